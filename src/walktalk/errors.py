@@ -1,0 +1,43 @@
+"""Exceptions, named by whose mistake they are.
+
+A `UserError` is a mistake in what a person wrote or asked for: the command line prints its one line and exits with
+code 2, with no traceback. Anything else that escapes is our mistake and shows its traceback.
+"""
+
+from __future__ import annotations
+
+
+class WalktalkError(Exception):
+    """The base of every exception that this package raises on purpose."""
+
+
+class UserError(WalktalkError):
+    """A mistake in what was asked for. The message says what is wrong and what to do instead, in one line."""
+
+
+class SpecError(UserError):
+    """A study's specification has an unknown key, a wrong type or an impossible value."""
+
+
+class GraphError(UserError):
+    """A graph that cannot be used: disconnected, directed, unreadable, or of impossible size."""
+
+
+class ChainError(UserError):
+    """A transition matrix that breaks Assumption 4: not stochastic, not symmetric, not irreducible."""
+
+
+class DataError(UserError):
+    """Data that is missing, damaged, or too small for what was asked."""
+
+
+class ModelError(UserError):
+    """A model, loss or optimizer that cannot be trained as asked."""
+
+
+class StudyError(UserError):
+    """A study folder that cannot be used: another study's, locked, or with a damaged checkpoint."""
+
+
+class UnavailableError(UserError):
+    """Something that this installation or machine lacks; the message names the extra or the option."""

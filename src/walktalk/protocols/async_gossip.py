@@ -1,0 +1,136 @@
+"""Asynchronous gossip, AD-PSGD (Lian et al. 2018; the paper's Algorithm 2), with three ways to mix.
+
+`pairwise`, the default and what is really run (Lian et al. 2018, Section 3.2): after its update the active node
+averages with one random neighbour. No locks, no deadlock, no bipartite graph: the passive node answers with its model
+from before the average, and each side adds half the difference it was sent, so the sum of the two is conserved
+whatever else happened to either in between.
+
+`neighbourhood`: the same exchange with all neighbours at once, with the Metropolis–Hastings weights p_ij = p_ji.
+
+`matrix`: Algorithm 2 to the letter, all nodes mix with P after every single update; only a simulator can.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import ClassVar, Literal, get_args
+
+from walktalk.errors import SpecError
+from walktalk.protocols.effects import INITIAL, MEMBER, UPDATE, Combine, Effect, Forget, MixEveryone, Record, Send, Train
+from walktalk.protocols.events import Event, Received, Started, Trained
+from walktalk.protocols.machine import Machine, Outside, Protocol, Surroundings
+from walktalk.protocols.message import Message
+
+Mixing = Literal["pairwise", "neighbourhood", "matrix"]
+MODEL = "model"
+OFFERED = "offered"  # the model that this node sent and whose answers it still waits for
+
+
+@dataclass(frozen=True)
+class AsyncGossip(Protocol):
+    """Every node trains its own model and averages with neighbours, waiting for nobody."""
+
+    mixing: Mixing = "pairwise"
+    name: ClassVar[str] = "async_gossip"
+
+    def __post_init__(self) -> None:
+        if self.mixing not in get_args(Mixing):
+            raise SpecError(f"mixing: {self.mixing!r} is unknown; allowed: {', '.join(get_args(Mixing))}")
+
+    @property
+    def simulator_only(self) -> bool:  # type: ignore[override]
+        return self.mixing == "matrix"
+
+    @property
+    def label(self) -> str:
+        return f"async_gossip-{self.mixing}"
+
+    def machine(self, surroundings: Surroundings) -> Machine:
+        return MatrixGossip(surroundings.node) if self.mixing == "matrix" else ExchangingGossip(surroundings, self.mixing)
+
+
+class MatrixGossip(Machine):
+    """A node of Algorithm 2: update (line 5), everyone mixes (line 6), train on (line 7)."""
+
+    __slots__ = ("node",)
+
+    def __init__(self, node: int) -> None:
+        self.node = node
+
+    def handle(self, event: Event, outside: Outside) -> list[Effect]:
+        if isinstance(event, Trained):
+            return [Combine(MODEL, {MODEL: 1.0, UPDATE: 1.0}), MixEveryone(MODEL), Train(MODEL)]
+        if isinstance(event, Started):
+            return [Combine(MODEL, {INITIAL: 1.0}), Record(MEMBER, self.node, MODEL), Train(MODEL)]
+        return []
+
+
+class ExchangingGossip(Machine):
+    """A node that offers its model to one neighbour or to all of them, and answers the offers of others."""
+
+    __slots__ = ("around", "awaited", "everyone")
+
+    def __init__(self, surroundings: Surroundings, mixing: Mixing) -> None:
+        self.around = surroundings
+        self.everyone = mixing == "neighbourhood"
+        self.awaited = 0  # answers that are still to come
+
+    def handle(self, event: Event, outside: Outside) -> list[Effect]:
+        if isinstance(event, Received):
+            if event.message.kind == "offer":
+                return self.answer(event)
+            return self.take(event)
+        if isinstance(event, Trained):
+            return self.offer(outside)
+        if isinstance(event, Started):
+            return [Combine(MODEL, {INITIAL: 1.0}), Record(MEMBER, self.around.node, MODEL), Train(MODEL)]
+        return []
+
+    def offer(self, outside: Outside) -> list[Effect]:
+        """The update is applied to the model of now, which others may have moved meanwhile (line 5)."""
+        around = self.around
+        effects: list[Effect] = [
+            Combine(MODEL, {MODEL: 1.0, UPDATE: 1.0}),
+            Record(MEMBER, around.node, MODEL),
+        ]
+        if not around.neighbours:
+            return [*effects, Train(MODEL)]
+        if self.everyone:
+            partners = around.neighbours
+        else:
+            partners = (around.neighbours[int(outside.random.random() * len(around.neighbours))],)
+        self.awaited = len(partners)
+        effects.append(Combine(OFFERED, {MODEL: 1.0}))
+        effects += [Send(to, Message("offer"), MODEL, f"offer/{around.node}") for to in partners]
+        return effects
+
+    def answer(self, event: Received) -> list[Effect]:
+        """Passive side: send the model of before, then add the weighted difference."""
+        sender, weight = event.sender, self.weight(event.sender)
+        return [
+            Send(sender, Message("answer"), MODEL, f"answer/{self.around.node}"),
+            Combine(MODEL, {MODEL: 1.0 - weight, event.slot: weight}),
+            Forget(event.slot),
+            Record(MEMBER, self.around.node, MODEL),
+        ]
+
+    def take(self, event: Received) -> list[Effect]:
+        """Active side: add the same weighted difference with the other sign; after the last answer, train on."""
+        weight = self.weight(event.sender)
+        self.awaited -= 1
+        effects: list[Effect] = [
+            Combine(MODEL, {MODEL: 1.0, event.slot: weight, OFFERED: -weight}),
+            Forget(event.slot),
+            Record(MEMBER, self.around.node, MODEL),
+        ]
+        if self.awaited == 0:
+            effects += (Forget(OFFERED), Train(MODEL))
+        return effects
+
+    def weight(self, peer: int) -> float:
+        """One half for a pair; p_ij of Section 4.1 for a neighbourhood, the same on both sides."""
+        if not self.everyone:
+            return 0.5
+        around = self.around
+        degree = around.degrees[around.neighbours.index(peer)]
+        return 1.0 / (max(len(around.neighbours), degree) + 1)

@@ -1,0 +1,50 @@
+"""What can happen to a node. Events are nouns; a protocol answers each with effects.
+
+They are named tuples, not frozen dataclasses: just as immutable, and four times cheaper to make, which a simulation
+of a hundred thousand nodes notices.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple, TypeAlias
+
+from walktalk.protocols.message import Message
+
+
+class Started(NamedTuple):
+    """The node begins, with the initial model in slot `INITIAL`."""
+
+
+class Received(NamedTuple):
+    """A message has arrived whole."""
+
+    sender: int  # the node that sent it
+    message: Message  # what it says
+    slot: str  # where the model that came with it now is; "" when none came
+
+
+class Trained(NamedTuple):
+    """A training that `Train` asked for is complete: one iteration."""
+
+    slot: str  # the slot that was trained; the update (trained minus received) is in slot `UPDATE`
+
+
+class TimerFired(NamedTuple):
+    """A timer set by `SetTimer` has run out."""
+
+    name: str  # the timer's name
+
+
+class PeerLost(NamedTuple):
+    """The runtime believes that a neighbour is gone: a connection broke, or a message could not be delivered."""
+
+    peer: int  # the neighbour
+
+
+class PeerFound(NamedTuple):
+    """A neighbour that was lost can be reached again."""
+
+    peer: int  # the neighbour
+
+
+Event: TypeAlias = Started | Received | Trained | TimerFired | PeerLost | PeerFound

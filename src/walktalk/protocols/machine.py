@@ -1,0 +1,70 @@
+"""What a protocol is: a factory of one pure state machine a node.
+
+No sockets, no clock, no torch and no global randomness in here: time and random bits arrive from outside with every
+event, so the same machine runs in virtual time and on a cluster.
+"""
+
+from __future__ import annotations
+
+import random
+from abc import ABC, abstractmethod
+from dataclasses import dataclass
+from typing import ClassVar
+
+from walktalk.errors import SpecError
+from walktalk.protocols.effects import Effect
+from walktalk.protocols.events import Event
+
+
+@dataclass(frozen=True)
+class Surroundings:
+    """What a node knows of the network before the first message."""
+
+    node: int  # its own number
+    nodes: int  # how many there are, V
+    neighbours: tuple[int, ...]  # whom it can send to
+    degrees: tuple[int, ...]  # how many neighbours each of those has
+
+
+@dataclass
+class Outside:
+    """What comes from outside with every event: the time and the random bits."""
+
+    now: float
+    random: random.Random
+
+
+class Machine(ABC):
+    """One node's part of a protocol."""
+
+    __slots__ = ()
+
+    @abstractmethod
+    def handle(self, event: Event, outside: Outside) -> list[Effect]:
+        """Take one event, change the state, say what to do."""
+
+
+class Protocol(ABC):
+    """One distributed algorithm with its settings."""
+
+    name: ClassVar[str]  # in specs: "multi_walk"
+    simulator_only: ClassVar[bool] = False  # needs what no real network has
+    pools_data: ClassVar[bool] = False  # trains on everybody's data at once: a reference, not a decentralized method
+
+    @property
+    @abstractmethod
+    def label(self) -> str:
+        """Short, for tables, legends and folder names; tells apart all settings of a study."""
+
+    @abstractmethod
+    def machine(self, surroundings: Surroundings) -> Machine:
+        """The state machine of one node."""
+
+    def check(self, nodes: int) -> None:
+        """Raise `SpecError` where this protocol cannot run on that many nodes."""
+        if nodes < 1:
+            raise SpecError(f"nodes: {nodes} is not possible; at least 1 is needed")
+
+    def active_models(self, nodes: int) -> int:
+        """How many models train at the same time: R for walks, V for gossip."""
+        return nodes

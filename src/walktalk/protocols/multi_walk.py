@@ -1,0 +1,138 @@
+"""Multi-Walk: R copies of the model walk over the graph and are mixed at one node (Algorithm 1).
+
+Every visited node trains the walk on its data (line 6). The aggregator ("Node 0") also mixes it with the others:
+
+    x_r ← u_l + (x_r − u_r) / R        (line 8)
+    u_r ← x_r,  l ← r                  (lines 9, 10)
+
+where u_r is its copy of walk r from the last visit and l the walk that visited last. Then the walk moves on by the
+Metropolis–Hastings matrix P (lines 11, 12); where P keeps it in place, it trains here again and nothing is sent.
+With R = 1 line 8 is the identity: a plain random walk.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import ClassVar
+
+from walktalk.chains import metropolis_step
+from walktalk.errors import SpecError
+from walktalk.protocols.effects import AGGREGATE, INITIAL, MEMBER, UPDATE, Combine, Effect, Forget, Record, Send, Train
+from walktalk.protocols.events import Event, Received, Started, Trained
+from walktalk.protocols.machine import Machine, Outside, Protocol, Surroundings
+from walktalk.protocols.message import Message
+
+
+@dataclass(frozen=True)
+class MultiWalk(Protocol):
+    """R random walks, mixed at the aggregator."""
+
+    walks: int = 1
+    aggregator: int = 0
+    name: ClassVar[str] = "multi_walk"
+
+    @property
+    def label(self) -> str:
+        at = f"-at{self.aggregator}" if self.aggregator else ""
+        return f"multi_walk-{self.walks}{at}"
+
+    def check(self, nodes: int) -> None:
+        super().check(nodes)
+        if not 1 <= self.walks <= nodes:
+            raise SpecError(f"walks: {self.walks} is not possible on {nodes} nodes; allowed: 1 to {nodes} (R ≤ V)")
+        if not 0 <= self.aggregator < nodes:
+            raise SpecError(f"aggregator: there is no node {self.aggregator}; allowed: 0 to {nodes - 1}")
+
+    def active_models(self, nodes: int) -> int:
+        return self.walks
+
+    def machine(self, surroundings: Surroundings) -> Machine:
+        if surroundings.node == self.aggregator:
+            return Aggregator(surroundings, self.walks)
+        return Visited(surroundings, self.walks)
+
+
+def walk_slot(walk: int) -> str:
+    """Where a node keeps the model of a walk that is visiting."""
+    return f"walk/{walk}"
+
+
+def copy_slot(walk: int) -> str:
+    """Where the aggregator keeps u_r."""
+    return f"copy/{walk}"
+
+
+class Visited(Machine):
+    """Any node: trains the walks that come by, and sends them on."""
+
+    __slots__ = ("around", "walks")
+
+    def __init__(self, surroundings: Surroundings, walks: int) -> None:
+        self.around = surroundings
+        self.walks = walks
+
+    def handle(self, event: Event, outside: Outside) -> list[Effect]:
+        if isinstance(event, Received):
+            return [Train(event.slot, event.message.walk)]
+        if isinstance(event, Trained):
+            return self.visit_ends(event.slot, outside)
+        if isinstance(event, Started):
+            return self.start()
+        return []
+
+    def start(self) -> list[Effect]:
+        """Line 1: walk r (counted from 1) starts at node r − 1."""
+        me = self.around.node
+        if me >= self.walks:
+            return []
+        walk = me + 1
+        slot = walk_slot(walk)
+        return [Combine(slot, {INITIAL: 1.0}), Record(MEMBER, walk, slot), Train(slot, walk)]
+
+    def visit_ends(self, slot: str, outside: Outside) -> list[Effect]:
+        walk = int(slot[5:])
+        effects: list[Effect] = [Combine(slot, {slot: 1.0, UPDATE: 1.0})]  # line 6
+        effects += self.mix(walk, slot)
+        effects.append(Record(MEMBER, walk, slot))
+        around = self.around
+        to = metropolis_step(around.node, len(around.neighbours), around.neighbours, around.degrees, outside.random)
+        if to == around.node:
+            effects.append(Train(slot, walk))
+        else:
+            effects += (Send(to, Message("walk", walk=walk), slot, slot), Forget(slot))
+        return effects
+
+    def mix(self, walk: int, slot: str) -> list[Effect]:
+        """Lines 7 to 10; only the aggregator does anything."""
+        return []
+
+
+class Aggregator(Visited):
+    """The node that mixes."""
+
+    __slots__ = ("latest",)
+
+    def __init__(self, surroundings: Surroundings, walks: int) -> None:
+        super().__init__(surroundings, walks)
+        self.latest = 1  # line 3: l = 1
+
+    def start(self) -> list[Effect]:
+        copies: list[Effect] = [Combine(copy_slot(r), {INITIAL: 1.0}) for r in range(1, self.walks + 1)]  # line 2
+        return [*copies, Record(AGGREGATE, 0, copy_slot(self.latest)), *super().start()]
+
+    def mix(self, walk: int, slot: str) -> list[Effect]:
+        mine, latest = copy_slot(walk), copy_slot(self.latest)
+        self.latest = walk
+        return [
+            Combine(slot, sum_terms((latest, 1.0), (slot, 1.0 / self.walks), (mine, -1.0 / self.walks))),  # line 8
+            Combine(mine, {slot: 1.0}),  # line 9
+            Record(AGGREGATE, 0, mine),
+        ]
+
+
+def sum_terms(*terms: tuple[str, float]) -> dict[str, float]:
+    """A linear combination in which a slot may be named twice."""
+    total: dict[str, float] = {}
+    for slot, weight in terms:
+        total[slot] = total.get(slot, 0.0) + weight
+    return {slot: weight for slot, weight in total.items() if weight}

@@ -1,0 +1,81 @@
+"""D-PSGD (Lian et al. 2017): in every round x_i ← Σ_j W_ij x_j − η g_i, and everybody waits for its neighbours.
+
+W is the Metropolis–Hastings matrix. A node sends its model of the round while it trains on it, and goes to the next
+round when its own update and all its neighbours' models are there; so the slowest node sets the pace.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import ClassVar
+
+from walktalk.protocols.effects import INITIAL, MEMBER, UPDATE, Combine, Effect, Forget, Record, Send, Train
+from walktalk.protocols.events import Event, Received, Started, Trained
+from walktalk.protocols.machine import Machine, Outside, Protocol, Surroundings
+from walktalk.protocols.message import Message
+
+MODEL = "model"
+OWN_UPDATE = "own_update"  # kept while neighbours are still awaited
+
+
+@dataclass(frozen=True)
+class SyncGossip(Protocol):
+    """Every node trains and mixes with all neighbours, round by round."""
+
+    name: ClassVar[str] = "sync_gossip"
+
+    @property
+    def label(self) -> str:
+        return "sync_gossip"
+
+    def machine(self, surroundings: Surroundings) -> Machine:
+        return RoundNode(surroundings)
+
+
+class RoundNode(Machine):
+    """One node; a neighbour may be one round ahead, never two, because it waits for this one too."""
+
+    __slots__ = ("around", "arrived", "round", "trained")
+
+    def __init__(self, surroundings: Surroundings) -> None:
+        self.around = surroundings
+        self.round = 0
+        self.trained = False
+        self.arrived: dict[int, set[int]] = {}  # round -> neighbours whose model of that round is here
+
+    def handle(self, event: Event, outside: Outside) -> list[Effect]:
+        if isinstance(event, Received):
+            self.arrived.setdefault(event.message.round, set()).add(event.sender)
+            return self.finish_round()
+        if isinstance(event, Trained):
+            self.trained = True
+            return [Combine(OWN_UPDATE, {UPDATE: 1.0}), *self.finish_round()]
+        if isinstance(event, Started):
+            return [Combine(MODEL, {INITIAL: 1.0}), Record(MEMBER, self.around.node, MODEL), *self.begin_round()]
+        return []
+
+    def begin_round(self) -> list[Effect]:
+        message = Message("round", round=self.round)
+        into = slot_of(self.round, self.around.node)
+        sends: list[Effect] = [Send(peer, message, MODEL, into) for peer in self.around.neighbours]
+        return [*sends, Train(MODEL)]
+
+    def finish_round(self) -> list[Effect]:
+        around = self.around
+        here = self.arrived.get(self.round, set())
+        if not self.trained or len(here) < len(around.neighbours):
+            return []
+        mine = len(around.neighbours)
+        weights = {peer: 1.0 / (max(mine, d) + 1) for peer, d in zip(around.neighbours, around.degrees, strict=True)}
+        terms = {slot_of(self.round, peer): weight for peer, weight in weights.items()}
+        mix = Combine(MODEL, {MODEL: 1.0 - sum(weights.values()), **terms, OWN_UPDATE: 1.0})
+        forget: list[Effect] = [Forget(slot) for slot in terms]
+        self.arrived.pop(self.round, None)
+        self.round += 1
+        self.trained = False
+        return [mix, *forget, Record(MEMBER, around.node, MODEL), *self.begin_round()]
+
+
+def slot_of(round_: int, sender: int) -> str:
+    """Where a neighbour's model of a round arrives."""
+    return f"round/{round_}/{sender}"
