@@ -1,0 +1,20 @@
+"""The simple random walk: a neighbour drawn uniformly. Uniform in the long run only if all degrees are equal, and
+periodic on bipartite graphs (an even cycle), so it breaks Assumption 4 on most graphs: `check` says so."""
+
+from __future__ import annotations
+
+import numpy as np
+from scipy.sparse import csr_array, diags_array
+
+from walktalk.chains.chain import Chain
+from walktalk.graphs import Graph
+
+
+def simple_walk(graph: Graph) -> Chain:
+    """The chain as a sparse matrix; a node without neighbours stays where it is."""
+    degrees = graph.degrees
+    chance = 1.0 / np.repeat(degrees, degrees)
+    moves = csr_array((chance, graph.indices, graph.indptr), shape=(graph.nodes, graph.nodes))
+    alone = (degrees == 0).astype(np.float64)
+    matrix = csr_array(moves + diags_array(alone)) if alone.any() else moves
+    return Chain(matrix, f"simple_walk({graph.name})")

@@ -1,0 +1,47 @@
+"""Topologies: who may talk to whom, and how far apart they are.
+
+`build("erdos_renyi", 20, seed=1, p=0.3)` makes any family by name, as a study's specification does; every family is
+also a function. All graphs are connected, or there is a `GraphError`. `FAMILIES` lists them with their parameters.
+"""
+
+from walktalk.graphs.barbell import barbell
+from walktalk.graphs.complete import complete
+from walktalk.graphs.cycle import cycle
+from walktalk.graphs.edge_list import edge_list
+from walktalk.graphs.erdos_renyi import erdos_renyi
+from walktalk.graphs.graph import Graph, from_networkx
+from walktalk.graphs.hypercube import hypercube
+from walktalk.graphs.path import path
+from walktalk.graphs.random_regular import random_regular
+from walktalk.graphs.registry import FAMILIES, REQUIRED, Family, Parameter, build
+from walktalk.graphs.sites import PRESETS as SITE_PRESETS
+from walktalk.graphs.sites import Sites, with_sites
+from walktalk.graphs.small_world import small_world
+from walktalk.graphs.star import star
+from walktalk.graphs.torus import torus
+from walktalk.graphs.us_five_sites import us_five_sites
+
+__all__ = [
+    "FAMILIES",
+    "REQUIRED",
+    "SITE_PRESETS",
+    "Family",
+    "Graph",
+    "Parameter",
+    "Sites",
+    "barbell",
+    "build",
+    "complete",
+    "cycle",
+    "edge_list",
+    "erdos_renyi",
+    "from_networkx",
+    "hypercube",
+    "path",
+    "random_regular",
+    "small_world",
+    "star",
+    "torus",
+    "us_five_sites",
+    "with_sites",
+]

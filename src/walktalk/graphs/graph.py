@@ -1,0 +1,185 @@
+"""`Graph`: an undirected simple graph in compressed rows.
+
+A graph is G = (V, E) of the paper's Section 3. Nodes are the numbers 0 … V−1; node 0 is the aggregator unless someone
+says otherwise. Two arrays hold it all: the neighbours of node v are `indices[indptr[v]:indptr[v + 1]]`, sorted. So a
+million nodes cost a few tens of megabytes, and every chain on the graph is made by array arithmetic.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any
+
+import networkx as nx
+import numpy as np
+import numpy.typing as npt
+from scipy.sparse import csr_array
+from scipy.sparse.csgraph import connected_components, dijkstra
+
+from walktalk.errors import GraphError
+
+if TYPE_CHECKING:
+    from walktalk.graphs.sites import Sites
+
+Ints = npt.NDArray[np.int64]
+
+
+@dataclass(frozen=True, eq=False)
+class Graph:
+    """An undirected graph without loops or parallel edges."""
+
+    indptr: Ints  # where each node's neighbours begin; one entry more than there are nodes
+    indices: Ints  # the neighbours, node after node, sorted within a node
+    name: str = "graph"  # how it was made, e.g. "erdos_renyi(20, p=0.3)"
+    notes: tuple[str, ...] = ()  # what a person should know, e.g. "resampled 2 times until connected"
+    sites: Sites | None = None  # where the nodes stand, if anybody said so
+
+    def __post_init__(self) -> None:
+        for array in (self.indptr, self.indices):
+            array.setflags(write=False)
+
+    @staticmethod
+    def from_edges(nodes: int, edges: npt.ArrayLike, name: str = "graph", notes: tuple[str, ...] = ()) -> Graph:
+        """The graph with these pairs as edges; a pair that comes twice, in either order, counts once."""
+        pairs = np.asarray(edges, dtype=np.int64).reshape(-1, 2)
+        if nodes < 1:
+            raise GraphError(f"{name}: nodes = {nodes}, but a graph has at least 1 node")
+        if len(pairs) and (pairs.min() < 0 or pairs.max() >= nodes):
+            raise GraphError(f"{name}: an edge names node {_outside(pairs, nodes)}, but nodes are 0 to {nodes - 1}")
+        loops = pairs[pairs[:, 0] == pairs[:, 1]]
+        if len(loops):
+            raise GraphError(f"{name}: node {loops[0, 0]} has an edge to itself; remove self loops")
+        low, high = pairs.min(axis=1), pairs.max(axis=1)
+        keys = np.unique(low * nodes + high)
+        low, high = keys // nodes, keys % nodes
+        heads, tails = np.concatenate([low, high]), np.concatenate([high, low])
+        order = np.lexsort((tails, heads))
+        indptr = np.concatenate([[0], np.cumsum(np.bincount(heads, minlength=nodes))]).astype(np.int64)
+        return Graph(indptr, tails[order], name, notes)
+
+    @staticmethod
+    def from_networkx(graph: Any, name: str | None = None) -> Graph:
+        """The same graph from networkx. Nodes are numbered in sorted order, or as inserted if they do not sort."""
+        name = name or str(graph.name or "networkx graph")
+        if graph.is_directed():
+            raise GraphError(f"{name}: the graph is directed; use graph.to_undirected()")
+        if graph.is_multigraph():
+            raise GraphError(f"{name}: the graph has parallel edges (a multigraph); use networkx.Graph(graph)")
+        try:
+            labels = sorted(graph.nodes)
+        except TypeError:
+            labels = list(graph.nodes)
+        number = {label: index for index, label in enumerate(labels)}
+        edges = [(number[a], number[b]) for a, b in graph.edges]
+        return Graph.from_edges(len(labels), edges, name).connected()
+
+    @property
+    def nodes(self) -> int:
+        """V, the number of nodes."""
+        return len(self.indptr) - 1
+
+    @property
+    def edges(self) -> int:
+        """The number of undirected edges."""
+        return len(self.indices) // 2
+
+    @property
+    def degrees(self) -> Ints:
+        """The number of neighbours of each node."""
+        return np.diff(self.indptr)
+
+    def neighbours(self, node: int) -> tuple[int, ...]:
+        """The nodes that this one can send to, in order."""
+        return tuple(self.indices[self.indptr[node] : self.indptr[node + 1]].tolist())
+
+    def edge_list(self) -> Ints:
+        """The edges as pairs (a, b) with a < b, in order."""
+        heads = np.repeat(np.arange(self.nodes), self.degrees)
+        keep = heads < self.indices
+        return np.stack([heads[keep], self.indices[keep].astype(np.int64)], axis=1)
+
+    def adjacency(self) -> csr_array[Any]:
+        """The matrix with a one for each edge, in both directions."""
+        ones = np.ones(len(self.indices))
+        return csr_array((ones, self.indices, self.indptr), shape=(self.nodes, self.nodes))
+
+    def components(self) -> Ints:
+        """The number of the connected component of each node."""
+        return np.asarray(connected_components(self.adjacency(), directed=False)[1], dtype=np.int64)
+
+    def is_connected(self) -> bool:
+        """Whether there is a path between any two nodes."""
+        return bool(self.components().max() == 0)
+
+    def connected(self) -> Graph:
+        """This graph, or an error that says how it falls apart."""
+        sizes = np.bincount(self.components())
+        if len(sizes) > 1:
+            raise GraphError(
+                f"{self.name}: the graph is disconnected, {len(sizes)} components, the largest with {sizes.max()} of "
+                f"{self.nodes} nodes; add edges or keep one component"
+            )
+        return self
+
+    def diameter(self) -> int:
+        """The longest shortest path. A search from every node: seconds for thousands of nodes, not for a million."""
+        adjacency = self.adjacency()
+        chunk = max(1, 4_000_000 // self.nodes)  # rows of distances at a time: about 32 MB
+        longest = 0.0
+        for start in range(0, self.nodes, chunk):
+            rows = np.arange(start, min(start + chunk, self.nodes))
+            longest = max(longest, dijkstra(adjacency, directed=False, indices=rows, unweighted=True).max())
+        if not np.isfinite(longest):
+            raise GraphError(f"{self.name}: a disconnected graph has no diameter")
+        return int(longest)
+
+    def to_networkx(self) -> Any:
+        """The same graph for networkx; sites become the node attribute `site`."""
+        graph = nx.Graph(name=self.name)
+        graph.add_nodes_from(range(self.nodes))
+        graph.add_edges_from(self.edge_list().tolist())
+        if self.sites is not None:
+            nx.set_node_attributes(graph, {v: self.sites.name_of(v) for v in range(self.nodes)}, "site")
+        return graph
+
+    def without(self, nodes: Iterable[int]) -> Graph:
+        """What is left when these nodes die: the numbering stays, the dead have no neighbours."""
+        dead = np.zeros(self.nodes, dtype=bool)
+        dead[list(nodes)] = True
+        edges = self.edge_list()
+        left = edges[~(dead[edges[:, 0]] | dead[edges[:, 1]])]
+        note = f"{int(dead.sum())} nodes dead"
+        return replace(Graph.from_edges(self.nodes, left, self.name, (*self.notes, note)), sites=self.sites)
+
+    def part(self, nodes: Iterable[int]) -> Graph:
+        """The graph of these nodes alone, numbered anew in the order given: what the living see after failures."""
+        kept = np.fromiter(nodes, dtype=np.int64)
+        number = np.full(self.nodes, -1, dtype=np.int64)
+        number[kept] = np.arange(len(kept))
+        edges = number[self.edge_list()]
+        left = edges[(edges >= 0).all(axis=1)]
+        sites = self.sites.part(kept) if self.sites is not None else None
+        note = f"{len(kept)} of {self.nodes} nodes of it"
+        return replace(Graph.from_edges(len(kept), left, self.name, (*self.notes, note)), sites=sites)
+
+    def __eq__(self, other: object) -> bool:
+        """Equal nodes and equal edges; names, notes and sites do not matter."""
+        if not isinstance(other, Graph):
+            return NotImplemented
+        return np.array_equal(self.indptr, other.indptr) and np.array_equal(self.indices, other.indices)
+
+    def __hash__(self) -> int:
+        return hash((self.indptr.tobytes(), self.indices.tobytes()))
+
+    def __repr__(self) -> str:
+        return f"Graph({self.name}: {self.nodes} nodes, {self.edges} edges)"
+
+
+def from_networkx(graph: Any, name: str | None = None) -> Graph:
+    """A connected `Graph` from any undirected networkx graph."""
+    return Graph.from_networkx(graph, name)
+
+
+def _outside(pairs: Ints, nodes: int) -> int:
+    return int(pairs[(pairs < 0) | (pairs >= nodes)][0])

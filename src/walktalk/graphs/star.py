@@ -1,0 +1,15 @@
+"""The star: one hub and leaves, the shape of federated learning. Node 0, the default aggregator, is the hub."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from walktalk.graphs.checks import at_least
+from walktalk.graphs.graph import Graph
+
+
+def star(n: int) -> Graph:
+    """n nodes: node 0 in the middle, all the others its neighbours."""
+    n = at_least("star", "nodes", n, 1)
+    leaves = np.arange(1, n, dtype=np.int64)
+    return Graph.from_edges(n, np.stack([np.zeros_like(leaves), leaves], axis=1), f"star({n})")

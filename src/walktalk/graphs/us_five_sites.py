@@ -1,0 +1,68 @@
+"""`us-five-sites`: the network of the paper's Figure 2.
+
+Twenty nodes, four in each of California, Nevada, Iowa, Illinois and Kansas. The overlay is the figure's, edge by edge;
+every node has one neighbour at home and one elsewhere, and the whole is a single cycle of 20 nodes. The paper calls the
+overlay configurable, so the sites can be laid over any graph: `with_sites(graph, "us-five-sites")`.
+
+Where the numbers come from. The paper names states, not cities, and gives no latencies. We put each site in a city with
+a large research university: San Diego, Reno, Ames, Chicago and Manhattan (Kansas). One-way latency is the great-circle
+distance, times `PATH_STRETCH` because fibre follows roads and railways, over the speed of light in glass (2/3 c), plus
+`WITHIN_LATENCY` for the two campus networks. That makes a round trip San Diego to Chicago 42 ms. Bandwidth is from
+Section 6 ("interconnect speeds ranging from 10G to 100G"): 10 Gbit/s between sites, 100 Gbit/s within one.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+
+from walktalk.graphs.graph import Graph
+from walktalk.graphs.sites import PRESETS, Floats, Sites, in_blocks
+
+CITIES = {  # site: (city, latitude, longitude), degrees
+    "CA": ("San Diego", 32.72, -117.16),
+    "NV": ("Reno", 39.53, -119.81),
+    "IA": ("Ames", 42.03, -93.62),
+    "IL": ("Chicago", 41.88, -87.63),
+    "KS": ("Manhattan", 39.18, -96.57),
+}
+EARTH_RADIUS = 6_371_000.0  # m
+LIGHT_IN_FIBRE = 299_792_458.0 * 2 / 3  # m/s
+PATH_STRETCH = 1.5  # metres of fibre per metre of great circle; our assumption
+WITHIN_LATENCY = 0.1e-3  # s, one way, inside a site; our assumption
+BETWEEN_BANDWIDTH = 10e9  # bit/s, Section 6
+WITHIN_BANDWIDTH = 100e9  # bit/s, Section 6
+
+FIGURE_2 = (  # the figure's edges; its nodes ca1 … ca4, nw1 … nw4 (labelled NV), ia1 …, il1 …, ks1 …
+    "ca1-nw3 ca2-ks4 nw2-ia3 ia2-il1 il3-ks2 ca4-ia1 nw4-il4 ks1-ia4 ks3-nw1 ca3-il2 "
+    "ca1-ca2 ca3-ca4 nw1-nw4 nw2-nw3 ia1-ia2 ia3-ia4 il1-il4 il2-il3 ks1-ks2 ks3-ks4"
+)
+
+
+def us_five_sites() -> Graph:
+    """Figure 2: 20 nodes in five sites, with the overlay drawn there."""
+    first = {"ca": 0, "nw": 4, "ia": 8, "il": 12, "ks": 16}
+    edges = [[first[end[:2]] + int(end[2]) - 1 for end in edge.split("-")] for edge in FIGURE_2.split()]
+    graph = Graph.from_edges(20, edges, "us-five-sites").connected()
+    return replace(graph, sites=sites_for(20))
+
+
+def sites_for(nodes: int) -> Sites:
+    """The five sites for any number of nodes, in contiguous blocks."""
+    count = len(CITIES)
+    bandwidth = np.full((count, count), BETWEEN_BANDWIDTH)
+    np.fill_diagonal(bandwidth, WITHIN_BANDWIDTH)
+    return Sites(tuple(CITIES), in_blocks(nodes, count), _latency(), bandwidth)
+
+
+def _latency() -> Floats:
+    """One-way seconds between the cities: haversine distance, stretched, at the speed of light in glass."""
+    latitude, longitude = np.radians([[lat, lon] for _, lat, lon in CITIES.values()]).T
+    half = np.sin((latitude[:, None] - latitude) / 2) ** 2
+    half += np.cos(latitude[:, None]) * np.cos(latitude) * np.sin((longitude[:, None] - longitude) / 2) ** 2
+    distance = 2 * EARTH_RADIUS * np.arcsin(np.sqrt(half))
+    return np.asarray(distance * PATH_STRETCH / LIGHT_IN_FIBRE + WITHIN_LATENCY, dtype=np.float64)
+
+
+PRESETS["us-five-sites"] = sites_for
