@@ -32,8 +32,8 @@ def metropolis_step(
 
     Propose one of itself and its neighbours, all alike; go to neighbour j with probability min(1, (d_i+1)/(d_j+1)),
     else stay. That is p_ij = 1/(d_i+1) · min(1, (d_i+1)/(d_j+1)), the formula above. One random number a step: its
-    whole part proposes, its fraction accepts. A node with a dead neighbour may leave its `degree` as it was and the dead
-    one out of `neighbours`: then it stays put where it would have gone there, and the chain stays symmetric.
+    whole part proposes, its fraction accepts. A node with a dead neighbour may leave its `degree` as it was and only
+    drop the dead one from `neighbours`: it stays put where it would have gone there, and the chain stays symmetric.
     """
     size = degree + 1
     x = random.random() * size
