@@ -1,0 +1,70 @@
+"""Files that are there whole or not at all, whatever moment the process or the machine dies at.
+
+The bytes go to a file of another name in the same folder, are forced to the disk, and only then take the final name:
+a rename within a folder is atomic. The folder is forced to the disk too, or a power cut could undo the rename.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from pathlib import Path
+
+PART = ".part"  # how the name of an unfinished file ends
+
+
+@contextmanager
+def replacing(path: str | os.PathLike[str]) -> Iterator[Path]:
+    """A temporary name to write to; at the end it takes the place of `path`, or vanishes if there was an error."""
+    path = Path(path)
+    path.parent.mkdir(parents=True, exist_ok=True)
+    part = unfinished(path)
+    try:
+        yield part
+        finish(part, path)
+    except BaseException:
+        with suppress(OSError):
+            part.unlink()
+        raise
+
+
+def unfinished(path: Path) -> Path:
+    """The temporary name; it carries the process's number, so that two writers never share one."""
+    return path.with_name(f".{path.name}.{os.getpid()}{PART}")
+
+
+def finish(part: Path, path: Path) -> None:
+    """Force the written file to the disk and give it its final name."""
+    _sync(part)
+    os.replace(part, path)
+    _sync_folder(path.parent)
+
+
+def write_bytes(path: str | os.PathLike[str], content: bytes) -> None:
+    """Write a whole file, atomically."""
+    with replacing(path) as part:
+        part.write_bytes(content)
+
+
+def write_text(path: str | os.PathLike[str], content: str) -> None:
+    """Write a whole text file, atomically; UTF-8 and `\\n` on every system, so that the bytes are the same."""
+    write_bytes(path, content.encode("utf-8"))
+
+
+def _sync(path: Path) -> None:
+    descriptor = os.open(path, os.O_RDWR)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
+
+
+def _sync_folder(folder: Path) -> None:
+    if os.name != "posix":  # elsewhere a folder cannot be opened
+        return
+    descriptor = os.open(folder, os.O_RDONLY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)

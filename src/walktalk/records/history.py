@@ -1,0 +1,102 @@
+"""The history of a run or a study: what people plot, one row per evaluation, as CSV.
+
+The bytes depend on the rows only: numbers in the shortest form that reads back as the same number, `nan` as nothing,
+lines that end in `\\n`. So two histories are the same exactly when their files are.
+"""
+
+from __future__ import annotations
+
+import csv
+import io
+import math
+from collections.abc import Iterable
+from os import PathLike
+from pathlib import Path
+from typing import NamedTuple
+
+import pandas as pd
+
+from walktalk.errors import StudyError
+from walktalk.records.atomic import write_text
+
+
+class HistoryRow(NamedTuple):
+    """One evaluation of one run."""
+
+    algorithm: str  # the algorithm's label
+    repetition: int  # counted from 0
+    iteration: int  # local trainings completed so far, over all nodes
+    time: float  # seconds, virtual or real
+    bits: int  # sent between different nodes so far, everything counted
+    train_loss: float  # of the aggregated model, on the training data of all nodes
+    test_accuracy: float  # of the aggregated model; nan where the task has none
+    consensus: float  # mean squared distance of the members' models to their mean
+    model_bits: int = 0  # the models' part of `bits`
+    mean_train_loss: float = math.nan  # of the mean over the members' models
+    mean_test_accuracy: float = math.nan  # likewise
+
+
+RUN_COLUMNS: tuple[str, ...] = HistoryRow._fields
+"""Columns of a run's own history."""
+
+COLUMNS: tuple[str, ...] = RUN_COLUMNS[:8]
+"""Columns of a study's `history.csv`."""
+
+_INTEGERS = {"repetition", "iteration", "bits", "model_bits"}
+
+
+def write_history(path: str | PathLike[str], rows: Iterable[HistoryRow], columns: tuple[str, ...] = COLUMNS) -> None:
+    """Write the rows in the order given; `columns=RUN_COLUMNS` for a run's own history."""
+    write_text(path, history_text(rows, columns))
+
+
+def history_text(rows: Iterable[HistoryRow], columns: tuple[str, ...] = COLUMNS) -> str:
+    """The rows as CSV."""
+    buffer = io.StringIO()
+    writer = csv.writer(buffer, lineterminator="\n")
+    writer.writerow(columns)
+    width = len(columns)
+    for row in rows:
+        writer.writerow([_cell(name, value) for name, value in zip(columns, row[:width], strict=True)])
+    return buffer.getvalue()
+
+
+def read_history(path: str | PathLike[str]) -> pd.DataFrame:
+    """A history as a table, with either set of columns; a `StudyError` if the file is missing or damaged."""
+    path = Path(path)
+    try:
+        text = path.read_text(encoding="utf-8")
+    except (OSError, UnicodeDecodeError) as error:
+        reason = getattr(error, "strerror", None) or "not a text file"
+        raise StudyError(f"{path} cannot be read: {reason}; run the study first, or name its folder") from error
+    return _parse(text, path)
+
+
+def frame(rows: Iterable[HistoryRow], columns: tuple[str, ...] = COLUMNS) -> pd.DataFrame:
+    """The table that reading the written rows would give."""
+    return _parse(history_text(rows, columns), Path("history.csv"))
+
+
+def _parse(text: str, path: Path) -> pd.DataFrame:
+    header = tuple(text.split("\n", 1)[0].rstrip("\r").split(","))
+    if header not in (COLUMNS, RUN_COLUMNS):
+        raise StudyError(f"{path} is not a history: its first line should be {','.join(COLUMNS)}")
+    if not text.endswith("\n"):
+        raise StudyError(f"{path} is cut off in its last line; run the study again with --resume")
+    kinds = {name: "int64" if name in _INTEGERS else "float64" for name in header}
+    kinds["algorithm"] = "str"
+    absent = {name: [""] for name in header[1:]}  # an algorithm may well be called "nan"
+    try:
+        return pd.read_csv(io.StringIO(text), dtype=kinds, keep_default_na=False, na_values=absent)
+    except (ValueError, TypeError) as error:
+        reason = " ".join(str(error).split())
+        raise StudyError(f"{path} is damaged ({reason}); run the study again with --resume") from error
+
+
+def _cell(name: str, value: str | float) -> str:
+    if isinstance(value, str):
+        return value
+    if name in _INTEGERS:
+        return str(int(value))
+    number = float(value)  # takes NumPy's and torch's scalars too
+    return "" if math.isnan(number) else repr(number)

@@ -1,0 +1,121 @@
+"""The trace of a run: every event, as Parquet. Enough to draw the time line and to recompute the run's arithmetic.
+
+| event | node | what the other columns say |
+| --- | --- | --- |
+| `train` | trains | slot; walk; number: the training; key: of its batches; lr |
+| `trained` | trained | slot; walk; iteration: its number; number: the training |
+| `send` | sender | peer: receiver; slot; walk; number: the message; bytes; detail: `{"kind": …, "into": …}` |
+| `receive` | receiver | peer: sender; slot; walk; number: the message |
+| `combine` | owner | slot: what is set; detail: slot -> weight |
+| `record` | owner | slot; walk: the key; detail: the role |
+| `mix_everyone` | −1 | slot, at every node |
+
+Rows are in the order in which things happened. More events may come (`kill`, `revive`, `elected`, `partition` …);
+a reader passes over those that it does not know.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
+from os import PathLike
+from pathlib import Path
+from types import TracebackType
+from typing import Any
+
+import pandas as pd
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from walktalk.errors import StudyError
+from walktalk.records.atomic import finish, unfinished
+
+_TEXT = pa.dictionary(pa.int32(), pa.string())  # a few strings, over and over
+
+SCHEMA: Any = pa.schema(
+    [
+        ("time", pa.float64()),  # seconds
+        ("node", pa.int32()),
+        ("event", _TEXT),
+        ("slot", _TEXT),
+        ("peer", pa.int32()),
+        ("walk", pa.int32()),
+        ("iteration", pa.int64()),
+        ("number", pa.int64()),
+        ("bytes", pa.int64()),
+        ("key", pa.int64()),
+        ("lr", pa.float64()),
+        ("detail", _TEXT),
+    ]
+)
+TRACE_COLUMNS: tuple[str, ...] = tuple(SCHEMA.names)
+
+_ABSENT: dict[str, Any] = {"bytes": 0, "lr": math.nan, "slot": "", "detail": ""}  # all others: -1
+
+
+class TraceWriter:
+    """Writes a trace piece by piece; the file appears under its name when it is closed, and only then."""
+
+    def __init__(self, path: str | PathLike[str]) -> None:
+        self.path = Path(path)
+        self.path.parent.mkdir(parents=True, exist_ok=True)
+        self._part = unfinished(self.path)
+        self._writer: Any = pq.ParquetWriter(self._part, SCHEMA, compression="zstd")
+
+    def write(self, columns: Mapping[str, Sequence[Any]]) -> None:
+        """Append rows, one list per column; a column that is left out has nothing to say in any of them."""
+        unknown = set(columns) - set(TRACE_COLUMNS)
+        if unknown:
+            raise ValueError(f"a trace has no column {', '.join(sorted(unknown))}")
+        rows = len(columns["time"])
+        arrays = [_array(name, columns.get(name), rows) for name in TRACE_COLUMNS]
+        self._writer.write_table(pa.Table.from_arrays(arrays, schema=SCHEMA))
+
+    def close(self) -> None:
+        """Finish the file and give it its name. Closing twice does nothing."""
+        if self._writer is not None:
+            self._writer.close()
+            self._writer = None
+            finish(self._part, self.path)
+
+    def discard(self) -> None:
+        """Give up: nothing is left behind."""
+        if self._writer is not None:
+            self._writer.close()
+            self._writer = None
+        with suppress(OSError):
+            self._part.unlink()
+
+    def __enter__(self) -> TraceWriter:
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
+        if kind is None:
+            self.close()
+        else:
+            self.discard()
+
+
+def read_trace(path: str | PathLike[str]) -> pd.DataFrame:
+    """A trace as a table, strings as categories; a `StudyError` if the file is missing or damaged."""
+    path = Path(path)
+    if not path.is_file():
+        raise StudyError(f"{path} is not there; a run writes its trace when it ends, so finish it with --resume")
+    try:
+        table = pq.read_table(path, memory_map=False)
+    except (pa.ArrowException, OSError, ValueError) as error:
+        raise StudyError(f"{path} is not a whole trace; delete it and run the study again with --resume") from error
+    if tuple(table.column_names) != TRACE_COLUMNS:
+        raise StudyError(f"{path} is not a trace of walktalk: its columns are {', '.join(table.column_names)}")
+    result: pd.DataFrame = table.to_pandas()
+    return result
+
+
+def _array(name: str, values: Sequence[Any] | None, rows: int) -> Any:
+    kind = SCHEMA.field(name).type
+    if values is None:
+        values = [_ABSENT.get(name, -1)] * rows
+    if pa.types.is_dictionary(kind):
+        return pa.array(values, pa.string()).dictionary_encode()
+    return pa.array(values, kind)
