@@ -5,7 +5,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from hypothesis import given
+from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from walktalk.errors import StudyError
@@ -13,7 +13,7 @@ from walktalk.records import COLUMNS, RUN_COLUMNS, HistoryRow, frame, history_te
 
 ROW = HistoryRow("multi_walk-4", 0, 100, 25.125, 8_000_000_000_000, 0.1, 0.9375, 1e-7, 7_900_000_000_000, 0.2, 0.5)
 any_float = st.floats(allow_infinity=True, allow_nan=True)
-any_label = st.text(st.characters(exclude_categories=["Cs", "Cc"]), min_size=1)
+any_label = st.text("aé ,\"'=-∞", min_size=1)
 rows = st.builds(
     HistoryRow, any_label, st.integers(0, 99), st.integers(0, 10**9), any_float, st.integers(0, 2**62),
     any_float, any_float, any_float, st.integers(0, 2**62), any_float, any_float,
@@ -34,6 +34,7 @@ def test_bytes_are_these(tmp_path: Path) -> None:
     )
 
 
+@settings(deadline=None, suppress_health_check=[HealthCheck.too_slow])
 @given(st.lists(rows, max_size=5))
 def test_what_is_written_is_read_to_the_last_bit(some: list[HistoryRow]) -> None:
     table = frame(some, RUN_COLUMNS)

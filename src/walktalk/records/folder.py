@@ -1,11 +1,11 @@
 """A study's folder: what lies where, who may write to it, and whose it is.
 
-    spec.yaml      the whole specification; the same text means the same study
-    history.csv    every evaluation of every run
-    summary.json   who won, and under which circumstances
-    figures/       PNG and SVG
-    report.html    all of it on one page
-    runs/<algorithm>/<repetition>/   the trace and the last checkpoint of each run
+spec.yaml      the whole specification; the same text means the same study
+history.csv    every evaluation of every run
+summary.json   who won, and under which circumstances
+figures/       PNG and SVG
+report.html    all of it on one page
+runs/<algorithm>/<repetition>/   the trace and the last checkpoint of each run
 """
 
 from __future__ import annotations

@@ -1,0 +1,113 @@
+"""From a specification to the things it names: graph, task, protocols, timing, stop, learning-rate schedule.
+
+Graph and data depend on the study's seed only, not on the repetition: repetitions differ in what happens, not in where.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+
+import numpy as np
+
+from walktalk.errors import SpecError
+from walktalk.graphs import Graph, Sites, build
+from walktalk.protocols import Protocol
+from walktalk.runtimes.simulator import Evaluate, NetworkTiming, PoissonTiming, Stop, Timing
+from walktalk.seeds import Seed
+from walktalk.studies.spec import StudySpec, TimingSpec
+
+
+@dataclass(frozen=True)
+class AlgorithmPlan:
+    """One algorithm of a study, ready to run."""
+
+    label: str  # in tables, legends and folder names
+    protocol: Protocol
+    lr: float  # its own, or the study's
+
+
+@dataclass(frozen=True)
+class RateSchedule:
+    """The factor on the learning rate at a progress from 0 to 1; a class, not a closure, so that it can be sent."""
+
+    warmup: float = 0.0
+    decay_at: tuple[float, ...] = ()
+    factor: float = 0.1
+
+    def __call__(self, progress: float) -> float:
+        """Grows linearly while warming up, then falls by `factor` at every step passed."""
+        rate = self.factor ** sum(progress >= at for at in self.decay_at)
+        if progress < self.warmup:
+            rate *= max(progress / self.warmup, FIRST_RATE)
+        return rate
+
+
+FIRST_RATE = 0.01  # of the full rate: a training with none at all would be wasted
+
+
+def build_graph(spec: StudySpec) -> Graph:
+    """The study's graph, with its sites if it has any."""
+    network = spec.network
+    given = dict(network.parameters)
+    if network.sites is not None:
+        given["sites"] = network.sites
+    graph = build(network.topology, network.nodes, seed=Seed(spec.seed).child("graph"), **given)
+    if graph.sites is None:
+        return graph
+    return replace(graph, sites=_overridden(graph.sites, spec.timing))
+
+
+def build_protocols(spec: StudySpec, nodes: int | None = None) -> list[AlgorithmPlan]:
+    """The algorithms, checked against the number of nodes where that is known."""
+    nodes = spec.network.nodes if nodes is None else nodes
+    plans = []
+    for place, algorithm in enumerate(spec.algorithms):
+        protocol = algorithm.protocol()
+        if nodes is not None:
+            try:
+                protocol.check(nodes)
+            except SpecError as error:
+                raise SpecError(f"algorithms.{place}.{error}") from error
+        lr = spec.optimizer.lr if algorithm.lr is None else algorithm.lr
+        plans.append(AlgorithmPlan(algorithm.title, protocol, lr))
+    return plans
+
+
+def build_timing(spec: StudySpec) -> Timing:
+    """The timing model, for the simulator."""
+    timing = spec.timing
+    if timing.model == "poisson":
+        return PoissonTiming(timing.d)
+    given = {name: getattr(timing, name) for name in ("latency", "bandwidth", "node_bandwidth")}
+    return NetworkTiming(
+        compute=timing.compute,
+        spread=timing.spread,
+        straggler_share=timing.stragglers.share,
+        straggler_slowdown=timing.stragglers.slowdown,
+        **{name: value for name, value in given.items() if value is not None},
+    )
+
+
+def build_stop(spec: StudySpec) -> Stop:
+    """When each run ends."""
+    return Stop(**spec.stop.model_dump())
+
+
+def build_evaluate(spec: StudySpec) -> Evaluate:
+    """When each run is measured."""
+    return Evaluate(every=spec.evaluate.every, seconds=spec.evaluate.seconds)
+
+
+def build_schedule(spec: StudySpec) -> RateSchedule:
+    """The learning rate over a run."""
+    return RateSchedule(spec.schedule.warmup, tuple(spec.schedule.decay_at), spec.schedule.factor)
+
+
+def _overridden(sites: Sites, timing: TimingSpec) -> Sites:
+    """A latency or bandwidth in the specification replaces the sites' own between sites; within a site, it stays."""
+    if timing.bandwidth is not None:
+        sites = sites.with_bandwidth(between=timing.bandwidth)
+    if timing.latency is not None:
+        local = np.eye(len(sites.names), dtype=bool)
+        sites = replace(sites, latency=np.where(local, sites.latency, timing.latency))
+    return sites

@@ -1,0 +1,82 @@
+"""YAML as people write it: `1e-4` is a number, a key that comes twice is a mistake, and errors name the line."""
+
+from __future__ import annotations
+
+import re
+from os import PathLike
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+from walktalk.errors import SpecError
+
+
+class _Loader(yaml.SafeLoader):
+    """YAML 1.1 asks for a dot in `1.0e-4`; YAML 1.2 and everybody else do not."""
+
+
+_Loader.add_implicit_resolver(
+    "tag:yaml.org,2002:float",
+    re.compile(r"^[-+]?(\d[\d_]*\.?\d*|\.\d+)[eE][-+]?\d+$"),
+    list("-+0123456789."),
+)
+
+
+def _mapping(loader: _Loader, node: yaml.MappingNode) -> dict[Any, Any]:
+    seen: set[Any] = set()
+    for key_node, _ in node.value:
+        key = loader.construct_object(key_node, deep=True)  # type: ignore[no-untyped-call]
+        if not isinstance(key, str):
+            raise yaml.constructor.ConstructorError(None, None, f"key {key!r} is not a text", key_node.start_mark)
+        if key in seen:
+            raise yaml.constructor.ConstructorError(None, None, f"key {key!r} comes twice", key_node.start_mark)
+        seen.add(key)
+    return dict(loader.construct_mapping(node, deep=True))
+
+
+_Loader.add_constructor("tag:yaml.org,2002:map", _mapping)
+
+
+def parse(text: str, origin: str) -> Any:
+    """What the text says; a `SpecError` with the line if it is not YAML."""
+    try:
+        return yaml.load(text, Loader=_Loader)  # a SafeLoader: makes plain values only
+    except yaml.YAMLError as error:
+        mark = getattr(error, "problem_mark", None)
+        where = f", line {mark.line + 1}, column {mark.column + 1}" if mark else ""
+        problem = getattr(error, "problem", None) or " ".join(str(error).split())
+        raise SpecError(f"{origin}{where}: not valid YAML: {problem}") from error
+
+
+def read(path: str | PathLike[str]) -> dict[str, Any]:
+    """The mapping in a file; an empty file is an empty mapping."""
+    try:
+        text = Path(path).read_text(encoding="utf-8")
+    except UnicodeDecodeError as error:
+        raise SpecError(f"{path}: cannot be read: not a text file; give a YAML file") from error
+    except OSError as error:
+        raise SpecError(f"{path}: cannot be read: {error.strerror}") from error
+    return as_mapping(parse(text, str(path)), str(path))
+
+
+def as_mapping(content: Any, origin: str) -> dict[str, Any]:
+    """The content, if it is a mapping."""
+    if content is None:
+        return {}
+    if not isinstance(content, dict):
+        raise SpecError(f"{origin}: should hold key: value pairs, but is a {type(content).__name__}")
+    return content
+
+
+class _Dumper(yaml.SafeDumper):
+    """No anchors: a list that is used twice is written twice."""
+
+    def ignore_aliases(self, data: Any) -> bool:
+        return True
+
+
+def dump(content: dict[str, Any]) -> str:
+    """The mapping as YAML: innermost lists and mappings on one line, in the order given."""
+    options: dict[str, Any] = {"sort_keys": False, "default_flow_style": None, "allow_unicode": True, "width": 1000}
+    return str(yaml.dump(content, Dumper=_Dumper, **options))

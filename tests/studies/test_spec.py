@@ -1,0 +1,203 @@
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from walktalk.errors import SpecError
+from walktalk.studies import spec_yaml
+from walktalk.studies.spec_load import dump_spec, load_spec, make_spec, preset_names, spec_mapping
+
+
+def test_an_empty_mapping_is_a_whole_study() -> None:
+    spec = make_spec({})
+    assert spec.network.nodes == 20
+    assert spec.stop.iterations == 3000
+    assert [a.title for a in spec.algorithms] == ["multi_walk-1", "multi_walk-4", "async_gossip-pairwise"]
+
+
+def test_the_design_s_example_is_the_quickstart() -> None:
+    spec = load_spec("quickstart")
+    assert [a.title for a in spec.algorithms] == [
+        "multi_walk-1", "multi_walk-4", "multi_walk-15", "async_gossip-pairwise",
+    ]  # fmt: skip
+    assert (spec.repetitions, spec.network.p, spec.task.settings["alpha"]) == (5, 0.3, 1.0)
+    assert (spec.training.local_steps, spec.stop.iterations, spec.evaluate.every) == (5, 3000, 100)
+
+
+@pytest.mark.parametrize("name", preset_names())
+def test_what_is_dumped_loads_as_the_same_study(name: str) -> None:
+    spec = load_spec(name)
+    text = dump_spec(spec)
+    again = make_spec(spec_yaml.parse(text, "dumped"))
+    assert again == spec
+    assert dump_spec(again) == text
+
+
+def test_what_is_dumped_is_complete_and_has_no_key_without_a_meaning() -> None:
+    text = dump_spec(load_spec("us-five-sites"))
+    assert "compute: 0.05" in text
+    assert "aggregator: 0" in text
+    assert "null" not in text
+    assert "d: 1.0" not in text
+
+
+BAD = {
+    "nework.nodes=3": "nework: is an unknown key; allowed: name, seed, .* did you mean 'network'",
+    "network.node=3": r"network\.node: is an unknown key; allowed: topology, nodes, .* did you mean 'nodes'",
+    "network.nodes=three": r"network\.nodes: 'three' is not possible; allowed: a whole number, 1 or more",
+    "network.nodes=0": r"network\.nodes: 0 is not possible",
+    "network.nodes=true": r"network\.nodes: True is not possible",
+    "network.topology=cyle": r"network\.topology: 'cyle' .* did you mean 'cycle'",
+    "network.topology=edge_list": r"network\.file: is missing",
+    "network.rows=3": r"network\.rows: 3 has no meaning for topology erdos_renyi",
+    "network.p=1.5": r"network\.p: 1\.5 is not possible; allowed: a number from 0 to 1",
+    "network.sites=mars": r"network\.sites: 'mars' .* us-five-sites",
+    "algorithms.0.walks=0": r"algorithms\.0\.walks: 0 .* 1 to 20",
+    "algorithms.0.walks=[1,4,21]": r"algorithms\.0\.walks: 21 .* 1 to 20",
+    "algorithms.0.walks=two": r"algorithms\.0\.walks: 'two' is not possible; allowed: a whole number",
+    "algorithms.0.aggregator=20": r"algorithms\.0\.aggregator",
+    "algorithms.0.walk=3": r"algorithms\.0\.walk: is an unknown key; .* did you mean 'walks'",
+    "algorithms.1.mixing=pairwse": r"algorithms\.1\.mixing: 'pairwse' .* pairwise, neighbourhood, matrix",
+    "algorithms.1.name=gossip": r"algorithms\.1\.name: 'gossip' .* async_gossip",
+    "algorithms.0.walks=[1,1]": r"algorithms\.0: 'multi_walk-1' is there already",
+    "algorithms.0.lr=0": r"algorithms\.0\.lr: 0 is not possible",
+    "algorithms.2.walks=1": r"algorithms\.2: '2' is not an entry of the list; allowed: 0 to 1",
+    "algorithms=[]": "algorithms: .* at least one",
+    "algorithms=[walk]": r"algorithms\.0: 'walk' is not a section",
+    "optimizer.lr=-0.1": r"optimizer\.lr: -0\.1 is not possible; allowed: a number above 0",
+    "optimizer.lr=.nan": r"optimizer\.lr: nan is not possible",
+    "optimizer.lr=fast": r"optimizer\.lr: 'fast' is not possible",
+    "optimizer.lr.x=3": r"optimizer\.lr: 0\.05 is not a section",
+    "optimizer.name=adma": r"optimizer\.name: 'adma' .* did you mean 'adam'",
+    "optimizer.betas=[0.9,0.9]": r"optimizer\.betas: .* has no meaning for sgd",
+    "optimizer.momentum=0": r"optimizer\.nesterov: true needs momentum",
+    "optimizer=3": "optimizer: 3 is not a section",
+    "optimizer=": "optimizer: has no value",
+    "optimizer={lr: [}": "not valid YAML",
+    "stop={}": r"stop\.iterations: is missing",
+    "stop={target_loss: 0.1}": r"stop\.target_loss: may never be reached",
+    "evaluate.seconds=3": r"evaluate\.seconds: .* exclude each other",
+    "schedule.decay_at=[0.9,0.75]": r"schedule\.decay_at: .* rising",
+    "schedule.decay_at=[0.9,x]": r"schedule\.decay_at: 'x' .* rising",
+    "timing.compute=3": r"timing\.compute: 3\.0 has no meaning for timing model poisson",
+    "timing.stragglers.share=2": r"timing\.stragglers\.share: 2 is not possible",
+    "training.optimizer_state=nodes": r"training\.optimizer_state: 'nodes' .* did you mean 'node'",
+    "faults=[{kill: 3}]": "faults: .* an empty list",
+    "name=a/b": "name: 'a/b' is not possible",
+    "seed=-1": "seed: -1 is not possible",
+    "repetitions=2.5": r"repetitions: 2\.5 is not possible",
+    "seed": "--set seed: should be key=value",
+    "=3": "--set =3: should be key=value",
+}
+
+
+@pytest.mark.parametrize("override", BAD)
+def test_a_mistake_is_one_line_that_names_key_value_and_what_is_allowed(override: str) -> None:
+    with pytest.raises(SpecError, match=BAD[override]) as caught:
+        load_spec("quickstart", [override])
+    assert "\n" not in str(caught.value)
+
+
+def test_bits_alone_never_end_an_algorithm_that_sends_nothing() -> None:
+    with pytest.raises(SpecError, match=r"stop\.bits: 'centralized' sends nothing"):
+        make_spec({"stop": {"bits": 1e9}, "algorithms": [{"name": "centralized"}]})
+    with pytest.raises(SpecError, match=r"stop\.bits"):
+        make_spec({"stop": {"bits": 1e9}, "network": {"topology": "cycle", "nodes": 1}, "algorithms": [{"walks": 1}]})
+
+
+def test_a_list_stands_for_one_algorithm_each() -> None:
+    spec = make_spec({"algorithms": [{"walks": [1, 2], "lr": [0.1, 0.2]}, {"name": "async_gossip"}]})
+    assert [a.title for a in spec.algorithms] == [
+        "multi_walk-1-lr0.1", "multi_walk-1-lr0.2", "multi_walk-2-lr0.1", "multi_walk-2-lr0.2", "async_gossip-pairwise",
+    ]  # fmt: skip
+
+
+def test_another_kind_drops_the_keys_of_the_old_one() -> None:
+    assert spec_mapping(load_spec("quickstart", ["network.topology=cycle"]))["network"] == {
+        "topology": "cycle",
+        "nodes": 20,
+    }
+    adam = load_spec("quickstart", ["optimizer.name=adam"]).optimizer
+    assert (adam.lr, adam.betas, adam.momentum) == (1e-3, [0.9, 0.999], None)
+    network = load_spec("quickstart", ["timing.model=network", "timing.bandwidth=1e8"]).timing
+    assert (network.model, network.bandwidth) == ("network", 1e8)
+
+
+def test_numbers_as_people_write_them() -> None:
+    spec = load_spec("quickstart", ["optimizer.lr=1e-4", "stop.iterations=1e4", "network.nodes=40.0"])
+    assert (spec.optimizer.lr, spec.stop.iterations, spec.network.nodes) == (1e-4, 10_000, 40)
+
+
+def test_nodes_follow_from_a_file_or_a_dimension() -> None:
+    assert make_spec({"network": {"topology": "edge_list", "file": "g.txt"}}).network.nodes is None
+    assert make_spec({"network": {"topology": "hypercube", "dimension": 3}}).network.nodes is None
+    assert make_spec({"network": {"topology": "us-five-sites"}}).network.nodes == 20
+
+
+@pytest.mark.parametrize(
+    ("text", "says"),
+    [
+        ("seed: 0\noptimizer: {lr: [}\n", r"study\.yaml, line 2, column \d+: not valid YAML"),
+        ("seed: 0\nseed: 1\n", r"line 2.*key 'seed' comes twice"),
+        ("task: {alpha: 1, alpha: 2}", "key 'alpha' comes twice"),
+        ("- a\n", "should hold key: value pairs, but is a list"),
+        ("1: 2\n", "key 1 is not a text"),
+        ("!!python/object/apply:os.system [ls]", "not valid YAML"),
+    ],
+)
+def test_broken_yaml_names_the_line(tmp_path: Path, text: str, says: str) -> None:
+    (tmp_path / "study.yaml").write_text(text)
+    with pytest.raises(SpecError, match=says) as caught:
+        load_spec(tmp_path / "study.yaml")
+    assert "\n" not in str(caught.value)
+
+
+def test_an_empty_file_is_the_default_study(tmp_path: Path) -> None:
+    (tmp_path / "study.yaml").write_text("# nothing yet\n")
+    assert load_spec(tmp_path / "study.yaml") == make_spec({})
+
+
+@pytest.mark.parametrize(
+    ("source", "says"),
+    [
+        ("quikstart", "neither a file nor a preset; presets: .*quickstart.*did you mean 'quickstart'"),
+        ("nowhere.yaml", "nowhere.yaml: cannot be read: No such file"),
+        ("folder/nowhere", "cannot be read"),
+        (".", "is a folder"),
+    ],
+)
+def test_an_unknown_source_says_what_there_is(source: str, says: str) -> None:
+    with pytest.raises(SpecError, match=says):
+        load_spec(source)
+
+
+def test_a_binary_file_is_not_a_spec(tmp_path: Path) -> None:
+    (tmp_path / "study.yaml").write_bytes(b"\xff\xfe\x00\x80")
+    with pytest.raises(SpecError, match="not a text file"):
+        load_spec(tmp_path / "study.yaml")
+
+
+words = st.text("abc é\n\"'{[:%", max_size=5)
+json_like = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.floats() | words,
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(words, inner, max_size=3),
+    max_leaves=6,
+)
+sections = st.sampled_from(
+    ["name", "network", "task", "optimizer", "algorithms", "stop", "timing", "faults", "evaluate"]
+)
+
+
+@settings(deadline=None, suppress_health_check=[HealthCheck.too_slow])
+@given(st.dictionaries(sections, json_like, max_size=3))
+def test_whatever_is_written_is_a_study_or_one_line(content: dict[str, object]) -> None:
+    says = ""
+    try:
+        spec = make_spec(content)
+        assert make_spec(spec_yaml.parse(dump_spec(spec), "dumped")) == spec
+    except SpecError as error:
+        says = str(error)
+    assert "\n" not in says
