@@ -16,7 +16,18 @@ from dataclasses import dataclass
 from typing import ClassVar, Literal, get_args
 
 from walktalk.errors import SpecError
-from walktalk.protocols.effects import INITIAL, MEMBER, UPDATE, Combine, Effect, Forget, MixEveryone, Record, Send, Train
+from walktalk.protocols.effects import (
+    INITIAL,
+    MEMBER,
+    UPDATE,
+    Combine,
+    Effect,
+    Forget,
+    MixEveryone,
+    Record,
+    Send,
+    Train,
+)
 from walktalk.protocols.events import Event, Received, Started, Trained
 from walktalk.protocols.machine import Machine, Outside, Protocol, Surroundings
 from walktalk.protocols.message import Message
@@ -46,7 +57,9 @@ class AsyncGossip(Protocol):
         return f"async_gossip-{self.mixing}"
 
     def machine(self, surroundings: Surroundings) -> Machine:
-        return MatrixGossip(surroundings.node) if self.mixing == "matrix" else ExchangingGossip(surroundings, self.mixing)
+        if self.mixing == "matrix":
+            return MatrixGossip(surroundings.node)
+        return ExchangingGossip(surroundings, self.mixing)
 
 
 class MatrixGossip(Machine):

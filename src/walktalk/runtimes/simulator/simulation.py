@@ -1,0 +1,365 @@
+"""One run in virtual time: protocol machines, an agenda, and a notebook in which the arithmetic is written down.
+
+When things happen never depends on the values in a model, so no model is touched here. `advance` runs the events up
+to a share of the run and hands out the schedule of that stretch; doing it again from the start gives the same, which
+is how a stopped study is resumed without saving any of this.
+"""
+
+from __future__ import annotations
+
+import math
+from collections import deque
+from typing import NamedTuple
+
+from walktalk.protocols import (
+    AGGREGATE,
+    INITIAL,
+    UPDATE,
+    Combine,
+    Effect,
+    Event,
+    Forget,
+    Machine,
+    Message,
+    MixEveryone,
+    Outside,
+    Received,
+    Record,
+    Send,
+    SetTimer,
+    Started,
+    Surroundings,
+    TimerFired,
+    Train,
+    Trained,
+    control_bytes,
+)
+from walktalk.runtimes.simulator.agenda import INFINITY, Agenda
+from walktalk.runtimes.simulator.links import Links, Transfer
+from walktalk.runtimes.simulator.run_setup import RunSetup
+from walktalk.runtimes.simulator.schedule import (
+    INITIAL_VALUE,
+    NO_STATE,
+    Chunk,
+    EvaluateOp,
+    MixOp,
+    Notebook,
+    Terms,
+    TrainOp,
+    mean_of,
+)
+from walktalk.runtimes.simulator.timing import NetworkTiming, Stopwatch
+
+TRAINED, ARRIVED, TIMER, TRANSFERRED, EVALUATION = range(5)  # kinds of agenda entries
+
+
+class Training(NamedTuple):
+    """A training under way."""
+
+    node: int
+    slot: str
+    walk: int
+    number: int  # counts the trainings of the run in the order they start
+    start: Terms  # the value it began from
+    out: int  # the value it makes
+
+
+class Envelope(NamedTuple):
+    """A message under way."""
+
+    sender: int
+    to: int
+    message: Message
+    into: str
+    model: Terms | None
+    number: int  # counts the messages of the run in the order they are sent
+
+
+class Simulation:
+    """The state of one run; `advance` moves it on."""
+
+    def __init__(self, setup: RunSetup) -> None:
+        setup.protocol.check(setup.graph.nodes)
+        self.setup = setup
+        self.agenda = Agenda()
+        self.outside = Outside(0.0, setup.seed.child("protocol").python())
+        self.keys = setup.seed.child("batches").python()
+        self.stopwatch = Stopwatch(setup.timing, setup.graph, setup.seed)
+        self.links = Links(setup.timing, setup.graph) if isinstance(setup.timing, NetworkTiming) else None
+        self.machines: list[Machine] = [setup.protocol.machine(around) for around in all_surroundings(setup)]
+        self.notebook = Notebook()
+        self.trace: list[tuple[object, ...]] = []
+        self.training: dict[int, Training] = {}  # by node, where a node trains one model at a time
+        self.waiting: dict[int, deque[Train]] = {}  # by node: trainings that queue
+        self.under_way: dict[int, Terms] = {}  # messages and trainings that hold values
+        self.members: dict[int, Terms] = {}  # what `Record` said last
+        self.aggregate: Terms | None = None
+        self.states: dict[int, int] = {}  # owner -> its optimizer state
+        self.timers: dict[tuple[int, str], int] = {}  # the version that counts
+        self.iteration = 0
+        self.trainings = 0
+        self.messages = 0
+        self.events = 0
+        self.bytes = 0
+        self.model_bytes = 0
+        self.evaluated_at = -1
+        self.finished = False
+        self.advanced_to = 0.0  # the share of the run up to which `advance` has gone
+        self._begin()
+
+    # -- the loop -----------------------------------------------------------------------------------------------
+
+    def _begin(self) -> None:
+        for node in range(self.setup.graph.nodes):
+            self.notebook.write(node, INITIAL, ((INITIAL_VALUE, 1.0),))
+            self._give(node, Started())
+        self._evaluate()
+        if self.setup.evaluate.seconds is not None:
+            self.agenda.put_at(self.setup.evaluate.seconds, EVALUATION, None)
+
+    def advance(self, progress: float = 1.0) -> Chunk:
+        """Run until this share of the run is done (or the run is), and hand out what was written down."""
+        stop, agenda = self.setup.stop, self.agenda
+        self.advanced_to = max(self.advanced_to, progress)
+        iterations = math.ceil(stop.iterations * progress) if stop.iterations is not None else math.inf
+        time = stop.time * progress if stop.time is not None else math.inf
+        most_bytes = stop.bits * progress / 8 if stop.bits is not None else math.inf
+        while not self.finished and self.iteration < iterations and self.bytes < most_bytes:
+            next_time = agenda.next_time()
+            if next_time > time or next_time == INFINITY:
+                break
+            self._step()
+        self._finish_if_done()
+        return self._hand_out()
+
+    def _finish_if_done(self) -> None:
+        stop, next_time = self.setup.stop, self.agenda.next_time()
+        out_of_time = stop.time is not None and next_time > stop.time
+        done = stop.progress(self.iteration, 0.0, self.bytes * 8) >= 1.0 or out_of_time or next_time == INFINITY
+        if done and not self.finished:
+            if out_of_time and stop.time is not None:
+                self.agenda.now = self.outside.now = stop.time
+            self._evaluate()
+            self.finished = True
+
+    def _step(self) -> None:
+        self.events += 1
+        entry = self.agenda.take()
+        self.outside.now = entry.time
+        kind = entry.kind
+        if kind == TRAINED:
+            self._training_ends(entry.content)
+        elif kind == ARRIVED:
+            self._message_arrives(entry.content)
+        elif kind == TRANSFERRED:
+            self._transfer_ends(*entry.content)
+        elif kind == TIMER:
+            node, name, version = entry.content
+            if self.timers.get((node, name)) == version:
+                del self.timers[node, name]
+                self._give(node, TimerFired(name))
+        else:
+            self._evaluate()
+            if self.setup.evaluate.seconds is not None:
+                self.agenda.put(self.setup.evaluate.seconds, EVALUATION, None)
+
+    def _give(self, node: int, event: Event) -> None:
+        """Let a node take an event, and carry out what it asks for."""
+        for effect in self.machines[node].handle(event, self.outside):
+            self._carry_out(node, effect)
+
+    def _carry_out(self, node: int, effect: Effect) -> None:
+        kind = type(effect)
+        if kind is Combine:
+            self._combine(node, effect)  # type: ignore[arg-type]
+        elif kind is Record:
+            self._record(node, effect)  # type: ignore[arg-type]
+        elif kind is Send:
+            self._send(node, effect)  # type: ignore[arg-type]
+        elif kind is Train:
+            self._ask_to_train(node, effect)  # type: ignore[arg-type]
+        elif kind is Forget:
+            self.notebook.forget(node, effect.slot)  # type: ignore[union-attr]
+        elif kind is SetTimer:
+            self._set_timer(node, effect)  # type: ignore[arg-type]
+        else:
+            self._mix_everyone(node, effect)  # type: ignore[arg-type]
+
+    # -- training -----------------------------------------------------------------------------------------------
+
+    def _ask_to_train(self, node: int, effect: Train) -> None:
+        if self.links is not None and node in self.training:
+            self.waiting.setdefault(node, deque()).append(effect)
+        else:
+            self._training_starts(node, effect)
+
+    def _training_starts(self, node: int, effect: Train) -> None:
+        setup, notebook = self.setup, self.notebook
+        start = notebook.as_one(notebook.read(node, effect.slot))
+        out = notebook.new_value()
+        key = self.keys.getrandbits(63)
+        lr = setup.lr * setup.schedule(setup.stop.progress(self.iteration, self.agenda.now, self.bytes * 8))
+        state_in, state_out = self._use_state(node, effect.walk)
+        if setup.keep_schedule:
+            part = setup.graph.nodes if setup.protocol.pools_data else node
+            notebook.ops.append(TrainOp(out, start[0][0], part, key, lr, state_in, state_out))
+        training = Training(node, effect.slot, effect.walk, self.trainings, start, out)
+        self.trainings += 1
+        self.training[node] = training
+        self.under_way[-1 - training.number] = (*start, (out, 1.0))
+        if setup.keep_trace:
+            self._note(node, "train", effect.slot, walk=effect.walk, number=training.number, key=key, lr=lr)
+        self.agenda.put(self.stopwatch.training_time(node), TRAINED, training)
+
+    def _use_state(self, node: int, walk: int) -> tuple[int, int]:
+        """The optimizer state to start from and the one to leave; a walk's own where it travels, else the node's."""
+        if self.setup.optimizer_state == "visit" or self.setup.state_bytes == 0:
+            return NO_STATE, NO_STATE
+        owner = -1 - walk if self.setup.optimizer_state == "walk" and walk >= 0 else node
+        before = self.states.get(owner, NO_STATE)
+        self.states[owner] = after = self.notebook.new_state()
+        return before, after
+
+    def _training_ends(self, training: Training) -> None:
+        setup, node = self.setup, training.node
+        self.training.pop(node, None)
+        del self.under_way[-1 - training.number]
+        self.iteration += 1
+        if setup.keep_trace:
+            self._note(
+                node, "trained", training.slot, walk=training.walk, iteration=self.iteration, number=training.number
+            )
+        self.notebook.write(node, UPDATE, ((training.out, 1.0), (training.start[0][0], -1.0)))
+        self._give(node, Trained(training.slot))
+        self.notebook.forget(node, UPDATE)
+        if self.links is not None and node not in self.training and self.waiting.get(node):
+            self._training_starts(node, self.waiting[node].popleft())
+        if setup.evaluate.every is not None and self.iteration % setup.evaluate.every == 0:
+            self._evaluate()
+
+    # -- messages -----------------------------------------------------------------------------------------------
+
+    def _send(self, node: int, effect: Send) -> None:
+        model = self.notebook.read(node, effect.slot) if effect.slot else None
+        envelope = Envelope(node, effect.to, effect.message, effect.into, model, self.messages)
+        self.messages += 1
+        payload = self._payload(effect)
+        size = control_bytes(effect.message) + payload
+        self.bytes += size
+        self.model_bytes += payload
+        if model is not None:
+            self.under_way[envelope.number] = model
+        if self.setup.keep_trace:
+            self._note(node, "send", effect.slot, peer=effect.to, walk=effect.message.walk, number=envelope.number,
+                       size=size, detail={"kind": effect.message.kind, "into": effect.into})  # fmt: skip
+        if self.links is None:
+            self.agenda.put(0.0, ARRIVED, envelope)
+        else:
+            self._plan_ends(self.links.start(node, effect.to, size * 8.0, self.agenda.now, envelope))
+
+    def _payload(self, effect: Send) -> int:
+        """Bytes of the model that goes along, and of the optimizer state where that travels with a walk."""
+        if not effect.slot:
+            return 0
+        travels = self.setup.optimizer_state == "walk" and effect.message.walk > 0
+        return self.setup.model_bytes + (self.setup.state_bytes if travels else 0)
+
+    def _plan_ends(self, transfers: list[Transfer]) -> None:
+        for transfer in transfers:
+            self.agenda.put_at(transfer.end(), TRANSFERRED, (transfer, transfer.version))
+
+    def _transfer_ends(self, transfer: Transfer, version: int) -> None:
+        if self.links is None or version != transfer.version:
+            return  # its rate has changed since; a later entry tells the end
+        self.agenda.put(transfer.latency, ARRIVED, transfer.content)
+        self._plan_ends(self.links.finish(transfer, self.agenda.now))
+
+    def _message_arrives(self, envelope: Envelope) -> None:
+        self.under_way.pop(envelope.number, None)
+        slot = ""
+        if envelope.model is not None:
+            slot = envelope.into
+            self.notebook.write(envelope.to, slot, envelope.model)
+        if self.setup.keep_trace:
+            self._note(envelope.to, "receive", slot, peer=envelope.sender, walk=envelope.message.walk,
+                       number=envelope.number)  # fmt: skip
+        self._give(envelope.to, Received(envelope.sender, envelope.message, slot))
+
+    # -- slots, records, timers -----------------------------------------------------------------------------------
+
+    def _combine(self, node: int, effect: Combine) -> None:
+        self.notebook.combine(node, effect.into, effect.terms)
+        if self.setup.keep_trace:
+            self._note(node, "combine", effect.into, detail=effect.terms)
+
+    def _record(self, node: int, effect: Record) -> None:
+        terms = self.notebook.read(node, effect.slot)
+        if effect.role == AGGREGATE:
+            self.aggregate = terms
+        else:
+            self.members[effect.key] = terms
+        if self.setup.keep_trace:
+            self._note(node, "record", effect.slot, walk=effect.key, detail=effect.role)
+
+    def _set_timer(self, node: int, effect: SetTimer) -> None:
+        version = self.timers.get((node, effect.name), 0) + 1
+        self.timers[node, effect.name] = version
+        self.agenda.put(effect.after, TIMER, (node, effect.name, version))
+
+    def _mix_everyone(self, node: int, effect: MixEveryone) -> None:
+        """Algorithm 2, line 6: all nodes at once. Counts the off-diagonal non-zeros of P as sent."""
+        setup, notebook = self.setup, self.notebook
+        nodes = range(setup.graph.nodes)
+        sources = tuple(notebook.as_one(notebook.read(v, effect.slot))[0][0] for v in nodes)
+        outs = tuple(notebook.new_value() for _ in nodes)
+        if setup.keep_schedule:
+            notebook.ops.append(MixOp(outs, sources))
+        for v in nodes:
+            self.notebook.write(v, effect.slot, ((outs[v], 1.0),))
+            self.members[v] = ((outs[v], 1.0),)
+        messages = int(2 * setup.graph.edges)
+        self.bytes += messages * (control_bytes(Message("mix")) + setup.model_bytes)
+        self.model_bytes += messages * setup.model_bytes
+        if setup.keep_trace:
+            self._note(node, "mix_everyone", effect.slot)
+
+    # -- measuring ------------------------------------------------------------------------------------------------
+
+    def _evaluate(self) -> None:
+        if self.evaluated_at == self.events or not self.setup.keep_schedule:
+            return  # the last evaluation and the end of the run may fall together
+        self.evaluated_at = self.events
+        members = tuple(self.members[key] for key in sorted(self.members))
+        bits, model_bits = self.bytes * 8.0, self.model_bytes * 8.0
+        self.notebook.ops.append(EvaluateOp(self.iteration, self.agenda.now, bits, model_bits, self.output(), members))
+
+    def output(self) -> Terms:
+        """The model that the algorithm puts out: the aggregate where there is one, else the mean of the members."""
+        return self.aggregate if self.aggregate is not None else mean_of(self.members.values())
+
+    def _note(self, node: int, event: str, slot: str = "", *, peer: int = -1, walk: int = -1, iteration: int = -1,
+              number: int = -1, size: int = 0, key: int = 0, lr: float = 0.0, detail: object = "") -> None:  # fmt: skip
+        self.trace.append((self.agenda.now, node, event, slot, peer, walk, iteration, number, size, key, lr, detail))
+
+    def _hand_out(self) -> Chunk:
+        notebook = self.notebook
+        holders = [*self.members.values(), self.aggregate or ()]
+        if not self.finished:  # after the end only what the run puts out is of interest
+            holders += [terms for slots in notebook.slots.values() for terms in slots.values()]
+            holders += self.under_way.values()
+        live = {value for terms in holders for value, _ in terms}
+        states = [] if self.finished else sorted(self.states.values())
+        chunk = Chunk(notebook.ops, sorted(live), states, self.trace, self.finished)
+        notebook.ops, self.trace = [], []
+        return chunk
+
+
+def all_surroundings(setup: RunSetup) -> list[Surroundings]:
+    """What each node knows at the start."""
+    graph = setup.graph
+    degrees = [int(d) for d in graph.degrees]
+    around = []
+    for node in range(graph.nodes):
+        neighbours = graph.neighbours(node)
+        around.append(Surroundings(node, graph.nodes, neighbours, tuple(degrees[peer] for peer in neighbours)))
+    return around

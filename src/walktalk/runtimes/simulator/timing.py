@@ -1,0 +1,100 @@
+"""How long things take in virtual time.
+
+`poisson` is the paper's own model (Section 4.3): one iteration of a walk, computation and communication together, is
+exponential with mean d, independent of everything else; so walks never queue for a node, messages take no time of
+their own, and T iterations of R walks take T·d/R on average (of V nodes in gossip: T·d/V).
+
+`network` builds the time from its parts: computation by the node's speed, a spread and stragglers, one model at a time
+per node; latency and bandwidth of links, shared by the transfers that use them (`links`).
+"""
+
+from __future__ import annotations
+
+import math
+import random
+from dataclasses import dataclass
+
+import numpy as np
+
+from walktalk.errors import SpecError
+from walktalk.graphs import Graph
+from walktalk.seeds import Seed
+
+
+@dataclass(frozen=True)
+class PoissonTiming:
+    """Every walk (or node) acts as a Poisson process of rate 1/d."""
+
+    d: float = 1.0  # mean seconds of one iteration
+
+    def __post_init__(self) -> None:
+        require_positive("timing.d", self.d)
+
+
+@dataclass(frozen=True)
+class NetworkTiming:
+    """Computation and communication, each with its own time."""
+
+    compute: float = 1.0  # seconds that a node of speed 1 takes for one local training
+    spread: float = 0.0  # σ of the log-normal factor on every computation; its mean is 1
+    straggler_share: float = 0.0  # share of the nodes that are slow
+    straggler_slowdown: float = 1.0  # how many times slower they are
+    latency: float = 0.01  # seconds from node to node, one way, where the graph has no sites
+    bandwidth: float = 1e9  # bit/s of a link (an edge, or the path between two sites)
+    node_bandwidth: float = math.inf  # bit/s that a node can send, and also receive
+
+    def __post_init__(self) -> None:
+        for name in ("compute", "straggler_slowdown", "bandwidth", "node_bandwidth"):
+            require_positive(f"timing.{name}", getattr(self, name))
+        if self.spread < 0 or self.latency < 0:
+            raise SpecError("timing: spread and latency must not be negative")
+        if not 0 <= self.straggler_share <= 1:
+            raise SpecError(f"timing.stragglers.share: {self.straggler_share} is not a share; allowed: 0 to 1")
+
+
+Timing = PoissonTiming | NetworkTiming
+
+
+def require_positive(name: str, value: float) -> None:
+    if not value > 0:
+        raise SpecError(f"{name}: {value} is not possible; a number above 0 is needed")
+
+
+class Stopwatch:
+    """Draws the training times of one run."""
+
+    def __init__(self, timing: Timing, graph: Graph, seed: Seed) -> None:
+        self.timing = timing
+        self.random: random.Random = seed.child("training times").python()
+        # Who is slow is a fact about the machines, so it is the study's, not the repetition's.
+        self.slowness = slow_factors(timing, graph.nodes, Seed(seed.root).child("stragglers"))
+
+    def training_time(self, node: int) -> float:
+        timing = self.timing
+        if isinstance(timing, PoissonTiming):
+            return self.random.expovariate(1.0) * timing.d * self.factor(node)
+        seconds = timing.compute * self.factor(node)
+        if timing.spread:
+            seconds *= math.exp(self.random.gauss(-(timing.spread**2) / 2, timing.spread))
+        return seconds
+
+    def factor(self, node: int) -> float:
+        """How many times slower than usual a node is now."""
+        return self.slowness[node] if self.slowness else 1.0
+
+    def slow_down(self, node: int, factor: float) -> None:
+        """A node becomes that many times slower than it was."""
+        if not self.slowness:
+            self.slowness = [1.0] * (node + 1)
+        self.slowness += [1.0] * (node + 1 - len(self.slowness))
+        self.slowness[node] *= factor
+
+
+def slow_factors(timing: Timing, nodes: int, seed: Seed) -> list[float]:
+    """The slowness of every node; empty where all are alike."""
+    if isinstance(timing, PoissonTiming) or timing.straggler_share == 0.0:
+        return []
+    slow = seed.numpy().permutation(nodes)[: round(timing.straggler_share * nodes)]
+    factors = np.ones(nodes)
+    factors[slow] = timing.straggler_slowdown
+    return [float(f) for f in factors]

@@ -1,0 +1,110 @@
+"""Runs of a study, side by side: simulations in virtual time, and one executor for all their arithmetic."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from walktalk.chains import metropolis_hastings
+from walktalk.runtimes.simulator import INITIAL_VALUE, Chunk, RunSetup, Simulation
+from walktalk.runtimes.stacked.executor import Executor, Measurement, RowTrainer
+from walktalk.runtimes.stacked.waves import Planner, Step, TrainStep, WavePolicy
+
+
+@dataclass(frozen=True)
+class Advance:
+    """What a stretch of all runs has brought."""
+
+    measurements: list[Measurement]
+    traces: dict[int, list[tuple[object, ...]]]  # run -> what happened in it
+    trainings: int
+
+
+class Engine:
+    """All runs of a study, moved on together."""
+
+    def __init__(
+        self, trainer: RowTrainer, setups: list[RunSetup], initial: list[Tensor], policy: WavePolicy | None = None
+    ) -> None:
+        self.trainer = trainer
+        self.simulations = [Simulation(setup) for setup in setups]
+        self.active = dict.fromkeys(range(len(setups)))  # runs that are not over, in order
+        self.planner = Planner(policy)
+        self.executor = Executor(trainer, self.mixing)
+        self.initial = initial
+        self.chunks: dict[int, Chunk] = {}
+        self._matrices: dict[int, Tensor] = {}
+        self.put([(run, INITIAL_VALUE, initial[run]) for run in self.active])
+
+    def put(self, values: list[tuple[int, int, Tensor]]) -> None:
+        """Give values from outside a row, (run, value, content)."""
+        rows = [self.planner.place(run, value) for run, value, _ in values]
+        self.executor.models.reserve(self.planner.models.size)
+        self.executor.states.reserve(self.planner.states.size)
+        for row, (_, value, content) in zip(rows, values, strict=True):
+            matrix = self.executor.models if value >= 0 else self.executor.states
+            matrix.data[row] = content.to(matrix.data.device)
+
+    def advance(self, progress: float, after_step: Callable[[Step], None] | None = None) -> Advance:
+        """Move every run on to this share of its way."""
+        chunks = {run: self.simulations[run].advance(progress) for run in self.active}
+        steps = self.planner.plan(chunks)
+        self.executor.models.reserve(self.planner.models.size)
+        self.executor.states.reserve(self.planner.states.size)
+        measurements = self.executor.carry_out(steps, after_step)
+        self.chunks.update(chunks)
+        for run, chunk in chunks.items():
+            if chunk.finished:
+                del self.active[run]
+        trainings = sum(len(step.outs) for step in steps if isinstance(step, TrainStep))
+        return Advance(measurements, {run: chunk.trace for run, chunk in chunks.items()}, trainings)
+
+    def end(self, run: int) -> None:
+        """Leave a run where it is, e.g. because it has met its target."""
+        self.active.pop(run, None)
+
+    def output(self, run: int) -> Tensor:
+        """The aggregated model of a run, as a row."""
+        simulation = self.simulations[run]
+        return self.executor.blend([(self.planner.rows[run, value], weight) for value, weight in simulation.output()])
+
+    def living(self, run: int) -> tuple[dict[str, Tensor], dict[str, list[int]]]:
+        """Everything that the rest of a run depends on: its living models and optimizer states, and their numbers."""
+        chunk = self.chunks[run]
+        states = [-1 - state for state in chunk.live_states]
+        tensors = {"models": self.contents(run, chunk.live)}
+        if states:
+            tensors["states"] = self.contents(run, states)
+        return tensors, {"models": chunk.live, "states": states}
+
+    def contents(self, run: int, values: list[int]) -> Tensor:
+        matrix = self.executor.models if not values or values[0] >= 0 else self.executor.states
+        rows = torch.tensor([self.planner.rows[run, value] for value in values], dtype=torch.int64)
+        return matrix.read(rows.to(matrix.data.device)).cpu()
+
+    def restore(self, run: int, progress: float, tensors: dict[str, Tensor], numbers: dict[str, list[int]]) -> Chunk:
+        """Bring a fresh run to where `living` was taken: the events are run again, the arithmetic is not."""
+        chunk = self.simulations[run].advance(progress)
+        if chunk.live != numbers["models"] or [-1 - s for s in chunk.live_states] != numbers["states"]:
+            raise ValueError("the checkpoint belongs to another schedule")
+        self.planner.release(run)
+        models = list(zip(numbers["models"], tensors["models"], strict=True))
+        states = list(zip(numbers["states"], tensors.get("states", torch.zeros(0)), strict=True))
+        self.put([(run, value, content) for value, content in (*models, *states)])
+        self.chunks[run] = chunk
+        if chunk.finished:
+            self.active.pop(run, None)
+        return chunk
+
+    def mixing(self, run: int) -> Tensor:
+        """The matrix P of a run's graph, on the device."""
+        if run not in self._matrices:
+            matrix = metropolis_hastings(self.simulations[run].setup.graph).matrix
+            self._matrices[run] = torch.from_numpy(np.asarray(matrix.toarray(), dtype=np.float32)).to(
+                self.executor.device
+            )
+        return self._matrices[run]

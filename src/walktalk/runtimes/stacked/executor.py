@@ -1,0 +1,227 @@
+"""Does the arithmetic of a plan: gathers rows, trains or combines them at once, writes them back.
+
+The same code serves CPU and CUDA. Everything a stretch needs to know, row numbers, batch keys, learning rates, goes to
+the device before its first wave; inside, nothing waits for the device.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from itertools import chain
+from typing import Protocol as Interface
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from walktalk.runtimes.simulator import EvaluateOp
+from walktalk.runtimes.stacked.rows import Matrix
+from walktalk.runtimes.stacked.waves import CombineStep, EvaluateStep, MixStep, Step, TrainStep
+
+
+class RowTrainer(Interface):
+    """What the executor asks of `learning.Trainer`."""
+
+    width: int
+    state_width: int
+    device: torch.device
+
+    def train(
+        self, rows: Tensor, parts: Tensor, keys: Tensor, lr: Tensor, state: Tensor | None = None
+    ) -> tuple[Tensor, Tensor | None]: ...
+
+    def evaluate(self, rows: Tensor) -> tuple[Tensor, Tensor]: ...
+
+
+@dataclass(frozen=True)
+class Measurement:
+    """One run at one moment."""
+
+    run: int
+    op: EvaluateOp
+    train_loss: float  # of the aggregated model
+    test_accuracy: float
+    consensus: float  # mean over members of the squared distance to their mean
+    mean_train_loss: float  # of the mean of the members
+    mean_test_accuracy: float
+
+
+class Executor:
+    """The matrices of a study, and the arithmetic on them."""
+
+    def __init__(self, trainer: RowTrainer, mixing: Callable[[int], Tensor]) -> None:
+        self.trainer = trainer
+        self.device = torch.device(trainer.device)
+        self.models = Matrix(trainer.width, self.device)
+        self.states = Matrix(max(trainer.state_width, 1), self.device)
+        self.mixing = mixing  # run -> its matrix P, for `MixStep`
+        self.model_steps = 0
+
+    def carry_out(self, steps: list[Step], after_step: Callable[[Step], None] | None = None) -> list[Measurement]:
+        """All of a plan; what was measured on the way."""
+        tables = Tables(steps, self.device)
+        album = Album()
+        for step in steps:
+            if isinstance(step, TrainStep):
+                self.train(step, tables)
+            elif isinstance(step, CombineStep):
+                self.combine(tables)
+            elif isinstance(step, MixStep):
+                self.models.write(
+                    self.numbers(step.outs), self.mixing(step.run) @ self.models.read(self.numbers(step.sources))
+                )
+            else:
+                self.photograph(step, album)
+            if after_step is not None:
+                after_step(step)
+        return album.develop(self.trainer)
+
+    def train(self, step: TrainStep, tables: Tables) -> None:
+        wave = tables.next_wave(len(step.outs))
+        state = self.read_states(step) if self.trainer.state_width and step.states_out[0] >= 0 else None
+        new, new_state = self.trainer.train(self.models.read(wave.sources), wave.parts, wave.keys, wave.lrs, state)
+        self.models.write(wave.outs, new)
+        if state is not None and new_state is not None:
+            self.states.write(self.numbers(step.states_out), new_state)
+
+    def read_states(self, step: TrainStep) -> Tensor:
+        """The optimizer states of a wave; a fresh one is all zeros."""
+        rows = torch.tensor(step.states_in)
+        state = self.states.read(rows.clamp(min=0).to(self.device))
+        fresh = rows < 0
+        if bool(fresh.any()):
+            state[fresh.to(self.device)] = 0.0
+        return state
+
+    def combine(self, tables: Tables) -> None:
+        outs, sources, weights = tables.next_combination()
+        total = self.models.read(sources[0]) * weights[0]
+        for k in range(1, len(sources)):
+            total.addcmul_(self.models.read(sources[k]), weights[k])
+        self.models.write(outs, total)
+
+    def photograph(self, step: EvaluateStep, album: Album) -> None:
+        """Keep what an evaluation needs; the rows themselves will be overwritten."""
+        members = self.blend_each(step.members) if step.members else None
+        aggregate = self.blend(step.aggregate)
+        mean = members.mean(0) if members is not None else aggregate
+        spread = ((members - mean) ** 2).sum(1).mean() if members is not None else torch.zeros((), device=self.device)
+        album.add(step, aggregate, mean, spread)
+
+    def blend_each(self, members: Sequence[Sequence[tuple[int, float]]]) -> Tensor:
+        """Each combination as a row of a new matrix."""
+        if all(len(terms) == 1 and terms[0][1] == 1.0 for terms in members):
+            return self.models.read(self.numbers([terms[0][0] for terms in members]))
+        return torch.stack([self.blend(terms) for terms in members])
+
+    def blend(self, terms: Sequence[tuple[int, float]]) -> Tensor:
+        """A combination of rows as one new row."""
+        if len(terms) == 1 and terms[0][1] == 1.0:
+            return self.models.data[terms[0][0]].clone()
+        rows = self.models.read(self.numbers([row for row, _ in terms]))
+        weights = torch.tensor([weight for _, weight in terms], device=self.device, dtype=rows.dtype)
+        return weights @ rows
+
+    def numbers(self, values: list[int]) -> Tensor:
+        return torch.tensor(values, device=self.device)
+
+
+@dataclass(frozen=True)
+class Wave:
+    """The tables of one wave, on the device."""
+
+    sources: Tensor
+    outs: Tensor
+    parts: Tensor
+    keys: Tensor
+    lrs: Tensor
+
+
+class Tables:
+    """The row numbers, keys and weights of a whole plan, sent to the device once and read off in order."""
+
+    def __init__(self, steps: list[Step], device: torch.device) -> None:
+        waves = [step for step in steps if isinstance(step, TrainStep)]
+        self.waves = {
+            name: to_device(np.fromiter(chain.from_iterable(getattr(w, name) for w in waves), kind), device)
+            for name, kind in (
+                ("sources", np.int64),
+                ("outs", np.int64),
+                ("parts", np.int64),
+                ("keys", np.int64),
+                ("lrs", np.float32),
+            )
+        }
+        self.position = 0
+        combinations = [step for step in steps if isinstance(step, CombineStep)]
+        shapes = [np.asarray(step.sources, dtype=np.int64).T for step in combinations]
+        flat = [
+            np.concatenate((np.asarray(c.outs, dtype=np.int64), s.ravel()))
+            for c, s in zip(combinations, shapes, strict=True)
+        ]
+        self.rows = to_device(np.concatenate(flat) if flat else np.zeros(0, np.int64), device)
+        weights = [np.asarray(step.weights, dtype=np.float32).T.ravel() for step in combinations]
+        self.weights = to_device(np.concatenate(weights) if weights else np.zeros(0, np.float32), device)
+        self.shapes = iter([s.shape for s in shapes])
+        self.row_position = self.weight_position = 0
+
+    def next_wave(self, width: int) -> Wave:
+        here = slice(self.position, self.position + width)
+        self.position += width
+        return Wave(**{name: table[here] for name, table in self.waves.items()})
+
+    def next_combination(self) -> tuple[Tensor, Tensor, Tensor]:
+        """Rows that are made [n], rows that are read [terms, n], weights [terms, n, 1]."""
+        terms, n = next(self.shapes)
+        at = self.row_position
+        outs, sources = self.rows[at : at + n], self.rows[at + n : at + n + terms * n].view(terms, n)
+        self.row_position += n + terms * n
+        weights = self.weights[self.weight_position : self.weight_position + terms * n].view(terms, n, 1)
+        self.weight_position += terms * n
+        return outs, sources, weights
+
+
+def to_device(table: np.ndarray, device: torch.device) -> Tensor:
+    return torch.from_numpy(table).to(device)
+
+
+class Album:
+    """Models to be measured, kept until enough are together to measure them as one stack."""
+
+    def __init__(self) -> None:
+        self.steps: list[EvaluateStep] = []
+        self.models: list[Tensor] = []
+        self.where: list[tuple[int, int]] = []  # for each step: which model is its aggregate, which its mean
+        self.spreads: list[Tensor] = []
+
+    def add(self, step: EvaluateStep, aggregate: Tensor, mean: Tensor, spread: Tensor) -> None:
+        self.steps.append(step)
+        self.spreads.append(spread)
+        self.models.append(aggregate)
+        first = len(self.models) - 1
+        same = same_model(step)
+        if not same:
+            self.models.append(mean)
+        self.where.append((first, first if same else first + 1))
+
+    def develop(self, trainer: RowTrainer) -> list[Measurement]:
+        if not self.steps:
+            return []
+        losses, accuracies = (t.double().cpu().tolist() for t in trainer.evaluate(torch.stack(self.models)))
+        spreads = torch.stack(self.spreads).double().cpu().tolist()
+        return [
+            Measurement(step.run, step.op, losses[a], accuracies[a], spread, losses[m], accuracies[m])
+            for step, (a, m), spread in zip(self.steps, self.where, spreads, strict=True)
+        ]
+
+
+def same_model(step: EvaluateStep) -> bool:
+    """Whether the aggregate is the mean of the members, as in gossip, so that one evaluation serves both."""
+    if not step.members:
+        return True
+    total: dict[int, float] = {}
+    for terms in step.members:
+        for row, weight in terms:
+            total[row] = total.get(row, 0.0) + weight / len(step.members)
+    return total == dict(step.aggregate)

@@ -1,0 +1,50 @@
+"""All models of a study, as rows of one matrix on the device.
+
+Which row holds which value is decided ahead (`waves`), so the matrix grows at most once before a stretch of work, and
+the most it will need is known before the work starts.
+"""
+
+from __future__ import annotations
+
+import heapq
+
+import torch
+from torch import Tensor
+
+
+class RowSpace:
+    """Hands out row numbers; the lowest free one first, so that the matrix stays dense."""
+
+    def __init__(self) -> None:
+        self.size = 0  # rows that were ever in use at once
+        self._free: list[int] = []
+
+    def take(self) -> int:
+        if self._free:
+            return heapq.heappop(self._free)
+        self.size += 1
+        return self.size - 1
+
+    def give_back(self, row: int) -> None:
+        heapq.heappush(self._free, row)
+
+
+class Matrix:
+    """The numbers themselves."""
+
+    def __init__(self, width: int, device: torch.device) -> None:
+        self.data = torch.zeros((0, width), device=device)
+
+    def reserve(self, rows: int) -> None:
+        """Make room for that many rows, keeping what is there."""
+        have, width = self.data.shape
+        if rows > have:
+            grown = torch.zeros((rows, width), device=self.data.device, dtype=self.data.dtype)
+            grown[:have] = self.data
+            self.data = grown
+
+    def read(self, rows: Tensor) -> Tensor:
+        return self.data.index_select(0, rows)
+
+    def write(self, rows: Tensor, content: Tensor) -> None:
+        self.data.index_copy_(0, rows, content)

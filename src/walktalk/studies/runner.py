@@ -1,0 +1,327 @@
+"""Drives the runs of a study to their end: stretch by stretch, with records, checkpoints, and a clean stop.
+
+A stretch ends where all runs have done the same share of their way. How long it is depends on counted work only, never
+on the clock, so that a study always takes the same path. Between stretches the state of a run is just its living
+models: the events up to there are run again on resuming, which costs next to nothing.
+"""
+
+from __future__ import annotations
+
+import signal
+import threading
+import time
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from types import FrameType
+from typing import Any
+
+from torch import Tensor
+
+from walktalk.errors import StudyError
+from walktalk.learning import Trainer
+from walktalk.records import (
+    RUN_COLUMNS,
+    HistoryRow,
+    RunFolder,
+    StudyFolder,
+    TraceWriter,
+    load_checkpoint,
+    save_checkpoint,
+    write_history,
+)
+from walktalk.runtimes.simulator import RunSetup
+from walktalk.runtimes.stacked import Engine, Measurement, Step, TrainStep, WavePolicy
+from walktalk.studies.trace_table import trace_columns
+
+FIRST_STRETCH = 1 / 64  # of a run's way; after it the size of a stretch is known in trainings
+SECONDS_BETWEEN_CHECKPOINTS = 10.0
+CHECKPOINT_SHARE = 0.05  # of the time may go into writing checkpoints
+STEPS_BETWEEN_REPORTS = 20
+
+
+@dataclass(frozen=True)
+class Progress:
+    """What a progress bar shows."""
+
+    done: int  # iterations over all runs
+    total: int  # estimate where runs end by time or bits
+    iteration: int  # of the run that is furthest
+    time: float  # virtual seconds, of the run that is furthest
+    bits: float  # of the run that has sent most
+    loss: dict[str, float]  # algorithm -> last training loss, mean over repetitions
+    phase: str  # what is being done
+
+
+@dataclass(frozen=True)
+class PlannedRun:
+    """One run of a study: one algorithm, one repetition."""
+
+    label: str
+    repetition: int
+    setup: RunSetup
+    initial: Tensor  # the model that it starts from, as a row
+
+
+@dataclass
+class RunRecord:
+    """What one run leaves."""
+
+    label: str
+    repetition: int
+    history: list[HistoryRow] = field(default_factory=list)
+    trace: list[tuple[object, ...]] = field(default_factory=list)  # empty where it went to a file
+    output: Tensor | None = None  # the aggregated model at the end, as a row
+    trainings: int = 0
+    met_target: bool = False
+
+
+class Interrupted(KeyboardInterrupt):
+    """The person asked to stop, and everything is saved."""
+
+
+@dataclass
+class Ask:
+    """Whether somebody has asked to stop."""
+
+    stop: bool = False
+
+
+@contextmanager
+def asking_to_stop() -> Iterator[Ask]:
+    """The first Ctrl-C or SIGTERM asks to stop at the next safe point; the second stops at once."""
+    ask = Ask()
+    if threading.current_thread() is not threading.main_thread():
+        yield ask  # only the main thread may set signal handlers
+        return
+
+    def request(number: int, frame: FrameType | None) -> None:
+        if ask.stop:
+            raise KeyboardInterrupt
+        ask.stop = True
+
+    before = {number: signal.signal(number, request) for number in (signal.SIGINT, signal.SIGTERM)}
+    try:
+        yield ask
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)
+
+
+class Runner:
+    """All runs of a study, from the start or from their checkpoints to the end."""
+
+    def __init__(
+        self,
+        trainer: Trainer,
+        runs: Sequence[PlannedRun],
+        folder: StudyFolder | None = None,
+        *,
+        report: Callable[[Progress], None] | None = None,
+        policy: WavePolicy | None = None,
+    ) -> None:
+        self.trainer = trainer
+        self.runs = list(runs)
+        self.records = [RunRecord(run.label, run.repetition) for run in runs]
+        self.engine = Engine(trainer, [run.setup for run in runs], [run.initial for run in runs], policy)
+        self.folders = [folder.run(run.label, run.repetition) if folder else None for run in runs]
+        self.writers: list[TraceWriter | None] = [self._writer(index) for index in range(len(runs))]
+        self.report = report
+        self.progress = 0.0
+        self.trainings = 0
+        self.steps = 0
+        self._done_in_stretch = 0
+        self.total = estimated_trainings(self.runs)
+        self._saved_at = time.monotonic()
+        self._saving_took = 0.0
+
+    def _writer(self, index: int) -> TraceWriter | None:
+        folder = self.folders[index]
+        if folder is None or not self.runs[index].setup.keep_trace:
+            return None
+        folder.path.mkdir(parents=True, exist_ok=True)
+        return TraceWriter(folder.trace)
+
+    # -- to the end -------------------------------------------------------------------------------------------------
+
+    def run(self) -> list[RunRecord]:
+        """Everything that is left to do; raises `Interrupted`, with everything saved, if asked to stop."""
+        with asking_to_stop() as ask:
+            while self.engine.active:
+                self.stretch()
+                if ask.stop and self.engine.active:
+                    self.save()
+                    raise Interrupted
+                if self.engine.active and self.checkpoint_is_due():
+                    self.save()
+            self.finish()
+        return self.records
+
+    def stretch(self) -> None:
+        """Move all runs on by one stretch."""
+        self.progress = min(1.0, self.progress + self.stretch_length())
+        self.tell("training")
+        active = list(self.engine.active)
+        advance = self.engine.advance(self.progress, self._count)
+        self.trainings += advance.trainings
+        for run, rows in advance.traces.items():
+            self._keep_trace(run, rows)
+        for measurement in advance.measurements:
+            self._keep_measurement(measurement)
+        for run in active:
+            if self.records[run].met_target:
+                self.engine.end(run)
+        self.tell("training")
+
+    def stretch_length(self) -> float:
+        """So that a stretch has a good number of trainings: enough to fill waves, few enough to stop soon."""
+        done = sum(simulation.iteration for simulation in self.engine.simulations)
+        if self.progress == 0.0 or done == 0:
+            return FIRST_STRETCH
+        return trainings_a_stretch(self.trainer.width) * self.progress / done
+
+    def _count(self, step: Step) -> None:
+        if isinstance(step, TrainStep):
+            self.steps += 1
+            self._done_in_stretch += len(step.outs)
+            if self.steps % STEPS_BETWEEN_REPORTS == 0:
+                self.tell("training", self._done_in_stretch)
+
+    def tell(self, phase: str, within: int = 0) -> None:
+        """Say how far things are."""
+        if not within:
+            self._done_in_stretch = 0
+        if self.report is None:
+            return
+        simulations = self.engine.simulations
+        done = min(self.trainings + within, self.total)
+        losses: dict[str, list[float]] = {}
+        for record in self.records:
+            if record.history:
+                losses.setdefault(record.label, []).append(record.history[-1].train_loss)
+        self.report(
+            Progress(
+                done, self.total,
+                iteration=max((r.history[-1].iteration for r in self.records if r.history), default=0),
+                time=max(s.agenda.now for s in simulations),
+                bits=max(s.bytes for s in simulations) * 8.0,
+                loss={label: sum(values) / len(values) for label, values in losses.items()},
+                phase=phase,
+            )
+        )  # fmt: skip
+
+    def _keep_trace(self, run: int, rows: list[tuple[object, ...]]) -> None:
+        writer = self.writers[run]
+        if writer is not None:
+            writer.write(trace_columns(rows))
+        else:
+            self.records[run].trace += rows
+
+    def _keep_measurement(self, m: Measurement) -> None:
+        record = self.records[m.run]
+        if record.met_target:
+            return  # what a stretch did beyond the target does not count
+        record.history.append(
+            HistoryRow(
+                record.label, record.repetition, m.op.iteration, m.op.time, int(m.op.bits), m.train_loss,
+                m.test_accuracy, m.consensus, int(m.op.model_bits), m.mean_train_loss, m.mean_test_accuracy,
+            )
+        )  # fmt: skip
+        target = self.runs[m.run].setup.stop.target_loss
+        record.met_target = target is not None and m.train_loss <= target
+
+    def finish(self) -> None:
+        """The last records: traces closed, models and histories written."""
+        for index, record in enumerate(self.records):
+            record.output = self.engine.output(index).cpu()
+            record.trainings = self.engine.simulations[index].trainings
+            folder, writer = self.folders[index], self.writers[index]
+            if writer is not None:
+                writer.close()
+            if folder is not None:
+                folder.path.mkdir(parents=True, exist_ok=True)
+                write_history(folder.history, record.history, RUN_COLUMNS)
+                save_checkpoint(folder.model, named_tensors(self.trainer, record.output), {"run": record.label})
+                self._save_run(index, folder)
+
+    # -- checkpoints ------------------------------------------------------------------------------------------------
+
+    def checkpoint_is_due(self) -> bool:
+        if not any(self.folders):
+            return False
+        since = time.monotonic() - self._saved_at
+        return since > max(SECONDS_BETWEEN_CHECKPOINTS, self._saving_took / CHECKPOINT_SHARE)
+
+    def save(self) -> None:
+        """Write every run's checkpoint."""
+        began = time.monotonic()
+        self.tell("saving")
+        for index, folder in enumerate(self.folders):
+            if folder is not None:
+                self._save_run(index, folder)
+        self._saved_at = time.monotonic()
+        self._saving_took = self._saved_at - began
+
+    def _save_run(self, index: int, folder: RunFolder) -> None:
+        record = self.records[index]
+        tensors, numbers = self.engine.living(index)
+        facts = {
+            "progress": self.engine.simulations[index].advanced_to,
+            "values": numbers,
+            "history": [list(row) for row in record.history],
+            "met_target": record.met_target,
+            "trainings": self.trainings,
+        }
+        folder.path.mkdir(parents=True, exist_ok=True)
+        save_checkpoint(folder.checkpoint, tensors, facts)
+
+    def resume(self) -> bool:
+        """Take up every run from its checkpoint, where there is one; whether any was found."""
+        found = []
+        for index, folder in enumerate(self.folders):
+            if folder is not None and folder.checkpoint.exists():
+                tensors, facts = load_checkpoint(folder.checkpoint)
+                self._resume_run(index, tensors, facts, folder)
+                found.append(facts)
+        if found:
+            self.progress = min(facts["progress"] for facts in found) if len(found) == len(self.runs) else 0.0
+            self.trainings = sum(simulation.iteration for simulation in self.engine.simulations)
+        return bool(found)
+
+    def _resume_run(self, index: int, tensors: dict[str, Tensor], facts: dict[str, Any], folder: RunFolder) -> None:
+        record = self.records[index]
+        try:
+            chunk = self.engine.restore(index, facts["progress"], tensors, facts["values"])
+            record.history = [HistoryRow(*row) for row in facts["history"]]
+            record.met_target = facts["met_target"]
+        except (KeyError, TypeError, ValueError) as error:
+            raise StudyError(
+                f"{folder.checkpoint} does not fit this study; delete it and run the study again"
+            ) from error
+        if record.met_target:
+            self.engine.end(index)
+        self._keep_trace(index, chunk.trace)
+
+
+def estimated_trainings(runs: Sequence[PlannedRun]) -> int:
+    """How many iterations the study will have: exact where runs end by iterations."""
+    total = 0.0
+    for run in runs:
+        stop, timing = run.setup.stop, run.setup.timing
+        seconds = getattr(timing, "d", None) or getattr(timing, "compute", 1.0)
+        active = run.setup.protocol.active_models(run.setup.graph.nodes)
+        limits = [float(stop.iterations)] if stop.iterations is not None else []
+        limits += [active * stop.time / seconds] if stop.time is not None else []
+        limits += [stop.bits / (8.0 * max(run.setup.model_bytes, 1))] if stop.bits is not None else []
+        total += min(limits)
+    return round(total)
+
+
+def trainings_a_stretch(width: int) -> int:
+    """Fewer for larger models, so that a stretch takes seconds on a device that suits the model."""
+    return max(64, min(16384, round(2**32 / (width + 2**17))))
+
+
+def named_tensors(trainer: Trainer, row: Tensor) -> dict[str, Tensor]:
+    """A row as the state dict of the task's module."""
+    return {name: tensor.detach().clone() for name, tensor in trainer.module(row).state_dict().items()}

@@ -1,0 +1,93 @@
+"""Links are shared max–min fairly, and transfers take the time that follows from that."""
+
+from __future__ import annotations
+
+import math
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from walktalk import graphs
+from walktalk.protocols import AsyncGossip, MultiWalk
+from walktalk.runtimes.simulator import NetworkTiming, RunSetup, Simulation, Stop
+from walktalk.runtimes.simulator.links import Links, max_min_fair
+from walktalk.seeds import Seed
+
+routes = st.dictionaries(
+    st.integers(0, 9), st.sets(st.integers(0, 5), min_size=1).map(lambda s: tuple(("link", r) for r in sorted(s)))
+)
+
+
+@given(routes, st.lists(st.floats(1, 100), min_size=6, max_size=6))
+def test_max_min_fair_rates_fill_a_bottleneck_for_every_user(uses, capacities):
+    rates = max_min_fair(uses, lambda r: capacities[r[1]])
+    used = {r: sum(rates[u] for u in uses if r in uses[u]) for user in uses.values() for r in user}
+    for resource, total in used.items():
+        assert total <= capacities[resource[1]] * (1 + 1e-9)
+    for user, resources in uses.items():
+        # Max–min: some full resource on the way where nobody gets more than this user.
+        assert any(
+            used[r] >= capacities[r[1]] * (1 - 1e-9)
+            and all(rates[o] <= rates[user] * (1 + 1e-9) for o in uses if r in uses[o])
+            for r in resources
+        )
+
+
+def test_two_transfers_into_one_node_share_what_it_can_receive():
+    links = Links(NetworkTiming(bandwidth=1000.0, node_bandwidth=100.0), graphs.star(3))
+    (first,) = links.start(1, 0, 100.0, now=0.0, content="first")
+    assert first.end() == pytest.approx(1.0)
+    changed = links.start(2, 0, 100.0, now=0.5, content="second")
+    assert {t.content: pytest.approx(t.end()) for t in changed} == {"first": 1.5, "second": 2.5}
+    (second,) = links.finish(first, now=1.5)
+    assert second.end() == pytest.approx(2.0)
+
+
+def test_only_transfers_that_share_something_get_new_rates():
+    links = Links(NetworkTiming(bandwidth=10.0, node_bandwidth=10.0), graphs.complete(4))
+    links.start(0, 1, 100.0, now=0.0, content="a")
+    assert [t.content for t in links.start(2, 3, 100.0, now=0.0, content="b")] == ["b"]
+
+
+def test_a_hop_takes_latency_plus_bits_over_bandwidth():
+    timing = NetworkTiming(compute=2.0, latency=0.5, bandwidth=8 * 1064.0)
+    run = RunSetup(MultiWalk(1), graphs.cycle(4), Seed(0), Stop(iterations=50), timing, model_bytes=1000)
+    trace = Simulation(run).advance().trace
+    sent = {row[7]: row[0] for row in trace if row[2] == "send"}
+    hops = [row[0] - sent[row[7]] for row in trace if row[2] == "receive"]
+    assert hops == pytest.approx([1.5] * len(hops))
+    assert len(hops) > 10
+
+
+def test_between_sites_the_path_is_shared_and_inside_it_is_not():
+    graph = graphs.build("us-five-sites", 20, seed=0)
+    links = Links(NetworkTiming(), graph)
+    site = graph.sites.site_of
+    far = [v for v in range(20) if site[v] != site[0]][:1]
+    near = [v for v in range(1, 20) if site[v] == site[0]][:2]
+    assert links.resources(0, far[0])[0][0] == "sites"
+    assert links.resources(0, near[0]) != links.resources(0, near[1])
+    assert links.latency(0, far[0]) > links.latency(0, near[0])
+
+
+def test_congestion_slows_gossip_more_than_one_walk():
+    """The mechanism behind Figure 8: with large models many transfers at once stretch each other."""
+
+    def seconds_per_hop(protocol, nodes=12):
+        timing = NetworkTiming(compute=1.0, latency=0.0, bandwidth=1e9, node_bandwidth=8e3)
+        run = RunSetup(protocol, graphs.complete(nodes), Seed(1), Stop(iterations=300), timing, model_bytes=1000)
+        trace = Simulation(run).advance().trace
+        sent = {row[7]: row[0] for row in trace if row[2] == "send"}
+        hops = [row[0] - sent[row[7]] for row in trace if row[2] == "receive"]
+        return sum(hops) / len(hops)
+
+    assert seconds_per_hop(AsyncGossip()) > 1.2 * seconds_per_hop(MultiWalk(1))
+
+
+def test_an_idle_link_never_ends():
+    links = Links(NetworkTiming(), graphs.cycle(3))
+    (transfer,) = links.start(0, 1, 0.0, 1.0, None)
+    assert transfer.end() == 1.0
+    transfer.left, transfer.rate = 1.0, 0.0
+    assert math.isinf(transfer.end())

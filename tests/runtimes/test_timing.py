@@ -1,0 +1,72 @@
+"""Virtual time against Section 4.3: T iterations of R walks take T·d/R, within the deviation bound given there."""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+import pytest
+
+from walktalk import graphs
+from walktalk.errors import SpecError
+from walktalk.protocols import AsyncGossip, MultiWalk, SyncGossip
+from walktalk.runtimes.simulator import NetworkTiming, PoissonTiming, RunSetup, Simulation, Stop
+from walktalk.seeds import Seed
+
+
+def end_time(protocol, iterations, d, seed, graph=None):
+    graph = graph or graphs.cycle(12)
+    simulation = Simulation(RunSetup(protocol, graph, Seed(seed), Stop(iterations=iterations), PoissonTiming(d)))
+    simulation.advance()
+    return simulation.agenda.now
+
+
+@pytest.mark.parametrize(
+    ("protocol", "active"), [(MultiWalk(1), 1), (MultiWalk(4), 4), (MultiWalk(12), 12), (AsyncGossip(), 12)]
+)
+def test_poisson_iterations_take_what_section_4_3_says(protocol, active):
+    t, d, runs = 1000, 3.0, 20
+    times = np.array([end_time(protocol, t, d, seed) for seed in range(runs)])
+    expected = t * d / active
+    # P(|Z_t − td/R| ≥ δtd/R) ≤ 2 exp(−δ²t/2): with δ = 0.12 that is below 0.0015 a run.
+    delta = 0.12
+    assert 2 * math.exp(-(delta**2) * t / 2) < 0.0015
+    assert np.all(np.abs(times - expected) < delta * expected)
+    # And the mean over runs: Z_t is Gamma(t), so its standard error is expected / sqrt(t · runs); 4 of them.
+    assert abs(times.mean() - expected) < 4 * expected / math.sqrt(t * runs)
+
+
+def test_the_clock_stops_at_the_time_that_was_asked_for():
+    simulation = Simulation(RunSetup(MultiWalk(2), graphs.cycle(5), Seed(0), Stop(time=50.0)))
+    chunk = simulation.advance()
+    assert chunk.ops[-1].time == 50.0
+    assert abs(simulation.iteration - 100) < 5 * 10
+
+
+def test_synchronous_rounds_wait_for_the_slowest():
+    timing = NetworkTiming(compute=1.0, straggler_share=0.25, straggler_slowdown=10.0, latency=0.0, bandwidth=1e12)
+
+    def seconds(protocol):
+        simulation = Simulation(RunSetup(protocol, graphs.complete(8), Seed(0), Stop(iterations=400), timing))
+        simulation.advance()
+        return simulation.agenda.now
+
+    assert seconds(SyncGossip()) == pytest.approx(400 / 8 * 10.0, rel=0.05)
+    assert seconds(AsyncGossip()) < 0.3 * seconds(SyncGossip())
+
+
+@pytest.mark.parametrize("wrong", [{"d": 0.0}, {"d": -1.0}])
+def test_impossible_poisson_settings_are_refused(wrong):
+    with pytest.raises(SpecError, match=r"timing\.d"):
+        PoissonTiming(**wrong)
+
+
+@pytest.mark.parametrize("wrong", [{"compute": 0.0}, {"bandwidth": -1.0}, {"spread": -0.1}, {"straggler_share": 2.0}])
+def test_impossible_network_settings_are_refused(wrong):
+    with pytest.raises(SpecError, match="timing"):
+        NetworkTiming(**wrong)
+
+
+def test_a_run_that_would_never_end_is_refused():
+    with pytest.raises(SpecError, match="stop"):
+        Stop(target_loss=0.1)

@@ -1,0 +1,101 @@
+"""Planning: every wave only reads what is there, no living row is overwritten, and how it is cut changes nothing."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from tests.support.quadratic_trainer import QuadraticTrainer
+from tests.support.runs import ALL_PROTOCOLS, Played, setup, some_graphs, some_protocols, some_timings
+from walktalk import graphs
+from walktalk.protocols import AsyncGossip, MultiWalk
+from walktalk.runtimes.simulator import Simulation, Stop
+from walktalk.runtimes.stacked import Engine, Planner, TrainStep, WavePolicy
+from walktalk.seeds import Seed
+
+
+@settings(max_examples=40, deadline=None)
+@given(st.data())
+def test_stretches_and_wave_widths_change_no_byte(data):
+    graph = data.draw(some_graphs)
+    run = setup(data.draw(some_protocols(graph.nodes)), graph, timing=data.draw(some_timings))
+    whole = Played(run, stretches=1)
+    parts = Played(run, stretches=data.draw(st.integers(2, 7)), policy=WavePolicy(widest=data.draw(st.integers(1, 4))))
+    assert np.array_equal(whole.output, parts.output)
+    assert whole.trace == parts.trace
+    assert whole.measurements == parts.measurements or all(
+        a.train_loss == b.train_loss and a.consensus == b.consensus
+        for a, b in zip(whole.measurements, parts.measurements, strict=True)
+    )
+
+
+@pytest.mark.parametrize("state", ["visit", "walk", "node"])
+@pytest.mark.parametrize("protocol", ALL_PROTOCOLS, ids=lambda p: p.label)
+def test_a_run_alone_and_inside_a_study_gives_the_same_bytes(protocol, state):
+    graph = graphs.erdos_renyi(7, p=0.5, seed=2)
+    trainer = QuadraticTrainer(7, momentum=0.5)
+    runs = [setup(p, graph, optimizer_state=state, state_bytes=20, seed=Seed(0).child(p.label)) for p in ALL_PROTOCOLS]
+    together = Engine(trainer, runs, [trainer.initial()] * len(runs))
+    together.advance(0.4)
+    together.advance(1.0)
+    alone = Engine(trainer, [runs[ALL_PROTOCOLS.index(protocol)]], [trainer.initial()])
+    alone.advance(1.0)
+    assert np.array_equal(together.output(ALL_PROTOCOLS.index(protocol)).numpy(), alone.output(0).numpy())
+
+
+def test_waves_are_even_and_as_few_as_the_longest_chain():
+    graph = graphs.complete(10)
+    runs = [MultiWalk(1), MultiWalk(5), MultiWalk(10), AsyncGossip()]
+    trainer = QuadraticTrainer(10)
+    setups = [setup(p, graph, stop=Stop(iterations=300)) for p in runs]
+    engine = Engine(trainer, setups, [trainer.initial()] * len(runs))
+    engine.advance(1.0)
+    assert len(trainer.widths) <= 302  # R = 1 is a chain of 300
+    assert np.mean(trainer.widths[-50:]) > 2.0  # nothing wide was used up early
+    assert max(trainer.widths) <= 6
+
+
+def test_no_row_is_written_twice_in_a_step_and_rows_stay_few():
+    graph = graphs.cycle(6)
+    simulation = Simulation(setup(AsyncGossip(), graph, stop=Stop(iterations=500)))
+    planner = Planner()
+    planner.place(0, 0)
+    for step in planner.plan({0: simulation.advance(1.0)}):
+        outs = getattr(step, "outs", [])
+        assert len(set(outs)) == len(outs)
+    assert planner.models.size <= 6 * 5
+
+
+def test_trainings_that_nobody_needs_are_not_done():
+    """When a run ends, walks are still under way; what they would have become is of no interest."""
+    run = setup(MultiWalk(5), graphs.complete(5), stop=Stop(iterations=50))
+    simulation = Simulation(run)
+    planner = Planner()
+    planner.place(0, 0)
+    steps = planner.plan({0: simulation.advance(1.0)})
+    done = sum(len(step.outs) for step in steps if isinstance(step, TrainStep))
+    assert simulation.trainings > 50 >= done
+
+
+def test_preferred_sizes_are_used():
+    assert WavePolicy(sizes=(4, 8, 16)).width(remaining=100, longest_chain=20) == 8
+    assert WavePolicy().width(remaining=100, longest_chain=30) == 4
+    assert WavePolicy(widest=3).width(remaining=100, longest_chain=1) == 3
+
+
+def test_restoring_a_run_continues_it_exactly():
+    graph = graphs.erdos_renyi(6, p=0.5, seed=4)
+    for protocol in ALL_PROTOCOLS:
+        run = setup(protocol, graph, optimizer_state="node", state_bytes=20)
+        trainer = QuadraticTrainer(6, momentum=0.5)
+        unbroken = Engine(trainer, [run], [trainer.initial()])
+        unbroken.advance(1.0)
+        first = Engine(trainer, [run], [trainer.initial()])
+        first.advance(0.5)
+        saved = first.living(0)
+        second = Engine(trainer, [run], [trainer.initial()])
+        second.restore(0, 0.5, *saved)
+        second.advance(1.0)
+        assert np.array_equal(second.output(0).numpy(), unbroken.output(0).numpy())
