@@ -1,0 +1,89 @@
+from __future__ import annotations
+
+import json
+import math
+
+import pandas as pd
+import pytest
+
+from walktalk.records import HistoryRow, frame
+from walktalk.studies.summary import circumstances, first_below, summarize
+
+
+def run(
+    algorithm: str, repetition: int, losses: list[float], *, seconds: float = 1.0, bits: int = 8
+) -> list[HistoryRow]:
+    """An evaluation every 10 iterations."""
+    return [
+        HistoryRow(algorithm, repetition, 10 * k, 10 * k * seconds, 10 * k * bits, loss, 1 - loss / 4, 0.0)
+        for k, loss in enumerate(losses)
+    ]
+
+
+def study(*runs: list[HistoryRow]) -> pd.DataFrame:
+    return frame(row for rows in runs for row in rows)
+
+
+def test_a_crossing_is_found_by_straight_line() -> None:
+    table = study(run("a", 0, [2.0, 1.0, 0.5]))
+    assert first_below(table, "iteration", 1.5) == 5.0
+    assert first_below(table, "iteration", 1.0) == 10.0
+    assert first_below(table, "time", 0.75) == 15.0
+    assert first_below(table, "bits", 2.0) == 0.0
+    assert math.isnan(first_below(table, "iteration", 0.4))
+
+
+def test_a_crossing_after_an_infinite_loss_is_where_it_was_seen() -> None:
+    assert first_below(study(run("a", 0, [math.inf, 1.0])), "iteration", 1.5) == 10.0
+
+
+def test_each_axis_has_its_winner() -> None:
+    table = study(
+        run("walk", 0, [2.0, 0.5, 0.2], seconds=1.0, bits=8),
+        run("walk", 1, [2.0, 0.7, 0.4], seconds=1.0, bits=8),
+        run("gossip", 0, [2.0, 1.0, 0.5], seconds=0.05, bits=80),
+        run("gossip", 1, [2.0, 1.2, 0.5], seconds=0.05, bits=80),
+    )
+    summary = summarize(table)
+    assert summary["target_loss"] == 0.5  # the worst of the best: every run reaches it
+    winners = {axis: winner["algorithm"] for axis, winner in summary["winners"].items()}
+    assert winners == {"loss": "walk", "accuracy": "walk", "iteration": "walk", "time": "gossip", "bits": "walk"}
+    walk = summary["algorithms"]["walk"]
+    assert walk["final_loss"]["mean"] == pytest.approx(0.3)
+    assert walk["final_loss"]["std"] == pytest.approx(math.sqrt(0.02))
+    assert walk["to_target"]["iteration"]["mean"] == pytest.approx((10 + 10 + 10 * 0.2 / 0.3) / 2)
+    assert summary["algorithms"]["gossip"]["to_target"]["time"]["mean"] == pytest.approx(1.0)
+    assert summary["winners"]["time"]["clear"] is True
+    assert summary["winners"]["loss"]["next"] == "gossip"
+
+
+def test_an_algorithm_that_hardly_learns_does_not_set_the_target() -> None:
+    summary = summarize(
+        study(run("good", 0, [2.0, 0.5]), run("stuck", 0, [2.0, 1.99]), run("broken", 0, [2.0, math.nan]))
+    )
+    assert summary["target_loss"] == 0.5
+    assert summary["algorithms"]["stuck"]["to_target"]["iteration"] is None
+    assert summary["algorithms"]["broken"]["final_loss"] is None
+    assert summary["winners"]["iteration"]["algorithm"] == "good"
+
+
+def test_one_run_has_no_spread_and_no_rival() -> None:
+    summary = summarize(study(run("only", 0, [2.0, 1.0])))
+    assert summary["algorithms"]["only"]["final_loss"] == {"mean": 1.0, "std": None}
+    assert summary["winners"]["loss"] == {"algorithm": "only", "value": 1.0, "next": None, "clear": None}
+
+
+def test_a_task_without_accuracy_has_no_winner_there() -> None:
+    rows = [row._replace(test_accuracy=math.nan) for row in run("a", 0, [2.0, 1.0])]
+    assert summarize(study(rows))["winners"]["accuracy"] is None
+
+
+def test_an_empty_history_has_no_winners() -> None:
+    assert summarize(study())["winners"]["loss"] is None
+
+
+def test_everything_goes_into_json_and_nothing_tells_whose_machine_it_was() -> None:
+    summary = {**summarize(study(run("a", 0, [2.0, 1.0]))), **circumstances("cuda")}
+    assert json.loads(json.dumps(summary, allow_nan=False)) == summary
+    assert set(summary["machine"]) == {"system", "processor", "cpus", "device"}
+    assert summary["versions"]["torch"]
