@@ -7,7 +7,8 @@ import pandas as pd
 import pytest
 
 from walktalk.records import HistoryRow, frame
-from walktalk.studies.summary import circumstances, first_below, summarize
+from walktalk.studies.spec_load import load_spec
+from walktalk.studies.summary import first_below, summarize, summary_text
 
 
 def run(
@@ -83,7 +84,8 @@ def test_an_empty_history_has_no_winners() -> None:
 
 
 def test_everything_goes_into_json_and_nothing_tells_whose_machine_it_was() -> None:
-    summary = {**summarize(study(run("a", 0, [2.0, 1.0]))), **circumstances("cuda")}
-    assert json.loads(json.dumps(summary, allow_nan=False)) == summary
+    summary = summarize(study(run("a", 0, [2.0, 1.0])), load_spec("smoke"), "cuda")
+    assert json.loads(summary_text(summary)) == summary
+    assert summary["settings"]["name"] == summary["study"] == "smoke"
     assert set(summary["machine"]) == {"system", "processor", "cpus", "device"}
     assert summary["versions"]["torch"]

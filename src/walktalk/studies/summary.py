@@ -1,12 +1,13 @@
 """Who won: a pure function of a study's history.
 
 On each axis (iterations, time, bits) the winner is who first reaches a common target: the lowest training loss that
-every run reached, so that the comparison asks the same of all. A run reaches it between two evaluations, by straight line.
+every run reached, so that the comparison asks the same of all. Between two evaluations a run falls in a straight line.
 An algorithm that hardly learns would make the target worthless; it is left out of the choice, and said not to reach it.
 """
 
 from __future__ import annotations
 
+import json
 import math
 import os
 import platform
@@ -17,12 +18,18 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
+from walktalk.studies.spec import StudySpec
+from walktalk.studies.spec_load import spec_mapping
+
 AXES = ("iteration", "time", "bits")
 LEARNS = 0.1  # of the largest fall in loss that any run achieved; less is "hardly learns"
 
 
-def summarize(history: pd.DataFrame) -> dict[str, Any]:
-    """Mean ± σ over repetitions for every algorithm, and the winner on every axis."""
+def summarize(history: pd.DataFrame, spec: StudySpec | None = None, device: str | None = None) -> dict[str, Any]:
+    """Mean ± σ over repetitions for every algorithm, and the winner on every axis.
+
+    With a specification also the settings, and the versions and the machine they ran on.
+    """
     runs = {label: _runs(part) for label, part in history.groupby("algorithm", sort=False)}
     target = _target(runs.values())
     algorithms = {str(label): _algorithm(of, target) for label, of in runs.items()}
@@ -31,10 +38,18 @@ def summarize(history: pd.DataFrame) -> dict[str, Any]:
         "accuracy": _winner(algorithms, ("final_accuracy",), smallest=False),
         **{axis: _winner(algorithms, ("to_target", axis), smallest=True) for axis in AXES},
     }
-    return {"target_loss": _number(target), "algorithms": algorithms, "winners": winners}
+    summary = {"target_loss": _number(target), "algorithms": algorithms, "winners": winners}
+    if spec is None:
+        return summary
+    return {"study": spec.name, **summary, "settings": spec_mapping(spec), **circumstances(device)}
 
 
-def circumstances(device: str = "cpu") -> dict[str, Any]:
+def summary_text(summary: dict[str, Any]) -> str:
+    """The summary as it is written to `summary.json`."""
+    return json.dumps(summary, indent=2, ensure_ascii=False, allow_nan=False) + "\n"
+
+
+def circumstances(device: str | None = None) -> dict[str, Any]:
     """Versions and machine, for whoever wonders later why the numbers differ; nothing that tells whose it is."""
     packages = ("walktalk", "torch", "numpy", "scipy", "networkx", "pandas")
     return {
@@ -43,7 +58,7 @@ def circumstances(device: str = "cpu") -> dict[str, Any]:
             "system": platform.system(),
             "processor": platform.machine(),
             "cpus": os.cpu_count() or 1,
-            "device": device,
+            **({} if device is None else {"device": device}),
         },
     }
 

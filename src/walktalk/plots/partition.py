@@ -1,0 +1,65 @@
+"""Who holds which data: a bubble per node and class, its area the number of samples (the paper's Figure 3)."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+import numpy.typing as npt
+from matplotlib.figure import Figure
+
+from walktalk.errors import DataError
+from walktalk.plots.style import new_figure, styled
+
+LARGEST = 150.0  # area of the largest bubble, in square points: it just fills its cell
+
+
+def partition(counts: npt.ArrayLike, classes: Sequence[str] | None = None, *, title: str | None = None) -> Figure:
+    """Bubbles for a table of samples with a row per node and a column per class."""
+    table = np.asarray(counts, dtype=float)
+    if table.ndim != 2 or table.size == 0 or table.max() <= 0:
+        raise DataError("a partition needs a table of samples, one row per node and one column per class")
+    nodes, kinds = table.shape
+    names = [str(k) for k in range(kinds)] if classes is None else [str(name) for name in classes]
+    cell = 0.24 if nodes <= 50 else 12.0 / nodes
+    with styled():
+        figure = new_figure(max(3.4, cell * nodes + 1.6), max(2.0, 0.24 * kinds + 0.9))
+        panel = figure.subplots()
+        node, kind = np.nonzero(table)
+        area = table[node, kind] / table.max() * LARGEST * (min(cell, 0.24) / 0.24) ** 2
+        panel.scatter(node, kind, s=area, c="#0072B2", alpha=0.85, linewidths=0)
+        panel.set(xlim=(-0.7, nodes - 0.3), ylim=(-0.7, kinds - 0.3), xlabel="Node", ylabel="Class")
+        panel.set_xticks(_ticks(nodes))
+        panel.set_yticks(range(kinds), names)
+        panel.tick_params(length=0)
+        panel.set_title(title or "", loc="left")
+        _legend(panel, table.max())
+    return figure
+
+
+def _ticks(nodes: int) -> list[int]:
+    step = 1 if nodes <= 25 else 5 * max(1, round(nodes / 100))
+    return list(range(0, nodes, step))
+
+
+def _legend(panel: object, largest: float) -> None:
+    """Three sizes of bubble, with the number of samples each stands for."""
+    sizes = sorted({_rounded(largest * share) for share in (0.1, 0.4, 1.0)})
+    handles = [
+        panel.scatter([], [], s=size / largest * LARGEST, c="#0072B2", alpha=0.85, linewidths=0, label=f"{size:,.0f}")  # type: ignore[attr-defined]
+        for size in sizes
+    ]
+    panel.legend(  # type: ignore[attr-defined]
+        handles=handles,
+        title="Samples",
+        loc="center left",
+        bbox_to_anchor=(1.0, 0.5),
+        labelspacing=0.9,
+        title_fontsize=8.5,
+    )
+
+
+def _rounded(value: float) -> float:
+    """One significant digit, but never more than there is."""
+    step = 10.0 ** np.floor(np.log10(max(value, 1.0)))
+    return float(max(1.0, np.floor(value / step) * step))
