@@ -1,12 +1,30 @@
-"""Markov chains on a graph: how walks move and how gossip mixes.
+"""Markov chains on a graph: how walks move and how gossip mixes, and how fast.
 
 `metropolis_hastings(graph)` is the paper's P. `chain.sampler().next(node, random)` draws the next node in constant
-time; `metropolis_step` is the same law for a node that knows only its neighbours' degrees.
+time; `metropolis_step` is the same law for a node that knows only its neighbours' degrees. `spectrum` gives the gaps p
+and p', `return_time` the moments of a node's return time, `hitting_times` the way to it from everywhere, and
+`aggregators` the best and worst node to mix at. Dense and exact for small chains, sparse for a million nodes.
 """
 
 from walktalk.chains.chain import Chain
 from walktalk.chains.metropolis_hastings import metropolis_hastings, metropolis_step
+from walktalk.chains.return_time import Aggregators, ReturnTime, aggregators, hitting_times, return_time, second_moments
 from walktalk.chains.sampler import Sampler
 from walktalk.chains.simple_walk import simple_walk
+from walktalk.chains.spectrum import Spectrum, spectrum
 
-__all__ = ["Chain", "Sampler", "metropolis_hastings", "metropolis_step", "simple_walk"]
+__all__ = [
+    "Aggregators",
+    "Chain",
+    "ReturnTime",
+    "Sampler",
+    "Spectrum",
+    "aggregators",
+    "hitting_times",
+    "metropolis_hastings",
+    "metropolis_step",
+    "return_time",
+    "second_moments",
+    "simple_walk",
+    "spectrum",
+]
