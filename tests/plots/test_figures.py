@@ -1,0 +1,205 @@
+from __future__ import annotations
+
+import math
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+import pytest
+from matplotlib.figure import Figure
+
+from walktalk import graphs, plots
+from walktalk.errors import DataError, GraphError, StudyError
+from walktalk.plots.curves import mean_curve
+from walktalk.plots.timeline import bars_of, lanes_of
+from walktalk.records import TRACE_COLUMNS, HistoryRow, frame
+
+
+def history(labels: tuple[str, ...] = ("multi_walk-1", "async_gossip-pairwise"), accuracy: bool = True) -> pd.DataFrame:
+    rng = np.random.default_rng(0)
+    rows = []
+    for label in labels:
+        speed = 20.0 if "gossip" in label else 1.0
+        for repetition in range(3):
+            for k in range(11):
+                loss = 2.3 * math.exp(-k / 4) + rng.normal(0, 0.01)
+                seen = 1 - loss / 2.5 if accuracy else math.nan
+                rows.append(
+                    HistoryRow(
+                        label, repetition, 100 * k, 100 * k / speed + k * rng.random(), k * 10**9, loss, seen, 0.0
+                    )
+                )
+    return frame(rows)
+
+
+def trace(*events: dict[str, object]) -> pd.DataFrame:
+    absent = {"slot": "", "detail": "", "bytes": 0, "lr": math.nan}
+    return pd.DataFrame([{**dict.fromkeys(TRACE_COLUMNS, -1), **absent, **event} for event in events])
+
+
+FIGURE_1 = trace(  # the first events of the paper's Figure 1
+    {"time": 0.0, "event": "train", "node": 0, "slot": "walk/1", "walk": 1, "number": 0},
+    {"time": 0.0, "event": "train", "node": 2, "slot": "walk/2", "walk": 2, "number": 1},
+    {"time": 3.0, "event": "trained", "node": 2, "slot": "walk/2", "walk": 2, "number": 1, "iteration": 1},
+    {"time": 3.0, "event": "send", "node": 2, "peer": 1, "slot": "walk/2", "walk": 2, "number": 0},
+    {"time": 4.0, "event": "trained", "node": 0, "slot": "walk/1", "walk": 1, "number": 0, "iteration": 2},
+    {"time": 4.0, "event": "send", "node": 0, "peer": 1, "slot": "walk/1", "walk": 1, "number": 1},
+    {"time": 5.0, "event": "receive", "node": 1, "peer": 2, "slot": "walk/2", "walk": 2, "number": 0},
+    {"time": 5.0, "event": "train", "node": 1, "slot": "walk/2", "walk": 2, "number": 2},
+    {"time": 6.0, "event": "trained", "node": 1, "slot": "walk/2", "walk": 2, "number": 2, "iteration": 3},
+    {"time": 6.5, "event": "receive", "node": 1, "peer": 0, "slot": "walk/1", "walk": 1, "number": 1},
+    {"time": 6.5, "event": "elected", "node": 1},
+)
+
+
+def figures() -> dict[str, Figure]:
+    counts = np.random.default_rng(0).integers(0, 40, (20, 10))
+    return {
+        **{f"curves-{x}": plots.curves(history(), x) for x in plots.AXES},
+        "network": plots.network(graphs.erdos_renyi(12, p=0.4, seed=1)),
+        "sites": plots.network(graphs.us_five_sites(), aggregator=None),
+        "partition": plots.partition(counts, title="α = 1"),
+        "timeline": plots.timeline(FIGURE_1),
+    }
+
+
+def test_equal_figures_are_equal_bytes(tmp_path: Path) -> None:
+    for folder in ("a", "b"):
+        for name, figure in figures().items():
+            plots.save(figure, tmp_path / folder / name)
+    names = sorted(p.name for p in (tmp_path / "a").iterdir())
+    assert len(names) == 14
+    for name in names:
+        assert (tmp_path / "a" / name).read_bytes() == (tmp_path / "b" / name).read_bytes(), name
+
+
+def texts(figure: Figure) -> list[str]:
+    return [text.get_text() for text in figure.findobj(lambda artist: hasattr(artist, "get_text"))]  # type: ignore[attr-defined]
+
+
+def test_curves_have_units_and_the_paper_s_names() -> None:
+    shown = texts(plots.curves(history(), "bits"))
+    assert {"Transmitted data (GB)", "Training loss", "Test accuracy (%)", "MW, R=1", "Async-Gossip"} <= set(shown)
+    assert "Wall-clock time (s)" in texts(plots.curves(history(), "time"))
+
+
+def test_a_task_without_accuracy_has_one_panel() -> None:
+    assert len(plots.curves(history(accuracy=False)).axes) == 1
+
+
+def test_the_time_axis_is_logarithmic_when_one_curve_dwarfs_another() -> None:
+    assert plots.curves(history(), "time").axes[0].get_xscale() == "log"
+    assert plots.curves(history(), "iteration").axes[0].get_xscale() == "linear"
+
+
+def test_the_mean_is_over_repetitions_at_the_same_place() -> None:
+    rows = [HistoryRow("a", r, k, k * (1.0 + r), k, float(k + r), math.nan, 0.0) for r in range(2) for k in range(5)]
+    by_iteration = mean_curve(frame(rows), "iteration", "train_loss")
+    assert by_iteration.x.tolist() == [0, 1, 2, 3, 4]
+    assert by_iteration.mean.tolist() == [0.5, 1.5, 2.5, 3.5, 4.5]
+    assert by_iteration.std == pytest.approx(math.sqrt(0.5))
+    by_time = mean_curve(frame(rows), "time", "train_loss")
+    assert by_time.x[-1] == 4.0  # where the shortest ends
+    assert by_time.mean[-1] == pytest.approx((4.0 + 3.0) / 2)
+
+
+def test_an_unfinished_history_is_said_to_be_empty() -> None:
+    with pytest.raises(StudyError, match="nothing to draw"):
+        plots.curves(frame([]))
+
+
+def test_an_algorithm_has_one_colour_everywhere_and_no_two_share_one() -> None:
+    usual = ["multi_walk-1", "multi_walk-2", "multi_walk-4", "multi_walk-15", "async_gossip-pairwise", "sync_gossip"]
+    everything = plots.colours([*usual, "mine", "yours", "multi_walk-7", "async_gossip-matrix", "centralized"])
+    assert len(set(everything.values())) == len(everything)
+    assert plots.colours(usual[:1])["multi_walk-1"] == everything["multi_walk-1"]
+    assert plots.colours(["mine"])["mine"] == plots.colours(["mine", "multi_walk-1"])["mine"]
+
+
+@pytest.mark.parametrize(
+    ("label", "title"),
+    [
+        ("multi_walk-4", "MW, R=4"),
+        ("multi_walk-4-at3", "MW, R=4, at node 3"),
+        ("multi_walk-4-lr0.1", "MW, R=4, lr 0.1"),
+        ("async_gossip-pairwise", "Async-Gossip"),
+        ("async_gossip-matrix", "Async-Gossip (matrix)"),
+        ("sync_gossip", "Sync-Gossip"),
+        ("my own", "my own"),
+    ],
+)
+def test_labels_are_written_as_in_the_paper(label: str, title: str) -> None:
+    assert plots.title_of(label) == title
+
+
+@pytest.mark.parametrize(
+    ("axis", "value", "words"),
+    [
+        ("iteration", 3000, "3,000"),
+        ("time", 0.25, "250 ms"),
+        ("time", 36.25, "36.2 s"),
+        ("time", 3000, "3,000 s"),
+        ("time", 90_000, "1,500 min"),
+        ("bits", 8e9 * 50, "50 GB"),
+        ("bits", 8e6 * 4.125, "4.12 MB"),
+        ("bits", 0, "0 B"),
+    ],
+)
+def test_values_have_units(axis: str, value: float, words: str) -> None:
+    assert plots.in_words(axis, value) == words
+
+
+def test_a_time_line_has_a_bar_for_every_computation_and_transfer() -> None:
+    bars = bars_of(FIGURE_1, 10.0)
+    assert [(b.node, b.start, b.end, b.owner) for b in bars if b.computing] == [
+        (0, 0, 4, 1),
+        (2, 0, 3, 2),
+        (1, 5, 6, 2),
+    ]
+    assert [(b.node, b.start, b.end, b.peer) for b in bars if not b.computing] == [(2, 3, 5, 1), (0, 4, 6.5, 1)]
+    assert lanes_of(bars) == [(0, 2), (1, 2), (1, 2), (1, 2), (0, 2)]
+
+
+def test_bars_of_gossip_never_overlap_in_a_lane() -> None:
+    rng = np.random.default_rng(1)
+    events: list[dict[str, object]] = []
+    for number, start in enumerate(rng.uniform(0, 10, 60)):
+        first, last = ("train", "trained") if number % 2 else ("send", "receive")
+        common = {"node": int(number % 3), "slot": "model", "number": number, "peer": 0}
+        events += [
+            {**common, "event": first, "time": start},
+            {**common, "event": last, "time": start + rng.uniform(0.1, 2)},
+        ]
+    bars = bars_of(trace(*events), 20.0)
+    placed = [(bar, lane) for bar, (lane, _) in zip(bars, lanes_of(bars), strict=True)]
+    for a, lane_a in placed:
+        for b, lane_b in placed:
+            if a is not b and (a.node, lane_a) == (b.node, lane_b):
+                assert a.end <= b.start or b.end <= a.start
+
+
+def test_a_trace_without_training_has_no_time_line() -> None:
+    with pytest.raises(StudyError, match="no training"):
+        plots.timeline(FIGURE_1.head(0))
+
+
+def test_every_family_can_be_drawn() -> None:
+    for graph in (
+        graphs.cycle(1),
+        graphs.cycle(2),
+        graphs.cycle(9),
+        graphs.torus(3, 4),
+        graphs.complete(5),
+        graphs.star(70),
+    ):
+        assert plots.network(graph).axes
+
+
+def test_a_graph_too_large_to_see_is_refused() -> None:
+    with pytest.raises(GraphError, match="at most"):
+        plots.network(graphs.cycle(5000))
+
+
+def test_a_partition_needs_samples() -> None:
+    with pytest.raises(DataError):
+        plots.partition(np.zeros((3, 0)))
