@@ -1,0 +1,222 @@
+"""The link of a node to its neighbours: messages in, messages out, and who is there.
+
+A model travels on the channel `models`: reliable, in chunks, one message at a time for each neighbour, the next when
+the last is acknowledged. The node acknowledges when it has taken the message, not when it arrived: a node that cannot
+keep up slows its senders down, and its memory stays bounded. A small message goes on the channel `control`, ahead of
+any model and never waiting for one; where the connection is stuck it is dropped, as a datagram would be.
+
+An acknowledgement can be lost with its connection, so a sender that waits asks again once in a while, and sends the
+message again if the other side has never heard of it. The stamp sees to it that no message is taken twice.
+"""
+
+from __future__ import annotations
+
+import collections
+import logging
+import time
+from collections.abc import Callable
+from dataclasses import dataclass, field
+
+import zenoh
+
+from walktalk.runtimes.peers.assembly import Assembler, Delivery, Floats, Limits, Pool
+from walktalk.runtimes.peers.outbox import Outbox
+from walktalk.runtimes.peers.session import ACKS, CONTROL, MODELS, Endpoint, open_session
+from walktalk.runtimes.peers.wire import Ack, Answer, Parcel, Stamp, WireError, chunks, decode_ack, encode_ack
+
+log = logging.getLogger(__name__)
+
+REPORTED_AT_MOST = 20  # dropped messages that are logged one by one; the rest are only counted
+
+
+@dataclass
+class Traffic:
+    """What went over a node's links. `dropped` counts by reason what was not a message."""
+
+    sent_messages: int = 0
+    sent_bytes: int = 0
+    received_messages: int = 0
+    received_bytes: int = 0
+    resent: int = 0
+    dropped: collections.Counter[str] = field(default_factory=collections.Counter)
+
+
+@dataclass(frozen=True)
+class Listener:
+    """What the link calls, from threads of its own: each must return at once."""
+
+    arrived: Callable[[Delivery], None]
+    taken: Callable[[Parcel], None]  # a message of ours was acknowledged
+    peer: Callable[[int, bool], None]  # a neighbour is there, or not any more
+
+
+class Link:
+    """One node's connections. Use as a context manager; nothing is received before `start`."""
+
+    def __init__(self, endpoint: Endpoint, limits: Limits, listener: Listener) -> None:
+        self.endpoint, self.limits, self.listener = endpoint, limits, listener
+        self.traffic = Traffic()
+        self.incarnation = time.time_ns()
+        self._numbers = collections.Counter[int]()
+        self._pending: dict[int, Stamp] = {}  # by sender: arrived whole, and not yet taken by the node
+        peers, me, pool = endpoint.neighbours.values(), endpoint.number, Pool()
+        self._models = {n: Assembler(n, me, limits, pool) for n in peers}
+        self._control = {n: Assembler(n, me, limits, pool, models=False) for n in peers}
+        self._session = open_session(endpoint)
+        self._acks = {n: self._publisher(name, ACKS) for name, n in endpoint.neighbours.items()}
+        self._words = {n: self._publisher(name, CONTROL) for name, n in endpoint.neighbours.items()}
+        self._outboxes = {n: self._outbox(name, n) for name, n in endpoint.neighbours.items()}
+
+    def __enter__(self) -> Link:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def start(self) -> None:
+        """Say that this node is alive, and listen to the others."""
+        own, everyone = self.endpoint, self.endpoint.alive("*")
+        self._held = [
+            self._listen(MODELS, self._on_models),
+            self._listen(CONTROL, self._on_control),
+            self._listen(ACKS, self._on_ack),
+            self._session.liveliness().declare_token(own.alive(own.name)),
+            self._session.liveliness().declare_subscriber(everyone, _at_once(self._on_token), history=True),
+        ]
+
+    def close(self) -> None:
+        """Leave. What is not acknowledged by now may be lost: `drain` first."""
+        for outbox in self._outboxes.values():
+            outbox.close()
+        self._session.close()  # type: ignore[no-untyped-call]
+
+    def drain(self, seconds: float) -> bool:
+        """Wait until all that was sent is acknowledged, at most so long; whether it is."""
+        end = time.monotonic() + seconds
+        return all(outbox.wait_idle(end - time.monotonic()) for outbox in self._outboxes.values())
+
+    def send(self, parcel: Parcel, model: Floats | None) -> None:
+        """Send a message: a model waits its turn and is acknowledged, a word goes out at once. Never blocks."""
+        traffic = self.traffic
+        traffic.sent_messages += 1
+        traffic.sent_bytes += 64 + parcel.body_bytes
+        if model is not None:
+            self._outboxes[parcel.receiver].put(parcel, model)
+            return
+        self._numbers[parcel.receiver] += 1
+        stamp = Stamp(self.incarnation, self._numbers[parcel.receiver])
+        for chunk in chunks(parcel, None, stamp):
+            self._words[parcel.receiver].put(chunk)
+
+    def cancel(self, to: int) -> list[Parcel]:
+        """Give up what this neighbour has not acknowledged: it is dead, and the node sends it elsewhere."""
+        return self._outboxes[to].cancel()
+
+    def waiting(self) -> int:
+        """Messages with models that are not acknowledged yet."""
+        return sum(len(outbox) for outbox in self._outboxes.values())
+
+    def take(self, delivery: Delivery) -> None:
+        """The node has taken this message: its sender may send the next."""
+        sender = delivery.parcel.sender
+        if delivery.model is not None and self._pending.get(sender) == delivery.stamp:
+            del self._pending[sender]
+            self._acks[sender].put(encode_ack(Ack(delivery.stamp, Answer.TAKEN)))
+
+    def _on_models(self, sample: zenoh.Sample) -> None:
+        sender = self._sender(sample)
+        if sender is None:
+            return
+        if sender in self._pending:  # it was not asked for a second one
+            self._drop("uncalled", f"from {sender}")
+            return
+        delivery = self._assemble(self._models[sender], sample)
+        if delivery is not None:
+            if delivery.model is not None:
+                self._pending[sender] = delivery.stamp
+            self._deliver(delivery)
+
+    def _on_control(self, sample: zenoh.Sample) -> None:
+        sender = self._sender(sample)
+        if sender is not None:
+            delivery = self._assemble(self._control[sender], sample)
+            if delivery is not None:
+                self._deliver(delivery)
+
+    def _on_ack(self, sample: zenoh.Sample) -> None:
+        sender = self._sender(sample)
+        if sender is None:
+            return
+        try:
+            ack = decode_ack(sample.payload.to_bytes())
+        except WireError as error:
+            self._drop(error.reason, f"from {sender}: {error}")
+            return
+        if ack.answer is Answer.ASKED:
+            self._acks[sender].put(encode_ack(Ack(ack.stamp, self._progress(sender, ack.stamp))))
+        else:
+            self._outboxes[sender].answered(ack)
+
+    def _progress(self, sender: int, stamp: Stamp) -> Answer:
+        """How far a message is on this side."""
+        if self._pending.get(sender) == stamp or self._models[sender].arriving == stamp:
+            return Answer.WAITING
+        return Answer.TAKEN if stamp <= self._models[sender].last else Answer.UNKNOWN
+
+    def _on_token(self, sample: zenoh.Sample) -> None:
+        number = self.endpoint.neighbours.get(str(sample.key_expr).rsplit("/", 1)[-1])
+        if number is not None:
+            self.listener.peer(number, sample.kind == zenoh.SampleKind.PUT)
+
+    def _assemble(self, assembler: Assembler, sample: zenoh.Sample) -> Delivery | None:
+        try:
+            return assembler.add(sample.payload.to_bytes(), time.monotonic())
+        except WireError as error:
+            self._drop(error.reason, f"from {assembler.sender}: {error}")
+            return None
+
+    def _deliver(self, delivery: Delivery) -> None:
+        self.traffic.received_messages += 1
+        self.traffic.received_bytes += 64 + delivery.parcel.body_bytes
+        self.listener.arrived(delivery)
+
+    def _sender(self, sample: zenoh.Sample) -> int | None:
+        """The neighbour that the key names; with certificates Zenoh has compared it with the common name."""
+        key = str(sample.key_expr)
+        number = self.endpoint.neighbours.get(key.rsplit("/", 2)[1])
+        if number is None:
+            self._drop("stranger", key)
+        return number
+
+    def _drop(self, reason: str, detail: str) -> None:
+        dropped = self.traffic.dropped
+        dropped[reason] += 1
+        if dropped.total() <= REPORTED_AT_MOST:
+            log.warning("%s: dropped a message (%s): %s", self.endpoint.name, reason, detail)
+
+    def _listen(self, channel: str, callback: Callable[[zenoh.Sample], None]) -> zenoh.Subscriber[None]:
+        return self._session.declare_subscriber(self.endpoint.key(self.endpoint.name, "*", channel), _at_once(callback))
+
+    def _outbox(self, name: str, number: int) -> Outbox:
+        put, ask = self._publisher(name, MODELS).put, self._acks[number].put
+        return Outbox(put, ask, self.listener.taken, self._count_resent, self.incarnation)
+
+    def _count_resent(self) -> None:
+        self.traffic.resent += 1
+
+    def _publisher(self, name: str, channel: str) -> zenoh.Publisher:
+        """Models wait for room in the queue; words and acknowledgements never do, and go first."""
+        control, priorities = zenoh.CongestionControl, zenoh.Priority
+        ranks = {MODELS: priorities.DATA, CONTROL: priorities.INTERACTIVE_HIGH, ACKS: priorities.REAL_TIME}
+        return self._session.declare_publisher(
+            self.endpoint.key(name, self.endpoint.name, channel),
+            congestion_control=control.BLOCK if channel == MODELS else control.DROP,
+            priority=ranks[channel],
+            reliability=zenoh.Reliability.RELIABLE,
+            express=True,
+        )
+
+
+def _at_once(callback: Callable[[zenoh.Sample], None]) -> zenoh.handlers.Callback[zenoh.Sample]:
+    """Called in Zenoh's own thread: one queue and one change of thread less for every chunk."""
+    return zenoh.handlers.Callback(callback, indirect=False)

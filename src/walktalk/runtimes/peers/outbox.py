@@ -1,0 +1,119 @@
+"""The models that wait to go to one neighbour: one on its way, the rest in line.
+
+A thread sends, because sending blocks when the network is slow. It is started with the first model, so that a node of
+a large graph does not keep a thread for every neighbour that it never sends to.
+"""
+
+from __future__ import annotations
+
+import collections
+import threading
+from collections.abc import Callable
+
+from walktalk.runtimes.peers.assembly import Floats
+from walktalk.runtimes.peers.wire import Ack, Answer, Parcel, Stamp, chunks, encode_ack
+
+ASK_AFTER = 1.0
+"""Seconds without an answer until the sender asks how far the message is, and asks again."""
+
+
+class Outbox:
+    """First in, first out, one unacknowledged message at a time."""
+
+    def __init__(
+        self,
+        put: Callable[[bytes], None],  # sends a chunk; blocks while the network is busy
+        ask: Callable[[bytes], None],  # sends a question about a message; never blocks
+        taken: Callable[[Parcel], None],  # told of every message that the other side has taken
+        resent: Callable[[], None],  # told when a message has to be sent again
+        incarnation: int,
+    ) -> None:
+        self._put, self._ask, self._taken, self._resent = put, ask, taken, resent
+        self._incarnation, self._number = incarnation, 0
+        self._line: collections.deque[tuple[Parcel, Floats]] = collections.deque()
+        self._current: Parcel | None = None
+        self._answer: Answer | None = None  # to the message on its way
+        self._changed = threading.Condition()
+        self._closed = False
+        self._thread: threading.Thread | None = None
+
+    def __len__(self) -> int:
+        return len(self._line) + (self._current is not None)
+
+    def put(self, parcel: Parcel, model: Floats) -> None:
+        """Send this after all that was put before. The model must not change any more."""
+        with self._changed:
+            self._line.append((parcel, model))
+            self._changed.notify_all()
+            if self._thread is None:
+                self._thread = threading.Thread(target=self._run, name=f"outbox-{parcel.receiver}", daemon=True)
+                self._thread.start()
+
+    def answered(self, ack: Ack) -> None:
+        """The other side has said something about a message."""
+        with self._changed:
+            parcel = self._current
+            if parcel is None or ack.stamp != Stamp(self._incarnation, self._number):
+                return
+            self._answer = ack.answer
+            if ack.answer is Answer.TAKEN:
+                self._current = None
+            self._changed.notify_all()
+        if ack.answer is Answer.TAKEN:
+            self._taken(parcel)  # from here, not from the sending thread: one change of thread less in every hop
+
+    def cancel(self) -> list[Parcel]:
+        """Forget all that is not acknowledged; returns it."""
+        with self._changed:
+            given_up = [parcel for parcel, _ in self._line]
+            if self._current is not None:
+                given_up.insert(0, self._current)
+            self._line.clear()
+            self._current = None
+            self._changed.notify_all()
+        return given_up
+
+    def wait_idle(self, seconds: float) -> bool:
+        """Wait until everything is acknowledged, at most so long."""
+        with self._changed:
+            return self._changed.wait_for(lambda: not len(self), max(0.0, seconds))
+
+    def close(self) -> None:
+        """Stop sending."""
+        self.cancel()
+        with self._changed:
+            self._closed = True
+            self._changed.notify_all()
+
+    def _run(self) -> None:
+        while True:
+            with self._changed:
+                self._changed.wait_for(lambda: self._line or self._closed)
+                if self._closed:
+                    return
+                parcel, model = self._line.popleft()
+                self._current, self._answer = parcel, None
+                self._number += 1
+            self._deliver(parcel, model)
+
+    def _deliver(self, parcel: Parcel, model: Floats) -> None:
+        """Until it is taken or given up."""
+        stamp = Stamp(self._incarnation, self._number)
+        self._transmit(parcel, model, stamp)
+        while True:
+            with self._changed:
+                self._changed.wait_for(lambda: self._answer is not None or self._current is not parcel, ASK_AFTER)
+                answer, self._answer = self._answer, None
+                if self._current is not parcel:
+                    return
+            if answer is Answer.UNKNOWN:
+                self._resent()
+                self._transmit(parcel, model, stamp)
+            elif answer is None:
+                self._ask(encode_ack(Ack(stamp, Answer.ASKED)))
+
+    def _transmit(self, parcel: Parcel, model: Floats, stamp: Stamp) -> None:
+        for chunk in chunks(parcel, model.data.cast("B") if model.size else b"", stamp):
+            if self._current is not parcel:
+                return
+            self._put(chunk)

@@ -1,0 +1,157 @@
+"""A Zenoh session of one node: who listens where, who connects to whom, how it is tuned, and who may say what.
+
+Peer mode, no router, no scouting on the network: a node connects to its neighbours in the graph and to nobody else, so
+traffic flows along edges only. Of two neighbours the one with the lower number connects, and keeps trying for ever: a
+node that comes back is found again, whichever of the two it was.
+
+Keys: `walktalk/CLUSTER/TO/FROM/CHANNEL`. With certificates every node lets a neighbour write only under its own FROM,
+which Zenoh compares with the common name of the certificate: a name that does not match is not heard.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from walktalk.errors import UnavailableError
+from walktalk.runtimes.peers.certificates import OPERATOR, Credentials
+
+try:
+    import zenoh
+except ImportError as error:  # the extra is not installed
+    raise UnavailableError("real peers need Zenoh; install it with `pip install walktalk[peers]`") from error
+
+MODELS, CONTROL, ACKS = "models", "control", "acks"
+STATUS, STOP = "status", "stop"
+ALIVE = "alive"
+
+
+@dataclass(frozen=True)
+class Tuning:
+    """The transport's numbers, each with its reason. Measured by `benchmarks/hop.py`."""
+
+    lease: float = 10.0  # seconds of silence (a hung process, a cut cable) until a connection counts as broken
+    wait_before_close: float = 60.0  # a full queue may wait that long; Zenoh's 5 s would cut slow links off
+    socket_buffer: int = 4 << 20  # half the time of 500 MB on loopback; the system's own limit may make it less
+    receive_buffer: int = 1 << 20  # Zenoh's 64 KiB makes a system call for every batch
+    queue: int = 16  # batches of 64 KiB in a priority's queue, the most that Zenoh allows; 2 stall the sender
+
+
+@dataclass(frozen=True)
+class Endpoint:
+    """One node's place in the cluster."""
+
+    cluster: str
+    name: str
+    number: int
+    listen: str = ""  # "host:port"; "" for the operator, who only connects
+    neighbours: Mapping[str, int] = field(default_factory=dict)  # name -> number, in the graph
+    connect: tuple[str, ...] = ()  # addresses of those that this one connects to
+    credentials: Credentials | None = None  # None: no encryption, anyone who reaches the port may join
+    tuning: Tuning = Tuning()
+
+    def key(self, to: str, sender: str, channel: str) -> str:
+        """The key under which `sender` writes to `to`."""
+        return f"walktalk/{self.cluster}/{to}/{sender}/{channel}"
+
+    def alive(self, name: str) -> str:
+        """The key of the token that says that a node lives."""
+        return f"walktalk/{self.cluster}/{ALIVE}/{name}"
+
+
+def open_session(endpoint: Endpoint) -> zenoh.Session:
+    """Listen and begin to connect; returns before the neighbours are there."""
+    try:
+        return zenoh.open(_config(endpoint))
+    except zenoh.ZError as error:
+        raise UnavailableError(f"{endpoint.name}: cannot listen on {endpoint.listen or 'any port'}: {error}") from error
+
+
+def _config(endpoint: Endpoint) -> zenoh.Config:
+    config = zenoh.Config()
+    for key, value in settings(endpoint).items():
+        config.insert_json5(key, json.dumps(value))
+    return config
+
+
+def settings(endpoint: Endpoint) -> dict[str, Any]:
+    """Zenoh's configuration keys and what they are set to."""
+    kind = "tls" if endpoint.credentials is not None else "tcp"
+    tuning = endpoint.tuning
+    values: dict[str, Any] = {
+        "mode": "peer",
+        "listen/endpoints": [f"{kind}/{endpoint.listen}"] if endpoint.listen else [],
+        "listen/exit_on_failure": True,
+        "connect/endpoints": [f"{kind}/{address}" for address in endpoint.connect],
+        "connect/timeout_ms": -1,  # keep trying for ever, in the background
+        "connect/exit_on_failure": False,
+        "connect/retry": {"period_init_ms": 100, "period_max_ms": 1000, "period_increase_factor": 1.5},
+        "open/return_conditions/connect_scouted": False,
+        "scouting/multicast/enabled": False,
+        "scouting/gossip/enabled": False,  # it would connect everybody with everybody
+        "adminspace/enabled": False,
+        "transport/shared_memory/enabled": False,  # it would bypass the network, and hide a slow link in a test
+        "transport/link/protocols": [kind],
+        "transport/link/tx/lease": int(tuning.lease * 1e3),
+        "transport/link/tx/queue/congestion_control/block/wait_before_close": int(tuning.wait_before_close * 1e6),
+        "transport/link/tx/queue/batching/enabled": False,  # it holds the last piece of a model back for a millisecond
+        "transport/link/rx/buffer_size": tuning.receive_buffer,
+        "transport/link/rx/max_message_size": 4 << 20,  # no chunk is larger: a stranger cannot fill the memory
+        f"transport/link/{kind}/so_sndbuf": tuning.socket_buffer,
+        f"transport/link/{kind}/so_rcvbuf": tuning.socket_buffer,
+    }
+    for queue in ("data", "interactive_high", "real_time"):
+        values[f"transport/link/tx/queue/size/{queue}"] = tuning.queue
+    if endpoint.credentials is not None:
+        values |= _mutual_tls(endpoint.credentials)
+        values["access_control"] = _permissions(endpoint)
+    return values
+
+
+def _mutual_tls(files: Credentials) -> dict[str, Any]:
+    where = "transport/link/tls/"
+    return {
+        where + "root_ca_certificate": str(files.authority),
+        where + "enable_mtls": True,
+        where + "verify_name_on_connect": True,
+        where + "listen_certificate": str(files.certificate),
+        where + "listen_private_key": str(files.key),
+        where + "connect_certificate": str(files.certificate),
+        where + "connect_private_key": str(files.key),
+        where + "close_link_on_expiration": True,
+    }
+
+
+_DECLARATIONS = ("declare_subscriber", "declare_queryable", "declare_liveliness_subscriber", "liveliness_query")
+_EVERYTHING = (*_DECLARATIONS, "put", "delete", "query", "reply", "liveliness_token")
+
+
+def _permissions(endpoint: Endpoint) -> dict[str, Any]:
+    """Zenoh's access control: deny, but for what a neighbour says under its own name, and what the operator asks."""
+    rules = [_rule("out", "egress", _EVERYTHING, ["walktalk/**"])]
+    subjects, policies = [], []
+    for name in (*endpoint.neighbours, OPERATOR):
+        rules += _rules_for(endpoint, name)
+        subjects.append({"id": name, "cert_common_names": [name]})
+        policies.append({"rules": ["out", f"say/{name}", f"live/{name}", f"hear/{name}"], "subjects": [name]})
+    return {
+        "enabled": True, "default_permission": "deny", "rules": rules, "subjects": subjects, "policies": policies,
+    }  # fmt: skip
+
+
+def _rules_for(endpoint: Endpoint, name: str) -> list[dict[str, Any]]:
+    """What may come from this name: its own words, its own token, and its wish to hear what is meant for it."""
+    own = endpoint.key(endpoint.name, name, "*")
+    inbox = f"walktalk/{endpoint.cluster}/{name}/**"
+    tokens = f"walktalk/{endpoint.cluster}/{ALIVE}/*"
+    return [
+        _rule(f"say/{name}", "ingress", ("put", "query"), [own]),
+        _rule(f"live/{name}", "ingress", ("liveliness_token",), [endpoint.alive(name)]),
+        _rule(f"hear/{name}", "ingress", (*_DECLARATIONS, "reply"), [inbox, tokens]),
+    ]
+
+
+def _rule(name: str, flow: str, messages: Iterable[str], keys: list[str]) -> dict[str, Any]:
+    return {"id": name, "permission": "allow", "flows": [flow], "messages": list(messages), "key_exprs": keys}

@@ -1,0 +1,187 @@
+"""The link over loopback: acknowledged hops, back-pressure, reconnection, certificates, and strangers."""
+
+from __future__ import annotations
+
+import queue
+import time
+from pathlib import Path
+
+import numpy as np
+import pytest
+import zenoh
+from tests.peers.pair import SECONDS, WIDTH, Node, endpoints, free_port, meet, two_nodes
+
+from walktalk.errors import SpecError, UnavailableError
+from walktalk.protocols import Message
+from walktalk.runtimes.peers.certificates import credentials, make_certificates
+from walktalk.runtimes.peers.session import Endpoint, open_session
+from walktalk.runtimes.peers.wire import Parcel
+
+WALK = Parcel(0, 1, Message("walk", walk=1), "walk/1", WIDTH)
+
+
+def a_model(seed: int = 0) -> np.ndarray:
+    return np.random.default_rng(seed).standard_normal(WIDTH, dtype=np.float32)
+
+
+def test_a_hop_is_acknowledged_when_the_node_takes_it() -> None:
+    with two_nodes() as (a, b):
+        meet(a, b)
+        a.link.send(WALK, a_model())
+        delivery = b.arrived.get(timeout=SECONDS)
+        assert delivery.parcel == WALK
+        np.testing.assert_array_equal(delivery.model, a_model())
+        assert a.taken.empty()
+        assert a.link.waiting() == 1
+        b.link.take(delivery)
+        assert a.taken.get(timeout=SECONDS) == WALK
+        assert a.link.waiting() == 0
+        assert a.link.traffic.sent_bytes == b.link.traffic.received_bytes == 64 + 4 * WIDTH
+
+
+def test_a_receiver_that_takes_nothing_holds_one_model_and_its_sender_the_rest() -> None:
+    with two_nodes() as (a, b):
+        meet(a, b)
+        for number in range(5):
+            a.link.send(WALK._replace(message=Message("walk", walk=number)), a_model(number))
+        first = b.arrived.get(timeout=SECONDS)
+        with pytest.raises(queue.Empty):
+            b.arrived.get(timeout=1.5)  # longer than the sender waits until it asks again
+        assert a.link.waiting() == 5
+        b.link.take(first)
+        for number in range(1, 5):
+            delivery = b.arrived.get(timeout=SECONDS)
+            assert delivery.parcel.message.walk == number
+            b.link.take(delivery)
+        assert a.link.drain(SECONDS)
+        assert not b.link.traffic.dropped
+        assert a.link.traffic.resent == 0
+
+
+def test_words_overtake_models_and_wait_for_nobody() -> None:
+    with two_nodes() as (a, b):
+        meet(a, b)
+        a.link.send(WALK, a_model())
+        stuck = b.arrived.get(timeout=SECONDS)
+        a.link.send(WALK, a_model())
+        a.link.send(Parcel(0, 1, Message("heartbeat", term=4, note=b"hello")), None)
+        assert b.arrived.get(timeout=SECONDS).parcel.message == Message("heartbeat", term=4, note=b"hello")
+        b.link.take(stuck)
+
+
+def test_a_neighbour_that_goes_is_lost_and_found_again_and_gets_what_waited_for_it() -> None:
+    first, second = endpoints((free_port(), free_port()))
+    a, b, again = Node(), Node(), Node()
+    with a.open(first) as link:
+        link.start()
+        with b.open(second) as other:
+            other.start()
+            meet(a, b)
+        assert a.peers.get(timeout=SECONDS) == (1, False)
+        a.link.send(WALK, a_model())
+        with again.open(second) as other:
+            other.start()
+            assert a.peers.get(timeout=SECONDS) == (1, True)
+            delivery = again.arrived.get(timeout=SECONDS)
+            again.link.take(delivery)
+            assert a.taken.get(timeout=SECONDS) == WALK
+
+
+def test_cancelled_messages_are_given_back() -> None:
+    with two_nodes() as (a, b):
+        meet(a, b)
+        a.link.send(WALK, a_model())
+        b.arrived.get(timeout=SECONDS)
+        a.link.send(WALK, a_model())
+        assert a.link.cancel(1) == [WALK, WALK]
+        assert a.link.drain(0.1)
+
+
+def test_mutual_tls_lets_neighbours_talk(tmp_path: Path) -> None:
+    make_certificates(tmp_path, {"a": (), "b": ()})
+    with two_nodes((credentials(tmp_path, "a"), credentials(tmp_path, "b"))) as (a, b):
+        meet(a, b)
+        a.link.send(WALK, a_model())
+        delivery = b.arrived.get(timeout=SECONDS)
+        b.link.take(delivery)
+        assert a.taken.get(timeout=SECONDS) == WALK
+        b.link.send(Parcel(1, 0, Message("heartbeat")), None)
+        assert a.arrived.get(timeout=SECONDS).parcel.message.kind == "heartbeat"
+
+
+def nothing_comes(b: Node, a: Node) -> None:
+    """What a says does not reach b, and neither believes that the other is there."""
+    a.link.send(Parcel(0, 1, Message("heartbeat")), None)
+    a.link.send(WALK, a_model())
+    with pytest.raises(queue.Empty):
+        b.arrived.get(timeout=2.0)
+    assert b.peers.empty()
+    assert b.link.traffic.received_messages == 0
+
+
+def test_a_certificate_of_another_authority_is_refused(tmp_path: Path) -> None:
+    make_certificates(tmp_path / "ours", {"b": ()})
+    make_certificates(tmp_path / "theirs", {"a": ()})
+    with two_nodes((credentials(tmp_path / "theirs", "a"), credentials(tmp_path / "ours", "b"))) as (a, b):
+        nothing_comes(b, a)
+
+
+def test_a_node_without_a_certificate_is_refused(tmp_path: Path) -> None:
+    make_certificates(tmp_path, {"b": ()})
+    with two_nodes((None, credentials(tmp_path, "b"))) as (a, b):
+        nothing_comes(b, a)
+
+
+def test_a_valid_certificate_with_another_name_is_not_heard(tmp_path: Path) -> None:
+    """Mallory has a certificate of the right authority, and calls herself a."""
+    make_certificates(tmp_path, {"mallory": (), "b": ()})
+    with two_nodes((credentials(tmp_path, "mallory"), credentials(tmp_path, "b"))) as (a, b):
+        nothing_comes(b, a)
+
+
+def test_starting_with_the_certificate_of_another_is_the_users_mistake(tmp_path: Path) -> None:
+    make_certificates(tmp_path, {"a": (), "b": ()})
+    (tmp_path / "a.pem").write_bytes((tmp_path / "b.pem").read_bytes())
+    with pytest.raises(SpecError, match="made out to 'b'"):
+        credentials(tmp_path, "a")
+    with pytest.raises(UnavailableError, match="walktalk certs"):
+        credentials(tmp_path, "c")
+
+
+def test_a_port_that_is_taken_is_the_users_mistake() -> None:
+    port = free_port()
+    with (
+        Node().open(Endpoint("test", "a", 0, f"127.0.0.1:{port}", {"b": 1})),
+        pytest.raises(UnavailableError, match="cannot listen"),
+    ):
+        Node().open(Endpoint("test", "b", 1, f"127.0.0.1:{port}", {"a": 0}))
+
+
+def test_garbage_from_a_stranger_is_counted_and_dropped() -> None:
+    """Anyone on an unencrypted network can write under any name; the link goes on working."""
+    with two_nodes() as (a, b):
+        meet(a, b)
+        listen = str(b.link.endpoint.listen)
+        stranger = open_session(Endpoint("test", "mallory", 9, "", {}, (listen,)))
+        rng = np.random.default_rng(0)
+        publishers = {
+            (sender, channel): stranger.declare_publisher(
+                b.link.endpoint.key("b", sender, channel), congestion_control=zenoh.CongestionControl.BLOCK
+            )
+            for sender in ("a", "mallory")
+            for channel in ("models", "control", "acks")
+        }
+        end = time.monotonic() + SECONDS
+        while not publishers["a", "models"].matching_status.matching and time.monotonic() < end:
+            time.sleep(0.01)
+        for _ in range(300):
+            for publisher in publishers.values():
+                publisher.put(rng.bytes(int(rng.integers(0, 300))))
+        a.link.send(WALK, a_model())
+        b.link.take(b.arrived.get(timeout=SECONDS))
+        assert a.taken.get(timeout=SECONDS) == WALK
+        while b.link.traffic.dropped.total() < 1800 and time.monotonic() < end:
+            time.sleep(0.01)
+        assert b.link.traffic.dropped.total() == 1800
+        assert b.link.traffic.dropped["stranger"] == 900
+        stranger.close()

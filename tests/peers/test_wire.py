@@ -1,0 +1,203 @@
+"""The wire format: exact sizes, round trips, and bytes from hell."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from walktalk.protocols import HEADER_BYTES, Message, control_bytes
+from walktalk.runtimes.peers.assembly import Assembler, Delivery, Limits, Pool
+from walktalk.runtimes.peers.wire import (
+    FRAME_BYTES,
+    Ack,
+    Answer,
+    Parcel,
+    Stamp,
+    WireError,
+    chunks,
+    decode_ack,
+    decode_header,
+    encode_ack,
+    encode_header,
+    open_chunk,
+)
+
+WIDTH = 1000
+SMALL = 700  # bytes a chunk, so that a model of 4,000 bytes takes several
+u32 = st.integers(0, 2**32 - 1)
+kinds = st.from_regex(r"[a-z][a-z0-9_-]{0,11}", fullmatch=True)
+slots = st.from_regex(r"[a-z][a-z0-9_/-]{0,17}", fullmatch=True)
+messages = st.builds(Message, kind=kinds, walk=u32, round=u32, term=u32, note=st.binary(max_size=300))
+
+
+@st.composite
+def parcels(draw: st.DrawFn, width: int = WIDTH) -> Parcel:
+    with_model = draw(st.booleans())
+    message = draw(messages)
+    return Parcel(3, 5, message, draw(slots) if with_model else "", width if with_model else -1)
+
+
+def model_of(parcel: Parcel) -> np.ndarray | None:
+    return np.random.default_rng(1).standard_normal(parcel.width, dtype=np.float32) if parcel.width >= 0 else None
+
+
+def pieces(parcel: Parcel, number: int = 1, incarnation: int = 1) -> list[bytes]:
+    model = model_of(parcel)
+    return list(chunks(parcel, None if model is None else model.data, Stamp(incarnation, number), SMALL))
+
+
+def assembler(**limits: float) -> Assembler:
+    return Assembler(3, 5, Limits(WIDTH, **limits), Pool())  # type: ignore[arg-type]
+
+
+def feed(target: Assembler, data: list[bytes], now: float = 0.0) -> Delivery | None:
+    delivery = None
+    for chunk in data:
+        delivery = target.add(chunk, now)
+    return delivery
+
+
+@given(parcels())
+def test_header_comes_back_and_has_the_size_that_the_simulator_counts(parcel: Parcel) -> None:
+    data = encode_header(parcel)
+    assert len(data) == control_bytes(parcel.message)
+    assert len(encode_header(parcel._replace(message=parcel.message._replace(note=b"")))) == HEADER_BYTES
+    assert decode_header(data) == parcel
+
+
+@given(parcels())
+def test_message_comes_back_whole_from_its_chunks(parcel: Parcel) -> None:
+    data = pieces(parcel)
+    assert sum(len(chunk) - FRAME_BYTES for chunk in data) == control_bytes(parcel.message) + 4 * max(parcel.width, 0)
+    delivery = feed(assembler(), data)
+    assert delivery is not None
+    assert delivery.parcel == parcel
+    expected = model_of(parcel)
+    assert (delivery.model is None) == (expected is None)
+    if expected is not None:
+        np.testing.assert_array_equal(delivery.model, expected)
+
+
+@given(st.binary(max_size=400))
+def test_random_bytes_are_never_a_message(data: bytes) -> None:
+    for read in (open_chunk, decode_header, decode_ack, lambda d: assembler().add(d, 0.0)):
+        with pytest.raises(WireError):
+            read(data)
+
+
+@settings(max_examples=300)
+@given(parcels(), st.data())
+def test_one_flipped_bit_anywhere_is_noticed(parcel: Parcel, data: st.DataObject) -> None:
+    target, all_pieces = assembler(), pieces(parcel)
+    index = data.draw(st.integers(0, len(all_pieces) - 1))
+    damaged = bytearray(all_pieces[index])
+    damaged[data.draw(st.integers(0, len(damaged) - 1))] ^= 1 << data.draw(st.integers(0, 7))
+    feed(target, all_pieces[:index])
+    with pytest.raises(WireError):
+        target.add(bytes(damaged), 0.0)
+
+
+@settings(max_examples=300)
+@given(parcels(), st.data())
+def test_chunks_cut_short_lengthened_or_out_of_order_never_deliver(parcel: Parcel, data: st.DataObject) -> None:
+    all_pieces = pieces(parcel)
+    target = assembler()
+    action = data.draw(st.sampled_from(["cut", "longer", "missing", "twice", "swapped"]))
+    index = data.draw(st.integers(0, len(all_pieces) - 1))
+    changed = list(all_pieces)
+    if action == "cut":
+        changed[index] = changed[index][: data.draw(st.integers(0, len(changed[index]) - 1))]
+    elif action == "longer":
+        changed[index] += data.draw(st.binary(min_size=1, max_size=20))
+    elif action == "missing":
+        del changed[index]
+    elif action == "twice":
+        changed.insert(index, changed[index])
+    elif len(changed) > 1:
+        changed[0], changed[-1] = changed[-1], changed[0]
+    delivered = []
+    errors = 0
+    for chunk in changed:
+        try:
+            got = target.add(chunk, 0.0)
+        except WireError:
+            errors += 1
+        else:
+            delivered += [got] if got is not None else []
+    if action == "twice" or (action == "swapped" and len(all_pieces) == 1):
+        assert len(delivered) <= 1  # a repeated first piece begins the message anew, which is harmless
+    else:
+        assert not delivered
+    for got in delivered:
+        assert got.parcel == parcel
+
+
+def test_a_message_is_taken_once_and_an_older_life_of_the_sender_is_not_heard() -> None:
+    target = assembler()
+    parcel = Parcel(3, 5, Message("walk", walk=1), "walk/1", WIDTH)
+    assert feed(target, pieces(parcel, number=1, incarnation=10)) is not None
+    for number, incarnation in ((1, 10), (7, 9)):
+        with pytest.raises(WireError, match="replayed"):
+            feed(target, pieces(parcel, number, incarnation))
+    assert feed(target, pieces(parcel, number=1, incarnation=11)) is not None
+
+
+@pytest.mark.parametrize(
+    ("parcel", "reason"),
+    [
+        (Parcel(3, 5, Message("walk"), "walk/1", WIDTH + 1), "oversized"),
+        (Parcel(3, 5, Message("walk"), "walk/1", WIDTH - 1), "malformed"),
+        (Parcel(4, 5, Message("walk"), "walk/1", WIDTH), "forged"),
+        (Parcel(3, 6, Message("walk"), "walk/1", WIDTH), "forged"),
+        (Parcel(3, 5, Message("word", note=b"x" * 5000)), "oversized"),
+    ],
+)
+def test_limits(parcel: Parcel, reason: str) -> None:
+    with pytest.raises(WireError, match=reason):
+        feed(assembler(), pieces(parcel))
+
+
+def test_too_many_messages_a_second_are_dropped_and_a_pause_helps() -> None:
+    target = assembler(messages_per_second=10.0, burst=5)
+    word = Parcel(3, 5, Message("word"))
+    for number in range(1, 6):
+        assert feed(target, pieces(word, number)) is not None
+    with pytest.raises(WireError, match="rate"):
+        feed(target, pieces(word, 6))
+    assert feed(target, pieces(word, 6), now=0.2) is not None
+
+
+def test_a_new_message_replaces_one_that_broke_off() -> None:
+    target = assembler()
+    parcel = Parcel(3, 5, Message("walk", walk=1), "walk/1", WIDTH)
+    feed(target, pieces(parcel, 1)[:-1])
+    assert target.arriving == Stamp(1, 1)
+    assert feed(target, pieces(parcel, 2)) is not None
+    assert target.arriving is None
+
+
+def test_memory_is_used_again_only_when_nobody_holds_the_model() -> None:
+    pool = Pool()
+    first = pool.take(10)
+    held = first.data
+    second = pool.take(10)
+    assert second is not first
+    first_id = id(first)
+    del first
+    assert id(pool.take(10)) != first_id  # `held` still looks at it
+    del held
+    assert id(pool.take(10)) == first_id
+
+
+@given(u32, u32, st.sampled_from(list(Answer)))
+def test_acknowledgements_come_back(incarnation: int, number: int, answer: Answer) -> None:
+    ack = Ack(Stamp(incarnation, number), answer)
+    assert decode_ack(encode_ack(ack)) == ack
+
+
+@pytest.mark.parametrize("message", [Message("Walk"), Message("w" * 13), Message("")])
+def test_a_kind_that_does_not_fit_is_our_mistake(message: Message) -> None:
+    with pytest.raises(ValueError, match="kind"):
+        encode_header(Parcel(0, 1, message))
