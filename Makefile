@@ -1,0 +1,41 @@
+# Two commands on a fresh machine with nothing but Python 3.10 or newer:
+#   make demo   sets up what is missing and runs the quickstart study
+#   make test   sets up what is missing and runs all checks
+# The environment is made once; it is made again only when what it depends on has changed.
+
+PYTHON ?= python3
+VENV := .venv
+BIN := $(VENV)/bin
+READY := $(VENV)/.setup-done
+TESTS ?= tests
+
+.PHONY: demo test lint test-slow test-gpu bench clean
+
+demo: $(READY)
+	$(BIN)/walktalk run quickstart --out out/quickstart
+
+test: lint
+	$(BIN)/pytest -n 2 -m "not slow and not gpu and not network" $(TESTS)
+
+lint: $(READY)
+	$(BIN)/ruff check src tests
+	$(BIN)/mypy
+
+test-slow: $(READY)
+	$(BIN)/pytest -n 2 -m "slow" $(TESTS)
+
+test-gpu: $(READY)
+	$(BIN)/pytest -m "gpu" $(TESTS)
+
+bench: $(READY)
+	$(BIN)/walktalk bench simulator
+
+$(READY): pyproject.toml constraints.txt
+	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 10))' \
+	  || { echo "error: Python 3.10 or newer is needed; name one with: make PYTHON=python3.11"; exit 2; }
+	test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
+	$(BIN)/python -m pip install --disable-pip-version-check --quiet -c constraints.txt -e '.[dev,peers]'
+	touch $@
+
+clean:
+	rm -rf $(VENV) .pytest_cache .mypy_cache .ruff_cache build

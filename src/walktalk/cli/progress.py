@@ -1,0 +1,79 @@
+"""How far a study is: a bar with loss, virtual time, bits and time left; plain lines where there is no terminal."""
+
+from __future__ import annotations
+
+import sys
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+
+from rich.console import Console, Group
+from rich.live import Live
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
+from rich.text import Text
+
+from walktalk.plots import in_words, title_of
+from walktalk.studies import Progress as Report
+
+SECONDS_BETWEEN_LINES = 10.0  # of plain output
+
+
+@contextmanager
+def shown_progress(name: str) -> Iterator[Callable[[Report], None]]:
+    """A function to report progress to, shown on stderr while the block lasts."""
+    console = Console(stderr=True)
+    if not console.is_terminal:
+        yield Lines(name)
+        return
+    bar = Progress(
+        TextColumn("[bold]{task.description}"),
+        BarColumn(bar_width=None),
+        MofNCompleteColumn(),
+        TextColumn("iterations"),
+        TimeElapsedColumn(),
+        TextColumn("left"),
+        TimeRemainingColumn(),
+        console=console,
+        expand=True,
+    )
+    with Live(bar, console=console, refresh_per_second=8) as live:
+        yield Bar(name, bar, live)
+
+
+class Bar:
+    """A bar, and a line of facts below it."""
+
+    def __init__(self, name: str, bar: Progress, live: Live) -> None:
+        self.bar = bar
+        self.live = live
+        self.task = bar.add_task(name, total=None)
+
+    def __call__(self, report: Report) -> None:
+        self.bar.update(self.task, completed=report.done, total=max(report.total, 1))
+        self.live.update(Group(self.bar, Text(facts(report), style="dim", overflow="ellipsis", no_wrap=True)))
+
+
+class Lines:
+    """A line now and then: the first, the last, and one every few seconds between."""
+
+    def __init__(self, name: str) -> None:
+        self.name = name
+        self.last = float("-inf")
+
+    def __call__(self, report: Report) -> None:
+        now = time.monotonic()
+        if now - self.last < SECONDS_BETWEEN_LINES and report.done < report.total:
+            return
+        self.last = now
+        share = report.done / max(report.total, 1)
+        print(
+            f"{self.name}: {report.done:,} of {report.total:,} iterations ({share:.0%}), {facts(report)}",
+            file=sys.stderr,
+        )
+
+
+def facts(report: Report) -> str:
+    """Virtual time, data sent and the loss of every algorithm, on one line."""
+    losses = ", ".join(f"{title_of(label)} {loss:.3g}" for label, loss in report.loss.items())
+    parts = [report.phase, in_words("time", report.time), f"{in_words('bits', report.bits)} sent"]
+    return " · ".join([*parts, f"loss: {losses}"] if losses else parts)

@@ -1,0 +1,56 @@
+"""`walktalk run`: a study, from its specification to figures and a page."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from walktalk.errors import UnavailableError
+
+ENGINES = ("sim",)
+
+
+def run(
+    study: Annotated[str, typer.Argument(help="A YAML file, or a preset (see `walktalk presets`).")] = "quickstart",
+    changes: Annotated[
+        list[str] | None,
+        typer.Option("--set", metavar="KEY=VALUE", help="Change a key, e.g. optimizer.lr=0.1. Repeatable."),
+    ] = None,
+    out: Annotated[Path | None, typer.Option(help="Folder for the records; out/NAME if left out.")] = None,
+    seed: Annotated[int | None, typer.Option(help="The root of all randomness; short for --set seed=N.")] = None,
+    resume: Annotated[
+        bool, typer.Option("--resume", help="Go on where an interrupted run of this study stopped.")
+    ] = False,
+    engine: Annotated[str, typer.Option(help="What runs it: sim, virtual time on this machine.")] = "sim",
+    device: Annotated[str, typer.Option(help="auto, cpu or cuda.")] = "auto",
+    workers: Annotated[int, typer.Option(min=1, help="Local processes that share the runs.")] = 1,
+) -> None:
+    """Run a study and write its records, figures and report."""
+    if engine not in ENGINES:
+        raise UnavailableError(f"--engine {engine} is unknown; allowed: {', '.join(ENGINES)}")
+    from walktalk.studies import load_spec, run_study  # imports torch, which takes a while
+
+    overrides = [*(changes or []), *([] if seed is None else [f"seed={seed}"])]
+    spec = load_spec(study, overrides)
+    folder = out if out is not None else Path("out") / spec.name
+    from walktalk.cli.progress import shown_progress
+    from walktalk.cli.tables import print_results
+    from walktalk.report import write_report
+
+    try:
+        with shown_progress(spec.name) as progress:
+            result = run_study(spec, folder, resume=resume, device=device, workers=workers, progress=progress)
+    except KeyboardInterrupt as stop:
+        raise KeyboardInterrupt(f"stopped; go on with: {_again(study, overrides, folder)}") from stop
+    page = write_report(folder)
+    print_results(result.summary, folder, page)
+
+
+def _again(study: str, overrides: list[str], folder: Path) -> str:
+    """The command that takes up an interrupted study."""
+    import shlex
+
+    changes = [part for change in overrides for part in ("--set", change)]
+    return shlex.join(["walktalk", "run", study, *changes, "--out", str(folder), "--resume"])

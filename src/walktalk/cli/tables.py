@@ -1,0 +1,30 @@
+"""Who won, as a table for the terminal."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+from rich.console import Console
+from rich.table import Table
+from rich.text import Text
+
+from walktalk.report import results_table
+
+
+def print_results(summary: dict[str, Any], folder: Path, page: Path) -> None:
+    """The table of results, and where everything was written."""
+    console = Console()
+    results = results_table(summary)
+    table = Table(
+        title=results.title, title_justify="left", title_style="bold", caption=results.note, caption_justify="left"
+    )
+    for index, head in enumerate(results.head):
+        table.add_column(head, justify="left" if index == 0 else "right", no_wrap=index == 0)
+    for row in results.rows:
+        table.add_row(*(Text(cell.text, style="bold green" if cell.best else "") for cell in row))
+    console.print(table)
+    console.print(f"Report   {page}", highlight=False, soft_wrap=True)
+    console.print(
+        f"Records  {folder} (spec.yaml, history.csv, summary.json, figures/, runs/)", highlight=False, soft_wrap=True
+    )

@@ -1,0 +1,72 @@
+"""The figures of a study, drawn from its folder alone."""
+
+from __future__ import annotations
+
+from os import PathLike
+from pathlib import Path
+from typing import NamedTuple, cast
+
+from walktalk import plots
+from walktalk.errors import StudyError
+from walktalk.records import StudyFolder, existing_folder, read_history, read_trace
+from walktalk.studies import StudySpec, build_graph, load_spec
+
+
+class Window(NamedTuple):
+    """Which part of which run a time line shows."""
+
+    algorithm: str | None = None  # a label; None: the first
+    repetition: int = 0
+    start: float = 0.0  # seconds
+    end: float | None = None  # None: a few iterations
+
+
+def draw(folder: str | PathLike[str], kind: str, x: str = "iteration", window: Window | None = None) -> list[Path]:
+    """Draw one figure (curves, timeline, network, partition) into the study's folder; the files written."""
+    study = existing_folder(folder)
+    spec = load_spec(study.spec)
+    if kind == "curves":
+        return draw_curves(study, x)
+    if kind == "timeline":
+        return draw_timeline(study, spec, window or Window())
+    if kind == "network":
+        return draw_network(study, spec)
+    return draw_partition(study, spec)
+
+
+def draw_curves(study: StudyFolder, x: str) -> list[Path]:
+    """Loss and accuracy against one axis."""
+    figure = plots.curves(read_history(study.history), cast(plots.Axis, x))
+    return plots.save(figure, study.figures / f"curves-{x}")
+
+
+def draw_timeline(study: StudyFolder, spec: StudySpec, window: Window) -> list[Path]:
+    """What happened when in one run."""
+    labels = [algorithm.title for algorithm in spec.algorithms]
+    label = labels[0] if window.algorithm is None else window.algorithm
+    if label not in labels:
+        raise StudyError(f"--algorithm {label}: is not in this study; allowed: {', '.join(labels)}")
+    if window.repetition >= spec.repetitions:
+        raise StudyError(
+            f"--repetition {window.repetition}: is not in this study; allowed: 0 to {spec.repetitions - 1}"
+        )
+    if window.end is not None and window.end <= window.start:
+        raise StudyError(f"--to {window.end:g}: must be after --from {window.start:g}")
+    run = study.run(label, window.repetition)
+    title = f"{plots.title_of(label)}, repetition {window.repetition}"
+    figure = plots.timeline(read_trace(run.trace), start=window.start, end=window.end, title=title)
+    return plots.save(figure, study.figures / f"timeline-{run.path.parent.name}-{window.repetition}")
+
+
+def draw_network(study: StudyFolder, spec: StudySpec) -> list[Path]:
+    """The graph, with the aggregator where the study's walks have one."""
+    graph = build_graph(spec)
+    settings = [algorithm.model_extra or {} for algorithm in spec.algorithms]
+    aggregators = {setting["aggregator"] for setting in settings if "aggregator" in setting}
+    aggregator = min(aggregators) if len(aggregators) == 1 else None
+    return plots.save(plots.network(graph, aggregator=aggregator), study.figures / "network")
+
+
+def draw_partition(study: StudyFolder, spec: StudySpec) -> list[Path]:
+    """Who holds which data."""
+    raise StudyError(f"the task {spec.task.name} has no classes, so there is no partition to draw")

@@ -1,0 +1,96 @@
+"""The table of who won, for the terminal and for the page."""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple
+
+from walktalk.plots import in_words, title_of
+
+
+class Cell(NamedTuple):
+    """One entry of the table."""
+
+    text: str
+    best: bool = False  # the winner of its column
+
+
+class Results(NamedTuple):
+    """The whole table."""
+
+    title: str
+    head: list[str]
+    rows: list[list[Cell]]
+    note: str
+
+
+AXES = {"iteration": "Iterations", "time": "Time", "bits": "Data sent"}
+
+
+def results_table(summary: dict[str, Any]) -> Results:
+    """A row per algorithm: final loss and accuracy, then what it took to reach the common target on each axis."""
+    target = summary["target_loss"]
+    accuracy = any(entry["final_accuracy"] is not None for entry in summary["algorithms"].values())
+    goal = f" to loss {target:.3g}" if target is not None else ""
+    head = [
+        "Algorithm",
+        "Final loss",
+        *(["Accuracy"] if accuracy else []),
+        *(f"{name}{goal}" for name in AXES.values()),
+    ]
+    rows = [_row(label, entry, summary["winners"], accuracy) for label, entry in summary["algorithms"].items()]
+    return Results(f"Results of {summary['study']}" if "study" in summary else "Results", head, rows, _note(summary))
+
+
+def _row(label: str, entry: dict[str, Any], winners: dict[str, Any], accuracy: bool) -> list[Cell]:
+    cells = [Cell(title_of(label)), Cell(_plain(entry["final_loss"]), _won(winners, "loss", label))]
+    if accuracy:
+        cells.append(Cell(_percent(entry["final_accuracy"]), _won(winners, "accuracy", label)))
+    for axis in AXES:
+        cells.append(Cell(_with_unit(axis, entry["to_target"][axis]), _won(winners, axis, label)))
+    return cells
+
+
+def _note(summary: dict[str, Any]) -> str:
+    """What the marks mean, and which victories may be luck."""
+    repetitions = max((entry["repetitions"] for entry in summary["algorithms"].values()), default=0)
+    note = (
+        f"Mean ± σ over {repetitions} repetitions."
+        if repetitions > 1
+        else "One repetition: no telling luck from merit."
+    )
+    names = {
+        "loss": "final loss",
+        "accuracy": "accuracy",
+        "iteration": "iterations",
+        "time": "time",
+        "bits": "data sent",
+    }
+    close = [
+        f"{names[axis]} ({title_of(winner['algorithm'])}, {title_of(winner['next'])})"
+        for axis, winner in summary["winners"].items()
+        if winner is not None and winner["clear"] is False
+    ]
+    return f"{note} Too close to call: {'; '.join(close)}." if close else note
+
+
+def _won(winners: dict[str, Any], axis: str, label: str) -> bool:
+    return winners[axis] is not None and winners[axis]["algorithm"] == label
+
+
+def _plain(spread: dict[str, Any] | None) -> str:
+    if spread is None:
+        return "–"
+    return f"{spread['mean']:.3g}" + ("" if spread["std"] is None else f" ± {spread['std']:.1g}")
+
+
+def _percent(spread: dict[str, Any] | None) -> str:
+    if spread is None:
+        return "–"
+    return f"{100 * spread['mean']:.1f}" + ("" if spread["std"] is None else f" ± {100 * spread['std']:.1f}") + " %"
+
+
+def _with_unit(axis: str, spread: dict[str, Any] | None) -> str:
+    if spread is None:
+        return "not reached"
+    words = in_words(axis, spread["mean"])
+    return words if spread["std"] is None else f"{words} ± {100 * spread['std'] / max(spread['mean'], 1e-300):.0f} %"
