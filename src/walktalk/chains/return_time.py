@@ -22,6 +22,7 @@ Floats = npt.NDArray[np.float64]
 
 DENSE = 1500  # nodes; below this everything is exact, from one dense inverse
 SKETCHES = 64  # random solves for the estimate of all nodes' return times on a large graph
+ALIKE = 1 + 1e-9  # second moments this close are equal, and the lowest number wins
 SHORTLIST = 8  # nodes at each end of the estimate that are then computed exactly
 
 
@@ -59,7 +60,8 @@ def return_time(chain: Chain, node: int = 0) -> ReturnTime:
     _inside(chain, node)
     if chain.nodes <= DENSE:
         stationary, hitting = _dense_hitting(chain, node)
-        mean = 1 / stationary[node]
+        mean = float(1 / stationary[node])
+        mean = chain.nodes if abs(mean - chain.nodes) < 1e-9 * chain.nodes else mean  # Kac: exactly V, rounding apart
         return ReturnTime(node, float(mean), float(mean * (2 * (stationary @ hitting) + 1)))
     return _symmetric(laplacian_of(chain), node)
 
@@ -83,7 +85,7 @@ def aggregators(chain: Chain, sketches: int = SKETCHES) -> Aggregators:
     if chain.nodes <= DENSE:
         moments = second_moments(chain)
         mean = float(chain.nodes)
-        low, high = int(moments.argmin()), int(moments.argmax())
+        low, high = _first(moments <= moments.min() * ALIKE), _first(moments >= moments.max() / ALIKE)
         best, worst = ReturnTime(low, mean, float(moments[low])), ReturnTime(high, mean, float(moments[high]))
         return Aggregators(best, worst, True, "exact: the diagonal of the pseudo-inverse of I − P")
     laplacian = laplacian_of(chain)
@@ -153,6 +155,10 @@ def _source(nodes: int, node: int) -> Floats:
 def _inside(chain: Chain, node: int) -> None:
     if not 0 <= node < chain.nodes:
         raise ChainError(f"{chain.name}: node {node} is not there; nodes are 0 to {chain.nodes - 1}")
+
+
+def _first(chosen: npt.NDArray[np.bool_]) -> int:
+    return int(np.flatnonzero(chosen)[0])
 
 
 def _moment(time: ReturnTime) -> float:

@@ -1,0 +1,207 @@
+"""`walktalk theory`: what the paper's theorems say about a graph, before anything is run."""
+
+from __future__ import annotations
+
+import json
+from typing import Annotated, Any
+
+import typer
+
+
+def theory(
+    topology: Annotated[str, typer.Option(help="cycle, torus, complete, erdos_renyi, … or edge_list.")] = "erdos_renyi",
+    nodes: Annotated[int | None, typer.Option(help="Number of nodes; 20 if nothing else says it.")] = None,
+    walks: Annotated[int, typer.Option(help="R, the number of walks of Multi-Walk.")] = 4,
+    p: Annotated[
+        float | None, typer.Option("--p", help="Edge probability of erdos_renyi; short for --set p=P.")
+    ] = None,
+    settings: Annotated[
+        list[str] | None, typer.Option("--set", metavar="KEY=VALUE", help="A parameter of the topology. Repeatable.")
+    ] = None,
+    seed: Annotated[int, typer.Option(help="For random topologies.")] = 0,
+    aggregator: Annotated[int, typer.Option(help="The node where walks are mixed.")] = 0,
+    iterations: Annotated[int, typer.Option("--iterations", "-T", help="T, completed trainings.")] = 3000,
+    failures: Annotated[int, typer.Option(help="E, how often the aggregator dies (Theorem 3).")] = 0,
+    F: Annotated[float, typer.Option("--F", help="f(x₀) − f*.")] = 1.0,
+    L: Annotated[float, typer.Option("--L", help="Smoothness of the local losses.")] = 1.0,
+    sigma2: Annotated[float, typer.Option(help="σ², variance of a mini-batch gradient.")] = 1.0,
+    zeta2: Annotated[float, typer.Option(help="ζ², diversity of the nodes' gradients; 0 for iid data.")] = 1.0,
+    model_bits: Annotated[float, typer.Option(help="m, size of the model in bits (ResNet-20).")] = 32 * 269_722,
+    d: Annotated[float, typer.Option("--d", help="Mean seconds of one training and one hop.")] = 1.0,
+    step_size: Annotated[float | None, typer.Option(help="Your own η; tuned by Lemma 5 if left out.")] = None,
+    table: Annotated[int | None, typer.Option(help="Print the paper's Table 1, 2, 3 or 4, with numbers.")] = None,
+    as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object and nothing else.")] = False,
+) -> None:
+    """Spectral gaps, return times, messages and convergence bounds of a graph."""
+    from walktalk import graphs
+    from walktalk.theory import Problem, Question, summary
+
+    parameters = _parameters(settings or [], p)
+    if nodes is None and not {"rows", "cols", "dimension", "file"} & set(parameters) and "five" not in topology:
+        nodes = 20
+    graph = graphs.build(topology, nodes, seed, **parameters)
+    question = Question(walks, iterations, aggregator, failures, model_bits, d, step_size)
+    found = summary(graph, Problem(F, L, sigma2, zeta2), question)
+    if as_json:
+        typer.echo(json.dumps(found, indent=2, ensure_ascii=False))
+    elif table is not None:
+        _print_table(table, found)
+    else:
+        _print(found)
+
+
+def _parameters(settings: list[str], p: float | None) -> dict[str, Any]:
+    """Graph parameters from `key=value`, each value read as YAML reads it."""
+    import yaml
+
+    from walktalk.errors import SpecError
+
+    found: dict[str, Any] = {} if p is None else {"p": p}
+    for setting in settings:
+        key, equals, value = setting.partition("=")
+        if not (key and equals):
+            raise SpecError(f"--set {setting!r}, but it must be KEY=VALUE, e.g. --set degree=4")
+        try:
+            found[key.strip()] = yaml.safe_load(value)
+        except yaml.YAMLError as error:
+            raise SpecError(f"--set {setting!r}: the value cannot be read") from error
+    return found
+
+
+def _print(found: dict[str, Any]) -> None:
+    from rich.console import Console
+
+    console = Console()
+    for made in (_network(found), _messages(found), _bounds(found)):
+        console.print(made)
+    for line in _sentences(found):
+        console.print(line, highlight=False)
+
+
+def _rich(title: str, *columns: str) -> Any:
+    from rich.table import Table
+
+    made = Table(title=title, title_justify="left", title_style="bold")
+    for index, column in enumerate(columns):
+        made.add_column(column, justify="left" if index == 0 else "right", no_wrap=True)
+    return made
+
+
+def _network(found: dict[str, Any]) -> Any:
+    made = _rich(f"The network: {found['graph']}", "quantity", "value")
+    time, degree = found["return_time"], found["degree"]
+    rows = [
+        ("nodes V", f"{found['nodes']:,}"),
+        ("edges", f"{found['edges']:,}"),
+        ("neighbours: fewest, mean, most", f"{degree['min']}, {degree['mean']:.3g}, {degree['max']}"),
+        ("diameter", "not computed" if found["diameter"] is None else f"{found['diameter']}"),
+        ("spectral gap of P, p'", _number(found["p_prime"])),
+        ("spectral gap of PᵀP, p", _number(found["p"])),
+        (f"return time to node {time['node']}: mean", _number(time["mean"])),
+        ("   second moment H²", _number(time["second_moment"])),
+        ("   H", _number(time["second_moment"] ** 0.5)),
+        (
+            "‖P‖₀ with and without the diagonal",
+            f"{found['nonzeros']['with_diagonal']:,}, {found['nonzeros']['without_diagonal']:,}",
+        ),
+    ]
+    if found["aggregators"]:
+        best, worst = found["aggregators"]["best"], found["aggregators"]["worst"]
+        rows.append(("best aggregator: node, H²", f"{best['node']}, {_number(best['second_moment'])}"))
+        rows.append(("worst aggregator: node, H²", f"{worst['node']}, {_number(worst['second_moment'])}"))
+    for row in rows:
+        made.add_row(*row)
+    return made
+
+
+def _messages(found: dict[str, Any]) -> Any:
+    made = _rich("Models sent per iteration", "algorithm", "sent", "as the paper counts")
+    counted = found["paper_messages_per_iteration"]
+    for name, sent in found["messages_per_iteration"].items():
+        made.add_row(name, _number(sent), _number(counted[name]) if name in counted else "")
+    return made
+
+
+def _bounds(found: dict[str, Any]) -> Any:
+    question = found["question"]
+    made = _rich(
+        f"Bounds on the mean of E‖∇f‖² over T = {question['iterations']:,} iterations, R = {question['walks']}",
+        "theorem", "start", "mixing", "noise", "deviation", "total", "η",
+    )  # fmt: skip
+    names = {
+        "theorem1": "1 Multi-Walk",
+        "theorem2": "2 Gossip",
+        "theorem3": "3 with E = {}",
+    }
+    for key, name in names.items():
+        entry = found["bounds"][key]
+        if key == "theorem3" and not entry["failures"]:
+            continue
+        for kind, label in (
+            ("with_constants", name.format(entry.get("failures"))),
+            ("order", "   order"),
+        ):
+            bound = entry[kind]
+            if not bound["applicable"]:
+                made.add_row(label, *["n/a"] * 5, f"{bound['step_size']:.3g} > {bound['largest_step_size']:.3g}")
+                continue
+            parts = [_short(bound[part]) for part in ("start", "mixing", "noise", "deviation", "total")]
+            made.add_row(label, *parts, _short(bound["step_size"]) if "step_size" in bound else "")
+    return made
+
+
+def _sentences(found: dict[str, Any]) -> list[str]:
+    """What it means, in words."""
+    crossover, nodes = found["crossover_walks"], found["nodes"]
+    names = {"multi_walk": "Multi-Walk", "async_gossip_matrix": "gossip"}
+    lines = []
+    for key, data in (("iid", "With iid data"), ("this_problem", "With these σ² and ζ²")):
+        limit = crossover[key]
+        if limit is None or limit > nodes:
+            lines.append(f"{data}, Multi-Walk has the better bound per iteration for every number of walks.")
+        elif limit < 1:
+            lines.append(f"{data}, gossip has the better bound per iteration, whatever the number of walks.")
+        else:
+            lines.append(f"{data}, Multi-Walk has the better bound per iteration below R = {limit:.3g} walks.")
+    axes = ", ".join(f"{axis}: {names[entry['winner']]}" for axis, entry in found["axes"].items())
+    lines.append(f"Smaller order at the same budget: {axes}.")
+    lines.append("Gossip's bound is generous, not tight; theory compares orders, `walktalk advise` measures.")
+    return lines
+
+
+def _print_table(number: int, found: dict[str, Any]) -> None:
+    from rich.console import Console
+
+    from walktalk.errors import SpecError
+    from walktalk.theory import TABLES, TORUS_H2
+
+    if number not in TABLES:
+        raise SpecError(f"--table {number}, but it must be 1, 2, 3 or 4")
+    caption, rows = TABLES[number]
+    console = Console()
+    console.print(f"[bold]Table {number} of the paper.[/] {caption}", highlight=False)
+    for row in rows:
+        where = f"{row.topology}: " if row.topology else ""
+        wins = f"   {row.wins}" if row.wins else ""
+        console.print(f"\n{where}{row.algorithm}{wins}", highlight=False)
+        console.print(f"    O( {row.rate} )", highlight=False, soft_wrap=True)
+        console.print(f"    communication {row.communication}, computation {row.computation}", highlight=False)
+    numbers = _rich(f"\nThe same for {found['graph']}", "algorithm", "rate", "communication", "of it sent", "trainings")
+    for line in found["tables"][str(number)]:
+        values = [line[key] for key in ("rate", "communication", "communication_sent", "computation")]
+        numbers.add_row(line["algorithm"], *map(_number, values))
+    console.print(numbers)
+    if number == 2:
+        console.print(f"The paper leaves H² of the 2-D torus open. It is {TORUS_H2}.", highlight=False)
+        console.print(f"Here H² = {_number(found['return_time']['second_moment'])}.", highlight=False)
+
+
+def _short(value: float) -> str:
+    return f"{value:.3g}"
+
+
+def _number(value: float) -> str:
+    """Six digits, without an exponent where it reads well."""
+    if value == 0 or 1e-3 <= abs(value) < 1e9:
+        return f"{value:,.6g}" if abs(value) < 1e6 else f"{value:,.0f}"
+    return f"{value:.5e}"

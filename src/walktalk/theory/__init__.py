@@ -1,0 +1,72 @@
+"""The paper's theorems and tables for any graph: bounds in iterations, bits and wall-clock time.
+
+`network(graph)` gathers what the bounds need of a graph, `Problem` what they need of a task. `theorem1`, `theorem2` and
+`theorem3` give bounds with the constants of the proofs, for the step size that the lemmas allow; `theorem1_order` and
+its sisters are the plain expressions inside the O(·). `TABLES` are the paper's tables as printed, `table` gives their
+numbers, and `summary` gathers all of it for one graph.
+"""
+
+from walktalk.theory.bound import Bound, Inequality, NotApplicable
+from walktalk.theory.comparison import (
+    crossover_walks,
+    gossip_speed_up,
+    iterations_to,
+    on_axis,
+    speed_up,
+    winner,
+)
+from walktalk.theory.costs import (
+    bits_from_iterations,
+    iterations_from_bits,
+    iterations_from_time,
+    messages_per_iteration,
+    paper_messages_per_iteration,
+    time_deviation_bound,
+    time_from_iterations,
+)
+from walktalk.theory.failures import stages, theorem3, theorem3_inequality, theorem3_order
+from walktalk.theory.gossip import theorem2, theorem2_inequality, theorem2_order
+from walktalk.theory.multi_walk import theorem1, theorem1_inequality, theorem1_order
+from walktalk.theory.network import Network, network
+from walktalk.theory.problem import Problem
+from walktalk.theory.summary import Question, summary
+from walktalk.theory.tables import TABLES, TORUS_H2, Numbers, Row, table
+
+__all__ = [
+    "TABLES",
+    "TORUS_H2",
+    "Bound",
+    "Inequality",
+    "Network",
+    "NotApplicable",
+    "Numbers",
+    "Problem",
+    "Question",
+    "Row",
+    "bits_from_iterations",
+    "crossover_walks",
+    "gossip_speed_up",
+    "iterations_from_bits",
+    "iterations_from_time",
+    "iterations_to",
+    "messages_per_iteration",
+    "network",
+    "on_axis",
+    "paper_messages_per_iteration",
+    "speed_up",
+    "stages",
+    "summary",
+    "table",
+    "theorem1",
+    "theorem1_inequality",
+    "theorem1_order",
+    "theorem2",
+    "theorem2_inequality",
+    "theorem2_order",
+    "theorem3",
+    "theorem3_inequality",
+    "theorem3_order",
+    "time_deviation_bound",
+    "time_from_iterations",
+    "winner",
+]

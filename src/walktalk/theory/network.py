@@ -1,0 +1,56 @@
+"""What the bounds need to know about the network: V, p, p', H² and the messages of one iteration (Section 4)."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from walktalk.chains import Chain, ReturnTime, metropolis_hastings, return_time, spectrum
+from walktalk.graphs import Graph
+
+
+@dataclass(frozen=True)
+class Network:
+    """The numbers of a graph and its chain that Theorems 1 to 3 and Tables 1 to 4 are made of."""
+
+    name: str  # the graph's
+    nodes: int  # V
+    edges: int  # undirected
+    mean_degree: float
+    p: float  # spectral gap of PᵀP
+    p_prime: float  # spectral gap of P
+    modulus: float  # λ*, the second largest modulus of an eigenvalue of P
+    smallest: float  # the smallest eigenvalue of P
+    returning: ReturnTime  # to the aggregator: mean V, second moment H²
+    nonzeros: int  # ‖P‖₀ as Table 3 counts it, with the diagonal
+    nonzeros_off_diagonal: int  # what is really sent when P mixes
+    move_probability: float  # share of a walk's steps that leave their node
+
+    @property
+    def H2(self) -> float:
+        """The second moment of the return time to the aggregator."""
+        return self.returning.second_moment
+
+    @property
+    def H(self) -> float:
+        """Its root."""
+        return self.returning.h
+
+
+def network(graph: Graph, aggregator: int = 0, chain: Chain | None = None) -> Network:
+    """The network's numbers, with Metropolis–Hastings unless another chain is given."""
+    chain = chain or metropolis_hastings(graph)
+    gaps = spectrum(chain)
+    return Network(
+        name=graph.name,
+        nodes=graph.nodes,
+        edges=graph.edges,
+        mean_degree=2 * graph.edges / graph.nodes,
+        p=gaps.p,
+        p_prime=gaps.p_prime,
+        modulus=gaps.modulus,
+        smallest=gaps.smallest,
+        returning=return_time(chain, aggregator),
+        nonzeros=chain.nonzeros(),
+        nonzeros_off_diagonal=chain.nonzeros(diagonal=False),
+        move_probability=chain.move_probability(),
+    )

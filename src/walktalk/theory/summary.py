@@ -1,0 +1,168 @@
+"""Everything that theory says about one graph, as plain numbers: what `walktalk theory` prints."""
+
+from __future__ import annotations
+
+from dataclasses import asdict, dataclass
+from math import isfinite
+from typing import Any
+
+from walktalk.chains import ReturnTime, aggregators, metropolis_hastings
+from walktalk.errors import SpecError
+from walktalk.graphs import Graph
+from walktalk.theory.bound import Bound, NotApplicable
+from walktalk.theory.comparison import crossover_walks, gossip_speed_up, on_axis, speed_up, winner
+from walktalk.theory.costs import bits_from_iterations, messages_per_iteration, paper_messages_per_iteration
+from walktalk.theory.failures import stages, theorem3, theorem3_order
+from walktalk.theory.gossip import theorem2, theorem2_order
+from walktalk.theory.multi_walk import theorem1, theorem1_order
+from walktalk.theory.network import Network
+from walktalk.theory.problem import Problem
+from walktalk.theory.tables import table
+
+EXACT_AGGREGATORS = 1500  # nodes; above this the best aggregator costs many solves and is left out
+EXACT_DIAMETER = 3000  # nodes; above this the diameter takes more than seconds
+
+
+@dataclass(frozen=True)
+class Question:
+    """What is asked about a graph."""
+
+    walks: int = 4  # R
+    iterations: int = 3000  # T
+    aggregator: int = 0
+    failures: int = 0  # E
+    model_bits: float = 32 * 269_722  # m: ResNet-20 in float32, the paper's 1.08 MB
+    d: float = 1.0  # mean seconds of one training and one hop
+    step_size: float | None = None  # one's own η; None tunes it by Lemma 5
+
+    def __post_init__(self) -> None:
+        for name in ("iterations", "model_bits", "d"):
+            value = getattr(self, name)
+            if not (isfinite(value) and value > 0):
+                raise SpecError(f"{name} = {value!r}, but it must be more than 0")
+
+
+def summary(graph: Graph, problem: Problem, question: Question) -> dict[str, Any]:
+    """The answers, ready for JSON."""
+    networks = stages(graph, question.failures, question.aggregator)
+    network = networks[0]
+    return {
+        "graph": graph.name,
+        "notes": list(graph.notes),
+        "nodes": network.nodes,
+        "edges": network.edges,
+        "degree": _degrees(graph),
+        "diameter": graph.diameter() if graph.nodes <= EXACT_DIAMETER else None,
+        "p": network.p,
+        "p_prime": network.p_prime,
+        "eigenvalues": {"second": 1 - network.p_prime, "smallest": network.smallest, "modulus": network.modulus},
+        "return_time": _return_time(network.returning),
+        "aggregators": _aggregators(graph),
+        "nonzeros": {"with_diagonal": network.nonzeros, "without_diagonal": network.nonzeros_off_diagonal},
+        "messages_per_iteration": messages_per_iteration(network),
+        "paper_messages_per_iteration": paper_messages_per_iteration(network),
+        "problem": asdict(problem),
+        "question": asdict(question),
+        "crossover_walks": {
+            "iid": _finite(crossover_walks(network)),
+            "this_problem": _finite(crossover_walks(network, problem)),
+        },
+        "speed_up": _speed_ups(network, problem, question),
+        "axes": _axes(network, problem, question),
+        "bounds": _bounds(networks, problem, question),
+        "tables": _tables(network, problem, question),
+    }
+
+
+def _degrees(graph: Graph) -> dict[str, float]:
+    degrees = graph.degrees
+    return {"min": int(degrees.min()), "mean": float(degrees.mean()), "max": int(degrees.max())}
+
+
+def _return_time(time: ReturnTime) -> dict[str, float]:
+    return {"node": time.node, "mean": time.mean, "second_moment": time.second_moment, "deviation": time.deviation}
+
+
+def _aggregators(graph: Graph) -> dict[str, Any] | None:
+    if graph.nodes > EXACT_AGGREGATORS:
+        return None
+    found = aggregators(metropolis_hastings(graph))
+    return {"best": _return_time(found.best), "worst": _return_time(found.worst)}
+
+
+def _speed_ups(network: Network, problem: Problem, question: Question) -> dict[str, Any] | None:
+    """Over one walk, in wall-clock time: to where one walk's order is after T iterations, and in the long run."""
+    target = theorem1_order(network, problem, 1, question.iterations).total
+    if target == 0:
+        return None
+    return {
+        "multi_walk": speed_up(network, problem, question.walks, target),
+        "async_gossip_matrix": gossip_speed_up(network, problem, target),
+        "long_run": {"multi_walk": question.walks, "async_gossip_matrix": network.nodes},
+    }
+
+
+def _axes(network: Network, problem: Problem, question: Question) -> dict[str, Any]:
+    """Both orders at the same iterations, and at the bits and the time that Multi-Walk spends on them."""
+    m, d = question.model_bits, question.d
+    bits = bits_from_iterations(question.iterations, m, max(network.move_probability, 1e-12))
+    budgets = {"iterations": question.iterations, "bits": bits, "time": question.iterations * d / question.walks}
+    if network.nodes == 1:
+        del budgets["bits"]  # nothing is ever sent
+    found: dict[str, Any] = {}
+    for axis, budget in budgets.items():
+        bounds = on_axis(network, problem, question.walks, axis, budget, m, d)
+        totals = {name: bound.total for name, bound in bounds.items()}
+        found[axis] = {"budget": budget, **totals, "winner": winner(bounds)}
+    return found
+
+
+def _bounds(networks: list[Network], problem: Problem, question: Question) -> dict[str, Any]:
+    walks, t, eta = question.walks, question.iterations, question.step_size
+    return {
+        "theorem1": {
+            "with_constants": _bound(theorem1(networks[0], problem, walks, t, eta)),
+            "order": _bound(theorem1_order(networks[0], problem, walks, t)),
+        },
+        "theorem2": {
+            "with_constants": _bound(theorem2(networks[0], problem, t, eta)),
+            "order": _bound(theorem2_order(networks[0], problem, t)),
+        },
+        "theorem3": {
+            "failures": len(networks) - 1,
+            "with_constants": _bound(theorem3(networks, problem, walks, t, eta)),
+            "order": _bound(theorem3_order(networks, problem, walks, t)),
+        },
+    }
+
+
+def _bound(bound: Bound | NotApplicable) -> dict[str, Any]:
+    found = {
+        key: value for key, value in asdict(bound).items() if value is not None and value != "" and key != "theorem"
+    }
+    if isinstance(bound, NotApplicable):
+        return {"applicable": False, "note": bound.note, **found}
+    return {"applicable": True, "total": bound.total, **found}
+
+
+def _tables(network: Network, problem: Problem, question: Question) -> dict[str, Any]:
+    """Tables 1 to 4 as numbers: T as asked, B and Z what Multi-Walk spends on T by the paper's count."""
+    t, m, d = question.iterations, question.model_bits, question.d
+    budgets = {1: t, 2: t, 3: t * m, 4: t * d / question.walks}
+    return {
+        str(number): [
+            {
+                "algorithm": line.algorithm,
+                "rate": line.rate.total,
+                "communication": line.communication,
+                "communication_sent": line.communication_sent,
+                "computation": line.computation,
+            }
+            for line in table(number, network, problem, question.walks, budget, m, d)
+        ]
+        for number, budget in budgets.items()
+    }
+
+
+def _finite(value: float) -> float | None:
+    return value if isfinite(value) else None
