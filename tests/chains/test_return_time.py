@@ -126,6 +126,20 @@ def test_simulated_walks_within_99_percent(graph: Graph) -> None:
         assert abs(sample.mean() - value) < 2.576 * sample.std() / np.sqrt(walks)
 
 
+@pytest.mark.parametrize("graph", [graphs.cycle(12), graphs.complete(12)], ids=lambda graph: graph.name)
+def test_the_age_of_the_last_visit(graph: Graph) -> None:
+    chain = chains.metropolis_hastings(graph)
+    sampler, rng = chain.sampler(), np.random.default_rng(1)
+    at, age, seen = np.zeros(2000, dtype=np.int64), np.zeros(2000), []
+    for step in range(1500):
+        at = sampler.next_many(at, rng)
+        age = np.where(at == 0, 0, age + 1)
+        if step > 500:
+            seen.append(age.mean())
+    assert np.mean(seen) == pytest.approx(chains.return_time(chain).mean_age, rel=0.03)
+    assert chains.return_time(chains.metropolis_hastings(graphs.cycle(20))).mean_age == pytest.approx(399 / 4)
+
+
 def torus_moment(rows: int, cols: int) -> float:
     """V(2 Σ 1/(1 − λ) + 1): on a vertex-transitive graph L⁺_vv is the mean of its eigenvalues."""
     half = [np.sin(np.pi * np.arange(side) / side) ** 2 for side in (rows, cols)]

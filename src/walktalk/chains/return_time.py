@@ -40,6 +40,15 @@ class ReturnTime:
         return sqrt(self.second_moment)
 
     @property
+    def mean_age(self) -> float:
+        """The time since the last visit, on average over time: (H²/E[h] − 1)/2.
+
+        More than the mean return time where returns are uneven: a moment chosen at random falls into a long absence
+        more often than into a short one. On a cycle it is (V² − 1)/4.
+        """
+        return (self.second_moment / self.mean - 1) / 2
+
+    @property
     def deviation(self) -> float:
         """The standard deviation of the return time."""
         return sqrt(max(0.0, self.second_moment - self.mean**2))
