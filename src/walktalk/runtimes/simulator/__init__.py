@@ -1,6 +1,6 @@
 """The simulator: events in virtual time, and the schedule of arithmetic that they call for."""
 
-from walktalk.runtimes.simulator.run_setup import Evaluate, OptimizerState, RunSetup, Stop
+from walktalk.runtimes.simulator.run_setup import Evaluate, EvaluatedModel, OptimizerState, RunSetup, Stop
 from walktalk.runtimes.simulator.schedule import (
     INITIAL_VALUE,
     NO_STATE,
@@ -17,6 +17,7 @@ from walktalk.runtimes.simulator.simulation import Simulation
 from walktalk.runtimes.simulator.timing import NetworkTiming, PoissonTiming, Timing
 
 __all__ = [
-    "INITIAL_VALUE", "NO_STATE", "Chunk", "CombineOp", "Evaluate", "EvaluateOp", "MixOp", "NetworkTiming", "Op",
+    "INITIAL_VALUE", "NO_STATE", "Chunk", "CombineOp", "Evaluate", "EvaluateOp",
+    "EvaluatedModel", "MixOp", "NetworkTiming", "Op",
     "OptimizerState", "PoissonTiming", "RunSetup", "Simulation", "Stop", "Terms", "Timing", "TrainOp", "mean_of",
 ]  # fmt: skip

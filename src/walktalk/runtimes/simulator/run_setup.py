@@ -12,6 +12,7 @@ from walktalk.protocols import Protocol
 from walktalk.runtimes.simulator.timing import PoissonTiming, Timing
 from walktalk.seeds import Seed
 
+EvaluatedModel: TypeAlias = Literal["aggregated", "mean", "node"]
 OptimizerState: TypeAlias = Literal["visit", "walk", "node"]
 
 
@@ -50,6 +51,7 @@ class Evaluate:
 
     every: int | None = 100  # iterations
     seconds: float | None = None  # of virtual time
+    model: EvaluatedModel = "aggregated"  # which model is measured
 
     def __post_init__(self) -> None:
         for name in ("every", "seconds"):

@@ -122,6 +122,25 @@ class Notebook:
         return self.next_state - 1
 
 
+class BlankNotebook(Notebook):
+    """Writes nothing down: for planning, where only when and how much is asked."""
+
+    def read(self, node: int, slot: str) -> Terms:
+        return _ANYTHING
+
+    def write(self, node: int, slot: str, terms: Terms) -> None:
+        pass
+
+    def forget(self, node: int, slot: str) -> None:
+        pass
+
+    def combine(self, node: int, into: str, terms: Mapping[str, float]) -> None:
+        pass
+
+
+_ANYTHING: Terms = ((INITIAL_VALUE, 1.0),)
+
+
 def mean_of(members: Iterable[Terms]) -> Terms:
     """The plain average of several combinations."""
     everyone = list(members)

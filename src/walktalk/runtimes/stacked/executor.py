@@ -68,9 +68,7 @@ class Executor:
             elif isinstance(step, CombineStep):
                 self.combine(tables)
             elif isinstance(step, MixStep):
-                self.models.write(
-                    self.numbers(step.outs), self.mixing(step.run) @ self.models.read(self.numbers(step.sources))
-                )
+                self.mix(step)
             else:
                 self.photograph(step, album)
             if after_step is not None:
@@ -100,6 +98,10 @@ class Executor:
         for k in range(1, len(sources)):
             total.addcmul_(self.models.read(sources[k]), weights[k])
         self.models.write(outs, total)
+
+    def mix(self, step: MixStep) -> None:
+        before = self.models.read(self.numbers(step.sources))
+        self.models.write(self.numbers(step.outs), self.mixing(step.run) @ before)
 
     def photograph(self, step: EvaluateStep, album: Album) -> None:
         """Keep what an evaluation needs; the rows themselves will be overwritten."""
@@ -143,23 +145,16 @@ class Tables:
 
     def __init__(self, steps: list[Step], device: torch.device) -> None:
         waves = [step for step in steps if isinstance(step, TrainStep)]
+        kinds = {"sources": np.int64, "outs": np.int64, "parts": np.int64, "keys": np.int64, "lrs": np.float32}
         self.waves = {
             name: to_device(np.fromiter(chain.from_iterable(getattr(w, name) for w in waves), kind), device)
-            for name, kind in (
-                ("sources", np.int64),
-                ("outs", np.int64),
-                ("parts", np.int64),
-                ("keys", np.int64),
-                ("lrs", np.float32),
-            )
+            for name, kind in kinds.items()
         }
         self.position = 0
         combinations = [step for step in steps if isinstance(step, CombineStep)]
+        outs = [np.asarray(step.outs, dtype=np.int64) for step in combinations]
         shapes = [np.asarray(step.sources, dtype=np.int64).T for step in combinations]
-        flat = [
-            np.concatenate((np.asarray(c.outs, dtype=np.int64), s.ravel()))
-            for c, s in zip(combinations, shapes, strict=True)
-        ]
+        flat = [np.concatenate((out, sources.ravel())) for out, sources in zip(outs, shapes, strict=True)]
         self.rows = to_device(np.concatenate(flat) if flat else np.zeros(0, np.int64), device)
         weights = [np.asarray(step.weights, dtype=np.float32).T.ravel() for step in combinations]
         self.weights = to_device(np.concatenate(weights) if weights else np.zeros(0, np.float32), device)

@@ -1,0 +1,56 @@
+"""walktalk: decentralized training with random walks and gossip. Simulate it, plan it, run it.
+
+    import walktalk as wt
+
+    graph = wt.graphs.erdos_renyi(20, p=0.3, seed=1)
+    task = wt.tasks.digits(nodes=20, alpha=1.0, seed=0)
+    run = wt.train(task, wt.MultiWalk(walks=4), graph, stop=wt.Stop(iterations=3000))
+    run.history
+
+Names are imported when they are first used: the command line starts in a moment, without waiting for torch.
+"""
+
+from __future__ import annotations
+
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+__version__ = "0.1.0"
+
+if TYPE_CHECKING:
+    from walktalk import chains, graphs, plots, theory
+    from walktalk.errors import UserError, WalktalkError
+    from walktalk.learning import Schedule, Task, tasks
+    from walktalk.protocols import AsyncGossip, Centralized, MultiWalk, SyncGossip
+    from walktalk.runtimes.simulator import Evaluate, NetworkTiming, PoissonTiming, Stop
+    from walktalk.studies import SGD, Adam, AdamW, Optimizer, Run, StudyResult, StudySpec, load_spec, run_study, train
+
+_MODULES = ("chains", "graphs", "plots", "theory")
+_HOMES = {
+    "errors": ("UserError", "WalktalkError"),
+    "learning": ("Schedule", "Task", "tasks"),
+    "protocols": ("AsyncGossip", "Centralized", "MultiWalk", "SyncGossip"),
+    "runtimes.simulator": ("Evaluate", "NetworkTiming", "PoissonTiming", "Stop"),
+    "studies": (
+        "SGD", "Adam", "AdamW", "Optimizer", "Run", "StudyResult", "StudySpec", "load_spec", "run_study", "train",
+    ),
+}  # fmt: skip
+_HOME_OF = {name: home for home, names in _HOMES.items() for name in names}
+
+__all__ = [
+    "SGD", "Adam", "AdamW", "AsyncGossip", "Centralized", "Evaluate", "MultiWalk", "NetworkTiming", "Optimizer",
+    "PoissonTiming", "Run", "Schedule", "Stop", "StudyResult", "StudySpec", "SyncGossip", "Task", "UserError",
+    "WalktalkError", "__version__", "chains", "graphs", "load_spec", "plots", "run_study", "tasks", "theory", "train",
+]  # fmt: skip
+
+
+def __getattr__(name: str) -> Any:
+    if name in _MODULES:
+        return import_module(f"walktalk.{name}")
+    if name in _HOME_OF:
+        return getattr(import_module(f"walktalk.{_HOME_OF[name]}"), name)
+    raise AttributeError(f"module 'walktalk' has no attribute {name!r}")
+
+
+def __dir__() -> list[str]:
+    return sorted(__all__)

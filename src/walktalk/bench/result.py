@@ -1,0 +1,31 @@
+"""What a benchmark says: a value, the baseline measured in the same run, and their ratio.
+
+Seconds depend on the machine and on who else uses it; a ratio of two things measured side by side hardly does.
+"""
+
+from __future__ import annotations
+
+from dataclasses import asdict, dataclass, field
+from typing import Any
+
+
+@dataclass(frozen=True)
+class BenchResult:
+    """One benchmark, measured."""
+
+    name: str
+    value: float  # what was measured
+    baseline: float  # the plain way to do the same, measured in the same run
+    unit: str
+    what: str  # what the value is, for a person
+    against: str  # what the baseline is
+    higher_is_better: bool = True
+    details: dict[str, Any] = field(default_factory=dict)
+
+    @property
+    def ratio(self) -> float:
+        """How many times better than the baseline."""
+        return self.value / self.baseline if self.higher_is_better else self.baseline / self.value
+
+    def as_json(self) -> dict[str, Any]:
+        return {**asdict(self), "ratio": self.ratio}

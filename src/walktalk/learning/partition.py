@@ -1,0 +1,108 @@
+"""How samples are split over nodes: disjoint, every sample used once, no node empty."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from walktalk.errors import DataError
+from walktalk.seeds import Seed, as_seed
+
+
+def iid(samples: int, nodes: int, seed: int | Seed) -> list[np.ndarray]:
+    """Shuffled and dealt out: sizes differ by one at most."""
+    _enough(samples, nodes)
+    return [np.sort(part) for part in np.array_split(as_seed(seed).numpy().permutation(samples), nodes)]
+
+
+def dirichlet(labels: np.ndarray, nodes: int, alpha: float, seed: int | Seed) -> list[np.ndarray]:
+    """Of every class, shares drawn from Dirichlet(α): the smaller α, the more a node has of one class only.
+
+    A node that would go empty takes one sample from the node that has most, from its largest class, so that the split
+    is changed by as little as possible.
+    """
+    labels = np.asarray(labels)
+    _enough(len(labels), nodes)
+    if not alpha > 0:
+        raise DataError(f"alpha: {alpha} is not possible; a number above 0 is needed (large: alike, small: different)")
+    rng = as_seed(seed).numpy()
+    owner = np.empty(len(labels), dtype=np.int64)
+    for label in np.unique(labels):
+        mine = rng.permutation(np.flatnonzero(labels == label))
+        shares = rng.dirichlet(np.full(nodes, alpha))
+        if not np.isfinite(shares).all():  # a tiny α underflows: then one node has all
+            shares = np.eye(nodes)[rng.integers(nodes)]
+        cuts = np.round(np.cumsum(shares)[:-1] * len(mine)).astype(np.int64)
+        for node, part in enumerate(np.split(mine, cuts)):
+            owner[part] = node
+    return _fill_empty(owner, labels, nodes)
+
+
+def by_label(labels: np.ndarray, nodes: int, labels_per_node: int, seed: int | Seed) -> list[np.ndarray]:
+    """Every node has samples of that many classes only; classes go round the nodes in a shuffled order."""
+    labels = np.asarray(labels)
+    _enough(len(labels), nodes)
+    classes = as_seed(seed).numpy().permutation(np.unique(labels))
+    if not 1 <= labels_per_node <= len(classes):
+        raise DataError(f"labels_per_node: {labels_per_node} is not possible; allowed: 1 to {len(classes)}")
+    if nodes * labels_per_node < len(classes):
+        raise DataError(
+            f"labels_per_node: {labels_per_node} on {nodes} nodes leaves some of {len(classes)} classes to nobody; "
+            f"at least {-(-len(classes) // nodes)} is needed"
+        )
+    wanted = [
+        classes[(node * labels_per_node + k) % len(classes)] for node in range(nodes) for k in range(labels_per_node)
+    ]
+    holders: dict[int, list[int]] = {}
+    for place, label in enumerate(wanted):
+        holders.setdefault(int(label), []).append(place // labels_per_node)
+    owner = np.empty(len(labels), dtype=np.int64)
+    rng = as_seed(seed).child("deal").numpy()
+    for label, who in holders.items():
+        mine = rng.permutation(np.flatnonzero(labels == label))
+        for node, part in zip(who, np.array_split(mine, len(who)), strict=True):
+            owner[part] = node
+    return _fill_empty(owner, labels, nodes)
+
+
+def by_key(keys: np.ndarray, nodes: int, seed: int | Seed) -> list[np.ndarray]:
+    """Split along a natural key such as a user or a genre: keys go to the nodes that have least so far.
+
+    With fewer keys than nodes, the nodes are shared out over the keys and each key's samples over its nodes.
+    """
+    keys = np.asarray(keys)
+    _enough(len(keys), nodes)
+    names, counts = np.unique(keys, return_counts=True)
+    rng = as_seed(seed).numpy()
+    owner = np.empty(len(keys), dtype=np.int64)
+    if len(names) >= nodes:
+        load = np.zeros(nodes, dtype=np.int64)
+        for k in np.argsort(-counts, kind="stable"):
+            node = int(np.argmin(load))
+            owner[keys == names[k]] = node
+            load[node] += counts[k]
+    else:
+        for k, who in enumerate(np.array_split(np.arange(nodes), len(names))):
+            mine = rng.permutation(np.flatnonzero(keys == names[k]))
+            for node, part in zip(who, np.array_split(mine, len(who)), strict=True):
+                owner[part] = node
+    return _fill_empty(owner, keys, nodes)
+
+
+def _enough(samples: int, nodes: int) -> None:
+    if nodes < 1:
+        raise DataError(f"nodes: {nodes} is not possible; at least 1 is needed")
+    if samples < nodes:
+        raise DataError(f"nodes: {nodes} is more than the {samples} samples there are; every node needs at least one")
+
+
+def _fill_empty(owner: np.ndarray, labels: np.ndarray, nodes: int) -> list[np.ndarray]:
+    sizes = np.bincount(owner, minlength=nodes)
+    for node in np.flatnonzero(sizes == 0):
+        richest = int(np.argmax(sizes))
+        theirs = np.flatnonzero(owner == richest)
+        names, counts = np.unique(labels[theirs], return_counts=True)
+        given = theirs[labels[theirs] == names[np.argmax(counts)]][0]
+        owner[given] = node
+        sizes[richest] -= 1
+        sizes[node] += 1
+    return [np.flatnonzero(owner == node) for node in range(nodes)]

@@ -1,0 +1,49 @@
+"""Which samples are in a batch: a hash of the training's key, the step and the place, and of nothing else.
+
+Samples are drawn with replacement, uniformly over the node's data, so a node may have fewer samples than a batch. The
+draw is counter-based (splitmix64), on the device: it needs no state, and a training gets the same batches alone, in a
+wide wave, or when it is done again on another machine.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+import torch
+from torch import Tensor
+
+_GOLDEN = -7046029254386353131  # 0x9E3779B97F4A7C15 as a signed number
+_FIRST = -4658895280553007687  # 0xBF58476D1CE4E5B9
+_SECOND = -7723592293110705685  # 0x94D049BB133111EB
+
+
+def hashed(keys: Tensor, counters: Tensor) -> Tensor:
+    """31 random bits for every pair of key and counter (splitmix64); shapes are broadcast."""
+    z = keys + (counters + 1) * _GOLDEN  # int64 arithmetic wraps around, as intended
+    z = (z ^ _shift(z, 30)) * _FIRST
+    z = (z ^ _shift(z, 27)) * _SECOND
+    return _shift(z ^ _shift(z, 31), 33)
+
+
+def _shift(z: Tensor, bits: int) -> Tensor:
+    """Logical shift to the right: torch's own keeps the sign."""
+    return (z >> bits) & ((1 << (64 - bits)) - 1)
+
+
+class Sampler:
+    """Draws batches from the data of each node; part V is everybody's data together."""
+
+    def __init__(self, parts: list[np.ndarray], batch_size: int, device: torch.device) -> None:
+        everything = np.concatenate(parts)
+        sizes = [len(part) for part in parts]
+        starts = np.concatenate(([0], np.cumsum(sizes)))[: len(parts)]
+        self.samples = torch.from_numpy(everything.astype(np.int64)).to(device)
+        self.starts = torch.tensor([*starts, 0], device=device)
+        self.sizes = torch.tensor([*sizes, len(everything)], device=device)
+        self.batch_size = batch_size
+
+    def batches(self, parts: Tensor, keys: Tensor, steps: int) -> Tensor:
+        """Indices into the samples, [steps, rows, batch]."""
+        counters = torch.arange(steps * self.batch_size, device=keys.device).view(steps, 1, self.batch_size)
+        draws = hashed(keys.view(1, -1, 1), counters)
+        places = self.starts[parts].view(1, -1, 1) + draws % self.sizes[parts].view(1, -1, 1)
+        return self.samples[places]

@@ -1,0 +1,179 @@
+"""Layers for many models at once: the same arithmetic as torch.nn's, with weights that differ from row to row.
+
+Activations have one of two layouts. *Stacked*, [W, B, …]: row, sample, rest; for linear layers, which become batched
+matrix products. *Folded*, [B, W·C, …]: the rows side by side in the channel dimension; for convolutions, which become
+one grouped convolution, and for normalizations and pools, which then need no change at all.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from torch.nn import functional
+
+from walktalk.learning.sampling import hashed
+
+
+class NotStackable(Exception):
+    """This module or function has no stacked form here; the whole model goes through vmap instead."""
+
+
+@dataclass
+class Laid:
+    """An activation and its layout."""
+
+    tensor: Tensor
+    rows: int  # W
+    is_folded: bool = False
+
+    def stacked(self) -> Tensor:
+        """As [W, B, …]."""
+        if not self.is_folded:
+            return self.tensor
+        b, wc = self.tensor.shape[:2]
+        return self.tensor.view(b, self.rows, wc // self.rows, *self.tensor.shape[2:]).transpose(0, 1)
+
+    def folded(self) -> Tensor:
+        """As [B, W·C, …]."""
+        if self.is_folded:
+            return self.tensor
+        w, b, c = self.tensor.shape[:3]
+        return self.tensor.transpose(0, 1).reshape(b, w * c, *self.tensor.shape[3:])
+
+    def like(self, tensor: Tensor) -> Laid:
+        return Laid(tensor, self.rows, self.is_folded)
+
+
+@dataclass
+class Pass:
+    """What one pass through the model needs beside the data."""
+
+    tensors: dict[str, Tensor]  # name -> [W, *shape]
+    training: bool
+    keys: Tensor | None = None  # of the rows, for dropout
+    step: int = 0
+    draws: int = 0  # how many dropouts this pass has had
+
+
+def linear(x: Laid, module: nn.Linear, get: Callable[[str], Tensor], run: Pass) -> Laid:
+    weight = get("weight")
+    inputs = x.stacked()
+    flat = inputs.reshape(x.rows, -1, inputs.shape[-1])
+    if module.bias is None:
+        out = torch.bmm(flat, weight.transpose(1, 2))
+    else:
+        out = torch.baddbmm(get("bias").unsqueeze(1), flat, weight.transpose(1, 2))
+    return Laid(out.view(*inputs.shape[:-1], -1), x.rows)
+
+
+def convolution(x: Laid, module: Any, get: Callable[[str], Tensor], run: Pass) -> Laid:
+    if module.padding_mode != "zeros":
+        raise NotStackable(f"padding_mode {module.padding_mode}")
+    weight = get("weight").flatten(0, 1)
+    bias = None if module.bias is None else get("bias").flatten()
+    call = functional.conv2d if isinstance(module, nn.Conv2d) else functional.conv1d
+    out = call(x.folded(), weight, bias, module.stride, module.padding, module.dilation, module.groups * x.rows)
+    return Laid(out, x.rows, True)
+
+
+def batch_norm(x: Laid, module: Any, get: Callable[[str], Tensor], run: Pass) -> Laid:
+    """Statistics of each row alone; running statistics are the row's own and are brought up to date in place."""
+    mean = var = None
+    if module.track_running_stats:
+        mean, var = get("running_mean"), get("running_var")
+        if module.momentum is None:
+            raise NotStackable("BatchNorm with a cumulative average")
+    weight = get("weight").reshape(-1) if module.affine else None
+    bias = get("bias").reshape(-1) if module.affine else None
+    use_batch = run.training or mean is None
+    # The row's statistics are views with gaps, so they are brought up to date through copies.
+    flat_mean = None if mean is None else mean.reshape(-1)
+    flat_var = None if var is None else var.reshape(-1)
+    out = functional.batch_norm(
+        x.folded(), flat_mean, flat_var, weight, bias, use_batch, module.momentum or 0.0, module.eps
+    )
+    if run.training and mean is not None and var is not None and flat_mean is not None and flat_var is not None:
+        with torch.no_grad():
+            mean.copy_(flat_mean.view_as(mean))
+            var.copy_(flat_var.view_as(var))
+    return Laid(out, x.rows, True)
+
+
+def group_norm(x: Laid, module: nn.GroupNorm, get: Callable[[str], Tensor], run: Pass) -> Laid:
+    weight = get("weight").reshape(-1) if module.affine else None
+    bias = get("bias").reshape(-1) if module.affine else None
+    out = functional.group_norm(x.folded(), module.num_groups * x.rows, weight, bias, module.eps)
+    return Laid(out, x.rows, True)
+
+
+def layer_norm(x: Laid, module: nn.LayerNorm, get: Callable[[str], Tensor], run: Pass) -> Laid:
+    inputs = x.stacked()
+    out = functional.layer_norm(inputs, module.normalized_shape, None, None, module.eps)
+    if module.elementwise_affine:
+        shape = (x.rows, *[1] * (inputs.dim() - 1 - len(module.normalized_shape)), *module.normalized_shape)
+        out = out * get("weight").view(shape)
+        if module.bias is not None:
+            out = out + get("bias").view(shape)
+    return Laid(out, x.rows)
+
+
+def embedding(x: Laid, module: nn.Embedding, get: Callable[[str], Tensor], run: Pass) -> Laid:
+    if module.max_norm is not None or module.scale_grad_by_freq or module.sparse:
+        raise NotStackable("this kind of Embedding")
+    weight, places = get("weight"), x.stacked()
+    offsets = torch.arange(x.rows, device=places.device).view(-1, *[1] * (places.dim() - 1)) * weight.shape[1]
+    return Laid(functional.embedding(places + offsets, weight.flatten(0, 1)), x.rows)
+
+
+def dropout(x: Laid, module: nn.Dropout, get: Callable[[str], Tensor], run: Pass) -> Laid:
+    """The mask is a hash of the row's key, the step and the place, so it does not depend on the other rows."""
+    if not run.training or module.p == 0.0:
+        return x
+    if run.keys is None:
+        raise NotStackable("dropout without keys")
+    inputs = x.stacked()
+    run.draws += 1
+    here = run.keys * 31 + (run.step * 1009 + run.draws)  # a stream of its own for every dropout of every step
+    places = torch.arange(inputs[0].numel(), device=inputs.device)
+    bits = hashed(here.view(-1, 1), places.view(1, -1)).view_as(inputs)
+    keep = bits >= int(module.p * 2**31)
+    return Laid(inputs * keep / (1.0 - module.p), x.rows)
+
+
+def flatten(x: Laid, start: int = 1, end: int = -1) -> Laid:
+    """torch.flatten from a dimension that is not the batch's."""
+    if start < 1:
+        raise NotStackable("flatten of the batch dimension")
+    return Laid(x.stacked().flatten(start + 1, end if end < 0 else end + 1), x.rows)
+
+
+def flatten_module(x: Laid, module: nn.Flatten, get: Callable[[str], Tensor], run: Pass) -> Laid:
+    return flatten(x, module.start_dim, module.end_dim)
+
+
+def as_it_is(x: Laid, module: nn.Module, get: Callable[[str], Tensor], run: Pass) -> Laid:
+    """Element-wise: the layout does not matter."""
+    return x.like(module(x.tensor))
+
+
+def on_folded(x: Laid, module: nn.Module, get: Callable[[str], Tensor], run: Pass) -> Laid:
+    """Pools: every channel by itself."""
+    return Laid(module(x.folded()), x.rows, True)
+
+
+ELEMENT_WISE = (
+    nn.ReLU, nn.ReLU6, nn.LeakyReLU, nn.ELU, nn.SELU, nn.GELU, nn.SiLU, nn.Mish, nn.Tanh, nn.Sigmoid, nn.Softplus,
+    nn.Hardswish, nn.Hardsigmoid, nn.Hardtanh, nn.Identity,
+)  # fmt: skip
+POOLS = (nn.MaxPool2d, nn.AvgPool2d, nn.AdaptiveAvgPool2d, nn.AdaptiveMaxPool2d, nn.MaxPool1d, nn.AvgPool1d)
+
+LAYERS: dict[type[nn.Module], Callable[[Laid, Any, Callable[[str], Tensor], Pass], Laid]] = {
+    nn.Linear: linear, nn.Conv2d: convolution, nn.Conv1d: convolution, nn.BatchNorm1d: batch_norm,
+    nn.BatchNorm2d: batch_norm, nn.GroupNorm: group_norm, nn.LayerNorm: layer_norm, nn.Embedding: embedding,
+    nn.Dropout: dropout, nn.Flatten: flatten_module,
+    **dict.fromkeys(ELEMENT_WISE, as_it_is), **dict.fromkeys(POOLS, on_folded),
+}  # fmt: skip

@@ -1,0 +1,45 @@
+"""The default task: scikit-learn's bundled handwritten digits and a small multilayer perceptron. Nothing to fetch."""
+
+from __future__ import annotations
+
+import torch
+from sklearn.datasets import load_digits
+from torch import nn
+from torch.nn import functional
+
+from walktalk.errors import DataError
+from walktalk.learning.partition import by_label, dirichlet, iid
+from walktalk.learning.task import Task
+from walktalk.seeds import Seed, as_seed
+
+TEST_SHARE = 5  # every fifth sample, after shuffling, is kept for the test
+
+
+def digits(
+    nodes: int = 20,
+    alpha: float | None = None,
+    seed: int | Seed = 0,
+    *,
+    hidden: int = 64,
+    labels_per_node: int | None = None,
+) -> Task:
+    """1,797 images of 8×8 pixels in ten classes; split iid, by Dirichlet(alpha), or by label."""
+    if hidden < 1:
+        raise DataError(f"hidden: {hidden} is not possible; at least 1 is needed")
+    root = as_seed(seed)
+    data = load_digits()
+    order = root.child("shuffle").numpy().permutation(len(data.target))
+    inputs = torch.tensor(data.data[order] / 16.0, dtype=torch.float32)
+    targets = torch.tensor(data.target[order], dtype=torch.int64)
+    held_out = torch.arange(len(order)) % TEST_SHARE == 0
+    train, labels = (inputs[~held_out], targets[~held_out]), targets[~held_out].numpy()
+    if alpha is not None and labels_per_node is not None:
+        raise DataError(f"alpha: {alpha} and labels_per_node: {labels_per_node} exclude each other; leave one out")
+    split = root.child("partition")
+    if labels_per_node is not None:
+        parts = by_label(labels, nodes, labels_per_node, split)
+    else:
+        parts = iid(len(labels), nodes, split) if alpha is None else dirichlet(labels, nodes, alpha, split)
+    model = nn.Sequential(nn.Linear(64, hidden), nn.ReLU(), nn.Linear(hidden, 10))
+    test = (inputs[held_out], targets[held_out])
+    return Task("digits", model, functional.cross_entropy, *train, parts, test, labels=labels)

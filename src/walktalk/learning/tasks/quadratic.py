@@ -1,0 +1,125 @@
+"""f_v(x) = ½ (x − b_v)ᵀ A (x − b_v): everything that the theorems speak of is known exactly.
+
+A is diagonal with eigenvalues from μ to L. A sample of node v is ξ = b_v + ε, with F(x, ξ) = ½ (x − ξ)ᵀ A (x − ξ), so
+∇F − ∇f_v = −Aε. The node's ε are a finite set whose mean is exactly zero and whose mean ‖Aε‖² is exactly σ²; the b_v
+are placed so that their mean is b̄ and the largest ‖A(b_v − b̄)‖², which is ‖∇f_v − ∇f‖² everywhere, is exactly ζ².
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+
+from walktalk.errors import DataError
+from walktalk.learning.task import Task
+from walktalk.seeds import Seed, as_seed
+
+
+class Point(nn.Module):
+    """The model is one point x; for a sample ξ it puts out √A (x − ξ)."""
+
+    scale: Tensor
+
+    def __init__(self, eigenvalues: np.ndarray, start: np.ndarray) -> None:
+        super().__init__()
+        self.x = nn.Parameter(torch.tensor(start, dtype=torch.float32))
+        self.scale = torch.tensor(np.sqrt(eigenvalues), dtype=torch.float32)  # not a buffer: it does not travel
+
+    def forward(self, samples: Tensor) -> Tensor:
+        return self.scale.to(samples.device) * (self.x - samples)
+
+
+def half_mean_square(outputs: Tensor, targets: Tensor) -> Tensor:
+    """½ ‖√A (x − ξ)‖², averaged over the batch; the targets are not used."""
+    return 0.5 * (outputs**2).sum(-1).mean()
+
+
+@dataclass(frozen=True)
+class QuadraticFacts:
+    """The function itself, for checking."""
+
+    eigenvalues: np.ndarray  # of A
+    centres: np.ndarray  # b_v, one row per node
+    noise: float  # what noise adds to every f_v: ½ E[εᵀAε]
+
+    def value(self, x: np.ndarray) -> float:
+        """f(x)."""
+        return float(0.5 * (self.eigenvalues * (x - self.centres) ** 2).sum(1).mean() + self.noise)
+
+    def gradient(self, x: np.ndarray) -> np.ndarray:
+        """∇f(x)."""
+        return np.asarray(self.eigenvalues * (x - self.centres.mean(0)))
+
+
+def quadratic(
+    nodes: int = 20,
+    seed: int | Seed = 0,
+    *,
+    dimension: int = 20,
+    smoothness: float = 1.0,
+    convexity: float = 0.1,
+    noise: float = 1.0,
+    heterogeneity: float = 1.0,
+    samples: int = 64,
+    distance: float = 10.0,
+) -> Task:
+    """σ² = `noise`, ζ² = `heterogeneity`, L = `smoothness`, μ = `convexity`; x_0 is `distance` from the optimum."""
+    limits = {"nodes": nodes, "dimension": dimension, "samples": samples}
+    for name, count in limits.items():
+        if count < 1:
+            raise DataError(f"{name}: {count} is not possible; at least 1 is needed")
+    if noise < 0 or heterogeneity < 0 or distance < 0 or not 0 < convexity <= smoothness:
+        raise DataError(
+            f"noise: {noise}, heterogeneity: {heterogeneity}, distance: {distance}, convexity: {convexity}, "
+            f"smoothness: {smoothness} do not fit; noise, heterogeneity, distance ≥ 0 and 0 < convexity ≤ smoothness"
+        )
+    rng = as_seed(seed).child("quadratic").numpy()
+    eigenvalues = np.linspace(convexity, smoothness, dimension) if dimension > 1 else np.array([smoothness])
+    optimum = rng.normal(size=dimension)
+    centres = optimum + _spread_out(rng, nodes, eigenvalues, heterogeneity)
+    start = optimum + distance * _unit(rng, dimension)
+    offsets = _noise(rng, nodes, samples if noise else 1, eigenvalues, noise)
+    inputs = (centres[:, None, :] + offsets).reshape(-1, dimension)
+    per_node = offsets.shape[1]
+    parts = [np.arange(v * per_node, (v + 1) * per_node) for v in range(nodes)]
+    facts = QuadraticFacts(eigenvalues, centres, float(0.5 * (eigenvalues * offsets**2).sum(2).mean()))
+    best = facts.value(centres.mean(0))
+    diversity = ((eigenvalues * (centres - centres.mean(0))) ** 2).sum(1)
+    task = Task(
+        "quadratic", Point(eigenvalues, start), half_mean_square, torch.tensor(inputs, dtype=torch.float32),
+        torch.zeros(len(inputs)), parts, pretrained=True,
+    )  # fmt: skip
+    task.facts = {
+        "f_star": best, "F": facts.value(start) - best, "L": smoothness, "mu": float(eigenvalues[0]),
+        "sigma2": float(noise), "zeta2": float(diversity.max()), "zeta2_mean": float(diversity.mean()),
+    }  # fmt: skip
+    task.details = {"quadratic": facts, "start": start}
+    return task
+
+
+def _unit(rng: np.random.Generator, dimension: int) -> np.ndarray:
+    direction = rng.normal(size=dimension)
+    return np.asarray(direction / np.linalg.norm(direction))
+
+
+def _spread_out(rng: np.random.Generator, nodes: int, eigenvalues: np.ndarray, zeta2: float) -> np.ndarray:
+    """Offsets with mean zero whose largest gradient difference is exactly √ζ²."""
+    if nodes == 1 or zeta2 == 0:
+        return np.zeros((nodes, len(eigenvalues)))
+    gradients = rng.normal(size=(nodes, len(eigenvalues)))
+    gradients -= gradients.mean(0)
+    gradients *= np.sqrt(zeta2 / (gradients**2).sum(1).max())
+    return np.asarray(gradients / eigenvalues)
+
+
+def _noise(rng: np.random.Generator, nodes: int, samples: int, eigenvalues: np.ndarray, sigma2: float) -> np.ndarray:
+    """Offsets of every node's samples: mean exactly zero, mean ‖Aε‖² exactly σ²."""
+    if sigma2 == 0 or samples == 1:
+        return np.zeros((nodes, samples, len(eigenvalues)))
+    gradients = rng.normal(size=(nodes, samples, len(eigenvalues)))
+    gradients -= gradients.mean(1, keepdims=True)
+    gradients *= np.sqrt(sigma2 / (gradients**2).sum(2).mean(1))[:, None, None]
+    return np.asarray(gradients / eigenvalues)

@@ -1,0 +1,118 @@
+"""Local training and evaluation of many rows at once: what the executor calls."""
+
+from __future__ import annotations
+
+import math
+
+import torch
+from torch import Tensor, nn
+
+from walktalk.errors import ModelError
+from walktalk.learning.optimizers import OptimizerSpec, row_optimizer
+from walktalk.learning.sampling import Sampler
+from walktalk.learning.stacked import row_losses, stack
+from walktalk.learning.task import Task
+
+EVALUATION_SAMPLES = 10_000  # of the training data; the loss of more would cost more than it tells
+NUMBERS_AT_ONCE = 2**25  # of activations in an evaluation: bounds its memory
+
+
+class Trainer:
+    """Trains and measures the rows of a study on one device."""
+
+    def __init__(
+        self,
+        task: Task,
+        *,
+        batch_size: int = 32,
+        local_steps: int = 5,
+        optimizer: OptimizerSpec | None = None,
+        device: str | torch.device = "cpu",
+        evaluation_samples: int | None = None,
+    ) -> None:
+        for name, value in (("batch_size", batch_size), ("local_steps", local_steps)):
+            if value < 1:
+                raise ModelError(f"training.{name}: {value} is not possible; at least 1 is needed")
+        self.task = task
+        self.device = torch.device(device)
+        self.local_steps = local_steps
+        self.optimizer = row_optimizer(optimizer or OptimizerSpec())
+        self.template = task.model.to(self.device)
+        self.inputs, self.targets = task.inputs.to(self.device), task.targets.to(self.device)
+        self.model = stack(self.template, task.loss, self.inputs, self.targets)
+        layout = self.model.layout
+        self.width = layout.width
+        self.parameters = layout.parameter_width
+        self.state_width = self.optimizer.state_width(self.parameters)
+        self.sampler = Sampler(task.parts, batch_size, self.device)
+        self.test = None if task.test is None else tuple(t.to(self.device) for t in task.test)
+        self.sample = self._evaluation_sample(evaluation_samples)
+
+    @property
+    def payload_bytes(self) -> int:
+        """Bytes of one model on the wire, in float32."""
+        return 4 * self.width
+
+    @property
+    def state_bytes(self) -> int:
+        """Bytes of one optimizer state on the wire, in float32."""
+        return 4 * self.state_width
+
+    def _evaluation_sample(self, wanted: int | None) -> Tensor:
+        """A fixed, even choice of the training samples that nodes have."""
+        everything = self.sampler.samples.sort().values
+        wanted = min(wanted or EVALUATION_SAMPLES, len(everything))
+        places = torch.linspace(0, len(everything) - 1, wanted, device=self.device).round().long()
+        return everything[places]
+
+    def initial_row(self, seed: int) -> Tensor:
+        """The initial model of a run."""
+        return self.model.layout.row(self.task.initial(seed)).to(self.device)
+
+    def module(self, row: Tensor) -> nn.Module:
+        """A plain torch module with a row's weights, ready for use."""
+        return self.model.layout.module(self.template, row.to(self.device)).eval()
+
+    def train(
+        self, rows: Tensor, parts: Tensor, keys: Tensor, lr: Tensor, state: Tensor | None = None
+    ) -> tuple[Tensor, Tensor | None]:
+        """`local_steps` optimizer steps for every row; without a state, each starts from a fresh one."""
+        width = self.parameters
+        weights, buffers = rows[:, :width].clone(), rows[:, width:].clone()
+        kept = state is not None
+        memory = state.clone() if state is not None else rows.new_zeros(len(rows), self.state_width)
+        gradients = torch.empty_like(weights)
+        batches = self.sampler.batches(parts, keys, self.local_steps)
+        rates = lr.view(-1, 1)
+        for step in range(self.local_steps):
+            inputs, targets = self.inputs[batches[step]], self.targets[batches[step]]
+            self.model.gradients(weights, buffers, inputs, targets, keys, step, gradients)
+            with torch.no_grad():
+                self.optimizer.step(weights, gradients, memory, rates)
+        trained = torch.cat((weights, buffers), dim=1) if self.width > width else weights
+        return trained, memory if kept else None
+
+    def evaluate(self, rows: Tensor) -> tuple[Tensor, Tensor]:
+        """Training loss and test accuracy of every row."""
+        losses = self._means(rows, self.inputs[self.sample], self.targets[self.sample], accuracy=False)
+        if self.test is None or self.test[1].is_floating_point():
+            return losses, torch.full_like(losses, math.nan)
+        return losses, self._means(rows, *self.test, accuracy=True)
+
+    def _means(self, rows: Tensor, inputs: Tensor, targets: Tensor, *, accuracy: bool) -> Tensor:
+        """Mean over samples of the loss or the hits, in pieces that fit."""
+        per_sample = max(inputs[0].numel() if inputs.dim() > 1 else 1, 256)
+        at_once = max(1, NUMBERS_AT_ONCE // (per_sample * max(1, min(len(inputs), 1024))))
+        pieces = [self._mean(part, inputs, targets, accuracy) for part in rows.split(at_once)]
+        return torch.cat(pieces)
+
+    def _mean(self, rows: Tensor, inputs: Tensor, targets: Tensor, accuracy: bool) -> Tensor:
+        total = torch.zeros(len(rows), device=rows.device, dtype=torch.float64)
+        for x, y in zip(inputs.split(1024), targets.split(1024), strict=True):
+            outputs = self.model.outputs(rows, x)
+            if accuracy:
+                total += (outputs.argmax(-1) == y).double().flatten(1).mean(1) * len(x)
+            else:
+                with torch.no_grad():
+                    total += row_losses(self.task.loss, outputs, y.expand(len(rows), *y.shape)).double() * len(x)
+        return (total / len(inputs)).float()

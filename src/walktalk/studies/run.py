@@ -1,0 +1,128 @@
+"""Runs a study: from its specification to records, figures and a page that a person reads."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from os import PathLike
+from pathlib import Path
+from typing import Any
+
+import pandas as pd
+import torch
+
+from walktalk.errors import UnavailableError
+from walktalk.learning import OptimizerSpec, Task, Trainer, tasks
+from walktalk.records import StudyFolder, frame, opened_folder, write_history, write_text
+from walktalk.runtimes.simulator import RunSetup
+from walktalk.seeds import Seed
+from walktalk.studies.build import (
+    build_evaluate,
+    build_graph,
+    build_protocols,
+    build_schedule,
+    build_stop,
+    build_timing,
+)
+from walktalk.studies.runner import PlannedRun, Progress, Runner, RunRecord
+from walktalk.studies.spec import StudySpec
+from walktalk.studies.spec_load import dump_spec
+from walktalk.studies.summary import summarize, summary_text
+
+
+@dataclass(frozen=True)
+class StudyResult:
+    """What a study leaves in memory; the rest is in its folder."""
+
+    history: pd.DataFrame
+    summary: dict[str, Any]
+    runs: list[RunRecord]
+    folder: Path | None
+
+
+@dataclass(frozen=True)
+class Preparation:
+    """Everything that a study needs before its first event."""
+
+    spec: StudySpec
+    task: Task
+    trainer: Trainer
+    runs: list[PlannedRun]
+
+
+def run_study(
+    spec: StudySpec,
+    out: str | PathLike[str] | None = None,
+    *,
+    resume: bool = False,
+    device: str = "auto",
+    workers: int = 1,
+    progress: Callable[[Progress], None] | None = None,
+) -> StudyResult:
+    """All runs of a study; with `out`, records go to that folder and an interrupted study can be resumed there."""
+    if workers != 1:
+        raise UnavailableError(f"workers: {workers} is not available yet; leave it at 1")
+    ready = prepare(spec, device)
+    if out is None:
+        records = Runner(ready.trainer, ready.runs, report=progress).run()
+        history = study_history(records)
+        return StudyResult(history, summarize(history, spec), records, None)
+    with opened_folder(out, dump_spec(spec), resume=resume) as folder:
+        runner = Runner(ready.trainer, ready.runs, folder, report=progress)
+        if resume:
+            runner.resume()
+        records = runner.run()
+        return write_results(ready, records, folder)
+
+
+def prepare(spec: StudySpec, device: str = "auto") -> Preparation:
+    """Build what the specification names; every mistake in it shows here, before any training."""
+    root = Seed(spec.seed)
+    graph = build_graph(spec)
+    plans = build_protocols(spec, graph.nodes)
+    task = tasks.build(spec.task.name, nodes=graph.nodes, seed=root.child("data"), **spec.task.settings)
+    trainer = Trainer(
+        task,
+        batch_size=spec.training.batch_size,
+        local_steps=spec.training.local_steps,
+        optimizer=OptimizerSpec(**spec.optimizer.model_dump(exclude_none=True)),
+        device=pick_device(device),
+        evaluation_samples=spec.evaluate.samples,
+    )
+    runs = []
+    for plan in plans:
+        for repetition in range(spec.repetitions):
+            setup = RunSetup(
+                protocol=plan.protocol, graph=graph, seed=root.child("run", plan.label, repetition),
+                stop=build_stop(spec), timing=build_timing(spec), evaluate=build_evaluate(spec), lr=plan.lr,
+                schedule=build_schedule(spec), model_bytes=trainer.payload_bytes, state_bytes=trainer.state_bytes,
+                optimizer_state=spec.training.optimizer_state,
+            )  # fmt: skip
+            # The same start for every algorithm of a repetition: the comparison is paired.
+            initial = trainer.initial_row(root.child("initial model", repetition).integer)
+            runs.append(PlannedRun(plan.label, repetition, setup, initial))
+    return Preparation(spec, task, trainer, runs)
+
+
+def write_results(ready: Preparation, records: list[RunRecord], folder: StudyFolder) -> StudyResult:
+    """History and summary of the whole study."""
+    history = study_history(records)
+    write_history(folder.history, [row for record in records for row in record.history])
+    summary = summarize(history, ready.spec)
+    write_text(folder.summary, summary_text(summary))
+    return StudyResult(history, summary, records, folder.path)
+
+
+def study_history(records: list[RunRecord]) -> pd.DataFrame:
+    return frame([row for record in records for row in record.history])
+
+
+def pick_device(name: str) -> str:
+    """The device of that name; "auto" takes a GPU where there is one."""
+    if name == "auto":
+        return "cuda" if torch.cuda.is_available() else "cpu"
+    if name.startswith("cuda") and not torch.cuda.is_available():
+        raise UnavailableError(f"device: {name} is not available here; allowed: auto, cpu")
+    if name.split(":")[0] not in ("cpu", "cuda"):
+        raise UnavailableError(f"device: {name!r} is unknown; allowed: auto, cpu, cuda")
+    return name
