@@ -9,8 +9,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 import zenoh
-from tests.peers.pair import SECONDS, WIDTH, Node, endpoints, free_port, meet, two_nodes
 
+from tests.peers.pair import SECONDS, WIDTH, Node, endpoints, free_port, meet, two_nodes
 from walktalk.errors import SpecError, UnavailableError
 from walktalk.protocols import Message
 from walktalk.runtimes.peers.certificates import credentials, make_certificates

@@ -16,7 +16,7 @@ from walktalk.protocols.effects import (
     SetTimer,
     Train,
 )
-from walktalk.protocols.events import Event, PeerFound, PeerLost, Received, Started, TimerFired, Trained
+from walktalk.protocols.events import Event, PeerFound, PeerLost, Received, Rejoined, Started, TimerFired, Trained
 from walktalk.protocols.machine import Machine, Outside, Protocol, Surroundings
 from walktalk.protocols.message import HEADER_BYTES, Message, control_bytes
 from walktalk.protocols.multi_walk import MultiWalk
@@ -27,6 +27,6 @@ PROTOCOLS: dict[str, type[Protocol]] = {p.name: p for p in (MultiWalk, AsyncGoss
 __all__ = [
     "AGGREGATE", "HEADER_BYTES", "INITIAL", "MEMBER", "PROTOCOLS", "UPDATE",
     "AsyncGossip", "Centralized", "Combine", "Effect", "Event", "Forget", "Machine", "Message", "MixEveryone",
-    "MultiWalk", "Outside", "PeerFound", "PeerLost", "Protocol", "Received", "Record", "Send", "SetTimer", "Started",
-    "Surroundings", "SyncGossip", "TimerFired", "Train", "Trained", "control_bytes",
+    "MultiWalk", "Outside", "PeerFound", "PeerLost", "Protocol", "Received", "Record", "Rejoined", "Send", "SetTimer",
+    "Started", "Surroundings", "SyncGossip", "TimerFired", "Train", "Trained", "control_bytes",
 ]  # fmt: skip

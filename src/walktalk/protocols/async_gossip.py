@@ -28,7 +28,7 @@ from walktalk.protocols.effects import (
     Send,
     Train,
 )
-from walktalk.protocols.events import Event, Received, Started, Trained
+from walktalk.protocols.events import Event, Received, Rejoined, Started, Trained
 from walktalk.protocols.machine import Machine, Outside, Protocol, Surroundings
 from walktalk.protocols.message import Message
 
@@ -97,6 +97,8 @@ class ExchangingGossip(Machine):
             return self.offer(outside)
         if isinstance(event, Started):
             return [Combine(MODEL, {INITIAL: 1.0}), Record(MEMBER, self.around.node, MODEL), Train(MODEL)]
+        if isinstance(event, Rejoined):
+            return [Record(MEMBER, self.around.node, MODEL), Train(MODEL)]
         return []
 
     def offer(self, outside: Outside) -> list[Effect]:

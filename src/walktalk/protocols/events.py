@@ -15,6 +15,10 @@ class Started(NamedTuple):
     """The node begins, with the initial model in slot `INITIAL`."""
 
 
+class Rejoined(NamedTuple):
+    """The node is back after a death, in place of `Started`: its slots are those of its last checkpoint."""
+
+
 class Received(NamedTuple):
     """A message has arrived whole."""
 
@@ -47,4 +51,4 @@ class PeerFound(NamedTuple):
     peer: int  # the neighbour
 
 
-Event: TypeAlias = Started | Received | Trained | TimerFired | PeerLost | PeerFound
+Event: TypeAlias = Started | Rejoined | Received | Trained | TimerFired | PeerLost | PeerFound

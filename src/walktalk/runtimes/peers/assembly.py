@@ -26,6 +26,7 @@ class Limits:
     """What a neighbour may send."""
 
     width: int  # parameters of a model in this study: no other size is a model
+    state_width: int = 0  # of the optimizer state that may travel behind a model
     note_bytes: int = 4096  # the longest note
     messages_per_second: float = 500.0  # a hop of 1 MB takes a millisecond or two, a heartbeat is rarer by far
     burst: int = 1000  # messages at once, after a silence
@@ -140,8 +141,9 @@ class Assembler:
             raise WireError("oversized", f"a note of {len(parcel.message.note)} bytes")
         if parcel.width >= 0 and not self.models:
             raise WireError("oversized", "a model among the control messages")
-        if parcel.width not in (-1, self.limits.width):
-            reason = "oversized" if parcel.width > self.limits.width else "malformed"
+        largest = self.limits.width + self.limits.state_width
+        if parcel.width not in (-1, self.limits.width, largest):
+            reason = "oversized" if parcel.width > largest else "malformed"
             raise WireError(reason, f"a model of {parcel.width} parameters ({parcel.width * FLOAT_BYTES} bytes)")
 
     def _spend(self, now: float) -> None:

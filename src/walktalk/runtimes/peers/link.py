@@ -12,14 +12,17 @@ message again if the other side has never heard of it. The stamp sees to it that
 from __future__ import annotations
 
 import collections
+import json
 import logging
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
+from typing import Any
 
 import zenoh
 
 from walktalk.runtimes.peers.assembly import Assembler, Delivery, Floats, Limits, Pool
+from walktalk.runtimes.peers.certificates import OPERATOR
 from walktalk.runtimes.peers.outbox import Outbox
 from walktalk.runtimes.peers.session import ACKS, CONTROL, MODELS, Endpoint, open_session
 from walktalk.runtimes.peers.wire import Ack, Answer, Parcel, Stamp, WireError, chunks, decode_ack, encode_ack
@@ -63,6 +66,7 @@ class Link:
         self._models = {n: Assembler(n, me, limits, pool) for n in peers}
         self._control = {n: Assembler(n, me, limits, pool, models=False) for n in peers}
         self._session = open_session(endpoint)
+        self._answering: list[zenoh.Queryable[None]] = []  # kept, or Zenoh would take them back
         self._acks = {n: self._publisher(name, ACKS) for name, n in endpoint.neighbours.items()}
         self._words = {n: self._publisher(name, CONTROL) for name, n in endpoint.neighbours.items()}
         self._outboxes = {n: self._outbox(name, n) for name, n in endpoint.neighbours.items()}
@@ -84,37 +88,49 @@ class Link:
             self._session.liveliness().declare_subscriber(everyone, _at_once(self._on_token), history=True),
         ]
 
+    def answer(self, question: str, reply: Callable[[], dict[str, Any]]) -> None:
+        """Answer the operator's questions of this kind."""
+        key = self.endpoint.key(self.endpoint.name, OPERATOR, question)
+
+        def handle(query: zenoh.Query) -> None:
+            query.reply(key, json.dumps(reply()))
+
+        self._answering.append(self._session.declare_queryable(key, handle))
+
     def close(self) -> None:
         """Leave. What is not acknowledged by now may be lost: `drain` first."""
         for outbox in self._outboxes.values():
             outbox.close()
         self._session.close()  # type: ignore[no-untyped-call]
 
-    def drain(self, seconds: float) -> bool:
-        """Wait until all that was sent is acknowledged, at most so long; whether it is."""
+    def drain(self, seconds: float, peers: Iterable[int] | None = None) -> bool:
+        """Wait until all that was sent to these is acknowledged, at most so long; whether it is."""
         end = time.monotonic() + seconds
-        return all(outbox.wait_idle(end - time.monotonic()) for outbox in self._outboxes.values())
+        return all(outbox.wait_idle(end - time.monotonic()) for outbox in self._boxes(peers))
 
-    def send(self, parcel: Parcel, model: Floats | None) -> None:
+    def send(self, parcel: Parcel, model: Floats | None) -> Stamp:
         """Send a message: a model waits its turn and is acknowledged, a word goes out at once. Never blocks."""
         traffic = self.traffic
         traffic.sent_messages += 1
         traffic.sent_bytes += 64 + parcel.body_bytes
         if model is not None:
-            self._outboxes[parcel.receiver].put(parcel, model)
-            return
+            return self._outboxes[parcel.receiver].put(parcel, model)
         self._numbers[parcel.receiver] += 1
         stamp = Stamp(self.incarnation, self._numbers[parcel.receiver])
         for chunk in chunks(parcel, None, stamp):
             self._words[parcel.receiver].put(chunk)
+        return stamp
 
     def cancel(self, to: int) -> list[Parcel]:
         """Give up what this neighbour has not acknowledged: it is dead, and the node sends it elsewhere."""
         return self._outboxes[to].cancel()
 
-    def waiting(self) -> int:
-        """Messages with models that are not acknowledged yet."""
-        return sum(len(outbox) for outbox in self._outboxes.values())
+    def waiting(self, peers: Iterable[int] | None = None) -> int:
+        """Messages with models that these have not acknowledged yet."""
+        return sum(len(outbox) for outbox in self._boxes(peers))
+
+    def _boxes(self, peers: Iterable[int] | None) -> list[Outbox]:
+        return [self._outboxes[peer] for peer in (self._outboxes if peers is None else peers)]
 
     def take(self, delivery: Delivery) -> None:
         """The node has taken this message: its sender may send the next."""

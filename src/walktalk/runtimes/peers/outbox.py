@@ -9,12 +9,22 @@ from __future__ import annotations
 import collections
 import threading
 from collections.abc import Callable
+from dataclasses import dataclass
 
 from walktalk.runtimes.peers.assembly import Floats
 from walktalk.runtimes.peers.wire import Ack, Answer, Parcel, Stamp, chunks, encode_ack
 
 ASK_AFTER = 1.0
 """Seconds without an answer until the sender asks how far the message is, and asks again."""
+
+
+@dataclass(frozen=True, eq=False)
+class Letter:
+    """A message with its model and its number."""
+
+    parcel: Parcel
+    model: Floats
+    stamp: Stamp
 
 
 class Outbox:
@@ -30,8 +40,8 @@ class Outbox:
     ) -> None:
         self._put, self._ask, self._taken, self._resent = put, ask, taken, resent
         self._incarnation, self._number = incarnation, 0
-        self._line: collections.deque[tuple[Parcel, Floats]] = collections.deque()
-        self._current: Parcel | None = None
+        self._line: collections.deque[Letter] = collections.deque()
+        self._current: Letter | None = None
         self._answer: Answer | None = None  # to the message on its way
         self._changed = threading.Condition()
         self._closed = False
@@ -40,38 +50,39 @@ class Outbox:
     def __len__(self) -> int:
         return len(self._line) + (self._current is not None)
 
-    def put(self, parcel: Parcel, model: Floats) -> None:
+    def put(self, parcel: Parcel, model: Floats) -> Stamp:
         """Send this after all that was put before. The model must not change any more."""
         with self._changed:
-            self._line.append((parcel, model))
+            self._number += 1
+            letter = Letter(parcel, model, Stamp(self._incarnation, self._number))
+            self._line.append(letter)
             self._changed.notify_all()
             if self._thread is None:
                 self._thread = threading.Thread(target=self._run, name=f"outbox-{parcel.receiver}", daemon=True)
                 self._thread.start()
+        return letter.stamp
 
     def answered(self, ack: Ack) -> None:
         """The other side has said something about a message."""
         with self._changed:
-            parcel = self._current
-            if parcel is None or ack.stamp != Stamp(self._incarnation, self._number):
+            letter = self._current
+            if letter is None or ack.stamp != letter.stamp:
                 return
             self._answer = ack.answer
             if ack.answer is Answer.TAKEN:
                 self._current = None
             self._changed.notify_all()
         if ack.answer is Answer.TAKEN:
-            self._taken(parcel)  # from here, not from the sending thread: one change of thread less in every hop
+            self._taken(letter.parcel)  # from here, not from the sending thread: one change of thread less in every hop
 
     def cancel(self) -> list[Parcel]:
         """Forget all that is not acknowledged; returns it."""
         with self._changed:
-            given_up = [parcel for parcel, _ in self._line]
-            if self._current is not None:
-                given_up.insert(0, self._current)
+            letters = ([self._current] if self._current is not None else []) + list(self._line)
             self._line.clear()
             self._current = None
             self._changed.notify_all()
-        return given_up
+        return [letter.parcel for letter in letters]
 
     def wait_idle(self, seconds: float) -> bool:
         """Wait until everything is acknowledged, at most so long."""
@@ -91,29 +102,28 @@ class Outbox:
                 self._changed.wait_for(lambda: self._line or self._closed)
                 if self._closed:
                     return
-                parcel, model = self._line.popleft()
-                self._current, self._answer = parcel, None
-                self._number += 1
-            self._deliver(parcel, model)
+                letter = self._line.popleft()
+                self._current, self._answer = letter, None
+            self._deliver(letter)
 
-    def _deliver(self, parcel: Parcel, model: Floats) -> None:
+    def _deliver(self, letter: Letter) -> None:
         """Until it is taken or given up."""
-        stamp = Stamp(self._incarnation, self._number)
-        self._transmit(parcel, model, stamp)
+        self._transmit(letter)
         while True:
             with self._changed:
-                self._changed.wait_for(lambda: self._answer is not None or self._current is not parcel, ASK_AFTER)
+                self._changed.wait_for(lambda: self._answer is not None or self._current is not letter, ASK_AFTER)
                 answer, self._answer = self._answer, None
-                if self._current is not parcel:
+                if self._current is not letter:
                     return
             if answer is Answer.UNKNOWN:
                 self._resent()
-                self._transmit(parcel, model, stamp)
+                self._transmit(letter)
             elif answer is None:
-                self._ask(encode_ack(Ack(stamp, Answer.ASKED)))
+                self._ask(encode_ack(Ack(letter.stamp, Answer.ASKED)))
 
-    def _transmit(self, parcel: Parcel, model: Floats, stamp: Stamp) -> None:
-        for chunk in chunks(parcel, model.data.cast("B") if model.size else b"", stamp):
-            if self._current is not parcel:
+    def _transmit(self, letter: Letter) -> None:
+        model = letter.model
+        for chunk in chunks(letter.parcel, model.data.cast("B") if model.size else b"", letter.stamp):
+            if self._current is not letter:
                 return
             self._put(chunk)

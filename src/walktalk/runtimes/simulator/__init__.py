@@ -8,6 +8,7 @@ from walktalk.runtimes.simulator.schedule import (
     CombineOp,
     EvaluateOp,
     MixOp,
+    Notebook,
     Op,
     Terms,
     TrainOp,
@@ -18,6 +19,6 @@ from walktalk.runtimes.simulator.timing import NetworkTiming, PoissonTiming, Tim
 
 __all__ = [
     "INITIAL_VALUE", "NO_STATE", "Chunk", "CombineOp", "Evaluate", "EvaluateOp",
-    "EvaluatedModel", "MixOp", "NetworkTiming", "Op",
+    "EvaluatedModel", "MixOp", "NetworkTiming", "Notebook", "Op",
     "OptimizerState", "PoissonTiming", "RunSetup", "Simulation", "Stop", "Terms", "Timing", "TrainOp", "mean_of",
 ]  # fmt: skip

@@ -1,0 +1,141 @@
+"""`cluster.yaml`: which nodes there are, where they listen, and what they train.
+
+    name: five-sites
+    study: study.yaml            # or the study itself, key by key
+    algorithm: multi_walk-4      # one of the study's; the first if left out
+    certificates: certs          # a folder of `walktalk certs`; without it nothing is encrypted
+    folder: out/five-sites       # where each node writes, in a folder of its name
+    nodes:                       # in the order of the graph's numbers
+      ca-1: {address: 10.0.1.1:7447, site: CA}
+      ca-2: {address: 10.0.1.2}  # no port: a free one is found, and ca-2 does the connecting
+
+Of two neighbours the one with the lower number connects; one without a port connects to those that have one.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import yaml
+from pydantic import BaseModel, ConfigDict, Field, ValidationError
+
+from walktalk.errors import SpecError
+from walktalk.graphs import Graph
+from walktalk.runtimes.peers.certificates import OPERATOR, Credentials, credentials
+from walktalk.runtimes.peers.session import ALIVE, Endpoint, Tuning
+
+_NAME = r"^[a-z0-9]([a-z0-9.-]{0,61}[a-z0-9])?$"  # as host names: they become keys, file names and common names
+
+
+class Place(BaseModel):
+    """Where a node is."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+    address: str = Field("127.0.0.1", description="host:port that others connect to; without a port, nobody does")
+    listen: str = Field("", description="host:port to listen on, where it differs, e.g. in a container")
+    site: str = Field("", description="the site's name")
+
+    @property
+    def host(self) -> str:
+        """The address without the port."""
+        return self.address.rsplit(":", 1)[0] if self.has_port else self.address
+
+    @property
+    def has_port(self) -> bool:
+        """Whether others know where to connect."""
+        return self.address.rsplit(":", 1)[-1].isdecimal() and ":" in self.address
+
+    @property
+    def listening(self) -> str:
+        """Where to listen; port 0 is any that is free."""
+        return self.listen or (self.address if self.has_port else f"{self.address}:0")
+
+
+class Cluster(BaseModel):
+    """A whole deployment."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+    name: str = Field("walktalk", pattern=_NAME)
+    study: str | dict[str, Any] = Field(default_factory=dict)
+    algorithm: str = ""
+    repetition: int = Field(0, ge=0)
+    certificates: Path | None = None
+    folder: Path = Path("out/peers")
+    lease: float = Field(10.0, gt=0)
+    nodes: dict[str, Place]
+
+    def number(self, name: str) -> int:
+        """The node of that name."""
+        if name not in self.nodes:
+            raise SpecError(f"--name {name!r} is not in the cluster; its nodes are {', '.join(self.nodes)}")
+        return list(self.nodes).index(name)
+
+    def endpoint(self, name: str, graph: Graph) -> Endpoint:
+        """A node's place: whom it talks to, and whom it connects to."""
+        names, number = list(self.nodes), self.number(name)
+        if graph.nodes != len(names):
+            raise SpecError(f"nodes: the cluster has {len(names)}, but the study's graph has {graph.nodes}")
+        neighbours = {names[peer]: peer for peer in graph.neighbours(number)}
+        return Endpoint(
+            self.name, name, number, self.nodes[name].listening, neighbours, self._connects(name, neighbours),
+            self._credentials(name), Tuning(lease=self.lease),
+        )  # fmt: skip
+
+    def operator(self) -> Endpoint:
+        """The place of `status` and `stop`: connects to everybody it can."""
+        reachable = tuple(place.address for place in self.nodes.values() if place.has_port)
+        everyone = {name: number for number, name in enumerate(self.nodes)}
+        return Endpoint(self.name, OPERATOR, len(everyone), "", everyone, reachable, self._credentials(OPERATOR))
+
+    def _connects(self, name: str, neighbours: Mapping[str, int]) -> tuple[str, ...]:
+        own, number = self.nodes[name], self.number(name)
+        addresses = []
+        for other, peer in neighbours.items():
+            place = self.nodes[other]
+            if not own.has_port and not place.has_port:
+                raise SpecError(f"nodes: {name} and {other} are neighbours and neither has a port; give one a port")
+            if place.has_port and (number < peer or not own.has_port):
+                addresses.append(place.address)
+        return tuple(addresses)
+
+    def _credentials(self, name: str) -> Credentials | None:
+        return credentials(self.certificates, name) if self.certificates is not None else None
+
+
+def load_cluster(path: Path) -> Cluster:
+    """The cluster in a file; relative paths in it are relative to it. A `SpecError` names what is wrong."""
+    try:
+        content = yaml.safe_load(path.read_text(encoding="utf-8"))
+    except OSError as error:
+        raise SpecError(f"{path} cannot be read: {error.strerror}") from error
+    except yaml.YAMLError as error:
+        raise SpecError(f"{path} is not YAML: {' '.join(str(error).split())}") from error
+    cluster = make_cluster(content, str(path))
+    here = path.resolve().parent
+    changes: dict[str, Any] = {"folder": here / cluster.folder}
+    if cluster.certificates is not None:
+        changes["certificates"] = here / cluster.certificates
+    if isinstance(cluster.study, str) and (here / cluster.study).is_file():
+        changes["study"] = str(here / cluster.study)
+    return cluster.model_copy(update=changes)
+
+
+def make_cluster(content: Any, source: str = "cluster") -> Cluster:
+    """A cluster from its keys."""
+    try:
+        cluster = Cluster.model_validate(content)
+    except ValidationError as error:
+        first = error.errors()[0]
+        where = ".".join(str(part) for part in first["loc"])
+        raise SpecError(f"{source}: {where or 'cluster'}: {first['msg']}") from error
+    for name in cluster.nodes:
+        if not re.fullmatch(_NAME, name) or name in (OPERATOR, ALIVE):
+            raise SpecError(f"{source}: nodes: {name!r} cannot be a node's name; use a-z, 0-9, - and .")
+    if not cluster.nodes:
+        raise SpecError(f"{source}: nodes: there are none")
+    return cluster

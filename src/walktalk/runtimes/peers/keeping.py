@@ -1,0 +1,69 @@
+"""A node's own checkpoint: its slots and its counts, written in a thread, so that the loop never waits for the disk."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+
+from torch import Tensor
+
+from walktalk.errors import StudyError
+from walktalk.records import load_checkpoint, save_checkpoint
+
+EVERY = 10.0  # seconds
+SHARE = 0.05  # of the time may go into writing
+
+
+@dataclass(frozen=True)
+class Kept:
+    """What a node needs to come back."""
+
+    slots: dict[str, Tensor]
+    iterations: int
+    bytes: int
+
+
+class Keeper:
+    """Writes checkpoints now and then."""
+
+    def __init__(self, folder: Path) -> None:
+        folder.mkdir(parents=True, exist_ok=True)
+        self.path = folder / "checkpoint.safetensors"
+        self._thread: threading.Thread | None = None
+        self._next = time.monotonic() + EVERY
+
+    def save_sometimes(self, make: Callable[[], Kept]) -> None:
+        """Begin to save, if the last time is long enough ago and over."""
+        if time.monotonic() >= self._next and (self._thread is None or not self._thread.is_alive()):
+            self._next = float("inf")
+            self._thread = threading.Thread(target=self._save_and_plan, args=(make(),), name="keeper", daemon=True)
+            self._thread.start()
+
+    def save(self, kept: Kept) -> None:
+        """Save now."""
+        self.close()
+        save_checkpoint(self.path, kept.slots, {"iterations": kept.iterations, "bytes": kept.bytes})
+
+    def load(self) -> Kept | None:
+        """What was saved; None where nothing was, or it cannot be read: then the node starts afresh."""
+        if not self.path.exists():
+            return None
+        try:
+            slots, facts = load_checkpoint(self.path)
+            return Kept(slots, int(facts["iterations"]), int(facts["bytes"]))
+        except (StudyError, KeyError, TypeError, ValueError):
+            return None
+
+    def close(self) -> None:
+        """Wait for the writing under way."""
+        if self._thread is not None:
+            self._thread.join()
+
+    def _save_and_plan(self, kept: Kept) -> None:
+        began = time.monotonic()
+        save_checkpoint(self.path, kept.slots, {"iterations": kept.iterations, "bytes": kept.bytes})
+        took = time.monotonic() - began
+        self._next = time.monotonic() + max(EVERY, took / SHARE)

@@ -1,0 +1,423 @@
+"""One node of a real deployment: a loop that gives events to a protocol machine and carries out what it asks for.
+
+Everything that happens (a message, a neighbour gone, a training done, a signal) comes to one queue and is handled by
+one thread, one after the other, so the machine needs no locks. That thread never waits for the network, the disk or a
+training.
+"""
+
+from __future__ import annotations
+
+import logging
+import queue
+import time
+from collections import deque
+from collections.abc import Callable, Mapping
+from contextlib import suppress
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from walktalk.errors import UnavailableError
+from walktalk.protocols import (
+    AGGREGATE,
+    INITIAL,
+    UPDATE,
+    Combine,
+    Effect,
+    Event,
+    Forget,
+    Message,
+    Outside,
+    PeerFound,
+    PeerLost,
+    Protocol,
+    Received,
+    Record,
+    Rejoined,
+    Send,
+    SetTimer,
+    Started,
+    Surroundings,
+    TimerFired,
+    Train,
+    Trained,
+    control_bytes,
+)
+from walktalk.runtimes.peers import tally as tallies
+from walktalk.runtimes.peers.assembly import Delivery, Limits
+from walktalk.runtimes.peers.diary import Diary
+from walktalk.runtimes.peers.keeping import Keeper, Kept
+from walktalk.runtimes.peers.link import Link, Listener
+from walktalk.runtimes.peers.session import STATUS, STOP, Endpoint
+from walktalk.runtimes.peers.slots import Slots, from_wire, to_wire
+from walktalk.runtimes.peers.training import Job, Outcome, TrainingThread
+from walktalk.runtimes.peers.wire import FLOAT_BYTES, Parcel
+from walktalk.runtimes.simulator import OptimizerState, Stop
+from walktalk.runtimes.stacked import RowTrainer
+from walktalk.seeds import Seed
+
+log = logging.getLogger(__name__)
+
+TALLY_EVERY = 0.25  # seconds between two rounds of gossip about how far everybody is
+LINGER = 5.0  # seconds that a node which is done waits for others to be done
+HAND_OVER = 10.0  # seconds that a leaving node takes at most to pass its walks on
+LAZY_STEPS = 10_000  # a walk that stays put so often has nowhere to go
+
+
+@dataclass(frozen=True)
+class NodeSetup:
+    """Everything that one node needs, besides its trainer."""
+
+    protocol: Protocol
+    around: Surroundings
+    seed: Seed  # of this run
+    stop: Stop
+    initial: Tensor  # x_0 as a row
+    endpoint: Endpoint
+    folder: Path  # for its diary, checkpoint and models
+    lr: float = 0.05
+    schedule: Callable[[float], float] = lambda progress: 1.0
+    optimizer_state: OptimizerState = "visit"
+    wait_for_neighbours: float = 30.0  # seconds until it starts without those that are not there yet
+    part: int | None = None  # its data's number in the trainer; the node's own number if None
+    rejoin: bool = False  # come back from the checkpoint in `folder`, if there is one
+
+
+@dataclass
+class State:
+    """What a node's loop keeps, beside its machine."""
+
+    slots: Slots
+    tally: tallies.Tally
+    states: dict[int, Tensor] = field(default_factory=dict)  # optimizer states: by walk, or -1 for the node's own
+    waiting: deque[Train] = field(default_factory=deque)  # trainings that queue
+    training: Job | None = None
+    trainings: int = 0
+    members: dict[int, Tensor] = field(default_factory=dict)  # what `Record` said last
+    aggregate: Tensor | None = None
+    timers: dict[str, float] = field(default_factory=dict)
+    alive: set[int] = field(default_factory=set)  # neighbours
+    done_at: float | None = None  # when this node saw the end of the run
+    leaving: bool = False
+    failure: BaseException | None = None
+
+
+class Node:
+    """One peer, from the first connection to the last."""
+
+    def __init__(self, setup: NodeSetup, trainer: RowTrainer) -> None:
+        setup.protocol.check(setup.around.nodes)
+        if setup.protocol.simulator_only:
+            raise UnavailableError(f"{setup.protocol.label} runs in the simulator only; use --engine sim")
+        self.setup, self.trainer = setup, trainer
+        self.me = setup.around.node
+        self.machine = setup.protocol.machine(setup.around)
+        self.state = State(Slots({INITIAL: setup.initial}), tallies.Tally(self.me, setup.around.nodes))
+        self.events: queue.SimpleQueue[Callable[[], None]] = queue.SimpleQueue()
+        self.begun = False
+        self.early: list[Delivery] = []  # messages from before the start; one for each neighbour at most
+        self.started_at = time.monotonic()
+        self.wall_at_start = time.time()
+        travels = trainer.state_width if setup.optimizer_state == "walk" else 0
+        self.limits = Limits(trainer.width, travels)
+        self.keeper = Keeper(setup.folder)
+        listener = Listener(self._later(self._arrived), lambda parcel: None, self._later(self._peer))
+        self.link = Link(setup.endpoint, self.limits, listener)
+        self.link.answer(STATUS, self.status)
+        self.link.answer(STOP, self._stop_asked)
+        life = self.link.incarnation
+        self.outside = Outside(0.0, setup.seed.child("protocol", self.me, life).python())
+        self.batches = setup.seed.child("batches", self.me, life).python()
+        self.diary = Diary(setup.folder, life)
+        self.thread = TrainingThread(trainer, self.me if setup.part is None else setup.part, self._later(self._trained))
+
+    # -- the loop -----------------------------------------------------------------------------------------------
+
+    def run(self) -> None:
+        """Until the run is over or the node is asked to leave; raises what a training raised."""
+        try:
+            self.link.start()
+            self._await_neighbours()
+            self._begin()
+            while not self._over():
+                self._step()
+        finally:
+            self._close()
+        if self.state.failure is not None:
+            raise self.state.failure
+
+    def leave(self) -> None:
+        """Ask the node to pass its walks on and go. Callable from any thread and from a signal handler."""
+        self.events.put(self._leave)
+
+    def status(self) -> dict[str, Any]:
+        """What a person wants to know; callable from any thread."""
+        state, traffic, link = self.state, self.link.traffic, self.link
+        walks = [state.training.walk] if state.training is not None else []
+        return {
+            "name": self.setup.endpoint.name, "node": self.me, "seconds": round(self._elapsed(), 3),
+            "alive": sorted(state.alive), "aggregates": state.aggregate is not None,
+            "walks": sorted(w for w in (*walks, *(t.walk for t in tuple(state.waiting))) if w > 0),
+            "iterations": state.tally.own.iterations, "total_iterations": state.tally.iterations,
+            "bytes_sent": state.tally.own.sent, "wire_bytes": traffic.sent_bytes, "unacknowledged": link.waiting(),
+            "resent": traffic.resent, "dropped": dict(traffic.dropped), "done": state.done_at is not None,
+        }  # fmt: skip
+
+    def _stop_asked(self) -> dict[str, Any]:
+        self.leave()
+        return {"name": self.setup.endpoint.name, "leaves": True}
+
+    def _later(self, call: Callable[..., None]) -> Callable[..., None]:
+        """The same call, but made by the loop when its turn comes."""
+        return lambda *args: self.events.put(lambda: call(*args))
+
+    def _await_neighbours(self) -> None:
+        """Let the neighbours come, or some seconds pass; what early ones say is kept for later."""
+        end = time.monotonic() + self.setup.wait_for_neighbours
+        everyone = set(self.setup.around.neighbours)
+        while self.state.alive != everyone and not self.state.leaving and time.monotonic() < end:
+            with suppress(queue.Empty):
+                self.events.get(timeout=max(0.0, end - time.monotonic()))()
+
+    def _begin(self) -> None:
+        self.started_at, self.wall_at_start = time.monotonic(), time.time()
+        kept = self.keeper.load() if self.setup.rejoin else None
+        if kept is None:
+            self._give(Started())
+        else:
+            self.state.slots = Slots({**kept.slots, INITIAL: self.setup.initial})
+            self.state.tally.add(kept.iterations, kept.bytes)
+            self._give(Rejoined())
+        self.begun = True
+        self._note("started", detail={"alive": len(self.state.alive)})
+        for delivery in self.early:
+            self._arrived(delivery)
+        self._set_timer(tallies.KIND, TALLY_EVERY)
+
+    def _step(self) -> None:
+        """One event: the next in the queue, or the next timer."""
+        state = self.state
+        name = min(state.timers, key=state.timers.__getitem__)  # there is always one: the tally's
+        try:
+            call = self.events.get(timeout=max(0.0, state.timers[name] - time.monotonic()))
+        except queue.Empty:
+            del state.timers[name]
+            self._timer(name)
+        else:
+            call()
+
+    def _over(self) -> bool:
+        state = self.state
+        if state.leaving or state.failure is not None:
+            return True
+        if state.done_at is None:
+            return False
+        done = all(state.tally.counts.get(peer, tallies.Count()).done for peer in state.alive)
+        return (done and not self.link.waiting(state.alive)) or time.monotonic() > state.done_at + LINGER
+
+    def _close(self) -> None:
+        self._hand_walks_on()
+        for peer in self.state.alive:
+            self._tell_tally(peer)
+        self.link.drain(HAND_OVER if self.state.leaving else 0.0, self.state.alive)
+        self.link.close()
+        self.thread.close(0.1)
+        self.diary.close()
+        self.keeper.save(self._to_keep())
+        self.keeper.close()
+
+    def _give(self, event: Event) -> None:
+        """Let the machine take an event, and carry out what it asks for."""
+        self.outside.now = self._elapsed()
+        for effect in self.machine.handle(event, self.outside):
+            self._carry_out(effect)
+
+    def _carry_out(self, effect: Effect) -> None:
+        match effect:
+            case Combine(into, terms):
+                self.state.slots.combine(into, terms)
+                self._note("combine", into, detail=dict(terms))
+            case Record():
+                self._record(effect)
+            case Send():
+                self._send(effect)
+            case Train():
+                self.state.waiting.append(effect)
+                self._train_next()
+            case Forget(slot):
+                self.state.slots.forget(slot)
+            case SetTimer(name, after):
+                self._set_timer(f"machine/{name}", after)
+            case _:
+                raise UnavailableError(f"{self.setup.protocol.label}: {type(effect).__name__} needs the simulator")
+
+    # -- training -----------------------------------------------------------------------------------------------
+
+    def _train_next(self) -> None:
+        state = self.state
+        if state.training is not None or not state.waiting or state.leaving or state.done_at is not None:
+            return
+        effect = state.waiting.popleft()
+        progress = self.setup.stop.progress(state.tally.iterations, self._elapsed(), 8.0 * state.tally.sent)
+        lr = self.setup.lr * self.setup.schedule(progress)
+        start, key = state.slots.read(effect.slot), self.batches.getrandbits(63)
+        job = Job(effect.slot, effect.walk, state.trainings, start, key, lr, self._optimizer_state(effect.walk))
+        state.trainings += 1
+        state.training = job
+        self._note("train", job.slot, walk=job.walk, number=job.number, key=key, lr=lr)
+        self.thread.begin(job)
+
+    def _optimizer_state(self, walk: int) -> Tensor | None:
+        """Where it starts from: nothing, the walk's own, or the node's own; a fresh one is all zeros."""
+        if self.setup.optimizer_state == "visit" or self.trainer.state_width == 0:
+            return None
+        return self.state.states.get(self._state_owner(walk), torch.zeros(self.trainer.state_width))
+
+    def _state_owner(self, walk: int) -> int:
+        return walk if self.setup.optimizer_state == "walk" else -1
+
+    def _trained(self, outcome: Outcome) -> None:
+        state, job = self.state, outcome.job
+        if state.training is not job:
+            return  # it was handed on before it ended
+        state.training = None
+        if outcome.model is None:
+            state.failure = outcome.error
+            return
+        if outcome.state is not None:
+            state.states[self._state_owner(job.walk)] = outcome.state
+        state.tally.add(iterations=1)
+        self._note("trained", job.slot, walk=job.walk, iteration=state.tally.own.iterations, number=job.number)
+        state.slots.write(UPDATE, outcome.model - job.start)
+        self._give(Trained(job.slot))
+        state.slots.forget(UPDATE)
+        self._see_the_end()
+        self._train_next()
+
+    def _see_the_end(self) -> None:
+        state, tally = self.state, self.state.tally
+        progress = self.setup.stop.progress(tally.iterations, self._elapsed(), 8.0 * tally.sent)
+        if state.done_at is None and progress >= 1.0:
+            state.done_at = time.monotonic()
+            tally.add(done=True)
+            for peer in state.alive:
+                self._tell_tally(peer)
+
+    # -- leaving ------------------------------------------------------------------------------------------------
+
+    def _leave(self) -> None:
+        self.state.leaving = True
+
+    def _hand_walks_on(self) -> None:
+        """Send every walk that is here to a neighbour, as if its training here had brought nothing."""
+        state = self.state
+        if not state.leaving or not state.alive:
+            return
+        here = [Train(state.training.slot, state.training.walk)] if state.training is not None else []
+        here += [effect for effect in state.waiting if effect.walk > 0]
+        state.training = None
+        nothing = torch.zeros(self.trainer.width)
+        for effect in here:
+            for _ in range(LAZY_STEPS):
+                state.waiting.clear()
+                if effect.slot not in state.slots or effect.walk <= 0:
+                    break
+                state.slots.write(UPDATE, nothing)
+                self._note("handed_on", effect.slot, walk=effect.walk)
+                self._give(Trained(effect.slot))
+        state.slots.forget(UPDATE)
+
+    # -- messages -----------------------------------------------------------------------------------------------
+
+    def _send(self, effect: Send) -> None:
+        state, message, walk = self.state, effect.message, effect.message.walk
+        parts: list[Tensor] = []
+        if effect.slot:
+            parts.append(state.slots.read(effect.slot))
+            if self.limits.state_width and walk > 0:
+                parts.append(state.states.pop(walk, torch.zeros(self.limits.state_width)))
+        model = to_wire(*parts) if parts else None
+        if model is not None:
+            self._tell_tally(effect.to)  # where a model goes, training goes on: that node should know how far we are
+        parcel = Parcel(self.me, effect.to, message, effect.into, len(model) if model is not None else -1)
+        stamp = self.link.send(parcel, model)
+        size = control_bytes(message) + FLOAT_BYTES * max(parcel.width, 0)
+        state.tally.add(sent=size)
+        detail = {"kind": message.kind, "into": effect.into}
+        self._note("send", effect.slot, peer=effect.to, walk=walk, number=stamp.number, size=size,
+                   key=stamp.incarnation, detail=detail)  # fmt: skip
+
+    def _arrived(self, delivery: Delivery) -> None:
+        parcel, state = delivery.parcel, self.state
+        if not self.begun:
+            self.early.append(delivery)
+            return
+        if parcel.message.kind == tallies.KIND:
+            state.tally.hear(parcel.message.note)
+            self._see_the_end()
+            return
+        if delivery.model is not None:
+            model, behind = from_wire(delivery.model, self.trainer.width)
+            state.slots.write(parcel.into, model)
+            if behind is not None:
+                state.states[parcel.message.walk] = behind
+        stamp = delivery.stamp
+        self._note("receive", parcel.into, peer=parcel.sender, walk=parcel.message.walk, number=stamp.number,
+                   key=stamp.incarnation)  # fmt: skip
+        self._give(Received(parcel.sender, parcel.message, parcel.into))
+        self.link.take(delivery)
+
+    def _peer(self, peer: int, alive: bool) -> None:
+        state = self.state
+        if alive == (peer in state.alive):
+            return
+        if alive:
+            state.alive.add(peer)
+        else:
+            state.alive.discard(peer)
+        if self.begun:
+            self._note("found" if alive else "lost", peer=peer)
+            self._give(PeerFound(peer) if alive else PeerLost(peer))
+
+    def _tell_tally(self, peer: int) -> None:
+        note = self.state.tally.encode(self.batches)
+        self.link.send(Parcel(self.me, peer, Message(tallies.KIND, note=note)), None)
+
+    # -- timers and records ---------------------------------------------------------------------------------------
+
+    def _set_timer(self, name: str, after: float) -> None:
+        self.state.timers[name] = time.monotonic() + after
+
+    def _timer(self, name: str) -> None:
+        if name != tallies.KIND:
+            self._give(TimerFired(name.removeprefix("machine/")))
+            return
+        self._see_the_end()
+        for peer in self.state.alive:
+            self._tell_tally(peer)
+        self.keeper.save_sometimes(self._to_keep)
+        self._set_timer(tallies.KIND, TALLY_EVERY)
+
+    def _record(self, effect: Record) -> None:
+        model = self.state.slots.read(effect.slot)
+        if effect.role == AGGREGATE:
+            self.state.aggregate = model
+        else:
+            self.state.members[effect.key] = model
+        self._note("record", effect.slot, walk=effect.key, detail=effect.role)
+
+    def _to_keep(self) -> Kept:
+        own = self.state.tally.own
+        return Kept(self.state.slots.everything(), own.iterations, own.sent)
+
+    def _elapsed(self) -> float:
+        return time.monotonic() - self.started_at
+
+    def _note(self, event: str, slot: str = "", *, peer: int = -1, walk: int = -1, iteration: int = -1,
+              number: int = -1, size: int = 0, key: int = 0, lr: float = 0.0,
+              detail: str | Mapping[str, object] = "") -> None:  # fmt: skip
+        now = self.wall_at_start + time.monotonic() - self.started_at
+        self.diary.note((now, self.me, event, slot, peer, walk, iteration, number, size, key, lr, detail))

@@ -1,0 +1,74 @@
+"""Training in a thread of its own: the node's loop goes on answering messages meanwhile."""
+
+from __future__ import annotations
+
+import queue
+import threading
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from walktalk.runtimes.stacked import RowTrainer
+
+
+@dataclass(frozen=True)
+class Job:
+    """One local training."""
+
+    slot: str
+    walk: int
+    number: int  # counts this node's trainings
+    start: Tensor
+    key: int  # decides the batches
+    lr: float
+    state: Tensor | None  # optimizer state to start from; None: a fresh one, thrown away afterwards
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """A training that is over."""
+
+    job: Job
+    model: Tensor | None  # None: it failed
+    state: Tensor | None
+    error: BaseException | None = None
+
+
+class TrainingThread:
+    """Trains one model at a time on one node's data."""
+
+    def __init__(self, trainer: RowTrainer, part: int, report: Callable[[Outcome], None]) -> None:
+        self._trainer, self._part, self._report = trainer, part, report
+        self._jobs: queue.SimpleQueue[Job | None] = queue.SimpleQueue()
+        self._thread = threading.Thread(target=self._run, name="training", daemon=True)
+        self._thread.start()
+
+    def begin(self, job: Job) -> None:
+        """Start a training; the report comes from the thread."""
+        self._jobs.put(job)
+
+    def close(self, seconds: float) -> None:
+        """Let the training under way end, if it does so in time."""
+        self._jobs.put(None)
+        self._thread.join(seconds)
+
+    def _run(self) -> None:
+        while (job := self._jobs.get()) is not None:
+            try:
+                outcome = self._train(job)
+            except Exception as error:  # anything at all in a model or loss: the node reports it and ends
+                outcome = Outcome(job, None, None, error)
+            self._report(outcome)
+
+    def _train(self, job: Job) -> Outcome:
+        device = self._trainer.device
+        rows, state = self._trainer.train(
+            job.start[None].to(device),
+            torch.tensor([self._part], device=device),
+            torch.tensor([job.key], device=device),
+            torch.tensor([job.lr], device=device),
+            job.state[None].to(device) if job.state is not None else None,
+        )
+        return Outcome(job, rows[0].cpu(), state[0].cpu() if state is not None else None)

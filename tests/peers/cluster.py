@@ -1,0 +1,99 @@
+"""A small cluster in this process: every node in a thread, on free ports of loopback."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from tests.peers.pair import free_port
+from tests.support.quadratic_trainer import QuadraticTrainer
+from tests.support.replay import Replay
+from walktalk.graphs import Graph
+from walktalk.protocols import Protocol, Surroundings
+from walktalk.runtimes.peers.node import Node, NodeSetup
+from walktalk.runtimes.peers.session import Endpoint, Tuning
+from walktalk.runtimes.peers.traces import Row, merge, read_diary
+from walktalk.runtimes.simulator import Stop
+from walktalk.seeds import Seed
+
+SECONDS = 60  # a run that takes so long hangs
+
+
+class SlowTrainer(QuadraticTrainer):
+    """Takes a moment for each training, as real ones do."""
+
+    seconds = 0.01
+
+    def train(self, *args: Any, **kwargs: Any) -> Any:
+        time.sleep(self.seconds)
+        return super().train(*args, **kwargs)
+
+
+@dataclass
+class Cluster:
+    """Nodes, their threads, and where they write."""
+
+    nodes: list[Node]
+    threads: list[threading.Thread]
+    trainer: QuadraticTrainer
+    folder: Path
+    setups: list[NodeSetup]
+
+    def wait(self) -> None:
+        for thread in self.threads:
+            thread.join(SECONDS)
+            assert not thread.is_alive(), f"{thread.name} hangs"
+
+    def trace(self) -> list[Row]:
+        return merge(read_diary(self.folder / str(v)) for v in range(len(self.nodes)))
+
+    def replay(self) -> Replay:
+        trainer = self.trainer
+        centres = trainer.centres[:-1]
+        initial = trainer.initial().double().numpy()
+        return Replay(initial, trainer.curvature, centres, trainer.steps, np.eye(len(centres))).play(self.trace())
+
+
+def endpoints(graph: Graph, tuning: Tuning | None = None) -> list[Endpoint]:
+    ports = [free_port() for _ in range(graph.nodes)]
+    made = []
+    for v in range(graph.nodes):
+        neighbours = graph.neighbours(v)
+        made.append(
+            Endpoint(
+                "test", f"n{v}", v, f"127.0.0.1:{ports[v]}", {f"n{u}": u for u in neighbours},
+                tuple(f"127.0.0.1:{ports[u]}" for u in neighbours if u > v), None, tuning or Tuning(lease=3.0),
+            )
+        )  # fmt: skip
+    return made
+
+
+@contextmanager
+def running(protocol: Protocol, graph: Graph, folder: Path, stop: Stop, momentum: float = 0.0,
+            **changes: Any) -> Iterator[Cluster]:  # fmt: skip
+    """All nodes of a graph, started."""
+    trainer = SlowTrainer(graph.nodes, momentum=momentum)
+    setups = []
+    for v, endpoint in enumerate(endpoints(graph)):
+        neighbours = graph.neighbours(v)
+        around = Surroundings(v, graph.nodes, neighbours, tuple(int(graph.degrees[u]) for u in neighbours))
+        setups.append(NodeSetup(protocol, around, Seed(0), stop, trainer.initial(), endpoint, folder / str(v)))
+    setups = [replace(setup, **changes) for setup in setups]
+    nodes = [Node(setup, trainer) for setup in setups]
+    threads = [threading.Thread(target=node.run, name=f"node {v}", daemon=True) for v, node in enumerate(nodes)]
+    cluster = Cluster(nodes, threads, trainer, folder, setups)
+    for thread in threads:
+        thread.start()
+    try:
+        yield cluster
+    finally:
+        for node in nodes:
+            node.leave()
+        cluster.wait()

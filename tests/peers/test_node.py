@@ -1,0 +1,101 @@
+"""Real nodes over loopback: they train, agree, stop, leave, come back; and their traces can be recomputed."""
+
+from __future__ import annotations
+
+import time
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+
+from tests.peers.cluster import SECONDS, running
+from walktalk import graphs
+from walktalk.errors import UnavailableError
+from walktalk.protocols import AsyncGossip, MultiWalk, Protocol, SyncGossip
+from walktalk.runtimes.simulator import Stop
+
+PROTOCOLS = [MultiWalk(walks=1), MultiWalk(walks=3), AsyncGossip(), AsyncGossip(mixing="neighbourhood"), SyncGossip()]
+
+
+@pytest.mark.parametrize("protocol", PROTOCOLS, ids=lambda p: p.label)
+def test_a_run_ends_and_its_trace_gives_the_same_models(protocol: Protocol, tmp_path: Path) -> None:
+    with running(protocol, graphs.cycle(4), tmp_path, Stop(iterations=60)) as cluster:
+        cluster.wait()
+    trace = cluster.trace()
+    trained = [row for row in trace if row[2] == "trained"]
+    assert 60 <= len(trained) <= 90  # the end is heard of within a round of gossip
+    assert [row[6] for row in trained] == list(range(1, len(trained) + 1))
+    replay = cluster.replay()
+    last: dict[int, tuple[float, int]] = {}
+    for row in trace:
+        if row[2] == "record" and row[11] == "member":
+            last[row[5]] = (row[0], row[1])
+    for key, (_, node) in last.items():
+        np.testing.assert_allclose(
+            cluster.nodes[node].state.members[key].numpy(), replay.members[key], rtol=1e-4, atol=1e-5
+        )
+    if isinstance(protocol, MultiWalk):
+        aggregate = cluster.nodes[0].state.aggregate
+        assert aggregate is not None
+        np.testing.assert_allclose(aggregate.numpy(), replay.output(), rtol=1e-4, atol=1e-5)
+    start = ((cluster.trainer.initial().numpy() - cluster.trainer.centres[-1]) ** 2).sum()
+    end = ((replay.output() - cluster.trainer.centres[-1]) ** 2).sum()
+    assert end < start
+
+
+def test_every_message_that_was_sent_and_taken_is_in_the_trace_once(tmp_path: Path) -> None:
+    with running(MultiWalk(walks=2), graphs.complete(4), tmp_path, Stop(iterations=40)) as cluster:
+        cluster.wait()
+    trace = cluster.trace()
+    sent = [row[7] for row in trace if row[2] == "send"]
+    received = [row[7] for row in trace if row[2] == "receive"]
+    assert len(set(sent)) == len(sent)
+    assert len(set(received)) == len(received)
+    assert set(received) <= set(sent)
+    assert sum(row[8] for row in trace if row[2] == "send") == sum(n.state.tally.own.sent for n in cluster.nodes)
+
+
+def test_optimizer_state_travels_with_the_walk_and_is_counted(tmp_path: Path) -> None:
+    with running(
+        MultiWalk(walks=1), graphs.complete(3), tmp_path, Stop(iterations=20), momentum=0.9, optimizer_state="walk"
+    ) as cluster:
+        cluster.wait()
+    sizes = {row[8] for row in cluster.trace() if row[2] == "send"}
+    assert sizes == {64 + 4 * 2 * cluster.trainer.width}
+    assert sum(bool(node.state.states) for node in cluster.nodes) == 1
+
+
+def test_a_node_that_leaves_hands_its_walk_on(tmp_path: Path) -> None:
+    with running(MultiWalk(walks=1, aggregator=1), graphs.complete(3), tmp_path, Stop(time=60)) as cluster:
+        end = time.monotonic() + SECONDS
+        while 1 not in cluster.nodes[0].status()["walks"] and time.monotonic() < end:
+            time.sleep(0.001)
+        cluster.nodes[0].leave()
+        cluster.threads[0].join(SECONDS)
+        assert not cluster.nodes[0].link.waiting()
+    trace = cluster.trace()
+    left = next(k for k, row in enumerate(trace) if row[2] == "handed_on" and row[1] == 0)
+    sent = next(row for row in trace[left:] if row[2] == "send" and row[1] == 0)
+    assert [row[1] for row in trace[left:] if row[2] == "receive" and row[7] == sent[7]] == [sent[4]]
+
+
+def test_gossip_comes_back_from_its_checkpoint(tmp_path: Path) -> None:
+    with running(AsyncGossip(), graphs.complete(3), tmp_path, Stop(iterations=30)) as first:
+        first.wait()
+    kept = first.nodes[1].state.slots.read("model")
+    with running(
+        AsyncGossip(), graphs.complete(3), tmp_path, Stop(iterations=60), rejoin=True, wait_for_neighbours=5
+    ) as again:
+        again.wait()
+    assert again.nodes[1].state.tally.iterations >= 60
+    assert not torch.equal(again.nodes[1].state.slots.read("model"), kept)
+    assert first.nodes[1].link.incarnation != again.nodes[1].link.incarnation
+
+
+def test_what_only_a_simulator_can_do_is_refused(tmp_path: Path) -> None:
+    with (
+        pytest.raises(UnavailableError, match="simulator only"),
+        running(AsyncGossip(mixing="matrix"), graphs.cycle(3), tmp_path, Stop(iterations=1)),
+    ):
+        pass

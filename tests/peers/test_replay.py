@@ -1,0 +1,48 @@
+"""A real run's trace, done again by the stacked executor: the same models."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from tests.peers.cluster import running
+from walktalk import graphs
+from walktalk.protocols import AsyncGossip, MultiWalk, Protocol, SyncGossip
+from walktalk.runtimes.peers.replay import ReplaySetup, replay
+from walktalk.runtimes.peers.traces import merge
+from walktalk.runtimes.simulator import Evaluate, Stop
+
+
+@pytest.mark.parametrize("protocol", [MultiWalk(walks=3), AsyncGossip(), SyncGossip()], ids=lambda p: p.label)
+@pytest.mark.parametrize("where", ["visit", "node", "walk"])
+def test_replay_gives_the_models_of_the_real_run(protocol: Protocol, where: str, tmp_path: Path) -> None:
+    with running(
+        protocol, graphs.cycle(4), tmp_path, Stop(iterations=50), momentum=0.5, optimizer_state=where
+    ) as cluster:
+        cluster.wait()
+    setup = ReplaySetup(4, cluster.trainer.initial(), Evaluate(every=10), where)  # type: ignore[arg-type]
+    replayed = replay(cluster.trace(), setup, cluster.trainer)
+    real = {}
+    for row in cluster.trace():
+        if row[2] == "record" and row[11] == "member":
+            real[row[5]] = cluster.nodes[row[1]].state.members[row[5]]
+    for key, model in real.items():
+        np.testing.assert_allclose(replayed.members[key].numpy(), model.numpy(), rtol=1e-4, atol=1e-5)
+    iterations = [m.op.iteration for m in replayed.measurements]
+    assert iterations[:5] == [0, 10, 20, 30, 40]
+    assert replayed.measurements[-1].train_loss < replayed.measurements[0].train_loss
+
+
+def test_a_message_is_never_received_before_it_is_sent_whatever_the_clocks_say() -> None:
+    def row(time: float, node: int, event: str, peer: int, number: int) -> tuple[object, ...]:
+        return (time, node, event, "walk/1", peer, 1, -1, number, 0, 7, 0.0, "")
+
+    late = [row(9.0, 0, "send", 1, 1), row(9.5, 0, "receive", 1, 1)]
+    early = [row(1.0, 1, "receive", 0, 1), row(1.1, 1, "send", 0, 1)]
+    merged = merge([late, early])
+    assert [(r[1], r[2]) for r in merged] == [(0, "send"), (1, "receive"), (1, "send"), (0, "receive")]
+    assert [r[7] for r in merged] == [0, 0, 1, 1]
+    torn = merge([[row(1.0, 1, "receive", 0, 1)]])  # the sender's diary is lost
+    assert len(torn) == 1
