@@ -1,0 +1,217 @@
+"""F, L, σ² and ζ² of a task (Assumptions 1 to 3), estimated from its data as it is split over the nodes.
+
+The assumptions speak of all models; we look at the initial model and at a few on the way down, and take the largest.
+
+- σ²: E‖∇F_v(x, batch) − ∇f_v(x)‖² over mini-batches drawn as training draws them, mean over nodes; its standard error
+  from how much the squared deviations differ.
+- ζ²: the largest over nodes of ‖∇f_v(x) − ∇f(x)‖² (the assumption's), and the mean over nodes. Exact where every node's
+  data is used; where it is sampled, what sampling adds is subtracted, with a jackknife's standard error over blocks.
+- L: the largest curvature of any node's loss, by power iteration on Hessian-vector products. Its error is the residual
+  ‖Hv − λv‖: a true eigenvalue is at most that far away.
+- F: f(x₀) less the lowest value that a short full-gradient descent leads to, its tail continued as a geometric series;
+  the error is what the continuation adds. Or f(x₀) less a lower bound that the caller knows.
+"""
+
+from __future__ import annotations
+
+import copy
+from dataclasses import dataclass
+from math import sqrt
+
+import numpy as np
+import torch
+
+from walktalk.advisor.local_gradients import LocalLoss, NodeGradients, descend
+from walktalk.errors import ModelError
+from walktalk.learning import Task
+from walktalk.seeds import Seed, as_seed
+from walktalk.theory import Problem
+
+
+@dataclass(frozen=True)
+class Estimate:
+    """A number, how far off it may be, and where it comes from."""
+
+    value: float
+    error: float  # standard error; 0 where it is exact
+    how: str
+
+
+@dataclass(frozen=True)
+class Constants:
+    """What the bounds need to know about a task."""
+
+    F: Estimate
+    L: Estimate
+    sigma2: Estimate
+    zeta2: Estimate  # the largest over nodes, as Assumption 3 has it
+    zeta2_mean: Estimate  # the mean over nodes
+    f0: float  # the loss of the initial model, mean over nodes
+
+    @property
+    def problem(self) -> Problem:
+        """As the theorems take them."""
+        return Problem(F=self.F.value, L=self.L.value, sigma2=self.sigma2.value, zeta2=self.zeta2.value)
+
+    @property
+    def f_best(self) -> float:
+        """The lowest loss that seems possible."""
+        return self.f0 - self.F.value
+
+
+@dataclass(frozen=True)
+class Effort:
+    """How much work an estimate may be."""
+
+    points: int = 3  # models to look at: the initial one and others on the way down
+    batches: int = 16  # mini-batches per node and point
+    rounds: int = 30  # of power iteration
+    curved_nodes: int = 8  # nodes whose curvature is computed, spread evenly
+    descent: int = 60  # steps of the descent that finds F
+    most_samples: int = 512  # of a node's data; beyond, it is sampled
+
+
+QUICK = Effort(points=2, batches=4, rounds=15, curved_nodes=4, descent=40, most_samples=128)
+"""For the advisor, which orders candidates with it and then measures."""
+
+
+def estimate_constants(
+    task: Task,
+    *,
+    batch_size: int = 32,
+    seed: int | Seed = 0,
+    lower_bound: float | None = None,
+    effort: Effort | None = None,
+) -> Constants:
+    """The constants of a task; `ModelError` in one line where a gradient is not finite."""
+    effort = effort or Effort()
+    if batch_size < 1:
+        raise ModelError(f"batch_size: {batch_size} is not possible; at least 1 is needed")
+    root = as_seed(seed).child("constants")
+    model = task.initial(root.child("initial model").integer)
+    first = LocalLoss(task, copy.deepcopy(model), root.child("samples").numpy(), effort.most_samples)
+    start = look(first, batch_size, effort)
+    F, f0, points = gain(task, model, root, start.L.value, lower_bound, effort)
+    found = [start, *(look(point, batch_size, effort) for point in points)]
+    return Constants(
+        F=F,
+        L=largest([point.L for point in found]),
+        sigma2=largest([point.sigma2 for point in found]),
+        zeta2=largest([point.zeta2 for point in found]),
+        zeta2_mean=largest([point.zeta2_mean for point in found]),
+        f0=f0,
+    )
+
+
+@dataclass(frozen=True)
+class Point:
+    """What was seen at one model."""
+
+    L: Estimate
+    sigma2: Estimate
+    zeta2: Estimate
+    zeta2_mean: Estimate
+
+
+def look(local: LocalLoss, batch_size: int, effort: Effort) -> Point:
+    """Everything at one model."""
+    gradients = local.node_gradients()
+    largest_one, mean = diversity(gradients)
+    return Point(curvature(local, effort), noise(local, gradients, batch_size, effort.batches), largest_one, mean)
+
+
+def noise(local: LocalLoss, gradients: NodeGradients, batch_size: int, batches: int) -> Estimate:
+    """σ² of batches of this size, mean over nodes."""
+    deviations = np.empty((len(local.samples), batches))
+    for node, part in enumerate(local.task.parts):
+        for k in range(batches):
+            batch = local.rng.choice(part, batch_size, replace=True)  # as `learning.sampling` draws
+            away = local.gradient(batch, f"at node {node}") - gradients.mean[node]
+            deviations[node, k] = float(away @ away)
+    # The node's own gradient is known up to its sampling variance, which adds to every deviation.
+    values = deviations.mean(1) - gradients.variance.numpy()
+    error = sqrt(float(deviations.var(axis=1, ddof=1).sum()) / batches) / len(values) if batches > 1 else 0.0
+    return Estimate(max(0.0, float(values.mean())), error, f"{batches} batches of {batch_size} at each node")
+
+
+def diversity(gradients: NodeGradients) -> tuple[Estimate, Estimate]:
+    """ζ²: the largest over nodes, and the mean."""
+    if gradients.blocks is None:
+        values = distances(gradients.mean, gradients.variance)
+        how = "all data of every node"
+        return Estimate(float(values.max()), 0.0, how), Estimate(float(values.mean()), 0.0, how)
+    blocks = gradients.blocks
+    count = blocks.shape[1]
+    values = distances(gradients.mean, gradients.variance)
+    found = []
+    for left_out in range(count):
+        rest = torch.cat([blocks[:, :left_out], blocks[:, left_out + 1 :]], dim=1)
+        again = distances(rest.mean(1), gradients.variance * count / (count - 1))
+        found.append((float(again.max()), float(again.mean())))
+    errors = np.sqrt((count - 1) / count * ((np.array(found) - np.mean(found, axis=0)) ** 2).sum(0))
+    how = f"a sample of every node's data, jackknife over {count} blocks"
+    return Estimate(float(values.max()), float(errors[0]), how), Estimate(float(values.mean()), float(errors[1]), how)
+
+
+def distances(means: torch.Tensor, variances: torch.Tensor) -> np.ndarray:
+    """‖∇f_v − ∇f‖² of every node, less what the sampling of its data adds."""
+    nodes = len(means)
+    plain = ((means - means.mean(0)) ** 2).sum(1)
+    # Var(ĝ_v − mean) = (1 − 2/V) var_v + (1/V²) Σ var
+    added = (1 - 2 / nodes) * variances + variances.sum() / nodes**2
+    return (plain - added).clamp(min=0.0).double().numpy()
+
+
+def curvature(local: LocalLoss, effort: Effort) -> Estimate:
+    """L: the largest over some nodes, evenly chosen."""
+    nodes = np.unique(np.linspace(0, len(local.samples) - 1, effort.curved_nodes).round().astype(int))
+    found = [local.largest_curvature(int(node), effort.rounds, tolerance=1e-3) for node in nodes]
+    value, residual = max(found)
+    return Estimate(value, residual, f"power iteration at {len(nodes)} nodes, residual as error")
+
+
+def gain(
+    task: Task, model: torch.nn.Module, root: Seed, L: float, lower_bound: float | None, effort: Effort
+) -> tuple[Estimate, float, list[LocalLoss]]:
+    """F, f(x₀), and models on the way down to look at."""
+    local = LocalLoss(task, copy.deepcopy(model), root.child("samples").numpy(), effort.most_samples)
+    marks = {round(effort.descent * k / max(effort.points - 1, 1)) for k in range(1, effort.points)}
+    values: list[float] = []
+    points: list[LocalLoss] = []
+
+    def seen(step: int, value: float) -> None:
+        values.append(value)
+        if step in marks:
+            rng = root.child("point", step).numpy()
+            points.append(LocalLoss(task, copy.deepcopy(local.model), rng, effort.most_samples))
+
+    descend(local, effort.descent, 1.0 / max(L, 1e-12), momentum=0.9, seen=seen)
+    f0 = values[0]
+    if not np.isfinite(f0):
+        raise ModelError(f"task {task.name}: the loss of the initial model is {f0}; look at its data and its loss")
+    if lower_bound is not None:
+        if lower_bound > min(values):
+            raise ModelError(f"lower_bound: {lower_bound} is above {min(values):.6g}, a loss that was reached")
+        return (
+            Estimate(f0 - lower_bound, 0.0, f"f(x₀) = {f0:.4g} less the given lower bound {lower_bound:g}"),
+            f0,
+            points,
+        )
+    rest = tail(values)
+    return Estimate(f0 - min(values) + rest, rest, f"{effort.descent} steps of descent, and its tail"), f0, points
+
+
+def tail(values: list[float]) -> float:
+    """What a descent would still gain if its last two quarters went on as a geometric series."""
+    quarter = len(values) // 4
+    if quarter < 2:
+        return 0.0
+    earlier, later = values[-2 * quarter] - values[-quarter], values[-quarter] - values[-1]
+    if later <= 0 or earlier <= 0:
+        return 0.0
+    ratio = min(later / earlier, 0.95)
+    return later * ratio / (1 - ratio)
+
+
+def largest(estimates: list[Estimate]) -> Estimate:
+    return max(estimates, key=lambda estimate: estimate.value)
