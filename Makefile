@@ -9,7 +9,7 @@ BIN := $(VENV)/bin
 READY := $(VENV)/.setup-done
 TESTS ?= tests
 
-.PHONY: demo test lint test-slow test-gpu bench clean
+.PHONY: demo test lint test-slow test-gpu docs bench clean
 
 demo: $(READY)
 	$(BIN)/walktalk run quickstart --out out/quickstart
@@ -26,6 +26,9 @@ test-slow: $(READY)
 
 test-gpu: $(READY)
 	$(BIN)/pytest -m "gpu" $(TESTS)
+
+docs: $(READY)
+	$(BIN)/python -m walktalk.studies.spec_reference > docs/spec.md
 
 bench: $(READY)
 	$(BIN)/walktalk bench simulator

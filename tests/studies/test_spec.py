@@ -71,7 +71,15 @@ BAD = {
     "optimizer.lr=.nan": r"optimizer\.lr: nan is not possible",
     "optimizer.lr=fast": r"optimizer\.lr: 'fast' is not possible",
     "optimizer.lr.x=3": r"optimizer\.lr: 0\.05 is not a section",
-    "optimizer.name=adma": r"optimizer\.name: 'adma' .* did you mean 'adam'",
+    "optimizer.name=sdg": r"optimizer\.name: 'sdg' .* did you mean 'sgd'",
+    "optimizer.name=lbfgs": r"optimizer\.name: 'lbfgs' is not possible; allowed: .*rmsprop",
+    "task.name=digit": r"task\.name: 'digit' .* did you mean 'digits'",
+    "task.alhpa=1": r"task\.alhpa: is an unknown key; allowed: name, alpha.* did you mean 'alpha'",
+    "task.alpha=0": r"task\.alpha: 0.* is not possible; allowed: a number above 0",
+    "task.alpha=-1": r"task\.alpha: -1.* is not possible; allowed: a number above 0",
+    "task.alpha=.inf": r"task\.alpha: inf is not possible",
+    "task.alpha=much": r"task\.alpha: 'much' is not possible; allowed: a number",
+    "task.hidden=2.5": r"task\.hidden: 2\.5 is not possible; allowed: a whole number",
     "optimizer.betas=[0.9,0.9]": r"optimizer\.betas: .* has no meaning for sgd",
     "optimizer.momentum=0": r"optimizer\.nesterov: true needs momentum",
     "optimizer=3": "optimizer: 3 is not a section",
@@ -122,6 +130,7 @@ def test_another_kind_drops_the_keys_of_the_old_one() -> None:
     }
     adam = load_spec("quickstart", ["optimizer.name=adam"]).optimizer
     assert (adam.lr, adam.betas, adam.momentum) == (1e-3, [0.9, 0.999], None)
+    assert load_spec("quickstart", ["task.name=quadratic"]).task.settings["dimension"] == 20
     network = load_spec("quickstart", ["timing.model=network", "timing.bandwidth=1e8"]).timing
     assert (network.model, network.bandwidth) == ("network", 1e8)
 

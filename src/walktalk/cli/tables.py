@@ -5,19 +5,29 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
+from rich.box import SIMPLE_HEAD
 from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
 from walktalk.report import results_table
 
+WIDTH = 100  # where there is no terminal to say
+
 
 def print_results(summary: dict[str, Any], folder: Path, page: Path) -> None:
     """The table of results, and where everything was written."""
     console = Console()
+    if not console.is_terminal:
+        console = Console(width=WIDTH)
     results = results_table(summary)
     table = Table(
-        title=results.title, title_justify="left", title_style="bold", caption=results.note, caption_justify="left"
+        box=SIMPLE_HEAD,
+        title=results.title,
+        title_justify="left",
+        title_style="bold",
+        caption=results.note,
+        caption_justify="left",
     )
     for index, head in enumerate(results.head):
         table.add_column(head, justify="left" if index == 0 else "right", no_wrap=index == 0)

@@ -6,10 +6,13 @@ from os import PathLike
 from pathlib import Path
 from typing import NamedTuple, cast
 
+import numpy as np
+
 from walktalk import plots
 from walktalk.errors import StudyError
 from walktalk.records import StudyFolder, existing_folder, read_history, read_trace
 from walktalk.studies import StudySpec, build_graph, load_spec
+from walktalk.studies.build import build_task
 
 
 class Window(NamedTuple):
@@ -68,5 +71,13 @@ def draw_network(study: StudyFolder, spec: StudySpec) -> list[Path]:
 
 
 def draw_partition(study: StudyFolder, spec: StudySpec) -> list[Path]:
-    """Who holds which data."""
-    raise StudyError(f"the task {spec.task.name} has no classes, so there is no partition to draw")
+    """Who holds which data, where the task has classes."""
+    task = build_task(spec)
+    if task.labels is None:
+        raise StudyError(f"the task {spec.task.name} has no classes, so there is no partition to draw")
+    classes, codes = np.unique(task.labels, return_inverse=True)
+    counts = np.stack([np.bincount(codes[part], minlength=len(classes)) for part in task.parts])
+    alpha = spec.task.settings.get("alpha")
+    title = "iid" if alpha is None else f"α = {alpha:g}"
+    figure = plots.partition(counts, [str(name) for name in classes], title=f"{spec.task.name}, {title}")
+    return plots.save(figure, study.figures / "partition")

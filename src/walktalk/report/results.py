@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any, NamedTuple
 
-from walktalk.plots import in_words, title_of
+from walktalk.plots import title_of, unit_of
 
 
 class Cell(NamedTuple):
@@ -28,15 +28,8 @@ AXES = {"iteration": "Iterations", "time": "Time", "bits": "Data sent"}
 
 def results_table(summary: dict[str, Any]) -> Results:
     """A row per algorithm: final loss and accuracy, then what it took to reach the common target on each axis."""
-    target = summary["target_loss"]
     accuracy = any(entry["final_accuracy"] is not None for entry in summary["algorithms"].values())
-    goal = f" to loss {target:.3g}" if target is not None else ""
-    head = [
-        "Algorithm",
-        "Final loss",
-        *(["Accuracy"] if accuracy else []),
-        *(f"{name}{goal}" for name in AXES.values()),
-    ]
+    head = ["Algorithm", "Final loss", *(["Accuracy (%)"] if accuracy else []), *AXES.values()]
     rows = [_row(label, entry, summary["winners"], accuracy) for label, entry in summary["algorithms"].items()]
     return Results(f"Results of {summary['study']}" if "study" in summary else "Results", head, rows, _note(summary))
 
@@ -58,6 +51,8 @@ def _note(summary: dict[str, Any]) -> str:
         if repetitions > 1
         else "One repetition: no telling luck from merit."
     )
+    if summary["target_loss"] is not None:
+        note = f"Iterations, time and data: to training loss {summary['target_loss']:.3g}. {note}"
     names = {
         "loss": "final loss",
         "accuracy": "accuracy",
@@ -80,17 +75,23 @@ def _won(winners: dict[str, Any], axis: str, label: str) -> bool:
 def _plain(spread: dict[str, Any] | None) -> str:
     if spread is None:
         return "–"
-    return f"{spread['mean']:.3g}" + ("" if spread["std"] is None else f" ± {spread['std']:.1g}")
+    digits = 3 if abs(spread["mean"]) >= 0.1 else 4
+    if abs(spread["mean"]) < 1e-3:  # as in a task whose optimum is known
+        return f"{spread['mean']:.2e}" + ("" if spread["std"] is None else f" ± {spread['std']:.0e}")
+    return f"{spread['mean']:.{digits}f}" + ("" if spread["std"] is None else f" ± {spread['std']:.{digits}f}")
 
 
 def _percent(spread: dict[str, Any] | None) -> str:
     if spread is None:
         return "–"
-    return f"{100 * spread['mean']:.1f}" + ("" if spread["std"] is None else f" ± {100 * spread['std']:.1f}") + " %"
+    return f"{100 * spread['mean']:.1f}" + ("" if spread["std"] is None else f" ± {100 * spread['std']:.1f}")
 
 
 def _with_unit(axis: str, spread: dict[str, Any] | None) -> str:
     if spread is None:
         return "not reached"
-    words = in_words(axis, spread["mean"])
-    return words if spread["std"] is None else f"{words} ± {100 * spread['std'] / max(spread['mean'], 1e-300):.0f} %"
+    unit = unit_of(axis, spread["mean"])
+    mean, std = spread["mean"] / unit.size, spread["std"]
+    digits = max(0, 3 - len(f"{mean:.0f}")) if unit.name else 0  # three figures in all; iterations are whole
+    error = "" if std is None else f" ± {std / unit.size:,.{digits}f}"
+    return f"{mean:,.{digits}f}{error} {unit.name}".rstrip()

@@ -5,12 +5,14 @@ Graph and data depend on the study's seed only, not on the repetition: repetitio
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 
 import numpy as np
 
 from walktalk.errors import SpecError
 from walktalk.graphs import Graph, Sites, build
+from walktalk.learning import Schedule, Task, tasks
 from walktalk.protocols import Protocol
 from walktalk.runtimes.simulator import Evaluate, NetworkTiming, PoissonTiming, Stop, Timing
 from walktalk.seeds import Seed
@@ -24,25 +26,6 @@ class AlgorithmPlan:
     label: str  # in tables, legends and folder names
     protocol: Protocol
     lr: float  # its own, or the study's
-
-
-@dataclass(frozen=True)
-class RateSchedule:
-    """The factor on the learning rate at a progress from 0 to 1; a class, not a closure, so that it can be sent."""
-
-    warmup: float = 0.0
-    decay_at: tuple[float, ...] = ()
-    factor: float = 0.1
-
-    def __call__(self, progress: float) -> float:
-        """Grows linearly while warming up, then falls by `factor` at every step passed."""
-        rate = self.factor ** sum(progress >= at for at in self.decay_at)
-        if progress < self.warmup:
-            rate *= max(progress / self.warmup, FIRST_RATE)
-        return rate
-
-
-FIRST_RATE = 0.01  # of the full rate: a training with none at all would be wasted
 
 
 def build_graph(spec: StudySpec) -> Graph:
@@ -98,9 +81,18 @@ def build_evaluate(spec: StudySpec) -> Evaluate:
     return Evaluate(every=spec.evaluate.every, seconds=spec.evaluate.seconds)
 
 
-def build_schedule(spec: StudySpec) -> RateSchedule:
-    """The learning rate over a run."""
-    return RateSchedule(spec.schedule.warmup, tuple(spec.schedule.decay_at), spec.schedule.factor)
+def build_schedule(spec: StudySpec) -> Callable[[float], float]:
+    """The factor on the learning rate, from the progress of a run."""
+    schedule = spec.schedule
+    return Schedule(schedule.warmup, tuple(schedule.decay_at), schedule.factor).factor_at
+
+
+def build_task(spec: StudySpec, nodes: int | None = None) -> Task:
+    """The task, its data split over the nodes; the split is the study's, the same in every repetition."""
+    count = nodes if nodes is not None else spec.network.nodes
+    if count is None:
+        count = build_graph(spec).nodes
+    return tasks.build(spec.task.name, nodes=count, seed=Seed(spec.seed).child("data"), **spec.task.settings)
 
 
 def _overridden(sites: Sites, timing: TimingSpec) -> Sites:

@@ -15,19 +15,8 @@ from walktalk.records import folder_name
 from walktalk.studies.spec_algorithm import AlgorithmSpec
 from walktalk.studies.spec_fields import Section, Whole, key, misfit
 from walktalk.studies.spec_network import NetworkSpec
-
-
-class TaskSpec(Section):
-    """What is learned, and how the data is split over the nodes. Beside these keys it takes the task's own."""
-
-    model_config = ConfigDict(extra="allow", frozen=True, strict=True, allow_inf_nan=False)
-
-    name: str = key("digits", "the name of a task", "what is learned")
-
-    @property
-    def settings(self) -> dict[str, Any]:
-        """The task's own keys."""
-        return dict(self.model_extra or {})
+from walktalk.studies.spec_optimizer import OptimizerSpec
+from walktalk.studies.spec_task import TaskSpec
 
 
 class TrainingSpec(Section):
@@ -38,55 +27,6 @@ class TrainingSpec(Section):
     optimizer_state: Literal["visit", "walk", "node"] = key(
         "visit", "visit, walk, node", "where its memory lives: nowhere, with the walk, at the node"
     )
-
-
-ALSO: dict[
-    str, dict[str, Any]
-] = {  # what each optimizer takes beside lr and weight_decay, with torch's defaults; sgd's are the paper's (Table 5)
-    "sgd": {"momentum": 0.9, "nesterov": True},
-    "adam": {"betas": [0.9, 0.999], "eps": 1e-8},
-    "adamw": {"betas": [0.9, 0.999], "eps": 1e-8},
-}
-LEARNING_RATE = {"sgd": 0.05, "adam": 1e-3, "adamw": 1e-3}
-
-
-class OptimizerSpec(Section):
-    """The optimizer, the same for every algorithm."""
-
-    name: Literal["sgd", "adam", "adamw"] = key("sgd", ", ".join(ALSO), "the optimizer")
-    lr: float = key(0.05, "a number above 0", "learning rate; 0.05 for sgd, 0.001 for the others", gt=0)
-    weight_decay: float = key(0.0, "a number, 0 or more", "weight decay", ge=0)
-    momentum: float | None = key(None, "a number from 0 to below 1", "sgd: momentum; 0.9 unless given", ge=0, lt=1)
-    nesterov: bool | None = key(None, "true, false", "sgd: Nesterov's momentum; true unless momentum is 0")
-    betas: list[float] | None = key(
-        None, "two numbers from 0 to below 1", "adam, adamw: [0.9, 0.999] unless given", min_length=2, max_length=2
-    )
-    eps: float | None = key(None, "a number above 0", "adam, adamw: 1e-8 unless given", gt=0)
-
-    @model_validator(mode="before")
-    @classmethod
-    def _complete(cls, given: Any) -> Any:
-        if not isinstance(given, dict) or given.get("name", "sgd") not in ALSO:
-            return given
-        name = given.get("name", "sgd")
-        defaults = {"lr": LEARNING_RATE[name], **ALSO[name]}
-        if name == "sgd" and given.get("momentum", 0.9) == 0:
-            defaults["nesterov"] = False
-        return {**defaults, **given}
-
-    @model_validator(mode="after")
-    def _fits(self) -> OptimizerSpec:
-        also = ALSO[self.name]
-        for name in ("momentum", "nesterov", "betas", "eps"):
-            value = getattr(self, name)
-            if value is not None and name not in also:
-                takes = ", ".join(("lr", "weight_decay", *also))
-                raise ValueError(f"{name}: {value!r} has no meaning for {self.name}, which takes {takes}")
-        if self.nesterov and not self.momentum:
-            raise ValueError(f"nesterov: true needs momentum above 0, but it is {self.momentum}; set nesterov to false")
-        if self.betas is not None and not all(0 <= beta < 1 for beta in self.betas):
-            raise misfit("betas", self.betas, "two numbers from 0 to below 1")
-        return self
 
 
 class ScheduleSpec(Section):
@@ -175,7 +115,7 @@ class EvaluateSpec(Section):
         "aggregated", "aggregated, mean, node", "what is measured: the algorithm's output, the members' mean, node 0"
     )
     samples: Whole | None = key(
-        None, "a whole number, 1 or more", "training samples for the loss; all if left out", ge=1
+        None, "a whole number, 1 or more", "training samples for the loss; 10,000 or all if left out", ge=1
     )
 
     @model_validator(mode="before")

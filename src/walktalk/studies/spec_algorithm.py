@@ -2,16 +2,15 @@
 
 from __future__ import annotations
 
-import dataclasses
 import itertools
-import typing
 from collections.abc import Mapping
 from typing import Any
 
-from pydantic import ConfigDict, TypeAdapter, ValidationError, model_validator
+from pydantic import ConfigDict, model_validator
 
 from walktalk.errors import SpecError
 from walktalk.protocols import PROTOCOLS, Protocol
+from walktalk.studies.settings import complete, of_dataclass
 from walktalk.studies.spec_fields import Section, key, misfit
 from walktalk.studies.suggest import suggestion
 
@@ -33,13 +32,8 @@ class AlgorithmSpec(Section):
         """The protocol's settings, given or default, each of the right type."""
         if not isinstance(given, dict) or given.get("name", "multi_walk") not in PROTOCOLS:
             return given
-        known = settings_of(PROTOCOLS[given.get("name", "multi_walk")])
-        for name in given:
-            if name not in known and name not in cls.model_fields:
-                words = [*cls.model_fields, *known]
-                raise ValueError(f"{name}: is an unknown key; allowed: {', '.join(words)}{suggestion(name, words)}")
-        settings = {name: _typed(name, given.get(name, s.default), s) for name, s in known.items()}
-        return {**given, **settings}
+        known = of_dataclass(PROTOCOLS[given.get("name", "multi_walk")])
+        return {**given, **complete(given, known, tuple(cls.model_fields))}
 
     @model_validator(mode="after")
     def _fits(self) -> AlgorithmSpec:
@@ -63,30 +57,6 @@ class AlgorithmSpec(Section):
         return self.protocol().label + (f"-lr{self.lr:g}" if self.lr is not None else "")
 
 
-@dataclasses.dataclass(frozen=True)
-class Setting:
-    """One setting of a protocol: its type and its default, read off the protocol's own definition."""
-
-    kind: Any
-    default: Any
-
-    @property
-    def allowed(self) -> str:
-        """What is allowed, in words."""
-        if typing.get_origin(self.kind) is typing.Literal:
-            return ", ".join(str(value) for value in typing.get_args(self.kind))
-        words = {int: "a whole number", float: "a number", bool: "true or false", str: "text"}
-        return words.get(self.kind, str(self.kind))
-
-
-def settings_of(protocol: type[Protocol]) -> dict[str, Setting]:
-    """The settings that a protocol takes, by name. A protocol is a dataclass, so it says so itself."""
-    if not dataclasses.is_dataclass(protocol):
-        return {}
-    kinds = typing.get_type_hints(protocol)
-    return {field.name: Setting(kinds[field.name], field.default) for field in dataclasses.fields(protocol)}
-
-
 def expand(entries: list[Any]) -> list[tuple[int, Any]]:
     """One entry per combination of the values in lists, each with the place in the original list it came from."""
     return [(place, single) for place, entry in enumerate(entries) for single in _singles(entry)]
@@ -97,12 +67,3 @@ def _singles(entry: Any) -> list[Any]:
         return [entry]
     choices = [value if isinstance(value, list) and value else [value] for value in entry.values()]
     return [dict(zip(entry, values, strict=True)) for values in itertools.product(*choices)]
-
-
-def _typed(name: str, value: Any, setting: Setting) -> Any:
-    if isinstance(value, float) and setting.kind is int and value.is_integer():
-        value = int(value)
-    try:
-        return TypeAdapter(setting.kind).validate_python(value, strict=True)
-    except ValidationError as error:
-        raise misfit(name, value, setting.allowed) from error

@@ -13,10 +13,12 @@ from pydantic import ValidationError
 
 from walktalk.errors import SpecError
 from walktalk.graphs import FAMILIES
+from walktalk.learning import tasks
 from walktalk.studies import spec_yaml
 from walktalk.studies.spec import StudySpec
 from walktalk.studies.spec_algorithm import expand
 from walktalk.studies.spec_errors import shown, spec_error
+from walktalk.studies.spec_task import task_settings
 from walktalk.studies.suggest import suggestion
 
 
@@ -141,7 +143,9 @@ def _shared(section: str, value: Any) -> set[str]:
     if section == "network":
         family = FAMILIES.get(str(value).replace("-", "_"))
         return {"nodes", "sites", *(family.parameters if family else ())}
-    return {"optimizer": {"weight_decay"}, "task": {"alpha", "partition"}}.get(section, set())
+    if section == "task":
+        return set(task_settings(value)) if value in tasks.TASKS else set()
+    return {"weight_decay"} if section == "optimizer" else set()
 
 
 def _times(name: str, model: str) -> bool:

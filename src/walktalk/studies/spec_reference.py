@@ -5,21 +5,23 @@ from __future__ import annotations
 from pydantic import BaseModel
 
 from walktalk.graphs import FAMILIES
+from walktalk.learning import tasks
 from walktalk.protocols import PROTOCOLS
+from walktalk.studies.settings import Setting, of_dataclass
 from walktalk.studies.spec import (
     EvaluateSpec,
-    OptimizerSpec,
     ScheduleSpec,
     StopSpec,
     StragglersSpec,
     StudySpec,
-    TaskSpec,
     TimingSpec,
     TrainingSpec,
 )
-from walktalk.studies.spec_algorithm import AlgorithmSpec, settings_of
+from walktalk.studies.spec_algorithm import AlgorithmSpec
 from walktalk.studies.spec_fields import allowed_text
 from walktalk.studies.spec_network import NetworkSpec
+from walktalk.studies.spec_optimizer import OptimizerSpec
+from walktalk.studies.spec_task import TaskSpec, task_settings
 
 SECTIONS: dict[str, type[BaseModel]] = {
     "network": NetworkSpec,
@@ -35,12 +37,28 @@ SECTIONS: dict[str, type[BaseModel]] = {
 }
 
 
+HEAD = """\
+# A study, key by key
+
+A study is a YAML file with these keys. Every key has a default, so `{}` is a study. An unknown key, a wrong type or an
+impossible value is one line that names the key, the value and what is allowed; nothing has been trained by then.
+
+Where a section's first key decides what the others mean (`network.topology`, `task.name`, `optimizer.name`,
+`timing.model`), keys of the other kinds are refused. A list in an entry of `algorithms` stands for one algorithm each:
+`{name: multi_walk, walks: [1, 4, 15]}` is three. On the command line, `--set optimizer.lr=0.1` or
+`--set algorithms.0.walks=[2,8]` changes one key of a file or preset; `walktalk presets quickstart` prints a file to
+start from.
+
+This page is made from the definitions in `walktalk.studies` by `make docs`, and a test holds it to them.
+"""
+
+
 def reference() -> str:
-    """Every section with its keys, then the topologies and the algorithms with theirs."""
-    parts = ["## The study", _keys(StudySpec, "")]
+    """`docs/spec.md`: every section with its keys, then topologies, tasks and algorithms with theirs."""
+    parts = [HEAD.rstrip("\n"), "## The study", _keys(StudySpec, "")]
     for name, section in SECTIONS.items():
         parts += [f"## `{name}`", str(section.__doc__).split("\n\n")[0], _keys(section, f"{name}.")]
-    parts += ["## Topologies", _topologies(), "## Algorithms", _algorithms()]
+    parts += ["## Topologies", _topologies(), "## Tasks", _tasks(), "## Algorithms", _algorithms()]
     return "\n\n".join(parts) + "\n"
 
 
@@ -65,13 +83,33 @@ def _topologies() -> str:
 def _algorithms() -> str:
     rows = ["| algorithm | what it is | its keys |", "| --- | --- | --- |"]
     for name, protocol in PROTOCOLS.items():
-        settings = settings_of(protocol)
-        keys = "; ".join(
-            f"`{key}`: {setting.allowed} (`{_yaml(setting.default)}`)" for key, setting in settings.items()
-        )
-        rows.append(f"| `{name}` | {str(protocol.__doc__).split(chr(10))[0]} | {keys} |")
+        rows.append(f"| `{name}` | {_sentence(protocol.__doc__)} | {_settings(of_dataclass(protocol))} |")
     return "\n".join(rows)
+
+
+def _tasks() -> str:
+    rows = ["| task | what it is | its keys |", "| --- | --- | --- |"]
+    for name, make in tasks.TASKS.items():
+        rows.append(f"| `{name}` | {_sentence(make.__doc__)} | {_settings(task_settings(name))} |")
+    return "\n".join(rows)
+
+
+def _settings(settings: dict[str, Setting]) -> str:
+    return "; ".join(f"`{name}`: {s.allowed}{_default(s.default)}" for name, s in settings.items())
+
+
+def _default(value: object) -> str:
+    return "" if value is None else f" (`{_yaml(value)}`)"
+
+
+def _sentence(doc: str | None) -> str:
+    """The first line of a docstring."""
+    return (doc or "").strip().split("\n")[0]
 
 
 def _yaml(value: object) -> str:
     return str(value).lower() if isinstance(value, bool) else str(value)
+
+
+if __name__ == "__main__":
+    print(reference(), end="")
