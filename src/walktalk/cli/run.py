@@ -9,7 +9,7 @@ import typer
 
 from walktalk.errors import UnavailableError
 
-ENGINES = ("sim",)
+ENGINES = ("sim", "peers")
 
 
 def run(
@@ -23,7 +23,9 @@ def run(
     resume: Annotated[
         bool, typer.Option("--resume", help="Go on where an interrupted run of this study stopped.")
     ] = False,
-    engine: Annotated[str, typer.Option(help="What runs it: sim, virtual time on this machine.")] = "sim",
+    engine: Annotated[
+        str, typer.Option(help="What runs it: sim, in virtual time, or peers, one real process a node.")
+    ] = "sim",
     device: Annotated[str, typer.Option(help="auto, cpu or cuda.")] = "auto",
     workers: Annotated[int, typer.Option(min=1, help="Local processes that share the runs.")] = 1,
 ) -> None:
@@ -41,7 +43,12 @@ def run(
 
     try:
         with shown_progress(spec.name) as progress:
-            result = run_study(spec, folder, resume=resume, device=device, workers=workers, progress=progress)
+            if engine == "peers":
+                from walktalk.studies.peers import run_on_peers  # needs Zenoh
+
+                result = run_on_peers(spec, folder, device=device, progress=progress)
+            else:
+                result = run_study(spec, folder, resume=resume, device=device, workers=workers, progress=progress)
     except KeyboardInterrupt as stop:
         raise KeyboardInterrupt(f"stopped; go on with: {_again(study, overrides, folder)}") from stop
     page = write_report(folder)

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 
 from torch import Tensor
 
-from walktalk.protocols import AGGREGATE, INITIAL, UPDATE
+from walktalk.protocols import AGGREGATE, HEADER_BYTES, INITIAL, UPDATE
 from walktalk.runtimes.peers.traces import BYTES, DETAIL, EVENT, KEY, LR, NODE, NUMBER, SLOT, TIME, WALK, Row
 from walktalk.runtimes.simulator import (
     INITIAL_VALUE,
@@ -141,7 +141,7 @@ class Reader:
     def _send(self, row: Row) -> None:
         self.sent += int(row[BYTES])
         if row[SLOT]:
-            self.models_sent += int(row[BYTES])
+            self.models_sent += int(row[BYTES]) - HEADER_BYTES
             self.messages[row[NUMBER]] = self.notebook.read(row[NODE], row[SLOT])
 
     def _record(self, row: Row) -> None:

@@ -1,0 +1,21 @@
+"""`walktalk node`: one peer of a real deployment."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+
+def node(
+    config: Annotated[Path, typer.Option(help="The cluster's YAML file, the same on every machine.")],
+    name: Annotated[str, typer.Option(help="Which of its nodes this is.")],
+    device: Annotated[str, typer.Option(help="auto, cpu or cuda.")] = "auto",
+    fresh: Annotated[bool, typer.Option("--fresh", help="Start anew, even where a checkpoint lies.")] = False,
+) -> None:
+    """Train as one node of a cluster; Ctrl-C or SIGTERM hands its walks on first."""
+    from walktalk.runtimes.peers import load_cluster
+    from walktalk.studies.peers import NodeJob, run_node
+
+    run_node(NodeJob(load_cluster(config), name, rejoin=not fresh, device=device))

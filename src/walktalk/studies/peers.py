@@ -1,0 +1,194 @@
+"""A study on real peers: the same specification, nodes as processes, and the same folder in the end.
+
+`run_on_peers` starts all nodes on this machine; `run_node` is one of a deployment on several. A node builds everything
+from the specification by itself and keeps only its own part of the data. The history is computed afterwards, from the
+merged trace, by the executor of the simulator: measuring disturbs nobody, and every run checks the engine.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from os import PathLike
+from pathlib import Path
+
+import numpy as np
+
+from walktalk.errors import SpecError, StudyError, UnavailableError
+from walktalk.graphs import Graph
+from walktalk.learning import OptimizerSpec, Task, Trainer, tasks
+from walktalk.protocols import Surroundings
+from walktalk.records import (
+    RUN_COLUMNS,
+    HistoryRow,
+    RunFolder,
+    TraceWriter,
+    opened_folder,
+    save_checkpoint,
+    write_history,
+)
+from walktalk.runtimes.peers import (
+    Cluster,
+    Fleet,
+    Node,
+    NodeSetup,
+    ReplaySetup,
+    free_ports,
+    leave_on_signals,
+    make_cluster,
+    merge,
+    quiet_process,
+    read_diary,
+    replay,
+)
+from walktalk.seeds import Seed
+from walktalk.studies.build import (
+    AlgorithmPlan,
+    build_evaluate,
+    build_graph,
+    build_protocols,
+    build_schedule,
+    build_stop,
+)
+from walktalk.studies.run import Preparation, StudyResult, pick_device, prepare, write_results
+from walktalk.studies.runner import PlannedRun, Progress, RunRecord, named_tensors
+from walktalk.studies.spec import StudySpec
+from walktalk.studies.spec_load import dump_spec, load_spec, make_spec, spec_mapping
+from walktalk.studies.trace_table import trace_columns
+
+
+@dataclass(frozen=True)
+class NodeJob:
+    """One node of one run, as it is handed to a process."""
+
+    cluster: Cluster
+    name: str
+    rejoin: bool = False
+    device: str = "cpu"
+
+
+def run_on_peers(
+    spec: StudySpec,
+    out: str | PathLike[str],
+    *,
+    device: str = "cpu",
+    progress: Callable[[Progress], None] | None = None,
+) -> StudyResult:
+    """All runs of a study, one after the other, each with one process a node on this machine."""
+    ready = prepare(spec, pick_device(device))
+    for run in ready.runs:
+        if run.setup.protocol.simulator_only:
+            raise UnavailableError(f"{run.label} runs in the simulator only; leave it out or use --engine sim")
+    with opened_folder(out, dump_spec(spec)) as folder:
+        records: list[RunRecord] = []
+        for index, run in enumerate(ready.runs):
+            here = folder.run(run.label, run.repetition)
+            _tell(progress, records, index, len(ready.runs), run)
+            _run_fleet(spec, run, here)
+            records.append(_record(ready, run, here))
+        return write_results(ready, records, folder)
+
+
+def run_node(job: NodeJob) -> None:
+    """One node, from its first connection to its end; the process leaves when it is told to."""
+    quiet_process()
+    cluster = job.cluster
+    spec = make_spec(cluster.study) if isinstance(cluster.study, dict) else load_spec(cluster.study)
+    graph = build_graph(spec)
+    setup, trainer = _node_setup(cluster, spec, graph, job)
+    node = Node(setup, trainer)
+    leave_on_signals(node.leave)
+    node.run()
+
+
+def own_part(task: Task, node: int) -> Task:
+    """The task with this node's samples and nobody else's."""
+    mine = np.asarray(task.parts[node])
+    labels = None if task.labels is None else task.labels[mine]
+    inputs, targets = task.inputs[mine].clone(), task.targets[mine].clone()
+    return replace(task, inputs=inputs, targets=targets, parts=[np.arange(len(mine))], labels=labels, test=None)
+
+
+def _node_setup(cluster: Cluster, spec: StudySpec, graph: Graph, job: NodeJob) -> tuple[NodeSetup, Trainer]:
+    number, root = cluster.number(job.name), Seed(spec.seed)
+    plan = _chosen(build_protocols(spec, graph.nodes), cluster.algorithm)
+    task = tasks.build(spec.task.name, nodes=graph.nodes, seed=root.child("data"), **spec.task.settings)
+    trainer = Trainer(
+        own_part(task, number),
+        batch_size=spec.training.batch_size,
+        local_steps=spec.training.local_steps,
+        optimizer=OptimizerSpec(**spec.optimizer.model_dump(exclude_none=True)),
+        device=pick_device(job.device),
+    )
+    neighbours = graph.neighbours(number)
+    setup = NodeSetup(
+        protocol=plan.protocol,
+        around=Surroundings(number, graph.nodes, neighbours, tuple(int(graph.degrees[peer]) for peer in neighbours)),
+        seed=root.child("run", plan.label, cluster.repetition),
+        stop=build_stop(spec),
+        initial=trainer.initial_row(root.child("initial model", cluster.repetition).integer).cpu(),
+        endpoint=cluster.endpoint(job.name, graph),
+        folder=cluster.folder / job.name,
+        lr=plan.lr,
+        schedule=build_schedule(spec),
+        optimizer_state=spec.training.optimizer_state,
+        part=0,
+        rejoin=job.rejoin,
+    )
+    return setup, trainer
+
+
+def _chosen(plans: list[AlgorithmPlan], label: str) -> AlgorithmPlan:
+    for plan in plans:
+        if label in ("", plan.label):
+            return plan
+    raise SpecError(f"algorithm: {label!r} is not in the study; its algorithms are {', '.join(p.label for p in plans)}")
+
+
+def local_cluster(spec: StudySpec, run: PlannedRun, folder: Path) -> Cluster:
+    """All nodes of a run on this machine, on free ports."""
+    ports = free_ports(run.setup.graph.nodes)
+    nodes = {f"node-{number}": {"address": f"127.0.0.1:{port}"} for number, port in enumerate(ports)}
+    study = spec_mapping(spec)
+    return make_cluster(
+        {"name": "local", "study": study, "algorithm": run.label, "repetition": run.repetition,
+         "folder": str(folder), "nodes": nodes}
+    )  # fmt: skip
+
+
+def _run_fleet(spec: StudySpec, run: PlannedRun, here: RunFolder) -> None:
+    cluster = local_cluster(spec, run, here.path / "nodes")
+    names = list(cluster.nodes)
+    fleet = Fleet(run_node, [NodeJob(cluster, name) for name in names], names)
+    fleet.wait()
+    if fleet.failed():
+        raise StudyError(f"{run.label}: {', '.join(fleet.failed())} ended with an error; what it was is printed above")
+
+
+def _record(ready: Preparation, run: PlannedRun, here: RunFolder) -> RunRecord:
+    """The run's trace, history and model, from what its nodes wrote down."""
+    setup = run.setup
+    trace = merge(read_diary(here.path / "nodes" / f"node-{number}") for number in range(setup.graph.nodes))
+    with TraceWriter(here.trace) as writer:
+        writer.write(trace_columns(trace))
+    again = ReplaySetup(setup.graph.nodes, run.initial.cpu(), build_evaluate(ready.spec), setup.optimizer_state)
+    replayed = replay(trace, again, ready.trainer)
+    history = [
+        HistoryRow(
+            run.label, run.repetition, m.op.iteration, m.op.time, int(m.op.bits), m.train_loss, m.test_accuracy,
+            m.consensus, int(m.op.model_bits), m.mean_train_loss, m.mean_test_accuracy,
+        )
+        for m in replayed.measurements
+    ]  # fmt: skip
+    write_history(here.history, history, RUN_COLUMNS)
+    save_checkpoint(here.model, named_tensors(ready.trainer, replayed.output), {"run": run.label})
+    trained = sum(row[2] == "trained" for row in trace)
+    return RunRecord(run.label, run.repetition, history, [], replayed.output, trained)
+
+
+def _tell(
+    progress: Callable[[Progress], None] | None, records: list[RunRecord], index: int, total: int, run: PlannedRun
+) -> None:
+    if progress is not None:
+        losses = {record.label: record.history[-1].train_loss for record in records if record.history}
+        progress(Progress(index, total, 0, 0.0, 0.0, losses, f"{run.label} on real peers"))

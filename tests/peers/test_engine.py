@@ -1,0 +1,51 @@
+"""`--engine peers`: a study on real processes leaves the same folder as a simulated one."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from walktalk.errors import UnavailableError
+from walktalk.learning import tasks
+from walktalk.records import read_history, read_trace
+from walktalk.studies import make_spec
+from walktalk.studies.peers import own_part, run_on_peers
+
+STUDY = {
+    "name": "small",
+    "network": {"topology": "cycle", "nodes": 3},
+    "algorithms": [{"name": "multi_walk", "walks": 2}],
+    "stop": {"iterations": 60},
+    "evaluate": {"every": 20},
+}
+
+
+@pytest.mark.slow
+def test_a_study_on_real_processes_trains_and_leaves_the_same_records(tmp_path: Path) -> None:
+    result = run_on_peers(make_spec(STUDY), tmp_path / "out")
+    history = read_history(tmp_path / "out" / "history.csv")
+    assert list(history.iteration[:4]) == [0, 20, 40, 60]
+    assert history.train_loss.iloc[-1] < history.train_loss.iloc[0] / 2
+    trace = read_trace(tmp_path / "out" / "runs" / "multi_walk-2" / "0" / "trace.parquet")
+    assert (trace.event == "trained").sum() == history.iteration.iloc[-1]
+    assert 8 * trace.bytes.sum() == history.bits.iloc[-1]
+    for name in ("spec.yaml", "summary.json", "runs/multi_walk-2/0/model.safetensors"):
+        assert (tmp_path / "out" / name).is_file()
+    assert result.runs[0].trainings == history.iteration.iloc[-1]
+
+
+def test_what_needs_the_simulator_is_refused_before_anything_starts(tmp_path: Path) -> None:
+    spec = make_spec({**STUDY, "algorithms": [{"name": "async_gossip", "mixing": "matrix"}]})
+    with pytest.raises(UnavailableError, match="simulator only"):
+        run_on_peers(spec, tmp_path / "out")
+
+
+def test_a_node_keeps_its_own_samples_in_their_order_and_no_others() -> None:
+    task = tasks.build("digits", nodes=4, seed=0)
+    mine = own_part(task, 2)
+    assert mine.nodes == 1
+    np.testing.assert_array_equal(mine.inputs.numpy(), task.inputs[task.parts[2]].numpy())
+    np.testing.assert_array_equal(mine.targets.numpy(), task.targets[task.parts[2]].numpy())
+    assert mine.test is None
