@@ -1,0 +1,225 @@
+"""What a person types, and what comes back: exit codes, one-line errors, files."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+from typer.testing import CliRunner
+
+from walktalk import __version__
+from walktalk.cli import app
+
+TINY = """
+name: tiny
+repetitions: 2
+network: {topology: cycle, nodes: 4}
+task: {name: digits, alpha: 1.0}
+training: {batch_size: 8, local_steps: 1}
+algorithms: [{name: multi_walk, walks: 2}, {name: async_gossip}]
+stop: {iterations: 24}
+evaluate: {every: 6}
+"""
+
+
+def walktalk(*words: object) -> tuple[int, str, str]:
+    result = CliRunner().invoke(app, [str(word) for word in words])
+    if result.exception is not None and not isinstance(result.exception, SystemExit):
+        raise result.exception
+    return result.exit_code, result.stdout, result.stderr
+
+
+def refused(*words: object) -> str:
+    """The one line of an error; no traceback, exit code 2."""
+    code, _, errors = walktalk(*words)
+    lines = [line for line in errors.splitlines() if " of " not in line or line.startswith("error:")]
+    assert code == 2, errors
+    assert len(lines) == 1
+    assert lines[0].startswith("error: ")
+    return lines[0]
+
+
+@pytest.fixture(scope="module")
+def tiny(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A finished study's folder."""
+    folder = tmp_path_factory.mktemp("studies")
+    (folder / "tiny.yaml").write_text(TINY)
+    code, output, errors = walktalk("run", folder / "tiny.yaml", "--out", folder / "out")
+    assert code == 0, errors
+    assert "Results of tiny" in output
+    assert "MW, R=2" in output
+    assert "report.html" in output
+    return folder / "out"
+
+
+def test_a_study_leaves_the_files_of_the_design(tiny: Path) -> None:
+    names = {p.name for p in tiny.iterdir()} - {".lock"}
+    assert names == {"spec.yaml", "history.csv", "summary.json", "figures", "report.html", "runs"}
+    assert {p.name for p in (tiny / "runs").iterdir()} == {"multi_walk-2", "async_gossip-pairwise"}
+    assert (tiny / "runs" / "multi_walk-2" / "1" / "trace.parquet").is_file()
+    expected = {f"curves-{x}" for x in ("iteration", "time", "bits")} | {
+        "network",
+        "partition",
+        "timeline-multi_walk-2-0",
+    }
+    assert {p.stem for p in (tiny / "figures").iterdir()} == expected
+    summary = json.loads((tiny / "summary.json").read_text())
+    assert set(summary["algorithms"]) == {"multi_walk-2", "async_gossip-pairwise"}
+    assert summary["versions"]["walktalk"] == __version__
+
+
+def test_the_written_spec_gives_the_same_bytes(tiny: Path, tmp_path: Path) -> None:
+    assert walktalk("run", tiny / "spec.yaml", "--out", tmp_path / "again")[0] == 0
+    for name in ("spec.yaml", "history.csv"):
+        assert (tmp_path / "again" / name).read_bytes() == (tiny / name).read_bytes()
+
+
+def test_running_again_in_the_same_folder_starts_over(tiny: Path) -> None:
+    before = (tiny / "history.csv").read_bytes()
+    assert walktalk("run", tiny / "spec.yaml", "--out", tiny)[0] == 0
+    assert walktalk("run", tiny / "spec.yaml", "--out", tiny, "--resume")[0] == 0
+    assert (tiny / "history.csv").read_bytes() == before
+
+
+def test_the_report_is_one_file_with_everything_in_it(tiny: Path) -> None:
+    assert walktalk("report", tiny) == (0, f"{tiny / 'report.html'}\n", "")
+    page = (tiny / "report.html").read_text()
+    assert page.count("<img ") == 6
+    assert not re.search(r"(src|href)='(?!data:)", page)
+    for text in ("MW, R=2", "Async-Gossip", "network.topology", "walktalk run out/spec.yaml"):
+        assert text in page
+    for tag in ("table", "figure", "h2", "tr", "td"):
+        assert page.count(f"<{tag}>") + page.count(f"<{tag} ") == page.count(f"</{tag}>")
+
+
+@pytest.mark.parametrize(
+    ("words", "name"),
+    [
+        (("--x", "bits"), "curves-bits"),
+        (
+            ("--kind", "timeline", "--algorithm", "async_gossip-pairwise", "--to", "3"),
+            "timeline-async_gossip-pairwise-0",
+        ),
+        (("--kind", "network"), "network"),
+        (("--kind", "partition"), "partition"),
+    ],
+)
+def test_plot_writes_png_and_svg(tiny: Path, words: tuple[str, ...], name: str) -> None:
+    code, output, _ = walktalk("plot", tiny, *words)
+    assert code == 0
+    assert output.splitlines() == [str(tiny / "figures" / f"{name}.{kind}") for kind in ("png", "svg")]
+    assert (tiny / "figures" / f"{name}.png").read_bytes().startswith(b"\x89PNG")
+
+
+def test_mistakes_in_a_plot_are_named(tiny: Path, tmp_path: Path) -> None:
+    assert "is not in this study; allowed: multi_walk-2, " in refused(
+        "plot", tiny, "--kind", "timeline", "--algorithm", "x"
+    )
+    assert "allowed: 0 to 1" in refused("plot", tiny, "--kind", "timeline", "--repetition", 7)
+    assert "must be after" in refused("plot", tiny, "--kind", "timeline", "--from", 5, "--to", 4)
+    assert "no spec.yaml" in refused("plot", tmp_path)
+    assert "no such folder" in refused("report", tmp_path / "nowhere")
+
+
+BAD = {
+    "unknown key": (("--set", "optimizer.speed=3"), "optimizer.speed: is an unknown key"),
+    "R > V": (("--set", "algorithms.0.walks=5"), "algorithms.0.walks: 5 is not possible on 4 nodes"),
+    "R = 0": (("--set", "algorithms.0.walks=0"), "algorithms.0.walks: 0 is not possible"),
+    "alpha = 0": (("--set", "task.alpha=0"), "task.alpha: 0"),
+    "negative lr": (("--set", "optimizer.lr=-1"), "optimizer.lr: -1"),
+    "more nodes than samples": (("--set", "network.nodes=5000"), "more than the 1437 samples"),
+    "negative seed": (("--seed", "-3"), "seed: -3 is not possible"),
+    "unknown device": (("--device", "tpu"), "tpu"),
+    "unknown engine": (("--engine", "moon"), "--engine moon"),
+    "wrong topology for nodes": (
+        ("--set", "network.topology=hypercube", "--set", "network.nodes=6"),
+        "must be a power of two",
+    ),
+}
+
+
+@pytest.mark.parametrize("case", BAD)
+def test_bad_input_is_one_line(case: str, tmp_path: Path) -> None:
+    (tmp_path / "tiny.yaml").write_text(TINY)
+    words, says = BAD[case]
+    assert says in refused("run", tmp_path / "tiny.yaml", "--out", tmp_path / "out", *words)
+    assert not (tmp_path / "out").exists()
+
+
+def test_bad_files_are_one_line(tmp_path: Path) -> None:
+    (tmp_path / "broken.yaml").write_text("name: x\nstop: {iterations: [}\n")
+    (tmp_path / "graph.txt").write_text("0 1\n2 3\n")
+    (tmp_path / "apart.yaml").write_text(f"network: {{topology: edge_list, file: {tmp_path / 'graph.txt'}}}\n")
+    (tmp_path / "full").mkdir()
+    (tmp_path / "full" / "thesis.tex").touch()
+    assert "broken.yaml, line 2" in refused("run", tmp_path / "broken.yaml")
+    assert "cannot be read" in refused("run", tmp_path / "nowhere.yaml")
+    assert "disconnected" in refused("run", tmp_path / "apart.yaml", "--out", tmp_path / "out")
+    assert "presets: " in refused("run", "quikstart")
+    assert "holds 'thesis.tex'" in refused("run", "smoke", "--out", tmp_path / "full")
+
+
+def test_another_study_s_folder_is_refused(tiny: Path) -> None:
+    assert "output folder of another study" in refused("run", tiny / "spec.yaml", "--out", tiny, "--seed", 9)
+
+
+def test_a_truncated_checkpoint_is_one_line(tiny: Path, tmp_path: Path) -> None:
+    assert walktalk("run", tiny / "spec.yaml", "--out", tmp_path / "cut")[0] == 0
+    checkpoint = tmp_path / "cut" / "runs" / "multi_walk-2" / "0" / "checkpoint.safetensors"
+    checkpoint.write_bytes(checkpoint.read_bytes()[:100])
+    assert str(checkpoint) in refused("run", tiny / "spec.yaml", "--out", tmp_path / "cut", "--resume")
+
+
+def test_presets_are_listed_and_printed() -> None:
+    code, output, _ = walktalk("presets")
+    assert code == 0
+    assert {line.split()[0] for line in output.splitlines()} >= {"quickstart", "smoke", "us-five-sites", "quadratic"}
+    assert walktalk("presets", "smoke")[1].splitlines()[1] == "name: smoke"
+    assert "did you mean 'smoke'" in refused("presets", "smoka")
+
+
+def test_an_unknown_option_is_exit_code_2() -> None:
+    assert walktalk("run", "--sett", "x")[0] == 2
+
+
+def command(*words: str) -> list[str]:
+    return [sys.executable, "-c", "from walktalk.cli import main; main()", *words]
+
+
+def test_help_and_version_are_quick_because_nothing_heavy_is_imported() -> None:
+    heavy = "torch scipy pandas matplotlib pydantic"
+    probe = f"import sys; import walktalk.cli; print([m for m in '{heavy}'.split() if m in sys.modules])"
+    assert subprocess.run([sys.executable, "-c", probe], capture_output=True, text=True, check=True).stdout == "[]\n"
+    began = time.monotonic()
+    shown = subprocess.run(command("--version"), capture_output=True, text=True, check=True)
+    assert shown.stdout == f"walktalk {__version__}\n"
+    assert time.monotonic() - began < 5.0  # a tenth of that on a quiet machine; the probe above is the real test
+
+
+def test_ctrl_c_saves_and_says_how_to_go_on(tmp_path: Path) -> None:
+    words = ["run", "smoke", "--set", "stop.iterations=3000", "--out", str(tmp_path / "study")]
+    process = subprocess.Popen(command(*words), stderr=subprocess.PIPE, text=True, env={**os.environ, "COLUMNS": "200"})
+    assert process.stderr is not None
+    for line in process.stderr:
+        if "iterations" in line:  # training has begun
+            process.send_signal(signal.SIGINT)
+            break
+    errors = process.stderr.read()
+    assert process.wait() == 130, errors
+    assert "Traceback" not in errors
+    told = errors.splitlines()[-1]
+    assert (
+        told
+        == f"stopped; go on with: walktalk run smoke --set stop.iterations=3000 --out {tmp_path / 'study'} --resume"
+    )
+    assert not (tmp_path / "study" / "history.csv").exists()
+    assert walktalk(*told.split("walktalk ")[1].split())[0] == 0
+    assert walktalk(*words[:-1], tmp_path / "unbroken")[0] == 0
+    assert (tmp_path / "study" / "history.csv").read_bytes() == (tmp_path / "unbroken" / "history.csv").read_bytes()
