@@ -80,7 +80,7 @@ def test_a_gradient_that_is_not_finite_is_one_clear_line() -> None:
 
 def test_impossible_wishes() -> None:
     task = quadratic()
-    with pytest.raises(ModelError, match="lower_bound: 1000000.0 is above"):
+    with pytest.raises(ModelError, match=r"lower_bound: 1000000\.0 is above"):
         estimate_constants(task, lower_bound=1e6, effort=SMALL)
     with pytest.raises(ModelError, match="batch_size: 0"):
         estimate_constants(task, batch_size=0)

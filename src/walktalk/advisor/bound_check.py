@@ -1,0 +1,159 @@
+"""The theorems against measurement: cases, the step size each theorem allows, the average it bounds, and the bound.
+
+Everything is the `quadratic` task with its exact constants, trained as the theorems have it (one step, one sample, no
+momentum), under Poisson timing. All cases with the same data share an engine.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from math import sqrt
+from typing import Any
+
+import numpy as np
+
+from walktalk import graphs
+from walktalk.advisor.measured import Floats, quadratic_problem, squared_gradients
+from walktalk.advisor.staged_walk import StagedWalk
+from walktalk.learning import Task, tasks
+from walktalk.protocols import AsyncGossip, MultiWalk, Protocol
+from walktalk.runtimes.simulator import Evaluate, RunSetup, Stop
+from walktalk.seeds import Seed
+from walktalk.theory import (
+    Inequality,
+    Problem,
+    network,
+    stages,
+    theorem1_inequality,
+    theorem2_inequality,
+    theorem3_inequality,
+)
+
+NEVER = Evaluate(every=None, seconds=1e18)  # only the gradients are of interest
+
+
+@dataclass(frozen=True)
+class Case:
+    """One combination."""
+
+    theorem: int  # 1, 2 or 3
+    topology: str
+    nodes: int
+    iterations: int
+    walks: int = 1
+    failures: int = 0  # Theorem 3's E
+    noise: float = 1.0  # σ²
+    heterogeneity: float = 1.0  # ζ²
+    parameters: tuple[tuple[str, Any], ...] = ()  # of the topology
+    share: float | None = None  # of the largest step size that the lemmas allow; None: tuned by Lemma 5
+
+    def graph(self) -> graphs.Graph:
+        return graphs.build(self.topology, self.nodes, seed=1, **dict(self.parameters))
+
+    def inequality(self, graph: graphs.Graph, problem: Problem) -> Inequality:
+        if self.theorem == 2:
+            return theorem2_inequality(network(graph), problem, self.iterations)
+        if self.theorem == 1:
+            return theorem1_inequality(network(graph), problem, self.walks, self.iterations)
+        return theorem3_inequality(stages(graph, self.failures), problem, self.walks, self.iterations)
+
+    def protocol(self, graph: graphs.Graph) -> Protocol:
+        if self.theorem == 2:
+            return AsyncGossip("matrix")
+        if self.theorem == 1:
+            return MultiWalk(self.walks)
+        seconds = self.iterations / self.walks  # d = 1: what the run takes, on average
+        deaths = tuple(seconds * k / (self.failures + 1) for k in range(1, self.failures + 1))
+        return StagedWalk(graph, self.walks, deaths)
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """A case, measured."""
+
+    case: Case
+    step_size: float
+    bound: float
+    measured: float  # (1/T) Σ ‖∇f‖², mean over repetitions
+    error: float  # its standard error
+    p: float
+    H: float
+    curve: Floats  # ‖∇f‖² by iteration, mean over repetitions
+
+    @property
+    def holds(self) -> bool:
+        """Whether the average is below the bound, with three standard errors to spare."""
+        return self.measured + 3 * self.error <= self.bound
+
+
+def check_bounds(cases: Iterable[Case], repetitions: int = 3, distance: float = 5.0) -> list[Outcome]:
+    """Measure every case; those that share their data are done together."""
+    groups: dict[tuple[int, float, float], list[Case]] = {}
+    for case in cases:
+        groups.setdefault((case.nodes, case.noise, case.heterogeneity), []).append(case)
+    return [outcome for group in groups.values() for outcome in _check_group(group, repetitions, distance)]
+
+
+def _check_group(cases: Sequence[Case], repetitions: int, distance: float) -> list[Outcome]:
+    first = cases[0]
+    task = tasks.quadratic(
+        nodes=first.nodes, seed=0, noise=first.noise, heterogeneity=first.heterogeneity, distance=distance
+    )
+    planned = [_plan(case, task) for case in cases]
+    setups = [
+        RunSetup(
+            case.protocol(graph), graph, Seed(repetition).child("bound", index), Stop(iterations=case.iterations),
+            evaluate=NEVER, lr=step_size,
+        )
+        for index, (case, graph, step_size, _) in enumerate(planned)
+        for repetition in range(repetitions)
+    ]  # fmt: skip
+    found = squared_gradients(task, setups)
+    outcomes = []
+    for index, (case, graph, step_size, bound) in enumerate(planned):
+        runs = np.stack(found[index * repetitions : (index + 1) * repetitions])
+        averages = runs.mean(1)
+        error = float(averages.std(ddof=1)) / sqrt(repetitions) if repetitions > 1 else 0.0
+        net = network(graph)
+        outcomes.append(Outcome(case, step_size, bound, float(averages.mean()), error, net.p, net.H, runs.mean(0)))
+    return outcomes
+
+
+def _plan(case: Case, task: Task) -> tuple[Case, graphs.Graph, float, float]:
+    """The graph, the step size and the bound of a case."""
+    graph = case.graph()
+    proof = case.inequality(graph, quadratic_problem(task))
+    if case.share is None:
+        return case, graph, proof.tuned_step_size(case.iterations), proof.tuned(case.iterations).total
+    step_size = case.share / proof.d
+    bound = proof.at(step_size, case.iterations)
+    return case, graph, step_size, bound.total  # type: ignore[union-attr]  # a share of the largest is allowed
+
+
+GRAPHS: tuple[tuple[str, int, tuple[tuple[str, Any], ...]], ...] = (
+    ("cycle", 16, ()),
+    ("complete", 16, ()),
+    ("torus", 16, ()),
+    ("erdos_renyi", 16, (("p", 0.5),)),
+    ("star", 9, ()),
+    ("barbell", 10, ()),
+)
+DATA = ((1.0, 0.0), (1.0, 1.0), (0.1, 4.0))  # (σ², ζ²): iid, both, mostly heterogeneous
+
+
+def standard_cases(iterations: Sequence[int] = (500, 2000)) -> list[Case]:
+    """Every theorem on every graph, with few and many walks, alike and different data, short and long."""
+    cases = []
+    for topology, nodes, parameters in GRAPHS:
+        for noise, heterogeneity in DATA:
+            for t in iterations:
+                common: dict[str, Any] = {
+                    "topology": topology, "nodes": nodes, "parameters": parameters, "noise": noise,
+                    "heterogeneity": heterogeneity, "iterations": t,
+                }  # fmt: skip
+                cases += [Case(1, walks=walks, **common) for walks in (1, 4, nodes - 1)]
+                cases += [Case(2, **common), Case(1, walks=2, share=0.5, **common)]
+                if topology in ("complete", "torus", "erdos_renyi"):  # stay connected without their aggregators
+                    cases += [Case(3, walks=4, failures=failures, **common) for failures in (1, 2)]
+    return cases
