@@ -59,6 +59,21 @@ class OptimizerSpec:
             raise ModelError("optimizer.nesterov: true needs a momentum above 0")
 
 
+@dataclass(frozen=True)
+class Spread:
+    """How numbers per row are spread over a vector that holds all rows' parameters, parameter after parameter."""
+
+    rows: int
+    sizes: tuple[int, ...]  # of the parameters
+
+    def over(self, numbers: Tensor) -> Tensor | float:
+        """One number per row [W] as one per element; plain where all rows have the same."""
+        same = numbers.device.type == "cpu" and bool((numbers == numbers[0]).all())  # a GPU is not asked: that waits
+        if same:
+            return float(numbers[0])
+        return torch.cat([numbers.view(-1, 1).expand(-1, size).reshape(-1) for size in self.sizes])
+
+
 class RowOptimizer(ABC):
     """One step on all rows at once. A state of zeros is a fresh state."""
 
@@ -67,8 +82,20 @@ class RowOptimizer(ABC):
         """Floats of state for a row of that many parameters."""
 
     @abstractmethod
-    def step(self, rows: Tensor, gradients: Tensor, state: Tensor, lr: Tensor) -> None:
-        """Change rows [W, P] and state [W, S] in place; lr is [W, 1]. The gradients may be overwritten."""
+    def begin(self, lr: Tensor, state: Tensor, spread: Spread) -> OptimizerWave:
+        """Get ready for some steps with these learning rates [W] and states [W, S]."""
+
+
+class OptimizerWave(ABC):
+    """An optimizer in the middle of a wave."""
+
+    @abstractmethod
+    def step(self, weights: Tensor, gradients: Tensor) -> None:
+        """Change the weights (a vector, parameter after parameter) in place. The gradients may be overwritten."""
+
+    @abstractmethod
+    def state(self) -> Tensor:
+        """The states now, [W, S]."""
 
 
 @dataclass(frozen=True)
@@ -82,18 +109,33 @@ class RowSGD(RowOptimizer):
     def state_width(self, parameters: int) -> int:
         return parameters if self.momentum else 0
 
-    def step(self, rows: Tensor, gradients: Tensor, state: Tensor, lr: Tensor) -> None:
-        if self.weight_decay:
-            gradients.add_(rows, alpha=self.weight_decay)
-        if self.momentum:
-            state.mul_(self.momentum).add_(gradients)
-            gradients = gradients.add_(state, alpha=self.momentum) if self.nesterov else state
-        rows.addcmul_(gradients, lr, value=-1.0)
+    def begin(self, lr: Tensor, state: Tensor, spread: Spread) -> OptimizerWave:
+        return SGDWave(self, spread.over(lr), to_vector(state, spread) if self.momentum else state, spread)
+
+
+class SGDWave(OptimizerWave):
+    def __init__(self, settings: RowSGD, lr: Tensor | float, velocity: Tensor, spread: Spread) -> None:
+        self.settings, self.lr, self.velocity, self.spread = settings, lr, velocity, spread
+
+    def step(self, weights: Tensor, gradients: Tensor) -> None:
+        settings = self.settings
+        if settings.weight_decay:
+            gradients.add_(weights, alpha=settings.weight_decay)
+        if settings.momentum:
+            self.velocity.mul_(settings.momentum).add_(gradients)
+            gradients = gradients.add_(self.velocity, alpha=settings.momentum) if settings.nesterov else self.velocity
+        if isinstance(self.lr, float):
+            weights.add_(gradients, alpha=-self.lr)
+        else:
+            weights.addcmul_(gradients, self.lr, value=-1.0)
+
+    def state(self) -> Tensor:
+        return to_rows(self.velocity, self.spread) if self.settings.momentum else self.velocity
 
 
 @dataclass(frozen=True)
 class RowAdam(RowOptimizer):
-    """torch.optim.Adam, or AdamW with decoupled weight decay. State: mean, mean square, step count."""
+    """torch.optim.Adam, or AdamW with decoupled weight decay. State of a row: mean, mean square, step count."""
 
     betas: tuple[float, float]
     eps: float
@@ -103,20 +145,48 @@ class RowAdam(RowOptimizer):
     def state_width(self, parameters: int) -> int:
         return 2 * parameters + 1
 
-    def step(self, rows: Tensor, gradients: Tensor, state: Tensor, lr: Tensor) -> None:
-        width = rows.shape[1]
-        mean, square, count = state[:, :width], state[:, width : 2 * width], state[:, 2 * width :]
-        first, second = self.betas
-        count += 1
-        if self.weight_decay and self.decoupled:
-            rows.mul_(1 - lr * self.weight_decay)
-        elif self.weight_decay:
-            gradients.add_(rows, alpha=self.weight_decay)
-        mean.lerp_(gradients, 1 - first)
-        square.mul_(second).addcmul_(gradients, gradients, value=1 - second)
-        size = lr / (1 - first**count)
-        denominator = square.sqrt().div_((1 - second**count).sqrt()).add_(self.eps)
-        rows.addcmul_(mean / denominator, size, value=-1.0)
+    def begin(self, lr: Tensor, state: Tensor, spread: Spread) -> OptimizerWave:
+        return AdamWave(self, lr, state, spread)
+
+
+class AdamWave(OptimizerWave):
+    def __init__(self, settings: RowAdam, lr: Tensor, state: Tensor, spread: Spread) -> None:
+        width = sum(spread.sizes)
+        self.settings, self.rates, self.spread = settings, lr, spread
+        self.lr = spread.over(lr)
+        self.mean = to_vector(state[:, :width], spread)
+        self.square = to_vector(state[:, width : 2 * width], spread)
+        self.count = state[:, 2 * width].clone()
+
+    def step(self, weights: Tensor, gradients: Tensor) -> None:
+        settings, (first, second) = self.settings, self.settings.betas
+        self.count += 1
+        if settings.weight_decay and settings.decoupled:
+            weights.mul_(1 - self.lr * settings.weight_decay)
+        elif settings.weight_decay:
+            gradients.add_(weights, alpha=settings.weight_decay)
+        self.mean.lerp_(gradients, 1 - first)
+        self.square.mul_(second).addcmul_(gradients, gradients, value=1 - second)
+        size = self.spread.over(self.rates / (1 - first**self.count))
+        correction = self.spread.over((1 - second**self.count).sqrt())
+        denominator = self.square.sqrt().div_(correction).add_(settings.eps)
+        weights.sub_(self.mean.div(denominator).mul_(size))
+
+    def state(self) -> Tensor:
+        return torch.cat(
+            (to_rows(self.mean, self.spread), to_rows(self.square, self.spread), self.count.view(-1, 1)), 1
+        )
+
+
+def to_vector(rows: Tensor, spread: Spread) -> Tensor:
+    """Rows [W, P] as one vector, parameter after parameter."""
+    return torch.cat([part.reshape(-1) for part in rows.split(spread.sizes, dim=1)])
+
+
+def to_rows(vector: Tensor, spread: Spread) -> Tensor:
+    """Back to rows [W, P]."""
+    parts = vector.split([spread.rows * size for size in spread.sizes])
+    return torch.cat([part.view(spread.rows, -1) for part in parts], dim=1)
 
 
 class RowTorch(RowOptimizer):
@@ -134,43 +204,54 @@ class RowTorch(RowOptimizer):
     def _entries(self) -> list[tuple[str, bool]]:
         """Names of the state's entries, and whether each is one number (or as wide as the row)."""
         probe = torch.zeros(3, requires_grad=True)
-        optimizer = self._make([probe], [0.1])
+        optimizer = self.make([probe], [0.1])
         probe.grad = torch.ones(3)
         optimizer.step()
         state = optimizer.state[probe]
         return [(name, state[name].numel() == 1) for name in sorted(state) if isinstance(state[name], Tensor)]
 
-    def _make(self, rows: list[Tensor], lrs: list[float]) -> torch.optim.Optimizer:
+    def make(self, rows: list[Tensor], lrs: list[float]) -> torch.optim.Optimizer:
         groups = [{"params": [row], "lr": lr} for row, lr in zip(rows, lrs, strict=True)]
         return self.kind(groups, **self.arguments)
 
     def state_width(self, parameters: int) -> int:
         return 1 + sum(1 if single else parameters for _, single in self.entries)
 
-    def step(self, rows: Tensor, gradients: Tensor, state: Tensor, lr: Tensor) -> None:
-        parameters = [row.clone().requires_grad_() for row in rows]
-        optimizer = self._make(parameters, lr.flatten().tolist())
-        started = state[:, 0].bool().tolist()
-        for index, parameter in enumerate(parameters):
-            parameter.grad = gradients[index]
-            if started[index]:
-                optimizer.state[parameter] = self._unpack(state[index, 1:], rows.shape[1])
-        optimizer.step()
-        with torch.no_grad():
-            for index, parameter in enumerate(parameters):
-                rows[index] = parameter
-                state[index, 0] = 1.0
-                state[index, 1:] = self._pack(optimizer.state[parameter])
+    def begin(self, lr: Tensor, state: Tensor, spread: Spread) -> OptimizerWave:
+        return TorchWave(self, lr, state, spread)
+
+
+class TorchWave(OptimizerWave):
+    def __init__(self, settings: RowTorch, lr: Tensor, state: Tensor, spread: Spread) -> None:
+        self.settings, self.spread = settings, spread
+        width = sum(spread.sizes)
+        self.parameters = [torch.zeros(width, device=state.device, requires_grad=True) for _ in range(spread.rows)]
+        self.optimizer = settings.make(self.parameters, lr.tolist())
+        for parameter, packed in zip(self.parameters, state, strict=True):
+            if packed[0]:
+                self.optimizer.state[parameter] = self._unpack(packed[1:], width)
+
+    def step(self, weights: Tensor, gradients: Tensor) -> None:
+        for parameter, row, gradient in zip(
+            self.parameters, to_rows(weights, self.spread), to_rows(gradients, self.spread), strict=True
+        ):
+            parameter.data, parameter.grad = row.clone(), gradient.clone()
+        self.optimizer.step()
+        weights.copy_(to_vector(torch.stack([p.detach() for p in self.parameters]), self.spread))
+
+    def state(self) -> Tensor:
+        return torch.stack([self._pack(self.optimizer.state[parameter]) for parameter in self.parameters])
 
     def _unpack(self, packed: Tensor, width: int) -> dict[str, Tensor]:
         entries, at = {}, 0
-        for name, single in self.entries:
+        for name, single in self.settings.entries:
             entries[name] = packed[at].clone() if single else packed[at : at + width].clone()
             at += 1 if single else width
         return entries
 
     def _pack(self, entries: dict[str, Tensor]) -> Tensor:
-        return torch.cat([entries[name].float().reshape(-1) for name, _ in self.entries])
+        parts = [entries[name].float().reshape(-1) for name, _ in self.settings.entries]
+        return torch.cat([torch.ones(1, device=self.parameters[0].device), *parts])
 
 
 def row_optimizer(spec: OptimizerSpec) -> RowOptimizer:

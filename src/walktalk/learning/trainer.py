@@ -8,7 +8,7 @@ import torch
 from torch import Tensor, nn
 
 from walktalk.errors import ModelError
-from walktalk.learning.optimizers import OptimizerSpec, row_optimizer
+from walktalk.learning.optimizers import OptimizerSpec, Spread, row_optimizer
 from walktalk.learning.sampling import Sampler
 from walktalk.learning.stacked import row_losses, stack
 from walktalk.learning.task import Task
@@ -77,20 +77,21 @@ class Trainer:
         self, rows: Tensor, parts: Tensor, keys: Tensor, lr: Tensor, state: Tensor | None = None
     ) -> tuple[Tensor, Tensor | None]:
         """`local_steps` optimizer steps for every row; without a state, each starts from a fresh one."""
-        width = self.parameters
-        weights, buffers = rows[:, :width].clone(), rows[:, width:].clone()
-        kept = state is not None
-        memory = state.clone() if state is not None else rows.new_zeros(len(rows), self.state_width)
-        gradients = torch.empty_like(weights)
+        width, layout = self.parameters, self.model.layout
+        weights, buffers = layout.spread_out(rows[:, :width]), rows[:, width:].clone()
+        before = state if state is not None else rows.new_zeros(len(rows), self.state_width)
+        spread = Spread(len(rows), tuple(e.end - e.start for e in layout.parameters))
+        optimizer = self.optimizer.begin(lr, before, spread)
+        gradients = self.model.wave(weights, buffers, keys)
         batches = self.sampler.batches(parts, keys, self.local_steps)
-        rates = lr.view(-1, 1)
         for step in range(self.local_steps):
-            inputs, targets = self.inputs[batches[step]], self.targets[batches[step]]
-            self.model.gradients(weights, buffers, inputs, targets, keys, step, gradients)
+            found = gradients(self.inputs[batches[step]], self.targets[batches[step]], step)
             with torch.no_grad():
-                self.optimizer.step(weights, gradients, memory, rates)
-        trained = torch.cat((weights, buffers), dim=1) if self.width > width else weights
-        return trained, memory if kept else None
+                optimizer.step(weights, found)
+        trained = layout.gather(weights, len(rows))
+        if self.width > width:
+            trained = torch.cat((trained, buffers), dim=1)
+        return trained, None if state is None else optimizer.state()
 
     def evaluate(self, rows: Tensor) -> tuple[Tensor, Tensor]:
         """Training loss and test accuracy of every row."""

@@ -1,6 +1,8 @@
 """Many models of one architecture, computed at once."""
 
+from walktalk.learning.stacked.chain import ChainModel
+from walktalk.learning.stacked.choice import stack
 from walktalk.learning.stacked.layout import RowLayout
-from walktalk.learning.stacked.model import StackedModel, TracedModel, VmapModel, row_losses, stack
+from walktalk.learning.stacked.model import StackedModel, TracedModel, VmapModel, row_losses
 
-__all__ = ["RowLayout", "StackedModel", "TracedModel", "VmapModel", "row_losses", "stack"]
+__all__ = ["ChainModel", "RowLayout", "StackedModel", "TracedModel", "VmapModel", "row_losses", "stack"]

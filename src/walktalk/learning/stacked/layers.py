@@ -59,14 +59,28 @@ class Pass:
     draws: int = 0  # how many dropouts this pass has had
 
 
+class BatchedLinear(torch.autograd.Function):
+    """x Wᵀ + b for every row. Autograd's own backward would leave the weight's gradient transposed in memory."""
+
+    @staticmethod
+    def forward(ctx: Any, x: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor:
+        ctx.save_for_backward(x, weight)
+        ctx.has_bias = bias is not None
+        if bias is None:
+            return torch.bmm(x, weight.transpose(1, 2))
+        return torch.baddbmm(bias.unsqueeze(1), x, weight.transpose(1, 2))
+
+    @staticmethod
+    def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor | None, ...]:  # type: ignore[override]
+        x, weight = ctx.saved_tensors
+        for_x = torch.bmm(gradient, weight) if ctx.needs_input_grad[0] else None
+        return for_x, torch.bmm(gradient.transpose(1, 2), x), gradient.sum(1) if ctx.has_bias else None
+
+
 def linear(x: Laid, module: nn.Linear, get: Callable[[str], Tensor], run: Pass) -> Laid:
-    weight = get("weight")
     inputs = x.stacked()
     flat = inputs.reshape(x.rows, -1, inputs.shape[-1])
-    if module.bias is None:
-        out = torch.bmm(flat, weight.transpose(1, 2))
-    else:
-        out = torch.baddbmm(get("bias").unsqueeze(1), flat, weight.transpose(1, 2))
+    out = BatchedLinear.apply(flat, get("weight"), None if module.bias is None else get("bias"))
     return Laid(out.view(*inputs.shape[:-1], -1), x.rows)
 
 

@@ -51,6 +51,22 @@ class RowLayout:
         """Stacked tensors [W, *shape] that look into the rows; nothing is copied."""
         return {e.name: rows[:, e.start - offset : e.end - offset].view(len(rows), *e.shape) for e in entries}
 
+    def spread_out(self, rows: Tensor) -> Tensor:
+        """Parameters of rows [W, P] as one vector, parameter after parameter: each then is a dense [W, *shape].
+
+        Rows are how models are stored and mixed; this is how they are trained. With gaps of a whole row between the
+        weights of two models, a batched product takes up to three times as long.
+        """
+        return torch.cat([rows[:, e.start : e.end].reshape(-1) for e in self.parameters])
+
+    def gather(self, vector: Tensor, rows: int) -> Tensor:
+        """Back from one vector to rows [W, P]."""
+        return torch.cat([part.flatten(1) for part in self.dense_views(vector, rows).values()], dim=1)
+
+    def dense_views(self, vector: Tensor, rows: int) -> dict[str, Tensor]:
+        """The stacked parameters [W, *shape] inside such a vector."""
+        return {e.name: vector[rows * e.start : rows * e.end].view(rows, *e.shape) for e in self.parameters}
+
     def module(self, template: nn.Module, row: Tensor) -> nn.Module:
         """A plain module with a row's numbers."""
         module = copy.deepcopy(template)

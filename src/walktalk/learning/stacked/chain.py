@@ -1,0 +1,80 @@
+"""Multilayer perceptrons with cross-entropy, written out by hand: no autograd, a dozen batched products a step.
+
+Small models are where a simulator spends its time on everything but arithmetic. Here the forward pass keeps what the
+backward pass needs, the gradients go straight to their places in one vector, and the loss itself, which training does
+not need, is not computed.
+"""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor, nn
+
+from walktalk.learning.stacked.layers import NotStackable
+from walktalk.learning.stacked.model import Gradients, TracedModel, is_cross_entropy
+from walktalk.learning.task import Loss
+
+
+class ChainModel(TracedModel):
+    """`nn.Sequential` of `Linear` layers with `ReLU` between them, trained with cross-entropy."""
+
+    def __init__(self, module: nn.Module, loss: Loss) -> None:
+        if not is_cross_entropy(loss) or not isinstance(module, nn.Sequential):
+            raise NotStackable("not a chain with cross-entropy")
+        kinds = [type(layer) for layer in module]
+        if kinds != [nn.Linear, nn.ReLU] * (len(kinds) // 2) + [nn.Linear]:
+            raise NotStackable("not a chain of Linear and ReLU")
+        if any(layer.bias is None for layer in module if isinstance(layer, nn.Linear)):
+            raise NotStackable("a Linear without bias")
+        super().__init__(module, loss)
+        if not all(p.requires_grad for p in module.parameters()) or len(self.layout.parameters) != len(kinds) + 1:
+            raise NotStackable("frozen or shared weights")
+
+    def wave(self, weights: Tensor, buffers: Tensor, keys: Tensor) -> Gradients:
+        rows = len(keys)
+        everything = torch.empty_like(weights)
+        layers = pairs(self.layout.dense_views(weights, rows))
+        places = pairs(self.layout.dense_views(everything, rows))
+        minus_one = torch.full((), -1.0, device=weights.device)
+
+        def gradients(inputs: Tensor, targets: Tensor, step: int) -> Tensor:
+            with torch.no_grad():
+                entering = forward(layers, inputs)
+                weight, bias = layers[-1]
+                # [W, classes, B]: a softmax over ten classes is much faster when the samples are innermost.
+                scores = torch.baddbmm(bias.unsqueeze(2), weight, entering[-1].transpose(1, 2))
+                error = torch.softmax(scores, 1)
+                truth = targets.unsqueeze(1)
+                error.scatter_add_(1, truth, minus_one.expand(truth.shape)).div_(inputs.shape[1])
+                backward(layers, places, entering, error)
+            return everything
+
+        return gradients
+
+
+def pairs(views: dict[str, Tensor]) -> list[tuple[Tensor, Tensor]]:
+    """(weight, bias) of every layer, in order."""
+    tensors = list(views.values())
+    return list(zip(tensors[::2], tensors[1::2], strict=True))
+
+
+def forward(layers: list[tuple[Tensor, Tensor]], inputs: Tensor) -> list[Tensor]:
+    """What enters each layer, [W, B, features]."""
+    entering = [inputs]
+    for weight, bias in layers[:-1]:
+        entering.append(torch.baddbmm(bias.unsqueeze(1), entering[-1], weight.transpose(1, 2)).relu_())
+    return entering
+
+
+def backward(
+    layers: list[tuple[Tensor, Tensor]], places: list[tuple[Tensor, Tensor]], entering: list[Tensor], error: Tensor
+) -> None:
+    """Write every gradient to its place; `error` [W, features, B] is the derivative by the last layer's output."""
+    for k in range(len(layers) - 1, -1, -1):
+        for_weight, for_bias = places[k]
+        torch.bmm(error, entering[k], out=for_weight)
+        torch.sum(error, 2, out=for_bias)
+        if k > 0:
+            before = torch.bmm(error.transpose(1, 2), layers[k][0])
+            before = torch.ops.aten.threshold_backward(before, entering[k], 0)
+            error = before.transpose(1, 2)
