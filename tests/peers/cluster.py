@@ -17,7 +17,8 @@ from tests.support.quadratic_trainer import QuadraticTrainer
 from tests.support.replay import Replay
 from walktalk.graphs import Graph
 from walktalk.protocols import Protocol, Surroundings
-from walktalk.runtimes.peers.node import Node, NodeSetup
+from walktalk.runtimes.peers.node import Node
+from walktalk.runtimes.peers.node_state import NodeSetup
 from walktalk.runtimes.peers.session import Endpoint, Tuning
 from walktalk.runtimes.peers.traces import Row, merge, read_diary
 from walktalk.runtimes.simulator import Stop

@@ -3,7 +3,8 @@
 from walktalk.runtimes.peers.certificates import OPERATOR, make_certificates
 from walktalk.runtimes.peers.cluster import Cluster, load_cluster, make_cluster
 from walktalk.runtimes.peers.launcher import Fleet, free_ports, leave_on_signals, quiet_process
-from walktalk.runtimes.peers.node import Node, NodeSetup
+from walktalk.runtimes.peers.node import Node
+from walktalk.runtimes.peers.node_state import NodeSetup
 from walktalk.runtimes.peers.operator import ask_everyone
 from walktalk.runtimes.peers.replay import Replayed, ReplaySetup, replay
 from walktalk.runtimes.peers.session import STATUS, STOP

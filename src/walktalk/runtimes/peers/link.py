@@ -144,7 +144,7 @@ class Link:
         if sender is None:
             return
         if sender in self._pending:  # it was not asked for a second one
-            self._drop("uncalled", f"from {sender}")
+            self.drop("uncalled", f"from {sender}")
             return
         delivery = self._assemble(self._models[sender], sample)
         if delivery is not None:
@@ -166,7 +166,7 @@ class Link:
         try:
             ack = decode_ack(sample.payload.to_bytes())
         except WireError as error:
-            self._drop(error.reason, f"from {sender}: {error}")
+            self.drop(error.reason, f"from {sender}: {error}")
             return
         if ack.answer is Answer.ASKED:
             self._acks[sender].put(encode_ack(Ack(ack.stamp, self._progress(sender, ack.stamp))))
@@ -188,7 +188,7 @@ class Link:
         try:
             return assembler.add(sample.payload.to_bytes(), time.monotonic())
         except WireError as error:
-            self._drop(error.reason, f"from {assembler.sender}: {error}")
+            self.drop(error.reason, f"from {assembler.sender}: {error}")
             return None
 
     def _deliver(self, delivery: Delivery) -> None:
@@ -201,10 +201,11 @@ class Link:
         key = str(sample.key_expr)
         number = self.endpoint.neighbours.get(key.rsplit("/", 2)[1])
         if number is None:
-            self._drop("stranger", key)
+            self.drop("stranger", key)
         return number
 
-    def _drop(self, reason: str, detail: str) -> None:
+    def drop(self, reason: str, detail: str) -> None:
+        """Count what is not a message, and say so the first few times."""
         dropped = self.traffic.dropped
         dropped[reason] += 1
         if dropped.total() <= REPORTED_AT_MOST:

@@ -10,11 +10,8 @@ from __future__ import annotations
 import logging
 import queue
 import time
-from collections import deque
 from collections.abc import Callable, Mapping
 from contextlib import suppress
-from dataclasses import dataclass, field
-from pathlib import Path
 from typing import Any
 
 import torch
@@ -33,14 +30,12 @@ from walktalk.protocols import (
     Outside,
     PeerFound,
     PeerLost,
-    Protocol,
     Received,
     Record,
     Rejoined,
     Send,
     SetTimer,
     Started,
-    Surroundings,
     TimerFired,
     Train,
     Trained,
@@ -51,13 +46,12 @@ from walktalk.runtimes.peers.assembly import Delivery, Limits
 from walktalk.runtimes.peers.diary import Diary
 from walktalk.runtimes.peers.keeping import Keeper, Kept
 from walktalk.runtimes.peers.link import Link, Listener
-from walktalk.runtimes.peers.session import STATUS, STOP, Endpoint
+from walktalk.runtimes.peers.node_state import NodeSetup, State
+from walktalk.runtimes.peers.session import STATUS, STOP
 from walktalk.runtimes.peers.slots import Slots, from_wire, to_wire
 from walktalk.runtimes.peers.training import Job, Outcome, TrainingThread
 from walktalk.runtimes.peers.wire import FLOAT_BYTES, Parcel
-from walktalk.runtimes.simulator import OptimizerState, Stop
 from walktalk.runtimes.stacked import RowTrainer
-from walktalk.seeds import Seed
 
 log = logging.getLogger(__name__)
 
@@ -65,44 +59,6 @@ TALLY_EVERY = 0.25  # seconds between two rounds of gossip about how far everybo
 LINGER = 5.0  # seconds that a node which is done waits for others to be done
 HAND_OVER = 10.0  # seconds that a leaving node takes at most to pass its walks on
 LAZY_STEPS = 10_000  # a walk that stays put so often has nowhere to go
-
-
-@dataclass(frozen=True)
-class NodeSetup:
-    """Everything that one node needs, besides its trainer."""
-
-    protocol: Protocol
-    around: Surroundings
-    seed: Seed  # of this run
-    stop: Stop
-    initial: Tensor  # x_0 as a row
-    endpoint: Endpoint
-    folder: Path  # for its diary, checkpoint and models
-    lr: float = 0.05
-    schedule: Callable[[float], float] = lambda progress: 1.0
-    optimizer_state: OptimizerState = "visit"
-    wait_for_neighbours: float = 30.0  # seconds until it starts without those that are not there yet
-    part: int | None = None  # its data's number in the trainer; the node's own number if None
-    rejoin: bool = False  # come back from the checkpoint in `folder`, if there is one
-
-
-@dataclass
-class State:
-    """What a node's loop keeps, beside its machine."""
-
-    slots: Slots
-    tally: tallies.Tally
-    states: dict[int, Tensor] = field(default_factory=dict)  # optimizer states: by walk, or -1 for the node's own
-    waiting: deque[Train] = field(default_factory=deque)  # trainings that queue
-    training: Job | None = None
-    trainings: int = 0
-    members: dict[int, Tensor] = field(default_factory=dict)  # what `Record` said last
-    aggregate: Tensor | None = None
-    timers: dict[str, float] = field(default_factory=dict)
-    alive: set[int] = field(default_factory=set)  # neighbours
-    done_at: float | None = None  # when this node saw the end of the run
-    leaving: bool = False
-    failure: BaseException | None = None
 
 
 class Node:
@@ -220,14 +176,27 @@ class Node:
 
     def _close(self) -> None:
         self._hand_walks_on()
+        self.state.tally.add(done=True)
         for peer in self.state.alive:
             self._tell_tally(peer)
-        self.link.drain(HAND_OVER if self.state.leaving else 0.0, self.state.alive)
+        if self.state.leaving:
+            self._drain()
         self.link.close()
         self.thread.close(0.1)
         self.diary.close()
         self.keeper.save(self._to_keep())
         self.keeper.close()
+
+    def _drain(self) -> None:
+        """Wait until the walks that were handed on are taken, by all that are not leaving too. Takes nothing in."""
+        state, end = self.state, time.monotonic() + HAND_OVER
+        self.begun = False
+        while time.monotonic() < end:
+            staying = [peer for peer in state.alive if not state.tally.counts.get(peer, tallies.Count()).done]
+            if not self.link.waiting(staying):
+                return
+            with suppress(queue.Empty):
+                self.events.get(timeout=0.02)()
 
     def _give(self, event: Event) -> None:
         """Let the machine take an event, and carry out what it asks for."""
@@ -261,6 +230,9 @@ class Node:
         if state.training is not None or not state.waiting or state.leaving or state.done_at is not None:
             return
         effect = state.waiting.popleft()
+        if effect.slot not in state.slots:
+            self.link.drop("nonsense", f"a training of {effect.slot!r}, which is not here")
+            return
         progress = self.setup.stop.progress(state.tally.iterations, self._elapsed(), 8.0 * state.tally.sent)
         lr = self.setup.lr * self.setup.schedule(progress)
         start, key = state.slots.read(effect.slot), self.batches.getrandbits(63)
@@ -352,12 +324,13 @@ class Node:
 
     def _arrived(self, delivery: Delivery) -> None:
         parcel, state = delivery.parcel, self.state
-        if not self.begun:
-            self.early.append(delivery)
-            return
         if parcel.message.kind == tallies.KIND:
             state.tally.hear(parcel.message.note)
-            self._see_the_end()
+            if self.begun:
+                self._see_the_end()
+            return
+        if not self.begun:
+            self.early.append(delivery)
             return
         if delivery.model is not None:
             model, behind = from_wire(delivery.model, self.trainer.width)
@@ -367,7 +340,10 @@ class Node:
         stamp = delivery.stamp
         self._note("receive", parcel.into, peer=parcel.sender, walk=parcel.message.walk, number=stamp.number,
                    key=stamp.incarnation)  # fmt: skip
-        self._give(Received(parcel.sender, parcel.message, parcel.into))
+        try:
+            self._give(Received(parcel.sender, parcel.message, parcel.into))
+        except (KeyError, ValueError) as error:  # a message that says nothing to this protocol must not end the node
+            self.link.drop("nonsense", f"{parcel.message.kind} from {parcel.sender}: {error!r}")
         self.link.take(delivery)
 
     def _peer(self, peer: int, alive: bool) -> None:

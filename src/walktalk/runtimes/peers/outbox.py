@@ -104,7 +104,11 @@ class Outbox:
                     return
                 letter = self._line.popleft()
                 self._current, self._answer = letter, None
-            self._deliver(letter)
+            try:
+                self._deliver(letter)
+            except Exception:
+                if not self._closed:  # the session may close while a chunk is being sent
+                    raise
 
     def _deliver(self, letter: Letter) -> None:
         """Until it is taken or given up."""

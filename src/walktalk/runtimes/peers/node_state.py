@@ -1,0 +1,56 @@
+"""What a node is made of, and what it keeps while it runs."""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from torch import Tensor
+
+from walktalk.protocols import Protocol, Surroundings, Train
+from walktalk.runtimes.peers import tally as tallies
+from walktalk.runtimes.peers.session import Endpoint
+from walktalk.runtimes.peers.slots import Slots
+from walktalk.runtimes.peers.training import Job
+from walktalk.runtimes.simulator import OptimizerState, Stop
+from walktalk.seeds import Seed
+
+
+@dataclass(frozen=True)
+class NodeSetup:
+    """Everything that one node needs, besides its trainer."""
+
+    protocol: Protocol
+    around: Surroundings
+    seed: Seed  # of this run
+    stop: Stop
+    initial: Tensor  # x_0 as a row
+    endpoint: Endpoint
+    folder: Path  # for its diary, checkpoint and models
+    lr: float = 0.05
+    schedule: Callable[[float], float] = lambda progress: 1.0
+    optimizer_state: OptimizerState = "visit"
+    wait_for_neighbours: float = 30.0  # seconds until it starts without those that are not there yet
+    part: int | None = None  # its data's number in the trainer; the node's own number if None
+    rejoin: bool = False  # come back from the checkpoint in `folder`, if there is one
+
+
+@dataclass
+class State:
+    """What a node's loop keeps, beside its machine."""
+
+    slots: Slots
+    tally: tallies.Tally
+    states: dict[int, Tensor] = field(default_factory=dict)  # optimizer states: by walk, or -1 for the node's own
+    waiting: deque[Train] = field(default_factory=deque)  # trainings that queue
+    training: Job | None = None
+    trainings: int = 0
+    members: dict[int, Tensor] = field(default_factory=dict)  # what `Record` said last
+    aggregate: Tensor | None = None
+    timers: dict[str, float] = field(default_factory=dict)
+    alive: set[int] = field(default_factory=set)  # neighbours
+    done_at: float | None = None  # when this node saw the end of the run
+    leaving: bool = False
+    failure: BaseException | None = None

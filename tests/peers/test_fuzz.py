@@ -1,0 +1,81 @@
+"""Bytes from hell against a live node: it goes on training, and its memory does not grow."""
+
+from __future__ import annotations
+
+import random
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import numpy as np
+import pytest
+import zenoh
+
+from tests.peers.cluster import running
+from walktalk import graphs
+from walktalk.protocols import Message, MultiWalk
+from walktalk.runtimes.peers.session import Endpoint, open_session
+from walktalk.runtimes.peers.wire import Ack, Answer, Parcel, Stamp, chunks, encode_ack
+from walktalk.runtimes.simulator import Stop
+
+SECONDS = 120
+
+
+def garbage(rng: random.Random, count: int) -> Iterator[bytes]:
+    """Random bytes; damaged chunks; whole chunks that say something wrong; acknowledgements of nothing."""
+    model = np.zeros(5, dtype=np.float32)
+    walk = next(chunks(Parcel(1, 0, Message("walk", walk=1), "walk/1", 5), model.data, Stamp(1, 1)))
+    for _ in range(count):
+        kind = rng.randrange(4)
+        if kind == 0:
+            yield rng.randbytes(rng.randrange(200))
+        elif kind == 1:
+            damaged = bytearray(walk[: rng.randrange(1, len(walk) + 1)])
+            damaged[rng.randrange(len(damaged))] ^= 1 << rng.randrange(8)
+            yield bytes(damaged)
+        elif kind == 2:
+            width = rng.choice([-1, 4, 6, 2**31])
+            parcel = Parcel(rng.randrange(4), rng.randrange(4), Message("walk", rng.randrange(9)), "", -1)
+            head = parcel._replace(into="walk/1", width=width) if width > 0 else parcel
+            stamp = Stamp(rng.randrange(3), rng.randrange(3))
+            yield (
+                next(chunks(head, np.zeros(min(width, 6), np.float32).data, stamp))
+                if 0 < width < 9
+                else (next(chunks(parcel, None, stamp)))
+            )
+        else:
+            yield encode_ack(Ack(Stamp(rng.randrange(3), rng.randrange(3)), rng.choice(list(Answer))))
+
+
+def resident() -> int:
+    """Bytes of memory of this process."""
+    return int(Path("/proc/self/statm").read_text().split()[1]) * 4096
+
+
+@pytest.mark.parametrize("count", [3_000, pytest.param(100_000, marks=pytest.mark.slow)])
+def test_a_live_node_survives_fuzzing(count: int, tmp_path: Path) -> None:
+    with running(MultiWalk(walks=2), graphs.complete(3), tmp_path, Stop(time=600.0)) as cluster:
+        target = cluster.nodes[0]
+        key = target.setup.endpoint.key
+        stranger = open_session(Endpoint("test", "mallory", 9, "", {}, (target.setup.endpoint.listen,)))
+        publishers = [
+            stranger.declare_publisher(key("n0", sender, channel), congestion_control=zenoh.CongestionControl.BLOCK)
+            for sender in ("n1", "n2", "mallory")
+            for channel in ("models", "control", "acks")
+        ]
+        end = time.monotonic() + SECONDS
+        while not publishers[0].matching_status.matching and time.monotonic() < end:
+            time.sleep(0.01)
+        rng = random.Random(count)
+        for data in garbage(rng, count // 10):
+            rng.choice(publishers).put(data)
+        before, trained = resident(), target.state.tally.iterations
+        for data in garbage(rng, count):
+            rng.choice(publishers).put(data)
+        while target.state.tally.iterations < trained + 20 and time.monotonic() < end:
+            time.sleep(0.01)
+        assert target.state.tally.iterations >= trained + 20
+        assert cluster.threads[0].is_alive()
+        assert target.link.traffic.dropped.total() > count // 2
+        assert resident() - before < 50e6
+        stranger.close()
