@@ -50,6 +50,8 @@ def run(
             else:
                 result = run_study(spec, folder, resume=resume, device=device, workers=workers, progress=progress)
     except KeyboardInterrupt as stop:
+        if engine != "sim":
+            raise
         raise KeyboardInterrupt(f"stopped; go on with: {_again(study, overrides, folder)}") from stop
     page = write_report(folder)
     print_results(result.summary, folder, page)

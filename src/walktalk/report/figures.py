@@ -10,9 +10,10 @@ import numpy as np
 
 from walktalk import plots
 from walktalk.errors import StudyError
+from walktalk.learning import tasks
 from walktalk.records import StudyFolder, existing_folder, read_history, read_trace
+from walktalk.seeds import Seed
 from walktalk.studies import StudySpec, build_graph, load_spec
-from walktalk.studies.build import build_task
 
 
 class Window(NamedTuple):
@@ -72,7 +73,9 @@ def draw_network(study: StudyFolder, spec: StudySpec) -> list[Path]:
 
 def draw_partition(study: StudyFolder, spec: StudySpec) -> list[Path]:
     """Who holds which data, where the task has classes."""
-    task = build_task(spec)
+    nodes = build_graph(spec).nodes
+    seed = Seed(spec.seed).child("data")  # the study's own, as when it ran: the same split
+    task = tasks.build(spec.task.name, nodes=nodes, seed=seed, **spec.task.settings)
     if task.labels is None:
         raise StudyError(f"the task {spec.task.name} has no classes, so there is no partition to draw")
     classes, codes = np.unique(task.labels, return_inverse=True)

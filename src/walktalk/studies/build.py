@@ -78,7 +78,7 @@ def build_stop(spec: StudySpec) -> Stop:
 
 def build_evaluate(spec: StudySpec) -> Evaluate:
     """When each run is measured."""
-    return Evaluate(every=spec.evaluate.every, seconds=spec.evaluate.seconds)
+    return Evaluate(every=spec.evaluate.every, seconds=spec.evaluate.seconds, model=spec.evaluate.model)
 
 
 def build_schedule(spec: StudySpec) -> Callable[[float], float]:
