@@ -27,7 +27,9 @@ def run(
         str, typer.Option(help="What runs it: sim, in virtual time, or peers, one real process a node.")
     ] = "sim",
     device: Annotated[str, typer.Option(help="auto, cpu or cuda.")] = "auto",
-    workers: Annotated[int, typer.Option(min=1, help="Local processes that share the runs.")] = 1,
+    workers: Annotated[
+        int | None, typer.Option(min=1, help="Local processes that share the runs; as many as pay if left out.")
+    ] = None,
 ) -> None:
     """Run a study and write its records, figures and report."""
     if engine not in ENGINES:

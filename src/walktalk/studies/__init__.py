@@ -2,12 +2,12 @@
 
 from walktalk.learning import OptimizerSpec as Optimizer
 from walktalk.studies.build import AlgorithmPlan, build_graph, build_protocols
+from walktalk.studies.one_run import SGD, Adam, AdamW, Run, train
 from walktalk.studies.run import Preparation, StudyResult, prepare, run_study
 from walktalk.studies.runner import Interrupted, PlannedRun, Progress, Runner, RunRecord
 from walktalk.studies.spec import StudySpec
 from walktalk.studies.spec_load import dump_spec, load_spec, make_spec, preset_names, preset_text
 from walktalk.studies.summary import summarize
-from walktalk.studies.train import SGD, Adam, AdamW, Run, train
 
 __all__ = [
     "SGD", "Adam", "AdamW", "AlgorithmPlan", "Interrupted", "Optimizer", "PlannedRun", "Preparation", "Progress",

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 from os import PathLike
 from pathlib import Path
 from typing import Any
@@ -24,10 +25,11 @@ from walktalk.studies.build import (
     build_stop,
     build_timing,
 )
-from walktalk.studies.runner import PlannedRun, Progress, Runner, RunRecord
+from walktalk.studies.runner import PlannedRun, Progress, Runner, RunRecord, estimated_trainings
 from walktalk.studies.spec import StudySpec
 from walktalk.studies.spec_load import dump_spec
 from walktalk.studies.summary import summarize, summary_text
+from walktalk.studies.workers import Crew, shares, workers_that_pay
 
 
 @dataclass(frozen=True)
@@ -56,23 +58,38 @@ def run_study(
     *,
     resume: bool = False,
     device: str = "auto",
-    workers: int = 1,
+    workers: int | None = None,
     progress: Callable[[Progress], None] | None = None,
 ) -> StudyResult:
-    """All runs of a study; with `out`, records go to that folder and an interrupted study can be resumed there."""
-    if workers != 1:
-        raise UnavailableError(f"workers: {workers} is not available yet; leave it at 1")
+    """All runs of a study; with `out`, records go to that folder and an interrupted study can be resumed there.
+
+    `workers` processes share the runs (on a CPU; as many as pay unless given); without a folder there is just one.
+    """
+    if workers is not None and workers < 1:
+        raise UnavailableError(f"workers: {workers} is not possible; at least 1 is needed")
     ready = prepare(spec, device)
     if out is None:
         records = Runner(ready.trainer, ready.runs, report=progress).run()
         history = study_history(records)
         return StudyResult(history, summarize(history, spec), records, None)
     with opened_folder(out, dump_spec(spec), resume=resume) as folder:
-        runner = Runner(ready.trainer, ready.runs, folder, report=progress)
-        if resume:
-            runner.resume()
-        records = runner.run()
+        steps = estimated_trainings(ready.runs) * spec.training.local_steps
+        crew = workers if workers is not None else workers_that_pay(ready.runs, steps, str(ready.trainer.device))
+        if crew > 1:
+            again = partial(prepare_runs, spec, str(ready.trainer.device))
+            records = Crew(again, shares(ready.runs, crew), folder, progress).run(resume)
+        else:
+            runner = Runner(ready.trainer, ready.runs, folder, report=progress)
+            if resume:
+                runner.resume()
+            records = runner.run()
         return write_results(ready, records, folder)
+
+
+def prepare_runs(spec: StudySpec, device: str) -> tuple[Trainer, list[PlannedRun]]:
+    """What a worker process needs of a study."""
+    ready = prepare(spec, device)
+    return ready.trainer, ready.runs
 
 
 def prepare(spec: StudySpec, device: str = "auto") -> Preparation:

@@ -16,6 +16,7 @@ from dataclasses import dataclass, field
 from types import FrameType
 from typing import Any
 
+import torch
 from torch import Tensor
 
 from walktalk.errors import StudyError
@@ -30,7 +31,7 @@ from walktalk.records import (
     save_checkpoint,
     write_history,
 )
-from walktalk.runtimes.simulator import RunSetup
+from walktalk.runtimes.simulator import PoissonTiming, RunSetup
 from walktalk.runtimes.stacked import Engine, Measurement, Step, TrainStep, WavePolicy
 from walktalk.studies.trace_table import trace_columns
 
@@ -38,6 +39,7 @@ FIRST_STRETCH = 1 / 64  # of a run's way; after it the size of a stretch is know
 SECONDS_BETWEEN_CHECKPOINTS = 10.0
 CHECKPOINT_SHARE = 0.05  # of the time may go into writing checkpoints
 STEPS_BETWEEN_REPORTS = 20
+SMALL_MODEL = 200_000  # numbers in a model up to which one thread trains it best
 
 
 @dataclass(frozen=True)
@@ -88,7 +90,7 @@ class Ask:
 
 
 @contextmanager
-def asking_to_stop() -> Iterator[Ask]:
+def asking_to_stop(signals: Sequence[int] = (signal.SIGINT, signal.SIGTERM)) -> Iterator[Ask]:
     """The first Ctrl-C or SIGTERM asks to stop at the next safe point; the second stops at once."""
     ask = Ask()
     if threading.current_thread() is not threading.main_thread():
@@ -100,12 +102,24 @@ def asking_to_stop() -> Iterator[Ask]:
             raise KeyboardInterrupt
         ask.stop = True
 
-    before = {number: signal.signal(number, request) for number in (signal.SIGINT, signal.SIGTERM)}
+    before = {number: signal.signal(number, request) for number in signals}
     try:
         yield ask
     finally:
         for number, handler in before.items():
             signal.signal(number, handler)
+
+
+@contextmanager
+def fitting_threads(trainer: Trainer) -> Iterator[None]:
+    """One thread for small models: a second one gains little, and costs much where it must share its core."""
+    before = torch.get_num_threads()
+    if trainer.device.type == "cpu" and trainer.width < SMALL_MODEL:
+        torch.set_num_threads(1)
+    try:
+        yield
+    finally:
+        torch.set_num_threads(before)
 
 
 class Runner:
@@ -119,8 +133,10 @@ class Runner:
         *,
         report: Callable[[Progress], None] | None = None,
         policy: WavePolicy | None = None,
+        handle_ctrl_c: bool = True,
     ) -> None:
         self.trainer = trainer
+        self.signals = (signal.SIGINT, signal.SIGTERM) if handle_ctrl_c else (signal.SIGTERM,)
         self.runs = list(runs)
         self.records = [RunRecord(run.label, run.repetition) for run in runs]
         self.engine = Engine(trainer, [run.setup for run in runs], [run.initial for run in runs], policy)
@@ -146,7 +162,7 @@ class Runner:
 
     def run(self) -> list[RunRecord]:
         """Everything that is left to do; raises `Interrupted`, with everything saved, if asked to stop."""
-        with asking_to_stop() as ask:
+        with asking_to_stop(self.signals) as ask, fitting_threads(self.trainer):
             while self.engine.active:
                 self.stretch()
                 if ask.stop and self.engine.active:
@@ -308,7 +324,7 @@ def estimated_trainings(runs: Sequence[PlannedRun]) -> int:
     total = 0.0
     for run in runs:
         stop, timing = run.setup.stop, run.setup.timing
-        seconds = getattr(timing, "d", None) or getattr(timing, "compute", 1.0)
+        seconds = timing.d if isinstance(timing, PoissonTiming) else timing.compute
         active = run.setup.protocol.active_models(run.setup.graph.nodes)
         limits = [float(stop.iterations)] if stop.iterations is not None else []
         limits += [active * stop.time / seconds] if stop.time is not None else []
@@ -319,7 +335,7 @@ def estimated_trainings(runs: Sequence[PlannedRun]) -> int:
 
 def trainings_a_stretch(width: int) -> int:
     """Fewer for larger models, so that a stretch takes seconds on a device that suits the model."""
-    return max(64, min(16384, round(2**32 / (width + 2**17))))
+    return max(64, min(8192, round(2**31 / (width + 2**17))))
 
 
 def named_tensors(trainer: Trainer, row: Tensor) -> dict[str, Tensor]:

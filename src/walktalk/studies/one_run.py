@@ -21,23 +21,21 @@ from walktalk.studies.runner import PlannedRun, Progress, Runner, RunRecord
 from walktalk.studies.trace_table import trace_columns
 
 
-def SGD(  # noqa: N802 (named as torch.optim's class, which it stands for)
-    lr: float = 0.05, momentum: float = 0.9, nesterov: bool = True, weight_decay: float = 0.0
-) -> OptimizerSpec:
+def SGD(lr: float = 0.05, momentum: float = 0.9, nesterov: bool = True, weight_decay: float = 0.0) -> OptimizerSpec:
     """Stochastic gradient descent; the defaults are the paper's (Table 5)."""
     return OptimizerSpec(
         name="sgd", lr=lr, momentum=momentum, nesterov=nesterov and momentum > 0, weight_decay=weight_decay
     )
 
 
-def Adam(  # noqa: N802
+def Adam(
     lr: float = 1e-3, betas: tuple[float, float] = (0.9, 0.999), eps: float = 1e-8, weight_decay: float = 0.0
 ) -> OptimizerSpec:
     """Adam, as torch.optim.Adam."""
     return OptimizerSpec(name="adam", lr=lr, betas=betas, eps=eps, weight_decay=weight_decay)
 
 
-def AdamW(  # noqa: N802
+def AdamW(
     lr: float = 1e-3, betas: tuple[float, float] = (0.9, 0.999), eps: float = 1e-8, weight_decay: float = 1e-2
 ) -> OptimizerSpec:
     """AdamW, as torch.optim.AdamW."""

@@ -1,0 +1,186 @@
+"""A study on several local processes: its runs are independent, so each process takes a share of them.
+
+Small models leave a second thread nothing to do, a second process half of the work. Every run writes the same bytes
+wherever it is done. A process that dies is started again from its runs' checkpoints.
+"""
+
+from __future__ import annotations
+
+import multiprocessing
+import os
+import queue
+import signal
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from multiprocessing.process import BaseProcess
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from walktalk.errors import StudyError, UserError
+from walktalk.records import StudyFolder
+from walktalk.studies.runner import Interrupted, PlannedRun, Progress, Runner, RunRecord, asking_to_stop
+
+STARTS_AT_MOST = 3  # of one share: a process that dies more often has a reason
+STEPS_THAT_PAY = 50_000  # model-steps of a study below which starting a second process costs more than it saves
+SECONDS_BETWEEN_LOOKS = 0.2
+
+Prepare = Callable[[], tuple[Any, list[PlannedRun]]]  # builds (trainer, runs) of the whole study, in any process
+
+
+@dataclass(frozen=True)
+class Share:
+    """What one process does."""
+
+    number: int
+    runs: tuple[int, ...]  # which runs of the study
+
+
+def shares(runs: list[PlannedRun], workers: int) -> list[Share]:
+    """Runs dealt out by how long a chain of trainings each has, so that every process gets some of each kind."""
+    active = [run.setup.protocol.active_models(run.setup.graph.nodes) for run in runs]
+    order = sorted(range(len(runs)), key=lambda k: (active[k], k))
+    dealt = [tuple(sorted(order[w::workers])) for w in range(workers)]
+    return [Share(number, mine) for number, mine in enumerate(dealt) if mine]
+
+
+def workers_that_pay(runs: list[PlannedRun], model_steps: int, device: str) -> int:
+    """How many processes to use when nobody said."""
+    if device != "cpu" or model_steps < STEPS_THAT_PAY:
+        return 1
+    return max(1, min(os.cpu_count() or 1, len(runs)))
+
+
+class Crew:
+    """The processes of a study, watched until all shares are done."""
+
+    def __init__(
+        self, prepare: Prepare, work: list[Share], folder: StudyFolder, report: Callable[[Progress], None] | None
+    ) -> None:
+        self.prepare, self.work, self.folder, self.report = prepare, work, folder, report
+        self.context = multiprocessing.get_context("spawn")  # a fork would inherit torch's threads, but not their locks
+        self.messages: Any = self.context.Queue()
+        self.processes: dict[int, BaseProcess] = {}
+        self.starts: dict[int, int] = {}
+        self.progress: dict[int, Progress] = {}
+        self.records: dict[int, RunRecord] = {}
+        self.waiting = {share.number for share in work}
+
+    def run(self, resume: bool) -> list[RunRecord]:
+        """Do all shares; raises `Interrupted`, with everything saved, if asked to stop."""
+        with asking_to_stop() as ask:
+            try:
+                for share in self.work:
+                    self.start(share, resume)
+                told = False
+                while self.waiting:
+                    self.listen()
+                    if ask.stop and not told:
+                        told = True
+                        self.tell_to_stop()
+                    self.look_after(ask.stop)
+            finally:
+                self.end()
+        if ask.stop and len(self.records) < sum(len(share.runs) for share in self.work):
+            raise Interrupted
+        return [self.records[index] for index in sorted(self.records)]
+
+    def start(self, share: Share, resume: bool) -> None:
+        self.starts[share.number] = self.starts.get(share.number, 0) + 1
+        arguments = (self.prepare, share, self.folder.path, resume, self.messages, os.getpid())
+        process = self.context.Process(target=do_share, args=arguments, daemon=True)
+        process.start()
+        self.processes[share.number] = process
+
+    def listen(self) -> None:
+        """Take what the processes say."""
+        try:
+            number, kind, content = self.messages.get(timeout=SECONDS_BETWEEN_LOOKS)
+        except queue.Empty:
+            return
+        if kind == "progress":
+            self.progress[number] = content
+            if self.report is not None:
+                self.report(together(list(self.progress.values())))
+        elif kind == "record":
+            index, record, output = content
+            self.records[index] = replace(record, output=torch.from_numpy(output))
+        elif kind == "done":
+            self.waiting.discard(number)
+        else:
+            raise content
+
+    def look_after(self, stopping: bool) -> None:
+        """Start again what died; let go what stopped because it was asked to."""
+        for share in self.work:
+            process = self.processes[share.number]
+            if share.number not in self.waiting or process.is_alive() or not self.messages.empty():
+                continue
+            if stopping:
+                self.waiting.discard(share.number)
+            elif self.starts[share.number] >= STARTS_AT_MOST:
+                raise StudyError(
+                    f"a worker process died {STARTS_AT_MOST} times (exit code {process.exitcode}); "
+                    "the machine may be out of memory: try fewer --workers, and --resume to keep what is done"
+                )
+            else:
+                self.start(share, resume=True)
+
+    def tell_to_stop(self) -> None:
+        for process in self.processes.values():
+            if process.is_alive() and process.pid is not None:
+                os.kill(process.pid, signal.SIGTERM)
+
+    def end(self) -> None:
+        for process in self.processes.values():
+            if process.is_alive():
+                process.join(timeout=0.5)
+            if process.is_alive():
+                process.kill()
+
+
+def do_share(prepare: Prepare, share: Share, folder: Path, resume: bool, messages: Any, parent: int) -> None:
+    """What a worker process does, from start to end."""
+    torch.set_num_threads(1)
+
+    def report(progress: Progress) -> None:
+        if os.getppid() != parent:
+            os._exit(1)  # nobody is waiting for this any more, and somebody may have started the study again
+        messages.put((share.number, "progress", progress))
+
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # a Ctrl-C reaches all processes; the parent passes it on as SIGTERM
+    try:
+        trainer, runs = prepare()
+        runner = Runner(trainer, [runs[k] for k in share.runs], StudyFolder(folder), report=report, handle_ctrl_c=False)
+        if resume:
+            runner.resume()
+        for index, record in zip(share.runs, runner.run(), strict=True):
+            assert record.output is not None
+            # As an array: a tensor would be shared memory, which goes away with this process.
+            content = (index, replace(record, trace=[], output=None), record.output.numpy())
+            messages.put((share.number, "record", content))
+        messages.put((share.number, "done", None))
+    except Interrupted:
+        pass
+    except UserError as error:
+        messages.put((share.number, "error", error))
+    messages.close()
+    messages.join_thread()
+
+
+def together(parts: list[Progress]) -> Progress:
+    """The progress of all processes as one."""
+    losses: dict[str, list[float]] = {}
+    for part in parts:
+        for label, loss in part.loss.items():
+            losses.setdefault(label, []).append(loss)
+    return Progress(
+        done=sum(part.done for part in parts),
+        total=sum(part.total for part in parts),
+        iteration=max(part.iteration for part in parts),
+        time=max(part.time for part in parts),
+        bits=max(part.bits for part in parts),
+        loss={label: sum(values) / len(values) for label, values in losses.items()},
+        phase=parts[0].phase,
+    )

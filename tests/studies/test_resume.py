@@ -1,0 +1,160 @@
+"""Stopped by Ctrl-C or killed at any moment, a study that is resumed ends with the bytes of an unbroken one."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import textwrap
+import time
+from pathlib import Path
+
+import pytest
+
+from walktalk.errors import StudyError
+from walktalk.records import read_trace
+from walktalk.studies import Interrupted, make_spec, run_study
+from walktalk.studies import runner as runner_module
+
+SPEC = {
+    "name": "resumed", "repetitions": 2, "network": {"topology": "cycle", "nodes": 6},
+    "training": {"optimizer_state": "node"}, "schedule": {"warmup": 0.1, "decay_at": [0.75]},
+    "algorithms": [{"name": "multi_walk", "walks": [1, 3]}, {"name": "async_gossip"}, {"name": "sync_gossip"}],
+    "stop": {"iterations": 300}, "evaluate": {"every": 50},
+}  # fmt: skip
+
+# A study that stops for a checkpoint after every few trainings, so that there are many moments to be killed at.
+STUDY = textwrap.dedent("""
+    import sys
+    from walktalk.studies import make_spec, run_study, runner, workers
+    runner.trainings_a_stretch = lambda width: 60
+    runner.SECONDS_BETWEEN_CHECKPOINTS = runner.CHECKPOINT_SHARE = 1e-9
+    runner.Runner.checkpoint_is_due = lambda self: True
+    if __name__ == "__main__":
+        try:
+            run_study(make_spec({spec!r}), sys.argv[1], resume=True, device="cpu", workers=1)
+        except KeyboardInterrupt:
+            sys.exit(130)
+""").format(spec=SPEC)
+
+
+@pytest.fixture(scope="module")
+def unbroken(tmp_path_factory) -> Path:
+    folder = tmp_path_factory.mktemp("unbroken") / "study"
+    run_study(make_spec(SPEC), folder, device="cpu", workers=1)
+    return folder
+
+
+def start(folder: Path, script: Path) -> subprocess.Popen[bytes]:
+    script.write_text(STUDY)
+    environment = {**os.environ, "OMP_NUM_THREADS": "1"}
+    return subprocess.Popen([sys.executable, str(script), str(folder)], env=environment)
+
+
+def wait_for_checkpoint(folder: Path, process: subprocess.Popen[bytes], after: float) -> bool:
+    """Until some checkpoint is younger than `after`; False if the study ended first."""
+    while process.poll() is None:
+        if any(p.stat().st_mtime > after for p in folder.rglob("checkpoint.safetensors") if p.exists()):
+            return True
+        time.sleep(0.005)
+    return False
+
+
+def assert_same_records(folder: Path, expected: Path) -> None:
+    assert (folder / "history.csv").read_bytes() == (expected / "history.csv").read_bytes()
+    for trace in sorted(expected.rglob("trace.parquet")):
+        there = read_trace(folder / trace.relative_to(expected))
+        assert read_trace(trace).astype(str).equals(there.astype(str))
+
+
+def test_killed_again_and_again_it_still_ends_the_same(tmp_path, unbroken):
+    folder = tmp_path / "study"
+    kills = 0
+    for attempt in range(3):
+        process = start(folder, tmp_path / "study.py")
+        if wait_for_checkpoint(folder, process, time.time()):
+            time.sleep(0.03 * attempt)  # sometimes in the middle of the next stretch, sometimes while saving
+            process.send_signal(signal.SIGKILL)
+            kills += 1
+        process.wait(timeout=60)
+    assert kills >= 2
+    result = run_study(make_spec(SPEC), folder, resume=True, device="cpu", workers=1)
+    assert len(result.runs) == 8
+    assert_same_records(folder, unbroken)
+
+
+def test_interrupted_it_saves_and_says_so(tmp_path, unbroken):
+    folder = tmp_path / "study"
+    process = start(folder, tmp_path / "study.py")
+    assert wait_for_checkpoint(folder, process, 0.0)
+    process.send_signal(signal.SIGINT)
+    assert process.wait(timeout=60) == 130
+    assert not (folder / "history.csv").exists()
+    run_study(make_spec(SPEC), folder, resume=True, device="cpu", workers=1)
+    assert_same_records(folder, unbroken)
+
+
+def test_several_workers_write_the_same_bytes_and_survive_the_death_of_one(tmp_path, unbroken, monkeypatch):
+    folder = tmp_path / "study"
+    killed = []
+
+    def kill_one(progress) -> None:
+        children = subprocess.run(["ps", "-o", "pid=", "--ppid", str(os.getpid())], capture_output=True, text=True)
+        workers = [int(pid) for pid in children.stdout.split() if _is_worker(int(pid))]
+        if workers and not killed:
+            os.kill(workers[0], signal.SIGKILL)
+            killed.append(workers[0])
+
+    run_study(make_spec(SPEC), folder, device="cpu", workers=2, progress=kill_one)
+    assert killed
+    assert_same_records(folder, unbroken)
+
+
+def _is_worker(pid: int) -> bool:
+    try:
+        return "spawn_main" in Path(f"/proc/{pid}/cmdline").read_text()
+    except OSError:
+        return False
+
+
+def test_a_stop_in_this_process_is_resumed_too(tmp_path, unbroken, monkeypatch):
+    monkeypatch.setattr(runner_module, "trainings_a_stretch", lambda width: 100)
+    folder = tmp_path / "study"
+    asked = []
+
+    def stop_half_way(progress) -> None:
+        if progress.done > progress.total / 2 and not asked:
+            asked.append(True)
+            os.kill(os.getpid(), signal.SIGINT)
+
+    with pytest.raises(Interrupted):
+        run_study(make_spec(SPEC), folder, device="cpu", workers=1, progress=stop_half_way)
+    run_study(make_spec(SPEC), folder, resume=True, device="cpu", workers=1)
+    assert_same_records(folder, unbroken)
+
+
+def test_a_truncated_checkpoint_is_refused(tmp_path, unbroken):
+    folder = tmp_path / "study"
+    run_study(make_spec(SPEC), folder, device="cpu", workers=1)
+    file = next(folder.rglob("checkpoint.safetensors"))
+    file.write_bytes(file.read_bytes()[:-100])
+    with pytest.raises(StudyError, match="truncated"):
+        run_study(make_spec(SPEC), folder, resume=True, device="cpu", workers=1)
+
+
+def test_a_finished_study_is_resumed_at_once(tmp_path, unbroken):
+    folder = tmp_path / "study"
+    run_study(make_spec(SPEC), folder, device="cpu", workers=1)
+    before = (folder / "history.csv").read_bytes()
+    run_study(make_spec(SPEC), folder, resume=True, device="cpu", workers=1)
+    assert (folder / "history.csv").read_bytes() == before
+
+
+def test_a_run_alone_has_the_bytes_it_has_inside_a_study(tmp_path, unbroken):
+    alone = {**SPEC, "algorithms": [{"name": "multi_walk", "walks": 3}], "repetitions": 1}
+    result = run_study(make_spec(alone), tmp_path / "alone", device="cpu", workers=1)
+    text = (unbroken / "history.csv").read_text().splitlines()
+    mine = (tmp_path / "alone" / "history.csv").read_text().splitlines()
+    assert [line for line in text if line.startswith("multi_walk-3,0,")] == mine[1:]
+    assert result.summary
