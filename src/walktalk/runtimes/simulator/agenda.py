@@ -6,20 +6,15 @@ depends on luck. What is due at once skips the heap.
 
 from __future__ import annotations
 
-import heapq
 from collections import deque
-from typing import Any, NamedTuple
+from heapq import heappop, heappush
+from typing import Any, TypeAlias
 
 INFINITY = float("inf")
 
-
-class Entry(NamedTuple):
-    """One thing to come."""
-
-    time: float  # when
-    sequence: int  # breaks ties: first in, first out
-    kind: int  # what it is; the simulation's own numbering
-    content: Any  # whatever that kind needs
+# One thing to come: when; a sequence number that breaks ties, first in, first out; what kind of thing, in the
+# simulation's own numbering; and whatever that kind needs. A plain tuple: millions are made, and compared by the heap.
+Entry: TypeAlias = tuple[float, int, int, Any]
 
 
 class Agenda:
@@ -37,9 +32,9 @@ class Agenda:
         """Something happens `delay` from now."""
         self._sequence += 1
         if delay <= 0.0:
-            self._at_once.append(Entry(self.now, self._sequence, kind, content))
+            self._at_once.append((self.now, self._sequence, kind, content))
         else:
-            heapq.heappush(self._heap, Entry(self.now + delay, self._sequence, kind, content))
+            heappush(self._heap, (self.now + delay, self._sequence, kind, content))
 
     def put_at(self, time: float, kind: int, content: Any) -> None:
         """Something happens at a time."""
@@ -51,13 +46,16 @@ class Agenda:
             return self.now
         return self._heap[0][0] if self._heap else INFINITY
 
-    def take(self) -> Entry:
-        """The next thing, with the clock set to its time."""
+    def take(self, until: float = INFINITY) -> Entry | None:
+        """The next thing, with the clock set to its time; None if nothing is to come, or nothing by `until`."""
+        heap, at_once = self._heap, self._at_once
         # What is due at once was put in now, so it comes before everything later, and after what the heap holds for
         # this same instant only if that was put in earlier.
-        if self._at_once and not (self._heap and self._heap[0][:2] < self._at_once[0][:2]):
-            return self._at_once.popleft()
-        entry = heapq.heappop(self._heap)
+        if at_once and not (heap and heap[0][0] <= self.now and heap[0][1] < at_once[0][1]):
+            return at_once.popleft() if self.now <= until else None
+        if not heap or heap[0][0] > until or heap[0][0] == INFINITY:
+            return None
+        entry = heappop(heap)
         self.now = entry[0]
         return entry
 

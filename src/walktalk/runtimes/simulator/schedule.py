@@ -126,7 +126,7 @@ class BlankNotebook(Notebook):
     """Writes nothing down: for planning, where only when and how much is asked."""
 
     def read(self, node: int, slot: str) -> Terms:
-        return _ANYTHING
+        return ANYTHING
 
     def write(self, node: int, slot: str, terms: Terms) -> None:
         pass
@@ -138,7 +138,7 @@ class BlankNotebook(Notebook):
         pass
 
 
-_ANYTHING: Terms = ((INITIAL_VALUE, 1.0),)
+ANYTHING: Terms = ((INITIAL_VALUE, 1.0),)
 
 
 def mean_of(members: Iterable[Terms]) -> Terms:

@@ -10,16 +10,15 @@ from __future__ import annotations
 import gc
 import math
 from collections import deque
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from walktalk.protocols import (
     AGGREGATE,
     INITIAL,
     UPDATE,
     Combine,
-    Effect,
     Event,
     Forget,
     Machine,
@@ -41,6 +40,7 @@ from walktalk.runtimes.simulator.agenda import INFINITY, Agenda
 from walktalk.runtimes.simulator.links import Links, Transfer
 from walktalk.runtimes.simulator.run_setup import RunSetup
 from walktalk.runtimes.simulator.schedule import (
+    ANYTHING,
     INITIAL_VALUE,
     NO_STATE,
     BlankNotebook,
@@ -54,7 +54,7 @@ from walktalk.runtimes.simulator.schedule import (
 )
 from walktalk.runtimes.simulator.timing import NetworkTiming, Stopwatch
 
-TRAINED, ARRIVED, TIMER, TRANSFERRED, EVALUATION = range(5)  # kinds of agenda entries
+TRAINED, ARRIVED, TIMER, TRANSFERRED, EVALUATION = range(5)  # kinds of agenda entries: see `Simulation._happens`
 
 
 class Training(NamedTuple):
@@ -92,6 +92,11 @@ class Simulation:
         self.links = Links(setup.timing, setup.graph) if isinstance(setup.timing, NetworkTiming) else None
         self.machines: list[Machine] = [setup.protocol.machine(around) for around in all_surroundings(setup)]
         self.notebook = Notebook() if setup.keep_schedule else BlankNotebook()
+        self.written = setup.keep_schedule or setup.keep_trace  # False: what the models are is of no interest
+        self._happens = (
+            self._training_ends, self._message_arrives, self._timer_fires, self._transfer_ends, self._evaluation_is_due,
+        )  # fmt: skip
+        self._carries_out = self._handlers()
         self.trace: list[tuple[object, ...]] = []
         self.training: dict[int, Training] = {}  # by node, where a node trains one model at a time
         self.waiting: dict[int, deque[Train]] = {}  # by node: trainings that queue
@@ -123,17 +128,13 @@ class Simulation:
 
     def advance(self, progress: float = 1.0) -> Chunk:
         """Run until this share of the run is done (or the run is), and hand out what was written down."""
-        stop, agenda = self.setup.stop, self.agenda
+        stop = self.setup.stop
         self.advanced_to = max(self.advanced_to, progress)
         iterations = math.ceil(stop.iterations * progress) if stop.iterations is not None else math.inf
         time = stop.time * progress if stop.time is not None else math.inf
         most_bytes = stop.bits * progress / 8 if stop.bits is not None else math.inf
         with no_garbage_collection():
-            while not self.finished and self.iteration < iterations and self.bytes < most_bytes:
-                next_time = agenda.next_time()
-                if next_time > time or next_time == INFINITY:
-                    break
-                self._step()
+            self._run_events(iterations, time, most_bytes)
         self._finish_if_done()
         return self._hand_out()
 
@@ -147,48 +148,34 @@ class Simulation:
             self._evaluate()
             self.finished = True
 
-    def _step(self) -> None:
-        self.events += 1
-        entry = self.agenda.take()
-        self.outside.now = entry.time
-        kind = entry.kind
-        if kind == TRAINED:
-            self._training_ends(entry.content)
-        elif kind == ARRIVED:
-            self._message_arrives(entry.content)
-        elif kind == TRANSFERRED:
-            self._transfer_ends(*entry.content)
-        elif kind == TIMER:
-            node, name, version = entry.content
-            if self.timers.get((node, name)) == version:
-                del self.timers[node, name]
-                self._give(node, TimerFired(name))
-        else:
-            self._evaluate()
-            if self.setup.evaluate.seconds is not None:
-                self.agenda.put(self.setup.evaluate.seconds, EVALUATION, None)
+    def _run_events(self, iterations: float, time: float, most_bytes: float) -> None:
+        """The loop itself, until a limit is reached or nothing is left to happen."""
+        take, happens, outside = self.agenda.take, self._happens, self.outside
+        while not self.finished and self.iteration < iterations and self.bytes < most_bytes:
+            entry = take(time)
+            if entry is None:
+                return
+            self.events += 1
+            outside.now = entry[0]
+            happens[entry[2]](entry[3])
 
     def _give(self, node: int, event: Event) -> None:
         """Let a node take an event, and carry out what it asks for."""
+        carries_out = self._carries_out
         for effect in self.machines[node].handle(event, self.outside):
-            self._carry_out(node, effect)
+            carry_out = carries_out.get(type(effect))
+            if carry_out is not None:
+                carry_out(node, effect)
 
-    def _carry_out(self, node: int, effect: Effect) -> None:
-        kind = type(effect)
-        if kind is Combine:
-            self._combine(node, effect)  # type: ignore[arg-type]
-        elif kind is Record:
-            self._record(node, effect)  # type: ignore[arg-type]
-        elif kind is Send:
-            self._send(node, effect)  # type: ignore[arg-type]
-        elif kind is Train:
-            self._ask_to_train(node, effect)  # type: ignore[arg-type]
-        elif kind is Forget:
-            self.notebook.forget(node, effect.slot)  # type: ignore[union-attr]
-        elif kind is SetTimer:
-            self._set_timer(node, effect)  # type: ignore[arg-type]
-        else:
-            self._mix_everyone(node, effect)  # type: ignore[arg-type]
+    def _handlers(self) -> dict[type, Callable[[int, Any], None]]:
+        """Who carries out which effect; where nothing is written down, those that say what a model is are let pass."""
+        when: dict[type, Callable[[int, Any], None]] = {
+            Train: self._ask_to_train, Send: self._send, SetTimer: self._set_timer, MixEveryone: self._mix_everyone,
+        }  # fmt: skip
+        what: dict[type, Callable[[int, Any], None]] = {
+            Combine: self._combine, Record: self._record, Forget: self._forget,
+        }  # fmt: skip
+        return {**when, **what} if self.written else when
 
     # -- training -----------------------------------------------------------------------------------------------
 
@@ -199,6 +186,14 @@ class Simulation:
             self._training_starts(node, effect)
 
     def _training_starts(self, node: int, effect: Train) -> None:
+        number = self.trainings
+        self.trainings += 1
+        start, out = self._write_training(node, effect, number) if self.written else (ANYTHING, INITIAL_VALUE)
+        training = self.training[node] = Training(node, effect.slot, effect.walk, number, start, out)
+        self.agenda.put(self.stopwatch.training_time(node), TRAINED, training)
+
+    def _write_training(self, node: int, effect: Train, number: int) -> tuple[Terms, int]:
+        """Note down a training that starts: the value that it starts from, and the one that it makes."""
         setup, notebook = self.setup, self.notebook
         start = notebook.as_one(notebook.read(node, effect.slot))
         out = notebook.new_value()
@@ -208,13 +203,10 @@ class Simulation:
         if setup.keep_schedule:
             part = setup.graph.nodes if setup.protocol.pools_data else node
             notebook.ops.append(TrainOp(out, start[0][0], part, key, lr, state_in, state_out))
-        training = Training(node, effect.slot, effect.walk, self.trainings, start, out)
-        self.trainings += 1
-        self.training[node] = training
-        self.under_way[-1 - training.number] = (*start, (out, 1.0))
+        self.under_way[-1 - number] = (*start, (out, 1.0))
         if setup.keep_trace:
-            self._note(node, "train", effect.slot, walk=effect.walk, number=training.number, key=key, lr=lr)
-        self.agenda.put(self.stopwatch.training_time(node), TRAINED, training)
+            self._note(node, "train", effect.slot, walk=effect.walk, number=number, key=key, lr=lr)
+        return start, out
 
     def _use_state(self, node: int, walk: int) -> tuple[int, int]:
         """The optimizer state to start from and the one to leave; a walk's own where it travels, else the node's."""
@@ -228,15 +220,18 @@ class Simulation:
     def _training_ends(self, training: Training) -> None:
         setup, node = self.setup, training.node
         self.training.pop(node, None)
-        del self.under_way[-1 - training.number]
         self.iteration += 1
         if setup.keep_trace:
             self._note(
                 node, "trained", training.slot, walk=training.walk, iteration=self.iteration, number=training.number
             )
-        self.notebook.write(node, UPDATE, ((training.out, 1.0), (training.start[0][0], -1.0)))
-        self._give(node, Trained(training.slot))
-        self.notebook.forget(node, UPDATE)
+        if self.written:
+            del self.under_way[-1 - training.number]
+            self.notebook.write(node, UPDATE, ((training.out, 1.0), (training.start[0][0], -1.0)))
+            self._give(node, Trained(training.slot))
+            self.notebook.forget(node, UPDATE)
+        else:
+            self._give(node, Trained(training.slot))
         if self.links is not None and node not in self.training and self.waiting.get(node):
             self._training_starts(node, self.waiting[node].popleft())
         if setup.evaluate.every is not None and self.iteration % setup.evaluate.every == 0:
@@ -252,7 +247,7 @@ class Simulation:
         size = control_bytes(effect.message) + payload
         self.bytes += size
         self.model_bytes += payload
-        if model is not None:
+        if model is not None and self.written:
             self.under_way[envelope.number] = model
         if self.setup.keep_trace:
             self._note(node, "send", effect.slot, peer=effect.to, walk=effect.message.walk, number=envelope.number,
@@ -273,18 +268,20 @@ class Simulation:
         for transfer in transfers:
             self.agenda.put_at(transfer.end(), TRANSFERRED, (transfer, transfer.version))
 
-    def _transfer_ends(self, transfer: Transfer, version: int) -> None:
+    def _transfer_ends(self, planned: tuple[Transfer, int]) -> None:
+        transfer, version = planned
         if self.links is None or version != transfer.version:
             return  # its rate has changed since; a later entry tells the end
         self.agenda.put(transfer.latency, ARRIVED, transfer.content)
         self._plan_ends(self.links.finish(transfer, self.agenda.now))
 
     def _message_arrives(self, envelope: Envelope) -> None:
-        self.under_way.pop(envelope.number, None)
         slot = ""
         if envelope.model is not None:
             slot = envelope.into
-            self.notebook.write(envelope.to, slot, envelope.model)
+            if self.written:
+                self.under_way.pop(envelope.number, None)
+                self.notebook.write(envelope.to, slot, envelope.model)
         if self.setup.keep_trace:
             self._note(envelope.to, "receive", slot, peer=envelope.sender, walk=envelope.message.walk,
                        number=envelope.number)  # fmt: skip
@@ -296,6 +293,9 @@ class Simulation:
         self.notebook.combine(node, effect.into, effect.terms)
         if self.setup.keep_trace:
             self._note(node, "combine", effect.into, detail=effect.terms)
+
+    def _forget(self, node: int, effect: Forget) -> None:
+        self.notebook.forget(node, effect.slot)
 
     def _record(self, node: int, effect: Record) -> None:
         terms = self.notebook.read(node, effect.slot)
@@ -310,6 +310,12 @@ class Simulation:
         version = self.timers.get((node, effect.name), 0) + 1
         self.timers[node, effect.name] = version
         self.agenda.put(effect.after, TIMER, (node, effect.name, version))
+
+    def _timer_fires(self, timer: tuple[int, str, int]) -> None:
+        node, name, version = timer
+        if self.timers.get((node, name)) == version:
+            del self.timers[node, name]
+            self._give(node, TimerFired(name))
 
     def _mix_everyone(self, node: int, effect: MixEveryone) -> None:
         """Algorithm 2, line 6: all nodes at once. Counts the off-diagonal non-zeros of P as sent."""
@@ -337,6 +343,11 @@ class Simulation:
         members = tuple(self.members[key] for key in sorted(self.members))
         bits, model_bits = self.bytes * 8.0, self.model_bytes * 8.0
         self.notebook.ops.append(EvaluateOp(self.iteration, self.agenda.now, bits, model_bits, self.output(), members))
+
+    def _evaluation_is_due(self, nothing: None) -> None:
+        self._evaluate()
+        if self.setup.evaluate.seconds is not None:
+            self.agenda.put(self.setup.evaluate.seconds, EVALUATION, None)
 
     def output(self) -> Terms:
         """The model that is measured and handed out.

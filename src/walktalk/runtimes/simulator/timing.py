@@ -72,7 +72,8 @@ class Stopwatch:
     def training_time(self, node: int) -> float:
         timing = self.timing
         if isinstance(timing, PoissonTiming):
-            return self.random.expovariate(1.0) * timing.d * self.factor(node)
+            # Random.expovariate(1) written out: this is drawn for every iteration of every run.
+            return -math.log(1.0 - self.random.random()) * timing.d * self.factor(node)
         seconds = timing.compute * self.factor(node)
         if timing.spread:
             seconds *= math.exp(self.random.gauss(-(timing.spread**2) / 2, timing.spread))
