@@ -16,7 +16,7 @@ from walktalk.protocols.effects import Effect
 from walktalk.protocols.events import Event
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, slots=True)
 class Surroundings:
     """What a node knows of the network before the first message."""
 
@@ -24,9 +24,10 @@ class Surroundings:
     nodes: int  # how many there are, V
     neighbours: tuple[int, ...]  # whom it can send to
     degrees: tuple[int, ...]  # how many neighbours each of those has
+    resources: tuple[float, float, float] = (0.0, 0.0, 0.0)  # its own bandwidth, memory and compute, for elections
 
 
-@dataclass
+@dataclass(slots=True)
 class Outside:
     """What comes from outside with every event: the time and the random bits."""
 
@@ -59,6 +60,13 @@ class Protocol(ABC):
     @abstractmethod
     def machine(self, surroundings: Surroundings) -> Machine:
         """The state machine of one node."""
+
+    def hardened(self) -> Protocol:
+        """The same protocol for a world in which nodes and messages are lost; itself, where it knows nothing of that.
+
+        The simulator asks for it where a run has faults, real peers always do.
+        """
+        return self
 
     def check(self, nodes: int) -> None:
         """Raise `SpecError` where this protocol cannot run on that many nodes."""

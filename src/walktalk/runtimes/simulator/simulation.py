@@ -57,6 +57,10 @@ from walktalk.runtimes.simulator.timing import NetworkTiming, Stopwatch
 TRAINED, ARRIVED, TIMER, TRANSFERRED, EVALUATION = range(5)  # kinds of agenda entries: see `Simulation._happens`
 
 
+# Makes a named tuple from its fields without the detour through its own `__new__`, which takes as long again.
+made = tuple.__new__
+
+
 class Training(NamedTuple):
     """A training under way."""
 
@@ -189,7 +193,8 @@ class Simulation:
         number = self.trainings
         self.trainings += 1
         start, out = self._write_training(node, effect, number) if self.written else (ANYTHING, INITIAL_VALUE)
-        training = self.training[node] = Training(node, effect.slot, effect.walk, number, start, out)
+        training = made(Training, (node, effect.slot, effect.walk, number, start, out))
+        self.training[node] = training
         self.agenda.put(self.stopwatch.training_time(node), TRAINED, training)
 
     def _write_training(self, node: int, effect: Train, number: int) -> tuple[Terms, int]:
@@ -228,10 +233,10 @@ class Simulation:
         if self.written:
             del self.under_way[-1 - training.number]
             self.notebook.write(node, UPDATE, ((training.out, 1.0), (training.start[0][0], -1.0)))
-            self._give(node, Trained(training.slot))
+            self._give(node, made(Trained, (training.slot,)))
             self.notebook.forget(node, UPDATE)
         else:
-            self._give(node, Trained(training.slot))
+            self._give(node, made(Trained, (training.slot,)))
         if self.links is not None and node not in self.training and self.waiting.get(node):
             self._training_starts(node, self.waiting[node].popleft())
         if setup.evaluate.every is not None and self.iteration % setup.evaluate.every == 0:
@@ -241,7 +246,7 @@ class Simulation:
 
     def _send(self, node: int, effect: Send) -> None:
         model = self.notebook.read(node, effect.slot) if effect.slot else None
-        envelope = Envelope(node, effect.to, effect.message, effect.into, model, self.messages)
+        envelope = made(Envelope, (node, effect.to, effect.message, effect.into, model, self.messages))
         self.messages += 1
         payload = self._payload(effect)
         size = control_bytes(effect.message) + payload
@@ -285,7 +290,7 @@ class Simulation:
         if self.setup.keep_trace:
             self._note(envelope.to, "receive", slot, peer=envelope.sender, walk=envelope.message.walk,
                        number=envelope.number)  # fmt: skip
-        self._give(envelope.to, Received(envelope.sender, envelope.message, slot))
+        self._give(envelope.to, made(Received, (envelope.sender, envelope.message, slot)))
 
     # -- slots, records, timers -----------------------------------------------------------------------------------
 
@@ -392,11 +397,12 @@ def no_garbage_collection() -> Iterator[None]:
 
 
 def all_surroundings(setup: RunSetup) -> list[Surroundings]:
-    """What each node knows at the start."""
+    """What each node knows at the start. Equal numbers are one object: less memory, and near each other in it."""
     graph = setup.graph
-    degrees = [int(d) for d in graph.degrees]
-    around = []
-    for node in range(graph.nodes):
-        neighbours = graph.neighbours(node)
-        around.append(Surroundings(node, graph.nodes, neighbours, tuple(degrees[peer] for peer in neighbours)))
-    return around
+    names, bounds = list(range(graph.nodes)), graph.indptr.tolist()
+    peers = [names[peer] for peer in graph.indices.tolist()]
+    degrees = graph.degrees[graph.indices].tolist()
+    return [
+        Surroundings(node, graph.nodes, tuple(peers[start:end]), tuple(degrees[start:end]))
+        for node, start, end in zip(names, bounds[:-1], bounds[1:], strict=True)
+    ]
