@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from walktalk import graphs
@@ -32,6 +32,42 @@ def test_max_min_fair_rates_fill_a_bottleneck_for_every_user(uses, capacities):
             and all(rates[o] <= rates[user] * (1 + 1e-9) for o in uses if r in uses[o])
             for r in resources
         )
+
+
+@settings(max_examples=60, deadline=None)
+@given(st.data())
+def test_rates_updated_where_something_changed_are_those_of_sharing_everything_anew(data):
+    """Transfers come and go; the local update must always give the one max–min fair allocation there is."""
+    nodes = data.draw(st.integers(2, 7))
+    capacities = st.sampled_from([1.0, 2.0, 3.0, 7.0, 100.0])
+    links = Links(
+        NetworkTiming(bandwidth=data.draw(capacities), node_bandwidth=data.draw(capacities)), graphs.complete(nodes)
+    )
+    links.slowed = {(a, b): data.draw(st.sampled_from([1.0, 1.0, 4.0])) for a in range(nodes) for b in range(nodes)}
+    here = []
+    for step in range(data.draw(st.integers(1, 30))):
+        if here and data.draw(st.booleans()):
+            links.finish(here.pop(data.draw(st.integers(0, len(here) - 1))), now=float(step))
+        else:
+            for _ in range(data.draw(st.integers(1, 3))):
+                sender = data.draw(st.integers(0, nodes - 1))
+                receiver = data.draw(st.integers(0, nodes - 1).filter(lambda v, s=sender: v != s))
+                links.add(sender, receiver, 1e9, float(step), None)
+            links.settle(float(step))
+            here = list(dict.fromkeys(t for users in links.users.values() for t in users))
+        expected = max_min_fair({t: t.resources for t in here}, links.capacity)
+        assert [t.rate for t in here] == pytest.approx([expected[t] for t in here], rel=1e-6)
+
+
+def test_a_change_reaches_no_further_than_its_effect():
+    """A long row of transfers, each sharing a node with the next: one more at the far end is not felt here."""
+    nodes = 400
+    links = Links(NetworkTiming(bandwidth=1e9, node_bandwidth=100.0), graphs.complete(nodes))
+    for v in range(0, nodes - 2, 2):
+        links.add(v, v + 1, 1e9, 0.0, v)  # into v + 1
+        links.add(v, v + 3, 1e9, 0.0, v) if v + 3 < nodes else None
+    links.settle(0.0)
+    assert len(links.start(0, 2, 1e9, 1.0, "one more")) < 10
 
 
 def test_two_transfers_into_one_node_share_what_it_can_receive():

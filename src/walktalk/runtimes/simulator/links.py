@@ -2,14 +2,18 @@
 
 A transfer runs through resources: what its sender can send, the link (an edge of its own, or the path between two
 sites, which all their transfers share), and what its receiver can receive. Rates are max–min fair: raised together
-until a resource is full; those that cross it stop there, the others go on (progressive filling). When a transfer
-starts or ends, only the transfers that are connected to it through shared resources get new rates.
+until a resource is full; those that cross it stop there, the others go on (progressive filling).
+
+When a transfer starts or ends, only those get new rates whose share has changed: rates are max–min fair exactly if
+every transfer crosses a full resource on which nobody has more (Bertsekas and Gallager, Data Networks, 6.5.2), so the
+users of the changed resources are shared anew, and then whoever has lost this property through them, and so on.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Hashable, Iterable, Mapping
+from collections.abc import Callable, Hashable, Mapping
+from heapq import heapify, heappop, heappush
 from typing import Any, TypeVar
 
 from walktalk.graphs import Graph
@@ -17,6 +21,8 @@ from walktalk.runtimes.simulator.timing import NetworkTiming
 
 Resource = tuple[Any, ...]  # ("out", node), ("in", node), ("edge", node, node) or ("sites", site, site)
 User = TypeVar("User", bound=Hashable)
+
+ALMOST = 1e-9  # relative; rates that differ by less are equal
 
 
 class Transfer:
@@ -48,14 +54,20 @@ class Links:
         self.sites = graph.sites
         self.users: dict[Resource, dict[Transfer, None]] = {}  # ordered: ties must not depend on hashes
         self.slowed: dict[tuple[int, int], float] = {}  # links that are that many times slower than usual
+        self.changed: dict[Resource, None] = {}  # resources with other users, or another capacity, since `settle`
 
     def start(self, sender: int, receiver: int, bits: float, now: float, content: object) -> list[Transfer]:
         """Begin a transfer; the transfers whose end has changed, this one among them."""
+        self.add(sender, receiver, bits, now, content)
+        return self.settle(now)
+
+    def add(self, sender: int, receiver: int, bits: float, now: float, content: object) -> None:
+        """Begin a transfer; its rate, and what it changes for others, comes with the next `settle`."""
         transfer = Transfer(bits, self.resources(sender, receiver), self.latency(sender, receiver), content)
         transfer.since = now
         for resource in transfer.resources:
             self.users.setdefault(resource, {})[transfer] = None
-        return self.share(self.connected(transfer.resources), now)
+            self.changed[resource] = None
 
     def finish(self, transfer: Transfer, now: float) -> list[Transfer]:
         """A transfer is done; the transfers whose end has changed."""
@@ -64,7 +76,61 @@ class Links:
             del users[transfer]
             if not users:
                 del self.users[resource]
-        return self.share(self.connected(transfer.resources), now)
+            self.changed[resource] = None
+        return self.settle(now)
+
+    def settle(self, now: float) -> list[Transfer]:
+        """Fair rates again after changes at some resources; the transfers whose end has changed."""
+        free = dict.fromkeys(transfer for resource in self.changed for transfer in self.users.get(resource, ()))
+        self.changed.clear()
+        while True:
+            rates = max_min_fair({t: t.resources for t in free}, lambda r: self.capacity_beside(r, free))
+            unsettled = self.unsettled(rates)
+            if not unsettled:
+                return self.apply(rates, now)
+            free.update(unsettled)
+
+    def apply(self, rates: dict[Transfer, float], now: float) -> list[Transfer]:
+        """Let transfers go on at these rates; those whose end has changed."""
+        changed = []
+        for transfer, rate in rates.items():
+            if transfer.version == 0 or not nearly(rate, transfer.rate):
+                transfer.left -= transfer.rate * (now - transfer.since)
+                transfer.since = now
+                transfer.rate = rate
+                transfer.version += 1
+                changed.append(transfer)
+        return changed
+
+    def unsettled(self, rates: dict[Transfer, float]) -> dict[Transfer, None]:
+        """The transfers without a new rate that could not keep theirs beside these."""
+        found: dict[Transfer, None] = {}
+        state: dict[Resource, tuple[bool, float]] = {}  # resource -> whether it is full, the highest rate on it
+        for transfer, rate in rates.items():
+            if not self.is_settled(transfer, rates, state):
+                higher = (u for r in transfer.resources for u in self.users[r] if u.rate > rate and u not in rates)
+                found.update(dict.fromkeys(higher))
+            elif nearly(rate, transfer.rate):
+                continue  # nobody notices
+            for resource in transfer.resources:
+                for other in self.users[resource]:
+                    if other not in rates and other not in found and not self.is_settled(other, rates, state):
+                        found[other] = None
+        return found
+
+    def is_settled(
+        self, transfer: Transfer, rates: dict[Transfer, float], state: dict[Resource, tuple[bool, float]]
+    ) -> bool:
+        """Whether it crosses a full resource on which nobody has more."""
+        most = rates.get(transfer, transfer.rate) * (1 + ALMOST)
+        for resource in transfer.resources:
+            if resource not in state:
+                there = [rates.get(user, user.rate) for user in self.users[resource]]
+                state[resource] = (sum(there) >= self.capacity(resource) * (1 - ALMOST), max(there))
+            full, highest = state[resource]
+            if full and highest <= most:
+                return True
+        return False
 
     def resources(self, sender: int, receiver: int) -> tuple[Resource, ...]:
         link: Resource = ("edge", sender, receiver)
@@ -93,32 +159,14 @@ class Links:
             here, there = self.sites.site_of[here], self.sites.site_of[there]
         return float(self.sites.bandwidth[here, there]) / factor
 
-    def connected(self, resources: Iterable[Resource]) -> list[Transfer]:
-        """Every transfer that shares a resource with these, directly or through others."""
-        found: dict[Transfer, None] = {}
-        waiting = list(resources)
-        seen = set(waiting)
-        while waiting:
-            for transfer in self.users.get(waiting.pop(), ()):
-                if transfer not in found:
-                    found[transfer] = None
-                    fresh = [r for r in transfer.resources if r not in seen]
-                    seen.update(fresh)
-                    waiting += fresh
-        return list(found)
+    def capacity_beside(self, resource: Resource, free: Mapping[Transfer, None]) -> float:
+        """What a resource has for these, beside the transfers that keep their rates."""
+        kept = sum(transfer.rate for transfer in self.users[resource] if transfer not in free)
+        return max(0.0, self.capacity(resource) - kept)
 
-    def share(self, transfers: list[Transfer], now: float) -> list[Transfer]:
-        """Give these transfers their max–min fair rates from now on; those whose end has changed."""
-        rates = max_min_fair({t: t.resources for t in transfers}, self.capacity)
-        changed = []
-        for transfer, rate in rates.items():
-            if rate != transfer.rate:
-                transfer.left -= transfer.rate * (now - transfer.since)
-                transfer.since = now
-                transfer.rate = rate
-                transfer.version += 1
-                changed.append(transfer)
-        return changed
+
+def nearly(a: float, b: float) -> bool:
+    return abs(a - b) <= ALMOST * max(a, b)
 
 
 def max_min_fair(uses: Mapping[User, tuple[Resource, ...]], capacity: Callable[[Resource], float]) -> dict[User, float]:
@@ -132,10 +180,19 @@ def max_min_fair(uses: Mapping[User, tuple[Resource, ...]], capacity: Callable[[
         for resource in resources:
             users.setdefault(resource, {})[user] = None
     left = {resource: capacity(resource) for resource in users}
+    order = {resource: number for number, resource in enumerate(users)}
+    # What a resource has for each of its users only grows as others are served, so an old entry is never too late.
+    shares = [(left[resource] / len(users[resource]), order[resource], resource) for resource in users]
+    heapify(shares)
     rates: dict[User, float] = {}
-    while users:
-        bottleneck = min(users, key=lambda r: left[r] / len(users[r]))
+    while shares:
+        known, number, bottleneck = heappop(shares)
+        if bottleneck not in users:
+            continue
         rate = left[bottleneck] / len(users[bottleneck])
+        if rate > known:
+            heappush(shares, (rate, number, bottleneck))
+            continue
         for user in list(users[bottleneck]):
             rates[user] = rate
             for resource in uses[user]:

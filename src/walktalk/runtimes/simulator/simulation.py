@@ -170,6 +170,8 @@ class Simulation:
             carry_out = carries_out.get(type(effect))
             if carry_out is not None:
                 carry_out(node, effect)
+        if self.links is not None and self.links.changed:  # once for all that was sent
+            self._plan_ends(self.links.settle(self.agenda.now))
 
     def _handlers(self) -> dict[type, Callable[[int, Any], None]]:
         """Who carries out which effect; where nothing is written down, those that say what a model is are let pass."""
@@ -260,7 +262,7 @@ class Simulation:
         if self.links is None:
             self.agenda.put(0.0, ARRIVED, envelope)
         else:
-            self._plan_ends(self.links.start(node, effect.to, size * 8.0, self.agenda.now, envelope))
+            self.links.add(node, effect.to, size * 8.0, self.agenda.now, envelope)
 
     def _payload(self, effect: Send) -> int:
         """Bytes of the model that goes along, and of the optimizer state where that travels with a walk."""
