@@ -1,5 +1,24 @@
-"""The advisor: what a task is like, and so which algorithm, with how many walks, where and how fast."""
+"""The advisor: what a task is like, and so which algorithm, with how many walks, where and how fast.
 
+`estimate_constants` measures F, L, σ² and ζ² of a task. `advise` combines theory with short pilots in the simulator and
+says which algorithm, with which settings, will cost how much, and why. `bound_check` holds the theorems against
+measurement.
+"""
+
+from walktalk.advisor.advice import Advice, advise, advise_on
+from walktalk.advisor.bound_check import Case, Outcome, check_bounds, standard_cases
+from walktalk.advisor.candidates import Candidate, Rates
 from walktalk.advisor.constants import QUICK, Constants, Effort, Estimate, estimate_constants
+from walktalk.advisor.explain import amount, as_json, how_sure, name_of, reasons
+from walktalk.advisor.goal import OBJECTIVES, Goal
+from walktalk.advisor.ground import Ground, survey
+from walktalk.advisor.measured import plain_sgd, quadratic_problem, squared_gradients
+from walktalk.advisor.pilots import Pilots
+from walktalk.advisor.staged_walk import StagedWalk
 
-__all__ = ["QUICK", "Constants", "Effort", "Estimate", "estimate_constants"]
+__all__ = [
+    "OBJECTIVES", "QUICK", "Advice", "Candidate", "Case", "Constants", "Effort", "Estimate", "Goal", "Ground",
+    "Outcome", "Pilots", "Rates", "StagedWalk", "advise", "advise_on", "amount", "as_json", "check_bounds",
+    "estimate_constants", "how_sure", "name_of", "plain_sgd", "quadratic_problem", "reasons", "squared_gradients",
+    "standard_cases", "survey",
+]  # fmt: skip

@@ -1,0 +1,275 @@
+"""The theorems against measurement, on the quadratic task with exact constants.
+
+    OMP_NUM_THREADS=1 python benchmarks/theory.py --out results/DATE-advisor-theory [--only bounds|slopes|speedup|phase]
+
+bounds   the measured average of ‖∇f‖² and the bound of every theorem, for every combination (bounds.csv, bound.png)
+slopes   the same against T, R, V and p: measured exponents beside those of the bound (slopes.csv, scaling.csv, .png)
+speedup  time to a target loss under Poisson timing against R, and against V for gossip (speedup.csv, .png)
+phase    who is cheaper to a target loss, by ζ² and graph, best learning rate for each (phase.csv, .png)
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import sys
+import time
+from collections.abc import Callable
+from math import inf, sqrt
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import torch
+
+from walktalk import graphs, plots
+from walktalk.advisor.bound_check import Case, Outcome, check_bounds, standard_cases
+from walktalk.advisor.measured import plain_sgd, quadratic_problem
+from walktalk.learning import Task, tasks
+from walktalk.plots.theory_bound import bound_curves, scaling, speed_up_figure
+from walktalk.plots.theory_phase import phase as phase_figure
+from walktalk.protocols import AsyncGossip, MultiWalk, Protocol
+from walktalk.runtimes.simulator import Evaluate, RunSetup, Stop
+from walktalk.runtimes.stacked import Engine
+from walktalk.seeds import Seed
+from walktalk.theory import network
+
+CYCLE_TO_COMPLETE: tuple[tuple[str, dict[str, Any]], ...] = (
+    ("cycle", {}),
+    ("random_regular", {"degree": 4}),
+    ("random_regular", {"degree": 8}),
+    ("complete", {}),
+)
+
+
+# -- bounds -------------------------------------------------------------------------------------------------------
+
+
+def bounds(out: Path) -> dict[str, Any]:
+    outcomes = check_bounds(standard_cases(iterations=(500, 4000)), repetitions=4)
+    table = pd.DataFrame([outcome_row(outcome) for outcome in outcomes])
+    table.to_csv(out / "bounds.csv", index=False, float_format="%.6g")
+    plots.save(bound_curves(pd.concat(example_curves()), title="cycle of 16, σ² = ζ² = 1, η tuned for T = 8,000"),
+               out / "bound", ("png",))  # fmt: skip
+    by = table.groupby("theorem")["bound_over_measured"]
+    return {
+        "combinations": len(table), "below_the_bound": int(table["holds"].sum()),
+        "bound_over_measured": {str(k): [float(g.min()), float(g.median()), float(g.max())] for k, g in by},
+    }  # fmt: skip
+
+
+def outcome_row(outcome: Outcome) -> dict[str, Any]:
+    case = outcome.case
+    return {
+        "theorem": case.theorem, "graph": case.topology, "V": case.nodes, "R": case.walks, "E": case.failures,
+        "sigma2": case.noise, "zeta2": case.heterogeneity, "T": case.iterations, "p": outcome.p, "H": outcome.H,
+        "eta": outcome.step_size, "measured": outcome.measured, "standard_error": outcome.error,
+        "bound": outcome.bound, "bound_over_measured": outcome.bound / outcome.measured, "holds": outcome.holds,
+    }  # fmt: skip
+
+
+def example_curves() -> list[pd.DataFrame]:
+    """The running average against T at one step size, and the inequality of the proof at the same one."""
+    cases = [Case(1, "cycle", 16, 8000, walks=1), Case(1, "cycle", 16, 8000, walks=8), Case(2, "cycle", 16, 8000)]
+    names = ["Multi-Walk, R=1", "Multi-Walk, R=8", "Async-Gossip (matrix)"]
+    problem = quadratic_problem(tasks.quadratic(nodes=16, seed=0, noise=1.0, heterogeneity=1.0, distance=5.0))
+    found = []
+    for name, outcome in zip(names, check_bounds(cases, repetitions=3), strict=True):
+        at = np.unique(np.geomspace(10, 8000, 60).astype(int))
+        running = np.cumsum(outcome.curve) / np.arange(1, len(outcome.curve) + 1)
+        limit = []
+        for t in at:
+            case = Case(outcome.case.theorem, "cycle", 16, int(t), walks=outcome.case.walks)
+            limit.append(case.inequality(case.graph(), problem).at(outcome.step_size, int(t)).total)  # type: ignore[union-attr]
+        found.append(pd.DataFrame({"series": name, "iteration": at, "measured": running[at - 1], "bound": limit}))
+    return found
+
+
+# -- slopes -------------------------------------------------------------------------------------------------------
+
+
+def slope_cases() -> list[tuple[str, str, float, Case]]:
+    """(variable, series, x, case)."""
+    found: list[tuple[str, str, float, Case]] = []
+    for topology in ("cycle", "complete"):
+        for t in (500, 1000, 2000, 4000, 8000, 16000):
+            found += [("T", f"MW R=1, {topology}", t, Case(1, topology, 16, t, walks=1))]
+            found += [("T", f"MW R=8, {topology}", t, Case(1, topology, 16, t, walks=8))]
+            found += [("T", f"gossip, {topology}", t, Case(2, topology, 16, t))]
+        for walks in (1, 2, 4, 8, 16, 32):
+            found.append(("R", f"MW, {topology}", walks, Case(1, topology, 32, 4000, walks=walks)))
+        for nodes in (8, 16, 32, 64):
+            found.append(("V", f"MW R=4, {topology}", nodes, Case(1, topology, nodes, 4000, walks=4)))
+            found.append(("V", f"gossip, {topology}", nodes, Case(2, topology, nodes, 4000)))
+    for topology, given in CYCLE_TO_COMPLETE:
+        parameters = tuple(given.items())
+        for name, case in (
+            ("MW R=4", Case(1, topology, 32, 4000, walks=4, parameters=parameters)),
+            ("gossip", Case(2, topology, 32, 4000, parameters=parameters)),
+        ):
+            found.append(("p", name, network(case.graph()).p, case))
+    return found
+
+
+def slopes(out: Path) -> dict[str, Any]:
+    wanted = slope_cases()
+    outcomes = {outcome.case: outcome for outcome in check_bounds({case for *_, case in wanted}, repetitions=2)}
+    table = pd.DataFrame(
+        [
+            {"variable": v, "series": s, "x": x, "measured": outcomes[c].measured, "bound": outcomes[c].bound,
+             "eta": outcomes[c].step_size}
+            for v, s, x, c in wanted
+        ]
+    )  # fmt: skip
+    rows = []
+    for (variable, series), part in table.groupby(["variable", "series"], sort=False):
+        end = part.tail(3) if variable == "T" else part  # exponents are about large T
+        measured, error = fit(end["x"], end["measured"])
+        rows.append({"variable": variable, "series": series, "measured": measured, "standard_error": error,
+                     "bound": fit(end["x"], end["bound"])[0], **predicted(str(variable), str(series))})  # fmt: skip
+    found = pd.DataFrame(rows)
+    table.to_csv(out / "scaling.csv", index=False, float_format="%.6g")
+    found.to_csv(out / "slopes.csv", index=False, float_format="%.4g")
+    plots.save(scaling(table, found), out / "scaling", ("png",))
+    return {"slopes": rows}
+
+
+def predicted(variable: str, series: str) -> dict[str, str]:
+    """The exponents of the terms of the theorems, in the order start, noise, deviation."""
+    walks = series.startswith("MW")
+    cycle = "cycle" in series
+    terms = {
+        "T": "-1, -1/2, -2/3",
+        "R": "1, 0, 2/3",
+        "V": ("3/2, 0, 1" if cycle else "1, 0, 2/3") if walks else ("3, 0, 2" if cycle else "1, 0, 2/3"),
+        "p": "via H² only" if walks else "-1, 0, -2/3",
+    }
+    return {"terms": terms[variable]}
+
+
+def fit(x: Any, y: Any) -> tuple[float, float]:
+    """The exponent of a power law, and its standard error."""
+    a, b = np.log(np.asarray(x, float)), np.log(np.asarray(y, float))
+    slope, offset = np.polyfit(a, b, 1)
+    rest = b - (slope * a + offset)
+    error = sqrt(float(rest @ rest) / max(len(a) - 2, 1) / float(((a - a.mean()) ** 2).sum()))
+    return float(slope), error
+
+
+# -- time to a loss -----------------------------------------------------------------------------------------------
+
+
+def mean_curves(task: Task, runs: list[tuple[Protocol, graphs.Graph, float]], seconds: float, every: float,
+                repetitions: int) -> tuple[np.ndarray, np.ndarray]:  # fmt: skip
+    """Mean excess loss over repetitions of every run, at even moments of virtual time: (moments, [run, moment])."""
+    trainer = plain_sgd(task)
+    setups = [
+        RunSetup(protocol, graph, Seed(k).child(protocol.label, graph.name, lr), Stop(time=seconds),
+                 evaluate=Evaluate(every=None, seconds=every), lr=lr, keep_trace=False)
+        for protocol, graph, lr in runs for k in range(repetitions)
+    ]  # fmt: skip
+    engine = Engine(trainer, setups, [trainer.initial_row(0)] * len(setups))
+    curves: dict[int, list[float]] = {run: [] for run in range(len(setups))}
+    for share in np.linspace(0.1, 1.0, 10):
+        for measurement in engine.advance(float(share)).measurements:
+            curves[measurement.run].append(measurement.train_loss - task.facts["f_star"])
+    moments = min(len(curve) for curve in curves.values())
+    table = np.array([curves[run][:moments] for run in range(len(setups))])
+    return np.arange(moments) * every, table.reshape(len(runs), repetitions, moments).mean(1)
+
+
+def first_time(moments: np.ndarray, curve: np.ndarray, target: float) -> float:
+    below = np.flatnonzero(curve <= target)
+    if not len(below) or below[0] == 0:
+        return inf if not len(below) else 0.0
+    at = below[0]
+    share = (curve[at - 1] - target) / (curve[at - 1] - curve[at])
+    return float(moments[at - 1] + share * (moments[at] - moments[at - 1]))
+
+
+def speedup(out: Path) -> dict[str, Any]:
+    """Noise decides (σ² = 30, ζ² = 0), a low target, the best of eight learning rates for every R and V."""
+    rates = [0.4 / 2**k for k in range(9)]
+    rows = []
+    for topology in ("complete", "cycle"):
+        base = None
+        counts = [("MW", r, 32) for r in (1, 2, 4, 8, 16, 32)] + [("gossip", v, v) for v in (4, 8, 16, 32)]
+        for kind, active, nodes in counts:
+            graph = graphs.build(topology, nodes)
+            task = tasks.quadratic(nodes=nodes, seed=0, noise=30.0, heterogeneity=0.0, convexity=0.3, distance=5.0)
+            target = 0.02 * task.facts["F"]
+            protocol: Protocol = MultiWalk(active) if kind == "MW" else AsyncGossip()
+            seconds = 3200.0 / active + 150.0
+            moments, curves = mean_curves(task, [(protocol, graph, lr) for lr in rates], seconds, seconds / 300, 6)
+            times = [first_time(moments, curve, target) for curve in curves]
+            best = min(times)
+            base = best if base is None else base
+            rows.append({"series": f"{'Multi-Walk' if kind == 'MW' else 'gossip'}, {topology}", "active": active,
+                         "nodes": nodes, "lr": rates[int(np.argmin(times))], "time": best,
+                         "speed_up": base / best})  # fmt: skip
+            print("speedup", rows[-1], file=sys.stderr, flush=True)
+    table = pd.DataFrame(rows)
+    table.to_csv(out / "speedup.csv", index=False, float_format="%.6g")
+    plots.save(speed_up_figure(table[np.isfinite(table["time"])]), out / "speedup", ("png",))
+    return {"speed_up": rows}
+
+
+def phase(out: Path) -> dict[str, Any]:
+    """Gossip's cost over the best Multi-Walk's, per iteration and in time; V = 16, the best of six learning rates."""
+    rows = []
+    rates = [0.4 / 2**k for k in range(7)]
+    for topology, given in CYCLE_TO_COMPLETE:
+        graph = graphs.build(topology, 16, seed=1, **given)
+        name = f"{topology.replace('random_regular', 'regular')}{given.get('degree', '')}\np={network(graph).p:.2f}"
+        for zeta2 in (0.0, 0.3, 1.0, 3.0, 10.0):
+            task = tasks.quadratic(nodes=16, seed=0, noise=1.0, heterogeneity=zeta2, convexity=0.3, distance=5.0)
+            target = 0.01 * task.facts["F"]
+            costs: dict[str, dict[str, float]] = {"iterations": {}, "time": {}}
+            for active, protocol in [(r, MultiWalk(r)) for r in (1, 4, 16)] + [(16, AsyncGossip())]:
+                seconds = 6000.0 / active + 100
+                moments, curves = mean_curves(task, [(protocol, graph, lr) for lr in rates], seconds, seconds / 250, 3)
+                best = min(first_time(moments, curve, target) for curve in curves)
+                costs["time"][protocol.label], costs["iterations"][protocol.label] = best, best * active
+            for axis, found in costs.items():
+                gossip = found.pop("async_gossip-pairwise")
+                walks = min(found, key=lambda label: found[label])
+                rows.append({
+                    "axis": axis, "x": name, "y": zeta2, "ratio": gossip / found[walks] if found[walks] < inf else 0.1,
+                    "winner": walks.replace("multi_walk-", "R=") if found[walks] <= gossip else "gossip",
+                    "gossip": gossip, **found,
+                })  # fmt: skip
+            print("phase", rows[-2:], file=sys.stderr, flush=True)
+    table = pd.DataFrame(rows)
+    table.assign(x=table["x"].str.replace("\n", " ")).to_csv(out / "phase.csv", index=False, float_format="%.6g")
+    parts = {"per iteration": table[table["axis"] == "iterations"], "in time": table[table["axis"] == "time"]}
+    figure = phase_figure(
+        parts, x="graph", y="ζ², difference between nodes", title="V = 16, σ² = 1: cost to a target loss"
+    )
+    plots.save(figure, out / "phase", ("png",))
+    return {"cells": len(table)}
+
+
+PARTS: dict[str, Callable[[Path], dict[str, Any]]] = {
+    "bounds": bounds, "slopes": slopes, "speedup": speedup, "phase": phase,
+}  # fmt: skip
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--out", type=Path, required=True, help="folder for tables and figures")
+    parser.add_argument("--only", choices=PARTS, help="one part")
+    args = parser.parse_args()
+    torch.set_num_threads(1)
+    args.out.mkdir(parents=True, exist_ok=True)
+    file = args.out / "summary.json"
+    found: dict[str, Any] = json.loads(file.read_text()) if file.exists() else {}
+    for name in [args.only] if args.only else list(PARTS):
+        began = time.perf_counter()
+        found[name] = {**PARTS[name](args.out), "seconds": round(time.perf_counter() - began, 1)}
+    file.write_text(json.dumps(found, indent=2, ensure_ascii=False) + "\n")
+    print(json.dumps(found, indent=2, ensure_ascii=False))
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,194 @@
+"""An advice in words that a person understands, and as plain data for programs."""
+
+from __future__ import annotations
+
+from dataclasses import asdict, fields, is_dataclass
+from math import isfinite
+from typing import Any
+
+from walktalk.advisor.advice import Advice, Rival
+from walktalk.advisor.candidates import Candidate
+from walktalk.chains import aggregators, metropolis_hastings
+from walktalk.protocols import MultiWalk
+from walktalk.theory import crossover_walks
+
+SURE = ((0.9, "high"), (0.7, "fair"), (0.0, "low"))
+UNITS = {"iterations": "iterations", "time": "s", "bits": "bits"}
+
+
+def name_of(candidate: Candidate) -> str:
+    """An algorithm in words."""
+    protocol = candidate.protocol
+    if isinstance(protocol, MultiWalk):
+        return "one walk" if protocol.walks == 1 else f"Multi-Walk with {protocol.walks} walks"
+    kinds = {"async_gossip-pairwise": "asynchronous gossip", "sync_gossip": "synchronous gossip"}
+    return kinds.get(protocol.label, protocol.label)
+
+
+def amount(objective: str, value: float) -> str:
+    """A cost with its unit; bits as bytes, which people compare with a data plan."""
+    if objective == "iterations":
+        return f"{value:,.0f} iterations"
+    units = (("h", 3600.0), ("min", 60.0), ("s", 1.0), ("ms", 1e-3)) if objective == "time" else (
+        ("TB", 8e12), ("GB", 8e9), ("MB", 8e6), ("kB", 8e3), ("bytes", 8.0))  # fmt: skip
+    unit, size = next((u for u in units if abs(value) >= u[1]), units[-1])
+    return f"{value / size:,.3g} {unit}"
+
+
+def how_sure(advice: Advice) -> str:
+    """high, fair or low."""
+    return next(word for limit, word in SURE if advice.sure >= limit)
+
+
+def reasons(advice: Advice) -> list[str]:
+    """Why, in two or three sentences."""
+    return [line for line in (_measured(advice), _cost_of_an_iteration(advice), _theory(advice)) if line]
+
+
+def _measured(advice: Advice) -> str:
+    goal, best = advice.ground.goal, advice.best
+    what = f"{name_of(best).capitalize()} with learning rate {best.lr:g}"
+    others = sorted((r for r in advice.rivals if r.candidate is not best), key=lambda r: r.value)
+    if goal.budget is not None:
+        line = (
+            f"{what} had the lowest loss in the pilots, {advice.loss:.3g} after {amount(goal.objective, goal.budget)}"
+        )
+    elif advice.reached:
+        after = amount(goal.objective, advice.cost)
+        line = f"{what} reached a loss of {advice.loss:.3g} first in the pilots, after {after}"
+    else:
+        line = (
+            f"No pilot reached a loss of {advice.loss:.3g}; {name_of(best)} with learning rate {best.lr:g} came closest"
+        )
+    return f"{line}{_runner_up(advice, others)}."
+
+
+def _runner_up(advice: Advice, others: list[Rival]) -> str:
+    if others:
+        more = others[0].value / max(min(r.value for r in advice.rivals), 1e-300) - 1
+        return f"; next was {name_of(others[0].candidate)} at {others[0].candidate.lr:g}, {more:.0%} more"
+    mine = advice.best.algorithm
+    rest = {
+        label: value
+        for label, value in advice.prospects.items()
+        if not label.startswith(f"{mine}-lr") and isfinite(value)
+    }
+    if not rest:
+        return ""
+    label = min(rest, key=lambda name: rest[name])
+    candidate = next(c for c in advice.ground.candidates if c.label == label)
+    times = rest[label] / max(advice.prospects[advice.best.label], 1e-300)
+    return f"; {name_of(candidate)} was heading for {times:.1f} times that"
+
+
+def _cost_of_an_iteration(advice: Advice) -> str:
+    """What makes the difference on this axis."""
+    best, objective = advice.best, advice.ground.goal.objective
+    one = next(c for c in advice.ground.candidates if c.active == 1 or isinstance(c.protocol, MultiWalk))
+    gossip = next(c for c in advice.ground.candidates if c.algorithm == "async_gossip-pairwise")
+    if objective == "iterations":
+        return (
+            f"{_active(best.active)}; so fewer models learn more per iteration, as long as their noise and the "
+            "differences between nodes allow the target."
+        )
+    unit = amount(objective, best.rates.of(objective))
+    against = one if best is not one and not isinstance(best.protocol, MultiWalk) else gossip
+    other = amount(objective, against.rates.of(objective))
+    verb = "takes" if objective == "time" else "sends"
+    return f"An iteration {verb} {unit} on average here, {other} with {name_of(against)}."
+
+
+def _active(active: int) -> str:
+    if active == 1:
+        return "One model gets every step, where R walks or V nodes share the steps out and average them"
+    return f"Each training moves the mean of the {active} models by only 1/{active} of its step"
+
+
+def _theory(advice: Advice) -> str:
+    ground = advice.ground
+    problem, net = ground.constants.problem, ground.network
+    limit = crossover_walks(net, problem)
+    data = "mostly alike" if problem.zeta2 < problem.sigma2 else "different"
+    speed = "fast" if net.p > 0.3 else "slowly" if net.p < 0.1 else "moderately fast"
+    line = (
+        f"The nodes' data are {data} (ζ² = {problem.zeta2:.2g}, σ² = {problem.sigma2:.2g}) and the graph mixes {speed} "
+        f"(p = {net.p:.2g}); by the bounds walks beat gossip per iteration "
+        f"{'for any number of walks' if limit > net.nodes else f'below R = {limit:.2g}'}"
+    )
+    if isinstance(advice.best.protocol, MultiWalk) and advice.best.protocol.walks > 1:
+        ends = aggregators(metropolis_hastings(ground.graph))
+        line += (
+            f", and walks come back to node {ends.best.node} soonest (H = {ends.best.h:.3g}, worst {ends.worst.h:.3g})"
+        )
+    return f"{line}."
+
+
+def notes(advice: Advice) -> list[str]:
+    """What a person should know before relying on it."""
+    found = list(advice.ground.graph.notes)
+    rates = sorted({c.lr for c in advice.ground.candidates if c.algorithm == advice.best.algorithm})
+    if advice.best.lr in (rates[0], rates[-1]) and len(rates) > 1:
+        end = "largest" if advice.best.lr == rates[-1] else "smallest"
+        found.append(
+            f"{advice.best.lr:g} is the {end} learning rate that was tried; set optimizer.lr to it and ask again"
+        )
+    if not advice.reached:
+        found.append("the target was not reached within the study's stop; costs are extrapolated, and may be far off")
+    return found
+
+
+def as_json(advice: Advice) -> dict[str, Any]:
+    """Everything, as plain data."""
+    ground, best, goal = advice.ground, advice.best, advice.ground.goal
+    protocol = best.protocol
+    names: list[str] = [f.name for f in fields(protocol)] if is_dataclass(protocol) else []
+    settings: dict[str, Any] = {name: getattr(protocol, name) for name in names}
+    return {
+        "algorithm": protocol.name,
+        "walks": settings.get("walks"),
+        "aggregator": settings.get("aggregator"),
+        "settings": settings,
+        "learning_rate": best.lr,
+        "label": best.label,
+        "objective": goal.objective,
+        "target_loss": ground.target if goal.budget is None else None,
+        "budget": goal.budget,
+        "expected": expected(advice),
+        "why": reasons(advice),
+        "notes": notes(advice),
+        "confidence": {"within_10_percent_of_the_best": advice.sure, "words": how_sure(advice)},
+        "reached": advice.reached,
+        "rivals": [
+            {"label": r.candidate.label, "value": r.value, "repetitions": r.repetitions, "reached": r.arrived}
+            for r in sorted(advice.rivals, key=lambda r: r.value)
+        ],
+        "candidates": {label: value if isfinite(value) else None for label, value in advice.prospects.items()},
+        "network": {
+            "graph": ground.graph.name, "nodes": ground.network.nodes, "p": ground.network.p,
+            "p_prime": ground.network.p_prime, "aggregator": asdict(ground.network.returning),
+        },
+        "constants": {
+            key: asdict(getattr(ground.constants, key)) for key in ("F", "L", "sigma2", "zeta2", "zeta2_mean")
+        },
+        "trainings": advice.trainings,
+    }  # fmt: skip
+
+
+def expected(advice: Advice) -> dict[str, Any]:
+    """Iterations, seconds, bits and loss, each with its interval."""
+    rates, goal = advice.best.rates, advice.ground.goal
+    per = {"iterations": 1.0, "time": rates.seconds, "bits": rates.bits}
+    found: dict[str, Any] = {}
+    for axis, size in per.items():
+        scale = size / max(rates.of(goal.objective), 1e-300)
+        values = (
+            (advice.cost, advice.cost, advice.cost)
+            if goal.budget is not None
+            else (advice.cost, advice.low, advice.high)
+        )
+        found[axis] = {key: value * scale for key, value in zip(("value", "low", "high"), values, strict=True)}
+    found["bytes"] = {key: value / 8 for key, value in found["bits"].items()}
+    found["loss"] = {"value": advice.loss}
+    if goal.budget is not None:
+        found["loss"] |= {"low": advice.low, "high": advice.high}
+    return found

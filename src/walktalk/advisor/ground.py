@@ -1,0 +1,121 @@
+"""Everything that is known before the first pilot starts: graph, task, what theory and planning say, candidates."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from math import isfinite
+
+from walktalk.advisor.candidates import (
+    Candidate,
+    Rates,
+    algorithms,
+    best_aggregator,
+    learning_rates,
+    measured_rates,
+)
+from walktalk.advisor.constants import QUICK, Constants, estimate_constants
+from walktalk.advisor.course import Scale
+from walktalk.advisor.goal import Goal
+from walktalk.advisor.pilots import Bench, Entry
+from walktalk.errors import SpecError
+from walktalk.graphs import Graph
+from walktalk.protocols import MultiWalk
+from walktalk.runtimes.simulator import RunSetup, Stop
+from walktalk.seeds import Seed
+from walktalk.studies import StudySpec, prepare
+from walktalk.theory import Network, network
+
+OF_THE_WAY = 0.1  # without a target: a tenth of the excess loss is left
+SEEN = 3.0  # times V iterations until walks have seen enough nodes for their loss to mean something
+FIRST_LOOK = 4.0  # iterations of the fastest candidate at which pilots are measured first
+
+
+@dataclass(frozen=True)
+class Ground:
+    """A study, looked at before any pilot."""
+
+    spec: StudySpec
+    goal: Goal
+    graph: Graph
+    network: Network  # with the best aggregator
+    constants: Constants
+    candidates: list[Candidate]
+    bench: Bench
+    longest: float  # the cost at which the study's own stop ends the dearest candidate
+
+    @property
+    def target(self) -> float:
+        return self.bench.scale.target
+
+    def entry(self, candidate: Candidate, repetition: int) -> Entry:
+        """A pilot; a walk's news reach the aggregator only when it comes back, R walks with R times as many."""
+        if not isinstance(candidate.protocol, MultiWalk):
+            return Entry(candidate, repetition)
+        unit = candidate.rates.of(self.goal.objective)
+        behind = candidate.active * self.network.returning.mean_age
+        return Entry(candidate, repetition, behind * unit, SEEN * self.graph.nodes * unit)
+
+
+def survey(
+    spec: StudySpec, goal: Goal, *, device: str = "auto", model_bytes: int | None = None, seed: str = "advice"
+) -> Ground:
+    """Prepare a study for pilots; every mistake in it shows here."""
+    ready = prepare(spec, device)
+    first = ready.runs[0].setup
+    graph = first.graph
+    if goal.objective == "bits" and graph.nodes == 1:
+        raise SpecError("objective: bits has no meaning with one node, where nothing is sent; use iterations or time")
+    setup = with_bytes(first, model_bytes)
+    root = Seed(spec.seed).child(seed)
+    aggregator = best_aggregator(graph)
+    candidates = make_candidates(spec, setup, aggregator.node, root)
+    constants = estimate_constants(ready.task, batch_size=spec.training.batch_size, seed=root, effort=QUICK)
+    start = float(ready.trainer.evaluate(ready.trainer.initial_row(root.integer)[None])[0][0])
+    scale = make_scale(goal, start, constants.f_best)
+    costs = {candidate.label: stop_cost(spec, candidate, goal) for candidate in candidates}
+    unit = FIRST_LOOK * min(candidate.rates.of(goal.objective) for candidate in candidates)
+    bench = Bench(
+        ready.trainer, setup, goal.objective, scale, root, unit, schedule_end=lambda candidate: costs[candidate.label]
+    )
+    net = network(graph, aggregator.node)
+    return Ground(spec, goal, graph, net, constants, candidates, bench, max(costs.values()))
+
+
+def with_bytes(setup: RunSetup, model_bytes: int | None) -> RunSetup:
+    """The setup with another size of the model on the wire; an optimizer state that travels grows with it."""
+    if model_bytes is None:
+        return setup
+    if model_bytes < 1:
+        raise SpecError(f"model_bytes: {model_bytes} is not possible; at least 1 is needed")
+    ratio = model_bytes / max(setup.model_bytes, 1)
+    return replace(setup, model_bytes=model_bytes, state_bytes=round(setup.state_bytes * ratio))
+
+
+def make_candidates(spec: StudySpec, setup: RunSetup, aggregator: int, root: Seed) -> list[Candidate]:
+    found = []
+    for protocol in algorithms(spec, setup.graph, aggregator):
+        rates = measured_rates(replace(setup, protocol=protocol, seed=root.child("rates", protocol.label)))
+        active = protocol.active_models(setup.graph.nodes)
+        found += [Candidate(protocol, lr, rates, active) for lr in learning_rates(spec.optimizer.lr)]
+    return found
+
+
+def make_scale(goal: Goal, start: float, floor: float) -> Scale:
+    """The target as given, or a tenth of the excess loss; the floor must be below it."""
+    if not isfinite(start):
+        raise SpecError(f"the loss of the initial model is {start}; look at the task's data")
+    floor = min(floor, start - 1e-6 * max(abs(start), 1.0))
+    target = goal.target_loss if goal.target_loss is not None else floor + OF_THE_WAY * (start - floor)
+    if target >= start:
+        raise SpecError(f"target_loss: {target:.4g} is not below {start:.4g}, the loss before any training")
+    return Scale(start, min(floor, target - 0.02 * (start - target)), target)
+
+
+def stop_cost(spec: StudySpec, candidate: Candidate, goal: Goal) -> float:
+    """What a candidate costs, in the objective's unit, until the study's own stop ends it."""
+    stop = Stop(**spec.stop.model_dump())
+    rates: Rates = candidate.rates
+    iterations = [float(stop.iterations)] if stop.iterations is not None else []
+    iterations += [stop.time / rates.seconds] if stop.time is not None and rates.seconds > 0 else []
+    iterations += [stop.bits / rates.bits] if stop.bits is not None and rates.bits > 0 else []
+    return max(min(iterations), 1.0) * rates.of(goal.objective)

@@ -1,0 +1,168 @@
+"""`walktalk advise`: walks or gossip, how many walks, where, how fast to learn, and what it will cost."""
+
+from __future__ import annotations
+
+import json
+import re
+import sys
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from walktalk.errors import SpecError
+
+if TYPE_CHECKING:
+    from walktalk.advisor import Advice
+
+UNITS = {
+    "time": {"": 1.0, "s": 1.0, "min": 60.0, "h": 3600.0},
+    "bits": {"": 1.0, "bit": 1.0, "bits": 1.0, "B": 8.0, "kB": 8e3, "MB": 8e6, "GB": 8e9, "TB": 8e12},
+    "iterations": {"": 1.0},
+}
+
+
+def advise(
+    study: Annotated[str, typer.Argument(help="A YAML file, or a preset (see `walktalk presets`).")] = "quickstart",
+    changes: Annotated[
+        list[str] | None,
+        typer.Option("--set", metavar="KEY=VALUE", help="Change a key, e.g. network.topology=cycle. Repeatable."),
+    ] = None,
+    objective: Annotated[str, typer.Option(help="What to save: iterations, time or bits.")] = "time",
+    target_loss: Annotated[
+        float | None, typer.Option(help="Training loss to reach; if left out, the study's, or a tenth of the excess.")
+    ] = None,
+    budget: Annotated[
+        str | None, typer.Option(help="Lowest loss for this much of the objective instead: 3000, 10min, 5GB.")
+    ] = None,
+    model_bytes: Annotated[
+        int | None, typer.Option(help="Size of the model on the wire, where the pilots train a smaller one.")
+    ] = None,
+    device: Annotated[str, typer.Option(help="auto, cpu or cuda.")] = "auto",
+    as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object and nothing else.")] = False,
+) -> None:
+    """Advise an algorithm and its settings for a study, from theory and short pilot runs."""
+    from walktalk.advisor import Goal  # imports torch, which takes a while
+    from walktalk.advisor import advise as give_advice
+    from walktalk.advisor import as_json as plain
+    from walktalk.studies import load_spec
+
+    spec = load_spec(study, changes or [])
+    if budget is not None and target_loss is not None:
+        raise SpecError("--budget and --target-loss exclude each other: the cheapest way to a loss, or the lowest loss")
+    wanted = target_loss if target_loss is not None or budget is not None else spec.stop.target_loss
+    goal = Goal(objective, wanted, amount_of(budget, objective))  # type: ignore[arg-type]  # checked by Goal
+    with shown(as_json) as told:
+        advice = give_advice(spec, goal, device=device, model_bytes=model_bytes, told=told)
+    if as_json:
+        typer.echo(json.dumps(plain(advice), indent=2, ensure_ascii=False))
+    else:
+        show(advice, study, changes or [])
+
+
+def amount_of(text: str | None, objective: str) -> float | None:
+    """A budget such as 3000, 10min or 5GB, in iterations, seconds or bits."""
+    if text is None:
+        return None
+    units = UNITS.get(objective, UNITS["iterations"])
+    match = re.fullmatch(r"\s*([0-9.eE+-]+?)\s*([A-Za-z]*)\s*", text)
+    names = ", ".join(f"100{unit}" for unit in units if unit) or "3000"
+    try:
+        if match is None or match[2] not in units:
+            raise ValueError
+        return float(match[1]) * units[match[2]]
+    except ValueError:
+        raise SpecError(f"--budget {text}: is no amount of {objective}; allowed: a number, such as {names}") from None
+
+
+@contextmanager
+def shown(quiet: bool) -> Iterator[Callable[[str, float], None]]:
+    """How far the pilots are: a bar on a terminal, a line now and then elsewhere, nothing beside JSON."""
+    from rich.console import Console
+    from rich.progress import BarColumn, Progress, SpinnerColumn, TaskProgressColumn, TextColumn, TimeElapsedColumn
+
+    console = Console(stderr=True)
+    if quiet or not console.is_terminal:
+        last: list[str] = []
+
+        def line(text: str, share: float) -> None:
+            phase = text.partition(",")[0].partition(":")[0]
+            if not quiet and last[-1:] != [phase] and len(last) < 12:
+                last.append(phase)
+                print(f"advise: {text}", file=sys.stderr)
+
+        yield line
+        return
+    columns = (
+        SpinnerColumn(),
+        TextColumn("{task.description}"),
+        BarColumn(),
+        TaskProgressColumn(),
+        TimeElapsedColumn(),
+    )
+    with Progress(*columns, console=console, transient=True) as bar:
+        task = bar.add_task("pilots", total=1.0)
+        yield lambda text, share: bar.update(task, description=text, completed=share)
+
+
+def show(advice: Advice, study: str, changes: list[str]) -> None:
+    """The advice on a terminal."""
+    from rich.console import Console
+    from rich.table import Table
+
+    from walktalk.advisor import as_json as plain
+    from walktalk.advisor import how_sure, name_of
+
+    console = Console()
+    found = plain(advice)
+    console.print(
+        f"[bold green]{name_of(advice.best).capitalize()}[/], learning rate {advice.best.lr:g}", highlight=False
+    )
+    if found["walks"] is not None and found["walks"] > 1:
+        console.print(f"Mix the walks at node {found['aggregator']}.", highlight=False)
+    table = Table(title=heading(found), title_justify="left", title_style="bold")
+    for index, head in enumerate(("expected", "value", "95 % of runs")):
+        table.add_column(head, justify="left" if index == 0 else "right", no_wrap=True)
+    for row in rows_of(found):
+        table.add_row(*row)
+    console.print(table)
+    for line in found["why"]:
+        console.print(line, highlight=False)
+    console.print(
+        f"How sure: {how_sure(advice)} ({advice.sure:.0%} that it is within 10 % of the best of "
+        f"{len(advice.prospects)} candidates; the pilots took {advice.trainings:,} trainings).",
+        highlight=False,
+    )
+    for note in found["notes"]:
+        console.print(f"Note: {note}.", highlight=False)
+    console.print(f"Run it: {command(found, study, changes)}", highlight=False, soft_wrap=True)
+
+
+def heading(found: dict[str, Any]) -> str:
+    if found["budget"] is not None:
+        return f"For a budget of {found['budget']:,.4g} ({found['objective']})"
+    return f"To a training loss of {found['target_loss']:.4g}, least {found['objective']}"
+
+
+def rows_of(found: dict[str, Any]) -> list[tuple[str, str, str]]:
+    from walktalk.advisor import amount
+
+    rows = []
+    for axis, name in (("iterations", "iterations"), ("time", "time"), ("bits", "data sent")):
+        of = found["expected"][axis]
+        rows.append((name, amount(axis, of["value"]), f"{amount(axis, of['low'])} – {amount(axis, of['high'])}"))
+    loss = found["expected"]["loss"]
+    if "low" in loss:
+        rows.append(("training loss", f"{loss['value']:.3g}", f"{loss['low']:.3g} – {loss['high']:.3g}"))
+    return rows
+
+
+def command(found: dict[str, Any], study: str, changes: list[str]) -> str:
+    """The study with the advised algorithm alone."""
+    import shlex
+
+    settings = ", ".join(f"{key}: {value}" for key, value in found["settings"].items())
+    entry = f"[{{name: {found['algorithm']}{', ' if settings else ''}{settings}, lr: {found['learning_rate']:g}}}]"
+    parts = ["walktalk", "run", study, *(p for change in changes for p in ("--set", change))]
+    return shlex.join([*parts, "--set", f"algorithms={entry}"])
