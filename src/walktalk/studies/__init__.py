@@ -1,16 +1,17 @@
 """Studies: many runs on one graph and one split of the data, from a specification to their records."""
 
 from walktalk.learning import OptimizerSpec as Optimizer
-from walktalk.studies.build import AlgorithmPlan, build_graph, build_protocols
+from walktalk.studies.build import AlgorithmPlan, build_graph, build_protocols, build_task
 from walktalk.studies.one_run import SGD, Adam, AdamW, Run, train
 from walktalk.studies.run import Preparation, StudyResult, prepare, run_study
 from walktalk.studies.runner import Interrupted, PlannedRun, Progress, Runner, RunRecord
 from walktalk.studies.spec import StudySpec
-from walktalk.studies.spec_load import dump_spec, load_spec, make_spec, preset_names, preset_text
+from walktalk.studies.spec_load import dump_spec, load_spec, make_spec, preset_names, preset_text, spec_mapping
 from walktalk.studies.summary import summarize
 
 __all__ = [
     "SGD", "Adam", "AdamW", "AlgorithmPlan", "Interrupted", "Optimizer", "PlannedRun", "Preparation", "Progress",
-    "Run", "RunRecord", "Runner", "StudyResult", "StudySpec", "build_graph", "build_protocols", "dump_spec",
-    "load_spec", "make_spec", "prepare", "preset_names", "preset_text", "run_study", "summarize", "train",
+    "Run", "RunRecord", "Runner", "StudyResult", "StudySpec", "build_graph", "build_protocols", "build_task",
+    "dump_spec", "load_spec", "make_spec", "prepare", "preset_names", "preset_text", "run_study", "spec_mapping",
+    "summarize", "train",
 ]  # fmt: skip

@@ -13,7 +13,7 @@ import pandas as pd
 import torch
 
 from walktalk.errors import UnavailableError
-from walktalk.learning import OptimizerSpec, Task, Trainer, tasks
+from walktalk.learning import Task, Trainer
 from walktalk.records import StudyFolder, frame, opened_folder, write_history, write_text
 from walktalk.runtimes.simulator import RunSetup
 from walktalk.seeds import Seed
@@ -23,6 +23,7 @@ from walktalk.studies.build import (
     build_protocols,
     build_schedule,
     build_stop,
+    build_task,
     build_timing,
 )
 from walktalk.studies.runner import PlannedRun, Progress, Runner, RunRecord, estimated_trainings
@@ -97,12 +98,12 @@ def prepare(spec: StudySpec, device: str = "auto") -> Preparation:
     root = Seed(spec.seed)
     graph = build_graph(spec)
     plans = build_protocols(spec, graph.nodes)
-    task = tasks.build(spec.task.name, nodes=graph.nodes, seed=root.child("data"), **spec.task.settings)
+    task = build_task(spec, graph.nodes)
     trainer = Trainer(
         task,
         batch_size=spec.training.batch_size,
         local_steps=spec.training.local_steps,
-        optimizer=OptimizerSpec(**spec.optimizer.model_dump(exclude_none=True)),
+        optimizer=spec.optimizer.build(),
         device=pick_device(device),
         evaluation_samples=spec.evaluate.samples,
     )

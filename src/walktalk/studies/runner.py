@@ -1,8 +1,8 @@
 """Drives the runs of a study to their end: stretch by stretch, with records, checkpoints, and a clean stop.
 
-A stretch ends where all runs have done the same share of their way. How long it is depends on counted work only, never
-on the clock, so that a study always takes the same path. Between stretches the state of a run is just its living
-models: the events up to there are run again on resuming, which costs next to nothing.
+A stretch ends where all runs have done the same share of their way. On a GPU how long it is depends on counted work
+only, never on the clock, so that a study always takes the same path. Between stretches the state of a run is just its
+living models: the events up to there are run again on resuming, which costs next to nothing.
 """
 
 from __future__ import annotations
@@ -35,7 +35,8 @@ from walktalk.runtimes.simulator import PoissonTiming, RunSetup
 from walktalk.runtimes.stacked import Engine, Measurement, Step, TrainStep, WavePolicy
 from walktalk.studies.trace_table import trace_columns
 
-FIRST_STRETCH = 1 / 64  # of a run's way; after it the size of a stretch is known in trainings
+FIRST_STRETCH = 1 / 256  # of a run's way; after it the size of a stretch is known in trainings
+SECONDS_A_STRETCH = 3.0  # at most, about: as long as a person waits after Ctrl-C
 SECONDS_BETWEEN_CHECKPOINTS = 10.0
 CHECKPOINT_SHARE = 0.05  # of the time may go into writing checkpoints
 STEPS_BETWEEN_REPORTS = 20
@@ -148,6 +149,7 @@ class Runner:
         self.steps = 0
         self._done_in_stretch = 0
         self.total = estimated_trainings(self.runs)
+        self._last_stretch, self._last_trainings = 0.0, 0  # how long it took, how much it did
         self._saved_at = time.monotonic()
         self._saving_took = 0.0
 
@@ -178,8 +180,11 @@ class Runner:
         self.progress = min(1.0, self.progress + self.stretch_length())
         self.tell("training")
         active = list(self.engine.active)
+        began = time.monotonic()
         advance = self.engine.advance(self.progress, self._count)
         self.trainings += advance.trainings
+        if advance.trainings:
+            self._last_stretch, self._last_trainings = time.monotonic() - began, advance.trainings
         for run, rows in advance.traces.items():
             self._keep_trace(run, rows)
         for measurement in advance.measurements:
@@ -194,7 +199,11 @@ class Runner:
         done = sum(simulation.iteration for simulation in self.engine.simulations)
         if self.progress == 0.0 or done == 0:
             return FIRST_STRETCH
-        return trainings_a_stretch(self.trainer.width) * self.progress / done
+        wanted = trainings_a_stretch(self.trainer.width)
+        if self.trainer.device.type == "cpu" and self._last_stretch > 0.0:
+            # On a CPU a run's bytes do not depend on how it is cut, so a slow machine may cut more often.
+            wanted = max(1, min(wanted, round(self._last_trainings * SECONDS_A_STRETCH / self._last_stretch)))
+        return wanted * self.progress / done
 
     def _count(self, step: Step) -> None:
         if isinstance(step, TrainStep):

@@ -1,0 +1,57 @@
+"""Every command and every Python example of the README runs."""
+
+from __future__ import annotations
+
+import os
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+README = (Path(__file__).parents[1] / "README.md").read_text(encoding="utf-8")
+SETS_UP = ("make demo", "make test")  # what these two do is what runs this test
+
+
+def blocks(language: str) -> list[str]:
+    return re.findall(rf"^```{language}\n(.*?)^```", README, re.MULTILINE | re.DOTALL)
+
+
+def commands() -> list[str]:
+    lines = [line.split("#")[0].strip() for block in blocks("sh") for line in block.splitlines()]
+    return [line for line in lines if line and line not in SETS_UP]
+
+
+def test_the_readme_has_examples():
+    assert len(commands()) >= 5
+    assert blocks("python")
+
+
+@pytest.mark.parametrize("example", blocks("python"), ids=lambda text: text.split("\n")[0])
+def test_python_examples_run(example, tmp_path):
+    done = subprocess.run([sys.executable, "-c", example], cwd=tmp_path, capture_output=True, text=True, timeout=300)
+    assert done.returncode == 0, done.stderr
+
+
+def test_commands_run_in_the_order_in_which_they_stand(tmp_path):
+    """One after the other in one folder, as a person would type them; `walktalk` is the one of this environment."""
+    for name, block in zip(("mine.yaml", *("",) * 9), blocks("yaml"), strict=False):
+        if name:
+            (tmp_path / name).write_text(block)
+    bin_folder = str(Path(sys.executable).parent)
+    environment = {**os.environ, "PATH": bin_folder + os.pathsep + os.environ["PATH"], "OMP_NUM_THREADS": "1"}
+    for command in commands():
+        done = subprocess.run(
+            command, shell=True, cwd=tmp_path, env=environment, capture_output=True, text=True, timeout=300
+        )
+        assert done.returncode == 0, f"{command}\n{done.stdout}\n{done.stderr}"
+
+
+@pytest.mark.parametrize("example", blocks("yaml"), ids=lambda text: text.split("\n")[0])
+def test_specs_are_accepted(example):
+    import yaml
+
+    from walktalk.studies import make_spec
+
+    assert make_spec(yaml.safe_load(example)).algorithms
