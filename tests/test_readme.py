@@ -10,6 +10,8 @@ from pathlib import Path
 
 import pytest
 
+from walktalk.studies import load_spec
+
 README = (Path(__file__).parents[1] / "README.md").read_text(encoding="utf-8")
 SETS_UP = ("make demo", "make test")  # what these two do is what runs this test
 
@@ -49,9 +51,6 @@ def test_commands_run_in_the_order_in_which_they_stand(tmp_path):
 
 
 @pytest.mark.parametrize("example", blocks("yaml"), ids=lambda text: text.split("\n")[0])
-def test_specs_are_accepted(example):
-    import yaml
-
-    from walktalk.studies import make_spec
-
-    assert make_spec(yaml.safe_load(example)).algorithms
+def test_specs_are_accepted(example, tmp_path):
+    (tmp_path / "example.yaml").write_text(example)
+    assert load_spec(tmp_path / "example.yaml").algorithms
