@@ -11,6 +11,7 @@ from walktalk.protocols.effects import (
     Effect,
     Forget,
     MixEveryone,
+    Note,
     Record,
     Send,
     SetTimer,
@@ -27,6 +28,6 @@ PROTOCOLS: dict[str, type[Protocol]] = {p.name: p for p in (MultiWalk, AsyncGoss
 __all__ = [
     "AGGREGATE", "HEADER_BYTES", "INITIAL", "MEMBER", "PROTOCOLS", "UPDATE",
     "AsyncGossip", "Centralized", "Combine", "Effect", "Event", "Forget", "Machine", "Message", "MixEveryone",
-    "MultiWalk", "Outside", "PeerFound", "PeerLost", "Protocol", "Received", "Record", "Rejoined", "Send", "SetTimer",
-    "Started", "Surroundings", "SyncGossip", "TimerFired", "Train", "Trained", "control_bytes",
+    "MultiWalk", "Note", "Outside", "PeerFound", "PeerLost", "Protocol", "Received", "Record", "Rejoined", "Send",
+    "SetTimer", "Started", "Surroundings", "SyncGossip", "TimerFired", "Train", "Trained", "control_bytes",
 ]  # fmt: skip

@@ -8,11 +8,13 @@ whatever else happened to either in between.
 `neighbourhood`: the same exchange with all neighbours at once, with the Metropolis–Hastings weights p_ij = p_ji.
 
 `matrix`: Algorithm 2 to the letter, all nodes mix with P after every single update; only a simulator can.
+
+This file is for a world without failures; `resilient_gossip` is the same for a world with them.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import ClassVar, Literal, get_args
 
 from walktalk.errors import SpecError
@@ -31,6 +33,7 @@ from walktalk.protocols.effects import (
 from walktalk.protocols.events import Event, Received, Rejoined, Started, Trained
 from walktalk.protocols.machine import Machine, Outside, Protocol, Surroundings
 from walktalk.protocols.message import Message
+from walktalk.protocols.resilient_gossip import ResilientGossip
 
 Mixing = Literal["pairwise", "neighbourhood", "matrix"]
 MODEL = "model"
@@ -42,11 +45,15 @@ class AsyncGossip(Protocol):
     """Every node trains its own model and averages with neighbours, waiting for nobody."""
 
     mixing: Mixing = "pairwise"
+    resilient: bool | None = None  # survives failures; None: where the runtime has them
+    patience: float = 10.0  # seconds to wait for the first answers; after that it is known how long they take
     name: ClassVar[str] = "async_gossip"
 
     def __post_init__(self) -> None:
         if self.mixing not in get_args(Mixing):
             raise SpecError(f"mixing: {self.mixing!r} is unknown; allowed: {', '.join(get_args(Mixing))}")
+        if not self.patience > 0:
+            raise SpecError(f"patience: {self.patience} is not possible; a number above 0 is needed")
 
     @property
     def simulator_only(self) -> bool:  # type: ignore[override]
@@ -54,11 +61,17 @@ class AsyncGossip(Protocol):
 
     @property
     def label(self) -> str:
-        return f"async_gossip-{self.mixing}"
+        chosen = {None: "", True: "-resilient", False: "-plain"}[self.resilient]
+        return f"async_gossip-{self.mixing}{chosen}"
+
+    def hardened(self) -> AsyncGossip:
+        return replace(self, resilient=True) if self.resilient is None else self
 
     def machine(self, surroundings: Surroundings) -> Machine:
         if self.mixing == "matrix":
             return MatrixGossip(surroundings.node)
+        if self.resilient:
+            return ResilientGossip(surroundings, self.mixing == "neighbourhood", self.patience)
         return ExchangingGossip(surroundings, self.mixing)
 
 

@@ -67,11 +67,20 @@ class Record(NamedTuple):
     """Tell the observer what a slot now is. Costs nothing and changes nothing."""
 
     role: str  # MEMBER: one of the models that are to agree; AGGREGATE: the model that the algorithm outputs
-    key: int  # which member (a walk or a node); 0 for the aggregate
+    key: int  # which member (a walk or a node); for the aggregate the term, of which the highest counts
     slot: str  # its model
+
+
+class Note(NamedTuple):
+    """Tell the observer that something happened: a line in the trace. Costs nothing and changes nothing."""
+
+    event: str  # "suspected", "elected", "rerouted", "restarted", "retired" ...
+    walk: int = -1  # the walk it concerns
+    peer: int = -1  # the node it concerns
+    number: int = -1  # the term, generation or round
 
 
 MEMBER = "member"
 AGGREGATE = "aggregate"
 
-Effect: TypeAlias = Train | Send | Combine | MixEveryone | Forget | SetTimer | Record
+Effect: TypeAlias = Train | Send | Combine | MixEveryone | Forget | SetTimer | Record | Note

@@ -8,19 +8,26 @@ Every visited node trains the walk on its data (line 6). The aggregator ("Node 0
 where u_r is its copy of walk r from the last visit and l the walk that visited last. Then the walk moves on by the
 Metropolis–Hastings matrix P (lines 11, 12); where P keeps it in place, it trains here again and nothing is sent.
 With R = 1 line 8 is the identity: a plain random walk.
+
+This file is Algorithm 1 for a world without failures. `resilient_walk` is the same for a world with them, with the same
+models as long as none happens.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from typing import ClassVar
+from dataclasses import dataclass, replace
+from typing import ClassVar, Literal, get_args
 
 from walktalk.chains import metropolis_step
 from walktalk.errors import SpecError
+from walktalk.protocols.aggregation import copy_slot, sum_terms, walk_slot
 from walktalk.protocols.effects import AGGREGATE, INITIAL, MEMBER, UPDATE, Combine, Effect, Forget, Record, Send, Train
 from walktalk.protocols.events import Event, Received, Started, Trained
 from walktalk.protocols.machine import Machine, Outside, Protocol, Surroundings
 from walktalk.protocols.message import Message
+from walktalk.protocols.resilient_walk import ResilientNode
+
+GuardKind = Literal["aggregator", "decentralized", "none"]
 
 
 @dataclass(frozen=True)
@@ -29,12 +36,27 @@ class MultiWalk(Protocol):
 
     walks: int = 1
     aggregator: int = 0
+    resilient: bool | None = None  # survives failures; None: where the runtime has them
+    heartbeat: float = 1.0  # seconds between two heartbeats of the aggregator
+    guard: GuardKind = "aggregator"  # who notices that a walk is lost
     name: ClassVar[str] = "multi_walk"
+
+    def __post_init__(self) -> None:
+        if not self.heartbeat > 0:
+            raise SpecError(f"heartbeat: {self.heartbeat} is not possible; a number above 0 is needed")
+        if self.guard not in get_args(GuardKind):
+            raise SpecError(f"guard: {self.guard!r} is unknown; allowed: {', '.join(get_args(GuardKind))}")
 
     @property
     def label(self) -> str:
         at = f"-at{self.aggregator}" if self.aggregator else ""
-        return f"multi_walk-{self.walks}{at}"
+        beat = f"-beat{self.heartbeat:g}" if self.heartbeat != 1.0 else ""
+        guard = f"-guard-{self.guard}" if self.guard != "aggregator" else ""
+        chosen = {None: "", True: "-resilient", False: "-plain"}[self.resilient]
+        return f"multi_walk-{self.walks}{at}{beat}{guard}{chosen}"
+
+    def hardened(self) -> MultiWalk:
+        return replace(self, resilient=True) if self.resilient is None else self
 
     def check(self, nodes: int) -> None:
         super().check(nodes)
@@ -47,19 +69,11 @@ class MultiWalk(Protocol):
         return self.walks
 
     def machine(self, surroundings: Surroundings) -> Machine:
+        if self.resilient:
+            return ResilientNode(surroundings, self.walks, self.aggregator, self.heartbeat, self.guard)
         if surroundings.node == self.aggregator:
             return Aggregator(surroundings, self.walks)
         return Visited(surroundings, self.walks)
-
-
-def walk_slot(walk: int) -> str:
-    """Where a node keeps the model of a walk that is visiting."""
-    return f"walk/{walk}"
-
-
-def copy_slot(walk: int) -> str:
-    """Where the aggregator keeps u_r."""
-    return f"copy/{walk}"
 
 
 class Visited(Machine):
@@ -128,11 +142,3 @@ class Aggregator(Visited):
             Combine(mine, {slot: 1.0}),  # line 9
             Record(AGGREGATE, 0, mine),
         ]
-
-
-def sum_terms(*terms: tuple[str, float]) -> dict[str, float]:
-    """A linear combination in which a slot may be named twice."""
-    total: dict[str, float] = {}
-    for slot, weight in terms:
-        total[slot] = total.get(slot, 0.0) + weight
-    return {slot: weight for slot, weight in total.items() if weight}

@@ -1,18 +1,21 @@
 """D-PSGD (Lian et al. 2017): in every round x_i ← Σ_j W_ij x_j − η g_i, and everybody waits for its neighbours.
 
 W is the Metropolis–Hastings matrix. A node sends its model of the round while it trains on it, and goes to the next
-round when its own update and all its neighbours' models are there; so the slowest node sets the pace.
+round when its own update and all its neighbours' models are there; so the slowest node sets the pace. This file is for
+a world without failures; `resilient_rounds` is the same for a world with them.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import ClassVar
 
+from walktalk.errors import SpecError
 from walktalk.protocols.effects import INITIAL, MEMBER, UPDATE, Combine, Effect, Forget, Record, Send, Train
 from walktalk.protocols.events import Event, Received, Started, Trained
 from walktalk.protocols.machine import Machine, Outside, Protocol, Surroundings
 from walktalk.protocols.message import Message
+from walktalk.protocols.resilient_rounds import ResilientRounds, slot_of
 
 MODEL = "model"
 OWN_UPDATE = "own_update"  # kept while neighbours are still awaited
@@ -22,13 +25,24 @@ OWN_UPDATE = "own_update"  # kept while neighbours are still awaited
 class SyncGossip(Protocol):
     """Every node trains and mixes with all neighbours, round by round."""
 
+    resilient: bool | None = None  # survives failures; None: where the runtime has them
+    patience: float = 10.0  # seconds to wait for late neighbours at first; after that it is known how late they are
     name: ClassVar[str] = "sync_gossip"
+
+    def __post_init__(self) -> None:
+        if not self.patience > 0:
+            raise SpecError(f"patience: {self.patience} is not possible; a number above 0 is needed")
 
     @property
     def label(self) -> str:
-        return "sync_gossip"
+        return "sync_gossip" + {None: "", True: "-resilient", False: "-plain"}[self.resilient]
+
+    def hardened(self) -> SyncGossip:
+        return replace(self, resilient=True) if self.resilient is None else self
 
     def machine(self, surroundings: Surroundings) -> Machine:
+        if self.resilient:
+            return ResilientRounds(surroundings, self.patience)
         return RoundNode(surroundings)
 
 
@@ -74,8 +88,3 @@ class RoundNode(Machine):
         self.round += 1
         self.trained = False
         return [mix, *forget, Record(MEMBER, around.node, MODEL), *self.begin_round()]
-
-
-def slot_of(round_: int, sender: int) -> str:
-    """Where a neighbour's model of a round arrives."""
-    return f"round/{round_}/{sender}"

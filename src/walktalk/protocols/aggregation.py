@@ -1,0 +1,114 @@
+"""The aggregator's part of Algorithm 1 in a world with failures: copies, tickets, and who is let in.
+
+While nothing fails these are lines 2 and 7 to 10 of Algorithm 1, to the letter. A new aggregator (Section 5) begins
+with no copies: the first walk that arrives initialises all of them, and every other walk is mixed against that. With
+u the latest copy, after every visit
+
+    u = start + (1/R) · (sum of all updates that came back in accepted visits of this reign)
+
+where `start` is the initial model, or the model of that first walk; what a lost walk had learned since its last visit
+is lost, and nothing is ever in there twice, because a ticket is accepted once.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+from walktalk.protocols.effects import AGGREGATE, INITIAL, Combine, Effect, Forget, Note, Record
+from walktalk.protocols.walk_guard import Guard
+from walktalk.protocols.walk_pass import NO_REIGN, Pass
+
+
+def walk_slot(walk: int) -> str:
+    """Where a node keeps the model of a walk that is visiting."""
+    return f"walk/{walk}"
+
+
+def copy_slot(walk: int) -> str:
+    """Where the aggregator keeps u_r."""
+    return f"copy/{walk}"
+
+
+@dataclass
+class Reign:
+    """One aggregator's time: which walks it knows, and what it wrote on them."""
+
+    walks: int  # R
+    name: tuple[int, int]  # term and node
+    guard: Guard
+    latest: int = 0  # l; 0 while there is no copy
+    tickets: dict[int, int] = field(default_factory=dict)  # the last one that was written on each walk
+    generations: dict[int, int] = field(default_factory=dict)
+
+    def begin_afresh(self, now: float) -> list[Effect]:
+        """Lines 2 and 3: the first aggregator of a run; all walks are out, with ticket 0."""
+        self.latest = 1
+        for walk in self.everyone():
+            self.tickets[walk] = 0
+            self.guard.leaves(walk, now)
+        copies: list[Effect] = [Combine(copy_slot(walk), {INITIAL: 1.0}) for walk in self.everyone()]
+        return [*copies, Record(AGGREGATE, self.name[0], copy_slot(self.latest))]
+
+    def await_walks(self, now: float) -> None:
+        """A new aggregator: from now on it waits for every walk."""
+        for walk in self.everyone():
+            self.guard.leaves(walk, now)
+
+    def admits(self, here: Pass) -> bool:
+        """Whether a walk may be mixed: it has the last ticket, or none of this reign was written for it yet."""
+        if here.reign == self.name:
+            return self.tickets.get(here.walk) == here.ticket
+        return here.reign == NO_REIGN or here.walk not in self.tickets
+
+    def mix(self, here: Pass, now: float) -> list[Effect]:
+        """Lines 7 to 10, for a walk that is admitted; `stamped` then says what it carries away."""
+        slot, mine = walk_slot(here.walk), copy_slot(here.walk)
+        if not self.latest:
+            effects: list[Effect] = [Combine(copy_slot(walk), {slot: 1.0}) for walk in self.everyone()]  # Section 5
+        elif here.reign == NO_REIGN:  # a fork shares updates with another walk: only what it learns from now on counts
+            effects = [Combine(slot, {copy_slot(self.latest): 1.0}), Combine(mine, {slot: 1.0})]
+        else:
+            share = 1.0 / self.walks
+            terms = sum_terms((copy_slot(self.latest), 1.0), (slot, share), (mine, -share))
+            effects = [Combine(slot, terms), Combine(mine, {slot: 1.0})]  # lines 8 and 9
+        self.latest = here.walk  # line 10
+        if here.walk in self.tickets:  # else it has not been here before, and there is nothing to learn from its coming
+            self.guard.returns(here.walk, now)
+        self._issue(here.walk, now)
+        return [*effects, Record(AGGREGATE, self.name[0], mine)]
+
+    def restart(self, walk: int, fallback: str, now: float) -> list[Effect]:
+        """A lost walk begins again here, from the latest mixed model, or from the fallback where there is none."""
+        slot = walk_slot(walk)
+        effects: list[Effect] = []
+        if not self.latest:
+            effects = [Combine(copy_slot(each), {fallback: 1.0}) for each in self.everyone()]
+            self.latest = walk
+        effects += [Combine(slot, {copy_slot(self.latest): 1.0}), Combine(copy_slot(walk), {slot: 1.0})]
+        self.generations[walk] = self.generations.get(walk, 0) + 1
+        self._issue(walk, now)
+        return [*effects, Note("restarted", walk=walk, number=self.generations[walk])]
+
+    def stamped(self, walk: int) -> Pass:
+        """What a walk carries when it leaves."""
+        return Pass(walk, self.name, self.tickets[walk], 0, self.generations.get(walk, 0))
+
+    def end(self) -> list[Effect]:
+        """Another node aggregates now."""
+        return [Forget(copy_slot(walk)) for walk in self.everyone()]
+
+    def everyone(self) -> range:
+        """All walks."""
+        return range(1, self.walks + 1)
+
+    def _issue(self, walk: int, now: float) -> None:
+        self.tickets[walk] = self.tickets.get(walk, 0) + 1
+        self.guard.leaves(walk, now)
+
+
+def sum_terms(*terms: tuple[str, float]) -> dict[str, float]:
+    """A linear combination in which a slot may be named twice."""
+    total: dict[str, float] = {}
+    for slot, weight in terms:
+        total[slot] = total.get(slot, 0.0) + weight
+    return {slot: weight for slot, weight in total.items() if weight}

@@ -1,0 +1,92 @@
+"""Who aggregates: claims and ballots, merged by taking the greater, so that all who hear of each other agree.
+
+A *claim* says: this node aggregates in this term. A *ballot* says: this node is the best known candidate for the next
+term. Both are ordered, first by term, then by how well suited the node is (degree, bandwidth, memory, compute: Section
+5 of the paper), then by its number. Everyone keeps the greatest that it has heard and passes it on, so a connected
+component ends with one claim, whatever the order of the messages; an aggregator that hears of a greater claim steps
+down, be it an old one that came back or the other half's after a partition.
+"""
+
+from __future__ import annotations
+
+import struct
+from typing import NamedTuple
+
+
+class Score(NamedTuple):
+    """How well suited a node is; compared field by field."""
+
+    degree: float = 0.0  # living neighbours
+    bandwidth: float = 0.0
+    memory: float = 0.0
+    compute: float = 0.0
+
+
+class Claim(NamedTuple):
+    """A node that aggregates, or would: the greater one counts."""
+
+    term: int
+    score: Score
+    rank: int  # minus the node's number: of two equal nodes the one with the lower number is preferred
+
+    @property
+    def node(self) -> int:
+        """Who it is."""
+        return -self.rank
+
+    @property
+    def reign(self) -> tuple[int, int]:
+        """What tells one aggregator's time from all others: its term and its node."""
+        return self.term, -self.rank
+
+
+NOBODY = Claim(0, Score(), 1)
+
+
+class View(NamedTuple):
+    """What a heartbeat says."""
+
+    claim: Claim  # the aggregator, as far as the sender knows
+    beat: int  # the latest heartbeat of that aggregator that the sender has heard of
+    ballot: Claim  # the best candidate, where an election is under way; else not above the claim
+    degree: int  # how many living neighbours the sender has
+
+
+_CLAIM = struct.Struct("<Ii4f")
+_HEAD = struct.Struct("<II")
+
+
+def encode(view: View) -> bytes:
+    """As the note of a message; the ballot only where there is one."""
+    head = _HEAD.pack(view.beat, view.degree) + _pack(view.claim)
+    return head + _pack(view.ballot) if view.ballot.term > view.claim.term else head
+
+
+def decode(note: bytes) -> View:
+    """Back again; `ValueError` where it is not a view."""
+    claims = (len(note) - _HEAD.size) / _CLAIM.size
+    if claims not in (1, 2):
+        raise ValueError(f"a view has one or two claims, not {claims:g}")
+    beat, degree = _HEAD.unpack_from(note)
+    claim = _unpack(note, _HEAD.size)
+    ballot = _unpack(note, _HEAD.size + _CLAIM.size) if claims == 2 else NOBODY
+    return View(claim, beat, ballot, degree)
+
+
+def _pack(claim: Claim) -> bytes:
+    return _CLAIM.pack(claim.term, claim.rank, *claim.score)
+
+
+def _unpack(note: bytes, at: int) -> Claim:
+    term, rank, *score = _CLAIM.unpack_from(note, at)
+    if any(value != value for value in score):
+        raise ValueError("a score is not a number")
+    return Claim(term, Score(*score), rank)
+
+
+def candidate(term: int, node: int, degree: int, resources: tuple[float, float, float]) -> Claim:
+    """A node as a candidate; numbers rounded as on the wire, so that a score that comes back is the same."""
+    return Claim(term, Score(*_SCORE.unpack(_SCORE.pack(degree, *resources))), -node)
+
+
+_SCORE = struct.Struct("<4f")

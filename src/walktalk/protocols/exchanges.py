@@ -1,0 +1,63 @@
+"""Pairwise exchanges that change both sides or neither, though messages and nodes are lost.
+
+An exchange has a number. The passive side applies its half when the offer comes, and keeps the model that it answered
+with until the same neighbour's next offer; an offer that comes again gets the same answer again and is not applied
+again. The active side's half is a difference, so it can be added at any later time: while no answer is here it keeps
+what it offered, trains on, and asks again now and then. So after any losses both have changed as soon as one message
+gets through each way, or neither has; only the death of one side leaves it open, and then the dead one's model is out
+of the mean anyway. A node that comes back begins a new life, whose numbers start again. There is at most one open
+exchange with each neighbour in each direction: a model of memory each.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+from walktalk.protocols.arrivals import Arrivals
+
+MOST_DOUBLINGS = 6
+
+
+@dataclass
+class Exchange:
+    """One that this node began and that is not answered yet."""
+
+    number: int
+    since: float
+    waiting: bool = True  # whether the node waits for it before it trains on
+    tries: int = 1
+
+
+@dataclass
+class Exchanges:
+    """All exchanges of one node."""
+
+    answers: Arrivals  # how long answers take
+    begun: dict[int, Exchange] = field(default_factory=dict)  # by neighbour
+    given: dict[int, tuple[int, int]] = field(default_factory=dict)  # neighbour -> life and number that were answered
+    life: int = 0  # of this node: 0 from the start, something else after each return
+    count: int = 0
+
+    def begin(self, peer: int, now: float) -> int:
+        """A new exchange; its number."""
+        self.count += 1
+        self.begun[peer] = Exchange(self.count, now)
+        return self.count
+
+    def answered(self, peer: int, life: int, number: int, now: float) -> Exchange | None:
+        """An answer came; None where it is not one that is awaited."""
+        exchange = self.begun.get(peer)
+        if exchange is None or (life, number) != (self.life, exchange.number):
+            return None
+        if exchange.tries == 1:
+            self.answers.observe(now - exchange.since)
+        return self.begun.pop(peer)
+
+    def patience(self, peer: int) -> float:
+        """How long to wait for this one before asking again."""
+        return self.answers.patience * 2.0 ** min(self.begun[peer].tries - 1, MOST_DOUBLINGS)
+
+    @property
+    def awaited(self) -> bool:
+        """Whether the node still waits for an answer before it trains on."""
+        return any(exchange.waiting for exchange in self.begun.values())

@@ -1,0 +1,88 @@
+"""Hops that cannot lose a walk: the sender keeps the model until the receiver has acknowledged it.
+
+No answer in time, and the receiver seems alive: the same message again, with twice the patience (it is recognized if it
+had come through). The receiver is dead: another neighbour is chosen by the matrix of the graph that is left. A copy
+that the dead one had after all is sorted out by its ticket.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+from walktalk.protocols.arrivals import Arrivals
+from walktalk.protocols.effects import Combine, Effect, Forget, Send, SetTimer
+from walktalk.protocols.walk_pass import WALK, Pass
+
+MOST_DOUBLINGS = 6
+
+
+@dataclass
+class Leaving:
+    """A walk that was sent and is not acknowledged yet."""
+
+    what: Pass
+    to: int
+    since: float
+    tries: int = 1
+
+
+@dataclass
+class Hops:
+    """All walks that are on their way from one node."""
+
+    answers: Arrivals  # how long acknowledgements take
+    leaving: dict[int, Leaving] = field(default_factory=dict)  # by walk
+
+    def send(self, what: Pass, slot: str, to: int, now: float) -> list[Effect]:
+        """Send the walk in a slot; its model is kept under another name, so that the slot is free."""
+        kept = kept_slot(what.walk)
+        self.leaving[what.walk] = Leaving(what, to, now)
+        move: list[Effect] = [Combine(kept, {slot: 1.0}), Forget(slot)] if slot != kept else []
+        return [*move, *self._transmit(self.leaving[what.walk])]
+
+    def again(self, walk: int) -> list[Effect]:
+        """The same message to the same node."""
+        hop = self.leaving[walk]
+        hop.tries += 1
+        return self._transmit(hop)
+
+    def acknowledged(self, what: Pass, by: int, now: float) -> list[Effect]:
+        """The receiver has it; what is not the hop that is awaited says nothing."""
+        hop = self.leaving.get(what.walk)
+        if hop is None or hop.to != by or hop.what.place != what.place:
+            return []
+        if hop.tries == 1:  # else nobody knows which of the messages was answered
+            self.answers.observe(now - hop.since)
+        return self.give_up(what.walk)
+
+    def give_up(self, walk: int) -> list[Effect]:
+        """The walk is elsewhere."""
+        del self.leaving[walk]
+        return [Forget(kept_slot(walk))]
+
+    def to(self, peer: int) -> list[int]:
+        """Walks that are on their way to this neighbour."""
+        return [walk for walk, hop in self.leaving.items() if hop.to == peer]
+
+    def _transmit(self, hop: Leaving) -> list[Effect]:
+        walk = hop.what.walk
+        patience = self.answers.patience * 2 ** min(hop.tries - 1, MOST_DOUBLINGS)
+        return [
+            Send(hop.to, hop.what.message(WALK), kept_slot(walk), arriving_slot(walk)),
+            SetTimer(timer_of(walk), patience),
+        ]
+
+
+def kept_slot(walk: int) -> str:
+    """Where the sender keeps a walk that is on its way."""
+    return f"hop/{walk}"
+
+
+def arriving_slot(walk: int) -> str:
+    """Where a walk arrives, until the node has decided what to do with it."""
+    return f"in/{walk}"
+
+
+def timer_of(walk: int) -> str:
+    """The timer of a hop."""
+    return f"hop/{walk}"

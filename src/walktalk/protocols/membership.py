@@ -1,0 +1,182 @@
+"""Who is there and who aggregates: heartbeats gossiped along edges, adaptive time-outs, elections (Section 5).
+
+The aggregator counts its heartbeats. Whoever hears of a new one passes it on at once, so it reaches everybody over any
+path that is left, and every node learns from the intervals how long a silence may last (`arrivals`). The same messages
+tell neighbours that a node lives and how many living neighbours it has. When nothing is passed on, a node speaks by
+itself after one and a half intervals.
+
+A silence that is too long starts an election (`election`): nodes flood the best candidate they know; when a node has
+heard of no better one than itself for two intervals, it claims the next term. Claims are ordered, so an early or
+mistaken one does no harm: the greatest wins wherever it is heard.
+
+This is one part of a node's machine; it takes what happened and returns effects, as a machine does.
+"""
+
+from __future__ import annotations
+
+from walktalk.protocols.arrivals import Arrivals
+from walktalk.protocols.effects import Effect, Note, Send, SetTimer
+from walktalk.protocols.election import NOBODY, Claim, View, candidate, decode, encode
+from walktalk.protocols.machine import Surroundings
+from walktalk.protocols.message import Message
+
+BEAT = "beat"  # kind of the message, and name of the timer
+WATCH = "watch"  # timer: the aggregator's silence becomes suspicious
+QUIET = "quiet"  # timer: the election has been without news for a while
+TIMERS = (BEAT, WATCH, QUIET)
+
+PAUSE = 1.5  # intervals after which a node speaks by itself
+CALM = 2.0  # intervals without a better candidate until the best one claims
+FIRST = 10.0  # intervals to wait for the first heartbeat of all: nodes do not start at the same moment
+
+
+class Membership:
+    """What one node knows of its neighbours and of the aggregator."""
+
+    __slots__ = (
+        "around", "ballot", "beat", "claim", "cut", "degrees", "granted", "heard", "interval", "living", "news", "own",
+    )  # fmt: skip
+
+    def __init__(self, around: Surroundings, interval: float) -> None:
+        self.around, self.interval = around, interval
+        self.living: set[int] = set(around.neighbours)
+        self.cut: set[int] = set()  # those that the runtime says are lost: nothing is sent to them
+        self.degrees = dict(zip(around.neighbours, around.degrees, strict=True))
+        self.heard: dict[int, Arrivals] = {}  # by neighbour
+        self.news = Arrivals(interval, 0.0)  # heartbeats of the aggregator
+        self.claim, self.beat, self.ballot = NOBODY, 0, NOBODY
+        self.own: Claim | None = None  # the claim that this node made, in this life
+        self.granted: Claim | None = None  # a candidate that had its time to claim
+
+    @property
+    def leads(self) -> bool:
+        """Whether this node aggregates."""
+        return self.claim == self.own
+
+    def row(self) -> tuple[list[int], list[int]]:
+        """Living neighbours, in the graph's order, and how many living neighbours each of them has."""
+        peers = [peer for peer in self.around.neighbours if peer in self.living]
+        return peers, [self.degrees[peer] for peer in peers]
+
+    # -- what happens ---------------------------------------------------------------------------------------------
+
+    def start(self, leader: int, now: float) -> list[Effect]:
+        """Everybody begins with the aggregator of the specification, in term 1."""
+        self.claim = Claim(1, NOBODY.score, -leader)
+        if leader == self.around.node:
+            self.own = self.claim
+        return self.rejoin(now)
+
+    def rejoin(self, now: float) -> list[Effect]:
+        """Back from the dead: who aggregates, others will say."""
+        grace = now + FIRST * self.interval
+        self.news = Arrivals(self.interval, grace)
+        self.heard = {peer: Arrivals(PAUSE * self.interval, grace) for peer in self.around.neighbours}
+        return [SetTimer(BEAT, self.interval), SetTimer(WATCH, self.news.deadline() - now)]
+
+    def hear(self, sender: int, note: bytes, now: float) -> list[Effect]:
+        """A neighbour's heartbeat."""
+        if sender not in self.degrees:
+            raise ValueError(f"{sender} is no neighbour")
+        view = decode(note)
+        self.heard[sender].arrived(now)
+        effects = self.sign_of_life(sender, now)
+        self.degrees[sender] = max(1, view.degree)
+        effects += self._hear_claim(view, now)
+        return effects + self._hear_ballot(view.ballot, now)
+
+    def sign_of_life(self, sender: int, now: float) -> list[Effect]:
+        """Any message from a neighbour: it lives."""
+        arrivals = self.heard[sender]
+        arrivals.last = max(arrivals.last, now)
+        if sender in self.living:
+            return []
+        self.living.add(sender)
+        self.cut.discard(sender)
+        return [Note("found_alive", peer=sender)]
+
+    def timer(self, name: str, now: float) -> list[Effect]:
+        """One of its timers has run out."""
+        if name == BEAT:
+            self.beat += self.leads
+            return self._tell_all()
+        return self._watch(now) if name == WATCH else self._election_is_quiet(now)
+
+    def lost(self, peer: int) -> None:
+        """The runtime says that a neighbour is gone."""
+        self.living.discard(peer)
+        self.cut.add(peer)
+
+    def found(self, peer: int, now: float) -> list[Effect]:
+        """The runtime says that a neighbour is back: tell it at once what counts."""
+        self.living.add(peer)
+        self.cut.discard(peer)
+        self.heard[peer] = Arrivals(PAUSE * self.interval, now + FIRST * self.interval)
+        return [self._tell(peer)]
+
+    def silent(self, now: float) -> list[int]:
+        """Neighbours that have just been silent for too long; they count as dead until they speak again."""
+        gone = [peer for peer in self.around.neighbours if peer in self.living and self.heard[peer].overdue(now)]
+        self.living.difference_update(gone)
+        return gone
+
+    # -- the aggregator -------------------------------------------------------------------------------------------
+
+    def _hear_claim(self, view: View, now: float) -> list[Effect]:
+        if view.claim < self.claim or (view.claim == self.claim and (view.beat <= self.beat or self.leads)):
+            return []
+        if view.claim == self.claim:
+            self.news.arrived(now)
+        else:
+            self.news = Arrivals(self.interval, now)
+        self.claim, self.beat = view.claim, view.beat
+        if self.claim.node == self.around.node:  # others remember an earlier life; this one cannot go on from there
+            return self._call_election(now)
+        return [*self._tell_all(), SetTimer(WATCH, self.news.deadline() - now)]
+
+    def _watch(self, now: float) -> list[Effect]:
+        if self.leads or self.ballot.term > self.claim.term:
+            return []
+        if not self.news.overdue(now):
+            return [SetTimer(WATCH, self.news.deadline() - now)]
+        return [Note("suspected", peer=self.claim.node, number=self.claim.term), *self._call_election(now)]
+
+    # -- the election ---------------------------------------------------------------------------------------------
+
+    def _call_election(self, now: float) -> list[Effect]:
+        term = max(self.claim.term, self.ballot.term, 1) + 1  # 1 is the specification's, and used up
+        self.ballot = self._myself(term)
+        return [*self._tell_all(), SetTimer(QUIET, CALM * self.interval)]
+
+    def _hear_ballot(self, heard: Claim, now: float) -> list[Effect]:
+        if heard.term <= self.claim.term or heard <= self.ballot:
+            return []
+        joins = heard.term > self.ballot.term
+        self.ballot = max(heard, self._myself(heard.term)) if joins else heard
+        return [*self._tell_all(), SetTimer(QUIET, CALM * self.interval)]
+
+    def _election_is_quiet(self, now: float) -> list[Effect]:
+        if self.ballot.term <= self.claim.term:
+            return []  # somebody has claimed meanwhile
+        if self.ballot.node == self.around.node:
+            self.claim = self.own = self.ballot
+            self.beat = 1
+            return [Note("elected", peer=self.around.node, number=self.claim.term), *self._tell_all()]
+        if self.granted == self.ballot:
+            return self._call_election(now)  # it must be dead; without it, it will not be proposed again
+        self.granted = self.ballot
+        return [SetTimer(QUIET, self.news.patience)]
+
+    def _myself(self, term: int) -> Claim:
+        return candidate(term, self.around.node, len(self.living), self.around.resources)
+
+    # -- speaking -------------------------------------------------------------------------------------------------
+
+    def _tell_all(self) -> list[Effect]:
+        wait = self.interval if self.leads else PAUSE * self.interval
+        peers = [peer for peer in self.around.neighbours if peer not in self.cut]
+        return [*(self._tell(peer) for peer in peers), SetTimer(BEAT, wait)]
+
+    def _tell(self, peer: int) -> Effect:
+        view = View(self.claim, self.beat, self.ballot, len(self.living))
+        return Send(peer, Message(BEAT, term=self.claim.term, note=encode(view)))

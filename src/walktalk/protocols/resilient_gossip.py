@@ -1,0 +1,161 @@
+"""Asynchronous gossip where nodes and messages are lost: dead neighbours are left out, returning ones taken in.
+
+While nothing fails this is `async_gossip`, message by message. A neighbour is left out while the runtime says that it
+is lost, and while an exchange with it is open: a partition or a hung neighbour shows itself by that. What an
+interrupted exchange does is said in `exchanges`.
+"""
+
+from __future__ import annotations
+
+from walktalk.protocols.arrivals import Arrivals
+from walktalk.protocols.effects import (
+    INITIAL,
+    MEMBER,
+    UPDATE,
+    Combine,
+    Effect,
+    Forget,
+    Note,
+    Record,
+    Send,
+    SetTimer,
+    Train,
+)
+from walktalk.protocols.events import Event, PeerFound, PeerLost, Received, Rejoined, Started, TimerFired, Trained
+from walktalk.protocols.exchanges import Exchanges
+from walktalk.protocols.machine import Machine, Outside, Surroundings
+from walktalk.protocols.message import Message
+
+MODEL = "model"
+OFFERED = "offered"  # the model that this node sent and whose answers it waits for
+
+
+class ResilientGossip(Machine):
+    """A node that offers its model to one neighbour or to all of them, and answers the offers of others."""
+
+    __slots__ = ("around", "cut", "everyone", "exchanges", "training")
+
+    def __init__(self, around: Surroundings, everyone: bool, patience: float) -> None:
+        self.around, self.everyone = around, everyone
+        self.exchanges = Exchanges(Arrivals(patience / 4, 0.0))
+        self.cut: set[int] = set()  # neighbours that are lost
+        self.training = False
+
+    def handle(self, event: Event, outside: Outside) -> list[Effect]:
+        match event:
+            case Received(sender, message, slot):
+                if sender not in self.around.neighbours or slot != f"{message.kind}/{sender}":
+                    raise ValueError(f"{message.kind} from {sender} in {slot!r}")
+                effects = self._answer(event) if message.kind == "offer" else self._take(event, outside.now)
+                return [*effects, *self._train_on()]
+            case Trained():
+                self.training = False
+                return [Combine(MODEL, {MODEL: 1.0, UPDATE: 1.0}), self._record(), *self._offer(outside)]
+            case TimerFired(name):
+                return self._ask_again(int(name.rpartition("/")[2]))
+            case PeerLost(peer):
+                self.cut.add(peer)
+                return [*self._wait_no_longer(peer), *self._train_on()]
+            case PeerFound(peer):
+                self.cut.discard(peer)
+                return self._ask_again(peer) if peer in self.exchanges.begun else []
+            case Started():
+                return [Combine(MODEL, {INITIAL: 1.0}), self._record(), *self._train_on()]
+            case Rejoined():
+                self.exchanges.life = outside.random.getrandbits(31) + 1
+                return [self._record(), *self._train_on()]
+
+    def _record(self) -> Effect:
+        return Record(MEMBER, self.around.node, MODEL)
+
+    def _train_on(self) -> list[Effect]:
+        if self.training or self.exchanges.awaited:
+            return []
+        self.training = True
+        return [Forget(OFFERED), Train(MODEL)]
+
+    # -- the active side ------------------------------------------------------------------------------------------
+
+    def _offer(self, outside: Outside) -> list[Effect]:
+        peers = [p for p in self.around.neighbours if p not in self.cut and p not in self.exchanges.begun]
+        if not peers:
+            return self._train_on()
+        partners = peers if self.everyone else [peers[int(outside.random.random() * len(peers))]]
+        effects: list[Effect] = [Combine(OFFERED, {MODEL: 1.0})]
+        for peer in partners:
+            number = self.exchanges.begin(peer, outside.now)
+            effects += [self._say_offer(peer, number, OFFERED), SetTimer(f"ask/{peer}", self.exchanges.patience(peer))]
+        return effects
+
+    def _say_offer(self, peer: int, number: int, slot: str) -> Effect:
+        message = Message("offer", round=number, term=self.exchanges.life)
+        return Send(peer, message, slot, f"offer/{self.around.node}")
+
+    def _take(self, event: Received, now: float) -> list[Effect]:
+        """Add the weighted difference, however late it comes."""
+        peer, weight = event.sender, self._weight(event.sender)
+        exchange = self.exchanges.answered(peer, event.message.term, event.message.round, now)
+        if exchange is None:
+            return [Forget(event.slot)]
+        offered = OFFERED if exchange.waiting else kept_offer(peer)
+        mix = Combine(MODEL, {MODEL: 1.0, event.slot: weight, offered: -weight})
+        forget = [] if exchange.waiting else [Forget(offered)]
+        return [mix, Forget(event.slot), *forget, self._record()]
+
+    def _wait_no_longer(self, peer: int) -> list[Effect]:
+        """Keep what was offered, and go on."""
+        exchange = self.exchanges.begun.get(peer)
+        if exchange is None or not exchange.waiting:
+            return []
+        exchange.waiting = False
+        return [Combine(kept_offer(peer), {OFFERED: 1.0}), Note("interrupted", peer=peer, number=exchange.number)]
+
+    def _ask_again(self, peer: int) -> list[Effect]:
+        exchange = self.exchanges.begun.get(peer)
+        if exchange is None:
+            return []
+        effects = [*self._wait_no_longer(peer), *self._train_on()]
+        if peer in self.cut:
+            return effects
+        exchange.tries += 1
+        again = self._say_offer(peer, exchange.number, kept_offer(peer))
+        return [*effects, again, SetTimer(f"ask/{peer}", self.exchanges.patience(peer))]
+
+    # -- the passive side -----------------------------------------------------------------------------------------
+
+    def _answer(self, event: Received) -> list[Effect]:
+        """Send the model of before, then add the weighted difference; the same offer again changes nothing."""
+        peer, life, number = event.sender, event.message.term, event.message.round
+        before, answer = self.exchanges.given.get(peer, (-1, 0)), Message("answer", round=number, term=life)
+        into, kept = f"answer/{self.around.node}", given_slot(peer)
+        if (life, number) == before:
+            return [Forget(event.slot), Send(peer, answer, kept, into)]
+        if life == before[0] and number < before[1]:
+            return [Forget(event.slot)]
+        self.exchanges.given[peer] = (life, number)
+        weight = self._weight(peer)
+        return [
+            Combine(kept, {MODEL: 1.0}),
+            Send(peer, answer, kept, into),
+            Combine(MODEL, {MODEL: 1.0 - weight, event.slot: weight}),
+            Forget(event.slot),
+            self._record(),
+        ]
+
+    def _weight(self, peer: int) -> float:
+        """One half for a pair; p_ij of Section 4.1 for a neighbourhood: of the whole graph, the same on both sides."""
+        if not self.everyone:
+            return 0.5
+        around = self.around
+        degree = around.degrees[around.neighbours.index(peer)]
+        return 1.0 / (max(len(around.neighbours), degree) + 1)
+
+
+def kept_offer(peer: int) -> str:
+    """What was offered in an exchange that is still open."""
+    return f"open/{peer}"
+
+
+def given_slot(peer: int) -> str:
+    """What was answered to a neighbour's last offer."""
+    return f"given/{peer}"

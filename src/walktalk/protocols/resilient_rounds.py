@@ -1,0 +1,124 @@
+"""Synchronous gossip where nodes and messages are lost: a round goes on without those that do not come.
+
+A neighbour is left out of a round when the runtime says that it is lost, or when it is later than neighbours ever were
+(`arrivals`); its weight in the Metropolis–Hastings row stays with the node itself, so rows still sum to one, and so do
+columns where both sides leave each other out. Who left somebody out does not wait for it again before it speaks. A node
+that comes back, or lags behind, goes to the round of those that it hears.
+"""
+
+from __future__ import annotations
+
+from walktalk.protocols.arrivals import Arrivals
+from walktalk.protocols.effects import (
+    INITIAL,
+    MEMBER,
+    UPDATE,
+    Combine,
+    Effect,
+    Forget,
+    Note,
+    Record,
+    Send,
+    SetTimer,
+    Train,
+)
+from walktalk.protocols.events import Event, PeerFound, PeerLost, Received, Rejoined, Started, TimerFired, Trained
+from walktalk.protocols.machine import Machine, Outside, Surroundings
+from walktalk.protocols.message import Message
+
+MODEL = "model"
+OWN_UPDATE = "own_update"  # kept while neighbours are still awaited
+LATE = "late"  # timer
+
+
+class ResilientRounds(Machine):
+    """One node of D-PSGD that waits for nobody who is dead."""
+
+    __slots__ = ("absent", "around", "arrived", "cut", "round", "trained", "trained_at", "waits")
+
+    def __init__(self, around: Surroundings, patience: float) -> None:
+        self.around = around
+        self.round = 0
+        self.trained, self.trained_at = False, 0.0
+        self.arrived: dict[int, set[int]] = {}  # round -> neighbours whose model of that round is here
+        self.cut: set[int] = set()  # lost, as the runtime says
+        self.absent: set[int] = set()  # too late, and silent since
+        self.waits = Arrivals(patience / 4, 0.0)  # how long the last neighbour takes after the own training
+
+    def handle(self, event: Event, outside: Outside) -> list[Effect]:
+        match event:
+            case Received():
+                return self._received(event, outside.now)
+            case Trained():
+                self.trained, self.trained_at = True, outside.now
+                keep: list[Effect] = [Combine(OWN_UPDATE, {UPDATE: 1.0}), SetTimer(LATE, self.waits.patience)]
+                return [*keep, *self._finish_round(outside.now)]
+            case TimerFired():
+                return self._too_late(outside.now)
+            case PeerLost(peer):
+                self.cut.add(peer)
+                return self._finish_round(outside.now)
+            case PeerFound(peer):
+                self.cut.discard(peer)
+                self.absent.add(peer)  # until it speaks
+                return [self._send(peer)]
+            case Started() | Rejoined():
+                first: list[Effect] = [Combine(MODEL, {INITIAL: 1.0})] if isinstance(event, Started) else []
+                return [*first, Record(MEMBER, self.around.node, MODEL), *self._begin_round()]
+
+    def _received(self, event: Received, now: float) -> list[Effect]:
+        peer, number = event.sender, event.message.round
+        if peer not in self.around.neighbours or event.slot != slot_of(number, peer):
+            raise ValueError(f"round {number} from {peer} in {event.slot!r}")
+        self.absent.discard(peer)
+        if number < self.round:
+            return [Forget(event.slot)]
+        self.arrived.setdefault(number, set()).add(peer)
+        jump = self._go_to(number) if number > self.round + 1 else []
+        return [*jump, *self._finish_round(now)]
+
+    def _go_to(self, number: int) -> list[Effect]:
+        """The others are ahead: join them with the model of now; the training under way counts for that round."""
+        old = [(r, peer) for r, peers in self.arrived.items() if r < number for peer in peers]
+        forget: list[Effect] = [Forget(slot_of(r, peer)) for r, peer in old]
+        self.arrived = {r: peers for r, peers in self.arrived.items() if r >= number}
+        self.round = number
+        return [*forget, Note("catches_up", number=number), *self._send_all()]
+
+    def _begin_round(self) -> list[Effect]:
+        return [*self._send_all(), Train(MODEL)]
+
+    def _send_all(self) -> list[Effect]:
+        return [self._send(peer) for peer in self.around.neighbours if peer not in self.cut]
+
+    def _send(self, peer: int) -> Effect:
+        return Send(peer, Message("round", round=self.round), MODEL, slot_of(self.round, self.around.node))
+
+    def _missing(self) -> set[int]:
+        return set(self.around.neighbours) - self.arrived.get(self.round, set()) - self.cut - self.absent
+
+    def _too_late(self, now: float) -> list[Effect]:
+        missing = sorted(self._missing()) if self.trained else []
+        self.absent.update(missing)
+        late: list[Effect] = [Note("left_out", peer=peer, number=self.round) for peer in missing]
+        return [*late, *self._finish_round(now)]
+
+    def _finish_round(self, now: float) -> list[Effect]:
+        if not self.trained or self._missing():
+            return []
+        around, here = self.around, self.arrived.pop(self.round, set())
+        mine = len(around.neighbours)
+        everyone = zip(around.neighbours, around.degrees, strict=True)
+        weights = {peer: 1.0 / (max(mine, degree) + 1) for peer, degree in everyone if peer in here}
+        terms = {slot_of(self.round, peer): weight for peer, weight in weights.items()}
+        mix = Combine(MODEL, {MODEL: 1.0 - sum(weights.values()), **terms, OWN_UPDATE: 1.0})
+        forget: list[Effect] = [Forget(slot) for slot in terms]
+        self.waits.observe(now - self.trained_at)
+        self.round += 1
+        self.trained = False
+        return [mix, *forget, Record(MEMBER, around.node, MODEL), *self._begin_round()]
+
+
+def slot_of(round_: int, sender: int) -> str:
+    """Where a neighbour's model of a round arrives."""
+    return f"round/{round_}/{sender}"

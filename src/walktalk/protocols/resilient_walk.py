@@ -1,0 +1,301 @@
+"""Multi-Walk where nodes and messages are lost: Algorithm 1 and Section 5 of the paper, put together.
+
+A node is made of parts that each answer for one thing: `membership` (who lives, who aggregates), `hops` (no walk is
+lost on the way), `aggregation` (what is mixed), `walk_guard` (which walks are dead). While nothing fails, the models
+are exactly those of `multi_walk`: the same trainings, the same steps, the same sums.
+
+What an arriving walk meets, by its pass (`walk_pass`):
+
+| the node has | the walk is |
+| --- | --- |
+| seen a later ticket of the same reign, or the walk under the present reign while it is of another | retired |
+| or had the same walk, as far on its way or further | retired: it is a repetition, or a copy that lags behind |
+| the same walk, less far, in training | put aside; it goes on when that training ends, whose result is dropped |
+| the same walk, less far, sent and not yet acknowledged | accepted, and the old one forgotten: this is its return |
+| nothing of it | accepted |
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from walktalk.chains import metropolis_step
+from walktalk.protocols.aggregation import Reign, walk_slot
+from walktalk.protocols.arrivals import Arrivals
+from walktalk.protocols.effects import (
+    INITIAL,
+    MEMBER,
+    UPDATE,
+    Combine,
+    Effect,
+    Forget,
+    Note,
+    Record,
+    Send,
+    SetTimer,
+    Train,
+)
+from walktalk.protocols.events import Event, PeerFound, PeerLost, Received, Rejoined, Started, TimerFired, Trained
+from walktalk.protocols.hops import Hops, arriving_slot, kept_slot
+from walktalk.protocols.machine import Machine, Outside, Surroundings
+from walktalk.protocols.membership import BEAT, TIMERS, Membership
+from walktalk.protocols.walk_guard import PRIOR, Guard, Headcount, ReturnTimes
+from walktalk.protocols.walk_pass import ACK, NO_REIGN, WALK, Pass, pass_of
+
+LAST = "last"  # the model of the last walk that was trained here: what is left where every walk is lost
+GUARD = "guard"  # timer: look for lost walks
+
+
+class ResilientNode(Machine):
+    """Any node; the one that is elected also mixes."""
+
+    __slots__ = (
+        "accepted", "aggregator", "around", "begun", "count", "guards", "here", "hops", "members", "next", "pace",
+        "reign", "seen", "seen_reign", "visited", "walks",
+    )  # fmt: skip
+
+    def __init__(self, around: Surroundings, walks: int, aggregator: int, heartbeat: float, guard: str) -> None:
+        self.around, self.walks, self.aggregator = around, walks, aggregator
+        self.guards = guard == "aggregator"
+        self.members = Membership(around, heartbeat)
+        self.hops = Hops(Arrivals(heartbeat, 0.0))
+        self.pace, self.visited = heartbeat, False  # what a visit takes, and whether there was one
+        self.begun: dict[int, float] = {}  # when the visits of now began
+        self.count = Headcount(walks, ReturnTimes(0.0)) if guard == "decentralized" else None
+        self.reign: Reign | None = None
+        self.here: dict[int, Pass] = {}  # walks in training
+        self.next: dict[int, Pass] = {}  # walks that wait for the training of an older copy to end
+        self.accepted: dict[int, Pass] = {}  # the copy of each walk that came last
+        self.seen: dict[int, int] = {}  # the highest ticket of each walk, of `seen_reign` only
+        self.seen_reign = NO_REIGN
+
+    def handle(self, event: Event, outside: Outside) -> list[Effect]:
+        effects = self._react(event, outside)
+        if self.members.claim.reign != self.seen_reign:
+            effects += self._new_reign(outside.now)
+        return effects
+
+    def _react(self, event: Event, outside: Outside) -> list[Effect]:
+        match event:
+            case Received():
+                return self._received(event, outside)
+            case Trained(slot):
+                return self._trained(int(slot[5:]), outside)
+            case TimerFired(name):
+                return self._timer(name, outside)
+            case Started():
+                return self._start(outside.now)
+            case Rejoined():
+                forgotten = [Forget(name(walk)) for walk in range(1, self.walks + 1) for name in OWN_SLOTS]
+                return [*forgotten, *self.members.rejoin(outside.now)]
+            case PeerLost(peer):
+                self.members.lost(peer)
+                return self._reroute(self.hops.to(peer), outside)
+            case PeerFound(peer):
+                return self.members.found(peer, outside.now)
+
+    def _start(self, now: float) -> list[Effect]:
+        """Lines 1 to 3: walk r (counted from 1) starts at node r − 1."""
+        around = self.around
+        effects = self.members.start(self.aggregator, now)
+        self.seen_reign = first = self.members.claim.reign
+        if self.members.leads:
+            self.reign = self._make_reign(first)
+            effects += [*self.reign.begin_afresh(now), *self._watch_walks(now)]
+        if around.node < self.walks:
+            walk = around.node + 1
+            slot = walk_slot(walk)
+            self.here[walk] = Pass(walk, first, 0)
+            effects += (Combine(slot, {INITIAL: 1.0}), Record(MEMBER, walk, slot), self._train(walk, now))
+        return effects
+
+    def _train(self, walk: int, now: float) -> Effect:
+        self.begun[walk] = now
+        return Train(walk_slot(walk), walk)
+
+    def _timer(self, name: str, outside: Outside) -> list[Effect]:
+        if name in TIMERS:
+            effects = self.members.timer(name, outside.now)
+            for peer in self.members.silent(outside.now) if name == BEAT else ():
+                effects += [Note("silent", peer=peer), *self._reroute(self.hops.to(peer), outside)]
+            return effects
+        if name == GUARD:
+            return self._look_for_lost_walks(outside)
+        walk = int(name.rpartition("/")[2])
+        hop = self.hops.leaving.get(walk)
+        if hop is None:
+            return []
+        return self.hops.again(walk) if hop.to in self.members.living else self._reroute([walk], outside)
+
+    # -- walks come -----------------------------------------------------------------------------------------------
+
+    def _received(self, event: Received, outside: Outside) -> list[Effect]:
+        message, now = event.message, outside.now
+        if message.kind == BEAT:
+            return self.members.hear(event.sender, message.note, now)
+        what = pass_of(message)
+        effects = self.members.sign_of_life(event.sender, now)
+        if message.kind == ACK:
+            return effects + self.hops.acknowledged(what, event.sender, now)
+        if message.kind != WALK or not 1 <= what.walk <= self.walks or event.slot != arriving_slot(what.walk):
+            raise ValueError(f"{message.kind} of walk {what.walk} in {event.slot!r}")
+        effects.append(Send(event.sender, what.message(ACK)))
+        return effects + self._arrives(what, now)
+
+    def _arrives(self, what: Pass, now: float) -> list[Effect]:
+        walk, arrived = what.walk, arriving_slot(what.walk)
+        holding, before = self._holding(walk), self.accepted.get(walk)
+        if before is not None and before.place == what.place:
+            return [Forget(arrived)]  # the acknowledgement was lost, or overtaken
+        lags = before is not None and before.reign == what.reign and not further(what, before)
+        if lags or (holding is not None and not further(what, holding)) or self._is_stale(what):
+            return [Forget(arrived), Note("retired", walk=walk, number=what.ticket)]
+        self._remember(what)
+        self.accepted[walk] = what
+        effects = self.hops.give_up(walk) if walk in self.hops.leaving else []
+        if walk in self.here:
+            self.next[walk] = what
+            return [*effects, Combine(next_slot(walk), {arrived: 1.0}), Forget(arrived)]
+        self.here[walk] = what
+        slot = walk_slot(walk)
+        begin = (Combine(slot, {arrived: 1.0}), Forget(arrived), Record(MEMBER, walk, slot), self._train(walk, now))
+        return [*effects, *begin]
+
+    def _holding(self, walk: int) -> Pass | None:
+        """The copy of a walk that is here, in whatever state."""
+        hop = self.hops.leaving.get(walk)
+        return self.next.get(walk) or self.here.get(walk) or (hop.what if hop is not None else None)
+
+    def _is_stale(self, what: Pass) -> bool:
+        """Whether a later copy of the walk is known of, as `seen` remembers it under the present reign."""
+        if what.reign == NO_REIGN or what.walk not in self.seen:
+            return False
+        return what.reign != self.seen_reign or what.ticket < self.seen[what.walk]
+
+    def _remember(self, what: Pass) -> None:
+        if what.reign == self.seen_reign:
+            self.seen[what.walk] = max(what.ticket, self.seen.get(what.walk, 0))
+
+    # -- walks are trained and go ---------------------------------------------------------------------------------
+
+    def _trained(self, walk: int, outside: Outside) -> list[Effect]:
+        slot, now = walk_slot(walk), outside.now
+        what = self.here.pop(walk, None)
+        newer = self.next.pop(walk, None)
+        if newer is not None:  # the copy that was trained is out of date
+            self.here[walk] = newer
+            waiting = next_slot(walk)
+            return [Combine(slot, {waiting: 1.0}), Forget(waiting), Record(MEMBER, walk, slot), self._train(walk, now)]
+        if what is None:
+            return [Forget(slot)]
+        self._learn_pace(now - self.begun.pop(walk, now))
+        effects: list[Effect] = [Combine(slot, {slot: 1.0, UPDATE: 1.0})]  # line 6
+        if self.reign is not None:
+            if not self.reign.admits(what):
+                return [Forget(slot), Note("retired", walk=walk, number=what.ticket)]
+            effects += self.reign.mix(what, now)
+            what = self.reign.stamped(walk)
+            self._remember(what)
+        effects += (Record(MEMBER, walk, slot), Combine(LAST, {slot: 1.0}))
+        effects += self._fork(walk, outside) if self.count is not None else ()
+        return effects + self._move_on(what, slot, outside)
+
+    def _move_on(self, what: Pass, slot: str, outside: Outside) -> list[Effect]:
+        """Lines 11 and 12, on the graph that is left."""
+        me, walk, (peers, degrees) = self.around.node, what.walk, self.members.row()
+        to = metropolis_step(me, len(peers), peers, degrees, outside.random)
+        if to != me:
+            return self.hops.send(what._replace(hop=what.hop + 1), slot, to, outside.now)
+        self.here[walk] = what
+        stay: list[Effect] = [] if slot == walk_slot(walk) else [Combine(walk_slot(walk), {slot: 1.0}), Forget(slot)]
+        return [*stay, self._train(walk, outside.now)]
+
+    def _reroute(self, walks: Iterable[int], outside: Outside) -> list[Effect]:
+        """These were on their way to a node that is dead."""
+        effects: list[Effect] = []
+        for walk in walks:
+            hop = self.hops.leaving.pop(walk)
+            effects.append(Note("rerouted", walk=walk, peer=hop.to))
+            effects += self._move_on(hop.what, kept_slot(walk), outside)
+        return effects
+
+    # -- the aggregator -------------------------------------------------------------------------------------------
+
+    def _make_reign(self, name: tuple[int, int]) -> Reign:
+        return Reign(self.walks, name, Guard(ReturnTimes(self._assumed_tail())))
+
+    def _assumed_tail(self) -> float:
+        """Of the return times, from what one visit takes here and how many nodes there are."""
+        return PRIOR * self.around.nodes * self.pace
+
+    def _learn_pace(self, seconds: float) -> None:
+        self.pace += (seconds - self.pace) * (1 / 8 if self.visited else 1.0)
+        self.visited = True
+
+    def _new_reign(self, now: float) -> list[Effect]:
+        """Another node aggregates, or this one does: tickets of the past are remembered no more."""
+        effects: list[Effect] = []
+        self.seen_reign, self.seen = self.members.claim.reign, {}
+        if self.reign is not None:
+            effects += [*self.reign.end(), Note("stepped_down", number=self.reign.name[0])]
+            self.reign = None
+        if self.members.leads:
+            self.reign = self._make_reign(self.seen_reign)
+            self.reign.await_walks(now)
+            effects += self._watch_walks(now)
+        return effects
+
+    def _watch_walks(self, now: float) -> list[Effect]:
+        if not self.guards or self.reign is None:
+            return []
+        return [SetTimer(GUARD, self.reign.guard.next_check(now))]
+
+    def _look_for_lost_walks(self, outside: Outside) -> list[Effect]:
+        reign, now = self.reign, outside.now
+        if reign is None:
+            return []
+        effects: list[Effect] = []
+        reign.guard.times.assumed = self._assumed_tail()
+        for walk in reign.guard.overdue(now):
+            if self._holding(walk) is None:
+                effects += self._restart(reign, walk, now)
+            else:
+                reign.guard.leaves(walk, now)  # it is here: a queue, not a loss
+        return [*effects, *self._watch_walks(now)]
+
+    def _restart(self, reign: Reign, walk: int, now: float) -> list[Effect]:
+        effects = reign.restart(walk, LAST if self.visited else INITIAL, now)
+        self.here[walk] = what = reign.stamped(walk)
+        self._remember(what)
+        return [*effects, Record(MEMBER, walk, walk_slot(walk)), self._train(walk, now)]
+
+    # -- the guard without a centre -------------------------------------------------------------------------------
+
+    def _fork(self, walk: int, outside: Outside) -> list[Effect]:
+        """Too few walks seem to be alive: the visiting one begets the one that has been away longest."""
+        count, now = self.count, outside.now
+        assert count is not None
+        count.visits(walk, now)
+        lost = count.missing(walk, now)
+        if lost is None or self._holding(lost) is not None or outside.random.random() * self.walks >= 1.0:
+            return []
+        count.forked(lost, now)
+        slot = walk_slot(lost)
+        self.here[lost] = Pass(lost, NO_REIGN, 0)
+        made = (Combine(slot, {walk_slot(walk): 1.0}), Record(MEMBER, lost, slot), self._train(lost, now))
+        return [Note("forked", walk=lost), *made]
+
+
+def further(what: Pass, than: Pass) -> bool:
+    """Whether a copy is further on the same walk's way, or of another reign, which its aggregator will judge."""
+    if what.reign != than.reign:
+        return what.reign[0] >= than.reign[0]
+    return (what.ticket, what.hop) > (than.ticket, than.hop)
+
+
+def next_slot(walk: int) -> str:
+    """Where a walk waits for the training of an older copy to end."""
+    return f"next/{walk}"
+
+
+OWN_SLOTS = (walk_slot, kept_slot, next_slot)

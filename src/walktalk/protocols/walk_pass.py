@@ -1,0 +1,50 @@
+"""What a walk carries beside its model, so that no update is counted twice and no hop is taken twice.
+
+Every time the aggregator lets a walk go, it writes a *ticket* on it, one higher than the last. It accepts a returning
+walk only with the ticket that it wrote last; a second copy of the walk (the sender believed the receiver dead, and sent
+it elsewhere) carries a ticket that is used up, and is retired. The reign says which aggregator wrote the ticket; hops
+are counted from there, so that a message that was sent twice is recognized.
+"""
+
+from __future__ import annotations
+
+import struct
+from typing import NamedTuple
+
+from walktalk.protocols.message import Message
+
+WALK = "walk"
+ACK = "ack"
+NO_REIGN = (0, -1)  # of a fork: no aggregator knows of it yet
+
+_NOTE = struct.Struct("<iII")
+
+
+class Pass(NamedTuple):
+    """One copy of a walk, at one point of its way."""
+
+    walk: int
+    reign: tuple[int, int]  # term and node of the aggregator that wrote the ticket
+    ticket: int
+    hop: int = 0  # since the ticket was written
+    generation: int = 0  # how often the walk was started again
+
+    @property
+    def place(self) -> tuple[tuple[int, int], int, int]:
+        """What tells two copies apart, in the order of their ways."""
+        return self.reign, self.ticket, self.hop
+
+    def message(self, kind: str) -> Message:
+        """A message about this copy."""
+        term, leader = self.reign
+        note = _NOTE.pack(leader, self.hop, self.generation)
+        return Message(kind, walk=self.walk, round=self.ticket, term=term, note=note)
+
+
+def pass_of(message: Message) -> Pass:
+    """The pass in a message; `ValueError` where there is none."""
+    try:
+        leader, hop, generation = _NOTE.unpack(message.note)
+    except struct.error as error:
+        raise ValueError(f"not a pass: {error}") from error
+    return Pass(message.walk, (message.term, leader), message.round, hop, generation)

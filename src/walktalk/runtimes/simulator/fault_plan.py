@@ -1,0 +1,72 @@
+"""What goes wrong in a run, and when: by the clock, or at random rates."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Literal, TypeAlias, get_args
+
+from walktalk.errors import SpecError
+from walktalk.seeds import Seed
+
+FaultKind: TypeAlias = Literal["kill", "revive", "pause", "partition", "slow", "lose"]
+AGGREGATOR, RANDOM = "aggregator", "random"
+
+
+@dataclass(frozen=True)
+class Fault:
+    """One thing that goes wrong. Give `at`, a time, or `rate`, how often a second on average."""
+
+    kind: FaultKind
+    at: float | None = None  # seconds of virtual time
+    rate: float | None = None  # times a second
+    seconds: float | None = None  # how long until it is undone; None: for good
+    node: int | str | None = None  # kill, revive, pause, slow: a node, "aggregator" or "random"
+    nodes: tuple[int, ...] = ()  # partition: one side; the others are the other
+    link: tuple[int, int] | None = None  # slow: a link, in place of a node
+    factor: float = 10.0  # slow: how many times slower
+    share: float = 0.1  # lose: of the messages
+
+    def __post_init__(self) -> None:
+        if self.kind not in get_args(FaultKind):
+            raise SpecError(f"kind: {self.kind!r} is unknown; allowed: {', '.join(get_args(FaultKind))}")
+        if (self.at is None) == (self.rate is None):
+            raise SpecError(f"{self.kind}: give either at, a time, or rate, how often a second")
+        if self.at is not None and self.at < 0:
+            raise SpecError(f"at: {self.at} is not possible; a number, 0 or more, is needed")
+        for name in ("rate", "seconds", "factor"):
+            value = getattr(self, name)
+            if value is not None and not value > 0:
+                raise SpecError(f"{name}: {value} is not possible; a number above 0 is needed")
+        if not 0 <= self.share <= 1:
+            raise SpecError(f"share: {self.share} is not possible; a number from 0 to 1 is needed")
+        self._check_target()
+
+    def _check_target(self) -> None:
+        if isinstance(self.node, str) and self.node not in (AGGREGATOR, RANDOM):
+            raise SpecError(f"node: {self.node!r} is not possible; allowed: a number, {AGGREGATOR}, {RANDOM}")
+        if self.kind == "partition" and not self.nodes:
+            raise SpecError("nodes: is missing; a partition needs the nodes of one side")
+        if self.kind == "slow" and (self.node is None) == (self.link is None):
+            raise SpecError("slow: give either node or link")
+        if self.kind in ("kill", "revive", "pause") and self.node is None:
+            raise SpecError(f"node: is missing; {self.kind} needs a number, {AGGREGATOR} or {RANDOM}")
+        if self.kind == "pause" and self.seconds is None:
+            raise SpecError("seconds: is missing; a paused node goes on after a while, or it is killed")
+
+    def check(self, nodes: int) -> None:
+        """Raise `SpecError` where it names a node that is not there."""
+        named = [*self.nodes, *(self.link or ()), *([self.node] if isinstance(self.node, int) else [])]
+        for node in named:
+            if not 0 <= node < nodes:
+                raise SpecError(f"{self.kind}: there is no node {node}; allowed: 0 to {nodes - 1}")
+
+
+@dataclass(frozen=True)
+class FaultPlan:
+    """All faults of a run, and the dice for those that happen at random: the same for all algorithms of a study."""
+
+    faults: tuple[Fault, ...] = ()
+    seed: Seed = Seed(0)  # noqa: RUF009 - immutable
+
+    def __bool__(self) -> bool:
+        return bool(self.faults)

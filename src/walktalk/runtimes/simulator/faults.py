@@ -1,0 +1,222 @@
+"""Faults in virtual time: nodes die, hang and come back, the network splits, links slow down, messages get lost.
+
+A killed node forgets what it was doing; its neighbours hear of it after the link's latency, as of a broken connection.
+Messages to it, and those that it was still sending, are lost. A node that comes back has the slots that it died with, as
+if from a checkpoint, and a fresh machine. A paused node hangs: everything waits, and nobody is told. A partition cuts
+silently too: messages across it are lost, no connection breaks. `trace` notes every fault, and every lost message.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
+
+from walktalk.protocols import AGGREGATE, Event, PeerFound, PeerLost, Record, Rejoined
+from walktalk.runtimes.simulator.fault_plan import AGGREGATOR, RANDOM, Fault, FaultPlan
+
+if TYPE_CHECKING:
+    from walktalk.runtimes.simulator.simulation import Envelope, Simulation, Training
+
+
+class Faults:
+    """The faults of one run. It stands between the agenda and the simulation, and lets pass what may happen."""
+
+    def __init__(self, plan: FaultPlan, simulation: Simulation) -> None:
+        for fault in plan.faults:
+            fault.check(simulation.setup.graph.nodes)
+        self.plan, self.simulation = plan, simulation
+        self.dice = plan.seed.child("faults").python()
+        self.losses = plan.seed.child("lost messages").python()
+        self.dead: set[int] = set()
+        self.born: dict[int, int] = {}  # node -> the number of trainings when it died last: older ones are void
+        self.cut_off: dict[int, int] = {}  # node -> the number of messages when it died last
+        self.held: dict[int, list[tuple[int, Any]]] = {}  # paused node -> what waits for it
+        self.sides: list[frozenset[int]] = []  # partitions that are on
+        self.shares: list[float] = []  # of lost messages, that are on
+        self.owners: dict[int, int] = {}  # member -> the node that recorded it
+        self.aggregator = int(getattr(simulation.setup.protocol, "aggregator", 0))
+        self.elects = False  # whether the protocol says itself who aggregates
+
+    def begin(self) -> None:
+        """Plan what has a time, and the first of what comes at random."""
+        for fault in self.plan.faults:
+            self._plan(fault)
+
+    def strike(self, due: tuple[str, Any]) -> None:
+        """An entry of the agenda: something goes wrong, is undone, or is told."""
+        what, content = due
+        getattr(self, f"_{what}")(content)
+
+    # -- what may pass --------------------------------------------------------------------------------------------
+
+    def guarded(self, kind: int, node_of: Callable[[Any], int], happens: Callable[[Any], None]) -> Callable[[Any], None]:
+        """What the agenda has for a node, unless the node is dead; later, if it hangs."""
+
+        def call(content: Any) -> None:
+            node = node_of(content)
+            if node in self.held:
+                self.held[node].append((kind, content))
+            elif node not in self.dead:
+                happens(content)
+
+        return call
+
+    def is_void(self, training: Training) -> bool:
+        """Whether a training died with its node."""
+        return training.node in self.dead or training.number < self.born.get(training.node, 0)
+
+    def loses(self, envelope: Envelope) -> bool:
+        """Whether a message that would arrive now does not."""
+        here, there = envelope.sender, envelope.to
+        if there in self.dead or any((here in side) != (there in side) for side in self.sides):
+            return True
+        return any(self.losses.random() < share for share in self.shares)
+
+    def cuts_short(self, envelope: Envelope) -> bool:
+        """Whether the sender died while it was still sending."""
+        return envelope.number < self.cut_off.get(envelope.sender, 0)
+
+    def recorded(self, node: int, effect: Record) -> None:
+        """Who holds which member, and who aggregates."""
+        if effect.role == AGGREGATE:
+            self.aggregator, self.elects = node, True
+        else:
+            self.owners[effect.key] = node
+
+    # -- what goes wrong ------------------------------------------------------------------------------------------
+
+    def _plan(self, fault: Fault) -> None:
+        agenda = self.simulation.agenda
+        if fault.at is not None:
+            agenda.put_at(fault.at, self.simulation.FAULT, ("happens", fault))
+        elif fault.rate is not None:
+            agenda.put(self.dice.expovariate(fault.rate), self.simulation.FAULT, ("happens", fault))
+
+    def _happens(self, fault: Fault) -> None:
+        target = self._target(fault)
+        if target is not None:
+            getattr(self, f"_{fault.kind}")(fault, target)
+        if fault.rate is not None:
+            self._plan(fault)
+
+    def _undo_later(self, fault: Fault, what: str, content: Any) -> None:
+        if fault.seconds is not None:
+            self.simulation.agenda.put(fault.seconds, self.simulation.FAULT, (what, content))
+
+    def _target(self, fault: Fault) -> int | None:
+        """The node that it hits, -1 where it hits none in particular; None where there is nobody to hit."""
+        if fault.node is None:
+            return -1
+        everyone = range(self.simulation.setup.graph.nodes)
+        if fault.kind == "revive":
+            gone = [fault.node] if isinstance(fault.node, int) else sorted(self.dead)
+            return gone[0] if gone and gone[0] in self.dead else None
+        living = [node for node in everyone if node not in self.dead]
+        if len(living) < 2 and fault.kind == "kill":
+            return None  # somebody must be left
+        if fault.node == RANDOM:
+            return self.dice.choice(living)
+        node = self._aggregator(living) if fault.node == AGGREGATOR else int(fault.node)
+        return node if node in living else None
+
+    def _aggregator(self, living: list[int]) -> int:
+        """Whoever aggregates; for a protocol without one whoever would be elected, so that all lose the same nodes."""
+        if self.elects or self.aggregator in living:
+            return self.aggregator
+        graph = self.simulation.setup.graph
+        return max(living, key=lambda v: (sum(u not in self.dead for u in graph.neighbours(v)), -v))
+
+    def _kill(self, fault: Fault, node: int) -> None:
+        simulation = self.simulation
+        simulation.note(node, "kill")
+        self.dead.add(node)
+        self.held.pop(node, None)
+        self.born[node], self.cut_off[node] = simulation.trainings, simulation.messages
+        simulation.stop_node(node)
+        gone = [key for key, owner in self.owners.items() if owner == node]
+        for key in gone if len(gone) < len(simulation.members) else gone[1:]:  # somebody must be left
+            del self.owners[key]
+            simulation.members.pop(key, None)
+        if not self.elects and self.aggregator == node:
+            self.aggregator = -1
+        self._tell_neighbours(node, PeerLost(node))
+        self._undo_later(fault, "comes_back", node)
+
+    def _revive(self, fault: Fault, node: int) -> None:
+        self._comes_back(node)
+
+    def _comes_back(self, node: int) -> None:
+        if node not in self.dead:
+            return
+        simulation = self.simulation
+        self.dead.discard(node)
+        simulation.note(node, "revive")
+        simulation.restart_node(node)
+        simulation.give(node, Rejoined())
+        for peer in simulation.setup.graph.neighbours(node):
+            if peer in self.dead:
+                simulation.give(node, PeerLost(peer))
+        self._tell_neighbours(node, PeerFound(node))
+
+    def _tell_neighbours(self, node: int, event: Event) -> None:
+        simulation = self.simulation
+        for peer in simulation.setup.graph.neighbours(node):
+            simulation.agenda.put(simulation.latency(node, peer), simulation.FAULT, ("told", (peer, event)))
+
+    def _told(self, news: tuple[int, Event]) -> None:
+        node, event = news
+        about = event.peer  # type: ignore[union-attr]
+        if node in self.dead or isinstance(event, PeerFound) == (about in self.dead):
+            return  # nobody to tell, or it is no longer true
+        if node in self.held:
+            self.held[node].append((self.simulation.FAULT, ("told", news)))
+        else:
+            self.simulation.give(node, event)
+
+    def _pause(self, fault: Fault, node: int) -> None:
+        if node not in self.held:
+            self.simulation.note(node, "pause")
+            self.held[node] = []
+            self._undo_later(fault, "goes_on", node)
+
+    def _goes_on(self, node: int) -> None:
+        if node in self.held:
+            self.simulation.note(node, "resume")
+            for kind, content in self.held.pop(node):
+                self.simulation.agenda.put(0.0, kind, content)
+
+    def _partition(self, fault: Fault, node: int) -> None:
+        side = frozenset(fault.nodes)
+        self.sides.append(side)
+        self.simulation.note(-1, "partition", detail=" ".join(map(str, sorted(side))))
+        self._undo_later(fault, "heals", side)
+
+    def _heals(self, side: frozenset[int]) -> None:
+        self.sides.remove(side)
+        self.simulation.note(-1, "heal", detail=" ".join(map(str, sorted(side))))
+
+    def _lose(self, fault: Fault, node: int) -> None:
+        self.shares.append(fault.share)
+        self.simulation.note(-1, "lose", detail=f"{fault.share:g}")
+        self._undo_later(fault, "lost_enough", fault.share)
+
+    def _lost_enough(self, share: float) -> None:
+        self.shares.remove(share)
+        self.simulation.note(-1, "lose", detail="0")
+
+    def _slow(self, fault: Fault, node: int) -> None:
+        self._slow_down((fault.link or node, fault.factor))
+        self._undo_later(fault, "slow_down", (fault.link or node, 1.0 / fault.factor))
+
+    def _slow_down(self, change: tuple[int | tuple[int, int], float]) -> None:
+        what, factor = change
+        simulation = self.simulation
+        if isinstance(what, int):
+            simulation.note(what, "slow", detail=f"{factor:g}")
+            simulation.stopwatch.slow_down(what, factor)
+            return
+        simulation.note(what[0], "slow", peer=what[1], detail=f"{factor:g}")
+        if simulation.links is not None:
+            for ends in (what, what[::-1]):
+                slowed = simulation.links.slowed
+                slowed[ends] = slowed.get(ends, 1.0) * factor
