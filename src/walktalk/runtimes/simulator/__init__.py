@@ -1,5 +1,6 @@
 """The simulator: events in virtual time, and the schedule of arithmetic that they call for."""
 
+from walktalk.runtimes.simulator.fault_plan import Fault, FaultKind, FaultPlan
 from walktalk.runtimes.simulator.run_setup import Evaluate, EvaluatedModel, OptimizerState, RunSetup, Stop
 from walktalk.runtimes.simulator.schedule import (
     INITIAL_VALUE,
@@ -14,11 +15,12 @@ from walktalk.runtimes.simulator.schedule import (
     TrainOp,
     mean_of,
 )
-from walktalk.runtimes.simulator.simulation import Simulation
+from walktalk.runtimes.simulator.simulation import Simulation, no_garbage_collection
 from walktalk.runtimes.simulator.timing import NetworkTiming, PoissonTiming, Timing
 
 __all__ = [
     "INITIAL_VALUE", "NO_STATE", "Chunk", "CombineOp", "Evaluate", "EvaluateOp",
-    "EvaluatedModel", "MixOp", "NetworkTiming", "Notebook", "Op",
+    "EvaluatedModel", "Fault", "FaultKind", "FaultPlan", "MixOp", "NetworkTiming", "Notebook", "Op",
     "OptimizerState", "PoissonTiming", "RunSetup", "Simulation", "Stop", "Terms", "Timing", "TrainOp", "mean_of",
+    "no_garbage_collection",
 ]  # fmt: skip

@@ -1,21 +1,26 @@
 """Faults in virtual time: nodes die, hang and come back, the network splits, links slow down, messages get lost.
 
 A killed node forgets what it was doing; its neighbours hear of it after the link's latency, as of a broken connection.
-Messages to it, and those that it was still sending, are lost. A node that comes back has the slots that it died with, as
-if from a checkpoint, and a fresh machine. A paused node hangs: everything waits, and nobody is told. A partition cuts
+Messages to it, and those that it was still sending, are lost. A node that comes back has the slots that it died with,
+as if from a checkpoint, and a fresh machine. A paused node hangs: everything waits, and nobody is told. A partition cuts
 silently too: messages across it are lost, no connection breaks. `trace` notes every fault, and every lost message.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeAlias
 
+from walktalk.errors import SpecError
 from walktalk.protocols import AGGREGATE, Event, PeerFound, PeerLost, Record, Rejoined
 from walktalk.runtimes.simulator.fault_plan import AGGREGATOR, RANDOM, Fault, FaultPlan
 
 if TYPE_CHECKING:
+    from walktalk.runtimes.simulator.links import Transfer
     from walktalk.runtimes.simulator.simulation import Envelope, Simulation, Training
+
+FAULT = 5  # kind of agenda entries, after the simulation's own
+Happens: TypeAlias = Callable[[Any], None]
 
 
 class Faults:
@@ -24,6 +29,8 @@ class Faults:
     def __init__(self, plan: FaultPlan, simulation: Simulation) -> None:
         for fault in plan.faults:
             fault.check(simulation.setup.graph.nodes)
+        if getattr(simulation.setup.protocol, "mixing", "") == "matrix":
+            raise SpecError("mixing: matrix mixes all nodes at once and knows no failures; use pairwise, or no faults")
         self.plan, self.simulation = plan, simulation
         self.dice = plan.seed.child("faults").python()
         self.losses = plan.seed.child("lost messages").python()
@@ -33,6 +40,7 @@ class Faults:
         self.held: dict[int, list[tuple[int, Any]]] = {}  # paused node -> what waits for it
         self.sides: list[frozenset[int]] = []  # partitions that are on
         self.shares: list[float] = []  # of lost messages, that are on
+        self.torn: set[int] = set()  # messages that were cut short
         self.owners: dict[int, int] = {}  # member -> the node that recorded it
         self.aggregator = int(getattr(simulation.setup.protocol, "aggregator", 0))
         self.elects = False  # whether the protocol says itself who aggregates
@@ -49,48 +57,81 @@ class Faults:
 
     # -- what may pass --------------------------------------------------------------------------------------------
 
-    def guarded(self, kind: int, node_of: Callable[[Any], int], happens: Callable[[Any], None]) -> Callable[[Any], None]:
-        """What the agenda has for a node, unless the node is dead; later, if it hangs."""
+    def between(self, happens: tuple[Happens, ...]) -> tuple[Happens, ...]:
+        """The simulation's own handlers, each behind a check; and one for faults."""
+        trained, arrived, timer, transferred, *others = happens
+        return (
+            lambda training: None if self._stops_training(training) else trained(training),
+            lambda envelope: None if self._stops_message(envelope) else arrived(envelope),
+            lambda content: None if self._holds(content[0], 2, content) else timer(content),
+            lambda planned: transferred(self._torn(planned)),
+            *others,
+            self.strike,
+        )
 
-        def call(content: Any) -> None:
-            node = node_of(content)
-            if node in self.held:
-                self.held[node].append((kind, content))
-            elif node not in self.dead:
-                happens(content)
+    def watching(self, record: Callable[[int, Any], None] | None) -> Callable[[int, Any], None]:
+        """The simulation's handler of `Record`, watched: who holds which member, and who aggregates."""
+
+        def call(node: int, effect: Record) -> None:
+            if effect.role == AGGREGATE:
+                self.aggregator, self.elects = node, True
+            else:
+                self.owners[effect.key] = node
+            if record is not None:
+                record(node, effect)
 
         return call
 
-    def is_void(self, training: Training) -> bool:
-        """Whether a training died with its node."""
-        return training.node in self.dead or training.number < self.born.get(training.node, 0)
+    def _holds(self, node: int, kind: int, content: Any) -> bool:
+        """A paused node's things wait."""
+        if node in self.held:
+            self.held[node].append((kind, content))
+        return node in self.held
 
-    def loses(self, envelope: Envelope) -> bool:
-        """Whether a message that would arrive now does not."""
+    def _stops_training(self, training: Training) -> bool:
+        """A training that died with its node was for nothing."""
+        if training.number < self.born.get(training.node, 0):
+            self.simulation.under_way.pop(-1 - training.number, None)
+            return True
+        return self._holds(training.node, 0, training)
+
+    def _stops_message(self, envelope: Envelope) -> bool:
+        if self._holds(envelope.to, 1, envelope):
+            return True
+        if not self._loses(envelope):
+            return False
+        self.torn.discard(envelope.number)
+        self.simulation.under_way.pop(envelope.number, None)
+        self._note(envelope.to, "lost", peer=envelope.sender, walk=envelope.message.walk, number=envelope.number)
+        return True
+
+    def _loses(self, envelope: Envelope) -> bool:
         here, there = envelope.sender, envelope.to
-        if there in self.dead or any((here in side) != (there in side) for side in self.sides):
+        if there in self.dead or envelope.number in self.torn:
+            return True
+        if any((here in side) != (there in side) for side in self.sides):
             return True
         return any(self.losses.random() < share for share in self.shares)
 
-    def cuts_short(self, envelope: Envelope) -> bool:
-        """Whether the sender died while it was still sending."""
-        return envelope.number < self.cut_off.get(envelope.sender, 0)
+    def _torn(self, planned: tuple[Transfer, int]) -> tuple[Transfer, int]:
+        """A transfer ends; what its sender had not sent whole when it died is lost."""
+        envelope: Envelope = planned[0].content  # type: ignore[assignment]
+        if envelope.number < self.cut_off.get(envelope.sender, 0):
+            self.torn.add(envelope.number)
+        return planned
 
-    def recorded(self, node: int, effect: Record) -> None:
-        """Who holds which member, and who aggregates."""
-        if effect.role == AGGREGATE:
-            self.aggregator, self.elects = node, True
-        else:
-            self.owners[effect.key] = node
+    def _note(self, node: int, event: str, **more: Any) -> None:
+        if self.simulation.setup.keep_trace:
+            self.simulation._note(node, event, **more)
 
     # -- what goes wrong ------------------------------------------------------------------------------------------
 
     def _plan(self, fault: Fault) -> None:
         agenda = self.simulation.agenda
         if fault.at is not None:
-            agenda.put_at(fault.at, self.simulation.FAULT, ("happens", fault))
+            agenda.put_at(fault.at, FAULT, ("happens", fault))
         elif fault.rate is not None:
-            agenda.put(self.dice.expovariate(fault.rate), self.simulation.FAULT, ("happens", fault))
+            agenda.put(self.dice.expovariate(fault.rate), FAULT, ("happens", fault))
 
     def _happens(self, fault: Fault) -> None:
         target = self._target(fault)
@@ -101,7 +142,7 @@ class Faults:
 
     def _undo_later(self, fault: Fault, what: str, content: Any) -> None:
         if fault.seconds is not None:
-            self.simulation.agenda.put(fault.seconds, self.simulation.FAULT, (what, content))
+            self.simulation.agenda.put(fault.seconds, FAULT, (what, content))
 
     def _target(self, fault: Fault) -> int | None:
         """The node that it hits, -1 where it hits none in particular; None where there is nobody to hit."""
@@ -128,7 +169,7 @@ class Faults:
 
     def _kill(self, fault: Fault, node: int) -> None:
         simulation = self.simulation
-        simulation.note(node, "kill")
+        self._note(node, "kill")
         self.dead.add(node)
         self.held.pop(node, None)
         self.born[node], self.cut_off[node] = simulation.trainings, simulation.messages
@@ -150,18 +191,18 @@ class Faults:
             return
         simulation = self.simulation
         self.dead.discard(node)
-        simulation.note(node, "revive")
+        self._note(node, "revive")
         simulation.restart_node(node)
-        simulation.give(node, Rejoined())
+        simulation._give(node, Rejoined())
         for peer in simulation.setup.graph.neighbours(node):
             if peer in self.dead:
-                simulation.give(node, PeerLost(peer))
+                simulation._give(node, PeerLost(peer))
         self._tell_neighbours(node, PeerFound(node))
 
     def _tell_neighbours(self, node: int, event: Event) -> None:
         simulation = self.simulation
         for peer in simulation.setup.graph.neighbours(node):
-            simulation.agenda.put(simulation.latency(node, peer), simulation.FAULT, ("told", (peer, event)))
+            simulation.agenda.put(simulation.latency(node, peer), FAULT, ("told", (peer, event)))
 
     def _told(self, news: tuple[int, Event]) -> None:
         node, event = news
@@ -169,40 +210,40 @@ class Faults:
         if node in self.dead or isinstance(event, PeerFound) == (about in self.dead):
             return  # nobody to tell, or it is no longer true
         if node in self.held:
-            self.held[node].append((self.simulation.FAULT, ("told", news)))
+            self.held[node].append((FAULT, ("told", news)))
         else:
-            self.simulation.give(node, event)
+            self.simulation._give(node, event)
 
     def _pause(self, fault: Fault, node: int) -> None:
         if node not in self.held:
-            self.simulation.note(node, "pause")
+            self._note(node, "pause")
             self.held[node] = []
             self._undo_later(fault, "goes_on", node)
 
     def _goes_on(self, node: int) -> None:
         if node in self.held:
-            self.simulation.note(node, "resume")
+            self._note(node, "resume")
             for kind, content in self.held.pop(node):
                 self.simulation.agenda.put(0.0, kind, content)
 
     def _partition(self, fault: Fault, node: int) -> None:
         side = frozenset(fault.nodes)
         self.sides.append(side)
-        self.simulation.note(-1, "partition", detail=" ".join(map(str, sorted(side))))
+        self._note(-1, "partition", detail=" ".join(map(str, sorted(side))))
         self._undo_later(fault, "heals", side)
 
     def _heals(self, side: frozenset[int]) -> None:
         self.sides.remove(side)
-        self.simulation.note(-1, "heal", detail=" ".join(map(str, sorted(side))))
+        self._note(-1, "heal", detail=" ".join(map(str, sorted(side))))
 
     def _lose(self, fault: Fault, node: int) -> None:
         self.shares.append(fault.share)
-        self.simulation.note(-1, "lose", detail=f"{fault.share:g}")
+        self._note(-1, "lose", detail=f"{fault.share:g}")
         self._undo_later(fault, "lost_enough", fault.share)
 
     def _lost_enough(self, share: float) -> None:
         self.shares.remove(share)
-        self.simulation.note(-1, "lose", detail="0")
+        self._note(-1, "lose", detail="0")
 
     def _slow(self, fault: Fault, node: int) -> None:
         self._slow_down((fault.link or node, fault.factor))
@@ -212,10 +253,10 @@ class Faults:
         what, factor = change
         simulation = self.simulation
         if isinstance(what, int):
-            simulation.note(what, "slow", detail=f"{factor:g}")
+            self._note(what, "slow", detail=f"{factor:g}")
             simulation.stopwatch.slow_down(what, factor)
             return
-        simulation.note(what[0], "slow", peer=what[1], detail=f"{factor:g}")
+        self._note(what[0], "slow", peer=what[1], detail=f"{factor:g}")
         if simulation.links is not None:
             for ends in (what, what[::-1]):
                 slowed = simulation.links.slowed

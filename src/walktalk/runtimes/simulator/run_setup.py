@@ -9,6 +9,7 @@ from typing import Literal, TypeAlias
 from walktalk.errors import SpecError
 from walktalk.graphs import Graph
 from walktalk.protocols import Protocol
+from walktalk.runtimes.simulator.fault_plan import FaultPlan
 from walktalk.runtimes.simulator.timing import PoissonTiming, Timing
 from walktalk.seeds import Seed
 
@@ -79,5 +80,6 @@ class RunSetup:
     model_bytes: int = 0  # of one model on the wire
     state_bytes: int = 0  # of one optimizer state on the wire
     optimizer_state: OptimizerState = "visit"  # where the optimizer's state lives between two visits
+    faults: FaultPlan = field(default_factory=FaultPlan)  # what goes wrong; where anything does, protocols are hardened
     keep_trace: bool = True
     keep_schedule: bool = True  # False: for planning only, when and how much but no arithmetic

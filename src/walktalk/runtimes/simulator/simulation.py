@@ -24,6 +24,7 @@ from walktalk.protocols import (
     Machine,
     Message,
     MixEveryone,
+    Note,
     Outside,
     Received,
     Record,
@@ -37,6 +38,7 @@ from walktalk.protocols import (
     control_bytes,
 )
 from walktalk.runtimes.simulator.agenda import INFINITY, Agenda
+from walktalk.runtimes.simulator.faults import Faults
 from walktalk.runtimes.simulator.links import Links, Transfer
 from walktalk.runtimes.simulator.run_setup import RunSetup
 from walktalk.runtimes.simulator.schedule import (
@@ -94,10 +96,11 @@ class Simulation:
         self.keys = setup.seed.child("batches").python()
         self.stopwatch = Stopwatch(setup.timing, setup.graph, setup.seed)
         self.links = Links(setup.timing, setup.graph) if isinstance(setup.timing, NetworkTiming) else None
-        self.machines: list[Machine] = [setup.protocol.machine(around) for around in all_surroundings(setup)]
+        self.protocol = setup.protocol.hardened() if setup.faults else setup.protocol
+        self.machines: list[Machine] = [self.protocol.machine(around) for around in all_surroundings(setup)]
         self.notebook = Notebook() if setup.keep_schedule else BlankNotebook()
         self.written = setup.keep_schedule or setup.keep_trace  # False: what the models are is of no interest
-        self._happens = (
+        self._happens: tuple[Callable[[Any], None], ...] = (
             self._training_ends, self._message_arrives, self._timer_fires, self._transfer_ends, self._evaluation_is_due,
         )  # fmt: skip
         self._carries_out = self._handlers()
@@ -107,8 +110,10 @@ class Simulation:
         self.under_way: dict[int, Terms] = {}  # messages and trainings that hold values
         self.members: dict[int, Terms] = {}  # what `Record` said last
         self.aggregate: Terms | None = None
+        self.aggregate_term = 0  # of two that aggregate at the same time, the higher term counts
         self.states: dict[int, int] = {}  # owner -> its optimizer state
         self.timers: dict[tuple[int, str], int] = {}  # the version that counts
+        self.timer_versions = 0
         self.iteration = 0
         self.trainings = 0
         self.messages = 0
@@ -118,6 +123,10 @@ class Simulation:
         self.evaluated_at = -1
         self.finished = False
         self.advanced_to = 0.0  # the share of the run up to which `advance` has gone
+        self.faults = Faults(setup.faults, self) if setup.faults and not setup.protocol.pools_data else None
+        if self.faults is not None:
+            self._happens = self.faults.between(self._happens)
+            self._carries_out[Record] = self.faults.watching(self._carries_out.get(Record))
         self._begin()
 
     # -- the loop -----------------------------------------------------------------------------------------------
@@ -129,6 +138,8 @@ class Simulation:
         self._evaluate()
         if self.setup.evaluate.seconds is not None:
             self.agenda.put_at(self.setup.evaluate.seconds, EVALUATION, None)
+        if self.faults is not None:
+            self.faults.begin()
 
     def advance(self, progress: float = 1.0) -> Chunk:
         """Run until this share of the run is done (or the run is), and hand out what was written down."""
@@ -179,7 +190,7 @@ class Simulation:
             Train: self._ask_to_train, Send: self._send, SetTimer: self._set_timer, MixEveryone: self._mix_everyone,
         }  # fmt: skip
         what: dict[type, Callable[[int, Any], None]] = {
-            Combine: self._combine, Record: self._record, Forget: self._forget,
+            Combine: self._combine, Record: self._record, Forget: self._forget, Note: self._noted,
         }  # fmt: skip
         return {**when, **what} if self.written else when
 
@@ -306,16 +317,20 @@ class Simulation:
 
     def _record(self, node: int, effect: Record) -> None:
         terms = self.notebook.read(node, effect.slot)
-        if effect.role == AGGREGATE:
-            self.aggregate = terms
-        else:
+        if effect.role != AGGREGATE:
             self.members[effect.key] = terms
+        elif effect.key >= self.aggregate_term:
+            self.aggregate, self.aggregate_term = terms, effect.key
         if self.setup.keep_trace:
             self._note(node, "record", effect.slot, walk=effect.key, detail=effect.role)
 
+    def _noted(self, node: int, effect: Note) -> None:
+        if self.setup.keep_trace:
+            self._note(node, effect.event, peer=effect.peer, walk=effect.walk, number=effect.number)
+
     def _set_timer(self, node: int, effect: SetTimer) -> None:
-        version = self.timers.get((node, effect.name), 0) + 1
-        self.timers[node, effect.name] = version
+        self.timer_versions += 1  # never used again, so an entry that was replaced can never be taken for a later one
+        version = self.timers[node, effect.name] = self.timer_versions
         self.agenda.put(effect.after, TIMER, (node, effect.name, version))
 
     def _timer_fires(self, timer: tuple[int, str, int]) -> None:
@@ -340,6 +355,23 @@ class Simulation:
         self.model_bytes += messages * setup.model_bytes
         if setup.keep_trace:
             self._note(node, "mix_everyone", effect.slot)
+
+    # -- nodes that die and come back (`faults`) --------------------------------------------------------------------
+
+    def stop_node(self, node: int) -> None:
+        """A node is dead: what it was doing and what it waited for is gone."""
+        self.training.pop(node, None)
+        self.waiting.pop(node, None)
+        for timer in [timer for timer in self.timers if timer[0] == node]:
+            del self.timers[timer]
+
+    def restart_node(self, node: int) -> None:
+        """A node is back, with a machine that knows nothing."""
+        self.machines[node] = self.protocol.machine(all_surroundings(self.setup)[node])
+
+    def latency(self, sender: int, receiver: int) -> float:
+        """Seconds from node to node for next to nothing."""
+        return self.links.latency(sender, receiver) if self.links is not None else 0.0
 
     # -- measuring ------------------------------------------------------------------------------------------------
 
