@@ -10,15 +10,14 @@ the device in one piece.
 
 from __future__ import annotations
 
-import heapq
-from collections import deque
+from collections.abc import Iterable
 from dataclasses import dataclass, field
+from heapq import heappop, heappush
 from typing import TypeAlias
 
-from walktalk.runtimes.simulator import NO_STATE, Chunk, CombineOp, EvaluateOp, MixOp, Op, Terms, TrainOp
+from walktalk.runtimes.simulator import Chunk, CombineOp, EvaluateOp, MixOp, Terms, TrainOp, no_garbage_collection
+from walktalk.runtimes.stacked.jobs import Job, Value, jobs_of
 from walktalk.runtimes.stacked.rows import RowSpace
-
-Value: TypeAlias = tuple[int, int]  # (run, value); an optimizer state s is the value −1 − s
 
 
 @dataclass
@@ -83,213 +82,180 @@ class Planner:
 
     def __init__(self, policy: WavePolicy | None = None) -> None:
         self.policy = policy or WavePolicy()
-        self.rows: dict[Value, int] = {}
+        self.rows: dict[tuple[int, int], int] = {}  # (run, value) -> row; an optimizer state s is the value −1 − s
         self.models = RowSpace()
         self.states = RowSpace()
 
     def place(self, run: int, value: int) -> int:
         """A row for a value that comes from outside: the initial model, or a checkpoint's."""
-        space = self.models if value >= 0 else self.states
-        row = self.rows[run, value] = space.take()
+        row = self.rows[run, value] = self.space(value).take()
         return row
 
     def plan(self, chunks: dict[int, Chunk]) -> list[Step]:
         """The steps that carry out these stretches, one for each run."""
-        return Stretch(self, chunks).steps()
+        with no_garbage_collection():
+            return Stretch(self, chunks).steps()
 
     def release(self, run: int) -> None:
         """A run is over: its rows are free."""
-        for run_value in [rv for rv in self.rows if rv[0] == run]:
-            self.free(run_value)
+        for number in [value for there, value in self.rows if there == run]:
+            self.space(number).give_back(self.rows.pop((run, number)))
 
-    def free(self, run_value: Value) -> None:
-        space = self.models if run_value[1] >= 0 else self.states
-        space.give_back(self.rows.pop(run_value))
-
-
-def inputs_of(op: Op) -> list[int]:
-    """The values that an operation reads, each once."""
-    if isinstance(op, TrainOp):
-        return [op.source] if op.state_in == NO_STATE else [op.source, -1 - op.state_in]
-    if isinstance(op, CombineOp):
-        return [value for value, _ in op.terms]
-    if isinstance(op, MixOp):
-        return list(dict.fromkeys(op.sources))
-    return list(dict.fromkeys(value for terms in (op.aggregate, *op.members) for value, _ in terms))
-
-
-def outputs_of(op: Op) -> list[int]:
-    """The values that an operation makes."""
-    if isinstance(op, TrainOp):
-        return [op.out] if op.state_out == NO_STATE else [op.out, -1 - op.state_out]
-    if isinstance(op, CombineOp):
-        return [op.out]
-    return list(op.outs) if isinstance(op, MixOp) else []
-
-
-def needed_ops(chunk: Chunk) -> list[Op]:
-    """The operations that an evaluation or a later stretch depends on; the others need not be done at all."""
-    needed = {*chunk.live, *(-1 - state for state in chunk.live_states)}
-    kept: list[Op] = []
-    for op in reversed(chunk.ops):
-        if isinstance(op, EvaluateOp) or not needed.isdisjoint(outputs_of(op)):
-            kept.append(op)
-            needed.update(inputs_of(op))
-    kept.reverse()
-    return kept
+    def space(self, number: int) -> RowSpace:
+        """The rows that this value is among: models, or optimizer states."""
+        return self.models if number >= 0 else self.states
 
 
 class Stretch:
-    """One planning: operations as nodes of a graph, taken off as they become ready."""
+    """One planning: operations wait for their inputs, and are taken off as they become ready."""
 
     def __init__(self, planner: Planner, chunks: dict[int, Chunk]) -> None:
         self.planner = planner
-        self.rows = planner.rows
-        self.ops: list[tuple[int, Op]] = [(run, op) for run, chunk in chunks.items() for op in needed_ops(chunk)]
-        self.runs = set(chunks)
-        self.unread: list[Value] = []  # made in the present step, and nobody will read them
-        self.inputs = [[(run, value) for value in inputs_of(op)] for run, op in self.ops]
-        self.readers: dict[Value, list[int]] = {}
-        self.uses: dict[Value, int] = {}  # reads still to come, plus one for what lives on afterwards
-        for index, inputs in enumerate(self.inputs):
-            for value in inputs:
-                self.readers.setdefault(value, []).append(index)
-        for value, readers in self.readers.items():
-            self.uses[value] = len(readers)
+        self.models, self.states = planner.models, planner.states
+        self.values: dict[int, dict[int, Value]] = {}  # run -> number -> value, of all that these stretches touch
+        self.jobs: list[Job] = []
+        before = 0
         for run, chunk in chunks.items():
-            for alive in (*chunk.live, *(-1 - state for state in chunk.live_states)):
-                self.uses[run, alive] = self.uses.get((run, alive), 0) + 1
-        self.missing = [sum(value not in self.rows for value in inputs) for inputs in self.inputs]
-        self.chain = self.chains()
-        self.remaining = sum(isinstance(op, TrainOp) for _, op in self.ops)
-        self.cheap: deque[int] = deque()
-        self.trainings: list[tuple[int, int]] = []
+            jobs, self.values[run] = jobs_of(run, chunk, first=before)
+            self.jobs += jobs
+            before += len(chunk.ops)
+        self.remaining = sum(job.is_training for job in self.jobs)
+        self.cheap: list[Job] = []
+        self.trainings: list[tuple[int, int, Job]] = []  # a heap: those with the longest chain still ahead first
+        self.unread: list[Value] = []  # made in the present step, and nobody will read them
         self.done: list[Step] = []
 
-    def chains(self) -> list[int]:
-        """For every operation: how many trainings the longest chain that starts with it has."""
-        chain = [0] * len(self.ops)
-        for index in range(len(self.ops) - 1, -1, -1):
-            run, op = self.ops[index]
-            longest = 0
-            for value in outputs_of(op):
-                for reader in self.readers.get((run, value), ()):
-                    longest = max(longest, chain[reader])
-            chain[index] = longest + isinstance(op, TrainOp)
-        return chain
-
     def steps(self) -> list[Step]:
-        for value in [v for v in self.rows if v[0] in self.runs and not self.uses.get(v)]:
-            self.planner.free(value)
-        for index, missing in enumerate(self.missing):
-            if missing == 0:
-                self.ready(index)
+        self.find_rows()
+        for job in self.jobs:
+            job.missing = sum(value.row < 0 for value in job.inputs)
+            if not job.missing:
+                self.ready(job)
         while self.cheap or self.trainings:
             while self.cheap:
-                level = list(self.cheap)
-                self.cheap.clear()
+                level, self.cheap = self.cheap, []
                 self.take_level(level)
             if self.trainings:
                 self.take_wave()
-        if any(self.missing):
-            raise AssertionError("a schedule reads a value that nothing makes")
+        self.keep_rows()
         return self.done
 
-    def ready(self, index: int) -> None:
-        if isinstance(self.ops[index][1], TrainOp):
-            heapq.heappush(self.trainings, (-self.chain[index], index))
+    def find_rows(self) -> None:
+        """Where the values are that earlier stretches left; those that nobody needs now are let go."""
+        rows = self.planner.rows
+        for run, number in [key for key in rows if key[0] in self.values]:
+            value = self.values[run].get(number)
+            if value is None:
+                self.planner.space(number).give_back(rows[run, number])
+            else:
+                value.row = rows[run, number]
+            del rows[run, number]
+
+    def keep_rows(self) -> None:
+        """Remember where the values are that later stretches may need."""
+        for run, values in self.values.items():
+            for number, value in values.items():
+                if value.uses > 0:
+                    self.planner.rows[run, number] = value.row
+        if any(job.missing for job in self.jobs):
+            raise AssertionError("a schedule reads a value that nothing makes")
+
+    def ready(self, job: Job) -> None:
+        if job.is_training:
+            heappush(self.trainings, (-job.chain, job.order, job))
         else:
-            self.cheap.append(index)
+            self.cheap.append(job)
+
+    # -- taking off -------------------------------------------------------------------------------------------------
 
     def take_wave(self) -> None:
-        width = self.planner.policy.width(self.remaining, -self.trainings[0][0])
-        wave = [heapq.heappop(self.trainings)[1] for _ in range(min(width, len(self.trainings)))]
+        trainings = self.trainings
+        width = self.planner.policy.width(self.remaining, -trainings[0][0])
+        wave = [heappop(trainings)[2] for _ in range(min(width, len(trainings)))]
         self.remaining -= len(wave)
-        step = TrainStep()
-        for index in wave:
-            run, op = self.ops[index]
-            assert isinstance(op, TrainOp)
-            step.sources.append(self.rows[run, op.source])
-            step.states_in.append(-1 if op.state_in == NO_STATE else self.rows[run, -1 - op.state_in])
-            step.parts.append(op.part)
-            step.keys.append(op.key)
-            step.lrs.append(op.lr)
+        ops: list[TrainOp] = [job.op for job in wave]  # type: ignore[misc]
+        step = TrainStep(
+            sources=[job.inputs[0].row for job in wave],
+            parts=[op.part for op in ops],
+            keys=[op.key for op in ops],
+            lrs=[op.lr for op in ops],
+            states_in=[job.inputs[1].row if len(job.inputs) > 1 else -1 for job in wave],
+        )
         self.consume(wave)
-        for index in wave:
-            run, op = self.ops[index]
-            assert isinstance(op, TrainOp)
-            step.outs.append(self.make(run, op.out))
-            step.states_out.append(-1 if op.state_out == NO_STATE else self.make(run, -1 - op.state_out))
+        step.outs = [self.make(job.outputs[0]) for job in wave]
+        step.states_out = [self.make(job.outputs[1]) if len(job.outputs) > 1 else -1 for job in wave]
         self.emit(step)
         self.tell_readers(wave)
 
-    def take_level(self, level: list[int]) -> None:
+    def take_level(self, level: list[Job]) -> None:
         """Everything but training that is ready now, combinations of equal length together."""
-        by_length: dict[int, list[int]] = {}
-        for index in level:
-            op = self.ops[index][1]
-            if isinstance(op, CombineOp):
-                by_length.setdefault(len(op.terms), []).append(index)
+        by_length: dict[int, list[Job]] = {}
+        for job in level:
+            if isinstance(job.op, CombineOp):
+                by_length.setdefault(len(job.inputs), []).append(job)
             else:
-                self.take_single(index)
+                self.take_single(job)
         for group in by_length.values():
             self.take_combinations(group)
         self.tell_readers(level)
 
-    def take_combinations(self, group: list[int]) -> None:
-        step = CombineStep()
-        for index in group:
-            run, op = self.ops[index]
-            assert isinstance(op, CombineOp)
-            step.sources.append([self.rows[run, value] for value, _ in op.terms])
-            step.weights.append([weight for _, weight in op.terms])
+    def take_combinations(self, group: list[Job]) -> None:
+        ops: list[CombineOp] = [job.op for job in group]  # type: ignore[misc]
+        step = CombineStep(
+            sources=[[value.row for value in job.inputs] for job in group],
+            weights=[[weight for _, weight in op.terms] for op in ops],
+        )
         self.consume(group)
-        for index in group:
-            run, op = self.ops[index]
-            assert isinstance(op, CombineOp)
-            step.outs.append(self.make(run, op.out))
+        step.outs = [self.make(job.outputs[0]) for job in group]
         self.emit(step)
 
-    def take_single(self, index: int) -> None:
-        run, op = self.ops[index]
-        if isinstance(op, MixOp):
-            sources = [self.rows[run, value] for value in op.sources]
-            self.consume([index])
-            self.emit(MixStep(run, [self.make(run, value) for value in op.outs], sources))
-        elif isinstance(op, EvaluateOp):
-            aggregate = self.as_rows(run, op.aggregate)
-            self.emit(EvaluateStep(run, op, aggregate, [self.as_rows(run, terms) for terms in op.members]))
-            self.consume([index])
+    def take_single(self, job: Job) -> None:
+        values = self.values[job.run]
+        if isinstance(job.op, MixOp):
+            sources = [values[number].row for number in job.op.sources]
+            self.consume([job])
+            self.emit(MixStep(job.run, [self.make(value) for value in job.outputs], sources))
+        elif isinstance(job.op, EvaluateOp):
+            aggregate = as_rows(values, job.op.aggregate)
+            self.emit(EvaluateStep(job.run, job.op, aggregate, [as_rows(values, terms) for terms in job.op.members]))
+            self.consume([job])
 
-    def as_rows(self, run: int, terms: Terms) -> list[tuple[int, float]]:
-        return [(self.rows[run, value], weight) for value, weight in terms]
+    # -- rows -------------------------------------------------------------------------------------------------------
 
-    def make(self, run: int, value: int) -> int:
+    def make(self, value: Value) -> int:
         """A row for a value that is made in this step."""
-        if not self.uses.get((run, value)):
-            self.unread.append((run, value))
-        return self.planner.place(run, value)
+        if not value.uses:
+            self.unread.append(value)
+        value.row = row = (self.states if value.is_state else self.models).take()
+        return row
 
     def emit(self, step: Step) -> None:
         self.done.append(step)
         for value in self.unread:  # not earlier: no two values of one step may share a row
-            self.planner.free(value)
+            self.free(value)
         self.unread.clear()
 
-    def consume(self, indices: list[int]) -> None:
-        """These operations have read their inputs; rows that nobody else will read are free."""
-        for index in indices:
-            for value in self.inputs[index]:
-                self.uses[value] -= 1
-                if self.uses[value] == 0:
-                    self.planner.free(value)
+    def free(self, value: Value) -> None:
+        (self.states if value.is_state else self.models).give_back(value.row)
 
-    def tell_readers(self, indices: list[int]) -> None:
-        """These operations have made their values; whoever waited only for them is ready."""
-        for index in indices:
-            run, op = self.ops[index]
-            for value in outputs_of(op):
-                for reader in self.readers.get((run, value), ()):
-                    self.missing[reader] -= 1
-                    if self.missing[reader] == 0:
+    def consume(self, jobs: Iterable[Job]) -> None:
+        """These have read their inputs; rows that nobody else will read are free."""
+        for job in jobs:
+            for value in job.inputs:
+                value.uses -= 1
+                if not value.uses:
+                    self.free(value)
+
+    def tell_readers(self, jobs: Iterable[Job]) -> None:
+        """These have made their values; whoever waited only for them is ready."""
+        for job in jobs:
+            for value in job.outputs:
+                for reader in reversed(value.readers):
+                    reader.missing -= 1
+                    if not reader.missing:
                         self.ready(reader)
+            job.inputs = job.outputs = ()  # values and their readers hold each other; nothing else would part them
+
+
+def as_rows(values: dict[int, Value], terms: Terms) -> list[tuple[int, float]]:
+    return [(values[number].row, weight) for number, weight in terms]
