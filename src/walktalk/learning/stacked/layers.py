@@ -57,6 +57,7 @@ class Pass:
     keys: Tensor | None = None  # of the rows, for dropout
     step: int = 0
     draws: int = 0  # how many dropouts this pass has had
+    channels_last: bool = False  # whether convolutions work on channels-last memory
 
 
 class BatchedLinear(torch.autograd.Function):
@@ -80,7 +81,12 @@ class BatchedLinear(torch.autograd.Function):
 def linear(x: Laid, module: nn.Linear, get: Callable[[str], Tensor], run: Pass) -> Laid:
     inputs = x.stacked()
     flat = inputs.reshape(x.rows, -1, inputs.shape[-1])
-    out = BatchedLinear.apply(flat, get("weight"), None if module.bias is None else get("bias"))
+    weight, bias = get("weight"), None if module.bias is None else get("bias")
+    if torch.is_autocast_enabled(flat.device.type):  # torch casts in its own functions only
+        out = torch.bmm(flat, weight.transpose(1, 2))
+        out = out if bias is None else out + bias.unsqueeze(1)
+    else:
+        out = BatchedLinear.apply(flat, weight, bias)  # type: ignore[no-untyped-call]
     return Laid(out.view(*inputs.shape[:-1], -1), x.rows)
 
 
@@ -89,8 +95,11 @@ def convolution(x: Laid, module: Any, get: Callable[[str], Tensor], run: Pass) -
         raise NotStackable(f"padding_mode {module.padding_mode}")
     weight = get("weight").flatten(0, 1)
     bias = None if module.bias is None else get("bias").flatten()
-    call = functional.conv2d if isinstance(module, nn.Conv2d) else functional.conv1d
-    out = call(x.folded(), weight, bias, module.stride, module.padding, module.dilation, module.groups * x.rows)
+    inputs, two = x.folded(), isinstance(module, nn.Conv2d)
+    if two and run.channels_last:
+        inputs, weight = (t.contiguous(memory_format=torch.channels_last) for t in (inputs, weight))
+    call = functional.conv2d if two else functional.conv1d
+    out = call(inputs, weight, bias, module.stride, module.padding, module.dilation, module.groups * x.rows)
     return Laid(out, x.rows, True)
 
 
@@ -104,9 +113,9 @@ def batch_norm(x: Laid, module: Any, get: Callable[[str], Tensor], run: Pass) ->
     weight = get("weight").reshape(-1) if module.affine else None
     bias = get("bias").reshape(-1) if module.affine else None
     use_batch = run.training or mean is None
-    # The row's statistics are views with gaps, so they are brought up to date through copies.
-    flat_mean = None if mean is None else mean.reshape(-1)
-    flat_var = None if var is None else var.reshape(-1)
+    # Brought up to date through copies: the row's own are views with gaps, and autograd must not see them change.
+    flat_mean = None if mean is None else mean.flatten().clone()
+    flat_var = None if var is None else var.flatten().clone()
     out = functional.batch_norm(
         x.folded(), flat_mean, flat_var, weight, bias, use_batch, module.momentum or 0.0, module.eps
     )

@@ -12,13 +12,22 @@ from torch.nn import functional
 
 from walktalk.learning.stacked.layers import LAYERS, Laid, NotStackable, Pass, flatten
 
-BINARY = {operator.add, operator.iadd, operator.sub, operator.mul, operator.truediv, torch.add, torch.sub, torch.mul}
-UNARY = {
+BINARY: set[Any] = {
+    operator.add,
+    operator.iadd,
+    operator.sub,
+    operator.mul,
+    operator.truediv,
+    torch.add,
+    torch.sub,
+    torch.mul,
+}
+UNARY: set[Any] = {
     functional.relu, torch.relu, functional.gelu, functional.silu, functional.leaky_relu, functional.elu, torch.tanh,
     functional.tanh, torch.sigmoid, functional.sigmoid, functional.softplus, torch.exp, operator.neg,
 }  # fmt: skip
 UNARY_METHODS = {"relu", "relu_", "tanh", "sigmoid", "contiguous", "clone", "float"}
-POOL_FUNCTIONS = {
+POOL_FUNCTIONS: set[Any] = {
     functional.max_pool2d, functional.avg_pool2d, functional.adaptive_avg_pool2d, functional.adaptive_max_pool2d,
 }  # fmt: skip
 
@@ -62,9 +71,8 @@ class Traced:
         if node.op == "call_module":
             name = str(node.target)
             module = self.modules[name]
-            return LAYERS[type(module)](
-                args[0], module, lambda part: run.tensors[f"{name}.{part}" if name else part], run
-            )
+            x: Any = args[0]
+            return LAYERS[type(module)](x, module, lambda part: run.tensors[f"{name}.{part}" if name else part], run)
         if node.op == "call_function":
             return call_function(node.target, args, kwargs)  # type: ignore[arg-type]
         return call_method(str(node.target), args, kwargs)
