@@ -17,6 +17,15 @@ def close(a: Tensor, b: Tensor, relative: float) -> None:
     assert error.max() <= relative, f"relative error {float(error.max()):.2e}"
 
 
+def close_but_for_kinks(a: Tensor, b: Tensor, relative: float) -> None:
+    """As `close`, for deep networks of ReLUs: one whose input is within rounding of 0 may fall on either side in any
+    row, and moves that row's gradient by a thousandth or so. Most rows have none.
+    """
+    error = (a.double() - b.double()).flatten(1).norm(dim=1) / (b.double().flatten(1).norm(dim=1) + 1e-12)
+    assert error.median() <= relative, f"median relative error {float(error.median()):.2e}"
+    assert error.max() <= 0.03, f"relative error {float(error.max()):.2e}"
+
+
 def copies(module: nn.Module, count: int, seed: int = 0) -> list[nn.Module]:
     """Models of one architecture with different weights."""
     generator = torch.Generator().manual_seed(seed)

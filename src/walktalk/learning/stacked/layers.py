@@ -15,6 +15,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
+from walktalk.learning.models import PaddedShortcut
 from walktalk.learning.sampling import hashed
 
 
@@ -188,6 +189,10 @@ def on_folded(x: Laid, module: nn.Module, get: Callable[[str], Tensor], run: Pas
     return Laid(module(x.folded()), x.rows, True)
 
 
+def padded_shortcut(x: Laid, module: PaddedShortcut, get: Callable[[str], Tensor], run: Pass) -> Laid:
+    return Laid(module.stacked(x.folded(), x.rows, run.channels_last), x.rows, True)
+
+
 ELEMENT_WISE = (
     nn.ReLU, nn.ReLU6, nn.LeakyReLU, nn.ELU, nn.SELU, nn.GELU, nn.SiLU, nn.Mish, nn.Tanh, nn.Sigmoid, nn.Softplus,
     nn.Hardswish, nn.Hardsigmoid, nn.Hardtanh, nn.Identity,
@@ -197,6 +202,16 @@ POOLS = (nn.MaxPool2d, nn.AvgPool2d, nn.AdaptiveAvgPool2d, nn.AdaptiveMaxPool2d,
 LAYERS: dict[type[nn.Module], Callable[[Laid, Any, Callable[[str], Tensor], Pass], Laid]] = {
     nn.Linear: linear, nn.Conv2d: convolution, nn.Conv1d: convolution, nn.BatchNorm1d: batch_norm,
     nn.BatchNorm2d: batch_norm, nn.GroupNorm: group_norm, nn.LayerNorm: layer_norm, nn.Embedding: embedding,
-    nn.Dropout: dropout, nn.Flatten: flatten_module,
+    nn.Dropout: dropout, nn.Flatten: flatten_module, PaddedShortcut: padded_shortcut,
     **dict.fromkeys(ELEMENT_WISE, as_it_is), **dict.fromkeys(POOLS, on_folded),
 }  # fmt: skip
+
+
+def layer_of(module: nn.Module) -> Callable[[Laid, Any, Callable[[str], Tensor], Pass], Laid] | None:
+    """The stacked form of a layer. A subclass has its parent's, if it changes nothing but how weights start."""
+    for kind in type(module).__mro__:
+        if kind in LAYERS:
+            return LAYERS[kind]
+        if "forward" in vars(kind) or "_conv_forward" in vars(kind):
+            return None
+    return None
