@@ -14,6 +14,7 @@ from torch import Tensor, nn
 from walktalk.errors import DataError
 
 Loss: TypeAlias = Callable[[Tensor, Tensor], Tensor]  # (outputs, targets) -> mean loss, as F.cross_entropy
+Augment: TypeAlias = Callable[[Tensor, Tensor, int], Tensor]  # (inputs [W, B, …], keys [W], step) -> inputs
 
 
 @dataclass
@@ -30,6 +31,7 @@ class Task:
     facts: dict[str, float] = field(default_factory=dict)  # what is known exactly, e.g. the smoothness of a quadratic
     labels: np.ndarray | None = None  # the class of each sample, for pictures of the partition
     pretrained: bool = False  # whether every run starts from the weights that the model has
+    augment: Augment | None = None  # changes batches in training; random by the rows' keys alone (`sampling.hashed`)
     details: dict[str, Any] = field(default_factory=dict)
 
     def __post_init__(self) -> None:

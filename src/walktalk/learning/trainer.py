@@ -8,6 +8,7 @@ import torch
 from torch import Tensor, nn
 
 from walktalk.errors import ModelError
+from walktalk.learning.arithmetic import Arithmetic
 from walktalk.learning.optimizers import OptimizerSpec, Spread, row_optimizer
 from walktalk.learning.sampling import Sampler
 from walktalk.learning.stacked import row_losses, stack
@@ -29,6 +30,7 @@ class Trainer:
         optimizer: OptimizerSpec | None = None,
         device: str | torch.device = "cpu",
         evaluation_samples: int | None = None,
+        arithmetic: Arithmetic | None = None,
     ) -> None:
         for name, value in (("batch_size", batch_size), ("local_steps", local_steps)):
             if value < 1:
@@ -39,7 +41,9 @@ class Trainer:
         self.optimizer = row_optimizer(optimizer or OptimizerSpec())
         self.template = task.model.to(self.device)
         self.inputs, self.targets = task.inputs.to(self.device), task.targets.to(self.device)
+        self.arithmetic = arithmetic or Arithmetic()
         self.model = stack(self.template, task.loss, self.inputs, self.targets)
+        self.model.arithmetic = self.arithmetic
         layout = self.model.layout
         self.width = layout.width
         self.parameters = layout.parameter_width
@@ -77,6 +81,25 @@ class Trainer:
         self, rows: Tensor, parts: Tensor, keys: Tensor, lr: Tensor, state: Tensor | None = None
     ) -> tuple[Tensor, Tensor | None]:
         """`local_steps` optimizer steps for every row; without a state, each starts from a fresh one."""
+        at_once = self.model.rows_at_once or len(rows)
+        with self.arithmetic.products(self.device):
+            if len(rows) <= at_once:
+                return self._train(rows, parts, keys, lr, state)
+            trained, states = torch.empty_like(rows), None if state is None else torch.empty_like(state)
+            for start in range(0, len(rows), at_once):
+                here = slice(start, start + at_once)
+                new, new_state = self._train(
+                    rows[here], parts[here], keys[here], lr[here], None if state is None else state[here]
+                )
+                trained[here] = new
+                if states is not None and new_state is not None:
+                    states[here] = new_state
+            return trained, states
+
+    def _train(
+        self, rows: Tensor, parts: Tensor, keys: Tensor, lr: Tensor, state: Tensor | None
+    ) -> tuple[Tensor, Tensor | None]:
+        """One wave. Nothing in it waits for a GPU, so that it can be captured as a graph."""
         width, layout = self.parameters, self.model.layout
         weights, buffers = layout.spread_out(rows[:, :width]), rows[:, width:].clone()
         before = state if state is not None else rows.new_zeros(len(rows), self.state_width)
@@ -85,7 +108,10 @@ class Trainer:
         gradients = self.model.wave(weights, buffers, keys)
         batches = self.sampler.batches(parts, keys, self.local_steps)
         for step in range(self.local_steps):
-            found = gradients(self.inputs[batches[step]], self.targets[batches[step]], step)
+            inputs, targets = self.inputs[batches[step]], self.targets[batches[step]]
+            if self.task.augment is not None:
+                inputs = self.task.augment(inputs, keys, step)
+            found = gradients(inputs, targets, step)
             with torch.no_grad():
                 optimizer.step(weights, found)
         trained = layout.gather(weights, len(rows))
@@ -95,25 +121,28 @@ class Trainer:
 
     def evaluate(self, rows: Tensor) -> tuple[Tensor, Tensor]:
         """Training loss and test accuracy of every row."""
-        losses = self._means(rows, self.inputs[self.sample], self.targets[self.sample], accuracy=False)
-        if self.test is None or self.test[1].is_floating_point():
-            return losses, torch.full_like(losses, math.nan)
-        return losses, self._means(rows, *self.test, accuracy=True)
+        with self.arithmetic.products(self.device):
+            losses = self._means(rows, self.inputs[self.sample], self.targets[self.sample], accuracy=False)
+            if self.test is None or self.test[1].is_floating_point():
+                return losses, torch.full_like(losses, math.nan)
+            return losses, self._means(rows, *self.test, accuracy=True)
 
     def _means(self, rows: Tensor, inputs: Tensor, targets: Tensor, *, accuracy: bool) -> Tensor:
         """Mean over samples of the loss or the hits, in pieces that fit."""
         per_sample = max(inputs[0].numel() if inputs.dim() > 1 else 1, 256)
-        at_once = max(1, NUMBERS_AT_ONCE // (per_sample * max(1, min(len(inputs), 1024))))
+        samples = max(1, min(len(inputs), self.model.samples_at_once))
+        at_once = max(1, NUMBERS_AT_ONCE // (per_sample * samples))
         pieces = [self._mean(part, inputs, targets, accuracy) for part in rows.split(at_once)]
         return torch.cat(pieces)
 
     def _mean(self, rows: Tensor, inputs: Tensor, targets: Tensor, accuracy: bool) -> Tensor:
         total = torch.zeros(len(rows), device=rows.device, dtype=torch.float64)
-        for x, y in zip(inputs.split(1024), targets.split(1024), strict=True):
+        samples = self.model.samples_at_once
+        for x, y in zip(inputs.split(samples), targets.split(samples), strict=True):
             outputs = self.model.outputs(rows, x)
             if accuracy:
                 total += (outputs.argmax(-1) == y).double().flatten(1).mean(1) * len(x)
             else:
                 with torch.no_grad():
-                    total += row_losses(self.task.loss, outputs, y.expand(len(rows), *y.shape)).double() * len(x)
+                    total += row_losses(self.model.loss, outputs, y.expand(len(rows), *y.shape)).double() * len(x)
         return (total / len(inputs)).float()

@@ -4,5 +4,15 @@ from walktalk.learning.stacked.chain import ChainModel
 from walktalk.learning.stacked.choice import stack
 from walktalk.learning.stacked.layout import RowLayout
 from walktalk.learning.stacked.model import StackedModel, TracedModel, VmapModel, row_losses
+from walktalk.learning.stacked.sequential import SequentialModel
 
-__all__ = ["ChainModel", "RowLayout", "StackedModel", "TracedModel", "VmapModel", "row_losses", "stack"]
+__all__ = [
+    "ChainModel",
+    "RowLayout",
+    "SequentialModel",
+    "StackedModel",
+    "TracedModel",
+    "VmapModel",
+    "row_losses",
+    "stack",
+]

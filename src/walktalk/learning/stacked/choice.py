@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import copy
+
 import torch
 from torch import Tensor, nn
 
@@ -9,21 +11,58 @@ from walktalk.errors import ModelError
 from walktalk.learning.stacked.chain import ChainModel
 from walktalk.learning.stacked.layers import NotStackable
 from walktalk.learning.stacked.model import StackedModel, TracedModel, VmapModel
+from walktalk.learning.stacked.sequential import SequentialModel, seeded
 from walktalk.learning.task import Loss
+
+STACKED_UP_TO = 2**24  # parameters; a larger model fills a device by itself, and a wave of them its memory
+FORMS: tuple[type[StackedModel], ...] = (ChainModel, TracedModel, VmapModel)
+CANNOT = (NotStackable, ModelError, RuntimeError, KeyError, TypeError, ValueError, IndexError, AttributeError)
 
 
 def stack(module: nn.Module, loss: Loss, inputs: Tensor, targets: Tensor) -> StackedModel:
     """The fastest stacked form of a module that gives the right gradients, tried on a few of the task's samples."""
     if not any(p.requires_grad for p in module.parameters()):
         raise ModelError("the model has no parameter that requires a gradient, so there is nothing to train")
-    for kind in (ChainModel, TracedModel):
-        try:
-            model = kind(module, loss)
-            if agrees(model, inputs, targets):
-                return model
-        except (NotStackable, RuntimeError, KeyError, TypeError, ValueError, IndexError):
-            continue  # whatever it was, the next form can do without it
-    return VmapModel(module, loss)
+    check_that_it_runs(module, loss, inputs, targets)
+    if not targets.is_floating_point() and bool((targets < 0).any()):
+        loss = EachByItself(loss)  # labels that are to be ignored: the mean is over fewer samples in some rows
+    if sum(p.numel() for p in module.parameters()) <= STACKED_UP_TO:
+        for kind in FORMS:
+            try:
+                model = kind(module, loss)
+                if agrees(model, inputs, targets):
+                    return model
+            except CANNOT:
+                continue  # whatever it was, the next form can do without it
+    return SequentialModel(module, loss)
+
+
+class EachByItself:
+    """A loss that may only be computed row by row: nothing is known about it but what it returns."""
+
+    def __init__(self, loss: Loss) -> None:
+        self.loss = loss
+
+    def __call__(self, outputs: Tensor, targets: Tensor) -> Tensor:
+        return self.loss(outputs, targets)
+
+
+def check_that_it_runs(module: nn.Module, loss: Loss, inputs: Tensor, targets: Tensor) -> None:
+    """A mistake in a person's model, loss or data shows here, with torch's own words, and before any training."""
+    probe = copy.deepcopy(module).eval()
+    try:
+        with torch.no_grad(), seeded(0, inputs.device):
+            outputs = probe(inputs[:2])
+            value = loss(outputs, targets[:2])
+    except Exception as error:
+        raise ModelError(f"the model or its loss fails on its own data: {' '.join(str(error).split())}") from error
+    if not isinstance(outputs, Tensor) or not isinstance(value, Tensor) or value.numel() != 1:
+        raise ModelError("the model must put out one tensor, and the loss one number, the mean over the batch")
+    classes = outputs.shape[1] if outputs.dim() == 2 else 0
+    if targets.dim() == 1 and not targets.is_floating_point() and classes > 1 and int(targets.max()) >= classes:
+        raise ModelError(
+            f"there is a target {int(targets.max())}, but the model has {classes} outputs (0 to {classes - 1})"
+        )
 
 
 def agrees(model: StackedModel, inputs: Tensor, targets: Tensor) -> bool:
@@ -33,14 +72,19 @@ def agrees(model: StackedModel, inputs: Tensor, targets: Tensor) -> bool:
     rows[1, : layout.parameter_width] *= 1.01  # so that a mix-up of rows shows
     batch = min(4, len(inputs))
     x, y = (t[:batch].expand(2, *t[:batch].shape) for t in (inputs, targets))
-    width = layout.parameter_width
-    keys = torch.zeros(2, dtype=torch.int64, device=rows.device)
-    found = model.wave(layout.spread_out(rows[:, :width]), rows[:, width:].clone(), keys)(x, y, 0)
-    out = layout.gather(found, 2)
-    if any(isinstance(m, nn.Dropout) and m.p > 0 for m in model.module.modules()):
-        return True  # other draws than torch's own: nothing to compare
-    expected = torch.stack([plain_gradient(model, rows[k], x[k], y[k]) for k in range(2)])
+    if isinstance(model, VmapModel) and is_random(model.module, x[0]):
+        return False  # vmap's random numbers would depend on how wide a wave is
+    with without_dropout(model.module):  # its draws are others than torch's own
+        out = layout.gather(gradients_of(model, rows, x, y), 2)
+        expected = torch.stack([plain_gradient(model, rows[k], x[k], y[k]) for k in range(2)])
     return bool((out - expected).norm() <= 1e-4 * expected.norm() + 1e-7)
+
+
+def gradients_of(model: StackedModel, rows: Tensor, inputs: Tensor, targets: Tensor) -> Tensor:
+    width = model.layout.parameter_width
+    keys = torch.zeros(len(rows), dtype=torch.int64, device=rows.device)
+    wave = model.wave(model.layout.spread_out(rows[:, :width]), rows[:, width:].clone(), keys)
+    return wave(inputs, targets, 0)
 
 
 def plain_gradient(model: StackedModel, row: Tensor, inputs: Tensor, targets: Tensor) -> Tensor:
@@ -52,3 +96,33 @@ def plain_gradient(model: StackedModel, row: Tensor, inputs: Tensor, targets: Te
         named[e.name].grad if named[e.name].grad is not None else zeros[e.name] for e in model.layout.parameters
     ]
     return torch.cat([g.reshape(-1) for g in gradients if g is not None])
+
+
+def active_dropouts(module: nn.Module) -> list[nn.modules.dropout._DropoutNd]:
+    return [m for m in module.modules() if isinstance(m, nn.modules.dropout._DropoutNd) and m.p > 0]
+
+
+class without_dropout:
+    """Dropout layers let everything through inside the block."""
+
+    def __init__(self, module: nn.Module) -> None:
+        self.kept = [(layer, layer.p) for layer in active_dropouts(module)]
+
+    def __enter__(self) -> None:
+        for layer, _ in self.kept:
+            layer.p = 0.0
+
+    def __exit__(self, *error: object) -> None:
+        for layer, p in self.kept:
+            layer.p = p
+
+
+def is_random(module: nn.Module, inputs: Tensor) -> bool:
+    """Whether a forward pass in training mode depends on torch's random numbers."""
+    probe = copy.deepcopy(module).train()
+    results = []
+    with torch.no_grad():
+        for seed in (0, 1):
+            with seeded(seed, inputs.device):
+                results.append(copy.deepcopy(probe)(inputs))
+    return not torch.equal(results[0], results[1])

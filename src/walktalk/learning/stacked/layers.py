@@ -15,6 +15,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
+from walktalk.learning.models import PaddedShortcut
 from walktalk.learning.sampling import hashed
 
 
@@ -57,6 +58,7 @@ class Pass:
     keys: Tensor | None = None  # of the rows, for dropout
     step: int = 0
     draws: int = 0  # how many dropouts this pass has had
+    channels_last: bool = False  # whether convolutions work on channels-last memory
 
 
 class BatchedLinear(torch.autograd.Function):
@@ -80,7 +82,12 @@ class BatchedLinear(torch.autograd.Function):
 def linear(x: Laid, module: nn.Linear, get: Callable[[str], Tensor], run: Pass) -> Laid:
     inputs = x.stacked()
     flat = inputs.reshape(x.rows, -1, inputs.shape[-1])
-    out = BatchedLinear.apply(flat, get("weight"), None if module.bias is None else get("bias"))
+    weight, bias = get("weight"), None if module.bias is None else get("bias")
+    if torch.is_autocast_enabled(flat.device.type):  # torch casts in its own functions only
+        out = torch.bmm(flat, weight.transpose(1, 2))
+        out = out if bias is None else out + bias.unsqueeze(1)
+    else:
+        out = BatchedLinear.apply(flat, weight, bias)  # type: ignore[no-untyped-call]
     return Laid(out.view(*inputs.shape[:-1], -1), x.rows)
 
 
@@ -89,8 +96,11 @@ def convolution(x: Laid, module: Any, get: Callable[[str], Tensor], run: Pass) -
         raise NotStackable(f"padding_mode {module.padding_mode}")
     weight = get("weight").flatten(0, 1)
     bias = None if module.bias is None else get("bias").flatten()
-    call = functional.conv2d if isinstance(module, nn.Conv2d) else functional.conv1d
-    out = call(x.folded(), weight, bias, module.stride, module.padding, module.dilation, module.groups * x.rows)
+    inputs, two = x.folded(), isinstance(module, nn.Conv2d)
+    if two and run.channels_last:
+        inputs, weight = (t.contiguous(memory_format=torch.channels_last) for t in (inputs, weight))
+    call = functional.conv2d if two else functional.conv1d
+    out = call(inputs, weight, bias, module.stride, module.padding, module.dilation, module.groups * x.rows)
     return Laid(out, x.rows, True)
 
 
@@ -104,9 +114,9 @@ def batch_norm(x: Laid, module: Any, get: Callable[[str], Tensor], run: Pass) ->
     weight = get("weight").reshape(-1) if module.affine else None
     bias = get("bias").reshape(-1) if module.affine else None
     use_batch = run.training or mean is None
-    # The row's statistics are views with gaps, so they are brought up to date through copies.
-    flat_mean = None if mean is None else mean.reshape(-1)
-    flat_var = None if var is None else var.reshape(-1)
+    # Brought up to date through copies: the row's own are views with gaps, and autograd must not see them change.
+    flat_mean = None if mean is None else mean.flatten().clone()
+    flat_var = None if var is None else var.flatten().clone()
     out = functional.batch_norm(
         x.folded(), flat_mean, flat_var, weight, bias, use_batch, module.momentum or 0.0, module.eps
     )
@@ -179,6 +189,10 @@ def on_folded(x: Laid, module: nn.Module, get: Callable[[str], Tensor], run: Pas
     return Laid(module(x.folded()), x.rows, True)
 
 
+def padded_shortcut(x: Laid, module: PaddedShortcut, get: Callable[[str], Tensor], run: Pass) -> Laid:
+    return Laid(module.stacked(x.folded(), x.rows, run.channels_last), x.rows, True)
+
+
 ELEMENT_WISE = (
     nn.ReLU, nn.ReLU6, nn.LeakyReLU, nn.ELU, nn.SELU, nn.GELU, nn.SiLU, nn.Mish, nn.Tanh, nn.Sigmoid, nn.Softplus,
     nn.Hardswish, nn.Hardsigmoid, nn.Hardtanh, nn.Identity,
@@ -188,6 +202,16 @@ POOLS = (nn.MaxPool2d, nn.AvgPool2d, nn.AdaptiveAvgPool2d, nn.AdaptiveMaxPool2d,
 LAYERS: dict[type[nn.Module], Callable[[Laid, Any, Callable[[str], Tensor], Pass], Laid]] = {
     nn.Linear: linear, nn.Conv2d: convolution, nn.Conv1d: convolution, nn.BatchNorm1d: batch_norm,
     nn.BatchNorm2d: batch_norm, nn.GroupNorm: group_norm, nn.LayerNorm: layer_norm, nn.Embedding: embedding,
-    nn.Dropout: dropout, nn.Flatten: flatten_module,
+    nn.Dropout: dropout, nn.Flatten: flatten_module, PaddedShortcut: padded_shortcut,
     **dict.fromkeys(ELEMENT_WISE, as_it_is), **dict.fromkeys(POOLS, on_folded),
 }  # fmt: skip
+
+
+def layer_of(module: nn.Module) -> Callable[[Laid, Any, Callable[[str], Tensor], Pass], Laid] | None:
+    """The stacked form of a layer. A subclass has its parent's, if it changes nothing but how weights start."""
+    for kind in type(module).__mro__:
+        if kind in LAYERS:
+            return LAYERS[kind]
+        if "forward" in vars(kind) or "_conv_forward" in vars(kind):
+            return None
+    return None

@@ -61,7 +61,7 @@ class RowLayout:
 
     def gather(self, vector: Tensor, rows: int) -> Tensor:
         """Back from one vector to rows [W, P]."""
-        return torch.cat([part.flatten(1) for part in self.dense_views(vector, rows).values()], dim=1)
+        return torch.cat([part.reshape(rows, -1) for part in self.dense_views(vector, rows).values()], dim=1)
 
     def dense_views(self, vector: Tensor, rows: int) -> dict[str, Tensor]:
         """The stacked parameters [W, *shape] inside such a vector."""

@@ -10,8 +10,8 @@ from torch import Tensor, nn
 from torch.func import functional_call, grad, vmap
 from torch.nn import functional
 
-from walktalk.errors import ModelError
-from walktalk.learning.stacked.layers import Pass
+from walktalk.learning.arithmetic import Arithmetic
+from walktalk.learning.stacked.layers import NotStackable, Pass
 from walktalk.learning.stacked.layout import RowLayout
 from walktalk.learning.stacked.traced import Traced
 from walktalk.learning.task import Loss
@@ -37,7 +37,7 @@ def is_mean_over_samples(loss: Loss) -> bool:
 def sum_of_losses(loss: Loss, outputs: Tensor, targets: Tensor) -> Tensor:
     """The sum over rows of each row's loss; its gradient is every row's own."""
     if is_cross_entropy(loss) and outputs.dim() == 3 and not targets.is_floating_point():
-        return BatchedCrossEntropy.apply(outputs, targets).sum()  # type: ignore[no-any-return]
+        return BatchedCrossEntropy.apply(outputs, targets).sum()  # type: ignore[no-any-return,no-untyped-call]
     if is_mean_over_samples(loss):
         return loss(outputs.flatten(0, 1), targets.flatten(0, 1)) * len(outputs)
     return row_losses(loss, outputs, targets).sum()
@@ -46,7 +46,7 @@ def sum_of_losses(loss: Loss, outputs: Tensor, targets: Tensor) -> Tensor:
 def row_losses(loss: Loss, outputs: Tensor, targets: Tensor) -> Tensor:
     """Each row's loss, [W]."""
     if is_cross_entropy(loss) and outputs.dim() == 3 and not targets.is_floating_point():
-        return BatchedCrossEntropy.apply(outputs, targets)  # type: ignore[no-any-return]
+        return BatchedCrossEntropy.apply(outputs, targets)  # type: ignore[no-any-return,no-untyped-call]
     return vmap(loss)(outputs, targets)
 
 
@@ -93,10 +93,14 @@ class Gradients(Protocol):
 class StackedModel(ABC):
     """One architecture, many rows."""
 
+    rows_at_once: int | None = None  # the widest wave that makes sense; None: any
+    samples_at_once = 1024  # in an evaluation
+
     def __init__(self, module: nn.Module, loss: Loss) -> None:
         self.module = module
         self.loss = loss
         self.layout = RowLayout(module)
+        self.arithmetic = Arithmetic()
 
     @abstractmethod
     def wave(self, weights: Tensor, buffers: Tensor, keys: Tensor) -> Gradients:
@@ -124,10 +128,12 @@ class TracedModel(StackedModel):
         everything = torch.empty_like(weights)
         places = list(layout.dense_views(everything, rows).values())
         wanted = list(leaves.values())
+        channels_last = self.arithmetic.uses_channels_last(weights.device)
 
         def gradients(inputs: Tensor, targets: Tensor, step: int) -> Tensor:
-            outputs = self.traced(inputs, Pass(tensors, True, keys, step))
-            loss = sum_of_losses(self.loss, outputs, targets)
+            with self.arithmetic.forward(weights.device):
+                outputs = self.traced(inputs, Pass(tensors, True, keys, step, channels_last=channels_last))
+            loss = sum_of_losses(self.loss, outputs.float(), targets)
             found = torch.autograd.grad(loss, wanted, allow_unused=True, materialize_grads=True)
             torch._foreach_copy_(places, list(found))
             return everything
@@ -138,27 +144,28 @@ class TracedModel(StackedModel):
         layout = self.layout
         with torch.no_grad():
             tensors = layout.views(rows, [*layout.parameters, *layout.buffers])
-            return self.traced(inputs.expand(len(rows), *inputs.shape), Pass(tensors, False))
+            run = Pass(tensors, False, channels_last=self.arithmetic.uses_channels_last(rows.device))
+            with self.arithmetic.forward(rows.device):
+                return self.traced(inputs.expand(len(rows), *inputs.shape), run).float()
 
 
 class VmapModel(StackedModel):
-    """Any module at all, through torch.func.vmap: right for everything, slower than stacked layers."""
+    """Modules that torch.fx cannot trace, through torch.func.vmap: slower than stacked layers, and never random."""
 
     def __init__(self, module: nn.Module, loss: Loss) -> None:
         super().__init__(module, loss)
         if any(isinstance(m, nn.modules.batchnorm._BatchNorm) and m.track_running_stats for m in module.modules()):
-            raise ModelError(
-                "this model cannot be stacked layer by layer, and its BatchNorm keeps running statistics, which vmap "
-                "cannot bring up to date; use GroupNorm, or a forward that torch.fx can trace"
-            )
+            raise NotStackable("vmap cannot bring the running statistics of a BatchNorm up to date")
 
     def wave(self, weights: Tensor, buffers: Tensor, keys: Tensor) -> Gradients:
         self.module.train()
 
         def loss_of(row: Tensor, buffer: Tensor, x: Tensor, y: Tensor) -> Tensor:
-            return self.loss(functional_call(self.module, self._named(row, buffer), (x,)), y)
+            with self.arithmetic.forward(row.device):
+                outputs: Tensor = functional_call(self.module, self._named(row, buffer), (x,))
+            return self.loss(outputs.float(), y)
 
-        of_all = vmap(grad(loss_of), randomness="different")
+        of_all = vmap(grad(loss_of))
 
         def gradients(inputs: Tensor, targets: Tensor, step: int) -> Tensor:
             rows = self.layout.gather(weights, len(keys))

@@ -10,17 +10,33 @@ import torch
 from torch import Tensor, fx, nn
 from torch.nn import functional
 
-from walktalk.learning.stacked.layers import LAYERS, Laid, NotStackable, Pass, flatten
+from walktalk.learning.stacked.layers import Laid, NotStackable, Pass, flatten, layer_of
 
-BINARY = {operator.add, operator.iadd, operator.sub, operator.mul, operator.truediv, torch.add, torch.sub, torch.mul}
-UNARY = {
+BINARY: set[Any] = {
+    operator.add,
+    operator.iadd,
+    operator.sub,
+    operator.mul,
+    operator.truediv,
+    torch.add,
+    torch.sub,
+    torch.mul,
+}
+UNARY: set[Any] = {
     functional.relu, torch.relu, functional.gelu, functional.silu, functional.leaky_relu, functional.elu, torch.tanh,
     functional.tanh, torch.sigmoid, functional.sigmoid, functional.softplus, torch.exp, operator.neg,
 }  # fmt: skip
 UNARY_METHODS = {"relu", "relu_", "tanh", "sigmoid", "contiguous", "clone", "float"}
-POOL_FUNCTIONS = {
+POOL_FUNCTIONS: set[Any] = {
     functional.max_pool2d, functional.avg_pool2d, functional.adaptive_avg_pool2d, functional.adaptive_max_pool2d,
 }  # fmt: skip
+
+
+class LayerTracer(fx.Tracer):
+    """Does not look inside what has a stacked form."""
+
+    def is_leaf_module(self, m: nn.Module, module_qualified_name: str) -> bool:
+        return layer_of(m) is not None or super().is_leaf_module(m, module_qualified_name)
 
 
 class Traced:
@@ -28,13 +44,13 @@ class Traced:
 
     def __init__(self, module: nn.Module) -> None:
         try:
-            self.graph = fx.symbolic_trace(module).graph
+            self.graph = LayerTracer().trace(module)
         except Exception as error:  # whatever a person's forward does
             raise NotStackable(f"torch.fx cannot trace it: {error}") from error
         self.modules = dict(module.named_modules())
         self.nodes = list(self.graph.nodes)
         for node in self.nodes:
-            if node.op == "call_module" and type(self.modules[node.target]) not in LAYERS:
+            if node.op == "call_module" and layer_of(self.modules[node.target]) is None:
                 raise NotStackable(f"layer {type(self.modules[node.target]).__name__}")
             if node.op == "get_attr":
                 raise NotStackable(f"attribute {node.target}")
@@ -61,10 +77,10 @@ class Traced:
         kwargs = fx.node.map_arg(node.kwargs, lambda n: values[n])
         if node.op == "call_module":
             name = str(node.target)
-            module = self.modules[name]
-            return LAYERS[type(module)](
-                args[0], module, lambda part: run.tensors[f"{name}.{part}" if name else part], run
-            )
+            module, layer = self.modules[name], layer_of(self.modules[name])
+            assert layer is not None
+            inputs: Any = args[0]
+            return layer(inputs, module, lambda part: run.tensors[f"{name}.{part}" if name else part], run)
         if node.op == "call_function":
             return call_function(node.target, args, kwargs)  # type: ignore[arg-type]
         return call_method(str(node.target), args, kwargs)

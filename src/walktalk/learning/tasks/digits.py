@@ -8,8 +8,8 @@ from torch import nn
 from torch.nn import functional
 
 from walktalk.errors import DataError
-from walktalk.learning.partition import by_label, dirichlet, iid
 from walktalk.learning.task import Task
+from walktalk.learning.tasks.split import split_by_class
 from walktalk.seeds import Seed, as_seed
 
 TEST_SHARE = 5  # every fifth sample, after shuffling, is kept for the test
@@ -33,13 +33,7 @@ def digits(
     targets = torch.tensor(data.target[order], dtype=torch.int64)
     held_out = torch.arange(len(order)) % TEST_SHARE == 0
     train, labels = (inputs[~held_out], targets[~held_out]), targets[~held_out].numpy()
-    if alpha is not None and labels_per_node is not None:
-        raise DataError(f"alpha: {alpha} and labels_per_node: {labels_per_node} exclude each other; leave one out")
-    split = root.child("partition")
-    if labels_per_node is not None:
-        parts = by_label(labels, nodes, labels_per_node, split)
-    else:
-        parts = iid(len(labels), nodes, split) if alpha is None else dirichlet(labels, nodes, alpha, split)
+    parts = split_by_class(labels, nodes, root.child("partition"), alpha, labels_per_node)
     model = nn.Sequential(nn.Linear(64, hidden), nn.ReLU(), nn.Linear(hidden, 10))
     test = (inputs[held_out], targets[held_out])
     return Task("digits", model, functional.cross_entropy, *train, parts, test, labels=labels)

@@ -27,12 +27,9 @@ def torch(module: nn.Module, loss: Loss, partitions: Sequence[Any], test: Any = 
     if len(partitions) == 0:
         raise DataError("partitions: there is none; give one dataset per node")
     pairs = [_pair(part, f"partitions[{node}]") for node, part in enumerate(partitions)]
-    shape = pairs[0][0].shape[1:]
-    for node, (inputs, _) in enumerate(pairs):
-        if inputs.shape[1:] != shape:
-            raise DataError(
-                f"partitions[{node}]: inputs of shape {tuple(inputs.shape[1:])}, but node 0 has {tuple(shape)}"
-            )
+    for node, pair in enumerate(pairs):
+        for name, mine, first in zip(("inputs", "targets"), pair, pairs[0], strict=True):
+            _check_alike(f"partitions[{node}]: {name}", mine, first)
     sizes = [len(inputs) for inputs, _ in pairs]
     ends = np.cumsum(sizes)
     parts = [np.arange(end - size, end) for size, end in zip(sizes, ends, strict=True)]
@@ -42,9 +39,24 @@ def torch(module: nn.Module, loss: Loss, partitions: Sequence[Any], test: Any = 
     return Task(name, module, loss, inputs, targets, parts, held_out, labels=labels)
 
 
+def _check_alike(what: str, mine: Tensor, first: Tensor) -> None:
+    if mine.shape[1:] != first.shape[1:]:
+        raise DataError(f"{what} of shape {tuple(mine.shape[1:])}, but node 0 has {tuple(first.shape[1:])}")
+    if mine.dtype != first.dtype:
+        names = [str(t.dtype).removeprefix("torch.") for t in (mine, first)]
+        raise DataError(f"{what} are {names[0]}, but node 0 has {names[1]}")
+
+
+def _is_columns(data: Any) -> bool:
+    """Whether this is (inputs, targets), and not a list that happens to have two samples."""
+    if not isinstance(data, (tuple, list)) or len(data) != 2 or not all(hasattr(part, "__len__") for part in data):
+        return False
+    return not (isinstance(data, list) and all(isinstance(part, tuple) and len(part) == 2 for part in data))
+
+
 def _pair(data: Any, where: str) -> tuple[Tensor, Tensor]:
     """Inputs and targets as two tensors."""
-    if isinstance(data, (tuple, list)) and len(data) == 2 and all(hasattr(part, "__len__") for part in data):
+    if _is_columns(data):
         inputs, targets = (torch_.as_tensor(part) for part in data)
     elif hasattr(data, "__getitem__") and hasattr(data, "__len__"):
         if len(data) == 0:

@@ -76,6 +76,8 @@ def quadratic(
             f"noise: {noise}, heterogeneity: {heterogeneity}, distance: {distance}, convexity: {convexity}, "
             f"smoothness: {smoothness} do not fit; noise, heterogeneity, distance ≥ 0 and 0 < convexity ≤ smoothness"
         )
+    if noise and samples == 1:
+        raise DataError(f"samples: 1 has no noise, so noise: {noise} cannot be; 2 or more are needed, or noise: 0")
     rng = as_seed(seed).child("quadratic").numpy()
     eigenvalues = np.linspace(convexity, smoothness, dimension) if dimension > 1 else np.array([smoothness])
     optimum = rng.normal(size=dimension)

@@ -1,0 +1,6 @@
+"""Architectures that tasks use, one a file."""
+
+from walktalk.learning.models.resnet20 import PaddedShortcut, resnet20
+from walktalk.learning.models.small_conv import small_conv
+
+__all__ = ["PaddedShortcut", "resnet20", "small_conv"]

@@ -1,0 +1,92 @@
+"""ResNet-20 for 32×32 images (He et al. 2016, Section 4.2): 269,722 parameters, 1.08 MB in float32.
+
+Shortcuts that change the shape are the paper's option A: every second pixel, new channels filled with zeros, nothing
+to learn. (With 1×1 convolutions instead, option B, there would be 272,474 parameters.)
+"""
+
+from __future__ import annotations
+
+from typing import Literal, TypeAlias
+
+import torch
+from torch import Tensor, nn
+from torch.nn import functional
+
+from walktalk.errors import ModelError
+
+Norm: TypeAlias = Literal["batch", "group"]
+GROUPS = 8  # of a group norm: at least two channels each, down to the 16 of the first stage
+
+
+def resnet20(classes: int = 10, norm: Norm = "batch", channels: int = 3) -> nn.Module:
+    """Three stages of three blocks, 16, 32 and 64 channels."""
+    if norm not in ("batch", "group"):
+        raise ModelError(f"norm: {norm!r} is unknown; allowed: batch, group")
+    blocks: list[nn.Module] = []
+    entering = 16
+    for width, stride in ((16, 1), (32, 2), (64, 2)):
+        for k in range(3):
+            blocks.append(Block(entering, width, stride if k == 0 else 1, norm))
+            entering = width
+    return nn.Sequential(
+        Convolution(channels, 16, 3, padding=1, bias=False),
+        normalization(norm, 16),
+        nn.ReLU(),
+        *blocks,
+        nn.AdaptiveAvgPool2d(1),
+        nn.Flatten(),
+        nn.Linear(64, classes),
+    )
+
+
+class Convolution(nn.Conv2d):
+    """A convolution that starts as He et al. (2015) have it: normal, with variance 2 over the fan-in."""
+
+    def reset_parameters(self) -> None:
+        nn.init.kaiming_normal_(self.weight, nonlinearity="relu")
+
+
+def normalization(norm: Norm, channels: int) -> nn.Module:
+    return nn.BatchNorm2d(channels) if norm == "batch" else nn.GroupNorm(GROUPS, channels)
+
+
+class Block(nn.Module):
+    """Two 3×3 convolutions and a shortcut around them."""
+
+    def __init__(self, entering: int, leaving: int, stride: int, norm: Norm) -> None:
+        super().__init__()
+        self.conv1 = Convolution(entering, leaving, 3, stride, padding=1, bias=False)
+        self.norm1 = normalization(norm, leaving)
+        self.conv2 = Convolution(leaving, leaving, 3, padding=1, bias=False)
+        self.norm2 = normalization(norm, leaving)
+        same = entering == leaving and stride == 1
+        self.shortcut: nn.Module = nn.Identity() if same else PaddedShortcut(entering, leaving, stride)
+
+    def forward(self, x: Tensor) -> Tensor:
+        out = functional.relu(self.norm1(self.conv1(x)))
+        out = self.norm2(self.conv2(out))
+        return functional.relu(out + self.shortcut(x))
+
+
+class PaddedShortcut(nn.Module):
+    """Option A: every `stride`-th pixel, and zeros for the new channels, half before and half after the old ones."""
+
+    def __init__(self, entering: int, leaving: int, stride: int) -> None:
+        super().__init__()
+        self.stride = stride
+        self.before = (leaving - entering) // 2
+        self.after = leaving - entering - self.before
+
+    def forward(self, x: Tensor) -> Tensor:
+        return functional.pad(x[..., :: self.stride, :: self.stride], (0, 0, 0, 0, self.before, self.after))
+
+    def stacked(self, x: Tensor, rows: int, channels_last: bool) -> Tensor:
+        """The same for rows side by side in the channels, [B, W·C, H, W]."""
+        picked = x[:, :, :: self.stride, :: self.stride]
+        b, wc, h, w = picked.shape
+        old = wc // rows
+        new = self.before + old + self.after
+        layout = torch.channels_last if channels_last else torch.contiguous_format
+        out = torch.empty((b, rows * new, h, w), dtype=x.dtype, device=x.device, memory_format=layout).zero_()
+        out.unflatten(1, (rows, new))[:, :, self.before : self.before + old] = picked.unflatten(1, (rows, old))
+        return out

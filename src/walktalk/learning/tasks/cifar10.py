@@ -1,0 +1,49 @@
+"""CIFAR-10 with ResNet-20: the paper's image classification (Section 6, Table 5)."""
+
+from __future__ import annotations
+
+import numpy as np
+import torch
+from torch.nn import functional
+
+from walktalk.errors import DataError
+from walktalk.learning.data import locate
+from walktalk.learning.data.files import CIFAR10
+from walktalk.learning.data.images import CropAndFlip, cifar_batch, normalized
+from walktalk.learning.models import resnet20
+from walktalk.learning.models.resnet20 import Norm
+from walktalk.learning.task import Task
+from walktalk.learning.tasks.split import split_by_class
+from walktalk.seeds import Seed, as_seed
+
+MEAN, STD = (0.4914, 0.4822, 0.4465), (0.2470, 0.2435, 0.2616)  # of the training images, per channel
+
+
+def cifar10(
+    nodes: int = 20,
+    alpha: float | None = None,
+    seed: int | Seed = 0,
+    *,
+    labels_per_node: int | None = None,
+    norm: Norm = "batch",
+    augment: bool = True,
+    samples: int | None = None,
+    folder: str | None = None,
+) -> Task:
+    """50,000 images of 32×32 pixels in ten classes; random crop and flip in training unless `augment` is false.
+
+    `samples` takes only that many images, for a quick try; `folder` is where the six files are, if not in the cache.
+    """
+    if samples is not None and not 1 <= samples <= 50_000:
+        raise DataError(f"samples: {samples} is not possible; allowed: 1 to 50000")
+    here = locate(CIFAR10, folder)
+    batches = [cifar_batch(here / name) for name in CIFAR10.files]
+    images, labels = np.concatenate([b[0] for b in batches[:5]]), np.concatenate([b[1] for b in batches[:5]])
+    images, labels = images[:samples], labels[:samples]
+    root = as_seed(seed)
+    parts = split_by_class(labels, nodes, root.child("partition"), alpha, labels_per_node)
+    test = normalized(batches[5][0], MEAN, STD), torch.from_numpy(batches[5][1])
+    return Task(
+        "cifar10", resnet20(norm=norm), functional.cross_entropy, normalized(images, MEAN, STD),
+        torch.from_numpy(labels), parts, test, labels=labels, augment=CropAndFlip() if augment else None,
+    )  # fmt: skip

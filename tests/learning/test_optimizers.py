@@ -1,0 +1,147 @@
+"""Optimizers on rows do what torch.optim does on each model alone: several steps, own rates, state over visits."""
+
+from __future__ import annotations
+
+import math
+
+import pytest
+import torch
+from torch import Tensor
+
+from walktalk.errors import ModelError
+from walktalk.learning import OptimizerSpec
+from walktalk.learning.optimizers import NOT_ELEMENT_WISE, Spread, _classes, row_optimizer, to_rows, to_vector
+
+ROWS, SIZES = 3, (4, 1, 6)
+SPREAD = Spread(ROWS, SIZES)
+LRS = torch.tensor([0.01, 0.05, 0.002])
+
+SPECS = {
+    "sgd": OptimizerSpec("sgd", 0.05),
+    "sgd-decay": OptimizerSpec("sgd", 0.05, weight_decay=0.1),
+    "sgd-momentum": OptimizerSpec("sgd", 0.05, momentum=0.9),
+    "sgd-nesterov": OptimizerSpec("sgd", 0.05, momentum=0.9, nesterov=True, weight_decay=0.01),
+    "sgd-dampening": OptimizerSpec("sgd", 0.05, momentum=0.9, extra={"dampening": 0.3}),
+    "adam-decay": OptimizerSpec("adam", 0.01, weight_decay=0.1),
+    "adam-betas": OptimizerSpec("adam", 0.01, betas=(0.5, 0.7), eps=1e-3),
+    "adam-amsgrad": OptimizerSpec("adam", 0.01, extra={"amsgrad": True}),
+    "adamw-decay": OptimizerSpec("adamw", 0.01, weight_decay=0.1),
+    "rmsprop-momentum": OptimizerSpec("rmsprop", 0.01, momentum=0.9),
+    **{name: OptimizerSpec(name, 0.01) for name in sorted(_classes()) if name != "sgd"},
+}
+
+
+def gradients(step: int) -> Tensor:
+    return torch.randn(ROWS, sum(SIZES), generator=torch.Generator().manual_seed(100 + step))
+
+
+def reference(spec: OptimizerSpec, rows: Tensor, visits: int, steps: int) -> Tensor:
+    """torch.optim on each row alone, never interrupted."""
+    out = []
+    for k in range(ROWS):
+        parameter = rows[k].clone().requires_grad_()
+        given = {name: getattr(spec, name) for name in ("momentum", "nesterov", "betas", "eps") if getattr(spec, name)}
+        if spec.weight_decay or spec.name == "adamw":
+            given["weight_decay"] = spec.weight_decay
+        optimizer = _classes()[spec.name]([parameter], lr=float(LRS[k]), **given, **spec.extra)
+        for step in range(visits * steps):
+            parameter.grad = gradients(step)[k].clone()
+            optimizer.step()
+        out.append(parameter.detach())
+    return torch.stack(out)
+
+
+@pytest.mark.parametrize("name", list(SPECS))
+def test_rows_are_stepped_as_torch_steps_each_alone(name):
+    spec, start = SPECS[name], torch.randn(ROWS, sum(SIZES), generator=torch.Generator().manual_seed(0))
+    optimizer = row_optimizer(spec)
+    rows = start.clone()
+    state = torch.zeros(ROWS, optimizer.state_width(sum(SIZES)))
+    for visit in range(3):  # the state is packed into rows and carried from visit to visit
+        wave = optimizer.begin(LRS, state, SPREAD)
+        weights = to_vector(rows, SPREAD)
+        for step in range(4):
+            wave.step(weights, to_vector(gradients(4 * visit + step), SPREAD))
+        rows, state = to_rows(weights, SPREAD), wave.state()
+        assert state.shape == (ROWS, optimizer.state_width(sum(SIZES)))
+    expected = reference(spec, start, 3, 4)
+    assert torch.allclose(rows, expected, rtol=2e-5, atol=2e-6), (rows - expected).abs().max()
+
+
+@pytest.mark.parametrize("name", ["sgd-nesterov", "adam-decay", "adamw-decay", "rmsprop"])
+def test_equal_rates_take_the_short_way_and_give_the_same(name):
+    spec, rows = SPECS[name], torch.randn(ROWS, sum(SIZES))
+    results = []
+    for lr in (torch.full((ROWS,), 0.05), torch.tensor([0.05, 0.05, 0.9])):
+        optimizer = row_optimizer(spec)
+        wave = optimizer.begin(lr, torch.zeros(ROWS, optimizer.state_width(sum(SIZES))), SPREAD)
+        weights = to_vector(rows, SPREAD)
+        for step in range(3):
+            wave.step(weights, to_vector(gradients(step), SPREAD))
+        results.append(to_rows(weights, SPREAD)[:2])
+    assert torch.allclose(*results, rtol=1e-6, atol=1e-7)
+
+
+def test_a_fresh_row_beside_an_old_one():
+    """A walk's first visit and another's tenth in one wave: Adam's step counts differ."""
+    optimizer, spread = row_optimizer(OptimizerSpec("adam", 0.01)), Spread(2, (5,))
+    gradient, start = torch.randn(5), torch.zeros(1, optimizer.state_width(5))
+    old = optimizer.begin(torch.tensor([0.01]), start, Spread(1, (5,)))
+    for _ in range(9):
+        old.step(torch.zeros(5), gradient.clone())
+    both = torch.cat((old.state(), start))
+    wave, weights = optimizer.begin(torch.full((2,), 0.01), both, spread), torch.zeros(10)
+    wave.step(weights, to_vector(gradient.expand(2, 5), spread))
+    assert wave.state()[:, -1].tolist() == [10, 1]
+    assert torch.allclose(to_rows(weights, spread)[1], -0.01 * gradient.sign(), atol=1e-5)
+
+
+def test_every_element_wise_optimizer_of_torch_is_there_and_no_other():
+    names = {name.lower() for name in dir(torch.optim) if isinstance(getattr(torch.optim, name), type)}
+    known = set(_classes())
+    assert {
+        "sgd",
+        "adam",
+        "adamw",
+        "rmsprop",
+        "adagrad",
+        "adadelta",
+        "adamax",
+        "nadam",
+        "radam",
+        "asgd",
+        "rprop",
+    } <= known
+    assert known <= names
+    for refused in NOT_ELEMENT_WISE:
+        with pytest.raises(ModelError, match=r"not element-wise; allowed: .*sgd"):
+            OptimizerSpec(refused.lower())
+
+
+@pytest.mark.parametrize(
+    ("settings", "words"),
+    [
+        ({"lr": 0.0}, "optimizer.lr: 0.0"),
+        ({"lr": -1.0}, "optimizer.lr: -1.0"),
+        ({"lr": math.nan}, "optimizer.lr: nan"),
+        ({"momentum": -0.1}, "optimizer.momentum"),
+        ({"weight_decay": -1e-4}, "optimizer.weight_decay"),
+        ({"nesterov": True}, "optimizer.nesterov: true needs a momentum"),
+        ({"name": "adam", "betas": (0.9, 1.0)}, "optimizer.betas"),
+        ({"name": "adam", "eps": 0.0}, "optimizer.eps"),
+        ({"name": "sdg"}, "'sdg' is unknown"),
+    ],
+)
+def test_impossible_settings_are_refused(settings, words):
+    with pytest.raises(ModelError, match=words):
+        OptimizerSpec(**settings)
+
+
+def test_a_setting_that_the_optimizer_does_not_have_is_refused():
+    with pytest.raises(ModelError, match=r"optimizer.bogus: rmsprop has no such setting"):
+        row_optimizer(OptimizerSpec("rmsprop", 0.01, extra={"bogus": 1}))
+
+
+def test_vector_and_rows_are_each_others_inverse():
+    rows = torch.randn(ROWS, sum(SIZES))
+    assert torch.equal(to_rows(to_vector(rows, SPREAD), SPREAD), rows)

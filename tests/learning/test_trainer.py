@@ -1,0 +1,240 @@
+"""The trainer: batches, evaluation, fresh weights, states, and what it refuses."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+import torch
+from torch import nn
+from torch.nn import functional
+
+from tests.learning import plain
+from walktalk.errors import DataError, ModelError
+from walktalk.learning import OptimizerSpec, Schedule, Task, Trainer, tasks
+from walktalk.learning.sampling import Sampler, hashed
+
+
+def wave(trainer: Trainer, count: int, key: int = 0):
+    rows = torch.stack([trainer.initial_row(k) for k in range(count)])
+    return rows, torch.arange(count) % trainer.task.nodes, torch.arange(count) + key, torch.full((count,), 0.05)
+
+
+# -- batches ----------------------------------------------------------------------------------------------------------
+
+
+def test_draws_are_uniform():
+    sampler = Sampler([np.arange(7), np.arange(7, 50)], 100, torch.device("cpu"))
+    draws = sampler.batches(torch.tensor([0, 1]), torch.tensor([11, 12]), 500)
+    for row, (low, high) in enumerate(((0, 7), (7, 50))):
+        counts = torch.bincount(draws[:, row].flatten() - low, minlength=high - low).double()
+        expected = counts.sum() / (high - low)
+        chi2 = float(((counts - expected) ** 2 / expected).sum())
+        freedom = high - low - 1
+        assert chi2 < freedom + 5 * (2 * freedom) ** 0.5
+        assert int(draws[:, row].min()) >= low
+        assert int(draws[:, row].max()) < high
+
+
+def test_bits_of_neighbouring_keys_and_counters_are_independent():
+    bits = hashed(torch.arange(200).view(-1, 1), torch.arange(200).view(1, -1))
+    signs = ((bits & 1) * 2 - 1).double()
+    for other in (signs[1:], signs[:, 1:]):
+        here = signs[: other.shape[0], : other.shape[1]]
+        assert abs(float((here * other).mean())) < 5 / other.numel() ** 0.5
+    assert int(bits.min()) >= 0
+    assert int(bits.max()) < 2**31
+
+
+def test_batches_do_not_depend_on_the_wave():
+    sampler = Sampler([np.arange(9), np.arange(9, 30)], 8, torch.device("cpu"))
+    parts, keys = torch.tensor([0, 1, 1, 0, 2]), torch.tensor([5, -6, 2**62, 8, 9])
+    together = sampler.batches(parts, keys, 4)
+    for k in range(5):
+        assert torch.equal(together[:, k : k + 1], sampler.batches(parts[k : k + 1], keys[k : k + 1], 4))
+    assert torch.equal(together[:2], sampler.batches(parts, keys, 2))  # nor on how many steps there are
+
+
+def test_the_last_part_is_everybodys_data():
+    parts = [np.array([4, 1]), np.array([0, 7, 9])]
+    drawn = Sampler(parts, 64, torch.device("cpu")).batches(torch.tensor([2]), torch.tensor([3]), 4)
+    assert set(drawn.flatten().tolist()) == {0, 1, 4, 7, 9}
+
+
+def test_a_node_with_fewer_samples_than_a_batch():
+    x, y = plain.images(3, 12), plain.classes(3)
+    task = Task("tiny", plain.perceptron(), functional.cross_entropy, x, y, [np.array([0]), np.array([1, 2])])
+    trainer = Trainer(task, batch_size=32)
+    trained, _ = trainer.train(*wave(trainer, 2))
+    assert torch.isfinite(trained).all()
+
+
+# -- fresh weights ----------------------------------------------------------------------------------------------------
+
+
+def test_initial_weights_depend_on_the_seed_alone_and_leave_torchs_own_alone():
+    task = tasks.digits(nodes=3)
+    state = torch.get_rng_state()
+    first = plain.numbers(task.initial(5))
+    assert torch.equal(torch.get_rng_state(), state)
+    torch.manual_seed(77)
+    assert torch.equal(plain.numbers(task.initial(5)), first)
+    assert not torch.equal(plain.numbers(task.initial(6)), first)
+    assert torch.equal(plain.numbers(task.initial(2**63 + 5)), first)  # seeds wrap around, and none is refused
+
+
+def test_a_pretrained_model_starts_as_it_is():
+    module = nn.Linear(4, 3)
+    before = plain.numbers(module)
+    task = Task(
+        "own",
+        module,
+        functional.cross_entropy,
+        plain.images(9, 4),
+        plain.classes(9, count=3),
+        [np.arange(9)],
+        pretrained=True,
+    )
+    trainer = Trainer(task)
+    trainer.train(*wave(trainer, 2))
+    trainer.evaluate(wave(trainer, 2)[0])
+    assert torch.equal(plain.numbers(task.initial(1)), before)
+    assert torch.equal(trainer.initial_row(3), before)
+
+
+def test_batch_norm_starts_afresh_too():
+    task = Task(
+        "own",
+        plain.ConvNet("batch"),
+        functional.cross_entropy,
+        plain.images(9, 3, 8, 8),
+        plain.classes(9),
+        [np.arange(9)],
+    )
+    with torch.no_grad():
+        task.model.train()(plain.images(4, 3, 8, 8) + 3)  # somebody has used it
+    fresh = task.initial(0)
+    assert torch.equal(fresh.block.one.running_mean, torch.zeros(6))
+
+
+# -- training and measuring -------------------------------------------------------------------------------------------
+
+
+def test_training_does_not_change_what_it_was_given():
+    trainer = Trainer(tasks.digits(nodes=3), optimizer=OptimizerSpec("adam", 0.01))
+    rows, parts, keys, lr = wave(trainer, 3)
+    state = torch.zeros(3, trainer.state_width)
+    before = rows.clone()
+    trainer.train(rows, parts, keys, lr, state)
+    assert torch.equal(rows, before)
+    assert not state.any()
+
+
+def test_a_state_that_is_carried_is_a_training_that_goes_on():
+    task = Task(
+        "own", plain.perceptron(), functional.cross_entropy, plain.images(40, 12), plain.classes(40), [np.arange(40)]
+    )
+    spec = OptimizerSpec("sgd", 0.05, 0.9, True)
+    trainer = Trainer(task, batch_size=8, local_steps=2, optimizer=spec)
+    row, part, lr = trainer.initial_row(0)[None], torch.tensor([0]), torch.tensor([0.05])
+    first, state = trainer.train(row, part, torch.tensor([1]), lr, torch.zeros(1, trainer.state_width))
+    second, _ = trainer.train(first, part, torch.tensor([2]), lr, state)
+    one = trainer.module(row[0]).train()
+    optimizer = torch.optim.SGD(one.parameters(), lr=0.05, momentum=0.9, nesterov=True)
+    for key in (1, 2):
+        batches = trainer.sampler.batches(part, torch.tensor([key]), 2)[:, 0]
+        plain.train(one, optimizer, functional.cross_entropy, [(task.inputs[b], task.targets[b]) for b in batches])
+    plain.close(second, plain.numbers(one)[None], 1e-5)
+
+
+def test_evaluation_is_the_loss_over_samples_and_the_share_of_hits():
+    task = tasks.digits(nodes=4, alpha=1.0)
+    trainer = Trainer(task)
+    rows = wave(trainer, 3)[0]
+    losses, accuracies = trainer.evaluate(rows)
+    for k in range(3):
+        model = trainer.module(rows[k])
+        with torch.no_grad():
+            assert functional.cross_entropy(model(task.inputs), task.targets).item() == pytest.approx(
+                float(losses[k]), rel=1e-5
+            )
+            x, y = task.test
+            assert (model(x).argmax(1) == y).float().mean().item() == pytest.approx(float(accuracies[k]), abs=1e-6)
+
+
+def test_evaluation_in_pieces_is_evaluation(monkeypatch):
+    trainer = Trainer(tasks.digits(nodes=4))
+    rows = wave(trainer, 5)[0]
+    whole = trainer.evaluate(rows)
+    monkeypatch.setattr("walktalk.learning.trainer.NUMBERS_AT_ONCE", 1)
+    for a, b in zip(whole, trainer.evaluate(rows), strict=True):
+        assert torch.allclose(a, b, rtol=1e-6)
+
+
+def test_evaluation_on_some_samples():
+    task = tasks.digits(nodes=4)
+    trainer = Trainer(task, evaluation_samples=50)
+    assert len(trainer.sample) == 50
+    assert len(set(trainer.sample.tolist())) == 50
+    rows = wave(trainer, 1)[0]
+    with torch.no_grad():
+        expected = functional.cross_entropy(
+            trainer.module(rows[0])(task.inputs[trainer.sample]), task.targets[trainer.sample]
+        )
+    assert float(trainer.evaluate(rows)[0]) == pytest.approx(float(expected), rel=1e-5)
+    assert len(Trainer(task, evaluation_samples=10**9).sample) == len(task.inputs)
+
+
+def test_bytes_on_the_wire():
+    trainer = Trainer(tasks.digits(nodes=2), optimizer=OptimizerSpec("adam", 0.01))
+    parameters = 64 * 64 + 64 + 64 * 10 + 10
+    assert trainer.payload_bytes == 4 * parameters
+    assert trainer.state_bytes == 4 * (2 * parameters + 1)
+    assert Trainer(tasks.digits(nodes=2), optimizer=OptimizerSpec("sgd", 0.1)).state_bytes == 0
+
+
+@pytest.mark.parametrize("settings", [{"batch_size": 0}, {"local_steps": 0}, {"batch_size": -3}])
+def test_impossible_settings(settings):
+    with pytest.raises(ModelError, match=f"training.{next(iter(settings))}"):
+        Trainer(tasks.digits(nodes=2), **settings)
+
+
+def test_a_task_without_nodes_or_with_an_empty_one():
+    x, y = plain.images(3, 12), plain.classes(3)
+    for parts, words in (([], "no node"), ([np.arange(3), np.array([], int)], "node 1 has no samples")):
+        with pytest.raises(DataError, match=words):
+            Task("own", plain.perceptron(), functional.cross_entropy, x, y, parts)
+    with pytest.raises(DataError, match="3 inputs but 2 targets"):
+        Task("own", plain.perceptron(), functional.cross_entropy, x, y[:2], [np.arange(2)])
+
+
+# -- the rate over a run ----------------------------------------------------------------------------------------------
+
+
+def test_schedule_of_the_paper():
+    schedule = Schedule(warmup=0.1, decay_at=(0.75, 0.9), factor=0.1)
+    assert schedule.factor_at(0.05) == pytest.approx(0.5)
+    assert schedule.factor_at(0.1) == 1.0
+    assert schedule.factor_at(0.7499) == 1.0
+    assert schedule.factor_at(0.75) == pytest.approx(0.1)
+    assert schedule.factor_at(0.9) == pytest.approx(0.01)
+    assert schedule.factor_at(1.0) == pytest.approx(0.01)
+    assert 0 < schedule.factor_at(0.0) <= 0.01  # a rate of exactly 0 would waste the first training
+
+
+def test_schedule_rises_then_falls():
+    schedule = Schedule(0.2, (0.5,), 0.5)
+    factors = [schedule.factor_at(k / 1000) for k in range(1001)]
+    top = factors.index(max(factors))
+    assert factors[: top + 1] == sorted(factors[: top + 1])
+    assert factors[top:] == sorted(factors[top:], reverse=True)
+    assert Schedule().factor_at(0.3) == 1.0
+
+
+@pytest.mark.parametrize(
+    "settings",
+    [{"warmup": -0.1}, {"warmup": 1.0}, {"decay_at": (0.9, 0.75)}, {"decay_at": (0.0,)}, {"decay_at": (1.0,)},
+     {"decay_at": (0.5, 0.5)}, {"factor": 0.0}, {"factor": 1.5}],
+)  # fmt: skip
+def test_impossible_schedules(settings):
+    with pytest.raises(ModelError, match=f"schedule.{next(iter(settings))}"):
+        Schedule(**settings)
