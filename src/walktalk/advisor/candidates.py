@@ -16,7 +16,7 @@ from walktalk.runtimes.simulator import RunSetup, Simulation, Stop
 from walktalk.studies import StudySpec, build_protocols
 
 LR_FACTORS = (0.3, 1.0, 3.0)  # of the study's own learning rate: further apart than pilots can tell them apart
-ROUNDS = 40  # trainings of each active model from which the cost of an iteration is read
+ROUNDS, LEAST = 40, 800  # trainings of each active model, and of all, from which the cost of an iteration is read
 
 
 @dataclass(frozen=True)
@@ -76,7 +76,7 @@ def algorithms(spec: StudySpec, graph: Graph, aggregator: int) -> list[Protocol]
 def measured_rates(setup: RunSetup) -> Rates:
     """Seconds and bits of an iteration, from a simulation without any arithmetic."""
     active = setup.protocol.active_models(setup.graph.nodes)
-    planning = replace(setup, stop=Stop(iterations=ROUNDS * active), keep_trace=False, keep_schedule=False)
+    planning = replace(setup, stop=Stop(iterations=max(LEAST, ROUNDS * active)), keep_trace=False, keep_schedule=False)
     simulation = Simulation(planning)
     simulation.advance()
     done = max(simulation.iteration, 1)

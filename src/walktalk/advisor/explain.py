@@ -6,8 +6,9 @@ from dataclasses import asdict, fields, is_dataclass
 from math import isfinite
 from typing import Any
 
-from walktalk.advisor.advice import Advice, Rival
+from walktalk.advisor.advice import Advice
 from walktalk.advisor.candidates import Candidate
+from walktalk.advisor.finals import Finalist
 from walktalk.chains import aggregators, metropolis_hastings
 from walktalk.protocols import MultiWalk
 from walktalk.theory import crossover_walks
@@ -48,7 +49,7 @@ def reasons(advice: Advice) -> list[str]:
 def _measured(advice: Advice) -> str:
     goal, best = advice.ground.goal, advice.best
     what = f"{name_of(best).capitalize()} with learning rate {best.lr:g}"
-    others = sorted((r for r in advice.rivals if r.candidate is not best), key=lambda r: r.value)
+    others = sorted((r for r in advice.rivals if r.candidate is not best), key=lambda r: r.mean)
     if goal.budget is not None:
         line = (
             f"{what} had the lowest loss in the pilots, {advice.loss:.3g} after {amount(goal.objective, goal.budget)}"
@@ -63,9 +64,9 @@ def _measured(advice: Advice) -> str:
     return f"{line}{_runner_up(advice, others)}."
 
 
-def _runner_up(advice: Advice, others: list[Rival]) -> str:
+def _runner_up(advice: Advice, others: list[Finalist]) -> str:
     if others:
-        more = others[0].value / max(min(r.value for r in advice.rivals), 1e-300) - 1
+        more = others[0].mean / max(min(r.mean for r in advice.rivals), 1e-300) - 1
         return f"; next was {name_of(others[0].candidate)} at {others[0].candidate.lr:g}, {more:.0%} more"
     mine = advice.best.algorithm
     rest = {
@@ -159,8 +160,8 @@ def as_json(advice: Advice) -> dict[str, Any]:
         "confidence": {"within_10_percent_of_the_best": advice.sure, "words": how_sure(advice)},
         "reached": advice.reached,
         "rivals": [
-            {"label": r.candidate.label, "value": r.value, "repetitions": r.repetitions, "reached": r.arrived}
-            for r in sorted(advice.rivals, key=lambda r: r.value)
+            {"label": r.candidate.label, "value": r.mean, "repetitions": len(r.values), "reached": r.arrived}
+            for r in sorted(advice.rivals, key=lambda r: r.mean)
         ],
         "candidates": {label: value if isfinite(value) else None for label, value in advice.prospects.items()},
         "network": {

@@ -12,8 +12,6 @@ from dataclasses import dataclass
 from math import inf, isfinite
 from typing import TypeAlias
 
-import numpy as np
-
 from walktalk.advisor.course import NOTHING_YET
 from walktalk.advisor.pilots import Entry, Pilots
 
@@ -21,7 +19,8 @@ PLAUSIBLE = 6.0  # times the best promise of theory: the others need not start u
 SAID = 0.06  # of the whole way in progress: the leader has said something
 OPENING = 1.3  # from one cost to the next while all go together
 STEP = 1.35  # from one cost to the next in the race
-CLOSE = 1.25  # prospects within this of the best are taken further together
+CLOSE = 1.15  # prospects within this of the best are taken further together
+WORTH = 0.93  # of what is certain: who promises less than 7 % better is not worth the trainings
 AT_ONCE = 6  # at most so many
 RACE_SHARE = 0.7  # of a progress bar; the finalists have the rest
 STALLED = 0.35  # of its mean pace so far: the least that is expected of a pilot, so that nobody waits for ever
@@ -107,7 +106,7 @@ class Race:
         end = self.end()
         prospects = self.prospects()
         certain = min((prospects[p] for p, _ in enumerate(prospects) if self.done(p, end)), default=inf)
-        waiting = [p for p, prospect in enumerate(prospects) if not self.done(p, end) and prospect < certain]
+        waiting = [p for p, prospect in enumerate(prospects) if not self.done(p, end) and prospect < WORTH * certain]
         waiting = [p for p in waiting if not self.pilots.courses[p].lost and isfinite(prospects[p])]
         waiting.sort(key=lambda p: prospects[p])
         return [p for p in waiting[:AT_ONCE] if prospects[p] <= CLOSE * prospects[waiting[0]]]
@@ -150,8 +149,3 @@ def carried_over(cost: float, leader: Entry, entry: Entry, race: Race) -> float:
     a, b = leader.candidate, entry.candidate
     iterations = cost / a.rates.of(objective) * (b.active / a.active) * (a.lr / b.lr)
     return iterations * b.rates.of(objective) + entry.lag
-
-
-def mean_cost(costs: list[float | None]) -> float:
-    """The mean over repetitions; infinite if one never arrived."""
-    return float(np.mean([inf if cost is None else cost for cost in costs]))

@@ -151,7 +151,8 @@ def rows_of(found: dict[str, Any]) -> list[tuple[str, str, str]]:
     rows = []
     for axis, name in (("iterations", "iterations"), ("time", "time"), ("bits", "data sent")):
         of = found["expected"][axis]
-        rows.append((name, amount(axis, of["value"]), f"{amount(axis, of['low'])} – {amount(axis, of['high'])}"))
+        value, low, high = (amount(axis, of[key]).removesuffix(" iterations") for key in ("value", "low", "high"))
+        rows.append((name, value, "" if low == high else f"{low} – {high}"))
     loss = found["expected"]["loss"]
     if "low" in loss:
         rows.append(("training loss", f"{loss['value']:.3g}", f"{loss['low']:.3g} – {loss['high']:.3g}"))
@@ -162,7 +163,7 @@ def command(found: dict[str, Any], study: str, changes: list[str]) -> str:
     """The study with the advised algorithm alone."""
     import shlex
 
-    settings = ", ".join(f"{key}: {value}" for key, value in found["settings"].items())
-    entry = f"[{{name: {found['algorithm']}{', ' if settings else ''}{settings}, lr: {found['learning_rate']:g}}}]"
+    kept = {key: found["settings"][key] for key in ("walks", "aggregator", "mixing") if found["settings"].get(key)}
+    entry = ", ".join(f"{key}: {value}" for key, value in {"name": found["algorithm"], **kept}.items())
     parts = ["walktalk", "run", study, *(p for change in changes for p in ("--set", change))]
-    return shlex.join([*parts, "--set", f"algorithms={entry}"])
+    return shlex.join([*parts, "--set", f"algorithms=[{{{entry}, lr: {found['learning_rate']:g}}}]"])
