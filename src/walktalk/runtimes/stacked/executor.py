@@ -20,6 +20,9 @@ from walktalk.runtimes.stacked.rows import Matrix
 from walktalk.runtimes.stacked.waves import CombineStep, EvaluateStep, MixStep, Step, TrainStep
 
 
+NUMBERS_AT_ONCE = 2**22  # of members in an evaluation: 16 MB at a time
+
+
 class RowTrainer(Interface):
     """What the executor asks of `learning.Trainer`."""
 
@@ -105,11 +108,25 @@ class Executor:
 
     def photograph(self, step: EvaluateStep, album: Album) -> None:
         """Keep what an evaluation needs; the rows themselves will be overwritten."""
-        members = self.blend_each(step.members) if step.members else None
         aggregate = self.blend(step.aggregate)
-        mean = members.mean(0) if members is not None else aggregate
-        spread = ((members - mean) ** 2).sum(1).mean() if members is not None else torch.zeros((), device=self.device)
+        mean, spread = self.mean_and_spread(step.members) if step.members else (aggregate, self.models.data.new_zeros(()))
         album.add(step, aggregate, mean, spread)
+
+    def mean_and_spread(self, members: Sequence[Sequence[tuple[int, float]]]) -> tuple[Tensor, Tensor]:
+        """The mean of the members, and their mean squared distance to it; ten thousand members do not fit at once."""
+        at_once = max(1, NUMBERS_AT_ONCE // self.trainer.width)
+        if len(members) <= at_once:
+            rows = self.blend_each(members)
+            mean = rows.mean(0)
+            return mean, ((rows - mean) ** 2).sum(1).mean()
+        parts = [members[start : start + at_once] for start in range(0, len(members), at_once)]
+        mean, total = torch.zeros_like(self.models.data[0]), self.models.data.new_zeros(())
+        for part in parts:
+            mean += self.blend_each(part).sum(0)
+        mean /= len(members)
+        for part in parts:
+            total += self.blend_each(part).sub_(mean).square_().sum()
+        return mean, total / len(members)
 
     def blend_each(self, members: Sequence[Sequence[tuple[int, float]]]) -> Tensor:
         """Each combination as a row of a new matrix."""
