@@ -28,8 +28,7 @@ import numpy as np
 import pandas as pd
 import torch
 
-from walktalk.advisor import Goal, Ground, Pilots, advise_on, survey
-from walktalk.advisor.goal import Objective
+from walktalk.advisor import Goal, Ground, Objective, Pilots, advise_on, survey
 from walktalk.learning import tasks
 from walktalk.seeds import Seed
 from walktalk.studies import StudySpec, make_spec

@@ -24,11 +24,8 @@ import pandas as pd
 import torch
 
 from walktalk import graphs, plots
-from walktalk.advisor.bound_check import Case, Outcome, check_bounds, standard_cases
-from walktalk.advisor.measured import plain_sgd, quadratic_problem
+from walktalk.advisor import Case, Outcome, check_bounds, plain_sgd, quadratic_problem, standard_cases
 from walktalk.learning import Task, tasks
-from walktalk.plots.theory_bound import bound_curves, scaling, speed_up_figure
-from walktalk.plots.theory_phase import phase as phase_figure
 from walktalk.protocols import AsyncGossip, MultiWalk, Protocol
 from walktalk.runtimes.simulator import Evaluate, RunSetup, Stop
 from walktalk.runtimes.stacked import Engine
@@ -50,7 +47,7 @@ def bounds(out: Path) -> dict[str, Any]:
     outcomes = check_bounds(standard_cases(iterations=(500, 4000)), repetitions=4)
     table = pd.DataFrame([outcome_row(outcome) for outcome in outcomes])
     table.to_csv(out / "bounds.csv", index=False, float_format="%.6g")
-    plots.save(bound_curves(pd.concat(example_curves()), title="cycle of 16, σ² = ζ² = 1, η tuned for T = 8,000"),
+    plots.save(plots.bound_curves(pd.concat(example_curves()), title="cycle of 16, σ² = ζ² = 1, η tuned for T = 8,000"),
                out / "bound", ("png",))  # fmt: skip
     by = table.groupby("theorem")["bound_over_measured"]
     return {
@@ -131,7 +128,7 @@ def slopes(out: Path) -> dict[str, Any]:
     found = pd.DataFrame(rows)
     table.to_csv(out / "scaling.csv", index=False, float_format="%.6g")
     found.to_csv(out / "slopes.csv", index=False, float_format="%.4g")
-    plots.save(scaling(table, found), out / "scaling", ("png",))
+    plots.save(plots.scaling(table, found), out / "scaling", ("png",))
     return {"slopes": rows}
 
 
@@ -212,7 +209,7 @@ def speedup(out: Path) -> dict[str, Any]:
             print("speedup", rows[-1], file=sys.stderr, flush=True)
     table = pd.DataFrame(rows)
     table.to_csv(out / "speedup.csv", index=False, float_format="%.6g")
-    plots.save(speed_up_figure(table[np.isfinite(table["time"])]), out / "speedup", ("png",))
+    plots.save(plots.speed_up_figure(table[np.isfinite(table["time"])]), out / "speedup", ("png",))
     return {"speed_up": rows}
 
 
@@ -244,7 +241,7 @@ def phase(out: Path) -> dict[str, Any]:
     table = pd.DataFrame(rows)
     table.assign(x=table["x"].str.replace("\n", " ")).to_csv(out / "phase.csv", index=False, float_format="%.6g")
     parts = {"per iteration": table[table["axis"] == "iterations"], "in time": table[table["axis"] == "time"]}
-    figure = phase_figure(
+    figure = plots.phase(
         parts, x="graph", y="ζ², difference between nodes", title="V = 16, σ² = 1: cost to a target loss"
     )
     plots.save(figure, out / "phase", ("png",))

@@ -18,14 +18,14 @@ from typing import TYPE_CHECKING, Any
 __version__ = "0.1.0"
 
 if TYPE_CHECKING:
-    from walktalk import chains, graphs, plots, theory
+    from walktalk import advisor, chains, graphs, plots, theory
     from walktalk.errors import UserError, WalktalkError
     from walktalk.learning import Schedule, Task, tasks
     from walktalk.protocols import AsyncGossip, Centralized, MultiWalk, SyncGossip
     from walktalk.runtimes.simulator import Evaluate, NetworkTiming, PoissonTiming, Stop
     from walktalk.studies import SGD, Adam, AdamW, Optimizer, Run, StudyResult, StudySpec, load_spec, run_study, train
 
-_MODULES = ("chains", "graphs", "plots", "theory")
+_MODULES = ("advisor", "chains", "graphs", "plots", "theory")
 _HOMES = {
     "errors": ("UserError", "WalktalkError"),
     "learning": ("Schedule", "Task", "tasks"),
@@ -40,7 +40,8 @@ _HOME_OF = {name: home for home, names in _HOMES.items() for name in names}
 __all__ = [
     "SGD", "Adam", "AdamW", "AsyncGossip", "Centralized", "Evaluate", "MultiWalk", "NetworkTiming", "Optimizer",
     "PoissonTiming", "Run", "Schedule", "Stop", "StudyResult", "StudySpec", "SyncGossip", "Task", "UserError",
-    "WalktalkError", "__version__", "chains", "graphs", "load_spec", "plots", "run_study", "tasks", "theory", "train",
+    "WalktalkError", "__version__", "advisor", "chains", "graphs", "load_spec", "plots", "run_study", "tasks", "theory",
+    "train",
 ]  # fmt: skip
 
 

@@ -32,7 +32,9 @@ def test_an_exponential_descent_is_continued() -> None:
     halfway = course(10 * np.exp(-GRID / 100), upto=150)
     assert halfway.arrived is None
     assert halfway.expected_cost() == pytest.approx(100 * log(100), rel=0.15)
-    assert halfway.expected_loss(300.0) == pytest.approx(10 * exp(-3), rel=0.6)  # the mean over the last quarter is behind
+    assert halfway.expected_loss(300.0) == pytest.approx(
+        10 * exp(-3), rel=0.6
+    )  # the mean over the last quarter is behind
 
 
 def test_arrival_is_of_the_mean_over_the_last_quarter() -> None:

@@ -10,7 +10,7 @@ from walktalk.advisor.bound_check import Case, Outcome, check_bounds, standard_c
 from walktalk.advisor.candidates import Candidate, Rates
 from walktalk.advisor.constants import QUICK, Constants, Effort, Estimate, estimate_constants
 from walktalk.advisor.explain import amount, as_json, how_sure, name_of, reasons
-from walktalk.advisor.goal import OBJECTIVES, Goal
+from walktalk.advisor.goal import OBJECTIVES, Goal, Objective
 from walktalk.advisor.ground import Ground, survey
 from walktalk.advisor.measured import plain_sgd, quadratic_problem, squared_gradients
 from walktalk.advisor.pilots import Pilots
@@ -18,7 +18,7 @@ from walktalk.advisor.staged_walk import StagedWalk
 
 __all__ = [
     "OBJECTIVES", "QUICK", "Advice", "Candidate", "Case", "Constants", "Effort", "Estimate", "Goal", "Ground",
-    "Outcome", "Pilots", "Rates", "StagedWalk", "advise", "advise_on", "amount", "as_json", "check_bounds",
+    "Objective", "Outcome", "Pilots", "Rates", "StagedWalk", "advise", "advise_on", "amount", "as_json", "check_bounds",
     "estimate_constants", "how_sure", "name_of", "plain_sgd", "quadratic_problem", "reasons", "squared_gradients",
     "standard_cases", "survey",
 ]  # fmt: skip

@@ -1,13 +1,15 @@
-"""Figures: curves, time line, network, partition. Each function takes data and gives a matplotlib figure."""
+"""Figures: curves, time line, network, partition, theory. Each function takes data and gives a matplotlib figure."""
 
 from walktalk.plots.curves import AXES, Axis, curves, draw_curves, mean_curve
 from walktalk.plots.network import network
 from walktalk.plots.partition import partition
 from walktalk.plots.style import colours, save, styled, title_of
+from walktalk.plots.theory_bound import bound_curves, scaling, speed_up_figure
+from walktalk.plots.theory_phase import phase
 from walktalk.plots.timeline import timeline
 from walktalk.plots.units import Unit, in_words, unit_of
 
 __all__ = [
-    "AXES", "Axis", "Unit", "colours", "curves", "draw_curves", "in_words", "mean_curve", "network", "partition",
-    "save", "styled", "timeline", "title_of", "unit_of",
+    "AXES", "Axis", "Unit", "bound_curves", "colours", "curves", "draw_curves", "in_words", "mean_curve", "network",
+    "partition", "phase", "save", "scaling", "speed_up_figure", "styled", "timeline", "title_of", "unit_of",
 ]  # fmt: skip
