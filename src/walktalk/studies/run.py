@@ -13,7 +13,7 @@ import pandas as pd
 import torch
 
 from walktalk.errors import UnavailableError
-from walktalk.learning import OptimizerSpec, Task, Trainer, tasks
+from walktalk.learning import Arithmetic, OptimizerSpec, Task, Trainer, tasks
 from walktalk.records import StudyFolder, frame, opened_folder, write_history, write_text
 from walktalk.runtimes.simulator import RunSetup
 from walktalk.seeds import Seed
@@ -105,6 +105,7 @@ def prepare(spec: StudySpec, device: str = "auto") -> Preparation:
         optimizer=OptimizerSpec(**spec.optimizer.model_dump(exclude_none=True)),
         device=pick_device(device),
         evaluation_samples=spec.evaluate.samples,
+        arithmetic=Arithmetic(spec.training.precision),
     )
     runs = []
     for plan in plans:
