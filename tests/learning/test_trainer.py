@@ -238,3 +238,64 @@ def test_schedule_rises_then_falls():
 def test_impossible_schedules(settings):
     with pytest.raises(ModelError, match=f"schedule.{next(iter(settings))}"):
         Schedule(**settings)
+
+
+# -- waves that fit ---------------------------------------------------------------------------------------------------
+
+
+def test_a_wave_that_does_not_fit_is_trained_in_pieces(monkeypatch):
+    x, y = plain.images(20, 3, 8, 8), plain.classes(20)
+    task = Task("own", plain.ConvNet("batch"), functional.cross_entropy, x, y, [np.arange(20)])
+    spec = OptimizerSpec("sgd", 0.05, 0.9)
+    whole = Trainer(task, batch_size=8, local_steps=2, optimizer=spec)
+    assert whole.rows_at_once is not None
+    assert whole.rows_at_once > 100
+    monkeypatch.setattr("walktalk.learning.memory.CPU_BYTES", 2**31 // whole.rows_at_once * 2)
+    pieces = Trainer(task, batch_size=8, local_steps=2, optimizer=spec)
+    assert pieces.rows_at_once in (1, 2)
+    rows, parts, keys, lr = wave(whole, 5)
+    state = torch.zeros(5, whole.state_width)
+    for given in (None, state):
+        for a, b in zip(
+            whole.train(rows, parts, keys, lr, given), pieces.train(rows, parts, keys, lr, given), strict=True
+        ):
+            if a is not None:
+                plain.close(b, a, 1e-5)
+
+
+def test_memory_of_a_wave_is_counted():
+    """Two hidden layers of 100: their inputs and outputs, for 8 samples, and little else."""
+    from walktalk.learning.memory import activation_bytes
+    from walktalk.learning.stacked import TracedModel
+
+    module = nn.Sequential(nn.Linear(50, 100), nn.Tanh(), nn.Linear(100, 5))
+    model = TracedModel(module, functional.mse_loss)
+    found = activation_bytes(model, model.layout.row(module), torch.randn(8, 50), torch.randn(8, 5))
+    weights = 4 * sum(p.numel() for p in module.parameters())
+    activations = 4 * 8 * (50 + 100 + 5 + 5)
+    assert activations <= found <= activations + 2 * weights
+
+
+@pytest.mark.gpu
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a GPU")
+@pytest.mark.parametrize("width", [1, 3, 17, 130])
+@pytest.mark.parametrize("name", ["sgd", "adam"])
+def test_graphs_give_what_eager_training_gives(width, name):
+    from walktalk.learning import Arithmetic
+
+    spec = OptimizerSpec(name, 0.01)
+    made = [
+        Trainer(tasks.digits(nodes=4), optimizer=spec, device="cuda", arithmetic=Arithmetic(graphs=graphs))
+        for graphs in (False, True)
+    ]
+    rows = torch.stack([made[0].initial_row(k) for k in range(width)])
+    parts, keys = torch.arange(width, device="cuda") % 4, torch.arange(width, device="cuda")
+    lr, state = torch.full((width,), 0.01, device="cuda"), torch.zeros(width, made[0].state_width, device="cuda")
+    for given in (None, state):
+        for _ in range(2):  # captured, then replayed
+            eager, graphed = (trainer.train(rows, parts, keys, lr, given) for trainer in made)
+            assert made[1].graphed is not None
+            assert made[1].graphed.works
+            assert torch.allclose(eager[0], graphed[0], rtol=1e-5, atol=1e-7)
+            if given is not None:
+                assert torch.allclose(eager[1], graphed[1], rtol=1e-5, atol=1e-7)

@@ -25,6 +25,7 @@ class Arithmetic:
     precision: Precision = "fp32"
     channels_last: bool | None = None  # of convolutions; None: on a GPU in 16 bits, where it pays
     graphs: bool | None = None  # CUDA graphs of whole trainings; None: on a GPU
+    deterministic: bool = True  # only kernels that give the same bytes every time
 
     def __post_init__(self) -> None:
         if self.precision not in PRECISIONS:
@@ -51,9 +52,10 @@ class Arithmetic:
             yield
             return
         matmul, cudnn = torch.backends.cuda.matmul, torch.backends.cudnn
-        before = matmul.allow_tf32, cudnn.allow_tf32
+        before = matmul.allow_tf32, cudnn.allow_tf32, cudnn.deterministic
         matmul.allow_tf32 = cudnn.allow_tf32 = self.precision != "fp32"
+        cudnn.deterministic = self.deterministic
         try:
             yield
         finally:
-            matmul.allow_tf32, cudnn.allow_tf32 = before
+            matmul.allow_tf32, cudnn.allow_tf32, cudnn.deterministic = before

@@ -9,7 +9,9 @@ from torch import Tensor, nn
 
 from walktalk.errors import ModelError
 from walktalk.learning.arithmetic import Arithmetic
-from walktalk.learning.optimizers import OptimizerSpec, Spread, row_optimizer
+from walktalk.learning.cuda_graph import GraphedTraining
+from walktalk.learning.memory import rows_that_fit
+from walktalk.learning.optimizers import OptimizerSpec, RowTorch, Spread, row_optimizer
 from walktalk.learning.sampling import Sampler
 from walktalk.learning.stacked import row_losses, stack
 from walktalk.learning.task import Task
@@ -51,6 +53,26 @@ class Trainer:
         self.sampler = Sampler(task.parts, batch_size, self.device)
         self.test = None if task.test is None else tuple(t.to(self.device) for t in task.test)
         self.sample = self._evaluation_sample(evaluation_samples)
+        self.rows_at_once = self._rows_at_once(batch_size)
+        self.graphed = self._graphed()
+
+    def _rows_at_once(self, batch_size: int) -> int | None:
+        """The widest wave that fits into memory; a wider one is trained in pieces."""
+        batch = torch.arange(batch_size, device=self.device) % len(self.inputs)
+        row = self.model.layout.row(self.template).to(self.device)
+        return rows_that_fit(self.model, row, self.inputs[batch], self.targets[batch])
+
+    def _graphed(self) -> GraphedTraining | None:
+        """Trainings as CUDA graphs, where nothing in them waits for the device."""
+        waits = self.model.rows_at_once is not None or isinstance(self.optimizer, RowTorch)
+        return None if waits or not self.arithmetic.uses_graphs(self.device) else GraphedTraining(self._train)
+
+    @property
+    def wave_sizes(self) -> tuple[int, ...]:
+        """Widths that cost nothing extra; () if all are equal."""
+        if self.graphed is None:
+            return ()
+        return tuple(size for size in self.graphed.sizes if size <= (self.rows_at_once or size))
 
     @property
     def payload_bytes(self) -> int:
@@ -81,20 +103,18 @@ class Trainer:
         self, rows: Tensor, parts: Tensor, keys: Tensor, lr: Tensor, state: Tensor | None = None
     ) -> tuple[Tensor, Tensor | None]:
         """`local_steps` optimizer steps for every row; without a state, each starts from a fresh one."""
-        at_once = self.model.rows_at_once or len(rows)
+        train = self.graphed or self._train
+        at_once = min(self.rows_at_once or len(rows), max(self.wave_sizes, default=len(rows)))
         with self.arithmetic.products(self.device):
             if len(rows) <= at_once:
-                return self._train(rows, parts, keys, lr, state)
-            trained, states = torch.empty_like(rows), None if state is None else torch.empty_like(state)
-            for start in range(0, len(rows), at_once):
-                here = slice(start, start + at_once)
-                new, new_state = self._train(
-                    rows[here], parts[here], keys[here], lr[here], None if state is None else state[here]
-                )
-                trained[here] = new
-                if states is not None and new_state is not None:
-                    states[here] = new_state
-            return trained, states
+                return train(rows, parts, keys, lr, state)
+            pieces = [
+                train(rows[k : k + at_once], parts[k : k + at_once], keys[k : k + at_once], lr[k : k + at_once],
+                      None if state is None else state[k : k + at_once])
+                for k in range(0, len(rows), at_once)
+            ]  # fmt: skip
+        states = [state for _, state in pieces if state is not None]
+        return torch.cat([new for new, _ in pieces]), torch.cat(states) if states else None
 
     def _train(
         self, rows: Tensor, parts: Tensor, keys: Tensor, lr: Tensor, state: Tensor | None

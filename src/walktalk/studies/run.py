@@ -13,7 +13,7 @@ import pandas as pd
 import torch
 
 from walktalk.errors import UnavailableError
-from walktalk.learning import Task, Trainer
+from walktalk.learning import Arithmetic, Task, Trainer
 from walktalk.records import StudyFolder, frame, opened_folder, write_history, write_text
 from walktalk.runtimes.simulator import RunSetup
 from walktalk.seeds import Seed
@@ -106,6 +106,7 @@ def prepare(spec: StudySpec, device: str = "auto") -> Preparation:
         optimizer=spec.optimizer.build(),
         device=pick_device(device),
         evaluation_samples=spec.evaluate.samples,
+        arithmetic=Arithmetic(spec.training.precision),
     )
     runs = []
     for plan in plans:

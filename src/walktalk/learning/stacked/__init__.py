@@ -4,7 +4,7 @@ from walktalk.learning.stacked.chain import ChainModel
 from walktalk.learning.stacked.choice import stack
 from walktalk.learning.stacked.layout import RowLayout
 from walktalk.learning.stacked.model import StackedModel, TracedModel, VmapModel, row_losses
-from walktalk.learning.stacked.sequential import SequentialModel
+from walktalk.learning.stacked.sequential import SequentialModel, seeded
 
 __all__ = [
     "ChainModel",
@@ -14,5 +14,6 @@ __all__ = [
     "TracedModel",
     "VmapModel",
     "row_losses",
+    "seeded",
     "stack",
 ]

@@ -1,0 +1,69 @@
+"""`walktalk paper list`, `walktalk paper run fig4`: the paper's figures and tables, run and drawn."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from walktalk.errors import SpecError
+
+app = typer.Typer(help="The paper's figures and tables.", no_args_is_help=True)
+
+
+@app.command("list")
+def list_() -> None:
+    """Which figures and tables there are, and what their paper scale needs."""
+    from rich.console import Console
+    from rich.table import Table
+
+    from walktalk.studies import paper  # imports torch, which takes a while
+
+    table = Table(title="walktalk paper run ID", title_justify="left")
+    for column in ("id", "what", "studies", "for --scale paper"):
+        table.add_column(column)
+    for one in paper.FIGURES.values():
+        shared = [other.name for other in paper.FIGURES.values() if one.runs and other.runs == one.runs]
+        studies = f"{len(one.panels)}, the same as {shared[0]}" if shared and shared[0] != one.name else len(one.panels)
+        table.add_row(one.name, one.title, str(studies) if one.runs else "none", one.needs or "nothing more")
+    Console().print(table)
+
+
+@app.command()
+def run(
+    name: Annotated[str, typer.Argument(metavar="ID", help="Which (see `walktalk paper list`), or all.")],
+    scale: Annotated[
+        str, typer.Option(help="smoke: in small, minutes on two cores; paper: as in the paper.")
+    ] = "smoke",
+    out: Annotated[Path | None, typer.Option(help="Folder; out/paper-SCALE if left out. Runs in it are kept.")] = None,
+    device: Annotated[str, typer.Option(help="auto, cpu or cuda.")] = "auto",
+    repetitions: Annotated[int | None, typer.Option(min=1, help="In place of the scale's own.")] = None,
+    iterations: Annotated[int | None, typer.Option(min=1, help="In place of the scale's own.")] = None,
+    optimizer_state: Annotated[
+        str | None, typer.Option(help="visit, walk or node, in place of the scale's own.")
+    ] = None,
+) -> None:
+    """Run what a figure shows, if it is not there yet, and draw it."""
+    from walktalk.report import paper as drawing
+    from walktalk.studies import paper
+
+    if scale not in paper.SCALES:
+        raise SpecError(f"--scale {scale} is unknown; allowed: {', '.join(paper.SCALES)}")
+    folder = out if out is not None else Path("out") / f"paper-{scale}"
+    changes = {
+        **({"repetitions": repetitions} if repetitions else {}),
+        **({"stop": {"iterations": iterations}} if iterations else {}),
+        **({"training": {"optimizer_state": optimizer_state}} if optimizer_state else {}),
+    }
+    for one in paper.FIGURES.values() if name == "all" else [paper.figure(name)]:
+        for path in drawing.make(one, scale, folder, device=device, changes=changes, report=_reporter(one.name)):
+            typer.echo(path)
+
+
+def _reporter(name: str):  # type: ignore[no-untyped-def]
+    """A line now and then for each panel."""
+    from walktalk.cli.progress import Lines
+
+    lines: dict[str, Lines] = {}
+    return lambda title, progress: lines.setdefault(title, Lines(f"{name}, {title}"))(progress)

@@ -1,0 +1,98 @@
+"""A whole training as one CUDA graph: some thousand kernels are launched as one, so small models do not starve a GPU.
+
+A graph is captured once for each width and replayed on static memory. Waves are padded to a few widths, with copies of
+their first row, whose results are dropped; a wave wider than the widest comes in pieces. All graphs share one pool of
+memory, because only one runs at a time: what a replay returns is therefore copied out before the next one.
+"""
+
+from __future__ import annotations
+
+import warnings
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+import torch
+from torch import Tensor
+
+SIZES = (1, 2, 4, 6, 8, 10, 12, 16, 20, 24, 32, 40, 50, 64, 80, 100, 128)  # at most a quarter of a wave is padding
+WARM_UPS = 3  # eager passes before a capture: libraries choose their kernels and allocate in them
+
+
+class Train(Protocol):
+    """One wave of training, without a single wait for the device."""
+
+    def __call__(
+        self, rows: Tensor, parts: Tensor, keys: Tensor, lr: Tensor, state: Tensor | None
+    ) -> tuple[Tensor, Tensor | None]: ...
+
+
+@dataclass
+class Captured:
+    """A graph, the memory that it reads, and the memory that it writes."""
+
+    graph: torch.cuda.CUDAGraph
+    inputs: list[Tensor]
+    outputs: tuple[Tensor, Tensor | None]
+
+    def replay(self, given: list[Tensor]) -> tuple[Tensor, Tensor | None]:
+        count = len(given[0])
+        for static, fresh in zip(self.inputs, given, strict=True):
+            fill(static, fresh)
+        self.graph.replay()
+        trained, state = self.outputs
+        return trained[:count].clone(), None if state is None else state[:count].clone()
+
+
+def fill(static: Tensor, fresh: Tensor) -> None:
+    """Copy a wave into static memory; the first row again wherever the memory is longer."""
+    count = len(fresh)
+    static[:count].copy_(fresh)
+    if count < len(static):
+        static[count:].copy_(fresh[:1].expand_as(static[count:]))
+
+
+class GraphedTraining:
+    """Calls `train` by graphs; directly, and with one warning, where a capture fails."""
+
+    def __init__(self, train: Train, sizes: tuple[int, ...] = SIZES) -> None:
+        self.train = train
+        self.sizes = sizes
+        self.captured: dict[tuple[int, bool], Captured] = {}
+        self.pool: Any = None  # torch's handle of the memory that all graphs share
+        self.works = True
+
+    def __call__(
+        self, rows: Tensor, parts: Tensor, keys: Tensor, lr: Tensor, state: Tensor | None
+    ) -> tuple[Tensor, Tensor | None]:
+        width = next((size for size in self.sizes if size >= len(rows)), None)
+        if width is None or not self.works:
+            return self.train(rows, parts, keys, lr, state)
+        given = [rows, parts, keys, lr] if state is None else [rows, parts, keys, lr, state]
+        kind = (width, state is not None)
+        if kind not in self.captured:
+            try:
+                self.captured[kind] = self.capture(width, given)
+            except RuntimeError as error:
+                self.works = False
+                torch.cuda.synchronize()
+                warnings.warn(f"no CUDA graphs for this model, so it trains more slowly: {error}", stacklevel=2)
+                return self.train(rows, parts, keys, lr, state)
+        return self.captured[kind].replay(given)
+
+    def capture(self, width: int, given: list[Tensor]) -> Captured:
+        """Warm up beside the main stream, as CUDA asks for, then record."""
+        inputs = [t.new_empty((width, *t.shape[1:])) for t in given]
+        for static, fresh in zip(inputs, given, strict=True):
+            fill(static, fresh)
+        state = inputs[4] if len(inputs) == 5 else None
+        beside = torch.cuda.Stream()
+        beside.wait_stream(torch.cuda.current_stream())
+        with torch.cuda.stream(beside):
+            for _ in range(WARM_UPS):
+                self.train(inputs[0], inputs[1], inputs[2], inputs[3], state)
+        torch.cuda.current_stream().wait_stream(beside)
+        graph = torch.cuda.CUDAGraph()
+        with torch.cuda.graph(graph, pool=self.pool):
+            outputs = self.train(inputs[0], inputs[1], inputs[2], inputs[3], state)
+        self.pool = self.pool or graph.pool()
+        return Captured(graph, inputs, outputs)

@@ -1,0 +1,121 @@
+"""The paper's figures, drawn from the folders of their studies."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from matplotlib.backends.backend_agg import FigureCanvasAgg
+from matplotlib.figure import Figure as Drawing
+
+from walktalk import plots
+from walktalk.learning import tasks
+from walktalk.records import read_history, write_text
+from walktalk.seeds import Seed
+from walktalk.studies import StudySpec, paper
+
+LETTERS = "abcdefghij"
+
+
+@dataclass(frozen=True)
+class Cell:
+    """One panel of a drawing: which study, against what, which value."""
+
+    panel: int
+    x: plots.Axis
+    value: str
+
+
+def make(
+    one: paper.Figure,
+    scale: paper.Scale,
+    out: Path,
+    *,
+    device: str = "auto",
+    changes: Mapping[str, Any] | None = None,
+    report: Callable[[str, Any], None] | None = None,
+) -> list[Path]:
+    """Run what is missing, draw the figure or write the tables; the files written."""
+    out.mkdir(parents=True, exist_ok=True)
+    if one.name == "tables":
+        path = out / "tables.md"
+        write_text(path, paper.tables_text(scale))
+        return [path]
+    panels = paper.run_figure(one, scale, out, device=device, changes=changes, report=report)
+    if one.name == "fig3":
+        return plots.save(splits([panel.spec for panel in panels]), out / one.name)
+    return plots.save(grid(panels, CELLS[one.name]), out / one.name)
+
+
+HETEROGENEITY = (0, 1), (2, 3), (4, 5)  # panels, row by row: α by topology
+
+
+def _rows(x: plots.Axis) -> list[list[Cell]]:
+    return [[Cell(panel, x, "train_loss") for panel in row] for row in HETEROGENEITY]
+
+
+BITS_AND_TIME: tuple[plots.Axis, ...] = ("bits", "time")
+CELLS: dict[str, list[list[Cell]]] = {
+    "fig4": [[Cell(row, "iteration", value) for value in ("train_loss", "test_accuracy")] for row in range(3)],
+    "fig5": _rows("iteration"),
+    "fig6": _rows("time"),
+    "fig7": _rows("bits"),
+    "fig8": [[Cell(0, x, "train_loss") for x in BITS_AND_TIME]],
+}
+
+
+def grid(panels: Sequence[paper.PanelRun], cells: list[list[Cell]]) -> Drawing:
+    """Panels in rows, one legend below them all."""
+    histories = [read_history(panel.folder / "history.csv") for panel in panels]
+    with plots.styled():
+        drawing = new_drawing(3.5 * len(cells[0]) + 0.2, 2.35 * len(cells) + 0.45)
+        axes = drawing.subplots(len(cells), len(cells[0]), squeeze=False)
+        letter = iter(LETTERS)
+        for places, row in zip(axes, cells, strict=True):
+            for place, cell in zip(places, row, strict=True):
+                plots.draw_curves(place, histories[cell.panel], cell.x, cell.value)
+                place.set_title(f"({next(letter)}) {panels[cell.panel].panel.title}", loc="left")
+        handles, labels = axes[0, 0].get_legend_handles_labels()
+        drawing.legend(handles, labels, loc="outside lower center", ncols=min(len(labels), 5))
+    return drawing
+
+
+def splits(specs: Sequence[StudySpec]) -> Drawing:
+    """Figure 3: a bubble per node and class, one panel an α, with one scale for all."""
+    tables = [split_of(spec) for spec in specs]
+    largest = max(int(table.max()) for table in tables)
+    with plots.styled():
+        drawing = new_drawing(3.3 * len(specs) + 0.4, 2.9)
+        places = drawing.subplots(1, len(specs), sharey=True, squeeze=False)[0]
+        for k, (place, table, spec) in enumerate(zip(places, tables, specs, strict=True)):
+            node, kind = np.nonzero(table)
+            place.scatter(node, kind, s=table[node, kind] / largest * 170, c="#0072B2", alpha=0.8, linewidths=0)
+            place.set(xlim=(-0.8, len(table) - 0.2), ylim=(-0.8, table.shape[1] - 0.2), xlabel="Node")
+            place.set_xticks(range(0, len(table), 5))
+            place.set_yticks(range(table.shape[1]))
+            place.set_title(f"({LETTERS[k]}) α = {spec.task.settings['alpha']:g}", loc="left")
+        places[0].set_ylabel("Class")
+        shown = [
+            places[0].scatter([], [], s=170 * share, c="#0072B2", alpha=0.8, linewidths=0) for share in (0.1, 0.5, 1.0)
+        ]
+        words = [f"{round(share * largest):,} samples" for share in (0.1, 0.5, 1.0)]
+        drawing.legend(shown, words, loc="outside lower center", ncols=3)
+    return drawing
+
+
+def split_of(spec: StudySpec) -> np.ndarray:
+    """How many samples of each class each node has."""
+    nodes = spec.network.nodes
+    task = tasks.build(spec.task.name, nodes=nodes or 1, seed=Seed(spec.seed).child("data"), **spec.task.settings)
+    assert task.labels is not None
+    classes = int(task.labels.max()) + 1
+    return np.stack([np.bincount(task.labels[part], minlength=classes) for part in task.parts])
+
+
+def new_drawing(width: float, height: float) -> Drawing:
+    drawing = Drawing(figsize=(width, height), layout="constrained")
+    FigureCanvasAgg(drawing)
+    return drawing

@@ -1,0 +1,9 @@
+"""The paper's figures and tables as studies: which runs each needs, at the paper's scale or in small."""
+
+from walktalk.studies.paper.figures import FIGURES, SCALES, Figure, Panel, Scale, figure, panel_specs
+from walktalk.studies.paper.run import PanelRun, run_figure
+from walktalk.studies.paper.tables import tables_text
+
+__all__ = [
+    "FIGURES", "SCALES", "Figure", "Panel", "PanelRun", "Scale", "figure", "panel_specs", "run_figure", "tables_text",
+]  # fmt: skip

@@ -1,0 +1,113 @@
+"""What each figure of Section 6 compares. A panel is one study; figures that show the same runs share them."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from importlib.resources import files
+from typing import Any, Literal, TypeAlias, cast
+
+from walktalk.errors import SpecError
+from walktalk.studies import spec_yaml
+from walktalk.studies.spec import StudySpec
+from walktalk.studies.spec_load import make_spec
+from walktalk.studies.suggest import suggestion
+
+Scale: TypeAlias = Literal["smoke", "paper"]
+SCALES: tuple[Scale, ...] = ("smoke", "paper")
+
+CYCLE = {"topology": "cycle", "nodes": 20, "sites": "us-five-sites"}
+COMPLETE = {"topology": "complete", "nodes": 20, "sites": "us-five-sites"}
+ERDOS_RENYI = {"topology": "erdos_renyi", "nodes": 20, "p": 0.3, "sites": "us-five-sites"}
+ALPHAS = (10.0, 1.0, 0.1)
+
+
+@dataclass(frozen=True)
+class Panel:
+    """One study of a figure: what it changes in the figure's settings."""
+
+    name: str  # of its folder
+    title: str
+    network: Mapping[str, Any] = field(default_factory=lambda: ERDOS_RENYI)
+    alpha: float | None = None
+    longer: float = 1.0  # how many times as many iterations
+
+
+@dataclass(frozen=True)
+class Figure:
+    """One figure or table of the paper."""
+
+    name: str
+    title: str
+    base: str  # the settings: image, language; empty where nothing is trained
+    runs: str  # the folder of its runs; figures with the same one share them
+    panels: tuple[Panel, ...]
+    needs: str = ""  # what the paper's scale needs that does not come with the package
+
+
+TOPOLOGIES = (
+    Panel("cycle", "Cycle", CYCLE, 1.0),
+    Panel("complete", "Complete graph", COMPLETE, 1.0),
+    Panel("erdos_renyi", "Erdős–Rényi (0.3)", ERDOS_RENYI, 1.0),
+)
+# At α = 0.1 the paper trains twice as long: 30 minutes in place of 15 (Table 5).
+HETEROGENEITY = tuple(
+    Panel(f"{name}-alpha{alpha:g}", f"α = {alpha:g}, {title}", network, alpha, 2.0 if alpha == 0.1 else 1.0)
+    for alpha in ALPHAS
+    for name, title, network in (("erdos_renyi", "Erdős–Rényi (0.3)", ERDOS_RENYI), ("cycle", "cycle", CYCLE))
+)
+SPLITS = tuple(Panel(f"alpha{alpha:g}", f"α = {alpha:g}", ERDOS_RENYI, alpha) for alpha in ALPHAS)
+CIFAR = "CIFAR-10 (walktalk data get cifar10) and a GPU"
+
+FIGURES: dict[str, Figure] = {
+    one.name: one
+    for one in (
+        Figure("fig3", "Dirichlet splits over 20 nodes", "image", "", SPLITS, "CIFAR-10"),
+        Figure("fig4", "Topologies: loss and accuracy against iterations", "image", "fig4", TOPOLOGIES, CIFAR),
+        Figure("fig5", "Heterogeneity: loss against iterations", "image", "fig5-7", HETEROGENEITY, CIFAR),
+        Figure("fig6", "Heterogeneity: loss against wall-clock time", "image", "fig5-7", HETEROGENEITY, CIFAR),
+        Figure("fig7", "Heterogeneity: loss against transmitted data", "image", "fig5-7", HETEROGENEITY, CIFAR),
+        Figure(
+            "fig8", "A language model under congestion: loss against data and time", "language", "fig8",
+            (Panel("erdos_renyi", "Erdős–Rényi (0.3)"),), "MultiNLI, OPT-125M, transformers, and a GPU",
+        ),
+        Figure("tables", "Tables 1 to 4 in numbers, Tables 5 and 6 as settings", "", "", ()),
+    )
+}  # fmt: skip
+
+
+def figure(name: str) -> Figure:
+    """The figure of that name."""
+    if name not in FIGURES:
+        raise SpecError(
+            f"there is no study {name!r} of the paper; allowed: {', '.join(FIGURES)}{suggestion(name, FIGURES)}"
+        )
+    return FIGURES[name]
+
+
+def panel_specs(
+    one: Figure, scale: Scale, changes: Mapping[str, Mapping[str, Any]] | None = None
+) -> dict[str, StudySpec]:
+    """The study of each panel; `changes` are made in every one, section by section."""
+    return {panel.name: _panel_spec(one, panel, scale, changes or {}) for panel in one.panels}
+
+
+def settings(base: str, scale: Scale) -> dict[str, Any]:
+    """The settings that all panels share, as they are written."""
+    if scale not in SCALES:
+        raise SpecError(f"--scale {scale} is unknown; allowed: {', '.join(SCALES)}")
+    name = f"{base}-{scale}.yaml"
+    text = (files("walktalk.studies.paper") / "presets" / name).read_text(encoding="utf-8")
+    return spec_yaml.as_mapping(spec_yaml.parse(text, name), name)
+
+
+def _panel_spec(one: Figure, panel: Panel, scale: Scale, changes: Mapping[str, Mapping[str, Any]]) -> StudySpec:
+    content = settings(one.base, scale)
+    content["name"] = f"{one.runs or one.name}-{panel.name}"
+    content["network"] = dict(panel.network)
+    if panel.alpha is not None:
+        content["task"] = {**content["task"], "alpha": panel.alpha}
+    content["stop"] = {"iterations": round(panel.longer * content["stop"]["iterations"])}
+    for section, values in changes.items():
+        content[section] = {**content[section], **values} if isinstance(values, Mapping) else cast(Any, values)
+    return make_spec(content)

@@ -1,0 +1,62 @@
+"""Runs the studies of a figure, one folder a panel; what is there already, whole and of the same settings, is kept."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from walktalk.records import StudyFolder
+from walktalk.studies.paper.figures import Figure, Panel, Scale, panel_specs
+from walktalk.studies.run import run_study
+from walktalk.studies.runner import Progress
+from walktalk.studies.spec import StudySpec
+from walktalk.studies.spec_load import dump_spec
+
+Report = Callable[[str, Progress], None]
+
+
+@dataclass(frozen=True)
+class PanelRun:
+    """A panel, its study, and the folder with its records."""
+
+    panel: Panel
+    spec: StudySpec
+    folder: Path
+
+
+def run_figure(
+    one: Figure,
+    scale: Scale,
+    out: Path,
+    *,
+    device: str = "auto",
+    changes: Mapping[str, Mapping[str, Any]] | None = None,
+    report: Report | None = None,
+) -> list[PanelRun]:
+    """All runs that a figure shows. An interrupted one goes on where it stopped."""
+    panels = []
+    specs = panel_specs(one, scale, changes)
+    for panel in one.panels:
+        spec, folder = specs[panel.name], out / one.runs / panel.name
+        panels.append(PanelRun(panel, spec, folder))
+        if one.runs and not is_done(spec, folder):
+            told = None if report is None else _told(report, panel.title)
+            run_study(spec, folder, resume=True, device=device, progress=told)
+    return panels
+
+
+def _told(report: Report, title: str) -> Callable[[Progress], None]:
+    return lambda progress: report(title, progress)
+
+
+def is_done(spec: StudySpec, path: Path) -> bool:
+    """Whether this very study was run here to its end: the summary is written last."""
+    folder = StudyFolder(path)
+    return (
+        folder.summary.is_file()
+        and folder.history.is_file()
+        and folder.spec.is_file()
+        and folder.spec.read_text(encoding="utf-8") == dump_spec(spec)
+    )

@@ -1,0 +1,84 @@
+"""What can be tested of CUDA graphs without a GPU: padding, pieces, and the way back when a capture fails."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+
+from walktalk.learning import cuda_graph
+from walktalk.learning.cuda_graph import SIZES, GraphedTraining, fill
+
+
+def doubling(rows, parts, keys, lr, state):
+    return rows * 2 + keys.view(-1, 1), None if state is None else state + 1
+
+
+class FakeGraph:
+    """Does again, on replay, what was done while it was captured."""
+
+    def __init__(self, again):
+        self.again = again
+
+    def replay(self):
+        self.again()
+
+
+def faked(monkeypatch) -> GraphedTraining:
+    graphed = GraphedTraining(doubling, (1, 4, 8))
+
+    def capture(width, given):
+        inputs = [t.new_empty((width, *t.shape[1:])) for t in given]
+        for static, fresh in zip(inputs, given, strict=True):
+            fill(static, fresh)
+        state = inputs[4] if len(inputs) == 5 else None
+        outputs = doubling(*inputs[:4], state)
+
+        def again():
+            new = doubling(*inputs[:4], state)
+            outputs[0].copy_(new[0])
+            if state is not None:
+                outputs[1].copy_(new[1])
+
+        return cuda_graph.Captured(FakeGraph(again), inputs, outputs)
+
+    monkeypatch.setattr(graphed, "capture", capture)
+    return graphed
+
+
+@pytest.mark.parametrize("with_state", [False, True])
+def test_waves_of_every_width_give_what_they_give_alone(monkeypatch, with_state):
+    graphed = faked(monkeypatch)
+    kept = []
+    for width in (1, 3, 4, 7, 8, 2, 20):
+        rows, keys = torch.randn(width, 5), torch.arange(width)
+        state = torch.randn(width, 2) if with_state else None
+        given = (rows, torch.zeros(width, dtype=torch.int64), keys, torch.ones(width), state)
+        found, expected = graphed(*given), doubling(*given)
+        kept.append((found, expected))
+    for found, expected in kept:  # a later replay does not change what an earlier one returned
+        assert torch.equal(found[0], expected[0])
+        assert (found[1] is None) == (expected[1] is None)
+        assert expected[1] is None or torch.equal(found[1], expected[1])
+    assert {width for width, _ in graphed.captured} == {1, 4, 8}
+
+
+def test_a_capture_that_fails_warns_once_and_goes_the_plain_way(monkeypatch):
+    graphed = GraphedTraining(doubling)
+    monkeypatch.setattr(torch.cuda, "synchronize", lambda: None)
+
+    def fail(width, given):
+        raise RuntimeError("operation not permitted when stream is capturing")
+
+    monkeypatch.setattr(graphed, "capture", fail)
+    given = (torch.randn(3, 5), torch.zeros(3), torch.arange(3), torch.ones(3), None)
+    with pytest.warns(UserWarning, match="no CUDA graphs for this model"):
+        found = graphed(*given)
+    assert torch.equal(found[0], doubling(*given)[0])
+    assert torch.equal(graphed(*given)[0], found[0])  # and says nothing more
+
+
+def test_padding_is_never_much():
+    assert list(SIZES) == sorted(set(SIZES))
+    for width in range(4, SIZES[-1] + 1):
+        size = next(size for size in SIZES if size >= width)
+        assert (size - width) / size <= 0.25
