@@ -61,9 +61,9 @@ def test_optimizer_state_travels_with_the_walk_and_is_counted(tmp_path: Path) ->
         MultiWalk(walks=1), graphs.complete(3), tmp_path, Stop(iterations=20), momentum=0.9, optimizer_state="walk"
     ) as cluster:
         cluster.wait()
-    sizes = {row[8] for row in cluster.trace() if row[2] == "send"}
-    assert sizes == {64 + 4 * 2 * cluster.trainer.width}
-    assert sum(bool(node.state.states) for node in cluster.nodes) == 1
+    sizes = {row[8] for row in cluster.trace() if row[2] == "send" and row[3]}
+    assert sizes == {64 + 12 + 4 * 2 * cluster.trainer.width}  # a walk's pass is 12 bytes
+    assert any("hop/1" in node.state.states or "walk/1" in node.state.states for node in cluster.nodes)
 
 
 def test_a_node_that_leaves_hands_its_walk_on(tmp_path: Path) -> None:

@@ -29,15 +29,16 @@ def _print(answers: dict[str, dict[str, Any] | None]) -> None:
     from rich.table import Table
 
     table = Table(title=f"{sum(a is not None for a in answers.values())} of {len(answers)} nodes answer")
-    for column in ("node", "neighbours", "role", "walks", "iterations", "sent (MB)", "dropped", "state"):
+    for column in ("node", "neighbours", "role", "walks", "iterations", "loss", "sent (MB)", "dropped", "state"):
         table.add_column(column, justify="left" if column in ("node", "role", "state") else "right")
     for name, a in answers.items():
         if a is None:
-            table.add_row(name, "", "", "", "", "", "", "no answer")
+            table.add_row(name, "", "", "", "", "", "", "", "no answer")
             continue
         table.add_row(
             name, str(len(a["alive"])), "aggregator" if a["aggregates"] else "", " ".join(map(str, a["walks"])),
-            f"{a['iterations']:,}", f"{a['bytes_sent'] / 1e6:,.1f}", str(sum(a["dropped"].values())),
+            f"{a['iterations']:,}", "" if a["loss"] is None else f"{a['loss']:.3f}",
+            f"{a['bytes_sent'] / 1e6:,.1f}", str(sum(a["dropped"].values())),
             "done" if a["done"] else "training",
         )  # fmt: skip
     Console().print(table)

@@ -72,8 +72,6 @@ class Reign:
             terms = sum_terms((copy_slot(self.latest), 1.0), (slot, share), (mine, -share))
             effects = [Combine(slot, terms), Combine(mine, {slot: 1.0})]  # lines 8 and 9
         self.latest = here.walk  # line 10
-        if here.walk in self.tickets:  # else it has not been here before, and there is nothing to learn from its coming
-            self.guard.returns(here.walk, now)
         self._issue(here.walk, now)
         return [*effects, Record(AGGREGATE, self.name[0], mine)]
 

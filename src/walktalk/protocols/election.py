@@ -50,15 +50,16 @@ class View(NamedTuple):
     beat: int  # the latest heartbeat of that aggregator that the sender has heard of
     ballot: Claim  # the best candidate, where an election is under way; else not above the claim
     degree: int  # how many living neighbours the sender has
+    incidents: int  # counts what went wrong anywhere: a node that was lost, or was silent for too long
 
 
 _CLAIM = struct.Struct("<Ii4f")
-_HEAD = struct.Struct("<II")
+_HEAD = struct.Struct("<III")
 
 
 def encode(view: View) -> bytes:
     """As the note of a message; the ballot only where there is one."""
-    head = _HEAD.pack(view.beat, view.degree) + _pack(view.claim)
+    head = _HEAD.pack(view.beat, view.degree, view.incidents) + _pack(view.claim)
     return head + _pack(view.ballot) if view.ballot.term > view.claim.term else head
 
 
@@ -67,10 +68,10 @@ def decode(note: bytes) -> View:
     claims = (len(note) - _HEAD.size) / _CLAIM.size
     if claims not in (1, 2):
         raise ValueError(f"a view has one or two claims, not {claims:g}")
-    beat, degree = _HEAD.unpack_from(note)
+    beat, degree, incidents = _HEAD.unpack_from(note)
     claim = _unpack(note, _HEAD.size)
     ballot = _unpack(note, _HEAD.size + _CLAIM.size) if claims == 2 else NOBODY
-    return View(claim, beat, ballot, degree)
+    return View(claim, beat, ballot, degree, incidents)
 
 
 def _pack(claim: Claim) -> bytes:

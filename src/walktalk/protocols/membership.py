@@ -14,6 +14,8 @@ This is one part of a node's machine; it takes what happened and returns effects
 
 from __future__ import annotations
 
+import math
+
 from walktalk.protocols.arrivals import Arrivals
 from walktalk.protocols.effects import Effect, Note, Send, SetTimer
 from walktalk.protocols.election import NOBODY, Claim, View, candidate, decode, encode
@@ -34,7 +36,8 @@ class Membership:
     """What one node knows of its neighbours and of the aggregator."""
 
     __slots__ = (
-        "around", "ballot", "beat", "claim", "cut", "degrees", "granted", "heard", "interval", "living", "news", "own",
+        "around", "ballot", "beat", "claim", "cut", "degrees", "granted", "heard", "incident_at",
+        "incidents", "interval", "living", "news", "own",
     )  # fmt: skip
 
     def __init__(self, around: Surroundings, interval: float) -> None:
@@ -46,6 +49,7 @@ class Membership:
         self.news = Arrivals(interval, 0.0)  # heartbeats of the aggregator
         self.claim, self.beat, self.ballot = NOBODY, 0, NOBODY
         self.own: Claim | None = None  # the claim that this node made, in this life
+        self.incidents, self.incident_at = 0, -math.inf  # how often something went wrong, and when this was last heard
         self.granted: Claim | None = None  # a candidate that had its time to claim
 
     @property
@@ -82,6 +86,9 @@ class Membership:
         self.heard[sender].arrived(now)
         effects = self.sign_of_life(sender, now)
         self.degrees[sender] = max(1, view.degree)
+        if view.incidents > self.incidents:
+            self.incidents, self.incident_at = view.incidents, now
+            effects += self._tell_all()
         effects += self._hear_claim(view, now)
         return effects + self._hear_ballot(view.ballot, now)
 
@@ -99,13 +106,16 @@ class Membership:
         """One of its timers has run out."""
         if name == BEAT:
             self.beat += self.leads
+            if any(peer in self.living and self.heard[peer].overdue(now) for peer in self.around.neighbours):
+                return self._incident(now)
             return self._tell_all()
         return self._watch(now) if name == WATCH else self._election_is_quiet(now)
 
-    def lost(self, peer: int) -> None:
+    def lost(self, peer: int, now: float) -> list[Effect]:
         """The runtime says that a neighbour is gone."""
         self.living.discard(peer)
         self.cut.add(peer)
+        return self._incident(now)
 
     def found(self, peer: int, now: float) -> list[Effect]:
         """The runtime says that a neighbour is back: tell it at once what counts."""
@@ -115,10 +125,15 @@ class Membership:
         return [self._tell(peer)]
 
     def silent(self, now: float) -> list[int]:
-        """Neighbours that have just been silent for too long; they count as dead until they speak again."""
+        """Neighbours that have been silent for too long; they count as dead until they speak again."""
         gone = [peer for peer in self.around.neighbours if peer in self.living and self.heard[peer].overdue(now)]
         self.living.difference_update(gone)
         return gone
+
+    def _incident(self, now: float) -> list[Effect]:
+        """Something went wrong here: everybody shall know, for a walk may be lost."""
+        self.incidents, self.incident_at = self.incidents + 1, now
+        return self._tell_all()
 
     # -- the aggregator -------------------------------------------------------------------------------------------
 
@@ -178,5 +193,5 @@ class Membership:
         return [*(self._tell(peer) for peer in peers), SetTimer(BEAT, wait)]
 
     def _tell(self, peer: int) -> Effect:
-        view = View(self.claim, self.beat, self.ballot, len(self.living))
+        view = View(self.claim, self.beat, self.ballot, len(self.living), self.incidents)
         return Send(peer, Message(BEAT, term=self.claim.term, note=encode(view)))

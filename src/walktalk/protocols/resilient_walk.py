@@ -51,7 +51,7 @@ class ResilientNode(Machine):
 
     __slots__ = (
         "accepted", "aggregator", "around", "begun", "count", "guards", "here", "hops", "members", "next", "pace",
-        "reign", "seen", "seen_reign", "visited", "walks",
+        "reign", "seen", "seen_reign", "times", "visited", "walks",
     )  # fmt: skip
 
     def __init__(self, around: Surroundings, walks: int, aggregator: int, heartbeat: float, guard: str) -> None:
@@ -61,7 +61,8 @@ class ResilientNode(Machine):
         self.hops = Hops(Arrivals(heartbeat, 0.0))
         self.pace, self.visited = heartbeat, False  # what a visit takes, and whether there was one
         self.begun: dict[int, float] = {}  # when the visits of now began
-        self.count = Headcount(walks, ReturnTimes(0.0)) if guard == "decentralized" else None
+        self.times = ReturnTimes(PRIOR * around.nodes * heartbeat)
+        self.count = Headcount(walks, self.times) if guard == "decentralized" else None
         self.reign: Reign | None = None
         self.here: dict[int, Pass] = {}  # walks in training
         self.next: dict[int, Pass] = {}  # walks that wait for the training of an older copy to end
@@ -70,9 +71,12 @@ class ResilientNode(Machine):
         self.seen_reign = NO_REIGN
 
     def handle(self, event: Event, outside: Outside) -> list[Effect]:
+        incidents = self.members.incidents
         effects = self._react(event, outside)
         if self.members.claim.reign != self.seen_reign:
             effects += self._new_reign(outside.now)
+        elif self.members.incidents != incidents:
+            effects += self._watch_walks(outside.now)
         return effects
 
     def _react(self, event: Event, outside: Outside) -> list[Effect]:
@@ -89,8 +93,7 @@ class ResilientNode(Machine):
                 forgotten = [Forget(name(walk)) for walk in range(1, self.walks + 1) for name in OWN_SLOTS]
                 return [*forgotten, *self.members.rejoin(outside.now)]
             case PeerLost(peer):
-                self.members.lost(peer)
-                return self._reroute(self.hops.to(peer), outside)
+                return [*self.members.lost(peer, outside.now), *self._reroute(self.hops.to(peer), outside)]
             case PeerFound(peer):
                 return self.members.found(peer, outside.now)
 
@@ -185,7 +188,8 @@ class ResilientNode(Machine):
         if newer is not None:  # the copy that was trained is out of date
             self.here[walk] = newer
             waiting = next_slot(walk)
-            return [Combine(slot, {waiting: 1.0}), Forget(waiting), Record(MEMBER, walk, slot), self._train(walk, now)]
+            begin = (Combine(slot, {waiting: 1.0}), Forget(waiting), Record(MEMBER, walk, slot), self._train(walk, now))
+            return [Note("retired", walk=walk, number=what.ticket if what is not None else 0), *begin]
         if what is None:
             return [Forget(slot)]
         self._learn_pace(now - self.begun.pop(walk, now))
@@ -196,6 +200,7 @@ class ResilientNode(Machine):
             effects += self.reign.mix(what, now)
             what = self.reign.stamped(walk)
             self._remember(what)
+        self.times.visit(walk, (what.reign, what.generation), now)
         effects += (Record(MEMBER, walk, slot), Combine(LAST, {slot: 1.0}))
         effects += self._fork(walk, outside) if self.count is not None else ()
         return effects + self._move_on(what, slot, outside)
@@ -222,15 +227,13 @@ class ResilientNode(Machine):
     # -- the aggregator -------------------------------------------------------------------------------------------
 
     def _make_reign(self, name: tuple[int, int]) -> Reign:
-        return Reign(self.walks, name, Guard(ReturnTimes(self._assumed_tail())))
-
-    def _assumed_tail(self) -> float:
-        """Of the return times, from what one visit takes here and how many nodes there are."""
-        return PRIOR * self.around.nodes * self.pace
+        return Reign(self.walks, name, Guard(self.times))
 
     def _learn_pace(self, seconds: float) -> None:
+        """What one visit takes here says, with the number of nodes, what return times to expect."""
         self.pace += (seconds - self.pace) * (1 / 8 if self.visited else 1.0)
         self.visited = True
+        self.times.assumed = PRIOR * self.around.nodes * self.pace
 
     def _new_reign(self, now: float) -> list[Effect]:
         """Another node aggregates, or this one does: tickets of the past are remembered no more."""
@@ -248,15 +251,14 @@ class ResilientNode(Machine):
     def _watch_walks(self, now: float) -> list[Effect]:
         if not self.guards or self.reign is None:
             return []
-        return [SetTimer(GUARD, self.reign.guard.next_check(now))]
+        return [SetTimer(GUARD, self.reign.guard.next_check(now, self.members.incident_at))]
 
     def _look_for_lost_walks(self, outside: Outside) -> list[Effect]:
         reign, now = self.reign, outside.now
         if reign is None:
             return []
         effects: list[Effect] = []
-        reign.guard.times.assumed = self._assumed_tail()
-        for walk in reign.guard.overdue(now):
+        for walk in reign.guard.overdue(now, self.members.incident_at):
             if self._holding(walk) is None:
                 effects += self._restart(reign, walk, now)
             else:
@@ -275,11 +277,10 @@ class ResilientNode(Machine):
         """Too few walks seem to be alive: the visiting one begets the one that has been away longest."""
         count, now = self.count, outside.now
         assert count is not None
-        count.visits(walk, now)
         lost = count.missing(walk, now)
         if lost is None or self._holding(lost) is not None or outside.random.random() * self.walks >= 1.0:
             return []
-        count.forked(lost, now)
+        self.times.left[lost] = (now, NO_REIGN)  # a replacement goes out: it counts as seen now
         slot = walk_slot(lost)
         self.here[lost] = Pass(lost, NO_REIGN, 0)
         made = (Combine(slot, {walk_slot(walk): 1.0}), Record(MEMBER, lost, slot), self._train(lost, now))

@@ -1,21 +1,23 @@
 """Walks that are lost with their nodes, noticed from the distribution of return times.
 
-A walk is overdue when a living one would have come back by then but for one time in a thousand. The tail of a return
-time falls exponentially, with a mean of about E[h²] / (2 E[h]), the mean age of an excursion (`chains.return_time`):
-about V on a complete graph, V²/6 on a cycle. Both moments are measured, so the guard fits the graph, the speed of the
-nodes and the links by itself, and whatever is left of the graph after failures.
+A walk is overdue when a living one would have come back by then but for one time in a hundred, if a node is known to
+have failed since it left (one of V has failed: it may well have been there), and but for one time in a million, if none
+is. The tail of a return time falls exponentially, with a mean of about E[h²] / (2 E[h]), the mean age of an excursion
+(`chains.return_time`): about V on a complete graph, V²/6 on a cycle. Both moments are measured, so the guard fits the
+graph, the speed of the nodes and the links by itself, and whatever is left of the graph after failures. Every node
+measures the return times to itself, so that one that is elected knows them already.
 """
 
 from __future__ import annotations
 
 import math
 from collections import deque
-from collections.abc import Iterable
 from dataclasses import dataclass, field
 
-RARELY = 1e-3  # how often a living walk is given up: it costs the updates of one excursion, no more
+RARELY = 1e-2  # how often a living walk is given up after a failure: it costs the updates of one excursion, no more
+HARDLY_EVER = 1e-6  # and when no failure is known of
 WINDOW = 200  # return times that are remembered
-PRIOR = 4.0  # until there are some: a tail that many times as long as V steps; between a complete graph and a cycle
+PRIOR = 2.0  # until there are some: a tail that many times as long as V visits; between a complete graph and a cycle
 
 
 @dataclass
@@ -24,10 +26,14 @@ class ReturnTimes:
 
     assumed: float  # the tail's mean before anything is observed
     seen: deque[float] = field(default_factory=lambda: deque(maxlen=WINDOW))
+    left: dict[int, tuple[float, object]] = field(default_factory=dict)  # walk -> when it was here, in which life of it
 
-    def observe(self, seconds: float) -> None:
-        """A walk came back after that long."""
-        self.seen.append(seconds)
+    def visit(self, walk: int, life: object, now: float) -> None:
+        """A walk is here; what it took to come back counts, unless it was started again meanwhile."""
+        before = self.left.get(walk)
+        if before is not None and before[1] == life:
+            self.seen.append(now - before[0])
+        self.left[walk] = (now, life)
 
     @property
     def mean(self) -> float:
@@ -44,11 +50,10 @@ class ReturnTimes:
         observed = max(mean, square / (2 * mean) if mean > 0 else 0.0)
         return (self.assumed + n * observed) / (n + 1)
 
-    @property
-    def limit(self) -> float:
-        """How long to wait for a walk. Few observations are not trusted: the tail may be longer than they show."""
-        doubt = 1.0 + 2.0 / math.sqrt(len(self.seen) + 1)
-        return self.tail * math.log(1.0 / RARELY) * doubt
+    def limit(self, chance: float) -> float:
+        """How long only that share stays away; few observations are not trusted, their tail may be longer."""
+        doubt = 1.0 + 1.0 / math.sqrt(len(self.seen) + 1)
+        return self.tail * math.log(1.0 / chance) * doubt
 
     def survival(self, age: float) -> float:
         """The share of return times that are longer than this; 1 where nothing is known."""
@@ -66,20 +71,18 @@ class Guard:
         """A walk goes out, or is awaited from now on."""
         self.away[walk] = now
 
-    def returns(self, walk: int, now: float) -> None:
-        """A walk is back."""
-        if walk in self.away:
-            self.times.observe(now - self.away.pop(walk))
+    def overdue(self, now: float, incident_at: float) -> list[int]:
+        """Walks that must be lost; `incident_at`: when it was last heard that a node failed."""
+        return sorted(walk for walk, due in self._due(incident_at).items() if now >= due)
 
-    def overdue(self, now: float) -> list[int]:
-        """Walks that must be lost."""
-        limit = self.times.limit
-        return sorted(walk for walk, left in self.away.items() if now - left >= limit)
-
-    def next_check(self, now: float) -> float:
+    def next_check(self, now: float, incident_at: float) -> float:
         """Seconds until one may be overdue."""
-        limit = self.times.limit
-        return max(min((left + limit - now for left in self.away.values()), default=limit), 1e-3 * limit)
+        limit = self.times.limit(RARELY)
+        return max(min(self._due(incident_at).values(), default=now + limit) - now, 1e-3 * limit)
+
+    def _due(self, incident_at: float) -> dict[int, float]:
+        soon, late = self.times.limit(RARELY), self.times.limit(HARDLY_EVER)
+        return {walk: left + (soon if left <= incident_at else late) for walk, left in self.away.items()}
 
 
 @dataclass
@@ -93,32 +96,19 @@ class Headcount:
     """
 
     walks: int
-    times: ReturnTimes
-    last: dict[int, float] = field(default_factory=dict)
+    times: ReturnTimes  # to this node
 
     FEW = 0.6  # of R/2
 
-    def visits(self, walk: int, now: float) -> None:
-        """A walk is here."""
-        if walk in self.last:
-            self.times.observe(now - self.last[walk])
-        self.last[walk] = now
-
     def estimate(self, visiting: int, now: float) -> float:
         """Half the number of living walks; the visiting one counts one half for certain."""
-        return 0.5 + sum(self.times.survival(now - seen) for walk, seen in self.last.items() if walk != visiting)
+        ages = [now - when for walk, (when, _) in self.times.left.items() if walk != visiting]
+        return 0.5 + sum(self.times.survival(age) for age in ages)
 
     def missing(self, visiting: int, now: float) -> int | None:
         """The walk that is most surely dead, where too few seem to be alive and enough is known to say so."""
         if len(self.times.seen) < 2 * self.walks or self.estimate(visiting, now) >= self.FEW * self.walks / 2:
             return None
-        ages = {walk: now - self.last.get(walk, -math.inf) for walk in self.everyone() if walk != visiting}
-        return max(ages, key=lambda walk: (ages[walk], -walk)) if ages else None
-
-    def forked(self, walk: int, now: float) -> None:
-        """A replacement goes out: it counts as seen now."""
-        self.last[walk] = now
-
-    def everyone(self) -> Iterable[int]:
-        """All walks that there should be."""
-        return range(1, self.walks + 1)
+        last = {walk: when for walk, (when, _) in self.times.left.items()}
+        others = [walk for walk in range(1, self.walks + 1) if walk != visiting]
+        return min(others, key=lambda walk: (last.get(walk, -math.inf), walk)) if others else None

@@ -1,17 +1,21 @@
 """The real engine: one process a node, on any number of machines, over Zenoh, with no head."""
 
+from walktalk.runtimes.peers.assembly import Delivery, Limits
 from walktalk.runtimes.peers.certificates import OPERATOR, make_certificates
 from walktalk.runtimes.peers.cluster import Cluster, load_cluster, make_cluster
 from walktalk.runtimes.peers.launcher import Fleet, free_ports, leave_on_signals, quiet_process
+from walktalk.runtimes.peers.link import Link, Listener
 from walktalk.runtimes.peers.node import Node
 from walktalk.runtimes.peers.node_state import NodeSetup
 from walktalk.runtimes.peers.operator import ask_everyone
 from walktalk.runtimes.peers.replay import Replayed, ReplaySetup, replay
-from walktalk.runtimes.peers.session import STATUS, STOP
+from walktalk.runtimes.peers.session import STATUS, STOP, Endpoint
 from walktalk.runtimes.peers.traces import merge, read_diary
+from walktalk.runtimes.peers.wire import Parcel
 
 __all__ = [
-    "OPERATOR", "STATUS", "STOP", "Cluster", "Fleet", "Node", "NodeSetup", "ReplaySetup", "Replayed", "ask_everyone",
+    "OPERATOR", "STATUS", "STOP", "Cluster", "Delivery", "Endpoint", "Fleet", "Limits", "Link", "Listener", "Node",
+    "NodeSetup", "Parcel", "ReplaySetup", "Replayed", "ask_everyone",
     "free_ports", "leave_on_signals", "load_cluster", "make_certificates", "make_cluster", "merge", "quiet_process",
     "read_diary", "replay",
 ]  # fmt: skip

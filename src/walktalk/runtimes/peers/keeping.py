@@ -14,6 +14,7 @@ from walktalk.errors import StudyError
 from walktalk.records import load_checkpoint, save_checkpoint
 
 EVERY = 10.0  # seconds
+STATE = "optimizer of "  # before the slot's name, in a checkpoint
 SHARE = 0.05  # of the time may go into writing
 
 
@@ -22,8 +23,18 @@ class Kept:
     """What a node needs to come back."""
 
     slots: dict[str, Tensor]
+    states: dict[str, Tensor]  # of optimizers, by slot
     iterations: int
     bytes: int
+    number: int  # counts a node's checkpoints over all its lives
+
+    def tensors(self) -> dict[str, Tensor]:
+        """All in one."""
+        return {**self.slots, **{f"{STATE}{name}": state for name, state in self.states.items()}}
+
+    def facts(self) -> dict[str, int]:
+        """The rest."""
+        return {"iterations": self.iterations, "bytes": self.bytes, "number": self.number}
 
 
 class Keeper:
@@ -45,15 +56,17 @@ class Keeper:
     def save(self, kept: Kept) -> None:
         """Save now."""
         self.close()
-        save_checkpoint(self.path, kept.slots, {"iterations": kept.iterations, "bytes": kept.bytes})
+        save_checkpoint(self.path, kept.tensors(), kept.facts())
 
     def load(self) -> Kept | None:
         """What was saved; None where nothing was, or it cannot be read: then the node starts afresh."""
         if not self.path.exists():
             return None
         try:
-            slots, facts = load_checkpoint(self.path)
-            return Kept(slots, int(facts["iterations"]), int(facts["bytes"]))
+            tensors, facts = load_checkpoint(self.path)
+            slots = {name: tensor for name, tensor in tensors.items() if not name.startswith(STATE)}
+            states = {name.removeprefix(STATE): t for name, t in tensors.items() if name.startswith(STATE)}
+            return Kept(slots, states, int(facts["iterations"]), int(facts["bytes"]), int(facts["number"]))
         except (StudyError, KeyError, TypeError, ValueError):
             return None
 
@@ -64,6 +77,6 @@ class Keeper:
 
     def _save_and_plan(self, kept: Kept) -> None:
         began = time.monotonic()
-        save_checkpoint(self.path, kept.slots, {"iterations": kept.iterations, "bytes": kept.bytes})
+        save_checkpoint(self.path, kept.tensors(), kept.facts())
         took = time.monotonic() - began
         self._next = time.monotonic() + max(EVERY, took / SHARE)

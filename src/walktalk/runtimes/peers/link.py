@@ -125,6 +125,10 @@ class Link:
         """Give up what this neighbour has not acknowledged: it is dead, and the node sends it elsewhere."""
         return self._outboxes[to].cancel()
 
+    def holds(self, parcel: Parcel) -> bool:
+        """Whether this very message is still on its way, and will arrive without being sent again."""
+        return self._outboxes[parcel.receiver].holds(parcel)
+
     def waiting(self, peers: Iterable[int] | None = None) -> int:
         """Messages with models that these have not acknowledged yet."""
         return sum(len(outbox) for outbox in self._boxes(peers))

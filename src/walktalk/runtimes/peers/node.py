@@ -27,6 +27,7 @@ from walktalk.protocols import (
     Event,
     Forget,
     Message,
+    Note,
     Outside,
     PeerFound,
     PeerLost,
@@ -70,7 +71,7 @@ class Node:
             raise UnavailableError(f"{setup.protocol.label} runs in the simulator only; use --engine sim")
         self.setup, self.trainer = setup, trainer
         self.me = setup.around.node
-        self.machine = setup.protocol.machine(setup.around)
+        self.machine = setup.protocol.hardened().machine(setup.around)
         self.state = State(Slots({INITIAL: setup.initial}), tallies.Tally(self.me, setup.around.nodes))
         self.events: queue.SimpleQueue[Callable[[], None]] = queue.SimpleQueue()
         self.begun = False
@@ -115,7 +116,7 @@ class Node:
         walks = [state.training.walk] if state.training is not None else []
         return {
             "name": self.setup.endpoint.name, "node": self.me, "seconds": round(self._elapsed(), 3),
-            "alive": sorted(state.alive), "aggregates": state.aggregate is not None,
+            "alive": sorted(state.alive), "aggregates": state.aggregate_slot in state.slots, "loss": state.loss,
             "walks": sorted(w for w in (*walks, *(t.walk for t in tuple(state.waiting))) if w > 0),
             "iterations": state.tally.own.iterations, "total_iterations": state.tally.iterations,
             "bytes_sent": state.tally.own.sent, "wire_bytes": traffic.sent_bytes, "unacknowledged": link.waiting(),
@@ -145,8 +146,12 @@ class Node:
             self._give(Started())
         else:
             self.state.slots = Slots({**kept.slots, INITIAL: self.setup.initial})
+            self.state.states, self.state.saved = dict(kept.states), kept.number
             self.state.tally.add(kept.iterations, kept.bytes)
+            self._note("rejoined", number=kept.number)
             self._give(Rejoined())
+            for peer in sorted(set(self.setup.around.neighbours) - self.state.alive):
+                self._give(PeerLost(peer))
         self.begun = True
         self._note("started", detail={"alive": len(self.state.alive)})
         for delivery in self.early:
@@ -183,9 +188,8 @@ class Node:
             self._drain()
         self.link.close()
         self.thread.close(0.1)
-        self.diary.close()
         self.keeper.save(self._to_keep())
-        self.keeper.close()
+        self.diary.close()
 
     def _drain(self) -> None:
         """Wait until the walks that were handed on are taken, by all that are not leaving too. Takes nothing in."""
@@ -207,8 +211,7 @@ class Node:
     def _carry_out(self, effect: Effect) -> None:
         match effect:
             case Combine(into, terms):
-                self.state.slots.combine(into, terms)
-                self._note("combine", into, detail=dict(terms))
+                self._combine(into, terms)
             case Record():
                 self._record(effect)
             case Send():
@@ -218,10 +221,20 @@ class Node:
                 self._train_next()
             case Forget(slot):
                 self.state.slots.forget(slot)
+                self.state.states.pop(slot, None)
+            case Note(event, walk, peer, number):
+                self._note(event, walk=walk, peer=peer, number=number)
             case SetTimer(name, after):
                 self._set_timer(f"machine/{name}", after)
             case _:
                 raise UnavailableError(f"{self.setup.protocol.label}: {type(effect).__name__} needs the simulator")
+
+    def _combine(self, into: str, terms: Mapping[str, float]) -> None:
+        state = self.state
+        state.slots.combine(into, terms)
+        self._note("combine", into, detail=dict(terms))
+        if len(terms) == 1 and (slot := next(iter(terms))) in state.states:
+            state.states[into] = state.states[slot]  # an optimizer state goes where its model goes
 
     # -- training -----------------------------------------------------------------------------------------------
 
@@ -236,20 +249,21 @@ class Node:
         progress = self.setup.stop.progress(state.tally.iterations, self._elapsed(), 8.0 * state.tally.sent)
         lr = self.setup.lr * self.setup.schedule(progress)
         start, key = state.slots.read(effect.slot), self.batches.getrandbits(63)
-        job = Job(effect.slot, effect.walk, state.trainings, start, key, lr, self._optimizer_state(effect.walk))
+        job = Job(effect.slot, effect.walk, state.trainings, start, key, lr, self._optimizer_state(effect.slot))
         state.trainings += 1
         state.training = job
         self._note("train", job.slot, walk=job.walk, number=job.number, key=key, lr=lr)
         self.thread.begin(job)
 
-    def _optimizer_state(self, walk: int) -> Tensor | None:
+    def _optimizer_state(self, slot: str) -> Tensor | None:
         """Where it starts from: nothing, the walk's own, or the node's own; a fresh one is all zeros."""
         if self.setup.optimizer_state == "visit" or self.trainer.state_width == 0:
             return None
-        return self.state.states.get(self._state_owner(walk), torch.zeros(self.trainer.state_width))
+        return self.state.states.get(self._state_owner(slot), torch.zeros(self.trainer.state_width))
 
-    def _state_owner(self, walk: int) -> int:
-        return walk if self.setup.optimizer_state == "walk" else -1
+    def _state_owner(self, slot: str) -> str:
+        """The model that it belongs to, or "" for the node itself."""
+        return slot if self.setup.optimizer_state == "walk" else ""
 
     def _trained(self, outcome: Outcome) -> None:
         state, job = self.state, outcome.job
@@ -260,7 +274,8 @@ class Node:
             state.failure = outcome.error
             return
         if outcome.state is not None:
-            state.states[self._state_owner(job.walk)] = outcome.state
+            state.states[self._state_owner(job.slot)] = outcome.state
+        state.loss = outcome.loss if outcome.loss is not None else state.loss
         state.tally.add(iterations=1)
         self._note("trained", job.slot, walk=job.walk, iteration=state.tally.own.iterations, number=job.number)
         state.slots.write(UPDATE, outcome.model - job.start)
@@ -310,11 +325,13 @@ class Node:
         if effect.slot:
             parts.append(state.slots.read(effect.slot))
             if self.limits.state_width and walk > 0:
-                parts.append(state.states.pop(walk, torch.zeros(self.limits.state_width)))
+                parts.append(state.states.get(effect.slot, torch.zeros(self.limits.state_width)))
         model = to_wire(*parts) if parts else None
         if model is not None:
             self._tell_tally(effect.to)  # where a model goes, training goes on: that node should know how far we are
         parcel = Parcel(self.me, effect.to, message, effect.into, len(model) if model is not None else -1)
+        if model is not None and self.link.holds(parcel):
+            return  # the protocol is impatient, but the link does not lose it
         stamp = self.link.send(parcel, model)
         size = control_bytes(message) + FLOAT_BYTES * max(parcel.width, 0)
         state.tally.add(sent=size)
@@ -336,7 +353,7 @@ class Node:
             model, behind = from_wire(delivery.model, self.trainer.width)
             state.slots.write(parcel.into, model)
             if behind is not None:
-                state.states[parcel.message.walk] = behind
+                state.states[parcel.into] = behind
         stamp = delivery.stamp
         self._note("receive", parcel.into, peer=parcel.sender, walk=parcel.message.walk, number=stamp.number,
                    key=stamp.incarnation)  # fmt: skip
@@ -354,6 +371,7 @@ class Node:
             state.alive.add(peer)
         else:
             state.alive.discard(peer)
+            self.link.cancel(peer)  # the protocol sends it elsewhere, or again when the neighbour is back
         if self.begun:
             self._note("found" if alive else "lost", peer=peer)
             self._give(PeerFound(peer) if alive else PeerLost(peer))
@@ -380,14 +398,16 @@ class Node:
     def _record(self, effect: Record) -> None:
         model = self.state.slots.read(effect.slot)
         if effect.role == AGGREGATE:
-            self.state.aggregate = model
+            self.state.aggregate, self.state.aggregate_slot = model, effect.slot
         else:
             self.state.members[effect.key] = model
         self._note("record", effect.slot, walk=effect.key, detail=effect.role)
 
     def _to_keep(self) -> Kept:
-        own = self.state.tally.own
-        return Kept(self.state.slots.everything(), own.iterations, own.sent)
+        state, own = self.state, self.state.tally.own
+        state.saved += 1
+        self._note("saved", number=state.saved)
+        return Kept(state.slots.everything(), dict(state.states), own.iterations, own.sent, state.saved)
 
     def _elapsed(self) -> float:
         return time.monotonic() - self.started_at

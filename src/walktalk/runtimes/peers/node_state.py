@@ -43,12 +43,15 @@ class State:
 
     slots: Slots
     tally: tallies.Tally
-    states: dict[int, Tensor] = field(default_factory=dict)  # optimizer states: by walk, or -1 for the node's own
+    states: dict[str, Tensor] = field(default_factory=dict)  # optimizer states, by slot of the model they belong to
     waiting: deque[Train] = field(default_factory=deque)  # trainings that queue
     training: Job | None = None
     trainings: int = 0
     members: dict[int, Tensor] = field(default_factory=dict)  # what `Record` said last
     aggregate: Tensor | None = None
+    aggregate_slot: str = ""
+    saved: int = 0  # checkpoints so far, over all lives
+    loss: float | None = None  # of a model that was trained here lately, on this node's data
     timers: dict[str, float] = field(default_factory=dict)
     alive: set[int] = field(default_factory=set)  # neighbours
     done_at: float | None = None  # when this node saw the end of the run

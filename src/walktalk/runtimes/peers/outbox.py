@@ -84,6 +84,12 @@ class Outbox:
             self._changed.notify_all()
         return [letter.parcel for letter in letters]
 
+    def holds(self, parcel: Parcel) -> bool:
+        """Whether this very message is still on its way: to put it again would send it twice."""
+        with self._changed:
+            letters = [*self._line, *([self._current] if self._current is not None else [])]
+            return any(letter.parcel == parcel for letter in letters)
+
     def wait_idle(self, seconds: float) -> bool:
         """Wait until everything is acknowledged, at most so long."""
         with self._changed:

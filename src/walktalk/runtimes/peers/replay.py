@@ -12,8 +12,9 @@ from dataclasses import dataclass
 
 from torch import Tensor
 
-from walktalk.protocols import AGGREGATE, HEADER_BYTES, INITIAL, UPDATE
+from walktalk.protocols import AGGREGATE, INITIAL, UPDATE
 from walktalk.runtimes.peers.traces import BYTES, DETAIL, EVENT, KEY, LR, NODE, NUMBER, SLOT, TIME, WALK, Row
+from walktalk.runtimes.peers.wire import FLOAT_BYTES
 from walktalk.runtimes.simulator import (
     INITIAL_VALUE,
     NO_STATE,
@@ -78,8 +79,11 @@ class Reader:
         self.messages: dict[int, Terms] = {}
         self.members: dict[int, Terms] = {}
         self.aggregate: Terms | None = None
+        self.term = 0
         self.states: dict[int, int] = {}
         self.iteration, self.time, self.sent, self.models_sent = 0, 0.0, 0, 0
+        self.saved: dict[tuple[int, int], dict[str, Terms]] = {}  # checkpoints: node, number -> its slots
+        self.gaps = 0  # models that were received and whose sending nobody wrote down
         self.due = True  # an evaluation, as soon as what belongs to this iteration is done
         for node in range(setup.nodes):
             self.notebook.write(node, INITIAL, ((INITIAL_VALUE, 1.0),))
@@ -99,7 +103,11 @@ class Reader:
         elif event == "send":
             self._send(row)
         elif event == "receive" and slot:
-            self.notebook.write(node, slot, self.messages.pop(row[NUMBER]))
+            self.notebook.write(node, slot, self._message(row))
+        elif event == "saved":
+            self.saved[node, row[NUMBER]] = dict(self.notebook.slots[node])
+        elif event == "rejoined":
+            self.notebook.slots[node].update(self.saved.get((node, row[NUMBER]), {}))
         elif event == "record":
             self._record(row)
 
@@ -138,16 +146,25 @@ class Reader:
         every = self.setup.evaluate.every
         self.due = every is not None and self.iteration % every == 0
 
+    def _message(self, row: Row) -> Terms:
+        """The model that came; where the sender died before it wrote that down, the last that is known of the walk."""
+        if row[NUMBER] in self.messages:
+            return self.messages.pop(row[NUMBER])
+        self.gaps += 1
+        return self.members.get(row[WALK], ((INITIAL_VALUE, 1.0),))
+
     def _send(self, row: Row) -> None:
         self.sent += int(row[BYTES])
         if row[SLOT]:
-            self.models_sent += int(row[BYTES]) - HEADER_BYTES
+            travels = self.state_width if self.setup.optimizer_state == "walk" and row[WALK] > 0 else 0
+            self.models_sent += FLOAT_BYTES * (self.setup.initial.numel() + travels)
             self.messages[row[NUMBER]] = self.notebook.read(row[NODE], row[SLOT])
 
     def _record(self, row: Row) -> None:
         terms = self.notebook.read(row[NODE], row[SLOT])
         if row[DETAIL] == AGGREGATE:
-            self.aggregate = terms
+            if row[WALK] >= self.term:  # of two that aggregate at the same time, the higher term counts
+                self.aggregate, self.term = terms, row[WALK]
         else:
             self.members[row[WALK]] = terms
 

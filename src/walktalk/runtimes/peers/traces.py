@@ -12,9 +12,8 @@ from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any
 
-import pandas as pd
-
-from walktalk.records import TRACE_COLUMNS, read_trace
+from walktalk.records import TRACE_COLUMNS
+from walktalk.runtimes.peers.diary import NAME, read_lines
 
 Row = tuple[Any, ...]
 TIME, NODE, EVENT, SLOT, PEER, WALK, ITERATION, NUMBER, BYTES, KEY, LR, DETAIL = range(len(TRACE_COLUMNS))
@@ -22,12 +21,8 @@ TIME, NODE, EVENT, SLOT, PEER, WALK, ITERATION, NUMBER, BYTES, KEY, LR, DETAIL =
 
 def read_diary(folder: Path) -> list[Row]:
     """All that a node wrote down, over all its lives, in order."""
-    pieces = sorted(folder.glob("trace-*.parquet"), key=lambda path: path.stem.split("-")[1:])
-    frames = [read_trace(path).astype({"event": str, "slot": str, "detail": str}) for path in pieces]
-    if not frames:
-        return []
-    rows: list[Row] = [tuple(row) for row in pd.concat(frames).itertuples(index=False, name=None)]
-    return rows
+    lives = sorted(folder.glob(NAME.format(life="*")))  # a life is a time in nanoseconds, of as many digits always
+    return [row for path in lives for row in read_lines(path)]
 
 
 def merge(diaries: Iterable[list[Row]]) -> list[Row]:
@@ -84,5 +79,5 @@ def _renumbered(rows: list[Row]) -> Iterator[Row]:
             started += 1
         elif row[EVENT] == "trained":
             iteration += 1
-            new[NUMBER], new[ITERATION] = trainings[row[NODE], row[NUMBER]], iteration
+            new[NUMBER], new[ITERATION] = trainings.pop((row[NODE], row[NUMBER])), iteration
         yield tuple(new)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import queue
 import threading
+import time
 from collections.abc import Callable
 from dataclasses import dataclass
 
@@ -11,6 +12,8 @@ import torch
 from torch import Tensor
 
 from walktalk.runtimes.stacked import RowTrainer
+
+MEASURE_EVERY = 5.0  # seconds between two measurements of the loss, which `walktalk status` shows
 
 
 @dataclass(frozen=True)
@@ -34,6 +37,7 @@ class Outcome:
     model: Tensor | None  # None: it failed
     state: Tensor | None
     error: BaseException | None = None
+    loss: float | None = None  # of the model, on this node's data; measured now and then
 
 
 class TrainingThread:
@@ -41,6 +45,7 @@ class TrainingThread:
 
     def __init__(self, trainer: RowTrainer, part: int, report: Callable[[Outcome], None]) -> None:
         self._trainer, self._part, self._report = trainer, part, report
+        self._measured = -MEASURE_EVERY
         self._jobs: queue.SimpleQueue[Job | None] = queue.SimpleQueue()
         self._thread = threading.Thread(target=self._run, name="training", daemon=True)
         self._thread.start()
@@ -71,4 +76,12 @@ class TrainingThread:
             torch.tensor([job.lr], device=device),
             job.state[None].to(device) if job.state is not None else None,
         )
-        return Outcome(job, rows[0].cpu(), state[0].cpu() if state is not None else None)
+        loss = self._measure(rows)
+        return Outcome(job, rows[0].cpu(), state[0].cpu() if state is not None else None, loss=loss)
+
+    def _measure(self, rows: Tensor) -> float | None:
+        if time.monotonic() < self._measured + MEASURE_EVERY:
+            return None
+        loss = float(self._trainer.evaluate(rows)[0][0])
+        self._measured = time.monotonic()
+        return loss

@@ -2,8 +2,8 @@
 
 A killed node forgets what it was doing; its neighbours hear of it after the link's latency, as of a broken connection.
 Messages to it, and those that it was still sending, are lost. A node that comes back has the slots that it died with,
-as if from a checkpoint, and a fresh machine. A paused node hangs: everything waits, and nobody is told. A partition cuts
-silently too: messages across it are lost, no connection breaks. `trace` notes every fault, and every lost message.
+as if from a checkpoint, and a fresh machine. A paused node hangs: everything waits, and nobody is told. A partition
+cuts silently too: messages across it are lost, no connection breaks. The trace has every fault and every lost message.
 """
 
 from __future__ import annotations
@@ -253,8 +253,10 @@ class Faults:
         what, factor = change
         simulation = self.simulation
         if isinstance(what, int):
+            stopwatch = simulation.stopwatch
+            stopwatch.slowness = stopwatch.slowness or [1.0] * simulation.setup.graph.nodes
             self._note(what, "slow", detail=f"{factor:g}")
-            simulation.stopwatch.slow_down(what, factor)
+            stopwatch.slow_down(what, factor)
             return
         self._note(what[0], "slow", peer=what[1], detail=f"{factor:g}")
         if simulation.links is not None:

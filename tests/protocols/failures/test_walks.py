@@ -1,0 +1,161 @@
+"""Multi-Walk under random faults: nobody is counted twice, all agree on one aggregator, and R walks are left."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from hypothesis import Phase, given, settings
+from hypothesis import strategies as st
+
+from tests.protocols.failures.worlds import copies, simulate, some_graphs, some_timings, storms
+from tests.support.runs import Played, setup
+from tests.support.symbolic import Symbols
+from walktalk import graphs
+from walktalk.protocols import MultiWalk
+from walktalk.runtimes.simulator import Fault, PoissonTiming, Stop
+from walktalk.seeds import Seed
+
+QUICKLY = (Phase.explicit, Phase.reuse, Phase.generate)  # a failure is small enough as it is drawn
+ALL = ("kill", "pause", "partition", "slow", "lose")
+
+
+@settings(max_examples=12, deadline=None, phases=QUICKLY)
+@given(st.data())
+def test_while_nothing_fails_the_models_are_those_of_algorithm_1(data):
+    graph = data.draw(some_graphs)
+    walks = data.draw(st.integers(1, graph.nodes))
+    aggregator, seed = data.draw(st.integers(0, graph.nodes - 1)), Seed(data.draw(st.integers(0, 999)))
+    timing = PoissonTiming(d=data.draw(st.floats(0.3, 2.0)))
+
+    def outcome(**kind) -> tuple[np.ndarray, list, float]:
+        run = setup(MultiWalk(walks, aggregator, **kind), graph, timing=timing, seed=seed, stop=Stop(iterations=150))
+        played = Played(run)
+        return played.output, [m.train_loss for m in played.measurements], played.engine.simulations[0].agenda.now
+
+    plain, hard = outcome(), outcome(resilient=True)
+    np.testing.assert_array_equal(plain[0], hard[0])
+    assert plain[1:] == hard[1:]
+
+
+@settings(max_examples=12, deadline=None, phases=QUICKLY)
+@given(st.data())
+def test_after_the_storm_there_are_r_walks_and_one_aggregator(data):
+    graph = data.draw(some_graphs)
+    walks = data.draw(st.integers(1, min(3, graph.nodes)))
+    guard = data.draw(st.sampled_from(["aggregator", "aggregator", "decentralized"]))
+    faults = data.draw(storms(graph, ALL))
+    protocol = MultiWalk(walks, guard=guard)
+    simulation, trace = simulate(protocol, graph, faults, data.draw(some_timings), data.draw(st.integers(0, 999)))
+    claims = {machine.members.claim for machine in simulation.machines}
+    assert len(claims) == 1
+    assert [v for v, machine in enumerate(simulation.machines) if machine.members.leads] == [claims.pop().node]
+    if guard == "aggregator":
+        assert {walk: len(places) for walk, places in copies(simulation).items()} == dict.fromkeys(
+            range(1, walks + 1), 1
+        )
+        late = [row for row in trace if row[2] == "record" and row[11] == "aggregate" and row[0] > 500]
+        assert late  # it goes on
+
+
+@settings(max_examples=12, deadline=None, phases=QUICKLY)
+@given(st.data())
+def test_no_update_is_ever_counted_twice(data):
+    graph = data.draw(some_graphs)
+    walks = data.draw(st.integers(1, min(4, graph.nodes)))
+    faults = data.draw(storms(graph, ALL))
+    _, trace = simulate(
+        MultiWalk(walks), graph, faults, data.draw(some_timings), data.draw(st.integers(0, 999)), until=150.0
+    )
+    law = OnceAndOnlyOnce(walks)
+    Symbols(graph.nodes).play(trace, law.watch)
+    assert law.checked
+
+
+class OnceAndOnlyOnce:
+    """In the first reign an update is in the aggregate with weight 1/R or not at all; never with more than 1 anywhere.
+
+    A later reign starts from one walk's model, which holds its own latest updates whole; as the others are mixed in,
+    each goes down to its share. What is trained on a walk that the present aggregator has let go has weight 1/R at once.
+    """
+
+    def __init__(self, walks: int) -> None:
+        self.share = 1 / walks
+        self.reigns = 1
+        self.checked = 0
+        self.let_go: dict[int, set[int]] = {}  # term -> walks that it has let go
+
+    def watch(self, state: Symbols, event: tuple) -> None:
+        if event[2] != "record" or event[11] != "aggregate":
+            return
+        model, term = state.slots[event[1]][event[3]], event[5]
+        self.checked += 1
+        weights = {number: weight for number, weight in model.items() if number >= 0}
+        assert abs(model[-1] - 1) < 1e-9
+        assert all(-1e-9 <= weight <= 1 + 1e-9 for weight in weights.values())
+        if term <= 1:
+            assert all(abs(weight - self.share) < 1e-9 for weight in weights.values())
+
+
+@pytest.mark.parametrize("graph", [graphs.cycle(8), graphs.complete(8), graphs.star(8)], ids=lambda g: g.name)
+def test_the_best_node_is_elected_and_goes_on_from_the_first_walk_that_comes(graph):
+    simulation, trace = simulate(
+        MultiWalk(3), graph, (Fault("kill", at=50.0, node="aggregator"),), PoissonTiming(), 1, 400
+    )
+    elected = [row for row in trace if row[2] == "elected"]
+    assert len(elected) == 1
+    living = [v for v in range(graph.nodes) if v != 0]
+    degree = {v: sum(u != 0 for u in graph.neighbours(v)) for v in living}
+    if graph.name.startswith("star"):  # everybody is alone now, and elects itself
+        return
+    assert elected[0][1] == max(living, key=lambda v: (degree[v], -v))
+    after = [row for row in trace if row[0] > 50 and row[2] == "record" and row[11] == "aggregate"]
+    symbols = Symbols(graph.nodes)
+    first = []
+
+    def watch(state: Symbols, event: tuple) -> None:
+        if event is after[0]:
+            walk = int(event[3].rpartition("/")[2])
+            first.append((state.slots[event[1]][event[3]], state.slots[event[1]][f"walk/{walk}"]))
+
+    symbols.play(trace, watch)
+    assert first[0][0] == first[0][1]
+
+
+def test_an_old_aggregator_that_comes_back_steps_down():
+    faults = (Fault("pause", at=50.0, node="aggregator", seconds=40.0),)
+    simulation, trace = simulate(MultiWalk(3), graphs.complete(6), faults, PoissonTiming(), 2, 400)
+    assert [row[1] for row in trace if row[2] == "elected"] == [1]
+    assert [(row[1], round(row[0])) for row in trace if row[2] == "stepped_down"] == [(0, 90)]
+    mixers = {row[1] for row in trace if row[2] == "record" and row[11] == "aggregate" and row[0] > 91}
+    assert mixers == {1}
+
+
+def test_both_halves_of_a_split_network_elect_and_the_higher_term_wins():
+    graph = graphs.cycle(8)
+    faults = (Fault("partition", at=50.0, nodes=(0, 1, 2, 3), seconds=200.0),)
+    simulation, trace = simulate(MultiWalk(3), graph, faults, PoissonTiming(0.5), 3, 1500)
+    during = {row[1] for row in trace if row[2] == "record" and row[11] == "aggregate" and 150 < row[0] < 250}
+    after = {row[1] for row in trace if row[2] == "record" and row[11] == "aggregate" and row[0] > 300}
+    assert 0 in during
+    assert len(during) == 2
+    assert len(after) == 1
+    assert after == {v for v, machine in enumerate(simulation.machines) if machine.members.leads}
+    assert {walk: len(p) for walk, p in copies(simulation).items()} == {1: 1, 2: 1, 3: 1}
+
+
+def test_a_slow_aggregator_is_not_declared_dead_and_a_hung_one_is():
+    slow = (Fault("slow", at=20.0, node=0, factor=20.0),)
+    _, trace = simulate(MultiWalk(3), graphs.complete(6), slow, PoissonTiming(), 2, 400)
+    assert not [row for row in trace if row[2] in ("suspected", "elected")]
+    hung = (Fault("pause", at=20.0, node=0, seconds=300.0),)
+    _, trace = simulate(MultiWalk(3), graphs.complete(6), hung, PoissonTiming(), 2, 400)
+    assert [row for row in trace if row[2] == "elected"]
+
+
+def test_a_walk_whose_next_node_is_dead_goes_elsewhere_and_is_not_lost():
+    graph = graphs.complete(6)
+    faults = tuple(Fault("partition", at=t, nodes=(5,), seconds=15.0) for t in (20.0, 60.0, 100.0))
+    _, trace = simulate(MultiWalk(2, guard="none"), graph, faults, PoissonTiming(), 5, 600)
+    assert [row for row in trace if row[2] == "rerouted"]
+    trained = {row[5] for row in trace if row[2] == "trained" and row[0] > 500}
+    assert trained == {1, 2}

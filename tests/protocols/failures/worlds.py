@@ -1,0 +1,80 @@
+"""Random networks in which things go wrong for a while, and then no more."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+from hypothesis import strategies as st
+
+from walktalk import graphs
+from walktalk.graphs import Graph
+from walktalk.protocols import Protocol
+from walktalk.protocols.resilient_walk import ResilientNode
+from walktalk.runtimes.simulator import Fault, FaultPlan, NetworkTiming, PoissonTiming, RunSetup, Simulation, Stop
+from walktalk.seeds import Seed
+
+STORM = 60.0  # seconds in which things go wrong
+CALM = 500.0  # seconds after that: many times what any guard waits
+
+some_graphs = st.one_of(
+    st.integers(3, 8).map(graphs.cycle),
+    st.integers(2, 7).map(graphs.complete),
+    st.builds(lambda n, s: graphs.erdos_renyi(n, p=0.6, seed=s), st.integers(4, 9), st.integers(0, 99)),
+)
+some_timings = st.one_of(
+    st.floats(0.3, 2.0).map(lambda d: PoissonTiming(d=d)),
+    st.builds(
+        NetworkTiming, compute=st.floats(0.2, 2.0), spread=st.floats(0, 0.7), latency=st.floats(0.0, 0.3),
+        bandwidth=st.sampled_from([2e4, 1e6]),
+    ),
+)  # fmt: skip
+times = st.floats(0.0, STORM)
+lengths = st.floats(0.5, STORM)
+
+
+@st.composite
+def storms(draw: st.DrawFn, graph: Graph, kinds: tuple[str, ...]) -> tuple[Fault, ...]:
+    """Some faults, all over (undone, or done for good) by 2 · STORM. A graph stays connected: killed ones come back."""
+    faults = []
+    for kind in draw(st.lists(st.sampled_from(kinds), min_size=1, max_size=5)):
+        when: dict[str, Any] = {"at": draw(times), "seconds": draw(lengths)}
+        if kind in ("kill", "pause"):
+            when["node"] = draw(st.one_of(st.sampled_from(["aggregator", "random"]), st.integers(0, graph.nodes - 1)))
+        elif kind == "partition":
+            when["nodes"] = tuple(draw(st.sets(st.integers(0, graph.nodes - 1), min_size=1)))
+        elif kind == "slow":
+            when |= {"node": draw(st.integers(0, graph.nodes - 1)), "factor": draw(st.floats(1.5, 10))}
+        elif kind == "lose":
+            when["share"] = draw(st.floats(0.0, 0.5))
+        faults.append(Fault(kind, **when))  # type: ignore[arg-type]
+    return tuple(faults)
+
+
+def simulate(protocol: Protocol, graph: Graph, faults: tuple[Fault, ...], timing: Any, seed: int,
+             until: float = STORM * 2 + CALM) -> tuple[Simulation, list[tuple]]:  # fmt: skip
+    run = RunSetup(
+        protocol, graph, Seed(seed), Stop(time=until), timing=timing, model_bytes=400,
+        faults=FaultPlan(faults, Seed(seed)), keep_schedule=False,
+    )  # fmt: skip
+    simulation = Simulation(run)
+    return simulation, simulation.advance().trace
+
+
+def copies(simulation: Simulation) -> dict[int, set[tuple]]:
+    """Walk -> the places of its living copies; one that is sent and not acknowledged counts where it arrived."""
+    found: dict[int, set[tuple]] = {}
+    dead = simulation.faults.dead if simulation.faults else set()
+    machines = [m for v, m in enumerate(simulation.machines) if v not in dead and isinstance(m, ResilientNode)]
+    for machine in machines:
+        for what in (*machine.here.values(), *machine.next.values()):
+            found.setdefault(what.walk, set()).add(what.place)
+    for machine in machines:
+        for walk, hop in machine.hops.leaving.items():
+            if walk not in found:
+                found[walk] = {hop.what.place}
+    return found
+
+
+def forever(fault: Fault) -> Fault:
+    return replace(fault, seconds=None)
