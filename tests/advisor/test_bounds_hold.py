@@ -58,10 +58,10 @@ def test_what_is_measured_is_the_gradient_at_the_trained_models() -> None:
 @pytest.mark.parametrize("protocol", [MultiWalk(3), AsyncGossip("matrix"), AsyncGossip()], ids=lambda p: p.label)
 def test_every_completed_iteration_is_counted_once(protocol: Protocol) -> None:
     task = tasks.quadratic(nodes=6)
-    setups = [RunSetup(protocol, graphs.cycle(6), Seed(k), Stop(iterations=77), lr=0.01) for k in range(3)]
+    setups = [RunSetup(protocol, graphs.cycle(6), Seed(0), Stop(iterations=77), lr=lr) for lr in (0.01, 0.02, 0.04)]
     found = squared_gradients(task, setups)
     assert [len(run) for run in found] == [77] * 3
-    assert not np.array_equal(found[0], found[1])
+    assert found[0][-20:].mean() > found[1][-20:].mean() > found[2][-20:].mean()  # equal seeds are not mixed up
 
 
 def test_a_task_whose_gradient_is_not_known() -> None:

@@ -7,6 +7,7 @@ which training was which iteration of which run. So any number of runs are measu
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from typing import TypeAlias
 
 import numpy as np
@@ -80,7 +81,9 @@ def squared_gradients(task: Task, setups: Sequence[RunSetup]) -> list[Floats]:
     """For every run: ‖∇f‖² at the model of each iteration, in the order in which iterations are completed."""
     trainer = plain_sgd(task)
     watcher = Watcher(trainer, quadratic_norm(task))
-    engine = Engine(watcher, list(setups), [trainer.initial_row(0)] * len(setups))
+    # Trainings are told apart by their keys, so no two runs may draw the same ones.
+    own = [replace(setup, seed=setup.seed.child("measured", run)) for run, setup in enumerate(setups)]
+    engine = Engine(watcher, own, [trainer.initial_row(0)] * len(own))
     keys: list[dict[int, int]] = [{} for _ in setups]  # training -> its key
     order: list[list[int]] = [[] for _ in setups]  # keys, by iteration
     found: dict[int, float] = {}
