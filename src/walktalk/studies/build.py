@@ -14,7 +14,7 @@ from walktalk.errors import SpecError
 from walktalk.graphs import Graph, Sites, build
 from walktalk.learning import Schedule, Task, tasks
 from walktalk.protocols import Protocol
-from walktalk.runtimes.simulator import Evaluate, NetworkTiming, PoissonTiming, Stop, Timing
+from walktalk.runtimes.simulator import Evaluate, FaultPlan, NetworkTiming, PoissonTiming, Stop, Timing
 from walktalk.seeds import Seed
 from walktalk.studies.spec import StudySpec, TimingSpec
 
@@ -74,6 +74,11 @@ def build_timing(spec: StudySpec) -> Timing:
 def build_stop(spec: StudySpec) -> Stop:
     """When each run ends."""
     return Stop(**spec.stop.model_dump())
+
+
+def build_faults(spec: StudySpec, repetition: int) -> FaultPlan:
+    """What goes wrong in a repetition: the same for all its algorithms, as far as chance has to do with it."""
+    return FaultPlan(tuple(entry.fault() for entry in spec.faults), Seed(spec.seed).child("faults", repetition))
 
 
 def build_evaluate(spec: StudySpec) -> Evaluate:

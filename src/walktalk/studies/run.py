@@ -19,6 +19,7 @@ from walktalk.runtimes.simulator import RunSetup
 from walktalk.seeds import Seed
 from walktalk.studies.build import (
     build_evaluate,
+    build_faults,
     build_graph,
     build_protocols,
     build_schedule,
@@ -115,7 +116,7 @@ def prepare(spec: StudySpec, device: str = "auto") -> Preparation:
                 protocol=plan.protocol, graph=graph, seed=root.child("run", plan.label, repetition),
                 stop=build_stop(spec), timing=build_timing(spec), evaluate=build_evaluate(spec), lr=plan.lr,
                 schedule=build_schedule(spec), model_bytes=trainer.payload_bytes, state_bytes=trainer.state_bytes,
-                optimizer_state=spec.training.optimizer_state,
+                optimizer_state=spec.training.optimizer_state, faults=build_faults(spec, repetition),
             )  # fmt: skip
             # The same start for every algorithm of a repetition: the comparison is paired.
             initial = trainer.initial_row(root.child("initial model", repetition).integer)

@@ -13,6 +13,7 @@ from pydantic import ConfigDict, model_validator
 from walktalk.errors import SpecError
 from walktalk.records import folder_name
 from walktalk.studies.spec_algorithm import AlgorithmSpec
+from walktalk.studies.spec_faults import FaultSpec
 from walktalk.studies.spec_fields import Section, Whole, key, misfit
 from walktalk.studies.spec_network import NetworkSpec
 from walktalk.studies.spec_optimizer import OptimizerSpec
@@ -162,7 +163,7 @@ class StudySpec(Section):
     algorithms: list[AlgorithmSpec] = key(
         DEFAULT_ALGORITHMS, "a list with at least one algorithm", "what is compared", min_length=1
     )
-    faults: list[dict[str, Any]] = key([], "an empty list, as yet", "what goes wrong, and when")
+    faults: list[FaultSpec] = key([], "a list of sections", "what goes wrong in the simulator, and when")
     stop: StopSpec = key({"iterations": 3000}, "a section", "when a run ends")
     evaluate: EvaluateSpec = key({}, "a section", "when the models are measured")
 
@@ -170,10 +171,18 @@ class StudySpec(Section):
 
     @model_validator(mode="after")
     def _fits(self) -> StudySpec:
-        if self.faults:
-            raise misfit("faults", self.faults, "an empty list; this version simulates no faults")
         self._check_algorithms()
+        self._check_faults()
         return self
+
+    def _check_faults(self) -> None:
+        for place, entry in enumerate(self.faults if self.network.nodes is not None else []):
+            try:
+                entry.fault().check(self.network.nodes or 0)
+            except SpecError as error:
+                raise ValueError(f"faults.{place}.{error}") from error
+        if self.faults and any(a.protocol().label == "async_gossip-matrix" for a in self.algorithms):
+            raise ValueError("faults: mixing matrix mixes all nodes at once and knows no failures; use pairwise")
 
     def _check_algorithms(self) -> None:
         seen: set[str] = set()

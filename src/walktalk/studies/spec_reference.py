@@ -18,6 +18,7 @@ from walktalk.studies.spec import (
     TrainingSpec,
 )
 from walktalk.studies.spec_algorithm import AlgorithmSpec
+from walktalk.studies.spec_faults import FaultSpec
 from walktalk.studies.spec_fields import allowed_text
 from walktalk.studies.spec_network import NetworkSpec
 from walktalk.studies.spec_optimizer import OptimizerSpec
@@ -32,6 +33,7 @@ SECTIONS: dict[str, type[BaseModel]] = {
     "timing": TimingSpec,
     "timing.stragglers": StragglersSpec,
     "algorithms": AlgorithmSpec,
+    "faults": FaultSpec,
     "stop": StopSpec,
     "evaluate": EvaluateSpec,
 }

@@ -42,7 +42,8 @@ class Fault:
         self._check_target()
 
     def _check_target(self) -> None:
-        if isinstance(self.node, str) and self.node not in (AGGREGATOR, RANDOM):
+        named = self.node in (AGGREGATOR, RANDOM) or self.node is None
+        if not named and (not isinstance(self.node, int) or isinstance(self.node, bool)):
             raise SpecError(f"node: {self.node!r} is not possible; allowed: a number, {AGGREGATOR}, {RANDOM}")
         if self.kind == "partition" and not self.nodes:
             raise SpecError("nodes: is missing; a partition needs the nodes of one side")
