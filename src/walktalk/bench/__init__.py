@@ -1,11 +1,16 @@
 """Benchmarks, each with its baseline measured in the same run. `walktalk bench NAME` runs them."""
 
-from collections.abc import Callable
-
 from walktalk.bench.events import events
-from walktalk.bench.result import BenchResult
-from walktalk.bench.simulator import simulator
+from walktalk.bench.executor import executor
+from walktalk.bench.growth import growth
+from walktalk.bench.hop import hop
+from walktalk.bench.result import Benchmark, BenchResult, Say
+from walktalk.bench.simulator import gossip, simulator
+from walktalk.bench.theory import theory
 
-BENCHMARKS: dict[str, Callable[[], BenchResult]] = {"simulator": simulator, "events": events}
+BENCHMARKS: dict[str, Benchmark] = {
+    "simulator": simulator, "gossip": gossip, "executor": executor, "events": events, "growth": growth,
+    "theory": theory, "hop": hop,
+}  # fmt: skip
 
-__all__ = ["BENCHMARKS", "BenchResult"]
+__all__ = ["BENCHMARKS", "BenchResult", "Benchmark", "Say"]

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import os
 import time
+from collections.abc import Callable
 
 import torch
 from torch.nn import functional
@@ -10,23 +12,41 @@ from torch.nn import functional
 from walktalk.learning import tasks
 
 
-def plain_steps_per_second(seconds: float = 2.0, batch_size: int = 32) -> float:
-    """Steps/s of the digits model as anyone would write the loop, on all threads."""
+def plain_step(batch_size: int = 32, device: str = "cpu") -> Callable[[], None]:
+    """One optimizer step of the digits model, as anyone would write it."""
     task = tasks.digits(nodes=1, alpha=None, seed=0)
-    optimizer = torch.optim.SGD(task.model.parameters(), lr=0.05, momentum=0.9, nesterov=True)
-    inputs, targets = task.inputs, task.targets
+    model = task.model.to(device)
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.05, momentum=0.9, nesterov=True)
+    inputs, targets = task.inputs.to(device), task.targets.to(device)
 
     def step() -> None:
-        batch = torch.randint(0, len(inputs), (batch_size,))
-        loss = functional.cross_entropy(task.model(inputs[batch]), targets[batch])
+        batch = torch.randint(0, len(inputs), (batch_size,), device=device)
+        loss = functional.cross_entropy(model(inputs[batch]), targets[batch])
         optimizer.zero_grad()
         loss.backward()
         optimizer.step()
 
     for _ in range(50):
         step()
+    return step
+
+
+def plain_steps_per_second(seconds: float = 2.0, batch_size: int = 32, device: str = "cpu") -> float:
+    """Steps/s of that loop with one thread or with all, whichever is faster here."""
+    before = torch.get_num_threads()
+    rates = []
+    for threads in {1, os.cpu_count() or 1} if device == "cpu" else {before}:
+        torch.set_num_threads(threads)
+        rates.append(steps_per_second(plain_step(batch_size, device), seconds, device))
+    torch.set_num_threads(before)
+    return max(rates)
+
+
+def steps_per_second(step: Callable[[], None], seconds: float, device: str = "cpu") -> float:
     began, steps = time.perf_counter(), 0
     while time.perf_counter() - began < seconds:
         step()
         steps += 1
+    if device.startswith("cuda"):
+        torch.cuda.synchronize()
     return steps / (time.perf_counter() - began)

@@ -5,8 +5,12 @@ Seconds depend on the machine and on who else uses it; a ratio of two things mea
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import asdict, dataclass, field
-from typing import Any
+from typing import Any, TypeAlias
+
+Say: TypeAlias = Callable[[str], None]  # is told what is being measured
+Benchmark: TypeAlias = "Callable[[Say], BenchResult]"
 
 
 @dataclass(frozen=True)

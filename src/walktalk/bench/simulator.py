@@ -1,28 +1,45 @@
-"""The quickstart study against a plain PyTorch loop that does the same number of steps one by one."""
+"""Whole studies against a plain PyTorch loop that does the same number of steps one by one."""
 
 from __future__ import annotations
 
 import tempfile
 import time
+from collections.abc import Sequence
 from pathlib import Path
 
 from walktalk.bench.plain_loop import plain_steps_per_second
-from walktalk.bench.result import BenchResult
+from walktalk.bench.result import BenchResult, Say
 from walktalk.studies import load_spec, run_study
 
+GOSSIP = ("algorithms=[{name: async_gossip, mixing: pairwise}]", "repetitions=1")
 
-def simulator() -> BenchResult:
-    """Model-steps/s of the whole study, records and evaluation included."""
-    spec = load_spec("quickstart")
+
+def simulator(say: Say) -> BenchResult:
+    """Model-steps/s of the quickstart study, records and evaluation included."""
+    return study_against_loop("simulator", (), "the quickstart study, records and evaluation included", say)
+
+
+def gossip(say: Say) -> BenchResult:
+    """The same for a single run: there is nothing to stack but its own 20 nodes."""
+    return study_against_loop("gossip", GOSSIP, "one run of pairwise gossip on 20 nodes, all included", say)
+
+
+def study_against_loop(name: str, changes: Sequence[str], what: str, say: Say) -> BenchResult:
+    spec = load_spec("quickstart", list(changes))
     assert spec.stop.iterations is not None
+    say("the plain loop, with one thread and with all")
     before = plain_steps_per_second()
+    say(what)
     with tempfile.TemporaryDirectory() as folder:
         began = time.perf_counter()
         result = run_study(spec, Path(folder) / "study", device="cpu")
         seconds = time.perf_counter() - began
+    say("the plain loop again: the machine may have become busier")
     after = plain_steps_per_second()
     steps = len(result.runs) * spec.stop.iterations * spec.training.local_steps
+    details = {"seconds": seconds, "model_steps": steps, "runs": len(result.runs), "loop_before": before,
+               "loop_after": after}  # fmt: skip
     return BenchResult(
-        "simulator", steps / seconds, (before + after) / 2, "model-steps/s", "the quickstart study, all included",
-        "one model in a plain PyTorch loop", details={"seconds": seconds, "model_steps": steps, "runs": len(result.runs)},
+        name, steps / seconds, (before + after) / 2, "model-steps/s", what, "one model in a plain PyTorch loop",
+        details=details,
     )  # fmt: skip

@@ -3,37 +3,53 @@
 from __future__ import annotations
 
 import json
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from walktalk.errors import UserError
 
+if TYPE_CHECKING:
+    from walktalk.bench import BenchResult
+
+NAMES = "simulator, gossip, executor, events, growth, theory, hop"
+
 
 def bench(
-    name: Annotated[str, typer.Argument(help="Which benchmark: simulator, events.")],
+    name: Annotated[str, typer.Argument(help=f"Which benchmark: {NAMES}.")],
     as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object and nothing else.")] = False,
 ) -> None:
     """Measure speed here, beside a baseline in the same run, and print the ratio."""
+    if name not in NAMES.split(", "):
+        raise UserError(f"there is no benchmark {name!r}; allowed: {NAMES}")
     from walktalk.bench import BENCHMARKS  # imports torch, which takes a while
 
-    if name not in BENCHMARKS:
-        raise UserError(f"there is no benchmark {name!r}; allowed: {', '.join(BENCHMARKS)}")
-    result = BENCHMARKS[name]()
+    result = BENCHMARKS[name](lambda what: typer.echo(f"bench {name}: {what} …", err=True))
     if as_json:
         typer.echo(json.dumps(result.as_json()))
-        return
+    else:
+        show(result)
+
+
+def show(result: BenchResult) -> None:
+    """The result as a table."""
     from rich.console import Console
     from rich.table import Table
 
-    table = Table(title=f"walktalk bench {name}", title_justify="left")
+    table = Table(title=f"walktalk bench {result.name}", title_justify="left")
     for column in ("", result.unit, "what"):
         table.add_column(column, justify="right" if column == result.unit else "left")
-    table.add_row("value", f"{result.value:,.0f}", result.what)
-    table.add_row("baseline", f"{result.baseline:,.0f}", result.against)
-    table.add_row(
-        "ratio", f"{result.ratio:.2f}", "value over baseline" if result.higher_is_better else "baseline over value"
-    )
+    table.add_row("value", in_words(result.value), result.what)
+    table.add_row("baseline", in_words(result.baseline), result.against)
+    over = "value over baseline" if result.higher_is_better else "baseline over value"
+    table.add_row("ratio", f"{result.ratio:.2f}", over)
     for key, value in result.details.items():
-        table.add_row("", f"{value:,.1f}" if isinstance(value, float) else f"{value:,}", key)
+        table.add_row("", in_words(value), key)
     Console().print(table)
+
+
+def in_words(value: Any) -> str:
+    """A number as people read it."""
+    if not isinstance(value, float):
+        return f"{value:,}" if isinstance(value, int) else str(value)
+    return f"{value:,.0f}" if abs(value) >= 1000 else f"{value:,.4g}"
