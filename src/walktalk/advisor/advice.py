@@ -67,7 +67,7 @@ def advise_on(ground: Ground, say: Told) -> Advice:
     race.run()
     prospects = race.prospects()
     finals = Finals(ground, pilots, prospects)
-    say(f"{len(finals.finalists)} finalists with other randomness", RACE_SHARE)
+    say(f"finalists: {len(finals.finalists)}, with other randomness", RACE_SHARE)
     finals.run()
     spent = pilots.trainings + finals.trainings
     return conclude(ground, finals.finalists, spent, {c.label: prospects[p] for p, c in enumerate(ground.candidates)})
