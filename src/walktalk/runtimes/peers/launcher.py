@@ -9,6 +9,7 @@ from __future__ import annotations
 import faulthandler
 import logging
 import multiprocessing as mp
+import os
 import signal
 import socket
 import sys
@@ -31,14 +32,27 @@ class Fleet:
     """The processes of one run."""
 
     def __init__(self, target: Callable[[Job], None], jobs: Sequence[Job], names: Sequence[str]) -> None:
-        context = mp.get_context("forkserver")
-        context.set_forkserver_preload([*PRELOADED, target.__module__])
-        self.processes: list[BaseProcess] = [
-            context.Process(target=_work, args=(target, job), name=name, daemon=True)
-            for job, name in zip(jobs, names, strict=True)
-        ]
-        for process in self.processes:
-            process.start()
+        self._context = mp.get_context("forkserver")
+        self._context.set_forkserver_preload([*PRELOADED, target.__module__])
+        self._target: Callable[..., None] = target
+        self.processes = [self._start(job, name) for job, name in zip(jobs, names, strict=True)]
+
+    def _start(self, job: object, name: str) -> BaseProcess:
+        process = self._context.Process(target=_work, args=(self._target, job), name=name, daemon=True)
+        process.start()
+        return process
+
+    def restart(self, index: int, job: object) -> None:
+        """Another process in place of one that has ended."""
+        before = self.processes[index]
+        before.join()
+        self.processes[index] = self._start(job, before.name)
+
+    def signal(self, index: int, number: int) -> None:
+        """Send a signal to one of them."""
+        pid = self.processes[index].pid
+        if pid is not None:
+            os.kill(pid, number)
 
     def wait(self, check: Callable[[], None] = lambda: None) -> None:
         """Until all have ended, calling `check` now and then; if it raises, they are asked to leave."""

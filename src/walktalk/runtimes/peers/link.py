@@ -59,6 +59,7 @@ class Link:
     def __init__(self, endpoint: Endpoint, limits: Limits, listener: Listener) -> None:
         self.endpoint, self.limits, self.listener = endpoint, limits, listener
         self.traffic = Traffic()
+        self.blocked: frozenset[int] = frozenset()  # neighbours that are not heard: a cut cable, for tests
         self.incarnation = time.time_ns()
         self._numbers = collections.Counter[int]()
         self._pending: dict[int, Stamp] = {}  # by sender: arrived whole, and not yet taken by the node
@@ -206,7 +207,7 @@ class Link:
         number = self.endpoint.neighbours.get(key.rsplit("/", 2)[1])
         if number is None:
             self.drop("stranger", key)
-        return number
+        return number if number not in self.blocked else None
 
     def drop(self, reason: str, detail: str) -> None:
         """Count what is not a message, and say so the first few times."""

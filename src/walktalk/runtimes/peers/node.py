@@ -47,7 +47,7 @@ from walktalk.runtimes.peers.assembly import Delivery, Limits
 from walktalk.runtimes.peers.diary import Diary
 from walktalk.runtimes.peers.keeping import Keeper, Kept
 from walktalk.runtimes.peers.link import Link, Listener
-from walktalk.runtimes.peers.node_state import NodeSetup, State
+from walktalk.runtimes.peers.node_state import NodeSetup, State, blocked_by
 from walktalk.runtimes.peers.session import STATUS, STOP
 from walktalk.runtimes.peers.slots import Slots, from_wire, to_wire
 from walktalk.runtimes.peers.training import Job, Outcome, TrainingThread
@@ -390,6 +390,7 @@ class Node:
             self._give(TimerFired(name.removeprefix("machine/")))
             return
         self._see_the_end()
+        self.link.blocked = blocked_by(self.setup.folder)
         for peer in self.state.alive:
             self._tell_tally(peer)
         self.keeper.save_sometimes(self._to_keep)

@@ -57,3 +57,15 @@ class State:
     done_at: float | None = None  # when this node saw the end of the run
     leaving: bool = False
     failure: BaseException | None = None
+
+
+BLOCKED = "blocked"
+"""A file in a node's folder with numbers of neighbours: it hears nothing from them while it is there. For tests."""
+
+
+def blocked_by(folder: Path) -> frozenset[int]:
+    """The neighbours that are cut off."""
+    try:
+        return frozenset(int(word) for word in (folder / BLOCKED).read_text().split())
+    except (OSError, ValueError):
+        return frozenset()
