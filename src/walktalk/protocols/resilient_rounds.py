@@ -34,13 +34,14 @@ LATE = "late"  # timer
 class ResilientRounds(Machine):
     """One node of D-PSGD that waits for nobody who is dead."""
 
-    __slots__ = ("absent", "around", "arrived", "cut", "round", "trained", "trained_at", "waits")
+    __slots__ = ("absent", "around", "arrived", "cut", "latest", "round", "trained", "trained_at", "waits")
 
     def __init__(self, around: Surroundings, patience: float) -> None:
         self.around = around
         self.round = 0
         self.trained, self.trained_at = False, 0.0
         self.arrived: dict[int, set[int]] = {}  # round -> neighbours whose model of that round is here
+        self.latest: dict[int, int] = {}  # the highest round that was heard of each neighbour
         self.cut: set[int] = set()  # lost, as the runtime says
         self.absent: set[int] = set()  # too late, and silent since
         self.waits = Arrivals(patience / 4, 0.0)  # how long the last neighbour takes after the own training
@@ -71,6 +72,7 @@ class ResilientRounds(Machine):
         if peer not in self.around.neighbours or event.slot != slot_of(number, peer):
             raise ValueError(f"round {number} from {peer} in {event.slot!r}")
         self.absent.discard(peer)
+        self.latest[peer] = max(number, self.latest.get(peer, 0))
         if number < self.round:
             return [Forget(event.slot)]
         self.arrived.setdefault(number, set()).add(peer)
@@ -95,11 +97,14 @@ class ResilientRounds(Machine):
         return Send(peer, Message("round", round=self.round), MODEL, slot_of(self.round, self.around.node))
 
     def _missing(self) -> set[int]:
-        return set(self.around.neighbours) - self.arrived.get(self.round, set()) - self.cut - self.absent
+        """Neighbours whose model of this round may still come; one that is further will not send it any more."""
+        out = self.cut | self.absent
+        return {p for p in self.around.neighbours if p not in out and self.latest.get(p, -1) < self.round}
 
     def _too_late(self, now: float) -> list[Effect]:
         missing = sorted(self._missing()) if self.trained else []
         self.absent.update(missing)
+        self.trained_at = now  # nothing is learned from a wait that was in vain
         late: list[Effect] = [Note("left_out", peer=peer, number=self.round) for peer in missing]
         return [*late, *self._finish_round(now)]
 
