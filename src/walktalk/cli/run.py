@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Literal
 
 import typer
 
@@ -28,14 +28,22 @@ def run(
     ] = "sim",
     device: Annotated[str, typer.Option(help="auto, cpu or cuda.")] = "auto",
     workers: Annotated[
-        int | None, typer.Option(min=1, help="Local processes that share the runs; as many as pay if left out.")
+        str | None,
+        typer.Option(
+            metavar="N|ray", help="Local processes that share the runs, as many as pay if left out; or a Ray cluster."
+        ),
+    ] = None,
+    memory: Annotated[
+        str | None, typer.Option(metavar="SIZE", help="Use at most this much, e.g. 8GB; what is free if left out.")
     ] = None,
 ) -> None:
     """Run a study and write its records, figures and report."""
     if engine not in ENGINES:
         raise UnavailableError(f"--engine {engine} is unknown; allowed: {', '.join(ENGINES)}")
-    from walktalk.studies import load_spec, run_study  # imports torch, which takes a while
+    crew = _crew(workers)
+    from walktalk.studies import load_spec, parse_memory, run_study  # imports torch, which takes a while
 
+    most = None if memory is None else parse_memory(memory)
     overrides = [*(changes or []), *([] if seed is None else [f"seed={seed}"])]
     spec = load_spec(study, overrides)
     folder = out if out is not None else Path("out") / spec.name
@@ -50,13 +58,24 @@ def run(
 
                 result = run_on_peers(spec, folder, device=device, progress=progress)
             else:
-                result = run_study(spec, folder, resume=resume, device=device, workers=workers, progress=progress)
+                result = run_study(
+                    spec, folder, resume=resume, device=device, workers=crew, memory=most, progress=progress
+                )
     except KeyboardInterrupt as stop:
         if engine != "sim":
             raise
         raise KeyboardInterrupt(f"stopped; go on with: {_again(study, overrides, folder)}") from stop
     page = write_report(folder)
     print_results(result.summary, folder, page)
+
+
+def _crew(workers: str | None) -> int | Literal["ray"] | None:
+    """What `--workers` asks for."""
+    if workers is None or workers == "ray":
+        return workers  # type: ignore[return-value]
+    if not workers.isdigit() or int(workers) < 1:
+        raise UnavailableError(f"--workers {workers} is not possible; allowed: 1 or more, or ray")
+    return int(workers)
 
 
 def _again(study: str, overrides: list[str], folder: Path) -> str:

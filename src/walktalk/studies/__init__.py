@@ -2,6 +2,7 @@
 
 from walktalk.learning import OptimizerSpec as Optimizer
 from walktalk.studies.build import AlgorithmPlan, build_graph, build_protocols, build_task
+from walktalk.studies.groups import fitting_groups, parse_memory
 from walktalk.studies.one_run import SGD, Adam, AdamW, Run, train
 from walktalk.studies.run import Preparation, StudyResult, prepare, run_study
 from walktalk.studies.runner import Interrupted, PlannedRun, Progress, Runner, RunRecord
@@ -10,8 +11,33 @@ from walktalk.studies.spec_load import dump_spec, load_spec, make_spec, preset_n
 from walktalk.studies.summary import summarize
 
 __all__ = [
-    "SGD", "Adam", "AdamW", "AlgorithmPlan", "Interrupted", "Optimizer", "PlannedRun", "Preparation", "Progress",
-    "Run", "RunRecord", "Runner", "StudyResult", "StudySpec", "build_graph", "build_protocols", "build_task",
-    "dump_spec", "load_spec", "make_spec", "prepare", "preset_names", "preset_text", "run_study", "spec_mapping",
-    "summarize", "train",
+    "SGD",
+    "Adam",
+    "AdamW",
+    "AlgorithmPlan",
+    "Interrupted",
+    "Optimizer",
+    "PlannedRun",
+    "Preparation",
+    "Progress",
+    "Run",
+    "RunRecord",
+    "Runner",
+    "StudyResult",
+    "StudySpec",
+    "build_graph",
+    "build_protocols",
+    "build_task",
+    "dump_spec",
+    "fitting_groups",
+    "load_spec",
+    "make_spec",
+    "parse_memory",
+    "prepare",
+    "preset_names",
+    "preset_text",
+    "run_study",
+    "spec_mapping",
+    "summarize",
+    "train",
 ]  # fmt: skip

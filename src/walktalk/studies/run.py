@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from functools import partial
 from os import PathLike
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import pandas as pd
 import torch
@@ -27,7 +27,8 @@ from walktalk.studies.build import (
     build_task,
     build_timing,
 )
-from walktalk.studies.runner import PlannedRun, Progress, Runner, RunRecord, estimated_trainings
+from walktalk.studies.groups import run_in_groups
+from walktalk.studies.runner import PlannedRun, Progress, RunRecord, estimated_trainings
 from walktalk.studies.spec import StudySpec
 from walktalk.studies.spec_load import dump_spec
 from walktalk.studies.summary import summarize, summary_text
@@ -60,31 +61,39 @@ def run_study(
     *,
     resume: bool = False,
     device: str = "auto",
-    workers: int | None = None,
+    workers: int | Literal["ray"] | None = None,
+    memory: float | None = None,
     progress: Callable[[Progress], None] | None = None,
 ) -> StudyResult:
     """All runs of a study; with `out`, records go to that folder and an interrupted study can be resumed there.
 
-    `workers` processes share the runs (on a CPU; as many as pay unless given); without a folder there is just one.
+    `workers` processes share the runs (on a CPU; as many as pay unless given), or the machines of a Ray cluster;
+    without a folder there is just one. A study that needs more than `memory` bytes at once, or more than is free on the
+    device, is done in groups of runs that fit.
     """
-    if workers is not None and workers < 1:
+    if isinstance(workers, int) and workers < 1:
         raise UnavailableError(f"workers: {workers} is not possible; at least 1 is needed")
     ready = prepare(spec, device)
     if out is None:
-        records = Runner(ready.trainer, ready.runs, report=progress).run()
+        records = run_in_groups(ready.trainer, ready.runs, memory=memory, report=progress)
         history = study_history(records)
         return StudyResult(history, summarize(history, spec), records, None)
     with opened_folder(out, dump_spec(spec), resume=resume) as folder:
         steps = estimated_trainings(ready.runs) * spec.training.local_steps
+        again = partial(prepare_runs, spec)
+        if workers == "ray":
+            from walktalk.studies.ray_workers import RayCrew  # needs Ray
+
+            records = RayCrew(again, ready.runs, folder, progress, device).run(resume)
+            return write_results(ready, records, folder)
         crew = workers if workers is not None else workers_that_pay(ready.runs, steps, str(ready.trainer.device))
         if crew > 1:
-            again = partial(prepare_runs, spec, str(ready.trainer.device))
-            records = Crew(again, shares(ready.runs, crew), folder, progress).run(resume)
+            here = partial(again, str(ready.trainer.device))
+            records = Crew(here, shares(ready.runs, crew), folder, progress, memory).run(resume)
         else:
-            runner = Runner(ready.trainer, ready.runs, folder, report=progress)
-            if resume:
-                runner.resume()
-            records = runner.run()
+            records = run_in_groups(
+                ready.trainer, ready.runs, folder, resume=resume, memory=memory, report=progress
+            )  # fmt: skip
         return write_results(ready, records, folder)
 
 

@@ -20,7 +20,8 @@ import torch
 
 from walktalk.errors import StudyError, UserError
 from walktalk.records import StudyFolder
-from walktalk.studies.runner import Interrupted, PlannedRun, Progress, Runner, RunRecord, asking_to_stop
+from walktalk.studies.groups import free_memory, run_in_groups, together
+from walktalk.studies.runner import Interrupted, PlannedRun, Progress, RunRecord, asking_to_stop
 
 STARTS_AT_MOST = 3  # of one share: a process that dies more often has a reason
 STEPS_THAT_PAY = 50_000  # model-steps of a study below which starting a second process costs more than it saves
@@ -56,9 +57,15 @@ class Crew:
     """The processes of a study, watched until all shares are done."""
 
     def __init__(
-        self, prepare: Prepare, work: list[Share], folder: StudyFolder, report: Callable[[Progress], None] | None
+        self,
+        prepare: Prepare,
+        work: list[Share],
+        folder: StudyFolder,
+        report: Callable[[Progress], None] | None,
+        memory: float | None = None,
     ) -> None:
         self.prepare, self.work, self.folder, self.report = prepare, work, folder, report
+        self.memory = (memory if memory is not None else free_memory(torch.device("cpu"))) / len(work)  # for each
         self.context = multiprocessing.get_context("spawn")  # a fork would inherit torch's threads, but not their locks
         self.messages: Any = self.context.Queue()
         self.processes: dict[int, BaseProcess] = {}
@@ -88,7 +95,7 @@ class Crew:
 
     def start(self, share: Share, resume: bool) -> None:
         self.starts[share.number] = self.starts.get(share.number, 0) + 1
-        arguments = (self.prepare, share, self.folder.path, resume, self.messages, os.getpid())
+        arguments = (self.prepare, share, self.folder.path, resume, self.memory, self.messages, os.getpid())
         process = self.context.Process(target=do_share, args=arguments, daemon=True)
         process.start()
         self.processes[share.number] = process
@@ -140,7 +147,9 @@ class Crew:
                 process.kill()
 
 
-def do_share(prepare: Prepare, share: Share, folder: Path, resume: bool, messages: Any, parent: int) -> None:
+def do_share(
+    prepare: Prepare, share: Share, folder: Path, resume: bool, memory: float, messages: Any, parent: int
+) -> None:
     """What a worker process does, from start to end."""
     torch.set_num_threads(1)
 
@@ -152,10 +161,11 @@ def do_share(prepare: Prepare, share: Share, folder: Path, resume: bool, message
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # a Ctrl-C reaches all processes; the parent passes it on as SIGTERM
     try:
         trainer, runs = prepare()
-        runner = Runner(trainer, [runs[k] for k in share.runs], StudyFolder(folder), report=report, handle_ctrl_c=False)
-        if resume:
-            runner.resume()
-        for index, record in zip(share.runs, runner.run(), strict=True):
+        records = run_in_groups(
+            trainer, [runs[k] for k in share.runs], StudyFolder(folder), resume=resume, memory=memory, report=report,
+            handle_ctrl_c=False,
+        )  # fmt: skip
+        for index, record in zip(share.runs, records, strict=True):
             assert record.output is not None
             # As an array: a tensor would be shared memory, which goes away with this process.
             content = (index, replace(record, trace=[], output=None), record.output.numpy())
@@ -167,20 +177,3 @@ def do_share(prepare: Prepare, share: Share, folder: Path, resume: bool, message
         messages.put((share.number, "error", error))
     messages.close()
     messages.join_thread()
-
-
-def together(parts: list[Progress]) -> Progress:
-    """The progress of all processes as one."""
-    losses: dict[str, list[float]] = {}
-    for part in parts:
-        for label, loss in part.loss.items():
-            losses.setdefault(label, []).append(loss)
-    return Progress(
-        done=sum(part.done for part in parts),
-        total=sum(part.total for part in parts),
-        iteration=max(part.iteration for part in parts),
-        time=max(part.time for part in parts),
-        bits=max(part.bits for part in parts),
-        loss={label: sum(values) / len(values) for label, values in losses.items()},
-        phase=parts[0].phase,
-    )

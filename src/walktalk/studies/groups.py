@@ -1,0 +1,172 @@
+"""Memory, planned ahead: what every run of a study needs, and groups of runs that fit into what there is.
+
+Nothing is trained before it is known that it fits. Runs are independent, so a study that does not fit at once is done
+group after group; on a CPU a run's bytes do not depend on who else is in its group.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+import torch
+
+from walktalk.errors import UnavailableError
+from walktalk.learning import Trainer
+from walktalk.records import StudyFolder
+from walktalk.runtimes.simulator import Evaluate, Simulation
+from walktalk.runtimes.stacked import Planner
+from walktalk.studies.runner import PlannedRun, Progress, Runner, RunRecord, estimated_trainings
+
+SHARE = 0.8  # of the free memory may be planned with
+ROOM = 1.25  # times what was counted: later stretches differ a little from the first
+LOOK_AHEAD = 2  # visits per walk or node in the stretch that is planned to count rows
+ROWS_BESIDE = 8 * 256  # rows' worth of memory for a wave: copies of its models, gradients, optimizer state
+UNITS = {"kb": 1e3, "mb": 1e6, "gb": 1e9, "tb": 1e12}
+
+
+@dataclass(frozen=True)
+class Need:
+    """What one run takes while it is done."""
+
+    rows: int  # models alive at once
+    state_rows: int  # optimizer states alive at once
+    bytes: float
+
+
+def parse_memory(text: str) -> float:
+    """Bytes from what a person writes: 8GB, 500 MB, or a plain number of bytes."""
+    words = text.strip().lower()
+    number, unit = (words[:-2], UNITS[words[-2:]]) if words[-2:] in UNITS else (words.removesuffix("b"), 1.0)
+    try:
+        size = float(number) * unit
+    except ValueError:
+        size = 0.0
+    if not 0 < size < float("inf"):
+        raise UnavailableError(f"--memory {text!r} is not a size; write for example 8GB or 500MB")
+    return size
+
+
+def free_memory(device: torch.device) -> float:
+    """Bytes that may be planned with on a device now; infinity where the system does not tell."""
+    if device.type == "cuda":
+        return SHARE * torch.cuda.mem_get_info(device)[0]
+    try:
+        lines = Path("/proc/meminfo").read_text().splitlines()
+    except OSError:
+        return float("inf")
+    free = {line.split(":")[0]: 1024.0 * int(line.split()[1]) for line in lines}
+    return SHARE * min(free.get("MemAvailable", float("inf")), _container_limit())
+
+
+def _container_limit() -> float:
+    """What a container leaves this process."""
+    folder = Path("/sys/fs/cgroup")
+    try:
+        return float((folder / "memory.max").read_text()) - float((folder / "memory.current").read_text())
+    except (OSError, ValueError):
+        return float("inf")
+
+
+def need_of(run: PlannedRun, trainer: Trainer) -> Need:
+    """Rows are counted by planning the start of the run, without arithmetic.
+
+    Values that a slot or a message holds are counted too, each once, as if all were different: at the start many still
+    are the same, such as the aggregator's copies of all walks.
+    """
+    setup = run.setup
+    visits = LOOK_AHEAD * setup.protocol.active_models(setup.graph.nodes)
+    share = min(1.0, visits / max(1, estimated_trainings([run])))
+    simulation = Simulation(replace(setup, keep_trace=False, evaluate=Evaluate(every=max(1, visits))))
+    planner = Planner()
+    planner.place(0, 0)
+    planner.plan({0: simulation.advance(share)})
+    slots = sum(len(slots) for slots in simulation.notebook.slots.values()) - setup.graph.nodes  # all have the initial
+    held = slots + 2 * len(simulation.under_way) + len(simulation.members)
+    rows, states = round(ROOM * max(planner.models.size, held)), planner.states.size
+    if trainer.state_width and setup.optimizer_state != "visit":
+        states = max(round(ROOM * states), 2 * setup.graph.nodes)
+    return Need(rows, states, 4.0 * (rows * trainer.width + states * trainer.state_width))
+
+
+def beside(trainer: Trainer) -> float:
+    """What a study takes besides its rows: the wave that is being trained, and the data."""
+    data = sum(t.numel() * t.element_size() for t in (trainer.inputs, trainer.targets))
+    return 4.0 * ROWS_BESIDE * (trainer.width + trainer.state_width) + data
+
+
+def fitting_groups(trainer: Trainer, runs: Sequence[PlannedRun], memory: float | None = None) -> list[list[int]]:
+    """Runs that fit into the memory at once, group after group; an error that says so if one alone does not."""
+    limit = memory if memory is not None else free_memory(trainer.device)
+    by_label = {run.label: run for run in runs}  # repetitions need the same
+    counted = {label: need_of(run, trainer) for label, run in by_label.items()}
+    needs = [counted[run.label] for run in runs]
+    left = limit - beside(trainer)
+    groups: list[list[int]] = []
+    room = -1.0
+    for index, need in enumerate(needs):
+        if need.bytes > left:
+            total = need.bytes + beside(trainer)
+            raise UnavailableError(
+                f"{runs[index].label} needs about {in_gigabytes(total)} ({need.rows:,} models of {trainer.width:,} "
+                f"numbers), but {in_gigabytes(limit)} may be used; take fewer nodes or walks, a smaller model, "
+                "or allow more with --memory"
+            )
+        if need.bytes > room:
+            groups.append([])
+            room = left
+        groups[-1].append(index)
+        room -= need.bytes
+    return groups
+
+
+def in_gigabytes(size: float) -> str:
+    return f"{size / 1e9:.3g} GB" if size >= 1e8 else f"{size / 1e6:.3g} MB"
+
+
+def run_in_groups(
+    trainer: Trainer,
+    runs: Sequence[PlannedRun],
+    folder: StudyFolder | None = None,
+    *,
+    resume: bool = False,
+    memory: float | None = None,
+    report: Callable[[Progress], None] | None = None,
+    handle_ctrl_c: bool = True,
+) -> list[RunRecord]:
+    """All runs to their end, in as few groups as fit."""
+    groups = fitting_groups(trainer, runs, memory)
+    chosen = [[runs[index] for index in group] for group in groups]
+    parts = [Progress(0, estimated_trainings(group), 0, 0.0, 0.0, {}, "waiting") for group in chosen]
+    records: list[RunRecord] = []
+    for number, group in enumerate(chosen):
+
+        def tell(progress: Progress, number: int = number) -> None:
+            parts[number] = progress
+            if report is not None:
+                phase = f"{progress.phase}, group {number + 1} of {len(groups)}" if len(groups) > 1 else progress.phase
+                report(replace(together(parts), phase=phase))
+
+        runner = Runner(trainer, group, folder, report=tell, handle_ctrl_c=handle_ctrl_c)
+        if resume:
+            runner.resume()
+        records += runner.run()
+    return records
+
+
+def together(parts: Sequence[Progress]) -> Progress:
+    """The progress of all processes or groups as one."""
+    losses: dict[str, list[float]] = {}
+    for part in parts:
+        for label, loss in part.loss.items():
+            losses.setdefault(label, []).append(loss)
+    return Progress(
+        done=sum(part.done for part in parts),
+        total=sum(part.total for part in parts),
+        iteration=max(part.iteration for part in parts),
+        time=max(part.time for part in parts),
+        bits=max(part.bits for part in parts),
+        loss={label: sum(values) / len(values) for label, values in losses.items()},
+        phase=parts[0].phase,
+    )

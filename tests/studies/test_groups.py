@@ -1,0 +1,68 @@
+"""Memory is planned ahead: a study that does not fit is done in groups, with the same bytes; none dies half-way."""
+
+from __future__ import annotations
+
+import pytest
+
+from walktalk.errors import UnavailableError
+from walktalk.studies import Runner, fitting_groups, make_spec, parse_memory, prepare, run_study
+from walktalk.studies import groups as groups_module
+from walktalk.studies.groups import beside, free_memory, need_of
+
+SPEC = {
+    "name": "groups", "repetitions": 2, "network": {"topology": "cycle", "nodes": 6},
+    "algorithms": [{"name": "multi_walk", "walks": [1, 6]}, {"name": "async_gossip"}, {"name": "sync_gossip"}],
+    "stop": {"iterations": 200}, "evaluate": {"every": 50},
+}  # fmt: skip
+
+
+@pytest.fixture(scope="module")
+def ready():
+    return prepare(make_spec(SPEC), "cpu")
+
+
+@pytest.mark.parametrize("state", ["visit", "walk", "node"])
+def test_no_run_takes_more_rows_than_was_said_before(state):
+    ready = prepare(make_spec({**SPEC, "training": {"optimizer_state": state}}), "cpu")
+    for run in ready.runs:
+        need = need_of(run, ready.trainer)
+        runner = Runner(ready.trainer, [run])
+        runner.run()
+        assert runner.engine.planner.models.size <= need.rows
+        assert runner.engine.planner.states.size <= need.state_rows
+
+
+def test_groups_hold_every_run_once_and_fit(ready):
+    needs = [need_of(run, ready.trainer).bytes for run in ready.runs]
+    limit = beside(ready.trainer) + 2.2 * max(needs)
+    groups = fitting_groups(ready.trainer, ready.runs, limit)
+    assert sorted(index for group in groups for index in group) == list(range(len(ready.runs)))
+    assert len(groups) > 1
+    assert all(beside(ready.trainer) + sum(needs[index] for index in group) <= 1.1 * limit for group in groups)
+    assert len(fitting_groups(ready.trainer, ready.runs, 1e12)) == 1
+    assert fitting_groups(ready.trainer, ready.runs)
+
+
+def test_a_study_in_groups_writes_the_same_bytes(tmp_path, ready):
+    limit = beside(ready.trainer) + 1.5 * max(need_of(run, ready.trainer).bytes for run in ready.runs)
+    phases = []
+    run_study(make_spec(SPEC), tmp_path / "whole", device="cpu", workers=1)
+    run_study(make_spec(SPEC), tmp_path / "parts", device="cpu", workers=1, memory=limit,
+              progress=lambda p: phases.append((p.phase, p.done, p.total)))  # fmt: skip
+    assert any("group 2 of" in phase for phase, _, _ in phases)
+    assert 0.99 * 8 * 200 <= phases[-1][1] <= phases[-1][2] == 8 * 200
+    assert (tmp_path / "whole/history.csv").read_bytes() == (tmp_path / "parts/history.csv").read_bytes()
+
+
+def test_a_run_that_cannot_fit_is_refused_before_anything_is_trained(tmp_path, monkeypatch):
+    monkeypatch.setattr(groups_module.Runner, "run", lambda self: pytest.fail("trained"))
+    with pytest.raises(UnavailableError, match=r"needs about .* may be used; take fewer nodes"):
+        run_study(make_spec(SPEC), tmp_path / "study", device="cpu", workers=1, memory=1e5)
+
+
+def test_sizes_as_people_write_them(ready):
+    assert [parse_memory(t) for t in ("8GB", "500 mb", "1e6", "12B", "0.5tb")] == [8e9, 5e8, 1e6, 12, 5e11]
+    for wrong in ("", "much", "-1GB", "GB", "inf", "0"):
+        with pytest.raises(UnavailableError, match="--memory"):
+            parse_memory(wrong)
+    assert free_memory(ready.trainer.device) > 0
