@@ -1,6 +1,7 @@
 """Figures: curves, time line, network, partition, theory. Each function takes data and gives a matplotlib figure."""
 
 from walktalk.plots.curves import AXES, Axis, curves, draw_curves, mean_curve
+from walktalk.plots.failures import Failure, failures, marks_of
 from walktalk.plots.network import network
 from walktalk.plots.partition import partition
 from walktalk.plots.style import colours, save, styled, title_of
@@ -10,6 +11,7 @@ from walktalk.plots.timeline import timeline
 from walktalk.plots.units import Unit, in_words, unit_of
 
 __all__ = [
-    "AXES", "Axis", "Unit", "bound_curves", "colours", "curves", "draw_curves", "in_words", "mean_curve", "network",
-    "partition", "phase", "save", "scaling", "speed_up_figure", "styled", "timeline", "title_of", "unit_of",
+    "AXES", "Axis", "Failure", "Unit", "bound_curves", "colours", "curves", "draw_curves", "failures", "in_words",
+    "marks_of", "mean_curve", "network", "partition", "phase", "save", "scaling", "speed_up_figure", "styled",
+    "timeline", "title_of", "unit_of",
 ]  # fmt: skip

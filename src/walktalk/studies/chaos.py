@@ -47,6 +47,7 @@ class Storm:
     nodes: int = 20
     walks: int = 4
     heartbeat: float = 0.5
+    local_steps: int = 20  # of one training; more make fewer iterations a second
     warmup: float = 8.0  # seconds of peace at first
     between: float = 4.0  # seconds between two blows
     away: float = 3.0  # seconds until a killed one comes back
@@ -82,15 +83,17 @@ def chaos_round(storm: Storm, seed: int, folder: Path, say: Callable[[str], None
     spec = make_spec({
         "name": "chaos", "seed": seed, "network": {"topology": "erdos_renyi", "nodes": storm.nodes, "p": 0.3},
         "algorithms": [{"name": "multi_walk", "walks": storm.walks, "heartbeat": storm.heartbeat}],
-        "stop": {"time": 3600.0},
+        "training": {"local_steps": storm.local_steps}, "stop": {"time": 3600.0},
     })  # fmt: skip
     ready = prepare(spec, "cpu")
     run = ready.runs[0]
     cluster = local_cluster(spec, run, folder)
     disturbance = Disturbance(storm, cluster, random.Random(seed), say)
     verdict = disturbance.run(Verdict(seed))
-    trace = merge(read_diary(folder / name) for name in cluster.nodes)
-    _check(verdict, trace, storm, ready, disturbance.kills)
+    diaries = [read_diary(folder / name) for name in cluster.nodes]
+    start = min(row[0] for diary in diaries for row in diary)  # traces count from there, kills by the wall clock
+    killed = [when - start for when, _, aggregator in disturbance.kills if aggregator]
+    _check(verdict, merge(diaries), storm, ready, killed)
     return verdict
 
 
@@ -164,7 +167,7 @@ class Disturbance:
             file.unlink()
 
 
-def _check(verdict: Verdict, trace: list[Row], storm: Storm, ready: Preparation, kills: list[Any]) -> None:
+def _check(verdict: Verdict, trace: list[Row], storm: Storm, ready: Preparation, killed: list[float]) -> None:
     run = ready.runs[0]
     ledger = Ledger(storm.nodes, sum(row[2] == "train" for row in trace)).play(trace)
     verdict.worst, verdict.mixings = ledger.worst, ledger.mixings
@@ -175,7 +178,7 @@ def _check(verdict: Verdict, trace: list[Row], storm: Storm, ready: Preparation,
     measurements = replayed(trace, again, ready.trainer).measurements
     verdict.loss = sum(m.train_loss for m in measurements[-3:]) / len(measurements[-3:])
     verdict.reference = _undisturbed(ready, measurements[-1].op.iteration)
-    verdict.recovery = [seconds / storm.heartbeat for seconds in _recoveries(trace, kills)]
+    verdict.recovery = [seconds / storm.heartbeat for seconds in _recoveries(trace, killed)]
     verdict.replacement = _replacements(trace)
 
 
@@ -198,17 +201,15 @@ def _walks_at_the_end(trace: list[Row], start: float, end: float) -> tuple[int, 
     return len(seen), copies
 
 
-def _recoveries(trace: list[Row], kills: list[tuple[float, int, bool]]) -> list[float]:
-    """From each kill of the aggregator to the next one's first mixing, in seconds of the trace."""
+def _recoveries(trace: list[Row], killed: list[float]) -> list[float]:
+    """From each kill of the aggregator to the first mixing of a later term, in seconds."""
+    mixings = [(row[0], row[5]) for row in trace if row[2] == "record" and row[11] == "aggregate"]
     found = []
-    mixings = [row for row in trace if row[2] == "record" and row[11] == "aggregate"]
-    terms = sorted({row[5] for row in mixings})
-    for before, after in pairwise(terms):
-        last = max(row[0] for row in mixings if row[5] == before)
-        first = min(row[0] for row in mixings if row[5] == after)
-        if first > last:
-            found.append(first - last)
-    return found[: sum(aggregator for _, _, aggregator in kills)] if kills else []
+    for when in killed:
+        before = max((term for time, term in mixings if time <= when), default=0)
+        after = [time for time, term in mixings if time > when and term > before]
+        found += [after[0] - when] if after else []
+    return found
 
 
 def _replacements(trace: list[Row]) -> list[float]:

@@ -1,0 +1,53 @@
+"""Loss and accuracy against time with the failures marked: the paper's Figure 9."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import NamedTuple
+
+import pandas as pd
+from matplotlib.figure import Figure
+
+from walktalk.plots.curves import curves
+from walktalk.plots.units import unit_of
+
+GREY = "#777777"
+EVENTS = ("kill", "revive", "pause", "resume", "partition", "heal")
+
+
+class Failure(NamedTuple):
+    """Something that went wrong, or was mended."""
+
+    time: float  # seconds
+    event: str  # of the trace: "kill", "revive" ...
+    node: int  # −1 where it is about no node in particular
+
+
+def failures(history: pd.DataFrame, marks: Iterable[Failure], *, title: str | None = None) -> Figure:
+    """Curves against time, with a dashed line at every failure, and its name above the first panel."""
+    figure = curves(history, "time", title=title)
+    unit = unit_of("time", float(history["time"].max()))
+    marks = list(marks)
+    for panel in figure.axes:
+        for time in sorted({mark.time for mark in marks}):
+            panel.axvline(time / unit.size, color=GREY, linestyle=(0, (4, 3)), linewidth=1.0, zorder=1)
+            here = [mark for mark in marks if mark.time == time]
+            panel.annotate(
+                _words(here), (time / unit.size, 1.0), xycoords=("data", "axes fraction"), xytext=(0, 2),
+                textcoords="offset points", ha="center", va="bottom", fontsize=7, color=GREY,
+            )  # fmt: skip
+    return figure
+
+
+def marks_of(trace: pd.DataFrame) -> list[Failure]:
+    """The failures in a trace."""
+    rows = trace[trace["event"].isin(EVENTS)]
+    return [
+        Failure(float(time), str(event), int(node))
+        for time, event, node in zip(rows["time"], rows["event"], rows["node"], strict=True)
+    ]
+
+
+def _words(marks: list[Failure]) -> str:
+    nodes = " ".join(dict.fromkeys(str(mark.node) for mark in marks if mark.node >= 0))
+    return f"{marks[0].event} {nodes}".strip()
