@@ -193,6 +193,22 @@ def algorithm(labels: pd.Series) -> pd.Series:
     return labels.str.split("-lr").str[0]
 
 
+def placeless(labels: pd.Series) -> pd.Series:
+    """An algorithm's label without its aggregator."""
+    return labels.str.replace(r"-at\d+", "", regex=True)
+
+
+def fixed_rule(row: Any) -> str:
+    """What somebody might say without looking: one walk, or gossip where time counts, at the largest rate tried.
+
+    For comparison with `winner_exactly`: how much of it is knowing the rule.
+    """
+    gossip = row["objective"] == "time"
+    rate = {"digits": 0.09, "quadratic": 0.045}[row["task"]] * (2 if gossip else 1)
+    walk = row["winner"].partition("-lr")[0] if row["winner"].startswith("multi_walk-1-") else "multi_walk-1"
+    return f"{'async_gossip-pairwise' if gossip else walk}-lr{rate:g}"
+
+
 def summary(table: pd.DataFrame, which: str) -> dict[str, Any]:
     real = table[table["reached"]]
     misses = real[~real["good"]]
@@ -210,7 +226,8 @@ def summary(table: pd.DataFrame, which: str) -> dict[str, Any]:
         "true_cost_in_the_interval": float(((real["winner"] != real["advice"]) | (
             (real["advice_cost"] >= real["low"]) & (real["advice_cost"] <= real["high"]))).mean()),
         "by_objective": {str(k): float(g["good"].mean()) for k, g in real.groupby("objective")},
-        "winners": {str(k): int(n) for k, n in algorithm(real["winner"]).value_counts().items()},
+        "winners": {str(k): int(n) for k, n in placeless(algorithm(real["winner"])).value_counts().items()},
+        "a_fixed_rule_wins": float((real["winner"] == real.apply(fixed_rule, axis=1)).mean()),
         "misses": json.loads(misses[columns].to_json(orient="records")),
     }  # fmt: skip
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 import pandas as pd
 from matplotlib.figure import Figure
@@ -22,29 +24,12 @@ def phase(tables: dict[str, pd.DataFrame], *, x: str, y: str, title: str | None 
     with styled():
         figure = new_figure(3.9 * len(tables) + 0.7, 3.5)
         panels = figure.subplots(1, len(tables), squeeze=False)[0]
-        image = None
-        for panel, (name, table) in zip(panels, tables.items(), strict=True):
-            columns = list(dict.fromkeys(table["x"]))
-            rows = sorted(set(table["y"]))
-            grid = np.full((len(rows), len(columns)), np.nan)
-            for row in table.itertuples():
-                grid[rows.index(row.y), columns.index(row.x)] = np.log2(row.ratio)
-            image = panel.imshow(
-                np.clip(grid, -MOST, MOST), origin="lower", aspect="auto", cmap="PuOr", vmin=-MOST, vmax=MOST
-            )
-            for row in table.itertuples():
-                dark = abs(np.log2(row.ratio)) > 0.7 * MOST
-                panel.text(
-                    columns.index(row.x), rows.index(row.y), _cell(row.ratio, row.winner), ha="center", va="center",
-                    fontsize=6.5, color="white" if dark else "black",
-                )  # fmt: skip
-            panel.set_xticks(range(len(columns)), [str(c) for c in columns], fontsize=7)
-            panel.set_yticks(range(len(rows)), [f"{r:g}" for r in rows])
-            panel.grid(False)
+        images = [_panel(panel, table) for panel, table in zip(panels, tables.values(), strict=True)]
+        for panel, name in zip(panels, tables, strict=True):
             panel.set_title(name, loc="left")
             panel.set_xlabel(x)
         panels[0].set_ylabel(y)
-        bar = figure.colorbar(image, ax=list(panels), shrink=0.9, ticks=[-3, -2, -1, 0, 1, 2, 3])
+        bar = figure.colorbar(images[0], ax=list(panels), shrink=0.9, ticks=[-3, -2, -1, 0, 1, 2, 3])
         bar.ax.set_yticklabels(["8×", "4×", "2×", "even", "2×", "4×", "8×"])
         bar.set_label("gossip wins  ←   → walks win", fontsize=8)
         if title:
@@ -52,7 +37,25 @@ def phase(tables: dict[str, pd.DataFrame], *, x: str, y: str, title: str | None 
     return figure
 
 
-def _cell(ratio: float, winner: str) -> str:
-    if not np.isfinite(ratio):
-        return winner
-    return f"{winner}\n{max(ratio, 1 / ratio):.1f}×"
+def _panel(panel: Any, table: pd.DataFrame) -> Any:
+    """One diagram; the image, for the colour bar."""
+    columns = list(dict.fromkeys(str(value) for value in table["x"]))
+    rows = sorted({float(value) for value in table["y"]})
+    doublings = np.log2(table["ratio"].to_numpy(float))
+    places = [(rows.index(float(y)), columns.index(str(x))) for x, y in zip(table["x"], table["y"], strict=True)]
+    grid = np.full((len(rows), len(columns)), np.nan)
+    for place, value in zip(places, doublings, strict=True):
+        grid[place] = np.clip(value, -MOST, MOST)
+    image = panel.imshow(grid, origin="lower", aspect="auto", cmap="PuOr", vmin=-MOST, vmax=MOST)
+    for (row, column), value, winner in zip(places, doublings, table["winner"], strict=True):
+        colour = "white" if abs(value) > 0.7 * MOST else "black"
+        text = _cell(float(value), str(winner))
+        panel.text(column, row, text, ha="center", va="center", fontsize=6.5, color=colour)
+    panel.set_xticks(range(len(columns)), columns, fontsize=7)
+    panel.set_yticks(range(len(rows)), [f"{value:g}" for value in rows])
+    panel.grid(False)
+    return image
+
+
+def _cell(doublings: float, winner: str) -> str:
+    return f"{winner}\n{2 ** abs(doublings):.1f}×" if np.isfinite(doublings) else winner
