@@ -9,7 +9,7 @@ from walktalk.studies.chaos import Storm, chaos_round
 
 def test_three_kills_among_six_nodes_do_no_harm(tmp_path: Path) -> None:
     storm = Storm(
-        nodes=6, walks=2, warmup=3.0, between=1.0, away=1.5, settle=12.0, blows=("aggregator", "random", "aggregator")
+        nodes=6, walks=2, warmup=3.0, between=1.0, away=1.5, settle=9.0, blows=("aggregator", "random", "aggregator")
     )
     verdict = chaos_round(storm, 1, tmp_path)
     assert len(verdict.killed) == 3
