@@ -17,6 +17,7 @@ from walktalk.studies import StudySpec
 
 LEAST_SPREAD = 0.05  # of one repetition's cost, relative: two that agree by luck prove nothing
 MOST_TRAININGS = 40.0  # times the iterations of the study's stop, all pilots together
+STUDENT = 2.57  # 95 % of Student's t with five degrees of freedom: about what a few repetitions leave
 ONE_RUN = 0.15  # the relative spread that is assumed where nothing was repeated
 CAUTION = 0.95  # a pilot that was left waiting may have been the best after all
 WITHIN = 1.1  # "as good as": within 10 % of the best
@@ -79,7 +80,7 @@ def conclude(ground: Ground, finalists: list[Finalist], trainings: int, prospect
     best = min(finalists, key=lambda finalist: finalist.mean)
     spread = log_spread([finalist.values for finalist in finalists])
     count = len(best.values)
-    reach = exp(1.96 * spread * sqrt(1 + 1 / count))
+    reach = exp(STUDENT * spread * sqrt(1 + 1 / count))
     reached = best.arrived or budget is not None
     return Advice(
         ground=ground,
