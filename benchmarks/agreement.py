@@ -1,5 +1,6 @@
-"""Does the simulator predict what real peers take? Time per iteration, measured and predicted, on a cycle and a complete
-graph, with the computation and link times measured in the same run.
+"""Does the simulator predict what real peers take? Time per iteration, measured and predicted.
+
+On a cycle and a complete graph, with the times of computations and links measured in the same run.
 
     python benchmarks/agreement.py [--nodes 6] [--walks 2] [--iterations 400] [--json]
 """
@@ -72,8 +73,9 @@ def main() -> None:
                           "ratio": worst["ratio"], "graphs": results}))  # fmt: skip
         return
     for r in results:
-        print(f"{r['topology']:9} a training {r['compute_ms']:6.2f} ms, a hop {r['hop_ms']:5.2f} ms; an iteration: "
-              f"measured {r['measured_ms']:6.2f} ms, predicted {r['predicted_ms']:6.2f} ms ({r['ratio']:.2f})")  # fmt: skip
+        parts = f"a training {r['compute_ms']:6.2f} ms, a hop {r['hop_ms']:5.2f} ms"
+        whole = f"measured {r['measured_ms']:6.2f} ms, predicted {r['predicted_ms']:6.2f} ms ({r['ratio']:.2f})"
+        print(f"{r['topology']:9} {parts}; an iteration: {whole}")
 
 
 if __name__ == "__main__":
