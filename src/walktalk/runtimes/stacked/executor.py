@@ -119,14 +119,15 @@ class Executor:
             rows = self.blend_each(members)
             mean = rows.mean(0)
             return mean, ((rows - mean) ** 2).sum(1).mean()
-        parts = [members[start : start + at_once] for start in range(0, len(members), at_once)]
-        mean, total = torch.zeros_like(self.models.data[0]), self.models.data.new_zeros(())
-        for part in parts:
-            mean += self.blend_each(part).sum(0)
-        mean /= len(members)
-        for part in parts:
-            total += self.blend_each(part).sub_(mean).square_().sum()
-        return mean, total / len(members)
+        first = self.blend(members[0])  # all are measured from here, so that little is lost in the difference below
+        shift = torch.zeros_like(first, dtype=torch.float64)
+        squares = torch.zeros((), device=self.device, dtype=torch.float64)
+        for start in range(0, len(members), at_once):
+            rows = self.blend_each(members[start : start + at_once]).sub_(first)
+            shift += rows.sum(0)
+            squares += rows.square_().sum(1).sum(dtype=torch.float64)
+        shift /= len(members)
+        return (first + shift).to(first.dtype), (squares / len(members) - shift.square().sum()).clamp(min=0.0).float()
 
     def blend_each(self, members: Sequence[Sequence[tuple[int, float]]]) -> Tensor:
         """Each combination as a row of a new matrix."""
