@@ -9,9 +9,10 @@ from __future__ import annotations
 
 import argparse
 import json
+import math
 import tempfile
 from pathlib import Path
-from statistics import fmean, median
+from statistics import fmean, pstdev
 from typing import Any
 
 from walktalk.records import read_trace
@@ -32,11 +33,11 @@ def compare(topology: str, args: argparse.Namespace) -> dict[str, Any]:
     with tempfile.TemporaryDirectory() as folder:
         run_on_peers(spec, Path(folder) / "out")
         trace = read_trace(next((Path(folder) / "out" / "runs").glob("*/0/trace.parquet")))
-    compute, hop = measured(trace)
+    compute, spread, hop = measured(trace)
     trained = trace[trace.event == "trained"].time
     real = (trained.iloc[-1] - trained.iloc[0]) / (len(trained) - 1)
     setup = ready.runs[0].setup
-    timing = NetworkTiming(compute=compute, latency=hop, bandwidth=1e12)
+    timing = NetworkTiming(compute=compute, spread=spread, latency=hop, bandwidth=1e12)
     stop = Stop(iterations=20 * args.iterations)
     simulation = Simulation(RunSetup(setup.protocol, setup.graph, setup.seed, stop, timing, keep_trace=False,
                                      keep_schedule=False))  # fmt: skip
@@ -48,14 +49,14 @@ def compare(topology: str, args: argparse.Namespace) -> dict[str, Any]:
     }  # fmt: skip
 
 
-def measured(trace: Any) -> tuple[float, float]:
-    """Seconds of one training, and of one hop from its sending to the start of what it brings, where nothing queues."""
+def measured(trace: Any) -> tuple[float, float, float]:
+    """Seconds of one training and σ of their logarithm, and seconds of one hop from its sending to its arrival."""
     began = {row.number: row.time for row in trace[trace.event == "train"].itertuples()}
     ends = [(row.time - began[row.number]) for row in trace[trace.event == "trained"].itertuples()]
     sent = {row.number: row.time for row in trace[(trace.event == "send") & (trace.slot != "")].itertuples()}
     received = trace[(trace.event == "receive") & (trace.slot != "")]
     hops = [row.time - sent[row.number] for row in received.itertuples() if row.number in sent]
-    return fmean(ends), max(median(hops), 0.0)
+    return fmean(ends), pstdev(math.log(max(seconds, 1e-6)) for seconds in ends), max(fmean(hops), 0.0)
 
 
 def main() -> None:
