@@ -7,6 +7,7 @@ merged trace, by the executor of the simulator: measuring disturbs nobody, and e
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from os import PathLike
@@ -75,6 +76,8 @@ def run_on_peers(
     progress: Callable[[Progress], None] | None = None,
 ) -> StudyResult:
     """All runs of a study, one after the other, each with one process a node on this machine."""
+    if spec.faults:
+        raise UnavailableError("faults: are for the simulator; on real peers, benchmarks/chaos.py makes them happen")
     ready = prepare(spec, pick_device(device))
     for run in ready.runs:
         if run.setup.protocol.simulator_only:
@@ -123,7 +126,9 @@ def _node_setup(cluster: Cluster, spec: StudySpec, graph: Graph, job: NodeJob) -
     neighbours = graph.neighbours(number)
     setup = NodeSetup(
         protocol=plan.protocol,
-        around=Surroundings(number, graph.nodes, neighbours, tuple(int(graph.degrees[peer]) for peer in neighbours)),
+        around=Surroundings(
+            number, graph.nodes, neighbours, tuple(int(graph.degrees[peer]) for peer in neighbours), own_resources()
+        ),
         seed=root.child("run", plan.label, cluster.repetition),
         stop=build_stop(spec),
         initial=trainer.initial_row(root.child("initial model", cluster.repetition).integer).cpu(),
@@ -136,6 +141,12 @@ def _node_setup(cluster: Cluster, spec: StudySpec, graph: Graph, job: NodeJob) -
         rejoin=job.rejoin,
     )
     return setup, trainer
+
+
+def own_resources() -> tuple[float, float, float]:
+    """Bandwidth, which nobody has measured, memory in bytes and processors: what counts in an election."""
+    memory = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
+    return 0.0, float(memory), float(os.cpu_count() or 1)
 
 
 def _chosen(plans: list[AlgorithmPlan], label: str) -> AlgorithmPlan:

@@ -1,0 +1,78 @@
+"""Real nodes that cannot hear each other for a while: the others elect, go on, and agree again when it is over."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+import numpy as np
+
+from tests.peers.cluster import SECONDS, Cluster, running
+from walktalk import graphs
+from walktalk.protocols import AsyncGossip, MultiWalk
+from walktalk.runtimes.peers import BLOCKED, ReplaySetup, replay
+from walktalk.runtimes.simulator import Evaluate, Stop
+
+HEARTBEAT = 0.2
+
+
+def wait_for(condition: Callable[[], bool]) -> None:
+    end = time.monotonic() + SECONDS
+    while not condition():
+        assert time.monotonic() < end, "it does not happen"
+        time.sleep(0.05)
+
+
+def cut_off(cluster: Cluster, node: int) -> None:
+    everyone = range(len(cluster.nodes))
+    for v in everyone:
+        others = [u for u in everyone if u != v] if v == node else [node]
+        (cluster.folder / str(v) / BLOCKED).write_text(" ".join(map(str, others)))
+
+
+def reconnect(cluster: Cluster) -> None:
+    for v in range(len(cluster.nodes)):
+        (cluster.folder / str(v) / BLOCKED).unlink()
+
+
+def leaders(cluster: Cluster) -> set[int]:
+    return {v for v, node in enumerate(cluster.nodes) if node.machine.members.leads}
+
+
+def test_the_others_elect_an_aggregator_and_the_old_one_steps_down_when_it_hears_of_it(tmp_path: Path) -> None:
+    protocol = MultiWalk(walks=2, heartbeat=HEARTBEAT)
+    with running(protocol, graphs.complete(4), tmp_path, Stop(time=600.0)) as cluster:
+        wait_for(lambda: cluster.nodes[0].state.tally.iterations > 20)
+        assert leaders(cluster) == {0}
+        cut_off(cluster, 0)
+        wait_for(lambda: leaders(cluster) == {0, 1})  # two halves, two aggregators
+        wait_for(lambda: cluster.nodes[1].state.aggregate is not None)
+        reconnect(cluster)
+        wait_for(lambda: leaders(cluster) == {1})
+        wait_for(lambda: len({node.machine.members.claim for node in cluster.nodes}) == 1)
+    events = [row[2] for row in cluster.trace()]
+    assert "elected" in events
+    assert "stepped_down" in events
+    setup = ReplaySetup(4, cluster.trainer.initial(), Evaluate(every=1000))
+    replayed = replay(cluster.trace(), setup, cluster.trainer)  # a run with failures can be recomputed too
+    aggregate = cluster.nodes[1].state.aggregate
+    assert aggregate is not None
+    np.testing.assert_allclose(replayed.output.numpy(), aggregate.numpy(), rtol=1e-4, atol=1e-4)
+
+
+def is_open(machine) -> bool:
+    """Whether an exchange still waits for an answer that did not come in time."""
+    return any(exchange.tries > 1 for exchange in list(machine.exchanges.begun.values()))
+
+
+def test_gossip_goes_on_without_one_that_is_cut_off_and_takes_it_in_again(tmp_path: Path) -> None:
+    with running(AsyncGossip(patience=0.5), graphs.complete(3), tmp_path, Stop(time=600.0)) as cluster:
+        wait_for(lambda: all(node.state.tally.own.iterations > 5 for node in cluster.nodes))
+        cut_off(cluster, 2)
+        time.sleep(1.0)
+        before = [node.state.tally.own.iterations for node in cluster.nodes]
+        wait_for(lambda: all(n.state.tally.own.iterations > b + 20 for n, b in zip(cluster.nodes, before, strict=True)))
+        reconnect(cluster)
+        wait_for(lambda: not any(is_open(node.machine) for node in cluster.nodes))
+    assert "interrupted" in [row[2] for row in cluster.trace()]
