@@ -1,0 +1,78 @@
+"""How soon are failures noticed and mended? In virtual time, over seeds, on three graphs of 20 nodes.
+
+Detection and recovery of the aggregator in heartbeats (the killed one's silence is suspected; the next one mixes for the
+first time); a lost walk's replacement in mean return times (V steps of a walk).
+
+    python benchmarks/recovery.py [--seeds 20] [--json]
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+from statistics import median
+from typing import Any
+
+from walktalk import graphs
+from walktalk.graphs import Graph
+from walktalk.protocols import MultiWalk
+from walktalk.runtimes.simulator import Fault, FaultPlan, PoissonTiming, RunSetup, Simulation, Stop
+from walktalk.seeds import Seed
+
+NODES, KILLED_AT, UNTIL = 20, 500.0, 3000.0
+
+
+def trace_of(graph: Graph, node: int | str, seed: int) -> list[tuple[Any, ...]]:
+    plan = FaultPlan((Fault("kill", at=KILLED_AT + seed / 7, node=node),), Seed(seed))
+    setup = RunSetup(MultiWalk(walks=4), graph, Seed(seed), Stop(time=UNTIL), PoissonTiming(), faults=plan,
+                     keep_schedule=False)  # fmt: skip
+    return Simulation(setup).advance().trace
+
+
+def aggregator_dies(graph: Graph, seed: int) -> tuple[float, float]:
+    """Seconds, which are heartbeats here, until it is suspected and until the next one mixes."""
+    trace = trace_of(graph, "aggregator", seed)
+    killed = next(row[0] for row in trace if row[2] == "kill")
+    suspected = next(row[0] for row in trace if row[2] == "suspected")
+    mixed = next(row[0] for row in trace if row[2] == "record" and row[11] == "aggregate" and row[5] > 1)
+    return suspected - killed, mixed - killed
+
+
+def walk_dies(graph: Graph, seed: int) -> float | None:
+    """Mean return times (V steps of one second) from the death of a walk to its restart; None if none died."""
+    trace = trace_of(graph, 1 + seed % (NODES - 1), seed)
+    killed, node = next((row[0], row[1]) for row in trace if row[2] == "kill")
+    here = [row for row in trace if row[2] in ("train", "trained") and row[1] == node and row[0] <= killed]
+    started, ended = ({row[7]: row[5] for row in here if row[2] == event} for event in ("train", "trained"))
+    lost = {walk for number, walk in started.items() if number not in ended}
+    restarts = [row[0] for row in trace if row[2] == "restarted" and row[5] in lost and row[0] > killed]
+    return (restarts[0] - killed) / NODES if lost and restarts else None
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--seeds", type=int, default=20)
+    parser.add_argument("--json", action="store_true")
+    args = parser.parse_args()
+    results = []
+    for graph in (graphs.erdos_renyi(NODES, p=0.3, seed=1), graphs.cycle(NODES), graphs.complete(NODES)):
+        pairs = [aggregator_dies(graph, seed) for seed in range(args.seeds)]
+        walks = [found for seed in range(args.seeds) if (found := walk_dies(graph, seed)) is not None]
+        results.append({
+            "graph": graph.name, "detection": median(p[0] for p in pairs), "recovery": median(p[1] for p in pairs),
+            "replacement": median(walks) if walks else None, "walks_lost": len(walks),
+        })  # fmt: skip
+    if args.json:
+        value = results[0]["recovery"]
+        print(json.dumps({"name": "recovery", "value": value, "baseline": 1.0, "ratio": value, "graphs": results}))
+        return
+    for r in results:
+        replaced = (
+            f"{r['replacement']:.1f} mean return times ({r['walks_lost']} lost)" if r["replacement"] else "none lost"
+        )
+        print(f"{r['graph']}: aggregator suspected after {r['detection']:.1f} heartbeats, next one mixes after "
+              f"{r['recovery']:.1f}; a lost walk is replaced after {replaced}")  # fmt: skip
+
+
+if __name__ == "__main__":
+    main()
