@@ -28,8 +28,8 @@ def torch(module: nn.Module, loss: Loss, partitions: Sequence[Any], test: Any = 
         raise DataError("partitions: there is none; give one dataset per node")
     pairs = [_pair(part, f"partitions[{node}]") for node, part in enumerate(partitions)]
     for node, pair in enumerate(pairs):
-        for name, mine, first in zip(("inputs", "targets"), pair, pairs[0], strict=True):
-            _check_alike(f"partitions[{node}]: {name}", mine, first)
+        for column, mine, first in zip(("inputs", "targets"), pair, pairs[0], strict=True):
+            _check_alike(f"partitions[{node}]: {column}", mine, first)
     sizes = [len(inputs) for inputs, _ in pairs]
     ends = np.cumsum(sizes)
     parts = [np.arange(end - size, end) for size, end in zip(sizes, ends, strict=True)]
