@@ -1,7 +1,7 @@
 """How soon are failures noticed and mended? In virtual time, over seeds, on three graphs of 20 nodes.
 
-Detection and recovery of the aggregator in heartbeats (the killed one's silence is suspected; the next one mixes for the
-first time); a lost walk's replacement in mean return times (V steps of a walk).
+Detection and recovery of the aggregator in heartbeats (the killed one's silence is suspected; the next one mixes for
+the first time); a lost walk's replacement in mean return times (V steps of a walk).
 
     python benchmarks/recovery.py [--seeds 20] [--json]
 """

@@ -48,7 +48,7 @@ class Storm:
     nodes: int = 20
     walks: int = 4
     heartbeat: float = 0.5
-    local_steps: int = 20  # of one training; more make fewer iterations a second
+    local_steps: int = 60  # of one training; more make fewer iterations a second
     warmup: float = 8.0  # seconds of peace at first
     between: float = 4.0  # seconds between two blows
     away: float = 3.0  # seconds until a killed one comes back
