@@ -1,0 +1,122 @@
+"""Small ratios that tell whether something has become slower: CPU times of fixed work over those of plain code.
+
+    OMP_NUM_THREADS=1 python benchmarks/ratios.py            print them
+    OMP_NUM_THREADS=1 python benchmarks/ratios.py --record   write them to benchmarks/recorded.json
+
+Each ratio is measured in rounds, work and plain code by turns, and the best of each counts: what else runs on a machine
+makes either slower, never faster. `tests/bench/test_ratios.py` fails when one falls by more than 30 %.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import math
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+import torch
+
+from walktalk import graphs
+from walktalk.bench.events import bare_heap_per_second, planned_events
+from walktalk.bench.executor import LOCAL_STEPS, StackedWave
+from walktalk.bench.plain_loop import plain_step
+from walktalk.protocols import AsyncGossip, MultiWalk
+from walktalk.runtimes.simulator import NetworkTiming, RunSetup, Simulation, Stop
+from walktalk.runtimes.stacked import Planner
+from walktalk.seeds import Seed
+
+RECORDED = Path(__file__).parent / "recorded.json"
+ROUNDS = 5
+HEAP, HEAP_ROUNDS = 1_000, 40_000
+
+Rate = Callable[[], float]  # work per CPU second, measured once
+
+
+def per_cpu_second(work: Callable[[], object], amount: int) -> float:
+    began = time.process_time()
+    work()
+    return amount / (time.process_time() - began)
+
+
+def heap() -> float:
+    return bare_heap_per_second(HEAP, HEAP_ROUNDS)
+
+
+def walk_events() -> float:
+    return planned_events(MultiWalk(100), GRAPH, 5_000)[0]
+
+
+def gossip_events() -> float:
+    return planned_events(AsyncGossip(), GRAPH, 4_000)[0]
+
+
+def shared_link_events() -> float:
+    timing = NetworkTiming(bandwidth=1e6, node_bandwidth=1e6, spread=0.5)
+    setup = RunSetup(AsyncGossip("neighbourhood"), GRAPH, Seed(0), Stop(iterations=150), timing, model_bytes=20_000,
+                     keep_trace=False, keep_schedule=False)  # fmt: skip
+    simulation = Simulation(setup)
+    began = time.process_time()
+    simulation.advance()
+    return simulation.events / (time.process_time() - began)
+
+
+def planned_operations() -> float:
+    setup = RunSetup(AsyncGossip(), GRAPH, Seed(0), Stop(iterations=3_000), keep_trace=False)
+    chunk, planner = Simulation(setup).advance(), Planner()
+    planner.place(0, 0)
+    return per_cpu_second(lambda: planner.plan({0: chunk}), len(chunk.ops))
+
+
+GRAPH = graphs.random_regular(1_000, 4, seed=0)
+
+
+def stacked(width: int) -> Rate:
+    wave = StackedWave(width)
+    waves = max(1, 64 // width)
+
+    def rate() -> float:
+        return per_cpu_second(lambda: [wave.train() for _ in range(waves)], waves * width * LOCAL_STEPS)
+
+    return rate
+
+
+def plain() -> Rate:
+    step = plain_step()
+    return lambda: per_cpu_second(lambda: [step() for _ in range(150)], 150)
+
+
+def ratios() -> dict[str, float]:
+    """All of them, work and plain code by turns."""
+    torch.set_num_threads(1)
+    loop = plain()
+    pairs: dict[str, tuple[Rate, Rate]] = {
+        "walk events / heap": (walk_events, heap),
+        "gossip events / heap": (gossip_events, heap),
+        "shared link events / heap": (shared_link_events, heap),
+        "planned operations / heap": (planned_operations, heap),
+        "16 stacked / plain step": (stacked(16), loop),
+        "64 stacked / plain step": (stacked(64), loop),
+    }
+    best = {name: [0.0, 0.0] for name in pairs}
+    for _ in range(ROUNDS):
+        for name, (work, baseline) in pairs.items():
+            best[name] = [max(best[name][0], work()), max(best[name][1], baseline())]
+    return {name: value / baseline for name, (value, baseline) in best.items()}
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--record", action="store_true", help="write them down as what is expected")
+    record = parser.parse_args().record
+    found = {name: float(f"{ratio:.3g}") for name, ratio in ratios().items()}
+    if record:
+        before = json.loads(RECORDED.read_text()) if RECORDED.exists() else {}
+        RECORDED.write_text(json.dumps(found, indent=2) + "\n")
+        found = {name: [before.get(name, math.nan), ratio] for name, ratio in found.items()}  # type: ignore[misc]
+    print(json.dumps(found, indent=2))
+
+
+if __name__ == "__main__":
+    main()
