@@ -19,7 +19,7 @@ from walktalk.protocols import MultiWalk
 from walktalk.runtimes.simulator import Fault, FaultPlan, PoissonTiming, RunSetup, Simulation, Stop
 from walktalk.seeds import Seed
 
-NODES, KILLED_AT, UNTIL = 20, 500.0, 3000.0
+NODES, KILLED_AT, UNTIL = 20, 400.0, 1300.0
 
 
 def trace_of(graph: Graph, node: int | str, seed: int) -> list[tuple[Any, ...]]:

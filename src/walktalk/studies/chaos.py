@@ -15,6 +15,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from itertools import pairwise
 from pathlib import Path
+from statistics import fmean
 from typing import Any
 
 from walktalk.runtimes.peers import (
@@ -37,7 +38,7 @@ from walktalk.studies.run import Preparation, prepare
 from walktalk.studies.spec_load import make_spec
 
 Row = tuple[Any, ...]
-MEASURED = 200  # iterations between measurements of the loss
+MEASURED = 50  # iterations between measurements of the loss
 WEIGHT_DECAY = 0.01  # gives the loss a floor that it reaches: a tenth of next to nothing would be chance
 
 
@@ -178,8 +179,9 @@ def _check(verdict: Verdict, trace: list[Row], storm: Storm, ready: Preparation,
     verdict.walks, verdict.copies = _walks_at_the_end(trace, leaving - storm.settle / 2, leaving)
     again = ReplaySetup(storm.nodes, run.initial.cpu(), Evaluate(every=MEASURED), run.setup.optimizer_state)
     measurements = replayed(trace, again, ready.trainer).measurements
-    verdict.loss = sum(m.train_loss for m in measurements[-3:]) / len(measurements[-3:])
-    verdict.reference = _undisturbed(ready, measurements[-1].op.iteration)
+    calm = [m.train_loss for m in measurements if m.op.time >= leaving - storm.settle]
+    verdict.loss = fmean(calm)
+    verdict.reference = _undisturbed(ready, measurements[-1].op.iteration, len(calm))
     verdict.recovery = [seconds / storm.heartbeat for seconds in _recoveries(trace, killed)]
     verdict.replacement = _replacements(trace)
 
@@ -230,7 +232,7 @@ def _replacements(trace: list[Row]) -> list[float]:
     return found
 
 
-def _undisturbed(ready: Preparation, iterations: int) -> float:
+def _undisturbed(ready: Preparation, iterations: int, last: int) -> float:
     """The loss of a run in the simulator with as many iterations and no faults: the mean of its last measurements."""
     run = ready.runs[0]
     seed, stop = Seed(ready.spec.seed).child("reference"), Stop(iterations=max(1, iterations))
@@ -239,4 +241,4 @@ def _undisturbed(ready: Preparation, iterations: int) -> float:
         timing=PoissonTiming(), evaluate=Evaluate(every=MEASURED), lr=run.setup.lr, keep_trace=False,
     )  # fmt: skip
     measurements = Engine(ready.trainer, [setup], [run.initial]).advance(1.0).measurements
-    return sum(m.train_loss for m in measurements[-3:]) / len(measurements[-3:])
+    return fmean(m.train_loss for m in measurements[-last:])
