@@ -22,8 +22,8 @@ from walktalk.seeds import Seed
 NODES, KILLED_AT, UNTIL = 20, 400.0, 1300.0
 
 
-def trace_of(graph: Graph, node: int | str, seed: int) -> list[tuple[Any, ...]]:
-    plan = FaultPlan((Fault("kill", at=KILLED_AT + seed / 7, node=node),), Seed(seed))
+def trace_of(graph: Graph, node: int | str, seed: int, at: float) -> list[tuple[Any, ...]]:
+    plan = FaultPlan((Fault("kill", at=at, node=node),), Seed(seed))
     setup = RunSetup(MultiWalk(walks=4), graph, Seed(seed), Stop(time=UNTIL), PoissonTiming(), faults=plan,
                      keep_schedule=False)  # fmt: skip
     return Simulation(setup).advance().trace
@@ -31,7 +31,7 @@ def trace_of(graph: Graph, node: int | str, seed: int) -> list[tuple[Any, ...]]:
 
 def aggregator_dies(graph: Graph, seed: int) -> tuple[float, float]:
     """Seconds, which are heartbeats here, until it is suspected and until the next one mixes."""
-    trace = trace_of(graph, "aggregator", seed)
+    trace = trace_of(graph, "aggregator", seed, KILLED_AT + seed / 7)
     killed = next(row[0] for row in trace if row[2] == "kill")
     suspected = next(row[0] for row in trace if row[2] == "suspected")
     mixed = next(row[0] for row in trace if row[2] == "record" and row[11] == "aggregate" and row[5] > 1)
@@ -39,14 +39,15 @@ def aggregator_dies(graph: Graph, seed: int) -> tuple[float, float]:
 
 
 def walk_dies(graph: Graph, seed: int) -> float | None:
-    """Mean return times (V steps of one second) from the death of a walk to its restart; None if none died."""
-    trace = trace_of(graph, 1 + seed % (NODES - 1), seed)
-    killed, node = next((row[0], row[1]) for row in trace if row[2] == "kill")
-    here = [row for row in trace if row[2] in ("train", "trained") and row[1] == node and row[0] <= killed]
-    started, ended = ({row[7]: row[5] for row in here if row[2] == event} for event in ("train", "trained"))
-    lost = {walk for number, walk in started.items() if number not in ended}
-    restarts = [row[0] for row in trace if row[2] == "restarted" and row[5] in lost and row[0] > killed]
-    return (restarts[0] - killed) / NODES if lost and restarts else None
+    """Mean return times (V steps of one second) from the death of a walk to its restart; None where it was not lost."""
+    quiet = trace_of(graph, 0, seed, at=UNTIL)  # the same run up to the death: where is a walk, away from node 0?
+    busy: dict[int, int] = {}
+    for row in (row for row in quiet if row[0] <= KILLED_AT and row[2] in ("train", "trained")):
+        busy[row[1]] = row[5] if row[2] == "train" else -1
+    node, walk = next((node, walk) for node, walk in busy.items() if walk > 0 and node != 0)
+    trace = trace_of(graph, node, seed, at=KILLED_AT)
+    restarts = [row[0] for row in trace if row[2] == "restarted" and row[5] == walk and row[0] > KILLED_AT]
+    return (restarts[0] - KILLED_AT) / NODES if restarts else None
 
 
 def main() -> None:
