@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.figure import Figure as Drawing
+from matplotlib.ticker import LogLocator, NullFormatter
 
 from walktalk import plots
 from walktalk.learning import tasks
@@ -78,9 +79,28 @@ def grid(panels: Sequence[paper.PanelRun], cells: list[list[Cell]]) -> Drawing:
             for place, cell in zip(places, row, strict=True):
                 plots.draw_curves(place, histories[cell.panel], cell.x, cell.value)
                 place.set_title(f"({next(letter)}) {panels[cell.panel].panel.title}", loc="left")
+        flat = [cell for row in cells for cell in row]
+        same_scale([place for place, cell in zip(axes.flat, flat, strict=True) if cell.value == "train_loss"])
         handles, labels = axes[0, 0].get_legend_handles_labels()
         drawing.legend(handles, labels, loc="outside lower center", ncols=min(len(labels), 5))
     return drawing
+
+
+def same_scale(places: Sequence[Any]) -> None:
+    """Losses on one scale, so that panels can be compared: logarithmic if any of them needs it."""
+    means = np.concatenate([line.get_ydata() for place in places for line in place.get_lines()]).astype(float)
+    means = means[np.isfinite(means)]
+    logarithmic = any(place.get_yscale() == "log" for place in places) and means.min() > 0
+    model = next((place for place in places if place.get_yscale() == "log"), places[0])
+    for place in places:
+        if logarithmic:
+            place.set_yscale("log")
+            place.yaxis.set_major_locator(LogLocator(subs=(1.0, 2.0, 5.0)))
+            place.yaxis.set_major_formatter(model.yaxis.get_major_formatter())
+            place.yaxis.set_minor_formatter(NullFormatter())
+            place.set_ylim(means.min() / 1.5, means.max() * 1.5)
+        else:
+            place.set_ylim(0, means.max() * 1.1)
 
 
 def splits(specs: Sequence[StudySpec]) -> Drawing:
