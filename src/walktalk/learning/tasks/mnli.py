@@ -63,7 +63,7 @@ def mnli(
     codes = np.unique(genres, return_inverse=True)[1]
     return Task(
         "mnli", module, functional.cross_entropy, *encoded[0], parts, encoded[1], labels=codes, pretrained=True,
-        details={"genres": sorted(set(genres))},
+        details={"genres": sorted({p.genre for p in train})},
     )  # fmt: skip
 
 
