@@ -20,7 +20,7 @@ FORMS: tuple[type[StackedModel], ...] = (ChainModel, TracedModel, VmapModel)
 CANNOT = (NotStackable, ModelError, RuntimeError, KeyError, TypeError, ValueError, IndexError, AttributeError)
 
 
-def stack(module: nn.Module, loss: Loss, inputs: Tensor, targets: Tensor) -> StackedModel:
+def stack(module: nn.Module, loss: Loss, inputs: Tensor, targets: Tensor, with_buffers: bool = True) -> StackedModel:
     """The fastest stacked form of a module that gives the right gradients, tried on a few of the task's samples."""
     if not any(p.requires_grad for p in module.parameters()):
         raise ModelError("the model has no parameter that requires a gradient, so there is nothing to train")
@@ -30,12 +30,12 @@ def stack(module: nn.Module, loss: Loss, inputs: Tensor, targets: Tensor) -> Sta
     if sum(p.numel() for p in module.parameters()) <= STACKED_UP_TO:
         for kind in FORMS:
             try:
-                model = kind(module, loss)
+                model = kind(module, loss, with_buffers)
                 if agrees(model, inputs, targets):
                     return model
             except CANNOT:
                 continue  # whatever it was, the next form can do without it
-    return SequentialModel(module, loss)
+    return SequentialModel(module, loss, with_buffers)
 
 
 class EachByItself:

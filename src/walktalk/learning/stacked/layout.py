@@ -27,7 +27,7 @@ class RowLayout:
     has them.
     """
 
-    def __init__(self, module: nn.Module) -> None:
+    def __init__(self, module: nn.Module, with_buffers: bool = True) -> None:
         self.parameters: list[Entry] = []
         self.buffers: list[Entry] = []
         at = 0
@@ -36,7 +36,7 @@ class RowLayout:
                 self.parameters.append(Entry(name, parameter.shape, at, at + parameter.numel()))
                 at += parameter.numel()
         self.parameter_width = at
-        kept = set(module.state_dict())
+        kept = set(module.state_dict()) if with_buffers else set()
         for name, buffer in module.named_buffers():
             if buffer.is_floating_point() and name in kept:
                 self.buffers.append(Entry(name, buffer.shape, at, at + buffer.numel()))
