@@ -10,7 +10,7 @@ from typer.testing import CliRunner
 
 from walktalk.cli.app import app
 from walktalk.errors import SpecError
-from walktalk.records import read_history
+from walktalk.records import read_history, read_trace
 from walktalk.report import paper as drawing
 from walktalk.studies import dump_spec, make_spec, paper
 from walktalk.studies.paper.figures import settings
@@ -145,3 +145,24 @@ def test_paper_scale_without_its_data(tmp_path, monkeypatch):
 def test_an_unknown_figure():
     with pytest.raises(SpecError, match="there is no study 'fig1' of the paper"):
         paper.figure("fig1")
+
+
+def test_figure_9_kills_whom_the_nodes_elect(tmp_path):
+    """The second to die is named ahead, so that gossip loses it too: it must be the one that was elected."""
+    one = paper.figure("fig9")
+    (spec,) = paper.panel_specs(one, "smoke").values()
+    first, second = (fault.node for fault in spec.faults)
+    assert (first, [fault.at for fault in spec.faults]) == (0, [300.0, 600.0])
+    changes = {
+        "repetitions": 1, "training": {"local_steps": 1}, "evaluate": {"seconds": 100.0},
+        "algorithms": [{"name": "multi_walk", "walks": 15}],
+    }  # fmt: skip
+    drawing.make(one, "smoke", tmp_path, device="cpu", changes=changes)
+    trace = read_trace(tmp_path / "fig9" / "erdos_renyi" / "runs" / "multi_walk-15" / "0" / "trace.parquet")
+    taken = trace[(trace["event"] == "record") & (trace["detail"] == "aggregate")]
+    reigns = [
+        set(taken[(taken["time"] >= a) & (taken["time"] < b)]["node"]) for a, b in ((0, 300), (300, 600), (600, 900))
+    ]
+    assert reigns[:2] == [{first}, {second}]
+    assert len(reigns[2]) == 1
+    assert reigns[2].isdisjoint({first, second})

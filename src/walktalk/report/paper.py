@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pandas as pd
 from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.figure import Figure as Drawing
 from matplotlib.ticker import LogLocator, NullFormatter
@@ -64,6 +65,7 @@ CELLS: dict[str, list[list[Cell]]] = {
     "fig5": _rows("iteration"),
     "fig6": _rows("time"),
     "fig7": _rows("bits"),
+    "fig9": [[Cell(0, "time", value) for value in ("train_loss", "test_accuracy")]],
     "fig8": [[Cell(0, x, "train_loss") for x in BITS_AND_TIME]],
 }
 
@@ -78,12 +80,22 @@ def grid(panels: Sequence[paper.PanelRun], cells: list[list[Cell]]) -> Drawing:
         for places, row in zip(axes, cells, strict=True):
             for place, cell in zip(places, row, strict=True):
                 plots.draw_curves(place, histories[cell.panel], cell.x, cell.value)
+                if cell.x == "time":
+                    mark_faults(place, panels[cell.panel].spec, histories[cell.panel])
                 place.set_title(f"({next(letter)}) {panels[cell.panel].panel.title}", loc="left")
         flat = [cell for row in cells for cell in row]
         same_scale([place for place, cell in zip(axes.flat, flat, strict=True) if cell.value == "train_loss"])
         handles, labels = axes[0, 0].get_legend_handles_labels()
         drawing.legend(handles, labels, loc="outside lower center", ncols=min(len(labels), 5))
     return drawing
+
+
+def mark_faults(place: Any, spec: StudySpec, history: pd.DataFrame) -> None:
+    """A grey line where something goes wrong."""
+    unit = plots.unit_of("time", float(history["time"].max()))
+    for fault in spec.faults:
+        if fault.at is not None:
+            place.axvline(fault.at / unit.size, color="#888888", linestyle=(0, (4, 3)), linewidth=1.0, zorder=1)
 
 
 def same_scale(places: Sequence[Any]) -> None:
