@@ -38,6 +38,7 @@ def make(
     *,
     device: str = "auto",
     changes: Mapping[str, Any] | None = None,
+    tune: bool = False,
     report: Callable[[str, Any], None] | None = None,
 ) -> list[Path]:
     """Run what is missing, draw the figure or write the tables; the files written."""
@@ -46,10 +47,10 @@ def make(
         path = out / "tables.md"
         write_text(path, paper.tables_text(scale))
         return [path]
-    panels = paper.run_figure(one, scale, out, device=device, changes=changes, report=report)
+    panels = paper.run_figure(one, scale, out, device=device, changes=changes, tune=tune, report=report)
     if one.name == "fig3":
         return plots.save(splits([panel.spec for panel in panels]), out / one.name)
-    return plots.save(grid(panels, CELLS[one.name]), out / one.name)
+    return plots.save(grid(panels, CELLS[one.name]), out / (f"{one.name}-tuned" if tune else one.name))
 
 
 HETEROGENEITY = (0, 1), (2, 3), (4, 5)  # panels, row by row: α by topology

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from importlib.resources import files
-from typing import Any, Literal, TypeAlias, cast
+from typing import Any, Literal, TypeAlias
 
 from walktalk.errors import SpecError
 from walktalk.studies import spec_yaml
@@ -90,9 +90,7 @@ def figure(name: str) -> Figure:
     return FIGURES[name]
 
 
-def panel_specs(
-    one: Figure, scale: Scale, changes: Mapping[str, Mapping[str, Any]] | None = None
-) -> dict[str, StudySpec]:
+def panel_specs(one: Figure, scale: Scale, changes: Mapping[str, Any] | None = None) -> dict[str, StudySpec]:
     """The study of each panel; `changes` are made in every one, section by section."""
     return {panel.name: _panel_spec(one, panel, scale, changes or {}) for panel in one.panels}
 
@@ -106,7 +104,7 @@ def settings(base: str, scale: Scale) -> dict[str, Any]:
     return spec_yaml.as_mapping(spec_yaml.parse(text, name), name)
 
 
-def _panel_spec(one: Figure, panel: Panel, scale: Scale, changes: Mapping[str, Mapping[str, Any]]) -> StudySpec:
+def _panel_spec(one: Figure, panel: Panel, scale: Scale, changes: Mapping[str, Any]) -> StudySpec:
     content = settings(one.base, scale)
     content["name"] = f"{one.runs or one.name}-{panel.name}"
     content["network"] = dict(panel.network)
@@ -115,7 +113,7 @@ def _panel_spec(one: Figure, panel: Panel, scale: Scale, changes: Mapping[str, M
     if "iterations" in content["stop"]:
         content["stop"] = {"iterations": round(panel.longer * content["stop"]["iterations"])}
     for section, values in changes.items():
-        content[section] = {**content[section], **values} if isinstance(values, Mapping) else cast(Any, values)
+        content[section] = {**content[section], **values} if isinstance(values, Mapping) else values
     if "faults" in content:
         content["faults"] = _who_dies(content)
     return make_spec(content)
