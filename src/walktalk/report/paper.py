@@ -11,7 +11,7 @@ import numpy as np
 import pandas as pd
 from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.figure import Figure as Drawing
-from matplotlib.ticker import LogLocator, NullFormatter
+from matplotlib.ticker import FuncFormatter, LogLocator, NullFormatter
 
 from walktalk import plots
 from walktalk.learning import tasks
@@ -104,12 +104,11 @@ def same_scale(places: Sequence[Any]) -> None:
     means = np.concatenate([line.get_ydata() for place in places for line in place.get_lines()]).astype(float)
     means = means[np.isfinite(means)]
     logarithmic = any(place.get_yscale() == "log" for place in places) and means.min() > 0
-    model = next((place for place in places if place.get_yscale() == "log"), places[0])
     for place in places:
         if logarithmic:
             place.set_yscale("log")
             place.yaxis.set_major_locator(LogLocator(subs=(1.0, 2.0, 5.0)))
-            place.yaxis.set_major_formatter(model.yaxis.get_major_formatter())
+            place.yaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:g}"))
             place.yaxis.set_minor_formatter(NullFormatter())
             place.set_ylim(means.min() / 1.5, means.max() * 1.5)
         else:

@@ -61,7 +61,8 @@ def load_language_model(
     try:
         words_of = {} if tokenizer_name else file
         tokens = transformers.AutoTokenizer.from_pretrained(tokenizer_name or place, **words_of)
-        inner = kinds[head].from_pretrained(place, **file, **more, dtype=torch.float32)
+        inner = kinds[head].from_pretrained(place, **file, **more)
+        nn.Module.float(inner)  # transformers' own refuses a model from a GGUF file, which is a plain one by now
     except (OSError, ValueError, KeyError, ImportError) as error:
         words = " ".join(str(error).split())[:300]
         raise DataError(f"model: {name} cannot be loaded as a {head} model of transformers ({words})") from error
