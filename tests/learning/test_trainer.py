@@ -299,3 +299,44 @@ def test_graphs_give_what_eager_training_gives(width, name):
             assert torch.allclose(eager[0], graphed[0], rtol=1e-5, atol=1e-7)
             if given is not None:
                 assert torch.allclose(eager[1], graphed[1], rtol=1e-5, atol=1e-7)
+
+
+# -- normalization buffers --------------------------------------------------------------------------------------------
+
+
+def normalized_task() -> Task:
+    x, y = plain.images(60, 3, 8, 8) * 2 + 1, plain.classes(60)
+    return Task("own", plain.ConvNet("batch"), functional.cross_entropy, x, y, [np.arange(60)], (x, y))
+
+
+def test_buffers_travel_or_belong_to_the_batch():
+    travel, batch = (Trainer(normalized_task(), batch_size=8, local_steps=3, buffers=b) for b in ("travel", "batch"))
+    statistics = 2 * (6 + 6)
+    assert travel.payload_bytes == batch.payload_bytes + 4 * statistics
+    rows = torch.stack([batch.initial_row(k) for k in (0, 1)])
+    fresh = torch.tensor([0.0] * 6 + [1.0] * 6 + [0.0] * 6 + [1.0] * 6).expand(2, -1)
+    given = (torch.zeros(2, dtype=torch.int64), torch.tensor([1, 2]), torch.full((2,), 0.05))
+    without, _ = batch.train(rows, *given)
+    with_, _ = travel.train(torch.cat((rows, fresh), 1), *given)
+    plain.close(without, with_[:, : batch.width], 1e-6)  # training is the same: it uses the batch either way
+
+
+@pytest.mark.parametrize("limit", [2**24, 1], ids=["stacked", "one by one"])
+def test_without_buffers_a_batch_is_measured_by_its_own_statistics(limit, monkeypatch):
+    monkeypatch.setattr("walktalk.learning.stacked.choice.STACKED_UP_TO", limit)
+    task = normalized_task()
+    trainer = Trainer(task, batch_size=8, buffers="batch")
+    row = trainer.initial_row(0)
+    one = trainer.module(row)
+    with torch.no_grad():
+        expected = functional.cross_entropy(one.train()(task.inputs), task.targets)
+        assert float(trainer.evaluate(row[None])[0]) == pytest.approx(float(expected), rel=1e-4)
+        ready = trainer.module(row)  # and the module has statistics of its own to be used with
+        assert not ready.training
+        assert torch.allclose(ready(task.inputs), one.train()(task.inputs), atol=0.05)
+        assert ready.block.one.momentum == 0.1
+
+
+def test_an_unknown_way_with_buffers():
+    with pytest.raises(ModelError, match=r"training.buffers: 'node' is unknown; allowed: travel, batch"):
+        Trainer(tasks.digits(nodes=2), buffers="node")

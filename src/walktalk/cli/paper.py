@@ -43,6 +43,7 @@ def run(
     optimizer_state: Annotated[
         str | None, typer.Option(help="visit, walk or node, in place of the scale's own.")
     ] = None,
+    tune: Annotated[str | None, typer.Option(help="lr: first find each algorithm's own learning rate.")] = None,
 ) -> None:
     """Run what a figure shows, if it is not there yet, and draw it."""
     from walktalk.report import paper as drawing
@@ -50,6 +51,8 @@ def run(
 
     if scale not in paper.SCALES:
         raise SpecError(f"--scale {scale} is unknown; allowed: {', '.join(paper.SCALES)}")
+    if tune not in (None, "lr"):
+        raise SpecError(f"--tune {tune} is unknown; allowed: lr")
     folder = out if out is not None else Path("out") / f"paper-{scale}"
     changes = {
         **({"repetitions": repetitions} if repetitions else {}),
@@ -57,7 +60,10 @@ def run(
         **({"training": {"optimizer_state": optimizer_state}} if optimizer_state else {}),
     }
     for one in paper.FIGURES.values() if name == "all" else [paper.figure(name)]:
-        for path in drawing.make(one, scale, folder, device=device, changes=changes, report=_reporter(one.name)):
+        made = drawing.make(
+            one, scale, folder, device=device, changes=changes, tune=tune is not None, report=_reporter(one.name)
+        )
+        for path in made:
             typer.echo(path)
 
 

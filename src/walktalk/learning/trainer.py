@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from typing import Literal, TypeAlias
 
 import torch
 from torch import Tensor, nn
@@ -20,6 +21,10 @@ EVALUATION_SAMPLES = 10_000  # of the training data; the loss of more would cost
 NUMBERS_AT_ONCE = 2**25  # of activations in an evaluation: bounds its memory
 
 
+Buffers: TypeAlias = Literal["travel", "batch"]
+BUFFERS: tuple[Buffers, ...] = ("travel", "batch")
+
+
 class Trainer:
     """Trains and measures the rows of a study on one device."""
 
@@ -33,7 +38,10 @@ class Trainer:
         device: str | torch.device = "cpu",
         evaluation_samples: int | None = None,
         arithmetic: Arithmetic | None = None,
+        buffers: Buffers = "travel",
     ) -> None:
+        if buffers not in BUFFERS:
+            raise ModelError(f"training.buffers: {buffers!r} is unknown; allowed: {', '.join(BUFFERS)}")
         for name, value in (("batch_size", batch_size), ("local_steps", local_steps)):
             if value < 1:
                 raise ModelError(f"training.{name}: {value} is not possible; at least 1 is needed")
@@ -44,7 +52,7 @@ class Trainer:
         self.template = task.model.to(self.device)
         self.inputs, self.targets = task.inputs.to(self.device), task.targets.to(self.device)
         self.arithmetic = arithmetic or Arithmetic()
-        self.model = stack(self.template, task.loss, self.inputs, self.targets)
+        self.model = stack(self.template, task.loss, self.inputs, self.targets, buffers == "travel")
         self.model.arithmetic = self.arithmetic
         layout = self.model.layout
         self.width = layout.width
@@ -97,7 +105,24 @@ class Trainer:
 
     def module(self, row: Tensor) -> nn.Module:
         """A plain torch module with a row's weights, ready for use."""
-        return self.model.layout.module(self.template, row.to(self.device)).eval()
+        module = self.model.layout.module(self.template, row.to(self.device))
+        if not self.model.with_buffers:
+            self._measure_statistics(module)
+        return module.eval()
+
+    def _measure_statistics(self, module: nn.Module) -> None:
+        """Running statistics that did not travel, as the mean over batches of the training data."""
+        layers = [part for part in module.modules() if isinstance(part, nn.modules.batchnorm._BatchNorm)]
+        kept = [layer.momentum for layer in layers]
+        for layer in layers:
+            layer.reset_running_stats()
+            layer.momentum = None  # a plain mean
+        if layers:
+            with torch.no_grad():
+                for x in self.inputs[self.sample].split(self.model.samples_at_once):
+                    module.train()(x)
+        for layer, momentum in zip(layers, kept, strict=True):
+            layer.momentum = momentum
 
     def train(
         self, rows: Tensor, parts: Tensor, keys: Tensor, lr: Tensor, state: Tensor | None = None

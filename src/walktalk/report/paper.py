@@ -8,8 +8,10 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pandas as pd
 from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.figure import Figure as Drawing
+from matplotlib.ticker import FuncFormatter, LogLocator, NullFormatter
 
 from walktalk import plots
 from walktalk.learning import tasks
@@ -36,6 +38,7 @@ def make(
     *,
     device: str = "auto",
     changes: Mapping[str, Any] | None = None,
+    tune: bool = False,
     report: Callable[[str, Any], None] | None = None,
 ) -> list[Path]:
     """Run what is missing, draw the figure or write the tables; the files written."""
@@ -44,10 +47,10 @@ def make(
         path = out / "tables.md"
         write_text(path, paper.tables_text(scale))
         return [path]
-    panels = paper.run_figure(one, scale, out, device=device, changes=changes, report=report)
+    panels = paper.run_figure(one, scale, out, device=device, changes=changes, tune=tune, report=report)
     if one.name == "fig3":
         return plots.save(splits([panel.spec for panel in panels]), out / one.name)
-    return plots.save(grid(panels, CELLS[one.name]), out / one.name)
+    return plots.save(grid(panels, CELLS[one.name]), out / (f"{one.name}-tuned" if tune else one.name))
 
 
 HETEROGENEITY = (0, 1), (2, 3), (4, 5)  # panels, row by row: α by topology
@@ -63,6 +66,7 @@ CELLS: dict[str, list[list[Cell]]] = {
     "fig5": _rows("iteration"),
     "fig6": _rows("time"),
     "fig7": _rows("bits"),
+    "fig9": [[Cell(0, "time", value) for value in ("train_loss", "test_accuracy")]],
     "fig8": [[Cell(0, x, "train_loss") for x in BITS_AND_TIME]],
 }
 
@@ -77,10 +81,38 @@ def grid(panels: Sequence[paper.PanelRun], cells: list[list[Cell]]) -> Drawing:
         for places, row in zip(axes, cells, strict=True):
             for place, cell in zip(places, row, strict=True):
                 plots.draw_curves(place, histories[cell.panel], cell.x, cell.value)
+                if cell.x == "time":
+                    mark_faults(place, panels[cell.panel].spec, histories[cell.panel])
                 place.set_title(f"({next(letter)}) {panels[cell.panel].panel.title}", loc="left")
+        flat = [cell for row in cells for cell in row]
+        same_scale([place for place, cell in zip(axes.flat, flat, strict=True) if cell.value == "train_loss"])
         handles, labels = axes[0, 0].get_legend_handles_labels()
         drawing.legend(handles, labels, loc="outside lower center", ncols=min(len(labels), 5))
     return drawing
+
+
+def mark_faults(place: Any, spec: StudySpec, history: pd.DataFrame) -> None:
+    """A grey line where something goes wrong."""
+    unit = plots.unit_of("time", float(history["time"].max()))
+    for fault in spec.faults:
+        if fault.at is not None:
+            place.axvline(fault.at / unit.size, color="#888888", linestyle=(0, (4, 3)), linewidth=1.0, zorder=1)
+
+
+def same_scale(places: Sequence[Any]) -> None:
+    """Losses on one scale, so that panels can be compared: logarithmic if any of them needs it."""
+    means = np.concatenate([line.get_ydata() for place in places for line in place.get_lines()]).astype(float)
+    means = means[np.isfinite(means)]
+    logarithmic = any(place.get_yscale() == "log" for place in places) and means.min() > 0
+    for place in places:
+        if logarithmic:
+            place.set_yscale("log")
+            place.yaxis.set_major_locator(LogLocator(subs=(1.0, 2.0, 5.0)))
+            place.yaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:g}"))
+            place.yaxis.set_minor_formatter(NullFormatter())
+            place.set_ylim(means.min() / 1.5, means.max() * 1.5)
+        else:
+            place.set_ylim(0, means.max() * 1.1)
 
 
 def splits(specs: Sequence[StudySpec]) -> Drawing:

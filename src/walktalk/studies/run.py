@@ -117,6 +117,7 @@ def prepare(spec: StudySpec, device: str = "auto") -> Preparation:
         device=pick_device(device),
         evaluation_samples=spec.evaluate.samples,
         arithmetic=Arithmetic(spec.training.precision),
+        buffers=spec.training.buffers,
     )
     runs = []
     for plan in plans:

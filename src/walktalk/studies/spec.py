@@ -28,6 +28,9 @@ class TrainingSpec(Section):
     optimizer_state: Literal["visit", "walk", "node"] = key(
         "visit", "visit, walk, node", "where its memory lives: nowhere, with the walk, at the node"
     )
+    buffers: Literal["travel", "batch"] = key(
+        "travel", "travel, batch", "BatchNorm's statistics: part of a model, sent and mixed; or those of each batch"
+    )
     precision: Literal["fp32", "tf32", "bf16"] = key(
         "fp32", "fp32, tf32, bf16", "of products and activations; weights and what is sent are always 32 bits"
     )

@@ -18,7 +18,7 @@ from walktalk.learning.task import Loss
 class ChainModel(TracedModel):
     """`nn.Sequential` of `Linear` layers with `ReLU` between them, trained with cross-entropy."""
 
-    def __init__(self, module: nn.Module, loss: Loss) -> None:
+    def __init__(self, module: nn.Module, loss: Loss, with_buffers: bool = True) -> None:
         if not is_cross_entropy(loss) or not isinstance(module, nn.Sequential):
             raise NotStackable("not a chain with cross-entropy")
         kinds = [type(layer) for layer in module]
@@ -26,7 +26,7 @@ class ChainModel(TracedModel):
             raise NotStackable("not a chain of Linear and ReLU")
         if any(layer.bias is None for layer in module if isinstance(layer, nn.Linear)):
             raise NotStackable("a Linear without bias")
-        super().__init__(module, loss)
+        super().__init__(module, loss, with_buffers)
         if not all(p.requires_grad for p in module.parameters()) or len(self.layout.parameters) != len(kinds) + 1:
             raise NotStackable("frozen or shared weights")
 

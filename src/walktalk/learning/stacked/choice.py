@@ -8,6 +8,7 @@ import torch
 from torch import Tensor, nn
 
 from walktalk.errors import ModelError
+from walktalk.learning.arithmetic import Arithmetic
 from walktalk.learning.stacked.chain import ChainModel
 from walktalk.learning.stacked.layers import NotStackable
 from walktalk.learning.stacked.model import StackedModel, TracedModel, VmapModel
@@ -19,7 +20,7 @@ FORMS: tuple[type[StackedModel], ...] = (ChainModel, TracedModel, VmapModel)
 CANNOT = (NotStackable, ModelError, RuntimeError, KeyError, TypeError, ValueError, IndexError, AttributeError)
 
 
-def stack(module: nn.Module, loss: Loss, inputs: Tensor, targets: Tensor) -> StackedModel:
+def stack(module: nn.Module, loss: Loss, inputs: Tensor, targets: Tensor, with_buffers: bool = True) -> StackedModel:
     """The fastest stacked form of a module that gives the right gradients, tried on a few of the task's samples."""
     if not any(p.requires_grad for p in module.parameters()):
         raise ModelError("the model has no parameter that requires a gradient, so there is nothing to train")
@@ -29,12 +30,12 @@ def stack(module: nn.Module, loss: Loss, inputs: Tensor, targets: Tensor) -> Sta
     if sum(p.numel() for p in module.parameters()) <= STACKED_UP_TO:
         for kind in FORMS:
             try:
-                model = kind(module, loss)
+                model = kind(module, loss, with_buffers)
                 if agrees(model, inputs, targets):
                     return model
             except CANNOT:
                 continue  # whatever it was, the next form can do without it
-    return SequentialModel(module, loss)
+    return SequentialModel(module, loss, with_buffers)
 
 
 class EachByItself:
@@ -74,7 +75,9 @@ def agrees(model: StackedModel, inputs: Tensor, targets: Tensor) -> bool:
     x, y = (t[:batch].expand(2, *t[:batch].shape) for t in (inputs, targets))
     if isinstance(model, VmapModel) and is_random(model.module, x[0]):
         return False  # vmap's random numbers would depend on how wide a wave is
-    with without_dropout(model.module):  # its draws are others than torch's own
+    # Dropout off: its draws are others than torch's own. Products in full precision, whatever a GPU does by default:
+    # tf32 alone is off by 2e-3 in a ResNet.
+    with without_dropout(model.module), Arithmetic("fp32").products(inputs.device):
         out = layout.gather(gradients_of(model, rows, x, y), 2)
         expected = torch.stack([plain_gradient(model, rows[k], x[k], y[k]) for k in range(2)])
     return bool((out - expected).norm() <= 1e-4 * expected.norm() + 1e-7)

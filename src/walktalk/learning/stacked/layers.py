@@ -59,6 +59,7 @@ class Pass:
     step: int = 0
     draws: int = 0  # how many dropouts this pass has had
     channels_last: bool = False  # whether convolutions work on channels-last memory
+    with_buffers: bool = True  # whether running statistics are kept; else every batch has its own
 
 
 class BatchedLinear(torch.autograd.Function):
@@ -107,7 +108,7 @@ def convolution(x: Laid, module: Any, get: Callable[[str], Tensor], run: Pass) -
 def batch_norm(x: Laid, module: Any, get: Callable[[str], Tensor], run: Pass) -> Laid:
     """Statistics of each row alone; running statistics are the row's own and are brought up to date in place."""
     mean = var = None
-    if module.track_running_stats:
+    if module.track_running_stats and run.with_buffers:
         mean, var = get("running_mean"), get("running_var")
         if module.momentum is None:
             raise NotStackable("BatchNorm with a cumulative average")

@@ -22,11 +22,12 @@ class Entry:
 class RowLayout:
     """Where every parameter and float buffer of a module lies.
 
-    Buffers that are not floats (such as BatchNorm's count of batches) do not travel; parameters that do not require a
-    gradient are left out too and stay as the template has them.
+    Buffers that are not floats (BatchNorm's count of batches) or not kept by the module itself (tables of angles in a
+    transformer) do not travel; parameters that do not require a gradient are left out too. They stay as the template
+    has them.
     """
 
-    def __init__(self, module: nn.Module) -> None:
+    def __init__(self, module: nn.Module, with_buffers: bool = True) -> None:
         self.parameters: list[Entry] = []
         self.buffers: list[Entry] = []
         at = 0
@@ -35,8 +36,9 @@ class RowLayout:
                 self.parameters.append(Entry(name, parameter.shape, at, at + parameter.numel()))
                 at += parameter.numel()
         self.parameter_width = at
+        kept = set(module.state_dict()) if with_buffers else set()
         for name, buffer in module.named_buffers():
-            if buffer.is_floating_point():
+            if buffer.is_floating_point() and name in kept:
                 self.buffers.append(Entry(name, buffer.shape, at, at + buffer.numel()))
                 at += buffer.numel()
         self.width = at

@@ -96,10 +96,11 @@ class StackedModel(ABC):
     rows_at_once: int | None = None  # the widest wave that makes sense; None: any
     samples_at_once = 1024  # in an evaluation
 
-    def __init__(self, module: nn.Module, loss: Loss) -> None:
+    def __init__(self, module: nn.Module, loss: Loss, with_buffers: bool = True) -> None:
         self.module = module
         self.loss = loss
-        self.layout = RowLayout(module)
+        self.with_buffers = with_buffers  # else normalizations use the statistics of the batch at hand, always
+        self.layout = RowLayout(module, with_buffers)
         self.arithmetic = Arithmetic()
 
     @abstractmethod
@@ -117,8 +118,8 @@ class StackedModel(ABC):
 class TracedModel(StackedModel):
     """The fast path: stacked layers, and one flat matrix for the gradients of all parameters."""
 
-    def __init__(self, module: nn.Module, loss: Loss) -> None:
-        super().__init__(module, loss)
+    def __init__(self, module: nn.Module, loss: Loss, with_buffers: bool = True) -> None:
+        super().__init__(module, loss, with_buffers)
         self.traced = Traced(module)
 
     def wave(self, weights: Tensor, buffers: Tensor, keys: Tensor) -> Gradients:
@@ -132,7 +133,7 @@ class TracedModel(StackedModel):
 
         def gradients(inputs: Tensor, targets: Tensor, step: int) -> Tensor:
             with self.arithmetic.forward(weights.device):
-                outputs = self.traced(inputs, Pass(tensors, True, keys, step, channels_last=channels_last))
+                outputs = self.traced(inputs, Pass(tensors, True, keys, step, 0, channels_last, self.with_buffers))
             loss = sum_of_losses(self.loss, outputs.float(), targets)
             found = torch.autograd.grad(loss, wanted, allow_unused=True, materialize_grads=True)
             torch._foreach_copy_(places, list(found))
@@ -144,7 +145,8 @@ class TracedModel(StackedModel):
         layout = self.layout
         with torch.no_grad():
             tensors = layout.views(rows, [*layout.parameters, *layout.buffers])
-            run = Pass(tensors, False, channels_last=self.arithmetic.uses_channels_last(rows.device))
+            channels_last = self.arithmetic.uses_channels_last(rows.device)
+            run = Pass(tensors, False, None, 0, 0, channels_last, self.with_buffers)
             with self.arithmetic.forward(rows.device):
                 return self.traced(inputs.expand(len(rows), *inputs.shape), run).float()
 
@@ -152,8 +154,8 @@ class TracedModel(StackedModel):
 class VmapModel(StackedModel):
     """Modules that torch.fx cannot trace, through torch.func.vmap: slower than stacked layers, and never random."""
 
-    def __init__(self, module: nn.Module, loss: Loss) -> None:
-        super().__init__(module, loss)
+    def __init__(self, module: nn.Module, loss: Loss, with_buffers: bool = True) -> None:
+        super().__init__(module, loss, with_buffers)
         if any(isinstance(m, nn.modules.batchnorm._BatchNorm) and m.track_running_stats for m in module.modules()):
             raise NotStackable("vmap cannot bring the running statistics of a BatchNorm up to date")
 

@@ -27,8 +27,8 @@ class SequentialModel(StackedModel):
     rows_at_once = 1
     samples_at_once = 64  # large models have large activations
 
-    def __init__(self, module: nn.Module, loss: Loss) -> None:
-        super().__init__(module, loss)
+    def __init__(self, module: nn.Module, loss: Loss, with_buffers: bool = True) -> None:
+        super().__init__(module, loss, with_buffers)
         for name, part in module.named_modules():
             if isinstance(part, nn.modules.batchnorm._BatchNorm) and part.track_running_stats and part.momentum is None:
                 raise ModelError(
@@ -70,6 +70,9 @@ class SequentialModel(StackedModel):
 
     def outputs(self, rows: Tensor, inputs: Tensor) -> Tensor:
         self.worker.eval()
+        if not self.with_buffers:
+            for part in self.worker.modules():
+                part.train(isinstance(part, nn.modules.batchnorm._BatchNorm))
         layout = self.layout
         parameters, buffers = layout.views(rows, layout.parameters), layout.views(rows, layout.buffers)
         results = []

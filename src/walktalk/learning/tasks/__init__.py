@@ -3,6 +3,7 @@
 from walktalk.learning.tasks.cifar10 import cifar10
 from walktalk.learning.tasks.digits import digits
 from walktalk.learning.tasks.fashion_mnist import fashion_mnist
+from walktalk.learning.tasks.mnli import mnli
 from walktalk.learning.tasks.own import torch
 from walktalk.learning.tasks.quadratic import QuadraticFacts, quadratic
 from walktalk.learning.tasks.registry import TASKS, build, settings_of
@@ -14,6 +15,7 @@ __all__ = [
     "cifar10",
     "digits",
     "fashion_mnist",
+    "mnli",
     "quadratic",
     "settings_of",
     "torch",

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import difflib
 import inspect
+import types
+import typing
 from collections.abc import Callable
 from typing import Any
 
@@ -12,6 +14,7 @@ from walktalk.learning.task import Task
 from walktalk.learning.tasks.cifar10 import cifar10
 from walktalk.learning.tasks.digits import digits
 from walktalk.learning.tasks.fashion_mnist import fashion_mnist
+from walktalk.learning.tasks.mnli import mnli
 from walktalk.learning.tasks.quadratic import quadratic
 from walktalk.seeds import Seed
 
@@ -20,6 +23,7 @@ TASKS: dict[str, Callable[..., Task]] = {
     "quadratic": quadratic,
     "cifar10": cifar10,
     "fashion_mnist": fashion_mnist,
+    "mnli": mnli,
 }
 
 
@@ -34,23 +38,36 @@ def build(name: str, nodes: int, seed: int | Seed, **settings: Any) -> Task:
             hint = f"; did you mean {near[0]}?" if near else ""
             raise DataError(f"task.{key}: {name} has no such setting{hint} (allowed: {', '.join(takes)})")
         if not fits(value, takes[key]):
-            raise DataError(f"task.{key}: {value!r} is not possible; {takes[key]} is needed")
+            raise DataError(f"task.{key}: {value!r} is not possible; {in_words(takes[key])} is needed")
     try:
         return TASKS[name](nodes=nodes, seed=seed, **settings)
     except DataError as error:
         raise DataError(f"task.{error}") from error
 
 
-def settings_of(name: str) -> dict[str, str]:
-    """A task's own settings, with their types as they are written."""
-    parameters = inspect.signature(TASKS[name]).parameters
-    return {key: str(p.annotation) for key, p in parameters.items() if key not in ("nodes", "seed")}
+def settings_of(name: str) -> dict[str, Any]:
+    """A task's own settings, with their types."""
+    kinds = typing.get_type_hints(TASKS[name])
+    return {key: kinds[key] for key in inspect.signature(TASKS[name]).parameters if key not in ("nodes", "seed")}
 
 
-def fits(value: Any, kind: str) -> bool:
-    """Whether a value from a specification is of the kind that a setting takes."""
-    if isinstance(value, bool):
-        return "bool" in kind
-    if isinstance(value, str):
-        return "str" in kind or "Norm" in kind
-    return isinstance(value, (int, float)) and ("int" in kind or "float" in kind)
+def fits(value: Any, kind: Any) -> bool:
+    """Whether a value from a specification is of the kind that a setting takes, or one of those."""
+    allowed = typing.get_args(kind) if typing.get_origin(kind) in (typing.Union, types.UnionType) else (kind,)
+    for one in allowed:
+        if typing.get_origin(one) is typing.Literal:
+            if value in typing.get_args(one):
+                return True
+        elif type(value) is one or (one is float and type(value) is int):
+            return True
+    return False
+
+
+def in_words(kind: Any) -> str:
+    names = {"int": "a whole number", "float": "a number", "bool": "true or false", "str": "a text"}
+    allowed = typing.get_args(kind) if typing.get_origin(kind) in (typing.Union, types.UnionType) else (kind,)
+    words = []
+    for one in allowed:
+        choices = typing.get_args(one) if typing.get_origin(one) is typing.Literal else ()
+        words.append(" or ".join(map(str, choices)) if choices else names.get(getattr(one, "__name__", ""), ""))
+    return " or ".join(word for word in words if word)

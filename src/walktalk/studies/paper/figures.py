@@ -5,10 +5,11 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from importlib.resources import files
-from typing import Any, Literal, TypeAlias, cast
+from typing import Any, Literal, TypeAlias
 
 from walktalk.errors import SpecError
 from walktalk.studies import spec_yaml
+from walktalk.studies.build import build_graph
 from walktalk.studies.spec import StudySpec
 from walktalk.studies.spec_load import make_spec
 from walktalk.studies.suggest import suggestion
@@ -71,6 +72,10 @@ FIGURES: dict[str, Figure] = {
             "fig8", "A language model under congestion: loss against data and time", "language", "fig8",
             (Panel("erdos_renyi", "Erdős–Rényi (0.3)"),), "MultiNLI, OPT-125M, transformers, and a GPU",
         ),
+        Figure(
+            "fig9", "Two aggregators die: loss and accuracy against time", "failures", "fig9",
+            (Panel("erdos_renyi", "Erdős–Rényi (0.3)", ERDOS_RENYI, 1.0),), CIFAR,
+        ),
         Figure("tables", "Tables 1 to 4 in numbers, Tables 5 and 6 as settings", "", "", ()),
     )
 }  # fmt: skip
@@ -85,9 +90,7 @@ def figure(name: str) -> Figure:
     return FIGURES[name]
 
 
-def panel_specs(
-    one: Figure, scale: Scale, changes: Mapping[str, Mapping[str, Any]] | None = None
-) -> dict[str, StudySpec]:
+def panel_specs(one: Figure, scale: Scale, changes: Mapping[str, Any] | None = None) -> dict[str, StudySpec]:
     """The study of each panel; `changes` are made in every one, section by section."""
     return {panel.name: _panel_spec(one, panel, scale, changes or {}) for panel in one.panels}
 
@@ -101,13 +104,34 @@ def settings(base: str, scale: Scale) -> dict[str, Any]:
     return spec_yaml.as_mapping(spec_yaml.parse(text, name), name)
 
 
-def _panel_spec(one: Figure, panel: Panel, scale: Scale, changes: Mapping[str, Mapping[str, Any]]) -> StudySpec:
+def _panel_spec(one: Figure, panel: Panel, scale: Scale, changes: Mapping[str, Any]) -> StudySpec:
     content = settings(one.base, scale)
     content["name"] = f"{one.runs or one.name}-{panel.name}"
     content["network"] = dict(panel.network)
     if panel.alpha is not None:
         content["task"] = {**content["task"], "alpha": panel.alpha}
-    content["stop"] = {"iterations": round(panel.longer * content["stop"]["iterations"])}
+    if "iterations" in content["stop"]:
+        content["stop"] = {"iterations": round(panel.longer * content["stop"]["iterations"])}
     for section, values in changes.items():
-        content[section] = {**content[section], **values} if isinstance(values, Mapping) else cast(Any, values)
+        content[section] = {**content[section], **values} if isinstance(values, Mapping) else values
+    if "faults" in content:
+        content["faults"] = _who_dies(content)
     return make_spec(content)
+
+
+def _who_dies(content: Mapping[str, Any]) -> list[dict[str, Any]]:
+    """The faults, with a number in place of `aggregator`: gossip, which has none, is to lose the same nodes.
+
+    Elected is the node with most living neighbours, and of equal ones the lowest (Section 5).
+    """
+    graph = build_graph(make_spec({**content, "faults": []}))
+    dead: list[int] = []
+    faults = []
+    for fault in content["faults"]:
+        node = fault["node"]
+        if node == "aggregator":
+            living = [v for v in range(graph.nodes) if v not in dead]
+            node = max(living, key=lambda v: (len(set(graph.neighbours(v)) - set(dead)), -v))
+        dead.append(node)
+        faults.append({**fault, "node": node})
+    return faults

@@ -9,6 +9,7 @@ from typing import Any
 
 from walktalk.records import StudyFolder
 from walktalk.studies.paper.figures import Figure, Panel, Scale, panel_specs
+from walktalk.studies.paper.tune import tuned
 from walktalk.studies.run import run_study
 from walktalk.studies.runner import Progress
 from walktalk.studies.spec import StudySpec
@@ -32,14 +33,22 @@ def run_figure(
     out: Path,
     *,
     device: str = "auto",
-    changes: Mapping[str, Mapping[str, Any]] | None = None,
+    changes: Mapping[str, Any] | None = None,
+    tune: bool = False,
     report: Report | None = None,
 ) -> list[PanelRun]:
-    """All runs that a figure shows. An interrupted one goes on where it stopped."""
+    """All runs that a figure shows. An interrupted one goes on where it stopped.
+
+    With `tune` each algorithm gets its own learning rate first; those runs have a folder of their own.
+    """
     panels = []
     specs = panel_specs(one, scale, changes)
     for panel in one.panels:
-        spec, folder = specs[panel.name], out / one.runs / panel.name
+        runs = out / (f"{one.runs}-tuned" if tune else one.runs)
+        spec, folder = specs[panel.name], runs / panel.name
+        if tune and one.runs:
+            told = None if report is None else _told(report, f"{panel.title}, learning rates")
+            spec = tuned(spec, runs / f"{panel.name}.rates.json", device=device, progress=told)
         panels.append(PanelRun(panel, spec, folder))
         if one.runs and not is_done(spec, folder):
             told = None if report is None else _told(report, panel.title)

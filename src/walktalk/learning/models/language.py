@@ -1,0 +1,99 @@
+"""Any language model of `transformers` as a classifier: tokens in, one score per class out."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any, Literal, TypeAlias
+
+import torch
+from torch import Tensor, nn
+
+from walktalk.errors import DataError, ModelError, UnavailableError
+
+Head: TypeAlias = Literal["classification", "causal"]
+
+
+class LanguageClassifier(nn.Module):
+    """A transformer with a classification head, or a causal one whose answers are words.
+
+    Tokens [B, T] are padded on the right. With answers, the score of a class is that of its word as the next token, so
+    nothing new has to be learned; the scores of all other words, and of all other places, are never computed.
+    """
+
+    def __init__(self, inner: nn.Module, pad: int, answers: Sequence[int] | None = None) -> None:
+        super().__init__()
+        self.inner = inner
+        self.pad = pad
+        self.answers = None if answers is None else list(answers)
+
+    def forward(self, tokens: Tensor) -> Tensor:
+        mask = tokens.ne(self.pad)
+        if self.answers is None:
+            scores: Tensor = self.inner(input_ids=tokens, attention_mask=mask.long()).logits
+            return scores
+        base: Any = self.inner.base_model
+        hidden = base(input_ids=tokens, attention_mask=mask.long()).last_hidden_state
+        last = hidden[torch.arange(len(tokens), device=tokens.device), mask.sum(1) - 1]
+        head: Any = self.inner.get_output_embeddings()  # type: ignore[operator]
+        words: Tensor = head(last)
+        return words[:, self.answers]
+
+
+def load_language_model(
+    name: str, tokenizer_name: str | None, head: Head | None, classes: Sequence[str]
+) -> tuple[nn.Module, Any]:
+    """A model and its tokenizer, by a name on the hub, a folder, or a GGUF file; `classes` are the answers' words."""
+    transformers = _transformers()
+    is_gguf = name.endswith(".gguf")
+    if head is None:
+        head = "causal" if is_gguf else "classification"  # a GGUF file holds a causal model
+    place, file = name, {}
+    if is_gguf:
+        if not Path(name).is_file():
+            raise DataError(f"model: there is no file {name}")
+        place, file = str(Path(name).parent), {"gguf_file": Path(name).name}
+    kinds = {
+        "causal": transformers.AutoModelForCausalLM,
+        "classification": transformers.AutoModelForSequenceClassification,
+    }
+    more = {} if head == "causal" else {"num_labels": len(classes)}
+    try:
+        words_of = {} if tokenizer_name else file
+        tokens = transformers.AutoTokenizer.from_pretrained(tokenizer_name or place, **words_of)
+        inner = kinds[head].from_pretrained(place, **file, **more)
+        nn.Module.float(inner)  # transformers' own refuses a model from a GGUF file, which is a plain one by now
+    except (OSError, ValueError, KeyError, ImportError) as error:
+        words = " ".join(str(error).split())[:300]
+        raise DataError(f"model: {name} cannot be loaded as a {head} model of transformers ({words})") from error
+    pad = next((n for n in (tokens.pad_token_id, tokens.eos_token_id) if n is not None), 0)
+    inner.config.pad_token_id = pad
+    inner.config.use_cache = False
+    return LanguageClassifier(inner, pad, answer_tokens(tokens, classes) if head == "causal" else None), tokens
+
+
+def answer_tokens(tokens: Any, words: Sequence[str]) -> list[int]:
+    """The first token of each word, as it follows a colon; they must differ."""
+    first = [tokens(f" {word}", add_special_tokens=False)["input_ids"][0] for word in words]
+    if len(set(first)) < len(words):
+        raise ModelError(f"model: its tokenizer begins some of {', '.join(words)} alike, so they cannot be told apart")
+    return first
+
+
+def encode(tokens: Any, texts: Sequence[str], length: int, pad: int, *, keep_end: bool) -> Tensor:
+    """Token numbers [N, length]: cut where too long, at the end or at the beginning, and padded on the right."""
+    tokens.truncation_side = "left" if keep_end else "right"
+    rows = tokens(list(texts), truncation=True, max_length=length)["input_ids"]
+    longest = max(len(row) for row in rows)
+    out = torch.full((len(rows), longest), pad, dtype=torch.int64)
+    for place, row in zip(out, rows, strict=True):
+        place[: len(row)] = torch.tensor(row)
+    return out
+
+
+def _transformers() -> Any:
+    try:
+        import transformers
+    except ImportError as error:
+        raise UnavailableError("language models need the extra `language`: pip install 'walktalk[language]'") from error
+    return transformers

@@ -1,0 +1,80 @@
+"""Natural language inference with a pretrained transformer: the paper's second task (Section 6, Table 6)."""
+
+from __future__ import annotations
+
+from typing import Literal, TypeAlias
+
+import numpy as np
+import torch
+from torch.nn import functional
+
+from walktalk.errors import DataError
+from walktalk.learning.data.multinli import Pair, multinli
+from walktalk.learning.models.language import Head, encode, load_language_model
+from walktalk.learning.partition import by_key, dirichlet, iid
+from walktalk.learning.stacked import seeded
+from walktalk.learning.task import Task
+from walktalk.seeds import Seed, as_seed
+
+Split: TypeAlias = Literal["iid", "genre"]
+ANSWERS = ("yes", "maybe", "no")  # entailment, neutral, contradiction
+QUESTION = "Premise: {}\nHypothesis: {}"
+ASKED = QUESTION + "\nDoes the premise imply the hypothesis, yes, maybe or no? Answer:"
+
+
+def mnli(
+    nodes: int = 20,
+    alpha: float | None = None,
+    seed: int | Seed = 0,
+    *,
+    model: str = "facebook/opt-125m",
+    head: Head | None = None,
+    tokenizer: str | None = None,
+    split: Split | None = None,
+    samples: int | None = None,
+    test_samples: int = 2000,
+    max_length: int = 96,
+    folder: str | None = None,
+) -> Task:
+    """Does the premise imply the hypothesis? Split iid, by genre, or by Dirichlet(alpha) over genres.
+
+    `model` is a name on the Hugging Face hub, a folder, or a GGUF file; `head` says whether a new classification head
+    or the words yes, maybe, no of a causal model give the answer.
+    """
+    if alpha is not None and split is not None:
+        raise DataError(f"alpha: {alpha} and split: {split} exclude each other; leave one out")
+    for name, value in (("samples", samples), ("test_samples", test_samples), ("max_length", max_length)):
+        if value is not None and value < 1:
+            raise DataError(f"{name}: {value} is not possible; at least 1 is needed")
+    root = as_seed(seed)
+    train, test = multinli(folder)
+    train, test = _some(train, samples, root.child("samples")), _some(test, test_samples, root.child("test samples"))
+    with seeded(root.child("head").integer % 2**63, torch.device("cpu")):  # a new head's weights
+        module, tokens = load_language_model(model, tokenizer, head, ANSWERS)
+    asked = module.answers is not None
+    form, pad = ASKED if asked else QUESTION, int(module.pad)  # type: ignore[arg-type]
+    encoded = [
+        (encode(tokens, [form.format(p.premise, p.hypothesis) for p in part], max_length, pad, keep_end=asked),
+         torch.tensor([p.label for p in part]))
+        for part in (train, test)
+    ]  # fmt: skip
+    genres = np.array([p.genre for p in train])
+    parts = _parts(genres, nodes, root.child("partition"), alpha, split)
+    codes = np.unique(genres, return_inverse=True)[1]
+    return Task(
+        "mnli", module, functional.cross_entropy, *encoded[0], parts, encoded[1], labels=codes, pretrained=True,
+        details={"genres": sorted({p.genre for p in train})},
+    )  # fmt: skip
+
+
+def _some(pairs: list[Pair], count: int | None, seed: Seed) -> list[Pair]:
+    """That many of them, evenly chosen, in their order."""
+    if count is None or count >= len(pairs):
+        return pairs
+    return [pairs[k] for k in np.sort(seed.numpy().permutation(len(pairs))[:count])]
+
+
+def _parts(genres: np.ndarray, nodes: int, seed: Seed, alpha: float | None, split: Split | None) -> list[np.ndarray]:
+    if alpha is not None:
+        return dirichlet(genres, nodes, alpha, seed)
+    return by_key(genres, nodes, seed) if split == "genre" else iid(len(genres), nodes, seed)
