@@ -140,7 +140,8 @@ class Runner:
         self.signals = (signal.SIGINT, signal.SIGTERM) if handle_ctrl_c else (signal.SIGTERM,)
         self.runs = list(runs)
         self.records = [RunRecord(run.label, run.repetition) for run in runs]
-        self.engine = Engine(trainer, [run.setup for run in runs], [run.initial for run in runs], policy)
+        widths = policy or WavePolicy(sizes=trainer.wave_sizes)  # each new width may cost a compiled graph
+        self.engine = Engine(trainer, [run.setup for run in runs], [run.initial for run in runs], widths)
         self.folders = [folder.run(run.label, run.repetition) if folder else None for run in runs]
         self.writers: list[TraceWriter | None] = [self._writer(index) for index in range(len(runs))]
         self.report = report

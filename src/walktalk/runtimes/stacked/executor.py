@@ -19,7 +19,6 @@ from walktalk.runtimes.simulator import EvaluateOp
 from walktalk.runtimes.stacked.rows import Matrix
 from walktalk.runtimes.stacked.waves import CombineStep, EvaluateStep, MixStep, Step, TrainStep
 
-
 NUMBERS_AT_ONCE = 2**22  # of members in an evaluation: 16 MB at a time
 
 
@@ -109,7 +108,9 @@ class Executor:
     def photograph(self, step: EvaluateStep, album: Album) -> None:
         """Keep what an evaluation needs; the rows themselves will be overwritten."""
         aggregate = self.blend(step.aggregate)
-        mean, spread = self.mean_and_spread(step.members) if step.members else (aggregate, self.models.data.new_zeros(()))
+        mean, spread = (
+            self.mean_and_spread(step.members) if step.members else (aggregate, self.models.data.new_zeros(()))
+        )
         album.add(step, aggregate, mean, spread)
 
     def mean_and_spread(self, members: Sequence[Sequence[tuple[int, float]]]) -> tuple[Tensor, Tensor]:
