@@ -140,7 +140,6 @@ def started_ray() -> Any:
 def do_batch(prepare: PrepareOn, batch: Batch) -> Done:
     """What a task does, on whatever machine: its runs in a folder of its own, which comes back as bytes."""
     torch.set_num_threads(1)
-    last: list[Progress] = []
     with tempfile.TemporaryDirectory(prefix="walktalk-") as place:
         folder = StudyFolder(Path(place))
         for path, content in batch.files.items():
@@ -148,8 +147,10 @@ def do_batch(prepare: PrepareOn, batch: Batch) -> Done:
             (folder.path / path).write_bytes(content)
         trainer, runs = prepare(batch.device)
         chosen = [runs[k] for k in batch.share.runs]
+        total = estimated_trainings(chosen)
+        told = [Progress(total, total, 0, 0.0, 0.0, {}, "on Ray")]  # stays the last where nothing is left to do
         records = run_in_groups(
-            trainer, chosen, folder, resume=bool(batch.files), report=last.append, handle_ctrl_c=False
+            trainer, chosen, folder, resume=bool(batch.files), report=told.append, handle_ctrl_c=False
         )  # fmt: skip
         files = {str(f.relative_to(folder.path)): f.read_bytes() for f in folder.path.rglob("*") if f.is_file()}
     brought = [
@@ -157,4 +158,4 @@ def do_batch(prepare: PrepareOn, batch: Batch) -> Done:
         for index, record in zip(batch.share.runs, records, strict=True)
         if record.output is not None
     ]
-    return Done(brought, files, replace(last[-1], phase="on Ray"))
+    return Done(brought, files, replace(told[-1], phase="on Ray"))
