@@ -9,6 +9,9 @@ BIN := $(VENV)/bin
 READY := $(VENV)/.setup-done
 TESTS ?= tests
 
+# Two test processes on two cores: a second thread in each would only wait for its turn.
+test test-slow: export OMP_NUM_THREADS := 1
+
 .PHONY: demo test lint test-slow test-gpu docs bench clean
 
 demo: $(READY)
