@@ -12,6 +12,8 @@ import queue
 import signal
 from collections.abc import Callable
 from dataclasses import dataclass, replace
+from functools import cache
+from itertools import pairwise
 from multiprocessing.process import BaseProcess
 from pathlib import Path
 from typing import Any
@@ -21,11 +23,12 @@ import torch
 from walktalk.errors import StudyError, UserError
 from walktalk.records import StudyFolder
 from walktalk.studies.groups import free_memory, run_in_groups, together
-from walktalk.studies.runner import Interrupted, PlannedRun, Progress, RunRecord, asking_to_stop
+from walktalk.studies.runner import Interrupted, PlannedRun, Progress, RunRecord, asking_to_stop, estimated_trainings
 
 STARTS_AT_MOST = 3  # of one share: a process that dies more often has a reason
 STEPS_THAT_PAY = 50_000  # model-steps of a study below which starting a second process costs more than it saves
 SECONDS_BETWEEN_LOOKS = 0.2
+TRAININGS_A_WAVE = 9.0  # what a wave costs besides its trainings, measured on the quickstart
 
 Prepare = Callable[[], tuple[Any, list[PlannedRun]]]  # builds (trainer, runs) of the whole study, in any process
 
@@ -39,11 +42,34 @@ class Share:
 
 
 def shares(runs: list[PlannedRun], workers: int) -> list[Share]:
-    """Runs dealt out by how long a chain of trainings each has, so that every process gets some of each kind."""
+    """Runs dealt out so that the most loaded process has as little to do as possible, runs of like kind together.
+
+    A process has a wave for every training of its longest chain, however narrow, and a wave costs as much as some
+    trainings. So the runs with long chains (few walks) belong together, and the wide ones (gossip) elsewhere.
+    """
     active = [run.setup.protocol.active_models(run.setup.graph.nodes) for run in runs]
-    order = sorted(range(len(runs)), key=lambda k: (active[k], k))
-    dealt = [tuple(sorted(order[w::workers])) for w in range(workers)]
-    return [Share(number, mine) for number, mine in enumerate(dealt) if mine]
+    trainings = [max(1, estimated_trainings([run])) for run in runs]
+    chain = [count / models for count, models in zip(trainings, active, strict=True)]
+    order = sorted(range(len(runs)), key=lambda k: (-chain[k], k))
+
+    @cache
+    def best(first: int, left: int) -> tuple[float, tuple[int, ...]]:
+        """The least possible load of the most loaded of `left` processes for the runs from `first` on; where to cut."""
+        if left == 1 or first == len(order):
+            return load(first, len(order)), ()
+        options = []
+        for cut in range(first + 1, len(order) + 1):
+            rest, cuts = best(cut, left - 1)
+            options.append((max(load(first, cut), rest), (cut, *cuts)))
+        return min(options)
+
+    def load(first: int, end: int) -> float:
+        mine = order[first:end]
+        return sum(trainings[k] for k in mine) + TRAININGS_A_WAVE * chain[mine[0]] if mine else 0.0
+
+    cuts = (0, *best(0, min(workers, len(runs)))[1], len(order))
+    dealt = [tuple(sorted(order[a:b])) for a, b in pairwise(cuts)]
+    return [Share(number, mine) for number, mine in enumerate(part for part in dealt if part)]
 
 
 def workers_that_pay(runs: list[PlannedRun], model_steps: int, device: str) -> int:
