@@ -153,7 +153,7 @@ class Trainer:
         gradients = self.model.wave(weights, buffers, keys)
         batches = self.sampler.batches(parts, keys, self.local_steps)
         for step in range(self.local_steps):
-            inputs, targets = self.inputs[batches[step]], self.targets[batches[step]]
+            inputs, targets = chosen(self.inputs, batches[step]), chosen(self.targets, batches[step])
             if self.task.augment is not None:
                 inputs = self.task.augment(inputs, keys, step)
             found = gradients(inputs, targets, step)
@@ -191,3 +191,8 @@ class Trainer:
                 with torch.no_grad():
                     total += row_losses(self.model.loss, outputs, y.expand(len(rows), *y.shape)).double() * len(x)
         return (total / len(inputs)).float()
+
+
+def chosen(samples: Tensor, places: Tensor) -> Tensor:
+    """`samples[places]`, several times faster on a CPU: whole samples are copied at once."""
+    return samples.index_select(0, places.reshape(-1)).view(*places.shape, *samples.shape[1:])
