@@ -57,6 +57,20 @@ class OptimizerSpec:
             raise ModelError(f"optimizer.betas: {self.betas} is not possible; two numbers from 0 to below 1 are needed")
         if self.nesterov and not self.momentum:
             raise ModelError("optimizer.nesterov: true needs a momentum above 0")
+        self._fits()
+
+    def _fits(self) -> None:
+        """Whether the optimizer has every setting that was given, and torch accepts the further ones."""
+        kind = _classes()[self.name]
+        takes = [key for key in inspect.signature(kind).parameters if key not in ("params", "lr")]
+        given = {key: getattr(self, key) for key in ("momentum", "nesterov", "weight_decay", "betas", "eps")}
+        for key in (*(key for key, value in given.items() if value), *self.extra):
+            if key not in takes:
+                raise ModelError(f"optimizer.{key}: {self.name} has no such setting; it takes {', '.join(takes)}")
+        try:
+            kind([torch.zeros(1)], lr=self.lr, **self.extra)  # type: ignore[call-arg]
+        except (TypeError, ValueError) as error:
+            raise ModelError(f"optimizer: {self.name} with {self.extra} is not possible: {error}") from error
 
 
 @dataclass(frozen=True)
@@ -167,8 +181,10 @@ class AdamWave(OptimizerWave):
             gradients.add_(weights, alpha=settings.weight_decay)
         self.mean.lerp_(gradients, 1 - first)
         self.square.mul_(second).addcmul_(gradients, gradients, value=1 - second)
-        size = self.spread.over(self.rates / (1 - first**self.count))
-        correction = self.spread.over((1 - second**self.count).sqrt())
+        # In float64, as torch's own are: 1 − 0.999 has four digits left in float32.
+        count = self.count.double()
+        size = self.spread.over((self.rates / (1 - first**count)).float())
+        correction = self.spread.over((1 - second**count).sqrt().float())
         denominator = self.square.sqrt().div_(correction).add_(settings.eps)
         weights.sub_(self.mean.div(denominator).mul_(size))
 
@@ -264,7 +280,4 @@ def row_optimizer(spec: OptimizerSpec) -> RowOptimizer:
     takes = inspect.signature(kind).parameters
     given = {name: getattr(spec, name) for name in ("weight_decay", "momentum", "nesterov", "betas", "eps")}
     arguments = {name: value for name, value in given.items() if name in takes and value}
-    unknown = sorted(set(spec.extra) - set(takes))
-    if unknown:
-        raise ModelError(f"optimizer.{unknown[0]}: {spec.name} has no such setting; it takes {', '.join(takes)}")
     return RowTorch(kind, {**arguments, **spec.extra})

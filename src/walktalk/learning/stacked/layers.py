@@ -151,7 +151,10 @@ def embedding(x: Laid, module: nn.Embedding, get: Callable[[str], Tensor], run: 
         raise NotStackable("this kind of Embedding")
     weight, places = get("weight"), x.stacked()
     offsets = torch.arange(x.rows, device=places.device).view(-1, *[1] * (places.dim() - 1)) * weight.shape[1]
-    return Laid(functional.embedding(places + offsets, weight.flatten(0, 1)), x.rows)
+    found = functional.embedding(places + offsets, weight.flatten(0, 1))
+    if module.padding_idx is not None:  # that entry is looked up but never trained
+        found = torch.where((places != module.padding_idx).unsqueeze(-1), found, found.detach())
+    return Laid(found, x.rows)
 
 
 def dropout(x: Laid, module: nn.Dropout, get: Callable[[str], Tensor], run: Pass) -> Laid:
