@@ -16,7 +16,6 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from paper_runs import Speed, tell, together, write_facts, write_records
-
 from walktalk.records import TRACE_COLUMNS
 from walktalk.studies import RunRecord, paper, prepare, spec_mapping
 
