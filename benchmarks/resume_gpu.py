@@ -54,7 +54,7 @@ def main() -> None:
     same = sums["whole"] is not None and sums["whole"] == sums["parts"]
     stopped = codes == {"whole": 0, "interrupted": INTERRUPTED, "resumed": 0}
     facts = {"same": same, "was_interrupted": stopped, "sha256": sums, "exit_codes": codes, "seconds": seconds}
-    (out / "resume.json").write_text(json.dumps({"settings": vars(options), **facts}, indent=1) + "\n")
+    (out / "resume.json").write_text(json.dumps({"iterations": options.iterations, **facts}, indent=1) + "\n")
     print(json.dumps(facts), flush=True)
     sys.exit(0 if same and stopped else 1)
 
