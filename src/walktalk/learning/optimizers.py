@@ -15,6 +15,7 @@ import torch
 from torch import Tensor
 
 from walktalk.errors import ModelError
+from walktalk.learning.stacked import fused
 
 NOT_ELEMENT_WISE = {"LBFGS", "Adafactor", "Muon", "SparseAdam", "Optimizer"}
 
@@ -133,6 +134,11 @@ class SGDWave(OptimizerWave):
 
     def step(self, weights: Tensor, gradients: Tensor) -> None:
         settings = self.settings
+        if weights.is_cuda and isinstance(self.lr, Tensor) and fused.is_possible():
+            fused.sgd(
+                weights, gradients, self.velocity, self.lr, settings.weight_decay, settings.momentum, settings.nesterov
+            )
+            return
         if settings.weight_decay:
             gradients.add_(weights, alpha=settings.weight_decay)
         if settings.momentum:

@@ -14,7 +14,7 @@ from walktalk.learning.cuda_graph import GraphedTraining
 from walktalk.learning.memory import rows_that_fit
 from walktalk.learning.optimizers import OptimizerSpec, RowTorch, Spread, row_optimizer
 from walktalk.learning.sampling import Sampler
-from walktalk.learning.stacked import row_losses, stack
+from walktalk.learning.stacked import row_losses, stack, use
 from walktalk.learning.task import Task
 
 EVALUATION_SAMPLES = 10_000  # of the training data; the loss of more would cost more than it tells
@@ -53,7 +53,7 @@ class Trainer:
         self.inputs, self.targets = task.inputs.to(self.device), task.targets.to(self.device)
         self.arithmetic = arithmetic or Arithmetic()
         self.model = stack(self.template, task.loss, self.inputs, self.targets, buffers == "travel")
-        self.model.arithmetic = self.arithmetic
+        use(self.model, self.arithmetic, self.inputs, self.targets)
         layout = self.model.layout
         self.width = layout.width
         self.parameters = layout.parameter_width
