@@ -11,20 +11,12 @@ and speed).
 from __future__ import annotations
 
 import argparse
-import json
-import sys
-import time
-from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
-import torch
+from paper_runs import Speed, tell, together, write_facts, write_records
 
-sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "src"))  # also runs where nothing is installed
-
-from walktalk.learning.cuda_graph import SIZES
-from walktalk.records import RUN_COLUMNS, write_history
-from walktalk.runtimes.stacked import WavePolicy
-from walktalk.studies import PlannedRun, Progress, Runner, make_spec, prepare
+from walktalk.studies import make_spec, planned_runs, prepare
 from walktalk.studies.paper.figures import settings
 
 
@@ -32,46 +24,20 @@ def main() -> None:
     options = arguments()
     base = settings("image", "paper")
     topologies = options.topologies.split(",")
-    prepared = {name: prepare(make_spec(changed(base, name, options)), options.device) for name in topologies}
-    trainer = prepared[topologies[0]].trainer  # the split depends on the seed alone, so one trainer serves all graphs
-    runs = [
-        PlannedRun(f"{name}:{run.label}", run.repetition, replace(run.setup, keep_trace=False), run.initial)
-        for name, ready in prepared.items()
-        for run in ready.runs
-    ]
-    watch = Watch()
-    runner = Runner(trainer, runs, report=watch, policy=WavePolicy(widest=max(SIZES), sizes=SIZES))
-    began = time.perf_counter()
-    records = runner.run()
-    if torch.cuda.is_available():
-        torch.cuda.synchronize()
-    seconds = time.perf_counter() - began
-    out = Path(options.out)
-    out.mkdir(parents=True, exist_ok=True)
-    for name in topologies:
-        rows = [
-            row._replace(algorithm=row.algorithm.split(":", 1)[1])
-            for record in records
-            if record.label.startswith(name + ":")
-            for row in record.history
-        ]
-        write_history(out / f"{name}.csv", rows, RUN_COLUMNS)
-    steps = runner.trainings * options.local_steps
-    facts = {
-        "settings": vars(options), "spec": changed(base, topologies[0], options), "seconds": seconds, "runs": len(runs),
-        "model_steps": steps, "model_steps_per_second": steps / seconds,
-        "evaluations": sum(len(r.history) for r in records),
-        "device": torch.cuda.get_device_name() if torch.cuda.is_available() else "cpu", "torch": torch.__version__,
+    specs = {name: make_spec(changed(base, name, options)) for name in topologies}
+    trainer = prepare(specs[topologies[0]], options.device).trainer
+    speed, out = Speed(), Path(options.out)
+    studies = {name: planned_runs(spec, trainer) for name, spec in specs.items()}
+    for name, records in together(trainer, studies, speed, "all").items():
+        write_records(out / f"{name}.csv", records)
+        tell(name, records)
+    write_facts(out / "facts.json", {
+        "settings": vars(options), "spec": changed(base, topologies[0], options), **speed.facts(),
         "parameters": trainer.parameters,
-    }  # fmt: skip
-    (out / "facts.json").write_text(json.dumps(facts, indent=1))
-    print(f"{len(runs)} runs, {steps:,} model-steps in {seconds:.0f} s: {steps / seconds:,.0f} a second", flush=True)
-    for record in records:
-        last = record.history[-1]
-        print(f"{record.label} {record.repetition}: loss {last.train_loss:.3f}, accuracy {last.test_accuracy:.3f}")
+    })  # fmt: skip
 
 
-def changed(base: dict, topology: str, options: argparse.Namespace) -> dict:
+def changed(base: dict[str, Any], topology: str, options: argparse.Namespace) -> dict[str, Any]:
     """The preset with what was asked for."""
     network = {**base["network"], "topology": topology}
     if topology != "erdos_renyi":
@@ -83,19 +49,6 @@ def changed(base: dict, topology: str, options: argparse.Namespace) -> dict:
         "task": {**base["task"], "alpha": options.alpha, "folder": options.data}, "training": training,
         "stop": {"iterations": options.iterations}, "evaluate": {"every": options.every, "samples": 2500},
     }  # fmt: skip
-
-
-class Watch:
-    """A line every ten seconds."""
-
-    def __init__(self) -> None:
-        self.began = self.last = time.perf_counter()
-
-    def __call__(self, progress: Progress) -> None:
-        now = time.perf_counter()
-        if now - self.last > 10:
-            self.last = now
-            print(f"{now - self.began:.0f} s: {progress.done:,} of {progress.total:,} iterations", flush=True)
 
 
 def arguments() -> argparse.Namespace:

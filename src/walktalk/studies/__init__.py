@@ -4,7 +4,7 @@ from walktalk.learning import OptimizerSpec as Optimizer
 from walktalk.studies.build import AlgorithmPlan, build_graph, build_protocols, build_task
 from walktalk.studies.groups import fitting_groups, parse_memory
 from walktalk.studies.one_run import SGD, Adam, AdamW, Run, train
-from walktalk.studies.run import Preparation, StudyResult, prepare, run_study
+from walktalk.studies.run import Preparation, StudyResult, planned_runs, prepare, run_study
 from walktalk.studies.runner import Interrupted, PlannedRun, Progress, Runner, RunRecord
 from walktalk.studies.spec import StudySpec
 from walktalk.studies.spec_load import dump_spec, load_spec, make_spec, preset_names, preset_text, spec_mapping
@@ -33,6 +33,7 @@ __all__ = [
     "load_spec",
     "make_spec",
     "parse_memory",
+    "planned_runs",
     "prepare",
     "preset_names",
     "preset_text",

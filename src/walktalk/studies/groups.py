@@ -6,6 +6,7 @@ group after group; on a CPU a run's bytes do not depend on who else is in its gr
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -17,12 +18,23 @@ from walktalk.learning import Trainer
 from walktalk.records import StudyFolder
 from walktalk.runtimes.simulator import Evaluate, Simulation
 from walktalk.runtimes.stacked import Planner
-from walktalk.studies.runner import PlannedRun, Progress, Runner, RunRecord, estimated_trainings
+from walktalk.studies.runner import (
+    PlannedRun,
+    Progress,
+    Runner,
+    RunRecord,
+    estimated_trainings,
+    trainings_a_stretch,
+    wave_policy,
+)
 
 SHARE = 0.8  # of the free memory may be planned with
 ROOM = 1.25  # times what was counted: later stretches differ a little from the first
 LOOK_AHEAD = 2  # visits per walk or node in the stretch that is planned to count rows
-ROWS_BESIDE = 8 * 256  # rows' worth of memory for a wave: copies of its models, gradients, optimizer state
+LARGE_MODEL = 2**24  # numbers in a model from which rows are counted exactly: an eighth too many would be gigabytes
+LOOK_FAR = 4000  # trainings that are planned to count them
+COPIES_BESIDE = 8  # of every row in a wave: its models, gradients, optimizer state
+WIDEST_WAVE = 256  # rows; a wider one is rare, and its copies are smaller than what is planned for these
 UNITS = {"kb": 1e3, "mb": 1e6, "gb": 1e9, "tb": 1e12}
 
 
@@ -75,6 +87,8 @@ def need_of(run: PlannedRun, trainer: Trainer) -> Need:
     Values that a slot or a message holds are counted too, each once, as if all were different: at the start many still
     are the same, such as the aggregator's copies of all walks.
     """
+    if trainer.width > LARGE_MODEL:
+        return exact_need_of(run, trainer)
     setup = run.setup
     visits = LOOK_AHEAD * setup.protocol.active_models(setup.graph.nodes)
     share = min(1.0, visits / max(1, estimated_trainings([run])))
@@ -90,18 +104,36 @@ def need_of(run: PlannedRun, trainer: Trainer) -> Need:
     return Need(rows, states, 4.0 * (rows * trainer.width + states * trainer.state_width))
 
 
+def exact_need_of(run: PlannedRun, trainer: Trainer) -> Need:
+    """The same by planning a long way, stretch by stretch as it will be done: runs of large models are short."""
+    total = max(1, estimated_trainings([run]))
+    stretches = -(-min(total, LOOK_FAR) // trainings_a_stretch(trainer.width))
+    simulation = Simulation(replace(run.setup, keep_trace=False))
+    planner = Planner(wave_policy(trainer))
+    planner.place(0, 0)
+    for stretch in range(1, stretches + 1):
+        planner.plan({0: simulation.advance(min(1.0, LOOK_FAR / total) * stretch / stretches)})
+    rows, states = math.ceil(ROOM * planner.models.size) + 1, math.ceil(ROOM * planner.states.size)
+    return Need(rows, states, 4.0 * (rows * trainer.width + states * trainer.state_width))
+
+
 def beside(trainer: Trainer) -> float:
     """What a study takes besides its rows: the wave that is being trained, and the data."""
     data = sum(t.numel() * t.element_size() for t in (trainer.inputs, trainer.targets))
-    return 4.0 * ROWS_BESIDE * (trainer.width + trainer.state_width) + data
+    wave = min(WIDEST_WAVE, wave_policy(trainer).widest)
+    return 4.0 * COPIES_BESIDE * wave * (trainer.width + trainer.state_width) + data
+
+
+def needs_of(trainer: Trainer, runs: Sequence[PlannedRun]) -> list[Need]:
+    """What each run needs; repetitions need the same."""
+    counted = {label: need_of(run, trainer) for label, run in {run.label: run for run in runs}.items()}
+    return [counted[run.label] for run in runs]
 
 
 def fitting_groups(trainer: Trainer, runs: Sequence[PlannedRun], memory: float | None = None) -> list[list[int]]:
     """Runs that fit into the memory at once, group after group; an error that says so if one alone does not."""
     limit = memory if memory is not None else free_memory(trainer.device)
-    by_label = {run.label: run for run in runs}  # repetitions need the same
-    counted = {label: need_of(run, trainer) for label, run in by_label.items()}
-    needs = [counted[run.label] for run in runs]
+    needs = needs_of(trainer, runs)
     left = limit - beside(trainer)
     groups: list[list[int]] = []
     room = -1.0
@@ -149,10 +181,18 @@ def run_in_groups(
                 report(replace(together(parts), phase=phase))
 
         runner = Runner(trainer, group, folder, report=tell, handle_ctrl_c=handle_ctrl_c)
+        if trainer.width > LARGE_MODEL:
+            make_room(runner, needs_of(trainer, group))
         if resume:
             runner.resume()
         records += runner.run()
     return records
+
+
+def make_room(runner: Runner, needs: Sequence[Need]) -> None:
+    """All rows at once: a matrix that grows is there twice while it is copied, and leaves holes in a GPU's memory."""
+    runner.engine.executor.models.reserve(sum(need.rows for need in needs))
+    runner.engine.executor.states.reserve(sum(need.state_rows for need in needs))
 
 
 def together(parts: Sequence[Progress]) -> Progress:

@@ -105,9 +105,8 @@ def prepare_runs(spec: StudySpec, device: str) -> tuple[Trainer, list[PlannedRun
 
 def prepare(spec: StudySpec, device: str = "auto") -> Preparation:
     """Build what the specification names; every mistake in it shows here, before any training."""
-    root = Seed(spec.seed)
     graph = build_graph(spec)
-    plans = build_protocols(spec, graph.nodes)
+    build_protocols(spec, graph.nodes)  # its mistakes are cheap to find, so they are found before any data is read
     task = build_task(spec, graph.nodes)
     trainer = Trainer(
         task,
@@ -119,8 +118,15 @@ def prepare(spec: StudySpec, device: str = "auto") -> Preparation:
         arithmetic=Arithmetic(spec.training.precision),
         buffers=spec.training.buffers,
     )
+    return Preparation(spec, task, trainer, planned_runs(spec, trainer))
+
+
+def planned_runs(spec: StudySpec, trainer: Trainer) -> list[PlannedRun]:
+    """The runs of a study, for a trainer of its task; studies of one task and split may share one."""
+    root = Seed(spec.seed)
+    graph = build_graph(spec)
     runs = []
-    for plan in plans:
+    for plan in build_protocols(spec, graph.nodes):
         for repetition in range(spec.repetitions):
             setup = RunSetup(
                 protocol=plan.protocol, graph=graph, seed=root.child("run", plan.label, repetition),
@@ -131,7 +137,7 @@ def prepare(spec: StudySpec, device: str = "auto") -> Preparation:
             # The same start for every algorithm of a repetition: the comparison is paired.
             initial = trainer.initial_row(root.child("initial model", repetition).integer)
             runs.append(PlannedRun(plan.label, repetition, setup, initial))
-    return Preparation(spec, task, trainer, runs)
+    return runs
 
 
 def write_results(ready: Preparation, records: list[RunRecord], folder: StudyFolder) -> StudyResult:

@@ -140,7 +140,7 @@ class Runner:
         self.signals = (signal.SIGINT, signal.SIGTERM) if handle_ctrl_c else (signal.SIGTERM,)
         self.runs = list(runs)
         self.records = [RunRecord(run.label, run.repetition) for run in runs]
-        widths = policy or WavePolicy(sizes=trainer.wave_sizes)  # each new width may cost a compiled graph
+        widths = policy or wave_policy(trainer)
         self.engine = Engine(trainer, [run.setup for run in runs], [run.initial for run in runs], widths)
         self.folders = [folder.run(run.label, run.repetition) if folder else None for run in runs]
         self.writers: list[TraceWriter | None] = [self._writer(index) for index in range(len(runs))]
@@ -341,6 +341,14 @@ def estimated_trainings(runs: Sequence[PlannedRun]) -> int:
         limits += [stop.bits / (8.0 * max(run.setup.model_bytes, 1))] if stop.bits is not None else []
         total += min(limits)
     return round(total)
+
+
+def wave_policy(trainer: Trainer) -> WavePolicy:
+    """Waves of widths that suit the device: each new one may cost a compiled graph.
+
+    A model that trains one row at a time comes one at a time: a wide wave would only hold copies of many rows.
+    """
+    return WavePolicy(widest=1) if trainer.rows_at_once == 1 else WavePolicy(sizes=trainer.wave_sizes)
 
 
 def trainings_a_stretch(width: int) -> int:

@@ -32,12 +32,14 @@ class LanguageClassifier(nn.Module):
         if self.answers is None:
             scores: Tensor = self.inner(input_ids=tokens, attention_mask=mask.long()).logits
             return scores
+        # No mask: a causal model never looks ahead, so what is padded on the right reaches no place that is read. With
+        # one, transformers asks the device whether anything is masked, which waits, and takes slower kernels.
         base: Any = self.inner.base_model
-        hidden = base(input_ids=tokens, attention_mask=mask.long()).last_hidden_state
-        last = hidden[torch.arange(len(tokens), device=tokens.device), mask.sum(1) - 1]
+        hidden: Tensor = base(input_ids=tokens).last_hidden_state
+        place = (mask.sum(1) - 1).view(-1, 1, 1).expand(-1, 1, hidden.shape[2])
         head: Any = self.inner.get_output_embeddings()  # type: ignore[operator]
-        words: Tensor = head(last)
-        return words[:, self.answers]
+        words: Tensor = head(hidden.gather(1, place).squeeze(1))
+        return torch.stack([words[:, answer] for answer in self.answers], dim=1)
 
 
 def load_language_model(

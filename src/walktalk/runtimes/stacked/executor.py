@@ -79,11 +79,14 @@ class Executor:
 
     def train(self, step: TrainStep, tables: Tables) -> None:
         wave = tables.next_wave(len(step.outs))
-        state = self.read_states(step) if self.trainer.state_width and step.states_out[0] >= 0 else None
+        kept = [k for k, row in enumerate(step.states_out) if row >= 0] if self.trainer.state_width else []
+        state = self.read_states(step) if kept else None
         new, new_state = self.trainer.train(self.models.read(wave.sources), wave.parts, wave.keys, wave.lrs, state)
         self.models.write(wave.outs, new)
-        if state is not None and new_state is not None:
-            self.states.write(self.numbers(step.states_out), new_state)
+        if new_state is not None and kept:
+            if len(kept) < len(step.outs):  # some runs keep their state and others begin anew at every visit
+                new_state = new_state[self.numbers(kept)]
+            self.states.write(self.numbers([step.states_out[k] for k in kept]), new_state)
 
     def read_states(self, step: TrainStep) -> Tensor:
         """The optimizer states of a wave; a fresh one is all zeros."""

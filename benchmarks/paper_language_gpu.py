@@ -1,0 +1,191 @@
+"""Figure 8 on one GPU: a real pretrained language model, MultiNLI split by genre, links that congest.
+
+    python benchmarks/paper_language_gpu.py --model FOLDER --data FOLDER --out FOLDER --time 200 --repetitions 3 \
+        --budget 400
+
+Settings are those of `walktalk paper run fig8 --scale paper` (Table 6) but for the model (the paper: OPT-125M), the
+walks, and the end of a run, which is a virtual time here, so that every algorithm gets the same. The words yes, maybe
+and no of the causal model are the answer. Repetitions are done one after another, all algorithms of each; the next one
+is begun only if it will end within `--budget` real seconds, judging by the last. Writes `fig8.csv` and `facts.json`
+after each. Before the first run the model's step is captured as a CUDA graph, if that gives the same numbers faster.
+"""
+
+from __future__ import annotations
+
+import argparse
+import time
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import torch
+from paper_runs import Speed, Watch, tell, write_facts, write_records
+from torch import Tensor
+
+from walktalk.learning import Trainer
+from walktalk.learning.cuda_graph import GraphedTraining
+from walktalk.learning.stacked import SequentialModel
+from walktalk.learning.stacked.model import Gradients
+from walktalk.studies import PlannedRun, RunRecord, fitting_groups, make_spec, prepare, spec_mapping
+from walktalk.studies.groups import needs_of, run_in_groups
+from walktalk.studies.paper.figures import settings
+
+STEPS_TIMED = 10
+CLOSE = 2e-2  # of a graph's update to a plain one, in relative norm: sums are in another order, in 16 bits
+
+
+def main() -> None:
+    options = arguments()
+    began = time.perf_counter()
+    spec = make_spec(changed(settings("language", "paper"), options))
+    ready = prepare(spec, options.device)
+    trainer = ready.trainer
+    if trainer.device.type == "cuda":
+        trainer.model.samples_at_once = 500  # one model has the GPU to itself, and 64 at a time would starve it
+    initial = ready.runs[0].initial  # pretrained: all start alike
+    runs = [replace(run, setup=replace(run.setup, keep_trace=False), initial=initial) for run in ready.runs]
+    facts: dict[str, Any] = {"settings": vars(options), "spec": spec_mapping(spec), "parameters": trainer.parameters}
+    facts["needs"] = {
+        run.label: vars(need) for run, need in zip(runs, needs_of(trainer, runs), strict=True) if run.repetition == 0
+    }
+    facts["step"] = ready_to_train(trainer, initial, options.graphs)
+    print(f"{time.perf_counter() - began:.0f} s to load and measure: {facts['step']}", flush=True)
+    speed, out, records = Speed(), Path(options.out), list[RunRecord]()
+    for repetition in range(options.repetitions):
+        spent = time.perf_counter() - began
+        last = max(speed.stages.values(), default=0.0)
+        if spent + last > options.budget:
+            print(f"no time for repetition {repetition}: {spent:.0f} s are gone and one takes {last:.0f} s", flush=True)
+            break
+        records += one_repetition(trainer, [run for run in runs if run.repetition == repetition], speed)
+        write_records(out / "fig8.csv", sorted(records, key=lambda record: record.label))
+        write_facts(out / "facts.json", {**facts, **speed.facts(), "repetitions_done": repetition + 1})
+
+
+def one_repetition(trainer: Trainer, runs: list[PlannedRun], speed: Speed) -> list[RunRecord]:
+    """All algorithms once, in groups that fit into the device's memory."""
+    name = f"repetition {runs[0].repetition}"
+    print(f"{name}: groups {fitting_groups(trainer, runs)}", flush=True)
+    began = time.perf_counter()
+    records = run_in_groups(trainer, runs, report=Watch(name))
+    speed.stages[name] = time.perf_counter() - began
+    speed.seconds += speed.stages[name]
+    speed.runs += len(runs)
+    speed.model_steps += trainer.local_steps * sum(record.trainings for record in records)
+    speed.evaluations += sum(len(record.history) for record in records)
+    tell("fig8", records)
+    return records
+
+
+# -- the step -----------------------------------------------------------------------------------------------------------
+
+
+class WithoutDraws(SequentialModel):
+    """A model that draws no random numbers: no seed has to be set, so nothing waits, and a graph can be captured."""
+
+    def wave(self, weights: Tensor, buffers: Tensor, keys: Tensor) -> Gradients:
+        layout, rows = self.layout, len(keys)
+        everything = torch.empty_like(weights)
+        sources, places = layout.dense_views(weights, rows), layout.dense_views(everything, rows)
+        statistics = layout.views(buffers, layout.buffers, layout.parameter_width)
+
+        def gradients(inputs: Tensor, targets: Tensor, step: int) -> Tensor:
+            self.worker.train()
+            for r in range(rows):
+                self.point_at(sources, statistics, r)
+                found = self.backward(inputs[r], targets[r])
+                for name, place in places.items():
+                    gradient = found[name]
+                    place[r].copy_(gradient) if gradient is not None else place[r].zero_()
+                self.keep_buffers(statistics, r)
+            return everything
+
+        return gradients
+
+
+def ready_to_train(trainer: Trainer, initial: Tensor, graphs: bool) -> dict[str, Any]:
+    """Times a step, plain and as a graph, and leaves the trainer with the graph where it agrees and is faster."""
+    plain, plain_seconds = timed(trainer, initial)
+    found: dict[str, Any] = {"plain_seconds": plain_seconds, "graph": False}
+    if not graphs or trainer.device.type != "cuda" or type(trainer.model) is not SequentialModel:
+        return found
+    before = trainer.model
+    trainer.model = WithoutDraws(trainer.template, before.loss, before.with_buffers)
+    trainer.model.arithmetic, trainer.model.samples_at_once = before.arithmetic, before.samples_at_once
+    trainer.graphed = GraphedTraining(trainer._train, sizes=(1,))
+    try:
+        graphed, seconds = timed(trainer, initial)
+        off = float((graphed - plain).norm() / (plain - initial).norm())
+        found |= {"graph_seconds": seconds, "off": off}
+        found["graph"] = trainer.graphed.works and off < CLOSE and seconds < plain_seconds
+    except RuntimeError as error:
+        found["error"] = str(error)
+    if not found["graph"]:
+        trainer.model, trainer.graphed = before, None
+    return found
+
+
+def timed(trainer: Trainer, initial: Tensor) -> tuple[Tensor, float]:
+    """The model after one training from a fresh state, and the seconds of one."""
+    device = trainer.device
+    part, lr = torch.zeros(1, dtype=torch.int64, device=device), torch.full((1,), 1e-4, device=device)
+    state = torch.zeros(1, trainer.state_width, device=device)
+    row = initial.to(device).unsqueeze(0)
+    first = trainer.train(row, part, torch.tensor([1], device=device), lr, state)[0][0]
+    synchronize()
+    began = time.perf_counter()
+    for key in range(STEPS_TIMED if device.type == "cuda" else 1):
+        trainer.train(row, part, torch.tensor([key], device=device), lr, state)
+    synchronize()
+    return first, (time.perf_counter() - began) / (STEPS_TIMED if device.type == "cuda" else 1)
+
+
+def synchronize() -> None:
+    if torch.cuda.is_available():
+        torch.cuda.synchronize()
+
+
+# -- settings ---------------------------------------------------------------------------------------------------------
+
+
+def changed(base: dict[str, Any], options: argparse.Namespace) -> dict[str, Any]:
+    """The preset with what was asked for."""
+    walks = [int(count) for count in options.walks.split(",")]
+    task = {
+        "name": "mnli", "model": options.model, "head": "causal", "split": "genre", "folder": options.data,
+        "max_length": options.max_length, "test_samples": options.samples,
+    }  # fmt: skip
+    if options.train_samples:
+        task["samples"] = options.train_samples
+    return {
+        **base, "task": task, "repetitions": options.repetitions, "stop": {"time": options.time},
+        "training": {**base["training"], "optimizer_state": options.optimizer_state, "precision": options.precision},
+        "optimizer": {**base["optimizer"], "lr": options.lr},
+        "algorithms": [{"name": "multi_walk", "walks": walks}, {"name": "async_gossip", "mixing": "pairwise"}],
+        "evaluate": {"seconds": options.every, "samples": options.samples},
+    }  # fmt: skip
+
+
+def arguments() -> argparse.Namespace:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--model", required=True, help="folder or name of a causal model of transformers")
+    parser.add_argument("--data", required=True, help="folder with MultiNLI as JSON lines")
+    parser.add_argument("--out", required=True)
+    parser.add_argument("--time", type=float, default=200.0, help="virtual seconds of a run")
+    parser.add_argument("--walks", default="1,4")
+    parser.add_argument("--repetitions", type=int, default=3)
+    parser.add_argument("--budget", type=float, default=400.0, help="real seconds after which nothing new is begun")
+    parser.add_argument("--every", type=float, default=10.0, help="virtual seconds between evaluations")
+    parser.add_argument("--samples", type=int, default=1000, help="of the training and of the test data, to evaluate")
+    parser.add_argument("--train-samples", type=int, default=0, help="0: all that there are")
+    parser.add_argument("--max-length", type=int, default=96)
+    parser.add_argument("--lr", type=float, default=1e-4)
+    parser.add_argument("--optimizer-state", default="node")
+    parser.add_argument("--precision", default="bf16")
+    parser.add_argument("--no-graphs", dest="graphs", action="store_false")
+    parser.add_argument("--device", default="cuda")
+    return parser.parse_args()
+
+
+if __name__ == "__main__":
+    main()
