@@ -7,12 +7,13 @@ from typing import Literal, TypeAlias
 
 import torch
 from torch import Tensor, nn
+from torch.nn import functional
 
 from walktalk.errors import ModelError
 from walktalk.learning.arithmetic import Arithmetic
 from walktalk.learning.cuda_graph import GraphedTraining
 from walktalk.learning.memory import rows_that_fit
-from walktalk.learning.optimizers import OptimizerSpec, RowTorch, Spread, row_optimizer
+from walktalk.learning.optimizers import OptimizerSpec, RowTorch, Spread, row_optimizer, to_rows, to_vector
 from walktalk.learning.sampling import Sampler
 from walktalk.learning.stacked import row_losses, stack
 from walktalk.learning.task import Task
@@ -146,10 +147,9 @@ class Trainer:
     ) -> tuple[Tensor, Tensor | None]:
         """One wave. Nothing in it waits for a GPU, so that it can be captured as a graph."""
         width, layout = self.parameters, self.model.layout
-        weights, buffers = layout.spread_out(rows[:, :width]), rows[:, width:].clone()
-        before = state if state is not None else rows.new_zeros(len(rows), self.state_width)
         spread = Spread(len(rows), tuple(e.end - e.start for e in layout.parameters))
-        optimizer = self.optimizer.begin(lr, before, spread)
+        weights, buffers = to_vector(rows[:, :width], spread), rows[:, width:].clone()
+        optimizer = self.optimizer.begin(lr, state, spread)
         gradients = self.model.wave(weights, buffers, keys)
         batches = self.sampler.batches(parts, keys, self.local_steps)
         for step in range(self.local_steps):
@@ -157,9 +157,11 @@ class Trainer:
             if self.task.augment is not None:
                 inputs = self.task.augment(inputs, keys, step)
             found = gradients(inputs, targets, step)
+            if len(found) < len(weights):  # from a model that knows nothing of the zeros at the end
+                found = functional.pad(found, (0, len(weights) - len(found)))
             with torch.no_grad():
                 optimizer.step(weights, found)
-        trained = layout.gather(weights, len(rows))
+        trained = to_rows(weights, spread)
         if self.width > width:
             trained = torch.cat((trained, buffers), dim=1)
         return trained, None if state is None else optimizer.state()
