@@ -54,6 +54,14 @@ def test_batches_do_not_depend_on_the_wave():
     assert torch.equal(together[:2], sampler.batches(parts, keys, 2))  # nor on how many steps there are
 
 
+def test_numpy_draws_what_torch_draws():
+    sampler = Sampler([np.arange(9), np.arange(9, 30)], 8, torch.device("cpu"))
+    parts, keys = torch.tensor([0, 1, 1, 0, 2]), torch.tensor([5, -6, 2**62, 2**63 - 1, -(2**63)])
+    draws = hashed(keys.view(1, -1, 1), torch.arange(32).view(4, 1, 8))
+    places = sampler.starts[parts].view(1, -1, 1) + draws % sampler.sizes[parts].view(1, -1, 1)
+    assert torch.equal(sampler.batches(parts, keys, 4), sampler.samples[places])
+
+
 def test_the_last_part_is_everybodys_data():
     parts = [np.array([4, 1]), np.array([0, 7, 9])]
     drawn = Sampler(parts, 64, torch.device("cpu")).batches(torch.tensor([2]), torch.tensor([3]), 4)

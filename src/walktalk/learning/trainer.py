@@ -7,19 +7,20 @@ from typing import Literal, TypeAlias
 
 import torch
 from torch import Tensor, nn
+from torch.nn import functional
 
 from walktalk.errors import ModelError
 from walktalk.learning.arithmetic import Arithmetic
 from walktalk.learning.cuda_graph import GraphedTraining
 from walktalk.learning.memory import rows_that_fit
-from walktalk.learning.optimizers import OptimizerSpec, RowTorch, Spread, row_optimizer
+from walktalk.learning.optimizers import OptimizerSpec, RowTorch, Spread, row_optimizer, to_rows, to_vector
 from walktalk.learning.sampling import Sampler
 from walktalk.learning.stacked import row_losses, stack, use
 from walktalk.learning.task import Task
 
 EVALUATION_SAMPLES = 10_000  # of the training data; the loss of more would cost more than it tells
 NUMBERS_AT_ONCE = 2**25  # of activations in an evaluation: bounds its memory
-
+NUMBERS_IN_CACHE = 2**23  # the same on a CPU, where what leaves the cache takes half as long again
 
 Buffers: TypeAlias = Literal["travel", "batch"]
 BUFFERS: tuple[Buffers, ...] = ("travel", "batch")
@@ -146,10 +147,9 @@ class Trainer:
     ) -> tuple[Tensor, Tensor | None]:
         """One wave. Nothing in it waits for a GPU, so that it can be captured as a graph."""
         width, layout = self.parameters, self.model.layout
-        weights, buffers = layout.spread_out(rows[:, :width]), rows[:, width:].clone()
-        before = state if state is not None else rows.new_zeros(len(rows), self.state_width)
         spread = Spread(len(rows), tuple(e.end - e.start for e in layout.parameters))
-        optimizer = self.optimizer.begin(lr, before, spread)
+        weights, buffers = to_vector(rows[:, :width], spread), rows[:, width:].clone()
+        optimizer = self.optimizer.begin(lr, state, spread)
         gradients = self.model.wave(weights, buffers, keys)
         batches = self.sampler.batches(parts, keys, self.local_steps)
         for step in range(self.local_steps):
@@ -157,9 +157,11 @@ class Trainer:
             if self.task.augment is not None:
                 inputs = self.task.augment(inputs, keys, step)
             found = gradients(inputs, targets, step)
+            if len(found) < len(weights):  # from a model that knows nothing of the zeros at the end
+                found = functional.pad(found, (0, len(weights) - len(found)))
             with torch.no_grad():
                 optimizer.step(weights, found)
-        trained = layout.gather(weights, len(rows))
+        trained = to_rows(weights, spread)
         if self.width > width:
             trained = torch.cat((trained, buffers), dim=1)
         return trained, None if state is None else optimizer.state()
@@ -176,7 +178,8 @@ class Trainer:
         """Mean over samples of the loss or the hits, in pieces that fit."""
         per_sample = max(inputs[0].numel() if inputs.dim() > 1 else 1, 256)
         samples = max(1, min(len(inputs), self.model.samples_at_once))
-        at_once = max(1, NUMBERS_AT_ONCE // (per_sample * samples))
+        limit = min(NUMBERS_AT_ONCE, NUMBERS_IN_CACHE) if self.device.type == "cpu" else NUMBERS_AT_ONCE
+        at_once = max(1, limit // (per_sample * samples))
         pieces = [self._mean(part, inputs, targets, accuracy) for part in rows.split(at_once)]
         return torch.cat(pieces)
 

@@ -7,6 +7,7 @@ living models: the events up to there are run again on resuming, which costs nex
 
 from __future__ import annotations
 
+import gc
 import signal
 import threading
 import time
@@ -123,6 +124,20 @@ def fitting_threads(trainer: Trainer) -> Iterator[None]:
         torch.set_num_threads(before)
 
 
+@contextmanager
+def what_there_is_stays() -> Iterator[None]:
+    """The garbage collector leaves alone what was there before: torch and its like are a million objects that never
+    go, and looking through them again and again takes as long as planning a study."""
+    mine = gc.get_freeze_count() == 0
+    if mine:
+        gc.freeze()
+    try:
+        yield
+    finally:
+        if mine:
+            gc.unfreeze()
+
+
 class Runner:
     """All runs of a study, from the start or from their checkpoints to the end."""
 
@@ -165,7 +180,7 @@ class Runner:
 
     def run(self) -> list[RunRecord]:
         """Everything that is left to do; raises `Interrupted`, with everything saved, if asked to stop."""
-        with asking_to_stop(self.signals) as ask, fitting_threads(self.trainer):
+        with asking_to_stop(self.signals) as ask, fitting_threads(self.trainer), what_there_is_stays():
             while self.engine.active:
                 self.stretch()
                 if ask.stop and self.engine.active:
