@@ -191,6 +191,9 @@ class Runner:
                 self.stretch()
                 if ask.stop and self.engine.active:
                     self.save()
+                    for writer in self.writers:
+                        if writer is not None:
+                            writer.discard()  # the events are run again on resuming, and traced again
                     raise Interrupted
                 if self.engine.active and self.checkpoint_is_due():
                     self.save()
@@ -319,7 +322,6 @@ class Runner:
             "values": numbers,
             "history": [list(row) for row in record.history],
             "met_target": record.met_target,
-            "trainings": self.trainings,
         }
         folder.path.mkdir(parents=True, exist_ok=True)
         save_checkpoint(folder.checkpoint, tensors, facts)
