@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import pytest
-
 from tests.support.folders import assert_same_folder
+
 from walktalk.errors import UnavailableError
 from walktalk.studies import Runner, fitting_groups, make_spec, parse_memory, prepare, run_study
 from walktalk.studies import groups as groups_module

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import pytest
-
 from tests.support.folders import assert_same_folder
+
 from walktalk.studies import make_spec, run_study
 
 ray = pytest.importorskip("ray")

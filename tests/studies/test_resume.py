@@ -11,8 +11,8 @@ import time
 from pathlib import Path
 
 import pytest
-
 from tests.support.folders import assert_same_folder
+
 from walktalk.errors import StudyError
 from walktalk.studies import Interrupted, make_spec, run_study
 from walktalk.studies import runner as runner_module
