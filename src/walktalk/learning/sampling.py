@@ -40,7 +40,8 @@ def hashed_by_numpy(places: np.ndarray) -> np.ndarray:
     places *= np.uint64(_SECOND % 2**64)
     np.right_shift(places, _BITS[31], out=other)
     np.bitwise_xor(places, other, out=places)
-    return np.right_shift(places, _BITS[33], out=places)
+    np.right_shift(places, _BITS[33], out=places)
+    return places
 
 
 class Sampler:

@@ -11,11 +11,12 @@ from torch.nn import functional
 
 from walktalk.errors import ModelError
 from walktalk.learning.arithmetic import Arithmetic
+from walktalk.learning.chain_training import ChainTraining
 from walktalk.learning.cuda_graph import GraphedTraining
 from walktalk.learning.memory import rows_that_fit
 from walktalk.learning.optimizers import OptimizerSpec, RowTorch, Spread, row_optimizer, to_rows, to_vector
 from walktalk.learning.sampling import Sampler
-from walktalk.learning.stacked import row_losses, stack, use
+from walktalk.learning.stacked import ChainModel, row_losses, stack, use
 from walktalk.learning.task import Task
 
 EVALUATION_SAMPLES = 10_000  # of the training data; the loss of more would cost more than it tells
@@ -64,6 +65,7 @@ class Trainer:
         self.sample = self._evaluation_sample(evaluation_samples)
         self.rows_at_once = self._rows_at_once(batch_size)
         self.graphed = self._graphed()
+        self.chain = self._chain()
 
     def _rows_at_once(self, batch_size: int) -> int | None:
         """The widest wave that fits into memory; a wider one is trained in pieces."""
@@ -75,6 +77,14 @@ class Trainer:
         """Trainings as CUDA graphs, where nothing in them waits for the device."""
         waits = self.model.rows_at_once is not None or isinstance(self.optimizer, RowTorch)
         return None if waits or not self.arithmetic.uses_graphs(self.device) else GraphedTraining(self._train)
+
+    def _chain(self) -> ChainTraining | None:
+        """The fast way for small perceptrons on a CPU."""
+        if self.device.type != "cpu" or not isinstance(self.model, ChainModel) or self.task.augment is not None:
+            return None
+        if self.arithmetic.precision == "bf16" or self.inputs.dim() != 2:
+            return None
+        return ChainTraining(self.model, self.optimizer, self.sampler, (self.inputs, self.targets), self.local_steps)
 
     @property
     def wave_sizes(self) -> tuple[int, ...]:
@@ -129,8 +139,8 @@ class Trainer:
         self, rows: Tensor, parts: Tensor, keys: Tensor, lr: Tensor, state: Tensor | None = None
     ) -> tuple[Tensor, Tensor | None]:
         """`local_steps` optimizer steps for every row; without a state, each starts from a fresh one."""
-        train = self.graphed or self._train
-        at_once = min(self.rows_at_once or len(rows), max(self.wave_sizes, default=len(rows)))
+        train = self.graphed or self.chain or self._train
+        at_once = self._at_once(len(rows))
         with self.arithmetic.products(self.device):
             if len(rows) <= at_once:
                 return train(rows, parts, keys, lr, state)
@@ -141,6 +151,13 @@ class Trainer:
             ]  # fmt: skip
         states = [state for _, state in pieces if state is not None]
         return torch.cat([new for new, _ in pieces]), torch.cat(states) if states else None
+
+    def _at_once(self, rows: int) -> int:
+        """How many of a wave to train at once: what fits, in pieces of a width that costs nothing extra, or even."""
+        most = min(self.rows_at_once or rows, self.chain.rows_at_once if self.chain is not None else rows)
+        if self.wave_sizes:
+            return min(most, max(self.wave_sizes))
+        return -(-rows // max(1, -(-rows // most)))
 
     def _train(
         self, rows: Tensor, parts: Tensor, keys: Tensor, lr: Tensor, state: Tensor | None

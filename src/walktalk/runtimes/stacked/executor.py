@@ -186,7 +186,8 @@ class Tables:
         lists = [getattr(step, name) for step in steps]
         kind = np.float32 if name in ("lrs", "weights") else np.int64
         column = torch.from_numpy(np.fromiter(chain.from_iterable(lists), kind)).to(self.device)
-        return column.split([len(numbers) for numbers in lists])
+        parts: Sequence[Tensor] = column.split([len(numbers) for numbers in lists])
+        return parts
 
 
 class Album:

@@ -11,7 +11,6 @@ import heapq
 import torch
 from torch import Tensor
 
-
 WIDEST_BAG = 2**21  # numbers in a row up to which torch's embedding bag pays: its kernel is made for one width
 
 
