@@ -1,4 +1,4 @@
-"""Turns a GGUF file of a Llama into a folder that `transformers` reads: float16 weights, and a tokenizer from elsewhere.
+"""Turns a GGUF file of a Llama into a folder that `transformers` reads: 16-bit weights, a tokenizer from elsewhere.
 
     python benchmarks/gguf_folder.py MODEL.gguf FOLDER --tokenizer FOLDER
 
@@ -37,7 +37,7 @@ def main() -> None:
     options = parser.parse_args()
     reader = gguf.GGUFReader(options.file)
     config = config_of(reader)
-    weights = {name: tensor for name, tensor in (converted(t, config) for t in reader.tensors)}
+    weights = dict(converted(tensor, config) for tensor in reader.tensors)
     config["tie_word_embeddings"] = "lm_head.weight" not in weights
     options.folder.mkdir(parents=True, exist_ok=True)
     save_file(weights, options.folder / "model.safetensors", {"format": "pt"})

@@ -4,7 +4,7 @@
 
 Settings are those of `walktalk paper run fig9 --scale paper` but for the repetitions and the seconds that a training
 takes (`--compute`; the preset has 0.5): the same 900 virtual seconds then hold fewer iterations. Gossip loses the same
-nodes. Writes `fig9.csv`, `events.csv` (who was killed, suspected and elected, and which walks were made again) and
+nodes. Writes `fig9.csv`, `events.csv` (who was killed and elected, and which walks were made again) and
 `facts.json`.
 """
 
@@ -16,11 +16,10 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from paper_runs import Speed, tell, together, write_facts, write_records
-
 from walktalk.records import TRACE_COLUMNS
 from walktalk.studies import RunRecord, paper, prepare, spec_mapping
 
-SHOWN = ("kill", "suspected", "elected", "forked", "restarted", "stepped_down")
+SHOWN = ("kill", "elected", "forked", "restarted", "stepped_down")
 COLUMNS = ("time", "event", "node", "walk", "detail")
 
 

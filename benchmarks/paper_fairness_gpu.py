@@ -24,8 +24,8 @@ from pathlib import Path
 from typing import Any
 
 import pandas as pd
-from paper_runs import Speed, tell, together, write_facts
 
+from paper_runs import Speed, tell, together, write_facts
 from walktalk.learning import Trainer
 from walktalk.records import RUN_COLUMNS
 from walktalk.studies import RunRecord, make_spec, planned_runs, prepare, spec_mapping
@@ -73,9 +73,7 @@ def fits(options: argparse.Namespace, speed: Speed, began: float) -> bool:
     return time.perf_counter() - began + seconds <= options.budget
 
 
-def stage_rates(
-    trainer: Trainer, options: argparse.Namespace, alpha: float, speed: Speed
-) -> tuple[pd.DataFrame, Best]:
+def stage_rates(trainer: Trainer, options: argparse.Namespace, alpha: float, speed: Speed) -> tuple[pd.DataFrame, Best]:
     """Every algorithm at every rate, shortened; what was found, and the best factor of each."""
     studies = {}
     for topology in NETWORKS:

@@ -19,9 +19,9 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from paper_runs import Speed, Watch, tell, write_facts, write_records
 from torch import Tensor
 
+from paper_runs import Speed, Watch, tell, write_facts, write_records
 from walktalk.learning import Trainer
 from walktalk.learning.cuda_graph import GraphedTraining
 from walktalk.learning.stacked import SequentialModel
@@ -44,6 +44,7 @@ def main() -> None:
         trainer.model.samples_at_once = 500  # one model has the GPU to itself, and 64 at a time would starve it
     initial = ready.runs[0].initial  # pretrained: all start alike
     runs = [replace(run, setup=replace(run.setup, keep_trace=False), initial=initial) for run in ready.runs]
+    del ready  # and with it every other run's own copy
     facts: dict[str, Any] = {"settings": vars(options), "spec": spec_mapping(spec), "parameters": trainer.parameters}
     facts["needs"] = {
         run.label: vars(need) for run, need in zip(runs, needs_of(trainer, runs), strict=True) if run.repetition == 0
@@ -77,7 +78,7 @@ def one_repetition(trainer: Trainer, runs: list[PlannedRun], speed: Speed) -> li
     return records
 
 
-# -- the step -----------------------------------------------------------------------------------------------------------
+# -- the step --------------------------------------------------------------------------------------------------------
 
 
 class WithoutDraws(SequentialModel):
@@ -110,6 +111,7 @@ def ready_to_train(trainer: Trainer, initial: Tensor, graphs: bool) -> dict[str,
     if not graphs or trainer.device.type != "cuda" or type(trainer.model) is not SequentialModel:
         return found
     before = trainer.model
+    never_packed()
     trainer.model = WithoutDraws(trainer.template, before.loss, before.with_buffers)
     trainer.model.arithmetic, trainer.model.samples_at_once = before.arithmetic, before.samples_at_once
     trainer.graphed = GraphedTraining(trainer._train, sizes=(1,))
@@ -123,6 +125,14 @@ def ready_to_train(trainer: Trainer, initial: Tensor, graphs: bool) -> dict[str,
     if not found["graph"]:
         trainer.model, trainer.graphed = before, None
     return found
+
+
+def never_packed() -> None:
+    """transformers asks the device whether a row holds several texts, which none here does; asking breaks a graph."""
+    from transformers import masking_utils
+
+    if hasattr(masking_utils, "find_packed_sequence_indices"):
+        masking_utils.find_packed_sequence_indices = lambda position_ids: None
 
 
 def timed(trainer: Trainer, initial: Tensor) -> tuple[Tensor, float]:

@@ -81,8 +81,17 @@ def write_records(path: Path, records: Sequence[RunRecord]) -> None:
 
 
 def write_facts(path: Path, facts: Mapping[str, Any]) -> None:
+    """Settings, versions and speed; without the folders of the machine, which mean nothing anywhere else."""
     path.parent.mkdir(parents=True, exist_ok=True)
-    path.write_text(json.dumps(facts, indent=1, ensure_ascii=False) + "\n", encoding="utf-8")
+    path.write_text(json.dumps(anywhere(facts), indent=1, ensure_ascii=False) + "\n", encoding="utf-8")
+
+
+def anywhere(value: Any) -> Any:
+    if isinstance(value, Mapping):
+        return {key: anywhere(inner) for key, inner in value.items() if key != "out"}
+    if isinstance(value, (list, tuple)):
+        return [anywhere(inner) for inner in value]
+    return "FOLDER" if isinstance(value, str) and value.startswith(("/", "~")) else value
 
 
 def tell(name: str, records: Sequence[RunRecord]) -> None:

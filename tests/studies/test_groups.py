@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 from tests.support.folders import assert_same_folder
 
 from walktalk.errors import UnavailableError
-from walktalk.studies import Runner, fitting_groups, make_spec, parse_memory, prepare, run_study
+from walktalk.studies import Runner, fitting_groups, make_spec, parse_memory, planned_runs, prepare, run_study
 from walktalk.studies import groups as groups_module
 from walktalk.studies.groups import beside, free_memory, need_of
+from walktalk.studies.runner import wave_policy
 
 SPEC = {
     "name": "groups", "repetitions": 2, "network": {"topology": "cycle", "nodes": 6},
@@ -67,3 +70,47 @@ def test_sizes_as_people_write_them(ready):
         with pytest.raises(UnavailableError, match="--memory"):
             parse_memory(wrong)
     assert free_memory(ready.trainer.device) > 0
+
+
+@pytest.mark.parametrize("state", ["visit", "walk", "node"])
+def test_rows_of_a_large_model_are_counted_exactly(state, monkeypatch):
+    monkeypatch.setattr(groups_module, "LARGE_MODEL", 0)
+    ready = prepare(make_spec({**SPEC, "training": {"optimizer_state": state}}), "cpu")
+    for run in ready.runs:
+        need = need_of(run, ready.trainer)
+        runner = Runner(ready.trainer, [run])
+        runner.run()
+        models, states = runner.engine.planner.models.size, runner.engine.planner.states.size
+        assert models <= need.rows <= 1.25 * models + 2
+        assert states <= need.state_rows <= 1.25 * states + 1
+
+
+def test_a_large_model_in_groups_writes_the_same_bytes(tmp_path, ready, monkeypatch):
+    run_study(make_spec(SPEC), tmp_path / "whole", device="cpu", workers=1)
+    monkeypatch.setattr(groups_module, "LARGE_MODEL", 0)
+    limit = beside(ready.trainer) + 1.5 * max(need_of(run, ready.trainer).bytes for run in ready.runs)
+    assert len(fitting_groups(ready.trainer, ready.runs, limit)) > 1
+    run_study(make_spec(SPEC), tmp_path / "parts", device="cpu", workers=1, memory=limit)
+    assert (tmp_path / "whole/history.csv").read_bytes() == (tmp_path / "parts/history.csv").read_bytes()
+
+
+def test_a_model_that_trains_alone_needs_room_for_one(ready, monkeypatch):
+    wide = beside(ready.trainer)
+    monkeypatch.setattr(ready.trainer, "rows_at_once", 1)
+    assert wave_policy(ready.trainer).widest == 1
+    assert beside(ready.trainer) < wide / 20
+
+
+def test_runs_that_keep_their_state_and_runs_that_do_not_share_waves():
+    short = {**SPEC, "repetitions": 1, "stop": {"iterations": 60}}
+    specs = [make_spec({**short, "training": {"optimizer_state": state}}) for state in ("visit", "node", "walk")]
+    trainer = prepare(specs[0], "cpu").trainer
+    alone = [Runner(trainer, planned_runs(spec, trainer)).run() for spec in specs]
+    runs = [
+        replace(run, label=f"{spec.training.optimizer_state}:{run.label}")
+        for spec in specs
+        for run in planned_runs(spec, trainer)
+    ]
+    together = Runner(trainer, runs).run()
+    expected = [[row[2:] for row in record.history] for records in alone for record in records]
+    assert [[row[2:] for row in record.history] for record in together] == expected

@@ -67,6 +67,33 @@ def run(
             typer.echo(path)
 
 
+@app.command()
+def phase(
+    folder: Annotated[
+        Path, typer.Argument(metavar="DIR", help="Folder with alpha-A/TOPOLOGY.csv, from benchmarks/paper_gpu.py.")
+    ],
+    out: Annotated[Path | None, typer.Option(help="Folder for what is written; DIR if left out.")] = None,
+    advise: Annotated[
+        bool, typer.Option("--advise", help="Ask the advisor, too: a minute or so for each of its words.")
+    ] = False,
+    device: Annotated[str, typer.Option(help="auto, cpu or cuda: for the advisor's pilots.")] = "auto",
+) -> None:
+    """Who wins, by α, topology and axis: measured, and what the advisor says; phase.csv, advisor.csv and the figure."""
+    from walktalk import plots
+    from walktalk.report import who_wins
+
+    target = folder if out is None else out
+    target.mkdir(parents=True, exist_ok=True)
+    found = who_wins.measured(folder)
+    found.to_csv(target / "phase.csv", index=False)
+    rows = {"Measured": found}
+    said = target / "advisor.csv"
+    if advise or said.is_file():
+        rows["Advisor"] = who_wins.predicted(found, said, device=device, told=typer.echo)
+    for path in (target / "phase.csv", *plots.save(who_wins.diagram(rows), target / "phase")):
+        typer.echo(path)
+
+
 def _reporter(name: str):  # type: ignore[no-untyped-def]
     """A line now and then for each panel."""
     from walktalk.cli.progress import Lines

@@ -31,6 +31,21 @@ class Cell:
     value: str
 
 
+@dataclass(frozen=True)
+class Shown:
+    """What a panel is drawn from."""
+
+    title: str
+    history: pd.DataFrame
+    faults: tuple[float, ...] = ()  # seconds at which something goes wrong
+
+
+def shown(panel: paper.PanelRun) -> Shown:
+    """A panel's runs, from its folder."""
+    times = tuple(fault.at for fault in panel.spec.faults if fault.at is not None)
+    return Shown(panel.panel.title, read_history(panel.folder / "history.csv"), times)
+
+
 def make(
     one: paper.Figure,
     scale: paper.Scale,
@@ -50,7 +65,8 @@ def make(
     panels = paper.run_figure(one, scale, out, device=device, changes=changes, tune=tune, report=report)
     if one.name == "fig3":
         return plots.save(splits([panel.spec for panel in panels]), out / one.name)
-    return plots.save(grid(panels, CELLS[one.name]), out / (f"{one.name}-tuned" if tune else one.name))
+    drawing = grid([shown(panel) for panel in panels], CELLS[one.name])
+    return plots.save(drawing, out / (f"{one.name}-tuned" if tune else one.name))
 
 
 HETEROGENEITY = (0, 1), (2, 3), (4, 5)  # panels, row by row: α by topology
@@ -71,19 +87,19 @@ CELLS: dict[str, list[list[Cell]]] = {
 }
 
 
-def grid(panels: Sequence[paper.PanelRun], cells: list[list[Cell]]) -> Drawing:
+def grid(panels: Sequence[Shown], cells: list[list[Cell]]) -> Drawing:
     """Panels in rows, one legend below them all."""
-    histories = [read_history(panel.folder / "history.csv") for panel in panels]
     with plots.styled():
         drawing = new_drawing(3.5 * len(cells[0]) + 0.2, 2.35 * len(cells) + 0.45)
         axes = drawing.subplots(len(cells), len(cells[0]), squeeze=False)
         letter = iter(LETTERS)
         for places, row in zip(axes, cells, strict=True):
             for place, cell in zip(places, row, strict=True):
-                plots.draw_curves(place, histories[cell.panel], cell.x, cell.value)
+                panel = panels[cell.panel]
+                plots.draw_curves(place, panel.history, cell.x, cell.value)
                 if cell.x == "time":
-                    mark_faults(place, panels[cell.panel].spec, histories[cell.panel])
-                place.set_title(f"({next(letter)}) {panels[cell.panel].panel.title}", loc="left")
+                    mark_faults(place, panel)
+                place.set_title(f"({next(letter)}) {panel.title}", loc="left")
         flat = [cell for row in cells for cell in row]
         same_scale([place for place, cell in zip(axes.flat, flat, strict=True) if cell.value == "train_loss"])
         handles, labels = axes[0, 0].get_legend_handles_labels()
@@ -91,12 +107,11 @@ def grid(panels: Sequence[paper.PanelRun], cells: list[list[Cell]]) -> Drawing:
     return drawing
 
 
-def mark_faults(place: Any, spec: StudySpec, history: pd.DataFrame) -> None:
+def mark_faults(place: Any, panel: Shown) -> None:
     """A grey line where something goes wrong."""
-    unit = plots.unit_of("time", float(history["time"].max()))
-    for fault in spec.faults:
-        if fault.at is not None:
-            place.axvline(fault.at / unit.size, color="#888888", linestyle=(0, (4, 3)), linewidth=1.0, zorder=1)
+    unit = plots.unit_of("time", float(panel.history["time"].max()))
+    for time in panel.faults:
+        place.axvline(time / unit.size, color="#888888", linestyle=(0, (4, 3)), linewidth=1.0, zorder=1)
 
 
 def same_scale(places: Sequence[Any]) -> None:

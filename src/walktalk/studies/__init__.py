@@ -8,7 +8,7 @@ from walktalk.studies.run import Preparation, StudyResult, planned_runs, prepare
 from walktalk.studies.runner import Interrupted, PlannedRun, Progress, Runner, RunRecord
 from walktalk.studies.spec import StudySpec
 from walktalk.studies.spec_load import dump_spec, load_spec, make_spec, preset_names, preset_text, spec_mapping
-from walktalk.studies.summary import summarize
+from walktalk.studies.summary import first_below, summarize
 
 __all__ = [
     "SGD",
@@ -29,6 +29,7 @@ __all__ = [
     "build_protocols",
     "build_task",
     "dump_spec",
+    "first_below",
     "fitting_groups",
     "load_spec",
     "make_spec",

@@ -63,7 +63,8 @@ def parse_memory(text: str) -> float:
 def free_memory(device: torch.device) -> float:
     """Bytes that may be planned with on a device now; infinity where the system does not tell."""
     if device.type == "cuda":
-        return SHARE * torch.cuda.mem_get_info(device)[0]
+        unused = torch.cuda.memory_reserved(device) - torch.cuda.memory_allocated(device)  # kept by torch for us
+        return SHARE * (torch.cuda.mem_get_info(device)[0] + unused)
     try:
         lines = Path("/proc/meminfo").read_text().splitlines()
     except OSError:
@@ -186,6 +187,7 @@ def run_in_groups(
         if resume:
             runner.resume()
         records += runner.run()
+        give_back(runner)
     return records
 
 
@@ -193,6 +195,15 @@ def make_room(runner: Runner, needs: Sequence[Need]) -> None:
     """All rows at once: a matrix that grows is there twice while it is copied, and leaves holes in a GPU's memory."""
     runner.engine.executor.models.reserve(sum(need.rows for need in needs))
     runner.engine.executor.states.reserve(sum(need.state_rows for need in needs))
+
+
+def give_back(runner: Runner) -> None:
+    """The rows of a group, before the next one asks for its own; its objects refer to each other, so they linger."""
+    executor = runner.engine.executor
+    for matrix in (executor.models, executor.states):
+        matrix.data = matrix.data.new_zeros((0, matrix.data.shape[1]))
+    if executor.device.type == "cuda" and runner.trainer.width > LARGE_MODEL:
+        torch.cuda.empty_cache()  # pieces of one size are no use for another
 
 
 def together(parts: Sequence[Progress]) -> Progress:

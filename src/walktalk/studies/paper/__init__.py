@@ -1,9 +1,10 @@
 """The paper's figures and tables as studies: which runs each needs, at the paper's scale or in small."""
 
-from walktalk.studies.paper.figures import FIGURES, SCALES, Figure, Panel, Scale, figure, panel_specs
+from walktalk.studies.paper.figures import FIGURES, SCALES, TOPOLOGIES, Figure, Panel, Scale, figure, panel_specs, settings
 from walktalk.studies.paper.run import PanelRun, run_figure
 from walktalk.studies.paper.tables import tables_text
 
 __all__ = [
-    "FIGURES", "SCALES", "Figure", "Panel", "PanelRun", "Scale", "figure", "panel_specs", "run_figure", "tables_text",
+    "FIGURES", "SCALES", "TOPOLOGIES", "Figure", "Panel", "PanelRun", "Scale", "figure", "panel_specs", "run_figure",
+    "settings", "tables_text",
 ]  # fmt: skip

@@ -1,0 +1,148 @@
+"""Who wins, walks or gossip: by how different the data is (α), by topology, and on each axis; measured and predicted.
+
+The target of a setting is the lowest training loss that the best of both families reached in every repetition, so that
+nobody is asked for more than it did. A family's cost is that of its best algorithm. The prediction is the advisor's,
+with pilots on a small task: it knows the network, the model's size and α, and nothing of the measured runs but the
+target.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+from matplotlib.figure import Figure
+
+from walktalk import plots
+from walktalk.advisor import Goal, Objective, advise
+from walktalk.errors import StudyError
+from walktalk.records import read_history
+from walktalk.studies import first_below, make_spec, paper
+
+AXES: dict[plots.Axis, Objective] = {"iteration": "iterations", "time": "time", "bits": "bits"}
+COLUMNS = ["alpha", "topology", "axis", "target_loss", "winner", "ratio", "clear"]
+NETWORKS = {panel.name: dict(panel.network) for panel in paper.TOPOLOGIES}
+NAMES = {"cycle": "cycle", "complete": "complete", "erdos_renyi": "ER(0.3)"}
+FAMILIES = ("walk", "gossip")
+MODEL_BYTES = 4 * 269_722  # ResNet-20, whose runs are predicted; the pilots train a smaller model
+SURE = 0.9  # how sure the advisor has to be for no question mark
+TITLES = {"iteration": "Iterations", "time": "Wall-clock time", "bits": "Transmitted data"}
+
+
+# -- measured ---------------------------------------------------------------------------------------------------------
+
+
+def measured(folder: Path) -> pd.DataFrame:
+    """From folders alpha-A with histories TOPOLOGY.csv, as `benchmarks/paper_gpu.py` writes them: a row per verdict."""
+    rows = []
+    for file in sorted(folder.glob("alpha-*/*.csv")):
+        if file.stem not in NETWORKS:
+            raise StudyError(f"{file} is not named after a topology; allowed: {', '.join(NETWORKS)}")
+        rows += verdicts(read_history(file), float(file.parent.name.removeprefix("alpha-")), file.stem)
+    if not rows:
+        raise StudyError(f"{folder} has no runs alpha-A/TOPOLOGY.csv; make them with benchmarks/paper_gpu.py")
+    return pd.DataFrame(rows, columns=COLUMNS)
+
+
+def verdicts(history: pd.DataFrame, alpha: float, topology: str) -> list[tuple[Any, ...]]:
+    """Who wins in one setting, on each axis."""
+    history = history[history["iteration"] > 0]  # before, a BatchNorm's running statistics mean nothing
+    runs = {
+        str(label): [run.sort_values("iteration") for _, run in of.groupby("repetition")]
+        for label, of in history.groupby("algorithm", sort=False)
+    }
+    target = max(min(worst_best(of) for label, of in runs.items() if family(label) == one) for one in FAMILIES)
+    found = []
+    for axis in AXES:
+        costs = {label: [first_below(run, axis, target) for run in of] for label, of in runs.items()}
+        found.append((alpha, topology, axis, target, *verdict(costs)))
+    return found
+
+
+def family(label: str) -> str:
+    return "gossip" if "gossip" in label else "walk"
+
+
+def worst_best(runs: Sequence[pd.DataFrame]) -> float:
+    """The lowest loss that every repetition reached."""
+    bests = [float(run["train_loss"].min()) for run in runs if np.isfinite(run["train_loss"]).any()]
+    return max(bests) if len(bests) == len(runs) else math.inf
+
+
+def verdict(costs: dict[str, list[float]]) -> tuple[str, float, bool]:
+    """The winner, gossip's cost over the best walk's, and whether that is more than two standard errors from 1."""
+    means = {label: float(np.mean(values)) for label, values in costs.items() if np.isfinite(values).all()}
+    best = {one: min((x for x in means if family(x) == one), key=lambda x: means[x]) for one in FAMILIES}
+    winner = min(best.values(), key=lambda label: means[label])
+    errors = [float(np.std(costs[x], ddof=1)) / math.sqrt(len(costs[x])) if len(costs[x]) > 1 else 0.0
+              for x in best.values()]  # fmt: skip
+    gap = abs(means[best["gossip"]] - means[best["walk"]])
+    return winner, means[best["gossip"]] / means[best["walk"]], gap > 2 * math.hypot(*errors)
+
+
+# -- predicted --------------------------------------------------------------------------------------------------------
+
+
+def predicted(
+    found: pd.DataFrame, file: Path, *, device: str = "auto", told: Callable[[str], None] | None = None
+) -> pd.DataFrame:
+    """The advisor's word on the same settings, from pilots on digits with the paper's optimizer and network.
+
+    Each word goes to the file at once, and is not asked for again where the target is still the same.
+    """
+    rows = list(pd.read_csv(file).itertuples(index=False, name=None)) if file.is_file() else []
+    known = {row[:4] for row in rows}
+    for alpha, topology, axis, target in found[COLUMNS[:4]].itertuples(index=False, name=None):
+        if (alpha, topology, axis, target) not in known:
+            rows.append((alpha, topology, axis, target, *word(alpha, topology, Goal(AXES[axis], target), device)))
+            pd.DataFrame(rows, columns=COLUMNS).to_csv(file, index=False)
+            if told is not None:
+                told(f"α = {alpha:g}, {topology}, {axis}: {rows[-1][4]}")
+    table = pd.DataFrame(rows, columns=COLUMNS)
+    return found[COLUMNS[:4]].merge(table, on=COLUMNS[:4])
+
+
+def word(alpha: float, topology: str, goal: Goal, device: str) -> tuple[str, float, bool]:
+    """The advised algorithm, gossip's expected cost over the best walk's, and whether the advisor is sure."""
+    base = paper.settings("image", "smoke")
+    spec = make_spec({**base, "network": NETWORKS[topology], "task": {**base["task"], "alpha": alpha}})
+    advice = advise(spec, goal, device=device, model_bytes=MODEL_BYTES)
+    costs = {**advice.prospects, **{rival.candidate.label: rival.mean for rival in advice.rivals}}
+    best = {one: min(x for label, x in costs.items() if family(label) == one) for one in FAMILIES}
+    return short(advice.best.algorithm), best["gossip"] / best["walk"], advice.sure >= SURE
+
+
+def short(label: str) -> str:
+    """An algorithm without where its aggregator is: multi_walk-4-at7 is multi_walk-4."""
+    return label.partition("-at")[0]
+
+
+# -- drawn ------------------------------------------------------------------------------------------------------------
+
+
+def diagram(rows: dict[str, pd.DataFrame]) -> Figure:
+    """A row of diagrams for each of these tables, a column for each axis."""
+    grids = {
+        name: {TITLES[axis]: table_of(found[found["axis"] == axis]) for axis in AXES} for name, found in rows.items()
+    }
+    return plots.phase_grid(grids, x="Topology", y="Dirichlet α (small: different data)")
+
+
+def table_of(found: pd.DataFrame) -> pd.DataFrame:
+    """The columns that a phase diagram is drawn from, topologies in the paper's order."""
+    order = [name for name in NETWORKS if name in set(found["topology"])]
+    found = found.sort_values(["alpha", "topology"], key=lambda c: c.map(order.index) if c.name == "topology" else c)
+    cells = [cell(winner, clear) for winner, clear in zip(found["winner"], found["clear"], strict=True)]
+    names = [NAMES[topology] for topology in found["topology"]]
+    return pd.DataFrame({"x": names, "y": found["alpha"].to_numpy(), "ratio": found["ratio"].to_numpy(),
+                         "winner": cells}).sort_values("x", key=lambda c: c.map(list(NAMES.values()).index))  # fmt: skip
+
+
+def cell(winner: str, clear: bool) -> str:
+    """A name that fits into a cell; a question mark where it may be luck."""
+    name = "gossip" if family(winner) == "gossip" else f"R={winner.removeprefix('multi_walk-')}"
+    return name if clear else f"{name} ?"
