@@ -156,6 +156,7 @@ def test_sgd_in_one_pass_is_torchs():
 
     torch.manual_seed(0)
     spread = Spread(3, (5, 300))
+    length = spread.length  # a little more than the 915 numbers
     for spec in (
         OptimizerSpec("sgd", 0.1),
         OptimizerSpec("sgd", 0.1, 0.9, False, 1e-3),
@@ -164,7 +165,7 @@ def test_sgd_in_one_pass_is_torchs():
         results = []
         for device in ("cpu", "cuda"):
             generator = torch.Generator().manual_seed(1)
-            weights = torch.randn(915, generator=generator).to(device)
+            weights = torch.randn(length, generator=generator).to(device)
             optimizer = row_optimizer(spec)
             wave = optimizer.begin(
                 torch.tensor([0.1, 0.2, 0.3], device=device),
@@ -172,7 +173,7 @@ def test_sgd_in_one_pass_is_torchs():
                 spread,
             )
             for _ in range(3):
-                wave.step(weights, torch.randn(915, generator=generator).to(device))
+                wave.step(weights, torch.randn(length, generator=generator).to(device))
             results.append((weights.cpu(), wave.state().cpu()))
         assert torch.allclose(results[0][0], results[1][0], rtol=1e-5, atol=1e-6)
         assert torch.allclose(results[0][1], results[1][1], rtol=1e-5, atol=1e-6)

@@ -304,9 +304,33 @@ def test_graphs_give_what_eager_training_gives(width, name):
             eager, graphed = (trainer.train(rows, parts, keys, lr, given) for trainer in made)
             assert made[1].graphed is not None
             assert made[1].graphed.works
-            assert torch.allclose(eager[0], graphed[0], rtol=1e-5, atol=1e-7)
+            # A wave of 130 comes in pieces, whose products are summed in another order; and the first steps of Adam
+            # are little more than the sign of the gradient, which for a tiny one is a matter of that order.
+            tolerance = 1e-2 if name == "adam" else 1e-5
+            assert float((eager[0] - graphed[0]).norm()) <= tolerance * float((eager[0] - rows).norm())
             if given is not None:
-                assert torch.allclose(eager[1], graphed[1], rtol=1e-5, atol=1e-7)
+                assert float((eager[1] - graphed[1]).norm()) <= tolerance * float(eager[1].norm())
+
+
+@pytest.mark.gpu
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a GPU")
+def test_a_large_model_is_graphed_row_by_row(monkeypatch):
+    from walktalk.learning import Arithmetic
+    from walktalk.learning.stacked import SequentialModel, choice
+
+    monkeypatch.setattr(choice, "STACKED_UP_TO", 0)  # as if it were large
+    spec = OptimizerSpec("sgd", 0.01)
+    made = [
+        Trainer(tasks.digits(nodes=4), optimizer=spec, device="cuda", arithmetic=Arithmetic(graphs=graphs))
+        for graphs in (False, True)
+    ]
+    assert all(isinstance(trainer.model, SequentialModel) and not trainer.model.draws for trainer in made)
+    rows = torch.stack([made[0].initial_row(k) for k in range(3)])
+    given = torch.arange(3, device="cuda"), torch.arange(3, device="cuda"), torch.full((3,), 0.01, device="cuda")
+    eager, graphed = (trainer.train(rows, *given)[0] for trainer in made)
+    assert made[1].graphed is not None
+    assert made[1].graphed.works
+    assert float((eager - graphed).norm()) <= 1e-5 * float((eager - rows).norm())
 
 
 # -- normalization buffers --------------------------------------------------------------------------------------------

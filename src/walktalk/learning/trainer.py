@@ -16,7 +16,7 @@ from walktalk.learning.cuda_graph import GraphedTraining
 from walktalk.learning.memory import rows_that_fit
 from walktalk.learning.optimizers import OptimizerSpec, RowTorch, Spread, row_optimizer, to_rows, to_vector
 from walktalk.learning.sampling import Sampler
-from walktalk.learning.stacked import ChainModel, row_losses, stack, use
+from walktalk.learning.stacked import ChainModel, SequentialModel, row_losses, stack, use
 from walktalk.learning.task import Task
 
 EVALUATION_SAMPLES = 10_000  # of the training data; the loss of more would cost more than it tells
@@ -75,8 +75,11 @@ class Trainer:
 
     def _graphed(self) -> GraphedTraining | None:
         """Trainings as CUDA graphs, where nothing in them waits for the device."""
-        waits = self.model.rows_at_once is not None or isinstance(self.optimizer, RowTorch)
-        return None if waits or not self.arithmetic.uses_graphs(self.device) else GraphedTraining(self._train)
+        one_by_one = isinstance(self.model, SequentialModel)
+        waits = (isinstance(self.model, SequentialModel) and self.model.draws) or isinstance(self.optimizer, RowTorch)
+        if waits or not self.arithmetic.uses_graphs(self.device):
+            return None
+        return GraphedTraining(self._train, (1,)) if one_by_one else GraphedTraining(self._train)
 
     def _chain(self) -> ChainTraining | None:
         """The fast way for small perceptrons on a CPU."""

@@ -43,6 +43,8 @@ def stack(module: nn.Module, loss: Loss, inputs: Tensor, targets: Tensor, with_b
 def use(model: StackedModel, arithmetic: Arithmetic, inputs: Tensor, targets: Tensor) -> None:
     """From now on compute like this; with the fused kernels, where they fit and give what they should."""
     model.arithmetic, model.fused = arithmetic, None
+    if isinstance(model, SequentialModel):
+        model.draws = is_random(model.module, inputs[:2])
     fits = isinstance(model, TracedModel) and bool(model.traced.plan.recipes)
     if fits and arithmetic.uses_fused(inputs.device) and is_possible():
         model.fused = torch.bfloat16 if fused_agrees(model, inputs, targets) else None

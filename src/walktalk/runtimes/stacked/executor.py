@@ -21,6 +21,7 @@ from walktalk.runtimes.stacked.rows import Matrix
 from walktalk.runtimes.stacked.waves import CombineStep, EvaluateStep, MixStep, Step, TrainStep
 
 NUMBERS_AT_ONCE = 2**22  # of members in an evaluation: 16 MB at a time
+NUMBERS_IN_ALBUM = 2**28  # of models that wait to be measured: 1 GB; ten million parameters and more are measured early
 
 
 class RowTrainer(Interface):
@@ -65,6 +66,7 @@ class Executor:
         """All of a plan; what was measured on the way."""
         tables = Tables(steps, self.device)
         album = Album()
+        measured: list[Measurement] = []
         for step in steps:
             if isinstance(step, TrainStep):
                 self.train(step, tables)
@@ -74,9 +76,12 @@ class Executor:
                 self.mix(step)
             else:
                 self.photograph(step, album)
+                if len(album.models) * self.trainer.width > NUMBERS_IN_ALBUM:
+                    measured += album.develop(self.trainer)
+                    album = Album()
             if after_step is not None:
                 after_step(step)
-        return album.develop(self.trainer)
+        return measured + album.develop(self.trainer)
 
     def train(self, step: TrainStep, tables: Tables) -> None:
         wave = next(tables.waves)
@@ -142,6 +147,11 @@ class Executor:
         """A combination of rows as one new row."""
         if len(terms) == 1 and terms[0][1] == 1.0:
             return self.models.data[terms[0][0]].clone()
+        if len(terms) * self.trainer.width > NUMBERS_IN_ALBUM:  # one after another: a copy of all would not fit
+            total = torch.zeros(self.trainer.width, device=self.device, dtype=self.models.data.dtype)
+            for row, weight in terms:
+                total.add_(self.models.data[row], alpha=weight)
+            return total
         rows = self.models.read(self.numbers([row for row, _ in terms]))
         weights = torch.tensor([weight for _, weight in terms], device=self.device, dtype=rows.dtype)
         return weights @ rows
