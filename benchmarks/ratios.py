@@ -20,7 +20,7 @@ import torch
 
 from walktalk import graphs
 from walktalk.bench.events import bare_heap_per_second, planned_events
-from walktalk.bench.executor import LOCAL_STEPS, StackedWave
+from walktalk.bench.executor import LOCAL_STEPS, StackedWave, digits, make_trainer
 from walktalk.bench.plain_loop import plain_step
 from walktalk.protocols import AsyncGossip, MultiWalk
 from walktalk.runtimes.simulator import NetworkTiming, RunSetup, Simulation, Stop
@@ -73,7 +73,7 @@ GRAPH = graphs.random_regular(1_000, 4, seed=0)
 
 
 def stacked(width: int) -> Rate:
-    wave = StackedWave(width)
+    wave = StackedWave(width, make_trainer(digits(), "cpu"))
     waves = max(1, 64 // width)
 
     def rate() -> float:

@@ -82,15 +82,40 @@ def test_equal_rates_take_the_short_way_and_give_the_same(name):
     assert torch.allclose(*results, rtol=1e-6, atol=1e-7)
 
 
+@pytest.mark.parametrize("settings", [(0.0, False, 0.0), (0.9, False, 0.0), (0.9, True, 0.0), (0.9, True, 0.01)])
+def test_a_rows_bytes_do_not_depend_on_its_neighbours_rates_or_their_number(settings):
+    """Equal rates go through torch's fused kernel, others do not; what is left after its last register is padding."""
+    optimizer = row_optimizer(OptimizerSpec("sgd", 0.05, *settings))
+    rows, found = (torch.randn(40, 37, generator=torch.Generator().manual_seed(seed)) for seed in (0, 1))
+    results = []
+    for count, last in ((1, 0.05), (3, 0.05), (3, 0.04), (40, 0.05), (40, 0.04)):
+        spread, lr = Spread(count, (30, 7)), torch.full((count,), 0.05)
+        lr[count - 1] = last
+        wave, weights = optimizer.begin(lr, None, spread), to_vector(rows[:count], spread)
+        for _ in range(3):
+            wave.step(weights, to_vector(found[:count], spread))
+        results.append(torch.cat((to_rows(weights, spread), wave.state()), 1)[0])
+    assert all(torch.equal(result, results[0]) for result in results[1:])
+
+
+def test_the_end_of_a_vector_is_zeros_and_never_comes_back():
+    spread = Spread(3, (4, 1))
+    vector = to_vector(torch.ones(3, 5), spread)
+    assert len(vector) == spread.length == 16
+    assert vector.tolist() == [1.0] * 15 + [0.0]
+    assert to_rows(vector, spread).tolist() == [[1.0] * 5] * 3
+
+
 def test_a_fresh_row_beside_an_old_one():
     """A walk's first visit and another's tenth in one wave: Adam's step counts differ."""
     optimizer, spread = row_optimizer(OptimizerSpec("adam", 0.01)), Spread(2, (5,))
     gradient, start = torch.randn(5), torch.zeros(1, optimizer.state_width(5))
-    old = optimizer.begin(torch.tensor([0.01]), start, Spread(1, (5,)))
+    one = Spread(1, (5,))
+    old = optimizer.begin(torch.tensor([0.01]), start, one)
     for _ in range(9):
-        old.step(torch.zeros(5), gradient.clone())
+        old.step(torch.zeros(one.length), to_vector(gradient[None], one))
     both = torch.cat((old.state(), start))
-    wave, weights = optimizer.begin(torch.full((2,), 0.01), both, spread), torch.zeros(10)
+    wave, weights = optimizer.begin(torch.full((2,), 0.01), both, spread), torch.zeros(spread.length)
     wave.step(weights, to_vector(gradient.expand(2, 5), spread))
     assert wave.state()[:, -1].tolist() == [10, 1]
     assert torch.allclose(to_rows(weights, spread)[1], -0.01 * gradient.sign(), atol=1e-5)

@@ -54,6 +54,14 @@ def test_batches_do_not_depend_on_the_wave():
     assert torch.equal(together[:2], sampler.batches(parts, keys, 2))  # nor on how many steps there are
 
 
+def test_numpy_draws_what_torch_draws():
+    sampler = Sampler([np.arange(9), np.arange(9, 30)], 8, torch.device("cpu"))
+    parts, keys = torch.tensor([0, 1, 1, 0, 2]), torch.tensor([5, -6, 2**62, 2**63 - 1, -(2**63)])
+    draws = hashed(keys.view(1, -1, 1), torch.arange(32).view(4, 1, 8))
+    places = sampler.starts[parts].view(1, -1, 1) + draws % sampler.sizes[parts].view(1, -1, 1)
+    assert torch.equal(sampler.batches(parts, keys, 4), sampler.samples[places])
+
+
 def test_the_last_part_is_everybodys_data():
     parts = [np.array([4, 1]), np.array([0, 7, 9])]
     drawn = Sampler(parts, 64, torch.device("cpu")).batches(torch.tensor([2]), torch.tensor([3]), 4)
@@ -296,9 +304,33 @@ def test_graphs_give_what_eager_training_gives(width, name):
             eager, graphed = (trainer.train(rows, parts, keys, lr, given) for trainer in made)
             assert made[1].graphed is not None
             assert made[1].graphed.works
-            assert torch.allclose(eager[0], graphed[0], rtol=1e-5, atol=1e-7)
+            # A wave of 130 comes in pieces, whose products are summed in another order; and the first steps of Adam
+            # are little more than the sign of the gradient, which for a tiny one is a matter of that order.
+            tolerance = 1e-2 if name == "adam" else 1e-5
+            assert float((eager[0] - graphed[0]).norm()) <= tolerance * float((eager[0] - rows).norm())
             if given is not None:
-                assert torch.allclose(eager[1], graphed[1], rtol=1e-5, atol=1e-7)
+                assert float((eager[1] - graphed[1]).norm()) <= tolerance * float(eager[1].norm())
+
+
+@pytest.mark.gpu
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a GPU")
+def test_a_large_model_is_graphed_row_by_row(monkeypatch):
+    from walktalk.learning import Arithmetic
+    from walktalk.learning.stacked import SequentialModel, choice
+
+    monkeypatch.setattr(choice, "STACKED_UP_TO", 0)  # as if it were large
+    spec = OptimizerSpec("sgd", 0.01)
+    made = [
+        Trainer(tasks.digits(nodes=4), optimizer=spec, device="cuda", arithmetic=Arithmetic(graphs=graphs))
+        for graphs in (False, True)
+    ]
+    assert all(isinstance(trainer.model, SequentialModel) and not trainer.model.draws for trainer in made)
+    rows = torch.stack([made[0].initial_row(k) for k in range(3)])
+    given = torch.arange(3, device="cuda"), torch.arange(3, device="cuda"), torch.full((3,), 0.01, device="cuda")
+    eager, graphed = (trainer.train(rows, *given)[0] for trainer in made)
+    assert made[1].graphed is not None
+    assert made[1].graphed.works
+    assert float((eager - graphed).norm()) <= 1e-5 * float((eager - rows).norm())
 
 
 # -- normalization buffers --------------------------------------------------------------------------------------------

@@ -2,12 +2,9 @@
 
 from __future__ import annotations
 
-from pathlib import Path
-
 import pytest
-import torch
+from tests.support.folders import assert_same_folder
 
-from walktalk.records import load_checkpoint, read_trace
 from walktalk.studies import make_spec, run_study
 
 ray = pytest.importorskip("ray")
@@ -33,20 +30,6 @@ def cluster():
     cluster.shutdown()
 
 
-def assert_same_records(folder: Path, expected: Path) -> None:
-    files = sorted(p.relative_to(expected) for p in expected.rglob("*") if p.is_file() and p.name != ".lock")
-    assert sorted(p.relative_to(folder) for p in folder.rglob("*") if p.is_file() and p.name != ".lock") == files
-    for file in files:
-        if file.name == "trace.parquet":  # the same rows; where a file is cut depends on how fast the machine was
-            assert read_trace(folder / file).astype(str).equals(read_trace(expected / file).astype(str))
-        elif file.name == "model.safetensors":  # the same content; its header's order is safetensors' own
-            (tensors, facts), (wanted, known) = (load_checkpoint(place / file) for place in (folder, expected))
-            assert facts == known
-            assert all(torch.equal(tensors[name], wanted[name]) for name in wanted)
-        elif file.name in ("history.csv", "spec.yaml"):
-            assert (folder / file).read_bytes() == (expected / file).read_bytes()
-
-
 def test_a_node_dies_half_way_and_nothing_is_lost(tmp_path, cluster):
     run_study(make_spec(SPEC), tmp_path / "alone", device="cpu", workers=1)
     killed = []
@@ -60,7 +43,7 @@ def test_a_node_dies_half_way_and_nothing_is_lost(tmp_path, cluster):
     assert 0 < killed[0] < 12 * 2000
     assert len(cluster.list_all_nodes()) == 1
     assert len(result.runs) == 12
-    assert_same_records(tmp_path / "ray", tmp_path / "alone")
+    assert_same_folder(tmp_path / "ray", tmp_path / "alone")
     # And once more, from what is there: nothing is left to do.
     run_study(make_spec(SPEC), tmp_path / "ray", device="cpu", workers="ray", resume=True)
-    assert_same_records(tmp_path / "ray", tmp_path / "alone")
+    assert_same_folder(tmp_path / "ray", tmp_path / "alone")

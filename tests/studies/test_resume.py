@@ -11,9 +11,9 @@ import time
 from pathlib import Path
 
 import pytest
+from tests.support.folders import assert_same_folder
 
 from walktalk.errors import StudyError
-from walktalk.records import read_trace
 from walktalk.studies import Interrupted, make_spec, run_study
 from walktalk.studies import runner as runner_module
 
@@ -61,13 +61,6 @@ def wait_for_checkpoint(folder: Path, process: subprocess.Popen[bytes], after: f
     return False
 
 
-def assert_same_records(folder: Path, expected: Path) -> None:
-    assert (folder / "history.csv").read_bytes() == (expected / "history.csv").read_bytes()
-    for trace in sorted(expected.rglob("trace.parquet")):
-        there = read_trace(folder / trace.relative_to(expected))
-        assert read_trace(trace).astype(str).equals(there.astype(str))
-
-
 def test_killed_again_and_again_it_still_ends_the_same(tmp_path, unbroken):
     folder = tmp_path / "study"
     kills = 0
@@ -81,7 +74,7 @@ def test_killed_again_and_again_it_still_ends_the_same(tmp_path, unbroken):
     assert kills >= 2
     result = run_study(make_spec(SPEC), folder, resume=True, device="cpu", workers=1)
     assert len(result.runs) == 8
-    assert_same_records(folder, unbroken)
+    assert_same_folder(folder, unbroken)
 
 
 def test_interrupted_it_saves_and_says_so(tmp_path, unbroken):
@@ -92,10 +85,12 @@ def test_interrupted_it_saves_and_says_so(tmp_path, unbroken):
     assert process.wait(timeout=60) == 130
     assert not (folder / "history.csv").exists()
     run_study(make_spec(SPEC), folder, resume=True, device="cpu", workers=1)
-    assert_same_records(folder, unbroken)
+    assert_same_folder(folder, unbroken)
 
 
-def test_several_workers_write_the_same_bytes_and_survive_the_death_of_one(tmp_path, unbroken, monkeypatch):
+@pytest.mark.parametrize("forked", [True, False], ids=["forked", "spawned"])
+def test_several_workers_write_the_same_bytes_and_survive_the_death_of_one(tmp_path, unbroken, monkeypatch, forked):
+    monkeypatch.setattr("walktalk.studies.workers.fork_is_safe", lambda: forked)
     folder = tmp_path / "study"
     killed = []
 
@@ -108,14 +103,16 @@ def test_several_workers_write_the_same_bytes_and_survive_the_death_of_one(tmp_p
 
     run_study(make_spec(SPEC), folder, device="cpu", workers=2, progress=kill_one)
     assert killed
-    assert_same_records(folder, unbroken)
+    assert_same_folder(folder, unbroken)
 
 
 def _is_worker(pid: int) -> bool:
+    """Started afresh, or a fork of this process."""
     try:
-        return "spawn_main" in Path(f"/proc/{pid}/cmdline").read_text()
+        line = Path(f"/proc/{pid}/cmdline").read_text()
     except OSError:
         return False
+    return "spawn_main" in line or line == Path("/proc/self/cmdline").read_text()
 
 
 def test_a_stop_in_this_process_is_resumed_too(tmp_path, unbroken, monkeypatch):
@@ -131,7 +128,7 @@ def test_a_stop_in_this_process_is_resumed_too(tmp_path, unbroken, monkeypatch):
     with pytest.raises(Interrupted):
         run_study(make_spec(SPEC), folder, device="cpu", workers=1, progress=stop_half_way)
     run_study(make_spec(SPEC), folder, resume=True, device="cpu", workers=1)
-    assert_same_records(folder, unbroken)
+    assert_same_folder(folder, unbroken)
 
 
 def test_a_truncated_checkpoint_is_refused(tmp_path, unbroken):

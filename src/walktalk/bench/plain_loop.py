@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import os
 import time
 from collections.abc import Callable
@@ -9,13 +10,13 @@ from collections.abc import Callable
 import torch
 from torch.nn import functional
 
-from walktalk.learning import tasks
+from walktalk.learning import Task, tasks
 
 
-def plain_step(batch_size: int = 32, device: str = "cpu") -> Callable[[], None]:
-    """One optimizer step of the digits model, as anyone would write it."""
-    task = tasks.digits(nodes=1, alpha=None, seed=0)
-    model = task.model.to(device)
+def plain_step(batch_size: int = 32, device: str = "cpu", task: Task | None = None) -> Callable[[], None]:
+    """One optimizer step of a task's model (the digits one by default), as anyone would write it."""
+    task = task or tasks.digits(nodes=1, alpha=None, seed=0)
+    model = copy.deepcopy(task.model).to(device).train()
     optimizer = torch.optim.SGD(model.parameters(), lr=0.05, momentum=0.9, nesterov=True)
     inputs, targets = task.inputs.to(device), task.targets.to(device)
 
@@ -31,13 +32,15 @@ def plain_step(batch_size: int = 32, device: str = "cpu") -> Callable[[], None]:
     return step
 
 
-def plain_steps_per_second(seconds: float = 2.0, batch_size: int = 32, device: str = "cpu") -> float:
+def plain_steps_per_second(
+    seconds: float = 2.0, batch_size: int = 32, device: str = "cpu", task: Task | None = None
+) -> float:
     """Steps/s of that loop with one thread or with all, whichever is faster here."""
     before = torch.get_num_threads()
     rates = []
     for threads in {1, os.cpu_count() or 1} if device == "cpu" else {before}:
         torch.set_num_threads(threads)
-        rates.append(steps_per_second(plain_step(batch_size, device), seconds, device))
+        rates.append(steps_per_second(plain_step(batch_size, device, task), seconds, device))
     torch.set_num_threads(before)
     return max(rates)
 
@@ -47,6 +50,8 @@ def steps_per_second(step: Callable[[], None], seconds: float, device: str = "cp
     while time.perf_counter() - began < seconds:
         step()
         steps += 1
+        if steps % 100 == 0 and device.startswith("cuda"):
+            torch.cuda.synchronize()
     if device.startswith("cuda"):
         torch.cuda.synchronize()
     return steps / (time.perf_counter() - began)

@@ -25,6 +25,7 @@ class Arithmetic:
     precision: Precision = "fp32"
     channels_last: bool | None = None  # of convolutions; None: on a GPU in 16 bits, where it pays
     graphs: bool | None = None  # CUDA graphs of whole trainings; None: on a GPU
+    fused: bool | None = None  # kernels of our own for small convolutional models; None: on a GPU in 16 bits
     deterministic: bool = True  # only kernels that give the same bytes every time
 
     def __post_init__(self) -> None:
@@ -35,6 +36,9 @@ class Arithmetic:
         if self.channels_last is not None:
             return self.channels_last
         return device.type == "cuda" and self.precision == "bf16"
+
+    def uses_fused(self, device: torch.device) -> bool:
+        return device.type == "cuda" and self.precision == "bf16" and self.fused is not False
 
     def uses_graphs(self, device: torch.device) -> bool:
         return device.type == "cuda" and self.graphs is not False

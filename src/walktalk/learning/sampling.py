@@ -14,6 +14,7 @@ from torch import Tensor
 _GOLDEN = -7046029254386353131  # 0x9E3779B97F4A7C15 as a signed number
 _FIRST = -4658895280553007687  # 0xBF58476D1CE4E5B9
 _SECOND = -7723592293110705685  # 0x94D049BB133111EB
+_BITS = {bits: np.uint64(bits) for bits in (27, 30, 31, 33)}
 
 
 def hashed(keys: Tensor, counters: Tensor) -> Tensor:
@@ -29,6 +30,20 @@ def _shift(z: Tensor, bits: int) -> Tensor:
     return (z >> bits) & ((1 << (64 - bits)) - 1)
 
 
+def hashed_by_numpy(places: np.ndarray) -> np.ndarray:
+    """The same, in place, from keys + (counters + 1) · golden as uint64: a third of the time for a wave on a CPU."""
+    other = places >> _BITS[30]
+    np.bitwise_xor(places, other, out=places)
+    places *= np.uint64(_FIRST % 2**64)
+    np.right_shift(places, _BITS[27], out=other)
+    np.bitwise_xor(places, other, out=places)
+    places *= np.uint64(_SECOND % 2**64)
+    np.right_shift(places, _BITS[31], out=other)
+    np.bitwise_xor(places, other, out=places)
+    np.right_shift(places, _BITS[33], out=places)
+    return places
+
+
 class Sampler:
     """Draws batches from the data of each node; part V is everybody's data together."""
 
@@ -40,10 +55,26 @@ class Sampler:
         self.starts = torch.tensor([*starts, 0], device=device)
         self.sizes = torch.tensor([*sizes, len(everything)], device=device)
         self.batch_size = batch_size
+        self.counted: dict[int, np.ndarray] = {}  # steps -> `_counted`
 
     def batches(self, parts: Tensor, keys: Tensor, steps: int) -> Tensor:
         """Indices into the samples, [steps, rows, batch]."""
+        if keys.device.type == "cpu":
+            return self._batches_by_numpy(parts.numpy(), keys.numpy(), steps)
         counters = torch.arange(steps * self.batch_size, device=keys.device).view(steps, 1, self.batch_size)
         draws = hashed(keys.view(1, -1, 1), counters)
         places = self.starts[parts].view(1, -1, 1) + draws % self.sizes[parts].view(1, -1, 1)
         return self.samples[places]
+
+    def _batches_by_numpy(self, parts: np.ndarray, keys: np.ndarray, steps: int) -> Tensor:
+        places = hashed_by_numpy(self._counted(steps) + keys.view(np.uint64).reshape(1, -1, 1)).view(np.int64)
+        places %= self.sizes.numpy()[parts].reshape(1, -1, 1)
+        places += self.starts.numpy()[parts].reshape(1, -1, 1)
+        return torch.from_numpy(self.samples.numpy().take(places))
+
+    def _counted(self, steps: int) -> np.ndarray:
+        """(counters + 1) · golden: the same for every wave."""
+        if steps not in self.counted:
+            counters = np.arange(1, steps * self.batch_size + 1, dtype=np.uint64)
+            self.counted[steps] = (counters * np.uint64(_GOLDEN % 2**64)).reshape(steps, 1, self.batch_size)
+        return self.counted[steps]

@@ -7,19 +7,21 @@ from typing import Literal, TypeAlias
 
 import torch
 from torch import Tensor, nn
+from torch.nn import functional
 
 from walktalk.errors import ModelError
 from walktalk.learning.arithmetic import Arithmetic
+from walktalk.learning.chain_training import ChainTraining
 from walktalk.learning.cuda_graph import GraphedTraining
 from walktalk.learning.memory import rows_that_fit
-from walktalk.learning.optimizers import OptimizerSpec, RowTorch, Spread, row_optimizer
+from walktalk.learning.optimizers import OptimizerSpec, RowTorch, Spread, row_optimizer, to_rows, to_vector
 from walktalk.learning.sampling import Sampler
-from walktalk.learning.stacked import row_losses, stack
+from walktalk.learning.stacked import ChainModel, SequentialModel, row_losses, stack, use
 from walktalk.learning.task import Task
 
 EVALUATION_SAMPLES = 10_000  # of the training data; the loss of more would cost more than it tells
 NUMBERS_AT_ONCE = 2**25  # of activations in an evaluation: bounds its memory
-
+NUMBERS_IN_CACHE = 2**23  # the same on a CPU, where what leaves the cache takes half as long again
 
 Buffers: TypeAlias = Literal["travel", "batch"]
 BUFFERS: tuple[Buffers, ...] = ("travel", "batch")
@@ -53,7 +55,7 @@ class Trainer:
         self.inputs, self.targets = task.inputs.to(self.device), task.targets.to(self.device)
         self.arithmetic = arithmetic or Arithmetic()
         self.model = stack(self.template, task.loss, self.inputs, self.targets, buffers == "travel")
-        self.model.arithmetic = self.arithmetic
+        use(self.model, self.arithmetic, self.inputs, self.targets)
         layout = self.model.layout
         self.width = layout.width
         self.parameters = layout.parameter_width
@@ -63,6 +65,7 @@ class Trainer:
         self.sample = self._evaluation_sample(evaluation_samples)
         self.rows_at_once = self._rows_at_once(batch_size)
         self.graphed = self._graphed()
+        self.chain = self._chain()
 
     def _rows_at_once(self, batch_size: int) -> int | None:
         """The widest wave that fits into memory; a wider one is trained in pieces."""
@@ -72,8 +75,19 @@ class Trainer:
 
     def _graphed(self) -> GraphedTraining | None:
         """Trainings as CUDA graphs, where nothing in them waits for the device."""
-        waits = self.model.rows_at_once is not None or isinstance(self.optimizer, RowTorch)
-        return None if waits or not self.arithmetic.uses_graphs(self.device) else GraphedTraining(self._train)
+        one_by_one = isinstance(self.model, SequentialModel)
+        waits = (isinstance(self.model, SequentialModel) and self.model.draws) or isinstance(self.optimizer, RowTorch)
+        if waits or not self.arithmetic.uses_graphs(self.device):
+            return None
+        return GraphedTraining(self._train, (1,)) if one_by_one else GraphedTraining(self._train)
+
+    def _chain(self) -> ChainTraining | None:
+        """The fast way for small perceptrons on a CPU."""
+        if self.device.type != "cpu" or not isinstance(self.model, ChainModel) or self.task.augment is not None:
+            return None
+        if self.arithmetic.precision == "bf16" or self.inputs.dim() != 2:
+            return None
+        return ChainTraining(self.model, self.optimizer, self.sampler, (self.inputs, self.targets), self.local_steps)
 
     @property
     def wave_sizes(self) -> tuple[int, ...]:
@@ -128,8 +142,8 @@ class Trainer:
         self, rows: Tensor, parts: Tensor, keys: Tensor, lr: Tensor, state: Tensor | None = None
     ) -> tuple[Tensor, Tensor | None]:
         """`local_steps` optimizer steps for every row; without a state, each starts from a fresh one."""
-        train = self.graphed or self._train
-        at_once = min(self.rows_at_once or len(rows), max(self.wave_sizes, default=len(rows)))
+        train = self.graphed or self.chain or self._train
+        at_once = self._at_once(len(rows))
         with self.arithmetic.products(self.device):
             if len(rows) <= at_once:
                 return train(rows, parts, keys, lr, state)
@@ -141,15 +155,21 @@ class Trainer:
         states = [state for _, state in pieces if state is not None]
         return torch.cat([new for new, _ in pieces]), torch.cat(states) if states else None
 
+    def _at_once(self, rows: int) -> int:
+        """How many of a wave to train at once: what fits, in pieces of a width that costs nothing extra, or even."""
+        most = min(self.rows_at_once or rows, self.chain.rows_at_once if self.chain is not None else rows)
+        if self.wave_sizes:
+            return min(most, max(self.wave_sizes))
+        return -(-rows // max(1, -(-rows // most)))
+
     def _train(
         self, rows: Tensor, parts: Tensor, keys: Tensor, lr: Tensor, state: Tensor | None
     ) -> tuple[Tensor, Tensor | None]:
         """One wave. Nothing in it waits for a GPU, so that it can be captured as a graph."""
         width, layout = self.parameters, self.model.layout
-        weights, buffers = layout.spread_out(rows[:, :width]), rows[:, width:].clone()
-        before = state if state is not None else rows.new_zeros(len(rows), self.state_width)
         spread = Spread(len(rows), tuple(e.end - e.start for e in layout.parameters))
-        optimizer = self.optimizer.begin(lr, before, spread)
+        weights, buffers = to_vector(rows[:, :width], spread), rows[:, width:].clone()
+        optimizer = self.optimizer.begin(lr, state, spread)
         gradients = self.model.wave(weights, buffers, keys)
         batches = self.sampler.batches(parts, keys, self.local_steps)
         for step in range(self.local_steps):
@@ -157,9 +177,11 @@ class Trainer:
             if self.task.augment is not None:
                 inputs = self.task.augment(inputs, keys, step)
             found = gradients(inputs, targets, step)
+            if len(found) < len(weights):  # from a model that knows nothing of the zeros at the end
+                found = functional.pad(found, (0, len(weights) - len(found)))
             with torch.no_grad():
                 optimizer.step(weights, found)
-        trained = layout.gather(weights, len(rows))
+        trained = to_rows(weights, spread)
         if self.width > width:
             trained = torch.cat((trained, buffers), dim=1)
         return trained, None if state is None else optimizer.state()
@@ -176,7 +198,8 @@ class Trainer:
         """Mean over samples of the loss or the hits, in pieces that fit."""
         per_sample = max(inputs[0].numel() if inputs.dim() > 1 else 1, 256)
         samples = max(1, min(len(inputs), self.model.samples_at_once))
-        at_once = max(1, NUMBERS_AT_ONCE // (per_sample * samples))
+        limit = min(NUMBERS_AT_ONCE, NUMBERS_IN_CACHE) if self.device.type == "cpu" else NUMBERS_AT_ONCE
+        at_once = max(1, limit // (per_sample * samples))
         pieces = [self._mean(part, inputs, targets, accuracy) for part in rows.split(at_once)]
         return torch.cat(pieces)
 

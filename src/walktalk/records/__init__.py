@@ -1,6 +1,6 @@
 """Records: what every run leaves behind, simulated or real. History, trace, checkpoint, and the folder they lie in."""
 
-from walktalk.records.atomic import replacing, write_bytes, write_text
+from walktalk.records.atomic import remove_unfinished, replacing, write_bytes, write_text
 from walktalk.records.checkpoint import load_checkpoint, save_checkpoint
 from walktalk.records.folder import RunFolder, StudyFolder, existing_folder, folder_name, opened_folder
 from walktalk.records.history import COLUMNS, RUN_COLUMNS, HistoryRow, frame, history_text, read_history, write_history
@@ -9,5 +9,5 @@ from walktalk.records.trace import TRACE_COLUMNS, TraceWriter, read_trace
 __all__ = [
     "COLUMNS", "RUN_COLUMNS", "TRACE_COLUMNS", "HistoryRow", "RunFolder", "StudyFolder", "TraceWriter",
     "existing_folder", "folder_name", "frame", "history_text", "load_checkpoint", "opened_folder", "read_history",
-    "read_trace", "replacing", "save_checkpoint", "write_bytes", "write_history", "write_text",
+    "read_trace", "remove_unfinished", "replacing", "save_checkpoint", "write_bytes", "write_history", "write_text",
 ]  # fmt: skip

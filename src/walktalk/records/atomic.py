@@ -34,6 +34,13 @@ def unfinished(path: Path) -> Path:
     return path.with_name(f".{path.name}.{os.getpid()}{PART}")
 
 
+def remove_unfinished(folder: Path, process: int | None = None) -> None:
+    """Remove what dead processes left half-written below a folder; of all of them, or of the one with this number."""
+    for part in folder.rglob(f".*{'' if process is None else f'.{process}'}{PART}"):
+        with suppress(OSError):
+            part.unlink()
+
+
 def finish(part: Path, path: Path) -> None:
     """Force the written file to the disk and give it its final name."""
     _sync(part)

@@ -33,6 +33,7 @@ def save_checkpoint(path: str | PathLike[str], tensors: Mapping[str, torch.Tenso
     metadata = {"format": FORMAT, "facts": text, "checksum": _checksum(ready, text)}
     with replacing(path) as part:
         save_file(ready, part, metadata=metadata)
+        _sort_metadata(part)
 
 
 def load_checkpoint(path: str | PathLike[str]) -> tuple[dict[str, torch.Tensor], dict[str, Any]]:
@@ -70,6 +71,21 @@ def _ready(tensors: Mapping[str, torch.Tensor]) -> dict[str, torch.Tensor]:
         storages.add(here.untyped_storage().data_ptr())
         ready[name] = here
     return ready
+
+
+def _sort_metadata(path: Path) -> None:
+    """Put the metadata in order, in place: safetensors writes it in any, and the same content is to be the same bytes.
+
+    The file begins with the length of its header in 8 bytes and the header as JSON, which spaces may follow.
+    """
+    with path.open("r+b") as file:
+        length = int.from_bytes(file.read(8), "little")
+        header = json.loads(file.read(length))
+        header["__metadata__"] = dict(sorted(header["__metadata__"].items()))
+        text = json.dumps(header, separators=(",", ":"), ensure_ascii=False).encode()
+        if len(text) <= length:  # it is: the same things in another order
+            file.seek(8)
+            file.write(text.ljust(length))
 
 
 def _checksum(tensors: Mapping[str, torch.Tensor], facts: str) -> str:

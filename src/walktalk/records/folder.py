@@ -21,7 +21,7 @@ from pathlib import Path
 from filelock import FileLock, Timeout
 
 from walktalk.errors import StudyError
-from walktalk.records.atomic import PART, write_text
+from walktalk.records.atomic import PART, remove_unfinished, write_text
 
 LOCK = ".lock"
 
@@ -162,7 +162,9 @@ def _take(folder: StudyFolder, spec: str, resume: bool) -> None:
             raise StudyError(f"{folder.spec} cannot be read; choose another --out") from error
         if there != spec:
             raise StudyError(_another(folder, there, spec))
-        if not resume:
+        if resume:
+            remove_unfinished(folder.path)  # nobody else writes here now: the folder is locked
+        else:
             _clear(folder)
     write_text(folder.spec, spec)
 

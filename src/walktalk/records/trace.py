@@ -10,8 +10,8 @@
 | `record` | owner | slot; walk: the key; detail: the role |
 | `mix_everyone` | −1 | slot, at every node |
 
-Rows are in the order in which things happened. More events may come (`kill`, `revive`, `elected`, `partition` …);
-a reader passes over those that it does not know.
+Rows are in the order in which things happened, and the bytes of the file depend on nothing but them. More events may
+come (`kill`, `revive`, `elected`, `partition` …); a reader passes over those that it does not know.
 """
 
 from __future__ import annotations
@@ -30,6 +30,8 @@ import pyarrow.parquet as pq
 
 from walktalk.errors import StudyError
 from walktalk.records.atomic import finish, unfinished
+
+ROWS_A_GROUP = 2**14  # a piece of the file; always the same, so that its bytes do not tell how it was written
 
 _TEXT = pa.dictionary(pa.int32(), pa.string())  # a few strings, over and over
 
@@ -62,6 +64,8 @@ class TraceWriter:
         self.path.parent.mkdir(parents=True, exist_ok=True)
         self._part = unfinished(self.path)
         self._writer: Any = pq.ParquetWriter(self._part, SCHEMA, compression="zstd")
+        self._waiting: list[Any] = []  # tables of rows that do not fill a group yet
+        self._rows = 0  # in them
 
     def write(self, columns: Mapping[str, Sequence[Any]]) -> None:
         """Append rows, one list per column; a column that is left out has nothing to say in any of them."""
@@ -70,11 +74,26 @@ class TraceWriter:
             raise ValueError(f"a trace has no column {', '.join(sorted(unknown))}")
         rows = len(columns["time"])
         arrays = [_array(name, columns.get(name), rows) for name in TRACE_COLUMNS]
-        self._writer.write_table(pa.Table.from_arrays(arrays, schema=SCHEMA))
+        self._waiting.append(pa.Table.from_arrays(arrays, names=list(TRACE_COLUMNS)))
+        self._rows += rows
+        if self._rows >= ROWS_A_GROUP:
+            self._write_groups(self._rows // ROWS_A_GROUP)
+
+    def _write_groups(self, count: int) -> None:
+        """Write that many groups of what waits; the rest waits on."""
+        table = pa.concat_tables(self._waiting).combine_chunks()
+        for start in range(0, count * ROWS_A_GROUP, ROWS_A_GROUP):
+            group = table.slice(start, ROWS_A_GROUP)
+            columns = [_encoded(name, group.column(name).chunk(0)) for name in TRACE_COLUMNS]
+            self._writer.write_table(pa.Table.from_arrays(columns, schema=SCHEMA))
+        rest = table.slice(count * ROWS_A_GROUP)
+        self._waiting, self._rows = [rest] if len(rest) else [], len(rest)
 
     def close(self) -> None:
         """Finish the file and give it its name. Closing twice does nothing."""
         if self._writer is not None:
+            if self._rows:
+                self._write_groups(1)
             self._writer.close()
             self._writer = None
             finish(self._part, self.path)
@@ -116,6 +135,8 @@ def _array(name: str, values: Sequence[Any] | None, rows: int) -> Any:
     kind = SCHEMA.field(name).type
     if values is None:
         values = [_ABSENT.get(name, -1)] * rows
-    if pa.types.is_dictionary(kind):
-        return pa.array(values, pa.string()).dictionary_encode()
-    return pa.array(values, kind)
+    return pa.array(values, pa.string() if pa.types.is_dictionary(kind) else kind)
+
+
+def _encoded(name: str, array: Any) -> Any:
+    return array.dictionary_encode() if pa.types.is_dictionary(SCHEMA.field(name).type) else array

@@ -89,7 +89,8 @@ def run_study(
         crew = workers if workers is not None else workers_that_pay(ready.runs, steps, str(ready.trainer.device))
         if crew > 1:
             here = partial(again, str(ready.trainer.device))
-            records = Crew(here, shares(ready.runs, crew), folder, progress, memory).run(resume)
+            work, prepared = shares(ready.runs, crew), (ready.trainer, ready.runs)
+            records = Crew(here, work, folder, progress, memory, prepared).run(resume)
         else:
             records = run_in_groups(
                 ready.trainer, ready.runs, folder, resume=resume, memory=memory, report=progress

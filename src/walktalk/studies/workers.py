@@ -2,15 +2,22 @@
 
 Small models leave a second thread nothing to do, a second process half of the work. Every run writes the same bytes
 wherever it is done. A process that dies is started again from its runs' checkpoints.
+
+Where that is safe a process is a fork of this one, with everything that was prepared: starting afresh and importing
+torch takes longer than a tenth of the quickstart.
 """
 
 from __future__ import annotations
 
+import ctypes
 import multiprocessing
 import os
 import queue
 import signal
-from collections.abc import Callable
+import sys
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, nullcontext, suppress
 from dataclasses import dataclass, replace
 from functools import cache
 from itertools import pairwise
@@ -21,13 +28,14 @@ from typing import Any
 import torch
 
 from walktalk.errors import StudyError, UserError
-from walktalk.records import StudyFolder
+from walktalk.records import StudyFolder, remove_unfinished
 from walktalk.studies.groups import free_memory, run_in_groups, together
 from walktalk.studies.runner import Interrupted, PlannedRun, Progress, RunRecord, asking_to_stop, estimated_trainings
 
 STARTS_AT_MOST = 3  # of one share: a process that dies more often has a reason
 STEPS_THAT_PAY = 50_000  # model-steps of a study below which starting a second process costs more than it saves
 SECONDS_BETWEEN_LOOKS = 0.2
+PR_SET_PDEATHSIG = 1  # of prctl(2)
 TRAININGS_A_WAVE = 9.0  # what a wave costs besides its trainings, measured on the quickstart
 
 Prepare = Callable[[], tuple[Any, list[PlannedRun]]]  # builds (trainer, runs) of the whole study, in any process
@@ -89,11 +97,12 @@ class Crew:
         folder: StudyFolder,
         report: Callable[[Progress], None] | None,
         memory: float | None = None,
+        prepared: tuple[Any, list[PlannedRun]] | None = None,
     ) -> None:
         self.prepare, self.work, self.folder, self.report = prepare, work, folder, report
+        self.prepared = prepared  # what `prepare` would give: a fork need not do it again
         self.memory = (memory if memory is not None else free_memory(torch.device("cpu"))) / len(work)  # for each
-        self.context = multiprocessing.get_context("spawn")  # a fork would inherit torch's threads, but not their locks
-        self.messages: Any = self.context.Queue()
+        self.messages: Any = multiprocessing.get_context("spawn").Queue()  # which forks can use as well
         self.processes: dict[int, BaseProcess] = {}
         self.starts: dict[int, int] = {}
         self.progress: dict[int, Progress] = {}
@@ -121,9 +130,13 @@ class Crew:
 
     def start(self, share: Share, resume: bool) -> None:
         self.starts[share.number] = self.starts.get(share.number, 0) + 1
-        arguments = (self.prepare, share, self.folder.path, resume, self.memory, self.messages, os.getpid())
-        process = self.context.Process(target=do_share, args=arguments, daemon=True)
-        process.start()
+        forked = self.prepared is not None and fork_is_safe()
+        prepare = (lambda: self.prepared) if forked else self.prepare
+        arguments = (prepare, share, self.folder.path, resume, self.memory, self.messages, os.getpid())
+        context: Any = multiprocessing.get_context("fork" if forked else "spawn")
+        process = context.Process(target=do_share, args=arguments, daemon=True)
+        with held_back(signal.SIGTERM) if forked else nullcontext():
+            process.start()
         self.processes[share.number] = process
 
     def listen(self) -> None:
@@ -158,6 +171,7 @@ class Crew:
                     "the machine may be out of memory: try fewer --workers, and --resume to keep what is done"
                 )
             else:
+                remove_unfinished(self.folder.runs, process.pid)
                 self.start(share, resume=True)
 
     def tell_to_stop(self) -> None:
@@ -173,10 +187,44 @@ class Crew:
                 process.kill()
 
 
+def fork_is_safe() -> bool:
+    """Whether a fork of this process can train.
+
+    It has the locks of all threads but none of the threads, so there must be no other thread that may hold one; torch's
+    own idle ones do no harm to a process that uses a single thread. A GPU's driver cannot be forked at all, and with it
+    around torch refuses to compute gradients in a fork.
+    """
+    return sys.platform == "linux" and threading.active_count() == 1 and not torch.cuda.is_available()
+
+
+@contextmanager
+def held_back(number: signal.Signals) -> Iterator[None]:
+    """The signal waits. A fork has this process's handlers: one that came before it set its own would be lost."""
+    before = signal.pthread_sigmask(signal.SIG_BLOCK, {number})
+    try:
+        yield
+    finally:
+        signal.pthread_sigmask(signal.SIG_SETMASK, before)
+
+
+def die_with_the_parent(parent: int) -> None:
+    """Linux ends this process when the one that waits for it is gone: a fork also holds the lock of the folder."""
+    if sys.platform == "linux":
+        with suppress(OSError, AttributeError):
+            ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, int(signal.SIGKILL))
+    if os.getppid() != parent:
+        os._exit(1)
+
+
 def do_share(
     prepare: Prepare, share: Share, folder: Path, resume: bool, memory: float, messages: Any, parent: int
 ) -> None:
     """What a worker process does, from start to end."""
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # a Ctrl-C reaches all processes; the parent passes it on as SIGTERM
+    signal.signal(signal.SIGTERM, signal.SIG_DFL)
+    if hasattr(signal, "pthread_sigmask"):
+        signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGTERM})
+    die_with_the_parent(parent)
     torch.set_num_threads(1)
 
     def report(progress: Progress) -> None:
@@ -184,7 +232,6 @@ def do_share(
             os._exit(1)  # nobody is waiting for this any more, and somebody may have started the study again
         messages.put((share.number, "progress", progress))
 
-    signal.signal(signal.SIGINT, signal.SIG_IGN)  # a Ctrl-C reaches all processes; the parent passes it on as SIGTERM
     try:
         trainer, runs = prepare()
         records = run_in_groups(

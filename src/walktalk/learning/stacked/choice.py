@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import warnings
 
 import torch
 from torch import Tensor, nn
@@ -10,6 +11,7 @@ from torch import Tensor, nn
 from walktalk.errors import ModelError
 from walktalk.learning.arithmetic import Arithmetic
 from walktalk.learning.stacked.chain import ChainModel
+from walktalk.learning.stacked.fused import is_possible
 from walktalk.learning.stacked.layers import NotStackable
 from walktalk.learning.stacked.model import StackedModel, TracedModel, VmapModel
 from walktalk.learning.stacked.sequential import SequentialModel, seeded
@@ -36,6 +38,45 @@ def stack(module: nn.Module, loss: Loss, inputs: Tensor, targets: Tensor, with_b
             except CANNOT:
                 continue  # whatever it was, the next form can do without it
     return SequentialModel(module, loss, with_buffers)
+
+
+def use(model: StackedModel, arithmetic: Arithmetic, inputs: Tensor, targets: Tensor) -> None:
+    """From now on compute like this; with the fused kernels, where they fit and give what they should."""
+    model.arithmetic, model.fused = arithmetic, None
+    if isinstance(model, SequentialModel):
+        model.draws = is_random(model.module, inputs[:2])
+    fits = isinstance(model, TracedModel) and bool(model.traced.plan.recipes)
+    if fits and arithmetic.uses_fused(inputs.device) and is_possible():
+        model.fused = torch.bfloat16 if fused_agrees(model, inputs, targets) else None
+
+
+def fused_agrees(model: StackedModel, inputs: Tensor, targets: Tensor) -> bool:
+    """Whether the fused kernels' gradients are about as near to those in full precision as torch's own in 16 bits."""
+    arithmetic, layout = model.arithmetic, model.layout
+    rows = torch.stack([layout.row(model.module)] * 2).to(inputs.device)
+    rows[1, : layout.parameter_width] *= 1.01
+    batch = min(32, len(inputs))
+    x, y = (t[:batch].expand(2, *t[:batch].shape) for t in (inputs, targets))
+    errors = []
+    try:
+        with without_dropout(model.module), Arithmetic("fp32").products(inputs.device):
+            model.arithmetic = Arithmetic("fp32", channels_last=False)
+            exact = gradients_of(model, rows, x, y).clone()
+            model.arithmetic = arithmetic
+            for model.fused in (None, torch.bfloat16):
+                errors.append(float((gradients_of(model, rows, x, y) - exact).norm() / exact.norm()))
+    except Exception as error:  # whatever a compiler on somebody's machine may say
+        warnings.warn(f"no fused kernels for this model, so it trains more slowly: {error}", stacklevel=2)
+        return False
+    finally:
+        model.arithmetic, model.fused = arithmetic, None
+    if not errors[1] <= 2 * errors[0] + 1e-3:
+        warnings.warn(
+            f"the fused kernels are off by {errors[1]:.1e} here (torch's own: {errors[0]:.1e}) and are not used",
+            stacklevel=2,
+        )
+        return False
+    return True
 
 
 class EachByItself:

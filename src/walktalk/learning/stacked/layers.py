@@ -60,6 +60,7 @@ class Pass:
     draws: int = 0  # how many dropouts this pass has had
     channels_last: bool = False  # whether convolutions work on channels-last memory
     with_buffers: bool = True  # whether running statistics are kept; else every batch has its own
+    fused: torch.dtype | None = None  # of activations in the kernels of `fused`; None: those are not used
 
 
 class BatchedLinear(torch.autograd.Function):
@@ -190,6 +191,8 @@ def as_it_is(x: Laid, module: nn.Module, get: Callable[[str], Tensor], run: Pass
 
 def on_folded(x: Laid, module: nn.Module, get: Callable[[str], Tensor], run: Pass) -> Laid:
     """Pools: every channel by itself."""
+    if not x.is_folded and isinstance(module, nn.AdaptiveAvgPool2d) and module.output_size in (1, (1, 1)):
+        return x.like(x.tensor.mean((-2, -1), keepdim=True))  # of one channel, wherever it lies
     return Laid(module(x.folded()), x.rows, True)
 
 

@@ -102,6 +102,7 @@ class StackedModel(ABC):
         self.with_buffers = with_buffers  # else normalizations use the statistics of the batch at hand, always
         self.layout = RowLayout(module, with_buffers)
         self.arithmetic = Arithmetic()
+        self.fused: torch.dtype | None = None  # of activations in kernels of our own; see `choice.use`
 
     @abstractmethod
     def wave(self, weights: Tensor, buffers: Tensor, keys: Tensor) -> Gradients:
@@ -129,11 +130,12 @@ class TracedModel(StackedModel):
         everything = torch.empty_like(weights)
         places = list(layout.dense_views(everything, rows).values())
         wanted = list(leaves.values())
-        channels_last = self.arithmetic.uses_channels_last(weights.device)
+        channels_last, fused = self.arithmetic.uses_channels_last(weights.device), self.fused
 
         def gradients(inputs: Tensor, targets: Tensor, step: int) -> Tensor:
+            run = Pass(tensors, True, keys, step, 0, channels_last, self.with_buffers, fused)
             with self.arithmetic.forward(weights.device):
-                outputs = self.traced(inputs, Pass(tensors, True, keys, step, 0, channels_last, self.with_buffers))
+                outputs = self.traced(inputs, run)
             loss = sum_of_losses(self.loss, outputs.float(), targets)
             found = torch.autograd.grad(loss, wanted, allow_unused=True, materialize_grads=True)
             torch._foreach_copy_(places, list(found))
@@ -146,7 +148,7 @@ class TracedModel(StackedModel):
         with torch.no_grad():
             tensors = layout.views(rows, [*layout.parameters, *layout.buffers])
             channels_last = self.arithmetic.uses_channels_last(rows.device)
-            run = Pass(tensors, False, None, 0, 0, channels_last, self.with_buffers)
+            run = Pass(tensors, False, None, 0, 0, channels_last, self.with_buffers, self.fused)
             with self.arithmetic.forward(rows.device):
                 return self.traced(inputs.expand(len(rows), *inputs.shape), run).float()
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import copy
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 
 import torch
 from torch import Tensor, nn
@@ -36,6 +36,7 @@ class SequentialModel(StackedModel):
                     "and that count does not travel with a model; give it a momentum, or use GroupNorm"
                 )
         self.worker = copy.deepcopy(module)  # the module itself keeps its weights: runs may start from them
+        self.draws = True  # whether training draws random numbers; if not, no seed has to be set, and nothing waits
 
     def wave(self, weights: Tensor, buffers: Tensor, keys: Tensor) -> Gradients:
         layout, rows = self.layout, len(keys)
@@ -45,10 +46,10 @@ class SequentialModel(StackedModel):
 
         def gradients(inputs: Tensor, targets: Tensor, step: int) -> Tensor:
             self.worker.train()
-            seeds = hashed(keys, torch.full_like(keys, DRAWN_FOR_MODULES + step)).tolist()
+            seeds = hashed(keys, torch.full_like(keys, DRAWN_FOR_MODULES + step)).tolist() if self.draws else []
             for r in range(rows):
                 self.point_at(sources, statistics, r)
-                with seeded(seeds[r], weights.device):
+                with seeded(seeds[r], weights.device) if self.draws else nullcontext():
                     found = self.backward(inputs[r], targets[r])
                 for name, place in places.items():
                     gradient = found[name]

@@ -10,6 +10,7 @@ import torch
 from torch import Tensor, fx, nn
 from torch.nn import functional
 
+from walktalk.learning.stacked.fused import plan
 from walktalk.learning.stacked.layers import Laid, NotStackable, Pass, flatten, layer_of
 
 BINARY: set[Any] = {
@@ -48,6 +49,7 @@ class Traced:
         except Exception as error:  # whatever a person's forward does
             raise NotStackable(f"torch.fx cannot trace it: {error}") from error
         self.modules = dict(module.named_modules())
+        self.plan = plan(self.graph, self.modules)
         self.nodes = list(self.graph.nodes)
         for node in self.nodes:
             if node.op == "call_module" and layer_of(self.modules[node.target]) is None:
@@ -68,7 +70,9 @@ class Traced:
                 if not isinstance(result, Laid):
                     raise NotStackable("an output that is not one tensor")
                 return result.stacked()
-            else:
+            elif run.fused is not None and node in self.plan.recipes:
+                values[node] = self.plan.value(node, values, run)
+            elif run.fused is None or node not in self.plan.inside:
                 values[node] = self.call(node, values, run)
         raise NotStackable("no output")
 

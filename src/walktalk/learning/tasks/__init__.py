@@ -6,6 +6,7 @@ from walktalk.learning.tasks.fashion_mnist import fashion_mnist
 from walktalk.learning.tasks.mnli import mnli
 from walktalk.learning.tasks.own import torch
 from walktalk.learning.tasks.quadratic import QuadraticFacts, quadratic
+from walktalk.learning.tasks.random_images import random_images
 from walktalk.learning.tasks.registry import TASKS, build, settings_of
 
 __all__ = [
@@ -17,6 +18,7 @@ __all__ = [
     "fashion_mnist",
     "mnli",
     "quadratic",
+    "random_images",
     "settings_of",
     "torch",
 ]

@@ -223,7 +223,7 @@ class Simulation:
             notebook.ops.append(TrainOp(out, start[0][0], part, key, lr, state_in, state_out))
         self.under_way[-1 - number] = (*start, (out, 1.0))
         if setup.keep_trace:
-            self._note(node, "train", effect.slot, walk=effect.walk, number=number, key=key, lr=lr)
+            self._note(node, "train", effect.slot, -1, effect.walk, -1, number, 0, key, lr)
         return start, out
 
     def _use_state(self, node: int, walk: int) -> tuple[int, int]:
@@ -240,9 +240,7 @@ class Simulation:
         self.training.pop(node, None)
         self.iteration += 1
         if setup.keep_trace:
-            self._note(
-                node, "trained", training.slot, walk=training.walk, iteration=self.iteration, number=training.number
-            )
+            self._note(node, "trained", training.slot, -1, training.walk, self.iteration, training.number)
         if self.written:
             del self.under_way[-1 - training.number]
             self.notebook.write(node, UPDATE, ((training.out, 1.0), (training.start[0][0], -1.0)))
@@ -268,8 +266,10 @@ class Simulation:
         if model is not None and self.written:
             self.under_way[envelope.number] = model
         if self.setup.keep_trace:
-            self._note(node, "send", effect.slot, peer=effect.to, walk=effect.message.walk, number=envelope.number,
-                       size=size, detail={"kind": effect.message.kind, "into": effect.into})  # fmt: skip
+            detail = {"kind": effect.message.kind, "into": effect.into}
+            self._note(
+                node, "send", effect.slot, effect.to, effect.message.walk, -1, envelope.number, size, 0, 0.0, detail
+            )
         if self.links is None:
             self.agenda.put(0.0, ARRIVED, envelope)
         else:
@@ -301,8 +301,9 @@ class Simulation:
                 self.under_way.pop(envelope.number, None)
                 self.notebook.write(envelope.to, slot, envelope.model)
         if self.setup.keep_trace:
-            self._note(envelope.to, "receive", slot, peer=envelope.sender, walk=envelope.message.walk,
-                       number=envelope.number)  # fmt: skip
+            self._note(
+                envelope.to, "receive", slot, envelope.sender, envelope.message.walk, -1, envelope.number
+            )  # fmt: skip
         self._give(envelope.to, made(Received, (envelope.sender, envelope.message, slot)))
 
     # -- slots, records, timers -----------------------------------------------------------------------------------
@@ -401,7 +402,7 @@ class Simulation:
             return self.aggregate
         return mean_of(self.members.values())
 
-    def _note(self, node: int, event: str, slot: str = "", *, peer: int = -1, walk: int = -1, iteration: int = -1,
+    def _note(self, node: int, event: str, slot: str = "", peer: int = -1, walk: int = -1, iteration: int = -1,
               number: int = -1, size: int = 0, key: int = 0, lr: float = 0.0, detail: object = "") -> None:  # fmt: skip
         self.trace.append((self.agenda.now, node, event, slot, peer, walk, iteration, number, size, key, lr, detail))
 

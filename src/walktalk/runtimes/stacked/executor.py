@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from itertools import chain
+from typing import NamedTuple
 from typing import Protocol as Interface
 
 import numpy as np
@@ -20,6 +21,7 @@ from walktalk.runtimes.stacked.rows import Matrix
 from walktalk.runtimes.stacked.waves import CombineStep, EvaluateStep, MixStep, Step, TrainStep
 
 NUMBERS_AT_ONCE = 2**22  # of members in an evaluation: 16 MB at a time
+NUMBERS_IN_ALBUM = 2**28  # of models that wait to be measured: 1 GB; ten million parameters and more are measured early
 
 
 class RowTrainer(Interface):
@@ -64,6 +66,7 @@ class Executor:
         """All of a plan; what was measured on the way."""
         tables = Tables(steps, self.device)
         album = Album()
+        measured: list[Measurement] = []
         for step in steps:
             if isinstance(step, TrainStep):
                 self.train(step, tables)
@@ -73,12 +76,15 @@ class Executor:
                 self.mix(step)
             else:
                 self.photograph(step, album)
+                if len(album.models) * self.trainer.width > NUMBERS_IN_ALBUM:
+                    measured += album.develop(self.trainer)
+                    album = Album()
             if after_step is not None:
                 after_step(step)
-        return album.develop(self.trainer)
+        return measured + album.develop(self.trainer)
 
     def train(self, step: TrainStep, tables: Tables) -> None:
-        wave = tables.next_wave(len(step.outs))
+        wave = next(tables.waves)
         kept = [k for k, row in enumerate(step.states_out) if row >= 0] if self.trainer.state_width else []
         state = self.read_states(step) if kept else None
         new, new_state = self.trainer.train(self.models.read(wave.sources), wave.parts, wave.keys, wave.lrs, state)
@@ -98,11 +104,9 @@ class Executor:
         return state
 
     def combine(self, tables: Tables) -> None:
-        outs, sources, weights = tables.next_combination()
-        total = self.models.read(sources[0]) * weights[0]
-        for k in range(1, len(sources)):
-            total.addcmul_(self.models.read(sources[k]), weights[k])
-        self.models.write(outs, total)
+        combination = next(tables.combinations)
+        made = self.models.combined(combination.sources, combination.weights, combination.starts)
+        self.models.write(combination.outs, made)
 
     def mix(self, step: MixStep) -> None:
         before = self.models.read(self.numbers(step.sources))
@@ -143,6 +147,11 @@ class Executor:
         """A combination of rows as one new row."""
         if len(terms) == 1 and terms[0][1] == 1.0:
             return self.models.data[terms[0][0]].clone()
+        if len(terms) * self.trainer.width > NUMBERS_IN_ALBUM:  # one after another: a copy of all would not fit
+            total = torch.zeros(self.trainer.width, device=self.device, dtype=self.models.data.dtype)
+            for row, weight in terms:
+                total.add_(self.models.data[row], alpha=weight)
+            return total
         rows = self.models.read(self.numbers([row for row, _ in terms]))
         weights = torch.tensor([weight for _, weight in terms], device=self.device, dtype=rows.dtype)
         return weights @ rows
@@ -151,8 +160,7 @@ class Executor:
         return torch.tensor(values, device=self.device)
 
 
-@dataclass(frozen=True)
-class Wave:
+class Wave(NamedTuple):
     """The tables of one wave, on the device."""
 
     sources: Tensor
@@ -162,45 +170,34 @@ class Wave:
     lrs: Tensor
 
 
+class Combination(NamedTuple):
+    """The tables of one level of combinations, on the device."""
+
+    outs: Tensor
+    sources: Tensor
+    weights: Tensor
+    starts: Tensor
+
+
 class Tables:
     """The row numbers, keys and weights of a whole plan, sent to the device once and read off in order."""
 
     def __init__(self, steps: list[Step], device: torch.device) -> None:
-        waves = [step for step in steps if isinstance(step, TrainStep)]
-        kinds = {"sources": np.int64, "outs": np.int64, "parts": np.int64, "keys": np.int64, "lrs": np.float32}
-        self.waves = {
-            name: to_device(np.fromiter(chain.from_iterable(getattr(w, name) for w in waves), kind), device)
-            for name, kind in kinds.items()
-        }
-        self.position = 0
-        combinations = [step for step in steps if isinstance(step, CombineStep)]
-        outs = [np.asarray(step.outs, dtype=np.int64) for step in combinations]
-        shapes = [np.asarray(step.sources, dtype=np.int64).T for step in combinations]
-        flat = [np.concatenate((out, sources.ravel())) for out, sources in zip(outs, shapes, strict=True)]
-        self.rows = to_device(np.concatenate(flat) if flat else np.zeros(0, np.int64), device)
-        weights = [np.asarray(step.weights, dtype=np.float32).T.ravel() for step in combinations]
-        self.weights = to_device(np.concatenate(weights) if weights else np.zeros(0, np.float32), device)
-        self.shapes = iter([s.shape for s in shapes])
-        self.row_position = self.weight_position = 0
+        self.device = device
+        training = [step for step in steps if isinstance(step, TrainStep)]
+        combining = [step for step in steps if isinstance(step, CombineStep)]
+        self.waves = map(Wave._make, zip(*(self.table(training, name) for name in Wave._fields), strict=True))
+        self.combinations = map(
+            Combination._make, zip(*(self.table(combining, name) for name in Combination._fields), strict=True)
+        )
 
-    def next_wave(self, width: int) -> Wave:
-        here = slice(self.position, self.position + width)
-        self.position += width
-        return Wave(**{name: table[here] for name, table in self.waves.items()})
-
-    def next_combination(self) -> tuple[Tensor, Tensor, Tensor]:
-        """Rows that are made [n], rows that are read [terms, n], weights [terms, n, 1]."""
-        terms, n = next(self.shapes)
-        at = self.row_position
-        outs, sources = self.rows[at : at + n], self.rows[at + n : at + n + terms * n].view(terms, n)
-        self.row_position += n + terms * n
-        weights = self.weights[self.weight_position : self.weight_position + terms * n].view(terms, n, 1)
-        self.weight_position += terms * n
-        return outs, sources, weights
-
-
-def to_device(table: np.ndarray, device: torch.device) -> Tensor:
-    return torch.from_numpy(table).to(device)
+    def table(self, steps: Sequence[Step], name: str) -> Sequence[Tensor]:
+        """One column of all these steps, cut into steps again once it is on the device."""
+        lists = [getattr(step, name) for step in steps]
+        kind = np.float32 if name in ("lrs", "weights") else np.int64
+        column = torch.from_numpy(np.fromiter(chain.from_iterable(lists), kind)).to(self.device)
+        parts: Sequence[Tensor] = column.split([len(numbers) for numbers in lists])
+        return parts
 
 
 class Album:

@@ -11,6 +11,8 @@ import heapq
 import torch
 from torch import Tensor
 
+WIDEST_BAG = 2**21  # numbers in a row up to which torch's embedding bag pays: its kernel is made for one width
+
 
 class RowSpace:
     """Hands out row numbers; the lowest free one first, so that the matrix stays dense."""
@@ -49,4 +51,19 @@ class Matrix:
         return self.data.index_select(0, rows)
 
     def write(self, rows: Tensor, content: Tensor) -> None:
-        self.data.index_copy_(0, rows, content)
+        if self.data.device.type == "cpu":  # NumPy copies whole rows; torch takes three times as long
+            self.data.numpy()[rows.numpy()] = content.numpy()
+        else:
+            self.data.index_copy_(0, rows, content)
+
+    def combined(self, rows: Tensor, weights: Tensor, starts: Tensor) -> Tensor:
+        """Σ_k weights[k] · row rows[k] over each piece of the list; `starts` says where the pieces begin."""
+        if self.data.shape[1] <= WIDEST_BAG:
+            return torch.embedding_bag(self.data, rows, starts, mode=0, per_sample_weights=weights)[0]
+        bounds = [*starts.tolist(), len(rows)]
+        sources, factors = rows.tolist(), weights.tolist()
+        result = torch.zeros((len(starts), self.data.shape[1]), device=self.data.device, dtype=self.data.dtype)
+        for total, start, end in zip(result, bounds[:-1], bounds[1:], strict=True):
+            for source, factor in zip(sources[start:end], factors[start:end], strict=True):
+                total.add_(self.data[source], alpha=factor)
+        return result

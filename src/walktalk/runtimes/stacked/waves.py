@@ -13,6 +13,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 from heapq import heappop, heappush
+from itertools import accumulate
 from typing import TypeAlias
 
 from walktalk.runtimes.simulator import Chunk, CombineOp, EvaluateOp, MixOp, Terms, TrainOp, no_garbage_collection
@@ -35,11 +36,12 @@ class TrainStep:
 
 @dataclass
 class CombineStep:
-    """outs[i] = Σ_k weights[i][k] · rows[sources[i][k]], all with the same number of terms."""
+    """outs[i] = Σ_k weights[k] · rows[sources[k]], over k from starts[i] to starts[i + 1]."""
 
     outs: list[int] = field(default_factory=list)
-    sources: list[list[int]] = field(default_factory=list)
-    weights: list[list[float]] = field(default_factory=list)
+    sources: list[int] = field(default_factory=list)
+    weights: list[float] = field(default_factory=list)
+    starts: list[int] = field(default_factory=list)
 
 
 @dataclass
@@ -188,22 +190,23 @@ class Stretch:
         self.tell_readers(wave)
 
     def take_level(self, level: list[Job]) -> None:
-        """Everything but training that is ready now, combinations of equal length together."""
-        by_length: dict[int, list[Job]] = {}
+        """Everything but training that is ready now, all combinations together."""
+        combinations = []
         for job in level:
             if isinstance(job.op, CombineOp):
-                by_length.setdefault(len(job.inputs), []).append(job)
+                combinations.append(job)
             else:
                 self.take_single(job)
-        for group in by_length.values():
-            self.take_combinations(group)
+        if combinations:
+            self.take_combinations(combinations)
         self.tell_readers(level)
 
     def take_combinations(self, group: list[Job]) -> None:
         ops: list[CombineOp] = [job.op for job in group]  # type: ignore[misc]
         step = CombineStep(
-            sources=[[value.row for value in job.inputs] for job in group],
-            weights=[[weight for _, weight in op.terms] for op in ops],
+            sources=[value.row for job in group for value in job.inputs],
+            weights=[weight for op in ops for _, weight in op.terms],
+            starts=[0, *accumulate(len(op.terms) for op in ops[:-1])],
         )
         self.consume(group)
         step.outs = [self.make(job.outputs[0]) for job in group]

@@ -1,0 +1,205 @@
+"""Triton kernels: convolutions of many small models at once.
+
+Activations are [W, B, H, W', C]: row, sample, pixel, channel; every row is dense by itself, so a tile of pixels never
+crosses from one model into the next. Weights are [W, 9, C, C'] (`taps`), in the activations' type. A convolution is an
+implicit matrix product: pixels × (taps × channels) times (taps × channels) × new channels, with the sums that a batch
+norm needs, forwards and backwards, fused behind it. (Normalization and ReLU in front of it was slower: every pixel is
+read nine times.) Sums over pixels go through one partial sum a tile, added up in a fixed order by a kernel of their
+own: no atomics, so the same inputs give the same bytes.
+
+`KX` is how many taps of a kernel row are one product: 1, or 4 (three and an empty one), which makes contiguous loads
+four times as long where channels are few. Distances between rows (`x_row`) are in pixels, and sizes of images are
+constants: divisions become shifts, and a load is only as wide as the compiler can see its address to be aligned.
+"""
+
+# Triton reads the annotations of kernels, so there are no postponed ones here. Sizes that are compiled in are capitals.
+import triton
+import triton.language as tl
+
+
+@triton.jit
+def neighbours(
+    x, m, M, ky, kx0, k, H: tl.constexpr, WD: tl.constexpr, HO: tl.constexpr, WO: tl.constexpr, CIN: tl.constexpr,
+    STRIDE: tl.constexpr,
+):  # fmt: skip
+    """What a tap of kernel row ky (or some taps, k running over their channels) sees at the pixels m."""
+    across = k // CIN
+    b, oy, ox = m // (HO * WO), (m // WO) % HO, m % WO
+    iy, left = oy * STRIDE + ky - 1, ox * STRIDE + kx0 - 1
+    ix = left[:, None] + across[None, :]
+    inside = (m < M)[:, None] & (iy >= 0)[:, None] & (iy < H)[:, None] & (ix >= 0) & (ix < WD)
+    place = ((b * H + iy) * WD + left) * CIN
+    return tl.load(x + place[:, None] + k[None, :], mask=inside & (across < 3)[None, :], other=0.0)
+
+
+@triton.jit
+def conv_forward(
+    x, taps, y, partials, x_row, B, H: tl.constexpr, WD: tl.constexpr, HO: tl.constexpr, WO: tl.constexpr,
+    CIN: tl.constexpr, COUT: tl.constexpr, STRIDE: tl.constexpr, KX: tl.constexpr, BLOCK: tl.constexpr,
+    STATS: tl.constexpr, PRECISION: tl.constexpr,
+):  # fmt: skip
+    """y = conv(x); with STATS, each tile's Σy and Σy²."""
+    tile, row = tl.program_id(0), tl.program_id(1).to(tl.int64)
+    M = B * HO * WO
+    m = tile * BLOCK + tl.arange(0, BLOCK)
+    K: tl.constexpr = KX * CIN
+    k, n = tl.arange(0, K), tl.arange(0, COUT)
+    across = k // CIN
+    x += row * x_row * CIN
+    taps += row * (9 * CIN * COUT)
+    acc = tl.zeros((BLOCK, COUT), tl.float32)
+    for j in tl.range(0, 9 if KX == 1 else 3):
+        ky = j // 3 if KX == 1 else j
+        kx0 = j % 3 if KX == 1 else 0
+        a = neighbours(x, m, M, ky, kx0, k, H, WD, HO, WO, CIN, STRIDE)
+        at = (ky * 3 + kx0) * CIN * COUT
+        w = tl.load(taps + at + k[:, None] * COUT + n[None, :], mask=(across < 3)[:, None], other=0.0)
+        acc = tl.dot(a, w, acc, input_precision=PRECISION)
+    result = acc.to(y.dtype.element_ty)
+    tl.store(y + row * M * COUT + m[:, None] * COUT + n[None, :], result, mask=(m < M)[:, None])
+    if STATS:
+        kept = result.to(tl.float32)  # as the normalization will see it; rows beyond M are zero
+        at = (row * tl.num_programs(0) + tile) * 2 * COUT + n
+        tl.store(partials + at, tl.sum(kept, 0))
+        tl.store(partials + at + COUT, tl.sum(kept * kept, 0))
+
+
+@triton.jit
+def conv_backward(
+    dy, taps, dx, partials, y1, scale, shift, mean, inverse, dz, z, B,
+    H: tl.constexpr, WD: tl.constexpr, HO: tl.constexpr, WO: tl.constexpr, CIN: tl.constexpr, COUT: tl.constexpr,
+    STRIDE: tl.constexpr, KX: tl.constexpr, BLOCK: tl.constexpr,
+    EPILOGUE: tl.constexpr, ZC: tl.constexpr, BEFORE: tl.constexpr, PRECISION: tl.constexpr,
+):  # fmt: skip
+    """The gradient for a convolution's input [H, WD, COUT] from the one for its output [HO, WO, CIN].
+
+    EPILOGUE "mask": the input was relu(scale·y1 + shift); store the gradient before that ReLU, and each tile's Σg and
+    Σg·x̂. "add": add the gradient dz·(z > 0) that came around by the shortcut (ZC channels, BEFORE of them new).
+    With stride 2 the tiles of one program are pixels of one parity, which meet 1, 2, 2 or 4 of the nine taps.
+    """
+    tile, row = tl.program_id(0), tl.program_id(1).to(tl.int64)
+    K: tl.constexpr = KX * CIN
+    k, n = tl.arange(0, K), tl.arange(0, COUT)
+    across, c = k // CIN, k % CIN
+    if STRIDE == 1:
+        m = tile * BLOCK + tl.arange(0, BLOCK)
+        M = B * H * WD
+        b, iy, ix = m // (H * WD), (m // WD) % H, m % WD
+        py, px = 0, 0
+        steps = 9 if KX == 1 else 3
+    else:
+        tiles = tl.cdiv(B * HO * WO, BLOCK)
+        py, px = (tile // tiles) // 2, (tile // tiles) % 2
+        m = (tile % tiles) * BLOCK + tl.arange(0, BLOCK)
+        M = B * HO * WO
+        b, iy, ix = m // (HO * WO), ((m // WO) % HO) * 2 + py, (m % WO) * 2 + px
+        steps = (1 + py) * (1 + px)
+    dy += row * (B * HO * WO * CIN)
+    taps += row * (9 * CIN * COUT)
+    acc = tl.zeros((BLOCK, COUT), tl.float32)
+    for j in tl.range(0, steps):
+        if STRIDE == 1:
+            ky = j // 3 if KX == 1 else j
+            kx0 = j % 3 if KX == 1 else 0
+            oy, left = iy + ky - 1, ix + kx0 - 1  # with the kernel turned around: tap 8 − (3 ky + kx)
+            tap = 8 - (ky * 3 + kx0 + across)
+        else:
+            ky = 1 - py + 2 * (j // (1 + px))
+            kx0 = 1 - px + 2 * (j % (1 + px))
+            oy, left = (iy + 1 - ky) // 2, (ix + 1 - kx0) // 2
+            tap = ky * 3 + kx0 + across
+        ox = left[:, None] + across[None, :]
+        inside = (m < M)[:, None] & (oy >= 0)[:, None] & (oy < HO)[:, None] & (ox >= 0) & (ox < WO)
+        inside = inside & (across < 3)[None, :]
+        place = ((b * HO + oy) * WO + left) * CIN
+        a = tl.load(dy + place[:, None] + k[None, :], mask=inside, other=0.0)
+        w = tl.load(taps + (tap * COUT * CIN + c)[:, None] + n[None, :] * CIN, mask=(across < 3)[:, None], other=0.0)
+        acc = tl.dot(a, w, acc, input_precision=PRECISION)
+    valid = (m < M)[:, None]
+    pixel = (b * H + iy) * WD + ix
+    here = row * (B * H * WD * COUT) + pixel[:, None] * COUT + n[None, :]
+    if EPILOGUE == "mask":
+        before = tl.load(y1 + here, mask=valid, other=0.0).to(tl.float32)
+        s, t = tl.load(scale + row * COUT + n)[None, :], tl.load(shift + row * COUT + n)[None, :]
+        u, v = tl.load(mean + row * COUT + n)[None, :], tl.load(inverse + row * COUT + n)[None, :]
+        acc = tl.where(valid & (before * s + t > 0), acc, 0.0)
+        result = acc.to(dx.dtype.element_ty)
+        kept = result.to(tl.float32)
+        at = (row * tl.num_programs(0) + tile) * 2 * COUT + n
+        tl.store(partials + at, tl.sum(kept, 0))
+        tl.store(partials + at + COUT, tl.sum(kept * (before - u) * v, 0))
+    else:
+        if EPILOGUE == "add":
+            if STRIDE == 1:
+                around, taken = here, valid
+            else:
+                small = (b * HO + iy // 2) * WO + ix // 2
+                around = row * (B * HO * WO * ZC) + small[:, None] * ZC + BEFORE + n[None, :]
+                taken = valid & (py + px == 0)
+            above = tl.load(z + around, mask=taken, other=0.0)
+            acc += tl.where(above > 0, tl.load(dz + around, mask=taken, other=0.0).to(tl.float32), 0.0)
+        result = acc.to(dx.dtype.element_ty)
+    tl.store(dx + here, result, mask=valid)
+
+
+@triton.jit
+def conv_weights(
+    x, dy, out, x_row, B, SPLIT, CHUNK, H: tl.constexpr, WD: tl.constexpr, HO: tl.constexpr, WO: tl.constexpr,
+    CIN: tl.constexpr, COUT: tl.constexpr, STRIDE: tl.constexpr, KX: tl.constexpr, ALL: tl.constexpr,
+    BLOCK: tl.constexpr, PRECISION: tl.constexpr,
+):  # fmt: skip
+    """The gradient for the taps, [W, SPLIT, 9, CIN, COUT]: every split sums over its own pixels.
+
+    A program does one tap (KX 1), a row of the kernel (KX 4), or, with ALL, its three rows, and reads dy once for them.
+    """
+    program, row = tl.program_id(0), tl.program_id(1).to(tl.int64)
+    M = B * HO * WO
+    K: tl.constexpr = KX * CIN
+    k, n = tl.arange(0, K), tl.arange(0, COUT)
+    x += row * x_row * CIN
+    dy += row * (M * COUT)
+    GROUPS: tl.constexpr = 1 if ALL else (9 if KX == 1 else 3)
+    group, split = program % GROUPS, program // GROUPS
+    ky = group // 3 if KX == 1 else group
+    kx0 = group % 3 if KX == 1 else 0
+    first = tl.zeros((K, COUT), tl.float32)
+    if ALL:
+        second, third = tl.zeros((K, COUT), tl.float32), tl.zeros((K, COUT), tl.float32)
+    for start in tl.range(split * CHUNK, tl.minimum((split + 1) * CHUNK, M), BLOCK):
+        m = start + tl.arange(0, BLOCK)
+        d = tl.load(dy + m[:, None] * COUT + n[None, :], mask=(m < M)[:, None], other=0.0)
+        a = neighbours(x, m, M, ky, kx0, k, H, WD, HO, WO, CIN, STRIDE)
+        first = tl.dot(tl.trans(a), d, first, input_precision=PRECISION)
+        if ALL:
+            a = neighbours(x, m, M, 1, 0, k, H, WD, HO, WO, CIN, STRIDE)
+            second = tl.dot(tl.trans(a), d, second, input_precision=PRECISION)
+            a = neighbours(x, m, M, 2, 0, k, H, WD, HO, WO, CIN, STRIDE)
+            third = tl.dot(tl.trans(a), d, third, input_precision=PRECISION)
+    at = out + (row * SPLIT + split) * (9 * CIN * COUT) + (ky * 3 + kx0) * CIN * COUT + k[:, None] * COUT + n[None, :]
+    real = (k // CIN < 3)[:, None]
+    tl.store(at, first, mask=real)
+    if ALL:
+        tl.store(at + 3 * CIN * COUT, second, mask=real)
+        tl.store(at + 6 * CIN * COUT, third, mask=real)
+
+
+@triton.jit
+def weights_to_taps(weights, taps, REAL: tl.constexpr, CIN: tl.constexpr, COUT: tl.constexpr):
+    """[W, COUT, REAL, 9] in float32 to [W, 9, CIN, COUT] in the activations' type; zeros where REAL < CIN."""
+    tap, row = tl.program_id(0), tl.program_id(1).to(tl.int64)
+    c, n = tl.arange(0, CIN), tl.arange(0, COUT)
+    at = row * (COUT * REAL * 9) + (n[None, :] * REAL + c[:, None]) * 9 + tap
+    found = tl.load(weights + at, mask=(c < REAL)[:, None], other=0.0)
+    tl.store(taps + (row * 9 + tap) * (CIN * COUT) + c[:, None] * COUT + n[None, :], found.to(taps.dtype.element_ty))
+
+
+@triton.jit
+def taps_to_weights(splits, weights, SPLIT, REAL: tl.constexpr, CIN: tl.constexpr, COUT: tl.constexpr):
+    """[W, SPLIT, 9, CIN, COUT], summed over the splits in order, to [W, COUT, REAL, 9]."""
+    tap, row = tl.program_id(0), tl.program_id(1).to(tl.int64)
+    c, n = tl.arange(0, CIN), tl.arange(0, COUT)
+    total = tl.zeros((CIN, COUT), tl.float32)
+    for split in tl.range(0, SPLIT):
+        total += tl.load(splits + ((row * SPLIT + split) * 9 + tap) * (CIN * COUT) + c[:, None] * COUT + n[None, :])
+    at = row * (COUT * REAL * 9) + (n[None, :] * REAL + c[:, None]) * 9 + tap
+    tl.store(weights + at, total, mask=(c < REAL)[:, None])

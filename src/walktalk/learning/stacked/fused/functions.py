@@ -1,0 +1,107 @@
+"""Convolution, batch norm and ReLU as one step of autograd, alone or as a residual block of two."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from walktalk.learning.stacked.fused import launch
+from walktalk.learning.stacked.fused.launch import Normalized
+
+
+@dataclass(frozen=True)
+class Settings:
+    """What a convolution with its norm needs beside tensors."""
+
+    stride: int
+    eps: float
+    momentum: float
+    new_before: int = 0  # of a padded shortcut: new channels before the old ones
+
+
+Running = tuple[Tensor, Tensor] | None
+
+
+class Layer(torch.autograd.Function):
+    """relu(norm(conv(x))), x as [W, B, H, W', C]."""
+
+    @staticmethod
+    def forward(
+        ctx: Any, x: Tensor, weight: Tensor, gamma: Tensor, beta: Tensor, running: Running, settings: Settings
+    ) -> Tensor:
+        taps = launch.as_taps(weight, x.dtype, x.shape[4])
+        y, norm = convolved(x, taps, gamma, beta, running, settings)
+        z = launch.normalize(y, norm, None, 0)
+        ctx.save_for_backward(x, taps, y, z)
+        ctx.norm, ctx.settings, ctx.channels = norm, settings, weight.shape[2]
+        return z
+
+    @staticmethod
+    def backward(ctx: Any, dz: Tensor) -> tuple[Tensor | None, ...]:  # type: ignore[override]
+        x, taps, y, z = ctx.saved_tensors
+        dz = dz.contiguous()
+        totals = launch.gradient_sums(dz, z, y, ctx.norm)
+        dy = launch.normalize_backward(dz, z, y, ctx.norm, totals)
+        dw = launch.for_weights(x, dy, ctx.settings.stride, ctx.channels)
+        dx = launch.for_input(dy, taps, x.shape, ctx.settings.stride)[0] if ctx.needs_input_grad[0] else None
+        return dx, dw, totals[1], totals[0], None, None
+
+
+class Block(torch.autograd.Function):
+    """relu(norm(conv(relu(norm(conv(x))))) + shortcut(x))."""
+
+    @staticmethod
+    def forward(
+        ctx: Any, x: Tensor, weight1: Tensor, gamma1: Tensor, beta1: Tensor, weight2: Tensor, gamma2: Tensor,
+        beta2: Tensor, running1: Running, running2: Running, first: Settings, second: Settings,
+    ) -> Tensor:  # fmt: skip
+        taps1, taps2 = (launch.as_taps(w, x.dtype, w.shape[2]) for w in (weight1, weight2))
+        y1, norm1 = convolved(x, taps1, gamma1, beta1, running1, first)
+        a1 = launch.normalize(y1, norm1, None, 0)
+        y2, norm2 = convolved(a1, taps2, gamma2, beta2, running2, second)
+        z = launch.normalize(y2, norm2, x, second.new_before)
+        ctx.save_for_backward(x, taps1, y1, a1, taps2, y2, z)
+        ctx.norms, ctx.settings = (norm1, norm2), (first, second)
+        return z
+
+    @staticmethod
+    def backward(ctx: Any, dz: Tensor) -> tuple[Tensor | None, ...]:  # type: ignore[override]
+        x, taps1, y1, a1, taps2, y2, z = ctx.saved_tensors
+        (norm1, norm2), (first, second) = ctx.norms, ctx.settings
+        entering, leaving = taps1.shape[2:]
+        dz = dz.contiguous()
+        totals2 = launch.gradient_sums(dz, z, y2, norm2)
+        dy2 = launch.normalize_backward(dz, z, y2, norm2, totals2)
+        dw2 = launch.for_weights(a1, dy2, 1, leaving)
+        g1, totals1 = launch.for_input(dy2, taps2, y1.shape, 1, before=(y1, norm1))
+        assert totals1 is not None
+        dy1 = launch.normalize_backward(g1, None, y1, norm1, totals1)
+        dw1 = launch.for_weights(x, dy1, first.stride, entering)
+        dx, _ = launch.for_input(dy1, taps1, x.shape, first.stride, around=(dz, z, second.new_before))
+        return dx, dw1, totals1[1], totals1[0], dw2, totals2[1], totals2[0], None, None, None, None
+
+
+def convolved(
+    x: Tensor, taps: Tensor, gamma: Tensor, beta: Tensor, running: Running, settings: Settings
+) -> tuple[Tensor, Normalized]:
+    """A convolution in training, and the normalization by its own statistics."""
+    y, partials = launch.forward(x, taps, settings.stride, True)
+    assert partials is not None
+    pixels = y[0, ..., 0].numel()
+    return y, launch.statistics(partials, gamma, beta, pixels, settings.eps, settings.momentum, running)
+
+
+def evaluated(
+    x: Tensor, weight: Tensor, gamma: Tensor, beta: Tensor, running: tuple[Tensor, Tensor], settings: Settings,
+    around: Tensor | None,
+) -> Tensor:  # fmt: skip
+    """The same in evaluation: normalized by running statistics, no gradient."""
+    y, _ = launch.forward(x, launch.as_taps(weight, x.dtype, x.shape[4]), settings.stride, False)
+    mean, var = running
+    inverse = (var + settings.eps).rsqrt()
+    scale = (gamma * inverse).contiguous()
+    norm = Normalized(scale, (beta - mean * scale).contiguous(), mean, inverse)
+    return launch.normalize(y, norm, around, settings.new_before)

@@ -1,0 +1,190 @@
+"""Calls of the kernels: shapes, memory and tile sizes."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import NamedTuple
+
+import torch
+from torch import Tensor
+
+from walktalk.learning.stacked.fused import conv_kernels, norm_kernels, sgd_kernel
+
+PIXELS = 4096  # of one channel each, in a tile of an element-wise kernel
+
+
+class Tile(NamedTuple):
+    """How a convolution is cut up: taps in one program, pixels in a tile, warps, stages of the loads' pipeline.
+
+    Taps are 1, 4 (a row of the kernel and an empty one) or, of the gradient for weights, 12 (all three rows).
+    """
+
+    taps: int
+    pixels: int
+    warps: int
+    stages: int
+
+
+# By the number of channels that the products run over; measured on an H200 with benchmarks/fused_convolutions.py.
+FORWARD = {4: Tile(4, 256, 4, 2), 16: Tile(1, 256, 4, 3), 32: Tile(1, 256, 4, 3), 64: Tile(1, 128, 4, 3)}
+BACKWARD = {16: Tile(1, 256, 4, 4), 32: Tile(1, 128, 4, 4), 64: Tile(1, 64, 4, 3)}
+WEIGHTS = {4: Tile(12, 256, 4, 2), 16: Tile(12, 64, 4, 3), 32: Tile(4, 64, 4, 3), 64: Tile(1, 64, 4, 3)}
+CHUNK = {1: 1024, 4: 2048, 12: 4096}  # pixels that one program of the gradient for weights adds up, by its taps
+
+
+@dataclass
+class Normalized:
+    """A batch norm at work: [W, C] each."""
+
+    scale: Tensor
+    shift: Tensor
+    mean: Tensor
+    inverse: Tensor
+
+    @classmethod
+    def empty(cls, rows: int, channels: int, device: torch.device) -> Normalized:
+        return cls(*torch.empty((4, rows, channels), device=device))
+
+
+def precision(x: Tensor) -> str:
+    return "ieee" if x.dtype == torch.float32 else "tf32"
+
+
+def tiles_of(pixels: int, tile: int) -> int:
+    return -(-pixels // tile)
+
+
+def as_taps(weight: Tensor, dtype: torch.dtype, channels: int) -> Tensor:
+    """[W, C', C, 3, 3] to [W, 9, C, C'], with zeros for channels that only fill up."""
+    rows, leaving, entering = weight.shape[:3]
+    taps = torch.empty((rows, 9, channels, leaving), dtype=dtype, device=weight.device)
+    conv_kernels.weights_to_taps[(9, rows)](weight.contiguous(), taps, entering, channels, leaving)
+    return taps
+
+
+def forward(x: Tensor, taps: Tensor, stride: int, with_sums: bool) -> tuple[Tensor, Tensor | None]:
+    """Convolution of x [W, B, H, W', C] (one row for all, if its stride is 0), and its tiles' sums."""
+    _, b, h, wd, entering = x.shape
+    rows, leaving = len(taps), taps.shape[3]
+    ho, wo = -(-h // stride), -(-wd // stride)
+    tile = FORWARD[entering]
+    count = tiles_of(b * ho * wo, tile.pixels)
+    y = torch.empty((rows, b, ho, wo, leaving), dtype=x.dtype, device=x.device)
+    partials = torch.empty((rows, count, 2, leaving), device=x.device) if with_sums else None
+    conv_kernels.conv_forward[(count, rows)](
+        x, taps, y, y if partials is None else partials, x.stride(0) // entering, b, h, wd, ho, wo, entering, leaving,
+        stride, tile.taps, tile.pixels, with_sums, precision(x), num_warps=tile.warps, num_stages=tile.stages,
+    )  # fmt: skip
+    return y, partials
+
+
+def statistics(
+    partials: Tensor, gamma: Tensor, beta: Tensor, pixels: int, eps: float, momentum: float,
+    running: tuple[Tensor, Tensor] | None,
+) -> Normalized:  # fmt: skip
+    rows, count, _, channels = partials.shape
+    norm = Normalized.empty(rows, channels, partials.device)
+    mean, var = running if running is not None else (norm.mean, norm.mean)
+    norm_kernels.batch_statistics[(rows,)](
+        partials, gamma.contiguous(), beta.contiguous(), norm.scale, norm.shift, norm.mean, norm.inverse, mean, var,
+        mean.stride(0), count, pixels, eps, momentum, channels, 64, running is not None,
+    )  # fmt: skip
+    return norm
+
+
+def normalize(y: Tensor, norm: Normalized, around: Tensor | None, new_before: int) -> Tensor:
+    """relu(norm(y)), plus what came around by a shortcut: as it is, or with every second pixel and new channels."""
+    rows, b, ho, wo, channels = y.shape
+    tile = PIXELS // channels
+    z = torch.empty_like(y)
+    kind = "none" if around is None else "same" if around.shape == y.shape else "padded"
+    side = y if around is None else around
+    norm_kernels.normalize[(tiles_of(b * ho * wo, tile), rows)](
+        y, norm.scale, norm.shift, side, z, b, ho, wo, side.shape[2], side.shape[3], channels, kind, side.shape[4],
+        new_before, tile,
+    )  # fmt: skip
+    return z
+
+
+def sums(partials: Tensor) -> Tensor:
+    """Gradients for β and γ, [2, W, C]."""
+    rows, count, _, channels = partials.shape
+    out = torch.empty((2, rows, channels), device=partials.device)
+    norm_kernels.batch_sums[(rows,)](partials, out, count, channels, 64)
+    return out
+
+
+def gradient_sums(dz: Tensor, z: Tensor, y: Tensor, norm: Normalized) -> Tensor:
+    rows, channels, pixels = len(y), y.shape[4], y[0, ..., 0].numel()
+    tile = PIXELS // channels
+    count = tiles_of(pixels, tile)
+    partials = torch.empty((rows, count, 2, channels), device=y.device)
+    norm_kernels.gradient_sums[(count, rows)](dz, z, y, norm.mean, norm.inverse, partials, pixels, channels, tile)
+    return sums(partials)
+
+
+def normalize_backward(g: Tensor, z: Tensor | None, y: Tensor, norm: Normalized, totals: Tensor) -> Tensor:
+    """The gradient for y; g is still to be cut off where z is zero, if z is given."""
+    rows, channels, pixels = len(y), y.shape[4], y[0, ..., 0].numel()
+    tile = PIXELS // channels
+    dy = torch.empty_like(y)
+    norm_kernels.normalize_backward[(tiles_of(pixels, tile), rows)](
+        g, y if z is None else z, y, norm.scale, norm.mean, norm.inverse, totals, dy, pixels, channels, tile,
+        z is not None,
+    )  # fmt: skip
+    return dy
+
+
+def for_weights(x: Tensor, dy: Tensor, stride: int, channels: int) -> Tensor:
+    """The gradient for the weights, [W, C', C, 3, 3]; `channels` of x are real, the others only fill up."""
+    _, b, h, wd, entering = x.shape
+    rows, _, ho, wo, leaving = dy.shape
+    tile = WEIGHTS[entering]
+    groups, chunk = {1: 9, 4: 3, 12: 1}[tile.taps], CHUNK[tile.taps]
+    split = tiles_of(b * ho * wo, chunk)  # whatever the number of rows: a row's sums have one order in every wave
+    out = torch.empty((rows, split, 9, entering, leaving), device=x.device)
+    conv_kernels.conv_weights[(groups * split, rows)](
+        x, dy, out, x.stride(0) // entering, b, split, chunk, h, wd, ho, wo, entering, leaving, stride,
+        min(tile.taps, 4), tile.taps == 12, tile.pixels, precision(x), num_warps=tile.warps, num_stages=tile.stages,
+    )  # fmt: skip
+    weights = torch.empty((rows, leaving, channels, 3, 3), device=x.device)
+    conv_kernels.taps_to_weights[(9, rows)](out, weights, split, channels, entering, leaving)
+    return weights
+
+
+def for_input(
+    dy: Tensor, taps: Tensor, shape: torch.Size, stride: int, *,
+    before: tuple[Tensor, Normalized] | None = None, around: tuple[Tensor, Tensor, int] | None = None,
+) -> tuple[Tensor, Tensor | None]:  # fmt: skip
+    """The gradient for a convolution's input of that shape.
+
+    `before` (y, its norm): the input was relu(norm(y)); the gradient is the one before that ReLU, and comes with the
+    sums that the norm's own backward pass needs. `around` (dz, z, new channels before the old ones): what came back by
+    the shortcut is added.
+    """
+    rows, b, ho, wo, leaving = dy.shape
+    _, _, h, wd, entering = shape
+    tile = BACKWARD[leaving] if stride == 1 else BACKWARD[leaving]._replace(taps=1)
+    count = tiles_of(b * h * wd, tile.pixels) if stride == 1 else 4 * tiles_of(b * ho * wo, tile.pixels)
+    dx = torch.empty((rows, b, h, wd, entering), dtype=dy.dtype, device=dy.device)
+    partials = torch.empty((rows, count, 2, entering), device=dy.device) if before is not None else None
+    y, norm = before if before is not None else (dy, None)
+    dz, z, new = around if around is not None else (dy, dy, 0)
+    kind = "mask" if before is not None else "add" if around is not None else "none"
+    some = dy if norm is None else norm.scale
+    conv_kernels.conv_backward[(count, rows)](
+        dy, taps, dx, dy if partials is None else partials, y, some, some if norm is None else norm.shift,
+        some if norm is None else norm.mean, some if norm is None else norm.inverse, dz, z, b, h, wd, ho, wo,
+        leaving, entering, stride, tile.taps, tile.pixels, kind, dz.shape[4], new, precision(dy), num_warps=tile.warps,
+        num_stages=tile.stages,
+    )  # fmt: skip
+    return dx, None if partials is None else sums(partials)
+
+
+def sgd(
+    weights: Tensor, gradients: Tensor, velocity: Tensor, lr: Tensor, decay: float, momentum: float, nesterov: bool
+) -> None:
+    """One step, in place; the velocity is not looked at without momentum."""
+    sgd_kernel.sgd[(tiles_of(weights.numel(), 2048),)](
+        weights, gradients, velocity, lr, weights.numel(), decay, momentum, momentum != 0.0, nesterov, 2048
+    )

@@ -1,0 +1,207 @@
+"""Which parts of a traced model the fused kernels can do, and how they are called for it."""
+
+from __future__ import annotations
+
+import importlib.util
+import operator
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from functools import cache
+from typing import Any
+
+import torch
+from torch import Tensor, fx, nn
+from torch.nn import functional
+
+from walktalk.learning.models import PaddedShortcut
+from walktalk.learning.stacked.layers import Laid, Pass
+
+CHANNELS = (16, 32, 64)  # what the kernels have tiles for
+FEW = 4  # channels that images may have; filled up to that number
+
+
+@cache
+def is_possible() -> bool:
+    """Whether Triton is installed: it comes with torch's builds for GPUs."""
+    return importlib.util.find_spec("triton") is not None
+
+
+@dataclass(frozen=True)
+class Unit:
+    """A convolution and its batch norm, by their names in the model."""
+
+    x: fx.Node
+    conv: str
+    norm: str
+    stride: int
+    eps: float
+    momentum: float
+
+
+@dataclass(frozen=True)
+class Residual:
+    """Two units and a shortcut around them."""
+
+    first: Unit
+    second: Unit
+    new_before: int
+
+
+@dataclass
+class Plan:
+    """Nodes whose value a fused function gives, and nodes that are inside of one and have none."""
+
+    recipes: dict[fx.Node, Unit | Residual] = field(default_factory=dict)
+    inside: set[fx.Node] = field(default_factory=set)
+
+    def value(self, node: fx.Node, values: dict[fx.Node, Any], run: Pass) -> Laid:
+        recipe = self.recipes[node]
+        if isinstance(recipe, Unit):
+            x = images(values[recipe.x], run)
+            return as_laid(unit(x, recipe, run))
+        x = images(values[recipe.first.x], run)
+        return as_laid(residual(x, recipe, run))
+
+
+def plan(graph: fx.Graph, modules: dict[str, nn.Module]) -> Plan:
+    """Finds relu(norm(conv(x))), and relu(norm(conv(relu(norm(conv(x))))) + shortcut(x)); widest first."""
+    found = Plan()
+    units: dict[fx.Node, tuple[Unit, set[fx.Node]]] = {}
+    for node in graph.nodes:
+        if is_relu(node, modules) and (one := unit_before(node.args[0], modules)) is not None:
+            units[node] = one
+    for node in graph.nodes:
+        block = residual_before(node, modules, units) if is_relu(node, modules) else None
+        if block is not None:
+            recipe, inner = block
+            found.recipes[node] = recipe
+            found.inside |= inner
+    for node, (recipe_, inner) in units.items():
+        if node not in found.inside:
+            found.recipes[node] = recipe_
+            found.inside |= inner
+    return found
+
+
+def is_relu(node: fx.Node, modules: dict[str, nn.Module]) -> bool:
+    if node.op == "call_module":
+        return type(modules[str(node.target)]) is nn.ReLU
+    is_function = node.op == "call_function" and node.target in (functional.relu, torch.relu)
+    return (is_function or (node.op == "call_method" and node.target == "relu")) and len(node.all_input_nodes) == 1
+
+
+def unit_before(norm: Any, modules: dict[str, nn.Module]) -> tuple[Unit, set[fx.Node]] | None:
+    """The unit whose norm this node is, if nobody else looks inside it."""
+    if not is_module(norm, nn.BatchNorm2d, modules) or len(norm.users) != 1:
+        return None
+    conv = norm.args[0]
+    if not is_module(conv, nn.Conv2d, modules) or len(conv.users) != 1:
+        return None
+    one, other = modules[conv.target], modules[norm.target]
+    assert isinstance(one, nn.Conv2d)
+    assert isinstance(other, nn.BatchNorm2d)
+    x = conv.args[0]
+    fits = fits_kernel(one, x.op == "placeholder") and other.affine and other.momentum is not None
+    if not fits or not other.track_running_stats:
+        return None
+    return Unit(x, conv.target, norm.target, one.stride[0], other.eps, other.momentum or 0.0), {conv, norm}
+
+
+def fits_kernel(conv: nn.Conv2d, is_first: bool) -> bool:
+    entering = conv.in_channels in CHANNELS or (is_first and conv.in_channels <= FEW)
+    shape = conv.kernel_size == (3, 3) and conv.padding == (1, 1) and conv.dilation == (1, 1)
+    plain = conv.groups == 1 and conv.bias is None and conv.padding_mode == "zeros"
+    return entering and conv.out_channels in CHANNELS and shape and plain and conv.stride in ((1, 1), (2, 2))
+
+
+def residual_before(
+    relu: fx.Node, modules: dict[str, nn.Module], units: dict[fx.Node, tuple[Unit, set[fx.Node]]]
+) -> tuple[Residual, set[fx.Node]] | None:
+    add = relu.args[0]
+    if not isinstance(add, fx.Node) or not is_addition(add) or len(add.users) != 1:
+        return None
+    for last, around in (add.args, add.args[::-1]):
+        second = unit_before(last, modules)
+        if second is None or second[0].stride != 1 or second[0].x not in units or len(second[0].x.users) != 1:
+            continue
+        first = units[second[0].x]
+        inner = {add, second[0].x, *first[1], *second[1]}
+        entering, leaving = (getattr(modules[first[0].conv], name) for name in ("in_channels", "out_channels"))
+        if entering < CHANNELS[0]:
+            continue
+        if isinstance(around, fx.Node) and around.op == "call_module" and len(around.users) == 1:
+            module, source = modules[str(around.target)], around.args[0]
+            if source is not first[0].x:
+                continue
+            if type(module) is PaddedShortcut and module.stride == first[0].stride == 2:
+                return Residual(first[0], second[0], module.before), inner | {around}
+            if type(module) is nn.Identity and first[0].stride == 1 and entering == leaving:
+                return Residual(first[0], second[0], 0), inner | {around}
+        elif around is first[0].x and first[0].stride == 1 and entering == leaving:
+            return Residual(first[0], second[0], 0), inner
+    return None
+
+
+def is_module(node: Any, kind: type[nn.Module], modules: dict[str, nn.Module]) -> bool:
+    """Whether a node is a layer of that kind, subclasses with another start of their weights included."""
+    if not isinstance(node, fx.Node) or node.op != "call_module":
+        return False
+    module = modules[str(node.target)]
+    same = ("forward", "_conv_forward")
+    return isinstance(module, kind) and all(getattr(type(module), n, None) is getattr(kind, n, None) for n in same)
+
+
+def is_addition(node: fx.Node) -> bool:
+    functions: set[Callable[..., Any]] = {operator.add, operator.iadd, torch.add}
+    return node.op == "call_function" and node.target in functions and len(node.args) == 2 and not node.kwargs
+
+
+def images(x: Laid, run: Pass) -> Tensor:
+    """As [W, B, H, W', C], dense in every row; few channels are filled up with zeros."""
+    tensor = x.stacked().permute(0, 1, 3, 4, 2)
+    if tensor.shape[-1] > FEW:
+        return tensor.to(run.fused).contiguous()
+    is_shared = tensor.stride(0) == 0 and len(tensor) > 1
+    one = tensor[:1] if is_shared else tensor
+    filled = torch.zeros((*one.shape[:-1], FEW), dtype=run.fused, device=tensor.device)
+    filled[..., : one.shape[-1]] = one
+    return filled.expand(len(tensor), *filled.shape[1:]) if is_shared else filled
+
+
+def as_laid(z: Tensor) -> Laid:
+    return Laid(z.permute(0, 1, 4, 2, 3), len(z))
+
+
+def unit(x: Tensor, recipe: Unit, run: Pass) -> Tensor:
+    from walktalk.learning.stacked.fused import functions
+
+    settings = functions.Settings(recipe.stride, recipe.eps, recipe.momentum)
+    weights, running = parts(recipe, run)
+    if not run.training and running is not None:
+        return functions.evaluated(x, *weights, running, settings, None)
+    result: Tensor = functions.Layer.apply(x, *weights, running, settings)  # type: ignore[no-untyped-call]
+    return result
+
+
+def residual(x: Tensor, recipe: Residual, run: Pass) -> Tensor:
+    from walktalk.learning.stacked.fused import functions
+
+    one, two = recipe.first, recipe.second
+    first = functions.Settings(one.stride, one.eps, one.momentum)
+    second = functions.Settings(1, two.eps, two.momentum, recipe.new_before)
+    (weights1, running1), (weights2, running2) = parts(one, run), parts(two, run)
+    if not run.training and running1 is not None and running2 is not None:
+        middle = functions.evaluated(x, *weights1, running1, first, None)
+        return functions.evaluated(middle, *weights2, running2, second, x)
+    result: Tensor = functions.Block.apply(  # type: ignore[no-untyped-call]
+        x, *weights1, *weights2, running1, running2, first, second
+    )
+    return result
+
+
+def parts(recipe: Unit, run: Pass) -> tuple[tuple[Tensor, Tensor, Tensor], tuple[Tensor, Tensor] | None]:
+    get = run.tensors
+    weights = get[f"{recipe.conv}.weight"], get[f"{recipe.norm}.weight"], get[f"{recipe.norm}.bias"]
+    if not run.with_buffers:
+        return weights, None
+    return weights, (get[f"{recipe.norm}.running_mean"], get[f"{recipe.norm}.running_var"])

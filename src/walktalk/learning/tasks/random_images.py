@@ -1,0 +1,19 @@
+"""Noise in the shape of CIFAR-10, with ResNet-20: for benchmarks and tests where the images do not matter."""
+
+from __future__ import annotations
+
+import numpy as np
+import torch
+from torch.nn import functional
+
+from walktalk.learning.data.images import CropAndFlip
+from walktalk.learning.models import resnet20
+from walktalk.learning.task import Task
+
+
+def random_images(nodes: int = 20, samples: int = 10_000, seed: int = 0) -> Task:
+    generator = torch.Generator().manual_seed(seed)
+    inputs = torch.randn(samples, 3, 32, 32, generator=generator)
+    targets = torch.randint(0, 10, (samples,), generator=generator)
+    parts = np.array_split(np.arange(samples), nodes)
+    return Task("random images", resnet20(), functional.cross_entropy, inputs, targets, parts, augment=CropAndFlip())

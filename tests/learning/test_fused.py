@@ -1,0 +1,179 @@
+"""Kernels of our own for stacked convolutional models: where they fit, and that they give what torch gives.
+
+The numbers need Triton: on a GPU (`make test-gpu`), or, in its interpreter, on any machine where it is installed, with
+TRITON_INTERPRET=1.
+"""
+
+import importlib.util
+import os
+
+import pytest
+import torch
+from torch import nn
+from torch.nn import functional
+
+from walktalk.learning import Arithmetic, OptimizerSpec, Trainer, tasks
+from walktalk.learning.models import resnet20
+from walktalk.learning.stacked import TracedModel, use
+from walktalk.learning.stacked.choice import gradients_of
+from walktalk.learning.stacked.fused.recipes import Residual, Unit
+
+from . import plain
+
+INTERPRETED = os.environ.get("TRITON_INTERPRET") == "1" and importlib.util.find_spec("triton") is not None
+needs_gpu = pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a GPU")
+
+
+def traced(module: nn.Module) -> TracedModel:
+    return TracedModel(module, functional.cross_entropy)
+
+
+def kinds(model: TracedModel) -> list[type]:
+    return [type(recipe) for recipe in model.traced.plan.recipes.values()]
+
+
+def test_a_resnet_is_one_unit_and_nine_blocks():
+    assert sorted(k.__name__ for k in kinds(traced(resnet20()))) == ["Residual"] * 9 + ["Unit"]
+
+
+def test_group_norm_has_no_fused_form():
+    assert kinds(traced(resnet20(norm="group"))) == []
+
+
+def sequential(conv: nn.Module, norm: nn.Module) -> nn.Module:
+    return nn.Sequential(conv, norm, nn.ReLU(), nn.AdaptiveAvgPool2d(1), nn.Flatten(), nn.Linear(16, 10))
+
+
+@pytest.mark.parametrize(
+    "conv",
+    [
+        nn.Conv2d(3, 16, 3, padding=1),  # with a bias
+        nn.Conv2d(3, 16, 5, padding=2, bias=False),
+        nn.Conv2d(3, 16, 3, padding=0, bias=False),
+        nn.Conv2d(3, 16, 3, 3, padding=1, bias=False),
+        nn.Conv2d(3, 16, 3, padding=1, bias=False, padding_mode="circular"),
+    ],
+)
+def test_other_convolutions_have_none(conv):
+    assert kinds(traced(sequential(conv, nn.BatchNorm2d(16)))) == []
+
+
+def test_a_plain_convolution_is_a_unit():
+    assert kinds(traced(sequential(nn.Conv2d(3, 16, 3, padding=1, bias=False), nn.BatchNorm2d(16)))) == [Unit]
+
+
+class LookedAt(nn.Module):
+    """The convolution's output is used twice, so nothing may swallow it."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.conv, self.norm = nn.Conv2d(3, 16, 3, padding=1, bias=False), nn.BatchNorm2d(16)
+        self.out = nn.Linear(16, 10)
+
+    def forward(self, x):
+        inside = self.conv(x)
+        return self.out((functional.relu(self.norm(inside)) + inside).mean((2, 3)))
+
+
+def test_what_is_used_elsewhere_is_not_swallowed():
+    assert kinds(traced(LookedAt())) == []
+
+
+def test_a_block_keeps_apart_from_a_shortcut_to_elsewhere():
+    """A shortcut that starts before the block is added by torch; the two units are still fused."""
+
+    class Long(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.stem, self.one, self.two = (
+                nn.Sequential(nn.Conv2d(c, 16, 3, padding=1, bias=False), nn.BatchNorm2d(16)) for c in (3, 16, 16)
+            )
+            self.out = nn.Linear(16, 10)
+
+        def forward(self, x):
+            start = self.stem(x)  # before its ReLU
+            inner = functional.relu(self.one(functional.relu(start)))
+            return self.out(functional.relu(self.two(inner) + start).mean((2, 3)))
+
+    assert Residual not in kinds(traced(Long()))
+
+
+def two_rows(model: TracedModel, device: str) -> torch.Tensor:
+    rows = torch.stack([model.layout.row(model.module)] * 2).to(device)
+    rows[1, : model.layout.parameter_width] *= 1.05
+    return rows
+
+
+@pytest.mark.skipif(not INTERPRETED, reason="needs Triton's interpreter: TRITON_INTERPRET=1")
+def test_in_full_precision_they_are_torchs():
+    torch.manual_seed(0)
+    model = traced(resnet20())
+    rows, x, y = (
+        two_rows(model, "cpu"),
+        plain.images(4, 3, 16, 16).view(2, 2, 3, 16, 16),
+        torch.tensor([[1, 2], [3, 4]]),
+    )
+    expected = gradients_of(model, rows, x, y).clone()
+    model.fused = torch.float32
+    assert torch.allclose(gradients_of(model, rows, x, y), expected, rtol=1e-4, atol=1e-5 * float(expected.norm()))
+    fused = model.outputs(rows, x[0])
+    model.fused = None
+    assert torch.allclose(fused, model.outputs(rows, x[0]), rtol=1e-4, atol=1e-5)
+
+
+@pytest.mark.gpu
+@needs_gpu
+def test_on_a_gpu_they_are_as_near_as_torchs_16_bits():
+    task = tasks.random_images(2, 256)
+    trainer = Trainer(task, device="cuda", arithmetic=Arithmetic("bf16"))
+    assert trainer.model.fused == torch.bfloat16  # `use` compared it with torch's own
+    use(trainer.model, Arithmetic("bf16", fused=False), trainer.inputs, trainer.targets)
+    assert trainer.model.fused is None
+
+
+@pytest.mark.gpu
+@needs_gpu
+@pytest.mark.parametrize("width", [2, 7, 33])
+def test_a_row_is_the_same_again_and_alone(width):
+    task = tasks.random_images(2, 256)
+    optimizer = OptimizerSpec("sgd", 0.05, 0.9, True, 1e-4)
+    trainer = Trainer(task, optimizer=optimizer, device="cuda", arithmetic=Arithmetic("bf16"))
+    rows = torch.stack([trainer.initial_row(k) for k in range(width)])
+    keys = torch.arange(width, device="cuda")
+    lr = torch.full((width,), 0.05, device="cuda")
+    first, again = (trainer.train(rows, keys % 2, keys, lr)[0] for _ in range(2))
+    assert torch.equal(first, again)
+    assert bool(torch.isfinite(first).all())
+    alone = trainer.train(rows[:1], keys[:1] % 2, keys[:1], lr[:1])[0]
+    # The kernels' sums do not depend on the width; the last layer's product, which is torch's, may.
+    assert float((alone - first[:1]).norm()) <= 1e-3 * float((first[:1] - rows[:1]).norm())
+
+
+@pytest.mark.gpu
+@needs_gpu
+def test_sgd_in_one_pass_is_torchs():
+    from walktalk.learning.optimizers import Spread, row_optimizer
+
+    torch.manual_seed(0)
+    spread = Spread(3, (5, 300))
+    length = spread.length  # a little more than the 915 numbers
+    for spec in (
+        OptimizerSpec("sgd", 0.1),
+        OptimizerSpec("sgd", 0.1, 0.9, False, 1e-3),
+        OptimizerSpec("sgd", 0.1, 0.9, True),
+    ):
+        results = []
+        for device in ("cpu", "cuda"):
+            generator = torch.Generator().manual_seed(1)
+            weights = torch.randn(length, generator=generator).to(device)
+            optimizer = row_optimizer(spec)
+            wave = optimizer.begin(
+                torch.tensor([0.1, 0.2, 0.3], device=device),
+                torch.zeros(3, optimizer.state_width(305), device=device),
+                spread,
+            )
+            for _ in range(3):
+                wave.step(weights, torch.randn(length, generator=generator).to(device))
+            results.append((weights.cpu(), wave.state().cpu()))
+        assert torch.allclose(results[0][0], results[1][0], rtol=1e-5, atol=1e-6)
+        assert torch.allclose(results[0][1], results[1][1], rtol=1e-5, atol=1e-6)

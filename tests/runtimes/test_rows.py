@@ -1,0 +1,54 @@
+"""The matrix that holds all models: rows in and out, and combinations of them."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+
+from walktalk.runtimes.stacked import rows
+from walktalk.runtimes.stacked.executor import Tables
+from walktalk.runtimes.stacked.rows import Matrix
+
+
+def filled(width: int = 37) -> Matrix:
+    matrix = Matrix(width, torch.device("cpu"))
+    matrix.reserve(12)
+    matrix.data[:] = torch.randn(matrix.data.shape, generator=torch.Generator().manual_seed(1))
+    return matrix
+
+
+def test_rows_that_are_written_are_read_again():
+    matrix, content = filled(), torch.randn(3, 37)
+    before = matrix.data.clone()
+    matrix.write(torch.tensor([7, 0, 3]), content)
+    assert torch.equal(matrix.read(torch.tensor([7, 0, 3])), content)
+    others = torch.tensor([1, 2, 4, 5, 6, 8])
+    assert torch.equal(matrix.read(others), before[others])
+
+
+@pytest.mark.parametrize("widest", [2**21, 1], ids=["all at once", "row by row"])
+def test_combinations_of_any_length(widest, monkeypatch):
+    monkeypatch.setattr(rows, "WIDEST_BAG", widest)
+    matrix = filled()
+    sources, weights = torch.tensor([4, 1, 2, 9, 9, 0]), torch.tensor([0.5, 0.5, 1.0, 1.0, -1.0, 0.1])
+    made = matrix.combined(sources, weights, torch.tensor([0, 2, 5, 5]))  # two terms, three, none, one
+    data = matrix.data
+    expected = [0.5 * data[4] + 0.5 * data[1], data[2], torch.zeros(37), 0.1 * data[0]]
+    assert torch.allclose(made, torch.stack(expected), atol=1e-6)
+    for k, (start, end) in enumerate(((0, 2), (2, 5), (5, 6))):  # and none depends on its neighbours
+        alone = matrix.combined(sources[start:end], weights[start:end], torch.tensor([0]))
+        assert torch.equal(alone[0], made[(0, 1, 3)[k]])
+
+
+def test_both_ways_to_combine_round_alike(monkeypatch):
+    matrix, generator = filled(5_000), torch.Generator().manual_seed(2)
+    sources = torch.randint(0, 12, (60,), generator=generator)
+    weights, starts = torch.randn(60, generator=generator), torch.tensor([0, 2, 4, 7, 10, 30])
+    at_once = matrix.combined(sources, weights, starts)
+    monkeypatch.setattr(rows, "WIDEST_BAG", 1)
+    assert torch.equal(at_once, matrix.combined(sources, weights, starts))
+
+
+def test_a_plan_without_steps_has_empty_tables():
+    tables = Tables([], torch.device("cpu"))
+    assert list(tables.waves) == list(tables.combinations) == []
