@@ -40,8 +40,8 @@ def true_dirichlet(labels: np.ndarray, nodes: int, alpha: float, seed: int | See
             return [np.flatnonzero(owner == node) for node in range(nodes)]
         empty = min(empty, int((sizes == 0).sum()))
     raise DataError(
-        f"alpha: {alpha:g} leaves at least {empty} of {nodes} nodes without samples, however it is drawn; take a larger "
-        "alpha, fewer nodes or more samples"
+        f"alpha: {alpha:g} leaves at least {empty} of {nodes} nodes without samples, however it is drawn; take a "
+        "larger alpha, fewer nodes or more samples"
     )
 
 

@@ -13,6 +13,6 @@ from walktalk.plots.variants import variants
 
 __all__ = [
     "AXES", "Axis", "Failure", "Unit", "bound_curves", "colours", "curves", "draw_curves", "failures", "in_words",
-    "marks_of", "mean_curve", "network", "partition", "phase", "phase_grid", "save", "scaling", "speed_up_figure", "styled",
-    "timeline", "title_of", "unit_of", "variants",
+    "marks_of", "mean_curve", "network", "partition", "phase", "phase_grid", "save", "scaling", "speed_up_figure",
+    "styled", "timeline", "title_of", "unit_of", "variants",
 ]  # fmt: skip

@@ -134,12 +134,12 @@ def diagram(rows: dict[str, pd.DataFrame]) -> Figure:
 
 def table_of(found: pd.DataFrame) -> pd.DataFrame:
     """The columns that a phase diagram is drawn from, topologies in the paper's order."""
-    order = [name for name in NETWORKS if name in set(found["topology"])]
-    found = found.sort_values(["alpha", "topology"], key=lambda c: c.map(order.index) if c.name == "topology" else c)
     cells = [cell(winner, clear) for winner, clear in zip(found["winner"], found["clear"], strict=True)]
-    names = [NAMES[topology] for topology in found["topology"]]
-    return pd.DataFrame({"x": names, "y": found["alpha"].to_numpy(), "ratio": found["ratio"].to_numpy(),
-                         "winner": cells}).sort_values("x", key=lambda c: c.map(list(NAMES.values()).index))  # fmt: skip
+    table = pd.DataFrame(
+        {"x": found["topology"].map(NAMES), "y": found["alpha"], "ratio": found["ratio"], "winner": cells}
+    )
+    order = list(NAMES.values())
+    return table.sort_values("x", key=lambda column: column.map(order.index), kind="stable")
 
 
 def cell(winner: str, clear: bool) -> str:

@@ -1,6 +1,16 @@
 """The paper's figures and tables as studies: which runs each needs, at the paper's scale or in small."""
 
-from walktalk.studies.paper.figures import FIGURES, SCALES, TOPOLOGIES, Figure, Panel, Scale, figure, panel_specs, settings
+from walktalk.studies.paper.figures import (
+    FIGURES,
+    SCALES,
+    TOPOLOGIES,
+    Figure,
+    Panel,
+    Scale,
+    figure,
+    panel_specs,
+    settings,
+)
 from walktalk.studies.paper.run import PanelRun, run_figure
 from walktalk.studies.paper.tables import tables_text
 
