@@ -31,10 +31,15 @@ class Speed:
     seconds: float = 0.0
     stages: dict[str, float] = field(default_factory=dict)  # seconds of each stage, by name
 
+    @property
+    def pace(self) -> float:
+        """Model-steps a second."""
+        return self.model_steps / self.seconds if self.seconds else 0.0
+
     def facts(self) -> dict[str, Any]:
         return {
             "runs": self.runs, "model_steps": self.model_steps, "evaluations": self.evaluations,
-            "seconds": round(self.seconds, 1), "model_steps_per_second": round(self.model_steps / self.seconds, 1),
+            "seconds": round(self.seconds, 1), "model_steps_per_second": round(self.pace, 1),
             "stages": {name: round(seconds, 1) for name, seconds in self.stages.items()},
             "device": torch.cuda.get_device_name() if torch.cuda.is_available() else "cpu",
             "torch": torch.__version__,

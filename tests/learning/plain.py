@@ -26,6 +26,23 @@ def close_but_for_kinks(a: Tensor, b: Tensor, relative: float) -> None:
     assert error.max() <= 0.03, f"relative error {float(error.max()):.2e}"
 
 
+def margin(module: nn.Module, inputs: Tensor) -> float:
+    """How near any ReLU's input is to its kink at 0, in units of its layer's spread; in float64, in training mode."""
+    nearest: list[float] = []
+    relu = functional.relu
+
+    def watched(x: Tensor, inplace: bool = False) -> Tensor:
+        nearest.append(float(x.detach().abs().min() / x.detach().std()))
+        return relu(x)
+
+    functional.relu = watched
+    try:
+        copy.deepcopy(module).double().train()(inputs.double())
+    finally:
+        functional.relu = relu
+    return min(nearest)
+
+
 def copies(module: nn.Module, count: int, seed: int = 0) -> list[nn.Module]:
     """Models of one architecture with different weights."""
     generator = torch.Generator().manual_seed(seed)

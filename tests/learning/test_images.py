@@ -177,27 +177,50 @@ def test_resnet20_has_the_papers_size(norm):
     assert sum(p.numel() for p in resnet20(norm=norm).parameters()) == 269_722
 
 
-@pytest.mark.parametrize(("norm", "width"), [("batch", 1), ("batch", 5), ("group", 5)])
-def test_stacked_resnet20_has_the_gradients_of_a_plain_loop(norm, width):
-    torch.manual_seed(0)
-    module, inputs, labels = resnet20(norm=norm), plain.images(16, 3, 32, 32), plain.classes(16, count=10)
+def stacked_and_plain(norm, width, size, batch, seed):
+    """A stacked ResNet-20 with its rows' gradients and statistics, and those of plain modules on the same batches."""
+    torch.manual_seed(seed)
+    module, inputs, labels = resnet20(norm=norm), plain.images(16, 3, size, size), plain.classes(16, count=10)
     model = stack(module, functional.cross_entropy, inputs, labels)
     assert type(model) is TracedModel
-    models = plain.copies(module, width)
+    models = plain.copies(module, width, seed)
     rows, layout = torch.stack([plain.numbers(m) for m in models]), model.layout
     before = torch.stack([m.eval()(inputs) for m in models]).detach()
     plain.close(model.outputs(rows, inputs), before, 1e-4)
     buffers = rows[:, layout.parameter_width :].clone()
-    picks = plain.classes(width, 8, seed=5, count=16)
+    picks = plain.classes(width, batch, seed=5, count=16)
+    batches = [(inputs[pick], labels[pick]) for pick in picks]
+    margins = [plain.margin(m, x) for m, (x, _) in zip(models, batches, strict=True)]
     wave = model.wave(layout.spread_out(rows[:, : layout.parameter_width]), buffers, torch.arange(width))
     found = layout.gather(wave(inputs[picks], labels[picks], 0), width)
-    expected = [
-        plain.gradient(m.train(), functional.cross_entropy, inputs[i], labels[i])
-        for m, i in zip(models, picks, strict=True)
-    ]
-    plain.close_but_for_kinks(found, torch.stack(expected), 1e-5)
+    expected = torch.stack([
+        plain.gradient(m.train(), functional.cross_entropy, *given) for m, given in zip(models, batches, strict=True)
+    ])  # fmt: skip
+    statistics = torch.stack([plain.numbers(m) for m in models])[:, layout.parameter_width :]
+    return found, expected, torch.tensor(margins), (buffers, statistics)
+
+
+@pytest.mark.parametrize("norm", ["batch", "group"])
+def test_stacked_resnet20_has_the_gradients_of_a_plain_loop_in_every_row(norm):
+    """Where no ReLU is within rounding of its kink: there a gradient has no value to agree on. On small images and
+    batches most rows are like that, which is looked up in float64.
+    """
+    found, expected, margins, (buffers, statistics) = stacked_and_plain(norm, width=12, size=8, batch=2, seed=1)
+    smooth = margins > 1e-5  # of what a layer puts out; rounding is a tenth of that
+    assert int(smooth.sum()) >= 6, margins
+    plain.close(found[smooth], expected[smooth], 1e-4)
     if norm == "batch":
-        statistics = torch.stack([plain.numbers(m) for m in models])[:, layout.parameter_width :]
+        plain.close(buffers, statistics, 1e-5)
+
+
+@pytest.mark.parametrize(("norm", "width"), [("batch", 1), ("batch", 5), ("group", 5)])
+def test_stacked_resnet20_has_the_gradients_of_a_plain_loop_at_full_size(norm, width):
+    """Among two million ReLUs a row some are always within rounding of 0; the whole wave is held to 1e-4 all the same,
+    and no row may be off by more than such flips can do (a plain loop differs from itself by as much in another order).
+    """
+    found, expected, _, (buffers, statistics) = stacked_and_plain(norm, width, size=32, batch=8, seed=0)
+    plain.close_but_for_kinks(found, expected, 1e-4)
+    if norm == "batch":
         plain.close(buffers, statistics, 1e-5)
 
 

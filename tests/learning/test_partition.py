@@ -8,7 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from walktalk.errors import DataError
-from walktalk.learning.partition import by_key, by_label, dirichlet, iid
+from walktalk.learning.partition import by_key, by_label, dirichlet, iid, true_dirichlet
 
 SEEDS = st.integers(0, 2**32)
 LABELS = st.lists(st.integers(0, 9), min_size=1, max_size=200).map(np.array)
@@ -90,6 +90,17 @@ def test_an_alpha_that_underflows_gives_every_class_to_one_node():
     labels = np.repeat(np.arange(10), 50)
     parts = dirichlet(labels, 20, 1e-300, seed=0)
     check(parts, 500, 20)
+
+
+def test_a_true_split_is_the_first_draw_without_an_empty_node_or_an_error():
+    labels = np.repeat(np.arange(10), 50)
+    same = true_dirichlet(labels, 20, 1.0, seed=0), dirichlet(labels, 20, 1.0, seed=0)
+    assert all(np.array_equal(a, b) for a, b in zip(*same, strict=True))
+    check(true_dirichlet(labels, 20, 0.1, seed=4), 500, 20)
+    with pytest.raises(DataError, match=r"alpha: 0.001 leaves at least \d+ of 20 nodes without samples"):
+        true_dirichlet(labels, 20, 1e-3, seed=0)
+    with pytest.raises(DataError, match="more than the 5 samples"):
+        true_dirichlet(labels[:5], 20, 1.0, seed=0)
 
 
 def test_a_split_depends_on_its_seed_alone():

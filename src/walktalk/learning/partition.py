@@ -14,6 +14,9 @@ def iid(samples: int, nodes: int, seed: int | Seed) -> list[np.ndarray]:
     return [np.sort(part) for part in np.array_split(as_seed(seed).numpy().permutation(samples), nodes)]
 
 
+DRAWS = 100  # of a split in which every node is to have samples
+
+
 def dirichlet(labels: np.ndarray, nodes: int, alpha: float, seed: int | Seed) -> list[np.ndarray]:
     """Of every class, shares drawn from Dirichlet(α): the smaller α, the more a node has of one class only.
 
@@ -21,10 +24,36 @@ def dirichlet(labels: np.ndarray, nodes: int, alpha: float, seed: int | Seed) ->
     is changed by as little as possible.
     """
     labels = np.asarray(labels)
+    rng = _checked(labels, nodes, alpha, seed)
+    return _fill_empty(_drawn(labels, nodes, alpha, rng), labels, nodes)
+
+
+def true_dirichlet(labels: np.ndarray, nodes: int, alpha: float, seed: int | Seed) -> list[np.ndarray]:
+    """The same with nothing mended: drawn again while a node goes empty, and an error if one always does."""
+    labels = np.asarray(labels)
+    rng = _checked(labels, nodes, alpha, seed)
+    empty = nodes
+    for _ in range(DRAWS):
+        owner = _drawn(labels, nodes, alpha, rng)
+        sizes = np.bincount(owner, minlength=nodes)
+        if sizes.all():
+            return [np.flatnonzero(owner == node) for node in range(nodes)]
+        empty = min(empty, int((sizes == 0).sum()))
+    raise DataError(
+        f"alpha: {alpha:g} leaves at least {empty} of {nodes} nodes without samples, however it is drawn; take a larger "
+        "alpha, fewer nodes or more samples"
+    )
+
+
+def _checked(labels: np.ndarray, nodes: int, alpha: float, seed: int | Seed) -> np.random.Generator:
     _enough(len(labels), nodes)
     if not alpha > 0:
         raise DataError(f"alpha: {alpha} is not possible; a number above 0 is needed (large: alike, small: different)")
-    rng = as_seed(seed).numpy()
+    return as_seed(seed).numpy()
+
+
+def _drawn(labels: np.ndarray, nodes: int, alpha: float, rng: np.random.Generator) -> np.ndarray:
+    """Who gets which sample; some nodes may get none."""
     owner = np.empty(len(labels), dtype=np.int64)
     for label in np.unique(labels):
         mine = rng.permutation(np.flatnonzero(labels == label))
@@ -34,7 +63,7 @@ def dirichlet(labels: np.ndarray, nodes: int, alpha: float, seed: int | Seed) ->
         cuts = np.round(np.cumsum(shares)[:-1] * len(mine)).astype(np.int64)
         for node, part in enumerate(np.split(mine, cuts)):
             owner[part] = node
-    return _fill_empty(owner, labels, nodes)
+    return owner
 
 
 def by_label(labels: np.ndarray, nodes: int, labels_per_node: int, seed: int | Seed) -> list[np.ndarray]:

@@ -11,7 +11,7 @@ from torch.nn import functional
 from walktalk.errors import DataError
 from walktalk.learning.data.multinli import Pair, multinli
 from walktalk.learning.models.language import Head, encode, load_language_model
-from walktalk.learning.partition import by_key, dirichlet, iid
+from walktalk.learning.partition import by_key, iid, true_dirichlet
 from walktalk.learning.stacked import seeded
 from walktalk.learning.task import Task
 from walktalk.seeds import Seed, as_seed
@@ -76,5 +76,5 @@ def _some(pairs: list[Pair], count: int | None, seed: Seed) -> list[Pair]:
 
 def _parts(genres: np.ndarray, nodes: int, seed: Seed, alpha: float | None, split: Split | None) -> list[np.ndarray]:
     if alpha is not None:
-        return dirichlet(genres, nodes, alpha, seed)
+        return true_dirichlet(genres, nodes, alpha, seed)
     return by_key(genres, nodes, seed) if split == "genre" else iid(len(genres), nodes, seed)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from walktalk.errors import DataError
-from walktalk.learning.partition import by_label, dirichlet, iid
+from walktalk.learning.partition import by_label, iid, true_dirichlet
 from walktalk.seeds import Seed
 
 
@@ -17,4 +17,4 @@ def split_by_class(
         raise DataError(f"alpha: {alpha} and labels_per_node: {labels_per_node} exclude each other; leave one out")
     if labels_per_node is not None:
         return by_label(labels, nodes, labels_per_node, seed)
-    return iid(len(labels), nodes, seed) if alpha is None else dirichlet(labels, nodes, alpha, seed)
+    return iid(len(labels), nodes, seed) if alpha is None else true_dirichlet(labels, nodes, alpha, seed)

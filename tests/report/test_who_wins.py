@@ -1,0 +1,78 @@
+"""Who wins: the target that both families reached, the cost of each, and when it may be luck."""
+
+from __future__ import annotations
+
+import pandas as pd
+import pytest
+from typer.testing import CliRunner
+
+from walktalk.cli.app import app
+from walktalk.errors import StudyError
+from walktalk.records import COLUMNS
+from walktalk.report import who_wins
+
+
+def history(pace: dict[str, tuple[float, ...]], ends: dict[str, float]) -> pd.DataFrame:
+    """Losses that fall in a straight line from 2 to an end within 100 iterations; a repetition for every pace, in
+    seconds an iteration."""
+    rows = []
+    for label, paces in pace.items():
+        for repetition, seconds in enumerate(paces):
+            for iteration in range(0, 101, 10):
+                loss = 2.0 - (2.0 - ends[label]) * iteration / 100
+                rows.append({"algorithm": label, "repetition": repetition, "iteration": iteration,
+                             "time": seconds * iteration, "bits": 8 * iteration, "train_loss": loss})  # fmt: skip
+    return pd.DataFrame(rows).reindex(columns=list(COLUMNS), fill_value=0)
+
+
+PACE = {"multi_walk-1": (1.0, 1.1), "multi_walk-4": (0.3, 0.3), "async_gossip-pairwise": (0.05, 0.06)}
+ENDS = {"multi_walk-1": 0.5, "multi_walk-4": 1.4, "async_gossip-pairwise": 1.0}
+
+
+def test_verdicts():
+    iteration, time, bits = who_wins.verdicts(history(PACE, ENDS), 1.0, "cycle")
+    assert iteration[:4] == (1.0, "cycle", "iteration", 1.0)  # gossip's end: what the better of both families reached
+    assert iteration[4] == "multi_walk-1"
+    assert iteration[5] == pytest.approx(100 / (100 / 1.5))
+    assert time[4] == "async_gossip-pairwise"
+    assert time[5] == pytest.approx((100 * 0.055) / (100 / 1.5 * 1.05))
+    assert bits[4] == "multi_walk-1"
+    assert time[6]
+    noisy = history({**PACE, "async_gossip-pairwise": (0.05, 1.2)}, ENDS)
+    assert not who_wins.verdicts(noisy, 1.0, "cycle")[1][6]  # two repetitions that differ so much prove nothing
+
+
+def test_the_command(tmp_path):
+    folder = tmp_path / "alpha-1"
+    folder.mkdir()
+    history(PACE, ENDS).to_csv(folder / "cycle.csv", index=False)
+    result = CliRunner().invoke(app, ["paper", "phase", str(tmp_path)])
+    assert result.exit_code == 0, result.output
+    assert len(pd.read_csv(tmp_path / "phase.csv")) == 3
+    assert (tmp_path / "phase.png").stat().st_size > 10_000
+
+
+def test_the_advisors_word_is_asked_for_once(tmp_path, monkeypatch):
+    asked = []
+
+    def word(*question):
+        asked.append(question)
+        return "multi_walk-2", 1.5, True
+
+    monkeypatch.setattr(who_wins, "word", word)
+    found = pd.DataFrame(who_wins.verdicts(history(PACE, ENDS), 0.1, "complete"), columns=who_wins.COLUMNS)
+    for _ in range(2):
+        said = who_wins.predicted(found, tmp_path / "advisor.csv")
+        assert list(said["winner"]) == ["multi_walk-2"] * 3
+    assert len(asked) == 3
+    figure = who_wins.diagram({"Measured": found, "Advisor": said})
+    assert any("R=2" in text.get_text() for axes in figure.axes for text in axes.texts)
+
+
+def test_folders_without_runs(tmp_path):
+    with pytest.raises(StudyError, match="has no runs"):
+        who_wins.measured(tmp_path)
+    (tmp_path / "alpha-1").mkdir()
+    (tmp_path / "alpha-1" / "torus.csv").write_text("algorithm\n")
+    with pytest.raises(StudyError, match="not named after a topology"):
+        who_wins.measured(tmp_path)
