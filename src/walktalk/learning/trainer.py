@@ -94,6 +94,11 @@ class Trainer:
         return tuple(size for size in self.graphed.sizes if size <= (self.rows_at_once or size))
 
     @property
+    def best_width(self) -> int | None:
+        """A wider wave is better trained in pieces; None if width is all that counts."""
+        return None if self.chain is None else self.chain.rows_at_once
+
+    @property
     def payload_bytes(self) -> int:
         """Bytes of one model on the wire, in float32."""
         return 4 * self.width
@@ -154,7 +159,7 @@ class Trainer:
 
     def _at_once(self, rows: int) -> int:
         """How many of a wave to train at once: what fits, in pieces of a width that costs nothing extra, or even."""
-        most = min(self.rows_at_once or rows, self.chain.rows_at_once if self.chain is not None else rows)
+        most = min(self.rows_at_once or rows, self.best_width or rows)
         if self.wave_sizes:
             return min(most, max(self.wave_sizes))
         return -(-rows // max(1, -(-rows // most)))

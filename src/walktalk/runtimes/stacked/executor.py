@@ -20,6 +20,7 @@ from walktalk.runtimes.simulator import EvaluateOp
 from walktalk.runtimes.stacked.rows import Matrix
 from walktalk.runtimes.stacked.waves import CombineStep, EvaluateStep, MixStep, Step, TrainStep
 
+ANY_WIDTH = 2**31
 NUMBERS_AT_ONCE = 2**22  # of members in an evaluation: 16 MB at a time
 
 
@@ -58,6 +59,7 @@ class Executor:
         self.device = torch.device(trainer.device)
         self.models = Matrix(trainer.width, self.device)
         self.states = Matrix(max(trainer.state_width, 1), self.device)
+        self.widest: int = getattr(trainer, "best_width", None) or ANY_WIDTH  # a wider wave is trained in pieces
         self.mixing = mixing  # run -> its matrix P, for `MixStep`
         self.model_steps = 0
 
@@ -79,16 +81,27 @@ class Executor:
         return album.develop(self.trainer)
 
     def train(self, step: TrainStep, tables: Tables) -> None:
-        wave = next(tables.waves)
-        state = self.read_states(step) if self.trainer.state_width and step.states_out[0] >= 0 else None
+        """One wave, in pieces of a width that suits the trainer: none of them reads what another writes."""
+        wave, count = next(tables.waves), len(step.outs)
+        at_once = -(-count // -(-count // self.widest))
+        if at_once == count:
+            self.train_piece(step, wave, 0, count)
+            return
+        pieces = zip(*(column.split(at_once) for column in wave), strict=True)
+        for start, piece in zip(range(0, count, at_once), pieces, strict=True):
+            self.train_piece(step, Wave._make(piece), start, min(start + at_once, count))
+
+    def train_piece(self, step: TrainStep, wave: Wave, start: int, end: int) -> None:
+        has_states = self.trainer.state_width and step.states_out[start] >= 0
+        state = self.read_states(step.states_in[start:end]) if has_states else None
         new, new_state = self.trainer.train(self.models.read(wave.sources), wave.parts, wave.keys, wave.lrs, state)
         self.models.write(wave.outs, new)
         if state is not None and new_state is not None:
-            self.states.write(self.numbers(step.states_out), new_state)
+            self.states.write(self.numbers(step.states_out[start:end]), new_state)
 
-    def read_states(self, step: TrainStep) -> Tensor:
+    def read_states(self, numbers: list[int]) -> Tensor:
         """The optimizer states of a wave; a fresh one is all zeros."""
-        rows = torch.tensor(step.states_in)
+        rows = torch.tensor(numbers)
         state = self.states.read(rows.clamp(min=0).to(self.device))
         fresh = rows < 0
         if bool(fresh.any()):
