@@ -9,7 +9,7 @@ from torch import nn
 from torch.nn import functional
 
 from tests.learning import plain
-from walktalk.errors import DataError, ModelError
+from walktalk.errors import DataError, ModelError, UnavailableError
 from walktalk.learning import OptimizerSpec, Schedule, Task, Trainer, tasks
 from walktalk.learning.sampling import Sampler, hashed
 
@@ -269,6 +269,56 @@ def test_a_wave_that_does_not_fit_is_trained_in_pieces(monkeypatch):
         ):
             if a is not None:
                 plain.close(b, a, 1e-5)
+
+
+@pytest.mark.parametrize("words", ["CUDA out of memory. Tried to allocate", "[enforce fail] can't allocate memory"])
+def test_a_wave_that_does_not_fit_after_all_is_halved_and_goes_on(words, monkeypatch):
+    trainer = Trainer(normalized_task(), batch_size=8, local_steps=2, optimizer=OptimizerSpec("sgd", 0.05, 0.9))
+    rows, parts, keys, lr = wave(trainer, 9)
+    state = torch.zeros(9, trainer.state_width)
+    expected, measured = trainer.train(rows, parts * 0, keys, lr, state), trainer.evaluate(rows)
+    train, mean, widths = trainer._train, trainer._mean, []
+
+    def with_little_memory(work):
+        def limited(rows, *rest):
+            widths.append(len(rows))
+            if len(rows) > 3:
+                raise (torch.OutOfMemoryError if "CUDA" in words else RuntimeError)(words)
+            return work(rows, *rest)
+
+        return limited
+
+    monkeypatch.setattr(trainer, "_train", with_little_memory(train))
+    monkeypatch.setattr(trainer, "_mean", with_little_memory(mean))
+    for a, b in zip(expected, trainer.train(rows, parts * 0, keys, lr, state), strict=True):
+        plain.close(b, a, 1e-6)
+    assert widths == [9, 5, 3, 3, 3]
+    trainer.train(rows, parts * 0, keys, lr)
+    assert widths[5:] == [3, 3, 3]  # it remembers
+    for a, b in zip(measured, trainer.evaluate(rows), strict=True):
+        assert torch.allclose(a, b, rtol=1e-6)
+
+
+def test_one_model_that_does_not_fit_ends_in_one_line(monkeypatch):
+    trainer = Trainer(normalized_task(), batch_size=8)
+
+    def never(*given):
+        raise torch.OutOfMemoryError("CUDA out of memory.")
+
+    monkeypatch.setattr(trainer, "_train", never)
+    with pytest.raises(UnavailableError, match=r"not even one model fits .* smaller batch_size"):
+        trainer.train(*wave(trainer, 4))
+
+
+def test_other_errors_of_torch_are_not_taken_for_a_lack_of_memory(monkeypatch):
+    trainer = Trainer(normalized_task(), batch_size=8)
+
+    def fails(*given):
+        raise RuntimeError("shapes do not match")
+
+    monkeypatch.setattr(trainer, "_train", fails)
+    with pytest.raises(RuntimeError, match="shapes"):
+        trainer.train(*wave(trainer, 4))
 
 
 def test_memory_of_a_wave_is_counted():

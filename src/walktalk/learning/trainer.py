@@ -9,11 +9,11 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
-from walktalk.errors import ModelError
+from walktalk.errors import ModelError, UnavailableError
 from walktalk.learning.arithmetic import Arithmetic
 from walktalk.learning.chain_training import ChainTraining
 from walktalk.learning.cuda_graph import GraphedTraining
-from walktalk.learning.memory import rows_that_fit
+from walktalk.learning.memory import is_out_of_memory, rows_that_fit
 from walktalk.learning.optimizers import OptimizerSpec, RowTorch, Spread, row_optimizer, to_rows, to_vector
 from walktalk.learning.sampling import Sampler
 from walktalk.learning.stacked import ChainModel, row_losses, stack
@@ -64,6 +64,7 @@ class Trainer:
         self.test = None if task.test is None else tuple(t.to(self.device) for t in task.test)
         self.sample = self._evaluation_sample(evaluation_samples)
         self.rows_at_once = self._rows_at_once(batch_size)
+        self.evaluated_at_once: int | None = None  # known once more did not fit
         self.graphed = self._graphed()
         self.chain = self._chain()
 
@@ -144,18 +145,32 @@ class Trainer:
         self, rows: Tensor, parts: Tensor, keys: Tensor, lr: Tensor, state: Tensor | None = None
     ) -> tuple[Tensor, Tensor | None]:
         """`local_steps` optimizer steps for every row; without a state, each starts from a fresh one."""
-        train = self.graphed or self.chain or self._train
-        at_once = self._at_once(len(rows))
+        pieces: list[tuple[Tensor, Tensor | None]] = []
         with self.arithmetic.products(self.device):
-            if len(rows) <= at_once:
-                return train(rows, parts, keys, lr, state)
-            pieces = [
-                train(rows[k : k + at_once], parts[k : k + at_once], keys[k : k + at_once], lr[k : k + at_once],
-                      None if state is None else state[k : k + at_once])
-                for k in range(0, len(rows), at_once)
-            ]  # fmt: skip
+            while (start := sum(len(new) for new, _ in pieces)) < len(rows):
+                piece = slice(start, start + self._at_once(len(rows)))
+                given = rows[piece], parts[piece], keys[piece], lr[piece], None if state is None else state[piece]
+                try:
+                    pieces.append((self.graphed or self.chain or self._train)(*given))
+                except RuntimeError as error:
+                    if not is_out_of_memory(error):
+                        raise
+                    self.rows_at_once = self._fewer_than(len(given[0]), error)
+        if len(pieces) == 1:
+            return pieces[0]
         states = [state for _, state in pieces if state is not None]
         return torch.cat([new for new, _ in pieces]), torch.cat(states) if states else None
+
+    def _fewer_than(self, rows: int, error: RuntimeError) -> int:
+        """Half as many rows at once from now on: what was planned did not fit after all."""
+        if rows == 1:
+            raise UnavailableError(
+                f"{self.task.name}: not even one model fits into the memory that is free on {self.device} "
+                f"({' '.join(str(error).split())}); take a smaller batch_size or model, or end what else uses it"
+            ) from error
+        if self.device.type == "cuda":
+            torch.cuda.empty_cache()
+        return (rows + 1) // 2
 
     def _at_once(self, rows: int) -> int:
         """How many of a wave to train at once: what fits, in pieces of a width that costs nothing extra, or even."""
@@ -202,8 +217,16 @@ class Trainer:
         samples = max(1, min(len(inputs), self.model.samples_at_once))
         limit = min(NUMBERS_AT_ONCE, NUMBERS_IN_CACHE) if self.device.type == "cpu" else NUMBERS_AT_ONCE
         at_once = max(1, limit // (per_sample * samples))
-        pieces = [self._mean(part, inputs, targets, accuracy) for part in rows.split(at_once)]
-        return torch.cat(pieces)
+        pieces: list[Tensor] = []
+        while (start := sum(map(len, pieces))) < len(rows):
+            part = rows[start : start + min(at_once, self.evaluated_at_once or at_once)]
+            try:
+                pieces.append(self._mean(part, inputs, targets, accuracy))
+            except RuntimeError as error:
+                if not is_out_of_memory(error):
+                    raise
+                self.evaluated_at_once = self._fewer_than(len(part), error)
+        return torch.cat(pieces) if pieces else torch.zeros(0, device=self.device)
 
     def _mean(self, rows: Tensor, inputs: Tensor, targets: Tensor, accuracy: bool) -> Tensor:
         total = torch.zeros(len(rows), device=rows.device, dtype=torch.float64)

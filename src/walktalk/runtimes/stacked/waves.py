@@ -20,7 +20,6 @@ from walktalk.runtimes.simulator import Chunk, CombineOp, EvaluateOp, MixOp, Ter
 from walktalk.runtimes.stacked.jobs import Job, Value, jobs_of
 from walktalk.runtimes.stacked.rows import RowSpace
 
-
 COMBINED_AT_ONCE = 256  # combinations in a step: more would leave the caches between reading and writing
 
 
