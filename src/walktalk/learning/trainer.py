@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import math
 from typing import Literal, TypeAlias
 
@@ -17,6 +18,7 @@ from walktalk.learning.memory import is_out_of_memory, rows_that_fit
 from walktalk.learning.optimizers import OptimizerSpec, RowTorch, Spread, row_optimizer, to_rows, to_vector
 from walktalk.learning.sampling import Sampler
 from walktalk.learning.stacked import ChainModel, row_losses, stack
+from walktalk.learning.stacked.model import is_cross_entropy
 from walktalk.learning.task import Task
 
 EVALUATION_SAMPLES = 10_000  # of the training data; the loss of more would cost more than it tells
@@ -51,7 +53,9 @@ class Trainer:
         self.device = torch.device(device)
         self.local_steps = local_steps
         self.optimizer = row_optimizer(optimizer or OptimizerSpec())
-        self.template = task.model.to(self.device)
+        # A copy: the task's own stays as and where it is, so that initial weights are the same whatever the device.
+        self.template = copy.deepcopy(task.model).to(self.device)
+        self.constants = keep_at_home(self.template)
         self.inputs, self.targets = task.inputs.to(self.device), task.targets.to(self.device)
         self.arithmetic = arithmetic or Arithmetic()
         self.model = stack(self.template, task.loss, self.inputs, self.targets, buffers == "travel")
@@ -123,6 +127,8 @@ class Trainer:
     def module(self, row: Tensor) -> nn.Module:
         """A plain torch module with a row's weights, ready for use."""
         module = self.model.layout.module(self.template, row.to(self.device))
+        for place, name in self.constants:
+            module.get_submodule(place)._non_persistent_buffers_set.discard(name)
         if not self.model.with_buffers:
             self._measure_statistics(module)
         return module.eval()
@@ -229,16 +235,50 @@ class Trainer:
         return torch.cat(pieces) if pieces else torch.zeros(0, device=self.device)
 
     def _mean(self, rows: Tensor, inputs: Tensor, targets: Tensor, accuracy: bool) -> Tensor:
+        if self.chain is not None and self.chain.needs_a_twin(len(rows)):
+            return self._mean(rows.expand(2, -1), inputs, targets, accuracy)[:1]
         total = torch.zeros(len(rows), device=rows.device, dtype=torch.float64)
         samples = self.model.samples_at_once
         for x, y in zip(inputs.split(samples), targets.split(samples), strict=True):
             outputs = self.model.outputs(rows, x)
             if accuracy:
-                total += (outputs.argmax(-1) == y).double().flatten(1).mean(1) * len(x)
+                dimension = dimension_of_classes(outputs, y, is_cross_entropy(self.model.loss))
+                if dimension is None:
+                    return torch.full_like(total, math.nan).float()
+                total += (outputs.argmax(dimension) == y).double().flatten(1).mean(1) * len(x)
             else:
                 with torch.no_grad():
                     total += row_losses(self.model.loss, outputs, y.expand(len(rows), *y.shape)).double() * len(x)
         return (total / len(inputs)).float()
+
+
+def keep_at_home(module: nn.Module) -> list[tuple[str, str]]:
+    """Take buffers that hold an infinity, such as the mask of an attention, out of what travels and is mixed.
+
+    ∞ − ∞ is not a number. They are constants, so every node has them anyway. Says which: (submodule, name).
+    """
+    found = []
+    for place, part in module.named_modules():
+        for name, buffer in part.named_buffers(recurse=False):
+            kept = name not in part._non_persistent_buffers_set
+            if kept and buffer.is_floating_point() and not bool(torch.isfinite(buffer).all()):
+                part._non_persistent_buffers_set.add(name)
+                found.append((place, name))
+    return found
+
+
+def dimension_of_classes(outputs: Tensor, targets: Tensor, by_cross_entropy: bool) -> int | None:
+    """Which dimension of the outputs [W, B, …] counts the classes for targets [B, …]; None where there are none.
+
+    torch's cross-entropy has them right after the samples, language models and the like in the end. A single target a
+    sample leaves no doubt; where both would fit, the loss decides.
+    """
+    shape, wanted = outputs.shape[2:], targets.shape[1:]
+    after_samples = len(shape) > 0 and shape[1:] == wanted
+    in_the_end = len(shape) > 0 and shape[:-1] == wanted
+    if after_samples and (by_cross_entropy or not in_the_end):
+        return 2
+    return outputs.dim() - 1 if in_the_end else None
 
 
 def chosen(samples: Tensor, places: Tensor) -> Tensor:
