@@ -139,6 +139,7 @@ def _node_setup(cluster: Cluster, spec: StudySpec, graph: Graph, job: NodeJob) -
         optimizer_state=spec.training.optimizer_state,
         part=0,
         rejoin=job.rejoin,
+        pace=cluster.pace,
     )
     return setup, trainer
 
@@ -156,14 +157,14 @@ def _chosen(plans: list[AlgorithmPlan], label: str) -> AlgorithmPlan:
     raise SpecError(f"algorithm: {label!r} is not in the study; its algorithms are {', '.join(p.label for p in plans)}")
 
 
-def local_cluster(spec: StudySpec, run: PlannedRun, folder: Path) -> Cluster:
+def local_cluster(spec: StudySpec, run: PlannedRun, folder: Path, pace: float = 0.0) -> Cluster:
     """All nodes of a run on this machine, on free ports."""
     ports = free_ports(run.setup.graph.nodes)
     nodes = {f"node-{number}": {"address": f"127.0.0.1:{port}"} for number, port in enumerate(ports)}
     study = spec_mapping(spec)
     return make_cluster(
         {"name": "local", "study": study, "algorithm": run.label, "repetition": run.repetition,
-         "folder": str(folder), "nodes": nodes}
+         "folder": str(folder), "pace": pace, "nodes": nodes}
     )  # fmt: skip
 
 

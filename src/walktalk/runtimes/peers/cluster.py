@@ -5,6 +5,7 @@
     algorithm: multi_walk-4      # one of the study's; the first if left out
     certificates: certs          # a folder of `walktalk certs`; without it nothing is encrypted
     folder: out/five-sites       # where each node writes, in a folder of its name
+    pace: 0.0                    # seconds that a training takes at least: many nodes on few processors take turns
     nodes:                       # in the order of the graph's numbers
       ca-1: {address: 10.0.1.1:7447, site: CA}
       ca-2: {address: 10.0.1.2}  # no port: a free one is found, and ca-2 does the connecting
@@ -67,6 +68,7 @@ class Cluster(BaseModel):
     certificates: Path | None = None
     folder: Path = Path("out/peers")
     lease: float = Field(10.0, gt=0)
+    pace: float = Field(0.0, ge=0)
     nodes: dict[str, Place]
 
     def number(self, name: str) -> int:

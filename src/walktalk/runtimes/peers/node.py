@@ -89,7 +89,8 @@ class Node:
         self.outside = Outside(0.0, setup.seed.child("protocol", self.me, life).python())
         self.batches = setup.seed.child("batches", self.me, life).python()
         self.diary = Diary(setup.folder, life)
-        self.thread = TrainingThread(trainer, self.me if setup.part is None else setup.part, self._later(self._trained))
+        part = self.me if setup.part is None else setup.part
+        self.thread = TrainingThread(trainer, part, self._later(self._trained), setup.pace)
 
     # -- the loop -----------------------------------------------------------------------------------------------
 
@@ -116,7 +117,8 @@ class Node:
         walks = [state.training.walk] if state.training is not None else []
         return {
             "name": self.setup.endpoint.name, "node": self.me, "seconds": round(self._elapsed(), 3),
-            "alive": sorted(state.alive), "aggregates": state.aggregate_slot in state.slots, "loss": state.loss,
+            "alive": sorted(state.alive), "aggregates": state.aggregate_slot in state.slots,
+            "term": state.aggregate_term, "loss": state.loss,
             "walks": sorted(w for w in (*walks, *(t.walk for t in tuple(state.waiting))) if w > 0),
             "iterations": state.tally.own.iterations, "total_iterations": state.tally.iterations,
             "bytes_sent": state.tally.own.sent, "wire_bytes": traffic.sent_bytes, "unacknowledged": link.waiting(),
@@ -399,7 +401,8 @@ class Node:
     def _record(self, effect: Record) -> None:
         model = self.state.slots.read(effect.slot)
         if effect.role == AGGREGATE:
-            self.state.aggregate, self.state.aggregate_slot = model, effect.slot
+            state = self.state
+            state.aggregate, state.aggregate_slot, state.aggregate_term = model, effect.slot, effect.key
         else:
             self.state.members[effect.key] = model
         self._note("record", effect.slot, walk=effect.key, detail=effect.role)

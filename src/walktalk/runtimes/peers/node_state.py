@@ -35,6 +35,7 @@ class NodeSetup:
     wait_for_neighbours: float = 30.0  # seconds until it starts without those that are not there yet
     part: int | None = None  # its data's number in the trainer; the node's own number if None
     rejoin: bool = False  # come back from the checkpoint in `folder`, if there is one
+    pace: float = 0.0  # seconds that a training takes at least
 
 
 @dataclass
@@ -50,6 +51,7 @@ class State:
     members: dict[int, Tensor] = field(default_factory=dict)  # what `Record` said last
     aggregate: Tensor | None = None
     aggregate_slot: str = ""
+    aggregate_term: int = 0
     saved: int = 0  # checkpoints so far, over all lives
     loss: float | None = None  # of a model that was trained here lately, on this node's data
     timers: dict[str, float] = field(default_factory=dict)

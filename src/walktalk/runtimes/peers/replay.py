@@ -78,6 +78,7 @@ class Reader:
         self.trainings: dict[int, tuple[int, int]] = {}  # number -> value before, value after
         self.messages: dict[int, Terms] = {}
         self.members: dict[int, Terms] = {}
+        self.owners: dict[int, int] = {}  # member -> the node that recorded it
         self.aggregate: Terms | None = None
         self.term = 0
         self.states: dict[int, int] = {}
@@ -110,6 +111,8 @@ class Reader:
             self.notebook.slots[node].update(self.saved.get((node, row[NUMBER]), {}))
         elif event == "record":
             self._record(row)
+        elif event == "kill":
+            self._kill(node)
 
     def finish(self) -> Chunk:
         """The whole schedule."""
@@ -166,7 +169,13 @@ class Reader:
             if row[WALK] >= self.term:  # of two that aggregate at the same time, the higher term counts
                 self.aggregate, self.term = terms, row[WALK]
         else:
-            self.members[row[WALK]] = terms
+            self.members[row[WALK]], self.owners[row[WALK]] = terms, row[NODE]
+
+    def _kill(self, node: int) -> None:
+        """What a dead node held is out of the mean, as in the simulator; somebody must be left."""
+        gone = [key for key, owner in self.owners.items() if owner == node and key in self.members]
+        for key in gone if len(gone) < len(self.members) else gone[1:]:
+            del self.members[key]
 
     def _evaluate(self) -> None:
         if not self.due or not self.members:

@@ -43,8 +43,11 @@ class Outcome:
 class TrainingThread:
     """Trains one model at a time on one node's data."""
 
-    def __init__(self, trainer: RowTrainer, part: int, report: Callable[[Outcome], None]) -> None:
+    def __init__(
+        self, trainer: RowTrainer, part: int, report: Callable[[Outcome], None], least: float = 0.0
+    ) -> None:
         self._trainer, self._part, self._report = trainer, part, report
+        self._least = least  # seconds that a training takes at least
         self._measured = -MEASURE_EVERY
         self._jobs: queue.SimpleQueue[Job | None] = queue.SimpleQueue()
         self._thread = threading.Thread(target=self._run, name="training", daemon=True)
@@ -61,10 +64,12 @@ class TrainingThread:
 
     def _run(self) -> None:
         while (job := self._jobs.get()) is not None:
+            began = time.monotonic()
             try:
                 outcome = self._train(job)
             except Exception as error:  # anything at all in a model or loss: the node reports it and ends
                 outcome = Outcome(job, None, None, error)
+            time.sleep(max(0.0, began + self._least - time.monotonic()))
             self._report(outcome)
 
     def _train(self, job: Job) -> Outcome:
