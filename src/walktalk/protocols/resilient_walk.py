@@ -119,9 +119,7 @@ class ResilientNode(Machine):
     def _timer(self, name: str, outside: Outside) -> list[Effect]:
         if name in TIMERS:
             effects = self.members.timer(name, outside.now)
-            for peer in self.members.silent(outside.now) if name == BEAT else ():
-                effects += [Note("silent", peer=peer), *self._reroute(self.hops.to(peer), outside)]
-            return effects
+            return [*effects, *self._leave_out_the_silent(outside)] if name == BEAT else effects
         if name == GUARD:
             return self._look_for_lost_walks(outside)
         walk = int(name.rpartition("/")[2])
@@ -130,12 +128,21 @@ class ResilientNode(Machine):
             return []
         return self.hops.again(walk) if hop.to in self.members.living else self._reroute([walk], outside)
 
+    def _leave_out_the_silent(self, outside: Outside) -> list[Effect]:
+        """Neighbours that say nothing any more get no walks; what is on its way to them goes elsewhere."""
+        gone, effects = self.members.silent(outside.now)
+        for peer in gone:
+            effects += [Note("silent", peer=peer), *self._reroute(self.hops.to(peer), outside)]
+        return effects
+
     # -- walks come -----------------------------------------------------------------------------------------------
 
     def _received(self, event: Received, outside: Outside) -> list[Effect]:
         message, now = event.message, outside.now
         if message.kind == BEAT:
-            return self.members.hear(event.sender, message.note, now)
+            beat = self.members.beat
+            effects = self.members.hear(event.sender, message.note, now)
+            return effects if self.members.beat == beat else [*effects, *self._leave_out_the_silent(outside)]
         what = pass_of(message)
         effects = self.members.sign_of_life(event.sender, now)
         if message.kind == ACK:
@@ -243,6 +250,7 @@ class ResilientNode(Machine):
             effects += [*self.reign.end(), Note("stepped_down", number=self.reign.name[0])]
             self.reign = None
         if self.members.leads:
+            self.members.incident_at = now  # there was an election, so a node has failed: walks may be lost with it
             self.reign = self._make_reign(self.seen_reign)
             self.reign.await_walks(now)
             effects += self._watch_walks(now)

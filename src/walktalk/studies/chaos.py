@@ -89,7 +89,7 @@ class Verdict:
     idle: tuple[int, ...] = ()  # nodes that are left and did nothing in the end
     iterations: int = 0
     mixings: int = 0
-    counted: float = 0.0  # the largest part of an update that came in within one reign: above 1 it was counted twice
+    counted: float = 0.0  # the largest weight of an update in an aggregate, or its part of a reign's visits
     twice: int = 0  # halves of exchanges that were applied twice
     walks: int = 0  # that are there in the end
     copies: int = 0  # beyond one of each
@@ -141,7 +141,7 @@ def chaos_round(storm: Storm, seed: int, folder: Path, say: Callable[[str], None
         seed, storm.algorithm, storm.walks if walking else 0, tuple(disturbance.log), tuple(sorted(disturbance.gone)),
         sum(kill.aggregator for kill in disturbance.kills), tuple(disturbance.stuck),
         tuple(node for node in alive if node not in busy), sum(row[2] == "trained" for row in trace), ledger.mixings,
-        ledger.counted, ledger.twice, walks, copies, compare(ready, trace, alive, (judged, end)),
+        max(ledger.counted, ledger.worst), ledger.twice, walks, copies, compare(ready, trace, alive, (judged, end)),
         seconds=disturbance.seconds,
     )  # fmt: skip
     if not walking:

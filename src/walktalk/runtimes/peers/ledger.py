@@ -2,9 +2,10 @@
 
 Every model is a sum of updates with weights; a combination of models is a combination of sums. What may happen once:
 
-- Multi-Walk: in one reign an update comes in with one accepted visit, as its part of x_r − u_r (line 8). Over all the
-  visits of a reign these parts add up to 1 at most; a copy of the walk that was accepted beside it would add as much
-  again.
+- Multi-Walk: an update is in no aggregate with more than its whole weight. And in one reign it comes in with one visit,
+  as its part of x_r − u_r (line 8): over the visits of a reign these parts add up to 1 at most, and a copy of the walk
+  that was accepted beside it would add as much again. (The first visit of a walk that comes from another reign is the
+  exception: it is averaged with the model that the reign began with, which may hold the same updates.)
 - Gossip: each side of an exchange adds its half of the difference once. A model that is offered is a sum of its own, so
   an offer that came twice is recognized by being the same sum.
 """
@@ -38,9 +39,11 @@ class Ledger:
         self.members: dict[int, Sum] = {}
         self.mixings = 0
         self.exchanges = 0  # halves of exchanges that were applied
+        self.worst = 0.0  # the largest weight of an update in an aggregate
         self.counted = 0.0  # the largest part of an update that ever came in within one reign
         self._visits: dict[int, Sum] = {}  # by node: what the visit brings that is being mixed
         self._reigns: dict[tuple[int, int], Sum] = {}  # by node and term: what came in so far
+        self._known: dict[int, set[str]] = {}  # by node: copies that were made by visits of its present reign
         self._halves: list[Halves] = [collections.Counter() for _ in range(nodes)]
         self._halves_saved: dict[tuple[int, int], Halves] = {}
         self.twice = 0  # halves of exchanges that were applied more than once to the same model
@@ -57,7 +60,7 @@ class Ledger:
     @property
     def sound(self) -> bool:
         """Whether nothing was ever counted more than once."""
-        return self.counted <= 1.0 + ROUNDING and not self.twice
+        return max(self.counted, self.worst) <= 1.0 + ROUNDING and not self.twice
 
     def _trained(self, row: Row, here: dict[str, Sum]) -> None:
         here[UPDATE] = update = self.nothing.copy()
@@ -103,6 +106,12 @@ class Ledger:
             self.twice += halves[partner, id(offer)] == 2
             self.exchanges += 1
 
+    def _elected(self, row: Row, here: dict[str, Sum]) -> None:
+        self._known[row[NODE]] = set()
+
+    def _restarted(self, row: Row, here: dict[str, Sum]) -> None:
+        self._known.setdefault(row[NODE], set()).add(f"copy/{row[WALK]}")
+
     def _send(self, row: Row, here: dict[str, Sum]) -> None:
         if row[SLOT]:
             self.messages[row[NUMBER]] = here.get(row[SLOT], self.nothing)
@@ -125,8 +134,11 @@ class Ledger:
             self.members[row[WALK]] = here.get(row[SLOT], self.nothing)
             return
         self.mixings += 1
-        visit = self._visits.pop(row[NODE], None)
-        if visit is not None:
-            reign = row[NODE], row[WALK]
+        self.worst = max(self.worst, float(here.get(row[SLOT], self.nothing).max(initial=0.0)))
+        visit, known = self._visits.pop(row[NODE], None), self._known.setdefault(row[NODE], set())
+        reign = row[NODE], row[WALK]
+        own = row[SLOT] in known or row[WALK] <= 1  # in the first reign all walks are its own from the start
+        known.add(row[SLOT])
+        if visit is not None and own:
             self._reigns[reign] = came_in = self._reigns.get(reign, self.nothing) + visit
             self.counted = max(self.counted, float(came_in.max(initial=0.0)))

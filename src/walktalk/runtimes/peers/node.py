@@ -58,6 +58,7 @@ log = logging.getLogger(__name__)
 
 TALLY_EVERY = 0.25  # seconds between two rounds of gossip about how far everybody is
 LINGER = 5.0  # seconds that a node which is done waits for others to be done
+COME_BACK = 1.0  # seconds that one which comes back gives its neighbours, after the first: connections take that long
 HAND_OVER = 10.0  # seconds that a leaving node takes at most to pass its walks on
 LAZY_STEPS = 10_000  # a walk that stays put so often has nowhere to go
 
@@ -134,12 +135,17 @@ class Node:
         return lambda *args: self.events.put(lambda: call(*args))
 
     def _await_neighbours(self) -> None:
-        """Let the neighbours come, or some seconds pass; what early ones say is kept for later."""
+        """Let the neighbours come, or some seconds pass; what early ones say is kept for later.
+
+        One that comes back does not wait for those that are dead: walks are on their way to it already.
+        """
         end = time.monotonic() + self.setup.wait_for_neighbours
-        everyone = set(self.setup.around.neighbours)
+        everyone, returns = set(self.setup.around.neighbours), self.setup.rejoin and self.keeper.path.exists()
         while self.state.alive != everyone and not self.state.leaving and time.monotonic() < end:
             with suppress(queue.Empty):
                 self.events.get(timeout=max(0.0, end - time.monotonic()))()
+            if returns and self.state.alive:
+                end = min(end, time.monotonic() + COME_BACK)
 
     def _begin(self) -> None:
         self.started_at, self.wall_at_start = time.monotonic(), time.time()
