@@ -44,6 +44,10 @@ class Machine(ABC):
     def handle(self, event: Event, outside: Outside) -> list[Effect]:
         """Take one event, change the state, say what to do."""
 
+    def keepsake(self) -> bytes:
+        """What a later life must know to understand the slots of a checkpoint; kept with them, given to `Rejoined`."""
+        return b""
+
 
 class Protocol(ABC):
     """One distributed algorithm with its settings."""

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import Any
+from typing import Any, NamedTuple
 
 from hypothesis import strategies as st
 
-from walktalk import graphs
+from tests.support.runs import graphs_of
 from walktalk.graphs import Graph
-from walktalk.protocols import Protocol
+from walktalk.protocols import MultiWalk, Protocol
 from walktalk.protocols.resilient_walk import ResilientNode
 from walktalk.runtimes.simulator import Fault, FaultPlan, NetworkTiming, PoissonTiming, RunSetup, Simulation, Stop
 from walktalk.seeds import Seed
@@ -17,11 +17,7 @@ from walktalk.seeds import Seed
 STORM = 60.0  # seconds in which things go wrong
 CALM = 500.0  # seconds after that: many times what any guard waits
 
-some_graphs = st.one_of(
-    st.integers(3, 8).map(graphs.cycle),
-    st.integers(2, 7).map(graphs.complete),
-    st.builds(lambda n, s: graphs.erdos_renyi(n, p=0.6, seed=s), st.integers(4, 9), st.integers(0, 99)),
-)
+some_graphs = graphs_of(2, most=8)
 some_timings = st.one_of(
     st.floats(0.3, 2.0).map(lambda d: PoissonTiming(d=d)),
     st.builds(
@@ -49,6 +45,25 @@ def storms(draw: st.DrawFn, graph: Graph, kinds: tuple[str, ...]) -> tuple[Fault
             when["share"] = draw(st.floats(0.0, 0.5))
         faults.append(Fault(kind, **when))  # type: ignore[arg-type]
     return tuple(faults)
+
+
+class Scene(NamedTuple):
+    """Walks in a storm."""
+
+    graph: Graph
+    protocol: MultiWalk
+    faults: tuple[Fault, ...]
+    timing: PoissonTiming | NetworkTiming
+    seed: int
+
+
+@st.composite
+def scenes(draw: st.DrawFn, kinds: tuple[str, ...], most_walks: int = 3) -> Scene:
+    graph = draw(some_graphs)
+    walks = draw(st.integers(1, min(most_walks, graph.nodes)))
+    guard = draw(st.sampled_from(["aggregator", "aggregator", "decentralized"]))
+    faults, timing = draw(storms(graph, kinds)), draw(some_timings)
+    return Scene(graph, MultiWalk(walks, guard=guard), faults, timing, draw(st.integers(0, 999)))
 
 
 def simulate(protocol: Protocol, graph: Graph, faults: tuple[Fault, ...], timing: Any, seed: int,

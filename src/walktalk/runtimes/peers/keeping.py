@@ -27,14 +27,16 @@ class Kept:
     iterations: int
     bytes: int
     number: int  # counts a node's checkpoints over all its lives
+    memory: bytes = b""  # the machine's keepsake
 
     def tensors(self) -> dict[str, Tensor]:
         """All in one."""
         return {**self.slots, **{f"{STATE}{name}": state for name, state in self.states.items()}}
 
-    def facts(self) -> dict[str, int]:
+    def facts(self) -> dict[str, int | str]:
         """The rest."""
-        return {"iterations": self.iterations, "bytes": self.bytes, "number": self.number}
+        counts = {"iterations": self.iterations, "bytes": self.bytes, "number": self.number}
+        return {**counts, "memory": self.memory.hex()}
 
 
 class Keeper:
@@ -66,7 +68,8 @@ class Keeper:
             tensors, facts = load_checkpoint(self.path)
             slots = {name: tensor for name, tensor in tensors.items() if not name.startswith(STATE)}
             states = {name.removeprefix(STATE): t for name, t in tensors.items() if name.startswith(STATE)}
-            return Kept(slots, states, int(facts["iterations"]), int(facts["bytes"]), int(facts["number"]))
+            memory = bytes.fromhex(facts.get("memory", ""))
+            return Kept(slots, states, int(facts["iterations"]), int(facts["bytes"]), int(facts["number"]), memory)
         except (StudyError, KeyError, TypeError, ValueError):
             return None
 

@@ -157,7 +157,7 @@ class Node:
             self.state.states, self.state.saved = dict(kept.states), kept.number
             self.state.tally.add(kept.iterations, kept.bytes)
             self._note("rejoined", number=kept.number)
-            self._give(Rejoined())
+            self._give(Rejoined(kept.memory))
             for peer in sorted(set(self.setup.around.neighbours) - self.state.alive):
                 self._give(PeerLost(peer))
         self.begun = True
@@ -417,7 +417,8 @@ class Node:
         state, own = self.state, self.state.tally.own
         state.saved += 1
         self._note("saved", number=state.saved)
-        return Kept(state.slots.everything(), dict(state.states), own.iterations, own.sent, state.saved)
+        memory = self.machine.keepsake()
+        return Kept(state.slots.everything(), dict(state.states), own.iterations, own.sent, state.saved, memory)
 
     def _elapsed(self) -> float:
         return time.monotonic() - self.started_at

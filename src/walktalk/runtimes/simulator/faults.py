@@ -192,8 +192,9 @@ class Faults:
         simulation = self.simulation
         self.dead.discard(node)
         self._note(node, "revive")
+        memory = simulation.machines[node].keepsake()  # as of its death, like its slots
         simulation.restart_node(node)
-        simulation._give(node, Rejoined())
+        simulation._give(node, Rejoined(memory))
         for peer in simulation.setup.graph.neighbours(node):
             if peer in self.dead:
                 simulation._give(node, PeerLost(peer))
