@@ -37,11 +37,11 @@ class Membership:
 
     __slots__ = (
         "around", "ballot", "beat", "claim", "cut", "degrees", "granted", "heard", "incident_at",
-        "incidents", "interval", "living", "news", "own",
+        "incidents", "interval", "living", "news", "own", "resources",
     )  # fmt: skip
 
     def __init__(self, around: Surroundings, interval: float) -> None:
-        self.around, self.interval = around, interval
+        self.around, self.interval, self.resources = around, interval, around.resources
         self.living: set[int] = set(around.neighbours)
         self.cut: set[int] = set()  # those that the runtime says are lost: nothing is sent to them
         self.degrees = dict(zip(around.neighbours, around.degrees, strict=True))
@@ -185,7 +185,7 @@ class Membership:
         return [SetTimer(QUIET, self.news.patience)]
 
     def _myself(self, term: int) -> Claim:
-        return candidate(term, self.around.node, len(self.living), self.around.resources)
+        return candidate(term, self.around.node, len(self.living), self.resources)
 
     # -- speaking -------------------------------------------------------------------------------------------------
 

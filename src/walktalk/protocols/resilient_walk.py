@@ -51,7 +51,7 @@ class ResilientNode(Machine):
 
     __slots__ = (
         "accepted", "aggregator", "around", "begun", "count", "guards", "here", "hops", "members", "next", "pace",
-        "reign", "seen", "seen_reign", "times", "visited", "walks",
+        "reign", "seen", "seen_reign", "times", "trained", "visited", "walks",
     )  # fmt: skip
 
     def __init__(self, around: Surroundings, walks: int, aggregator: int, heartbeat: float, guard: str) -> None:
@@ -59,7 +59,8 @@ class ResilientNode(Machine):
         self.guards = guard == "aggregator"
         self.members = Membership(around, heartbeat)
         self.hops = Hops(Arrivals(heartbeat, 0.0))
-        self.pace, self.visited = heartbeat, False  # what a visit takes, and whether there was one
+        self.pace, self.visited = heartbeat, False  # what a visit takes, and whether there was one in this life
+        self.trained = False  # whether there is a model in `LAST`, of this life or an earlier one
         self.begun: dict[int, float] = {}  # when the visits of now began
         self.times = ReturnTimes(PRIOR * around.nodes * heartbeat)
         self.count = Headcount(walks, self.times) if guard == "decentralized" else None
@@ -72,12 +73,21 @@ class ResilientNode(Machine):
 
     def handle(self, event: Event, outside: Outside) -> list[Effect]:
         incidents = self.members.incidents
+        self.members.resources = outside.resources or self.members.resources
         effects = self._react(event, outside)
         if self.members.claim.reign != self.seen_reign:
             effects += self._new_reign(outside.now)
         elif self.members.incidents != incidents:
             effects += self._watch_walks(outside.now)
         return effects
+
+    def has_work(self) -> bool:
+        """With the aggregator's guard there always is: it starts lost walks again."""
+        return self.guards or bool(self.here or self.next or self.hops.leaving)
+
+    def keepsake(self) -> bytes:
+        """Whether there is a model in `LAST`."""
+        return b"\1" if self.trained else b""
 
     def _react(self, event: Event, outside: Outside) -> list[Effect]:
         match event:
@@ -89,7 +99,8 @@ class ResilientNode(Machine):
                 return self._timer(name, outside)
             case Started():
                 return self._start(outside.now)
-            case Rejoined():
+            case Rejoined(memory):
+                self.trained = bool(memory)
                 forgotten = [Forget(name(walk)) for walk in range(1, self.walks + 1) for name in OWN_SLOTS]
                 return [*forgotten, *self.members.rejoin(outside.now)]
             case PeerLost(peer):
@@ -209,6 +220,7 @@ class ResilientNode(Machine):
             self._remember(what)
         self.times.visit(walk, (what.reign, what.generation), now)
         effects += (Record(MEMBER, walk, slot), Combine(LAST, {slot: 1.0}))
+        self.trained = True
         effects += self._fork(walk, outside) if self.count is not None else ()
         return effects + self._move_on(what, slot, outside)
 
@@ -274,7 +286,7 @@ class ResilientNode(Machine):
         return [*effects, *self._watch_walks(now)]
 
     def _restart(self, reign: Reign, walk: int, now: float) -> list[Effect]:
-        effects = reign.restart(walk, LAST if self.visited else INITIAL, now)
+        effects = reign.restart(walk, LAST if self.trained else INITIAL, now)
         self.here[walk] = what = reign.stamped(walk)
         self._remember(what)
         return [*effects, Record(MEMBER, walk, walk_slot(walk)), self._train(walk, now)]

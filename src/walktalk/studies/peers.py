@@ -17,7 +17,7 @@ import numpy as np
 
 from walktalk.errors import SpecError, StudyError, UnavailableError
 from walktalk.graphs import Graph
-from walktalk.learning import OptimizerSpec, Task, Trainer, tasks
+from walktalk.learning import Arithmetic, Task, Trainer, tasks
 from walktalk.protocols import Surroundings
 from walktalk.records import (
     RUN_COLUMNS,
@@ -120,8 +120,10 @@ def _node_setup(cluster: Cluster, spec: StudySpec, graph: Graph, job: NodeJob) -
         own_part(task, number),
         batch_size=spec.training.batch_size,
         local_steps=spec.training.local_steps,
-        optimizer=OptimizerSpec(**spec.optimizer.model_dump(exclude_none=True)),
+        optimizer=spec.optimizer.build(),
         device=pick_device(job.device),
+        arithmetic=Arithmetic(spec.training.precision),
+        buffers=spec.training.buffers,
     )
     neighbours = graph.neighbours(number)
     setup = NodeSetup(
@@ -140,12 +142,13 @@ def _node_setup(cluster: Cluster, spec: StudySpec, graph: Graph, job: NodeJob) -
         part=0,
         rejoin=job.rejoin,
         pace=cluster.pace,
+        samples=len(task.parts[number]),
     )
     return setup, trainer
 
 
 def own_resources() -> tuple[float, float, float]:
-    """Bandwidth, which nobody has measured, memory in bytes and processors: what counts in an election."""
+    """Bandwidth, which the node measures as it sends, memory in bytes and processors: what counts in an election."""
     memory = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
     return 0.0, float(memory), float(os.cpu_count() or 1)
 

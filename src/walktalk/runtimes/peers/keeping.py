@@ -28,6 +28,7 @@ class Kept:
     bytes: int
     number: int  # counts a node's checkpoints over all its lives
     memory: bytes = b""  # the machine's keepsake
+    seconds: float = 0.0  # that the run had lasted
 
     def tensors(self) -> dict[str, Tensor]:
         """All in one."""
@@ -36,7 +37,7 @@ class Kept:
     def facts(self) -> dict[str, int | str]:
         """The rest."""
         counts = {"iterations": self.iterations, "bytes": self.bytes, "number": self.number}
-        return {**counts, "memory": self.memory.hex()}
+        return {**counts, "memory": self.memory.hex(), "milliseconds": int(1e3 * self.seconds)}
 
 
 class Keeper:
@@ -68,8 +69,9 @@ class Keeper:
             tensors, facts = load_checkpoint(self.path)
             slots = {name: tensor for name, tensor in tensors.items() if not name.startswith(STATE)}
             states = {name.removeprefix(STATE): t for name, t in tensors.items() if name.startswith(STATE)}
-            memory = bytes.fromhex(facts.get("memory", ""))
-            return Kept(slots, states, int(facts["iterations"]), int(facts["bytes"]), int(facts["number"]), memory)
+            memory, seconds = bytes.fromhex(facts.get("memory", "")), facts.get("milliseconds", 0) / 1e3
+            counts = (int(facts["iterations"]), int(facts["bytes"]), int(facts["number"]))
+            return Kept(slots, states, *counts, memory, seconds)
         except (StudyError, KeyError, TypeError, ValueError):
             return None
 

@@ -36,6 +36,7 @@ class NodeSetup:
     part: int | None = None  # its data's number in the trainer; the node's own number if None
     rejoin: bool = False  # come back from the checkpoint in `folder`, if there is one
     pace: float = 0.0  # seconds that a training takes at least
+    samples: int = 1  # of this node's data: the weight of its loss in that of all
 
 
 @dataclass
@@ -56,6 +57,8 @@ class State:
     loss: float | None = None  # of a model that was trained here lately, on this node's data
     timers: dict[str, float] = field(default_factory=dict)
     alive: set[int] = field(default_factory=set)  # neighbours
+    behind: float = 0.0  # seconds that the run had lasted when this node began
+    stalled_at: float | None = None  # since when nobody has had anything to train
     done_at: float | None = None  # when this node saw the end of the run
     leaving: bool = False
     failure: BaseException | None = None

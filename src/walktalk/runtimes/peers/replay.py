@@ -7,6 +7,7 @@ is also the strongest check of the real engine: the models must come out the sam
 from __future__ import annotations
 
 import json
+import math
 from collections.abc import Iterable
 from dataclasses import dataclass
 
@@ -85,6 +86,7 @@ class Reader:
         self.iteration, self.time, self.sent, self.models_sent = 0, 0.0, 0, 0
         self.saved: dict[tuple[int, int], dict[str, Terms]] = {}  # checkpoints: node, number -> its slots
         self.gaps = 0  # models that were received and whose sending nobody wrote down
+        self.next_at = setup.evaluate.seconds  # when the next evaluation by the clock is due
         self.due = True  # an evaluation, as soon as what belongs to this iteration is done
         for node in range(setup.nodes):
             self.notebook.write(node, INITIAL, ((INITIAL_VALUE, 1.0),))
@@ -92,6 +94,11 @@ class Reader:
     def take(self, row: Row) -> None:
         """One event."""
         event, node, slot = row[EVENT], row[NODE], row[SLOT]
+        while self.next_at is not None and row[TIME] > self.next_at:
+            self._evaluate()  # what is due already
+            self.time, self.due = self.next_at, True
+            self._evaluate()
+            self.next_at += self.setup.evaluate.seconds or math.inf
         self.time = row[TIME]
         if event == "train":
             self._train(row)
@@ -122,8 +129,13 @@ class Reader:
         return Chunk(self.notebook.ops, sorted(live), [], [], True)
 
     def output(self) -> Terms:
-        """The aggregate where there is one, else the mean of the members."""
-        return self.aggregate if self.aggregate is not None else mean_of(self.members.values())
+        """The model that is measured and handed out, as `evaluate.model` says; see `Simulation.output`."""
+        which = self.setup.evaluate.model
+        if which == "node":
+            return self.members[min(self.members)]
+        if which == "aggregated" and self.aggregate is not None:
+            return self.aggregate
+        return mean_of(self.members.values())
 
     def _train(self, row: Row) -> None:
         notebook = self.notebook

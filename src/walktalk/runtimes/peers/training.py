@@ -13,7 +13,8 @@ from torch import Tensor
 
 from walktalk.runtimes.stacked import RowTrainer
 
-MEASURE_EVERY = 5.0  # seconds between two measurements of the loss, which `walktalk status` shows
+MEASURE_EVERY = 1.0  # seconds between two measurements of the loss, which `walktalk status` shows
+MEASURING = 0.05  # of the time may go into them
 
 
 @dataclass(frozen=True)
@@ -37,7 +38,7 @@ class Outcome:
     model: Tensor | None  # None: it failed
     state: Tensor | None
     error: BaseException | None = None
-    loss: float | None = None  # of the model, on this node's data; measured now and then
+    loss: float | None = None  # of the model before, on this node's data; measured now and then
 
 
 class TrainingThread:
@@ -48,7 +49,7 @@ class TrainingThread:
     ) -> None:
         self._trainer, self._part, self._report = trainer, part, report
         self._least = least  # seconds that a training takes at least
-        self._measured = -MEASURE_EVERY
+        self._measure_at = 0.0
         self._jobs: queue.SimpleQueue[Job | None] = queue.SimpleQueue()
         self._thread = threading.Thread(target=self._run, name="training", daemon=True)
         self._thread.start()
@@ -74,6 +75,7 @@ class TrainingThread:
 
     def _train(self, job: Job) -> Outcome:
         device = self._trainer.device
+        loss = self._measure(job.start[None].to(device))
         rows, state = self._trainer.train(
             job.start[None].to(device),
             torch.tensor([self._part], device=device),
@@ -81,12 +83,14 @@ class TrainingThread:
             torch.tensor([job.lr], device=device),
             job.state[None].to(device) if job.state is not None else None,
         )
-        loss = self._measure(rows)
         return Outcome(job, rows[0].cpu(), state[0].cpu() if state is not None else None, loss=loss)
 
     def _measure(self, rows: Tensor) -> float | None:
-        if time.monotonic() < self._measured + MEASURE_EVERY:
+        """The loss of a model as it came, on this node's data; trained on them, it would look too good."""
+        began = time.monotonic()
+        if began < self._measure_at:
             return None
         loss = float(self._trainer.evaluate(rows)[0][0])
-        self._measured = time.monotonic()
+        took = time.monotonic() - began
+        self._measure_at = began + max(MEASURE_EVERY, took / MEASURING)
         return loss
