@@ -7,6 +7,7 @@ merged trace, by the executor of the simulator: measuring disturbs nobody, and e
 
 from __future__ import annotations
 
+import logging
 import os
 from collections.abc import Callable
 from dataclasses import dataclass, replace
@@ -37,9 +38,7 @@ from walktalk.runtimes.peers import (
     free_ports,
     leave_on_signals,
     make_cluster,
-    merge,
     quiet_process,
-    read_diary,
     replay,
 )
 from walktalk.seeds import Seed
@@ -51,11 +50,15 @@ from walktalk.studies.build import (
     build_schedule,
     build_stop,
 )
+from walktalk.studies.peers_resume import read_beginning, whole_trace, write_beginning
 from walktalk.studies.run import Preparation, StudyResult, pick_device, prepare, write_results
 from walktalk.studies.runner import PlannedRun, Progress, RunRecord, named_tensors
 from walktalk.studies.spec import StudySpec
 from walktalk.studies.spec_load import dump_spec, load_spec, make_spec, spec_mapping
 from walktalk.studies.trace_table import trace_columns
+
+
+log = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True)
@@ -66,28 +69,31 @@ class NodeJob:
     name: str
     rejoin: bool = False
     device: str = "cpu"
+    beginning: Path | None = None  # of a run that goes on (`peers_resume`)
 
 
 def run_on_peers(
     spec: StudySpec,
     out: str | PathLike[str],
     *,
+    resume: bool = False,
     device: str = "cpu",
     progress: Callable[[Progress], None] | None = None,
 ) -> StudyResult:
     """All runs of a study, one after the other, each with one process a node on this machine."""
     if spec.faults:
-        raise UnavailableError("faults: are for the simulator; on real peers, benchmarks/chaos.py makes them happen")
+        raise UnavailableError("faults: are for the simulator; on real peers, `walktalk chaos` makes them happen")
     ready = prepare(spec, pick_device(device))
     for run in ready.runs:
         if run.setup.protocol.simulator_only:
             raise UnavailableError(f"{run.label} runs in the simulator only; leave it out or use --engine sim")
-    with opened_folder(out, dump_spec(spec)) as folder:
+    with opened_folder(out, dump_spec(spec), resume=resume) as folder:
         records: list[RunRecord] = []
         for index, run in enumerate(ready.runs):
             here = folder.run(run.label, run.repetition)
             _tell(progress, records, index, len(ready.runs), run)
-            _run_fleet(spec, run, here)
+            if not here.model.exists():  # else it was finished before, and its records are made again from its trace
+                _run_fleet(ready, run, here)
             records.append(_record(ready, run, here))
         return write_results(ready, records, folder)
 
@@ -126,6 +132,10 @@ def _node_setup(cluster: Cluster, spec: StudySpec, graph: Graph, job: NodeJob) -
         buffers=spec.training.buffers,
     )
     neighbours = graph.neighbours(number)
+    initial, before = trainer.initial_row(root.child("initial model", cluster.repetition).integer).cpu(), (0, 0, 0.0)
+    if job.beginning is not None:
+        begun = read_beginning(job.beginning)
+        initial, before = begun.model, (begun.iterations[number], begun.bytes[number], begun.seconds)
     setup = NodeSetup(
         protocol=plan.protocol,
         around=Surroundings(
@@ -133,7 +143,8 @@ def _node_setup(cluster: Cluster, spec: StudySpec, graph: Graph, job: NodeJob) -
         ),
         seed=root.child("run", plan.label, cluster.repetition),
         stop=build_stop(spec),
-        initial=trainer.initial_row(root.child("initial model", cluster.repetition).integer).cpu(),
+        initial=initial,
+        before=before,
         endpoint=cluster.endpoint(job.name, graph),
         folder=cluster.folder / job.name,
         lr=plan.lr,
@@ -171,10 +182,10 @@ def local_cluster(spec: StudySpec, run: PlannedRun, folder: Path, pace: float = 
     )  # fmt: skip
 
 
-def _run_fleet(spec: StudySpec, run: PlannedRun, here: RunFolder) -> None:
-    cluster = local_cluster(spec, run, here.path / "nodes")
-    names = list(cluster.nodes)
-    fleet = Fleet(run_node, [NodeJob(cluster, name) for name in names], names)
+def _run_fleet(ready: Preparation, run: PlannedRun, here: RunFolder) -> None:
+    cluster = local_cluster(ready.spec, run, here.path / "nodes")
+    names, beginning = list(cluster.nodes), write_beginning(ready, run, here)
+    fleet = Fleet(run_node, [NodeJob(cluster, name, beginning=beginning) for name in names], names)
     fleet.wait()
     if fleet.failed():
         raise StudyError(f"{run.label}: {', '.join(fleet.failed())} ended with an error; what it was is printed above")
@@ -183,7 +194,11 @@ def _run_fleet(spec: StudySpec, run: PlannedRun, here: RunFolder) -> None:
 def _record(ready: Preparation, run: PlannedRun, here: RunFolder) -> RunRecord:
     """The run's trace, history and model, from what its nodes wrote down."""
     setup = run.setup
-    trace = merge(read_diary(here.path / "nodes" / f"node-{number}") for number in range(setup.graph.nodes))
+    trace = whole_trace(here, setup.graph.nodes)
+    lost = next((row[0] for row in trace if row[2] == "all_lost"), None)
+    if lost is not None:
+        log.warning("%s: all walks were lost by %.0f s and nobody starts them again; the run ended there (guard: "
+                    "aggregator would)", run.label, lost)  # fmt: skip
     with TraceWriter(here.trace) as writer:
         writer.write(trace_columns(trace))
     again = ReplaySetup(setup.graph.nodes, run.initial.cpu(), build_evaluate(ready.spec), setup.optimizer_state)

@@ -153,6 +153,8 @@ class Node:
         self.started_at, self.wall_at_start = time.monotonic(), time.time()
         kept = self.keeper.load() if self.setup.rejoin else None
         if kept is None:
+            iterations, sent, self.state.behind = self.setup.before
+            self.state.tally.add(iterations, sent)
             self._give(Started())
         else:
             self.state.slots = Slots({**kept.slots, INITIAL: self.setup.initial})

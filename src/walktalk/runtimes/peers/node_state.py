@@ -36,6 +36,7 @@ class NodeSetup:
     part: int | None = None  # its data's number in the trainer; the node's own number if None
     rejoin: bool = False  # come back from the checkpoint in `folder`, if there is one
     pace: float = 0.0  # seconds that a training takes at least
+    before: tuple[int, int, float] = (0, 0, 0.0)  # iterations, bytes and seconds of a run that goes on
     samples: int = 1  # of this node's data: the weight of its loss in that of all
 
 

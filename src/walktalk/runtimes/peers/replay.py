@@ -120,6 +120,8 @@ class Reader:
             self._record(row)
         elif event == "kill":
             self._kill(node)
+        elif event == "resumed":
+            self._resume()
 
     def finish(self) -> Chunk:
         """The whole schedule."""
@@ -182,6 +184,13 @@ class Reader:
                 self.aggregate, self.term = terms, row[WALK]
         else:
             self.members[row[WALK]], self.owners[row[WALK]] = terms, row[NODE]
+
+    def _resume(self) -> None:
+        """Everybody begins again from the model that the run had put out; terms start again too."""
+        output = self.output()
+        for node in range(self.setup.nodes):
+            self.notebook.write(node, INITIAL, output)
+        self.term = 0
 
     def _kill(self, node: int) -> None:
         """What a dead node held is out of the mean, as in the simulator; somebody must be left."""
