@@ -73,11 +73,12 @@ TIMINGS = (
 
 def graphs_of(least: int, most: int = 9) -> st.SearchStrategy[Graph]:
     """Small connected graphs."""
+    sizes = st.integers(max(least, 3), most)
     return st.one_of(
         st.integers(least, most).map(graphs.cycle),
         st.integers(least, most).map(graphs.complete),
         st.integers(max(least, 2), most).map(graphs.star),
-        st.builds(lambda n, s: graphs.erdos_renyi(n, p=0.5, seed=s), st.integers(max(least, 3), most), st.integers(0, 99)),
+        st.builds(lambda n, s: graphs.erdos_renyi(n, p=0.5, seed=s), sizes, st.integers(0, 99)),
     )
 
 

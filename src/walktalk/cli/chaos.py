@@ -46,7 +46,11 @@ def chaos(
     if calm:
         storm = storm.without_blows()
     verdicts: list[Verdict] = []
-    say = (lambda line: None) if as_json else (lambda line: typer.echo(f"  {line}"))
+
+    def say(line: str) -> None:
+        if not as_json:
+            typer.echo(f"  {line}")
+
     for number in range(seed, seed + rounds):
         say(f"round {len(verdicts) + 1} of {rounds}, seed {number}")
         with tempfile.TemporaryDirectory(ignore_cleanup_errors=True) as folder:

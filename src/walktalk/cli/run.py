@@ -42,7 +42,7 @@ def run(
         raise UnavailableError(f"--engine {engine} is unknown; allowed: {', '.join(ENGINES)}")
     if engine == "peers" and (workers is not None or memory is not None):
         named = "--workers" if workers is not None else "--memory"
-        raise UnavailableError(f"{named} has no meaning for --engine peers, where every node is a process; leave it out")
+        raise UnavailableError(f"{named} has no meaning for --engine peers, where a node is a process; leave it out")
     crew = _crew(workers)
     from walktalk.studies import load_spec, parse_memory, run_study  # imports torch, which takes a while
 

@@ -2,7 +2,8 @@
 
 A walk is overdue when a living one would have come back by then but for one time in a hundred, if a node is known to
 have failed since it left (one of V has failed: it may well have been there), and but for one time in a million, if none
-is. A new aggregator owes its election to a failure, so it begins with the shorter patience. The tail of a return time falls exponentially, with a mean of about E[h²] / (2 E[h]), the mean age of an excursion
+is. A new aggregator owes its election to a failure, so it begins with the shorter patience. The tail of a return time
+falls exponentially, with a mean of about E[h²] / (2 E[h]), the mean age of an excursion
 (`chains.return_time`): about V on a complete graph, V²/6 on a cycle. Both moments are measured, so the guard fits the
 graph, the speed of the nodes and the links by itself, and whatever is left of the graph after failures. Every node
 measures the return times to itself, so that one that is elected knows them already.

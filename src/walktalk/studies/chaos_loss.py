@@ -2,8 +2,8 @@
 
 Both are judged on all the data of the nodes that are left, over the same iterations, as the mean of many measurements:
 a single one fluctuates, because the latest walk has just trained on one node's data. The undisturbed run has the nodes
-that are left, from the start, the graph between them, and the aggregator of the end; it is repeated with other random walks, and its mean is what
-the disturbed run is held against. The simulator does it: a run on real peers, replayed, gives the same model to 1e-4
+that are left, from the start, the graph between them, and the aggregator of the end; it is repeated with other random
+walks, and its mean is what the disturbed run is held against. The simulator does it: a run on real peers, replayed, gives the same model to 1e-4
 (`tests/peers/test_replay.py`), so the two differ in nothing but in who moved where.
 """
 
@@ -45,24 +45,12 @@ class Comparison:
         return self.disturbed / self.undisturbed
 
 
-@dataclass(frozen=True)
 class Judged:
     """Trains on everybody's data, is measured on that of some."""
 
-    pupil: Trainer
-    judge: Trainer
-
-    @property
-    def device(self) -> Any:
-        return self.pupil.device
-
-    @property
-    def width(self) -> int:
-        return self.pupil.width
-
-    @property
-    def state_width(self) -> int:
-        return self.pupil.state_width
+    def __init__(self, pupil: Trainer, judge: Trainer) -> None:
+        self.pupil, self.judge = pupil, judge
+        self.device, self.width, self.state_width = pupil.device, pupil.width, pupil.state_width
 
     def train(
         self, rows: Tensor, parts: Tensor, keys: Tensor, lr: Tensor, state: Tensor | None = None
@@ -73,7 +61,9 @@ class Judged:
         return self.judge.evaluate(rows)
 
 
-def compare(ready: Preparation, trace: list[tuple[Any, ...]], alive: list[int], window: tuple[float, float]) -> Comparison:
+def compare(
+    ready: Preparation, trace: list[tuple[Any, ...]], alive: list[int], window: tuple[float, float]
+) -> Comparison:
     """The losses between two moments of the trace, and in the same iterations of undisturbed runs."""
     run, spec = ready.runs[0], ready.spec
     task = replace(ready.task, parts=[ready.task.parts[node] for node in alive])
@@ -89,7 +79,8 @@ def compare(ready: Preparation, trace: list[tuple[Any, ...]], alive: list[int], 
     aggregator = next((row[1] for row in reversed(trace) if row[2] == "record" and row[11] == AGGREGATE), -1)
     first, last = judged[0].op.iteration, judged[-1].op.iteration
     graph = graphs.from_networkx(run.setup.graph.to_networkx().subgraph(alive), "what is left")
-    protocol = _aggregating_at(run.setup.protocol, alive.index(aggregator)) if aggregator in alive else run.setup.protocol
+    place = alive.index(aggregator) if aggregator in alive else 0
+    protocol = _aggregating_at(run.setup.protocol, place)
     reference = _undisturbed(ready, protocol, judge, graph, (first, last))
     return Comparison(fmean(m.train_loss for m in judged), fmean(reference), pstdev(reference), len(judged))
 
@@ -99,7 +90,9 @@ def _aggregating_at(protocol: Protocol, node: int) -> Protocol:
     return replace(protocol, aggregator=node) if isinstance(protocol, MultiWalk) else protocol
 
 
-def _undisturbed(ready: Preparation, protocol: Protocol, trainer: Trainer, graph: Graph, window: tuple[int, int]) -> list[float]:
+def _undisturbed(
+    ready: Preparation, protocol: Protocol, trainer: Trainer, graph: Graph, window: tuple[int, int]
+) -> list[float]:
     run, (first, last) = ready.runs[0], window
     seeds = [Seed(ready.spec.seed).child("undisturbed", number) for number in range(REPETITIONS)]
     setups = [

@@ -40,6 +40,7 @@ from walktalk.runtimes.peers import (
     make_cluster,
     quiet_process,
     replay,
+    with_own_port,
 )
 from walktalk.seeds import Seed
 from walktalk.studies.build import (
@@ -56,7 +57,6 @@ from walktalk.studies.runner import PlannedRun, Progress, RunRecord, named_tenso
 from walktalk.studies.spec import StudySpec
 from walktalk.studies.spec_load import dump_spec, load_spec, make_spec, spec_mapping
 from walktalk.studies.trace_table import trace_columns
-
 
 log = logging.getLogger(__name__)
 
@@ -101,7 +101,7 @@ def run_on_peers(
 def run_node(job: NodeJob) -> None:
     """One node, from its first connection to its end; the process leaves when it is told to."""
     quiet_process()
-    cluster = job.cluster
+    cluster = with_own_port(job.cluster, job.name) if job.name in job.cluster.nodes else job.cluster
     spec = make_spec(cluster.study) if isinstance(cluster.study, dict) else load_spec(cluster.study)
     graph = build_graph(spec)
     setup, trainer = _node_setup(cluster, spec, graph, job)

@@ -36,7 +36,7 @@ def test_while_nothing_fails_the_models_are_those_of_plain_gossip(data):
 @settings(max_examples=10, deadline=None, phases=QUICKLY)
 @given(st.data())
 def test_an_interrupted_exchange_changes_both_sides_or_neither(data):
-    """The sum over nodes holds every update exactly once, whatever is lost, split, slow, hung, or dies and comes back."""
+    """The sum over nodes holds every update exactly once, whatever is lost, split, slow, hung or dies for a while."""
     graph = data.draw(some_graphs)
     mixing = data.draw(st.sampled_from(["pairwise", "neighbourhood"]))
     faults = data.draw(storms(graph, ("kill", "kill", "pause", "partition", "lose", "slow")))

@@ -10,14 +10,15 @@ from walktalk.runtimes.peers.link import Link, Listener
 from walktalk.runtimes.peers.node import Node
 from walktalk.runtimes.peers.node_state import BLOCKED, NodeSetup
 from walktalk.runtimes.peers.operator import ask_everyone
+from walktalk.runtimes.peers.ports import with_known_ports, with_own_port
 from walktalk.runtimes.peers.replay import Replayed, ReplaySetup, replay
 from walktalk.runtimes.peers.session import STATUS, STOP, Endpoint
 from walktalk.runtimes.peers.traces import merge, read_diary
 from walktalk.runtimes.peers.wire import Parcel
 
 __all__ = [
-    "BLOCKED", "OPERATOR", "STATUS", "STOP", "Cluster", "Delivery", "Diary", "Endpoint", "Fleet", "Ledger", "Limits", "Link",
-    "Listener", "Node", "NodeSetup", "Parcel", "ReplaySetup", "Replayed", "ask_everyone", "free_ports",
+    "BLOCKED", "OPERATOR", "STATUS", "STOP", "Cluster", "Delivery", "Diary", "Endpoint", "Fleet", "Ledger", "Limits",
+    "Link", "Listener", "Node", "NodeSetup", "Parcel", "ReplaySetup", "Replayed", "ask_everyone", "free_ports",
     "leave_on_signals", "load_cluster", "make_certificates", "make_cluster", "merge", "quiet_process", "read_diary",
-    "replay",
+    "replay", "with_known_ports", "with_own_port",
 ]  # fmt: skip

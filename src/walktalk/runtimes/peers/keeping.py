@@ -25,7 +25,7 @@ class Kept:
     slots: dict[str, Tensor]
     states: dict[str, Tensor]  # of optimizers, by slot
     iterations: int
-    bytes: int
+    sent: int  # bytes
     number: int  # counts a node's checkpoints over all its lives
     memory: bytes = b""  # the machine's keepsake
     seconds: float = 0.0  # that the run had lasted
@@ -36,7 +36,7 @@ class Kept:
 
     def facts(self) -> dict[str, int | str]:
         """The rest."""
-        counts = {"iterations": self.iterations, "bytes": self.bytes, "number": self.number}
+        counts = {"iterations": self.iterations, "bytes": self.sent, "number": self.number}
         return {**counts, "memory": self.memory.hex(), "milliseconds": int(1e3 * self.seconds)}
 
 

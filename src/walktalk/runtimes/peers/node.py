@@ -159,7 +159,7 @@ class Node:
         else:
             self.state.slots = Slots({**kept.slots, INITIAL: self.setup.initial})
             self.state.states, self.state.saved = dict(kept.states), kept.number
-            self.state.tally.add(kept.iterations, kept.bytes)
+            self.state.tally.add(kept.iterations, kept.sent)
             self.state.behind = kept.seconds
             self._note("rejoined", number=kept.number)
             self._give(Rejoined(kept.memory))
