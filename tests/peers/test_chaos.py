@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from walktalk.studies.chaos import Storm, chaos_round
-from walktalk.studies.chaos_blows import Blow
+from walktalk.studies.chaos import Blow, Storm, chaos_round
 
 
 def test_three_kills_among_six_nodes_do_no_harm(tmp_path: Path) -> None:

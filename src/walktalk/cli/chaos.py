@@ -38,8 +38,8 @@ def chaos(
     import signal
     import tempfile
 
-    from walktalk.studies.chaos import Storm, chaos_round
-    from walktalk.studies.chaos_records import summary, write_rounds
+    from walktalk.studies.chaos import Storm, chaos_round, summary, write_rounds
+    
 
     signal.signal(signal.SIGTERM, signal.default_int_handler)  # as Ctrl-C: the nodes are stopped before this ends
     storm = Storm(nodes=nodes, algorithm=algorithm.value, walks=walks, pace=pace)
@@ -84,7 +84,7 @@ def show(verdicts: list[Verdict], out: Path) -> None:
     from rich.console import Console
     from rich.table import Table
 
-    from walktalk.studies.chaos_records import summary
+    from walktalk.studies.chaos import summary
 
     table = Table(title="walktalk chaos", title_justify="left")
     columns = ("seed", "killed", "aggregators", "gone", "iterations", "walks", "counted", "loss ratio", "held")

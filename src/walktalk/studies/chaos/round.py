@@ -7,7 +7,7 @@ then peace, and the verdict. What must hold in every round:
 - no update is counted twice (`runtimes.peers.Ledger`);
 - every walk is there exactly once: R of them (gossip: every node that is left exchanges models again);
 - the loss on the data of the nodes that are left is at most a tenth above that of an undisturbed run which never had
-  the data of those that are not (`chaos_loss`).
+  the data of those that are not (`loss`).
 """
 
 from __future__ import annotations
@@ -19,9 +19,9 @@ from pathlib import Path
 from typing import Any, Literal
 
 from walktalk.runtimes.peers import Ledger, merge, read_diary
-from walktalk.studies.chaos_blows import Blow, Disturbance
-from walktalk.studies.chaos_checks import copies_of_walks, recoveries, replacements, taking_part
-from walktalk.studies.chaos_loss import Comparison, compare
+from walktalk.studies.chaos.blows import Blow, Disturbance
+from walktalk.studies.chaos.checks import copies_of_walks, recoveries, replacements, taking_part
+from walktalk.studies.chaos.loss import Comparison, compare
 from walktalk.studies.peers import local_cluster
 from walktalk.studies.run import prepare
 from walktalk.studies.spec import StudySpec

@@ -11,7 +11,7 @@ from statistics import fmean, median
 from typing import Any
 
 from walktalk.records import write_text
-from walktalk.studies.chaos import Storm, Verdict
+from walktalk.studies.chaos.round import Storm, Verdict
 
 COLUMNS = (
     "seed", "algorithm", "held", "kills", "aggregators_killed", "gone", "iterations", "mixings", "walks", "copies",

@@ -14,7 +14,7 @@ from walktalk.runtimes.peers import BLOCKED, STATUS, Cluster, Fleet, ask_everyon
 from walktalk.studies.peers import NodeJob, run_node
 
 if TYPE_CHECKING:
-    from walktalk.studies.chaos import Storm
+    from walktalk.studies.chaos.round import Storm
 
 STARTING = 90.0  # seconds that the nodes have to find each other and to train
 

@@ -3,8 +3,8 @@
 Both are judged on all the data of the nodes that are left, over the same iterations, as the mean of many measurements:
 a single one fluctuates, because the latest walk has just trained on one node's data. The undisturbed run has the nodes
 that are left, from the start, the graph between them, and the aggregator of the end; it is repeated with other random
-walks, and its mean is what the disturbed run is held against. The simulator does it: a run on real peers, replayed, gives the same model to 1e-4
-(`tests/peers/test_replay.py`), so the two differ in nothing but in who moved where.
+walks, and its mean is what the disturbed run is held against. The simulator does it: a run on real peers, replayed,
+gives the same model to 1e-4 (`tests/peers/test_replay.py`), so the two differ in nothing but in who moved where.
 """
 
 from __future__ import annotations
