@@ -5,14 +5,13 @@ from __future__ import annotations
 import threading
 import time
 from collections.abc import Callable
-from contextlib import suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from tests.peers.cluster import SECONDS, Cluster, SlowTrainer, running
+from tests.peers.cluster import SECONDS, Cluster, Killed, SlowTrainer, quietly, running
 from walktalk.graphs import Graph
 from walktalk.protocols import Machine, Protocol
 from walktalk.runtimes.peers.node import Node
@@ -50,12 +49,14 @@ class Outcome:
     seconds: float
 
 
-def simulated(protocol: Protocol, graph: Graph, stop: Stop, folder: Path, blow: Blow | None = None) -> Outcome:
+def simulated(
+    protocol: Protocol, graph: Graph, stop: Stop, folder: Path, blow: Blow | None = None, everything: bool = False
+) -> Outcome:
     """In virtual time, with the times of the real ones; hardened, as real nodes always are."""
     trainer = SlowTrainer(graph.nodes)
     trainer.seconds = 0.0
     timing = NetworkTiming(compute=TRAINING, spread=0.2, latency=0.001)
-    plan = FaultPlan((Fault("kill", at=blow.at, node=blow.node, seconds=blow.seconds),) if blow else (), Seed(3))
+    plan = FaultPlan(_faults(blow, graph, everything), Seed(3))
     run = RunSetup(
         protocol.hardened(), graph, Seed(7), stop, timing, Evaluate(every=EVERY), model_bytes=4 * trainer.width,
         faults=plan,
@@ -70,11 +71,14 @@ def simulated(protocol: Protocol, graph: Graph, stop: Stop, folder: Path, blow: 
     )  # fmt: skip
 
 
-def real(protocol: Protocol, graph: Graph, stop: Stop, folder: Path, blow: Blow | None = None) -> Outcome:
+def real(
+    protocol: Protocol, graph: Graph, stop: Stop, folder: Path, blow: Blow | None = None, everything: bool = False
+) -> Outcome:
     """On nodes over loopback, each a thread of this process with a Zenoh session of its own."""
     with running(protocol, graph, folder, stop) as cluster:
-        if blow is not None:
-            _strike(cluster, blow)
+        for node in _struck(blow, graph, everything):
+            assert blow is not None
+            _strike(cluster, replace(blow, node=node))
         cluster.wait()
     trace = cluster.trace()
     measurements, again = _replayed(trace, graph, cluster.trainer)
@@ -87,8 +91,19 @@ def real(protocol: Protocol, graph: Graph, stop: Stop, folder: Path, blow: Blow 
 ENGINES: dict[str, Callable[..., Outcome]] = {"simulator": simulated, "peers": real}
 
 
-class Killed(BaseException):
-    """What ends a node's loop without a farewell."""
+def _struck(blow: Blow | None, graph: Graph, everything: bool) -> list[int]:
+    """Whom it hits: one node, or one after the other, so that no walk is left."""
+    if blow is None:
+        return []
+    return list(range(graph.nodes)) if everything else [blow.node]
+
+
+def _faults(blow: Blow | None, graph: Graph, everything: bool) -> tuple[Fault, ...]:
+    if blow is None:
+        return ()
+    struck = _struck(blow, graph, everything)
+    gap = 1.5 * blow.seconds
+    return tuple(Fault("kill", at=blow.at + k * gap, node=v, seconds=blow.seconds) for k, v in enumerate(struck))
 
 
 def _strike(cluster: Cluster, blow: Blow) -> None:
@@ -119,7 +134,8 @@ def _output(cluster: Cluster, trace: list[Row]) -> np.ndarray:
         assert model is not None
         return model.double().numpy()
     last = {row[5]: row[1] for row in trace if row[2] == "record"}
-    return np.mean([cluster.nodes[v].state.members[key].double().numpy() for key, v in last.items()], axis=0)
+    members = [cluster.nodes[v].state.members.get(key) for key, v in last.items()]
+    return np.mean([model.double().numpy() for model in members if model is not None] or [[np.nan]], axis=0)
 
 
 def _replayed(trace: list[Row], graph: Graph, trainer: SlowTrainer) -> tuple[list[Measurement], np.ndarray]:
@@ -127,9 +143,3 @@ def _replayed(trace: list[Row], graph: Graph, trainer: SlowTrainer) -> tuple[lis
     quick.seconds = 0.0
     done = replay(trace, ReplaySetup(graph.nodes, trainer.initial(), Evaluate(every=EVERY)), quick)
     return done.measurements, done.output.double().numpy()
-
-
-def quietly(run: Callable[[], None]) -> None:
-    """Run a node that will be killed: its death is no error."""
-    with suppress(Killed):
-        run()

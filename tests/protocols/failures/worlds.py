@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import replace
 from typing import Any, NamedTuple
 
@@ -74,6 +75,18 @@ def simulate(protocol: Protocol, graph: Graph, faults: tuple[Fault, ...], timing
     )  # fmt: skip
     simulation = Simulation(run)
     return simulation, simulation.advance().trace
+
+
+def looks(protocol: Protocol, graph: Graph, faults: tuple[Fault, ...], timing: Any, seed: int,
+          times: tuple[float, ...]) -> Iterator[tuple[Simulation, list[tuple]]]:  # fmt: skip
+    """The simulation at several moments, with its trace up to then."""
+    plan = FaultPlan(faults, Seed(seed))
+    run = RunSetup(protocol, graph, Seed(seed), Stop(time=times[-1]), timing=timing, model_bytes=400, faults=plan,
+                   keep_schedule=False)  # fmt: skip
+    simulation, trace = Simulation(run), []
+    for time in times:
+        trace += simulation.advance(time / times[-1]).trace
+        yield simulation, trace
 
 
 def copies(simulation: Simulation) -> dict[int, set[tuple]]:
