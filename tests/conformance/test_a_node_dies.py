@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import itertools
 import tempfile
 from pathlib import Path
 
@@ -42,7 +43,7 @@ def run(request: pytest.FixtureRequest, engine: str) -> Outcome:
 
 def test_the_others_train_on_while_it_is_away(run: Outcome) -> None:
     away = [row[0] for row in run.trace if row[1] == BLOW.node and row[2] == "trained"]
-    gap = max(zip(away, away[1:], strict=False), key=lambda pair: pair[1] - pair[0])
+    gap = max(itertools.pairwise(away), key=lambda pair: pair[1] - pair[0])
     assert gap[1] - gap[0] >= BLOW.seconds
     meanwhile = {row[1] for row in run.trace if row[2] == "trained" and gap[0] + 1.0 < row[0] < gap[1]}
     assert meanwhile >= {1, 2, 3}
@@ -85,5 +86,6 @@ def test_the_walks_are_back_at_r(engine: str) -> None:
 def test_where_all_walks_are_lost_and_nobody_guards_them_the_run_ends(engine: str, tmp_path: Path) -> None:
     """Not by iterations, which are never reached; and not never."""
     lone = MultiWalk(1, aggregator=1, heartbeat=HEARTBEAT, guard="none")
-    run = ENGINES[engine](lone, graphs.complete(2), Stop(iterations=10**9), tmp_path, Blow(0.5, 0, 0.5), everything=True)
+    stop, blow = Stop(iterations=10**9), Blow(0.5, 0, 0.5)
+    run = ENGINES[engine](lone, graphs.complete(2), stop, tmp_path, blow, everything=True)
     assert [row for row in run.trace if row[2] == "all_lost"]

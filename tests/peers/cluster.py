@@ -86,6 +86,10 @@ def endpoints(graph: Graph, tuning: Tuning | None = None) -> list[Endpoint]:
     return made
 
 
+def _thread(node: Node, number: int) -> threading.Thread:
+    return threading.Thread(target=quietly, args=(node.run,), name=f"node {number}", daemon=True)
+
+
 @contextmanager
 def running(protocol: Protocol, graph: Graph, folder: Path, stop: Stop, momentum: float = 0.0,
             **changes: Any) -> Iterator[Cluster]:  # fmt: skip
@@ -98,9 +102,7 @@ def running(protocol: Protocol, graph: Graph, folder: Path, stop: Stop, momentum
         setups.append(NodeSetup(protocol, around, Seed(0), stop, trainer.initial(), endpoint, folder / str(v)))
     setups = [replace(setup, **changes) for setup in setups]
     nodes = [Node(setup, trainer) for setup in setups]
-    threads = [
-        threading.Thread(target=quietly, args=(node.run,), name=f"node {v}", daemon=True) for v, node in enumerate(nodes)
-    ]
+    threads = [_thread(node, v) for v, node in enumerate(nodes)]
     cluster = Cluster(nodes, threads, trainer, folder, setups)
     for thread in threads:
         thread.start()
