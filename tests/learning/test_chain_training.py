@@ -56,13 +56,22 @@ def test_the_same_bytes_as_the_stacked_form(sizes, name):
             assert expected is None or torch.equal(expected, found)
 
 
-def test_a_row_has_the_same_bytes_alone_and_in_any_wave():
-    trainer = Trainer(tasks.digits(nodes=20), batch_size=32, optimizer=SPECS["nesterov"])
-    everything = wave(trainer, 150)  # trained in pieces
-    together, _ = trainer.train(*everything)
-    for first, last in ((0, 1), (3, 4), (149, 150), (1, 3), (2, 90)):
-        alone, _ = trainer.train(*(tensor[first:last] for tensor in everything))
-        assert torch.equal(alone, together[first:last])
+@pytest.mark.parametrize("batch_size", [32, 7])
+@pytest.mark.parametrize("threads", [1, 2])
+def test_a_row_has_the_same_bytes_alone_and_in_any_wave(threads, batch_size):
+    before = torch.get_num_threads()
+    torch.set_num_threads(threads)
+    try:
+        trainer = Trainer(tasks.digits(nodes=20), batch_size=batch_size, optimizer=SPECS["nesterov"])
+        everything = wave(trainer, 150)  # trained in pieces
+        together, _ = trainer.train(*everything)
+        losses, _ = trainer.evaluate(everything[0])
+        for first, last in ((0, 1), (3, 4), (149, 150), (1, 3), (2, 90)):
+            alone, _ = trainer.train(*(tensor[first:last] for tensor in everything))
+            assert torch.equal(alone, together[first:last])
+            assert torch.equal(trainer.evaluate(everything[0][first:last])[0], losses[first:last])
+    finally:
+        torch.set_num_threads(before)
 
 
 def test_what_was_trained_stays_when_the_memory_is_used_again():

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+
 import numpy as np
 import pytest
 import torch
@@ -9,9 +11,10 @@ from torch import nn
 from torch.nn import functional
 
 from tests.learning import plain
-from walktalk.errors import DataError, ModelError
+from walktalk.errors import DataError, ModelError, UnavailableError
 from walktalk.learning import OptimizerSpec, Schedule, Task, Trainer, tasks
 from walktalk.learning.sampling import Sampler, hashed
+from walktalk.learning.trainer import dimension_of_classes
 
 
 def wave(trainer: Trainer, count: int, key: int = 0):
@@ -271,6 +274,56 @@ def test_a_wave_that_does_not_fit_is_trained_in_pieces(monkeypatch):
                 plain.close(b, a, 1e-5)
 
 
+@pytest.mark.parametrize("words", ["CUDA out of memory. Tried to allocate", "[enforce fail] can't allocate memory"])
+def test_a_wave_that_does_not_fit_after_all_is_halved_and_goes_on(words, monkeypatch):
+    trainer = Trainer(normalized_task(), batch_size=8, local_steps=2, optimizer=OptimizerSpec("sgd", 0.05, 0.9))
+    rows, parts, keys, lr = wave(trainer, 9)
+    state = torch.zeros(9, trainer.state_width)
+    expected, measured = trainer.train(rows, parts * 0, keys, lr, state), trainer.evaluate(rows)
+    train, mean, widths = trainer._train, trainer._mean, []
+
+    def with_little_memory(work):
+        def limited(rows, *rest):
+            widths.append(len(rows))
+            if len(rows) > 3:
+                raise (torch.OutOfMemoryError if "CUDA" in words else RuntimeError)(words)
+            return work(rows, *rest)
+
+        return limited
+
+    monkeypatch.setattr(trainer, "_train", with_little_memory(train))
+    monkeypatch.setattr(trainer, "_mean", with_little_memory(mean))
+    for a, b in zip(expected, trainer.train(rows, parts * 0, keys, lr, state), strict=True):
+        plain.close(b, a, 1e-6)
+    assert widths == [9, 5, 3, 3, 3]
+    trainer.train(rows, parts * 0, keys, lr)
+    assert widths[5:] == [3, 3, 3]  # it remembers
+    for a, b in zip(measured, trainer.evaluate(rows), strict=True):
+        assert torch.allclose(a, b, rtol=1e-6)
+
+
+def test_one_model_that_does_not_fit_ends_in_one_line(monkeypatch):
+    trainer = Trainer(normalized_task(), batch_size=8)
+
+    def never(*given):
+        raise torch.OutOfMemoryError("CUDA out of memory.")
+
+    monkeypatch.setattr(trainer, "_train", never)
+    with pytest.raises(UnavailableError, match=r"not even one model fits .* smaller batch_size"):
+        trainer.train(*wave(trainer, 4))
+
+
+def test_other_errors_of_torch_are_not_taken_for_a_lack_of_memory(monkeypatch):
+    trainer = Trainer(normalized_task(), batch_size=8)
+
+    def fails(*given):
+        raise RuntimeError("shapes do not match")
+
+    monkeypatch.setattr(trainer, "_train", fails)
+    with pytest.raises(RuntimeError, match="shapes"):
+        trainer.train(*wave(trainer, 4))
+
+
 def test_memory_of_a_wave_is_counted():
     """Two hidden layers of 100: their inputs and outputs, for 8 samples, and little else."""
     from walktalk.learning.memory import activation_bytes
@@ -372,3 +425,77 @@ def test_without_buffers_a_batch_is_measured_by_its_own_statistics(limit, monkey
 def test_an_unknown_way_with_buffers():
     with pytest.raises(ModelError, match=r"training.buffers: 'node' is unknown; allowed: travel, batch"):
         Trainer(tasks.digits(nodes=2), buffers="node")
+
+
+class Masked(nn.Module):
+    """A linear model of scores, some of which a mask forbids."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.out, self.norm = nn.Linear(12, 10), nn.BatchNorm1d(12)
+        self.register_buffer("mask", torch.tensor([0.0] * 9 + [-math.inf]))
+
+    def forward(self, x):
+        return self.out(self.norm(x)) + self.mask
+
+
+def test_a_mask_with_infinities_stays_at_home():
+    model = Masked()
+    x, y = plain.images(40, 12), plain.classes(40, count=9)
+    task = Task("own", model, functional.cross_entropy, x, y, [np.arange(40)])
+    trainer = Trainer(task, batch_size=8)
+    assert trainer.width == 12 * 10 + 10 + 4 * 12  # the statistics travel, the mask does not
+    rows, parts, keys, lr = wave(trainer, 3)
+    trained, _ = trainer.train(rows, parts * 0, keys, lr)
+    mixed = trained.mean(0)
+    assert torch.isfinite(mixed).all()
+    module = trainer.module(mixed)
+    assert set(module.state_dict()) == set(model.state_dict())  # and is there again in the model that comes out
+    assert torch.equal(module.mask, model.mask)
+
+
+def test_the_persons_own_model_is_left_as_it_was():
+    model = Masked()
+    before = {name: tensor.clone() for name, tensor in model.state_dict().items()}
+    x, y = plain.images(40, 12), plain.classes(40, count=9)
+    task = Task("own", model, functional.cross_entropy, x, y, [np.arange(40)])
+    trainer = Trainer(task, batch_size=8)
+    trainer.train(*wave(trainer, 2))
+    trainer.evaluate(trainer.initial_row(0)[None])
+    assert trainer.template is not model
+    assert model.training
+    assert {name: tensor.tolist() for name, tensor in model.state_dict().items()} == {
+        name: tensor.tolist() for name, tensor in before.items()
+    }
+
+
+# -- which answers are right ------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("outputs", "targets", "by_cross_entropy", "dimension"),
+    [
+        ((10,), (), True, 2),  # one answer a sample
+        ((10,), (), False, 2),
+        ((4, 6, 7), (6, 7), True, 2),  # a class for every pixel
+        ((6, 4), (6,), False, 3),  # a word for every place, in a language model
+        ((6, 6), (6,), True, 2),  # both would fit
+        ((6, 6), (6,), False, 3),
+        ((), (), True, None),  # a single score
+        ((6,), (6,), False, None),  # as many scores as targets: nothing to choose from
+    ],
+)
+def test_where_the_classes_are(outputs, targets, by_cross_entropy, dimension):
+    found = dimension_of_classes(torch.zeros(3, 5, *outputs), torch.zeros(5, *targets), by_cross_entropy)
+    assert found == dimension
+
+
+def test_accuracy_of_a_class_for_every_pixel():
+    torch.manual_seed(0)
+    x, y = plain.images(20, 3, 4, 4), torch.randint(0, 5, (20, 4, 4))
+    task = Task("own", nn.Conv2d(3, 5, 1), functional.cross_entropy, x, y, [np.arange(20)], (x, y))
+    trainer = Trainer(task, batch_size=4)
+    row = trainer.initial_row(0)
+    with torch.no_grad():
+        expected = (trainer.module(row)(x).argmax(1) == y).float().mean()
+    assert float(trainer.evaluate(row[None])[1]) == pytest.approx(float(expected), abs=1e-6)

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Iterator
-from contextlib import contextmanager
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -35,6 +35,16 @@ class SlowTrainer(QuadraticTrainer):
     def train(self, *args: Any, **kwargs: Any) -> Any:
         time.sleep(self.seconds)
         return super().train(*args, **kwargs)
+
+
+class Killed(BaseException):
+    """What ends a node's loop without a farewell, when a test puts it there."""
+
+
+def quietly(run: Callable[[], None]) -> None:
+    """Run a node that may be killed: its death is no error."""
+    with suppress(Killed):
+        run()
 
 
 @dataclass
@@ -76,6 +86,10 @@ def endpoints(graph: Graph, tuning: Tuning | None = None) -> list[Endpoint]:
     return made
 
 
+def _thread(node: Node, number: int) -> threading.Thread:
+    return threading.Thread(target=quietly, args=(node.run,), name=f"node {number}", daemon=True)
+
+
 @contextmanager
 def running(protocol: Protocol, graph: Graph, folder: Path, stop: Stop, momentum: float = 0.0,
             **changes: Any) -> Iterator[Cluster]:  # fmt: skip
@@ -88,7 +102,7 @@ def running(protocol: Protocol, graph: Graph, folder: Path, stop: Stop, momentum
         setups.append(NodeSetup(protocol, around, Seed(0), stop, trainer.initial(), endpoint, folder / str(v)))
     setups = [replace(setup, **changes) for setup in setups]
     nodes = [Node(setup, trainer) for setup in setups]
-    threads = [threading.Thread(target=node.run, name=f"node {v}", daemon=True) for v, node in enumerate(nodes)]
+    threads = [_thread(node, v) for v, node in enumerate(nodes)]
     cluster = Cluster(nodes, threads, trainer, folder, setups)
     for thread in threads:
         thread.start()

@@ -1,20 +1,24 @@
-"""A small storm over real processes, for every run of the tests; `benchmarks/chaos.py` makes large ones."""
+"""A small storm over real processes, for every run of the tests; `walktalk chaos` makes large ones."""
 
 from __future__ import annotations
 
 from pathlib import Path
 
-from walktalk.studies.chaos import Storm, chaos_round
+from walktalk.studies.chaos import Blow, Storm, chaos_round
 
 
 def test_three_kills_among_six_nodes_do_no_harm(tmp_path: Path) -> None:
+    blows = (Blow("aggregator", for_good=True), Blow("random"), Blow("aggregator"))
     storm = Storm(
-        nodes=6, walks=2, warmup=3.0, between=1.0, away=1.5, settle=9.0, blows=("aggregator", "random", "aggregator")
-    )
+        nodes=6, walks=2, heartbeat=0.3, pace=0.02, warmup=2.0, between=1.0, away=1.5, settle=14.0, judged=5.0,
+        blows=blows,
+    )  # fmt: skip
     verdict = chaos_round(storm, 1, tmp_path)
-    assert len(verdict.killed) == 3
+    assert sum(line.startswith("kill -9") for line in verdict.blows) == 3
+    assert verdict.aggregators_killed >= 2
     assert not verdict.stuck  # everybody leaves when asked to
-    assert verdict.worst <= 1.0 + 1e-4  # no update is counted twice
+    assert not verdict.idle  # and trained until then
+    assert verdict.counted <= 1.001  # no update is counted twice
     assert (verdict.walks, verdict.copies) == (2, 0)
-    assert verdict.loss <= 1.5 * verdict.reference  # a tenth is what the long version asks for; this one is short
+    assert verdict.loss.ratio <= 1.5  # a tenth is what the long version asks for; this one is short
     assert verdict.recovery

@@ -15,7 +15,14 @@ import yaml
 from tests.peers.pair import free_port
 from walktalk.errors import SpecError
 from walktalk.graphs import complete, cycle
-from walktalk.runtimes.peers import load_cluster, make_cluster, merge, read_diary
+from walktalk.runtimes.peers import (
+    load_cluster,
+    make_cluster,
+    merge,
+    read_diary,
+    with_known_ports,
+    with_own_port,
+)
 
 SECONDS = 90
 MAIN = "from walktalk.cli import main; main()"
@@ -109,7 +116,24 @@ def test_who_connects_to_whom() -> None:
     assert cluster.endpoint("c", graph).connect == ()
     with pytest.raises(SpecError, match="has 3, but the study's graph has 4"):
         cluster.endpoint("a", cycle(4))
-    with pytest.raises(SpecError, match="neither has a port"):
-        make_cluster({"nodes": {"a": {}, "b": {}, "c": {}}}).endpoint("a", graph)
     with pytest.raises(SpecError, match="not in the cluster"):
         cluster.number("d")
+
+
+def test_neighbours_without_ports_find_each_other_on_one_machine(tmp_path: Path) -> None:
+    graph, plain = complete(2), make_cluster({"folder": str(tmp_path), "nodes": {"a": {}, "b": {}}})
+    first = with_own_port(plain, "a").endpoint("a", graph)
+    second = with_own_port(plain, "b").endpoint("b", graph)
+    assert first.connect == ()  # nobody is there yet
+    assert second.connect == (first.listen,)
+    again = with_own_port(plain, "a").endpoint("a", graph)  # it comes back: the same port, and now it knows the other
+    assert again.listen == first.listen
+    assert again.connect == (second.listen,)
+    assert set(with_known_ports(plain).operator().connect) == {first.listen, second.listen}
+
+
+def test_neighbours_on_two_machines_need_one_port(tmp_path: Path) -> None:
+    nodes = {"a": {"address": "127.0.0.1"}, "b": {"address": "10.1.2.3"}}
+    cluster = with_own_port(make_cluster({"folder": str(tmp_path), "nodes": nodes}), "a")
+    with pytest.raises(SpecError, match="on two machines and neither has a port"):
+        cluster.endpoint("a", complete(2))

@@ -45,6 +45,30 @@ def test_a_run_alone_and_inside_a_study_gives_the_same_bytes(protocol, state):
     assert np.array_equal(together.output(ALL_PROTOCOLS.index(protocol)).numpy(), alone.output(0).numpy())
 
 
+@pytest.mark.parametrize("state", ["visit", "node"])
+def test_a_wave_in_pieces_gives_the_same_bytes(state, monkeypatch):
+    monkeypatch.setattr("walktalk.runtimes.stacked.waves.COMBINED_AT_ONCE", 2)
+    graph, outputs = graphs.complete(9), []
+    for widest in (None, 2):
+        trainer = QuadraticTrainer(9, momentum=0.5)
+        trainer.best_width = widest
+        run = setup(AsyncGossip(), graph, optimizer_state=state, state_bytes=20, stop=Stop(iterations=200))
+        engine = Engine(trainer, [run], [trainer.initial()])
+        engine.advance(1.0)
+        outputs.append(engine.output(0).numpy())
+        assert max(trainer.widths) > 2 if widest is None else max(trainer.widths) <= 2
+    assert np.array_equal(*outputs)
+
+
+def test_no_step_writes_a_row_that_it_or_its_level_reads():
+    """So that pieces of it may be done one after the other."""
+    planner = Planner()
+    planner.place(0, 0)
+    simulation = Simulation(setup(AsyncGossip(), graphs.cycle(6), stop=Stop(iterations=300)))
+    for step in planner.plan({0: simulation.advance(1.0)}):
+        assert not set(getattr(step, "outs", ())) & set(getattr(step, "sources", ()))
+
+
 def test_waves_are_even_and_as_few_as_the_longest_chain():
     graph = graphs.complete(10)
     runs = [MultiWalk(1), MultiWalk(5), MultiWalk(10), AsyncGossip()]

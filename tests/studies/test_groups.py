@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import replace
 
 import pytest
@@ -53,6 +54,7 @@ def test_a_study_in_groups_writes_the_same_bytes(tmp_path, ready):
     run_study(make_spec(SPEC), tmp_path / "whole", device="cpu", workers=1)
     run_study(make_spec(SPEC), tmp_path / "parts", device="cpu", workers=1, memory=limit,
               progress=lambda p: phases.append((p.phase, p.done, p.total)))  # fmt: skip
+    assert re.fullmatch(r"needs [\d.]+ MB of [\d.]+ MB that may be used, in \d groups", phases[0][0])
     assert any("group 2 of" in phase for phase, _, _ in phases)
     assert 0.99 * 8 * 200 <= phases[-1][1] <= phases[-1][2] == 8 * 200
     assert_same_folder(tmp_path / "parts", tmp_path / "whole")

@@ -69,12 +69,20 @@ TIMINGS = (
                   node_bandwidth=150.0),
 )  # fmt: skip
 
-some_graphs = st.one_of(
-    st.integers(1, 9).map(graphs.cycle),
-    st.integers(1, 8).map(graphs.complete),
-    st.integers(2, 8).map(graphs.star),
-    st.builds(lambda n, s: graphs.erdos_renyi(n, p=0.5, seed=s), st.integers(3, 10), st.integers(0, 99)),
-)
+
+
+def graphs_of(least: int, most: int = 9) -> st.SearchStrategy[Graph]:
+    """Small connected graphs."""
+    sizes = st.integers(max(least, 3), most)
+    return st.one_of(
+        st.integers(least, most).map(graphs.cycle),
+        st.integers(least, most).map(graphs.complete),
+        st.integers(max(least, 2), most).map(graphs.star),
+        st.builds(lambda n, s: graphs.erdos_renyi(n, p=0.5, seed=s), sizes, st.integers(0, 99)),
+    )
+
+
+some_graphs = graphs_of(1)
 some_timings = st.one_of(
     st.floats(0.1, 5).map(lambda d: PoissonTiming(d=d)),
     st.builds(

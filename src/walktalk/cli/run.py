@@ -40,6 +40,9 @@ def run(
     """Run a study and write its records, figures and report."""
     if engine not in ENGINES:
         raise UnavailableError(f"--engine {engine} is unknown; allowed: {', '.join(ENGINES)}")
+    if engine == "peers" and (workers is not None or memory is not None):
+        named = "--workers" if workers is not None else "--memory"
+        raise UnavailableError(f"{named} has no meaning for --engine peers, where a node is a process; leave it out")
     crew = _crew(workers)
     from walktalk.studies import load_spec, parse_memory, run_study  # imports torch, which takes a while
 
@@ -56,15 +59,13 @@ def run(
             if engine == "peers":
                 from walktalk.studies.peers import run_on_peers  # needs Zenoh
 
-                result = run_on_peers(spec, folder, device=device, progress=progress)
+                result = run_on_peers(spec, folder, resume=resume, device=device, progress=progress)
             else:
                 result = run_study(
                     spec, folder, resume=resume, device=device, workers=crew, memory=most, progress=progress
                 )
     except KeyboardInterrupt as stop:
-        if engine != "sim":
-            raise
-        raise KeyboardInterrupt(f"stopped; go on with: {_again(study, overrides, folder)}") from stop
+        raise KeyboardInterrupt(f"stopped; go on with: {_again(study, overrides, folder, engine)}") from stop
     page = write_report(folder)
     print_results(result.summary, folder, page)
 
@@ -78,9 +79,10 @@ def _crew(workers: str | None) -> int | Literal["ray"] | None:
     return int(workers)
 
 
-def _again(study: str, overrides: list[str], folder: Path) -> str:
+def _again(study: str, overrides: list[str], folder: Path, engine: str) -> str:
     """The command that takes up an interrupted study."""
     import shlex
 
     changes = [part for change in overrides for part in ("--set", change)]
-    return shlex.join(["walktalk", "run", study, *changes, "--out", str(folder), "--resume"])
+    on = ["--engine", engine] if engine != "sim" else []
+    return shlex.join(["walktalk", "run", study, *changes, *on, "--out", str(folder), "--resume"])

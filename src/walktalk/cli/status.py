@@ -17,26 +17,32 @@ def status(
     """Ask every node of a cluster how it is."""
     from walktalk.runtimes.peers import STATUS, ask_everyone, load_cluster
 
-    answers = ask_everyone(load_cluster(config), STATUS, seconds)
+    cluster = load_cluster(config)
+    answers = ask_everyone(cluster, STATUS, seconds)
+    sites = {name: place.site for name, place in cluster.nodes.items()}
     if as_json:
-        typer.echo(json.dumps(answers))
+        typer.echo(json.dumps({name: a if a is None else {**a, "site": sites[name]} for name, a in answers.items()}))
         return
-    _print(answers)
+    _print(answers, sites)
 
 
-def _print(answers: dict[str, dict[str, Any] | None]) -> None:
+def _print(answers: dict[str, dict[str, Any] | None], sites: dict[str, str]) -> None:
     from rich.console import Console
     from rich.table import Table
 
     table = Table(title=f"{sum(a is not None for a in answers.values())} of {len(answers)} nodes answer")
-    for column in ("node", "neighbours", "role", "walks", "iterations", "loss", "sent (MB)", "dropped", "state"):
-        table.add_column(column, justify="left" if column in ("node", "role", "state") else "right")
+    located = any(sites.values())
+    numbers = ("neighbours", "walks", "iterations", "loss", "sent (MB)", "dropped")
+    columns = ("node", *(("site",) if located else ()), "neighbours", "role", *numbers[1:], "state")
+    for column in columns:
+        table.add_column(column, justify="right" if column in numbers else "left")
     for name, a in answers.items():
+        first = (name, sites[name]) if located else (name,)
         if a is None:
-            table.add_row(name, "", "", "", "", "", "", "", "no answer")
+            table.add_row(*first, *[""] * 7, "no answer")
             continue
         table.add_row(
-            name, str(len(a["alive"])), "aggregator" if a["aggregates"] else "", " ".join(map(str, a["walks"])),
+            *first, str(len(a["alive"])), "aggregator" if a["aggregates"] else "", " ".join(map(str, a["walks"])),
             f"{a['iterations']:,}", "" if a["loss"] is None else f"{a['loss']:.3f}",
             f"{a['bytes_sent'] / 1e6:,.1f}", str(sum(a["dropped"].values())),
             "done" if a["done"] else "training",

@@ -69,6 +69,10 @@ class ChainTraining:
     def __call__(
         self, rows: Tensor, parts: Tensor, keys: Tensor, lr: Tensor, state: Tensor | None
     ) -> tuple[Tensor, Tensor | None]:
+        if self.needs_a_twin(len(rows)):
+            rows, parts, keys, lr = (tensor.expand(2, *tensor.shape[1:]) for tensor in (rows, parts, keys, lr))
+            trained, after = self(rows, parts, keys, lr, None if state is None else state.expand(2, -1))
+            return trained[:1], None if after is None else after[:1]
         with self.busy, torch.no_grad():  # two threads may train with one trainer, but not in the same memory
             space = self.space(len(rows))
             for parameter, part in zip(space.parameters, rows.split(space.spread.sizes, dim=1), strict=True):
@@ -83,6 +87,13 @@ class ChainTraining:
                 backward(space, truth[step])
                 optimizer.step(space.weights, space.gradients)
             return torch.cat(space.parameters, dim=1), None if state is None else optimizer.state()
+
+    def needs_a_twin(self, rows: int) -> bool:
+        """Whether a row has other bytes alone than in a wave, and so is computed twice.
+
+        A single product is split over threads, a batch of them is not, and they round differently.
+        """
+        return rows == 1 and torch.get_num_threads() > 1
 
     @property
     def rows_at_once(self) -> int:

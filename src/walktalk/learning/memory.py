@@ -25,6 +25,11 @@ def allowance(device: torch.device) -> float:
     return GPU_SHARE * torch.cuda.get_device_properties(device).total_memory
 
 
+def is_out_of_memory(error: BaseException) -> bool:
+    """Whether torch could not get memory: on a GPU it has an exception for that, on a CPU only words."""
+    return isinstance(error, torch.OutOfMemoryError) or "can't allocate memory" in str(error)
+
+
 def activation_bytes(model: StackedModel, row: Tensor, inputs: Tensor, targets: Tensor) -> int:
     """What one model's forward pass keeps for its backward pass, each piece of memory counted once."""
     kept: dict[int, int] = {}

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import math
 from typing import Literal, TypeAlias
 
@@ -9,14 +10,15 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
-from walktalk.errors import ModelError
+from walktalk.errors import ModelError, UnavailableError
 from walktalk.learning.arithmetic import Arithmetic
 from walktalk.learning.chain_training import ChainTraining
 from walktalk.learning.cuda_graph import GraphedTraining
-from walktalk.learning.memory import rows_that_fit
+from walktalk.learning.memory import is_out_of_memory, rows_that_fit
 from walktalk.learning.optimizers import OptimizerSpec, RowTorch, Spread, row_optimizer, to_rows, to_vector
 from walktalk.learning.sampling import Sampler
 from walktalk.learning.stacked import ChainModel, SequentialModel, row_losses, stack, use
+from walktalk.learning.stacked.model import is_cross_entropy
 from walktalk.learning.task import Task
 
 EVALUATION_SAMPLES = 10_000  # of the training data; the loss of more would cost more than it tells
@@ -51,7 +53,9 @@ class Trainer:
         self.device = torch.device(device)
         self.local_steps = local_steps
         self.optimizer = row_optimizer(optimizer or OptimizerSpec())
-        self.template = task.model.to(self.device)
+        # A copy: the task's own stays as and where it is, so that initial weights are the same whatever the device.
+        self.template = copy.deepcopy(task.model).to(self.device)
+        self.constants = keep_at_home(self.template)
         self.inputs, self.targets = task.inputs.to(self.device), task.targets.to(self.device)
         self.arithmetic = arithmetic or Arithmetic()
         self.model = stack(self.template, task.loss, self.inputs, self.targets, buffers == "travel")
@@ -64,6 +68,7 @@ class Trainer:
         self.test = None if task.test is None else tuple(t.to(self.device) for t in task.test)
         self.sample = self._evaluation_sample(evaluation_samples)
         self.rows_at_once = self._rows_at_once(batch_size)
+        self.evaluated_at_once: int | None = None  # known once more did not fit
         self.graphed = self._graphed()
         self.chain = self._chain()
 
@@ -97,6 +102,11 @@ class Trainer:
         return tuple(size for size in self.graphed.sizes if size <= (self.rows_at_once or size))
 
     @property
+    def best_width(self) -> int | None:
+        """A wider wave is better trained in pieces; None if width is all that counts."""
+        return None if self.chain is None else self.chain.rows_at_once
+
+    @property
     def payload_bytes(self) -> int:
         """Bytes of one model on the wire, in float32."""
         return 4 * self.width
@@ -120,6 +130,8 @@ class Trainer:
     def module(self, row: Tensor) -> nn.Module:
         """A plain torch module with a row's weights, ready for use."""
         module = self.model.layout.module(self.template, row.to(self.device))
+        for place, name in self.constants:
+            module.get_submodule(place)._non_persistent_buffers_set.discard(name)
         if not self.model.with_buffers:
             self._measure_statistics(module)
         return module.eval()
@@ -142,22 +154,36 @@ class Trainer:
         self, rows: Tensor, parts: Tensor, keys: Tensor, lr: Tensor, state: Tensor | None = None
     ) -> tuple[Tensor, Tensor | None]:
         """`local_steps` optimizer steps for every row; without a state, each starts from a fresh one."""
-        train = self.graphed or self.chain or self._train
-        at_once = self._at_once(len(rows))
+        pieces: list[tuple[Tensor, Tensor | None]] = []
         with self.arithmetic.products(self.device):
-            if len(rows) <= at_once:
-                return train(rows, parts, keys, lr, state)
-            pieces = [
-                train(rows[k : k + at_once], parts[k : k + at_once], keys[k : k + at_once], lr[k : k + at_once],
-                      None if state is None else state[k : k + at_once])
-                for k in range(0, len(rows), at_once)
-            ]  # fmt: skip
+            while (start := sum(len(new) for new, _ in pieces)) < len(rows):
+                piece = slice(start, start + self._at_once(len(rows)))
+                given = rows[piece], parts[piece], keys[piece], lr[piece], None if state is None else state[piece]
+                try:
+                    pieces.append((self.graphed or self.chain or self._train)(*given))
+                except RuntimeError as error:
+                    if not is_out_of_memory(error):
+                        raise
+                    self.rows_at_once = self._fewer_than(len(given[0]), error)
+        if len(pieces) == 1:
+            return pieces[0]
         states = [state for _, state in pieces if state is not None]
         return torch.cat([new for new, _ in pieces]), torch.cat(states) if states else None
 
+    def _fewer_than(self, rows: int, error: RuntimeError) -> int:
+        """Half as many rows at once from now on: what was planned did not fit after all."""
+        if rows == 1:
+            raise UnavailableError(
+                f"{self.task.name}: not even one model fits into the memory that is free on {self.device} "
+                f"({' '.join(str(error).split())}); take a smaller batch_size or model, or end what else uses it"
+            ) from error
+        if self.device.type == "cuda":
+            torch.cuda.empty_cache()
+        return (rows + 1) // 2
+
     def _at_once(self, rows: int) -> int:
         """How many of a wave to train at once: what fits, in pieces of a width that costs nothing extra, or even."""
-        most = min(self.rows_at_once or rows, self.chain.rows_at_once if self.chain is not None else rows)
+        most = min(self.rows_at_once or rows, self.best_width or rows)
         if self.wave_sizes:
             return min(most, max(self.wave_sizes))
         return -(-rows // max(1, -(-rows // most)))
@@ -200,20 +226,62 @@ class Trainer:
         samples = max(1, min(len(inputs), self.model.samples_at_once))
         limit = min(NUMBERS_AT_ONCE, NUMBERS_IN_CACHE) if self.device.type == "cpu" else NUMBERS_AT_ONCE
         at_once = max(1, limit // (per_sample * samples))
-        pieces = [self._mean(part, inputs, targets, accuracy) for part in rows.split(at_once)]
-        return torch.cat(pieces)
+        pieces: list[Tensor] = []
+        while (start := sum(map(len, pieces))) < len(rows):
+            part = rows[start : start + min(at_once, self.evaluated_at_once or at_once)]
+            try:
+                pieces.append(self._mean(part, inputs, targets, accuracy))
+            except RuntimeError as error:
+                if not is_out_of_memory(error):
+                    raise
+                self.evaluated_at_once = self._fewer_than(len(part), error)
+        return torch.cat(pieces) if pieces else torch.zeros(0, device=self.device)
 
     def _mean(self, rows: Tensor, inputs: Tensor, targets: Tensor, accuracy: bool) -> Tensor:
+        if self.chain is not None and self.chain.needs_a_twin(len(rows)):
+            return self._mean(rows.expand(2, -1), inputs, targets, accuracy)[:1]
         total = torch.zeros(len(rows), device=rows.device, dtype=torch.float64)
         samples = self.model.samples_at_once
         for x, y in zip(inputs.split(samples), targets.split(samples), strict=True):
             outputs = self.model.outputs(rows, x)
             if accuracy:
-                total += (outputs.argmax(-1) == y).double().flatten(1).mean(1) * len(x)
+                dimension = dimension_of_classes(outputs, y, is_cross_entropy(self.model.loss))
+                if dimension is None:
+                    return torch.full_like(total, math.nan).float()
+                total += (outputs.argmax(dimension) == y).double().flatten(1).mean(1) * len(x)
             else:
                 with torch.no_grad():
                     total += row_losses(self.model.loss, outputs, y.expand(len(rows), *y.shape)).double() * len(x)
         return (total / len(inputs)).float()
+
+
+def keep_at_home(module: nn.Module) -> list[tuple[str, str]]:
+    """Take buffers that hold an infinity, such as the mask of an attention, out of what travels and is mixed.
+
+    ∞ − ∞ is not a number. They are constants, so every node has them anyway. Says which: (submodule, name).
+    """
+    found = []
+    for place, part in module.named_modules():
+        for name, buffer in part.named_buffers(recurse=False):
+            kept = name not in part._non_persistent_buffers_set
+            if kept and buffer.is_floating_point() and not bool(torch.isfinite(buffer).all()):
+                part._non_persistent_buffers_set.add(name)
+                found.append((place, name))
+    return found
+
+
+def dimension_of_classes(outputs: Tensor, targets: Tensor, by_cross_entropy: bool) -> int | None:
+    """Which dimension of the outputs [W, B, …] counts the classes for targets [B, …]; None where there are none.
+
+    torch's cross-entropy has them right after the samples, language models and the like in the end. A single target a
+    sample leaves no doubt; where both would fit, the loss decides.
+    """
+    shape, wanted = outputs.shape[2:], targets.shape[1:]
+    after_samples = len(shape) > 0 and shape[1:] == wanted
+    in_the_end = len(shape) > 0 and shape[:-1] == wanted
+    if after_samples and (by_cross_entropy or not in_the_end):
+        return 2
+    return outputs.dim() - 1 if in_the_end else None
 
 
 def chosen(samples: Tensor, places: Tensor) -> Tensor:

@@ -33,6 +33,7 @@ class Outside:
 
     now: float
     random: random.Random
+    resources: tuple[float, float, float] | None = None  # bandwidth, memory and compute, where they are measured
 
 
 class Machine(ABC):
@@ -43,6 +44,14 @@ class Machine(ABC):
     @abstractmethod
     def handle(self, event: Event, outside: Outside) -> list[Effect]:
         """Take one event, change the state, say what to do."""
+
+    def has_work(self) -> bool:
+        """Whether anything will be trained here again without a message from others; False: only if a walk comes by."""
+        return True
+
+    def keepsake(self) -> bytes:
+        """What a later life must know to understand the slots of a checkpoint; kept with them, given to `Rejoined`."""
+        return b""
 
 
 class Protocol(ABC):

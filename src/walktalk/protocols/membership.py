@@ -37,11 +37,11 @@ class Membership:
 
     __slots__ = (
         "around", "ballot", "beat", "claim", "cut", "degrees", "granted", "heard", "incident_at",
-        "incidents", "interval", "living", "news", "own",
+        "incidents", "interval", "living", "news", "own", "resources",
     )  # fmt: skip
 
     def __init__(self, around: Surroundings, interval: float) -> None:
-        self.around, self.interval = around, interval
+        self.around, self.interval, self.resources = around, interval, around.resources
         self.living: set[int] = set(around.neighbours)
         self.cut: set[int] = set()  # those that the runtime says are lost: nothing is sent to them
         self.degrees = dict(zip(around.neighbours, around.degrees, strict=True))
@@ -106,8 +106,6 @@ class Membership:
         """One of its timers has run out."""
         if name == BEAT:
             self.beat += self.leads
-            if any(peer in self.living and self.heard[peer].overdue(now) for peer in self.around.neighbours):
-                return self._incident(now)
             return self._tell_all()
         return self._watch(now) if name == WATCH else self._election_is_quiet(now)
 
@@ -124,11 +122,15 @@ class Membership:
         self.heard[peer] = Arrivals(PAUSE * self.interval, now + FIRST * self.interval)
         return [self._tell(peer)]
 
-    def silent(self, now: float) -> list[int]:
-        """Neighbours that have been silent for too long; they count as dead until they speak again."""
+    def silent(self, now: float) -> tuple[list[int], list[Effect]]:
+        """Neighbours that have been silent for too long: they count as dead until they speak again, and all are told.
+
+        To be asked at every beat, a node's own and the aggregator's: while the aggregator's are passed on, no node ever
+        has to speak by itself, and a hung neighbour would go unnoticed.
+        """
         gone = [peer for peer in self.around.neighbours if peer in self.living and self.heard[peer].overdue(now)]
         self.living.difference_update(gone)
-        return gone
+        return gone, self._incident(now) if gone else []
 
     def _incident(self, now: float) -> list[Effect]:
         """Something went wrong here: everybody shall know, for a walk may be lost."""
@@ -183,7 +185,7 @@ class Membership:
         return [SetTimer(QUIET, self.news.patience)]
 
     def _myself(self, term: int) -> Claim:
-        return candidate(term, self.around.node, len(self.living), self.around.resources)
+        return candidate(term, self.around.node, len(self.living), self.resources)
 
     # -- speaking -------------------------------------------------------------------------------------------------
 

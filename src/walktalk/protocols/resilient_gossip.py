@@ -22,12 +22,12 @@ from walktalk.protocols.effects import (
     Train,
 )
 from walktalk.protocols.events import Event, PeerFound, PeerLost, Received, Rejoined, Started, TimerFired, Trained
-from walktalk.protocols.exchanges import Exchanges
+from walktalk.protocols.exchanges import Exchange, Exchanges
 from walktalk.protocols.machine import Machine, Outside, Surroundings
 from walktalk.protocols.message import Message
 
 MODEL = "model"
-OFFERED = "offered"  # the model that this node sent and whose answers it waits for
+CLOSED = "closed"  # kind of a message: this exchange is long over
 
 
 class ResilientGossip(Machine):
@@ -43,6 +43,8 @@ class ResilientGossip(Machine):
 
     def handle(self, event: Event, outside: Outside) -> list[Effect]:
         match event:
+            case Received(sender, message, "") if message.kind == CLOSED:
+                return [*self._close(sender, message, outside.now), *self._train_on()]
             case Received(sender, message, slot):
                 if sender not in self.around.neighbours or slot != f"{message.kind}/{sender}":
                     raise ValueError(f"{message.kind} from {sender} in {slot!r}")
@@ -61,9 +63,14 @@ class ResilientGossip(Machine):
                 return self._ask_again(peer) if peer in self.exchanges.begun else []
             case Started():
                 return [Combine(MODEL, {INITIAL: 1.0}), self._record(), *self._train_on()]
-            case Rejoined():
+            case Rejoined(memory):
                 self.exchanges.life = outside.random.getrandbits(31) + 1
-                return [self._record(), *self._train_on()]
+                self.exchanges.remember(memory, outside.now)
+                asked = [effect for peer in self.exchanges.begun for effect in self._ask_again(peer)]
+                return [self._record(), *asked, *self._train_on()]
+
+    def keepsake(self) -> bytes:
+        return self.exchanges.keepsake()
 
     def _record(self) -> Effect:
         return Record(MEMBER, self.around.node, MODEL)
@@ -72,7 +79,7 @@ class ResilientGossip(Machine):
         if self.training or self.exchanges.awaited:
             return []
         self.training = True
-        return [Forget(OFFERED), Train(MODEL)]
+        return [Train(MODEL)]
 
     # -- the active side ------------------------------------------------------------------------------------------
 
@@ -81,15 +88,16 @@ class ResilientGossip(Machine):
         if not peers:
             return self._train_on()
         partners = peers if self.everyone else [peers[int(outside.random.random() * len(peers))]]
-        effects: list[Effect] = [Combine(OFFERED, {MODEL: 1.0})]
+        effects: list[Effect] = []
         for peer in partners:
-            number = self.exchanges.begin(peer, outside.now)
-            effects += [self._say_offer(peer, number, OFFERED), SetTimer(f"ask/{peer}", self.exchanges.patience(peer))]
+            exchange, kept = self.exchanges.begin(peer, outside.now), Combine(kept_offer(peer), {MODEL: 1.0})
+            timer = SetTimer(f"ask/{peer}", self.exchanges.patience(peer))
+            effects += [kept, self._say_offer(peer, exchange), timer]
         return effects
 
-    def _say_offer(self, peer: int, number: int, slot: str) -> Effect:
-        message = Message("offer", round=number, term=self.exchanges.life)
-        return Send(peer, message, slot, f"offer/{self.around.node}")
+    def _say_offer(self, peer: int, exchange: Exchange) -> Effect:
+        message = Message("offer", round=exchange.number, term=exchange.life)
+        return Send(peer, message, kept_offer(peer), f"offer/{self.around.node}")
 
     def _take(self, event: Received, now: float) -> list[Effect]:
         """Add the weighted difference, however late it comes."""
@@ -97,18 +105,22 @@ class ResilientGossip(Machine):
         exchange = self.exchanges.answered(peer, event.message.term, event.message.round, now)
         if exchange is None:
             return [Forget(event.slot)]
-        offered = OFFERED if exchange.waiting else kept_offer(peer)
+        offered = kept_offer(peer)
         mix = Combine(MODEL, {MODEL: 1.0, event.slot: weight, offered: -weight})
-        forget = [] if exchange.waiting else [Forget(offered)]
-        return [mix, Forget(event.slot), *forget, self._record()]
+        return [mix, Forget(event.slot), Forget(offered), self._record()]
+
+    def _close(self, peer: int, message: Message, now: float) -> list[Effect]:
+        """The checkpoint is older than the end of this exchange."""
+        exchange = self.exchanges.answered(peer, message.term, message.round, now)
+        return [Forget(kept_offer(peer))] if exchange is not None else []
 
     def _wait_no_longer(self, peer: int) -> list[Effect]:
-        """Keep what was offered, and go on."""
+        """What was offered is kept; go on."""
         exchange = self.exchanges.begun.get(peer)
         if exchange is None or not exchange.waiting:
             return []
         exchange.waiting = False
-        return [Combine(kept_offer(peer), {OFFERED: 1.0}), Note("interrupted", peer=peer, number=exchange.number)]
+        return [Note("interrupted", peer=peer, number=exchange.number)]
 
     def _ask_again(self, peer: int) -> list[Effect]:
         exchange = self.exchanges.begun.get(peer)
@@ -118,7 +130,7 @@ class ResilientGossip(Machine):
         if peer in self.cut:
             return effects
         exchange.tries += 1
-        again = self._say_offer(peer, exchange.number, kept_offer(peer))
+        again = self._say_offer(peer, exchange)
         return [*effects, again, SetTimer(f"ask/{peer}", self.exchanges.patience(peer))]
 
     # -- the passive side -----------------------------------------------------------------------------------------
@@ -131,7 +143,7 @@ class ResilientGossip(Machine):
         if (life, number) == before:
             return [Forget(event.slot), Send(peer, answer, kept, into)]
         if life == before[0] and number < before[1]:
-            return [Forget(event.slot)]
+            return [Forget(event.slot), Send(peer, Message(CLOSED, round=number, term=life))]
         self.exchanges.given[peer] = (life, number)
         weight = self._weight(peer)
         return [
@@ -152,7 +164,7 @@ class ResilientGossip(Machine):
 
 
 def kept_offer(peer: int) -> str:
-    """What was offered in an exchange that is still open."""
+    """What was offered in an exchange that is open."""
     return f"open/{peer}"
 
 

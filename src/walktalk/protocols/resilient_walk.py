@@ -51,7 +51,7 @@ class ResilientNode(Machine):
 
     __slots__ = (
         "accepted", "aggregator", "around", "begun", "count", "guards", "here", "hops", "members", "next", "pace",
-        "reign", "seen", "seen_reign", "times", "visited", "walks",
+        "reign", "seen", "seen_reign", "times", "trained", "visited", "walks",
     )  # fmt: skip
 
     def __init__(self, around: Surroundings, walks: int, aggregator: int, heartbeat: float, guard: str) -> None:
@@ -59,7 +59,8 @@ class ResilientNode(Machine):
         self.guards = guard == "aggregator"
         self.members = Membership(around, heartbeat)
         self.hops = Hops(Arrivals(heartbeat, 0.0))
-        self.pace, self.visited = heartbeat, False  # what a visit takes, and whether there was one
+        self.pace, self.visited = heartbeat, False  # what a visit takes, and whether there was one in this life
+        self.trained = False  # whether there is a model in `LAST`, of this life or an earlier one
         self.begun: dict[int, float] = {}  # when the visits of now began
         self.times = ReturnTimes(PRIOR * around.nodes * heartbeat)
         self.count = Headcount(walks, self.times) if guard == "decentralized" else None
@@ -72,12 +73,21 @@ class ResilientNode(Machine):
 
     def handle(self, event: Event, outside: Outside) -> list[Effect]:
         incidents = self.members.incidents
+        self.members.resources = outside.resources or self.members.resources
         effects = self._react(event, outside)
         if self.members.claim.reign != self.seen_reign:
             effects += self._new_reign(outside.now)
         elif self.members.incidents != incidents:
             effects += self._watch_walks(outside.now)
         return effects
+
+    def has_work(self) -> bool:
+        """With the aggregator's guard there always is: it starts lost walks again."""
+        return self.guards or bool(self.here or self.next or self.hops.leaving)
+
+    def keepsake(self) -> bytes:
+        """Whether there is a model in `LAST`."""
+        return b"\1" if self.trained else b""
 
     def _react(self, event: Event, outside: Outside) -> list[Effect]:
         match event:
@@ -89,7 +99,8 @@ class ResilientNode(Machine):
                 return self._timer(name, outside)
             case Started():
                 return self._start(outside.now)
-            case Rejoined():
+            case Rejoined(memory):
+                self.trained = bool(memory)
                 forgotten = [Forget(name(walk)) for walk in range(1, self.walks + 1) for name in OWN_SLOTS]
                 return [*forgotten, *self.members.rejoin(outside.now)]
             case PeerLost(peer):
@@ -119,9 +130,7 @@ class ResilientNode(Machine):
     def _timer(self, name: str, outside: Outside) -> list[Effect]:
         if name in TIMERS:
             effects = self.members.timer(name, outside.now)
-            for peer in self.members.silent(outside.now) if name == BEAT else ():
-                effects += [Note("silent", peer=peer), *self._reroute(self.hops.to(peer), outside)]
-            return effects
+            return [*effects, *self._leave_out_the_silent(outside)] if name == BEAT else effects
         if name == GUARD:
             return self._look_for_lost_walks(outside)
         walk = int(name.rpartition("/")[2])
@@ -130,12 +139,21 @@ class ResilientNode(Machine):
             return []
         return self.hops.again(walk) if hop.to in self.members.living else self._reroute([walk], outside)
 
+    def _leave_out_the_silent(self, outside: Outside) -> list[Effect]:
+        """Neighbours that say nothing any more get no walks; what is on its way to them goes elsewhere."""
+        gone, effects = self.members.silent(outside.now)
+        for peer in gone:
+            effects += [Note("silent", peer=peer), *self._reroute(self.hops.to(peer), outside)]
+        return effects
+
     # -- walks come -----------------------------------------------------------------------------------------------
 
     def _received(self, event: Received, outside: Outside) -> list[Effect]:
         message, now = event.message, outside.now
         if message.kind == BEAT:
-            return self.members.hear(event.sender, message.note, now)
+            beat = self.members.beat
+            effects = self.members.hear(event.sender, message.note, now)
+            return effects if self.members.beat == beat else [*effects, *self._leave_out_the_silent(outside)]
         what = pass_of(message)
         effects = self.members.sign_of_life(event.sender, now)
         if message.kind == ACK:
@@ -202,6 +220,7 @@ class ResilientNode(Machine):
             self._remember(what)
         self.times.visit(walk, (what.reign, what.generation), now)
         effects += (Record(MEMBER, walk, slot), Combine(LAST, {slot: 1.0}))
+        self.trained = True
         effects += self._fork(walk, outside) if self.count is not None else ()
         return effects + self._move_on(what, slot, outside)
 
@@ -243,6 +262,7 @@ class ResilientNode(Machine):
             effects += [*self.reign.end(), Note("stepped_down", number=self.reign.name[0])]
             self.reign = None
         if self.members.leads:
+            self.members.incident_at = now  # there was an election, so a node has failed: walks may be lost with it
             self.reign = self._make_reign(self.seen_reign)
             self.reign.await_walks(now)
             effects += self._watch_walks(now)
@@ -266,7 +286,7 @@ class ResilientNode(Machine):
         return [*effects, *self._watch_walks(now)]
 
     def _restart(self, reign: Reign, walk: int, now: float) -> list[Effect]:
-        effects = reign.restart(walk, LAST if self.visited else INITIAL, now)
+        effects = reign.restart(walk, LAST if self.trained else INITIAL, now)
         self.here[walk] = what = reign.stamped(walk)
         self._remember(what)
         return [*effects, Record(MEMBER, walk, walk_slot(walk)), self._train(walk, now)]

@@ -2,7 +2,8 @@
 
 A walk is overdue when a living one would have come back by then but for one time in a hundred, if a node is known to
 have failed since it left (one of V has failed: it may well have been there), and but for one time in a million, if none
-is. The tail of a return time falls exponentially, with a mean of about E[h²] / (2 E[h]), the mean age of an excursion
+is. A new aggregator owes its election to a failure, so it begins with the shorter patience. The tail of a return time
+falls exponentially, with a mean of about E[h²] / (2 E[h]), the mean age of an excursion
 (`chains.return_time`): about V on a complete graph, V²/6 on a cycle. Both moments are measured, so the guard fits the
 graph, the speed of the nodes and the links by itself, and whatever is left of the graph after failures. Every node
 measures the return times to itself, so that one that is elected knows them already.
@@ -56,8 +57,16 @@ class ReturnTimes:
         return self.tail * math.log(1.0 / chance) * doubt
 
     def survival(self, age: float) -> float:
-        """The share of return times that are longer than this; 1 where nothing is known."""
-        return sum(t > age for t in self.seen) / len(self.seen) if self.seen else 1.0
+        """The chance that a living walk was seen last so long ago or longer, at a moment that knows nothing of it.
+
+        Such a moment falls into long excursions more often than into short ones, so this is not the share of return
+        times above the age but that of the time that lies beyond it: the sum of (h − age)⁺ over the sum of h. Return
+        times come in clusters of short ones on most graphs, and there the two are far apart. What is assumed of the
+        tail counts as one observation more, so that an age beyond all others is not impossible.
+        """
+        tail = self.tail
+        beyond = sum(t - age for t in self.seen if t > age) + tail * math.exp(-age / tail)
+        return beyond / (sum(self.seen) + tail)
 
 
 @dataclass
@@ -85,30 +94,45 @@ class Guard:
         return {walk: left + (soon if left <= incident_at else late) for walk, left in self.away.items()}
 
 
+ENOUGH = 40  # return times that must be known before their distribution is trusted to the fourth decimal
+FALSE_FORKS = 1e-4  # of visits, at which all walks live and the estimate is below ε; the paper's ε = 2 for 10 walks
+
+
 @dataclass
 class Headcount:
-    """Any node's, after "Self-Regulating Random Walks" (Egger et al. 2024): how many walks are alive?
+    """Any node's: how many walks are alive? After DecAFork, "Self-Regulating Random Walks" (Egger et al. 2024).
 
-    A living walk was seen here some time ago that is distributed like the residual of its return time, so the share
-    S(age) of return times that are longer is uniform on [0, 1], and one half on average; a dead one's goes to 0. The
-    sum over all walks estimates half their number. Below `FEW` times what it should be, the node forks the walk that is
-    visiting, with probability 1/R, so that not all nodes do so at once. Too many show themselves by their tickets.
+    When a walk visits, each other living walk was seen here some time ago, and the chance S of that age or a longer one
+    is uniform on [0, 1]; a dead one's goes to 0. So one half and the sum of these estimate half the number of walks.
+    Where the sum is below ε, the node forks the visiting walk with probability 1/R, so that not all nodes do so at
+    once. ε is such that R − 1 living walks fall below it with probability `FALSE_FORKS` (Irwin–Hall: at most εⁿ/n!).
+
+    What differs from the paper: S is that of ages, not of return times (`ReturnTimes.survival`), so that the estimate
+    is right where return times are not exponential. A fork takes the number of the walk that is missed most, so too
+    many walks are not estimated, as in DecAFork+, but recognized: of two walks with one number the one that is behind
+    is retired where they meet, or where its ticket shows that the other was at the aggregator since.
     """
 
     walks: int
     times: ReturnTimes  # to this node
 
-    FEW = 0.6  # of R/2
-
     def estimate(self, visiting: int, now: float) -> float:
         """Half the number of living walks; the visiting one counts one half for certain."""
-        ages = [now - when for walk, (when, _) in self.times.left.items() if walk != visiting]
-        return 0.5 + sum(self.times.survival(age) for age in ages)
+        return 0.5 + sum(self.times.survival(now - when) for walk, when in self._last() if walk != visiting)
+
+    @property
+    def few(self) -> float:
+        """½ + ε: an estimate that is hardly ever so low while all walks live."""
+        others = self.walks - 1
+        return 0.5 + (FALSE_FORKS * math.factorial(others)) ** (1.0 / others) if others else 0.0
 
     def missing(self, visiting: int, now: float) -> int | None:
         """The walk that is most surely dead, where too few seem to be alive and enough is known to say so."""
-        if len(self.times.seen) < 2 * self.walks or self.estimate(visiting, now) >= self.FEW * self.walks / 2:
+        if len(self.times.seen) < ENOUGH or self.estimate(visiting, now) >= self.few:
             return None
-        last = {walk: when for walk, (when, _) in self.times.left.items()}
+        last = dict(self._last())
         others = [walk for walk in range(1, self.walks + 1) if walk != visiting]
         return min(others, key=lambda walk: (last.get(walk, -math.inf), walk)) if others else None
+
+    def _last(self) -> list[tuple[int, float]]:
+        return [(walk, when) for walk, (when, _) in self.times.left.items()]

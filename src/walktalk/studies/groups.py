@@ -154,6 +154,15 @@ def fitting_groups(trainer: Trainer, runs: Sequence[PlannedRun], memory: float |
     return groups
 
 
+def needed(trainer: Trainer, groups: Sequence[Sequence[PlannedRun]], memory: float | None = None) -> str:
+    """What a study will take, said before it starts."""
+    counted = {run.label: need_of(run, trainer).bytes for group in groups for run in group}
+    most = beside(trainer) + max(sum(counted[run.label] for run in group) for group in groups)
+    limit = memory if memory is not None else free_memory(trainer.device)
+    told = "" if limit == float("inf") else f" of {in_gigabytes(limit)} that may be used"
+    return f"needs {in_gigabytes(most)}{told}" + (f", in {len(groups)} groups" if len(groups) > 1 else "")
+
+
 def in_gigabytes(size: float) -> str:
     return f"{size / 1e9:.3g} GB" if size >= 1e8 else f"{size / 1e6:.3g} MB"
 
@@ -170,6 +179,9 @@ def run_in_groups(
 ) -> list[RunRecord]:
     """All runs to their end, in as few groups as fit."""
     groups = fitting_groups(trainer, runs, memory)
+    if report is not None:
+        words = needed(trainer, [[runs[index] for index in group] for group in groups], memory)
+        report(Progress(0, estimated_trainings(runs), 0, 0.0, 0.0, {}, words))
     chosen = [[runs[index] for index in group] for group in groups]
     parts = [Progress(0, estimated_trainings(group), 0, 0.0, 0.0, {}, "waiting") for group in chosen]
     records: list[RunRecord] = []

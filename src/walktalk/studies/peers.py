@@ -7,6 +7,7 @@ merged trace, by the executor of the simulator: measuring disturbs nobody, and e
 
 from __future__ import annotations
 
+import logging
 import os
 from collections.abc import Callable
 from dataclasses import dataclass, replace
@@ -17,7 +18,7 @@ import numpy as np
 
 from walktalk.errors import SpecError, StudyError, UnavailableError
 from walktalk.graphs import Graph
-from walktalk.learning import OptimizerSpec, Task, Trainer, tasks
+from walktalk.learning import Arithmetic, Task, Trainer, tasks
 from walktalk.protocols import Surroundings
 from walktalk.records import (
     RUN_COLUMNS,
@@ -37,10 +38,9 @@ from walktalk.runtimes.peers import (
     free_ports,
     leave_on_signals,
     make_cluster,
-    merge,
     quiet_process,
-    read_diary,
     replay,
+    with_own_port,
 )
 from walktalk.seeds import Seed
 from walktalk.studies.build import (
@@ -51,11 +51,14 @@ from walktalk.studies.build import (
     build_schedule,
     build_stop,
 )
+from walktalk.studies.peers_resume import read_beginning, whole_trace, write_beginning
 from walktalk.studies.run import Preparation, StudyResult, pick_device, prepare, write_results
 from walktalk.studies.runner import PlannedRun, Progress, RunRecord, named_tensors
 from walktalk.studies.spec import StudySpec
 from walktalk.studies.spec_load import dump_spec, load_spec, make_spec, spec_mapping
 from walktalk.studies.trace_table import trace_columns
+
+log = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True)
@@ -66,28 +69,31 @@ class NodeJob:
     name: str
     rejoin: bool = False
     device: str = "cpu"
+    beginning: Path | None = None  # of a run that goes on (`peers_resume`)
 
 
 def run_on_peers(
     spec: StudySpec,
     out: str | PathLike[str],
     *,
+    resume: bool = False,
     device: str = "cpu",
     progress: Callable[[Progress], None] | None = None,
 ) -> StudyResult:
     """All runs of a study, one after the other, each with one process a node on this machine."""
     if spec.faults:
-        raise UnavailableError("faults: are for the simulator; on real peers, benchmarks/chaos.py makes them happen")
+        raise UnavailableError("faults: are for the simulator; on real peers, `walktalk chaos` makes them happen")
     ready = prepare(spec, pick_device(device))
     for run in ready.runs:
         if run.setup.protocol.simulator_only:
             raise UnavailableError(f"{run.label} runs in the simulator only; leave it out or use --engine sim")
-    with opened_folder(out, dump_spec(spec)) as folder:
+    with opened_folder(out, dump_spec(spec), resume=resume) as folder:
         records: list[RunRecord] = []
         for index, run in enumerate(ready.runs):
             here = folder.run(run.label, run.repetition)
             _tell(progress, records, index, len(ready.runs), run)
-            _run_fleet(spec, run, here)
+            if not here.model.exists():  # else it was finished before, and its records are made again from its trace
+                _run_fleet(ready, run, here)
             records.append(_record(ready, run, here))
         return write_results(ready, records, folder)
 
@@ -95,7 +101,7 @@ def run_on_peers(
 def run_node(job: NodeJob) -> None:
     """One node, from its first connection to its end; the process leaves when it is told to."""
     quiet_process()
-    cluster = job.cluster
+    cluster = with_own_port(job.cluster, job.name) if job.name in job.cluster.nodes else job.cluster
     spec = make_spec(cluster.study) if isinstance(cluster.study, dict) else load_spec(cluster.study)
     graph = build_graph(spec)
     setup, trainer = _node_setup(cluster, spec, graph, job)
@@ -120,10 +126,16 @@ def _node_setup(cluster: Cluster, spec: StudySpec, graph: Graph, job: NodeJob) -
         own_part(task, number),
         batch_size=spec.training.batch_size,
         local_steps=spec.training.local_steps,
-        optimizer=OptimizerSpec(**spec.optimizer.model_dump(exclude_none=True)),
+        optimizer=spec.optimizer.build(),
         device=pick_device(job.device),
+        arithmetic=Arithmetic(spec.training.precision),
+        buffers=spec.training.buffers,
     )
     neighbours = graph.neighbours(number)
+    initial, before = trainer.initial_row(root.child("initial model", cluster.repetition).integer).cpu(), (0, 0, 0.0)
+    if job.beginning is not None:
+        begun = read_beginning(job.beginning)
+        initial, before = begun.model, (begun.iterations[number], begun.bytes[number], begun.seconds)
     setup = NodeSetup(
         protocol=plan.protocol,
         around=Surroundings(
@@ -131,7 +143,8 @@ def _node_setup(cluster: Cluster, spec: StudySpec, graph: Graph, job: NodeJob) -
         ),
         seed=root.child("run", plan.label, cluster.repetition),
         stop=build_stop(spec),
-        initial=trainer.initial_row(root.child("initial model", cluster.repetition).integer).cpu(),
+        initial=initial,
+        before=before,
         endpoint=cluster.endpoint(job.name, graph),
         folder=cluster.folder / job.name,
         lr=plan.lr,
@@ -139,12 +152,14 @@ def _node_setup(cluster: Cluster, spec: StudySpec, graph: Graph, job: NodeJob) -
         optimizer_state=spec.training.optimizer_state,
         part=0,
         rejoin=job.rejoin,
+        pace=cluster.pace,
+        samples=len(task.parts[number]),
     )
     return setup, trainer
 
 
 def own_resources() -> tuple[float, float, float]:
-    """Bandwidth, which nobody has measured, memory in bytes and processors: what counts in an election."""
+    """Bandwidth, which the node measures as it sends, memory in bytes and processors: what counts in an election."""
     memory = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
     return 0.0, float(memory), float(os.cpu_count() or 1)
 
@@ -156,21 +171,21 @@ def _chosen(plans: list[AlgorithmPlan], label: str) -> AlgorithmPlan:
     raise SpecError(f"algorithm: {label!r} is not in the study; its algorithms are {', '.join(p.label for p in plans)}")
 
 
-def local_cluster(spec: StudySpec, run: PlannedRun, folder: Path) -> Cluster:
+def local_cluster(spec: StudySpec, run: PlannedRun, folder: Path, pace: float = 0.0) -> Cluster:
     """All nodes of a run on this machine, on free ports."""
     ports = free_ports(run.setup.graph.nodes)
     nodes = {f"node-{number}": {"address": f"127.0.0.1:{port}"} for number, port in enumerate(ports)}
     study = spec_mapping(spec)
     return make_cluster(
         {"name": "local", "study": study, "algorithm": run.label, "repetition": run.repetition,
-         "folder": str(folder), "nodes": nodes}
+         "folder": str(folder), "pace": pace, "nodes": nodes}
     )  # fmt: skip
 
 
-def _run_fleet(spec: StudySpec, run: PlannedRun, here: RunFolder) -> None:
-    cluster = local_cluster(spec, run, here.path / "nodes")
-    names = list(cluster.nodes)
-    fleet = Fleet(run_node, [NodeJob(cluster, name) for name in names], names)
+def _run_fleet(ready: Preparation, run: PlannedRun, here: RunFolder) -> None:
+    cluster = local_cluster(ready.spec, run, here.path / "nodes")
+    names, beginning = list(cluster.nodes), write_beginning(ready, run, here)
+    fleet = Fleet(run_node, [NodeJob(cluster, name, beginning=beginning) for name in names], names)
     fleet.wait()
     if fleet.failed():
         raise StudyError(f"{run.label}: {', '.join(fleet.failed())} ended with an error; what it was is printed above")
@@ -179,7 +194,11 @@ def _run_fleet(spec: StudySpec, run: PlannedRun, here: RunFolder) -> None:
 def _record(ready: Preparation, run: PlannedRun, here: RunFolder) -> RunRecord:
     """The run's trace, history and model, from what its nodes wrote down."""
     setup = run.setup
-    trace = merge(read_diary(here.path / "nodes" / f"node-{number}") for number in range(setup.graph.nodes))
+    trace = whole_trace(here, setup.graph.nodes)
+    lost = next((row[0] for row in trace if row[2] == "all_lost"), None)
+    if lost is not None:
+        log.warning("%s: all walks were lost by %.0f s and nobody starts them again; the run ended there (guard: "
+                    "aggregator would)", run.label, lost)  # fmt: skip
     with TraceWriter(here.trace) as writer:
         writer.write(trace_columns(trace))
     again = ReplaySetup(setup.graph.nodes, run.initial.cpu(), build_evaluate(ready.spec), setup.optimizer_state)

@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import replace
-from typing import Any
+from typing import Any, NamedTuple
 
 from hypothesis import strategies as st
 
-from walktalk import graphs
+from tests.support.runs import graphs_of
 from walktalk.graphs import Graph
-from walktalk.protocols import Protocol
+from walktalk.protocols import MultiWalk, Protocol
 from walktalk.protocols.resilient_walk import ResilientNode
 from walktalk.runtimes.simulator import Fault, FaultPlan, NetworkTiming, PoissonTiming, RunSetup, Simulation, Stop
 from walktalk.seeds import Seed
@@ -17,11 +18,7 @@ from walktalk.seeds import Seed
 STORM = 60.0  # seconds in which things go wrong
 CALM = 500.0  # seconds after that: many times what any guard waits
 
-some_graphs = st.one_of(
-    st.integers(3, 8).map(graphs.cycle),
-    st.integers(2, 7).map(graphs.complete),
-    st.builds(lambda n, s: graphs.erdos_renyi(n, p=0.6, seed=s), st.integers(4, 9), st.integers(0, 99)),
-)
+some_graphs = graphs_of(2, most=8)
 some_timings = st.one_of(
     st.floats(0.3, 2.0).map(lambda d: PoissonTiming(d=d)),
     st.builds(
@@ -51,6 +48,25 @@ def storms(draw: st.DrawFn, graph: Graph, kinds: tuple[str, ...]) -> tuple[Fault
     return tuple(faults)
 
 
+class Scene(NamedTuple):
+    """Walks in a storm."""
+
+    graph: Graph
+    protocol: MultiWalk
+    faults: tuple[Fault, ...]
+    timing: PoissonTiming | NetworkTiming
+    seed: int
+
+
+@st.composite
+def scenes(draw: st.DrawFn, kinds: tuple[str, ...], most_walks: int = 3) -> Scene:
+    graph = draw(some_graphs)
+    walks = draw(st.integers(1, min(most_walks, graph.nodes)))
+    guard = draw(st.sampled_from(["aggregator", "aggregator", "decentralized"]))
+    faults, timing = draw(storms(graph, kinds)), draw(some_timings)
+    return Scene(graph, MultiWalk(walks, guard=guard), faults, timing, draw(st.integers(0, 999)))
+
+
 def simulate(protocol: Protocol, graph: Graph, faults: tuple[Fault, ...], timing: Any, seed: int,
              until: float = STORM * 2 + CALM) -> tuple[Simulation, list[tuple]]:  # fmt: skip
     run = RunSetup(
@@ -59,6 +75,18 @@ def simulate(protocol: Protocol, graph: Graph, faults: tuple[Fault, ...], timing
     )  # fmt: skip
     simulation = Simulation(run)
     return simulation, simulation.advance().trace
+
+
+def looks(protocol: Protocol, graph: Graph, faults: tuple[Fault, ...], timing: Any, seed: int,
+          times: tuple[float, ...]) -> Iterator[tuple[Simulation, list[tuple]]]:  # fmt: skip
+    """The simulation at several moments, with its trace up to then."""
+    plan = FaultPlan(faults, Seed(seed))
+    run = RunSetup(protocol, graph, Seed(seed), Stop(time=times[-1]), timing=timing, model_bytes=400, faults=plan,
+                   keep_schedule=False)  # fmt: skip
+    simulation, trace = Simulation(run), []
+    for time in times:
+        trace += simulation.advance(time / times[-1]).trace
+        yield simulation, trace
 
 
 def copies(simulation: Simulation) -> dict[int, set[tuple]]:

@@ -3,20 +3,22 @@
 from walktalk.runtimes.peers.assembly import Delivery, Limits
 from walktalk.runtimes.peers.certificates import OPERATOR, make_certificates
 from walktalk.runtimes.peers.cluster import Cluster, load_cluster, make_cluster
+from walktalk.runtimes.peers.diary import Diary
 from walktalk.runtimes.peers.launcher import Fleet, free_ports, leave_on_signals, quiet_process
 from walktalk.runtimes.peers.ledger import Ledger
 from walktalk.runtimes.peers.link import Link, Listener
 from walktalk.runtimes.peers.node import Node
 from walktalk.runtimes.peers.node_state import BLOCKED, NodeSetup
 from walktalk.runtimes.peers.operator import ask_everyone
+from walktalk.runtimes.peers.ports import with_known_ports, with_own_port
 from walktalk.runtimes.peers.replay import Replayed, ReplaySetup, replay
 from walktalk.runtimes.peers.session import STATUS, STOP, Endpoint
 from walktalk.runtimes.peers.traces import merge, read_diary
 from walktalk.runtimes.peers.wire import Parcel
 
 __all__ = [
-    "BLOCKED", "OPERATOR", "STATUS", "STOP", "Cluster", "Delivery", "Endpoint", "Fleet", "Ledger", "Limits", "Link",
-    "Listener", "Node", "NodeSetup", "Parcel", "ReplaySetup", "Replayed", "ask_everyone", "free_ports",
+    "BLOCKED", "OPERATOR", "STATUS", "STOP", "Cluster", "Delivery", "Diary", "Endpoint", "Fleet", "Ledger", "Limits",
+    "Link", "Listener", "Node", "NodeSetup", "Parcel", "ReplaySetup", "Replayed", "ask_everyone", "free_ports",
     "leave_on_signals", "load_cluster", "make_certificates", "make_cluster", "merge", "quiet_process", "read_diary",
-    "replay",
+    "replay", "with_known_ports", "with_own_port",
 ]  # fmt: skip

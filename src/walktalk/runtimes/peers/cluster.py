@@ -5,11 +5,13 @@
     algorithm: multi_walk-4      # one of the study's; the first if left out
     certificates: certs          # a folder of `walktalk certs`; without it nothing is encrypted
     folder: out/five-sites       # where each node writes, in a folder of its name
+    pace: 0.0                    # seconds that a training takes at least: many nodes on few processors take turns
     nodes:                       # in the order of the graph's numbers
       ca-1: {address: 10.0.1.1:7447, site: CA}
       ca-2: {address: 10.0.1.2}  # no port: a free one is found, and ca-2 does the connecting
 
-Of two neighbours the one with the lower number connects; one without a port connects to those that have one.
+Of two neighbours the one with the lower number connects; one whose port was found connects to all that it knows of
+(`ports`). The site is for the person who reads `walktalk status`.
 """
 
 from __future__ import annotations
@@ -37,7 +39,8 @@ class Place(BaseModel):
 
     address: str = Field("127.0.0.1", description="host:port that others connect to; without a port, nobody does")
     listen: str = Field("", description="host:port to listen on, where it differs, e.g. in a container")
-    site: str = Field("", description="the site's name")
+    site: str = Field("", description="the site's name, as `walktalk status` shows it")
+    found: bool = Field(False, description="whether its port was found, not given", exclude=True)
 
     @property
     def host(self) -> str:
@@ -67,6 +70,7 @@ class Cluster(BaseModel):
     certificates: Path | None = None
     folder: Path = Path("out/peers")
     lease: float = Field(10.0, gt=0)
+    pace: float = Field(0.0, ge=0)
     nodes: dict[str, Place]
 
     def number(self, name: str) -> int:
@@ -97,9 +101,11 @@ class Cluster(BaseModel):
         addresses = []
         for other, peer in neighbours.items():
             place = self.nodes[other]
-            if not own.has_port and not place.has_port:
-                raise SpecError(f"nodes: {name} and {other} are neighbours and neither has a port; give one a port")
-            if place.has_port and (number < peer or not own.has_port):
+            given = own.has_port and not own.found
+            if not given and not place.has_port and place.host != own.host:
+                raise SpecError(f"nodes: {name} and {other} are neighbours on two machines and neither has a port; "
+                                "give one a port")  # fmt: skip
+            if place.has_port and (not given or (number < peer and not place.found)):
                 addresses.append(place.address)
         return tuple(addresses)
 

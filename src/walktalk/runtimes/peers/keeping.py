@@ -25,16 +25,19 @@ class Kept:
     slots: dict[str, Tensor]
     states: dict[str, Tensor]  # of optimizers, by slot
     iterations: int
-    bytes: int
+    sent: int  # bytes
     number: int  # counts a node's checkpoints over all its lives
+    memory: bytes = b""  # the machine's keepsake
+    seconds: float = 0.0  # that the run had lasted
 
     def tensors(self) -> dict[str, Tensor]:
         """All in one."""
         return {**self.slots, **{f"{STATE}{name}": state for name, state in self.states.items()}}
 
-    def facts(self) -> dict[str, int]:
+    def facts(self) -> dict[str, int | str]:
         """The rest."""
-        return {"iterations": self.iterations, "bytes": self.bytes, "number": self.number}
+        counts = {"iterations": self.iterations, "bytes": self.sent, "number": self.number}
+        return {**counts, "memory": self.memory.hex(), "milliseconds": int(1e3 * self.seconds)}
 
 
 class Keeper:
@@ -66,7 +69,9 @@ class Keeper:
             tensors, facts = load_checkpoint(self.path)
             slots = {name: tensor for name, tensor in tensors.items() if not name.startswith(STATE)}
             states = {name.removeprefix(STATE): t for name, t in tensors.items() if name.startswith(STATE)}
-            return Kept(slots, states, int(facts["iterations"]), int(facts["bytes"]), int(facts["number"]))
+            memory, seconds = bytes.fromhex(facts.get("memory", "")), facts.get("milliseconds", 0) / 1e3
+            counts = (int(facts["iterations"]), int(facts["bytes"]), int(facts["number"]))
+            return Kept(slots, states, *counts, memory, seconds)
         except (StudyError, KeyError, TypeError, ValueError):
             return None
 

@@ -13,6 +13,7 @@ import os
 import signal
 import socket
 import sys
+import threading
 import time
 from collections.abc import Callable, Sequence
 from contextlib import ExitStack
@@ -67,8 +68,10 @@ class Fleet:
 
     def stop(self) -> None:
         """Ask all to leave, and end those that do not."""
-        for process in self.processes:
-            process.terminate()
+        for index, process in enumerate(self.processes):
+            if process.is_alive():
+                self.signal(index, signal.SIGTERM)
+                self.signal(index, signal.SIGCONT)  # a hung one must wake up to hear it
         end = time.monotonic() + GRACE
         for process in self.processes:
             process.join(max(0.0, end - time.monotonic()))
@@ -113,4 +116,13 @@ def quiet_process() -> None:
 def _work(target: Callable[[Job], None], job: Job) -> None:
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C in a terminal reaches everybody; the launcher passes it on
     quiet_process()
+    threading.Thread(target=_leave_with_the_launcher, name="launcher", daemon=True).start()
     target(job)
+
+
+def _leave_with_the_launcher() -> None:
+    """Where the launcher is killed, nobody is left to stop its nodes: they leave by themselves."""
+    launcher = mp.parent_process()
+    if launcher is not None:
+        launcher.join()
+        os.kill(os.getpid(), signal.SIGTERM)

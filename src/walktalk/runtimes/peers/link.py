@@ -14,6 +14,7 @@ from __future__ import annotations
 import collections
 import json
 import logging
+import math
 import time
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
@@ -121,6 +122,15 @@ class Link:
         for chunk in chunks(parcel, None, stamp):
             self._words[parcel.receiver].put(chunk)
         return stamp
+
+    @property
+    def bandwidth(self) -> float:
+        """Bytes a second that models took to neighbours, the mean over those that were sent any; 0 where none were.
+
+        Rounded to a power of two: nodes that are as good as equal shall be equal in an election.
+        """
+        rates = [outbox.rate for outbox in self._outboxes.values() if outbox.rate]
+        return 2.0 ** round(math.log2(sum(rates) / len(rates))) if rates else 0.0
 
     def cancel(self, to: int) -> list[Parcel]:
         """Give up what this neighbour has not acknowledged: it is dead, and the node sends it elsewhere."""

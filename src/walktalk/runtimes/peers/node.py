@@ -57,7 +57,9 @@ from walktalk.runtimes.stacked import RowTrainer
 log = logging.getLogger(__name__)
 
 TALLY_EVERY = 0.25  # seconds between two rounds of gossip about how far everybody is
+STALLED = 5.0  # seconds in which nobody has anything to train until the run is given up
 LINGER = 5.0  # seconds that a node which is done waits for others to be done
+COME_BACK = 1.0  # seconds that one which comes back gives its neighbours, after the first: connections take that long
 HAND_OVER = 10.0  # seconds that a leaving node takes at most to pass its walks on
 LAZY_STEPS = 10_000  # a walk that stays put so often has nowhere to go
 
@@ -88,8 +90,10 @@ class Node:
         life = self.link.incarnation
         self.outside = Outside(0.0, setup.seed.child("protocol", self.me, life).python())
         self.batches = setup.seed.child("batches", self.me, life).python()
+        self.telling = setup.seed.child("tally", self.me, life).python()
         self.diary = Diary(setup.folder, life)
-        self.thread = TrainingThread(trainer, self.me if setup.part is None else setup.part, self._later(self._trained))
+        part = self.me if setup.part is None else setup.part
+        self.thread = TrainingThread(trainer, part, self._later(self._trained), setup.pace)
 
     # -- the loop -----------------------------------------------------------------------------------------------
 
@@ -115,8 +119,9 @@ class Node:
         state, traffic, link = self.state, self.link.traffic, self.link
         walks = [state.training.walk] if state.training is not None else []
         return {
-            "name": self.setup.endpoint.name, "node": self.me, "seconds": round(self._elapsed(), 3),
-            "alive": sorted(state.alive), "aggregates": state.aggregate_slot in state.slots, "loss": state.loss,
+            "name": self.setup.endpoint.name, "node": self.me, "seconds": round(self._run_time(), 3),
+            "alive": sorted(state.alive), "aggregates": state.aggregate_slot in state.slots,
+            "term": state.aggregate_term, "loss": state.loss, "bandwidth": link.bandwidth,
             "walks": sorted(w for w in (*walks, *(t.walk for t in tuple(state.waiting))) if w > 0),
             "iterations": state.tally.own.iterations, "total_iterations": state.tally.iterations,
             "bytes_sent": state.tally.own.sent, "wire_bytes": traffic.sent_bytes, "unacknowledged": link.waiting(),
@@ -132,24 +137,32 @@ class Node:
         return lambda *args: self.events.put(lambda: call(*args))
 
     def _await_neighbours(self) -> None:
-        """Let the neighbours come, or some seconds pass; what early ones say is kept for later."""
+        """Let the neighbours come, or some seconds pass; what early ones say is kept for later.
+
+        One that comes back does not wait for those that are dead: walks are on their way to it already.
+        """
         end = time.monotonic() + self.setup.wait_for_neighbours
-        everyone = set(self.setup.around.neighbours)
+        everyone, returns = set(self.setup.around.neighbours), self.setup.rejoin and self.keeper.path.exists()
         while self.state.alive != everyone and not self.state.leaving and time.monotonic() < end:
             with suppress(queue.Empty):
                 self.events.get(timeout=max(0.0, end - time.monotonic()))()
+            if returns and self.state.alive:
+                end = min(end, time.monotonic() + COME_BACK)
 
     def _begin(self) -> None:
         self.started_at, self.wall_at_start = time.monotonic(), time.time()
         kept = self.keeper.load() if self.setup.rejoin else None
         if kept is None:
+            iterations, sent, self.state.behind = self.setup.before
+            self.state.tally.add(iterations, sent)
             self._give(Started())
         else:
             self.state.slots = Slots({**kept.slots, INITIAL: self.setup.initial})
             self.state.states, self.state.saved = dict(kept.states), kept.number
-            self.state.tally.add(kept.iterations, kept.bytes)
+            self.state.tally.add(kept.iterations, kept.sent)
+            self.state.behind = kept.seconds
             self._note("rejoined", number=kept.number)
-            self._give(Rejoined())
+            self._give(Rejoined(kept.memory))
             for peer in sorted(set(self.setup.around.neighbours) - self.state.alive):
                 self._give(PeerLost(peer))
         self.begun = True
@@ -205,6 +218,7 @@ class Node:
     def _give(self, event: Event) -> None:
         """Let the machine take an event, and carry out what it asks for."""
         self.outside.now = self._elapsed()
+        self.outside.resources = (self.link.bandwidth, *self.setup.around.resources[1:])
         for effect in self.machine.handle(event, self.outside):
             self._carry_out(effect)
 
@@ -246,7 +260,7 @@ class Node:
         if effect.slot not in state.slots:
             self.link.drop("nonsense", f"a training of {effect.slot!r}, which is not here")
             return
-        progress = self.setup.stop.progress(state.tally.iterations, self._elapsed(), 8.0 * state.tally.sent)
+        progress = self.setup.stop.progress(state.tally.iterations, self._run_time(), 8.0 * state.tally.sent)
         lr = self.setup.lr * self.setup.schedule(progress)
         start, key = state.slots.read(effect.slot), self.batches.getrandbits(63)
         job = Job(effect.slot, effect.walk, state.trainings, start, key, lr, self._optimizer_state(effect.slot))
@@ -285,13 +299,28 @@ class Node:
         self._train_next()
 
     def _see_the_end(self) -> None:
-        state, tally = self.state, self.state.tally
-        progress = self.setup.stop.progress(tally.iterations, self._elapsed(), 8.0 * tally.sent)
-        if state.done_at is None and progress >= 1.0:
+        state, tally, stop = self.state, self.state.tally, self.setup.stop
+        if state.done_at is not None:
+            return
+        reached = stop.progress(tally.iterations, self._run_time(), 8.0 * tally.sent) >= 1.0
+        good_enough = stop.target_loss is not None and tally.loss <= stop.target_loss
+        if reached or good_enough or tally.over or self._all_lost():
             state.done_at = time.monotonic()
-            tally.add(done=True)
+            tally.add(done=True, over=True)
             for peer in state.alive:
                 self._tell_tally(peer)
+
+    def _all_lost(self) -> bool:
+        """Whether nobody has had anything to train for a while, and nobody will: walks that no guard starts again."""
+        state = self.state
+        if not state.tally.stalled:
+            state.stalled_at = None
+            return False
+        state.stalled_at = state.stalled_at or time.monotonic()
+        lost = time.monotonic() > state.stalled_at + STALLED
+        if lost:
+            self._note("all_lost")
+        return lost
 
     # -- leaving ------------------------------------------------------------------------------------------------
 
@@ -342,8 +371,9 @@ class Node:
     def _arrived(self, delivery: Delivery) -> None:
         parcel, state = delivery.parcel, self.state
         if parcel.message.kind == tallies.KIND:
-            state.tally.hear(parcel.message.note)
+            clock = state.tally.hear(parcel.message.note)
             if self.begun:
+                state.behind = max(state.behind, clock - self._elapsed())
                 self._see_the_end()
             return
         if not self.begun:
@@ -377,7 +407,7 @@ class Node:
             self._give(PeerFound(peer) if alive else PeerLost(peer))
 
     def _tell_tally(self, peer: int) -> None:
-        note = self.state.tally.encode(self.batches)
+        note = self.state.tally.encode(self._run_time(), self.telling)
         self.link.send(Parcel(self.me, peer, Message(tallies.KIND, note=note)), None)
 
     # -- timers and records ---------------------------------------------------------------------------------------
@@ -389,6 +419,8 @@ class Node:
         if name != tallies.KIND:
             self._give(TimerFired(name.removeprefix("machine/")))
             return
+        waiting = bool(self.state.waiting or self.state.training or self.link.waiting(self.state.alive))
+        self.state.tally.say(not (waiting or self.machine.has_work()), self.state.loss, self.setup.samples)
         self._see_the_end()
         self.link.blocked = blocked_by(self.setup.folder)
         for peer in self.state.alive:
@@ -399,7 +431,8 @@ class Node:
     def _record(self, effect: Record) -> None:
         model = self.state.slots.read(effect.slot)
         if effect.role == AGGREGATE:
-            self.state.aggregate, self.state.aggregate_slot = model, effect.slot
+            state = self.state
+            state.aggregate, state.aggregate_slot, state.aggregate_term = model, effect.slot, effect.key
         else:
             self.state.members[effect.key] = model
         self._note("record", effect.slot, walk=effect.key, detail=effect.role)
@@ -408,10 +441,15 @@ class Node:
         state, own = self.state, self.state.tally.own
         state.saved += 1
         self._note("saved", number=state.saved)
-        return Kept(state.slots.everything(), dict(state.states), own.iterations, own.sent, state.saved)
+        counts = (own.iterations, own.sent, state.saved)
+        return Kept(state.slots.everything(), dict(state.states), *counts, self.machine.keepsake(), self._run_time())
 
     def _elapsed(self) -> float:
         return time.monotonic() - self.started_at
+
+    def _run_time(self) -> float:
+        """Seconds since the run began, which may be longer ago than this node's start."""
+        return self._elapsed() + self.state.behind
 
     def _note(self, event: str, slot: str = "", *, peer: int = -1, walk: int = -1, iteration: int = -1,
               number: int = -1, size: int = 0, key: int = 0, lr: float = 0.0,

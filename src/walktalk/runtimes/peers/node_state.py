@@ -35,6 +35,9 @@ class NodeSetup:
     wait_for_neighbours: float = 30.0  # seconds until it starts without those that are not there yet
     part: int | None = None  # its data's number in the trainer; the node's own number if None
     rejoin: bool = False  # come back from the checkpoint in `folder`, if there is one
+    pace: float = 0.0  # seconds that a training takes at least
+    before: tuple[int, int, float] = (0, 0, 0.0)  # iterations, bytes and seconds of a run that goes on
+    samples: int = 1  # of this node's data: the weight of its loss in that of all
 
 
 @dataclass
@@ -50,10 +53,13 @@ class State:
     members: dict[int, Tensor] = field(default_factory=dict)  # what `Record` said last
     aggregate: Tensor | None = None
     aggregate_slot: str = ""
+    aggregate_term: int = 0
     saved: int = 0  # checkpoints so far, over all lives
     loss: float | None = None  # of a model that was trained here lately, on this node's data
     timers: dict[str, float] = field(default_factory=dict)
     alive: set[int] = field(default_factory=set)  # neighbours
+    behind: float = 0.0  # seconds that the run had lasted when this node began
+    stalled_at: float | None = None  # since when nobody has had anything to train
     done_at: float | None = None  # when this node saw the end of the run
     leaving: bool = False
     failure: BaseException | None = None

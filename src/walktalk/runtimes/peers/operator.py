@@ -8,12 +8,13 @@ from typing import Any
 
 from walktalk.runtimes.peers.certificates import OPERATOR
 from walktalk.runtimes.peers.cluster import Cluster
+from walktalk.runtimes.peers.ports import with_known_ports
 from walktalk.runtimes.peers.session import open_session
 
 
 def ask_everyone(cluster: Cluster, question: str, seconds: float = 3.0) -> dict[str, dict[str, Any] | None]:
     """Each node's answer; None where none came in time."""
-    endpoint = cluster.operator()
+    endpoint = with_known_ports(cluster).operator()
     answers: dict[str, dict[str, Any] | None] = dict.fromkeys(cluster.nodes)
     session = open_session(endpoint)
     end = time.monotonic() + seconds

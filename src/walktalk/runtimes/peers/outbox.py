@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import collections
 import threading
+import time
 from collections.abc import Callable
 from dataclasses import dataclass
 
@@ -16,6 +17,9 @@ from walktalk.runtimes.peers.wire import Ack, Answer, Parcel, Stamp, chunks, enc
 
 ASK_AFTER = 1.0
 """Seconds without an answer until the sender asks how far the message is, and asks again."""
+
+
+WEIGHT = 1 / 8  # of the newest rate in the mean
 
 
 @dataclass(frozen=True, eq=False)
@@ -45,6 +49,8 @@ class Outbox:
         self._answer: Answer | None = None  # to the message on its way
         self._changed = threading.Condition()
         self._closed = False
+        self._began = 0.0  # when the message on its way was first sent
+        self.rate = 0.0  # bytes a second of the models that were taken, a running mean; 0 before the first
         self._thread: threading.Thread | None = None
 
     def __len__(self) -> int:
@@ -71,9 +77,14 @@ class Outbox:
             self._answer = ack.answer
             if ack.answer is Answer.TAKEN:
                 self._current = None
+                self._learn_rate(letter)
             self._changed.notify_all()
         if ack.answer is Answer.TAKEN:
             self._taken(letter.parcel)  # from here, not from the sending thread: one change of thread less in every hop
+
+    def _learn_rate(self, letter: Letter) -> None:
+        rate = letter.model.nbytes / max(time.monotonic() - self._began, 1e-6)
+        self.rate += (rate - self.rate) * (WEIGHT if self.rate else 1.0)
 
     def cancel(self) -> list[Parcel]:
         """Forget all that is not acknowledged; returns it."""
@@ -118,6 +129,7 @@ class Outbox:
 
     def _deliver(self, letter: Letter) -> None:
         """Until it is taken or given up."""
+        self._began = time.monotonic()
         self._transmit(letter)
         while True:
             with self._changed:

@@ -7,6 +7,7 @@ is also the strongest check of the real engine: the models must come out the sam
 from __future__ import annotations
 
 import json
+import math
 from collections.abc import Iterable
 from dataclasses import dataclass
 
@@ -78,12 +79,14 @@ class Reader:
         self.trainings: dict[int, tuple[int, int]] = {}  # number -> value before, value after
         self.messages: dict[int, Terms] = {}
         self.members: dict[int, Terms] = {}
+        self.owners: dict[int, int] = {}  # member -> the node that recorded it
         self.aggregate: Terms | None = None
         self.term = 0
         self.states: dict[int, int] = {}
         self.iteration, self.time, self.sent, self.models_sent = 0, 0.0, 0, 0
         self.saved: dict[tuple[int, int], dict[str, Terms]] = {}  # checkpoints: node, number -> its slots
         self.gaps = 0  # models that were received and whose sending nobody wrote down
+        self.next_at = setup.evaluate.seconds  # when the next evaluation by the clock is due
         self.due = True  # an evaluation, as soon as what belongs to this iteration is done
         for node in range(setup.nodes):
             self.notebook.write(node, INITIAL, ((INITIAL_VALUE, 1.0),))
@@ -91,6 +94,11 @@ class Reader:
     def take(self, row: Row) -> None:
         """One event."""
         event, node, slot = row[EVENT], row[NODE], row[SLOT]
+        while self.next_at is not None and row[TIME] > self.next_at:
+            self._evaluate()  # what is due already
+            self.time, self.due = self.next_at, True
+            self._evaluate()
+            self.next_at += self.setup.evaluate.seconds or math.inf
         self.time = row[TIME]
         if event == "train":
             self._train(row)
@@ -110,6 +118,10 @@ class Reader:
             self.notebook.slots[node].update(self.saved.get((node, row[NUMBER]), {}))
         elif event == "record":
             self._record(row)
+        elif event == "kill":
+            self._kill(node)
+        elif event == "resumed":
+            self._resume()
 
     def finish(self) -> Chunk:
         """The whole schedule."""
@@ -119,8 +131,13 @@ class Reader:
         return Chunk(self.notebook.ops, sorted(live), [], [], True)
 
     def output(self) -> Terms:
-        """The aggregate where there is one, else the mean of the members."""
-        return self.aggregate if self.aggregate is not None else mean_of(self.members.values())
+        """The model that is measured and handed out, as `evaluate.model` says; see `Simulation.output`."""
+        which = self.setup.evaluate.model
+        if which == "node":
+            return self.members[min(self.members)]
+        if which == "aggregated" and self.aggregate is not None:
+            return self.aggregate
+        return mean_of(self.members.values())
 
     def _train(self, row: Row) -> None:
         notebook = self.notebook
@@ -166,7 +183,20 @@ class Reader:
             if row[WALK] >= self.term:  # of two that aggregate at the same time, the higher term counts
                 self.aggregate, self.term = terms, row[WALK]
         else:
-            self.members[row[WALK]] = terms
+            self.members[row[WALK]], self.owners[row[WALK]] = terms, row[NODE]
+
+    def _resume(self) -> None:
+        """Everybody begins again from the model that the run had put out; terms start again too."""
+        output = self.output()
+        for node in range(self.setup.nodes):
+            self.notebook.write(node, INITIAL, output)
+        self.term = 0
+
+    def _kill(self, node: int) -> None:
+        """What a dead node held is out of the mean, as in the simulator; somebody must be left."""
+        gone = [key for key, owner in self.owners.items() if owner == node and key in self.members]
+        for key in gone if len(gone) < len(self.members) else gone[1:]:
+            del self.members[key]
 
     def _evaluate(self) -> None:
         if not self.due or not self.members:

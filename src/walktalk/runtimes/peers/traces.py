@@ -68,8 +68,11 @@ def _renumbered(rows: list[Row]) -> Iterator[Row]:
     messages: dict[Row, int] = {}
     trainings: dict[tuple[int, int], int] = {}  # (node, its own number) -> the latest such training's number
     started = iteration = 0
-    start = min((row[TIME] for row in rows), default=0.0)
+    start = before = min((row[TIME] for row in rows), default=0.0)
     for row in rows:
+        if row[EVENT] == "resumed":  # while nobody was there, no time has passed
+            start += row[TIME] - before
+        before = row[TIME]
         new = list(row)
         new[TIME] = row[TIME] - start
         if row[EVENT] in ("send", "receive"):

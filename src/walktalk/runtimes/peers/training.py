@@ -13,7 +13,8 @@ from torch import Tensor
 
 from walktalk.runtimes.stacked import RowTrainer
 
-MEASURE_EVERY = 5.0  # seconds between two measurements of the loss, which `walktalk status` shows
+MEASURE_EVERY = 1.0  # seconds between two measurements of the loss, which `walktalk status` shows
+MEASURING = 0.05  # of the time may go into them
 
 
 @dataclass(frozen=True)
@@ -37,15 +38,18 @@ class Outcome:
     model: Tensor | None  # None: it failed
     state: Tensor | None
     error: BaseException | None = None
-    loss: float | None = None  # of the model, on this node's data; measured now and then
+    loss: float | None = None  # of the model before, on this node's data; measured now and then
 
 
 class TrainingThread:
     """Trains one model at a time on one node's data."""
 
-    def __init__(self, trainer: RowTrainer, part: int, report: Callable[[Outcome], None]) -> None:
+    def __init__(
+        self, trainer: RowTrainer, part: int, report: Callable[[Outcome], None], least: float = 0.0
+    ) -> None:
         self._trainer, self._part, self._report = trainer, part, report
-        self._measured = -MEASURE_EVERY
+        self._least = least  # seconds that a training takes at least
+        self._measure_at = 0.0
         self._jobs: queue.SimpleQueue[Job | None] = queue.SimpleQueue()
         self._thread = threading.Thread(target=self._run, name="training", daemon=True)
         self._thread.start()
@@ -61,14 +65,17 @@ class TrainingThread:
 
     def _run(self) -> None:
         while (job := self._jobs.get()) is not None:
+            began = time.monotonic()
             try:
                 outcome = self._train(job)
             except Exception as error:  # anything at all in a model or loss: the node reports it and ends
                 outcome = Outcome(job, None, None, error)
+            time.sleep(max(0.0, began + self._least - time.monotonic()))
             self._report(outcome)
 
     def _train(self, job: Job) -> Outcome:
         device = self._trainer.device
+        loss = self._measure(job.start[None].to(device))
         rows, state = self._trainer.train(
             job.start[None].to(device),
             torch.tensor([self._part], device=device),
@@ -76,12 +83,14 @@ class TrainingThread:
             torch.tensor([job.lr], device=device),
             job.state[None].to(device) if job.state is not None else None,
         )
-        loss = self._measure(rows)
         return Outcome(job, rows[0].cpu(), state[0].cpu() if state is not None else None, loss=loss)
 
     def _measure(self, rows: Tensor) -> float | None:
-        if time.monotonic() < self._measured + MEASURE_EVERY:
+        """The loss of a model as it came, on this node's data; trained on them, it would look too good."""
+        began = time.monotonic()
+        if began < self._measure_at:
             return None
         loss = float(self._trainer.evaluate(rows)[0][0])
-        self._measured = time.monotonic()
+        took = time.monotonic() - began
+        self._measure_at = began + max(MEASURE_EVERY, took / MEASURING)
         return loss

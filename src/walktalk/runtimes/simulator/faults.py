@@ -8,6 +8,7 @@ cuts silently too: messages across it are lost, no connection breaks. The trace 
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, TypeAlias
 
@@ -20,6 +21,8 @@ if TYPE_CHECKING:
     from walktalk.runtimes.simulator.simulation import Envelope, Simulation, Training
 
 FAULT = 5  # kind of agenda entries, after the simulation's own
+LOOK_AGAIN = 60.0  # seconds
+log = logging.getLogger(__name__)
 Happens: TypeAlias = Callable[[Any], None]
 
 
@@ -44,6 +47,7 @@ class Faults:
         self.owners: dict[int, int] = {}  # member -> the node that recorded it
         self.aggregator = int(getattr(simulation.setup.protocol, "aggregator", 0))
         self.elects = False  # whether the protocol says itself who aggregates
+        self.looking = False  # whether it is looked now and then if all walks are lost
 
     def begin(self) -> None:
         """Plan what has a time, and the first of what comes at random."""
@@ -182,6 +186,29 @@ class Faults:
             self.aggregator = -1
         self._tell_neighbours(node, PeerLost(node))
         self._undo_later(fault, "comes_back", node)
+        if not self.looking:
+            self.looking = True
+            simulation.agenda.put(LOOK_AGAIN, FAULT, ("all_lost", -1))
+
+    def _all_lost(self, iterations: int) -> None:
+        """Look whether anything will ever be trained again; if not, twice in a row, the run is over.
+
+        Without a guard lost walks stay lost, and heartbeats alone would go on for ever.
+        """
+        simulation = self.simulation
+        living = [machine for node, machine in enumerate(simulation.machines) if node not in self.dead]
+        if simulation.training or self.held or any(machine.has_work() for machine in living):
+            iterations = -1
+        elif iterations == simulation.iteration:
+            self._note(-1, "all_lost")
+            log.warning("%s: all walks were lost by %g s and nobody starts them again; the run ends there (guard: "
+                        "aggregator would)", simulation.setup.protocol.label, simulation.agenda.now)  # fmt: skip
+            simulation.end_early()
+            return
+        else:
+            iterations = simulation.iteration
+        if len(simulation.agenda):  # else the run is over anyway
+            simulation.agenda.put(LOOK_AGAIN, FAULT, ("all_lost", iterations))
 
     def _revive(self, fault: Fault, node: int) -> None:
         self._comes_back(node)
@@ -192,8 +219,9 @@ class Faults:
         simulation = self.simulation
         self.dead.discard(node)
         self._note(node, "revive")
+        memory = simulation.machines[node].keepsake()  # as of its death, like its slots
         simulation.restart_node(node)
-        simulation._give(node, Rejoined())
+        simulation._give(node, Rejoined(memory))
         for peer in simulation.setup.graph.neighbours(node):
             if peer in self.dead:
                 simulation._give(node, PeerLost(peer))

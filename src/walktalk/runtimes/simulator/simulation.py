@@ -366,6 +366,11 @@ class Simulation:
         for timer in [timer for timer in self.timers if timer[0] == node]:
             del self.timers[timer]
 
+    def end_early(self) -> None:
+        """Nothing will ever be trained again."""
+        self._evaluate()
+        self.finished = True
+
     def restart_node(self, node: int) -> None:
         """A node is back, with a machine that knows nothing."""
         self.machines[node] = self.protocol.machine(all_surroundings(self.setup)[node])

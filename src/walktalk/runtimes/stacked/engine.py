@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 import torch
@@ -56,8 +56,8 @@ class Engine:
         self.executor.models.reserve(self.planner.models.size)
         self.executor.states.reserve(self.planner.states.size)
         measurements = self.executor.carry_out(steps, after_step)
-        self.chunks.update(chunks)
         for run, chunk in chunks.items():
+            self.chunks[run] = replace(chunk, ops=[], trace=[])  # of what was done nothing more is needed
             if chunk.finished:
                 del self.active[run]
         trainings = sum(len(step.outs) for step in steps if isinstance(step, TrainStep))
@@ -95,7 +95,7 @@ class Engine:
         models = list(zip(numbers["models"], tensors["models"], strict=True))
         states = list(zip(numbers["states"], tensors.get("states", torch.zeros(0)), strict=True))
         self.put([(run, value, content) for value, content in (*models, *states)])
-        self.chunks[run] = chunk
+        self.chunks[run] = replace(chunk, ops=[], trace=[])
         if chunk.finished:
             self.active.pop(run, None)
         return chunk

@@ -20,6 +20,7 @@ from walktalk.runtimes.simulator import EvaluateOp
 from walktalk.runtimes.stacked.rows import Matrix
 from walktalk.runtimes.stacked.waves import CombineStep, EvaluateStep, MixStep, Step, TrainStep
 
+ANY_WIDTH = 2**31
 NUMBERS_AT_ONCE = 2**22  # of members in an evaluation: 16 MB at a time
 NUMBERS_IN_ALBUM = 2**28  # of models that wait to be measured: 1 GB; ten million parameters and more are measured early
 
@@ -59,6 +60,7 @@ class Executor:
         self.device = torch.device(trainer.device)
         self.models = Matrix(trainer.width, self.device)
         self.states = Matrix(max(trainer.state_width, 1), self.device)
+        self.widest: int = getattr(trainer, "best_width", None) or ANY_WIDTH  # a wider wave is trained in pieces
         self.mixing = mixing  # run -> its matrix P, for `MixStep`
         self.model_steps = 0
 
@@ -84,19 +86,30 @@ class Executor:
         return measured + album.develop(self.trainer)
 
     def train(self, step: TrainStep, tables: Tables) -> None:
-        wave = next(tables.waves)
-        kept = [k for k, row in enumerate(step.states_out) if row >= 0] if self.trainer.state_width else []
-        state = self.read_states(step) if kept else None
+        """One wave, in pieces of a width that suits the trainer: none of them reads what another writes."""
+        wave, count = next(tables.waves), len(step.outs)
+        at_once = -(-count // -(-count // self.widest))
+        if at_once == count:
+            self.train_piece(step, wave, 0, count)
+            return
+        pieces = zip(*(column.split(at_once) for column in wave), strict=True)
+        for start, piece in zip(range(0, count, at_once), pieces, strict=True):
+            self.train_piece(step, Wave._make(piece), start, min(start + at_once, count))
+
+    def train_piece(self, step: TrainStep, wave: Wave, start: int, end: int) -> None:
+        outs = step.states_out[start:end]
+        kept = [k for k, row in enumerate(outs) if row >= 0] if self.trainer.state_width else []
+        state = self.read_states(step.states_in[start:end]) if kept else None
         new, new_state = self.trainer.train(self.models.read(wave.sources), wave.parts, wave.keys, wave.lrs, state)
         self.models.write(wave.outs, new)
         if new_state is not None and kept:
-            if len(kept) < len(step.outs):  # some runs keep their state and others begin anew at every visit
+            if len(kept) < len(outs):  # some runs keep their state and others begin anew at every visit
                 new_state = new_state[self.numbers(kept)]
-            self.states.write(self.numbers([step.states_out[k] for k in kept]), new_state)
+            self.states.write(self.numbers([outs[k] for k in kept]), new_state)
 
-    def read_states(self, step: TrainStep) -> Tensor:
+    def read_states(self, numbers: list[int]) -> Tensor:
         """The optimizer states of a wave; a fresh one is all zeros."""
-        rows = torch.tensor(step.states_in)
+        rows = torch.tensor(numbers)
         state = self.states.read(rows.clamp(min=0).to(self.device))
         fresh = rows < 0
         if bool(fresh.any()):

@@ -41,9 +41,10 @@ class Matrix:
         """Make room for that many rows, keeping what is there."""
         have, width = self.data.shape
         if rows > have:
-            # A little more than asked, so that many small steps do not copy everything each time; no row is read
-            # before it is written, so what is not used takes no memory on a CPU.
-            grown = torch.empty((max(rows, have + have // 8), width), device=self.data.device, dtype=self.data.dtype)
+            # More than asked, so that many small steps do not copy everything each time; no row is read before it is
+            # written, so what is not used takes no memory on a CPU, and there may be more of it.
+            spare = have // 2 if self.data.device.type == "cpu" else have // 8
+            grown = torch.empty((max(rows, have + spare), width), device=self.data.device, dtype=self.data.dtype)
             grown[:have] = self.data
             self.data = grown
 

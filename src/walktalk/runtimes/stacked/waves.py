@@ -20,6 +20,8 @@ from walktalk.runtimes.simulator import Chunk, CombineOp, EvaluateOp, MixOp, Ter
 from walktalk.runtimes.stacked.jobs import Job, Value, jobs_of
 from walktalk.runtimes.stacked.rows import RowSpace
 
+COMBINED_AT_ONCE = 256  # combinations in a step: more would leave the caches between reading and writing
+
 
 @dataclass
 class TrainStep:
@@ -183,10 +185,11 @@ class Stretch:
             lrs=[op.lr for op in ops],
             states_in=[job.inputs[1].row if len(job.inputs) > 1 else -1 for job in wave],
         )
-        self.consume(wave)
+        # No row that is read is written, so that a wide wave can be done piece by piece, each while it is in the cache.
         step.outs = [self.make(job.outputs[0]) for job in wave]
         step.states_out = [self.make(job.outputs[1]) if len(job.outputs) > 1 else -1 for job in wave]
         self.emit(step)
+        self.consume(wave)
         self.tell_readers(wave)
 
     def take_level(self, level: list[Job]) -> None:
@@ -197,19 +200,20 @@ class Stretch:
                 combinations.append(job)
             else:
                 self.take_single(job)
-        if combinations:
-            self.take_combinations(combinations)
+        for start in range(0, len(combinations), COMBINED_AT_ONCE):
+            self.take_combinations(combinations[start : start + COMBINED_AT_ONCE])
+        self.consume(combinations)
         self.tell_readers(level)
 
     def take_combinations(self, group: list[Job]) -> None:
+        """Their inputs are still to be consumed, when all of their level are done: none may be overwritten before."""
         ops: list[CombineOp] = [job.op for job in group]  # type: ignore[misc]
         step = CombineStep(
             sources=[value.row for job in group for value in job.inputs],
             weights=[weight for op in ops for _, weight in op.terms],
             starts=[0, *accumulate(len(op.terms) for op in ops[:-1])],
+            outs=[self.make(job.outputs[0]) for job in group],
         )
-        self.consume(group)
-        step.outs = [self.make(job.outputs[0]) for job in group]
         self.emit(step)
 
     def take_single(self, job: Job) -> None:

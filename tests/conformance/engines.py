@@ -1,0 +1,145 @@
+"""One way to run a protocol in virtual time and on real nodes, so that the very same checks apply to both."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from tests.peers.cluster import SECONDS, Cluster, Killed, SlowTrainer, quietly, running
+from walktalk.graphs import Graph
+from walktalk.protocols import Machine, Protocol
+from walktalk.runtimes.peers.node import Node
+from walktalk.runtimes.peers.replay import ReplaySetup, replay
+from walktalk.runtimes.simulator import Evaluate, Fault, FaultPlan, NetworkTiming, RunSetup, Stop
+from walktalk.runtimes.stacked import Engine, Measurement
+from walktalk.seeds import Seed
+
+Row = tuple[Any, ...]
+TRAINING = 0.01  # seconds, as `SlowTrainer` takes on real nodes
+EVERY = 20
+
+
+@dataclass(frozen=True)
+class Blow:
+    """A node is killed and comes back."""
+
+    at: float  # seconds
+    node: int
+    seconds: float
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """What a run leaves, whatever ran it."""
+
+    protocol: Protocol
+    graph: Graph
+    trace: list[Row]
+    measurements: list[Measurement]
+    output: np.ndarray  # the model that the algorithm puts out
+    replayed: np.ndarray  # the same, computed again from the trace
+    machines: list[Machine]
+    model_bytes: int
+    seconds: float
+
+
+def simulated(
+    protocol: Protocol, graph: Graph, stop: Stop, folder: Path, blow: Blow | None = None, everything: bool = False
+) -> Outcome:
+    """In virtual time, with the times of the real ones; hardened, as real nodes always are."""
+    trainer = SlowTrainer(graph.nodes)
+    trainer.seconds = 0.0
+    timing = NetworkTiming(compute=TRAINING, spread=0.2, latency=0.001)
+    plan = FaultPlan(_faults(blow, graph, everything), Seed(3))
+    run = RunSetup(
+        protocol.hardened(), graph, Seed(7), stop, timing, Evaluate(every=EVERY), model_bytes=4 * trainer.width,
+        faults=plan,
+    )  # fmt: skip
+    engine = Engine(trainer, [run], [trainer.initial()])
+    advance = engine.advance(1.0)
+    simulation, trace = engine.simulations[0], advance.traces.get(0, [])
+    again = _replayed(trace, graph, trainer)
+    return Outcome(
+        protocol, graph, trace, advance.measurements, engine.output(0).double().numpy(), again[1],
+        simulation.machines, 4 * trainer.width, simulation.agenda.now,
+    )  # fmt: skip
+
+
+def real(
+    protocol: Protocol, graph: Graph, stop: Stop, folder: Path, blow: Blow | None = None, everything: bool = False
+) -> Outcome:
+    """On nodes over loopback, each a thread of this process with a Zenoh session of its own."""
+    with running(protocol, graph, folder, stop) as cluster:
+        for node in _struck(blow, graph, everything):
+            assert blow is not None
+            _strike(cluster, replace(blow, node=node))
+        cluster.wait()
+    trace = cluster.trace()
+    measurements, again = _replayed(trace, graph, cluster.trainer)
+    return Outcome(
+        protocol, graph, trace, measurements, _output(cluster, trace), again, [node.machine for node in cluster.nodes],
+        4 * cluster.trainer.width, trace[-1][0],
+    )  # fmt: skip
+
+
+ENGINES: dict[str, Callable[..., Outcome]] = {"simulator": simulated, "peers": real}
+
+
+def _struck(blow: Blow | None, graph: Graph, everything: bool) -> list[int]:
+    """Whom it hits: one node, or one after the other, so that no walk is left."""
+    if blow is None:
+        return []
+    return list(range(graph.nodes)) if everything else [blow.node]
+
+
+def _faults(blow: Blow | None, graph: Graph, everything: bool) -> tuple[Fault, ...]:
+    if blow is None:
+        return ()
+    struck = _struck(blow, graph, everything)
+    gap = 1.5 * blow.seconds
+    return tuple(Fault("kill", at=blow.at + k * gap, node=v, seconds=blow.seconds) for k, v in enumerate(struck))
+
+
+def _strike(cluster: Cluster, blow: Blow) -> None:
+    """Let a node die in the middle of whatever it does, and start it again from its checkpoint."""
+    node = cluster.nodes[blow.node]
+    end = time.monotonic() + SECONDS
+    while node.status()["seconds"] < blow.at or not node.begun:
+        assert time.monotonic() < end, "it does not begin"
+        time.sleep(0.01)
+
+    def die() -> None:
+        raise Killed
+
+    node.events.put(die)
+    cluster.threads[blow.node].join(SECONDS)
+    time.sleep(blow.seconds)
+    back = Node(replace(cluster.setups[blow.node], rejoin=True), cluster.trainer)
+    thread = threading.Thread(target=quietly, args=(back.run,), name=f"node {blow.node}", daemon=True)
+    cluster.nodes[blow.node], cluster.threads[blow.node] = back, thread
+    thread.start()
+
+
+def _output(cluster: Cluster, trace: list[Row]) -> np.ndarray:
+    """The aggregate of the highest term, or the mean of what nodes recorded last."""
+    terms = {v: node.state.aggregate_term for v, node in enumerate(cluster.nodes) if node.state.aggregate is not None}
+    if terms:
+        model = cluster.nodes[max(terms, key=lambda v: (terms[v], v))].state.aggregate
+        assert model is not None
+        return model.double().numpy()
+    last = {row[5]: row[1] for row in trace if row[2] == "record"}
+    members = [cluster.nodes[v].state.members.get(key) for key, v in last.items()]
+    return np.mean([model.double().numpy() for model in members if model is not None] or [[np.nan]], axis=0)
+
+
+def _replayed(trace: list[Row], graph: Graph, trainer: SlowTrainer) -> tuple[list[Measurement], np.ndarray]:
+    quick = SlowTrainer(graph.nodes, momentum=trainer.momentum)
+    quick.seconds = 0.0
+    done = replay(trace, ReplaySetup(graph.nodes, trainer.initial(), Evaluate(every=EVERY)), quick)
+    return done.measurements, done.output.double().numpy()

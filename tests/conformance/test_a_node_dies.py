@@ -1,0 +1,91 @@
+"""A node dies in the middle of its work and comes back from its checkpoint: the same questions to both engines."""
+
+from __future__ import annotations
+
+import functools
+import itertools
+import tempfile
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from tests.conformance.engines import ENGINES, Blow, Outcome
+from walktalk import graphs
+from walktalk.protocols import AsyncGossip, MultiWalk, Protocol, SyncGossip
+from walktalk.runtimes.peers import Ledger
+from walktalk.runtimes.simulator import Stop
+from walktalk.studies.chaos.checks import copies_of_walks, taking_part
+
+HEARTBEAT, UNTIL = 0.1, 7.0
+BLOW = Blow(at=0.7, node=0, seconds=1.2)  # node 0 aggregates at first
+WALKS = MultiWalk(2, heartbeat=HEARTBEAT)
+PROTOCOLS: tuple[Protocol, ...] = (
+    WALKS, AsyncGossip(patience=0.4), AsyncGossip("neighbourhood", patience=0.4), SyncGossip(patience=0.4),
+)  # fmt: skip
+
+
+@functools.cache
+def outcome(engine: str, protocol: Protocol) -> Outcome:
+    with tempfile.TemporaryDirectory() as folder:
+        return ENGINES[engine](protocol, graphs.complete(4), Stop(time=UNTIL), Path(folder), BLOW)
+
+
+@pytest.fixture(params=ENGINES)
+def engine(request: pytest.FixtureRequest) -> str:
+    return str(request.param)
+
+
+@pytest.fixture(params=PROTOCOLS, ids=lambda p: p.label)
+def run(request: pytest.FixtureRequest, engine: str) -> Outcome:
+    return outcome(engine, request.param)
+
+
+def test_the_others_train_on_while_it_is_away(run: Outcome) -> None:
+    away = [row[0] for row in run.trace if row[1] == BLOW.node and row[2] == "trained"]
+    gap = max(itertools.pairwise(away), key=lambda pair: pair[1] - pair[0])
+    assert gap[1] - gap[0] >= BLOW.seconds
+    meanwhile = {row[1] for row in run.trace if row[2] == "trained" and gap[0] + 1.0 < row[0] < gap[1]}
+    assert meanwhile >= {1, 2, 3}
+
+
+def test_it_takes_part_again_when_it_is_back(run: Outcome) -> None:
+    assert taking_part(run.trace, UNTIL - 2.0, UNTIL) == {0, 1, 2, 3}
+
+
+def test_nothing_is_counted_twice(run: Outcome) -> None:
+    trace = [row for row in run.trace if row[2] != "kill"]
+    assert Ledger(run.graph.nodes, sum(row[2] == "train" for row in trace)).play(trace).sound
+
+
+def test_models_stay_finite_and_the_loss_falls(run: Outcome) -> None:
+    losses = [m.train_loss for m in run.measurements]
+    assert np.isfinite(losses).all()
+    assert losses[-1] < losses[0]
+
+
+def test_one_new_aggregator_in_a_higher_term(engine: str) -> None:
+    run = outcome(engine, WALKS)
+    mixed = [(row[5], row[1]) for row in run.trace if row[2] == "record" and row[11] == "aggregate"]
+    terms = dict(mixed)
+    assert set(mixed) == set(terms.items())  # one aggregator in each term
+    assert list(dict.fromkeys(term for term, _ in mixed)) == sorted(terms)  # and terms only rise
+    assert terms[1] == BLOW.node
+    assert max(terms) > 1
+    assert terms[max(terms)] != BLOW.node
+    leads = [v for v, machine in enumerate(run.machines) if machine.members.leads]  # type: ignore[attr-defined]
+    assert leads == [terms[max(terms)]]
+
+
+def test_the_walks_are_back_at_r(engine: str) -> None:
+    run = outcome(engine, WALKS)
+    assert copies_of_walks(run.trace, UNTIL - 2.0, UNTIL - 0.2) == (2, 0)
+
+
+@pytest.mark.parametrize("engine", ENGINES)
+def test_where_all_walks_are_lost_and_nobody_guards_them_the_run_ends(engine: str, tmp_path: Path) -> None:
+    """Not by iterations, which are never reached; and not never."""
+    lone = MultiWalk(1, aggregator=1, heartbeat=HEARTBEAT, guard="none")
+    stop, blow = Stop(iterations=10**9), Blow(0.5, 0, 0.5)
+    run = ENGINES[engine](lone, graphs.complete(2), stop, tmp_path, blow, everything=True)
+    assert [row for row in run.trace if row[2] == "all_lost"]
