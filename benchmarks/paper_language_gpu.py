@@ -7,8 +7,8 @@ Settings are those of `walktalk paper run fig8 --scale paper` (Table 6) but for 
 walks, and the end of a run, which is a virtual time here, so that every algorithm gets the same. The words yes, maybe
 and no of the causal model are the answer. Runs are done one after another, all algorithms of a repetition and then the
 next; one is begun only if it will end within `--budget` real seconds, judging by its number of iterations (virtual time
-tells it without any training) and the pace so far. Writes `fig8.csv` and `facts.json` after each. Before the first run
-the model's step is captured as a CUDA graph, if that gives the same gradients faster.
+tells it without any training) and the pace so far. Writes `fig8.csv` and `facts.json` after each. The model's step runs
+as a CUDA graph if that gives the same gradients faster.
 """
 
 from __future__ import annotations
@@ -24,9 +24,6 @@ from torch import Tensor
 
 from paper_runs import Speed, Watch, tell, write_facts, write_records
 from walktalk.learning import Trainer
-from walktalk.learning.cuda_graph import GraphedTraining
-from walktalk.learning.stacked import SequentialModel
-from walktalk.learning.stacked.model import Gradients
 from walktalk.runtimes.simulator import Simulation
 from walktalk.studies import PlannedRun, RunRecord, make_spec, prepare, spec_mapping
 from walktalk.studies.groups import needs_of, run_in_groups
@@ -93,54 +90,25 @@ def one_run(trainer: Trainer, run: PlannedRun, name: str, speed: Speed) -> list[
 # -- the step --------------------------------------------------------------------------------------------------------
 
 
-class WithoutDraws(SequentialModel):
-    """A model that draws no random numbers: no seed has to be set, so nothing waits, and a graph can be captured."""
-
-    def wave(self, weights: Tensor, buffers: Tensor, keys: Tensor) -> Gradients:
-        layout, rows = self.layout, len(keys)
-        everything = torch.empty_like(weights)
-        sources, places = layout.dense_views(weights, rows), layout.dense_views(everything, rows)
-        statistics = layout.views(buffers, layout.buffers, layout.parameter_width)
-
-        def gradients(inputs: Tensor, targets: Tensor, step: int) -> Tensor:
-            self.worker.train()
-            for r in range(rows):
-                self.point_at(sources, statistics, r)
-                found = self.backward(inputs[r], targets[r])
-                for name, place in places.items():
-                    gradient = found[name]
-                    place[r].copy_(gradient) if gradient is not None else place[r].zero_()
-                self.keep_buffers(statistics, r)
-            return everything
-
-        return gradients
-
-
 def ready_to_train(trainer: Trainer, initial: Tensor, graphs: bool) -> dict[str, Any]:
     """Times a step, plain and as a graph, and leaves the trainer with the graph where it agrees and is faster.
 
     Gradients are compared, not models: Adam's first step is the sign of a gradient, and noise flips that of small ones.
     Two plain steps differ too (attention adds up in any order on a GPU), so the graph may differ by some times as much.
     """
+    graph, trainer.graphed = trainer.graphed, None
     plain, plain_seconds = timed(trainer, initial)
     noise = difference(timed(trainer, initial)[0], plain)
     found: dict[str, Any] = {"plain_seconds": plain_seconds, "plain_noise": noise, "graph": False}
-    if not graphs or trainer.device.type != "cuda" or type(trainer.model) is not SequentialModel:
+    if not graphs or graph is None:
         return found
-    before = trainer.model
     never_packed()
-    trainer.model = WithoutDraws(trainer.template, before.loss, before.with_buffers)
-    trainer.model.arithmetic, trainer.model.samples_at_once = before.arithmetic, before.samples_at_once
-    trainer.graphed = GraphedTraining(trainer._train, sizes=(1,))
-    try:
-        graphed, seconds = timed(trainer, initial)
-        found |= {"graph_seconds": seconds, "graph_differs": difference(graphed, plain)}
-        close = found["graph_differs"] <= max(CLOSE, 3 * noise)
-        found["graph"] = trainer.graphed.works and close and seconds < plain_seconds
-    except RuntimeError as error:
-        found["error"] = str(error)
+    trainer.graphed = graph
+    graphed, seconds = timed(trainer, initial)
+    found |= {"graph_seconds": seconds, "graph_differs": difference(graphed, plain)}
+    found["graph"] = graph.works and found["graph_differs"] <= max(CLOSE, 3 * noise) and seconds < plain_seconds
     if not found["graph"]:
-        trainer.model, trainer.graphed = before, None
+        trainer.graphed = None
     return found
 
 
