@@ -50,6 +50,8 @@ def main() -> None:
         run.label: vars(need) for run, need in zip(runs, needs_of(trainer, runs), strict=True) if run.repetition == 0
     }
     facts["step"] = ready_to_train(trainer, initial, options.graphs)
+    if trainer.device.type == "cuda":
+        torch.cuda.empty_cache()  # what the plain steps and the warm-up of the graph took: tens of gigabytes
     print(f"{time.perf_counter() - began:.0f} s to load and measure: {facts['step']}", flush=True)
     speed, out, records = Speed(), Path(options.out), list[RunRecord]()
     left_out = []

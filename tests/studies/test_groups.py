@@ -100,7 +100,10 @@ def test_a_model_that_trains_alone_needs_room_for_one(ready, monkeypatch):
     wide = beside(ready.trainer)
     monkeypatch.setattr(ready.trainer, "rows_at_once", 1)
     assert wave_policy(ready.trainer).widest == 1
-    assert beside(ready.trainer) < wide / 20
+    alone = beside(ready.trainer)
+    assert alone < wide / 20
+    monkeypatch.setattr(ready.trainer, "graphed", object())  # a graph's memory is its own, and so is its warm-up's
+    assert beside(ready.trainer) > 2 * alone
 
 
 def test_runs_that_keep_their_state_and_runs_that_do_not_share_waves():

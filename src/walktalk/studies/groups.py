@@ -34,6 +34,7 @@ LOOK_AHEAD = 2  # visits per walk or node in the stretch that is planned to coun
 LARGE_MODEL = 2**24  # numbers in a model from which rows are counted exactly: an eighth too many would be gigabytes
 LOOK_FAR = 4000  # trainings that are planned to count them
 COPIES_BESIDE = 8  # of every row in a wave: its models, gradients, optimizer state
+POOLS_OF_A_GRAPH = 3  # times that for a large model in a CUDA graph: its own memory, its warm-up's, and an eager pass's
 WIDEST_WAVE = 256  # rows; a wider one is rare, and its copies are smaller than what is planned for these
 UNITS = {"kb": 1e3, "mb": 1e6, "gb": 1e9, "tb": 1e12}
 
@@ -122,7 +123,8 @@ def beside(trainer: Trainer) -> float:
     """What a study takes besides its rows: the wave that is being trained, and the data."""
     data = sum(t.numel() * t.element_size() for t in (trainer.inputs, trainer.targets))
     wave = min(WIDEST_WAVE, wave_policy(trainer).widest)
-    return 4.0 * COPIES_BESIDE * wave * (trainer.width + trainer.state_width) + data
+    pools = POOLS_OF_A_GRAPH if wave == 1 and trainer.graphed is not None else 1
+    return 4.0 * pools * COPIES_BESIDE * wave * (trainer.width + trainer.state_width) + data
 
 
 def needs_of(trainer: Trainer, runs: Sequence[PlannedRun]) -> list[Need]:
