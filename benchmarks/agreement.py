@@ -108,7 +108,7 @@ def main() -> None:
     parser.add_argument("--iterations", type=int, default=600)
     parser.add_argument("--steps", type=int, default=5)
     parser.add_argument("--repeats", type=int, default=3)
-    parser.add_argument("--pace", type=float, default=0.02, help="seconds that a training takes at least; 0: as it comes")
+    parser.add_argument("--pace", type=float, default=0.02, help="seconds of a training, at least")
     parser.add_argument("--out", type=Path, default=None, help="folder for a CSV file")
     parser.add_argument("--json", action="store_true")
     args = parser.parse_args()

@@ -29,8 +29,8 @@ from statistics import median
 from typing import Any
 
 import yaml
-from agreement import measured, predicted, report, seconds_an_iteration
 
+from agreement import measured, predicted, report, seconds_an_iteration
 from walktalk.runtimes.peers import merge, read_diary
 from walktalk.runtimes.simulator import NetworkTiming
 from walktalk.studies import make_spec
