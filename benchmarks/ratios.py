@@ -12,6 +12,7 @@ from __future__ import annotations
 import argparse
 import json
 import math
+import tempfile
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -22,14 +23,17 @@ from walktalk import graphs
 from walktalk.bench.events import bare_heap_per_second, planned_events
 from walktalk.bench.executor import LOCAL_STEPS, StackedWave, digits, make_trainer
 from walktalk.bench.plain_loop import plain_step
+from walktalk.bench.simulator import GOSSIP
 from walktalk.protocols import AsyncGossip, MultiWalk
 from walktalk.runtimes.simulator import NetworkTiming, RunSetup, Simulation, Stop
 from walktalk.runtimes.stacked import Planner
 from walktalk.seeds import Seed
+from walktalk.studies import load_spec, run_study
 
 RECORDED = Path(__file__).parent / "recorded.json"
 ROUNDS = 5
 HEAP, HEAP_ROUNDS = 1_000, 40_000
+STUDY_ITERATIONS = 600
 
 Rate = Callable[[], float]  # work per CPU second, measured once
 
@@ -82,6 +86,14 @@ def stacked(width: int) -> Rate:
     return rate
 
 
+def gossip_study() -> float:
+    """A whole study with its records: what is neither training nor planning must not come back unseen."""
+    spec = load_spec("quickstart", [*GOSSIP, f"stop.iterations={STUDY_ITERATIONS}"])
+    with tempfile.TemporaryDirectory() as folder:
+        work = lambda: run_study(spec, Path(folder) / "study", device="cpu", workers=1)  # noqa: E731
+        return per_cpu_second(work, STUDY_ITERATIONS * LOCAL_STEPS)
+
+
 def plain() -> Rate:
     step = plain_step()
     return lambda: per_cpu_second(lambda: [step() for _ in range(150)], 150)
@@ -96,6 +108,8 @@ def ratios() -> dict[str, float]:
         "gossip events / heap": (gossip_events, heap),
         "shared link events / heap": (shared_link_events, heap),
         "planned operations / heap": (planned_operations, heap),
+        "gossip study / plain step": (gossip_study, loop),
+        "4 stacked / plain step": (stacked(4), loop),
         "16 stacked / plain step": (stacked(16), loop),
         "64 stacked / plain step": (stacked(64), loop),
     }

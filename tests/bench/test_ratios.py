@@ -7,7 +7,10 @@ from __future__ import annotations
 
 import importlib.util
 import json
+from contextlib import nullcontext
 from pathlib import Path
+
+import pytest
 
 ROOT = Path(__file__).parents[2]
 FALL = 0.7  # a ratio may fall by 30 %
@@ -19,6 +22,24 @@ def load_ratios():
     module = importlib.util.module_from_spec(spec)
     spec.loader.exec_module(module)
     return module
+
+
+class Measured:
+    """Ratios that are this share of the recorded ones."""
+
+    def __init__(self, share: float) -> None:
+        self.share = share
+
+    def ratios(self) -> dict[str, float]:
+        recorded = json.loads((ROOT / "benchmarks" / "recorded.json").read_text())
+        return {name: ratio * self.share for name, ratio in recorded.items()}
+
+
+@pytest.mark.parametrize("share", [0.69, 0.71])
+def test_a_fall_of_more_than_thirty_percent_is_seen(share, monkeypatch):
+    monkeypatch.setitem(globals(), "load_ratios", lambda: Measured(share))
+    with pytest.raises(AssertionError, match="slower than recorded") if share < FALL else nullcontext():
+        test_no_ratio_falls_by_more_than_thirty_percent()
 
 
 def test_no_ratio_falls_by_more_than_thirty_percent():

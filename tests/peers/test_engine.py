@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+import os
+import signal
+import threading
+import time
 from pathlib import Path
 
 import numpy as np
@@ -34,6 +38,35 @@ def test_a_study_on_real_processes_trains_and_leaves_the_same_records(tmp_path: 
     for name in ("spec.yaml", "summary.json", "runs/multi_walk-2/0/model.safetensors"):
         assert (tmp_path / "out" / name).is_file()
     assert result.runs[0].trainings == history.iteration.iloc[-1]
+
+
+@pytest.mark.slow
+def test_an_interrupted_study_goes_on_and_a_finished_one_stays(tmp_path: Path) -> None:
+    spec = make_spec({**STUDY, "stop": {"iterations": 400}})
+
+    def interrupt() -> None:
+        """Ctrl-C, as soon as there is something to lose."""
+        end = time.monotonic() + 60.0
+        while time.monotonic() < end and sum(f.read_text().count('"trained"') for f in diaries()) < 50:
+            time.sleep(0.1)
+        os.kill(os.getpid(), signal.SIGINT)
+
+    def diaries() -> list[Path]:
+        return list((tmp_path / "out").rglob("trace-*.jsonl"))
+
+    threading.Thread(target=interrupt, daemon=True).start()
+    with pytest.raises(KeyboardInterrupt):
+        run_on_peers(spec, tmp_path / "out", pace=0.05)
+    assert len(diaries()) == 3
+    result = run_on_peers(spec, tmp_path / "out", resume=True)
+    history = read_history(tmp_path / "out" / "history.csv")
+    assert history.iteration.is_monotonic_increasing
+    assert 400 <= history.iteration.iloc[-1] < 450
+    assert history.time.diff().max() < 15.0  # while nobody was there, no time has passed
+    trace = read_trace(tmp_path / "out" / "runs" / "multi_walk-2" / "0" / "trace.parquet")
+    assert (trace.event == "resumed").sum() == 1
+    again = run_on_peers(spec, tmp_path / "out", resume=True)
+    assert again.runs[0].history == result.runs[0].history
 
 
 def test_what_needs_the_simulator_is_refused_before_anything_starts(tmp_path: Path) -> None:

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import threading
 import time
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -13,6 +15,7 @@ from tests.peers.cluster import SECONDS, running
 from walktalk import graphs
 from walktalk.errors import UnavailableError
 from walktalk.protocols import AsyncGossip, MultiWalk, Protocol, SyncGossip
+from walktalk.runtimes.peers import Node
 from walktalk.runtimes.simulator import Stop
 
 PROTOCOLS = [MultiWalk(walks=1), MultiWalk(walks=3), AsyncGossip(), AsyncGossip(mixing="neighbourhood"), SyncGossip()]
@@ -99,3 +102,36 @@ def test_what_only_a_simulator_can_do_is_refused(tmp_path: Path) -> None:
         running(AsyncGossip(mixing="matrix"), graphs.cycle(3), tmp_path, Stop(iterations=1)),
     ):
         pass
+
+
+def test_a_run_ends_when_the_loss_is_low_enough(tmp_path: Path) -> None:
+    target = 2.0 + float(trained_loss(AsyncGossip(), tmp_path / "before"))
+    with running(AsyncGossip(), graphs.complete(3), tmp_path, Stop(time=60.0, target_loss=target)) as cluster:
+        cluster.wait()
+    tallies = [node.state.tally for node in cluster.nodes]
+    assert all(tally.own.over for tally in tallies)
+    assert any(tally.loss <= target or tally.own.loss <= target for tally in tallies)
+    assert cluster.trace()[-1][0] < 30.0
+
+
+def trained_loss(protocol: AsyncGossip, folder: Path) -> float:
+    with running(protocol, graphs.complete(3), folder, Stop(iterations=200)) as cluster:
+        cluster.wait()
+    model = cluster.nodes[0].state.slots.read("model")
+    return float(cluster.trainer.evaluate(model[None])[0][0])
+
+
+def test_one_that_comes_back_knows_how_long_the_run_has_lasted(tmp_path: Path) -> None:
+    with running(AsyncGossip(), graphs.complete(3), tmp_path, Stop(time=600.0)) as cluster:
+        end = time.monotonic() + SECONDS
+        while cluster.nodes[0].status()["seconds"] < 1.5 and time.monotonic() < end:
+            time.sleep(0.05)
+        cluster.nodes[1].leave()
+        cluster.threads[1].join(SECONDS)
+        (tmp_path / "1" / "checkpoint.safetensors").unlink()  # not even that is left
+        back = Node(replace(cluster.setups[1], rejoin=True), cluster.trainer)
+        cluster.nodes[1], cluster.threads[1] = back, threading.Thread(target=back.run, daemon=True)
+        cluster.threads[1].start()
+        while back.status()["seconds"] < 1.5 and time.monotonic() < end:
+            time.sleep(0.05)
+        assert back.status()["seconds"] > back._elapsed() + 1.0

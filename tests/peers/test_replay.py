@@ -10,7 +10,7 @@ import pytest
 from tests.peers.cluster import running
 from walktalk import graphs
 from walktalk.protocols import AsyncGossip, MultiWalk, Protocol, SyncGossip
-from walktalk.runtimes.peers.replay import ReplaySetup, replay
+from walktalk.runtimes.peers.replay import Replayed, ReplaySetup, replay
 from walktalk.runtimes.peers.traces import merge
 from walktalk.runtimes.simulator import Evaluate, Stop
 
@@ -33,6 +33,20 @@ def test_replay_gives_the_models_of_the_real_run(protocol: Protocol, where: str,
     iterations = [m.op.iteration for m in replayed.measurements]
     assert iterations[:5] == [0, 10, 20, 30, 40]
     assert replayed.measurements[-1].train_loss < replayed.measurements[0].train_loss
+
+
+def test_evaluations_by_the_clock_and_of_other_models(tmp_path: Path) -> None:
+    with running(MultiWalk(walks=2), graphs.complete(3), tmp_path, Stop(iterations=100)) as cluster:
+        cluster.wait()
+
+    def done(evaluate: Evaluate) -> Replayed:
+        return replay(cluster.trace(), ReplaySetup(3, cluster.trainer.initial(), evaluate), cluster.trainer)
+
+    timed = done(Evaluate(every=None, seconds=0.1)).measurements
+    assert [round(m.op.time, 6) for m in timed[1:4]] == [0.1, 0.2, 0.3]
+    first, mean = done(Evaluate(model="node")), done(Evaluate(model="mean"))
+    np.testing.assert_allclose(first.output.numpy(), first.members[1].numpy())
+    np.testing.assert_allclose(mean.output.numpy(), (mean.members[1] + mean.members[2]).numpy() / 2, rtol=1e-5)
 
 
 def test_a_message_is_never_received_before_it_is_sent_whatever_the_clocks_say() -> None:

@@ -13,6 +13,7 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from multiprocessing.synchronize import Event
+from pathlib import Path
 from queue import SimpleQueue
 from typing import TYPE_CHECKING, Any, TypeAlias
 
@@ -106,24 +107,28 @@ def answer_raw(port: int, size: int, ready: Event) -> None:
 # -- the real link --------------------------------------------------------------------------------------------------
 
 
-def endpoint(number: int, port: int) -> Endpoint:
-    """Node 0 connects, node 1 listens."""
-    from walktalk.runtimes.peers import Endpoint
+def endpoint(number: int, port: int, certificates: str) -> Endpoint:
+    """Node 0 connects, node 1 listens; with mutual TLS where there is a folder of certificates."""
+    from walktalk.runtimes.peers import Endpoint, credentials
 
     names, address = ("a", "b"), f"127.0.0.1:{port}"
+    files = credentials(Path(certificates), names[number]) if certificates else None
     other = {names[1 - number]: 1 - number}
-    return Endpoint("hop", names[number], number, address if number else "", other, () if number else (address,), None)
+    return Endpoint("hop", names[number], number, address if number else "", other, () if number else (address,), files)
 
 
 @contextmanager
-def link_hop(width: int) -> Iterator[Hop]:
+def link_hop(width: int, certificates: str = "") -> Iterator[Hop]:
     from walktalk.runtimes.peers import Limits, Link, Listener, Parcel
 
     model = np.random.default_rng(0).standard_normal(width, dtype=np.float32)
     taken: SimpleQueue[Parcel] = SimpleQueue()
     met: SimpleQueue[int] = SimpleQueue()
     listener = Listener(arrived=lambda d: None, taken=taken.put, peer=lambda peer, alive: met.put(peer))
-    with answering(answer_links, width) as port, Link(endpoint(0, port), Limits(width), listener) as link:
+    with (
+        answering(answer_links, width, certificates) as port,
+        Link(endpoint(0, port, certificates), Limits(width), listener) as link,
+    ):
         link.start()
         met.get(timeout=30)
         parcel = Parcel(0, 1, Message("walk", walk=1), "walk/1", width)
@@ -137,13 +142,13 @@ def link_hop(width: int) -> Iterator[Hop]:
         yield one
 
 
-def answer_links(port: int, width: int, ready: Event) -> None:
+def answer_links(port: int, width: int, certificates: str, ready: Event) -> None:
     """Takes every model as soon as it is whole, as a node's loop does."""
     from walktalk.runtimes.peers import Limits, Link, Listener
 
     inbox: SimpleQueue[Delivery] = SimpleQueue()
     listener = Listener(arrived=inbox.put, taken=lambda parcel: None, peer=lambda peer, alive: None)
-    with Link(endpoint(1, port), Limits(width, messages_per_second=1e6), listener) as link:
+    with Link(endpoint(1, port, certificates), Limits(width, messages_per_second=1e6), listener) as link:
         link.start()
         ready.set()
         while True:

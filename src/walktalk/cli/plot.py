@@ -16,6 +16,7 @@ class Kind(Enum):
     timeline = "timeline"
     network = "network"
     partition = "partition"
+    failures = "failures"
 
 
 class Axis(Enum):

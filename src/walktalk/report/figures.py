@@ -26,7 +26,7 @@ class Window(NamedTuple):
 
 
 def draw(folder: str | PathLike[str], kind: str, x: str = "iteration", window: Window | None = None) -> list[Path]:
-    """Draw one figure (curves, timeline, network, partition) into the study's folder; the files written."""
+    """Draw one figure (curves, timeline, network, partition, failures) into the study's folder; the files written."""
     study = existing_folder(folder)
     spec = load_spec(study.spec)
     if kind == "curves":
@@ -35,6 +35,8 @@ def draw(folder: str | PathLike[str], kind: str, x: str = "iteration", window: W
         return draw_timeline(study, spec, window or Window())
     if kind == "network":
         return draw_network(study, spec)
+    if kind == "failures":
+        return draw_failures(study, spec)
     return draw_partition(study, spec)
 
 
@@ -60,6 +62,15 @@ def draw_timeline(study: StudyFolder, spec: StudySpec, window: Window) -> list[P
     title = f"{plots.title_of(label)}, repetition {window.repetition}"
     figure = plots.timeline(read_trace(run.trace), start=window.start, end=window.end, title=title)
     return plots.save(figure, study.figures / f"timeline-{run.path.parent.name}-{window.repetition}")
+
+
+def draw_failures(study: StudyFolder, spec: StudySpec) -> list[Path]:
+    """Loss and accuracy against time, with what went wrong in the first repetition of any algorithm."""
+    runs = [study.run(algorithm.title, 0) for algorithm in spec.algorithms]
+    marks = [mark for run in runs if run.trace.exists() for mark in plots.marks_of(read_trace(run.trace))]
+    if not marks:
+        raise StudyError(f"{study.path}: nothing went wrong in this study; `faults` in a specification make it so")
+    return plots.save(plots.failures(read_history(study.history), marks), study.figures / "failures")
 
 
 def draw_network(study: StudyFolder, spec: StudySpec) -> list[Path]:

@@ -78,9 +78,13 @@ def run_on_peers(
     *,
     resume: bool = False,
     device: str = "cpu",
+    pace: float = 0.0,
     progress: Callable[[Progress], None] | None = None,
 ) -> StudyResult:
-    """All runs of a study, one after the other, each with one process a node on this machine."""
+    """All runs of a study, one after the other, each with one process a node on this machine.
+
+    `pace`: seconds that a training takes at least, so that more nodes than processors take turns.
+    """
     if spec.faults:
         raise UnavailableError("faults: are for the simulator; on real peers, `walktalk chaos` makes them happen")
     ready = prepare(spec, pick_device(device))
@@ -93,7 +97,7 @@ def run_on_peers(
             here = folder.run(run.label, run.repetition)
             _tell(progress, records, index, len(ready.runs), run)
             if not here.model.exists():  # else it was finished before, and its records are made again from its trace
-                _run_fleet(ready, run, here)
+                _run_fleet(ready, run, here, pace)
             records.append(_record(ready, run, here))
         return write_results(ready, records, folder)
 
@@ -182,8 +186,8 @@ def local_cluster(spec: StudySpec, run: PlannedRun, folder: Path, pace: float = 
     )  # fmt: skip
 
 
-def _run_fleet(ready: Preparation, run: PlannedRun, here: RunFolder) -> None:
-    cluster = local_cluster(ready.spec, run, here.path / "nodes")
+def _run_fleet(ready: Preparation, run: PlannedRun, here: RunFolder, pace: float) -> None:
+    cluster = local_cluster(ready.spec, run, here.path / "nodes", pace)
     names, beginning = list(cluster.nodes), write_beginning(ready, run, here)
     fleet = Fleet(run_node, [NodeJob(cluster, name, beginning=beginning) for name in names], names)
     fleet.wait()

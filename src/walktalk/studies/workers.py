@@ -36,7 +36,7 @@ STARTS_AT_MOST = 3  # of one share: a process that dies more often has a reason
 STEPS_THAT_PAY = 50_000  # model-steps of a study below which starting a second process costs more than it saves
 SECONDS_BETWEEN_LOOKS = 0.2
 PR_SET_PDEATHSIG = 1  # of prctl(2)
-TRAININGS_A_WAVE = 9.0  # what a wave costs besides its trainings, measured on the quickstart
+TRAININGS_A_WAVE = 3.0  # what a wave costs besides its trainings, measured on the quickstart
 
 Prepare = Callable[[], tuple[Any, list[PlannedRun]]]  # builds (trainer, runs) of the whole study, in any process
 

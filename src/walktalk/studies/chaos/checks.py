@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from itertools import pairwise
+from statistics import median
 from typing import Any
 
 Row = tuple[Any, ...]
@@ -49,8 +50,16 @@ def recoveries(trace: list[Row]) -> list[tuple[float, float]]:
 
 
 def replacements(trace: list[Row]) -> list[float]:
-    """From the last training of a lost walk to its restart, in mean return times of that aggregator."""
+    """From the last training of a lost walk to its restart, in mean return times of that aggregator.
+
+    A walk that was trained somewhere until a moment before was not lost: it lives in the other half of a split network,
+    or came back too late.
+    """
     found = []
+    steps = _steps(trace)
+    if not steps:
+        return []
+    moment = 10 * median(steps)
     for restart in (row for row in trace if row[2] == "restarted"):
         visits: dict[int, list[float]] = {}
         last = None
@@ -60,6 +69,15 @@ def replacements(trace: list[Row]) -> list[float]:
             if row[2] == "trained" and row[5] == restart[5] and row[0] < restart[0]:
                 last = row[0]
         gaps = [b - a for times in visits.values() for a, b in pairwise(times)]
-        if gaps and last is not None:
+        if gaps and last is not None and restart[0] - last > moment:
             found.append((restart[0] - last) / (sum(gaps) / len(gaps)))
     return found
+
+
+def _steps(trace: list[Row]) -> list[float]:
+    """Seconds between two trainings of the same walk."""
+    times: dict[int, list[float]] = {}
+    for row in trace:
+        if row[2] == "trained":
+            times.setdefault(row[5], []).append(row[0])
+    return [b - a for walk in times.values() for a, b in pairwise(walk)]
