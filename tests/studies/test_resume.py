@@ -14,6 +14,7 @@ import pytest
 from tests.support.folders import assert_same_folder
 
 from walktalk.errors import StudyError
+from walktalk.records import RunFolder, load_checkpoint
 from walktalk.studies import Interrupted, make_spec, run_study
 from walktalk.studies import runner as runner_module
 
@@ -155,3 +156,14 @@ def test_a_run_alone_has_the_bytes_it_has_inside_a_study(tmp_path, unbroken):
     mine = (tmp_path / "alone" / "history.csv").read_text().splitlines()
     assert [line for line in text if line.startswith("multi_walk-3,0,")] == mine[1:]
     assert result.summary
+
+
+def test_what_is_kept_of_a_finished_run_is_what_its_model_is_made_of(unbroken):
+    """Not every walk, copy and optimizer state: of a large model that would be hundreds of gigabytes for nothing."""
+    kept = {}
+    for run in sorted((unbroken / "runs").glob("*/0")):
+        tensors, facts = load_checkpoint(RunFolder(run).checkpoint)
+        assert facts["values"]["states"] == []
+        kept[run.parent.name] = len(tensors["models"])
+    assert kept["multi_walk-1"] == kept["multi_walk-3"] == 1
+    assert all(count <= 6 for count in kept.values())  # the nodes' models

@@ -74,12 +74,17 @@ class Engine:
 
     def living(self, run: int) -> tuple[dict[str, Tensor], dict[str, list[int]]]:
         """Everything that the rest of a run depends on: its living models and optimizer states, and their numbers."""
-        chunk = self.chunks[run]
-        states = [-1 - state for state in chunk.live_states]
-        tensors = {"models": self.contents(run, chunk.live)}
+        models, states = self.needed(run, self.chunks[run])
+        tensors = {"models": self.contents(run, models)}
         if states:
             tensors["states"] = self.contents(run, states)
-        return tensors, {"models": chunk.live, "states": states}
+        return tensors, {"models": models, "states": states}
+
+    def needed(self, run: int, chunk: Chunk) -> tuple[list[int], list[int]]:
+        """Which models and states those are: all that live; once a run is over, only what its own model is made of."""
+        if chunk.finished:
+            return sorted({value for value, _ in self.simulations[run].output()}), []
+        return chunk.live, [-1 - state for state in chunk.live_states]
 
     def contents(self, run: int, values: list[int]) -> Tensor:
         matrix = self.executor.models if not values or values[0] >= 0 else self.executor.states
@@ -89,7 +94,7 @@ class Engine:
     def restore(self, run: int, progress: float, tensors: dict[str, Tensor], numbers: dict[str, list[int]]) -> Chunk:
         """Bring a fresh run to where `living` was taken: the events are run again, the arithmetic is not."""
         chunk = self.simulations[run].advance(progress)
-        if chunk.live != numbers["models"] or [-1 - s for s in chunk.live_states] != numbers["states"]:
+        if (numbers["models"], numbers["states"]) != self.needed(run, chunk):
             raise ValueError("the checkpoint belongs to another schedule")
         self.planner.release(run)
         models = list(zip(numbers["models"], tensors["models"], strict=True))
