@@ -14,7 +14,7 @@ import pytest
 from tests.support.folders import assert_same_folder
 
 from walktalk.errors import StudyError
-from walktalk.records import RunFolder, load_checkpoint
+from walktalk.records import RunFolder, load_checkpoint, read_trace
 from walktalk.studies import Interrupted, make_spec, run_study
 from walktalk.studies import runner as runner_module
 
@@ -130,6 +130,27 @@ def test_a_stop_in_this_process_is_resumed_too(tmp_path, unbroken, monkeypatch):
         run_study(make_spec(SPEC), folder, device="cpu", workers=1, progress=stop_half_way)
     run_study(make_spec(SPEC), folder, resume=True, device="cpu", workers=1)
     assert_same_folder(folder, unbroken)
+
+
+def test_a_run_ends_where_it_meets_its_target_however_it_is_cut(tmp_path, monkeypatch):
+    spec = {**SPEC, "stop": {"iterations": 300, "target_loss": 1.0}}
+    runs = run_study(make_spec(spec), tmp_path / "whole", device="cpu", workers=1).runs
+    assert sum(run.met_target for run in runs) > 0
+    assert all(len(read_trace(f)) for f in (tmp_path / "whole").rglob("trace.parquet"))
+    monkeypatch.setattr(runner_module, "trainings_a_stretch", lambda width: 100)
+    run_study(make_spec(spec), tmp_path / "cut", device="cpu", workers=1)
+    assert_same_folder(tmp_path / "cut", tmp_path / "whole")
+    asked = []
+
+    def stop_on_the_way(progress) -> None:
+        if progress.done > 500 and not asked:
+            asked.append(True)
+            os.kill(os.getpid(), signal.SIGINT)
+
+    with pytest.raises(Interrupted):
+        run_study(make_spec(spec), tmp_path / "stopped", device="cpu", workers=1, progress=stop_on_the_way)
+    run_study(make_spec(spec), tmp_path / "stopped", resume=True, device="cpu", workers=1)
+    assert_same_folder(tmp_path / "stopped", tmp_path / "whole")
 
 
 def test_a_truncated_checkpoint_is_refused(tmp_path, unbroken):

@@ -12,6 +12,7 @@ def files_of(folder: Path) -> list[Path]:
 
 def assert_same_folder(folder: Path, expected: Path) -> None:
     """The same files, the same bytes: histories, traces, models, checkpoints, summary and specification."""
-    assert files_of(folder) == files_of(expected)
+    odd = sorted(map(str, set(files_of(folder)) ^ set(files_of(expected))))
+    assert not odd, f"only in one of them: {odd}"
     different = [str(f) for f in files_of(expected) if (folder / f).read_bytes() != (expected / f).read_bytes()]
-    assert not different
+    assert not different, f"not the same bytes: {different}"

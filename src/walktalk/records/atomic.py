@@ -34,11 +34,12 @@ def unfinished(path: Path) -> Path:
     return path.with_name(f".{path.name}.{os.getpid()}{PART}")
 
 
-def remove_unfinished(folder: Path, process: int | None = None) -> None:
-    """Remove what dead processes left half-written below a folder; of all of them, or of the one with this number."""
-    for part in folder.rglob(f".*{'' if process is None else f'.{process}'}{PART}"):
-        with suppress(OSError):
-            part.unlink()
+def remove_unfinished(folder: Path) -> None:
+    """Remove what dead processes left half-written below a folder that nobody is writing to."""
+    for pattern in (f".*{PART}", ".tmp*"):  # ours, and what safetensors writes before it gives a file its name
+        for part in folder.rglob(pattern):
+            with suppress(OSError):
+                part.unlink()
 
 
 def finish(part: Path, path: Path) -> None:

@@ -78,6 +78,7 @@ class RunRecord:
     output: Tensor | None = None  # the aggregated model at the end, as a row
     trainings: int = 0
     met_target: bool = False
+    noted: int = 0  # lines of the trace until the target was met
 
 
 class Interrupted(KeyboardInterrupt):
@@ -165,6 +166,7 @@ class Runner:
         self.engine = Engine(trainer, [run.setup for run in runs], [run.initial for run in runs], widths)
         self.folders = [folder.run(run.label, run.repetition) if folder else None for run in runs]
         self.writers: list[TraceWriter | None] = [self._writer(index) for index in range(len(runs))]
+        self.traced = [0] * len(runs)  # lines of each trace so far
         self.report = report
         self.progress = 0.0
         self.trainings = 0
@@ -210,10 +212,10 @@ class Runner:
         self.trainings += advance.trainings
         if advance.trainings:
             self._last_stretch, self._last_trainings = time.monotonic() - began, advance.trainings
-        for run, rows in advance.traces.items():
-            self._keep_trace(run, rows)
         for measurement in advance.measurements:
             self._keep_measurement(measurement)
+        for run, rows in advance.traces.items():
+            self._keep_trace(run, rows)
         for run in active:
             if self.records[run].met_target:
                 self.engine.end(run)
@@ -263,11 +265,14 @@ class Runner:
         )  # fmt: skip
 
     def _keep_trace(self, run: int, rows: list[tuple[object, ...]]) -> None:
-        writer = self.writers[run]
+        record, writer = self.records[run], self.writers[run]
+        if record.met_target:
+            rows = rows[: max(0, record.noted - self.traced[run])]
+        self.traced[run] += len(rows)
         if writer is not None:
             writer.write(trace_columns(rows))
         else:
-            self.records[run].trace += rows
+            record.trace += rows
 
     def _keep_measurement(self, m: Measurement) -> None:
         record = self.records[m.run]
@@ -280,13 +285,20 @@ class Runner:
             )
         )  # fmt: skip
         target = self.runs[m.run].setup.stop.target_loss
-        record.met_target = target is not None and m.train_loss <= target
+        if target is not None and m.train_loss <= target:
+            # The run ends here, wherever the stretch does: its model, trace and history are those of this moment.
+            assert m.model is not None
+            record.met_target, record.output, record.noted = True, m.model.cpu(), m.op.noted
 
     def finish(self) -> None:
         """The last records: traces closed, models and histories written."""
         for index, record in enumerate(self.records):
-            record.output = self.engine.output(index).cpu()
-            record.trainings = self.engine.simulations[index].trainings
+            if record.met_target:
+                record.trainings = record.history[-1].iteration
+            else:
+                record.output = self.engine.output(index).cpu()
+                record.trainings = self.engine.simulations[index].trainings
+            assert record.output is not None
             folder, writer = self.folders[index], self.writers[index]
             if writer is not None:
                 writer.close()
@@ -316,13 +328,13 @@ class Runner:
 
     def _save_run(self, index: int, folder: RunFolder) -> None:
         record = self.records[index]
-        tensors, numbers = self.engine.living(index)
-        facts = {
-            "progress": self.engine.simulations[index].advanced_to,
-            "values": numbers,
-            "history": [list(row) for row in record.history],
-            "met_target": record.met_target,
-        }
+        facts: dict[str, Any] = {"history": [list(row) for row in record.history], "met_target": record.met_target}
+        if record.met_target and record.output is not None:
+            tensors = {"output": record.output}
+            facts |= {"progress": 1.0, "noted": record.noted}
+        else:
+            tensors, numbers = self.engine.living(index)
+            facts |= {"progress": self.engine.simulations[index].advanced_to, "values": numbers}
         folder.path.mkdir(parents=True, exist_ok=True)
         save_checkpoint(folder.checkpoint, tensors, facts)
 
@@ -342,9 +354,13 @@ class Runner:
     def _resume_run(self, index: int, tensors: dict[str, Tensor], facts: dict[str, Any], folder: RunFolder) -> None:
         record = self.records[index]
         try:
-            chunk = self.engine.restore(index, facts["progress"], tensors, facts["values"])
             record.history = [HistoryRow(*row) for row in facts["history"]]
             record.met_target = facts["met_target"]
+            if record.met_target:
+                record.output, record.noted = tensors["output"], facts["noted"]
+                chunk = self.engine.simulations[index].advance()  # for the trace alone
+            else:
+                chunk = self.engine.restore(index, facts["progress"], tensors, facts["values"])
         except (KeyError, TypeError, ValueError) as error:
             raise StudyError(
                 f"{folder.checkpoint} does not fit this study; delete it and run the study again"

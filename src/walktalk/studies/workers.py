@@ -171,8 +171,13 @@ class Crew:
                     "the machine may be out of memory: try fewer --workers, and --resume to keep what is done"
                 )
             else:
-                remove_unfinished(self.folder.runs, process.pid)
+                self.tidy_up(share)
                 self.start(share, resume=True)
+
+    def tidy_up(self, share: Share) -> None:
+        """Remove what a dead process left half-written."""
+        for run in (self.prepared[1][index] for index in share.runs) if self.prepared is not None else ():
+            remove_unfinished(self.folder.run(run.label, run.repetition).path)
 
     def tell_to_stop(self) -> None:
         for process in self.processes.values():

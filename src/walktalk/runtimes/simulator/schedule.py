@@ -52,6 +52,7 @@ class EvaluateOp(NamedTuple):
     model_bits: float  # the models' part of it
     aggregate: Terms  # the model that the algorithm outputs
     members: tuple[Terms, ...]  # the models that are to agree
+    noted: int = 0  # lines of the trace up to here
 
 
 Op: TypeAlias = TrainOp | CombineOp | MixOp | EvaluateOp

@@ -105,6 +105,7 @@ class Simulation:
         )  # fmt: skip
         self._carries_out = self._handlers()
         self.trace: list[tuple[object, ...]] = []
+        self.noted = 0  # lines of it that were handed out
         self.training: dict[int, Training] = {}  # by node, where a node trains one model at a time
         self.waiting: dict[int, deque[Train]] = {}  # by node: trainings that queue
         self.under_way: dict[int, Terms] = {}  # messages and trainings that hold values
@@ -387,7 +388,10 @@ class Simulation:
         self.evaluated_at = self.events
         members = tuple(self.members[key] for key in sorted(self.members))
         bits, model_bits = self.bytes * 8.0, self.model_bytes * 8.0
-        self.notebook.ops.append(EvaluateOp(self.iteration, self.agenda.now, bits, model_bits, self.output(), members))
+        noted = self.noted + len(self.trace)
+        self.notebook.ops.append(
+            EvaluateOp(self.iteration, self.agenda.now, bits, model_bits, self.output(), members, noted)
+        )
 
     def _evaluation_is_due(self, nothing: None) -> None:
         self._evaluate()
@@ -420,6 +424,7 @@ class Simulation:
         live = {value for terms in holders for value, _ in terms}
         states = [] if self.finished else sorted(self.states.values())
         chunk = Chunk(notebook.ops, sorted(live), states, self.trace, self.finished)
+        self.noted += len(self.trace)
         notebook.ops, self.trace = [], []
         return chunk
 

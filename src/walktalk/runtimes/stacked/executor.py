@@ -7,7 +7,7 @@ the device before its first wave; inside, nothing waits for the device.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from itertools import chain
 from typing import NamedTuple
 from typing import Protocol as Interface
@@ -50,6 +50,7 @@ class Measurement:
     consensus: float  # mean over members of the squared distance to their mean
     mean_train_loss: float  # of the mean of the members
     mean_test_accuracy: float
+    model: Tensor | None = field(default=None, compare=False, repr=False)  # the aggregated one, as a row
 
 
 class Executor:
@@ -238,7 +239,7 @@ class Album:
         losses, accuracies = (t.double().cpu().tolist() for t in trainer.evaluate(torch.stack(self.models)))
         spreads = torch.stack(self.spreads).double().cpu().tolist()
         return [
-            Measurement(step.run, step.op, losses[a], accuracies[a], spread, losses[m], accuracies[m])
+            Measurement(step.run, step.op, losses[a], accuracies[a], spread, losses[m], accuracies[m], self.models[a])
             for step, (a, m), spread in zip(self.steps, self.where, spreads, strict=True)
         ]
 
