@@ -39,6 +39,7 @@ from walktalk.studies.run import prepare
 SITES = ("ca", "or", "il", "ny", "va")
 PREFIX = "wt-"  # of namespaces and devices: whatever has it is ours, and is removed in the end
 HIDDEN = 3600  # 270,010 numbers: a model of 1.08 MB
+PATIENCE = 200  # seconds that a run may take, from the start of its processes
 TRAINING = 0.1  # seconds at least, so that five trainings on two processors take turns
 
 
@@ -168,14 +169,17 @@ def real_trace(addresses: dict[str, str], args: argparse.Namespace, iterations: 
     with tempfile.TemporaryDirectory() as place:
         nodes = {site: {"address": f"{address}:7447", "site": site.upper()} for site, address in addresses.items()}
         content = {"name": "sites", "study": {**study(args), "stop": {"iterations": iterations}}, "folder": "records",
-                   "pace": TRAINING, "nodes": nodes}  # fmt: skip
+                   "pace": TRAINING, "wait": PATIENCE, "nodes": nodes}  # fmt: skip
         config = Path(place) / "cluster.yaml"
         config.write_text(yaml.safe_dump(content, sort_keys=False))
         main = "from walktalk.cli import main; main()"
         command = [sys.executable, "-c", main, "node", "--config", str(config), "--fresh", "--device", "cpu", "--name"]
         running = [subprocess.Popen(["ip", "netns", "exec", PREFIX + site, *command, site]) for site in SITES]
         try:
-            codes = [process.wait(300) for process in running]
+            codes = [process.wait(PATIENCE) for process in running]
+        except subprocess.TimeoutExpired as error:
+            last = {site: [row[:8] for row in read_diary(Path(place) / "records" / site)][-3:] for site in SITES}
+            raise SystemExit(f"after {PATIENCE} s some still run; what each wrote last: {last}") from error
         finally:
             for process in running:
                 process.kill()

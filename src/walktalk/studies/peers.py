@@ -157,6 +157,7 @@ def _node_setup(cluster: Cluster, spec: StudySpec, graph: Graph, job: NodeJob) -
         part=0,
         rejoin=job.rejoin,
         pace=cluster.pace,
+        wait_for_neighbours=cluster.wait,
         samples=len(task.parts[number]),
     )
     return setup, trainer
