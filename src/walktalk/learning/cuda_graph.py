@@ -72,6 +72,8 @@ class GraphedTraining:
         if kind not in self.captured:
             try:
                 self.captured[kind] = self.capture(width, given)
+            except torch.OutOfMemoryError:
+                raise  # the caller halves the wave: a narrower graph may fit
             except RuntimeError as error:
                 self.works = False
                 torch.cuda.synchronize()
