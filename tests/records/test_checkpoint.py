@@ -35,7 +35,7 @@ def test_views_and_shared_storage_are_saved_by_value(tmp_path: Path) -> None:
 
 
 def test_the_same_content_is_the_same_bytes(tmp_path: Path) -> None:
-    facts = {**FACTS, "label": "größer \"quoted\" \\ \n", "nested": {"b": [1.5, None], "a": {}}}
+    facts = {**FACTS, "label": 'größer "quoted" \\ \n', "nested": {"b": [1.5, None], "a": {}}}
     for name in range(8):  # safetensors alone would write its metadata in any of six orders
         save_checkpoint(tmp_path / str(name), TENSORS, facts)
         assert load_checkpoint(tmp_path / str(name))[1] == facts

@@ -70,7 +70,6 @@ TIMINGS = (
 )  # fmt: skip
 
 
-
 def graphs_of(least: int, most: int = 9) -> st.SearchStrategy[Graph]:
     """Small connected graphs."""
     sizes = st.integers(max(least, 3), most)

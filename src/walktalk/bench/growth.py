@@ -27,7 +27,7 @@ from walktalk.studies import PlannedRun, Runner
 
 SIZES = (100, 1_000, 10_000)
 ITERATIONS = 20_000  # at least
-VISITS = 10  # of every node, on average, at least: what a node costs once, its machine and its first row, hardly counts then
+VISITS = 10  # of every node, on average, at least: then what a node costs once hardly counts, its machine and first row
 EVALUATED_AFTER = 2  # visits of every node
 SAMPLES_A_NODE = 8
 

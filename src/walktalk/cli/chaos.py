@@ -39,7 +39,6 @@ def chaos(
     import tempfile
 
     from walktalk.studies.chaos import Storm, chaos_round, summary, write_rounds
-    
 
     signal.signal(signal.SIGTERM, signal.default_int_handler)  # as Ctrl-C: the nodes are stopped before this ends
     storm = Storm(nodes=nodes, algorithm=algorithm.value, walks=walks, pace=pace)

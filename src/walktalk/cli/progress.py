@@ -8,8 +8,10 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
 from rich.console import Console, Group
+from rich.control import Control
 from rich.live import Live
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
+from rich.segment import ControlType
 from rich.text import Text
 
 from walktalk.plots import in_words, title_of
@@ -36,12 +38,25 @@ def shown_progress(name: str) -> Iterator[Callable[[Report], None]]:
         console=console,
         expand=True,
     )
-    with Live(bar, console=console, refresh_per_second=8) as live:
+    console.print(f"{name}: getting ready …", style="dim", end="\r")
+    live = Live(bar, console=console, refresh_per_second=8)
+    try:
         yield Bar(name, bar, live)
+    finally:
+        live.stop() if live.is_started else forget_line(console)
+
+
+def forget_line(console: Console) -> None:
+    """Clear what stands on the line where the cursor is."""
+    console.control(Control((ControlType.ERASE_IN_LINE, 2)))
 
 
 class Bar:
-    """A bar, and a line of facts below it."""
+    """A bar, and a line of facts below it.
+
+    It is drawn by a thread, which starts with the first report and not before: by then the study's processes are there,
+    and they can only be forks of a process that has no other threads.
+    """
 
     def __init__(self, name: str, bar: Progress, live: Live) -> None:
         self.bar = bar
@@ -49,6 +64,9 @@ class Bar:
         self.task = bar.add_task(name, total=None)
 
     def __call__(self, report: Report) -> None:
+        if not self.live.is_started:
+            forget_line(self.live.console)
+            self.live.start()
         self.bar.update(self.task, completed=report.done, total=max(report.total, 1))
         self.live.update(Group(self.bar, Text(facts(report), style="dim", overflow="ellipsis", no_wrap=True)))
 

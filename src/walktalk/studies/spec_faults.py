@@ -20,9 +20,7 @@ class FaultSpec(Section):
     at: float | None = key(None, "a number, 0 or more (seconds)", "when, in virtual time", ge=0)
     rate: float | None = key(None, "a number above 0 (1/second)", "in place of at: how often, at random", gt=0)
     seconds: float | None = key(None, "a number above 0 (seconds)", "how long; for good if left out", gt=0)
-    node: Any = key(
-        None, "a node's number, aggregator, random", "kill, revive, pause, slow: whom it hits, as of then"
-    )
+    node: Any = key(None, "a node's number, aggregator, random", "kill, revive, pause, slow: whom it hits, as of then")
     nodes: list[Whole] = key([], "a list of nodes", "partition: one side of it")
     link: list[Whole] | None = key(None, "two nodes", "slow: a link, in place of a node", min_length=2, max_length=2)
     factor: float = key(10.0, "a number above 0", "slow: how many times slower", gt=0)

@@ -44,9 +44,7 @@ class Outcome:
 class TrainingThread:
     """Trains one model at a time on one node's data."""
 
-    def __init__(
-        self, trainer: RowTrainer, part: int, report: Callable[[Outcome], None], least: float = 0.0
-    ) -> None:
+    def __init__(self, trainer: RowTrainer, part: int, report: Callable[[Outcome], None], least: float = 0.0) -> None:
         self._trainer, self._part, self._report = trainer, part, report
         self._least = least  # seconds that a training takes at least
         self._measure_at = 0.0
