@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -77,6 +78,25 @@ def test_the_table_that_people_read() -> None:
     assert max(map(len, output.splitlines())) <= 80
 
 
+def test_a_study_brings_its_graph_and_its_constants(tmp_path: Path) -> None:
+    spec = tmp_path / "mine.yaml"
+    spec.write_text(
+        "network: {topology: cycle, nodes: 6}\n"
+        "task: {name: digits, alpha: 1.0}\n"
+        "algorithms: [{name: multi_walk, walks: 2}]\n"
+        "stop: {iterations: 10}\n"
+    )
+    found = answer("--study", str(spec), "--walks", "2", "--sigma2", "0.5")
+    assert (found["nodes"], found["edges"]) == (6, 6)
+    assert set(found["constants"]) == {"F", "L", "zeta2"}  # what was given is not estimated
+    for name, entry in found["constants"].items():
+        assert entry["value"] > 0, name
+    assert found["question"]["model_bits"] == 32 * (64 * 64 + 64 + 64 * 10 + 10)
+    output = call("--study", str(spec), "--walks", "2").output
+    assert "Constants of the study's task" in output
+    assert max(map(len, output.splitlines())) <= 80
+
+
 @pytest.mark.parametrize("number", [1, 2, 3, 4])
 def test_the_papers_tables(number: int) -> None:
     output = call("--topology", "torus", "--nodes", "25", "--table", str(number)).output
@@ -90,6 +110,7 @@ def test_the_papers_tables(number: int) -> None:
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
+        (["--study", "quickstart", "--nodes", "5"], "brings its own graph"),
         (["--topology", "moebius"], "topology = 'moebius' is unknown"),
         (["--set", "p"], "must be KEY=VALUE"),
         (["--set", "q=1"], "parameter q = 1 is unknown"),

@@ -3,13 +3,20 @@
 from __future__ import annotations
 
 import json
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from walktalk.errors import SpecError
+
+if TYPE_CHECKING:
+    from walktalk.graphs import Graph
+
 
 def theory(
-    topology: Annotated[str, typer.Option(help="cycle, torus, complete, erdos_renyi, … or edge_list.")] = "erdos_renyi",
+    topology: Annotated[
+        str | None, typer.Option(help="cycle, torus, complete, erdos_renyi (unless given), … or edge_list.")
+    ] = None,
     nodes: Annotated[int | None, typer.Option(help="Number of nodes; 20 if nothing else says it.")] = None,
     walks: Annotated[int, typer.Option(help="R, the number of walks of Multi-Walk.")] = 4,
     p: Annotated[
@@ -22,26 +29,46 @@ def theory(
     aggregator: Annotated[int, typer.Option(help="The node where walks are mixed.")] = 0,
     iterations: Annotated[int, typer.Option("--iterations", "-T", help="T, completed trainings.")] = 3000,
     failures: Annotated[int, typer.Option(help="E, how often the aggregator dies (Theorem 3).")] = 0,
-    F: Annotated[float, typer.Option("--F", help="f(x₀) − f*.")] = 1.0,
-    L: Annotated[float, typer.Option("--L", help="Smoothness of the local losses.")] = 1.0,
-    sigma2: Annotated[float, typer.Option(help="σ², variance of a mini-batch gradient.")] = 1.0,
-    zeta2: Annotated[float, typer.Option(help="ζ², diversity of the nodes' gradients; 0 for iid data.")] = 1.0,
-    model_bits: Annotated[float, typer.Option(help="m, size of the model in bits (ResNet-20).")] = 32 * 269_722,
+    study: Annotated[
+        str | None,
+        typer.Option(
+            metavar="SPEC", help="A study: its graph, its model's size, and F, L, σ² and ζ² estimated from its data."
+        ),
+    ] = None,
+    F: Annotated[float | None, typer.Option("--F", help="f(x₀) − f*; 1 unless given.")] = None,
+    L: Annotated[float | None, typer.Option("--L", help="Smoothness of the local losses; 1 unless given.")] = None,
+    sigma2: Annotated[float | None, typer.Option(help="σ², variance of a mini-batch gradient; 1 unless given.")] = None,
+    zeta2: Annotated[
+        float | None, typer.Option(help="ζ², diversity of the nodes' gradients, 0 for iid data; 1 unless given.")
+    ] = None,
+    model_bits: Annotated[
+        float | None, typer.Option(help="m, size of the model in bits; ResNet-20's unless given.")
+    ] = None,
     d: Annotated[float, typer.Option("--d", help="Mean seconds of one training and one hop.")] = 1.0,
     step_size: Annotated[float | None, typer.Option(help="Your own η; tuned by Lemma 5 if left out.")] = None,
     table: Annotated[int | None, typer.Option(help="Print the paper's Table 1, 2, 3 or 4, with numbers.")] = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object and nothing else.")] = False,
 ) -> None:
     """Spectral gaps, return times, messages and convergence bounds of a graph."""
-    from walktalk import graphs
     from walktalk.theory import Problem, Question, summary
 
-    parameters = _parameters(settings or [], p)
-    if nodes is None and not {"rows", "cols", "dimension", "file"} & set(parameters) and "five" not in topology:
-        nodes = 20
-    graph = graphs.build(topology, nodes, seed, **parameters)
-    question = Question(walks, iterations, aggregator, failures, model_bits, d, step_size)
-    found = summary(graph, Problem(F, L, sigma2, zeta2), question)
+    estimates: dict[str, Any] = {}
+    if study is None:
+        graph = _graph(topology, nodes, p, settings or [], seed)
+        bits = 32 * 269_722.0
+    else:
+        if (topology, nodes, p, settings) != (None, None, None, None):
+            raise SpecError("--study brings its own graph; leave out --topology, --nodes, --p and --set")
+        graph, bits, estimates = _study(study)
+    given = {"F": F, "L": L, "sigma2": sigma2, "zeta2": zeta2}
+    estimates = {name: estimate for name, estimate in estimates.items() if given.get(name) is None}
+    constants = {
+        name: value if value is not None else estimates[name]["value"] if name in estimates else 1.0
+        for name, value in given.items()
+    }
+    bits = bits if model_bits is None else model_bits
+    question = Question(walks, iterations, aggregator, failures, bits, d, step_size)
+    found = summary(graph, Problem(**constants), question) | ({"constants": estimates} if estimates else {})
     if as_json:
         typer.echo(json.dumps(found, indent=2, ensure_ascii=False))
     elif table is not None:
@@ -50,11 +77,32 @@ def theory(
         _print(found)
 
 
+def _graph(topology: str | None, nodes: int | None, p: float | None, settings: list[str], seed: int) -> Graph:
+    from walktalk import graphs
+
+    topology, parameters = topology or "erdos_renyi", _parameters(settings, p)
+    if nodes is None and not {"rows", "cols", "dimension", "file"} & set(parameters) and "five" not in topology:
+        nodes = 20
+    return graphs.build(topology, nodes, seed, **parameters)
+
+
+def _study(name: str) -> tuple[Graph, float, dict[str, Any]]:
+    """A study's graph, the bits of its model, and its constants with their errors."""
+    from dataclasses import asdict
+
+    from walktalk.advisor import estimate_constants
+    from walktalk.studies import load_spec, prepare
+
+    spec = load_spec(name, [])
+    ready = prepare(spec, "cpu")
+    found = estimate_constants(ready.task, batch_size=spec.training.batch_size, seed=spec.seed)
+    estimates = {key: asdict(getattr(found, key)) for key in ("F", "L", "sigma2", "zeta2")}
+    return ready.runs[0].setup.graph, 8.0 * ready.trainer.payload_bytes, estimates
+
+
 def _parameters(settings: list[str], p: float | None) -> dict[str, Any]:
     """Graph parameters from `key=value`, each value read as YAML reads it."""
     import yaml
-
-    from walktalk.errors import SpecError
 
     found: dict[str, Any] = {} if p is None else {"p": p}
     for setting in settings:
@@ -72,7 +120,12 @@ def _print(found: dict[str, Any]) -> None:
     from rich.console import Console
 
     console = Console()
-    for made in (_network(found), _messages(found), _bounds(found)):
+    for made in (
+        _network(found),
+        _messages(found),
+        *([_constants(found)] if "constants" in found else []),
+        _bounds(found),
+    ):
         console.print(made)
     for line in _sentences(found):
         console.print(line, highlight=False)
@@ -119,6 +172,15 @@ def _messages(found: dict[str, Any]) -> Any:
     counted = found["paper_messages_per_iteration"]
     for name, sent in found["messages_per_iteration"].items():
         made.add_row(name, _number(sent), _number(counted[name]) if name in counted else "")
+    return made
+
+
+def _constants(found: dict[str, Any]) -> Any:
+    made = _rich("Constants of the study's task", "constant", "estimate", "error", "from")
+    made.columns[-1].justify, made.columns[-1].no_wrap = "left", False
+    symbols = {"F": "F", "L": "L", "sigma2": "σ²", "zeta2": "ζ²"}
+    for name, entry in found["constants"].items():
+        made.add_row(symbols[name], _short(entry["value"]), _short(entry["error"]), entry["how"])
     return made
 
 
@@ -172,7 +234,6 @@ def _sentences(found: dict[str, Any]) -> list[str]:
 def _print_table(number: int, found: dict[str, Any]) -> None:
     from rich.console import Console
 
-    from walktalk.errors import SpecError
     from walktalk.theory import TABLES, TORUS_H2
 
     if number not in TABLES:
