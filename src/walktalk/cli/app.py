@@ -8,7 +8,7 @@ from __future__ import annotations
 import errno
 import functools
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from importlib import import_module
 from importlib.util import find_spec
 from typing import Annotated, Any
@@ -36,12 +36,13 @@ OF_THE_PERSON = {  # errors of the system that the person can mend: a path, a ri
 class Commands(TyperGroup):
     """Commands whose wrong options are one line, too."""
 
-    def main(self, *args: Any, standalone_mode: bool = True, **more: Any) -> Any:
+    def main(self, args: Sequence[str] | None = None, *more: Any, standalone_mode: bool = True, **given: Any) -> Any:
         """Run; `standalone_mode` False gives exceptions to the caller, as in click."""
+        quiet: dict[str, Any] = {**given, "standalone_mode": False}
         if not standalone_mode:
-            return super().main(*args, standalone_mode=False, **more)
+            return super().main(args, *more, **quiet)
         try:
-            code = super().main(*args, standalone_mode=False, **more)
+            code = super().main(args, *more, **quiet)
         except Exception as error:
             told = wrong_option(error)
             if told is None:

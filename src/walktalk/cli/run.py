@@ -74,7 +74,7 @@ def _crew(workers: str | None) -> int | Literal["ray"] | None:
     """What `--workers` asks for."""
     if workers is None or workers == "ray":
         return workers  # type: ignore[return-value]
-    if not workers.isdigit() or int(workers) < 1:
+    if not (workers.isascii() and workers.isdigit()) or int(workers) < 1:
         raise UnavailableError(f"--workers {workers} is not possible; allowed: 1 or more, or ray")
     return int(workers)
 

@@ -7,6 +7,8 @@ from typing import Annotated, Any
 
 import typer
 
+from walktalk.errors import SpecError
+
 
 def theory(
     topology: Annotated[str, typer.Option(help="cycle, torus, complete, erdos_renyi, … or edge_list.")] = "erdos_renyi",
@@ -18,7 +20,7 @@ def theory(
     settings: Annotated[
         list[str] | None, typer.Option("--set", metavar="KEY=VALUE", help="A parameter of the topology. Repeatable.")
     ] = None,
-    seed: Annotated[int, typer.Option(help="For random topologies.")] = 0,
+    seed: Annotated[int, typer.Option(min=0, help="For random topologies.")] = 0,
     aggregator: Annotated[int, typer.Option(help="The node where walks are mixed.")] = 0,
     iterations: Annotated[int, typer.Option("--iterations", "-T", help="T, completed trainings.")] = 3000,
     failures: Annotated[int, typer.Option(help="E, how often the aggregator dies (Theorem 3).")] = 0,
@@ -36,6 +38,8 @@ def theory(
     from walktalk import graphs
     from walktalk.theory import Problem, Question, summary
 
+    if step_size is not None and not 0 < step_size < float("inf"):
+        raise SpecError(f"--step-size {step_size:g}, but it must be a number above 0")
     parameters = _parameters(settings or [], p)
     if nodes is None and not {"rows", "cols", "dimension", "file"} & set(parameters) and "five" not in topology:
         nodes = 20
@@ -53,8 +57,6 @@ def theory(
 def _parameters(settings: list[str], p: float | None) -> dict[str, Any]:
     """Graph parameters from `key=value`, each value read as YAML reads it."""
     import yaml
-
-    from walktalk.errors import SpecError
 
     found: dict[str, Any] = {} if p is None else {"p": p}
     for setting in settings:
@@ -172,7 +174,6 @@ def _sentences(found: dict[str, Any]) -> list[str]:
 def _print_table(number: int, found: dict[str, Any]) -> None:
     from rich.console import Console
 
-    from walktalk.errors import SpecError
     from walktalk.theory import TABLES, TORUS_H2
 
     if number not in TABLES:
