@@ -100,6 +100,14 @@ def test_the_report_is_one_file_with_everything_in_it(tiny: Path) -> None:
         assert page.count(f"<{tag}>") + page.count(f"<{tag} ") == page.count(f"</{tag}>")
 
 
+def test_the_page_of_a_study_with_failures_marks_them(tmp_path: Path) -> None:
+    (tmp_path / "tiny.yaml").write_text(TINY + "faults: [{kind: kill, node: aggregator, at: 2.0}]\n")
+    assert walktalk("run", tmp_path / "tiny.yaml", "--out", tmp_path / "out")[0] == 0
+    page = (tmp_path / "out" / "report.html").read_text()
+    assert "with what went wrong" in page
+    assert page.count("<img ") == 6  # in place of the curves against time
+
+
 @pytest.mark.parametrize(
     ("words", "name"),
     [

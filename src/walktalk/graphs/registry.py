@@ -154,7 +154,7 @@ def _check_size(name: str, nodes: int | None, given: Mapping[str, Any]) -> None:
         return
     if nodes > MOST_NODES:
         raise GraphError(f"{name}: nodes = {nodes}, but it must be {MOST_NODES:,} or less")
-    dense = {"erdos_renyi": nodes * (given.get("p") or 0), "complete": nodes, "barbell": nodes / 2}
+    dense = {"erdos_renyi": nodes * (given.get("p") or 0), "barbell": nodes / 2}
     edges = nodes * dense.get(name, given.get("degree") or 0) / 2
     if edges > MOST_EDGES:
         raise GraphError(

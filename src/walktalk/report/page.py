@@ -21,7 +21,7 @@ CAPTIONS = {
     "curves-iteration": "Per iteration: one local training at one node.",
     "curves-time": "Per second of wall-clock time: virtual in a simulation, real on peers.",
     "curves-bits": "Per byte sent between nodes, models and protocol messages alike.",
-    "failures": "Against time, with what went wrong (the nodes' numbers above).",
+    "failures": "Per second of wall-clock time, with what went wrong in the first repetition and at which node.",
     "network": "The network.",
     "partition": "The data: the area of a bubble is the number of samples of a class at a node.",
     "timeline": "The beginning of one run. Solid: computation; light: communication; a tick below ends an iteration.",
@@ -81,6 +81,8 @@ def _figures(study: StudyFolder, spec: StudySpec) -> dict[str, Path]:
             found[kind] = drawing()[1]
         except UserError:  # nothing went wrong, no classes, no trace, a graph too large to see: it does without
             continue
+    if "failures" in found:  # the curves against time, and more
+        del found["curves-time"]
     return found
 
 
