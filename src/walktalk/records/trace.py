@@ -8,7 +8,7 @@
 | `receive` | receiver | peer: sender; slot; walk; number: the message |
 | `combine` | owner | slot: what is set; detail: slot -> weight |
 | `record` | owner | slot; walk: the key; detail: the role |
-| `mix_everyone` | −1 | slot, at every node |
+| `mix_everyone` | active | slot, at every node |
 
 Rows are in the order in which things happened, and the bytes of the file depend on nothing but them. More events may
 come (`kill`, `revive`, `elected`, `partition` …); a reader passes over those that it does not know.
