@@ -38,7 +38,7 @@ def main(folder: Path) -> None:
         save(drawing.grid([shown], cells), folder / "fig8" / "fig8")
     if (folder / "fig9" / "fig9.csv").is_file():
         events = pd.read_csv(folder / "fig9" / "events.csv")
-        kills = tuple(sorted(set(events[events["event"] == "kill"]["time"])))
+        kills = tuple((time, "aggregator killed") for time in sorted(set(events[events["event"] == "kill"]["time"])))
         shown = drawing.Shown("Erdős–Rényi (0.3)", measured(folder / "fig9" / "fig9.csv"), kills)
         save(drawing.grid([shown], drawing.CELLS["fig9"]), folder / "fig9" / "fig9")
     if (folder / "fairness" / "fairness.csv").is_file():

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import re
+import shutil
 import signal
 import subprocess
 import sys
@@ -99,6 +100,14 @@ def test_the_report_is_one_file_with_everything_in_it(tiny: Path) -> None:
         assert page.count(f"<{tag}>") + page.count(f"<{tag} ") == page.count(f"</{tag}>")
 
 
+def test_the_page_of_a_study_with_failures_marks_them(tmp_path: Path) -> None:
+    (tmp_path / "tiny.yaml").write_text(TINY + "faults: [{kind: kill, node: aggregator, at: 2.0}]\n")
+    assert walktalk("run", tmp_path / "tiny.yaml", "--out", tmp_path / "out")[0] == 0
+    page = (tmp_path / "out" / "report.html").read_text()
+    assert "with what went wrong" in page
+    assert page.count("<img ") == 6  # in place of the curves against time
+
+
 @pytest.mark.parametrize(
     ("words", "name"),
     [
@@ -123,7 +132,11 @@ def test_mistakes_in_a_plot_are_named(tiny: Path, tmp_path: Path) -> None:
         "plot", tiny, "--kind", "timeline", "--algorithm", "x"
     )
     assert "allowed: 0 to 1" in refused("plot", tiny, "--kind", "timeline", "--repetition", 7)
-    assert "must be after" in refused("plot", tiny, "--kind", "timeline", "--from", 5, "--to", 4)
+    assert "after --from 5" in refused("plot", tiny, "--kind", "timeline", "--from", 5, "--to", 4)
+    assert "--to nan" in refused("plot", tiny, "--kind", "timeline", "--to", "nan")
+    assert "over by then" in refused("plot", tiny, "--kind", "timeline", "--from", 1e9)
+    assert "'pie' is not one of 'curves'" in refused("plot", tiny, "--kind", "pie")
+    assert "Missing argument 'DIR'; see `walktalk plot --help`" in refused("plot")
     assert "no spec.yaml" in refused("plot", tmp_path)
     assert "no such folder" in refused("report", tmp_path / "nowhere")
 
@@ -138,6 +151,22 @@ BAD = {
     "negative seed": (("--seed", "-3"), "seed: -3 is not possible"),
     "unknown device": (("--device", "tpu"), "tpu"),
     "unknown engine": (("--engine", "moon"), "--engine moon"),
+    "more nodes than any machine holds": (("--set", "network.nodes=1000000000"), "must be 16,777,216 or less"),
+    "a model that fits nowhere": (("--set", "task.hidden=100000000000"), "does not fit in memory"),
+    "too many repetitions": (("--set", "repetitions=99999999999"), "repetitions: 99999999999"),
+    "evaluations without end": (("--set", "evaluate={seconds: 1e-300}"), "evaluate.seconds: 1e-300"),
+    "more evaluations than rows fit": (
+        ("--set", "evaluate={seconds: 1e-6}", "--set", "stop={time: 50}"),
+        "evaluate.seconds: 1e-06 is not possible; allowed: 5e-05 or more",
+    ),
+    "a fault at no node": (("--set", "faults=[{kind: kill, at: 1, node: 9}]"), "faults.0.node: there is no node 9"),
+    "a link to itself": (("--set", "faults=[{kind: slow, at: 1, link: [1, 1]}]"), "faults.0.link: [1, 1]"),
+    "a link that is not there": (
+        ("--set", "faults=[{kind: slow, at: 1, link: [0, 2]}]"),
+        "faults.0.link: nodes 0 and 2 are not neighbours; neighbours of 0: 1, 3",
+    ),
+    "workers that are no number": (("--workers", "²"), "--workers ²"),
+    "a seed that is no number": (("--seed", "abc"), "'--seed'"),
     "wrong topology for nodes": (
         ("--set", "network.topology=hypercube", "--set", "network.nodes=6"),
         "must be a power of two",
@@ -166,6 +195,37 @@ def test_bad_files_are_one_line(tmp_path: Path) -> None:
     assert "holds 'thesis.tex'" in refused("run", "smoke", "--out", tmp_path / "full")
 
 
+def test_a_place_that_cannot_be_written_to_is_one_line(tiny: Path, tmp_path: Path) -> None:
+    shutil.copytree(tiny, tmp_path / "study")
+    shutil.rmtree(tmp_path / "study" / "figures")
+    (tmp_path / "study" / "figures").touch()
+    assert "figures: File exists" in refused("plot", tmp_path / "study")
+    assert "File exists" in refused("paper", "run", "tables", "--out", tmp_path / "study" / "spec.yaml")
+
+
+def test_a_summary_of_something_else_is_one_line(tiny: Path, tmp_path: Path) -> None:
+    shutil.copytree(tiny, tmp_path / "study")
+    (tmp_path / "study" / "summary.json").write_text('{"algorithms": 3}')
+    assert "summary.json is damaged" in refused("report", tmp_path / "study")
+
+
+def test_a_phase_diagram_of_something_else_is_one_line(tiny: Path, tmp_path: Path) -> None:
+    for name in ("alpha-x", "alpha-1"):
+        (tmp_path / name / name).mkdir(parents=True)
+    shutil.copy(tiny / "history.csv", tmp_path / "alpha-x" / "alpha-x" / "cycle.csv")
+    walks = [row for row in (tiny / "history.csv").read_text().splitlines(True) if "gossip" not in row]
+    (tmp_path / "alpha-1" / "alpha-1" / "cycle.csv").write_text("".join(walks))
+    assert "is not named after an α" in refused("paper", "phase", tmp_path / "alpha-x")
+    assert "has no runs of gossip" in refused("paper", "phase", tmp_path / "alpha-1")
+    assert "has no runs" in refused("paper", "phase", tmp_path / "nowhere")
+    assert not (tmp_path / "nowhere").exists()
+
+
+def test_theory_refuses_what_fits_in_no_memory() -> None:
+    assert "2e+09 edges" in refused("theory", "--nodes", 100_000)
+    assert "--step-size -1" in refused("theory", "--step-size", -1)
+
+
 def test_another_study_s_folder_is_refused(tiny: Path) -> None:
     assert "output folder of another study" in refused("run", tiny / "spec.yaml", "--out", tiny, "--seed", 9)
 
@@ -185,8 +245,10 @@ def test_presets_are_listed_and_printed() -> None:
     assert "did you mean 'smoke'" in refused("presets", "smoka")
 
 
-def test_an_unknown_option_is_exit_code_2() -> None:
-    assert walktalk("run", "--sett", "x")[0] == 2
+def test_an_unknown_option_or_command_is_one_line() -> None:
+    assert "--sett" in refused("run", "--sett", "x")
+    assert "No such command 'ran'" in refused("ran")
+    assert "Usage: " in walktalk("paper")[1]  # a group alone shows its help
 
 
 def command(*words: str) -> list[str]:

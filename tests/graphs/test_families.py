@@ -193,6 +193,10 @@ def test_build_passes_parameters() -> None:
         ({"topology": "us_five_sites", "nodes": 12}, "nodes = 12, but the graph described has 20"),
         ({"topology": "cycle", "nodes": 12, "sites": "mars"}, "sites = 'mars' is unknown; choose from us-five-sites"),
         ({"topology": "complete", "nodes": 10**7}, "nodes = 10000000, but it must be"),
+        ({"topology": "cycle", "nodes": 10**9}, "nodes = 1000000000, but it must be 16,777,216 or less"),
+        ({"topology": "erdos_renyi", "nodes": 10**5}, r"nodes = 100000 means some 2e\+09 edges"),
+        ({"topology": "barbell", "nodes": 10**5}, "nodes = 100000 means some"),
+        ({"topology": "random_regular", "nodes": 10**6, "degree": 1000}, r"some 5e\+08 edges"),
     ],
 )
 def test_build_errors_name_key_value_and_what_is_allowed(arguments: dict[str, Any], message: str) -> None:

@@ -11,6 +11,7 @@ from matplotlib.figure import Figure
 from walktalk import graphs, plots
 from walktalk.errors import DataError, GraphError, StudyError
 from walktalk.plots.curves import mean_curve
+from walktalk.plots.theory_bound import looks
 from walktalk.plots.timeline import bars_of, lanes_of
 from walktalk.records import TRACE_COLUMNS, HistoryRow, frame
 
@@ -203,3 +204,23 @@ def test_a_graph_too_large_to_see_is_refused() -> None:
 def test_a_partition_needs_samples() -> None:
     with pytest.raises(DataError):
         plots.partition(np.zeros((3, 0)))
+
+
+def test_an_algorithm_has_its_colour_in_theory_s_figures_too() -> None:
+    look = looks(
+        ["MW R=4, cycle", "gossip, cycle", "MW R=4, complete", "Async-Gossip (matrix)"], "async_gossip-pairwise"
+    )
+    usual = plots.colours(["multi_walk-4", "async_gossip-pairwise", "async_gossip-matrix"])
+    assert look["MW R=4, cycle"].colour == look["MW R=4, complete"].colour == usual["multi_walk-4"]
+    assert look["gossip, cycle"].colour == usual["async_gossip-pairwise"]
+    assert look["Async-Gossip (matrix)"].colour == usual["async_gossip-matrix"]
+    assert look["MW R=4, cycle"].mark == look["gossip, cycle"].mark != look["MW R=4, complete"].mark
+    walks = looks(["Multi-Walk, R=1", "Multi-Walk, R=8"], "async_gossip-matrix")
+    assert walks["Multi-Walk, R=1"].colour != walks["Multi-Walk, R=8"].colour
+
+
+def test_a_study_that_diverged_is_drawn_without_a_warning(recwarn: pytest.WarningsRecorder) -> None:
+    broken = history()
+    broken.loc[broken["iteration"] > 0, ["train_loss", "test_accuracy"]] = math.nan
+    plots.curves(broken, "time")
+    assert not list(recwarn)

@@ -89,7 +89,7 @@ def test_a_failure_while_writing_keeps_the_one_before(tmp_path: Path, monkeypatc
         raise OSError(28, "No space left on device")
 
     monkeypatch.setattr(os, "fsync", disk_full)
-    with pytest.raises(OSError, match="No space"):
+    with pytest.raises(StudyError, match="No space"):
         save_checkpoint(path, {}, {})
     assert load_checkpoint(path)[1] == FACTS
     assert [p.name for p in tmp_path.iterdir()] == ["c.safetensors"]

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from walktalk.cli.waiting import getting_ready
 from walktalk.errors import SpecError
 
 if TYPE_CHECKING:
@@ -43,10 +44,11 @@ def advise(
     as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object and nothing else.")] = False,
 ) -> None:
     """Advise an algorithm and its settings for a study, from theory and short pilot runs."""
-    from walktalk.advisor import Goal  # imports torch, which takes a while
-    from walktalk.advisor import advise as give_advice
-    from walktalk.advisor import as_json as plain
-    from walktalk.studies import load_spec
+    with getting_ready("walktalk"):
+        from walktalk.advisor import Goal  # imports torch, which takes a while
+        from walktalk.advisor import advise as give_advice
+        from walktalk.advisor import as_json as plain
+        from walktalk.studies import load_spec
 
     spec = load_spec(study, changes or [])
     if budget is not None and target_loss is not None:

@@ -5,14 +5,16 @@ Nothing heavy is imported here: a command imports what it needs when it is calle
 
 from __future__ import annotations
 
+import errno
 import functools
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from importlib import import_module
 from importlib.util import find_spec
 from typing import Annotated, Any
 
 import typer
+from typer.core import TyperGroup
 
 from walktalk import __version__
 from walktalk.cli.plot import plot
@@ -24,8 +26,51 @@ from walktalk.errors import UserError
 USER_MISTAKE = 2
 STOPPED = 130  # 128 + SIGINT, as shells count
 
+NO_MEMORY = ("can't allocate memory", "out of memory", "not enough memory")  # as torch says it, on CPU and GPU
+OF_THE_PERSON = {  # errors of the system that the person can mend: a path, a right, a full disk
+    errno.EACCES, errno.EPERM, errno.EROFS, errno.ENOSPC, errno.EDQUOT, errno.ENOTDIR, errno.EISDIR, errno.EEXIST,
+    errno.ENOENT, errno.ENAMETOOLONG, errno.EMFILE,
+}  # fmt: skip
+
+
+class Commands(TyperGroup):
+    """Commands whose wrong options are one line, too."""
+
+    def main(self, args: Sequence[str] | None = None, *more: Any, standalone_mode: bool = True, **given: Any) -> Any:
+        """Run; `standalone_mode` False gives exceptions to the caller, as in click."""
+        quiet: dict[str, Any] = {**given, "standalone_mode": False}
+        if not standalone_mode:
+            return super().main(args, *more, **quiet)
+        try:
+            code = super().main(args, *more, **quiet)
+        except Exception as error:
+            told = wrong_option(error)
+            if told is None:
+                raise
+            if told:
+                typer.echo(told, err=True)
+            sys.exit(USER_MISTAKE)
+        sys.exit(code if isinstance(code, int) else 0)
+
+
+def wrong_option(error: Exception) -> str | None:
+    """What click says of a command line, on one line; "" where the help was shown instead, None if it is no such error.
+
+    By name, not by class: some versions of typer bring a click of their own.
+    """
+    if type(error).__name__ == "NoArgsIsHelpError":
+        return ""
+    if not hasattr(error, "format_message"):
+        return None
+    context = getattr(error, "ctx", None)
+    said = " ".join(error.format_message().replace("Value error, ", "").split()).rstrip(".")
+    hint = f"; see `{context.command_path} --help`" if context is not None else ""
+    return f"error: {said}{hint}"
+
+
 app = typer.Typer(
     name="walktalk",
+    cls=Commands,
     help="Decentralized training with random walks and gossip: simulate it, plan it, run it.",
     no_args_is_help=True,
     add_completion=False,
@@ -54,8 +99,25 @@ def guarded(command: Callable[..., None]) -> Callable[..., None]:
         except KeyboardInterrupt as stop:
             typer.echo(str(stop) or "stopped", err=True)
             raise typer.Exit(STOPPED) from None
+        except (OSError, MemoryError, RuntimeError) as error:
+            told = circumstances(error)
+            if told is None:
+                raise
+            typer.echo(f"error: {told}", err=True)
+            raise typer.Exit(USER_MISTAKE) from None
 
     return call
+
+
+def circumstances(error: Exception) -> str | None:
+    """What to say where the machine, not the program, is why it cannot go on; None for anything else."""
+    if isinstance(error, OSError):
+        if error.errno not in OF_THE_PERSON or error.filename is None:
+            return None
+        return f"{error.filename}: {error.strerror}; choose another place or make room there"
+    if isinstance(error, MemoryError) or any(words in str(error).lower() for words in NO_MEMORY):
+        return "this does not fit in memory; take fewer nodes, a smaller model or a smaller batch"
+    return None
 
 
 def _version(wanted: bool) -> None:

@@ -83,8 +83,8 @@ def phase(
     from walktalk.report import who_wins
 
     target = folder if out is None else out
-    target.mkdir(parents=True, exist_ok=True)
     found = who_wins.measured(folder)
+    target.mkdir(parents=True, exist_ok=True)
     found.to_csv(target / "phase.csv", index=False)
     rows = {"Measured": found}
     said = target / "advisor.csv"

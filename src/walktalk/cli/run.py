@@ -7,6 +7,7 @@ from typing import Annotated, Literal
 
 import typer
 
+from walktalk.cli.waiting import getting_ready
 from walktalk.errors import UnavailableError
 
 ENGINES = ("sim", "peers")
@@ -44,15 +45,16 @@ def run(
         named = "--workers" if workers is not None else "--memory"
         raise UnavailableError(f"{named} has no meaning for --engine peers, where a node is a process; leave it out")
     crew = _crew(workers)
-    from walktalk.studies import load_spec, parse_memory, run_study  # imports torch, which takes a while
+    with getting_ready("walktalk"):
+        from walktalk.cli.progress import shown_progress  # imports torch, which takes a while
+        from walktalk.cli.tables import print_results
+        from walktalk.report import write_report
+        from walktalk.studies import load_spec, parse_memory, run_study
 
     most = None if memory is None else parse_memory(memory)
     overrides = [*(changes or []), *([] if seed is None else [f"seed={seed}"])]
     spec = load_spec(study, overrides)
     folder = out if out is not None else Path("out") / spec.name
-    from walktalk.cli.progress import shown_progress
-    from walktalk.cli.tables import print_results
-    from walktalk.report import write_report
 
     try:
         with shown_progress(spec.name) as progress:
@@ -74,7 +76,7 @@ def _crew(workers: str | None) -> int | Literal["ray"] | None:
     """What `--workers` asks for."""
     if workers is None or workers == "ray":
         return workers  # type: ignore[return-value]
-    if not workers.isdigit() or int(workers) < 1:
+    if not (workers.isascii() and workers.isdigit()) or int(workers) < 1:
         raise UnavailableError(f"--workers {workers} is not possible; allowed: 1 or more, or ray")
     return int(workers)
 

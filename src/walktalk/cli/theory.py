@@ -25,7 +25,7 @@ def theory(
     settings: Annotated[
         list[str] | None, typer.Option("--set", metavar="KEY=VALUE", help="A parameter of the topology. Repeatable.")
     ] = None,
-    seed: Annotated[int, typer.Option(help="For random topologies.")] = 0,
+    seed: Annotated[int, typer.Option(min=0, help="For random topologies.")] = 0,
     aggregator: Annotated[int, typer.Option(help="The node where walks are mixed.")] = 0,
     iterations: Annotated[int, typer.Option("--iterations", "-T", help="T, completed trainings.")] = 3000,
     failures: Annotated[int, typer.Option(help="E, how often the aggregator dies (Theorem 3).")] = 0,
@@ -52,6 +52,8 @@ def theory(
     """Spectral gaps, return times, messages and convergence bounds of a graph."""
     from walktalk.theory import Problem, Question, summary
 
+    if step_size is not None and not 0 < step_size < float("inf"):
+        raise SpecError(f"--step-size {step_size:g}, but it must be a number above 0")
     estimates: dict[str, Any] = {}
     if study is None:
         graph = _graph(topology, nodes, p, settings or [], seed)

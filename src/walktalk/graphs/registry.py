@@ -79,6 +79,9 @@ def _hypercube(nodes: int | None, seed: int | Seed, given: Mapping[str, Any]) ->
     return hypercube(nodes.bit_length() - 1)
 
 
+MOST_NODES = 2**24  # 16 million, as many as the largest hypercube
+MOST_EDGES = 200_000_000  # 400 million neighbours, 3 GB: the complete graph of 20,000
+
 FAMILIES: dict[str, Family] = {
     "cycle": Family("a ring", _sized(cycle)),
     "path": Family("a row", _sized(path)),
@@ -139,8 +142,25 @@ def build(topology: str, nodes: int | None = None, seed: int | Seed = 0, **param
         nodes = _typed(name, "nodes", nodes, Parameter(int, None, "the number of nodes, a whole number"))
         if nodes < 1:
             raise GraphError(f"{name}: nodes = {nodes}, but it must be 1 or more")
-    graph = FAMILIES[name].make(nodes, seed, _complete(name, parameters))
+    given = _complete(name, parameters)
+    _check_size(name, nodes, given)
+    graph = FAMILIES[name].make(nodes, seed, given)
     return graph if sites is None else with_sites(graph, sites)
+
+
+def _check_size(name: str, nodes: int | None, given: Mapping[str, Any]) -> None:
+    """Refuse what no machine holds before it is tried: a process that runs out of memory takes others with it."""
+    if nodes is None:
+        return
+    if nodes > MOST_NODES:
+        raise GraphError(f"{name}: nodes = {nodes}, but it must be {MOST_NODES:,} or less")
+    dense = {"erdos_renyi": nodes * (given.get("p") or 0), "barbell": nodes / 2}
+    edges = nodes * dense.get(name, given.get("degree") or 0) / 2
+    if edges > MOST_EDGES:
+        raise GraphError(
+            f"{name}: nodes = {nodes} means some {edges:.0e} edges, but they must be {MOST_EDGES:,} or fewer to fit in "
+            "memory; take fewer nodes or fewer neighbours"
+        )
 
 
 def _complete(name: str, given: Mapping[str, Any]) -> dict[str, Any]:

@@ -98,7 +98,7 @@ def _scale_x(panel: Any, drawn: list[Curve], unit: Unit, first: float) -> None:
     ends = [float(curve.x[-1]) for curve in drawn if curve.x[-1] > 0]
     if not ends:
         return
-    if max(ends) > LOG_X * min(ends):
+    if max(ends) > LOG_X * min(ends) and any(np.isfinite(curve.mean[curve.x > 0]).any() for curve in drawn):
         panel.set_xscale("log")  # from the first evaluation on: before it there is nothing but a straight line
         panel.set_xlim(first / unit.size, max(ends) / unit.size)
         panel.xaxis.set_major_formatter(PLAIN)

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from typing import Any
+import re
+from typing import Any, NamedTuple
 
 import numpy as np
 import pandas as pd
@@ -10,9 +11,44 @@ from matplotlib.figure import Figure
 from matplotlib.ticker import NullFormatter
 
 from walktalk.plots.curves import PLAIN
-from walktalk.plots.style import WALK_COLOURS, new_figure, styled
+from walktalk.plots.style import colours, new_figure, styled
 
 MARKS = "osD^vPX*"
+MATRIX, PAIRWISE = "async_gossip-matrix", "async_gossip-pairwise"  # Theorem 2's gossip, and the one that people run
+
+
+class Look(NamedTuple):
+    """How a series is drawn: its algorithm's colour, as in every figure, and a mark for its graph."""
+
+    colour: str
+    mark: str
+    fill: str  # of the mark: empty ones are told apart in grey
+
+
+def looks(names: Any, gossip: str) -> dict[str, Look]:
+    """For series such as "MW R=8, cycle" and "gossip, complete"; `gossip`: the label of what is called so."""
+    names = [str(name) for name in names]
+    graphs = list(
+        dict.fromkeys(name.partition(", ")[2] if "R=" not in name.partition(", ")[2] else "" for name in names)
+    )
+    labels = {name: _label(name, gossip) for name in names}
+    chosen = colours(labels.values())
+    found = {}
+    for name in names:
+        place = next((k for k, graph in enumerate(graphs) if graph and name.endswith(graph)), 0)
+        colour = chosen[labels[name]]
+        found[name] = Look(colour, MARKS[place % len(MARKS)], "white" if place else colour)
+    return found
+
+
+def _label(name: str, gossip: str) -> str:
+    """The algorithm's label, as a study would give it."""
+    if "gossip" in name.lower():
+        return MATRIX if "matrix" in name else gossip
+    walks = re.search(r"R=(\d+)", name)
+    return f"multi_walk-{walks[1] if walks else 1}"
+
+
 NAMES = {"T": "iterations T", "R": "walks R", "V": "nodes V", "p": "spectral gap p"}
 
 
@@ -21,7 +57,9 @@ def bound_curves(table: pd.DataFrame, *, title: str | None = None) -> Figure:
     with styled():
         figure = new_figure(5.6, 3.6)
         panel = figure.subplots()
-        for colour, (name, part) in zip(WALK_COLOURS, table.groupby("series", sort=False), strict=False):
+        look = looks(table["series"].unique(), MATRIX)
+        for name, part in table.groupby("series", sort=False):
+            colour = look[str(name)].colour
             panel.plot(part["iteration"], part["measured"], color=colour, label=str(name))
             panel.plot(part["iteration"], part["bound"], color=colour, linestyle=(0, (1, 1.2)), linewidth=1.4)
         panel.plot([], [], color="#444444", label="measured")
@@ -49,11 +87,15 @@ def scaling(table: pd.DataFrame, slopes: pd.DataFrame) -> Figure:
 
 
 def _scaling_panel(panel: Any, part: pd.DataFrame, slopes: pd.DataFrame) -> None:
-    for index, (name, series) in enumerate(part.groupby("series", sort=False)):
-        colour, mark = WALK_COLOURS[index % len(WALK_COLOURS)], MARKS[index % len(MARKS)]
+    look = looks(part["series"].unique(), MATRIX)
+    for name, series in part.groupby("series", sort=False):
+        colour, mark, fill = look[str(name)]
         fit = slopes[slopes["series"] == name].iloc[0]
         label = f"{name}: {fit['measured']:+.2f} (bound {fit['bound']:+.2f})"
-        panel.plot(series["x"], series["measured"], color=colour, marker=mark, markersize=3.5, label=label)
+        panel.plot(
+            series["x"], series["measured"], color=colour, marker=mark, markerfacecolor=fill, markersize=3.5,
+            label=label,
+        )  # fmt: skip
         panel.plot(series["x"], series["bound"], color=colour, linestyle=(0, (1, 1.2)), linewidth=1.2)
     _log_log(panel)
     panel.legend(fontsize=7, loc="lower center", bbox_to_anchor=(0.5, 1.0), handlelength=1.6)
@@ -66,9 +108,13 @@ def speed_up_figure(table: pd.DataFrame) -> Figure:
         panel = figure.subplots()
         ends = np.array([1.0, float(table["active"].max())])
         panel.plot(ends, ends, color="#999999", linestyle=(0, (5, 2)), label="linear")
-        for index, (name, series) in enumerate(table.groupby("series", sort=False)):
-            colour, mark = WALK_COLOURS[index % len(WALK_COLOURS)], MARKS[index % len(MARKS)]
-            panel.plot(series["active"], series["speed_up"], color=colour, marker=mark, markersize=4, label=str(name))
+        look = looks(table["series"].unique(), PAIRWISE)
+        for name, series in table.groupby("series", sort=False):
+            colour, mark, fill = look[str(name)]
+            panel.plot(
+                series["active"], series["speed_up"], color=colour, marker=mark, markerfacecolor=fill, markersize=4.5,
+                label=str(name),
+            )  # fmt: skip
         _log_log(panel, base=2)
         panel.set_xlabel("models that train at once (R walks, V nodes)")
         panel.set_ylabel("speed-up over one walk")

@@ -11,6 +11,10 @@ from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
+from walktalk.errors import StudyError
+
+FULL = ("No space left on device", "File too large", "Disk quota exceeded")  # as libraries pass the system's word on
+
 PART = ".part"  # how the name of an unfinished file ends
 
 
@@ -18,15 +22,33 @@ PART = ".part"  # how the name of an unfinished file ends
 def replacing(path: str | os.PathLike[str]) -> Iterator[Path]:
     """A temporary name to write to; at the end it takes the place of `path`, or vanishes if there was an error."""
     path = Path(path)
-    path.parent.mkdir(parents=True, exist_ok=True)
     part = unfinished(path)
+    with writing(path):
+        path.parent.mkdir(parents=True, exist_ok=True)
+        try:
+            yield part
+            finish(part, path)
+        except BaseException:
+            with suppress(OSError):
+                part.unlink()
+            raise
+
+
+@contextmanager
+def writing(path: Path) -> Iterator[None]:
+    """A disk that is full or not ours is the person's to mend: a `StudyError`, whatever library noticed it."""
     try:
-        yield part
-        finish(part, path)
-    except BaseException:
-        with suppress(OSError):
-            part.unlink()
-        raise
+        yield
+    except OSError as error:
+        if not error.strerror:
+            raise
+        full = next((words for words in FULL if words in str(error)), error.strerror)
+        raise StudyError(f"{error.filename or path}: {full}; choose another place or make room there") from error
+    except Exception as error:
+        full = next((words for words in FULL if words in str(error)), "")
+        if not full:
+            raise
+        raise StudyError(f"{path}: {full}; make room there, or choose another place") from error
 
 
 def unfinished(path: Path) -> Path:

@@ -8,7 +8,7 @@
 | `receive` | receiver | peer: sender; slot; walk; number: the message |
 | `combine` | owner | slot: what is set; detail: slot -> weight |
 | `record` | owner | slot; walk: the key; detail: the role |
-| `mix_everyone` | −1 | slot, at every node |
+| `mix_everyone` | active | slot, at every node |
 
 Rows are in the order in which things happened, and the bytes of the file depend on nothing but them. More events may
 come (`kill`, `revive`, `elected`, `partition` …); a reader passes over those that it does not know.
@@ -29,7 +29,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from walktalk.errors import StudyError
-from walktalk.records.atomic import finish, unfinished
+from walktalk.records.atomic import finish, unfinished, writing
 
 ROWS_A_GROUP = 2**14  # a piece of the file; always the same, so that its bytes do not tell how it was written
 
@@ -61,9 +61,10 @@ class TraceWriter:
 
     def __init__(self, path: str | PathLike[str]) -> None:
         self.path = Path(path)
-        self.path.parent.mkdir(parents=True, exist_ok=True)
         self._part = unfinished(self.path)
-        self._writer: Any = pq.ParquetWriter(self._part, SCHEMA, compression="zstd")
+        with writing(self.path):
+            self.path.parent.mkdir(parents=True, exist_ok=True)
+            self._writer: Any = pq.ParquetWriter(self._part, SCHEMA, compression="zstd")
         self._waiting: list[Any] = []  # tables of rows that do not fill a group yet
         self._rows = 0  # in them
 
@@ -85,7 +86,8 @@ class TraceWriter:
         for start in range(0, count * ROWS_A_GROUP, ROWS_A_GROUP):
             group = table.slice(start, ROWS_A_GROUP)
             columns = [_encoded(name, group.column(name).chunk(0)) for name in TRACE_COLUMNS]
-            self._writer.write_table(pa.Table.from_arrays(columns, schema=SCHEMA))
+            with writing(self.path):
+                self._writer.write_table(pa.Table.from_arrays(columns, schema=SCHEMA))
         rest = table.slice(count * ROWS_A_GROUP)
         self._waiting, self._rows = [rest] if len(rest) else [], len(rest)
 
@@ -94,15 +96,17 @@ class TraceWriter:
         if self._writer is not None:
             if self._rows:
                 self._write_groups(1)
-            self._writer.close()
-            self._writer = None
-            finish(self._part, self.path)
+            writer, self._writer = self._writer, None
+            with writing(self.path):
+                writer.close()
+                finish(self._part, self.path)
 
     def discard(self) -> None:
         """Give up: nothing is left behind."""
         if self._writer is not None:
-            self._writer.close()
-            self._writer = None
+            writer, self._writer = self._writer, None
+            with suppress(OSError):  # a full disk is why we are here
+                writer.close()
         with suppress(OSError):
             self._part.unlink()
 

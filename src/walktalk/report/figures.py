@@ -56,11 +56,15 @@ def draw_timeline(study: StudyFolder, spec: StudySpec, window: Window) -> list[P
         raise StudyError(
             f"--repetition {window.repetition}: is not in this study; allowed: 0 to {spec.repetitions - 1}"
         )
-    if window.end is not None and window.end <= window.start:
-        raise StudyError(f"--to {window.end:g}: must be after --from {window.start:g}")
+    if window.end is not None and not window.start < window.end < np.inf:
+        raise StudyError(f"--to {window.end:g}: must be a number after --from {window.start:g}")
     run = study.run(label, window.repetition)
     title = f"{plots.title_of(label)}, repetition {window.repetition}"
-    figure = plots.timeline(read_trace(run.trace), start=window.start, end=window.end, title=title)
+    trace = read_trace(run.trace)
+    last = float(trace["time"].max()) if len(trace) else 0.0
+    if window.start > last:
+        raise StudyError(f"--from {window.start:g}: the run was over by then; allowed: 0 to {last:.4g} seconds")
+    figure = plots.timeline(trace, start=window.start, end=window.end, title=title)
     return plots.save(figure, study.figures / f"timeline-{run.path.parent.name}-{window.repetition}")
 
 

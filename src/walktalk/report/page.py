@@ -11,19 +11,25 @@ from pathlib import Path
 from typing import Any
 
 from walktalk.errors import StudyError, UserError
+from walktalk.plots import title_of
 from walktalk.records import StudyFolder, existing_folder, read_history, write_text
-from walktalk.report.figures import Window, draw_curves, draw_network, draw_partition, draw_timeline
+from walktalk.report.figures import Window, draw_curves, draw_failures, draw_network, draw_partition, draw_timeline
 from walktalk.report.results import results_table
 from walktalk.studies import StudySpec, load_spec, summarize
 
 CAPTIONS = {
     "curves-iteration": "Per iteration: one local training at one node.",
-    "curves-time": "Per second of wall-clock time.",
+    "curves-time": "Per second of wall-clock time: virtual in a simulation, real on peers.",
     "curves-bits": "Per byte sent between nodes, models and protocol messages alike.",
+    "failures": "Per second of wall-clock time, with what went wrong in the first repetition and at which node.",
     "network": "The network.",
     "partition": "The data: the area of a bubble is the number of samples of a class at a node.",
     "timeline": "The beginning of one run. Solid: computation; light: communication; a tick below ends an iteration.",
 }
+
+
+GIVEN = ("network", "partition", "timeline")  # figures of what was run, not of what came out
+AXIS_NAMES = {"iteration": "iterations", "time": "time", "bits": "data sent"}
 
 
 def write_report(folder: str | PathLike[str]) -> Path:
@@ -42,9 +48,12 @@ def page(spec: StudySpec, summary: dict[str, Any], figures: dict[str, Path], nam
     parts = [
         f"<h1>{escape(spec.name)}</h1>",
         f"<p class='lead'>{escape(_lead(spec, summary))}</p>",
+        f"<p class='verdict'>{escape(verdict(summary))}</p>",
         "<h2>Results</h2>",
         _results(summary),
-        *(_figure(kind, path) for kind, path in figures.items()),
+        *(_figure(kind, path) for kind, path in figures.items() if kind not in GIVEN),
+        "<h2>Network, data and course</h2>",
+        *(_figure(kind, path) for kind, path in figures.items() if kind in GIVEN),
         "<h2>Settings</h2>",
         _settings(summary.get("settings", {})),
         "<h2>Run it again</h2>",
@@ -62,6 +71,7 @@ def _figures(study: StudyFolder, spec: StudySpec) -> dict[str, Path]:
     """Every figure that this study can have, by kind; the SVG of each."""
     found = {f"curves-{x}": draw_curves(study, x)[1] for x in ("iteration", "time", "bits")}
     drawings: dict[str, Callable[[], list[Path]]] = {
+        "failures": lambda: draw_failures(study, spec),
         "network": lambda: draw_network(study, spec),
         "partition": lambda: draw_partition(study, spec),
         "timeline": lambda: draw_timeline(study, spec, Window(_telling(spec))),
@@ -69,8 +79,10 @@ def _figures(study: StudyFolder, spec: StudySpec) -> dict[str, Path]:
     for kind, drawing in drawings.items():
         try:
             found[kind] = drawing()[1]
-        except UserError:  # no classes, no trace, a graph too large to see: the page does without
+        except UserError:  # nothing went wrong, no classes, no trace, a graph too large to see: it does without
             continue
+    if "failures" in found:  # the curves against time, and more
+        del found["curves-time"]
     return found
 
 
@@ -84,10 +96,13 @@ def _summary(study: StudyFolder) -> dict[str, Any] | None:
     """The summary that the run wrote, with the machine it ran on."""
     if not study.summary.is_file():
         return None
+    damaged = f"{study.summary} is damaged; delete it and call `walktalk report` again"
     try:
         content: dict[str, Any] = json.loads(study.summary.read_text(encoding="utf-8"))
     except ValueError as error:
-        raise StudyError(f"{study.summary} is damaged; delete it and call `walktalk report` again") from error
+        raise StudyError(damaged) from error
+    if not isinstance(content, dict) or not {"algorithms", "winners", "target_loss"} <= set(content):
+        raise StudyError(damaged)
     return content
 
 
@@ -97,6 +112,22 @@ def _lead(spec: StudySpec, summary: dict[str, Any]) -> str:
     runs = len(spec.algorithms) * spec.repetitions
     count = f"{len(spec.algorithms)} algorithms × {spec.repetitions} repetitions = {runs} runs"
     return f"Task {spec.task.name} on {nodes}topology {network.topology}; {count}, seed {spec.seed}."
+
+
+def verdict(summary: dict[str, Any]) -> str:
+    """Who needed least of what, in a sentence; "or" where the gap to the next may be luck."""
+    if summary["target_loss"] is None:
+        return "No training loss was reached by all algorithms, so nobody can be said to have needed less."
+    least: dict[str, list[str]] = {}
+    for axis, name in AXIS_NAMES.items():
+        winner = summary["winners"].get(axis)
+        if winner is not None:
+            close = f" or {title_of(winner['next'])}" if winner["clear"] is False and winner["next"] else ""
+            least.setdefault(f"{title_of(winner['algorithm'])}{close}", []).append(name)
+    if not least:
+        return ""
+    parts = [f"{' and '.join(names)}: {who}" for who, names in least.items()]
+    return f"To training loss {summary['target_loss']:.3g}, least {'; least '.join(parts)}."
 
 
 def _results(summary: dict[str, Any]) -> str:
@@ -153,7 +184,7 @@ def _head(name: str) -> str:
 CSS = """
 body { font: 16px/1.5 system-ui, sans-serif; color: #222; max-width: 62rem; margin: 2rem auto; padding: 0 1rem; }
 h1 { margin-bottom: 0; } h2 { margin-top: 2.2rem; border-bottom: 1px solid #ddd; padding-bottom: .2rem; }
-.lead { color: #555; margin-top: .3rem; } .note { color: #666; font-size: .87rem; }
+.lead { color: #555; margin-top: .3rem; } .verdict { font-size: 1.1rem; } .note { color: #666; font-size: .87rem; }
 table { border-collapse: collapse; font-size: .93rem; }
 th, td { text-align: left; padding: .3rem .8rem .3rem 0; border-bottom: 1px solid #eee; vertical-align: top; }
 .results { width: 100%; } .results th, .results td { text-align: right; }

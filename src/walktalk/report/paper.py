@@ -16,6 +16,7 @@ from matplotlib.ticker import FuncFormatter, LogLocator, NullFormatter
 from walktalk import plots
 from walktalk.learning import tasks
 from walktalk.records import read_history, write_text
+from walktalk.runtimes.simulator import Fault
 from walktalk.seeds import Seed
 from walktalk.studies import StudySpec, paper
 
@@ -37,13 +38,20 @@ class Shown:
 
     title: str
     history: pd.DataFrame
-    faults: tuple[float, ...] = ()  # seconds at which something goes wrong
+    faults: tuple[tuple[float, str], ...] = ()  # seconds at which something goes wrong, and what
 
 
 def shown(panel: paper.PanelRun) -> Shown:
     """A panel's runs, from its folder."""
-    times = tuple(fault.at for fault in panel.spec.faults if fault.at is not None)
+    times = tuple((entry.at, in_words(entry.fault())) for entry in panel.spec.faults if entry.at is not None)
     return Shown(panel.panel.title, read_history(panel.folder / "history.csv"), times)
+
+
+def in_words(fault: Fault) -> str:
+    """What goes wrong, in two words: "aggregator killed"."""
+    done = {"kill": "killed", "revive": "back", "pause": "hangs", "slow": "slow"}
+    who = fault.node if isinstance(fault.node, str) else f"node {fault.node}"
+    return f"{who} {done[fault.kind]}" if fault.kind in done and fault.node is not None else fault.kind
 
 
 def make(
@@ -97,21 +105,25 @@ def grid(panels: Sequence[Shown], cells: list[list[Cell]]) -> Drawing:
             for place, cell in zip(places, row, strict=True):
                 panel = panels[cell.panel]
                 plots.draw_curves(place, panel.history, cell.x, cell.value)
-                if cell.x == "time":
-                    mark_faults(place, panel)
                 place.set_title(f"({next(letter)}) {panel.title}", loc="left")
         flat = [cell for row in cells for cell in row]
         same_scale([place for place, cell in zip(axes.flat, flat, strict=True) if cell.value == "train_loss"])
+        for place, cell in zip(axes.flat, flat, strict=True):
+            if cell.x == "time":
+                mark_faults(place, panels[cell.panel])
         handles, labels = axes[0, 0].get_legend_handles_labels()
         drawing.legend(handles, labels, loc="outside lower center", ncols=min(len(labels), 5))
     return drawing
 
 
 def mark_faults(place: Any, panel: Shown) -> None:
-    """A grey line where something goes wrong."""
+    """A grey line where something goes wrong; what it is, the legend says."""
     unit = plots.unit_of("time", float(panel.history["time"].max()))
-    for time in panel.faults:
-        place.axvline(time / unit.size, color="#888888", linestyle=(0, (4, 3)), linewidth=1.0, zorder=1)
+    told: set[str] = set()
+    for time, words in panel.faults:
+        label = "_" if words in told else words  # a label that begins so is left out of legends
+        told.add(words)
+        place.axvline(time / unit.size, color="#888888", linestyle=(0, (4, 3)), linewidth=1.0, zorder=1, label=label)
 
 
 def same_scale(places: Sequence[Any]) -> None:

@@ -42,10 +42,27 @@ def measured(folder: Path) -> pd.DataFrame:
     for file in sorted(folder.glob("alpha-*/*.csv")):
         if file.stem not in NETWORKS:
             raise StudyError(f"{file} is not named after a topology; allowed: {', '.join(NETWORKS)}")
-        rows += verdicts(read_history(file), float(file.parent.name.removeprefix("alpha-")), file.stem)
+        rows += verdicts(history_of_both(file), alpha_of(file), file.stem)
     if not rows:
         raise StudyError(f"{folder} has no runs alpha-A/TOPOLOGY.csv; make them with benchmarks/paper_gpu.py")
     return pd.DataFrame(rows, columns=COLUMNS)
+
+
+def alpha_of(file: Path) -> float:
+    """The α that the file's folder is named after."""
+    try:
+        return float(file.parent.name.removeprefix("alpha-"))
+    except ValueError:
+        raise StudyError(f"{file.parent} is not named after an α; allowed: names such as alpha-0.1") from None
+
+
+def history_of_both(file: Path) -> pd.DataFrame:
+    """The runs in a file, walks and gossip; with one of them alone, nobody wins."""
+    history = read_history(file)
+    for one in FAMILIES:
+        if not any(family(str(label)) == one for label in history["algorithm"]):
+            raise StudyError(f"{file} has no runs of {one}, so there is nothing to compare")
+    return history
 
 
 def verdicts(history: pd.DataFrame, alpha: float, topology: str) -> list[tuple[Any, ...]]:

@@ -76,6 +76,15 @@ def build_stop(spec: StudySpec) -> Stop:
     return Stop(**spec.stop.model_dump())
 
 
+def check_links(spec: StudySpec, graph: Graph) -> None:
+    """A slow link has to be there: one that is not would slow nothing, and the person would wonder."""
+    for place, entry in enumerate(spec.faults):
+        if entry.link is not None and entry.link[1] not in graph.neighbours(entry.link[0]):
+            a, b = entry.link
+            near = ", ".join(map(str, graph.neighbours(a)[:20]))
+            raise SpecError(f"faults.{place}.link: nodes {a} and {b} are not neighbours; neighbours of {a}: {near}")
+
+
 def build_faults(spec: StudySpec, repetition: int) -> FaultPlan:
     """What goes wrong in a repetition: the same for all its algorithms, as far as chance has to do with it."""
     return FaultPlan(tuple(entry.fault() for entry in spec.faults), Seed(spec.seed).child("faults", repetition))

@@ -26,6 +26,7 @@ from walktalk.studies.build import (
     build_stop,
     build_task,
     build_timing,
+    check_links,
 )
 from walktalk.studies.groups import run_in_groups
 from walktalk.studies.runner import PlannedRun, Progress, RunRecord, estimated_trainings
@@ -107,6 +108,7 @@ def prepare_runs(spec: StudySpec, device: str) -> tuple[Trainer, list[PlannedRun
 def prepare(spec: StudySpec, device: str = "auto") -> Preparation:
     """Build what the specification names; every mistake in it shows here, before any training."""
     graph = build_graph(spec)
+    check_links(spec, graph)
     build_protocols(spec, graph.nodes)  # its mistakes are cheap to find, so they are found before any data is read
     task = build_task(spec, graph.nodes)
     trainer = Trainer(

@@ -117,7 +117,9 @@ class EvaluateSpec(Section):
     every: Whole | None = key(
         None, "a whole number, 1 or more", "iterations between evaluations; 100 unless seconds", ge=1
     )
-    seconds: float | None = key(None, "a number above 0 (seconds)", "time between evaluations, in place of every", gt=0)
+    seconds: float | None = key(
+        None, "a number, 1e-6 or more (seconds)", "time between evaluations, in place of every", ge=1e-6
+    )
     model: Literal["aggregated", "mean", "node"] = key(
         "aggregated", "aggregated, mean, node", "what is measured: the algorithm's output, the members' mean, node 0"
     )
@@ -139,6 +141,7 @@ class EvaluateSpec(Section):
         return self
 
 
+MOST_EVALUATIONS = 1_000_000  # of one run; each is a row of its history
 DEFAULT_ALGORITHMS: list[dict[str, Any]] = [
     {"name": "multi_walk", "walks": 1},
     {"name": "multi_walk", "walks": 4},
@@ -156,7 +159,9 @@ class StudySpec(Section):
         pattern=r"^[A-Za-z0-9][\w.-]{0,99}$",
     )
     seed: Whole = key(0, "a whole number, 0 or more", "the root of all randomness", ge=0)
-    repetitions: Whole = key(1, "a whole number, 1 or more", "runs per algorithm, with different randomness", ge=1)
+    repetitions: Whole = key(
+        1, "a whole number from 1 to 100,000", "runs per algorithm, with different randomness", ge=1, le=100_000
+    )
     network: NetworkSpec = key({}, "a section", "who may talk to whom")
     task: TaskSpec = key({}, "a section", "what is learned, and how the data is split")
     training: TrainingSpec = key({}, "a section", "one local training")
@@ -176,7 +181,14 @@ class StudySpec(Section):
     def _fits(self) -> StudySpec:
         self._check_algorithms()
         self._check_faults()
+        self._check_evaluations()
         return self
+
+    def _check_evaluations(self) -> None:
+        seconds, end = self.evaluate.seconds, self.stop.time
+        if seconds is not None and end is not None and end / seconds > MOST_EVALUATIONS:
+            least = f"{end / MOST_EVALUATIONS:g} or more for a run of {end:g} seconds"
+            raise ValueError(f"evaluate.seconds: {seconds:g} is not possible; allowed: {least}")
 
     def _check_faults(self) -> None:
         for place, entry in enumerate(self.faults if self.network.nodes is not None else []):

@@ -105,7 +105,11 @@ class Crew:
         self.messages: Any = multiprocessing.get_context("spawn").Queue()  # which forks can use as well
         self.processes: dict[int, BaseProcess] = {}
         self.starts: dict[int, int] = {}
-        self.progress: dict[int, Progress] = {}
+        runs = prepared[1] if prepared is not None else []
+        self.progress = {  # all shares from the start: the first report is of the whole study, too
+            share.number: Progress(0, estimated_trainings([runs[k] for k in share.runs]), 0, 0.0, 0.0, {}, "waiting")
+            for share in (work if runs else [])
+        }
         self.records: dict[int, RunRecord] = {}
         self.waiting = {share.number for share in work}
 
@@ -148,7 +152,7 @@ class Crew:
         if kind == "progress":
             self.progress[number] = content
             if self.report is not None:
-                self.report(together(list(self.progress.values())))
+                self.report(replace(together(list(self.progress.values())), phase=content.phase))
         elif kind == "record":
             index, record, output = content
             self.records[index] = replace(record, output=torch.from_numpy(output))

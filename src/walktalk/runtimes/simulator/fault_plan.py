@@ -30,7 +30,7 @@ class Fault:
         if self.kind not in get_args(FaultKind):
             raise SpecError(f"kind: {self.kind!r} is unknown; allowed: {', '.join(get_args(FaultKind))}")
         if (self.at is None) == (self.rate is None):
-            raise SpecError(f"{self.kind}: give either at, a time, or rate, how often a second")
+            raise SpecError(f"at: {self.kind} needs either at, a time, or rate, how often a second")
         if self.at is not None and self.at < 0:
             raise SpecError(f"at: {self.at} is not possible; a number, 0 or more, is needed")
         for name in ("rate", "seconds", "factor"):
@@ -48,7 +48,9 @@ class Fault:
         if self.kind == "partition" and not self.nodes:
             raise SpecError("nodes: is missing; a partition needs the nodes of one side")
         if self.kind == "slow" and (self.node is None) == (self.link is None):
-            raise SpecError("slow: give either node or link")
+            raise SpecError("node: slow needs either node or link")
+        if self.link is not None and self.link[0] == self.link[1]:
+            raise SpecError(f"link: {list(self.link)} is not a link; two different nodes are needed")
         if self.kind in ("kill", "revive", "pause") and self.node is None:
             raise SpecError(f"node: is missing; {self.kind} needs a number, {AGGREGATOR} or {RANDOM}")
         if self.kind == "pause" and self.seconds is None:
@@ -56,10 +58,11 @@ class Fault:
 
     def check(self, nodes: int) -> None:
         """Raise `SpecError` where it names a node that is not there."""
-        named = [*self.nodes, *(self.link or ()), *([self.node] if isinstance(self.node, int) else [])]
-        for node in named:
-            if not 0 <= node < nodes:
-                raise SpecError(f"{self.kind}: there is no node {node}; allowed: 0 to {nodes - 1}")
+        alone = (self.node,) if isinstance(self.node, int) else ()
+        for key, named in (("nodes", self.nodes), ("link", self.link or ()), ("node", alone)):
+            for node in named:
+                if not 0 <= node < nodes:
+                    raise SpecError(f"{key}: there is no node {node}; allowed: 0 to {nodes - 1}")
 
 
 @dataclass(frozen=True)
