@@ -206,6 +206,8 @@ def test_goals_that_make_no_sense() -> None:
         Goal("time", target_loss=inf)
     with pytest.raises(SpecError, match="budget"):
         Goal("time", budget=0.0)
+    with pytest.raises(SpecError, match="less than a single iteration"):
+        survey(make_spec({"stop": {"iterations": 100}}), Goal("time", budget=1e-9))
 
 
 def test_graphs_that_cannot_be_used() -> None:

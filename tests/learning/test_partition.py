@@ -117,7 +117,7 @@ def test_by_label_gives_out_every_class_when_all_nodes_together_can():
     assert len({len(part) for part in parts}) <= 2
 
 
-@pytest.mark.parametrize("alpha", [0.0, -1.0, float("nan")])
+@pytest.mark.parametrize("alpha", [0.0, -1.0, float("nan"), float("inf"), 1e308])
 def test_impossible_alphas(alpha):
     with pytest.raises(DataError, match=r"alpha: .* a number above 0"):
         dirichlet(np.zeros(10, int), 2, alpha, 0)

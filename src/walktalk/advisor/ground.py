@@ -69,11 +69,17 @@ def survey(
     root = Seed(spec.seed).child(seed)
     aggregator = best_aggregator(graph)
     candidates = make_candidates(spec, setup, aggregator.node, root)
+    least = min(candidate.rates.of(goal.objective) for candidate in candidates)
+    if goal.budget is not None and goal.budget < least:
+        raise SpecError(
+            f"budget: {goal.budget:g} is less than a single iteration of the cheapest algorithm costs ({least:.3g}); "
+            "nothing can be learned for it"
+        )
     constants = estimate_constants(ready.task, batch_size=spec.training.batch_size, seed=root, effort=QUICK)
     start = float(ready.trainer.evaluate(ready.trainer.initial_row(root.integer)[None])[0][0])
     scale = make_scale(goal, start, constants.f_best)
     costs = {candidate.label: stop_cost(spec, candidate, goal) for candidate in candidates}
-    unit = FIRST_LOOK * min(candidate.rates.of(goal.objective) for candidate in candidates)
+    unit = FIRST_LOOK * least
     bench = Bench(
         ready.trainer, setup, goal.objective, scale, root, unit, schedule_end=lambda candidate: costs[candidate.label]
     )

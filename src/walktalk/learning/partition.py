@@ -14,6 +14,7 @@ def iid(samples: int, nodes: int, seed: int | Seed) -> list[np.ndarray]:
     return [np.sort(part) for part in np.array_split(as_seed(seed).numpy().permutation(samples), nodes)]
 
 
+LARGEST_ALPHA = 1e9  # shares are equal to nine digits then; far beyond, their sum overflows
 DRAWS = 100  # of a split in which every node is to have samples
 
 
@@ -47,8 +48,11 @@ def true_dirichlet(labels: np.ndarray, nodes: int, alpha: float, seed: int | See
 
 def _checked(labels: np.ndarray, nodes: int, alpha: float, seed: int | Seed) -> np.random.Generator:
     _enough(len(labels), nodes)
-    if not alpha > 0:
-        raise DataError(f"alpha: {alpha} is not possible; a number above 0 is needed (large: alike, small: different)")
+    if not 0 < alpha <= LARGEST_ALPHA:
+        raise DataError(
+            f"alpha: {alpha:g} is not possible; a number above 0 is needed, at most {LARGEST_ALPHA:g} "
+            "(large: alike, small: different)"
+        )
     return as_seed(seed).numpy()
 
 
