@@ -93,6 +93,12 @@ def encode(tokens: Any, texts: Sequence[str], length: int, pad: int, *, keep_end
     return out
 
 
+def lengths(tokens: Tensor, pad: int) -> Tensor:
+    """How many tokens of each text [N, T] there are before nothing but padding follows; at least one."""
+    places = torch.arange(1, tokens.shape[1] + 1, device=tokens.device)
+    return (tokens.ne(pad) * places).amax(1).clamp(min=1)
+
+
 def _transformers() -> Any:
     try:
         import transformers

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
+from functools import cache
 
 import torch
 from torch import Tensor
 
 from walktalk.learning.optimizers.rows import OptimizerWave, RowOptimizer
-from walktalk.learning.optimizers.spread import Spread, to_rows, zeros_or_vector
+from walktalk.learning.optimizers.spread import LINE, Spread, to_rows, zeros_or_vector
 
 
 @dataclass(frozen=True)
@@ -25,6 +27,36 @@ class RowAdam(RowOptimizer):
 
     def begin(self, lr: Tensor, state: Tensor | None, spread: Spread) -> OptimizerWave:
         return AdamWave(self, lr, state, spread)
+
+    def step_alone(self, weights: Tensor, gradients: Tensor, state: Tensor, lr: float) -> None:
+        """In one pass over the memory: a tenth of the time. Other rows have no part in it, so it may round its way."""
+        width = len(weights)
+        mean, square, count = state[:width], state[width : 2 * width], state[2 * width]
+        step = fused(self.decoupled)
+        if step is None:
+            super().step_alone(weights, gradients, state, lr)
+            return
+        count += 1
+        step(
+            [weights], [gradients], [mean], [square], [], [count], lr=lr, beta1=self.betas[0], beta2=self.betas[1],
+            weight_decay=self.weight_decay, eps=self.eps, amsgrad=False, maximize=False,
+        )  # fmt: skip
+
+
+@cache
+def fused(decoupled: bool) -> Callable[..., None] | None:
+    """torch's kernel for the whole step; None where this torch has none for a CPU, or one that wants something else."""
+    kernel: Callable[..., None] | None = getattr(torch, "_fused_adamw_" if decoupled else "_fused_adam_", None)
+    numbers = torch.rand(4, LINE)
+    try:
+        if kernel is not None:
+            kernel(
+                *([row] for row in numbers), [], [torch.ones(())], lr=0.1, beta1=0.9, beta2=0.99, weight_decay=0.1,
+                eps=1e-8, amsgrad=False, maximize=False,
+            )  # fmt: skip
+    except (RuntimeError, TypeError):
+        return None
+    return kernel
 
 
 class AdamWave(OptimizerWave):

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 
+import torch
 from torch import Tensor
 
-from walktalk.learning.optimizers.spread import Spread
+from walktalk.learning.optimizers.spread import Spread, to_rows, to_vector
 
 
 class RowOptimizer(ABC):
@@ -19,6 +20,18 @@ class RowOptimizer(ABC):
     @abstractmethod
     def begin(self, lr: Tensor, state: Tensor | None, spread: Spread) -> OptimizerWave:
         """Get ready for some steps with these learning rates [W] and states [W, S]; None for fresh ones."""
+
+    def step_alone(self, weights: Tensor, gradients: Tensor, state: Tensor, lr: float) -> None:
+        """One step of a single row: its weights [P] and its state [S] are changed in place.
+
+        For large models, where memory that is got anew for every step takes as long as the step itself.
+        """
+        spread = Spread(1, (len(weights),))
+        wave = self.begin(torch.tensor([lr]), state.view(1, -1), spread)
+        ahead = to_vector(weights.view(1, -1), spread)
+        wave.step(ahead, to_vector(gradients.view(1, -1), spread))
+        weights.copy_(to_rows(ahead, spread)[0])
+        state.copy_(wave.state()[0])
 
 
 class OptimizerWave(ABC):
