@@ -10,6 +10,7 @@ import torch
 from torch import Tensor, nn
 
 from walktalk.errors import DataError, ModelError, UnavailableError
+from walktalk.learning.data.quiet import quietly
 
 Head: TypeAlias = Literal["classification", "causal"]
 
@@ -62,8 +63,9 @@ def load_language_model(
     more = {} if head == "causal" else {"num_labels": len(classes)}
     try:
         words_of = {} if tokenizer_name else file
-        tokens = transformers.AutoTokenizer.from_pretrained(tokenizer_name or place, **words_of)
-        inner = kinds[head].from_pretrained(place, **file, **more)
+        with quietly():  # also about the weights of a new head, which are meant to be new
+            tokens = transformers.AutoTokenizer.from_pretrained(tokenizer_name or place, **words_of)
+            inner = kinds[head].from_pretrained(place, **file, **more)
         nn.Module.float(inner)  # transformers' own refuses a model from a GGUF file, which is a plain one by now
     except (OSError, ValueError, KeyError, ImportError) as error:
         words = " ".join(str(error).split())[:300]
