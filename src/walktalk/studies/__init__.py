@@ -2,6 +2,7 @@
 
 from walktalk.learning import OptimizerSpec as Optimizer
 from walktalk.studies.build import AlgorithmPlan, build_graph, build_protocols, build_task
+from walktalk.studies.forecasting import Forecast, forecast
 from walktalk.studies.groups import fitting_groups, parse_memory
 from walktalk.studies.one_run import SGD, Adam, AdamW, Run, train
 from walktalk.studies.run import Preparation, StudyResult, planned_runs, prepare, run_study
@@ -17,6 +18,7 @@ __all__ = [
     "Adam",
     "AdamW",
     "AlgorithmPlan",
+    "Forecast",
     "Interrupted",
     "Optimizer",
     "PlannedRun",
@@ -33,6 +35,7 @@ __all__ = [
     "dump_spec",
     "first_below",
     "fitting_groups",
+    "forecast",
     "load_spec",
     "make_spec",
     "parse_memory",
