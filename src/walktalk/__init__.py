@@ -23,7 +23,20 @@ if TYPE_CHECKING:
     from walktalk.learning import Schedule, Task, tasks
     from walktalk.protocols import AsyncGossip, Centralized, MultiWalk, SyncGossip
     from walktalk.runtimes.simulator import Evaluate, NetworkTiming, PoissonTiming, Stop
-    from walktalk.studies import SGD, Adam, AdamW, Optimizer, Run, StudyResult, StudySpec, load_spec, run_study, train
+    from walktalk.studies import (
+        SGD,
+        Adam,
+        AdamW,
+        Forecast,
+        Optimizer,
+        Run,
+        StudyResult,
+        StudySpec,
+        forecast,
+        load_spec,
+        run_study,
+        train,
+    )
 
 _MODULES = ("advisor", "chains", "graphs", "plots", "theory")
 _HOMES = {
@@ -32,16 +45,17 @@ _HOMES = {
     "protocols": ("AsyncGossip", "Centralized", "MultiWalk", "SyncGossip"),
     "runtimes.simulator": ("Evaluate", "NetworkTiming", "PoissonTiming", "Stop"),
     "studies": (
-        "SGD", "Adam", "AdamW", "Optimizer", "Run", "StudyResult", "StudySpec", "load_spec", "run_study", "train",
+        "SGD", "Adam", "AdamW", "Forecast", "Optimizer", "Run", "StudyResult", "StudySpec", "forecast", "load_spec",
+        "run_study", "train",
     ),
 }  # fmt: skip
 _HOME_OF = {name: home for home, names in _HOMES.items() for name in names}
 
 __all__ = [
-    "SGD", "Adam", "AdamW", "AsyncGossip", "Centralized", "Evaluate", "MultiWalk", "NetworkTiming", "Optimizer",
-    "PoissonTiming", "Run", "Schedule", "Stop", "StudyResult", "StudySpec", "SyncGossip", "Task", "UserError",
-    "WalktalkError", "__version__", "advisor", "chains", "graphs", "load_spec", "plots", "run_study", "tasks", "theory",
-    "train",
+    "SGD", "Adam", "AdamW", "AsyncGossip", "Centralized", "Evaluate", "Forecast", "MultiWalk", "NetworkTiming",
+    "Optimizer", "PoissonTiming", "Run", "Schedule", "Stop", "StudyResult", "StudySpec", "SyncGossip", "Task",
+    "UserError", "WalktalkError", "__version__", "advisor", "chains", "forecast", "graphs", "load_spec", "plots",
+    "run_study", "tasks", "theory", "train",
 ]  # fmt: skip
 
 

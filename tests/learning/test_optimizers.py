@@ -10,7 +10,7 @@ from torch import Tensor
 
 from walktalk.errors import ModelError
 from walktalk.learning import OptimizerSpec
-from walktalk.learning.optimizers import NOT_ELEMENT_WISE, Spread, _classes, row_optimizer, to_rows, to_vector
+from walktalk.learning.optimizers import NOT_ELEMENT_WISE, Spread, element_wise, row_optimizer, to_rows, to_vector
 
 ROWS, SIZES = 3, (4, 1, 6)
 SPREAD = Spread(ROWS, SIZES)
@@ -27,7 +27,7 @@ SPECS = {
     "adam-amsgrad": OptimizerSpec("adam", 0.01, extra={"amsgrad": True}),
     "adamw-decay": OptimizerSpec("adamw", 0.01, weight_decay=0.1),
     "rmsprop-momentum": OptimizerSpec("rmsprop", 0.01, momentum=0.9),
-    **{name: OptimizerSpec(name, 0.01) for name in sorted(_classes()) if name != "sgd"},
+    **{name: OptimizerSpec(name, 0.01) for name in sorted(element_wise()) if name != "sgd"},
 }
 
 
@@ -43,7 +43,7 @@ def reference(spec: OptimizerSpec, rows: Tensor, visits: int, steps: int) -> Ten
         given = {name: getattr(spec, name) for name in ("momentum", "nesterov", "betas", "eps") if getattr(spec, name)}
         if spec.weight_decay or spec.name == "adamw":
             given["weight_decay"] = spec.weight_decay
-        optimizer = _classes()[spec.name]([parameter], lr=float(LRS[k]), **given, **spec.extra)
+        optimizer = element_wise()[spec.name]([parameter], lr=float(LRS[k]), **given, **spec.extra)
         for step in range(visits * steps):
             parameter.grad = gradients(step)[k].clone()
             optimizer.step()
@@ -123,7 +123,7 @@ def test_a_fresh_row_beside_an_old_one():
 
 def test_every_element_wise_optimizer_of_torch_is_there_and_no_other():
     names = {name.lower() for name in dir(torch.optim) if isinstance(getattr(torch.optim, name), type)}
-    known = set(_classes())
+    known = set(element_wise())
     assert {
         "sgd",
         "adam",

@@ -13,8 +13,8 @@ from torch.nn import functional
 from tests.learning import plain
 from walktalk.errors import DataError, ModelError, UnavailableError
 from walktalk.learning import OptimizerSpec, Schedule, Task, Trainer, tasks
+from walktalk.learning.evaluation import dimension_of_classes
 from walktalk.learning.sampling import Sampler, hashed
-from walktalk.learning.trainer import dimension_of_classes
 
 
 def wave(trainer: Trainer, count: int, key: int = 0):

@@ -52,3 +52,11 @@ def test_both_ways_to_combine_round_alike(monkeypatch):
 def test_a_plan_without_steps_has_empty_tables():
     tables = Tables([], torch.device("cpu"))
     assert list(tables.waves) == list(tables.combinations) == []
+
+
+def test_a_single_row_that_is_only_looked_at_is_not_copied():
+    matrix = filled()
+    one, two = matrix.look_at(torch.tensor([5])), matrix.look_at(torch.tensor([5, 1]))
+    assert one.data_ptr() == matrix.data[5].data_ptr()
+    assert torch.equal(one, matrix.read(torch.tensor([5])))
+    assert torch.equal(two, matrix.read(torch.tensor([5, 1])))

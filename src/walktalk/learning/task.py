@@ -14,6 +14,9 @@ from torch import Tensor, nn
 from walktalk.errors import DataError
 
 Loss: TypeAlias = Callable[[Tensor, Tensor], Tensor]  # (outputs, targets) -> mean loss, as F.cross_entropy
+Lengths: TypeAlias = Callable[
+    [Tensor], Tensor
+]  # inputs [B, T, …] -> [B]: what is behind is padding, and changes nothing
 Augment: TypeAlias = Callable[[Tensor, Tensor, int], Tensor]  # (inputs [W, B, …], keys [W], step) -> inputs
 
 
@@ -32,6 +35,7 @@ class Task:
     labels: np.ndarray | None = None  # the class of each sample, for pictures of the partition
     pretrained: bool = False  # whether every run starts from the weights that the model has
     augment: Augment | None = None  # changes batches in training; random by the rows' keys alone (`sampling.hashed`)
+    lengths: Lengths | None = None  # of samples that are padded: a large model then need not be given all of it
     details: dict[str, Any] = field(default_factory=dict)
 
     def __post_init__(self) -> None:

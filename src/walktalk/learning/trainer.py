@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 import math
+from functools import partial
 from typing import Literal, TypeAlias
 
 import torch
@@ -14,11 +15,12 @@ from walktalk.errors import ModelError, UnavailableError
 from walktalk.learning.arithmetic import Arithmetic
 from walktalk.learning.chain_training import ChainTraining
 from walktalk.learning.cuda_graph import GraphedTraining
+from walktalk.learning.evaluation import by_length, mean_over_samples
 from walktalk.learning.memory import is_out_of_memory, rows_that_fit
 from walktalk.learning.optimizers import OptimizerSpec, RowTorch, Spread, row_optimizer, to_rows, to_vector
+from walktalk.learning.row_training import RowTraining
 from walktalk.learning.sampling import Sampler
-from walktalk.learning.stacked import ChainModel, SequentialModel, row_losses, stack, use
-from walktalk.learning.stacked.model import is_cross_entropy
+from walktalk.learning.stacked import ChainModel, SequentialModel, stack, use
 from walktalk.learning.task import Task
 
 EVALUATION_SAMPLES = 10_000  # of the training data; the loss of more would cost more than it tells
@@ -65,12 +67,14 @@ class Trainer:
         self.parameters = layout.parameter_width
         self.state_width = self.optimizer.state_width(self.parameters)
         self.sampler = Sampler(task.parts, batch_size, self.device)
-        self.test = None if task.test is None else tuple(t.to(self.device) for t in task.test)
+        self.lengths = task.lengths if isinstance(self.model, SequentialModel) else None
+        self.test = self._test_data()
         self.sample = self._evaluation_sample(evaluation_samples)
         self.rows_at_once = self._rows_at_once(batch_size)
         self.evaluated_at_once: int | None = None  # known once more did not fit
         self.graphed = self._graphed()
         self.chain = self._chain()
+        self.alone = self._alone()
 
     def _rows_at_once(self, batch_size: int) -> int | None:
         """The widest wave that fits into memory; a wider one is trained in pieces."""
@@ -94,6 +98,13 @@ class Trainer:
             return None
         return ChainTraining(self.model, self.optimizer, self.sampler, (self.inputs, self.targets), self.local_steps)
 
+    def _alone(self) -> RowTraining | None:
+        """The way of large models on a CPU."""
+        if self.device.type != "cpu" or not isinstance(self.model, SequentialModel):
+            return None
+        data = self.inputs, self.targets
+        return RowTraining(self.model, self.optimizer, self.sampler, data, self.local_steps, self.task.augment)
+
     @property
     def wave_sizes(self) -> tuple[int, ...]:
         """Widths that cost nothing extra; () if all are equal."""
@@ -104,6 +115,8 @@ class Trainer:
     @property
     def best_width(self) -> int | None:
         """A wider wave is better trained in pieces; None if width is all that counts."""
+        if self.alone is not None:
+            return 1
         return None if self.chain is None else self.chain.rows_at_once
 
     @property
@@ -121,7 +134,14 @@ class Trainer:
         everything = self.sampler.samples.sort().values
         wanted = min(wanted or EVALUATION_SAMPLES, len(everything))
         places = torch.linspace(0, len(everything) - 1, wanted, device=self.device).round().long()
-        return everything[places]
+        chosen = everything[places]
+        return chosen if self.lengths is None else by_length(self.inputs[chosen], chosen, self.lengths)[1]
+
+    def _test_data(self) -> tuple[Tensor, Tensor] | None:
+        if self.task.test is None:
+            return None
+        inputs, targets = self.task.test
+        return by_length(inputs.to(self.device), targets.to(self.device), self.lengths)
 
     def initial_row(self, seed: int) -> Tensor:
         """The initial model of a run."""
@@ -154,13 +174,25 @@ class Trainer:
         self, rows: Tensor, parts: Tensor, keys: Tensor, lr: Tensor, state: Tensor | None = None
     ) -> tuple[Tensor, Tensor | None]:
         """`local_steps` optimizer steps for every row; without a state, each starts from a fresh one."""
+        return self._train_in_pieces(rows, parts, keys, lr, state, on_loan=False)
+
+    def train_on_loan(
+        self, rows: Tensor, parts: Tensor, keys: Tensor, lr: Tensor, state: Tensor | None = None
+    ) -> tuple[Tensor, Tensor | None]:
+        """The same for who is done with the result before the next training, which may overwrite it."""
+        return self._train_in_pieces(rows, parts, keys, lr, state, on_loan=len(rows) == 1)
+
+    def _train_in_pieces(
+        self, rows: Tensor, parts: Tensor, keys: Tensor, lr: Tensor, state: Tensor | None, on_loan: bool
+    ) -> tuple[Tensor, Tensor | None]:
+        alone = None if self.alone is None else partial(self.alone, on_loan=on_loan)
         pieces: list[tuple[Tensor, Tensor | None]] = []
         with self.arithmetic.products(self.device):
             while (start := sum(len(new) for new, _ in pieces)) < len(rows):
                 piece = slice(start, start + self._at_once(len(rows)))
                 given = rows[piece], parts[piece], keys[piece], lr[piece], None if state is None else state[piece]
                 try:
-                    pieces.append((self.graphed or self.chain or self._train)(*given))
+                    pieces.append((self.graphed or self.chain or alone or self._train)(*given))
                 except RuntimeError as error:
                     if not is_out_of_memory(error):
                         raise
@@ -240,19 +272,7 @@ class Trainer:
     def _mean(self, rows: Tensor, inputs: Tensor, targets: Tensor, accuracy: bool) -> Tensor:
         if self.chain is not None and self.chain.needs_a_twin(len(rows)):
             return self._mean(rows.expand(2, -1), inputs, targets, accuracy)[:1]
-        total = torch.zeros(len(rows), device=rows.device, dtype=torch.float64)
-        samples = self.model.samples_at_once
-        for x, y in zip(inputs.split(samples), targets.split(samples), strict=True):
-            outputs = self.model.outputs(rows, x)
-            if accuracy:
-                dimension = dimension_of_classes(outputs, y, is_cross_entropy(self.model.loss))
-                if dimension is None:
-                    return torch.full_like(total, math.nan).float()
-                total += (outputs.argmax(dimension) == y).double().flatten(1).mean(1) * len(x)
-            else:
-                with torch.no_grad():
-                    total += row_losses(self.model.loss, outputs, y.expand(len(rows), *y.shape)).double() * len(x)
-        return (total / len(inputs)).float()
+        return mean_over_samples(self.model, rows, inputs, targets, accuracy=accuracy, lengths=self.lengths)
 
 
 def keep_at_home(module: nn.Module) -> list[tuple[str, str]]:
@@ -268,20 +288,6 @@ def keep_at_home(module: nn.Module) -> list[tuple[str, str]]:
                 part._non_persistent_buffers_set.add(name)
                 found.append((place, name))
     return found
-
-
-def dimension_of_classes(outputs: Tensor, targets: Tensor, by_cross_entropy: bool) -> int | None:
-    """Which dimension of the outputs [W, B, …] counts the classes for targets [B, …]; None where there are none.
-
-    torch's cross-entropy has them right after the samples, language models and the like in the end. A single target a
-    sample leaves no doubt; where both would fit, the loss decides.
-    """
-    shape, wanted = outputs.shape[2:], targets.shape[1:]
-    after_samples = len(shape) > 0 and shape[1:] == wanted
-    in_the_end = len(shape) > 0 and shape[:-1] == wanted
-    if after_samples and (by_cross_entropy or not in_the_end):
-        return 2
-    return outputs.dim() - 1 if in_the_end else None
 
 
 def chosen(samples: Tensor, places: Tensor) -> Tensor:

@@ -2,19 +2,23 @@
 
 from walktalk.learning import OptimizerSpec as Optimizer
 from walktalk.studies.build import AlgorithmPlan, build_graph, build_protocols, build_task
+from walktalk.studies.forecasting import Forecast, forecast
 from walktalk.studies.groups import fitting_groups, parse_memory
 from walktalk.studies.one_run import SGD, Adam, AdamW, Run, train
 from walktalk.studies.run import Preparation, StudyResult, planned_runs, prepare, run_study
-from walktalk.studies.runner import Interrupted, PlannedRun, Progress, Runner, RunRecord
+from walktalk.studies.runner import Runner
+from walktalk.studies.runs import PlannedRun, Progress, RunRecord
 from walktalk.studies.spec import StudySpec
 from walktalk.studies.spec_load import dump_spec, load_spec, make_spec, preset_names, preset_text, spec_mapping
 from walktalk.studies.summary import first_below, summarize
+from walktalk.studies.surroundings import Interrupted
 
 __all__ = [
     "SGD",
     "Adam",
     "AdamW",
     "AlgorithmPlan",
+    "Forecast",
     "Interrupted",
     "Optimizer",
     "PlannedRun",
@@ -31,6 +35,7 @@ __all__ = [
     "dump_spec",
     "first_below",
     "fitting_groups",
+    "forecast",
     "load_spec",
     "make_spec",
     "parse_memory",

@@ -18,15 +18,8 @@ from walktalk.learning import Trainer
 from walktalk.records import StudyFolder
 from walktalk.runtimes.simulator import Evaluate, Simulation
 from walktalk.runtimes.stacked import Planner
-from walktalk.studies.runner import (
-    PlannedRun,
-    Progress,
-    Runner,
-    RunRecord,
-    estimated_trainings,
-    trainings_a_stretch,
-    wave_policy,
-)
+from walktalk.studies.runner import Runner, estimated_trainings, trainings_a_stretch, wave_policy
+from walktalk.studies.runs import PlannedRun, Progress, RunRecord
 
 SHARE = 0.8  # of the free memory may be planned with
 ROOM = 1.25  # times what was counted: later stretches differ a little from the first

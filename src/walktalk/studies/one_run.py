@@ -17,7 +17,8 @@ from walktalk.records import RUN_COLUMNS, TRACE_COLUMNS, frame
 from walktalk.runtimes.simulator import Evaluate, OptimizerState, PoissonTiming, RunSetup, Stop, Timing
 from walktalk.seeds import Seed, as_seed
 from walktalk.studies.run import pick_device
-from walktalk.studies.runner import PlannedRun, Progress, Runner, RunRecord
+from walktalk.studies.runner import Runner
+from walktalk.studies.runs import PlannedRun, Progress, RunRecord
 from walktalk.studies.trace_table import trace_columns
 
 

@@ -53,7 +53,8 @@ from walktalk.studies.build import (
 )
 from walktalk.studies.peers_resume import read_beginning, whole_trace, write_beginning
 from walktalk.studies.run import Preparation, StudyResult, pick_device, prepare, write_results
-from walktalk.studies.runner import PlannedRun, Progress, RunRecord, named_tensors
+from walktalk.studies.runner import named_tensors
+from walktalk.studies.runs import PlannedRun, Progress, RunRecord
 from walktalk.studies.spec import StudySpec
 from walktalk.studies.spec_load import dump_spec, load_spec, make_spec, spec_mapping
 from walktalk.studies.trace_table import trace_columns

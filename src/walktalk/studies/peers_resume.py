@@ -19,7 +19,7 @@ from walktalk.records import RunFolder, load_checkpoint, save_checkpoint
 from walktalk.runtimes.peers import Diary, ReplaySetup, merge, read_diary, replay
 from walktalk.studies.build import build_evaluate
 from walktalk.studies.run import Preparation
-from walktalk.studies.runner import PlannedRun
+from walktalk.studies.runs import PlannedRun
 
 LAUNCHER = "launcher"  # the folder of its diary, beside those of the nodes
 BEGINNING = "beginning.safetensors"

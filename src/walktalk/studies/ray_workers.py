@@ -20,7 +20,9 @@ import torch
 from walktalk.errors import StudyError, UnavailableError, UserError
 from walktalk.records import StudyFolder, write_bytes
 from walktalk.studies.groups import run_in_groups, together
-from walktalk.studies.runner import Interrupted, PlannedRun, Progress, RunRecord, asking_to_stop, estimated_trainings
+from walktalk.studies.runner import estimated_trainings
+from walktalk.studies.runs import PlannedRun, Progress, RunRecord
+from walktalk.studies.surroundings import Interrupted, asking_to_stop
 from walktalk.studies.workers import Share, shares
 
 RETRIES = 3  # of one batch: if machines die more often, there is a reason

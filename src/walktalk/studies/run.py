@@ -29,7 +29,8 @@ from walktalk.studies.build import (
     check_links,
 )
 from walktalk.studies.groups import run_in_groups
-from walktalk.studies.runner import PlannedRun, Progress, RunRecord, estimated_trainings
+from walktalk.studies.runner import estimated_trainings
+from walktalk.studies.runs import PlannedRun, Progress, RunRecord
 from walktalk.studies.spec import StudySpec
 from walktalk.studies.spec_load import dump_spec
 from walktalk.studies.summary import summarize, summary_text

@@ -9,15 +9,10 @@ from __future__ import annotations
 
 import gc
 import signal
-import threading
 import time
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
-from dataclasses import dataclass, field
-from types import FrameType
+from collections.abc import Callable, Sequence
 from typing import Any
 
-import torch
 from torch import Tensor
 
 from walktalk.errors import StudyError
@@ -32,8 +27,10 @@ from walktalk.records import (
     save_checkpoint,
     write_history,
 )
-from walktalk.runtimes.simulator import PoissonTiming, RunSetup
+from walktalk.runtimes.simulator import PoissonTiming
 from walktalk.runtimes.stacked import Engine, Measurement, Step, TrainStep, WavePolicy
+from walktalk.studies.runs import PlannedRun, Progress, RunRecord
+from walktalk.studies.surroundings import Interrupted, asking_to_stop, fitting_threads, garbage_between_stretches
 from walktalk.studies.trace_table import trace_columns
 
 FIRST_STRETCH = 1 / 256  # of a run's way; after it the size of a stretch is known in trainings
@@ -41,108 +38,6 @@ SECONDS_A_STRETCH = 3.0  # at most, about: as long as a person waits after Ctrl-
 SECONDS_BETWEEN_CHECKPOINTS = 10.0
 CHECKPOINT_SHARE = 0.05  # of the time may go into writing checkpoints
 STEPS_BETWEEN_REPORTS = 20
-SMALL_MODEL = 200_000  # numbers in a model up to which one thread trains it best
-
-
-@dataclass(frozen=True)
-class Progress:
-    """What a progress bar shows."""
-
-    done: int  # iterations over all runs
-    total: int  # estimate where runs end by time or bits
-    iteration: int  # of the run that is furthest
-    time: float  # virtual seconds, of the run that is furthest
-    bits: float  # of the run that has sent most
-    loss: dict[str, float]  # algorithm -> last training loss, mean over repetitions
-    phase: str  # what is being done
-
-
-@dataclass(frozen=True)
-class PlannedRun:
-    """One run of a study: one algorithm, one repetition."""
-
-    label: str
-    repetition: int
-    setup: RunSetup
-    initial: Tensor  # the model that it starts from, as a row
-
-
-@dataclass
-class RunRecord:
-    """What one run leaves."""
-
-    label: str
-    repetition: int
-    history: list[HistoryRow] = field(default_factory=list)
-    trace: list[tuple[object, ...]] = field(default_factory=list)  # empty where it went to a file
-    output: Tensor | None = None  # the aggregated model at the end, as a row
-    trainings: int = 0
-    met_target: bool = False
-    noted: int = 0  # lines of the trace until the target was met
-
-
-class Interrupted(KeyboardInterrupt):
-    """The person asked to stop, and everything is saved."""
-
-
-@dataclass
-class Ask:
-    """Whether somebody has asked to stop."""
-
-    stop: bool = False
-
-
-@contextmanager
-def asking_to_stop(signals: Sequence[int] = (signal.SIGINT, signal.SIGTERM)) -> Iterator[Ask]:
-    """The first Ctrl-C or SIGTERM asks to stop at the next safe point; the second stops at once."""
-    ask = Ask()
-    if threading.current_thread() is not threading.main_thread():
-        yield ask  # only the main thread may set signal handlers
-        return
-
-    def request(number: int, frame: FrameType | None) -> None:
-        if ask.stop:
-            raise KeyboardInterrupt
-        ask.stop = True
-
-    before = {number: signal.signal(number, request) for number in signals}
-    try:
-        yield ask
-    finally:
-        for number, handler in before.items():
-            signal.signal(number, handler)
-
-
-@contextmanager
-def fitting_threads(trainer: Trainer) -> Iterator[None]:
-    """One thread for small models: a second one gains little, and costs much where it must share its core."""
-    before = torch.get_num_threads()
-    if trainer.device.type == "cpu" and trainer.width < SMALL_MODEL:
-        torch.set_num_threads(1)
-    try:
-        yield
-    finally:
-        torch.set_num_threads(before)
-
-
-@contextmanager
-def garbage_between_stretches() -> Iterator[None]:
-    """The garbage collector is called after each stretch, and leaves alone what was there before.
-
-    Torch and its like are a million objects that never go, the plan of a stretch is as many that go by themselves when
-    it ends: looking through them all again and again takes as long as planning.
-    """
-    was_on, mine = gc.isenabled(), gc.get_freeze_count() == 0
-    if mine:
-        gc.freeze()
-    gc.disable()
-    try:
-        yield
-    finally:
-        if was_on:
-            gc.enable()
-        if mine:
-            gc.unfreeze()
 
 
 class Runner:

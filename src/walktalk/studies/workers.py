@@ -30,7 +30,9 @@ import torch
 from walktalk.errors import StudyError, UserError
 from walktalk.records import StudyFolder, remove_unfinished
 from walktalk.studies.groups import free_memory, run_in_groups, together
-from walktalk.studies.runner import Interrupted, PlannedRun, Progress, RunRecord, asking_to_stop, estimated_trainings
+from walktalk.studies.runner import estimated_trainings
+from walktalk.studies.runs import PlannedRun, Progress, RunRecord
+from walktalk.studies.surroundings import Interrupted, asking_to_stop
 
 STARTS_AT_MOST = 3  # of one share: a process that dies more often has a reason
 STEPS_THAT_PAY = 50_000  # model-steps of a study below which starting a second process costs more than it saves

@@ -9,6 +9,7 @@ from typing import Any, NamedTuple
 
 from walktalk.errors import DataError
 from walktalk.learning.data.files import home
+from walktalk.learning.data.quiet import quietly
 
 LABELS = ("entailment", "neutral", "contradiction")
 HUB = "nyu-mll/multi_nli"
@@ -87,7 +88,8 @@ def from_hub(place: Path) -> tuple[list[Pair], list[Pair]]:
             "(pip install 'walktalk[language]') to get it from the Hugging Face hub"
         ) from error
     try:
-        splits = datasets.load_dataset(HUB)
+        with quietly():
+            splits = datasets.load_dataset(HUB)
     except Exception as error:  # the hub's client raises many kinds
         raise DataError(f"folder: {HUB} cannot be had from the hub ({error}); put its JSON lines in {place}") from error
     return _of_hub(splits["train"]), _of_hub(splits["validation_matched"])

@@ -10,6 +10,7 @@ import torch
 from torch import Tensor, nn
 
 from walktalk.errors import DataError, ModelError, UnavailableError
+from walktalk.learning.data.quiet import quietly
 
 Head: TypeAlias = Literal["classification", "causal"]
 
@@ -62,8 +63,9 @@ def load_language_model(
     more = {} if head == "causal" else {"num_labels": len(classes)}
     try:
         words_of = {} if tokenizer_name else file
-        tokens = transformers.AutoTokenizer.from_pretrained(tokenizer_name or place, **words_of)
-        inner = kinds[head].from_pretrained(place, **file, **more)
+        with quietly():  # also about the weights of a new head, which are meant to be new
+            tokens = transformers.AutoTokenizer.from_pretrained(tokenizer_name or place, **words_of)
+            inner = kinds[head].from_pretrained(place, **file, **more)
         nn.Module.float(inner)  # transformers' own refuses a model from a GGUF file, which is a plain one by now
     except (OSError, ValueError, KeyError, ImportError) as error:
         words = " ".join(str(error).split())[:300]
@@ -91,6 +93,12 @@ def encode(tokens: Any, texts: Sequence[str], length: int, pad: int, *, keep_end
     for place, row in zip(out, rows, strict=True):
         place[: len(row)] = torch.tensor(row)
     return out
+
+
+def lengths(tokens: Tensor, pad: int) -> Tensor:
+    """How many tokens of each text [N, T] there are before nothing but padding follows; at least one."""
+    places = torch.arange(1, tokens.shape[1] + 1, device=tokens.device)
+    return (tokens.ne(pad) * places).amax(1).clamp(min=1)
 
 
 def _transformers() -> Any:

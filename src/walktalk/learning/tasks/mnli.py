@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import partial
 from typing import Literal, TypeAlias
 
 import numpy as np
@@ -10,7 +11,7 @@ from torch.nn import functional
 
 from walktalk.errors import DataError
 from walktalk.learning.data.multinli import Pair, multinli
-from walktalk.learning.models.language import Head, encode, load_language_model
+from walktalk.learning.models.language import Head, encode, lengths, load_language_model
 from walktalk.learning.partition import by_key, iid, true_dirichlet
 from walktalk.learning.stacked import seeded
 from walktalk.learning.task import Task
@@ -63,7 +64,7 @@ def mnli(
     codes = np.unique(genres, return_inverse=True)[1]
     return Task(
         "mnli", module, functional.cross_entropy, *encoded[0], parts, encoded[1], labels=codes, pretrained=True,
-        details={"genres": sorted({p.genre for p in train})},
+        lengths=partial(lengths, pad=pad), details={"genres": sorted({p.genre for p in train})},
     )  # fmt: skip
 
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from itertools import chain
-from typing import NamedTuple
+from typing import NamedTuple, TypeAlias
 from typing import Protocol as Interface
 
 import numpy as np
@@ -23,6 +23,11 @@ from walktalk.runtimes.stacked.waves import CombineStep, EvaluateStep, MixStep, 
 ANY_WIDTH = 2**31
 NUMBERS_AT_ONCE = 2**22  # of members in an evaluation: 16 MB at a time
 NUMBERS_IN_ALBUM = 2**28  # of models that wait to be measured: 1 GB; ten million parameters and more are measured early
+
+
+TrainRows: TypeAlias = Callable[
+    [Tensor, Tensor, Tensor, Tensor, Tensor | None], tuple[Tensor, Tensor | None]
+]  # rows, parts, keys, learning rates, states -> rows, states
 
 
 class RowTrainer(Interface):
@@ -62,6 +67,8 @@ class Executor:
         self.models = Matrix(trainer.width, self.device)
         self.states = Matrix(max(trainer.state_width, 1), self.device)
         self.widest: int = getattr(trainer, "best_width", None) or ANY_WIDTH  # a wider wave is trained in pieces
+        # What a wave gives is written down before the next one, so a trainer may lend its own memory.
+        self.train_rows: TrainRows = getattr(trainer, "train_on_loan", trainer.train)
         self.mixing = mixing  # run -> its matrix P, for `MixStep`
         self.model_steps = 0
 
@@ -101,7 +108,7 @@ class Executor:
         outs = step.states_out[start:end]
         kept = [k for k, row in enumerate(outs) if row >= 0] if self.trainer.state_width else []
         state = self.read_states(step.states_in[start:end]) if kept else None
-        new, new_state = self.trainer.train(self.models.read(wave.sources), wave.parts, wave.keys, wave.lrs, state)
+        new, new_state = self.train_rows(self.models.look_at(wave.sources), wave.parts, wave.keys, wave.lrs, state)
         self.models.write(wave.outs, new)
         if new_state is not None and kept:
             if len(kept) < len(outs):  # some runs keep their state and others begin anew at every visit
@@ -111,10 +118,11 @@ class Executor:
     def read_states(self, numbers: list[int]) -> Tensor:
         """The optimizer states of a wave; a fresh one is all zeros."""
         rows = torch.tensor(numbers)
-        state = self.states.read(rows.clamp(min=0).to(self.device))
         fresh = rows < 0
-        if bool(fresh.any()):
-            state[fresh.to(self.device)] = 0.0
+        if not bool(fresh.any()):
+            return self.states.look_at(rows.to(self.device))
+        state = self.states.read(rows.clamp(min=0).to(self.device))
+        state[fresh.to(self.device)] = 0.0
         return state
 
     def combine(self, tables: Tables) -> None:

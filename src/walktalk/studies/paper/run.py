@@ -11,7 +11,7 @@ from walktalk.records import StudyFolder
 from walktalk.studies.paper.figures import Figure, Panel, Scale, panel_specs
 from walktalk.studies.paper.tune import tuned
 from walktalk.studies.run import run_study
-from walktalk.studies.runner import Progress
+from walktalk.studies.runs import Progress
 from walktalk.studies.spec import StudySpec
 from walktalk.studies.spec_load import dump_spec
 

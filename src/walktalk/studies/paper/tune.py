@@ -15,7 +15,7 @@ from typing import Any
 
 from walktalk.records import write_text
 from walktalk.studies.run import run_study
-from walktalk.studies.runner import Progress
+from walktalk.studies.runs import Progress
 from walktalk.studies.spec import StudySpec
 from walktalk.studies.spec_load import make_spec, spec_mapping
 

@@ -1,0 +1,93 @@
+"""SGD on rows, in one pass over the memory where torch's fused kernel rounds as the plain one does."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import cache
+
+import torch
+from torch import Tensor
+
+from walktalk.learning.optimizers.rows import OptimizerWave, RowOptimizer
+from walktalk.learning.optimizers.spread import LINE, Spread, to_rows, zeros_or_vector
+from walktalk.learning.stacked import fused
+
+
+@dataclass(frozen=True)
+class RowSGD(RowOptimizer):
+    """torch.optim.SGD with dampening 0."""
+
+    momentum: float
+    nesterov: bool
+    weight_decay: float
+
+    def state_width(self, parameters: int) -> int:
+        return parameters if self.momentum else 0
+
+    def begin(self, lr: Tensor, state: Tensor | None, spread: Spread) -> OptimizerWave:
+        velocity = None if not self.momentum else zeros_or_vector(state, spread, lr)
+        return SGDWave(self, spread.over(lr), velocity, spread)
+
+    def step_alone(self, weights: Tensor, gradients: Tensor, state: Tensor, lr: float) -> None:
+        step = fused_step if fused_rounds_alike() else plain_step
+        step(self, lr, weights, gradients, state if self.momentum else None)
+
+
+class SGDWave(OptimizerWave):
+    def __init__(self, settings: RowSGD, lr: Tensor | float, velocity: Tensor | None, spread: Spread) -> None:
+        self.settings, self.lr, self.velocity, self.spread = settings, lr, velocity, spread
+
+    def step(self, weights: Tensor, gradients: Tensor) -> None:
+        settings = self.settings
+        if weights.is_cuda and isinstance(self.lr, Tensor) and fused.is_possible():
+            velocity = weights if self.velocity is None else self.velocity  # not looked at without momentum
+            fused.sgd(
+                weights, gradients, velocity, self.lr, settings.weight_decay, settings.momentum, settings.nesterov
+            )
+        elif isinstance(self.lr, float) and weights.device.type == "cpu" and fused_rounds_alike():
+            fused_step(settings, self.lr, weights, gradients, self.velocity)
+        else:
+            plain_step(settings, self.lr, weights, gradients, self.velocity)
+
+    def state(self) -> Tensor:
+        if self.velocity is None:
+            return torch.zeros(self.spread.rows, 0)
+        return to_rows(self.velocity, self.spread)
+
+
+def plain_step(
+    settings: RowSGD, lr: Tensor | float, weights: Tensor, gradients: Tensor, velocity: Tensor | None
+) -> None:
+    """Operation by operation, with any rates."""
+    if settings.weight_decay:
+        gradients.add_(weights, alpha=settings.weight_decay)
+    if velocity is not None:
+        velocity.mul_(settings.momentum).add_(gradients)
+        gradients = gradients.add_(velocity, alpha=settings.momentum) if settings.nesterov else velocity
+    if isinstance(lr, float):
+        weights.add_(gradients, alpha=-lr)
+    else:
+        weights.addcmul_(gradients, lr, value=-1.0)
+
+
+def fused_step(settings: RowSGD, lr: float, weights: Tensor, gradients: Tensor, velocity: Tensor | None) -> None:
+    """The same in one pass over the memory: a third of the time."""
+    torch._fused_sgd_(
+        [weights], [gradients], [] if velocity is None else [velocity], weight_decay=settings.weight_decay,
+        momentum=settings.momentum, lr=lr, dampening=0.0, nesterov=settings.nesterov, maximize=False,
+        is_first_step=False,
+    )  # fmt: skip
+
+
+@cache
+def fused_rounds_alike() -> bool:
+    """Whether both ways give the same bits here: else a row's bytes would depend on its neighbours' rates."""
+    settings = RowSGD(0.9, True, 5e-4)
+    numbers = torch.rand(3, 64 * LINE, generator=torch.Generator().manual_seed(0)) - 0.5
+    plain, fused = numbers.clone(), numbers.clone()
+    try:
+        fused_step(settings, 0.05, *fused)
+    except (AttributeError, RuntimeError, TypeError):
+        return False  # a torch without it
+    plain_step(settings, 0.05, *plain)
+    return torch.equal(plain[0], fused[0]) and torch.equal(plain[2], fused[2])

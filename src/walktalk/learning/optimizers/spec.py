@@ -1,0 +1,69 @@
+"""An optimizer as a person names it, checked before anything is trained."""
+
+from __future__ import annotations
+
+import inspect
+from dataclasses import dataclass, field
+from typing import Any
+
+import torch
+
+from walktalk.errors import ModelError
+
+NOT_ELEMENT_WISE = {"LBFGS", "Adafactor", "Muon", "SparseAdam", "Optimizer"}
+
+
+def element_wise() -> dict[str, type[torch.optim.Optimizer]]:
+    """torch.optim's element-wise optimizers, by their names in small letters."""
+    found = {}
+    for name, thing in vars(torch.optim).items():
+        if inspect.isclass(thing) and issubclass(thing, torch.optim.Optimizer) and name not in NOT_ELEMENT_WISE:
+            found[name.lower()] = thing
+    return found
+
+
+@dataclass(frozen=True)
+class OptimizerSpec:
+    """An optimizer by torch.optim's name, with its settings."""
+
+    name: str = "sgd"
+    lr: float = 0.05
+    momentum: float = 0.0
+    nesterov: bool = False
+    weight_decay: float = 0.0
+    betas: tuple[float, float] | None = None  # None: torch.optim's own default
+    eps: float | None = None
+    extra: dict[str, Any] = field(default_factory=dict)  # further arguments of the torch.optim class
+
+    def __post_init__(self) -> None:
+        if self.name not in element_wise():
+            raise ModelError(
+                f"optimizer: {self.name!r} is unknown or not element-wise; allowed: {', '.join(sorted(element_wise()))}"
+            )
+        for key, value in (("weight_decay", self.weight_decay), ("momentum", self.momentum)):
+            if value < 0:
+                raise ModelError(f"optimizer.{key}: {value} is not possible; 0 or more is needed")
+        if not self.lr > 0:
+            raise ModelError(f"optimizer.lr: {self.lr} is not possible; a number above 0 is needed")
+        if self.eps is not None and not self.eps > 0:
+            raise ModelError(f"optimizer.eps: {self.eps} is not possible; a number above 0 is needed")
+        if self.betas is not None and (len(self.betas) != 2 or not all(0 <= beta < 1 for beta in self.betas)):
+            raise ModelError(f"optimizer.betas: {self.betas} is not possible; two numbers from 0 to below 1 are needed")
+        if self.nesterov and not self.momentum:
+            raise ModelError("optimizer.nesterov: true needs a momentum above 0")
+        self._fits()
+
+    def _fits(self) -> None:
+        """Whether the optimizer has every setting that was given, and torch accepts the further ones."""
+        kind = element_wise()[self.name]
+        takes = [key for key in inspect.signature(kind).parameters if key not in ("params", "lr")]
+        given = {key: getattr(self, key) for key in ("momentum", "nesterov", "weight_decay", "betas", "eps")}
+        for key in (*(key for key, value in given.items() if value), *self.extra):
+            if key not in takes:
+                raise ModelError(f"optimizer.{key}: {self.name} has no such setting; it takes {', '.join(takes)}")
+        if not self.extra:
+            return  # the settings above have been looked at; torch's first optimizer imports its compiler, for a second
+        try:
+            kind([torch.zeros(1)], lr=self.lr, **self.extra)  # type: ignore[call-arg]
+        except (TypeError, ValueError) as error:
+            raise ModelError(f"optimizer: {self.name} with {self.extra} is not possible: {error}") from error

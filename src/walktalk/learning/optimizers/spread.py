@@ -1,0 +1,74 @@
+"""How the rows of a wave lie in memory while they are trained: one vector, parameter after parameter."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+LINE = 16  # floats in a line of the cache, and in the widest register
+
+
+@dataclass(frozen=True)
+class Spread:
+    """How numbers per row are spread over a vector that holds all rows' parameters, parameter after parameter.
+
+    The vector ends with a few zeros that nobody reads, so that it is whole lines: torch's fused kernel rounds what is
+    left over after the last whole register differently, and which parameters that are depends on the width of a wave.
+    """
+
+    rows: int
+    sizes: tuple[int, ...]  # of the parameters
+
+    @property
+    def length(self) -> int:
+        """Of the vector."""
+        return -(-self.rows * sum(self.sizes) // LINE) * LINE
+
+    def empty(self, like: Tensor) -> tuple[Tensor, tuple[Tensor, ...]]:
+        """A new vector, and its views [W, size], one for each parameter; all is still to be filled in."""
+        vector = torch.empty(self.length, dtype=like.dtype, device=like.device)
+        used = self.rows * sum(self.sizes)
+        if used < self.length:
+            vector[used:].zero_()
+        return vector, self.views(vector)
+
+    def views(self, vector: Tensor) -> tuple[Tensor, ...]:
+        """The parameters of all rows, [W, size] each."""
+        lengths = [self.rows * size for size in self.sizes]
+        parts = vector.split([*lengths, len(vector) - sum(lengths)])
+        return tuple(part.view(self.rows, size) for part, size in zip(parts, self.sizes, strict=False))
+
+    def over(self, numbers: Tensor) -> Tensor | float:
+        """One number per row [W] as one per element; plain where all rows have the same."""
+        if numbers.device.type == "cpu":  # a GPU is not asked: that waits
+            array = numbers.numpy()
+            if bool((array == array[0]).all()):
+                return float(array[0])
+        vector, views = self.empty(numbers)
+        for view in views:
+            view.copy_(numbers.view(-1, 1).expand_as(view))
+        return vector
+
+
+def to_vector(rows: Tensor, spread: Spread) -> Tensor:
+    """Rows [W, P] as one vector, parameter after parameter: each parameter then is a dense [W, size].
+
+    Rows are how models are stored and mixed; this is how they are trained. With gaps of a whole row between the
+    weights of two models, a batched product takes up to three times as long.
+    """
+    vector, views = spread.empty(rows)
+    for view, part in zip(views, rows.split(spread.sizes, dim=1), strict=True):
+        view.copy_(part)
+    return vector
+
+
+def to_rows(vector: Tensor, spread: Spread) -> Tensor:
+    """Back to rows [W, P]."""
+    return torch.cat(spread.views(vector), dim=1)
+
+
+def zeros_or_vector(state: Tensor | None, spread: Spread, like: Tensor) -> Tensor:
+    """Numbers of a state as a vector; a fresh one is all zeros."""
+    return like.new_zeros(spread.length) if state is None else to_vector(state, spread)

@@ -1,0 +1,81 @@
+"""What is set up around a study while it runs: who may stop it, how many threads, when garbage is collected."""
+
+from __future__ import annotations
+
+import gc
+import signal
+import threading
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from types import FrameType
+
+import torch
+
+from walktalk.learning import Trainer
+
+SMALL_MODEL = 200_000  # numbers in a model up to which one thread trains it best
+
+
+class Interrupted(KeyboardInterrupt):
+    """The person asked to stop, and everything is saved."""
+
+
+@dataclass
+class Ask:
+    """Whether somebody has asked to stop."""
+
+    stop: bool = False
+
+
+@contextmanager
+def asking_to_stop(signals: Sequence[int] = (signal.SIGINT, signal.SIGTERM)) -> Iterator[Ask]:
+    """The first Ctrl-C or SIGTERM asks to stop at the next safe point; the second stops at once."""
+    ask = Ask()
+    if threading.current_thread() is not threading.main_thread():
+        yield ask  # only the main thread may set signal handlers
+        return
+
+    def request(number: int, frame: FrameType | None) -> None:
+        if ask.stop:
+            raise KeyboardInterrupt
+        ask.stop = True
+
+    before = {number: signal.signal(number, request) for number in signals}
+    try:
+        yield ask
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)
+
+
+@contextmanager
+def fitting_threads(trainer: Trainer) -> Iterator[None]:
+    """One thread for small models: a second one gains little, and costs much where it must share its core."""
+    before = torch.get_num_threads()
+    if trainer.device.type == "cpu" and trainer.width < SMALL_MODEL:
+        torch.set_num_threads(1)
+    try:
+        yield
+    finally:
+        torch.set_num_threads(before)
+
+
+@contextmanager
+def garbage_between_stretches() -> Iterator[None]:
+    """The garbage collector is called after each stretch, and leaves alone what was there before.
+
+    Torch and its like are a million objects that never go, the plan of a stretch is as many that go by themselves when
+    it ends: looking through them all again and again takes as long as planning.
+    """
+    was_on, mine = gc.isenabled(), gc.get_freeze_count() == 0
+    if mine:
+        gc.freeze()
+    gc.disable()
+    try:
+        yield
+    finally:
+        if was_on:
+            gc.enable()
+        if mine:
+            gc.unfreeze()

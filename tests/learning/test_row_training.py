@@ -1,0 +1,146 @@
+"""Large models on a CPU: the same training in memory that is used again, and no more of a text than there is."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+import torch
+from torch import Tensor, nn
+from torch.nn import functional
+
+from tests.learning import plain
+from walktalk.learning import OptimizerSpec, Trainer, tasks
+from walktalk.learning.optimizers import row_optimizer
+from walktalk.learning.stacked import SequentialModel
+from walktalk.learning.stacked.choice import is_random
+
+OPTIMIZERS = {
+    "sgd": OptimizerSpec("sgd", 0.05),
+    "nesterov": OptimizerSpec("sgd", 0.05, momentum=0.9, nesterov=True, weight_decay=0.01),
+    "adam": OptimizerSpec("adam", 0.01, weight_decay=0.1),
+    # A bias before a BatchNorm has the gradient zero but for rounding: without this eps Adam would blow that up.
+    "adamw": OptimizerSpec("adamw", 0.01, weight_decay=0.1, eps=1e-3),
+    "rmsprop": OptimizerSpec("rmsprop", 0.01, eps=1e-3),
+}
+
+
+@pytest.fixture
+def one_by_one(monkeypatch):
+    monkeypatch.setattr("walktalk.learning.stacked.choice.STACKED_UP_TO", 1)
+
+
+def normalizing(name: str, **settings) -> Trainer:
+    """A model with buffers and dropout."""
+    model = nn.Sequential(nn.Linear(64, 8), nn.BatchNorm1d(8), nn.ReLU(), nn.Dropout(0.2), nn.Linear(8, 10))
+    digits = tasks.digits(nodes=3, alpha=1.0)
+    task = replace(digits, model=model)
+    return Trainer(task, batch_size=16, local_steps=3, optimizer=OPTIMIZERS[name], **settings)
+
+
+def given(trainer: Trainer, count: int) -> tuple[Tensor, ...]:
+    rows = torch.stack([trainer.initial_row(k) for k in range(count)])
+    return rows, torch.arange(count) % 3, torch.arange(count) * 7919, torch.full((count,), 0.01)
+
+
+@pytest.mark.parametrize("name", list(OPTIMIZERS))
+def test_a_row_alone_is_trained_as_in_a_wave(one_by_one, name):
+    trainer = normalizing(name)
+    assert type(trainer.model) is SequentialModel
+    rows, parts, keys, lr = given(trainer, 2)
+    state = torch.rand(2, trainer.state_width) if name == "nesterov" else torch.zeros(2, trainer.state_width)
+    kept, kept_state = rows.clone(), state.clone()
+    found, found_state = trainer.train(rows, parts, keys, lr, state)
+    expected, expected_state = trainer._train(rows, parts, keys, lr, state)  # the general way, any number of rows
+    plain.close(found - rows, expected - rows, 1e-4)
+    if trainer.state_width:
+        plain.close(found_state, expected_state, 1e-4)
+    assert torch.equal(rows, kept)
+    assert torch.equal(state, kept_state)
+
+
+def test_what_is_lent_is_overwritten_and_what_is_given_is_not(one_by_one):
+    trainer = normalizing("adam")
+    rows, parts, keys, lr = given(trainer, 2)
+    state = torch.zeros(2, trainer.state_width)
+    both, both_state = trainer.train(rows, parts, keys, lr, state)
+    assert not torch.equal(both[0], both[1])
+    first, first_state = trainer.train(rows[:1], parts[:1], keys[:1], lr[:1], state[:1])
+    lent, lent_state = trainer.train_on_loan(rows[1:], parts[1:], keys[1:], lr[1:], state[1:])
+    assert torch.equal(first, both[:1])
+    assert torch.equal(first_state, both_state[:1])
+    assert torch.equal(lent, both[1:])
+    assert torch.equal(lent_state, both_state[1:])
+    again, _ = trainer.train_on_loan(rows[:1], parts[:1], keys[:1], lr[:1], state[:1])
+    assert again.data_ptr() == lent.data_ptr()  # no memory was got for it
+    fresh, none = trainer.train_on_loan(rows[:1], parts[:1], keys[:1], lr[:1])
+    assert none is None  # and a state of before is not used again
+    assert torch.equal(fresh, both[:1])
+
+
+@pytest.mark.parametrize("decoupled", [False, True])
+def test_without_torchs_kernel_adam_is_the_same_to_rounding(decoupled, monkeypatch):
+    optimizer = row_optimizer(OptimizerSpec("adamw" if decoupled else "adam", 0.01, weight_decay=0.1))
+    results = []
+    for kernel in (True, False):
+        if not kernel:
+            monkeypatch.setattr("walktalk.learning.optimizers.adam.fused", lambda decoupled: None)
+        numbers = torch.Generator().manual_seed(0)
+        weights, state = torch.randn(37, generator=numbers), torch.zeros(75)
+        for _ in range(4):
+            optimizer.step_alone(weights, torch.randn(37, generator=numbers), state, 0.01)
+        assert state[-1] == 4
+        results.append(torch.cat((weights, state)))
+    plain.close(results[0][None], results[1][None], 1e-6)
+
+
+class Padded(nn.Module):
+    """Notes how much of a text it was given; padding has no part in what it says."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.words = nn.Embedding(9, 4)
+        self.head = nn.Linear(4, 3)
+        self.seen: list[tuple[int, ...]] = []
+
+    def forward(self, tokens: Tensor) -> Tensor:
+        self.seen.append(tuple(tokens.shape))
+        there = tokens.ne(0).unsqueeze(2)
+        return self.head((self.words(tokens) * there).sum(1) / there.sum(1))
+
+
+def test_padding_is_left_out_of_evaluations(one_by_one):
+    numbers = torch.Generator().manual_seed(0)
+    lengths = torch.randint(1, 40, (200,), generator=numbers)
+    tokens = torch.randint(1, 9, (200, 40), generator=numbers) * (torch.arange(40) < lengths.view(-1, 1))
+    targets = torch.randint(0, 3, (200,), generator=numbers)
+    parts = list(zip(tokens.split(100), targets.split(100), strict=True))
+    task = tasks.torch(Padded(), functional.cross_entropy, parts, (tokens, targets))
+    whole = Trainer(task)
+    short = Trainer(replace(task, lengths=lambda given: given.ne(0).sum(1)))
+    rows = whole.initial_row(0)[None]
+    short.model.worker.seen.clear()
+    for a, b in zip(short.evaluate(rows), whole.evaluate(rows), strict=True):
+        assert float(a) == pytest.approx(float(b), rel=1e-5)
+    shapes = short.model.worker.seen
+    assert sum(samples for samples, _ in shapes) == 400
+    assert sum(samples * words for samples, words in shapes) < 0.75 * 400 * 40
+    assert set(short.sample.tolist()) == set(range(200))
+
+
+class DropsByItself(nn.Module):
+    """Dropout without a layer of that name, of so few units that two seeds often drop the same ones."""
+
+    def forward(self, inputs: Tensor) -> Tensor:
+        return functional.dropout(inputs[:, :2], 0.2, self.training)
+
+
+def test_dropout_of_a_few_units_is_seen():
+    """Else its draws would come from wherever torch's generator happens to be, and no training could be repeated."""
+    with torch.random.fork_rng():
+        for seed in range(20):
+            torch.manual_seed(seed)
+            layered = nn.Sequential(nn.Linear(3, 1), nn.ReLU(), nn.Dropout(0.01))
+            assert is_random(layered, torch.randn(2, 3))
+            assert is_random(DropsByItself(), torch.randn(2, 3))
+            assert not is_random(nn.Sequential(nn.Linear(3, 2), nn.BatchNorm1d(2)), torch.randn(2, 3))
