@@ -123,3 +123,14 @@ def test_restoring_a_run_continues_it_exactly():
         second.restore(0, 0.5, *saved)
         second.advance(1.0)
         assert np.array_equal(second.output(0).numpy(), unbroken.output(0).numpy())
+
+
+def test_of_what_is_measured_only_models_at_their_target_are_kept():
+    """A language model's row is half a gigabyte, and a stretch may measure many."""
+    graph = graphs.cycle(4)
+    first = Played(setup(MultiWalk(1), graph)).measurements
+    losses = sorted(m.train_loss for m in first)
+    assert not [m for m in first if m.model is not None]
+    target = losses[len(losses) // 3]
+    met = Played(setup(MultiWalk(1), graph, stop=Stop(iterations=60, target_loss=target))).measurements
+    assert [m.model is not None for m in met] == [m.train_loss <= target for m in met]

@@ -34,7 +34,10 @@ class Engine:
         self.simulations = [Simulation(setup) for setup in setups]
         self.active = dict.fromkeys(range(len(setups)))  # runs that are not over, in order
         self.planner = Planner(policy)
-        self.executor = Executor(trainer, self.mixing)
+        targets = {
+            run: setup.stop.target_loss for run, setup in enumerate(setups) if setup.stop.target_loss is not None
+        }
+        self.executor = Executor(trainer, self.mixing, targets)
         self.initial = initial
         self.chunks: dict[int, Chunk] = {}
         self._matrices: dict[int, Tensor] = {}

@@ -6,7 +6,8 @@ the device before its first wave; inside, nothing waits for the device.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+import math
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import chain
 from typing import NamedTuple, TypeAlias
@@ -55,14 +56,17 @@ class Measurement:
     consensus: float  # mean over members of the squared distance to their mean
     mean_train_loss: float  # of the mean of the members
     mean_test_accuracy: float
-    model: Tensor | None = field(default=None, compare=False, repr=False)  # the aggregated one, as a row
+    model: Tensor | None = field(default=None, compare=False, repr=False)  # the aggregated one, where it met its target
 
 
 class Executor:
     """The matrices of a study, and the arithmetic on them."""
 
-    def __init__(self, trainer: RowTrainer, mixing: Callable[[int], Tensor]) -> None:
+    def __init__(
+        self, trainer: RowTrainer, mixing: Callable[[int], Tensor], targets: Mapping[int, float] | None = None
+    ) -> None:
         self.trainer = trainer
+        self.targets = targets or {}  # run -> the loss that ends it
         self.device = torch.device(trainer.device)
         self.models = Matrix(trainer.width, self.device)
         self.states = Matrix(max(trainer.state_width, 1), self.device)
@@ -75,7 +79,7 @@ class Executor:
     def carry_out(self, steps: list[Step], after_step: Callable[[Step], None] | None = None) -> list[Measurement]:
         """All of a plan; what was measured on the way."""
         tables = Tables(steps, self.device)
-        album = Album()
+        album = Album(self.targets)
         measured: list[Measurement] = []
         for step in steps:
             if isinstance(step, TrainStep):
@@ -88,7 +92,7 @@ class Executor:
                 self.photograph(step, album)
                 if len(album.models) * self.trainer.width > NUMBERS_IN_ALBUM:
                     measured += album.develop(self.trainer)
-                    album = Album()
+                    album = Album(self.targets)
             if after_step is not None:
                 after_step(step)
         return measured + album.develop(self.trainer)
@@ -223,9 +227,13 @@ class Tables:
 
 
 class Album:
-    """Models to be measured, kept until enough are together to measure them as one stack."""
+    """Models to be measured, kept until enough are together to measure them as one stack.
 
-    def __init__(self) -> None:
+    What is measured is let go, but for models that meet their run's target: those are what the run puts out.
+    """
+
+    def __init__(self, targets: Mapping[int, float]) -> None:
+        self.targets = targets
         self.steps: list[EvaluateStep] = []
         self.models: list[Tensor] = []
         self.where: list[tuple[int, int]] = []  # for each step: which model is its aggregate, which its mean
@@ -247,9 +255,12 @@ class Album:
         losses, accuracies = (t.double().cpu().tolist() for t in trainer.evaluate(torch.stack(self.models)))
         spreads = torch.stack(self.spreads).double().cpu().tolist()
         return [
-            Measurement(step.run, step.op, losses[a], accuracies[a], spread, losses[m], accuracies[m], self.models[a])
+            Measurement(
+                step.run, step.op, losses[a], accuracies[a], spread, losses[m], accuracies[m],
+                self.models[a] if losses[a] <= self.targets.get(step.run, -math.inf) else None,
+            )
             for step, (a, m), spread in zip(self.steps, self.where, spreads, strict=True)
-        ]
+        ]  # fmt: skip
 
 
 def same_model(step: EvaluateStep) -> bool:
