@@ -66,7 +66,7 @@ def test_optimizer_state_travels_with_the_walk_and_is_counted(tmp_path: Path) ->
         cluster.wait()
     sizes = {row[8] for row in cluster.trace() if row[2] == "send" and row[3]}
     assert sizes == {64 + 12 + 4 * 2 * cluster.trainer.width}  # a walk's pass is 12 bytes
-    assert any("hop/1" in node.state.states or "walk/1" in node.state.states for node in cluster.nodes)
+    assert any("hop/1" in node.trainings.states or "walk/1" in node.trainings.states for node in cluster.nodes)
 
 
 def test_a_node_that_leaves_hands_its_walk_on(tmp_path: Path) -> None:
@@ -134,4 +134,4 @@ def test_one_that_comes_back_knows_how_long_the_run_has_lasted(tmp_path: Path) -
         cluster.threads[1].start()
         while back.status()["seconds"] < 1.5 and time.monotonic() < end:
             time.sleep(0.05)
-        assert back.status()["seconds"] > back._elapsed() + 1.0
+        assert back.status()["seconds"] > back.clock.elapsed + 1.0

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import threading
 import time
 from collections.abc import Callable
@@ -44,7 +45,12 @@ class Keeper:
     """Writes checkpoints now and then."""
 
     def __init__(self, folder: Path) -> None:
-        folder.mkdir(parents=True, exist_ok=True)
+        try:
+            folder.mkdir(parents=True, exist_ok=True)
+        except OSError as error:
+            raise StudyError(f"folder: {folder} cannot be made: {error.strerror}; name another") from error
+        if not os.access(folder, os.W_OK):
+            raise StudyError(f"folder: {folder} cannot be written; name another")
         self.path = folder / "checkpoint.safetensors"
         self._thread: threading.Thread | None = None
         self._next = time.monotonic() + EVERY
