@@ -281,10 +281,8 @@ class Faults:
         what, factor = change
         simulation = self.simulation
         if isinstance(what, int):
-            stopwatch = simulation.stopwatch
-            stopwatch.slowness = stopwatch.slowness or [1.0] * simulation.setup.graph.nodes
             self._note(what, "slow", detail=f"{factor:g}")
-            stopwatch.slow_down(what, factor)
+            simulation.stopwatch.slow_down(what, factor)
             return
         self._note(what[0], "slow", peer=what[1], detail=f"{factor:g}")
         if simulation.links is not None:

@@ -31,7 +31,6 @@ from walktalk.protocols import (
     Send,
     SetTimer,
     Started,
-    Surroundings,
     TimerFired,
     Train,
     Trained,
@@ -54,6 +53,7 @@ from walktalk.runtimes.simulator.schedule import (
     TrainOp,
     mean_of,
 )
+from walktalk.runtimes.simulator.surroundings import all_surroundings
 from walktalk.runtimes.simulator.timing import NetworkTiming, Stopwatch
 
 TRAINED, ARRIVED, TIMER, TRANSFERRED, EVALUATION = range(5)  # kinds of agenda entries: see `Simulation._happens`
@@ -97,7 +97,9 @@ class Simulation:
         self.stopwatch = Stopwatch(setup.timing, setup.graph, setup.seed)
         self.links = Links(setup.timing, setup.graph) if isinstance(setup.timing, NetworkTiming) else None
         self.protocol = setup.protocol.hardened() if setup.faults else setup.protocol
-        self.machines: list[Machine] = [self.protocol.machine(around) for around in all_surroundings(setup)]
+        self.machines: list[Machine] = [
+            self.protocol.machine(around) for around in all_surroundings(setup.graph, self.stopwatch)
+        ]
         self.notebook = Notebook() if setup.keep_schedule else BlankNotebook()
         self.written = setup.keep_schedule or setup.keep_trace  # False: what the models are is of no interest
         self._happens: tuple[Callable[[Any], None], ...] = (
@@ -374,7 +376,7 @@ class Simulation:
 
     def restart_node(self, node: int) -> None:
         """A node is back, with a machine that knows nothing."""
-        self.machines[node] = self.protocol.machine(all_surroundings(self.setup)[node])
+        self.machines[node] = self.protocol.machine(all_surroundings(self.setup.graph, self.stopwatch)[node])
 
     def latency(self, sender: int, receiver: int) -> float:
         """Seconds from node to node for next to nothing."""
@@ -439,15 +441,3 @@ def no_garbage_collection() -> Iterator[None]:
     finally:
         if was_on:
             gc.enable()
-
-
-def all_surroundings(setup: RunSetup) -> list[Surroundings]:
-    """What each node knows at the start. Equal numbers are one object: less memory, and near each other in it."""
-    graph = setup.graph
-    names, bounds = list(range(graph.nodes)), graph.indptr.tolist()
-    peers = [names[peer] for peer in graph.indices.tolist()]
-    degrees = graph.degrees[graph.indices].tolist()
-    return [
-        Surroundings(node, graph.nodes, tuple(peers[start:end]), tuple(degrees[start:end]))
-        for node, start, end in zip(names, bounds[:-1], bounds[1:], strict=True)
-    ]
