@@ -15,7 +15,7 @@ from tests.peers.cluster import SECONDS, running
 from walktalk import graphs
 from walktalk.errors import UnavailableError
 from walktalk.protocols import AsyncGossip, MultiWalk, Protocol, SyncGossip
-from walktalk.runtimes.peers import Node
+from walktalk.runtimes.peers import Node, finished_before
 from walktalk.runtimes.simulator import Stop
 
 PROTOCOLS = [MultiWalk(walks=1), MultiWalk(walks=3), AsyncGossip(), AsyncGossip(mixing="neighbourhood"), SyncGossip()]
@@ -87,6 +87,8 @@ def test_gossip_comes_back_from_its_checkpoint(tmp_path: Path) -> None:
     with running(AsyncGossip(), graphs.complete(3), tmp_path, Stop(iterations=30)) as first:
         first.wait()
     kept = first.nodes[1].state.slots.read("model")
+    assert finished_before(tmp_path / "1", Stop(iterations=30))  # as it is, it would have nothing to do
+    assert not finished_before(tmp_path / "1", Stop(iterations=60))  # there is more to do now
     with running(
         AsyncGossip(), graphs.complete(3), tmp_path, Stop(iterations=60), rejoin=True, wait_for_neighbours=5
     ) as again:

@@ -36,6 +36,7 @@ from walktalk.runtimes.peers import (
     Node,
     NodeSetup,
     ReplaySetup,
+    finished_before,
     free_ports,
     leave_on_signals,
     make_cluster,
@@ -114,6 +115,9 @@ def run_node(job: NodeJob) -> None:
     spec = make_spec(cluster.study) if isinstance(cluster.study, dict) else load_spec(cluster.study)
     graph = build_graph(spec)
     setup, trainer = _node_setup(cluster, spec, graph, job)
+    if job.rejoin and finished_before(setup.folder, setup.stop):
+        log.info("%s: the run is over, as its checkpoint says; --fresh begins anew", job.name)
+        return
     node = Node(setup, trainer)
     leave_on_signals(node.leave)
     node.run()

@@ -38,7 +38,8 @@ class News:
     def event(self, event: str, peer: int, walk: int, number: int) -> None:
         """Something that is in the trace too; most of it is of no interest here."""
         if event in _WORDS:
-            self.say(_WORDS[event].format(peer=self._names.get(peer, f"node {peer}"), walk=walk, number=number))
+            who = self._names.get(peer, f"node {peer}" if peer >= 0 else "whoever it is")
+            self.say(_WORDS[event].format(peer=who, walk=walk, number=number))
 
     def absent(self, peers: Iterable[int], level: int) -> None:
         """These did not come: find out why, and say so. Asking takes seconds, so a thread does."""

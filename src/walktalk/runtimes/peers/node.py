@@ -405,9 +405,9 @@ class Node:
         state, own = self.state, self.state.tally.own
         state.saved += 1
         self._note("saved", number=state.saved)
-        counts = (own.iterations, own.sent, state.saved)
-        return Kept(state.slots.everything(), dict(self.trainings.states), *counts, self.machine.keepsake(),
-                    self.clock.run_time)  # fmt: skip
+        counts, over = (own.iterations, own.sent, state.saved), repr(self.setup.stop) if self.end.seen else ""
+        slots, states = state.slots.everything(), dict(self.trainings.states)
+        return Kept(slots, states, *counts, self.machine.keepsake(), self.clock.run_time, over)
 
     def _note(self, event: str, slot: str = "", *, peer: int = -1, walk: int = -1, iteration: int = -1,
               number: int = -1, size: int = 0, key: int = 0, lr: float = 0.0,
