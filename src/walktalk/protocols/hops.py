@@ -60,6 +60,11 @@ class Hops:
         del self.leaving[walk]
         return [Forget(kept_slot(walk))]
 
+    def what(self, walk: int) -> Pass | None:
+        """The copy of a walk that is on its way."""
+        hop = self.leaving.get(walk)
+        return hop.what if hop is not None else None
+
     def to(self, peer: int) -> list[int]:
         """Walks that are on their way to this neighbour."""
         return [walk for walk, hop in self.leaving.items() if hop.to == peer]
