@@ -18,7 +18,8 @@ from walktalk.runtimes.simulator.fault_plan import AGGREGATOR, RANDOM, Fault, Fa
 
 if TYPE_CHECKING:
     from walktalk.runtimes.simulator.links import Transfer
-    from walktalk.runtimes.simulator.simulation import Envelope, Simulation, Training
+    from walktalk.runtimes.simulator.simulation import Simulation
+    from walktalk.runtimes.simulator.under_way import Envelope, Training
 
 FAULT = 5  # kind of agenda entries, after the simulation's own
 LOOK_AGAIN = 60.0  # seconds

@@ -7,12 +7,10 @@ is how a stopped study is resumed without saving any of this.
 
 from __future__ import annotations
 
-import gc
 import math
 from collections import deque
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
-from typing import Any, NamedTuple
+from collections.abc import Callable
+from typing import Any
 
 from walktalk.protocols import (
     AGGREGATE,
@@ -38,6 +36,7 @@ from walktalk.protocols import (
 )
 from walktalk.runtimes.simulator.agenda import INFINITY, Agenda
 from walktalk.runtimes.simulator.faults import Faults
+from walktalk.runtimes.simulator.garbage import no_garbage_collection
 from walktalk.runtimes.simulator.links import Links, Transfer
 from walktalk.runtimes.simulator.run_setup import RunSetup
 from walktalk.runtimes.simulator.schedule import (
@@ -55,34 +54,9 @@ from walktalk.runtimes.simulator.schedule import (
 )
 from walktalk.runtimes.simulator.surroundings import all_surroundings
 from walktalk.runtimes.simulator.timing import NetworkTiming, Stopwatch
+from walktalk.runtimes.simulator.under_way import Envelope, Training, made
 
 TRAINED, ARRIVED, TIMER, TRANSFERRED, EVALUATION = range(5)  # kinds of agenda entries: see `Simulation._happens`
-
-
-# Makes a named tuple from its fields without the detour through its own `__new__`, which takes as long again.
-made = tuple.__new__
-
-
-class Training(NamedTuple):
-    """A training under way."""
-
-    node: int
-    slot: str
-    walk: int
-    number: int  # counts the trainings of the run in the order they start
-    start: Terms  # the value it began from
-    out: int  # the value it makes
-
-
-class Envelope(NamedTuple):
-    """A message under way."""
-
-    sender: int
-    to: int
-    message: Message
-    into: str
-    model: Terms | None
-    number: int  # counts the messages of the run in the order they are sent
 
 
 class Simulation:
@@ -429,15 +403,3 @@ class Simulation:
         self.noted += len(self.trace)
         notebook.ops, self.trace = [], []
         return chunk
-
-
-@contextmanager
-def no_garbage_collection() -> Iterator[None]:
-    """Events and effects make no cycles, and looking for some among millions of small tuples takes half the time."""
-    was_on = gc.isenabled()
-    gc.disable()
-    try:
-        yield
-    finally:
-        if was_on:
-            gc.enable()
