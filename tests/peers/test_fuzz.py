@@ -13,6 +13,7 @@ from hypothesis import Phase, given, settings
 from hypothesis import strategies as st
 
 from tests.peers.cluster import running
+from tests.support.memory import resident
 from walktalk import graphs
 from walktalk.protocols import Message, MultiWalk
 from walktalk.runtimes.peers.session import Endpoint, open_session
@@ -46,11 +47,6 @@ def garbage(rng: random.Random, count: int) -> Iterator[bytes]:
             )
         else:
             yield encode_ack(Ack(Stamp(rng.randrange(3), rng.randrange(3)), rng.choice(list(Answer))))
-
-
-def resident() -> int:
-    """Bytes of memory of this process."""
-    return int(Path("/proc/self/statm").read_text().split()[1]) * 4096
 
 
 NODES, KINDS = st.integers(0, 4), st.sampled_from(["walk", "ack", "beat", "tally", "offer", "x"])

@@ -11,6 +11,7 @@ import pytest
 import zenoh
 
 from tests.peers.pair import SECONDS, WIDTH, Node, endpoints, free_port, meet, two_nodes
+from tests.support.memory import resident
 from walktalk.errors import SpecError, UnavailableError
 from walktalk.protocols import Message
 from walktalk.runtimes.peers.certificates import credentials, make_certificates
@@ -18,11 +19,6 @@ from walktalk.runtimes.peers.session import Endpoint, open_session
 from walktalk.runtimes.peers.wire import Parcel
 
 WALK = Parcel(0, 1, Message("walk", walk=1), "walk/1", WIDTH)
-
-
-def resident() -> int:
-    """Bytes of memory of this process."""
-    return int(Path("/proc/self/statm").read_text().split()[1]) * 4096
 
 
 def a_model(seed: int = 0) -> np.ndarray:

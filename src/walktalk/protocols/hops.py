@@ -9,11 +9,9 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
-from walktalk.protocols.arrivals import Arrivals
+from walktalk.protocols.arrivals import MOST_DOUBLINGS, Arrivals
 from walktalk.protocols.effects import Combine, Effect, Forget, Send, SetTimer
 from walktalk.protocols.walk_pass import WALK, Pass
-
-MOST_DOUBLINGS = 6
 
 
 @dataclass
