@@ -110,10 +110,11 @@ def test_a_live_node_survives_100_000_fuzzed_messages(tmp_path: Path) -> None:
             rng.choice(publishers).put(data)
         for data in CRAFTED_TIMES * drawn:
             rng.choice(publishers).put(data)
-        while target.state.tally.iterations < trained + 20 and time.monotonic() < end:
+        dropped, most = target.link.traffic.dropped, 17 * count // 20  # the rest are acknowledgements of nothing
+        while (target.state.tally.iterations < trained + 20 or dropped.total() < most) and time.monotonic() < end:
             time.sleep(0.01)
         assert target.state.tally.iterations >= trained + 20
         assert cluster.threads[0].is_alive()
-        assert target.link.traffic.dropped.total() > count // 2
+        assert dropped.total() >= most
         assert resident() - before < 50e6
         stranger.close()
