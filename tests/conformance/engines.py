@@ -32,6 +32,7 @@ class Blow:
     at: float  # seconds
     node: int
     seconds: float
+    with_walks: int | None = None  # as soon as so many are there; in virtual time `at` must be such a moment
 
 
 @dataclass(frozen=True)
@@ -115,6 +116,9 @@ def _strike(cluster: Cluster, blow: Blow) -> None:
         time.sleep(0.01)
 
     def die() -> None:
+        if blow.with_walks not in (None, len(node.trainings.walks)):
+            threading.Timer(0.001, node.events.put, (die,)).start()
+            return
         raise Killed
 
     node.events.put(die)

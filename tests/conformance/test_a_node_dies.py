@@ -19,6 +19,7 @@ from walktalk.studies.chaos.checks import copies_of_walks, taking_part
 
 HEARTBEAT, UNTIL = 0.1, 7.0
 BLOW = Blow(at=0.7, node=0, seconds=1.2)  # node 0 aggregates at first
+WITH_A_WALK = Blow(at=3.6, node=0, seconds=1.2, with_walks=1)
 WALKS = MultiWalk(2, heartbeat=HEARTBEAT)
 PROTOCOLS: tuple[Protocol, ...] = (
     WALKS, AsyncGossip(patience=0.4), AsyncGossip("neighbourhood", patience=0.4), SyncGossip(patience=0.4),
@@ -80,6 +81,15 @@ def test_one_new_aggregator_in_a_higher_term(engine: str) -> None:
 def test_the_walks_are_back_at_r(engine: str) -> None:
     run = outcome(engine, WALKS)
     assert copies_of_walks(run.trace, UNTIL - 2.0, UNTIL - 0.2) == (2, 0)
+
+
+def test_without_a_centre_the_walk_that_died_is_forked(engine: str, tmp_path: Path) -> None:
+    """When enough is known of return times, one of two walks dies with its node; the other begets it again."""
+    protocol, until = MultiWalk(2, aggregator=1, heartbeat=HEARTBEAT, guard="decentralized"), 9.0
+    run = ENGINES[engine](protocol, graphs.complete(4), Stop(time=until), tmp_path, WITH_A_WALK)
+    assert [row for row in run.trace if row[2] == "forked" and row[0] > WITH_A_WALK.at]
+    assert not [row for row in run.trace if row[2] == "restarted"]
+    assert copies_of_walks(run.trace, until - 2.0, until - 0.2) == (2, 0)
 
 
 @pytest.mark.parametrize("engine", ENGINES)

@@ -54,6 +54,7 @@ def test_an_interrupted_study_goes_on_and_a_finished_one_stays(tmp_path: Path) -
     def diaries() -> list[Path]:
         return list((tmp_path / "out").rglob("trace-*.jsonl"))
 
+    signal.signal(signal.SIGINT, signal.default_int_handler)  # a shell may have started us deaf to it
     threading.Thread(target=interrupt, daemon=True).start()
     with pytest.raises(KeyboardInterrupt):
         run_on_peers(spec, tmp_path / "out", pace=0.05)

@@ -11,6 +11,7 @@ import pytest
 import zenoh
 
 from tests.peers.pair import SECONDS, WIDTH, Node, endpoints, free_port, meet, two_nodes
+from tests.support.memory import resident
 from walktalk.errors import SpecError, UnavailableError
 from walktalk.protocols import Message
 from walktalk.runtimes.peers.certificates import credentials, make_certificates
@@ -56,6 +57,32 @@ def test_a_receiver_that_takes_nothing_holds_one_model_and_its_sender_the_rest()
         assert a.link.drain(SECONDS)
         assert not b.link.traffic.dropped
         assert a.link.traffic.resent == 0
+
+
+def test_a_slow_receiver_holds_little_and_so_does_its_sender() -> None:
+    """Five hundred models of 1.2 MB to one that takes ten a second: 600 MB, if anybody kept them."""
+    model = a_model()
+    with two_nodes() as (a, b):
+        meet(a, b)
+        a.link.send(WALK, model)
+        b.link.take(b.arrived.get(timeout=SECONDS))
+        before, most, taken = resident(), 0, []
+        for number in range(500):
+            parcel = Parcel(0, 1, Message("round", round=number), "round/0/0", WIDTH)
+            a.link.send(parcel, model + number)  # a copy each
+            most = max(most, resident() - before)
+            if number % 50 == 0:
+                time.sleep(0.1)
+                taken.append(b.arrived.get(timeout=SECONDS))
+                b.link.take(taken[-1])
+        assert a.link.waiting() <= 2  # one on its way, and the newest
+        while not taken or taken[-1].parcel.message.round < 499:
+            taken.append(b.arrived.get(timeout=SECONDS))
+            b.link.take(taken[-1])
+        assert a.link.drain(SECONDS)
+    assert most < 60e6
+    rounds = [delivery.parcel.message.round for delivery in taken]
+    assert rounds == sorted(set(rounds))  # some were left out, none came twice or late
 
 
 def test_words_overtake_models_and_wait_for_nobody() -> None:

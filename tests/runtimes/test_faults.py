@@ -108,6 +108,43 @@ def test_a_slow_node_is_slower_and_then_as_before():
     assert counts[2] > counts[0] / 2
 
 
+def test_a_slow_link_is_slower_and_the_others_are_not():
+    timing = NetworkTiming(compute=0.5, latency=0.01, bandwidth=1e4)  # 84 bytes take 67 ms
+    fault = Fault("slow", at=100.0, link=(0, 1), factor=20.0, seconds=100.0)
+    _, trace = play(AsyncGossip(), graphs.complete(4), fault, until=300.0, timing=timing)
+    sent = {row[7]: row for row in trace if row[2] == "send" and row[3]}
+    took: dict[tuple[bool, bool], list[float]] = {}
+    for row in trace:
+        if row[2] == "receive" and row[7] in sent:
+            start, ends = sent[row[7]][0], {row[1], row[4]}
+            took.setdefault((ends == {0, 1}, 100.0 < start < 190.0), []).append(row[0] - start)
+    usual = np.median(took[True, False])
+    assert np.median(took[True, True]) > 10 * usual  # the link, while it is slow
+    assert np.median(took[False, True]) < 2 * usual  # the other links meanwhile
+    assert np.median(took[False, False]) < 2 * usual
+
+
+@pytest.mark.parametrize(
+    ("fault", "event"),
+    [
+        (Fault("kill", rate=0.05, node="random", seconds=5.0), "kill"),
+        (Fault("pause", rate=0.05, node="random", seconds=5.0), "pause"),
+        (Fault("partition", rate=0.05, nodes=(0, 1), seconds=5.0), "partition"),
+        (Fault("slow", rate=0.05, node="random", factor=3.0, seconds=5.0), "slow"),
+        (Fault("slow", rate=0.05, link=(0, 1), factor=3.0, seconds=5.0), "slow"),
+        (Fault("lose", rate=0.05, share=0.5, seconds=5.0), "lose"),
+    ],
+    ids=lambda value: value if isinstance(value, str) else value.kind,
+)
+def test_everything_can_happen_at_a_random_rate(fault, event):
+    _, trace = play(MultiWalk(3), graphs.complete(6), fault, until=400.0)
+    times = [row[0] for row in trace if row[2] == event and row[11] != "0"]
+    assert 8 <= len(times) <= 60  # 20 on average; what is undone has a line of its own for some
+    gaps = np.diff(times)
+    assert gaps.std() > 0.3 * gaps.mean()  # not by the clock
+    assert [row for row in trace if row[2] == "trained" and row[0] > 380.0]
+
+
 def test_gossip_loses_the_nodes_that_multi_walk_loses():
     graph = graphs.erdos_renyi(12, p=0.4, seed=2)
     faults = (Fault("kill", at=30.0, node="aggregator"), Fault("kill", at=90.0, node="aggregator"))

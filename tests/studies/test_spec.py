@@ -7,7 +7,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from walktalk.errors import SpecError
-from walktalk.studies import spec_yaml
+from walktalk.records import yaml_text
 from walktalk.studies.spec_load import dump_spec, load_spec, make_spec, preset_names, spec_mapping
 
 
@@ -31,7 +31,7 @@ def test_the_design_s_example_is_the_quickstart() -> None:
 def test_what_is_dumped_loads_as_the_same_study(name: str) -> None:
     spec = load_spec(name)
     text = dump_spec(spec)
-    again = make_spec(spec_yaml.parse(text, "dumped"))
+    again = make_spec(yaml_text.parse(text, "dumped"))
     assert again == spec
     assert dump_spec(again) == text
 
@@ -208,7 +208,7 @@ def test_whatever_is_written_is_a_study_or_one_line(content: dict[str, object]) 
     says = ""
     try:
         spec = make_spec(content)
-        assert make_spec(spec_yaml.parse(dump_spec(spec), "dumped")) == spec
+        assert make_spec(yaml_text.parse(dump_spec(spec), "dumped")) == spec
     except SpecError as error:
         says = str(error)
     assert "\n" not in says

@@ -15,7 +15,10 @@ def node(
     fresh: Annotated[bool, typer.Option("--fresh", help="Start anew, even where a checkpoint lies.")] = False,
 ) -> None:
     """Train as one node of a cluster; Ctrl-C or SIGTERM hands its walks on first."""
+    import logging
+
     from walktalk.runtimes.peers import load_cluster
     from walktalk.studies.peers import NodeJob, run_node
 
+    logging.getLogger("walktalk").setLevel(logging.INFO)  # who comes, goes and aggregates; a fleet's nodes are quieter
     run_node(NodeJob(load_cluster(config), name, rejoin=not fresh, device=device))

@@ -30,21 +30,36 @@ def _print(answers: dict[str, dict[str, Any] | None], sites: dict[str, str]) -> 
     from rich.console import Console
     from rich.table import Table
 
-    table = Table(title=f"{sum(a is not None for a in answers.values())} of {len(answers)} nodes answer")
-    located = any(sites.values())
-    numbers = ("neighbours", "walks", "iterations", "loss", "sent (MB)", "dropped")
-    columns = ("node", *(("site",) if located else ()), "neighbours", "role", *numbers[1:], "state")
-    for column in columns:
-        table.add_column(column, justify="right" if column in numbers else "left")
-    for name, a in answers.items():
+    there = {name: a for name, a in answers.items() if a is not None}
+    located, dropped = any(sites.values()), any(any(a["dropped"].values()) for a in there.values())
+    table = Table(box=None, pad_edge=False, header_style="bold")  # without lines, and empty columns, it fits 80 letters
+    for column in ("node", *(["site"] if located else []), "state", "aggregates", "walks"):
+        table.add_column(column)
+    for column in ("peers", "iterations", "loss", "sent MB", *(["dropped"] if dropped else [])):
+        table.add_column(column, justify="right")
+    for name, answer in answers.items():
         first = (name, sites[name]) if located else (name,)
-        if a is None:
-            table.add_row(*first, *[""] * 7, "no answer")
-            continue
-        table.add_row(
-            *first, str(len(a["alive"])), "aggregator" if a["aggregates"] else "", " ".join(map(str, a["walks"])),
-            f"{a['iterations']:,}", "" if a["loss"] is None else f"{a['loss']:.3f}",
-            f"{a['bytes_sent'] / 1e6:,.1f}", str(sum(a["dropped"].values())),
-            "done" if a["done"] else "training",
-        )  # fmt: skip
-    Console().print(table)
+        row = _row(answer) if answer is not None else ["no answer"]
+        table.add_row(*first, *(row[: len(table.columns) - len(first)]))
+    console = Console()
+    console.print(table)
+    console.print(f"\n{len(there)} of {len(answers)} nodes answer{_aggregators(there)}", highlight=False)
+
+
+def _row(answer: dict[str, Any]) -> list[str]:
+    return [
+        "done" if answer["done"] else "training",
+        f"term {answer['term']}" if answer["aggregates"] else "",
+        " ".join(map(str, answer["walks"])),
+        str(len(answer["alive"])),
+        f"{answer['iterations']:,}",
+        "" if answer["loss"] is None else f"{answer['loss']:.3f}",
+        f"{answer['bytes_sent'] / 1e6:,.1f}",
+        str(sum(answer["dropped"].values())),
+    ]
+
+
+def _aggregators(there: dict[str, dict[str, Any]]) -> str:
+    """Who aggregates; more than one while the network is split, or an election is not known to all yet."""
+    names = [name for name, answer in there.items() if answer["aggregates"]]
+    return f"; aggregator: {', '.join(names)}" if names else ""

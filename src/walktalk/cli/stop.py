@@ -7,6 +7,8 @@ from typing import Annotated
 
 import typer
 
+NOBODY = 1  # exit code: nothing was stopped, be it that nobody is there or that nobody can be reached
+
 
 def stop(
     config: Annotated[Path, typer.Option(help="The cluster's YAML file.")],
@@ -20,3 +22,5 @@ def stop(
     typer.echo(f"{len(answers) - len(silent)} of {len(answers)} nodes leave")
     if silent:
         typer.echo(f"no answer from {', '.join(silent)}")
+    if len(silent) == len(answers):
+        raise typer.Exit(NOBODY)

@@ -12,6 +12,7 @@ from dataclasses import dataclass, field
 
 DEVIATIONS = 7.0  # of the mean absolute deviation, 0.8 σ: φ = 8
 INTERVALS = 4.0  # the least patience, in intervals
+MOST_DOUBLINGS = 6  # of the patience, for one who asks again and again
 WEIGHT = 1 / 8  # of the newest observation in the averages, as in TCP
 
 

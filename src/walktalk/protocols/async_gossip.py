@@ -33,10 +33,10 @@ from walktalk.protocols.effects import (
 from walktalk.protocols.events import Event, Received, Rejoined, Started, Trained
 from walktalk.protocols.machine import Machine, Outside, Protocol, Surroundings
 from walktalk.protocols.message import Message
-from walktalk.protocols.resilient_gossip import ResilientGossip
+from walktalk.protocols.resilient_gossip import MODEL, ResilientGossip
+from walktalk.protocols.weights import weight
 
 Mixing = Literal["pairwise", "neighbourhood", "matrix"]
-MODEL = "model"
 OFFERED = "offered"  # the model that this node sent and whose answers it still waits for
 
 
@@ -156,9 +156,5 @@ class ExchangingGossip(Machine):
         return effects
 
     def weight(self, peer: int) -> float:
-        """One half for a pair; p_ij of Section 4.1 for a neighbourhood, the same on both sides."""
-        if not self.everyone:
-            return 0.5
-        around = self.around
-        degree = around.degrees[around.neighbours.index(peer)]
-        return 1.0 / (max(len(around.neighbours), degree) + 1)
+        """One half for a pair; p_ij for a neighbourhood."""
+        return weight(self.around, peer) if self.everyone else 0.5

@@ -18,9 +18,8 @@ from __future__ import annotations
 import struct
 from dataclasses import dataclass, field
 
-from walktalk.protocols.arrivals import Arrivals
+from walktalk.protocols.arrivals import MOST_DOUBLINGS, Arrivals
 
-MOST_DOUBLINGS = 6
 OPEN, ANSWERED = 1, 2
 _ENTRY = struct.Struct("<BIII")
 

@@ -9,11 +9,9 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
-from walktalk.protocols.arrivals import Arrivals
+from walktalk.protocols.arrivals import MOST_DOUBLINGS, Arrivals
 from walktalk.protocols.effects import Combine, Effect, Forget, Send, SetTimer
 from walktalk.protocols.walk_pass import WALK, Pass
-
-MOST_DOUBLINGS = 6
 
 
 @dataclass
@@ -59,6 +57,11 @@ class Hops:
         """The walk is elsewhere."""
         del self.leaving[walk]
         return [Forget(kept_slot(walk))]
+
+    def what(self, walk: int) -> Pass | None:
+        """The copy of a walk that is on its way."""
+        hop = self.leaving.get(walk)
+        return hop.what if hop is not None else None
 
     def to(self, peer: int) -> list[int]:
         """Walks that are on their way to this neighbour."""

@@ -25,6 +25,7 @@ from walktalk.protocols.events import Event, PeerFound, PeerLost, Received, Rejo
 from walktalk.protocols.exchanges import Exchange, Exchanges
 from walktalk.protocols.machine import Machine, Outside, Surroundings
 from walktalk.protocols.message import Message
+from walktalk.protocols.weights import weight
 
 MODEL = "model"
 CLOSED = "closed"  # kind of a message: this exchange is long over
@@ -155,12 +156,8 @@ class ResilientGossip(Machine):
         ]
 
     def _weight(self, peer: int) -> float:
-        """One half for a pair; p_ij of Section 4.1 for a neighbourhood: of the whole graph, the same on both sides."""
-        if not self.everyone:
-            return 0.5
-        around = self.around
-        degree = around.degrees[around.neighbours.index(peer)]
-        return 1.0 / (max(len(around.neighbours), degree) + 1)
+        """One half for a pair; p_ij for a neighbourhood."""
+        return weight(self.around, peer) if self.everyone else 0.5
 
 
 def kept_offer(peer: int) -> str:

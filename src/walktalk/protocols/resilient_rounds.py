@@ -25,6 +25,7 @@ from walktalk.protocols.effects import (
 from walktalk.protocols.events import Event, PeerFound, PeerLost, Received, Rejoined, Started, TimerFired, Trained
 from walktalk.protocols.machine import Machine, Outside, Surroundings
 from walktalk.protocols.message import Message
+from walktalk.protocols.weights import weights
 
 MODEL = "model"
 OWN_UPDATE = "own_update"  # kept while neighbours are still awaited
@@ -112,11 +113,9 @@ class ResilientRounds(Machine):
         if not self.trained or self._missing():
             return []
         around, here = self.around, self.arrived.pop(self.round, set())
-        mine = len(around.neighbours)
-        everyone = zip(around.neighbours, around.degrees, strict=True)
-        weights = {peer: 1.0 / (max(mine, degree) + 1) for peer, degree in everyone if peer in here}
-        terms = {slot_of(self.round, peer): weight for peer, weight in weights.items()}
-        mix = Combine(MODEL, {MODEL: 1.0 - sum(weights.values()), **terms, OWN_UPDATE: 1.0})
+        row = weights(around, here)
+        terms = {slot_of(self.round, peer): weight for peer, weight in row.items()}
+        mix = Combine(MODEL, {MODEL: 1.0 - sum(row.values()), **terms, OWN_UPDATE: 1.0})
         forget: list[Effect] = [Forget(slot) for slot in terms]
         self.waits.observe(now - self.trained_at)
         self.round += 1

@@ -1,18 +1,9 @@
 """Multi-Walk where nodes and messages are lost: Algorithm 1 and Section 5 of the paper, put together.
 
 A node is made of parts that each answer for one thing: `membership` (who lives, who aggregates), `hops` (no walk is
-lost on the way), `aggregation` (what is mixed), `walk_guard` (which walks are dead). While nothing fails, the models
-are exactly those of `multi_walk`: the same trainings, the same steps, the same sums.
-
-What an arriving walk meets, by its pass (`walk_pass`):
-
-| the node has | the walk is |
-| --- | --- |
-| seen a later ticket of the same reign, or the walk under the present reign while it is of another | retired |
-| or had the same walk, as far on its way or further | retired: it is a repetition, or a copy that lags behind |
-| the same walk, less far, in training | put aside; it goes on when that training ends, whose result is dropped |
-| the same walk, less far, sent and not yet acknowledged | accepted, and the old one forgotten: this is its return |
-| nothing of it | accepted |
+lost on the way), `walk_copies` (what an arriving walk is worth), `aggregation` (what is mixed), `walk_guard` (which
+walks are dead). While nothing fails, the models are exactly those of `multi_walk`: the same trainings, the same steps,
+the same sums.
 """
 
 from __future__ import annotations
@@ -39,6 +30,7 @@ from walktalk.protocols.events import Event, PeerFound, PeerLost, Received, Rejo
 from walktalk.protocols.hops import Hops, arriving_slot, kept_slot
 from walktalk.protocols.machine import Machine, Outside, Surroundings
 from walktalk.protocols.membership import BEAT, TIMERS, Membership
+from walktalk.protocols.walk_copies import Copies
 from walktalk.protocols.walk_guard import PRIOR, Guard, Headcount, ReturnTimes
 from walktalk.protocols.walk_pass import ACK, NO_REIGN, WALK, Pass, pass_of
 
@@ -50,8 +42,8 @@ class ResilientNode(Machine):
     """Any node; the one that is elected also mixes."""
 
     __slots__ = (
-        "accepted", "aggregator", "around", "begun", "count", "guards", "here", "hops", "members", "next", "pace",
-        "reign", "seen", "seen_reign", "times", "trained", "visited", "walks",
+        "aggregator", "around", "begun", "copies", "count", "guards", "hops", "members", "pace", "reign", "times",
+        "trained", "visited", "walks",
     )  # fmt: skip
 
     def __init__(self, around: Surroundings, walks: int, aggregator: int, heartbeat: float, guard: str) -> None:
@@ -65,17 +57,13 @@ class ResilientNode(Machine):
         self.times = ReturnTimes(PRIOR * around.nodes * heartbeat)
         self.count = Headcount(walks, self.times) if guard == "decentralized" else None
         self.reign: Reign | None = None
-        self.here: dict[int, Pass] = {}  # walks in training
-        self.next: dict[int, Pass] = {}  # walks that wait for the training of an older copy to end
-        self.accepted: dict[int, Pass] = {}  # the copy of each walk that came last
-        self.seen: dict[int, int] = {}  # the highest ticket of each walk, of `seen_reign` only
-        self.seen_reign = NO_REIGN
+        self.copies = Copies()
 
     def handle(self, event: Event, outside: Outside) -> list[Effect]:
         incidents = self.members.incidents
         self.members.resources = outside.resources or self.members.resources
         effects = self._react(event, outside)
-        if self.members.claim.reign != self.seen_reign:
+        if self.members.claim.reign != self.copies.reign:
             effects += self._new_reign(outside.now)
         elif self.members.incidents != incidents:
             effects += self._watch_walks(outside.now)
@@ -83,7 +71,7 @@ class ResilientNode(Machine):
 
     def has_work(self) -> bool:
         """With the aggregator's guard there always is: it starts lost walks again."""
-        return self.guards or bool(self.here or self.next or self.hops.leaving)
+        return self.guards or bool(self.copies.here or self.copies.next or self.hops.leaving)
 
     def keepsake(self) -> bytes:
         """Whether there is a model in `LAST`."""
@@ -112,14 +100,15 @@ class ResilientNode(Machine):
         """Lines 1 to 3: walk r (counted from 1) starts at node r − 1."""
         around = self.around
         effects = self.members.start(self.aggregator, now)
-        self.seen_reign = first = self.members.claim.reign
+        first = self.members.claim.reign
+        self.copies.new_reign(first)
         if self.members.leads:
             self.reign = self._make_reign(first)
             effects += [*self.reign.begin_afresh(now), *self._watch_walks(now)]
         if around.node < self.walks:
             walk = around.node + 1
             slot = walk_slot(walk)
-            self.here[walk] = Pass(walk, first, 0)
+            self.copies.here[walk] = Pass(walk, first, 0)
             effects += (Combine(slot, {INITIAL: 1.0}), Record(MEMBER, walk, slot), self._train(walk, now))
         return effects
 
@@ -164,47 +153,32 @@ class ResilientNode(Machine):
         return effects + self._arrives(what, now)
 
     def _arrives(self, what: Pass, now: float) -> list[Effect]:
-        walk, arrived = what.walk, arriving_slot(what.walk)
-        holding, before = self._holding(walk), self.accepted.get(walk)
-        if before is not None and before.place == what.place:
-            return [Forget(arrived)]  # the acknowledgement was lost, or overtaken
-        lags = before is not None and before.reign == what.reign and not further(what, before)
-        if lags or (holding is not None and not further(what, holding)) or self._is_stale(what):
+        walk, arrived, copies = what.walk, arriving_slot(what.walk), self.copies
+        if copies.repeats(what):
+            return [Forget(arrived)]
+        if copies.lags(what, self.hops.what(walk)):
             return [Forget(arrived), Note("retired", walk=walk, number=what.ticket)]
-        self._remember(what)
-        self.accepted[walk] = what
+        copies.accept(what)
         effects = self.hops.give_up(walk) if walk in self.hops.leaving else []
-        if walk in self.here:
-            self.next[walk] = what
+        if walk in copies.here:
+            copies.next[walk] = what
             return [*effects, Combine(next_slot(walk), {arrived: 1.0}), Forget(arrived)]
-        self.here[walk] = what
+        copies.here[walk] = what
         slot = walk_slot(walk)
         begin = (Combine(slot, {arrived: 1.0}), Forget(arrived), Record(MEMBER, walk, slot), self._train(walk, now))
         return [*effects, *begin]
 
-    def _holding(self, walk: int) -> Pass | None:
-        """The copy of a walk that is here, in whatever state."""
-        hop = self.hops.leaving.get(walk)
-        return self.next.get(walk) or self.here.get(walk) or (hop.what if hop is not None else None)
-
-    def _is_stale(self, what: Pass) -> bool:
-        """Whether a later copy of the walk is known of, as `seen` remembers it under the present reign."""
-        if what.reign == NO_REIGN or what.walk not in self.seen:
-            return False
-        return what.reign != self.seen_reign or what.ticket < self.seen[what.walk]
-
-    def _remember(self, what: Pass) -> None:
-        if what.reign == self.seen_reign:
-            self.seen[what.walk] = max(what.ticket, self.seen.get(what.walk, 0))
+    def _holds(self, walk: int) -> bool:
+        return self.copies.holding(walk, self.hops.what(walk)) is not None
 
     # -- walks are trained and go ---------------------------------------------------------------------------------
 
     def _trained(self, walk: int, outside: Outside) -> list[Effect]:
         slot, now = walk_slot(walk), outside.now
-        what = self.here.pop(walk, None)
-        newer = self.next.pop(walk, None)
+        what = self.copies.here.pop(walk, None)
+        newer = self.copies.next.pop(walk, None)
         if newer is not None:  # the copy that was trained is out of date
-            self.here[walk] = newer
+            self.copies.here[walk] = newer
             waiting = next_slot(walk)
             begin = (Combine(slot, {waiting: 1.0}), Forget(waiting), Record(MEMBER, walk, slot), self._train(walk, now))
             return [Note("retired", walk=walk, number=what.ticket if what is not None else 0), *begin]
@@ -217,7 +191,7 @@ class ResilientNode(Machine):
                 return [Forget(slot), Note("retired", walk=walk, number=what.ticket)]
             effects += self.reign.mix(what, now)
             what = self.reign.stamped(walk)
-            self._remember(what)
+            self.copies.remember(what)
         self.times.visit(walk, (what.reign, what.generation), now)
         effects += (Record(MEMBER, walk, slot), Combine(LAST, {slot: 1.0}))
         self.trained = True
@@ -230,7 +204,7 @@ class ResilientNode(Machine):
         to = metropolis_step(me, len(peers), peers, degrees, outside.random)
         if to != me:
             return self.hops.send(what._replace(hop=what.hop + 1), slot, to, outside.now)
-        self.here[walk] = what
+        self.copies.here[walk] = what
         stay: list[Effect] = [] if slot == walk_slot(walk) else [Combine(walk_slot(walk), {slot: 1.0}), Forget(slot)]
         return [*stay, self._train(walk, outside.now)]
 
@@ -257,13 +231,13 @@ class ResilientNode(Machine):
     def _new_reign(self, now: float) -> list[Effect]:
         """Another node aggregates, or this one does: tickets of the past are remembered no more."""
         effects: list[Effect] = []
-        self.seen_reign, self.seen = self.members.claim.reign, {}
+        self.copies.new_reign(self.members.claim.reign)
         if self.reign is not None:
             effects += [*self.reign.end(), Note("stepped_down", number=self.reign.name[0])]
             self.reign = None
         if self.members.leads:
             self.members.incident_at = now  # there was an election, so a node has failed: walks may be lost with it
-            self.reign = self._make_reign(self.seen_reign)
+            self.reign = self._make_reign(self.copies.reign)
             self.reign.await_walks(now)
             effects += self._watch_walks(now)
         return effects
@@ -279,16 +253,16 @@ class ResilientNode(Machine):
             return []
         effects: list[Effect] = []
         for walk in reign.guard.overdue(now, self.members.incident_at):
-            if self._holding(walk) is None:
-                effects += self._restart(reign, walk, now)
-            else:
+            if self._holds(walk):
                 reign.guard.leaves(walk, now)  # it is here: a queue, not a loss
+            else:
+                effects += self._restart(reign, walk, now)
         return [*effects, *self._watch_walks(now)]
 
     def _restart(self, reign: Reign, walk: int, now: float) -> list[Effect]:
         effects = reign.restart(walk, LAST if self.trained else INITIAL, now)
-        self.here[walk] = what = reign.stamped(walk)
-        self._remember(what)
+        self.copies.here[walk] = what = reign.stamped(walk)
+        self.copies.remember(what)
         return [*effects, Record(MEMBER, walk, walk_slot(walk)), self._train(walk, now)]
 
     # -- the guard without a centre -------------------------------------------------------------------------------
@@ -298,20 +272,13 @@ class ResilientNode(Machine):
         count, now = self.count, outside.now
         assert count is not None
         lost = count.missing(walk, now)
-        if lost is None or self._holding(lost) is not None or outside.random.random() * self.walks >= 1.0:
+        if lost is None or self._holds(lost) or outside.random.random() * self.walks >= 1.0:
             return []
         self.times.left[lost] = (now, NO_REIGN)  # a replacement goes out: it counts as seen now
         slot = walk_slot(lost)
-        self.here[lost] = Pass(lost, NO_REIGN, 0)
+        self.copies.here[lost] = Pass(lost, NO_REIGN, 0)
         made = (Combine(slot, {walk_slot(walk): 1.0}), Record(MEMBER, lost, slot), self._train(lost, now))
         return [Note("forked", walk=lost), *made]
-
-
-def further(what: Pass, than: Pass) -> bool:
-    """Whether a copy is further on the same walk's way, or of another reign, which its aggregator will judge."""
-    if what.reign != than.reign:
-        return what.reign[0] >= than.reign[0]
-    return (what.ticket, what.hop) > (than.ticket, than.hop)
 
 
 def next_slot(walk: int) -> str:

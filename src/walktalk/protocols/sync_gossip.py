@@ -15,10 +15,8 @@ from walktalk.protocols.effects import INITIAL, MEMBER, UPDATE, Combine, Effect,
 from walktalk.protocols.events import Event, Received, Started, Trained
 from walktalk.protocols.machine import Machine, Outside, Protocol, Surroundings
 from walktalk.protocols.message import Message
-from walktalk.protocols.resilient_rounds import ResilientRounds, slot_of
-
-MODEL = "model"
-OWN_UPDATE = "own_update"  # kept while neighbours are still awaited
+from walktalk.protocols.resilient_rounds import MODEL, OWN_UPDATE, ResilientRounds, slot_of
+from walktalk.protocols.weights import weights
 
 
 @dataclass(frozen=True)
@@ -79,10 +77,9 @@ class RoundNode(Machine):
         here = self.arrived.get(self.round, set())
         if not self.trained or len(here) < len(around.neighbours):
             return []
-        mine = len(around.neighbours)
-        weights = {peer: 1.0 / (max(mine, d) + 1) for peer, d in zip(around.neighbours, around.degrees, strict=True)}
-        terms = {slot_of(self.round, peer): weight for peer, weight in weights.items()}
-        mix = Combine(MODEL, {MODEL: 1.0 - sum(weights.values()), **terms, OWN_UPDATE: 1.0})
+        row = weights(around, here)
+        terms = {slot_of(self.round, peer): weight for peer, weight in row.items()}
+        mix = Combine(MODEL, {MODEL: 1.0 - sum(row.values()), **terms, OWN_UPDATE: 1.0})
         forget: list[Effect] = [Forget(slot) for slot in terms]
         self.arrived.pop(self.round, None)
         self.round += 1

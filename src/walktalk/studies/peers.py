@@ -11,6 +11,7 @@ import logging
 import os
 from collections.abc import Callable
 from dataclasses import dataclass, replace
+from functools import partial
 from os import PathLike
 from pathlib import Path
 
@@ -35,6 +36,7 @@ from walktalk.runtimes.peers import (
     Node,
     NodeSetup,
     ReplaySetup,
+    finished_before,
     free_ports,
     leave_on_signals,
     make_cluster,
@@ -51,6 +53,7 @@ from walktalk.studies.build import (
     build_schedule,
     build_stop,
 )
+from walktalk.studies.peers_progress import Reporter, Watch
 from walktalk.studies.peers_resume import read_beginning, whole_trace, write_beginning
 from walktalk.studies.run import Preparation, StudyResult, pick_device, prepare, write_results
 from walktalk.studies.runner import named_tensors
@@ -94,12 +97,15 @@ def run_on_peers(
             raise UnavailableError(f"{run.label} runs in the simulator only; leave it out or use --engine sim")
     with opened_folder(out, dump_spec(spec), resume=resume) as folder:
         records: list[RunRecord] = []
+        reporter = Reporter(progress, ready.runs)
         for index, run in enumerate(ready.runs):
             here = folder.run(run.label, run.repetition)
-            _tell(progress, records, index, len(ready.runs), run)
+            reporter.report(index, records)
             if not here.model.exists():  # else it was finished before, and its records are made again from its trace
-                _run_fleet(ready, run, here, pace)
+                tell = partial(reporter.now_and_then, index, records=records)
+                _run_fleet(ready, run, here, pace, tell)
             records.append(_record(ready, run, here))
+        reporter.report(len(records), records)
         return write_results(ready, records, folder)
 
 
@@ -110,6 +116,9 @@ def run_node(job: NodeJob) -> None:
     spec = make_spec(cluster.study) if isinstance(cluster.study, dict) else load_spec(cluster.study)
     graph = build_graph(spec)
     setup, trainer = _node_setup(cluster, spec, graph, job)
+    if job.rejoin and finished_before(setup.folder, setup.stop):
+        log.info("%s: the run is over, as its checkpoint says; --fresh begins anew", job.name)
+        return
     node = Node(setup, trainer)
     leave_on_signals(node.leave)
     node.run()
@@ -188,11 +197,14 @@ def local_cluster(spec: StudySpec, run: PlannedRun, folder: Path, pace: float = 
     )  # fmt: skip
 
 
-def _run_fleet(ready: Preparation, run: PlannedRun, here: RunFolder, pace: float) -> None:
+def _run_fleet(
+    ready: Preparation, run: PlannedRun, here: RunFolder, pace: float, tell: Callable[[Watch], None]
+) -> None:
     cluster = local_cluster(ready.spec, run, here.path / "nodes", pace)
     names, beginning = list(cluster.nodes), write_beginning(ready, run, here)
+    watch = Watch(cluster.folder, read_beginning(beginning).seconds if beginning is not None else 0.0)
     fleet = Fleet(run_node, [NodeJob(cluster, name, beginning=beginning) for name in names], names)
-    fleet.wait()
+    fleet.wait(lambda: tell(watch))
     if fleet.failed():
         raise StudyError(f"{run.label}: {', '.join(fleet.failed())} ended with an error; what it was is printed above")
 
@@ -220,11 +232,3 @@ def _record(ready: Preparation, run: PlannedRun, here: RunFolder) -> RunRecord:
     save_checkpoint(here.model, named_tensors(ready.trainer, replayed.output), {"run": run.label})
     trained = sum(row[2] == "trained" for row in trace)
     return RunRecord(run.label, run.repetition, history, [], replayed.output, trained)
-
-
-def _tell(
-    progress: Callable[[Progress], None] | None, records: list[RunRecord], index: int, total: int, run: PlannedRun
-) -> None:
-    if progress is not None:
-        losses = {record.label: record.history[-1].train_loss for record in records if record.history}
-        progress(Progress(index, total, 0, 0.0, 0.0, losses, f"{run.label} on real peers"))

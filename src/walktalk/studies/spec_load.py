@@ -14,7 +14,7 @@ from pydantic import ValidationError
 from walktalk.errors import SpecError
 from walktalk.graphs import FAMILIES
 from walktalk.learning import tasks
-from walktalk.studies import spec_yaml
+from walktalk.records import yaml_text
 from walktalk.studies.spec import StudySpec
 from walktalk.studies.spec_algorithm import expand
 from walktalk.studies.spec_errors import shown, spec_error
@@ -49,7 +49,7 @@ def make_spec(content: Mapping[str, Any]) -> StudySpec:
 
 def dump_spec(spec: StudySpec) -> str:
     """The whole study as YAML: every key that has a meaning in it. Loading it gives the same study."""
-    return spec_yaml.dump(spec_mapping(spec))
+    return yaml_text.dump(spec_mapping(spec))
 
 
 def spec_mapping(spec: StudySpec) -> dict[str, Any]:
@@ -83,8 +83,8 @@ def _read(source: str | os.PathLike[str]) -> dict[str, Any]:
     if path.is_dir() and text not in preset_names():
         raise SpecError(f"{text}: is a folder; name a YAML file, such as {path / 'spec.yaml'}")
     if path.is_file() or path.suffix in (".yaml", ".yml") or os.sep in text:
-        return spec_yaml.read(path)
-    return spec_yaml.as_mapping(spec_yaml.parse(preset_text(text), f"preset {text}"), f"preset {text}")
+        return yaml_text.read(path)
+    return yaml_text.as_mapping(yaml_text.parse(preset_text(text), f"preset {text}"), f"preset {text}")
 
 
 def _set(content: dict[str, Any], override: str) -> None:
@@ -93,7 +93,7 @@ def _set(content: dict[str, Any], override: str) -> None:
     keys = dotted.strip().split(".")
     if not equals or not all(keys):
         raise SpecError(f"--set {override}: should be key=value, such as optimizer.lr=0.1")
-    value = spec_yaml.parse(text, f"--set {override}")
+    value = yaml_text.parse(text, f"--set {override}")
     if len(keys) == 2 and SELECTORS.get(keys[0]) == keys[1]:
         _switch(content, keys[0], keys[1], value)
     here: Any = content

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import replace
 from typing import Any, NamedTuple
 
 from hypothesis import strategies as st
@@ -95,14 +94,10 @@ def copies(simulation: Simulation) -> dict[int, set[tuple]]:
     dead = simulation.faults.dead if simulation.faults else set()
     machines = [m for v, m in enumerate(simulation.machines) if v not in dead and isinstance(m, ResilientNode)]
     for machine in machines:
-        for what in (*machine.here.values(), *machine.next.values()):
+        for what in (*machine.copies.here.values(), *machine.copies.next.values()):
             found.setdefault(what.walk, set()).add(what.place)
     for machine in machines:
         for walk, hop in machine.hops.leaving.items():
             if walk not in found:
                 found[walk] = {hop.what.place}
     return found
-
-
-def forever(fault: Fault) -> Fault:
-    return replace(fault, seconds=None)

@@ -4,6 +4,7 @@ from walktalk.runtimes.peers.assembly import Delivery, Limits
 from walktalk.runtimes.peers.certificates import OPERATOR, credentials, make_certificates
 from walktalk.runtimes.peers.cluster import Cluster, load_cluster, make_cluster
 from walktalk.runtimes.peers.diary import Diary
+from walktalk.runtimes.peers.keeping import finished_before
 from walktalk.runtimes.peers.launcher import Fleet, free_ports, leave_on_signals, quiet_process
 from walktalk.runtimes.peers.ledger import Ledger
 from walktalk.runtimes.peers.link import Link, Listener
@@ -19,7 +20,7 @@ from walktalk.runtimes.peers.wire import Parcel
 __all__ = [
     "BLOCKED", "OPERATOR", "STATUS", "STOP", "Cluster", "Delivery", "Diary", "Endpoint", "Fleet", "Ledger", "Limits",
     "Link", "Listener", "Node", "NodeSetup", "Parcel", "ReplaySetup", "Replayed", "ask_everyone",
-    "credentials", "free_ports",
+    "credentials", "finished_before", "free_ports",
     "leave_on_signals", "load_cluster", "make_certificates", "make_cluster", "merge", "quiet_process", "read_diary",
     "replay", "with_known_ports", "with_own_port",
 ]  # fmt: skip

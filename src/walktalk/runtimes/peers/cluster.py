@@ -22,11 +22,11 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-import yaml
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from walktalk.errors import SpecError
 from walktalk.graphs import Graph
+from walktalk.records import yaml_text
 from walktalk.runtimes.peers.certificates import OPERATOR, Credentials, credentials
 from walktalk.runtimes.peers.session import ALIVE, Endpoint, Tuning
 
@@ -90,6 +90,7 @@ class Cluster(BaseModel):
         return Endpoint(
             self.name, name, number, self.nodes[name].listening, neighbours, self._connects(name, neighbours),
             self._credentials(name), Tuning(lease=self.lease),
+            {other: self.nodes[other].address for other in neighbours if self.nodes[other].has_port},
         )  # fmt: skip
 
     def operator(self) -> Endpoint:
@@ -117,13 +118,7 @@ class Cluster(BaseModel):
 
 def load_cluster(path: Path) -> Cluster:
     """The cluster in a file; relative paths in it are relative to it. A `SpecError` names what is wrong."""
-    try:
-        content = yaml.safe_load(path.read_text(encoding="utf-8"))
-    except OSError as error:
-        raise SpecError(f"{path} cannot be read: {error.strerror}") from error
-    except yaml.YAMLError as error:
-        raise SpecError(f"{path} is not YAML: {' '.join(str(error).split())}") from error
-    cluster = make_cluster(content, str(path))
+    cluster = make_cluster(yaml_text.read(path), str(path))
     here = path.resolve().parent
     changes: dict[str, Any] = {"folder": here / cluster.folder}
     if cluster.certificates is not None:
@@ -133,17 +128,32 @@ def load_cluster(path: Path) -> Cluster:
     return cluster.model_copy(update=changes)
 
 
-def make_cluster(content: Any, source: str = "cluster") -> Cluster:
+def make_cluster(content: Mapping[str, Any], source: str = "cluster") -> Cluster:
     """A cluster from its keys."""
     try:
         cluster = Cluster.model_validate(content)
     except ValidationError as error:
-        first = error.errors()[0]
-        where = ".".join(str(part) for part in first["loc"])
-        raise SpecError(f"{source}: {where or 'cluster'}: {first['msg']}") from error
+        raise SpecError(f"{source}: {_in_words(error)}") from error
     for name in cluster.nodes:
         if not re.fullmatch(_NAME, name) or name in (OPERATOR, ALIVE):
             raise SpecError(f"{source}: nodes: {name!r} cannot be a node's name; use a-z, 0-9, - and .")
     if not cluster.nodes:
         raise SpecError(f"{source}: nodes: there are none")
     return cluster
+
+
+def _in_words(error: ValidationError) -> str:
+    """The first mistake: where it is, and what is possible there."""
+    first = error.errors()[0]
+    *above, _ = first["loc"]
+    where = ".".join(map(str, first["loc"]))
+    if first["type"] == "extra_forbidden":
+        known = Place if above else Cluster
+        return f"{where}: there is no such key; allowed: {', '.join(n for n in known.model_fields if n != 'found')}"
+    if first["type"] == "missing":
+        return f"{where}: is missing"
+    if first["type"] == "string_pattern_mismatch":
+        return f"{where}: {first['input']!r} is not possible; use a-z, 0-9, - and ."
+    if first["type"] == "model_type":
+        return f"{where}: should hold key: value pairs such as {{address: 10.0.1.1:7447}}; {{}} for none"
+    return f"{where}: {first['msg']}"

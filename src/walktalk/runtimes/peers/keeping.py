@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import threading
 import time
 from collections.abc import Callable
@@ -12,6 +13,7 @@ from torch import Tensor
 
 from walktalk.errors import StudyError
 from walktalk.records import load_checkpoint, save_checkpoint
+from walktalk.runtimes.simulator import Stop
 
 EVERY = 10.0  # seconds
 STATE = "optimizer of "  # before the slot's name, in a checkpoint
@@ -29,6 +31,7 @@ class Kept:
     number: int  # counts a node's checkpoints over all its lives
     memory: bytes = b""  # the machine's keepsake
     seconds: float = 0.0  # that the run had lasted
+    over: str = ""  # what the run was to end by, where this node has seen its end
 
     def tensors(self) -> dict[str, Tensor]:
         """All in one."""
@@ -37,14 +40,25 @@ class Kept:
     def facts(self) -> dict[str, int | str]:
         """The rest."""
         counts = {"iterations": self.iterations, "bytes": self.sent, "number": self.number}
-        return {**counts, "memory": self.memory.hex(), "milliseconds": int(1e3 * self.seconds)}
+        return {**counts, "milliseconds": int(1e3 * self.seconds), "over": self.over, "memory": self.memory.hex()}
+
+
+def finished_before(folder: Path, stop: Stop) -> bool:
+    """Whether a node has seen the end of its run in an earlier life; one that is to go on further is not over."""
+    kept = Keeper(folder).load()
+    return kept is not None and kept.over == repr(stop)
 
 
 class Keeper:
     """Writes checkpoints now and then."""
 
     def __init__(self, folder: Path) -> None:
-        folder.mkdir(parents=True, exist_ok=True)
+        try:
+            folder.mkdir(parents=True, exist_ok=True)
+        except OSError as error:
+            raise StudyError(f"folder: {folder} cannot be made: {error.strerror}; name another") from error
+        if not os.access(folder, os.W_OK):
+            raise StudyError(f"folder: {folder} cannot be written; name another")
         self.path = folder / "checkpoint.safetensors"
         self._thread: threading.Thread | None = None
         self._next = time.monotonic() + EVERY
@@ -71,7 +85,7 @@ class Keeper:
             states = {name.removeprefix(STATE): t for name, t in tensors.items() if name.startswith(STATE)}
             memory, seconds = bytes.fromhex(facts.get("memory", "")), facts.get("milliseconds", 0) / 1e3
             counts = (int(facts["iterations"]), int(facts["bytes"]), int(facts["number"]))
-            return Kept(slots, states, *counts, memory, seconds)
+            return Kept(slots, states, *counts, memory, seconds, str(facts.get("over", "")))
         except (StudyError, KeyError, TypeError, ValueError):
             return None
 

@@ -47,18 +47,18 @@ from walktalk.runtimes.peers.assembly import Delivery, Limits
 from walktalk.runtimes.peers.diary import Diary
 from walktalk.runtimes.peers.keeping import Keeper, Kept
 from walktalk.runtimes.peers.link import Link, Listener
+from walktalk.runtimes.peers.news import News
+from walktalk.runtimes.peers.node_clock import Clock
+from walktalk.runtimes.peers.node_end import ALL_LOST, End
 from walktalk.runtimes.peers.node_state import NodeSetup, State, blocked_by
+from walktalk.runtimes.peers.node_training import Trainings
 from walktalk.runtimes.peers.session import STATUS, STOP
 from walktalk.runtimes.peers.slots import Slots, from_wire, to_wire
-from walktalk.runtimes.peers.training import Job, Outcome, TrainingThread
+from walktalk.runtimes.peers.training import Outcome
 from walktalk.runtimes.peers.wire import FLOAT_BYTES, Parcel
 from walktalk.runtimes.stacked import RowTrainer
 
-log = logging.getLogger(__name__)
-
 TALLY_EVERY = 0.25  # seconds between two rounds of gossip about how far everybody is
-STALLED = 5.0  # seconds in which nobody has anything to train until the run is given up
-LINGER = 5.0  # seconds that a node which is done waits for others to be done
 COME_BACK = 1.0  # seconds that one which comes back gives its neighbours, after the first: connections take that long
 HAND_OVER = 10.0  # seconds that a leaving node takes at most to pass its walks on
 LAZY_STEPS = 10_000  # a walk that stays put so often has nowhere to go
@@ -77,11 +77,11 @@ class Node:
         self.state = State(Slots({INITIAL: setup.initial}), tallies.Tally(self.me, setup.around.nodes))
         self.events: queue.SimpleQueue[Callable[[], None]] = queue.SimpleQueue()
         self.begun = False
-        self.early: list[Delivery] = []  # messages from before the start; one for each neighbour at most
-        self.started_at = time.monotonic()
-        self.wall_at_start = time.time()
-        travels = trainer.state_width if setup.optimizer_state == "walk" else 0
-        self.limits = Limits(trainer.width, travels)
+        self.early: list[Delivery] = []  # messages from before the start; one model for each neighbour at most
+        self.clock = Clock()
+        self.end = End(setup.stop, self.state.tally)
+        self.news = News(setup.endpoint)
+        self.limits = Limits(trainer.width, trainer.state_width if setup.optimizer_state == "walk" else 0)
         self.keeper = Keeper(setup.folder)
         listener = Listener(self._later(self._arrived), lambda parcel: None, self._later(self._peer))
         self.link = Link(setup.endpoint, self.limits, listener)
@@ -89,11 +89,10 @@ class Node:
         self.link.answer(STOP, self._stop_asked)
         life = self.link.incarnation
         self.outside = Outside(0.0, setup.seed.child("protocol", self.me, life).python())
-        self.batches = setup.seed.child("batches", self.me, life).python()
         self.telling = setup.seed.child("tally", self.me, life).python()
         self.diary = Diary(setup.folder, life)
-        part = self.me if setup.part is None else setup.part
-        self.thread = TrainingThread(trainer, part, self._later(self._trained), setup.pace)
+        batches = setup.seed.child("batches", self.me, life).python()
+        self.trainings = Trainings(setup, trainer, batches, self._later(self._trained))
 
     # -- the loop -----------------------------------------------------------------------------------------------
 
@@ -117,15 +116,14 @@ class Node:
     def status(self) -> dict[str, Any]:
         """What a person wants to know; callable from any thread."""
         state, traffic, link = self.state, self.link.traffic, self.link
-        walks = [state.training.walk] if state.training is not None else []
         return {
-            "name": self.setup.endpoint.name, "node": self.me, "seconds": round(self._run_time(), 3),
+            "name": self.setup.endpoint.name, "node": self.me, "seconds": round(self.clock.run_time, 3),
             "alive": sorted(state.alive), "aggregates": state.aggregate_slot in state.slots,
             "term": state.aggregate_term, "loss": state.loss, "bandwidth": link.bandwidth,
-            "walks": sorted(w for w in (*walks, *(t.walk for t in tuple(state.waiting))) if w > 0),
+            "walks": self.trainings.walks,
             "iterations": state.tally.own.iterations, "total_iterations": state.tally.iterations,
             "bytes_sent": state.tally.own.sent, "wire_bytes": traffic.sent_bytes, "unacknowledged": link.waiting(),
-            "resent": traffic.resent, "dropped": dict(traffic.dropped), "done": state.done_at is not None,
+            "resent": traffic.resent, "dropped": dict(traffic.dropped), "done": self.end.seen,
         }  # fmt: skip
 
     def _stop_asked(self) -> dict[str, Any]:
@@ -141,6 +139,7 @@ class Node:
 
         One that comes back does not wait for those that are dead: walks are on their way to it already.
         """
+        self.news.say(f"listens on {self.setup.endpoint.listen}, waits for its neighbours")
         end = time.monotonic() + self.setup.wait_for_neighbours
         everyone, returns = set(self.setup.around.neighbours), self.setup.rejoin and self.keeper.path.exists()
         while self.state.alive != everyone and not self.state.leaving and time.monotonic() < end:
@@ -148,37 +147,39 @@ class Node:
                 self.events.get(timeout=max(0.0, end - time.monotonic()))()
             if returns and self.state.alive:
                 end = min(end, time.monotonic() + COME_BACK)
+        if not self.state.leaving:
+            self.news.absent(everyone - self.state.alive, logging.INFO if returns else logging.WARNING)
 
     def _begin(self) -> None:
-        self.started_at, self.wall_at_start = time.monotonic(), time.time()
+        self.clock.begin()
         kept = self.keeper.load() if self.setup.rejoin else None
         if kept is None:
-            iterations, sent, self.state.behind = self.setup.before
+            iterations, sent, self.clock.behind = self.setup.before
             self.state.tally.add(iterations, sent)
             self._give(Started())
         else:
             self.state.slots = Slots({**kept.slots, INITIAL: self.setup.initial})
-            self.state.states, self.state.saved = dict(kept.states), kept.number
+            self.trainings.states, self.state.saved = dict(kept.states), kept.number
             self.state.tally.add(kept.iterations, kept.sent)
-            self.state.behind = kept.seconds
+            self.clock.behind = kept.seconds
             self._note("rejoined", number=kept.number)
             self._give(Rejoined(kept.memory))
             for peer in sorted(set(self.setup.around.neighbours) - self.state.alive):
                 self._give(PeerLost(peer))
         self.begun = True
         self._note("started", detail={"alive": len(self.state.alive)})
+        self.news.say(f"begins; {len(self.state.alive)} of {len(self.setup.around.neighbours)} neighbours are there")
         for delivery in self.early:
             self._arrived(delivery)
-        self._set_timer(tallies.KIND, TALLY_EVERY)
+        self.clock.set_timer(tallies.KIND, TALLY_EVERY)
 
     def _step(self) -> None:
         """One event: the next in the queue, or the next timer."""
-        state = self.state
-        name = min(state.timers, key=state.timers.__getitem__)  # there is always one: the tally's
+        name, seconds = self.clock.next_timer()  # there is always one: the tally's
         try:
-            call = self.events.get(timeout=max(0.0, state.timers[name] - time.monotonic()))
+            call = self.events.get(timeout=seconds)
         except queue.Empty:
-            del state.timers[name]
+            self.clock.drop_timer(name)
             self._timer(name)
         else:
             call()
@@ -187,10 +188,10 @@ class Node:
         state = self.state
         if state.leaving or state.failure is not None:
             return True
-        if state.done_at is None:
+        if not self.end.seen:
             return False
         done = all(state.tally.counts.get(peer, tallies.Count()).done for peer in state.alive)
-        return (done and not self.link.waiting(state.alive)) or time.monotonic() > state.done_at + LINGER
+        return (done and not self.link.waiting(state.alive)) or self.end.long_seen
 
     def _close(self) -> None:
         self._hand_walks_on()
@@ -200,7 +201,7 @@ class Node:
         if self.state.leaving:
             self._drain()
         self.link.close()
-        self.thread.close(0.1)
+        self.trainings.close()
         self.keeper.save(self._to_keep())
         self.diary.close()
 
@@ -217,7 +218,7 @@ class Node:
 
     def _give(self, event: Event) -> None:
         """Let the machine take an event, and carry out what it asks for."""
-        self.outside.now = self._elapsed()
+        self.outside.now = self.clock.elapsed
         self.outside.resources = (self.link.bandwidth, *self.setup.around.resources[1:])
         for effect in self.machine.handle(event, self.outside):
             self._carry_out(effect)
@@ -231,64 +232,45 @@ class Node:
             case Send():
                 self._send(effect)
             case Train():
-                self.state.waiting.append(effect)
+                self.trainings.ask(effect)
                 self._train_next()
             case Forget(slot):
                 self.state.slots.forget(slot)
-                self.state.states.pop(slot, None)
+                self.trainings.states.pop(slot, None)
             case Note(event, walk, peer, number):
                 self._note(event, walk=walk, peer=peer, number=number)
             case SetTimer(name, after):
-                self._set_timer(f"machine/{name}", after)
+                self.clock.set_timer(f"machine/{name}", after)
             case _:
                 raise UnavailableError(f"{self.setup.protocol.label}: {type(effect).__name__} needs the simulator")
 
     def _combine(self, into: str, terms: Mapping[str, float]) -> None:
-        state = self.state
-        state.slots.combine(into, terms)
+        states = self.trainings.states
+        self.state.slots.combine(into, terms)
         self._note("combine", into, detail=dict(terms))
-        if len(terms) == 1 and (slot := next(iter(terms))) in state.states:
-            state.states[into] = state.states[slot]  # an optimizer state goes where its model goes
+        if len(terms) == 1 and (slot := next(iter(terms))) in states:
+            states[into] = states[slot]  # an optimizer state goes where its model goes
 
     # -- training -----------------------------------------------------------------------------------------------
 
     def _train_next(self) -> None:
-        state = self.state
-        if state.training is not None or not state.waiting or state.leaving or state.done_at is not None:
+        effect = None if self.state.leaving or self.end.seen else self.trainings.next()
+        if effect is None:
             return
-        effect = state.waiting.popleft()
-        if effect.slot not in state.slots:
+        if effect.slot not in self.state.slots:
             self.link.drop("nonsense", f"a training of {effect.slot!r}, which is not here")
             return
-        progress = self.setup.stop.progress(state.tally.iterations, self._run_time(), 8.0 * state.tally.sent)
-        lr = self.setup.lr * self.setup.schedule(progress)
-        start, key = state.slots.read(effect.slot), self.batches.getrandbits(63)
-        job = Job(effect.slot, effect.walk, state.trainings, start, key, lr, self._optimizer_state(effect.slot))
-        state.trainings += 1
-        state.training = job
-        self._note("train", job.slot, walk=job.walk, number=job.number, key=key, lr=lr)
-        self.thread.begin(job)
-
-    def _optimizer_state(self, slot: str) -> Tensor | None:
-        """Where it starts from: nothing, the walk's own, or the node's own; a fresh one is all zeros."""
-        if self.setup.optimizer_state == "visit" or self.trainer.state_width == 0:
-            return None
-        return self.state.states.get(self._state_owner(slot), torch.zeros(self.trainer.state_width))
-
-    def _state_owner(self, slot: str) -> str:
-        """The model that it belongs to, or "" for the node itself."""
-        return slot if self.setup.optimizer_state == "walk" else ""
+        lr = self.setup.lr * self.setup.schedule(self.end.progress(self.clock.run_time))
+        job = self.trainings.begin(effect, self.state.slots, lr)
+        self._note("train", job.slot, walk=job.walk, number=job.number, key=job.key, lr=lr)
 
     def _trained(self, outcome: Outcome) -> None:
         state, job = self.state, outcome.job
-        if state.training is not job:
-            return  # it was handed on before it ended
-        state.training = None
+        if not self.trainings.end(outcome):
+            return
         if outcome.model is None:
             state.failure = outcome.error
             return
-        if outcome.state is not None:
-            state.states[self._state_owner(job.slot)] = outcome.state
         state.loss = outcome.loss if outcome.loss is not None else state.loss
         state.tally.add(iterations=1)
         self._note("trained", job.slot, walk=job.walk, iteration=state.tally.own.iterations, number=job.number)
@@ -299,32 +281,20 @@ class Node:
         self._train_next()
 
     def _see_the_end(self) -> None:
-        state, tally, stop = self.state, self.state.tally, self.setup.stop
-        if state.done_at is not None:
+        why = "" if self.end.seen else self.end.look(self.clock.run_time)
+        if not why:
             return
-        reached = stop.progress(tally.iterations, self._run_time(), 8.0 * tally.sent) >= 1.0
-        good_enough = stop.target_loss is not None and tally.loss <= stop.target_loss
-        if reached or good_enough or tally.over or self._all_lost():
-            state.done_at = time.monotonic()
-            tally.add(done=True, over=True)
-            for peer in state.alive:
-                self._tell_tally(peer)
-
-    def _all_lost(self) -> bool:
-        """Whether nobody has had anything to train for a while, and nobody will: walks that no guard starts again."""
-        state = self.state
-        if not state.tally.stalled:
-            state.stalled_at = None
-            return False
-        state.stalled_at = state.stalled_at or time.monotonic()
-        lost = time.monotonic() > state.stalled_at + STALLED
-        if lost:
+        if why == ALL_LOST:
             self._note("all_lost")
-        return lost
+        self.news.say(f"the run is over: {why}")
+        self.state.tally.add(done=True, over=True)
+        for peer in self.state.alive:
+            self._tell_tally(peer)
 
     # -- leaving ------------------------------------------------------------------------------------------------
 
     def _leave(self) -> None:
+        self.news.say("is asked to leave")
         self.state.leaving = True
 
     def _hand_walks_on(self) -> None:
@@ -332,13 +302,10 @@ class Node:
         state = self.state
         if not state.leaving or not state.alive:
             return
-        here = [Train(state.training.slot, state.training.walk)] if state.training is not None else []
-        here += [effect for effect in state.waiting if effect.walk > 0]
-        state.training = None
         nothing = torch.zeros(self.trainer.width)
-        for effect in here:
+        for effect in self.trainings.give_up():
             for _ in range(LAZY_STEPS):
-                state.waiting.clear()
+                self.trainings.give_up()  # it stays here, by the matrix: once more
                 if effect.slot not in state.slots or effect.walk <= 0:
                     break
                 state.slots.write(UPDATE, nothing)
@@ -354,7 +321,7 @@ class Node:
         if effect.slot:
             parts.append(state.slots.read(effect.slot))
             if self.limits.state_width and walk > 0:
-                parts.append(state.states.get(effect.slot, torch.zeros(self.limits.state_width)))
+                parts.append(self.trainings.states.get(effect.slot, torch.zeros(self.limits.state_width)))
         model = to_wire(*parts) if parts else None
         if model is not None:
             self._tell_tally(effect.to)  # where a model goes, training goes on: that node should know how far we are
@@ -373,7 +340,7 @@ class Node:
         if parcel.message.kind == tallies.KIND:
             clock = state.tally.hear(parcel.message.note)
             if self.begun:
-                state.behind = max(state.behind, clock - self._elapsed())
+                self.clock.hear(clock)
                 self._see_the_end()
             return
         if not self.begun:
@@ -383,7 +350,7 @@ class Node:
             model, behind = from_wire(delivery.model, self.trainer.width)
             state.slots.write(parcel.into, model)
             if behind is not None:
-                state.states[parcel.into] = behind
+                self.trainings.states[parcel.into] = behind
         stamp = delivery.stamp
         self._note("receive", parcel.into, peer=parcel.sender, walk=parcel.message.walk, number=stamp.number,
                    key=stamp.incarnation)  # fmt: skip
@@ -407,26 +374,23 @@ class Node:
             self._give(PeerFound(peer) if alive else PeerLost(peer))
 
     def _tell_tally(self, peer: int) -> None:
-        note = self.state.tally.encode(self._run_time(), self.telling)
+        note = self.state.tally.encode(self.clock.run_time, self.telling)
         self.link.send(Parcel(self.me, peer, Message(tallies.KIND, note=note)), None)
 
     # -- timers and records ---------------------------------------------------------------------------------------
-
-    def _set_timer(self, name: str, after: float) -> None:
-        self.state.timers[name] = time.monotonic() + after
 
     def _timer(self, name: str) -> None:
         if name != tallies.KIND:
             self._give(TimerFired(name.removeprefix("machine/")))
             return
-        waiting = bool(self.state.waiting or self.state.training or self.link.waiting(self.state.alive))
+        waiting = bool(len(self.trainings) or self.link.waiting(self.state.alive))
         self.state.tally.say(not (waiting or self.machine.has_work()), self.state.loss, self.setup.samples)
         self._see_the_end()
         self.link.blocked = blocked_by(self.setup.folder)
         for peer in self.state.alive:
             self._tell_tally(peer)
         self.keeper.save_sometimes(self._to_keep)
-        self._set_timer(tallies.KIND, TALLY_EVERY)
+        self.clock.set_timer(tallies.KIND, TALLY_EVERY)
 
     def _record(self, effect: Record) -> None:
         model = self.state.slots.read(effect.slot)
@@ -441,18 +405,12 @@ class Node:
         state, own = self.state, self.state.tally.own
         state.saved += 1
         self._note("saved", number=state.saved)
-        counts = (own.iterations, own.sent, state.saved)
-        return Kept(state.slots.everything(), dict(state.states), *counts, self.machine.keepsake(), self._run_time())
-
-    def _elapsed(self) -> float:
-        return time.monotonic() - self.started_at
-
-    def _run_time(self) -> float:
-        """Seconds since the run began, which may be longer ago than this node's start."""
-        return self._elapsed() + self.state.behind
+        counts, over = (own.iterations, own.sent, state.saved), repr(self.setup.stop) if self.end.seen else ""
+        slots, states = state.slots.everything(), dict(self.trainings.states)
+        return Kept(slots, states, *counts, self.machine.keepsake(), self.clock.run_time, over)
 
     def _note(self, event: str, slot: str = "", *, peer: int = -1, walk: int = -1, iteration: int = -1,
               number: int = -1, size: int = 0, key: int = 0, lr: float = 0.0,
               detail: str | Mapping[str, object] = "") -> None:  # fmt: skip
-        now = self.wall_at_start + time.monotonic() - self.started_at
-        self.diary.note((now, self.me, event, slot, peer, walk, iteration, number, size, key, lr, detail))
+        self.news.event(event, peer, walk, number)
+        self.diary.note((self.clock.wall, self.me, event, slot, peer, walk, iteration, number, size, key, lr, detail))

@@ -2,18 +2,16 @@
 
 from __future__ import annotations
 
-from collections import deque
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
 
 from torch import Tensor
 
-from walktalk.protocols import Protocol, Surroundings, Train
+from walktalk.protocols import Protocol, Surroundings
 from walktalk.runtimes.peers import tally as tallies
 from walktalk.runtimes.peers.session import Endpoint
 from walktalk.runtimes.peers.slots import Slots
-from walktalk.runtimes.peers.training import Job
 from walktalk.runtimes.simulator import OptimizerState, Stop
 from walktalk.seeds import Seed
 
@@ -46,21 +44,13 @@ class State:
 
     slots: Slots
     tally: tallies.Tally
-    states: dict[str, Tensor] = field(default_factory=dict)  # optimizer states, by slot of the model they belong to
-    waiting: deque[Train] = field(default_factory=deque)  # trainings that queue
-    training: Job | None = None
-    trainings: int = 0
     members: dict[int, Tensor] = field(default_factory=dict)  # what `Record` said last
     aggregate: Tensor | None = None
     aggregate_slot: str = ""
     aggregate_term: int = 0
     saved: int = 0  # checkpoints so far, over all lives
     loss: float | None = None  # of a model that was trained here lately, on this node's data
-    timers: dict[str, float] = field(default_factory=dict)
     alive: set[int] = field(default_factory=set)  # neighbours
-    behind: float = 0.0  # seconds that the run had lasted when this node began
-    stalled_at: float | None = None  # since when nobody has had anything to train
-    done_at: float | None = None  # when this node saw the end of the run
     leaving: bool = False
     failure: BaseException | None = None
 

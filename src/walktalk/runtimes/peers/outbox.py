@@ -57,8 +57,15 @@ class Outbox:
         return len(self._line) + (self._current is not None)
 
     def put(self, parcel: Parcel, model: Floats) -> Stamp:
-        """Send this after all that was put before. The model must not change any more."""
+        """Send this after all that was put before. The model must not change any more.
+
+        What still waits in line and is of the same kind and walk is out of date, and is not sent: a neighbour that
+        cannot keep up is not sent all that was ever meant for it, and the line stays short.
+        """
+        about = (parcel.message.kind, parcel.message.walk)
         with self._changed:
+            for old in [one for one in self._line if (one.parcel.message.kind, one.parcel.message.walk) == about]:
+                self._line.remove(old)
             self._number += 1
             letter = Letter(parcel, model, Stamp(self._incarnation, self._number))
             self._line.append(letter)

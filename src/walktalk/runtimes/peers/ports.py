@@ -8,7 +8,9 @@ This works where nodes share the folder, as on one machine; on different machine
 from __future__ import annotations
 
 import socket
+from pathlib import Path
 
+from walktalk.errors import StudyError
 from walktalk.records import write_text
 from walktalk.runtimes.peers.cluster import Cluster, Place
 
@@ -22,7 +24,7 @@ def with_own_port(cluster: Cluster, name: str) -> Cluster:
     if not place.has_port and not place.listen:
         port = _free_port(place.host, _noted(cluster, name))
         if port is not None:
-            write_text(cluster.folder / FOLDER / name, f"{port}\n")
+            _write_down(cluster.folder / FOLDER / name, port)
             changed[name] = _at(place, port)
     return _filled(cluster, changed)
 
@@ -42,6 +44,14 @@ def _filled(cluster: Cluster, nodes: dict[str, Place]) -> Cluster:
 
 def _at(place: Place, port: int) -> Place:
     return place.model_copy(update={"address": f"{place.address}:{port}", "found": True})
+
+
+def _write_down(path: Path, port: int) -> None:
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        write_text(path, f"{port}\n")
+    except OSError as error:
+        raise StudyError(f"folder: {path.parent} cannot be written: {error.strerror}; name another") from error
 
 
 def _noted(cluster: Cluster, name: str) -> int | None:

@@ -11,6 +11,7 @@ which Zenoh compares with the common name of the certificate: a name that does n
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
@@ -51,6 +52,7 @@ class Endpoint:
     connect: tuple[str, ...] = ()  # addresses of those that this one connects to
     credentials: Credentials | None = None  # None: no encryption, anyone who reaches the port may join
     tuning: Tuning = Tuning()
+    places: Mapping[str, str] = field(default_factory=dict)  # name -> address of neighbours, where one is known
 
     def key(self, to: str, sender: str, channel: str) -> str:
         """The key under which `sender` writes to `to`."""
@@ -66,7 +68,25 @@ def open_session(endpoint: Endpoint) -> zenoh.Session:
     try:
         return zenoh.open(_config(endpoint))
     except zenoh.ZError as error:
-        raise UnavailableError(f"{endpoint.name}: cannot listen on {endpoint.listen or 'any port'}: {error}") from error
+        where = f"listen on {endpoint.listen}" if endpoint.listen else "connect"
+        raise UnavailableError(f"{endpoint.name}: cannot {where}: {_in_words(error)}") from error
+
+
+def _in_words(error: Exception) -> str:
+    """What Zenoh says, without where in its source it says so."""
+    said = " ".join(str(error).split())
+    for known, words in _REASONS.items():
+        if known in said:
+            return words
+    return re.sub(r" at /\S+\.rs:\d+\.?", "", said)
+
+
+_REASONS = {
+    "Address already in use": "the port is taken; is the node running already?",
+    "assign requested address": "this machine does not have that address; give the node a `listen`, e.g. 0.0.0.0:7447",
+    "failed to lookup": "there is no host of that name",
+    "invalid port": "there is no such port",
+}
 
 
 def _config(endpoint: Endpoint) -> zenoh.Config:

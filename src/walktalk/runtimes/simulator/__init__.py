@@ -1,6 +1,7 @@
 """The simulator: events in virtual time, and the schedule of arithmetic that they call for."""
 
 from walktalk.runtimes.simulator.fault_plan import Fault, FaultKind, FaultPlan
+from walktalk.runtimes.simulator.garbage import no_garbage_collection
 from walktalk.runtimes.simulator.run_setup import Evaluate, EvaluatedModel, OptimizerState, RunSetup, Stop
 from walktalk.runtimes.simulator.schedule import (
     INITIAL_VALUE,
@@ -15,7 +16,7 @@ from walktalk.runtimes.simulator.schedule import (
     TrainOp,
     mean_of,
 )
-from walktalk.runtimes.simulator.simulation import Simulation, no_garbage_collection
+from walktalk.runtimes.simulator.simulation import Simulation
 from walktalk.runtimes.simulator.timing import NetworkTiming, PoissonTiming, Timing
 
 __all__ = [

@@ -18,7 +18,8 @@ from walktalk.runtimes.simulator.fault_plan import AGGREGATOR, RANDOM, Fault, Fa
 
 if TYPE_CHECKING:
     from walktalk.runtimes.simulator.links import Transfer
-    from walktalk.runtimes.simulator.simulation import Envelope, Simulation, Training
+    from walktalk.runtimes.simulator.simulation import Simulation
+    from walktalk.runtimes.simulator.under_way import Envelope, Training
 
 FAULT = 5  # kind of agenda entries, after the simulation's own
 LOOK_AGAIN = 60.0  # seconds
@@ -281,10 +282,8 @@ class Faults:
         what, factor = change
         simulation = self.simulation
         if isinstance(what, int):
-            stopwatch = simulation.stopwatch
-            stopwatch.slowness = stopwatch.slowness or [1.0] * simulation.setup.graph.nodes
             self._note(what, "slow", detail=f"{factor:g}")
-            stopwatch.slow_down(what, factor)
+            simulation.stopwatch.slow_down(what, factor)
             return
         self._note(what[0], "slow", peer=what[1], detail=f"{factor:g}")
         if simulation.links is not None:

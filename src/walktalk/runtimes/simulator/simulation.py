@@ -7,12 +7,10 @@ is how a stopped study is resumed without saving any of this.
 
 from __future__ import annotations
 
-import gc
 import math
 from collections import deque
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
-from typing import Any, NamedTuple
+from collections.abc import Callable
+from typing import Any
 
 from walktalk.protocols import (
     AGGREGATE,
@@ -31,7 +29,6 @@ from walktalk.protocols import (
     Send,
     SetTimer,
     Started,
-    Surroundings,
     TimerFired,
     Train,
     Trained,
@@ -39,6 +36,7 @@ from walktalk.protocols import (
 )
 from walktalk.runtimes.simulator.agenda import INFINITY, Agenda
 from walktalk.runtimes.simulator.faults import Faults
+from walktalk.runtimes.simulator.garbage import no_garbage_collection
 from walktalk.runtimes.simulator.links import Links, Transfer
 from walktalk.runtimes.simulator.run_setup import RunSetup
 from walktalk.runtimes.simulator.schedule import (
@@ -54,35 +52,11 @@ from walktalk.runtimes.simulator.schedule import (
     TrainOp,
     mean_of,
 )
+from walktalk.runtimes.simulator.surroundings import all_surroundings
 from walktalk.runtimes.simulator.timing import NetworkTiming, Stopwatch
+from walktalk.runtimes.simulator.under_way import Envelope, Training, made
 
 TRAINED, ARRIVED, TIMER, TRANSFERRED, EVALUATION = range(5)  # kinds of agenda entries: see `Simulation._happens`
-
-
-# Makes a named tuple from its fields without the detour through its own `__new__`, which takes as long again.
-made = tuple.__new__
-
-
-class Training(NamedTuple):
-    """A training under way."""
-
-    node: int
-    slot: str
-    walk: int
-    number: int  # counts the trainings of the run in the order they start
-    start: Terms  # the value it began from
-    out: int  # the value it makes
-
-
-class Envelope(NamedTuple):
-    """A message under way."""
-
-    sender: int
-    to: int
-    message: Message
-    into: str
-    model: Terms | None
-    number: int  # counts the messages of the run in the order they are sent
 
 
 class Simulation:
@@ -97,7 +71,9 @@ class Simulation:
         self.stopwatch = Stopwatch(setup.timing, setup.graph, setup.seed)
         self.links = Links(setup.timing, setup.graph) if isinstance(setup.timing, NetworkTiming) else None
         self.protocol = setup.protocol.hardened() if setup.faults else setup.protocol
-        self.machines: list[Machine] = [self.protocol.machine(around) for around in all_surroundings(setup)]
+        self.machines: list[Machine] = [
+            self.protocol.machine(around) for around in all_surroundings(setup.graph, self.stopwatch)
+        ]
         self.notebook = Notebook() if setup.keep_schedule else BlankNotebook()
         self.written = setup.keep_schedule or setup.keep_trace  # False: what the models are is of no interest
         self._happens: tuple[Callable[[Any], None], ...] = (
@@ -374,7 +350,7 @@ class Simulation:
 
     def restart_node(self, node: int) -> None:
         """A node is back, with a machine that knows nothing."""
-        self.machines[node] = self.protocol.machine(all_surroundings(self.setup)[node])
+        self.machines[node] = self.protocol.machine(all_surroundings(self.setup.graph, self.stopwatch)[node])
 
     def latency(self, sender: int, receiver: int) -> float:
         """Seconds from node to node for next to nothing."""
@@ -427,27 +403,3 @@ class Simulation:
         self.noted += len(self.trace)
         notebook.ops, self.trace = [], []
         return chunk
-
-
-@contextmanager
-def no_garbage_collection() -> Iterator[None]:
-    """Events and effects make no cycles, and looking for some among millions of small tuples takes half the time."""
-    was_on = gc.isenabled()
-    gc.disable()
-    try:
-        yield
-    finally:
-        if was_on:
-            gc.enable()
-
-
-def all_surroundings(setup: RunSetup) -> list[Surroundings]:
-    """What each node knows at the start. Equal numbers are one object: less memory, and near each other in it."""
-    graph = setup.graph
-    names, bounds = list(range(graph.nodes)), graph.indptr.tolist()
-    peers = [names[peer] for peer in graph.indices.tolist()]
-    degrees = graph.degrees[graph.indices].tolist()
-    return [
-        Surroundings(node, graph.nodes, tuple(peers[start:end]), tuple(degrees[start:end]))
-        for node, start, end in zip(names, bounds[:-1], bounds[1:], strict=True)
-    ]

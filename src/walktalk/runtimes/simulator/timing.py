@@ -64,7 +64,7 @@ class Stopwatch:
     """Draws the training times of one run."""
 
     def __init__(self, timing: Timing, graph: Graph, seed: Seed) -> None:
-        self.timing = timing
+        self.timing, self.nodes = timing, graph.nodes
         self.random: random.Random = seed.child("training times").python()
         # Who is slow is a fact about the machines, so it is the study's, not the repetition's.
         self.slowness = slow_factors(timing, graph.nodes, Seed(seed.root).child("stragglers"))
@@ -85,9 +85,7 @@ class Stopwatch:
 
     def slow_down(self, node: int, factor: float) -> None:
         """A node becomes that many times slower than it was."""
-        if not self.slowness:
-            self.slowness = [1.0] * (node + 1)
-        self.slowness += [1.0] * (node + 1 - len(self.slowness))
+        self.slowness = self.slowness or [1.0] * self.nodes
         self.slowness[node] *= factor
 
 

@@ -8,7 +8,7 @@ from importlib.resources import files
 from typing import Any, Literal, TypeAlias
 
 from walktalk.errors import SpecError
-from walktalk.studies import spec_yaml
+from walktalk.records import yaml_text
 from walktalk.studies.build import build_graph
 from walktalk.studies.spec import StudySpec
 from walktalk.studies.spec_load import make_spec
@@ -101,7 +101,7 @@ def settings(base: str, scale: Scale) -> dict[str, Any]:
         raise SpecError(f"--scale {scale} is unknown; allowed: {', '.join(SCALES)}")
     name = f"{base}-{scale}.yaml"
     text = (files("walktalk.studies.paper") / "presets" / name).read_text(encoding="utf-8")
-    return spec_yaml.as_mapping(spec_yaml.parse(text, name), name)
+    return yaml_text.as_mapping(yaml_text.parse(text, name), name)
 
 
 def _panel_spec(one: Figure, panel: Panel, scale: Scale, changes: Mapping[str, Any]) -> StudySpec:

@@ -1,0 +1,61 @@
+"""When a run is over, as one node sees it: nobody is in charge, so each decides from what it hears, and tells."""
+
+from __future__ import annotations
+
+import time
+
+from walktalk.runtimes.peers.tally import Tally
+from walktalk.runtimes.simulator import Stop
+
+STALLED = 5.0  # seconds in which nobody has anything to train until the run is given up
+LINGER = 5.0  # seconds that a node which is done waits for others to be done
+
+
+class End:
+    """Has this node seen the end of the run?"""
+
+    def __init__(self, stop: Stop, tally: Tally) -> None:
+        self._stop, self._tally = stop, tally
+        self._stalled_at: float | None = None  # since when nobody has had anything to train
+        self._seen_at: float | None = None
+
+    @property
+    def seen(self) -> bool:
+        """Whether it has: it trains no more."""
+        return self._seen_at is not None
+
+    @property
+    def long_seen(self) -> bool:
+        """Whether the others have had the time to see it too."""
+        return self._seen_at is not None and time.monotonic() > self._seen_at + LINGER
+
+    def progress(self, run_time: float) -> float:
+        """From 0 to 1."""
+        return self._stop.progress(self._tally.iterations, run_time, 8.0 * self._tally.sent)
+
+    def look(self, run_time: float) -> str:
+        """Why the run is over, if it is: a word for the log; "" where it is not."""
+        tally, target = self._tally, self._stop.target_loss
+        why = ""
+        if self.progress(run_time) >= 1.0:
+            why = "enough was trained"
+        elif target is not None and tally.loss <= target:
+            why = "the loss is low enough"
+        elif tally.over:
+            why = "others have seen the end"
+        elif self._stalled():
+            why = ALL_LOST
+        if why:
+            self._seen_at = time.monotonic()
+        return why
+
+    def _stalled(self) -> bool:
+        """Whether nobody has had anything to train for a while, and nobody will: walks that no guard starts again."""
+        if not self._tally.stalled:
+            self._stalled_at = None
+            return False
+        self._stalled_at = self._stalled_at or time.monotonic()
+        return time.monotonic() > self._stalled_at + STALLED
+
+
+ALL_LOST = "all walks are lost"
