@@ -6,6 +6,7 @@ import threading
 import time
 from collections.abc import Callable
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -77,9 +78,8 @@ def real(
 ) -> Outcome:
     """On nodes over loopback, each a thread of this process with a Zenoh session of its own."""
     with running(protocol, graph, folder, stop) as cluster:
-        for node in _struck(blow, graph, everything):
-            assert blow is not None
-            _strike(cluster, replace(blow, node=node))
+        if blow is not None:
+            _strike(cluster, blow, _struck(blow, graph, everything))
         cluster.wait()
     trace = cluster.trace()
     measurements, again = _replayed(trace, graph, cluster.trainer)
@@ -93,7 +93,7 @@ ENGINES: dict[str, Callable[..., Outcome]] = {"simulator": simulated, "peers": r
 
 
 def _struck(blow: Blow | None, graph: Graph, everything: bool) -> list[int]:
-    """Whom it hits: one node, or one after the other, so that no walk is left."""
+    """Whom it hits: one node, or all at once, so that no walk is left."""
     if blow is None:
         return []
     return list(range(graph.nodes)) if everything else [blow.node]
@@ -103,31 +103,32 @@ def _faults(blow: Blow | None, graph: Graph, everything: bool) -> tuple[Fault, .
     if blow is None:
         return ()
     struck = _struck(blow, graph, everything)
-    gap = 1.5 * blow.seconds
-    return tuple(Fault("kill", at=blow.at + k * gap, node=v, seconds=blow.seconds) for k, v in enumerate(struck))
+    return tuple(Fault("kill", at=blow.at, node=v, seconds=blow.seconds) for v in struck)
 
 
-def _strike(cluster: Cluster, blow: Blow) -> None:
-    """Let a node die in the middle of whatever it does, and start it again from its checkpoint."""
-    node = cluster.nodes[blow.node]
+def _strike(cluster: Cluster, blow: Blow, struck: list[int]) -> None:
+    """Let nodes die in the middle of whatever they do, and start them again from their checkpoints."""
     end = time.monotonic() + SECONDS
-    while node.status()["seconds"] < blow.at or not node.begun:
+    while any(cluster.nodes[v].status()["seconds"] < blow.at or not cluster.nodes[v].begun for v in struck):
         assert time.monotonic() < end, "it does not begin"
         time.sleep(0.01)
 
-    def die() -> None:
+    def die(node: Node) -> None:
         if blow.with_walks not in (None, len(node.trainings.walks)):
-            threading.Timer(0.001, node.events.put, (die,)).start()
+            threading.Timer(0.001, node.events.put, (partial(die, node),)).start()
             return
         raise Killed
 
-    node.events.put(die)
-    cluster.threads[blow.node].join(SECONDS)
+    for node in [cluster.nodes[v] for v in struck]:
+        node.events.put(partial(die, node))
+    for v in struck:
+        cluster.threads[v].join(SECONDS)
     time.sleep(blow.seconds)
-    back = Node(replace(cluster.setups[blow.node], rejoin=True), cluster.trainer)
-    thread = threading.Thread(target=quietly, args=(back.run,), name=f"node {blow.node}", daemon=True)
-    cluster.nodes[blow.node], cluster.threads[blow.node] = back, thread
-    thread.start()
+    for v in struck:
+        back = Node(replace(cluster.setups[v], rejoin=True), cluster.trainer)
+        thread = threading.Thread(target=quietly, args=(back.run,), name=f"node {v}", daemon=True)
+        cluster.nodes[v], cluster.threads[v] = back, thread
+        thread.start()
 
 
 def _output(cluster: Cluster, trace: list[Row]) -> np.ndarray:

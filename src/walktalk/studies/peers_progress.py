@@ -7,7 +7,8 @@ import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
-from walktalk.studies.runner import PlannedRun, Progress, RunRecord, estimated_trainings
+from walktalk.studies.runner import estimated_trainings
+from walktalk.studies.runs import PlannedRun, Progress, RunRecord
 
 LOOK_EVERY = 0.5  # seconds
 

@@ -31,6 +31,7 @@ from walktalk.runtimes.peers.wire import Ack, Answer, Parcel, Stamp, WireError, 
 log = logging.getLogger(__name__)
 
 REPORTED_AT_MOST = 20  # dropped messages that are logged one by one; the rest are only counted
+SECONDS_BETWEEN_LOOKS = 1.0  # at the tokens of others
 
 
 @dataclass
@@ -62,6 +63,7 @@ class Link:
         self.traffic = Traffic()
         self.blocked: frozenset[int] = frozenset()  # neighbours that are not heard: a cut cable, for tests
         self.incarnation = time.time_ns()
+        self._looked = -math.inf  # when it was asked who is there
         self._numbers = collections.Counter[int]()
         self._pending: dict[int, Stamp] = {}  # by sender: arrived whole, and not yet taken by the node
         peers, me, pool = endpoint.neighbours.values(), endpoint.number, Pool()
@@ -89,6 +91,17 @@ class Link:
             self._session.liveliness().declare_token(own.alive(own.name)),
             self._session.liveliness().declare_subscriber(everyone, _at_once(self._on_token), history=True),
         ]
+
+    def look_around(self) -> None:
+        """Ask which neighbours are there; the answers come as those of the tokens do.
+
+        Tokens are announced once, and where both sides of a connection have just started, an announcement can get
+        lost on the way (seen with Zenoh 1.x: messages come, a query finds the token, the subscriber never hears of it).
+        """
+        now = time.monotonic()
+        if now >= self._looked + SECONDS_BETWEEN_LOOKS:
+            self._looked = now
+            self._session.liveliness().get(self.endpoint.alive("*"), self._on_living, timeout=SECONDS_BETWEEN_LOOKS)
 
     def answer(self, question: str, reply: Callable[[], dict[str, Any]]) -> None:
         """Answer the operator's questions of this kind."""
@@ -198,6 +211,10 @@ class Link:
         number = self.endpoint.neighbours.get(str(sample.key_expr).rsplit("/", 1)[-1])
         if number is not None:
             self.listener.peer(number, sample.kind == zenoh.SampleKind.PUT)
+
+    def _on_living(self, reply: zenoh.Reply) -> None:
+        if reply.ok is not None:
+            self._on_token(reply.ok)
 
     def _assemble(self, assembler: Assembler, sample: zenoh.Sample) -> Delivery | None:
         try:

@@ -337,6 +337,8 @@ class Node:
 
     def _arrived(self, delivery: Delivery) -> None:
         parcel, state = delivery.parcel, self.state
+        if parcel.sender not in state.alive:
+            self.link.look_around()  # its last words, or we have missed that it is there
         if parcel.message.kind == tallies.KIND:
             clock = state.tally.hear(parcel.message.note)
             if self.begun:
