@@ -16,10 +16,12 @@ from tests.peers.pair import free_port
 from walktalk.errors import SpecError
 from walktalk.graphs import complete, cycle
 from walktalk.runtimes.peers import (
+    free_ports,
     load_cluster,
     make_cluster,
     merge,
     read_diary,
+    unused_ports,
     with_known_ports,
     with_own_port,
 )
@@ -130,6 +132,16 @@ def test_neighbours_without_ports_find_each_other_on_one_machine(tmp_path: Path)
     assert again.listen == first.listen
     assert again.connect == (second.listen,)
     assert set(with_known_ports(plain).operator().connect) == {first.listen, second.listen}
+
+
+def test_free_ports_are_not_those_that_the_system_gives_to_connections(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Or the connection of one node may take the port on which another is about to listen."""
+    lowest = int(unused_ports.RANGE.read_text().split()[0])
+    found = free_ports(40)
+    assert len(set(found)) == 40
+    assert all(unused_ports.LOWEST <= port < lowest for port in found)
+    monkeypatch.setattr(unused_ports, "_first_of_the_system", lambda: 1024)  # it gives away all
+    assert free_ports(1)[0] > 0
 
 
 def test_neighbours_on_two_machines_need_one_port(tmp_path: Path) -> None:

@@ -5,7 +5,7 @@ from walktalk.runtimes.peers.certificates import OPERATOR, credentials, make_cer
 from walktalk.runtimes.peers.cluster import Cluster, load_cluster, make_cluster
 from walktalk.runtimes.peers.diary import Diary
 from walktalk.runtimes.peers.keeping import finished_before
-from walktalk.runtimes.peers.launcher import Fleet, free_ports, leave_on_signals, quiet_process
+from walktalk.runtimes.peers.launcher import Fleet, leave_on_signals, quiet_process
 from walktalk.runtimes.peers.ledger import Ledger
 from walktalk.runtimes.peers.link import Link, Listener
 from walktalk.runtimes.peers.node import Node
@@ -15,6 +15,7 @@ from walktalk.runtimes.peers.ports import with_known_ports, with_own_port
 from walktalk.runtimes.peers.replay import Replayed, ReplaySetup, replay
 from walktalk.runtimes.peers.session import STATUS, STOP, Endpoint
 from walktalk.runtimes.peers.traces import merge, read_diary
+from walktalk.runtimes.peers.unused_ports import free_ports
 from walktalk.runtimes.peers.wire import Parcel
 
 __all__ = [

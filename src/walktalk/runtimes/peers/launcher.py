@@ -11,12 +11,10 @@ import logging
 import multiprocessing as mp
 import os
 import signal
-import socket
 import sys
 import threading
 import time
 from collections.abc import Callable, Sequence
-from contextlib import ExitStack
 from multiprocessing.process import BaseProcess
 from types import FrameType
 from typing import TypeVar
@@ -83,13 +81,6 @@ class Fleet:
     def failed(self) -> list[str]:
         """Names of those that ended with an error."""
         return [process.name for process in self.processes if process.exitcode]
-
-
-def free_ports(count: int) -> list[int]:
-    """Ports of loopback that nobody uses now; all held at once while they are found, so that no two are the same."""
-    with ExitStack() as stack:
-        servers = [stack.enter_context(socket.create_server(("127.0.0.1", 0))) for _ in range(count)]
-        return [int(server.getsockname()[1]) for server in servers]
 
 
 def leave_on_signals(leave: Callable[[], None]) -> None:

@@ -8,11 +8,13 @@ This works where nodes share the folder, as on one machine; on different machine
 from __future__ import annotations
 
 import socket
+from contextlib import suppress
 from pathlib import Path
 
 from walktalk.errors import StudyError
 from walktalk.records import write_text
 from walktalk.runtimes.peers.cluster import Cluster, Place
+from walktalk.runtimes.peers.unused_ports import free_ports
 
 FOLDER = "ports"
 
@@ -63,12 +65,9 @@ def _noted(cluster: Cluster, name: str) -> int | None:
 
 def _free_port(host: str, wanted: int | None) -> int | None:
     """The wanted port, or any; None where the host is not this machine."""
-    for port in (wanted, 0):
-        if port is None:
-            continue
-        try:
-            with socket.create_server((host, port)) as server:
-                return int(server.getsockname()[1])
-        except OSError:
-            continue
+    if wanted is not None:
+        with suppress(OSError), socket.create_server((host, wanted)):
+            return wanted
+    with suppress(OSError):
+        return free_ports(1, host)[0]
     return None

@@ -9,6 +9,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
+from walktalk.errors import StudyError
 from walktalk.graphs import Graph
 from walktalk.runtimes.peers import BLOCKED, STATUS, Cluster, Fleet, ask_everyone
 from walktalk.studies.peers import NodeJob, run_node
@@ -85,6 +86,9 @@ class Disturbance:
             if all(a is not None for a in answers) and sum(a["iterations"] for a in answers if a) > 0:
                 self.say(f"{len(self.names)} nodes train after {time.monotonic() - began:.1f} s")
                 return
+            if self.fleet.failed():
+                ended = ", ".join(self.fleet.failed())
+                raise StudyError(f"{ended} ended before anything was done to it; what it was is printed above")
 
     def _living(self) -> list[int]:
         return [node for node, process in enumerate(self.fleet.processes) if process.is_alive()]
