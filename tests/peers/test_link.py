@@ -40,6 +40,17 @@ def test_a_hop_is_acknowledged_when_the_node_takes_it() -> None:
         assert a.link.traffic.sent_bytes == b.link.traffic.received_bytes == 64 + 4 * WIDTH
 
 
+@pytest.mark.parametrize("secret", [False, True])
+def test_a_neighbour_whose_coming_was_missed_is_found_by_looking(secret: bool, tmp_path: Path) -> None:
+    """Also with certificates, where asking is a right that has to be given."""
+    if secret:
+        make_certificates(tmp_path, {"a": (), "b": ()})
+    with two_nodes((credentials(tmp_path, "a"), credentials(tmp_path, "b")) if secret else (None, None)) as (a, b):
+        meet(a, b)  # the announcement: seen, and forgotten here
+        b.link.look_around()
+        assert b.peers.get(timeout=SECONDS) == (0, True)
+
+
 def test_a_receiver_that_takes_nothing_holds_one_model_and_its_sender_the_rest() -> None:
     with two_nodes() as (a, b):
         meet(a, b)

@@ -59,6 +59,7 @@ from walktalk.runtimes.peers.wire import FLOAT_BYTES, Parcel
 from walktalk.runtimes.stacked import RowTrainer
 
 TALLY_EVERY = 0.25  # seconds between two rounds of gossip about how far everybody is
+LOOK_EVERY = 0.5  # seconds, while a node waits for its neighbours
 COME_BACK = 1.0  # seconds that one which comes back gives its neighbours, after the first: connections take that long
 HAND_OVER = 10.0  # seconds that a leaving node takes at most to pass its walks on
 LAZY_STEPS = 10_000  # a walk that stays put so often has nowhere to go
@@ -143,8 +144,9 @@ class Node:
         end = time.monotonic() + self.setup.wait_for_neighbours
         everyone, returns = set(self.setup.around.neighbours), self.setup.rejoin and self.keeper.path.exists()
         while self.state.alive != everyone and not self.state.leaving and time.monotonic() < end:
+            self.link.look_around()
             with suppress(queue.Empty):
-                self.events.get(timeout=max(0.0, end - time.monotonic()))()
+                self.events.get(timeout=max(0.0, min(end - time.monotonic(), LOOK_EVERY)))()
             if returns and self.state.alive:
                 end = min(end, time.monotonic() + COME_BACK)
         if not self.state.leaving:
@@ -389,6 +391,8 @@ class Node:
         self.state.tally.say(not (waiting or self.machine.has_work()), self.state.loss, self.setup.samples)
         self._see_the_end()
         self.link.blocked = blocked_by(self.setup.folder)
+        if len(self.state.alive) < len(self.setup.around.neighbours):
+            self.link.look_around()
         for peer in self.state.alive:
             self._tell_tally(peer)
         self.keeper.save_sometimes(self._to_keep)
