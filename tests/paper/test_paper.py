@@ -196,3 +196,20 @@ def test_tuned_runs_are_kept_apart(tmp_path):
     assert files[0].name == "fig8-tuned.png"
     assert (tmp_path / "fig8-tuned" / "erdos_renyi.rates.json").is_file()
     assert not (tmp_path / "fig8").exists()
+
+
+def test_keys_of_a_figures_studies_can_be_set(tmp_path):
+    """A language model of one's own, a folder with its data: what cannot be had here is named, and nothing is left."""
+    given = ("--scale", "paper", "--set", "task.folder=nowhere", "--set", "timing.stragglers.share=0.1")
+    out = command("paper", "run", "fig8", *given, "--out", str(tmp_path / "out"))
+    assert out.exit_code == 2
+    assert "nowhere" in out.output
+    assert not (tmp_path / "out").exists()
+    from walktalk.studies.spec_load import nested
+
+    (spec,) = paper.panel_specs(paper.figure("fig8"), "paper", nested(given[3::2])).values()
+    assert spec.task.settings["folder"] == "nowhere"
+    assert spec.timing.stragglers.share == 0.1
+    assert spec.timing.compute == 0.2  # beside it nothing changed
+    with pytest.raises(SpecError, match="has a value already"):
+        nested(["task=1", "task.model=2"])

@@ -43,22 +43,26 @@ def run(
     optimizer_state: Annotated[
         str | None, typer.Option(help="visit, walk or node, in place of the scale's own.")
     ] = None,
+    settings: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--set", metavar="KEY=VALUE", help="Change a key of its studies, e.g. task.model=FOLDER. Repeatable."
+        ),
+    ] = None,
     tune: Annotated[str | None, typer.Option(help="lr: first find each algorithm's own learning rate.")] = None,
 ) -> None:
     """Run what a figure shows, if it is not there yet, and draw it."""
     from walktalk.report import paper as drawing
     from walktalk.studies import paper
+    from walktalk.studies.spec_load import nested
 
     if scale not in paper.SCALES:
         raise SpecError(f"--scale {scale} is unknown; allowed: {', '.join(paper.SCALES)}")
     if tune not in (None, "lr"):
         raise SpecError(f"--tune {tune} is unknown; allowed: lr")
     folder = out if out is not None else Path("out") / f"paper-{scale}"
-    changes = {
-        **({"repetitions": repetitions} if repetitions else {}),
-        **({"stop": {"iterations": iterations}} if iterations else {}),
-        **({"training": {"optimizer_state": optimizer_state}} if optimizer_state else {}),
-    }
+    short = {"repetitions": repetitions, "stop.iterations": iterations, "training.optimizer_state": optimizer_state}
+    changes = nested([*(f"{key}={value}" for key, value in short.items() if value is not None), *(settings or [])])
     for one in paper.FIGURES.values() if name == "all" else [paper.figure(name)]:
         made = drawing.make(
             one, scale, folder, device=device, changes=changes, tune=tune is not None, report=_reporter(one.name)

@@ -65,12 +65,13 @@ def make(
     report: Callable[[str, Any], None] | None = None,
 ) -> list[Path]:
     """Run what is missing, draw the figure or write the tables; the files written."""
-    out.mkdir(parents=True, exist_ok=True)
     if one.name == "tables":
         path = out / "tables.md"
+        out.mkdir(parents=True, exist_ok=True)
         write_text(path, paper.tables_text(scale))
         return [path]
     panels = paper.run_figure(one, scale, out, device=device, changes=changes, tune=tune, report=report)
+    out.mkdir(parents=True, exist_ok=True)  # not before: where a study cannot be run, nothing is left behind
     if one.name == "fig3":
         return plots.save(splits([panel.spec for panel in panels]), out / one.name)
     drawing = grid([shown(panel) for panel in panels], CELLS[one.name])

@@ -87,19 +87,37 @@ def _read(source: str | os.PathLike[str]) -> dict[str, Any]:
     return yaml_text.as_mapping(yaml_text.parse(preset_text(text), f"preset {text}"), f"preset {text}")
 
 
-def _set(content: dict[str, Any], override: str) -> None:
-    """Apply one `a.b.c=value`; numbers lead into lists."""
+def nested(overrides: Iterable[str]) -> dict[str, Any]:
+    """`a.b=value` overrides as a mapping of mappings, for settings that are not a whole study."""
+    whole: dict[str, Any] = {}
+    for override in overrides:
+        keys, value = _parsed(override)
+        here = whole
+        for name in keys[:-1]:
+            here = here.setdefault(name, {})
+            if not isinstance(here, dict):
+                raise SpecError(f"--set {override}: {name} has a value already")
+        here[keys[-1]] = value
+    return whole
+
+
+def _parsed(override: str) -> tuple[list[str], Any]:
     dotted, equals, text = override.partition("=")
     keys = dotted.strip().split(".")
     if not equals or not all(keys):
         raise SpecError(f"--set {override}: should be key=value, such as optimizer.lr=0.1")
-    value = yaml_text.parse(text, f"--set {override}")
+    return keys, yaml_text.parse(text, f"--set {override}")
+
+
+def _set(content: dict[str, Any], override: str) -> None:
+    """Apply one `a.b.c=value`; numbers lead into lists."""
+    keys, value = _parsed(override)
     if len(keys) == 2 and SELECTORS.get(keys[0]) == keys[1]:
         _switch(content, keys[0], keys[1], value)
     here: Any = content
     for depth, name in enumerate(keys[:-1]):
         here = _enter(here, name, ".".join(keys[: depth + 1]))
-    _put(here, keys[-1], value, dotted)
+    _put(here, keys[-1], value, ".".join(keys))
 
 
 def _enter(here: Any, name: str, so_far: str) -> Any:

@@ -91,7 +91,7 @@ def figure(name: str) -> Figure:
 
 
 def panel_specs(one: Figure, scale: Scale, changes: Mapping[str, Any] | None = None) -> dict[str, StudySpec]:
-    """The study of each panel; `changes` are made in every one, section by section."""
+    """The study of each panel; `changes` are made in every one, key by key."""
     return {panel.name: _panel_spec(one, panel, scale, changes or {}) for panel in one.panels}
 
 
@@ -112,11 +112,19 @@ def _panel_spec(one: Figure, panel: Panel, scale: Scale, changes: Mapping[str, A
         content["task"] = {**content["task"], "alpha": panel.alpha}
     if "iterations" in content["stop"]:
         content["stop"] = {"iterations": round(panel.longer * content["stop"]["iterations"])}
-    for section, values in changes.items():
-        content[section] = {**content[section], **values} if isinstance(values, Mapping) else values
+    content = _merged(content, changes)
     if "faults" in content:
         content["faults"] = _who_dies(content)
     return make_spec(content)
+
+
+def _merged(content: Mapping[str, Any], changes: Mapping[str, Any]) -> dict[str, Any]:
+    """The settings with those changes, in sections and their sections."""
+    merged = dict(content)
+    for name, value in changes.items():
+        old = merged.get(name)
+        merged[name] = _merged(old, value) if isinstance(old, Mapping) and isinstance(value, Mapping) else value
+    return merged
 
 
 def _who_dies(content: Mapping[str, Any]) -> list[dict[str, Any]]:
