@@ -12,7 +12,7 @@ from walktalk.cli.app import app
 from walktalk.errors import SpecError
 from walktalk.records import read_history, read_trace
 from walktalk.report import paper as drawing
-from walktalk.studies import dump_spec, make_spec, paper
+from walktalk.studies import dump_spec, make_spec, nested, paper
 from walktalk.studies.paper.figures import settings
 
 TINY = {"repetitions": 2, "stop": {"iterations": 40}, "evaluate": {"every": 10}}
@@ -205,8 +205,6 @@ def test_keys_of_a_figures_studies_can_be_set(tmp_path):
     assert out.exit_code == 2
     assert "nowhere" in out.output
     assert not (tmp_path / "out").exists()
-    from walktalk.studies.spec_load import nested
-
     (spec,) = paper.panel_specs(paper.figure("fig8"), "paper", nested(given[3::2])).values()
     assert spec.task.settings["folder"] == "nowhere"
     assert spec.timing.stragglers.share == 0.1

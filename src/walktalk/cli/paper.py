@@ -53,8 +53,7 @@ def run(
 ) -> None:
     """Run what a figure shows, if it is not there yet, and draw it."""
     from walktalk.report import paper as drawing
-    from walktalk.studies import paper
-    from walktalk.studies.spec_load import nested
+    from walktalk.studies import nested, paper
 
     if scale not in paper.SCALES:
         raise SpecError(f"--scale {scale} is unknown; allowed: {', '.join(paper.SCALES)}")

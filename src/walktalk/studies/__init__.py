@@ -9,7 +9,7 @@ from walktalk.studies.run import Preparation, StudyResult, planned_runs, prepare
 from walktalk.studies.runner import Runner
 from walktalk.studies.runs import PlannedRun, Progress, RunRecord
 from walktalk.studies.spec import StudySpec
-from walktalk.studies.spec_load import dump_spec, load_spec, make_spec, preset_names, preset_text, spec_mapping
+from walktalk.studies.spec_load import dump_spec, load_spec, make_spec, nested, preset_names, preset_text, spec_mapping
 from walktalk.studies.summary import first_below, summarize
 from walktalk.studies.surroundings import Interrupted
 
@@ -37,7 +37,7 @@ __all__ = [
     "fitting_groups",
     "forecast",
     "load_spec",
-    "make_spec",
+    "make_spec", "nested",
     "parse_memory",
     "planned_runs",
     "prepare",
