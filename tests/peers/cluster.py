@@ -12,7 +12,6 @@ from typing import Any
 
 import numpy as np
 
-from tests.peers.pair import free_port
 from tests.support.quadratic_trainer import QuadraticTrainer
 from tests.support.replay import Replay
 from walktalk.graphs import Graph
@@ -21,6 +20,7 @@ from walktalk.runtimes.peers.node import Node
 from walktalk.runtimes.peers.node_state import NodeSetup
 from walktalk.runtimes.peers.session import Endpoint, Tuning
 from walktalk.runtimes.peers.traces import Row, merge, read_diary
+from walktalk.runtimes.peers.unused_ports import free_ports
 from walktalk.runtimes.simulator import Stop
 from walktalk.seeds import Seed
 
@@ -73,7 +73,7 @@ class Cluster:
 
 
 def endpoints(graph: Graph, tuning: Tuning | None = None) -> list[Endpoint]:
-    ports = [free_port() for _ in range(graph.nodes)]
+    ports = free_ports(graph.nodes)
     made = []
     for v in range(graph.nodes):
         neighbours = graph.neighbours(v)

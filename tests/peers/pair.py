@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import queue
-import socket
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
@@ -13,6 +12,7 @@ from walktalk.runtimes.peers.assembly import Delivery, Limits
 from walktalk.runtimes.peers.certificates import Credentials
 from walktalk.runtimes.peers.link import Link, Listener
 from walktalk.runtimes.peers.session import Endpoint, Tuning
+from walktalk.runtimes.peers.unused_ports import free_ports
 from walktalk.runtimes.peers.wire import Parcel
 
 WIDTH = 300_000  # three chunks
@@ -35,8 +35,8 @@ class Node:
 
 
 def free_port() -> int:
-    with socket.create_server(("127.0.0.1", 0)) as server:
-        return int(server.getsockname()[1])
+    """Not one that a connection of another test could get meanwhile."""
+    return free_ports(1)[0]
 
 
 def endpoints(
