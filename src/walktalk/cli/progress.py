@@ -5,15 +5,14 @@ from __future__ import annotations
 import sys
 import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 
 from rich.console import Console, Group
-from rich.control import Control
 from rich.live import Live
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
-from rich.segment import ControlType
 from rich.text import Text
 
+from walktalk.cli.waiting import getting_ready
 from walktalk.plots import in_words, title_of
 from walktalk.studies import Progress as Report
 
@@ -38,17 +37,13 @@ def shown_progress(name: str) -> Iterator[Callable[[Report], None]]:
         console=console,
         expand=True,
     )
-    console.print(f"{name}: getting ready …", style="dim", end="\r")
     live = Live(bar, console=console, refresh_per_second=8)
-    try:
-        yield Bar(name, bar, live)
-    finally:
-        live.stop() if live.is_started else forget_line(console)
-
-
-def forget_line(console: Console) -> None:
-    """Clear what stands on the line where the cursor is."""
-    console.control(Control((ControlType.ERASE_IN_LINE, 2)))
+    with ExitStack() as waiting:
+        waiting.enter_context(getting_ready(name))
+        try:
+            yield Bar(name, bar, live, waiting)
+        finally:
+            live.stop()  # does nothing where it never started
 
 
 class Bar:
@@ -58,14 +53,15 @@ class Bar:
     and they can only be forks of a process that has no other threads.
     """
 
-    def __init__(self, name: str, bar: Progress, live: Live) -> None:
+    def __init__(self, name: str, bar: Progress, live: Live, waiting: ExitStack) -> None:
         self.bar = bar
         self.live = live
+        self.waiting = waiting  # ends when the bar begins
         self.task = bar.add_task(name, total=None)
 
     def __call__(self, report: Report) -> None:
         if not self.live.is_started:
-            forget_line(self.live.console)
+            self.waiting.close()
             self.live.start()
         self.bar.update(self.task, completed=report.done, total=max(report.total, 1))
         self.live.update(Group(self.bar, Text(facts(report), style="dim", overflow="ellipsis", no_wrap=True)))

@@ -57,7 +57,7 @@ def theory(
     estimates: dict[str, Any] = {}
     if study is None:
         graph = _graph(topology, nodes, p, settings or [], seed)
-        bits = 32 * 269_722.0
+        bits = Question.model_bits
     else:
         if (topology, nodes, p, settings) != (None, None, None, None):
             raise SpecError("--study brings its own graph; leave out --topology, --nodes, --p and --set")

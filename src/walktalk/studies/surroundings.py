@@ -13,6 +13,7 @@ from types import FrameType
 import torch
 
 from walktalk.learning import Trainer
+from walktalk.runtimes.simulator import no_garbage_collection
 
 SMALL_MODEL = 200_000  # numbers in a model up to which one thread trains it best
 
@@ -68,14 +69,12 @@ def garbage_between_stretches() -> Iterator[None]:
     Torch and its like are a million objects that never go, the plan of a stretch is as many that go by themselves when
     it ends: looking through them all again and again takes as long as planning.
     """
-    was_on, mine = gc.isenabled(), gc.get_freeze_count() == 0
-    if mine:
-        gc.freeze()
-    gc.disable()
-    try:
-        yield
-    finally:
-        if was_on:
-            gc.enable()
+    mine = gc.get_freeze_count() == 0
+    with no_garbage_collection():
         if mine:
-            gc.unfreeze()
+            gc.freeze()
+        try:
+            yield
+        finally:
+            if mine:
+                gc.unfreeze()
