@@ -98,33 +98,24 @@ def ready_to_train(trainer: Trainer, initial: Tensor, graphs: bool) -> dict[str,
     Gradients are compared, not models: Adam's first step is the sign of a gradient, and noise flips that of small ones.
     Two plain steps differ too (attention adds up in any order on a GPU), so the graph may differ by some times as much.
     """
-    graph, trainer.graphed = trainer.graphed, None
+    alone = trainer.alone
+    assert alone is not None, "a model this small trains in waves"
+    wanted, alone.graphs = alone.graphs and graphs, False
     plain, plain_seconds = timed(trainer, initial)
     noise = difference(timed(trainer, initial)[0], plain)
     found: dict[str, Any] = {"plain_seconds": plain_seconds, "plain_noise": noise, "graph": False}
-    if not graphs or graph is None:
+    if not wanted:
         return found
-    never_packed()
-    trainer.graphed = graph
+    alone.graphs = True
     graphed, seconds = timed(trainer, initial)
     found |= {"graph_seconds": seconds, "graph_differs": difference(graphed, plain)}
-    found["graph"] = graph.works and found["graph_differs"] <= max(CLOSE, 3 * noise) and seconds < plain_seconds
-    if not found["graph"]:
-        trainer.graphed = None
-    return found
+    alone.graphs = alone.graphs and found["graph_differs"] <= max(CLOSE, 3 * noise) and seconds < plain_seconds
+    return {**found, "graph": alone.graphs}
 
 
 def difference(one: Tensor, other: Tensor) -> float:
     """In relative norm."""
     return float((one - other).norm() / other.norm())
-
-
-def never_packed() -> None:
-    """transformers asks the device whether a row holds several texts, which none here does; asking breaks a graph."""
-    from transformers import masking_utils
-
-    if hasattr(masking_utils, "find_packed_sequence_indices"):
-        masking_utils.find_packed_sequence_indices = lambda position_ids: None
 
 
 def timed(trainer: Trainer, initial: Tensor) -> tuple[Tensor, float]:
@@ -133,13 +124,13 @@ def timed(trainer: Trainer, initial: Tensor) -> tuple[Tensor, float]:
     part, lr = torch.zeros(1, dtype=torch.int64, device=device), torch.full((1,), 1e-4, device=device)
     state = torch.zeros(1, trainer.state_width, device=device)
     row = initial.to(device).unsqueeze(0)
-    after = trainer.train(row, part, torch.tensor([1], device=device), lr, state)[1]
+    after = trainer.train_on_loan(row, part, torch.tensor([1], device=device), lr, state)[1]
     assert after is not None
     gradient = after[0, : trainer.parameters].clone()
     synchronize()
     began = time.perf_counter()
     for key in range(STEPS_TIMED if device.type == "cuda" else 1):
-        trainer.train(row, part, torch.tensor([key], device=device), lr, state)
+        trainer.train_on_loan(row, part, torch.tensor([key], device=device), lr, state)
     synchronize()
     return gradient, (time.perf_counter() - began) / (STEPS_TIMED if device.type == "cuda" else 1)
 

@@ -1,4 +1,4 @@
-"""Large models on a CPU: the same training in memory that is used again, and no more of a text than there is."""
+"""Large models: the same training in memory that is used again, and no more of a text than there is."""
 
 from __future__ import annotations
 
@@ -84,7 +84,7 @@ def test_without_torchs_kernel_adam_is_the_same_to_rounding(decoupled, monkeypat
     results = []
     for kernel in (True, False):
         if not kernel:
-            monkeypatch.setattr("walktalk.learning.optimizers.adam.fused", lambda decoupled: None)
+            monkeypatch.setattr("walktalk.learning.optimizers.adam.fused", lambda decoupled, device: None)
         numbers = torch.Generator().manual_seed(0)
         weights, state = torch.randn(37, generator=numbers), torch.zeros(75)
         for _ in range(4):

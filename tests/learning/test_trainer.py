@@ -367,12 +367,13 @@ def test_graphs_give_what_eager_training_gives(width, name):
 
 @pytest.mark.gpu
 @pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a GPU")
-def test_a_large_model_is_graphed_row_by_row(monkeypatch):
+@pytest.mark.parametrize("name", ["sgd", "adam", "adamw"])
+def test_a_large_model_is_graphed_row_by_row(monkeypatch, name):
     from walktalk.learning import Arithmetic
     from walktalk.learning.stacked import SequentialModel, choice
 
     monkeypatch.setattr(choice, "STACKED_UP_TO", 0)  # as if it were large
-    spec = OptimizerSpec("sgd", 0.01)
+    spec = OptimizerSpec(name, 0.01, weight_decay=0.01)
     made = [
         Trainer(tasks.digits(nodes=4), optimizer=spec, device="cuda", arithmetic=Arithmetic(graphs=graphs))
         for graphs in (False, True)
@@ -380,10 +381,20 @@ def test_a_large_model_is_graphed_row_by_row(monkeypatch):
     assert all(isinstance(trainer.model, SequentialModel) and not trainer.model.draws for trainer in made)
     rows = torch.stack([made[0].initial_row(k) for k in range(3)])
     given = torch.arange(3, device="cuda"), torch.arange(3, device="cuda"), torch.full((3,), 0.01, device="cuda")
-    eager, graphed = (trainer.train(rows, *given)[0] for trainer in made)
-    assert made[1].graphed is not None
-    assert made[1].graphed.works
-    assert float((eager - graphed).norm()) <= 1e-5 * float((eager - rows).norm())
+    states = torch.zeros(3, made[0].state_width, device="cuda")
+    for state in (None, states if made[0].state_width else None):
+        results = [trainer.train(rows, *given, state) for trainer in made]
+        wave = made[0]._train(rows, *given, state)  # the general way, any number of rows
+        for found in results:
+            assert float((found[0] - wave[0]).norm()) <= 1e-3 * float((wave[0] - rows).norm())
+            assert (found[1] is None) == (state is None)
+            if found[1] is not None:
+                assert float((found[1] - wave[1]).norm()) <= 1e-4 * float(wave[1].norm())
+    alone = [trainer.alone for trainer in made]
+    assert alone[0] is not None
+    assert alone[1] is not None
+    assert alone[0].graph is None
+    assert alone[1].graph is not None
 
 
 # -- normalization buffers --------------------------------------------------------------------------------------------

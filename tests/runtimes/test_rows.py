@@ -5,14 +5,13 @@ from __future__ import annotations
 import pytest
 import torch
 
-from walktalk.runtimes.stacked import rows
 from walktalk.runtimes.stacked.executor import Tables
 from walktalk.runtimes.stacked.rows import Matrix
 
 
-def filled(width: int = 37) -> Matrix:
+def filled(width: int = 37, rows: int = 12) -> Matrix:
     matrix = Matrix(width, torch.device("cpu"))
-    matrix.reserve(12)
+    matrix.reserve(rows)
     matrix.data[:] = torch.randn(matrix.data.shape, generator=torch.Generator().manual_seed(1))
     return matrix
 
@@ -26,9 +25,7 @@ def test_rows_that_are_written_are_read_again():
     assert torch.equal(matrix.read(others), before[others])
 
 
-@pytest.mark.parametrize("widest", [2**21, 1], ids=["all at once", "row by row"])
-def test_combinations_of_any_length(widest, monkeypatch):
-    monkeypatch.setattr(rows, "WIDEST_BAG", widest)
+def test_combinations_of_any_length():
     matrix = filled()
     sources, weights = torch.tensor([4, 1, 2, 9, 9, 0]), torch.tensor([0.5, 0.5, 1.0, 1.0, -1.0, 0.1])
     made = matrix.combined(sources, weights, torch.tensor([0, 2, 5, 5]))  # two terms, three, none, one
@@ -40,13 +37,16 @@ def test_combinations_of_any_length(widest, monkeypatch):
         assert torch.equal(alone[0], made[(0, 1, 3)[k]])
 
 
-def test_both_ways_to_combine_round_alike(monkeypatch):
-    matrix, generator = filled(5_000), torch.Generator().manual_seed(2)
+@pytest.mark.parametrize("outs", [[12, 13, 14, 15, 16, 17], [0, 13, 3, 15, 5, 17]], ids=["other rows", "over sources"])
+def test_wide_rows_are_combined_as_narrow_ones_are(outs):
+    matrix, generator = filled(5_000, 18), torch.Generator().manual_seed(2)
     sources = torch.randint(0, 12, (60,), generator=generator)
-    weights, starts = torch.randn(60, generator=generator), torch.tensor([0, 2, 4, 7, 10, 30])
-    at_once = matrix.combined(sources, weights, starts)
-    monkeypatch.setattr(rows, "WIDEST_BAG", 1)
-    assert torch.equal(at_once, matrix.combined(sources, weights, starts))
+    weights, starts = torch.randn(60, generator=generator), torch.tensor([0, 2, 4, 4, 10, 30])  # and one of nothing
+    expected, before = matrix.combined(sources, weights, starts), matrix.data.clone()
+    matrix.combine_one_by_one(outs, sources.tolist(), weights.tolist(), starts.tolist())
+    assert torch.equal(matrix.data[outs], expected)
+    others = [row for row in range(18) if row not in outs]
+    assert torch.equal(matrix.data[others], before[others])
 
 
 def test_a_plan_without_steps_has_empty_tables():
@@ -56,7 +56,7 @@ def test_a_plan_without_steps_has_empty_tables():
 
 def test_a_single_row_that_is_only_looked_at_is_not_copied():
     matrix = filled()
-    one, two = matrix.look_at(torch.tensor([5])), matrix.look_at(torch.tensor([5, 1]))
+    one, two = matrix.look_at(torch.tensor([5]), [5]), matrix.look_at(torch.tensor([5, 1]), [5, 1])
     assert one.data_ptr() == matrix.data[5].data_ptr()
     assert torch.equal(one, matrix.read(torch.tensor([5])))
     assert torch.equal(two, matrix.read(torch.tensor([5, 1])))

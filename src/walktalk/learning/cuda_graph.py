@@ -8,14 +8,17 @@ memory, because only one runs at a time: what a replay returns is therefore copi
 from __future__ import annotations
 
 import warnings
+from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import Any, Protocol, TypeVar
 
 import torch
 from torch import Tensor
 
 SIZES = (1, 2, 4, 6, 8, 10, 12, 16, 20, 24, 32, 40, 50, 64, 80, 100, 128)  # at most a quarter of a wave is padding
 WARM_UPS = 3  # eager passes before a capture: libraries choose their kernels and allocate in them
+
+Result = TypeVar("Result")
 
 
 class Train(Protocol):
@@ -76,25 +79,38 @@ class GraphedTraining:
                 raise  # the caller halves the wave: a narrower graph may fit
             except RuntimeError as error:
                 self.works = False
-                torch.cuda.synchronize()
-                warnings.warn(f"no CUDA graphs for this model, so it trains more slowly: {error}", stacklevel=2)
+                say_that_none_works(error)
                 return self.train(rows, parts, keys, lr, state)
         return self.captured[kind].replay(given)
 
     def capture(self, width: int, given: list[Tensor]) -> Captured:
-        """Warm up beside the main stream, as CUDA asks for, then record."""
         inputs = [t.new_empty((width, *t.shape[1:])) for t in given]
         for static, fresh in zip(inputs, given, strict=True):
             fill(static, fresh)
         state = inputs[4] if len(inputs) == 5 else None
-        beside = torch.cuda.Stream()
-        beside.wait_stream(torch.cuda.current_stream())
-        with torch.cuda.stream(beside):
-            for _ in range(WARM_UPS):
-                self.train(inputs[0], inputs[1], inputs[2], inputs[3], state)
-        torch.cuda.current_stream().wait_stream(beside)
-        graph = torch.cuda.CUDAGraph()
-        with torch.cuda.graph(graph, pool=self.pool):
-            outputs = self.train(inputs[0], inputs[1], inputs[2], inputs[3], state)
+        graph, outputs = recorded(lambda: self.train(inputs[0], inputs[1], inputs[2], inputs[3], state), self.pool)
         self.pool = self.pool or graph.pool()
         return Captured(graph, inputs, outputs)
+
+
+def recorded(work: Callable[[], Result], pool: Any = None) -> tuple[torch.cuda.CUDAGraph, Result]:
+    """Warms up beside the main stream, as CUDA asks for, then records; what the work returned is what a replay writes.
+
+    All that is changed in place is changed by the warm-ups, too.
+    """
+    beside = torch.cuda.Stream()
+    beside.wait_stream(torch.cuda.current_stream())
+    with torch.cuda.stream(beside):
+        for _ in range(WARM_UPS):
+            work()
+    torch.cuda.current_stream().wait_stream(beside)
+    graph = torch.cuda.CUDAGraph()
+    with torch.cuda.graph(graph, pool=pool):
+        result = work()
+    return graph, result
+
+
+def say_that_none_works(error: RuntimeError) -> None:
+    """After a capture that failed."""
+    torch.cuda.synchronize()
+    warnings.warn(f"no CUDA graphs for this model, so it trains more slowly: {error}", stacklevel=3)

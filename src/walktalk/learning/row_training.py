@@ -1,7 +1,8 @@
-"""Training of large models on a CPU, one row at a time, in memory that is laid out once and used for every training.
+"""Training of large models, one row at a time, in memory that is laid out once and used for every training.
 
-A row of a hundred megabytes that is got anew, filled and given back costs a page fault for every four kilobytes. With
-Adam that was ten such rows a training: as long as forward and backward pass together.
+On a CPU a row of a hundred megabytes that is got anew, filled and given back costs a page fault for every four
+kilobytes. With Adam that was ten such rows a training: as long as forward and backward pass together. On a GPU what
+counts are the passes over that memory, and thousands of small kernels, so all steps are one CUDA graph.
 """
 
 from __future__ import annotations
@@ -11,6 +12,7 @@ import threading
 import torch
 from torch import Tensor
 
+from walktalk.learning.cuda_graph import recorded, say_that_none_works
 from walktalk.learning.optimizers import RowOptimizer
 from walktalk.learning.sampling import Sampler
 from walktalk.learning.stacked import SequentialModel
@@ -19,14 +21,16 @@ from walktalk.learning.task import Augment
 
 
 class RowTraining:
-    """Trains single rows of a `SequentialModel` on a CPU."""
+    """Trains single rows of a `SequentialModel`; where `graphs` says so, by a CUDA graph."""
 
     def __init__(
         self, model: SequentialModel, optimizer: RowOptimizer, sampler: Sampler, data: tuple[Tensor, Tensor],
-        steps: int, augment: Augment | None,
+        steps: int, augment: Augment | None, graphs: bool = False,
     ) -> None:  # fmt: skip
         self.model, self.optimizer, self.sampler, self.steps, self.augment = model, optimizer, sampler, steps, augment
         self.inputs, self.targets = data
+        self.graphs = graphs
+        self.graph: torch.cuda.CUDAGraph | None = None
         self.gradients: Gradients | None = None
         self.busy = threading.Lock()
 
@@ -35,19 +39,16 @@ class RowTraining:
     ) -> tuple[Tensor, Tensor | None]:
         """One row trained; on loan, what is returned is this memory itself, and good until the next training."""
         with self.busy:
-            gradients = self.gradients or self.lay_out()
-            self.row.copy_(rows)
-            self.keys.copy_(keys)
-            self.state.zero_() if state is None else self.state.copy_(state)
-            batches = self.sampler.batches(parts, keys, self.steps)
-            rate = float(lr[0])
-            for step in range(self.steps):
-                inputs, targets = self.inputs[batches[step]], self.targets[batches[step]]
-                if self.augment is not None:
-                    inputs = self.augment(inputs, keys, step)
-                found = gradients(inputs, targets, step)
-                with torch.no_grad():
-                    self.optimizer.step_alone(self.weights, found, self.state[0], rate)
+            if self.gradients is None:
+                self.gradients = self.lay_out()
+            if self.graphs and self.graph is None:
+                self.fill(rows, parts, keys, lr, state)
+                self.capture(self.gradients)
+            self.fill(rows, parts, keys, lr, state)
+            if self.graphs and self.graph is not None:
+                self.graph.replay()
+            else:
+                self.train(self.gradients)
             after = None if state is None else self.state
             if on_loan:
                 return self.row, after
@@ -55,10 +56,41 @@ class RowTraining:
 
     def lay_out(self) -> Gradients:
         """The memory: a row, its gradients, its optimizer's state. A single row is its own vector of parameters."""
-        layout = self.model.layout
-        self.row = torch.zeros(1, layout.width)
+        layout, device = self.model.layout, self.inputs.device
+        self.row = torch.zeros(1, layout.width, device=device)
         self.weights, buffers = self.row[0, : layout.parameter_width], self.row[:, layout.parameter_width :]
-        self.state = torch.zeros(1, self.optimizer.state_width(layout.parameter_width))
-        self.keys = torch.zeros(1, dtype=torch.int64)
-        self.gradients = self.model.wave(self.weights, buffers, self.keys)
-        return self.gradients
+        self.state = torch.zeros(1, self.optimizer.state_width(layout.parameter_width), device=device)
+        self.part, self.key = (torch.zeros(1, dtype=torch.int64, device=device) for _ in range(2))
+        self.rate: float | Tensor = torch.zeros(1, device=device)
+        return self.model.wave(self.weights, buffers, self.key)
+
+    def fill(self, rows: Tensor, parts: Tensor, keys: Tensor, lr: Tensor, state: Tensor | None) -> None:
+        self.row.copy_(rows)
+        self.part.copy_(parts)
+        self.key.copy_(keys)
+        self.state.zero_() if state is None else self.state.copy_(state)
+        if isinstance(self.rate, Tensor) and self.rate.is_cuda:
+            self.rate.copy_(lr)
+        else:
+            self.rate = float(lr[0])
+
+    def train(self, gradients: Gradients) -> None:
+        """All steps, in place. Nothing in it waits for a GPU, so that it can be captured."""
+        batches = self.sampler.batches(self.part, self.key, self.steps)
+        for step in range(self.steps):
+            inputs, targets = self.inputs[batches[step]], self.targets[batches[step]]
+            if self.augment is not None:
+                inputs = self.augment(inputs, self.key, step)
+            found = gradients(inputs, targets, step)
+            with torch.no_grad():
+                self.optimizer.step_alone(self.weights, found, self.state[0], self.rate)
+
+    def capture(self, gradients: Gradients) -> None:
+        try:
+            self.graph, _ = recorded(lambda: self.train(gradients))
+            torch.cuda.empty_cache()  # what the warm-up took: gigabytes that no later training asks for
+        except torch.OutOfMemoryError:
+            raise
+        except RuntimeError as error:
+            self.graphs = False
+            say_that_none_works(error)

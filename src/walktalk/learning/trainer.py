@@ -84,11 +84,9 @@ class Trainer:
 
     def _graphed(self) -> GraphedTraining | None:
         """Trainings as CUDA graphs, where nothing in them waits for the device."""
-        one_by_one = isinstance(self.model, SequentialModel)
-        waits = (isinstance(self.model, SequentialModel) and self.model.draws) or isinstance(self.optimizer, RowTorch)
-        if waits or not self.arithmetic.uses_graphs(self.device):
+        if isinstance(self.model, SequentialModel) or isinstance(self.optimizer, RowTorch):
             return None
-        return GraphedTraining(self._train, (1,)) if one_by_one else GraphedTraining(self._train)
+        return GraphedTraining(self._train) if self.arithmetic.uses_graphs(self.device) else None
 
     def _chain(self) -> ChainTraining | None:
         """The fast way for small perceptrons on a CPU."""
@@ -99,11 +97,12 @@ class Trainer:
         return ChainTraining(self.model, self.optimizer, self.sampler, (self.inputs, self.targets), self.local_steps)
 
     def _alone(self) -> RowTraining | None:
-        """The way of large models on a CPU."""
-        if self.device.type != "cpu" or not isinstance(self.model, SequentialModel):
+        """The way of large models; as a CUDA graph where nothing in it waits for the device."""
+        if not isinstance(self.model, SequentialModel):
             return None
-        data = self.inputs, self.targets
-        return RowTraining(self.model, self.optimizer, self.sampler, data, self.local_steps, self.task.augment)
+        data, waits = (self.inputs, self.targets), self.model.draws or isinstance(self.optimizer, RowTorch)
+        graphs = self.arithmetic.uses_graphs(self.device) and not waits
+        return RowTraining(self.model, self.optimizer, self.sampler, data, self.local_steps, self.task.augment, graphs)
 
     @property
     def wave_sizes(self) -> tuple[int, ...]:

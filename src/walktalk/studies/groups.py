@@ -116,7 +116,7 @@ def beside(trainer: Trainer) -> float:
     """What a study takes besides its rows: the wave that is being trained, and the data."""
     data = sum(t.numel() * t.element_size() for t in (trainer.inputs, trainer.targets))
     wave = min(WIDEST_WAVE, wave_policy(trainer).widest)
-    pools = POOLS_OF_A_GRAPH if wave == 1 and trainer.graphed is not None else 1
+    pools = POOLS_OF_A_GRAPH if trainer.alone is not None and trainer.alone.graphs else 1
     return 4.0 * pools * COPIES_BESIDE * wave * (trainer.width + trainer.state_width) + data
 
 

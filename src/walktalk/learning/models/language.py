@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import sys
+import threading
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, Literal, TypeAlias
@@ -36,11 +38,40 @@ class LanguageClassifier(nn.Module):
         # No mask: a causal model never looks ahead, so what is padded on the right reaches no place that is read. With
         # one, transformers asks the device whether anything is masked, which waits, and takes slower kernels.
         base: Any = self.inner.base_model
-        hidden: Tensor = base(input_ids=tokens).last_hidden_state
+        with nothing_packed:
+            hidden: Tensor = base(input_ids=tokens).last_hidden_state
         place = (mask.sum(1) - 1).view(-1, 1, 1).expand(-1, 1, hidden.shape[2])
         head: Any = self.inner.get_output_embeddings()  # type: ignore[operator]
         words: Tensor = head(hidden.gather(1, place).squeeze(1))
         return torch.stack([words[:, answer] for answer in self.answers], dim=1)
+
+
+class NothingPacked:
+    """Inside, transformers does not look whether a row holds several texts. None does here, and looking means to wait
+    for the device, which a CUDA graph cannot."""
+
+    def __init__(self) -> None:
+        self.lock, self.inside = threading.Lock(), 0
+        self.before: Any = None
+
+    def __enter__(self) -> None:
+        masks = sys.modules.get("transformers.masking_utils")
+        with self.lock:
+            self.inside += 1
+            if self.inside == 1 and masks is not None:  # threads may be inside together; the first and the last count
+                self.before = getattr(masks, "find_packed_sequence_indices", None)
+                if self.before is not None:
+                    masks.find_packed_sequence_indices = lambda position_ids: None  # type: ignore[attr-defined]
+
+    def __exit__(self, *error: object) -> None:
+        masks = sys.modules.get("transformers.masking_utils")
+        with self.lock:
+            self.inside -= 1
+            if self.inside == 0 and masks is not None and self.before is not None:
+                masks.find_packed_sequence_indices = self.before  # type: ignore[attr-defined]
+
+
+nothing_packed = NothingPacked()
 
 
 def load_language_model(

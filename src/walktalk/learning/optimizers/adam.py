@@ -28,31 +28,37 @@ class RowAdam(RowOptimizer):
     def begin(self, lr: Tensor, state: Tensor | None, spread: Spread) -> OptimizerWave:
         return AdamWave(self, lr, state, spread)
 
-    def step_alone(self, weights: Tensor, gradients: Tensor, state: Tensor, lr: float) -> None:
+    def step_alone(self, weights: Tensor, gradients: Tensor, state: Tensor, lr: float | Tensor) -> None:
         """In one pass over the memory: a tenth of the time. Other rows have no part in it, so it may round its way."""
         width = len(weights)
         mean, square, count = state[:width], state[width : 2 * width], state[2 * width]
-        step = fused(self.decoupled)
+        step = fused(self.decoupled, weights.device.type)
         if step is None:
             super().step_alone(weights, gradients, state, lr)
             return
         count += 1
         step(
-            [weights], [gradients], [mean], [square], [], [count], lr=lr, beta1=self.betas[0], beta2=self.betas[1],
-            weight_decay=self.weight_decay, eps=self.eps, amsgrad=False, maximize=False,
+            [weights], [gradients], [mean], [square], [], [count], lr=number(lr), beta1=self.betas[0],
+            beta2=self.betas[1], weight_decay=self.weight_decay, eps=self.eps, amsgrad=False, maximize=False,
         )  # fmt: skip
 
 
+def number(lr: float | Tensor) -> float | Tensor:
+    """A rate as torch's kernels want it: plain, or without dimensions."""
+    return lr.view(()) if isinstance(lr, Tensor) else lr
+
+
 @cache
-def fused(decoupled: bool) -> Callable[..., None] | None:
-    """torch's kernel for the whole step; None where this torch has none for a CPU, or one that wants something else."""
+def fused(decoupled: bool, device: str) -> Callable[..., None] | None:
+    """torch's kernel for the whole step; None where this torch has none for that device, or it wants something else."""
     kernel: Callable[..., None] | None = getattr(torch, "_fused_adamw_" if decoupled else "_fused_adam_", None)
-    numbers = torch.rand(4, LINE)
+    numbers = torch.rand(4, LINE, device=device)
     try:
         if kernel is not None:
+            one = torch.ones((), device=device)
             kernel(
-                *([row] for row in numbers), [], [torch.ones(())], lr=0.1, beta1=0.9, beta2=0.99, weight_decay=0.1,
-                eps=1e-8, amsgrad=False, maximize=False,
+                *([row] for row in numbers), [], [one], lr=0.1 if device == "cpu" else 0.1 * one, beta1=0.9, beta2=0.99,
+                weight_decay=0.1, eps=1e-8, amsgrad=False, maximize=False,
             )  # fmt: skip
     except (RuntimeError, TypeError):
         return None

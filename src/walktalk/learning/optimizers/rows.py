@@ -21,13 +21,15 @@ class RowOptimizer(ABC):
     def begin(self, lr: Tensor, state: Tensor | None, spread: Spread) -> OptimizerWave:
         """Get ready for some steps with these learning rates [W] and states [W, S]; None for fresh ones."""
 
-    def step_alone(self, weights: Tensor, gradients: Tensor, state: Tensor, lr: float) -> None:
+    def step_alone(self, weights: Tensor, gradients: Tensor, state: Tensor, lr: float | Tensor) -> None:
         """One step of a single row: its weights [P] and its state [S] are changed in place.
 
-        For large models, where memory that is got anew for every step takes as long as the step itself.
+        For large models, where memory that is got anew for every step takes as long as the step itself. The rate is a
+        number on a CPU; on a GPU it is one that lies there, [1], and nothing here waits for it.
         """
         spread = Spread(1, (len(weights),))
-        wave = self.begin(torch.tensor([lr]), state.view(1, -1), spread)
+        rates = lr if isinstance(lr, Tensor) else torch.tensor([lr])
+        wave = self.begin(rates, state.view(1, -1), spread)
         ahead = to_vector(weights.view(1, -1), spread)
         wave.step(ahead, to_vector(gradients.view(1, -1), spread))
         weights.copy_(to_rows(ahead, spread)[0])

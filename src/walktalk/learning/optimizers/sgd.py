@@ -28,7 +28,10 @@ class RowSGD(RowOptimizer):
         velocity = None if not self.momentum else zeros_or_vector(state, spread, lr)
         return SGDWave(self, spread.over(lr), velocity, spread)
 
-    def step_alone(self, weights: Tensor, gradients: Tensor, state: Tensor, lr: float) -> None:
+    def step_alone(self, weights: Tensor, gradients: Tensor, state: Tensor, lr: float | Tensor) -> None:
+        if isinstance(lr, Tensor):
+            plain_step(self, lr, weights, gradients, state if self.momentum else None)
+            return
         step = fused_step if fused_rounds_alike() else plain_step
         step(self, lr, weights, gradients, state if self.momentum else None)
 

@@ -51,9 +51,10 @@ class SequentialModel(StackedModel):
                 self.point_at(sources, statistics, r)
                 with seeded(seeds[r], weights.device) if self.draws else nullcontext():
                     found = self.backward(inputs[r], targets[r])
-                for name, place in places.items():
-                    gradient = found[name]
-                    place[r].copy_(gradient) if gradient is not None else place[r].zero_()
+                for name in [name for name, gradient in found.items() if gradient is None]:
+                    places[name][r].zero_()
+                there = {name: gradient for name, gradient in found.items() if gradient is not None}
+                torch._foreach_copy_([places[name][r] for name in there], list(there.values()))
                 self.keep_buffers(statistics, r)
             return everything
 

@@ -18,7 +18,7 @@ import torch
 from torch import Tensor
 
 from walktalk.runtimes.simulator import EvaluateOp
-from walktalk.runtimes.stacked.rows import Matrix
+from walktalk.runtimes.stacked.rows import WIDEST_BAG, Matrix
 from walktalk.runtimes.stacked.waves import CombineStep, EvaluateStep, MixStep, Step, TrainStep
 
 ANY_WIDTH = 2**31
@@ -85,7 +85,7 @@ class Executor:
             if isinstance(step, TrainStep):
                 self.train(step, tables)
             elif isinstance(step, CombineStep):
-                self.combine(tables)
+                self.combine(step, tables)
             elif isinstance(step, MixStep):
                 self.mix(step)
             else:
@@ -112,7 +112,8 @@ class Executor:
         outs = step.states_out[start:end]
         kept = [k for k, row in enumerate(outs) if row >= 0] if self.trainer.state_width else []
         state = self.read_states(step.states_in[start:end]) if kept else None
-        new, new_state = self.train_rows(self.models.look_at(wave.sources), wave.parts, wave.keys, wave.lrs, state)
+        models = self.models.look_at(wave.sources, step.sources[start:end])
+        new, new_state = self.train_rows(models, wave.parts, wave.keys, wave.lrs, state)
         self.models.write(wave.outs, new)
         if new_state is not None and kept:
             if len(kept) < len(outs):  # some runs keep their state and others begin anew at every visit
@@ -124,13 +125,16 @@ class Executor:
         rows = torch.tensor(numbers)
         fresh = rows < 0
         if not bool(fresh.any()):
-            return self.states.look_at(rows.to(self.device))
+            return self.states.look_at(rows.to(self.device), numbers)
         state = self.states.read(rows.clamp(min=0).to(self.device))
         state[fresh.to(self.device)] = 0.0
         return state
 
-    def combine(self, tables: Tables) -> None:
+    def combine(self, step: CombineStep, tables: Tables) -> None:
         combination = next(tables.combinations)
+        if self.trainer.width > WIDEST_BAG:
+            self.models.combine_one_by_one(step.outs, step.sources, step.weights, step.starts)
+            return
         made = self.models.combined(combination.sources, combination.weights, combination.starts)
         self.models.write(combination.outs, made)
 

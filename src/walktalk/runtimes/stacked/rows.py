@@ -7,11 +7,12 @@ the most it will need is known before the work starts.
 from __future__ import annotations
 
 import heapq
+from collections.abc import Sequence
 
 import torch
 from torch import Tensor
 
-WIDEST_BAG = 2**21  # numbers in a row up to which torch's embedding bag pays: its kernel is made for one width
+WIDEST_BAG = 2**21  # numbers in a row up to which torch's embedding bag pays (`combined`)
 
 
 class RowSpace:
@@ -51,11 +52,12 @@ class Matrix:
     def read(self, rows: Tensor) -> Tensor:
         return self.data.index_select(0, rows)
 
-    def look_at(self, rows: Tensor) -> Tensor:
-        """The same for who changes nothing and is done before anything is written: a single row is not copied."""
-        if len(rows) == 1 and self.data.device.type == "cpu":
-            return self.data.narrow(0, int(rows), 1)
-        return self.read(rows)
+    def look_at(self, rows: Tensor, numbers: Sequence[int]) -> Tensor:
+        """The same for who changes nothing and is done before anything is written: a single row is not copied.
+
+        `numbers` are the rows once more, where they can be read without waiting for the device.
+        """
+        return self.data.narrow(0, numbers[0], 1) if len(numbers) == 1 else self.read(rows)
 
     def write(self, rows: Tensor, content: Tensor) -> None:
         if self.data.device.type == "cpu":  # NumPy copies whole rows; torch takes three times as long
@@ -65,12 +67,21 @@ class Matrix:
 
     def combined(self, rows: Tensor, weights: Tensor, starts: Tensor) -> Tensor:
         """Σ_k weights[k] · row rows[k] over each piece of the list; `starts` says where the pieces begin."""
-        if self.data.shape[1] <= WIDEST_BAG:
-            return torch.embedding_bag(self.data, rows, starts, mode=0, per_sample_weights=weights)[0]
-        bounds = [*starts.tolist(), len(rows)]
-        sources, factors = rows.tolist(), weights.tolist()
-        result = torch.zeros((len(starts), self.data.shape[1]), device=self.data.device, dtype=self.data.dtype)
-        for total, start, end in zip(result, bounds[:-1], bounds[1:], strict=True):
-            for source, factor in zip(sources[start:end], factors[start:end], strict=True):
+        return torch.embedding_bag(self.data, rows, starts, mode=0, per_sample_weights=weights)[0]
+
+    def combine_one_by_one(
+        self, outs: Sequence[int], rows: Sequence[int], weights: Sequence[float], starts: Sequence[int]
+    ) -> None:
+        """The same for wide rows, written to rows `outs`: in as few passes over the memory as there are."""
+        in_place = not set(outs) & set(rows)  # else all are made before any is written
+        made = [self.data[out] if in_place else torch.empty_like(self.data[out]) for out in outs]
+        for total, start, end in zip(made, starts, [*starts[1:], len(rows)], strict=True):
+            if start == end:
+                total.zero_()
+                continue
+            torch.mul(self.data[rows[start]], weights[start], out=total)
+            for source, factor in zip(rows[start + 1 : end], weights[start + 1 : end], strict=True):
                 total.add_(self.data[source], alpha=factor)
-        return result
+        if not in_place:
+            for out, total in zip(outs, made, strict=True):
+                self.data[out].copy_(total)
