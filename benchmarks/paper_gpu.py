@@ -1,11 +1,12 @@
 """The paper's image runs on one GPU, all runs that share a split of the data in one engine, so that waves are wide.
 
     python benchmarks/paper_gpu.py --data FOLDER --out FOLDER --alpha 1 --topologies cycle,complete,erdos_renyi \
-        --repetitions 3 --iterations 5000 [--optimizer-state visit]
+        --repetitions 3 --iterations 5000 [--optimizer-state visit] [--more-walks 6,8,10 --more-out FOLDER]
 
 Settings are those of `walktalk paper run fig4 --scale paper` (Table 5) but for the number of repetitions and
 iterations, which are named in the results. Writes `<topology>.csv` (the study's history) and `facts.json` (settings
-and speed).
+and speed). `--more-walks` are done on the complete graph, where the paper says that a threshold lies, and written to a
+`complete.csv` of their own.
 """
 
 from __future__ import annotations
@@ -27,8 +28,12 @@ def main() -> None:
     trainer = prepare(specs[topologies[0]], options.device).trainer
     speed, out = Speed(), Path(options.out)
     studies = {name: planned_runs(spec, trainer) for name, spec in specs.items()}
+    if options.more_walks:
+        walks = [int(count) for count in options.more_walks.split(",")]
+        more = {**changed(base, "complete", options), "algorithms": [{"name": "multi_walk", "walks": walks}]}
+        studies["more"] = planned_runs(make_spec(more), trainer)
     for name, records in together(trainer, studies, speed, "all").items():
-        write_records(out / f"{name}.csv", records)
+        write_records(Path(options.more_out) / "complete.csv" if name == "more" else out / f"{name}.csv", records)
         tell(name, records)
     write_facts(out / "facts.json", {
         "settings": vars(options), "spec": changed(base, topologies[0], options), **speed.facts(),
@@ -61,6 +66,8 @@ def arguments() -> argparse.Namespace:
     parser.add_argument("--every", type=int, default=250)
     parser.add_argument("--local-steps", type=int, default=5)
     parser.add_argument("--optimizer-state", default="visit")
+    parser.add_argument("--more-walks", default="", help="numbers of walks to do on the complete graph besides")
+    parser.add_argument("--more-out", default="threshold", help="folder for them")
     parser.add_argument("--centralized", action="store_true", help="the reference line alone, on all data")
     parser.add_argument("--device", default="cuda")
     return parser.parse_args()

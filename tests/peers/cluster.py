@@ -92,9 +92,9 @@ def _thread(node: Node, number: int) -> threading.Thread:
 
 @contextmanager
 def running(protocol: Protocol, graph: Graph, folder: Path, stop: Stop, momentum: float = 0.0,
-            **changes: Any) -> Iterator[Cluster]:  # fmt: skip
+            trainer: QuadraticTrainer | None = None, **changes: Any) -> Iterator[Cluster]:  # fmt: skip
     """All nodes of a graph, started."""
-    trainer = SlowTrainer(graph.nodes, momentum=momentum)
+    trainer = trainer or SlowTrainer(graph.nodes, momentum=momentum)
     setups = []
     for v, endpoint in enumerate(endpoints(graph)):
         neighbours = graph.neighbours(v)

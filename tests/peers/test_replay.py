@@ -6,13 +6,22 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from torch import Tensor
 
-from tests.peers.cluster import running
+from tests.peers.cluster import Cluster, running
+from tests.support.quadratic_trainer import MeasuringTrainer
 from walktalk import graphs
 from walktalk.protocols import AsyncGossip, MultiWalk, Protocol, SyncGossip
 from walktalk.runtimes.peers.replay import Replayed, ReplaySetup, replay
 from walktalk.runtimes.peers.traces import merge
 from walktalk.runtimes.simulator import Evaluate, Stop
+
+
+def last_members(cluster: Cluster) -> dict[int, Tensor]:
+    """Each walk's or node's model as it was recorded last, wherever that was."""
+    rows = [row for row in cluster.trace() if row[2] == "record" and row[11] == "member"]
+    where = {row[5]: row[1] for row in rows}
+    return {key: cluster.nodes[node].state.members[key] for key, node in where.items()}
 
 
 @pytest.mark.parametrize("protocol", [MultiWalk(walks=3), AsyncGossip(), SyncGossip()], ids=lambda p: p.label)
@@ -24,15 +33,21 @@ def test_replay_gives_the_models_of_the_real_run(protocol: Protocol, where: str,
         cluster.wait()
     setup = ReplaySetup(4, cluster.trainer.initial(), Evaluate(every=10), where)  # type: ignore[arg-type]
     replayed = replay(cluster.trace(), setup, cluster.trainer)
-    real = {}
-    for row in cluster.trace():
-        if row[2] == "record" and row[11] == "member":
-            real[row[5]] = cluster.nodes[row[1]].state.members[row[5]]
-    for key, model in real.items():
+    for key, model in last_members(cluster).items():
         np.testing.assert_allclose(replayed.members[key].numpy(), model.numpy(), rtol=1e-4, atol=1e-5)
     iterations = [m.op.iteration for m in replayed.measurements]
     assert iterations[:5] == [0, 10, 20, 30, 40]
     assert replayed.measurements[-1].train_loss < replayed.measurements[0].train_loss
+
+
+def test_statistics_are_mixed_alike_in_both_runtimes(tmp_path: Path) -> None:
+    trainer = MeasuringTrainer(4)
+    with running(MultiWalk(walks=3), graphs.cycle(4), tmp_path, Stop(iterations=80), trainer=trainer) as cluster:
+        cluster.wait()
+    replayed = replay(cluster.trace(), ReplaySetup(4, trainer.initial(), Evaluate(every=10)), trainer)
+    for key, model in last_members(cluster).items():
+        np.testing.assert_allclose(replayed.members[key].numpy(), model.numpy(), rtol=1e-4, atol=1e-5)
+    assert min(row[-1] for row in trainer.evaluated) > 0
 
 
 def test_evaluations_by_the_clock_and_of_other_models(tmp_path: Path) -> None:

@@ -18,7 +18,7 @@ from torch import Tensor
 from walktalk.errors import DataError
 from walktalk.learning import OptimizerSpec, Task, Trainer
 from walktalk.runtimes.simulator import RunSetup
-from walktalk.runtimes.stacked import Engine, RowTrainer
+from walktalk.runtimes.stacked import Engine, RowTrainer, parameters_of
 from walktalk.theory import Problem
 
 Floats = npt.NDArray[np.float64]
@@ -34,6 +34,7 @@ class Watcher:
         self.trainer = trainer
         self.norm = norm
         self.width, self.state_width, self.device = trainer.width, trainer.state_width, trainer.device
+        self.parameters = parameters_of(trainer)
         self.keys: list[Tensor] = []
         self.norms: list[Tensor] = []
 

@@ -111,6 +111,9 @@ def recorded(work: Callable[[], Result], pool: Any = None) -> tuple[torch.cuda.C
 
 
 def say_that_none_works(error: RuntimeError) -> None:
-    """After a capture that failed."""
+    """After a capture that failed. The first error is the one that tells: the capture ends with another."""
     torch.cuda.synchronize()
-    warnings.warn(f"no CUDA graphs for this model, so it trains more slowly: {error}", stacklevel=3)
+    first: BaseException = error
+    while first.__context__ is not None:
+        first = first.__context__
+    warnings.warn(f"no CUDA graphs for this model, so it trains more slowly: {first}", stacklevel=3)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import copy
 import math
-from functools import partial
+from functools import cached_property, partial
 from typing import Literal, TypeAlias
 
 import torch
@@ -16,7 +16,7 @@ from walktalk.learning.arithmetic import Arithmetic
 from walktalk.learning.chain_training import ChainTraining
 from walktalk.learning.cuda_graph import GraphedTraining
 from walktalk.learning.evaluation import by_length, mean_over_samples
-from walktalk.learning.memory import is_out_of_memory, rows_that_fit
+from walktalk.learning.memory import activation_bytes, is_out_of_memory, rows_that_fit
 from walktalk.learning.optimizers import OptimizerSpec, RowTorch, Spread, row_optimizer, to_rows, to_vector
 from walktalk.learning.row_training import RowTraining
 from walktalk.learning.sampling import Sampler
@@ -78,9 +78,17 @@ class Trainer:
 
     def _rows_at_once(self, batch_size: int) -> int | None:
         """The widest wave that fits into memory; a wider one is trained in pieces."""
+        return rows_that_fit(self.model, *self._example(batch_size))
+
+    @cached_property
+    def activations(self) -> int:
+        """Bytes that one model's forward pass keeps."""
+        return activation_bytes(self.model, *self._example(self.sampler.batch_size))
+
+    def _example(self, batch_size: int) -> tuple[Tensor, Tensor, Tensor]:
+        """A model and a batch."""
         batch = torch.arange(batch_size, device=self.device) % len(self.inputs)
-        row = self.model.layout.row(self.template).to(self.device)
-        return rows_that_fit(self.model, row, self.inputs[batch], self.targets[batch])
+        return self.model.layout.row(self.template).to(self.device), self.inputs[batch], self.targets[batch]
 
     def _graphed(self) -> GraphedTraining | None:
         """Trainings as CUDA graphs, where nothing in them waits for the device."""

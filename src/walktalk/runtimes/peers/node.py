@@ -56,7 +56,7 @@ from walktalk.runtimes.peers.session import STATUS, STOP
 from walktalk.runtimes.peers.slots import Slots, from_wire, to_wire
 from walktalk.runtimes.peers.training import Outcome
 from walktalk.runtimes.peers.wire import FLOAT_BYTES, Parcel
-from walktalk.runtimes.stacked import RowTrainer
+from walktalk.runtimes.stacked import RowTrainer, parameters_of
 
 TALLY_EVERY = 0.25  # seconds between two rounds of gossip about how far everybody is
 LOOK_EVERY = 0.5  # seconds, while a node waits for its neighbours
@@ -75,7 +75,7 @@ class Node:
         self.setup, self.trainer = setup, trainer
         self.me = setup.around.node
         self.machine = setup.protocol.hardened().machine(setup.around)
-        self.state = State(Slots({INITIAL: setup.initial}), tallies.Tally(self.me, setup.around.nodes))
+        self.state = State(self._slots({}), tallies.Tally(self.me, setup.around.nodes))
         self.events: queue.SimpleQueue[Callable[[], None]] = queue.SimpleQueue()
         self.begun = False
         self.early: list[Delivery] = []  # messages from before the start; one model for each neighbour at most
@@ -160,7 +160,7 @@ class Node:
             self.state.tally.add(iterations, sent)
             self._give(Started())
         else:
-            self.state.slots = Slots({**kept.slots, INITIAL: self.setup.initial})
+            self.state.slots = self._slots(kept.slots)
             self.trainings.states, self.state.saved = dict(kept.states), kept.number
             self.state.tally.add(kept.iterations, kept.sent)
             self.clock.behind = kept.seconds
@@ -245,6 +245,9 @@ class Node:
                 self.clock.set_timer(f"machine/{name}", after)
             case _:
                 raise UnavailableError(f"{self.setup.protocol.label}: {type(effect).__name__} needs the simulator")
+
+    def _slots(self, models: Mapping[str, Tensor]) -> Slots:
+        return Slots({**models, INITIAL: self.setup.initial}, parameters_of(self.trainer))
 
     def _combine(self, into: str, terms: Mapping[str, float]) -> None:
         states = self.trainings.states

@@ -8,14 +8,18 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from walktalk.protocols.statistics import for_statistics
 from walktalk.runtimes.peers.assembly import Floats
+
+ALL = 2**63  # of a model's numbers are parameters
 
 
 class Slots:
     """Named models, each a flat float32 tensor on the CPU."""
 
-    def __init__(self, models: Mapping[str, Tensor] | None = None) -> None:
+    def __init__(self, models: Mapping[str, Tensor] | None = None, parameters: int = ALL) -> None:
         self._models: dict[str, Tensor] = dict(models or {})
+        self.parameters = parameters  # what comes behind that many numbers are statistics
 
     def __contains__(self, slot: str) -> bool:
         return slot in self._models
@@ -34,9 +38,17 @@ class Slots:
 
     def combine(self, into: str, terms: Mapping[str, float]) -> None:
         """A linear combination, added up in the order given, as the stacked executor does."""
+        made = self._added_up(terms)
+        calmer = for_statistics(terms)
+        if calmer is not terms and self.parameters < len(made):
+            made[self.parameters :] = self._added_up(calmer, self.parameters)
+        self._models[into] = made
+
+    def _added_up(self, terms: Mapping[str, float], start: int = 0) -> Tensor:
+        """Of the numbers from there on."""
         total: Tensor | None = None
         for slot, weight in terms.items():
-            model = self._models[slot]
+            model = self._models[slot][start:]
             if len(terms) == 1 and weight == 1.0:
                 total = model
             elif total is None:
@@ -44,8 +56,8 @@ class Slots:
             else:
                 total.add_(model, alpha=weight)
         if total is None:
-            raise ValueError(f"slot {into!r} is set to a combination of nothing")
-        self._models[into] = total
+            raise ValueError("a combination of nothing")
+        return total
 
     def everything(self) -> dict[str, Tensor]:
         """All slots, as they are now."""

@@ -11,6 +11,8 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import NamedTuple, TypeAlias
 
+from walktalk.protocols.statistics import for_statistics
+
 Terms: TypeAlias = tuple[tuple[int, float], ...]  # a linear combination of values: (value, weight) pairs
 
 INITIAL_VALUE = 0  # the value that every run starts from, x_0
@@ -34,6 +36,7 @@ class CombineOp(NamedTuple):
 
     out: int
     terms: Terms
+    statistics: tuple[float, ...] | None = None  # the weights of the same values for statistics, where they are others
 
 
 class MixOp(NamedTuple):
@@ -100,18 +103,24 @@ class Notebook:
             if weight == 1.0:
                 here[into] = here[slot]
                 return
-        total: dict[int, float] = {}
-        for slot, weight in terms.items():
-            for value, inner in here[slot]:
-                total[value] = total.get(value, 0.0) + weight * inner
-        here[into] = self.as_one(tuple((value, weight) for value, weight in total.items() if weight != 0.0))
+        total = added_up(here, terms)
+        calmer = for_statistics(terms)
+        if calmer is terms:
+            here[into] = self.as_one(tuple((value, weight) for value, weight in total.items() if weight != 0.0))
+            return
+        other = added_up(here, calmer)
+        both = {value: (total.get(value, 0.0), other.get(value, 0.0)) for value in (*total, *other)}
+        kept = [(value, *weights) for value, weights in both.items() if any(weights)]
+        made, statistics = tuple((value, weight) for value, weight, _ in kept), tuple(weight for _, _, weight in kept)
+        same = statistics == tuple(weight for _, weight in made)
+        here[into] = self.as_one(made, None if same else statistics)
 
-    def as_one(self, terms: Terms) -> Terms:
+    def as_one(self, terms: Terms, statistics: tuple[float, ...] | None = None) -> Terms:
         """The combination as a single value, made if there is none yet."""
-        if len(terms) == 1 and terms[0][1] == 1.0:
+        if len(terms) == 1 and terms[0][1] == 1.0 and statistics is None:
             return terms
         out = self.new_value()
-        self.ops.append(CombineOp(out, terms))
+        self.ops.append(CombineOp(out, terms, statistics))
         return ((out, 1.0),)
 
     def new_value(self) -> int:
@@ -121,6 +130,15 @@ class Notebook:
     def new_state(self) -> int:
         self.next_state += 1
         return self.next_state - 1
+
+
+def added_up(slots: Mapping[str, Terms], terms: Mapping[str, float]) -> dict[int, float]:
+    """A combination of slots in terms of values."""
+    total: dict[int, float] = {}
+    for slot, weight in terms.items():
+        for value, inner in slots[slot]:
+            total[value] = total.get(value, 0.0) + weight * inner
+    return total
 
 
 class BlankNotebook(Notebook):

@@ -1,7 +1,10 @@
 """The stacked executor: the arithmetic of many runs, as waves over the rows of one matrix."""
 
 from walktalk.runtimes.stacked.engine import Advance, Engine
-from walktalk.runtimes.stacked.executor import Executor, Measurement, RowTrainer
+from walktalk.runtimes.stacked.executor import Executor, Measurement, RowTrainer, parameters_of
 from walktalk.runtimes.stacked.waves import Planner, Step, TrainStep, WavePolicy
 
-__all__ = ["Advance", "Engine", "Executor", "Measurement", "Planner", "RowTrainer", "Step", "TrainStep", "WavePolicy"]
+__all__ = [
+    "Advance", "Engine", "Executor", "Measurement", "Planner", "RowTrainer", "Step", "TrainStep", "WavePolicy",
+    "parameters_of",
+]  # fmt: skip

@@ -45,6 +45,12 @@ class RowTrainer(Interface):
     def evaluate(self, rows: Tensor) -> tuple[Tensor, Tensor]: ...
 
 
+def parameters_of(trainer: RowTrainer) -> int:
+    """How many of a row's numbers are parameters; what comes behind them are statistics."""
+    count: int = getattr(trainer, "parameters", trainer.width)
+    return count
+
+
 @dataclass(frozen=True)
 class Measurement:
     """One run at one moment."""
@@ -70,6 +76,7 @@ class Executor:
         self.device = torch.device(trainer.device)
         self.models = Matrix(trainer.width, self.device)
         self.states = Matrix(max(trainer.state_width, 1), self.device)
+        self.parameters = parameters_of(trainer)
         self.widest: int = getattr(trainer, "best_width", None) or ANY_WIDTH  # a wider wave is trained in pieces
         # What a wave gives is written down before the next one, so a trainer may lend its own memory.
         self.train_rows: TrainRows = getattr(trainer, "train_on_loan", trainer.train)
@@ -132,11 +139,16 @@ class Executor:
 
     def combine(self, step: CombineStep, tables: Tables) -> None:
         combination = next(tables.combinations)
+        sources, starts, outs = combination.sources, combination.starts, combination.outs
+        calmer = None  # what comes behind the parameters is mixed with weights of its own
+        if step.statistics and self.parameters < self.trainer.width:
+            calmer = self.models.combined_from(self.parameters, sources, combination.statistics, starts)
         if self.trainer.width > WIDEST_BAG:
             self.models.combine_one_by_one(step.outs, step.sources, step.weights, step.starts)
-            return
-        made = self.models.combined(combination.sources, combination.weights, combination.starts)
-        self.models.write(combination.outs, made)
+        else:
+            self.models.write(outs, self.models.combined(sources, combination.weights, starts))
+        if calmer is not None:
+            self.models.data[outs, self.parameters :] = calmer
 
     def mix(self, step: MixStep) -> None:
         before = self.models.read(self.numbers(step.sources))
@@ -207,6 +219,7 @@ class Combination(NamedTuple):
     sources: Tensor
     weights: Tensor
     starts: Tensor
+    statistics: Tensor
 
 
 class Tables:
@@ -224,7 +237,7 @@ class Tables:
     def table(self, steps: Sequence[Step], name: str) -> Sequence[Tensor]:
         """One column of all these steps, cut into steps again once it is on the device."""
         lists = [getattr(step, name) for step in steps]
-        kind = np.float32 if name in ("lrs", "weights") else np.int64
+        kind = np.float32 if name in ("lrs", "weights", "statistics") else np.int64
         column = torch.from_numpy(np.fromiter(chain.from_iterable(lists), kind)).to(self.device)
         parts: Sequence[Tensor] = column.split([len(numbers) for numbers in lists])
         return parts

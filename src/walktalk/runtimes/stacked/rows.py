@@ -69,10 +69,16 @@ class Matrix:
         """Σ_k weights[k] · row rows[k] over each piece of the list; `starts` says where the pieces begin."""
         return torch.embedding_bag(self.data, rows, starts, mode=0, per_sample_weights=weights)[0]
 
+    def combined_from(self, column: int, rows: Tensor, weights: Tensor, starts: Tensor) -> Tensor:
+        """The same for the columns from there on, which are few."""
+        chosen = self.data[:, column:].index_select(0, rows)
+        places = torch.arange(len(rows), device=rows.device)
+        return torch.embedding_bag(chosen, places, starts, mode=0, per_sample_weights=weights)[0]
+
     def combine_one_by_one(
         self, outs: Sequence[int], rows: Sequence[int], weights: Sequence[float], starts: Sequence[int]
     ) -> None:
-        """The same for wide rows, written to rows `outs`: in as few passes over the memory as there are."""
+        """`combined` for wide rows, written to rows `outs`: in as few passes over the memory as there are."""
         in_place = not set(outs) & set(rows)  # else all are made before any is written
         made = [self.data[out] if in_place else torch.empty_like(self.data[out]) for out in outs]
         for total, start, end in zip(made, starts, [*starts[1:], len(rows)], strict=True):

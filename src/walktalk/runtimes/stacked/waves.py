@@ -44,6 +44,7 @@ class CombineStep:
     sources: list[int] = field(default_factory=list)
     weights: list[float] = field(default_factory=list)
     starts: list[int] = field(default_factory=list)
+    statistics: list[float] = field(default_factory=list)  # the weights for statistics; [] if they are the same
 
 
 @dataclass
@@ -214,6 +215,8 @@ class Stretch:
             starts=[0, *accumulate(len(op.terms) for op in ops[:-1])],
             outs=[self.make(job.outputs[0]) for job in group],
         )
+        if any(op.statistics is not None for op in ops):
+            step.statistics = [weight for op in ops for weight in (op.statistics or [weight for _, weight in op.terms])]
         self.emit(step)
 
     def take_single(self, job: Job) -> None:

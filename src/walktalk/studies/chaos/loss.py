@@ -51,6 +51,7 @@ class Judged:
     def __init__(self, pupil: Trainer, judge: Trainer) -> None:
         self.pupil, self.judge = pupil, judge
         self.device, self.width, self.state_width = pupil.device, pupil.width, pupil.state_width
+        self.parameters = pupil.parameters
 
     def train(
         self, rows: Tensor, parts: Tensor, keys: Tensor, lr: Tensor, state: Tensor | None = None
