@@ -98,12 +98,15 @@ def test_a_large_model_in_groups_writes_the_same_bytes(tmp_path, ready, monkeypa
 
 def test_a_model_that_trains_alone_needs_room_for_one(ready, monkeypatch):
     wide = beside(ready.trainer)
-    monkeypatch.setattr(ready.trainer, "rows_at_once", 1)
-    assert wave_policy(ready.trainer).widest == 1
-    alone = beside(ready.trainer)
-    assert alone < wide / 20
-    monkeypatch.setattr(ready.trainer, "graphed", object())  # a graph's memory is its own, and so is its warm-up's
-    assert beside(ready.trainer) > 1.5 * alone
+    monkeypatch.setattr("walktalk.learning.stacked.choice.STACKED_UP_TO", 1)
+    trainer = prepare(make_spec(SPEC), "cpu").trainer
+    assert trainer.alone is not None
+    assert wave_policy(trainer).widest == 1
+    alone = beside(trainer)
+    assert alone < wide / 5
+    # its weights, gradients and state, and what the forward pass of a batch keeps
+    assert alone > 4 * (3 * trainer.width + trainer.state_width) + trainer.activations
+    assert trainer.activations > 4 * 32 * 64  # a batch of digits and more
 
 
 def test_runs_that_keep_their_state_and_runs_that_do_not_share_waves():
