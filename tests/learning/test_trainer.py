@@ -13,7 +13,7 @@ from torch.nn import functional
 from tests.learning import plain
 from walktalk.errors import DataError, ModelError, UnavailableError
 from walktalk.learning import OptimizerSpec, Schedule, Task, Trainer, tasks
-from walktalk.learning.evaluation import dimension_of_classes
+from walktalk.learning.evaluation import dimension_of_classes, hits
 from walktalk.learning.sampling import Sampler, hashed
 
 
@@ -170,6 +170,23 @@ def test_evaluation_is_the_loss_over_samples_and_the_share_of_hits():
             )
             x, y = task.test
             assert (model(x).argmax(1) == y).float().mean().item() == pytest.approx(float(accuracies[k]), abs=1e-6)
+
+
+def test_a_model_whose_outputs_are_not_numbers_has_no_accuracy():
+    trainer = Trainer(tasks.digits(nodes=4))
+    rows = wave(trainer, 3)[0]
+    expected = trainer.evaluate(rows)[1]
+    rows[1] = math.nan
+    losses, accuracies = trainer.evaluate(rows)
+    assert losses.isnan().tolist() == accuracies.isnan().tolist() == [False, True, False]
+    assert torch.equal(accuracies[::2], expected[::2])
+
+
+def test_a_class_may_be_ruled_out_by_minus_infinity():
+    scores = torch.tensor([[1.0, -math.inf], [-math.inf, -math.inf], [math.inf, 0.0], [math.nan, 0.0]])
+    found = hits(scores[None], torch.zeros(4, dtype=torch.int64), 2)[0]
+    assert found.isnan().tolist() == [False, True, True, True]
+    assert float(found[0]) == 1.0
 
 
 def test_evaluation_in_pieces_is_evaluation(monkeypatch):
