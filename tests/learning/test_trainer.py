@@ -10,6 +10,7 @@ import torch
 from torch import nn
 from torch.nn import functional
 
+import walktalk as wt
 from tests.learning import plain
 from walktalk.errors import DataError, ModelError, UnavailableError
 from walktalk.learning import OptimizerSpec, Schedule, Task, Trainer, tasks
@@ -432,6 +433,20 @@ def test_buffers_travel_or_belong_to_the_batch():
     without, _ = batch.train(rows, *given)
     with_, _ = travel.train(torch.cat((rows, fresh), 1), *given)
     plain.close(without, with_[:, : batch.width], 1e-6)  # training is the same: it uses the batch either way
+
+
+def test_buffers_of_a_run_in_python():
+    data = [(part.inputs, part.targets) for part in [normalized_task()] * 2]
+    task = wt.tasks.torch(plain.ConvNet("batch"), functional.cross_entropy, data)
+    travel, batch = (
+        wt.train(
+            task, wt.MultiWalk(walks=1), wt.graphs.complete(2), stop=wt.Stop(iterations=4), device="cpu", buffers=b
+        )
+        for b in ("travel", "batch")
+    )
+    assert len(travel.row) == len(batch.row) + 2 * (6 + 6)
+    with pytest.raises(ModelError, match="buffers: 'none' is unknown"):
+        wt.train(task, wt.MultiWalk(walks=1), wt.graphs.complete(2), device="cpu", buffers="none")
 
 
 @pytest.mark.parametrize("limit", [2**24, 1], ids=["stacked", "one by one"])
