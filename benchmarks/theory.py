@@ -115,7 +115,9 @@ def slope_cases() -> list[tuple[str, str, float, Case]]:
 
 def slopes(out: Path) -> dict[str, Any]:
     wanted = slope_cases()
-    outcomes = {outcome.case: outcome for outcome in check_bounds(dict.fromkeys(case for *_, case in wanted), repetitions=2)}
+    outcomes = {
+        outcome.case: outcome for outcome in check_bounds(dict.fromkeys(case for *_, case in wanted), repetitions=2)
+    }
     table = pd.DataFrame(
         [
             {"variable": v, "series": s, "x": x, "measured": outcomes[c].measured, "bound": outcomes[c].bound,

@@ -82,7 +82,9 @@ def test_a_study_that_diverges_says_so(tmp_path: Path) -> None:
         "run", tmp_path / "tiny.yaml", "--set", "optimizer.lr=1e20", "--out", tmp_path / "out"
     )
     assert code == 0, errors
-    assert "Diverged, the loss is not a number: MW, R=2 (2 of 2 runs); Async-Gossip (2 of 2 runs)." in output
+    told = "Diverged, the loss is not a number: MW, R=2 (2 of 2 runs); Async-Gossip (pairwise) (2 of 2 runs)."
+    assert told in output
+    assert told in (tmp_path / "out" / "report.html").read_text()
     assert "Accuracy" not in output
     code, _, errors = walktalk("advise", tmp_path / "tiny.yaml", "--set", "optimizer.lr=1e20")
     assert code == 2

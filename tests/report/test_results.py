@@ -59,6 +59,12 @@ def test_the_note_says_what_is_too_close_to_call() -> None:
     assert results_table(content).note.endswith("Too close to call: time (MW, R=4, Async-Gossip (pairwise)).")
 
 
+def test_runs_that_diverged_are_named() -> None:
+    assert results_table(summary()).warning == ""
+    warning = results_table({**summary(), "diverged": {"multi_walk-4": [1, 3]}}).warning
+    assert warning.startswith("Diverged, the loss is not a number: MW, R=4 (2 of 5 runs).")
+
+
 def test_a_task_without_accuracy_has_no_such_column() -> None:
     content = summary()
     for algorithm in content["algorithms"].values():

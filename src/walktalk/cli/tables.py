@@ -10,7 +10,6 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from walktalk.plots import title_of
 from walktalk.report import results_table
 
 WIDTH = 100  # where there is no terminal to say
@@ -35,19 +34,9 @@ def print_results(summary: dict[str, Any], folder: Path, page: Path) -> None:
     for row in results.rows:
         table.add_row(*(Text(cell.text, style="bold green" if cell.best else "") for cell in row))
     console.print(table)
-    if told := diverged(summary):
-        console.print(told, style="bold red", highlight=False, soft_wrap=True)
+    if results.warning:
+        console.print(results.warning, style="bold red", highlight=False, soft_wrap=True)
     console.print(f"Report   {page}", highlight=False, soft_wrap=True)
     console.print(
         f"Records  {folder} (spec.yaml, history.csv, summary.json, figures/, runs/)", highlight=False, soft_wrap=True
     )
-
-
-def diverged(summary: dict[str, Any]) -> str:
-    """Which runs ended with a loss that is no number, and what helps; nothing where none did."""
-    found = summary.get("diverged", {})
-    if not found:
-        return ""
-    counts = {label: summary["algorithms"][label]["repetitions"] for label in found}
-    who = "; ".join(f"{title_of(label)} ({len(runs)} of {counts[label]} runs)" for label, runs in found.items())
-    return f"Diverged, the loss is not a number: {who}. A smaller optimizer.lr may help."
