@@ -5,6 +5,17 @@ from walktalk.learning.arithmetic import Arithmetic
 from walktalk.learning.optimizers import OptimizerSpec
 from walktalk.learning.schedule import Schedule
 from walktalk.learning.task import Loss, Task
-from walktalk.learning.trainer import Trainer
+from walktalk.learning.trainer import Buffers, Trainer
 
-__all__ = ["Arithmetic", "Loss", "OptimizerSpec", "Schedule", "Task", "Trainer", "data", "partition", "tasks"]
+__all__ = [
+    "Arithmetic",
+    "Buffers",
+    "Loss",
+    "OptimizerSpec",
+    "Schedule",
+    "Task",
+    "Trainer",
+    "data",
+    "partition",
+    "tasks",
+]

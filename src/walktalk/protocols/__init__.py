@@ -21,6 +21,7 @@ from walktalk.protocols.events import Event, PeerFound, PeerLost, Received, Rejo
 from walktalk.protocols.machine import Machine, Outside, Protocol, Surroundings
 from walktalk.protocols.message import HEADER_BYTES, Message, control_bytes
 from walktalk.protocols.multi_walk import MultiWalk
+from walktalk.protocols.statistics import for_statistics
 from walktalk.protocols.sync_gossip import SyncGossip
 
 PROTOCOLS: dict[str, type[Protocol]] = {p.name: p for p in (MultiWalk, AsyncGossip, SyncGossip, Centralized)}
@@ -30,4 +31,5 @@ __all__ = [
     "AsyncGossip", "Centralized", "Combine", "Effect", "Event", "Forget", "Machine", "Message", "MixEveryone",
     "MultiWalk", "Note", "Outside", "PeerFound", "PeerLost", "Protocol", "Received", "Record", "Rejoined", "Send",
     "SetTimer", "Started", "Surroundings", "SyncGossip", "TimerFired", "Train", "Trained", "control_bytes",
+    "for_statistics",
 ]  # fmt: skip

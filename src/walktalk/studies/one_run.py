@@ -11,8 +11,7 @@ from torch import Tensor, nn
 
 from walktalk.errors import DataError
 from walktalk.graphs import Graph
-from walktalk.learning import OptimizerSpec, Schedule, Task, Trainer
-from walktalk.learning.trainer import Buffers
+from walktalk.learning import Buffers, OptimizerSpec, Schedule, Task, Trainer
 from walktalk.protocols import Protocol
 from walktalk.records import RUN_COLUMNS, TRACE_COLUMNS, frame
 from walktalk.runtimes.simulator import Evaluate, OptimizerState, PoissonTiming, RunSetup, Stop, Timing

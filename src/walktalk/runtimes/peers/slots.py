@@ -8,7 +8,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from walktalk.protocols.statistics import for_statistics
+from walktalk.protocols import for_statistics
 from walktalk.runtimes.peers.assembly import Floats
 
 ALL = 2**63  # of a model's numbers are parameters
