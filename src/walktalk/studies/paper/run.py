@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from walktalk.records import StudyFolder
-from walktalk.studies.paper.figures import Figure, Panel, Scale, panel_specs
+from walktalk.studies.paper.figures import Figure, Panel, Scale, panel_specs, titled
 from walktalk.studies.paper.tune import tuned
 from walktalk.studies.run import run_study
 from walktalk.studies.runs import Progress
@@ -46,6 +46,7 @@ def run_figure(
     for panel in one.panels:
         runs = out / (f"{one.runs}-tuned" if tune else one.runs)
         spec, folder = specs[panel.name], runs / panel.name
+        panel = titled(panel, spec)
         if tune and one.runs:
             told = None if report is None else _told(report, f"{panel.title}, learning rates")
             spec = tuned(spec, runs / f"{panel.name}.rates.json", device=device, progress=told)
