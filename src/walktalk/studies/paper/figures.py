@@ -122,6 +122,8 @@ def _panel_spec(one: Figure, panel: Panel, scale: Scale, changes: Mapping[str, A
         content["task"] = {**content["task"], "alpha": panel.alpha}
     if "iterations" in content["stop"]:
         content["stop"] = {"iterations": round(panel.longer * content["stop"]["iterations"])}
+    if not one.runs:
+        content["algorithms"] = [{"name": "multi_walk", "walks": 1}]  # of no meaning, but it fits any number of nodes
     content = merged(content, changes)
     if "faults" in content:
         content["faults"] = _who_dies(content)
