@@ -125,7 +125,10 @@ def _refuse_without_meaning(one: papers.Figure, changes: Mapping[str, Any], tune
 @app.command()
 def phase(
     folder: Annotated[
-        Path, typer.Argument(metavar="DIR", help="Folder with alpha-A/TOPOLOGY.csv, from benchmarks/paper_gpu.py.")
+        Path,
+        typer.Argument(
+            metavar="DIR", help="Folder of `walktalk paper run fig5`, or with alpha-A/TOPOLOGY.csv (paper_gpu.py)."
+        ),
     ],
     out: Annotated[Path | None, typer.Option(help="Folder for what is written; DIR if left out.")] = None,
     advise: Annotated[
@@ -134,17 +137,31 @@ def phase(
     device: Annotated[str, typer.Option(help="auto, cpu or cuda: for the advisor's pilots.")] = "auto",
 ) -> None:
     """Who wins, by α, topology and axis: measured, and what the advisor says; phase.csv, advisor.csv and the figure."""
+    import shutil
+
     from walktalk import plots
     from walktalk.report import who_wins
 
     target = folder if out is None else out
     found = who_wins.measured(folder)
+    said, there = target / "advisor.csv", folder / "advisor.csv"
+    known = who_wins.words(said if said.is_file() else there)  # damage shows before anything is written
     target.mkdir(parents=True, exist_ok=True)
+    if there.is_file() and not said.is_file():
+        shutil.copyfile(there, said)
     found.to_csv(target / "phase.csv", index=False)
     rows = {"Measured": found}
-    said = target / "advisor.csv"
-    if advise or said.is_file():
-        rows["Advisor"] = who_wins.predicted(found, said, device=device, told=typer.echo)
+    if advise:
+        size = who_wins.model_bytes(folder)
+        rows["Advisor"] = who_wins.predicted(found, said, device=device, model_bytes=size, told=typer.echo)
+    elif said.is_file():
+        fitting = who_wins.of_these(found, known)
+        missing = len(found) - len(fitting)
+        if missing:  # pilots take minutes, so they are not begun unasked
+            about = f"{missing} of {len(found)} settings are not in {said}"
+            typer.echo(f"{about}, so the advisor is left out; --advise asks it", err=True)
+        else:
+            rows["Advisor"] = fitting
     for path in (target / "phase.csv", *plots.save(who_wins.diagram(rows), target / "phase")):
         typer.echo(path)
 
