@@ -9,8 +9,9 @@ import pytest
 from typer.testing import CliRunner
 
 from walktalk.cli.app import app
-from walktalk.studies import nested, paper
+from walktalk.studies import nested, paper, prepare
 from walktalk.studies.paper import check
+from walktalk.studies.runner import estimated_trainings
 
 SHORT = ("--repetitions", "1", "--iterations", "10", "--device", "cpu")
 
@@ -129,6 +130,12 @@ def test_the_papers_scale_on_a_cpu_is_warned_of(tmp_path, monkeypatch):
     assert "made for a GPU: 300 iterations are left, about 1 minutes on this CPU; --scale smoke takes minutes" in line
     paper.run_figure(one, "smoke", Path(tmp_path), device="cpu", changes=changes, say=said.append)
     assert len(said) == 1
+
+
+@pytest.mark.parametrize("name", ["fig4", "fig9"])
+def test_how_much_is_left_is_as_when_it_is_run(name):
+    spec = next(iter(paper.panel_specs(paper.figure(name), "smoke").values()))
+    assert check.trainings(spec) == pytest.approx(estimated_trainings(prepare(spec, "cpu").runs), abs=1)
 
 
 def test_lengths_of_time():

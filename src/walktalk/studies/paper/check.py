@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import time
 from collections.abc import Sequence
 
@@ -9,10 +10,10 @@ import torch
 
 from walktalk.learning import Trainer
 from walktalk.studies.build import build_graph, build_protocols, build_task, check_links
-from walktalk.studies.run import pick_device, planned_runs, prepare
-from walktalk.studies.runner import estimated_trainings
+from walktalk.studies.run import build_trainer, pick_device
 from walktalk.studies.spec import StudySpec
 
+TRIES = 4
 UNITS = {"days": 86_400.0, "hours": 3600.0, "minutes": 60.0}
 
 
@@ -33,27 +34,34 @@ def warning(specs: Sequence[StudySpec], device: str) -> str | None:
     """A word for who starts the paper's scale on a CPU; None where there is nothing to warn of."""
     if not specs or pick_device(device) != "cpu":
         return None
-    seconds = trainings = 0.0
-    for spec in specs:
-        one = spec.model_copy(update={"repetitions": 1})
-        trainer = prepare(one, "cpu").trainer
-        count = estimated_trainings(planned_runs(one, trainer)) * spec.repetitions
-        trainings += count
-        seconds += count * seconds_a_training(trainer, spec.optimizer.lr)
+    trainer = build_trainer(specs[0], build_task(specs[0]), "cpu")  # all panels train the same model
+    count = sum(trainings(spec) for spec in specs)
+    seconds = count * seconds_a_training(trainer, specs[0].optimizer.lr)
     return (
-        f"--scale paper is made for a GPU: {trainings:,.0f} iterations are left, "
+        f"--scale paper is made for a GPU: {count:,.0f} iterations are left, "
         f"about {in_words(seconds)} on this CPU; --scale smoke takes minutes"
     )
 
 
+def trainings(spec: StudySpec) -> float:
+    """How many local trainings a study has: exact where runs end by iterations, an estimate where they end by time."""
+    nodes, total = build_graph(spec).nodes, 0.0
+    pace = spec.timing.d if spec.timing.model == "poisson" else spec.timing.compute
+    for plan in build_protocols(spec, nodes):
+        by_time = math.inf if spec.stop.time is None else plan.protocol.active_models(nodes) * spec.stop.time / pace
+        total += min(by_time, math.inf if spec.stop.iterations is None else spec.stop.iterations)
+    return total * spec.repetitions
+
+
 def seconds_a_training(trainer: Trainer, lr: float) -> float:
-    """How long one local training of one model takes here; the first one, which sets things up, does not count."""
+    """How long one local training of one model takes here: the best of a few, as the first ones set things up."""
     rows, zero = trainer.initial_row(0)[None].to(trainer.device), torch.zeros(1, dtype=torch.int64)
-    began = 0.0
-    for _ in range(2):
+    took = []
+    for _ in range(TRIES):
         began = time.perf_counter()
         trainer.train(rows, zero, zero, torch.tensor([lr]))
-    return time.perf_counter() - began
+        took.append(time.perf_counter() - began)
+    return min(took)
 
 
 def in_words(seconds: float) -> str:
