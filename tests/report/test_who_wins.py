@@ -73,7 +73,7 @@ def test_the_advisors_words_that_are_there(tmp_path, monkeypatch):
     words[1:].to_csv(tmp_path / "advisor.csv", index=False)
     code, said = phase(tmp_path)
     assert (code, drawn[-1]) == (0, ["Measured"])
-    assert "1 of 3 settings are not in" in said
+    assert "1 of 3 settings, each with its loss to reach, are not in" in said
     assert "--advise asks" in said
     for damaged in ("", "nothing\n", ",".join(who_wins.COLUMNS) + "\n1.0,cycle,time,x,multi_walk-2,1.5,True\n"):
         (tmp_path / "advisor.csv").write_text(damaged)

@@ -158,7 +158,7 @@ def phase(
         fitting = who_wins.of_these(found, known)
         missing = len(found) - len(fitting)
         if missing:  # pilots take minutes, so they are not begun unasked
-            about = f"{missing} of {len(found)} settings are not in {said}"
+            about = f"{missing} of {len(found)} settings, each with its loss to reach, are not in {said}"
             typer.echo(f"{about}, so the advisor is left out; --advise asks it", err=True)
         else:
             rows["Advisor"] = fitting
