@@ -2,7 +2,10 @@
 
     OMP_NUM_THREADS=1 python benchmarks/theory.py --out results/DATE-advisor-theory [--only bounds|slopes|speedup|phase]
 
-bounds   the measured average of ‖∇f‖² and the bound of every theorem, for every combination (bounds.csv, bound.png)
+With `--draw-only` nothing is measured: the figures are drawn from the tables that are there (theory_figures.py).
+
+bounds   the measured average of ‖∇f‖² and the bound of every theorem, for every combination (bounds.csv), and against T
+         for three of them (curves.csv, bound.png)
 slopes   the same against T, R, V and p: measured exponents beside those of the bound (slopes.csv, scaling.csv, .png)
 speedup  time to a target loss under Poisson timing against R, and against V for gossip (speedup.csv, .png)
 phase    who is cheaper to a target loss, by ζ² and graph, best learning rate for each (phase.csv, .png)
@@ -23,7 +26,8 @@ import numpy as np
 import pandas as pd
 import torch
 
-from walktalk import graphs, plots
+from theory_figures import draw
+from walktalk import graphs
 from walktalk.advisor import Case, Outcome, check_bounds, plain_sgd, quadratic_problem, standard_cases
 from walktalk.learning import Task, tasks
 from walktalk.protocols import AsyncGossip, MultiWalk, Protocol
@@ -48,8 +52,7 @@ def bounds(out: Path) -> dict[str, Any]:
     outcomes = check_bounds(standard_cases(iterations=(500, 4000)), repetitions=4)
     table = pd.DataFrame([outcome_row(outcome) for outcome in outcomes])
     table.to_csv(out / "bounds.csv", index=False, float_format="%.6g")
-    plots.save(plots.bound_curves(pd.concat(example_curves()), title="cycle of 16, σ² = ζ² = 1, η tuned for T = 8,000"),
-               out / "bound", ("png",))  # fmt: skip
+    pd.concat(example_curves()).to_csv(out / "curves.csv", index=False, float_format="%.6g")
     by = table.groupby("theorem")["bound_over_measured"]
     return {
         "combinations": len(table), "below_the_bound": int(table["holds"].sum()),
@@ -70,7 +73,7 @@ def outcome_row(outcome: Outcome) -> dict[str, Any]:
 def example_curves() -> list[pd.DataFrame]:
     """The running average against T at one step size, and the inequality of the proof at the same one."""
     cases = [Case(1, "cycle", 16, 8000, walks=1), Case(1, "cycle", 16, 8000, walks=8), Case(2, "cycle", 16, 8000)]
-    names = ["Multi-Walk, R=1", "Multi-Walk, R=8", "Async-Gossip (matrix)"]
+    names = ["MW R=1", "MW R=8", "gossip"]
     problem = quadratic_problem(tasks.quadratic(nodes=16, seed=0, noise=1.0, heterogeneity=1.0, distance=5.0))
     found = []
     for name, outcome in zip(names, check_bounds(cases, repetitions=3), strict=True):
@@ -112,7 +115,9 @@ def slope_cases() -> list[tuple[str, str, float, Case]]:
 
 def slopes(out: Path) -> dict[str, Any]:
     wanted = slope_cases()
-    outcomes = {outcome.case: outcome for outcome in check_bounds({case for *_, case in wanted}, repetitions=2)}
+    outcomes = {
+        outcome.case: outcome for outcome in check_bounds(dict.fromkeys(case for *_, case in wanted), repetitions=2)
+    }
     table = pd.DataFrame(
         [
             {"variable": v, "series": s, "x": x, "measured": outcomes[c].measured, "bound": outcomes[c].bound,
@@ -129,7 +134,6 @@ def slopes(out: Path) -> dict[str, Any]:
     found = pd.DataFrame(rows)
     table.to_csv(out / "scaling.csv", index=False, float_format="%.6g")
     found.to_csv(out / "slopes.csv", index=False, float_format="%.4g")
-    plots.save(plots.scaling(table, found), out / "scaling", ("png",))
     return {"slopes": rows}
 
 
@@ -212,13 +216,12 @@ def speedup(out: Path) -> dict[str, Any]:
             times = [first_time(moments, curve, target) for curve in curves]
             best = min(times)
             base = best if base is None else base
-            rows.append({"series": f"{'Multi-Walk' if kind == 'MW' else 'gossip'}, {topology}", "active": active,
+            rows.append({"series": f"{kind}, {topology}", "active": active,
                          "nodes": nodes, "lr": rates[int(np.argmin(times))], "time": best,
                          "speed_up": base / best})  # fmt: skip
             print("speedup", rows[-1], file=sys.stderr, flush=True)
     table = pd.DataFrame(rows)
     table.to_csv(out / "speedup.csv", index=False, float_format="%.6g")
-    plots.save(plots.speed_up_figure(table[np.isfinite(table["time"])]), out / "speedup", ("png",))
     return {"speed_up": rows}
 
 
@@ -228,7 +231,7 @@ def phase(out: Path) -> dict[str, Any]:
     rates = [0.4 / 2**k for k in range(5)]
     for topology, given in CYCLE_TO_COMPLETE:
         graph = graphs.build(topology, 16, seed=1, **given)
-        name = f"{topology.replace('random_regular', 'regular')}{given.get('degree', '')}\np={network(graph).p:.2f}"
+        name = f"{topology.replace('random_regular', 'regular')}{given.get('degree', '')} p={network(graph).p:.2f}"
         for zeta2 in (0.0, 1.0, 4.0, 16.0):
             task = tasks.quadratic(nodes=16, seed=0, noise=1.0, heterogeneity=zeta2, convexity=0.3, distance=5.0)
             target = 0.02 * task.facts["F"]
@@ -248,12 +251,7 @@ def phase(out: Path) -> dict[str, Any]:
                 })  # fmt: skip
             print("phase", rows[-2:], file=sys.stderr, flush=True)
     table = pd.DataFrame(rows)
-    table.assign(x=table["x"].str.replace("\n", " ")).to_csv(out / "phase.csv", index=False, float_format="%.6g")
-    parts = {"per iteration": table[table["axis"] == "iterations"], "in time": table[table["axis"] == "time"]}
-    figure = plots.phase(
-        parts, x="graph", y="ζ², difference between nodes", title="V = 16, σ² = 1: cost to a target loss"
-    )
-    plots.save(figure, out / "phase", ("png",))
+    table.to_csv(out / "phase.csv", index=False, float_format="%.6g")
     return {"cells": len(table)}
 
 
@@ -266,14 +264,21 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--out", type=Path, required=True, help="folder for tables and figures")
     parser.add_argument("--only", choices=PARTS, help="one part")
+    parser.add_argument("--draw-only", action="store_true", help="figures from the tables that are there")
     args = parser.parse_args()
+    parts = [args.only] if args.only else list(PARTS)
+    if args.draw_only:
+        for name in parts:
+            print(*draw(args.out, name), sep="\n")
+        return
     torch.set_num_threads(1)
     args.out.mkdir(parents=True, exist_ok=True)
     file = args.out / "summary.json"
     found: dict[str, Any] = json.loads(file.read_text()) if file.exists() else {}
-    for name in [args.only] if args.only else list(PARTS):
+    for name in parts:
         began = time.perf_counter()
         found[name] = {**PARTS[name](args.out), "seconds": round(time.perf_counter() - began, 1)}
+        draw(args.out, name)
     file.write_text(json.dumps(found, indent=2, ensure_ascii=False) + "\n")
     print(json.dumps(found, indent=2, ensure_ascii=False))
 

@@ -76,6 +76,21 @@ def test_a_study_leaves_the_files_of_the_design(tiny: Path) -> None:
     assert summary["versions"]["walktalk"] == __version__
 
 
+def test_a_study_that_diverges_says_so(tmp_path: Path) -> None:
+    (tmp_path / "tiny.yaml").write_text(TINY)
+    code, output, errors = walktalk(
+        "run", tmp_path / "tiny.yaml", "--set", "optimizer.lr=1e20", "--out", tmp_path / "out"
+    )
+    assert code == 0, errors
+    told = "Diverged, the loss is not a number: MW, R=2 (2 of 2 runs); Async-Gossip (pairwise) (2 of 2 runs)."
+    assert told in output
+    assert told in (tmp_path / "out" / "report.html").read_text()
+    assert "Accuracy" not in output
+    code, _, errors = walktalk("advise", tmp_path / "tiny.yaml", "--set", "optimizer.lr=1e20")
+    assert code == 2
+    assert "error: optimizer.lr: 1e+20 is too large; every pilot diverged" in errors.splitlines()[-1]
+
+
 def test_the_written_spec_gives_the_same_bytes(tiny: Path, tmp_path: Path) -> None:
     assert walktalk("run", tiny / "spec.yaml", "--out", tmp_path / "again")[0] == 0
     for name in ("spec.yaml", "history.csv"):

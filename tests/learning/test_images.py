@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gzip
 import hashlib
+import tarfile
 from dataclasses import replace
 from importlib import import_module
 
@@ -108,8 +109,6 @@ def test_an_address_that_does_not_answer(tmp_path, monkeypatch):
 
 
 def test_an_archive_is_checked_and_only_what_is_wanted_is_unpacked(made, tmp_path, monkeypatch):
-    import tarfile
-
     folder, datasets = made
     archive = tmp_path / "cifar.tar.gz"
     with tarfile.open(archive, "w:gz") as tar:
@@ -119,8 +118,59 @@ def test_an_archive_is_checked_and_only_what_is_wanted_is_unpacked(made, tmp_pat
     dataset = replace(datasets["cifar10"], urls=(archive.as_uri(),), archive_md5=files.md5(archive))
     here = files.fetch(dataset)
     assert sorted(p.name for p in here.iterdir()) == sorted(dataset.files)
-    with pytest.raises(DataError, match="arrived damaged"):
+    with pytest.raises(DataError, match=r"cifar.tar.gz is damaged .*fetch it once more from file:"):
         files.fetch(replace(dataset, archive_md5="0" * 32, folder="other"))
+
+
+def test_an_archive_that_was_fetched_elsewhere(made, tmp_path, monkeypatch):
+    folder, datasets = made
+    archive = tmp_path / "elsewhere" / "cifar-10-binary.tar.gz"
+    archive.parent.mkdir()
+    with tarfile.open(archive, "w:gz") as tar:
+        tar.add(folder / "cifar-10-batches-bin", "cifar-10-batches-bin")
+    dataset = replace(datasets["cifar10"], archive_md5=files.md5(archive))
+    for source in (archive, archive.parent):  # the archive itself, or the folder that it is in
+        monkeypatch.setenv("WALKTALK_DATA", str(tmp_path / f"home-{source.name}"))
+        here = files.fetch(dataset, str(source))
+        assert sorted(p.name for p in here.iterdir()) == sorted(dataset.files)
+    with pytest.raises(DataError, match=r"cifar-10-binary.tar.gz is damaged or another archive"):
+        files.fetch(replace(dataset, archive_md5="0" * 32), str(archive))
+    monkeypatch.setattr(files, "MOST_BYTES", 10)
+    with pytest.raises(DataError, match="which no data set here has"):
+        files.fetch(dataset, str(archive))
+    with pytest.raises(DataError, match=r"no file of cifar10 in .*; it should hold cifar-10-binary.tar.gz, or data_"):
+        files.fetch(dataset, str(tmp_path))
+    with pytest.raises(DataError, match=r"is a file; name the folder with train-images"):
+        files.fetch(datasets["fashion_mnist"], str(archive))
+
+
+def test_a_damaged_file_at_home_is_fetched_again(made, tmp_path, monkeypatch):
+    folder, datasets = made
+    monkeypatch.setenv("WALKTALK_DATA", str(tmp_path))
+    addresses = tuple((folder / "fashion-mnist" / name).as_uri() for name in datasets["fashion_mnist"].files)
+    dataset = replace(datasets["fashion_mnist"], urls=addresses)
+    here = files.fetch(dataset)
+    damaged = here / "t10k-labels-idx1-ubyte.gz"
+    damaged.write_bytes(b"not it")
+    said: list[str] = []
+    files.fetch(dataset, None, said.append)
+    files.check(dataset, here)
+    assert "is damaged or not the published file" in said[0]
+    assert said[0].endswith("fetching it all again")
+    wrong = replace(dataset, files={**dataset.files, damaged.name: "0" * 32}, folder="other")
+    with pytest.raises(DataError, match=rf"^{damaged.name} from file:.* is damaged"):  # and not where it lay meanwhile
+        files.fetch(wrong)
+
+
+def test_a_file_that_cannot_be_read(made, monkeypatch):
+    def denied(*given: object) -> None:
+        raise PermissionError(13, "Permission denied")
+
+    folder, datasets = made
+    monkeypatch.setattr(files, "_checked", {})
+    monkeypatch.setattr("pathlib.Path.open", denied)
+    with pytest.raises(DataError, match=r"folder: .* cannot be read \(Permission denied\); see that you may read it"):
+        files.locate(datasets["cifar10"], str(folder))
 
 
 def test_broken_formats(tmp_path):

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import json
+import shutil
 import sys
+from importlib import import_module
 
 import numpy as np
 import pytest
@@ -14,6 +16,8 @@ from tests.learning import plain
 from walktalk.errors import DataError, UnavailableError
 from walktalk.learning import OptimizerSpec, Trainer, tasks
 from walktalk.learning.data import multinli
+from walktalk.learning.data.hub import hub
+from walktalk.learning.models.language import check_reads
 from walktalk.learning.stacked import SequentialModel, stack
 
 transformers = pytest.importorskip("transformers")
@@ -251,3 +255,66 @@ def test_models_that_cannot_be_had(data, models, tmp_path, monkeypatch):
     monkeypatch.setitem(sys.modules, "transformers", None)
     with pytest.raises(UnavailableError, match=r"pip install 'walktalk\[language\]'"):
         tasks.mnli(folder=data)
+
+
+def test_a_file_that_is_not_utf8(tmp_path):
+    folder = write(tmp_path, [example(0)])
+    with (tmp_path / "train_subset.jsonl").open("ab") as file:
+        file.write('{"premise": "café"}'.encode("latin-1"))
+    with pytest.raises(DataError, match=r"folder: .*train_subset.jsonl is not UTF-8 text"):
+        tasks.mnli(nodes=1, folder=folder)
+
+
+def test_damaged_weights(data, models, tmp_path, capfd):
+    folder = shutil.copytree(models["opt"], tmp_path / "cut")
+    weights = folder / "model.safetensors"
+    weights.write_bytes(weights.read_bytes()[:2000])
+    with pytest.raises(DataError, match=r"model: .* cannot be loaded .*name another with --set task.model=FOLDER"):
+        tasks.mnli(model=str(folder), folder=data)
+    tasks.mnli(nodes=3, model=models["opt"], folder=data)
+    assert "Loading weights" not in capfd.readouterr().err
+
+
+def test_a_folder_without_a_tokenizer(data, models, tmp_path):
+    folder = shutil.copytree(models["opt"], tmp_path / "mute", ignore=shutil.ignore_patterns("*token*"))
+    with pytest.raises(DataError, match=r"tokenizer: .* name one with --set task.tokenizer=FOLDER"):
+        tasks.mnli(model=str(folder), folder=data)
+    tasks.mnli(nodes=3, model=str(folder), tokenizer=models["llama"], folder=data)
+
+
+def test_places_that_are_not_there(data, models, tmp_path):
+    nowhere = str(tmp_path / "nowhere")
+    with pytest.raises(
+        DataError, match=rf"^model: there is no folder {nowhere}; name one with --set task.model=FOLDER"
+    ):
+        tasks.mnli(model=nowhere, folder=data)
+    with pytest.raises(DataError, match=rf"^tokenizer: there is no folder {nowhere}; name one with --set task.token"):
+        tasks.mnli(model=models["opt"], tokenizer=nowhere, folder=data)
+
+
+def test_texts_that_the_model_cannot_read_are_found_before_the_training(models, tmp_path):
+    folder = write(tmp_path, [example(k) for k in range(30)] + [{**example(0), "premise": "the cat " * 100}])
+    with pytest.raises(DataError, match=r"max_length: texts of 90 tokens are too long .* has 64 positions"):
+        tasks.mnli(nodes=3, model=models["opt"], max_length=90, folder=folder)
+    tasks.mnli(nodes=3, model=models["opt"], max_length=60, folder=folder)
+    tasks.mnli(nodes=3, model=models["llama"], max_length=90, folder=folder)  # its positions have no end
+    task = tasks.mnli(nodes=3, model=models["opt"], max_length=60, folder=folder)
+    with pytest.raises(DataError, match=r"tokenizer: it has a word of number 1000, but the model has only 30"):
+        check_reads(task.model, torch.tensor([[3, 1000]]))
+
+
+def test_a_hub_that_does_not_answer_is_asked_once(data, monkeypatch, capsys):
+    constants = import_module("huggingface_hub.constants")
+    monkeypatch.setattr(constants, "HF_HUB_OFFLINE", False)
+    monkeypatch.setattr(constants, "ENDPOINT", "http://127.0.0.1:9")  # where nobody listens
+    with pytest.raises(DataError, match=r"model: some/model .*the Hugging Face hub does not answer.*task.model=FOLDER"):
+        tasks.mnli(model="some/model", folder=data)
+    assert "getting some/model from the Hugging Face hub" in capsys.readouterr().err
+    assert constants.HF_HUB_OFFLINE is False
+    with hub("something") as answers:
+        assert not answers
+        assert constants.HF_HUB_OFFLINE is True
+    monkeypatch.setattr("walktalk.learning.data.hub.answers", lambda: True)
+    with hub("something") as answers:
+        assert answers
+        assert constants.HF_HUB_OFFLINE is False

@@ -10,10 +10,11 @@ import torch
 from torch import nn
 from torch.nn import functional
 
+import walktalk as wt
 from tests.learning import plain
 from walktalk.errors import DataError, ModelError, UnavailableError
 from walktalk.learning import OptimizerSpec, Schedule, Task, Trainer, tasks
-from walktalk.learning.evaluation import dimension_of_classes
+from walktalk.learning.evaluation import dimension_of_classes, hits
 from walktalk.learning.sampling import Sampler, hashed
 
 
@@ -170,6 +171,23 @@ def test_evaluation_is_the_loss_over_samples_and_the_share_of_hits():
             )
             x, y = task.test
             assert (model(x).argmax(1) == y).float().mean().item() == pytest.approx(float(accuracies[k]), abs=1e-6)
+
+
+def test_a_model_whose_outputs_are_not_numbers_has_no_accuracy():
+    trainer = Trainer(tasks.digits(nodes=4))
+    rows = wave(trainer, 3)[0]
+    expected = trainer.evaluate(rows)[1]
+    rows[1] = math.nan
+    losses, accuracies = trainer.evaluate(rows)
+    assert losses.isnan().tolist() == accuracies.isnan().tolist() == [False, True, False]
+    assert torch.equal(accuracies[::2], expected[::2])
+
+
+def test_a_class_may_be_ruled_out_by_minus_infinity():
+    scores = torch.tensor([[1.0, -math.inf], [-math.inf, -math.inf], [math.inf, 0.0], [math.nan, 0.0]])
+    found = hits(scores[None], torch.zeros(4, dtype=torch.int64), 2)[0]
+    assert found.isnan().tolist() == [False, True, True, True]
+    assert float(found[0]) == 1.0
 
 
 def test_evaluation_in_pieces_is_evaluation(monkeypatch):
@@ -415,6 +433,20 @@ def test_buffers_travel_or_belong_to_the_batch():
     without, _ = batch.train(rows, *given)
     with_, _ = travel.train(torch.cat((rows, fresh), 1), *given)
     plain.close(without, with_[:, : batch.width], 1e-6)  # training is the same: it uses the batch either way
+
+
+def test_buffers_of_a_run_in_python():
+    data = [(part.inputs, part.targets) for part in [normalized_task()] * 2]
+    task = wt.tasks.torch(plain.ConvNet("batch"), functional.cross_entropy, data)
+    travel, batch = (
+        wt.train(
+            task, wt.MultiWalk(walks=1), wt.graphs.complete(2), stop=wt.Stop(iterations=4), device="cpu", buffers=b
+        )
+        for b in ("travel", "batch")
+    )
+    assert len(travel.row) == len(batch.row) + 2 * (6 + 6)
+    with pytest.raises(ModelError, match="buffers: 'none' is unknown"):
+        wt.train(task, wt.MultiWalk(walks=1), wt.graphs.complete(2), device="cpu", buffers="none")
 
 
 @pytest.mark.parametrize("limit", [2**24, 1], ids=["stacked", "one by one"])

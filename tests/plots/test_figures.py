@@ -10,8 +10,7 @@ from matplotlib.figure import Figure
 
 from walktalk import graphs, plots
 from walktalk.errors import DataError, GraphError, StudyError
-from walktalk.plots.curves import mean_curve
-from walktalk.plots.theory_bound import looks
+from walktalk.plots.theory_series import looks
 from walktalk.plots.timeline import bars_of, lanes_of
 from walktalk.records import TRACE_COLUMNS, HistoryRow, frame
 
@@ -80,7 +79,9 @@ def texts(figure: Figure) -> list[str]:
 
 def test_curves_have_units_and_the_paper_s_names() -> None:
     shown = texts(plots.curves(history(), "bits"))
-    assert {"Transmitted data (GB)", "Training loss", "Test accuracy (%)", "MW, R=1", "Async-Gossip"} <= set(shown)
+    names = {"Transmitted data (GB)", "Training loss", "Test accuracy (%)", "MW, R=1", "Async-Gossip (pairwise)"}
+    assert names <= set(shown)
+    assert "Line and band: mean\u00a0±\u00a0σ over 3 repetitions." in shown
     assert "Wall-clock time (s)" in texts(plots.curves(history(), "time"))
 
 
@@ -91,17 +92,6 @@ def test_a_task_without_accuracy_has_one_panel() -> None:
 def test_the_time_axis_is_logarithmic_when_one_curve_dwarfs_another() -> None:
     assert plots.curves(history(), "time").axes[0].get_xscale() == "log"
     assert plots.curves(history(), "iteration").axes[0].get_xscale() == "linear"
-
-
-def test_the_mean_is_over_repetitions_at_the_same_place() -> None:
-    rows = [HistoryRow("a", r, k, k * (1.0 + r), k, float(k + r), math.nan, 0.0) for r in range(2) for k in range(5)]
-    by_iteration = mean_curve(frame(rows), "iteration", "train_loss")
-    assert by_iteration.x.tolist() == [0, 1, 2, 3, 4]
-    assert by_iteration.mean.tolist() == [0.5, 1.5, 2.5, 3.5, 4.5]
-    assert by_iteration.std == pytest.approx(math.sqrt(0.5))
-    by_time = mean_curve(frame(rows), "time", "train_loss")
-    assert by_time.x[-1] == 4.0  # where the shortest ends
-    assert by_time.mean[-1] == pytest.approx((4.0 + 3.0) / 2)
 
 
 def test_an_unfinished_history_is_said_to_be_empty() -> None:
@@ -123,7 +113,7 @@ def test_an_algorithm_has_one_colour_everywhere_and_no_two_share_one() -> None:
         ("multi_walk-4", "MW, R=4"),
         ("multi_walk-4-at3", "MW, R=4, at node 3"),
         ("multi_walk-4-lr0.1", "MW, R=4, lr 0.1"),
-        ("async_gossip-pairwise", "Async-Gossip"),
+        ("async_gossip-pairwise", "Async-Gossip (pairwise)"),
         ("async_gossip-matrix", "Async-Gossip (matrix)"),
         ("sync_gossip", "Sync-Gossip"),
         ("my own", "my own"),
@@ -215,8 +205,9 @@ def test_an_algorithm_has_its_colour_in_theory_s_figures_too() -> None:
     assert look["gossip, cycle"].colour == usual["async_gossip-pairwise"]
     assert look["Async-Gossip (matrix)"].colour == usual["async_gossip-matrix"]
     assert look["MW R=4, cycle"].mark == look["gossip, cycle"].mark != look["MW R=4, complete"].mark
-    walks = looks(["Multi-Walk, R=1", "Multi-Walk, R=8"], "async_gossip-matrix")
-    assert walks["Multi-Walk, R=1"].colour != walks["Multi-Walk, R=8"].colour
+    assert look["MW R=4, cycle"].line == "-" != look["gossip, cycle"].line == look["Async-Gossip (matrix)"].line
+    walks = looks(["Multi-Walk, R=1", "Multi-Walk, R=8", "MW, cycle"], "async_gossip-matrix")
+    assert len({look.colour for look in walks.values()}) == 3  # a line along which R changes is not R = 1's
 
 
 def test_a_study_that_diverged_is_drawn_without_a_warning(recwarn: pytest.WarningsRecorder) -> None:

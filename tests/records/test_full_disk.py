@@ -29,6 +29,14 @@ def test_a_full_disk_is_a_study_error_and_leaves_nothing(error: Exception, tmp_p
     assert not list(tmp_path.iterdir())
 
 
+def test_the_file_has_the_name_that_a_person_knows(tmp_path: Path) -> None:
+    with (
+        pytest.raises(StudyError, match=r"/model\.bin: Permission denied; "),
+        replacing(tmp_path / "model.bin") as part,
+    ):
+        raise PermissionError(errno.EACCES, "Permission denied", str(part))
+
+
 def test_other_errors_stay_what_they_are(tmp_path: Path) -> None:
     with pytest.raises(LibraryError), replacing(tmp_path / "model.bin"):
         raise LibraryError("shape mismatch")

@@ -11,6 +11,7 @@ from tests.support.folders import assert_same_folder
 from walktalk.errors import UnavailableError
 from walktalk.studies import Runner, fitting_groups, make_spec, parse_memory, planned_runs, prepare, run_study
 from walktalk.studies import groups as groups_module
+from walktalk.studies import runner as runner_module
 from walktalk.studies.groups import beside, free_memory, need_of
 from walktalk.studies.runner import wave_policy
 
@@ -98,12 +99,15 @@ def test_a_large_model_in_groups_writes_the_same_bytes(tmp_path, ready, monkeypa
 
 def test_a_model_that_trains_alone_needs_room_for_one(ready, monkeypatch):
     wide = beside(ready.trainer)
-    monkeypatch.setattr(ready.trainer, "rows_at_once", 1)
-    assert wave_policy(ready.trainer).widest == 1
-    alone = beside(ready.trainer)
-    assert alone < wide / 20
-    monkeypatch.setattr(ready.trainer, "graphed", object())  # a graph's memory is its own, and so is its warm-up's
-    assert beside(ready.trainer) > 1.5 * alone
+    monkeypatch.setattr("walktalk.learning.stacked.choice.STACKED_UP_TO", 1)
+    trainer = prepare(make_spec(SPEC), "cpu").trainer
+    assert trainer.alone is not None
+    assert wave_policy(trainer).widest == 1
+    alone = beside(trainer)
+    assert alone < wide / 5
+    # its weights, gradients and state, and what the forward pass of a batch keeps
+    assert alone > 4 * (3 * trainer.width + trainer.state_width) + trainer.activations
+    assert trainer.activations > 4 * 32 * 64  # a batch of digits and more
 
 
 def test_runs_that_keep_their_state_and_runs_that_do_not_share_waves():
@@ -119,3 +123,25 @@ def test_runs_that_keep_their_state_and_runs_that_do_not_share_waves():
     together = Runner(trainer, runs).run()
     expected = [[row[2:] for row in record.history] for records in alone for record in records]
     assert [[row[2:] for row in record.history] for record in together] == expected
+
+
+def test_a_study_without_end_is_planned_a_stretch_at_a_time(monkeypatch):
+    monkeypatch.setattr(runner_module, "trainings_a_stretch", lambda width: 64)
+    ready = prepare(make_spec({**SPEC, "stop": {"iterations": 10**14}}), "cpu")
+    runner = Runner(ready.trainer, ready.runs)
+    for stretch in range(1, 4):
+        runner.stretch()
+        assert 0 < runner.trainings <= 2 * 64 * stretch  # a share is rounded up to whole iterations in every run
+
+
+def test_where_much_less_is_done_than_was_estimated_stretches_grow(monkeypatch):
+    """Transfers take almost all the time here, so a nanosecond of computation says nothing of the way."""
+    timing = {"model": "network", "compute": 1e-9, "bandwidth": 1e5}
+    spec = make_spec({**SPEC, "repetitions": 1, "timing": timing, "stop": {"time": 100.0}})
+    ready = prepare(spec, "cpu")
+    runner = Runner(ready.trainer, ready.runs)
+    stretches = 0
+    while runner.engine.active:
+        runner.stretch()
+        stretches += 1
+    assert stretches < 60

@@ -68,6 +68,15 @@ def test_an_algorithm_that_hardly_learns_does_not_set_the_target() -> None:
     assert summary["winners"]["iteration"]["algorithm"] == "good"
 
 
+def test_it_says_which_runs_diverged() -> None:
+    summary = summarize(
+        study(run("good", 0, [2.0, 0.5]), run("a", 0, [2.0, math.nan]), run("a", 1, [math.nan, 1.0]),
+              run("a", 2, [2.0, math.inf]))
+    )  # fmt: skip
+    assert summary["diverged"] == {"a": [0, 2]}
+    summary_text(summary)
+
+
 def test_one_run_has_no_spread_and_no_rival() -> None:
     summary = summarize(study(run("only", 0, [2.0, 1.0])))
     assert summary["algorithms"]["only"]["final_loss"] == {"mean": 1.0, "std": None}

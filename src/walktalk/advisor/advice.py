@@ -13,6 +13,7 @@ from walktalk.advisor.goal import Goal
 from walktalk.advisor.ground import Ground, survey
 from walktalk.advisor.pilots import Pilots
 from walktalk.advisor.race import RACE_SHARE, Limits, Race, Told
+from walktalk.errors import SpecError
 from walktalk.studies import StudySpec
 
 LEAST_SPREAD = 0.05  # of one repetition's cost, relative: two that agree by luck prove nothing
@@ -66,6 +67,12 @@ def advise_on(ground: Ground, say: Told) -> Advice:
     most = MOST_TRAININGS * (spec.stop.iterations or ground.longest / fastest)
     race = Race(pilots, Limits(most, ground.longest), goal.budget, say)
     race.run()
+    if all(course.lost for course in pilots.courses):  # an extrapolation from them would be made of nothing
+        rates = sorted({candidate.lr for candidate in ground.candidates})
+        raise SpecError(
+            f"optimizer.lr: {spec.optimizer.lr:g} is too large; every pilot diverged, with rates of {rates[0]:g} to "
+            f"{rates[-1]:g}; take a much smaller one and ask again"
+        )
     prospects = race.prospects()
     finals = Finals(ground, pilots, prospects)
     say(f"finalists: {len(finals.finalists)}, with other randomness", RACE_SHARE)

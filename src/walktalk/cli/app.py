@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import errno
 import functools
+import os
 import sys
 from collections.abc import Callable, Sequence
 from importlib import import_module
@@ -114,10 +115,17 @@ def circumstances(error: Exception) -> str | None:
     if isinstance(error, OSError):
         if error.errno not in OF_THE_PERSON or error.filename is None:
             return None
+        if error.errno in (errno.EACCES, errno.EPERM) and unreadable(error.filename):
+            return f"{error.filename}: {error.strerror}; see that you may read it"
         return f"{error.filename}: {error.strerror}; choose another place or make room there"
     if isinstance(error, MemoryError) or any(words in str(error).lower() for words in NO_MEMORY):
         return "this does not fit in memory; take fewer nodes, a smaller model or a smaller batch"
     return None
+
+
+def unreadable(path: str) -> bool:
+    """Whether it is there but not to be read: then it was an input, and room has nothing to do with it."""
+    return os.path.exists(path) and not os.access(path, os.R_OK)
 
 
 def _version(wanted: bool) -> None:

@@ -20,7 +20,10 @@ Name = Annotated[str, typer.Argument(help="Which data set: cifar10, fashion_mnis
 def get(
     name: Name,
     source: Annotated[
-        Path | None, typer.Option("--from", metavar="FOLDER", help="Take the files from a folder; fetch nothing.")
+        Path | None,
+        typer.Option(
+            "--from", metavar="FOLDER", help="Take a folder's files or archive, or an archive; fetch nothing."
+        ),
     ] = None,
 ) -> None:
     """Fetch a data set, check it, and put it where tasks look for it."""

@@ -34,6 +34,8 @@ def print_results(summary: dict[str, Any], folder: Path, page: Path) -> None:
     for row in results.rows:
         table.add_row(*(Text(cell.text, style="bold green" if cell.best else "") for cell in row))
     console.print(table)
+    if results.warning:
+        console.print(results.warning, style="bold red", highlight=False, soft_wrap=True)
     console.print(f"Report   {page}", highlight=False, soft_wrap=True)
     console.print(
         f"Records  {folder} (spec.yaml, history.csv, summary.json, figures/, runs/)", highlight=False, soft_wrap=True

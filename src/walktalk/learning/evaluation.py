@@ -24,11 +24,22 @@ def mean_over_samples(
             dimension = dimension_of_classes(outputs, y, is_cross_entropy(model.loss))
             if dimension is None:
                 return torch.full_like(total, math.nan).float()
-            total += (outputs.argmax(dimension) == y).double().flatten(1).mean(1) * len(x)
+            total += hits(outputs, y, dimension).flatten(1).mean(1) * len(x)
         else:
             with torch.no_grad():
                 total += row_losses(model.loss, outputs, y.expand(len(rows), *y.shape)).double() * len(x)
     return (total / len(inputs)).float()
+
+
+def hits(outputs: Tensor, targets: Tensor, dimension: int) -> Tensor:
+    """1 where the class with the highest score is the target, 0 elsewhere; nan where no score is the highest.
+
+    argmax takes the first class among scores that are not numbers, so that a model that has diverged would be as good
+    as the first class is frequent. A score of −∞ is fine: some models rule out a class that way. All on the device,
+    since nothing here may wait for it.
+    """
+    right = (outputs.argmax(dimension) == targets).double()
+    return torch.where(outputs.amax(dimension).isfinite(), right, math.nan)
 
 
 def by_length(inputs: Tensor, others: Tensor, lengths: Lengths | None) -> tuple[Tensor, Tensor]:

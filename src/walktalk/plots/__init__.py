@@ -1,18 +1,27 @@
 """Figures: curves, time line, network, partition, theory. Each function takes data and gives a matplotlib figure."""
 
-from walktalk.plots.curves import AXES, Axis, curves, draw_curves, mean_curve
-from walktalk.plots.failures import Failure, failures, marks_of
+from walktalk.plots.along import Along, along, scale_along
+from walktalk.plots.curves import curves, draw_curves
+from walktalk.plots.failures import Failure, failure_line, failures, marks_of
+from walktalk.plots.mean_curve import AXES, Axis, Curve, mean_curve
 from walktalk.plots.network import network
+from walktalk.plots.notes import CUT, WALKS, legend_below, missing_words, note_below, spread_words, upright
 from walktalk.plots.partition import partition
-from walktalk.plots.style import colours, save, styled, title_of
-from walktalk.plots.theory_bound import bound_curves, scaling, speed_up_figure
+from walktalk.plots.scales import needs_logarithm, scale_accuracy, scale_loss
+from walktalk.plots.style import GREY, colours, in_order, new_figure, save, save_for_print, styled, title_of
+from walktalk.plots.theory_bound import bound_curves
 from walktalk.plots.theory_phase import phase, phase_grid
+from walktalk.plots.theory_scaling import scaling
+from walktalk.plots.theory_speedup import speed_up_figure
+from walktalk.plots.threshold import threshold
 from walktalk.plots.timeline import timeline
 from walktalk.plots.units import Unit, in_words, unit_of
 from walktalk.plots.variants import variants
 
 __all__ = [
-    "AXES", "Axis", "Failure", "Unit", "bound_curves", "colours", "curves", "draw_curves", "failures", "in_words",
-    "marks_of", "mean_curve", "network", "partition", "phase", "phase_grid", "save", "scaling", "speed_up_figure",
-    "styled", "timeline", "title_of", "unit_of", "variants",
+    "AXES", "CUT", "GREY", "WALKS", "Along", "Axis", "Curve", "Failure", "Unit", "along", "bound_curves", "colours",
+    "curves", "draw_curves", "failure_line", "failures", "in_order", "in_words", "legend_below", "marks_of",
+    "mean_curve", "missing_words", "needs_logarithm", "network", "new_figure", "note_below", "partition", "phase",
+    "phase_grid", "save", "save_for_print", "scale_accuracy", "scale_along", "scale_loss", "scaling",
+    "speed_up_figure", "spread_words", "styled", "threshold", "timeline", "title_of", "unit_of", "upright", "variants",
 ]  # fmt: skip

@@ -3,15 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import pandas as pd
 from matplotlib.figure import Figure
 
+from walktalk.plots.along import along
 from walktalk.plots.curves import curves
-from walktalk.plots.units import unit_of
+from walktalk.plots.style import GREY
 
-GREY = "#777777"
 EVENTS = ("kill", "revive", "pause", "resume", "partition", "heal")
 
 
@@ -24,19 +24,24 @@ class Failure(NamedTuple):
 
 
 def failures(history: pd.DataFrame, marks: Iterable[Failure], *, title: str | None = None) -> Figure:
-    """Curves against time, with a dashed line at every failure, and its name above the first panel."""
+    """Curves against time, with a line at every failure, and its name above every panel."""
     figure = curves(history, "time", title=title)
-    unit = unit_of("time", float(history["time"].max()))
+    unit = along([history], "time").unit
     marks = list(marks)
     for panel in figure.axes:
         for time in sorted({mark.time for mark in marks}):
-            panel.axvline(time / unit.size, color=GREY, linestyle=(0, (4, 3)), linewidth=1.0, zorder=1)
+            failure_line(panel, time / unit.size)
             here = [mark for mark in marks if mark.time == time]
             panel.annotate(
                 _words(here), (time / unit.size, 1.0), xycoords=("data", "axes fraction"), xytext=(0, 2),
                 textcoords="offset points", ha="center", va="bottom", fontsize=7, color=GREY,
             )  # fmt: skip
     return figure
+
+
+def failure_line(panel: Any, at: float) -> None:
+    """Where something goes wrong. Solid: gossip is dashed, and the learning rate dotted."""
+    panel.axvline(at, color=GREY, linewidth=1.0, zorder=1, label="_")
 
 
 def marks_of(trace: pd.DataFrame) -> list[Failure]:

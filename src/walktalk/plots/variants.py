@@ -2,50 +2,79 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
+from string import ascii_lowercase
+from typing import Any
 
 import numpy as np
 import pandas as pd
 from matplotlib.figure import Figure
 
 from walktalk.errors import StudyError
-from walktalk.plots.style import colours, new_figure, styled, title_of
+from walktalk.plots.notes import legend_below, missing_words, note_below
+from walktalk.plots.style import colours, in_order, new_figure, styled, title_of
 
 WIDTH = 0.8  # of a variant's place that its algorithms share
+PALE = 0.4  # opacity of a bar that repeats another
 
 
-def variants(panels: Mapping[str, pd.DataFrame], *, value: str, y: str, names: Mapping[str, str]) -> Figure:
+def variants(
+    panels: Mapping[str, pd.DataFrame], *, value: str, y: str, names: Mapping[str, str], notes: Sequence[str] = ()
+) -> Figure:
     """A panel per table; columns: algorithm, variant, and the value, one row a run. `names` orders the variants.
 
-    A bar is the mean over runs, with its standard deviation where there are several; what was not run has none.
+    A bar is the mean over runs, with its standard deviation where there are several; what was not run has none. Rows
+    with `repeated` set are another variant's, and their bars pale.
     """
     if not panels:
         raise StudyError("there is no table to draw")
-    labels = list(dict.fromkeys(str(label) for table in panels.values() for label in table["algorithm"]))
+    labels = in_order(str(label) for table in panels.values() for label in table["algorithm"])
     chosen = colours(labels)
     columns = min(2, len(panels))
     rows = -(-len(panels) // columns)
     with styled():
-        figure = new_figure(3.7 * columns + 0.2, 2.3 * rows + 0.5)
+        figure = new_figure(3.6 * columns, 2.3 * rows + 0.8)
         places = figure.subplots(rows, columns, squeeze=False, sharey=True)
-        for place, (title, table) in zip(places.flat, panels.items(), strict=False):
+        for letter, place, (title, table) in zip(ascii_lowercase, places.flat, panels.items(), strict=False):
             for k, label in enumerate(labels):
-                found = [table[(table["algorithm"] == label) & (table["variant"] == name)][value] for name in names]
-                at = np.arange(len(names)) + (k - (len(labels) - 1) / 2) * WIDTH / len(labels)
-                means = [float(runs.mean()) if len(runs) else np.nan for runs in found]
-                spread = [float(runs.std(ddof=1)) if len(runs) > 1 else 0.0 for runs in found]
-                bars = place.bar(at, means, WIDTH / len(labels), color=chosen[label], label=title_of(label))
-                if any(spread):
-                    place.errorbar(at, means, spread, fmt="none", ecolor="black", elinewidth=0.8, capsize=1.5)
-                if "gossip" in label:
-                    for bar in bars:
-                        bar.set_hatch("///")  # families can be told apart in grey
-                        bar.set_edgecolor("white")
+                at = (k - (len(labels) - 1) / 2) * WIDTH / len(labels)
+                _bars(place, table[table["algorithm"] == label], value, list(names), at, WIDTH / len(labels), label,
+                      chosen[label])  # fmt: skip
             place.set_xticks(range(len(names)), list(names.values()), fontsize=8)
-            place.set_title(title, loc="left")
+            place.set_title(f"({letter}) {title}", loc="left")
             place.grid(axis="x", visible=False)
+        for place in places.flat[len(panels) :]:
+            place.set_visible(False)
         for place in places[:, 0]:
             place.set_ylabel(y)
-        handles, words = places[0, 0].get_legend_handles_labels()
-        figure.legend(handles, words, loc="outside lower center", ncols=min(len(words), 5))
+        legend_below(figure, *places[0, 0].get_legend_handles_labels())
+        note_below(figure, (_spread(list(panels.values())), *notes, missing_words(panels.values(), value)))
     return figure
+
+
+def _bars(
+    place: Any, runs: pd.DataFrame, value: str, names: list[str], shift: float, width: float, label: str, colour: str
+) -> None:
+    """An algorithm's bar in each variant."""
+    found = [runs[runs["variant"] == name] for name in names]
+    at = np.arange(len(names)) + shift
+    means = [float(one[value].mean()) if one[value].notna().any() else np.nan for one in found]
+    spread = [float(one[value].std(ddof=1)) if one[value].notna().sum() > 1 else 0.0 for one in found]
+    bars = place.bar(at, means, width, color=colour, label=title_of(label))
+    if any(spread):
+        place.errorbar(at, means, spread, fmt="none", ecolor="black", elinewidth=0.8, capsize=1.5)
+    for bar, one in zip(bars, found, strict=True):
+        if "gossip" in label:
+            bar.set_hatch("///")  # families can be told apart in grey
+            bar.set_edgecolor("white")
+        if "repeated" in one and one["repeated"].any():
+            bar.set_alpha(PALE)
+
+
+def _spread(tables: Sequence[pd.DataFrame]) -> str:
+    """What a bar is, with the number of runs that there really are."""
+    counts = [len(runs) for table in tables for _, runs in table.groupby(["algorithm", "variant"])]
+    if not counts or max(counts) == 1:
+        return "One repetition."
+    many = f"{max(counts)}" if min(counts) == max(counts) else f"{min(counts)} to {max(counts)}"
+    return f"Bars: mean ± σ over {many} repetitions."

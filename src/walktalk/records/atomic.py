@@ -43,7 +43,8 @@ def writing(path: Path) -> Iterator[None]:
         if not error.strerror:
             raise
         full = next((words for words in FULL if words in str(error)), error.strerror)
-        raise StudyError(f"{error.filename or path}: {full}; choose another place or make room there") from error
+        place = path if str(error.filename).endswith(PART) else error.filename or path  # the name that a person knows
+        raise StudyError(f"{place}: {full}; choose another place or make room there") from error
     except Exception as error:
         full = next((words for words in FULL if words in str(error)), "")
         if not full:

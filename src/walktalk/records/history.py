@@ -29,7 +29,7 @@ class HistoryRow(NamedTuple):
     time: float  # seconds, virtual or real
     bits: int  # sent between different nodes so far, everything counted
     train_loss: float  # of the aggregated model, on the training data of all nodes
-    test_accuracy: float  # of the aggregated model; nan where the task has none
+    test_accuracy: float  # of the aggregated model; nan where the task has none or the outputs are not numbers
     consensus: float  # mean squared distance of the members' models to their mean
     model_bits: int = 0  # the models' part of `bits`
     mean_train_loss: float = math.nan  # of the mean over the members' models

@@ -139,7 +139,8 @@ def _results(summary: dict[str, Any]) -> str:
     )
     note = f"{table.note} The best of each column is marked."
     table_html = f"<table class='results'><thead><tr>{head}</tr></thead><tbody>{rows}</tbody></table>"
-    return f"{table_html}<p class='note'>{escape(note)}</p>"
+    warning = f"<p class='warning'>{escape(table.warning)}</p>" if table.warning else ""
+    return f"{table_html}{warning}<p class='note'>{escape(note)}</p>"
 
 
 def _figure(kind: str, path: Path) -> str:
@@ -185,6 +186,7 @@ CSS = """
 body { font: 16px/1.5 system-ui, sans-serif; color: #222; max-width: 62rem; margin: 2rem auto; padding: 0 1rem; }
 h1 { margin-bottom: 0; } h2 { margin-top: 2.2rem; border-bottom: 1px solid #ddd; padding-bottom: .2rem; }
 .lead { color: #555; margin-top: .3rem; } .verdict { font-size: 1.1rem; } .note { color: #666; font-size: .87rem; }
+.warning { color: #a00; font-weight: 600; }
 table { border-collapse: collapse; font-size: .93rem; }
 th, td { text-align: left; padding: .3rem .8rem .3rem 0; border-bottom: 1px solid #eee; vertical-align: top; }
 .results { width: 100%; } .results th, .results td { text-align: right; }

@@ -3,48 +3,30 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
 from pathlib import Path
+from string import ascii_lowercase
 from typing import Any
 
 import numpy as np
-import pandas as pd
-from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.figure import Figure as Drawing
-from matplotlib.ticker import FuncFormatter, LogLocator, NullFormatter
 
 from walktalk import plots
 from walktalk.learning import tasks
 from walktalk.records import read_history, write_text
+from walktalk.report.paper_grid import Cell, Shown, grid
+from walktalk.report.rate_falls import rate_falls
+from walktalk.report.setting import setting_of
 from walktalk.runtimes.simulator import Fault
 from walktalk.seeds import Seed
-from walktalk.studies import StudySpec, paper
-
-LETTERS = "abcdefghij"
-
-
-@dataclass(frozen=True)
-class Cell:
-    """One panel of a drawing: which study, against what, which value."""
-
-    panel: int
-    x: plots.Axis
-    value: str
-
-
-@dataclass(frozen=True)
-class Shown:
-    """What a panel is drawn from."""
-
-    title: str
-    history: pd.DataFrame
-    faults: tuple[tuple[float, str], ...] = ()  # seconds at which something goes wrong, and what
+from walktalk.studies import StudySpec, paper, spec_mapping
 
 
 def shown(panel: paper.PanelRun) -> Shown:
     """A panel's runs, from its folder."""
     times = tuple((entry.at, in_words(entry.fault())) for entry in panel.spec.faults if entry.at is not None)
-    return Shown(panel.panel.title, read_history(panel.folder / "history.csv"), times)
+    spec = spec_mapping(panel.spec)
+    history = read_history(panel.folder / "history.csv")
+    return Shown(panel.panel.title, history, times, rate_falls(spec), setting_of(spec))
 
 
 def in_words(fault: Fault) -> str:
@@ -97,59 +79,12 @@ CELLS: dict[str, list[list[Cell]]] = {
 }
 
 
-def grid(panels: Sequence[Shown], cells: list[list[Cell]]) -> Drawing:
-    """Panels in rows, one legend below them all."""
-    with plots.styled():
-        drawing = new_drawing(3.5 * len(cells[0]) + 0.2, 2.35 * len(cells) + 0.45)
-        axes = drawing.subplots(len(cells), len(cells[0]), squeeze=False)
-        letter = iter(LETTERS)
-        for places, row in zip(axes, cells, strict=True):
-            for place, cell in zip(places, row, strict=True):
-                panel = panels[cell.panel]
-                plots.draw_curves(place, panel.history, cell.x, cell.value)
-                place.set_title(f"({next(letter)}) {panel.title}", loc="left")
-        flat = [cell for row in cells for cell in row]
-        same_scale([place for place, cell in zip(axes.flat, flat, strict=True) if cell.value == "train_loss"])
-        for place, cell in zip(axes.flat, flat, strict=True):
-            if cell.x == "time":
-                mark_faults(place, panels[cell.panel])
-        handles, labels = axes[0, 0].get_legend_handles_labels()
-        drawing.legend(handles, labels, loc="outside lower center", ncols=min(len(labels), 5))
-    return drawing
-
-
-def mark_faults(place: Any, panel: Shown) -> None:
-    """A grey line where something goes wrong; what it is, the legend says."""
-    unit = plots.unit_of("time", float(panel.history["time"].max()))
-    told: set[str] = set()
-    for time, words in panel.faults:
-        label = "_" if words in told else words  # a label that begins so is left out of legends
-        told.add(words)
-        place.axvline(time / unit.size, color="#888888", linestyle=(0, (4, 3)), linewidth=1.0, zorder=1, label=label)
-
-
-def same_scale(places: Sequence[Any]) -> None:
-    """Losses on one scale, so that panels can be compared: logarithmic if any of them needs it."""
-    means = np.concatenate([line.get_ydata() for place in places for line in place.get_lines()]).astype(float)
-    means = means[np.isfinite(means)]
-    logarithmic = any(place.get_yscale() == "log" for place in places) and means.min() > 0
-    for place in places:
-        if logarithmic:
-            place.set_yscale("log")
-            place.yaxis.set_major_locator(LogLocator(subs=(1.0, 2.0, 5.0)))
-            place.yaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:g}"))
-            place.yaxis.set_minor_formatter(NullFormatter())
-            place.set_ylim(means.min() / 1.5, means.max() * 1.5)
-        else:
-            place.set_ylim(0, means.max() * 1.1)
-
-
 def splits(specs: Sequence[StudySpec]) -> Drawing:
     """Figure 3: a bubble per node and class, one panel an α, with one scale for all."""
     tables = [split_of(spec) for spec in specs]
     largest = max(int(table.max()) for table in tables)
     with plots.styled():
-        drawing = new_drawing(3.3 * len(specs) + 0.4, 2.9)
+        drawing = plots.new_figure(3.3 * len(specs) + 0.4, 2.9)
         places = drawing.subplots(1, len(specs), sharey=True, squeeze=False)[0]
         for k, (place, table, spec) in enumerate(zip(places, tables, specs, strict=True)):
             node, kind = np.nonzero(table)
@@ -157,7 +92,7 @@ def splits(specs: Sequence[StudySpec]) -> Drawing:
             place.set(xlim=(-0.8, len(table) - 0.2), ylim=(-0.8, table.shape[1] - 0.2), xlabel="Node")
             place.set_xticks(range(0, len(table), 5))
             place.set_yticks(range(table.shape[1]))
-            place.set_title(f"({LETTERS[k]}) α = {spec.task.settings['alpha']:g}", loc="left")
+            place.set_title(f"({ascii_lowercase[k]}) α = {spec.task.settings['alpha']:g}", loc="left")
         places[0].set_ylabel("Class")
         shown = [
             places[0].scatter([], [], s=170 * share, c="#0072B2", alpha=0.8, linewidths=0) for share in (0.1, 0.5, 1.0)
@@ -174,9 +109,3 @@ def split_of(spec: StudySpec) -> np.ndarray:
     assert task.labels is not None
     classes = int(task.labels.max()) + 1
     return np.stack([np.bincount(task.labels[part], minlength=classes) for part in task.parts])
-
-
-def new_drawing(width: float, height: float) -> Drawing:
-    drawing = Drawing(figsize=(width, height), layout="constrained")
-    FigureCanvasAgg(drawing)
-    return drawing

@@ -21,6 +21,7 @@ class Results(NamedTuple):
     head: list[str]
     rows: list[list[Cell]]
     note: str
+    warning: str = ""  # which runs came to nothing
 
 
 AXES = {"iteration": "Iterations", "time": "Time", "bits": "Data sent"}
@@ -31,7 +32,8 @@ def results_table(summary: dict[str, Any]) -> Results:
     accuracy = any(entry["final_accuracy"] is not None for entry in summary["algorithms"].values())
     head = ["Algorithm", "Final loss", *(["Accuracy (%)"] if accuracy else []), *AXES.values()]
     rows = [_row(label, entry, summary["winners"], accuracy) for label, entry in summary["algorithms"].items()]
-    return Results(f"Results of {summary['study']}" if "study" in summary else "Results", head, rows, _note(summary))
+    title = f"Results of {summary['study']}" if "study" in summary else "Results"
+    return Results(title, head, rows, _note(summary), _diverged(summary))
 
 
 def _row(label: str, entry: dict[str, Any], winners: dict[str, Any], accuracy: bool) -> list[Cell]:
@@ -66,6 +68,16 @@ def _note(summary: dict[str, Any]) -> str:
         if winner is not None and winner["clear"] is False
     ]
     return f"{note} Too close to call: {'; '.join(close)}." if close else note
+
+
+def _diverged(summary: dict[str, Any]) -> str:
+    """Which runs ended with a loss that is no number, and what helps; nothing where none did."""
+    found = summary.get("diverged", {})
+    if not found:
+        return ""
+    counts = {label: summary["algorithms"][label]["repetitions"] for label in found}
+    who = "; ".join(f"{title_of(label)} ({len(runs)} of {counts[label]} runs)" for label, runs in found.items())
+    return f"Diverged, the loss is not a number: {who}. A smaller optimizer.lr may help."
 
 
 def _won(winners: dict[str, Any], axis: str, label: str) -> bool:

@@ -26,7 +26,7 @@ from walktalk.studies import first_below, load_spec, make_spec, paper
 AXES: dict[plots.Axis, Objective] = {"iteration": "iterations", "time": "time", "bits": "bits"}
 COLUMNS = ["alpha", "topology", "axis", "target_loss", "winner", "ratio", "clear"]
 NETWORKS = {panel.name: dict(panel.network) for panel in paper.TOPOLOGIES}
-NAMES = {"cycle": "cycle", "complete": "complete", "erdos_renyi": "ER(0.3)"}
+NAMES = {"cycle": "cycle", "complete": "complete", "erdos_renyi": "ER (0.3)"}
 PANELS = {panel.name: panel for panel in paper.figure("fig5").panels}
 FAMILIES = ("walk", "gossip")
 MODEL_BYTES = 4 * 269_722  # ResNet-20, whose runs are predicted; the pilots train a smaller model
@@ -197,7 +197,21 @@ def diagram(rows: dict[str, pd.DataFrame]) -> Figure:
     grids = {
         name: {TITLES[axis]: table_of(found[found["axis"] == axis]) for axis in AXES} for name, found in rows.items()
     }
-    return plots.phase_grid(grids, x="Topology", y="Dirichlet α (small: different data)")
+    return plots.phase_grid(grids, x="Topology", y="Dirichlet α", notes=notes(rows))
+
+
+def notes(rows: dict[str, pd.DataFrame]) -> list[str]:
+    """What the cells say: names, numbers and question marks."""
+    unsure = {
+        "Measured": "the difference is less than two standard errors",
+        "Advisor": f"the advisor is less than {SURE:.0%} sure".replace("%", " %"),
+    }
+    marked = [unsure[name] for name, found in rows.items() if name in unsure and not found["clear"].all()]
+    return [
+        "In a cell: who reaches the target loss at least cost, and how many times less than the other family's best.",
+        f"?: {', or '.join(marked)}." if marked else "",
+        "ER: Erdős–Rényi graph. Small α: the nodes' data differ much.",
+    ]
 
 
 def table_of(found: pd.DataFrame) -> pd.DataFrame:

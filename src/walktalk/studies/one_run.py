@@ -12,6 +12,7 @@ from torch import Tensor, nn
 from walktalk.errors import DataError
 from walktalk.graphs import Graph
 from walktalk.learning import OptimizerSpec, Schedule, Task, Trainer
+from walktalk.learning.trainer import Buffers
 from walktalk.protocols import Protocol
 from walktalk.records import RUN_COLUMNS, TRACE_COLUMNS, frame
 from walktalk.runtimes.simulator import Evaluate, OptimizerState, PoissonTiming, RunSetup, Stop, Timing
@@ -81,6 +82,7 @@ def train(
     batch_size: int = 32,
     local_steps: int = 5,
     optimizer_state: OptimizerState = "visit",
+    buffers: Buffers = "travel",
     schedule: Schedule | None = None,
     timing: Timing | None = None,
     stop: Stop | None = None,
@@ -91,14 +93,20 @@ def train(
 ) -> Run:
     """Train one model with a protocol on a graph, in virtual time.
 
-    Without further word: the paper's optimizer, Poisson timing with d = 1 second, 1,000 iterations.
+    Without further word: the paper's optimizer, Poisson timing with d = 1 second, 1,000 iterations. `buffers` says what
+    becomes of BatchNorm's statistics: they travel with the model, or every batch has its own ("batch").
     """
     if task.nodes != graph.nodes:
         raise DataError(f"the task is split over {task.nodes} nodes, but the graph has {graph.nodes}; make them equal")
     optimizer = optimizer or SGD()
     root = as_seed(seed)
     trainer = Trainer(
-        task, batch_size=batch_size, local_steps=local_steps, optimizer=optimizer, device=pick_device(device)
+        task,
+        batch_size=batch_size,
+        local_steps=local_steps,
+        optimizer=optimizer,
+        device=pick_device(device),
+        buffers=buffers,
     )
     setup = RunSetup(
         protocol=protocol,

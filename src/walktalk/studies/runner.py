@@ -33,7 +33,7 @@ from walktalk.studies.runs import PlannedRun, Progress, RunRecord
 from walktalk.studies.surroundings import Interrupted, asking_to_stop, fitting_threads, garbage_between_stretches
 from walktalk.studies.trace_table import trace_columns
 
-FIRST_STRETCH = 1 / 256  # of a run's way; after it the size of a stretch is known in trainings
+FIRST_STRETCH = 1 / 256  # of a run's way at most; after it the size of a stretch is known in trainings
 SECONDS_A_STRETCH = 3.0  # at most, about: as long as a person waits after Ctrl-C
 SECONDS_BETWEEN_CHECKPOINTS = 10.0
 CHECKPOINT_SHARE = 0.05  # of the time may go into writing checkpoints
@@ -121,9 +121,11 @@ class Runner:
     def stretch_length(self) -> float:
         """So that a stretch has a good number of trainings: enough to fill waves, few enough to stop soon."""
         done = sum(simulation.iteration for simulation in self.engine.simulations)
-        if self.progress == 0.0 or done == 0:
-            return FIRST_STRETCH
         wanted = trainings_a_stretch(self.trainer.width)
+        if self.progress == 0.0 or done == 0:
+            # A stretch is planned in memory, and Ctrl-C waits for its end: a share alone would have no bound. Where the
+            # estimate was so large that nothing was done in it, the next one is twice as long.
+            return min(FIRST_STRETCH, max(wanted / max(self.total, 1), self.progress))
         if self.trainer.device.type == "cpu" and self._last_stretch > 0.0:
             # On a CPU a run's bytes do not depend on how it is cut, so a slow machine may cut more often.
             wanted = max(1, min(wanted, round(self._last_trainings * SECONDS_A_STRETCH / self._last_stretch)))

@@ -38,7 +38,8 @@ def summarize(history: pd.DataFrame, spec: StudySpec | None = None, device: str 
         "accuracy": _winner(algorithms, ("final_accuracy",), smallest=False),
         **{axis: _winner(algorithms, ("to_target", axis), smallest=True) for axis in AXES},
     }
-    summary = {"target_loss": _number(target), "algorithms": algorithms, "winners": winners}
+    diverged = {str(label): numbers for label, of in runs.items() if (numbers := _diverged(of))}
+    summary = {"target_loss": _number(target), "algorithms": algorithms, "winners": winners, "diverged": diverged}
     if spec is None:
         return summary
     return {"study": spec.name, **summary, "settings": spec_mapping(spec), **circumstances(device)}
@@ -65,6 +66,11 @@ def circumstances(device: str | None = None) -> dict[str, Any]:
 
 def _runs(part: pd.DataFrame) -> list[pd.DataFrame]:
     return [run.sort_values("iteration", kind="stable") for _, run in part.groupby("repetition", sort=True)]
+
+
+def _diverged(runs: list[pd.DataFrame]) -> list[int]:
+    """The repetitions whose loss is no number in the end."""
+    return [int(run["repetition"].iloc[-1]) for run in runs if not math.isfinite(run["train_loss"].iloc[-1])]
 
 
 def _target(algorithms: Iterable[list[pd.DataFrame]]) -> float:

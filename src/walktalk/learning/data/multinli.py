@@ -9,6 +9,7 @@ from typing import Any, NamedTuple
 
 from walktalk.errors import DataError
 from walktalk.learning.data.files import home
+from walktalk.learning.data.hub import hub
 from walktalk.learning.data.quiet import quietly
 
 LABELS = ("entailment", "neutral", "contradiction")
@@ -49,12 +50,17 @@ def from_folder(folder: Path) -> tuple[list[Pair], list[Pair]]:
 def read(path: Path) -> list[Pair]:
     """All examples that have a label: `-` marks those on which people did not agree."""
     pairs = []
-    with path.open(encoding="utf-8") as file:
-        for number, line in enumerate(file, 1):
-            if line.strip():
-                pair = _pair(line, f"{path}, line {number}")
-                if pair is not None:
-                    pairs.append(pair)
+    try:
+        with path.open(encoding="utf-8") as file:
+            for number, line in enumerate(file, 1):
+                if line.strip():
+                    pair = _pair(line, f"{path}, line {number}")
+                    if pair is not None:
+                        pairs.append(pair)
+    except UnicodeDecodeError as error:
+        raise DataError(f"folder: {path} is not UTF-8 text ({error.reason}); save it as UTF-8") from error
+    except OSError as error:
+        raise DataError(f"folder: {path} cannot be read ({error.strerror}); see that you may read it") from error
     if not pairs:
         raise DataError(f"folder: {path} has no examples")
     return pairs
@@ -87,11 +93,15 @@ def from_hub(place: Path) -> tuple[list[Pair], list[Pair]]:
             f"folder: MultiNLI is not in {place}; put its JSON lines there, name its folder, or install `datasets` "
             "(pip install 'walktalk[language]') to get it from the Hugging Face hub"
         ) from error
-    try:
-        with quietly():
+    with quietly(), hub(HUB) as answers:
+        try:
             splits = datasets.load_dataset(HUB)
-    except Exception as error:  # the hub's client raises many kinds
-        raise DataError(f"folder: {HUB} cannot be had from the hub ({error}); put its JSON lines in {place}") from error
+        except Exception as error:  # the hub's client raises many kinds
+            words = " ".join(str(error).split())[:300] if answers else "it does not answer, and its cache has none"
+            raise DataError(
+                f"folder: {HUB} cannot be had from the Hugging Face hub ({words}); put its JSON lines in {place}, or "
+                "name their folder with --set task.folder=FOLDER"
+            ) from error
     return _of_hub(splits["train"]), _of_hub(splits["validation_matched"])
 
 

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import re
 import sys
 import threading
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from contextlib import nullcontext
 from pathlib import Path
 from typing import Any, Literal, TypeAlias
 
@@ -12,9 +14,13 @@ import torch
 from torch import Tensor, nn
 
 from walktalk.errors import DataError, ModelError, UnavailableError
+from walktalk.learning.data.hub import hub
 from walktalk.learning.data.quiet import quietly
+from walktalk.learning.memory import is_out_of_memory
 
 Head: TypeAlias = Literal["classification", "causal"]
+REPOSITORY = re.compile(r"\w[\w.-]*(/\w[\w.-]*)?")  # the form of a name on the hub
+KEPT_POSITIONS = 8  # a model may keep some of its positions for itself: RoBERTa two
 
 
 class LanguageClassifier(nn.Module):
@@ -85,26 +91,71 @@ def load_language_model(
     place, file = name, {}
     if is_gguf:
         if not Path(name).is_file():
-            raise DataError(f"model: there is no file {name}")
+            raise DataError(f"model: there is no file {name}; name one with --set task.model=FILE")
         place, file = str(Path(name).parent), {"gguf_file": Path(name).name}
     kinds = {
         "causal": transformers.AutoModelForCausalLM,
         "classification": transformers.AutoModelForSequenceClassification,
     }
     more = {} if head == "causal" else {"num_labels": len(classes)}
-    try:
-        words_of = {} if tokenizer_name else file
-        with quietly():  # also about the weights of a new head, which are meant to be new
-            tokens = transformers.AutoTokenizer.from_pretrained(tokenizer_name or place, **words_of)
-            inner = kinds[head].from_pretrained(place, **file, **more)
-        nn.Module.float(inner)  # transformers' own refuses a model from a GGUF file, which is a plain one by now
-    except (OSError, ValueError, KeyError, ImportError) as error:
-        words = " ".join(str(error).split())[:300]
-        raise DataError(f"model: {name} cannot be loaded as a {head} model of transformers ({words})") from error
+    wanted = f"a {head} model of transformers"
+    inner = loaded("model", name, wanted, lambda: kinds[head].from_pretrained(place, **file, **more))
+    nn.Module.float(inner)  # transformers' own refuses a model from a GGUF file, which is a plain one by now
+    words_of = {} if tokenizer_name else file
+    speaker = tokenizer_name or place
+    tokens = loaded(
+        "tokenizer",
+        tokenizer_name or name,
+        "a tokenizer",
+        lambda: transformers.AutoTokenizer.from_pretrained(speaker, **words_of),
+    )
+    if not tokens(" ".join(classes))["input_ids"]:  # from a folder without one, transformers makes one of no words
+        raise DataError(f"tokenizer: {speaker} has none that knows a word; name one with --set task.tokenizer=FOLDER")
     pad = next((n for n in (tokens.pad_token_id, tokens.eos_token_id) if n is not None), 0)
     inner.config.pad_token_id = pad
     inner.config.use_cache = False
     return LanguageClassifier(inner, pad, answer_tokens(tokens, classes) if head == "causal" else None), tokens
+
+
+def loaded(key: str, name: str, wanted: str, load: Callable[[], Any]) -> Any:
+    """What a folder or the hub has under this name; a `DataError` says which setting is to be mended, and how."""
+    here = Path(name).exists()
+    if not here and not REPOSITORY.fullmatch(name):
+        raise DataError(f"{key}: there is no folder {name}; name one with --set task.{key}=FOLDER")
+    with quietly(), nullcontext(True) if here else hub(name) as answers:  # also about a new head's weights: meant to be
+        try:
+            return load()
+        except Exception as error:  # transformers, safetensors and the hub's client raise many kinds
+            if isinstance(error, MemoryError) or (isinstance(error, RuntimeError) and is_out_of_memory(error)):
+                raise
+            words = " ".join(str(error).split())[:300]
+            if not here:
+                words = f"there is no such folder, and {words if answers else 'the Hugging Face hub does not answer'}"
+            raise DataError(
+                f"{key}: {name} cannot be loaded as {wanted} ({words}); name another with --set task.{key}=FOLDER"
+            ) from error
+
+
+def check_reads(model: nn.Module, texts: Tensor) -> None:
+    """That the model takes these texts [N, T]: in the middle of a training its error would be a riddle."""
+    words: Any = model.inner.get_input_embeddings()  # type: ignore[operator, union-attr]
+    known, most = getattr(words, "num_embeddings", None), int(texts.max())
+    if known is not None and most >= known:
+        raise DataError(
+            f"tokenizer: it has a word of number {most}, but the model has only {known}; take the model's own"
+        )
+    longest = texts[lengths(texts, int(model.pad)).argmax()][None]  # type: ignore[arg-type]
+    try:
+        with torch.no_grad():
+            model(longest)
+    except (IndexError, RuntimeError) as error:
+        positions = getattr(model.inner.config, "max_position_embeddings", None)  # type: ignore[union-attr]
+        if not isinstance(positions, int) or longest.shape[1] < positions - KEPT_POSITIONS:
+            raise  # for another reason
+        raise DataError(
+            f"max_length: texts of {longest.shape[1]} tokens are too long for the model, which has {positions} "
+            "positions; take a smaller one with --set task.max_length=N"
+        ) from error
 
 
 def answer_tokens(tokens: Any, words: Sequence[str]) -> list[int]:

@@ -11,7 +11,7 @@ from torch.nn import functional
 
 from walktalk.errors import DataError
 from walktalk.learning.data.multinli import Pair, multinli
-from walktalk.learning.models.language import Head, encode, lengths, load_language_model
+from walktalk.learning.models.language import Head, check_reads, encode, lengths, load_language_model
 from walktalk.learning.partition import by_key, iid, true_dirichlet
 from walktalk.learning.stacked import seeded
 from walktalk.learning.task import Task
@@ -59,6 +59,8 @@ def mnli(
          torch.tensor([p.label for p in part]))
         for part in (train, test)
     ]  # fmt: skip
+    for tokens_of_part, _ in encoded:
+        check_reads(module, tokens_of_part)
     genres = np.array([p.genre for p in train])
     parts = _parts(genres, nodes, root.child("partition"), alpha, split)
     codes = np.unique(genres, return_inverse=True)[1]
