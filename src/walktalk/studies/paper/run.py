@@ -92,11 +92,11 @@ def check_figure(
         return panels
     if tune:
         panels = [_with_known_rates(run) for run in panels]
-    for run in panels:  # folders first: that costs nothing
+    left = [run for run in panels if not is_done(run.spec, run.folder)]
+    for run in left:  # folders first: that costs nothing
         check_folder(run.folder, dump_spec(run.spec))
-    for run in panels:
-        if not is_done(run.spec, run.folder):
-            check_study(run.spec, device)
+    for run in left:
+        check_study(run.spec, device)
     return panels
 
 
