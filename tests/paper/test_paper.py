@@ -168,36 +168,6 @@ def test_figure_9_kills_whom_the_nodes_elect(tmp_path):
     assert reigns[2].isdisjoint({first, second})
 
 
-# -- learning rates ---------------------------------------------------------------------------------------------------
-
-
-def test_each_algorithm_gets_the_rate_that_suits_it(tmp_path):
-    from walktalk.studies.paper.tune import better_half, tuned
-
-    spec = make_spec(
-        {
-            "network": {"topology": "cycle", "nodes": 6}, "task": {"name": "digits"}, "repetitions": 3,
-            "optimizer": {"lr": 20.0, "momentum": 0.0}, "stop": {"iterations": 200},  # far too high: it diverges
-            "algorithms": [{"name": "multi_walk", "walks": [1, 2]}, {"name": "async_gossip"}],
-        }
-    )  # fmt: skip
-    record = tmp_path / "rates.json"
-    chosen = tuned(spec, record, device="cpu")
-    assert [a.title for a in chosen.algorithms] == [a.title for a in spec.algorithms]
-    assert all(a.lr is not None and a.lr < 20.0 for a in chosen.algorithms)
-    assert chosen.stop == spec.stop
-    assert dump_spec(tuned(spec, record, device="cpu")) == dump_spec(chosen)  # from the file
-    assert better_half({0.1: 1.0, 0.2: float("nan"), 0.4: 0.5}) == [0.4, 0.1]
-
-
-def test_tuned_runs_are_kept_apart(tmp_path):
-    tiny = {"repetitions": 1, "stop": {"iterations": 16}, "evaluate": {"every": 8}}
-    files = drawing.make(paper.figure("fig8"), "smoke", tmp_path, device="cpu", changes=tiny, tune=True)
-    assert files[0].name == "fig8-tuned.png"
-    assert (tmp_path / "fig8-tuned" / "erdos_renyi.rates.json").is_file()
-    assert not (tmp_path / "fig8").exists()
-
-
 def test_keys_of_a_figures_studies_can_be_set(tmp_path):
     """A language model of one's own, a folder with its data: what cannot be had here is named, and nothing is left."""
     given = ("--scale", "paper", "--set", "task.folder=nowhere", "--set", "timing.stragglers.share=0.1")

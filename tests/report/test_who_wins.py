@@ -52,6 +52,54 @@ def test_the_command(tmp_path):
     assert (tmp_path / "phase.png").stat().st_size > 10_000
 
 
+def phase(*given) -> tuple[int, str]:
+    result = CliRunner().invoke(app, ["paper", "phase", *map(str, given)])
+    return result.exit_code, result.stderr
+
+
+def test_the_advisors_words_that_are_there(tmp_path, monkeypatch):
+    """They are found in DIR and in --out; pilots are begun with --advise only; damage is one line."""
+    monkeypatch.setattr(who_wins, "word", lambda *question: pytest.fail("pilots were begun"))
+    (tmp_path / "alpha-1").mkdir()
+    history(PACE, ENDS).to_csv(tmp_path / "alpha-1" / "cycle.csv", index=False)
+    drawn = []
+    monkeypatch.setattr(who_wins, "diagram", lambda rows, real=who_wins.diagram: drawn.append(list(rows)) or real(rows))
+    words = who_wins.measured(tmp_path).assign(winner="multi_walk-2", ratio=1.5, clear=True)
+    words.to_csv(tmp_path / "advisor.csv", index=False)
+    assert phase(tmp_path) == (0, "")
+    assert phase(tmp_path, "--out", tmp_path / "there") == (0, "")
+    assert drawn == [["Measured", "Advisor"]] * 2
+    assert pd.read_csv(tmp_path / "there" / "advisor.csv").equals(pd.read_csv(tmp_path / "advisor.csv"))
+    words[1:].to_csv(tmp_path / "advisor.csv", index=False)
+    code, said = phase(tmp_path)
+    assert (code, drawn[-1]) == (0, ["Measured"])
+    assert "1 of 3 settings, each with its loss to reach, are not in" in said
+    assert "--advise asks" in said
+    for damaged in ("", "nothing\n", ",".join(who_wins.COLUMNS) + "\n1.0,cycle,time,x,multi_walk-2,1.5,True\n"):
+        (tmp_path / "advisor.csv").write_text(damaged)
+        for more in ((), ("--advise",), ("--out", tmp_path / "new")):
+            code, said = phase(tmp_path, *more)
+            assert code == 2
+            assert "advisor.csv is damaged; delete it" in said
+    assert not (tmp_path / "new").exists()
+
+
+def test_runs_of_the_paper_command(tmp_path):
+    for name in ("cycle-alpha0.1", "erdos_renyi-alpha10", "erdos_renyi-alpha0.1"):
+        folder = tmp_path / "fig5-7" / name
+        folder.mkdir(parents=True)
+        history(PACE, ENDS).to_csv(folder / "history.csv", index=False)
+        (folder / "spec.yaml").write_text("task: {name: digits}")
+    for folder in (tmp_path, tmp_path / "fig5-7"):
+        found = who_wins.measured(folder)
+        assert set(zip(found["alpha"], found["topology"], strict=True)) == {
+            (0.1, "cycle"), (10.0, "erdos_renyi"), (0.1, "erdos_renyi"),
+        }  # fmt: skip
+        assert who_wins.model_bytes(folder) is None  # the pilots' own
+        assert phase(folder, "--out", tmp_path / "out") == (0, "")
+    assert who_wins.model_bytes(tmp_path / "nowhere") == who_wins.MODEL_BYTES
+
+
 def test_the_advisors_word_is_asked_for_once(tmp_path, monkeypatch):
     asked = []
 

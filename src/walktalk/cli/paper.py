@@ -2,12 +2,23 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from walktalk.errors import SpecError
+
+if TYPE_CHECKING:
+    from walktalk.studies import paper as papers
+    from walktalk.studies.runs import Progress
+
+OPTIONS = {  # short for keys of a study
+    "--repetitions": "repetitions",
+    "--iterations": "stop.iterations",
+    "--optimizer-state": "training.optimizer_state",
+}
 
 app = typer.Typer(help="The paper's figures and tables.", no_args_is_help=True)
 
@@ -51,29 +62,73 @@ def run(
     ] = None,
     tune: Annotated[str | None, typer.Option(help="lr: first find each algorithm's own learning rate.")] = None,
 ) -> None:
-    """Run what a figure shows, if it is not there yet, and draw it."""
+    """Run what a figure shows, if it is not there yet, and draw it. Interrupted, the same command goes on."""
     from walktalk.report import paper as drawing
-    from walktalk.studies import nested, paper
+    from walktalk.studies import paper
 
     if scale not in paper.SCALES:
         raise SpecError(f"--scale {scale} is unknown; allowed: {', '.join(paper.SCALES)}")
     if tune not in (None, "lr"):
         raise SpecError(f"--tune {tune} is unknown; allowed: lr")
     folder = out if out is not None else Path("out") / f"paper-{scale}"
-    short = {"repetitions": repetitions, "stop.iterations": iterations, "training.optimizer_state": optimizer_state}
-    changes = nested([*(f"{key}={value}" for key, value in short.items() if value is not None), *(settings or [])])
-    for one in paper.FIGURES.values() if name == "all" else [paper.figure(name)]:
-        made = drawing.make(
-            one, scale, folder, device=device, changes=changes, tune=tune is not None, report=_reporter(one.name)
-        )
-        for path in made:
-            typer.echo(path)
+    short = dict(zip(OPTIONS, (repetitions, iterations, optimizer_state), strict=True))
+    changes = _changes({option: value for option, value in short.items() if value is not None}, settings or [])
+    if name == "all":  # options are meant for the figures that they fit, so none is refused
+        figures = list(paper.FIGURES.values())
+    else:
+        figures = [paper.figure(name)]
+        _refuse_without_meaning(figures[0], changes, tune is not None)
+
+    try:
+        if name == "all":  # a mistake is to show before the first figure is run
+            for one in {one.runs or one.name: one for one in figures}.values():  # shared runs are looked at once
+                paper.check_figure(one, scale, folder, device=device, changes=changes, tune=tune is not None)
+        for one in figures:
+            made = drawing.make(
+                one, scale, folder, device=device, changes=changes, tune=tune is not None and bool(one.runs),
+                report=_reporter(one.name), say=_sayer(one.name),
+            )  # fmt: skip
+            for path in made:
+                typer.echo(path)
+    except KeyboardInterrupt as stop:
+        raise KeyboardInterrupt("stopped; what is done is kept: the same command goes on from there") from stop
+
+
+def _changes(short: Mapping[str, object], settings: Sequence[str]) -> dict[str, Any]:
+    """What the options and --set change together; where both change the same key, nobody knows which is meant."""
+    from walktalk.studies import nested
+
+    given = nested(settings)
+    for option in short:
+        inner: Any = given
+        *sections, key = OPTIONS[option].split(".")
+        for section in sections:
+            inner = inner.get(section, {})
+            if not isinstance(inner, dict):
+                raise SpecError(f"{option} and --set {section} contradict each other; leave one out")
+        if key in inner:
+            raise SpecError(f"{option} and --set {OPTIONS[option]} contradict each other; leave one out")
+    return nested([*settings, *(f"{OPTIONS[option]}={value}" for option, value in short.items())])
+
+
+def _refuse_without_meaning(one: papers.Figure, changes: Mapping[str, Any], tune: bool) -> None:
+    """Options that a figure without training does not depend on: who gives them expects something of them."""
+    from walktalk.studies import paper
+
+    options = {key: option for option, key in OPTIONS.items()}
+    useless = [options.get(key, f"--set {key}") for key in paper.without_meaning(one, changes)]
+    useless += ["--tune"] if tune and not one.runs else []
+    if useless:
+        raise SpecError(f"{useless[0]} has no meaning for {one.name}, for which nothing is trained; leave it out")
 
 
 @app.command()
 def phase(
     folder: Annotated[
-        Path, typer.Argument(metavar="DIR", help="Folder with alpha-A/TOPOLOGY.csv, from benchmarks/paper_gpu.py.")
+        Path,
+        typer.Argument(
+            metavar="DIR", help="Folder of `walktalk paper run fig5`, or with alpha-A/TOPOLOGY.csv (paper_gpu.py)."
+        ),
     ],
     out: Annotated[Path | None, typer.Option(help="Folder for what is written; DIR if left out.")] = None,
     advise: Annotated[
@@ -82,24 +137,43 @@ def phase(
     device: Annotated[str, typer.Option(help="auto, cpu or cuda: for the advisor's pilots.")] = "auto",
 ) -> None:
     """Who wins, by α, topology and axis: measured, and what the advisor says; phase.csv, advisor.csv and the figure."""
+    import shutil
+
     from walktalk import plots
     from walktalk.report import who_wins
 
     target = folder if out is None else out
     found = who_wins.measured(folder)
+    said, there = target / "advisor.csv", folder / "advisor.csv"
+    known = who_wins.words(said if said.is_file() else there)  # damage shows before anything is written
     target.mkdir(parents=True, exist_ok=True)
+    if there.is_file() and not said.is_file():
+        shutil.copyfile(there, said)
     found.to_csv(target / "phase.csv", index=False)
     rows = {"Measured": found}
-    said = target / "advisor.csv"
-    if advise or said.is_file():
-        rows["Advisor"] = who_wins.predicted(found, said, device=device, told=typer.echo)
+    if advise:
+        size = who_wins.model_bytes(folder)
+        rows["Advisor"] = who_wins.predicted(found, said, device=device, model_bytes=size, told=typer.echo)
+    elif said.is_file():
+        fitting = who_wins.of_these(found, known)
+        missing = len(found) - len(fitting)
+        if missing:  # pilots take minutes, so they are not begun unasked
+            about = f"{missing} of {len(found)} settings, each with its loss to reach, are not in {said}"
+            typer.echo(f"{about}, so the advisor is left out; --advise asks it", err=True)
+        else:
+            rows["Advisor"] = fitting
     for path in (target / "phase.csv", *plots.save(who_wins.diagram(rows), target / "phase")):
         typer.echo(path)
 
 
-def _reporter(name: str):  # type: ignore[no-untyped-def]
+def _reporter(name: str) -> Callable[[str, Progress], None]:
     """A line now and then for each panel."""
     from walktalk.cli.progress import Lines
 
     lines: dict[str, Lines] = {}
     return lambda title, progress: lines.setdefault(title, Lines(f"{name}, {title}"))(progress)
+
+
+def _sayer(name: str) -> Callable[[str], None]:
+    """What is said once goes where progress goes, so that stdout has the written files alone."""
+    return lambda line: typer.echo(f"{name}: {line}", err=True)

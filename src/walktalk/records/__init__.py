@@ -2,12 +2,12 @@
 
 from walktalk.records.atomic import remove_unfinished, replacing, write_bytes, write_text
 from walktalk.records.checkpoint import load_checkpoint, save_checkpoint
-from walktalk.records.folder import RunFolder, StudyFolder, existing_folder, folder_name, opened_folder
+from walktalk.records.folder import RunFolder, StudyFolder, check_folder, existing_folder, folder_name, opened_folder
 from walktalk.records.history import COLUMNS, RUN_COLUMNS, HistoryRow, frame, history_text, read_history, write_history
 from walktalk.records.trace import TRACE_COLUMNS, TraceWriter, read_trace
 
 __all__ = [
-    "COLUMNS", "RUN_COLUMNS", "TRACE_COLUMNS", "HistoryRow", "RunFolder", "StudyFolder", "TraceWriter",
+    "COLUMNS", "RUN_COLUMNS", "TRACE_COLUMNS", "HistoryRow", "RunFolder", "StudyFolder", "TraceWriter", "check_folder",
     "existing_folder", "folder_name", "frame", "history_text", "load_checkpoint", "opened_folder", "read_history",
     "read_trace", "remove_unfinished", "replacing", "save_checkpoint", "write_bytes", "write_history", "write_text",
 ]  # fmt: skip

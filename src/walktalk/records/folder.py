@@ -10,6 +10,7 @@ runs/<algorithm>/<repetition>/   the trace and the last checkpoint of each run
 
 from __future__ import annotations
 
+import os
 import re
 import shutil
 from collections.abc import Iterator
@@ -128,6 +129,21 @@ def opened_folder(path: str | PathLike[str], spec: str, *, resume: bool = False)
         yield folder
 
 
+def check_folder(path: str | PathLike[str], spec: str) -> None:
+    """Raise the `StudyError` that `opened_folder` would raise for this study, before any work; nothing is made."""
+    folder = StudyFolder(Path(path))
+    _refuse_foreign(folder)
+    if folder.path.is_dir():
+        with _locked(folder):
+            _refuse_another(folder, spec)
+        return
+    parent = next(parent for parent in folder.path.absolute().parents if parent.exists())
+    if not parent.is_dir():
+        raise StudyError(f"{path} cannot be made: {parent} is a file; choose another --out")
+    if not os.access(parent, os.W_OK | os.X_OK):
+        raise StudyError(f"{path} cannot be made: {parent} cannot be written to; choose another --out")
+
+
 def _refuse_foreign(folder: StudyFolder) -> None:
     if folder.path.exists() and not folder.path.is_dir():
         raise StudyError(f"{folder.path} is a file, not a folder; choose another --out")
@@ -154,14 +170,20 @@ def _locked(folder: StudyFolder) -> Iterator[None]:
         lock.release()
 
 
+def _refuse_another(folder: StudyFolder, spec: str) -> None:
+    if not folder.spec.exists():
+        return
+    try:
+        there = folder.spec.read_text(encoding="utf-8")
+    except (OSError, UnicodeDecodeError) as error:
+        raise StudyError(f"{folder.spec} cannot be read; choose another --out") from error
+    if there != spec:
+        raise StudyError(_another(folder, there, spec))
+
+
 def _take(folder: StudyFolder, spec: str, resume: bool) -> None:
+    _refuse_another(folder, spec)
     if folder.spec.exists():
-        try:
-            there = folder.spec.read_text(encoding="utf-8")
-        except (OSError, UnicodeDecodeError) as error:
-            raise StudyError(f"{folder.spec} cannot be read; choose another --out") from error
-        if there != spec:
-            raise StudyError(_another(folder, there, spec))
         if resume:
             remove_unfinished(folder.path)  # nobody else writes here now: the folder is locked
         else:

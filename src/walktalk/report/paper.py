@@ -45,6 +45,7 @@ def make(
     changes: Mapping[str, Any] | None = None,
     tune: bool = False,
     report: Callable[[str, Any], None] | None = None,
+    say: Callable[[str], None] | None = None,
 ) -> list[Path]:
     """Run what is missing, draw the figure or write the tables; the files written."""
     if one.name == "tables":
@@ -52,7 +53,7 @@ def make(
         out.mkdir(parents=True, exist_ok=True)
         write_text(path, paper.tables_text(scale))
         return [path]
-    panels = paper.run_figure(one, scale, out, device=device, changes=changes, tune=tune, report=report)
+    panels = paper.run_figure(one, scale, out, device=device, changes=changes, tune=tune, report=report, say=say)
     out.mkdir(parents=True, exist_ok=True)  # not before: where a study cannot be run, nothing is left behind
     if one.name == "fig3":
         return plots.save(splits([panel.spec for panel in panels]), out / one.name)

@@ -9,7 +9,7 @@ target.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -21,12 +21,13 @@ from walktalk import plots
 from walktalk.advisor import Goal, Objective, advise
 from walktalk.errors import StudyError
 from walktalk.records import read_history
-from walktalk.studies import first_below, make_spec, paper
+from walktalk.studies import first_below, load_spec, make_spec, paper
 
 AXES: dict[plots.Axis, Objective] = {"iteration": "iterations", "time": "time", "bits": "bits"}
 COLUMNS = ["alpha", "topology", "axis", "target_loss", "winner", "ratio", "clear"]
 NETWORKS = {panel.name: dict(panel.network) for panel in paper.TOPOLOGIES}
 NAMES = {"cycle": "cycle", "complete": "complete", "erdos_renyi": "ER (0.3)"}
+PANELS = {panel.name: panel for panel in paper.figure("fig5").panels}
 FAMILIES = ("walk", "gossip")
 MODEL_BYTES = 4 * 269_722  # ResNet-20, whose runs are predicted; the pilots train a smaller model
 SURE = 0.9  # how sure the advisor has to be for no question mark
@@ -37,15 +38,40 @@ TITLES = {"iteration": "Iterations", "time": "Wall-clock time", "bits": "Transmi
 
 
 def measured(folder: Path) -> pd.DataFrame:
-    """From folders alpha-A with histories TOPOLOGY.csv, as `benchmarks/paper_gpu.py` writes them: a row per verdict."""
+    """From the runs in a folder, of `benchmarks/paper_gpu.py` or of `walktalk paper run fig5`: a row per verdict."""
     rows = []
+    for file, alpha, topology in histories(folder):
+        rows += verdicts(history_of_both(file), alpha, topology)
+    if not rows:
+        raise StudyError(
+            f"{folder} has no runs alpha-A/TOPOLOGY.csv or fig5-7/TOPOLOGY-alphaA/history.csv; "
+            "make them with benchmarks/paper_gpu.py or with `walktalk paper run fig5`"
+        )
+    return pd.DataFrame(rows, columns=COLUMNS)
+
+
+def histories(folder: Path) -> Iterator[tuple[Path, float, str]]:
+    """The histories in a folder, each with its α and its topology."""
     for file in sorted(folder.glob("alpha-*/*.csv")):
         if file.stem not in NETWORKS:
             raise StudyError(f"{file} is not named after a topology; allowed: {', '.join(NETWORKS)}")
-        rows += verdicts(history_of_both(file), alpha_of(file), file.stem)
-    if not rows:
-        raise StudyError(f"{folder} has no runs alpha-A/TOPOLOGY.csv; make them with benchmarks/paper_gpu.py")
-    return pd.DataFrame(rows, columns=COLUMNS)
+        yield file, alpha_of(file), file.stem
+    for file in studies(folder):
+        panel = PANELS[file.parent.name]
+        assert panel.alpha is not None
+        yield file, panel.alpha, str(panel.network["topology"])
+
+
+def studies(folder: Path) -> list[Path]:
+    """The histories of Figure 5's panels: in the folder of `paper run`, or in that of the runs itself."""
+    found = [*folder.glob("*/history.csv"), *folder.glob("fig5-7/*/history.csv")]
+    return sorted(file for file in found if file.parent.name in PANELS)
+
+
+def model_bytes(folder: Path) -> int | None:
+    """How large the model of these runs is, if it is another than that of the advisor's pilots, which train digits."""
+    specs = [load_spec(file.with_name("spec.yaml")) for file in studies(folder)]
+    return None if specs and all(spec.task.name == "digits" for spec in specs) else MODEL_BYTES
 
 
 def alpha_of(file: Path) -> float:
@@ -104,30 +130,55 @@ def verdict(costs: dict[str, list[float]]) -> tuple[str, float, bool]:
 # -- predicted --------------------------------------------------------------------------------------------------------
 
 
+def words(file: Path) -> pd.DataFrame:
+    """What the advisor has said so far, as it lies in a file; nothing where there is none."""
+    if not file.is_file():
+        return pd.DataFrame(columns=COLUMNS)
+    try:
+        table = pd.read_csv(file, dtype={"alpha": float, "target_loss": float, "ratio": float, "clear": bool})
+        if list(table.columns) != COLUMNS or table.isna().any(axis=None):
+            raise ValueError("other columns, or values missing")
+    except ValueError as error:
+        raise StudyError(f"{file} is damaged; delete it, and --advise asks the advisor again") from error
+    return table
+
+
+def of_these(found: pd.DataFrame, table: pd.DataFrame) -> pd.DataFrame:
+    """The words on these settings, with these targets."""
+    return found[COLUMNS[:4]].merge(table, on=COLUMNS[:4])
+
+
 def predicted(
-    found: pd.DataFrame, file: Path, *, device: str = "auto", told: Callable[[str], None] | None = None
+    found: pd.DataFrame,
+    file: Path,
+    *,
+    device: str = "auto",
+    model_bytes: int | None = MODEL_BYTES,
+    told: Callable[[str], None] | None = None,
 ) -> pd.DataFrame:
     """The advisor's word on the same settings, from pilots on digits with the paper's optimizer and network.
 
     Each word goes to the file at once, and is not asked for again where the target is still the same.
     """
-    rows = list(pd.read_csv(file).itertuples(index=False, name=None)) if file.is_file() else []
+    rows = list(words(file).itertuples(index=False, name=None))
     known = {row[:4] for row in rows}
     for alpha, topology, axis, target in found[COLUMNS[:4]].itertuples(index=False, name=None):
         if (alpha, topology, axis, target) not in known:
-            rows.append((alpha, topology, axis, target, *word(alpha, topology, Goal(AXES[axis], target), device)))
+            goal = Goal(AXES[axis], target)
+            rows.append((alpha, topology, axis, target, *word(alpha, topology, goal, device, model_bytes)))
             pd.DataFrame(rows, columns=COLUMNS).to_csv(file, index=False)
             if told is not None:
                 told(f"α = {alpha:g}, {topology}, {axis}: {rows[-1][4]}")
-    table = pd.DataFrame(rows, columns=COLUMNS)
-    return found[COLUMNS[:4]].merge(table, on=COLUMNS[:4])
+    return of_these(found, pd.DataFrame(rows, columns=COLUMNS))
 
 
-def word(alpha: float, topology: str, goal: Goal, device: str) -> tuple[str, float, bool]:
+def word(
+    alpha: float, topology: str, goal: Goal, device: str, model_bytes: int | None = MODEL_BYTES
+) -> tuple[str, float, bool]:
     """The advised algorithm, gossip's expected cost over the best walk's, and whether the advisor is sure."""
     base = paper.settings("image", "smoke")
     spec = make_spec({**base, "network": NETWORKS[topology], "task": {**base["task"], "alpha": alpha}})
-    advice = advise(spec, goal, device=device, model_bytes=MODEL_BYTES)
+    advice = advise(spec, goal, device=device, model_bytes=model_bytes)
     costs = {**advice.prospects, **{rival.candidate.label: rival.mean for rival in advice.rivals}}
     best = {one: min(x for label, x in costs.items() if family(label) == one) for one in FAMILIES}
     return short(advice.best.algorithm), best["gossip"] / best["walk"], advice.sure >= SURE

@@ -112,7 +112,13 @@ def prepare(spec: StudySpec, device: str = "auto") -> Preparation:
     check_links(spec, graph)
     build_protocols(spec, graph.nodes)  # its mistakes are cheap to find, so they are found before any data is read
     task = build_task(spec, graph.nodes)
-    trainer = Trainer(
+    trainer = build_trainer(spec, task, device)
+    return Preparation(spec, task, trainer, planned_runs(spec, trainer))
+
+
+def build_trainer(spec: StudySpec, task: Task, device: str = "auto") -> Trainer:
+    """What trains the models of a study."""
+    return Trainer(
         task,
         batch_size=spec.training.batch_size,
         local_steps=spec.training.local_steps,
@@ -122,7 +128,6 @@ def prepare(spec: StudySpec, device: str = "auto") -> Preparation:
         arithmetic=Arithmetic(spec.training.precision),
         buffers=spec.training.buffers,
     )
-    return Preparation(spec, task, trainer, planned_runs(spec, trainer))
 
 
 def planned_runs(spec: StudySpec, trainer: Trainer) -> list[PlannedRun]:

@@ -1,5 +1,6 @@
 """The paper's figures and tables as studies: which runs each needs, at the paper's scale or in small."""
 
+from walktalk.studies.paper.changes import without_meaning
 from walktalk.studies.paper.figures import (
     FIGURES,
     SCALES,
@@ -11,10 +12,10 @@ from walktalk.studies.paper.figures import (
     panel_specs,
     settings,
 )
-from walktalk.studies.paper.run import PanelRun, run_figure
+from walktalk.studies.paper.run import PanelRun, check_figure, run_figure
 from walktalk.studies.paper.tables import tables_text
 
 __all__ = [
-    "FIGURES", "SCALES", "TOPOLOGIES", "Figure", "Panel", "PanelRun", "Scale", "figure", "panel_specs", "run_figure",
-    "settings", "tables_text",
+    "FIGURES", "SCALES", "TOPOLOGIES", "Figure", "Panel", "PanelRun", "Scale", "check_figure", "figure", "panel_specs",
+    "run_figure", "settings", "tables_text", "without_meaning",
 ]  # fmt: skip

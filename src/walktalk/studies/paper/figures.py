@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from importlib.resources import files
 from typing import Any, Literal, TypeAlias
 
 from walktalk.errors import SpecError
 from walktalk.records import yaml_text
 from walktalk.studies.build import build_graph
+from walktalk.studies.paper.changes import fitting, merged, refuse_what_is_varied
 from walktalk.studies.spec import StudySpec
 from walktalk.studies.spec_load import make_spec
 from walktalk.studies.suggest import suggestion
@@ -91,8 +92,17 @@ def figure(name: str) -> Figure:
 
 
 def panel_specs(one: Figure, scale: Scale, changes: Mapping[str, Any] | None = None) -> dict[str, StudySpec]:
-    """The study of each panel; `changes` are made in every one, key by key."""
-    return {panel.name: _panel_spec(one, panel, scale, changes or {}) for panel in one.panels}
+    """The study of each panel; `changes` are made in every one that they fit, key by key."""
+    changes = changes or {}
+    refuse_what_is_varied(one, changes)
+    return {panel.name: _panel_spec(one, panel, scale, fitting(one, panel, changes)) for panel in one.panels}
+
+
+def titled(panel: Panel, spec: StudySpec) -> Panel:
+    """The panel with a title that is true of its study, where p was changed."""
+    if spec.network.p is None or "p" not in panel.network:
+        return panel
+    return replace(panel, title=panel.title.replace(f"({panel.network['p']:g})", f"({spec.network.p:g})"))
 
 
 def settings(base: str, scale: Scale) -> dict[str, Any]:
@@ -112,34 +122,32 @@ def _panel_spec(one: Figure, panel: Panel, scale: Scale, changes: Mapping[str, A
         content["task"] = {**content["task"], "alpha": panel.alpha}
     if "iterations" in content["stop"]:
         content["stop"] = {"iterations": round(panel.longer * content["stop"]["iterations"])}
-    content = _merged(content, changes)
+    if not one.runs:
+        content["algorithms"] = [{"name": "multi_walk", "walks": 1}]  # of no meaning, but it fits any number of nodes
+    content = merged(content, changes)
     if "faults" in content:
         content["faults"] = _who_dies(content)
     return make_spec(content)
 
 
-def _merged(content: Mapping[str, Any], changes: Mapping[str, Any]) -> dict[str, Any]:
-    """The settings with those changes, in sections and their sections."""
-    merged = dict(content)
-    for name, value in changes.items():
-        old = merged.get(name)
-        merged[name] = _merged(old, value) if isinstance(old, Mapping) and isinstance(value, Mapping) else value
-    return merged
-
-
 def _who_dies(content: Mapping[str, Any]) -> list[dict[str, Any]]:
     """The faults, with a number in place of `aggregator`: gossip, which has none, is to lose the same nodes.
 
-    Elected is the node with most living neighbours, and of equal ones the lowest (Section 5).
+    Elected is the node with most living neighbours, and of equal ones the lowest (Section 5). This is known ahead as
+    long as nodes die for good at given times; what comes after anything else is left to the simulator.
     """
+    make_spec(content)  # a mistake in the faults is said here, in one line
     graph = build_graph(make_spec({**content, "faults": []}))
-    dead: list[int] = []
-    faults = []
-    for fault in content["faults"]:
-        node = fault["node"]
-        if node == "aggregator":
-            living = [v for v in range(graph.nodes) if v not in dead]
-            node = max(living, key=lambda v: (len(set(graph.neighbours(v)) - set(dead)), -v))
-        dead.append(node)
-        faults.append({**fault, "node": node})
+    faults = [dict(fault) for fault in content["faults"]]
+    aggregator, dead = 0, set[int]()  # node 0 begins
+    for fault in sorted(faults, key=lambda fault: fault.get("at") or 0.0):
+        known = fault.get("kind", "kill") == "kill" and fault.get("at") is not None and fault.get("seconds") is None
+        if not known or fault["node"] == "random":
+            break
+        if fault["node"] == "aggregator":
+            fault["node"] = aggregator
+        dead.add(fault["node"])
+        living = [v for v in range(graph.nodes) if v not in dead]
+        if aggregator in dead and living:
+            aggregator = max(living, key=lambda v: (len(set(graph.neighbours(v)) - dead), -v))
     return faults
