@@ -74,7 +74,7 @@ def topology(settings: Sequence[Setting]) -> list[str]:
         if {(less, graph), (more, graph)} <= set(at)
     }
     return [
-        table("At α = 10 topology matters little; ER(0.3) behaves like the complete graph",
+        table("At α = 10 topology matters little; ER (0.3) behaves like the complete graph",
               "difference in final training loss", heads, rows),
         *largest(rows, heads),
         table("At α = 1 everyone is slower", "rise of the final training loss", heads, changes),

@@ -11,8 +11,8 @@ import typer
 from walktalk.errors import SpecError
 
 if TYPE_CHECKING:
+    from walktalk.studies import Progress
     from walktalk.studies import paper as papers
-    from walktalk.studies.runs import Progress
 
 OPTIONS = {  # short for keys of a study
     "--repetitions": "repetitions",
