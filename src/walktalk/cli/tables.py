@@ -30,7 +30,8 @@ def print_results(summary: dict[str, Any], folder: Path, page: Path) -> None:
         caption_justify="left",
     )
     for index, head in enumerate(results.head):
-        table.add_column(head, justify="left" if index == 0 else "right", no_wrap=index == 0)
+        # Where it is too wide, a name takes two lines: a number must not.
+        table.add_column(head, justify="left" if index == 0 else "right", no_wrap=index > 0)
     for row in results.rows:
         table.add_row(*(Text(cell.text, style="bold green" if cell.best else "") for cell in row))
     console.print(table)
