@@ -12,6 +12,7 @@ from rich.text import Text
 
 from walktalk.report import results_table
 
+NAME = 12  # characters, of an algorithm: its longest word
 WIDTH = 100  # where there is no terminal to say
 
 
@@ -30,8 +31,11 @@ def print_results(summary: dict[str, Any], folder: Path, page: Path) -> None:
         caption_justify="left",
     )
     for index, head in enumerate(results.head):
-        # Where it is too wide, a name takes two lines: a number must not.
-        table.add_column(head, justify="left" if index == 0 else "right", no_wrap=index > 0)
+        # Where it is too wide, a name takes two lines; a number only on a narrow terminal.
+        keep = index > 0 and console.width >= WIDTH
+        table.add_column(
+            head, justify="left" if index == 0 else "right", no_wrap=keep, min_width=None if index else NAME
+        )
     for row in results.rows:
         table.add_row(*(Text(cell.text, style="bold green" if cell.best else "") for cell in row))
     console.print(table)
