@@ -8,6 +8,7 @@ from walktalk import graphs, theory
 from walktalk.studies.paper.figures import Scale, settings
 
 NODES, WALKS = 20, 4
+IID = 1  # the table for iid data, whose rates have no ζ²
 MODEL_BITS = 32.0 * 269_722  # ResNet-20
 BUDGETS = {1: 3000.0, 2: 3000.0, 3: 8e10, 4: 900.0}  # iterations, iterations, bits, seconds
 UNITS = {1: "T = 3,000 iterations", 2: "T = 3,000 iterations", 3: "B = 8·10¹⁰ bits (10 GB)", 4: "Z = 900 s, d = 1 s"}
@@ -32,7 +33,7 @@ def _theory_table(number: int) -> str:
 
 
 def _numbers(number: int) -> str:
-    """The same for graphs of 20 nodes, with F = L = σ² = ζ² = 1: the expression inside the O(·)."""
+    """The same for graphs of 20 nodes, with all constants 1 (iid data: ζ² = 0): the expression inside the O(·)."""
     rows = []
     for graph in (graphs.cycle(NODES), graphs.torus(rows=4, cols=5), graphs.complete(NODES)):
         lines = theory.table(number, theory.network(graph), theory.Problem(), WALKS, BUDGETS[number], MODEL_BITS)
@@ -42,7 +43,8 @@ def _numbers(number: int) -> str:
             for line in lines
         ]  # fmt: skip
     head = ("graph", "algorithm", "rate", "communication", "of it sent", "trainings")
-    return f"In numbers: V = {NODES}, F = L = σ² = ζ² = 1, {UNITS[number]}:\n\n{markdown(head, rows)}"
+    constants = "F = L = σ² = 1, ζ² = 0" if number == IID else "F = L = σ² = ζ² = 1"
+    return f"In numbers: V = {NODES}, {constants}, {UNITS[number]}:\n\n{markdown(head, rows)}"
 
 
 def _settings_table(number: int, base: str, scale: Scale) -> str:
