@@ -40,9 +40,10 @@ def test_replay_gives_the_models_of_the_real_run(protocol: Protocol, where: str,
     assert replayed.measurements[-1].train_loss < replayed.measurements[0].train_loss
 
 
-def test_statistics_are_mixed_alike_in_both_runtimes(tmp_path: Path) -> None:
+@pytest.mark.parametrize("protocol", [MultiWalk(walks=3), AsyncGossip(), SyncGossip()], ids=lambda p: p.label)
+def test_statistics_are_mixed_alike_in_both_runtimes(protocol: Protocol, tmp_path: Path) -> None:
     trainer = MeasuringTrainer(4)
-    with running(MultiWalk(walks=3), graphs.cycle(4), tmp_path, Stop(iterations=80), trainer=trainer) as cluster:
+    with running(protocol, graphs.cycle(4), tmp_path, Stop(iterations=80), trainer=trainer) as cluster:
         cluster.wait()
     replayed = replay(cluster.trace(), ReplaySetup(4, trainer.initial(), Evaluate(every=10)), trainer)
     for key, model in last_members(cluster).items():

@@ -9,12 +9,12 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tests.support.quadratic_trainer import MeasuringTrainer
-from tests.support.runs import setup, some_graphs, some_timings
+from tests.support.runs import setup, some_graphs, some_protocols, some_timings
 from walktalk import graphs
-from walktalk.protocols import MultiWalk
-from walktalk.protocols.statistics import for_statistics
+from walktalk.protocols import AsyncGossip, MultiWalk, SyncGossip
+from walktalk.protocols.statistics import TRAINED, for_statistics, with_update
 from walktalk.runtimes.peers.slots import Slots
-from walktalk.runtimes.simulator import Stop
+from walktalk.runtimes.simulator import Evaluate, PoissonTiming, Stop
 from walktalk.runtimes.simulator.schedule import CombineOp, Notebook
 from walktalk.runtimes.stacked import Engine, Executor, executor
 from walktalk.runtimes.stacked.waves import CombineStep
@@ -47,12 +47,24 @@ def test_a_value_that_cancels_out_is_still_there_for_the_statistics():
     assert made.statistics == (0.75, 0.25)
 
 
-@settings(max_examples=40, deadline=None)
+@pytest.mark.parametrize("begun_with", ["model", None])
+def test_an_update_is_the_trained_model_itself(begun_with):
+    terms = {"model": 0.4, "peer/1": 0.6, "update": 1.0}
+    found = with_update(terms, "update", begun_with)
+    expected = {TRAINED: 0.4, "peer/1": 0.6} if begun_with else {"model": 0.2, "peer/1": 0.3, TRAINED: 0.5}
+    assert found == pytest.approx(expected)
+
+
+@settings(max_examples=80, deadline=None)
 @given(st.data())
 def test_a_variance_stays_in_the_range_of_the_nodes_own(data):
     graph = data.draw(some_graphs)
-    walks = data.draw(st.integers(1, graph.nodes))
-    run = setup(MultiWalk(walks), graph, timing=data.draw(some_timings), seed=Seed(data.draw(st.integers(0, 1000))))
+    run = setup(
+        data.draw(some_protocols(graph.nodes)),
+        graph,
+        timing=data.draw(some_timings),
+        seed=Seed(data.draw(st.integers(0, 1000))),
+    )
     trainer = MeasuringTrainer(graph.nodes)
     engine = Engine(trainer, [run], [trainer.initial()])
     engine.advance(1.0)
@@ -62,15 +74,17 @@ def test_a_variance_stays_in_the_range_of_the_nodes_own(data):
     assert seen.max() <= max(trainer.variances.max(), trainer.initial()[-1]) * (1 + 1e-5)
 
 
-def test_as_a_sum_of_increments_it_would_not(monkeypatch):
+@pytest.mark.parametrize("protocol", [MultiWalk(4), AsyncGossip(), SyncGossip()], ids=lambda p: p.label)
+def test_as_a_sum_of_increments_it_would_not(protocol):
     """The other way round: the check above can fail."""
     lows = []
-    for rule in (for_statistics, lambda terms: terms):
-        monkeypatch.setattr("walktalk.runtimes.simulator.schedule.for_statistics", rule)
+    for averaged in (True, False):
         trainer = MeasuringTrainer(6)
-        Engine(
-            trainer, [setup(MultiWalk(4), graphs.cycle(6), stop=Stop(iterations=2000))], [trainer.initial()]
-        ).advance(1.0)
+        node = Evaluate(every=1, model="node")  # a mean of all hides what one has
+        run = setup(protocol, graphs.cycle(6), stop=Stop(iterations=2000), timing=PoissonTiming(1.0), evaluate=node)
+        engine = Engine(trainer, [run], [trainer.initial()])
+        engine.simulations[0].notebook.statistics = averaged
+        engine.advance(1.0)
         lows.append(min(row[-1] for row in trainer.evaluated))
     assert lows[0] > 0 > lows[1]
 

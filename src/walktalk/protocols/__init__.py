@@ -21,15 +21,15 @@ from walktalk.protocols.events import Event, PeerFound, PeerLost, Received, Rejo
 from walktalk.protocols.machine import Machine, Outside, Protocol, Surroundings
 from walktalk.protocols.message import HEADER_BYTES, Message, control_bytes
 from walktalk.protocols.multi_walk import MultiWalk
-from walktalk.protocols.statistics import for_statistics
+from walktalk.protocols.statistics import TRAINED, for_statistics, with_update
 from walktalk.protocols.sync_gossip import SyncGossip
 
 PROTOCOLS: dict[str, type[Protocol]] = {p.name: p for p in (MultiWalk, AsyncGossip, SyncGossip, Centralized)}
 
 __all__ = [
-    "AGGREGATE", "HEADER_BYTES", "INITIAL", "MEMBER", "PROTOCOLS", "UPDATE",
+    "AGGREGATE", "HEADER_BYTES", "INITIAL", "MEMBER", "PROTOCOLS", "TRAINED", "UPDATE",
     "AsyncGossip", "Centralized", "Combine", "Effect", "Event", "Forget", "Machine", "Message", "MixEveryone",
     "MultiWalk", "Note", "Outside", "PeerFound", "PeerLost", "Protocol", "Received", "Record", "Rejoined", "Send",
     "SetTimer", "Started", "Surroundings", "SyncGossip", "TimerFired", "Train", "Trained", "control_bytes",
-    "for_statistics",
+    "for_statistics", "with_update",
 ]  # fmt: skip

@@ -279,7 +279,7 @@ class Node:
         state.loss = outcome.loss if outcome.loss is not None else state.loss
         state.tally.add(iterations=1)
         self._note("trained", job.slot, walk=job.walk, iteration=state.tally.own.iterations, number=job.number)
-        state.slots.write(UPDATE, outcome.model - job.start)
+        state.slots.write_update(UPDATE, job.start, outcome.model)
         self._give(Trained(job.slot))
         state.slots.forget(UPDATE)
         self._see_the_end()

@@ -11,7 +11,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import NamedTuple, TypeAlias
 
-from walktalk.protocols import for_statistics
+from walktalk.protocols import TRAINED, for_statistics, with_update
 
 Terms: TypeAlias = tuple[tuple[int, float], ...]  # a linear combination of values: (value, weight) pairs
 
@@ -80,6 +80,7 @@ class Notebook:
     slots: dict[int, dict[str, Terms]] = field(default_factory=dict)  # node -> slot -> what it is
     next_value: int = INITIAL_VALUE + 1
     next_state: int = 0
+    statistics: bool = True  # whether models carry any
 
     def read(self, node: int, slot: str) -> Terms:
         """What a slot is."""
@@ -104,16 +105,25 @@ class Notebook:
                 here[into] = here[slot]
                 return
         total = added_up(here, terms)
-        calmer = for_statistics(terms)
-        if calmer is terms:
+        other = self._for_statistics(here, terms) if self.statistics else None
+        if other is None or other == total:
             here[into] = self.as_one(tuple((value, weight) for value, weight in total.items() if weight != 0.0))
             return
-        other = added_up(here, calmer)
         both = {value: (total.get(value, 0.0), other.get(value, 0.0)) for value in (*total, *other)}
         kept = [(value, *weights) for value, weights in both.items() if any(weights)]
         made, statistics = tuple((value, weight) for value, weight, _ in kept), tuple(weight for _, _, weight in kept)
-        same = statistics == tuple(weight for _, weight in made)
-        here[into] = self.as_one(made, None if same else statistics)
+        here[into] = self.as_one(made, None if statistics == tuple(weight for _, weight in made) else statistics)
+
+    def _for_statistics(self, here: Mapping[str, Terms], terms: Mapping[str, float]) -> dict[int, float] | None:
+        """The same combination for statistics; None where it is no other one."""
+        update = next((slot for slot in terms if any(weight < 0 for _, weight in here[slot])), None)
+        if update is None:
+            calmer = for_statistics(terms)
+            return None if calmer is terms else added_up(here, calmer)
+        trained = tuple((value, weight) for value, weight in here[update] if weight > 0)
+        before = tuple((value, -weight) for value, weight in here[update] if weight < 0)
+        begun_with = next((slot for slot in terms if here[slot] == before), None)
+        return added_up({**here, TRAINED: trained}, with_update(terms, update, begun_with))
 
     def as_one(self, terms: Terms, statistics: tuple[float, ...] | None = None) -> Terms:
         """The combination as a single value, made if there is none yet."""

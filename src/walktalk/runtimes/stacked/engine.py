@@ -38,6 +38,8 @@ class Engine:
             run: setup.stop.target_loss for run, setup in enumerate(setups) if setup.stop.target_loss is not None
         }
         self.executor = Executor(trainer, self.mixing, targets)
+        for simulation in self.simulations:
+            simulation.notebook.statistics = self.executor.parameters < trainer.width
         self.initial = initial
         self.chunks: dict[int, Chunk] = {}
         self._matrices: dict[int, Tensor] = {}
