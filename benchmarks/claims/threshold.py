@@ -13,6 +13,7 @@ from claims.runs import FIRST_DECAY, Setting, last_until, measured, walks_in
 from claims.spread import NOT_RUN, Cell, line, spread, table
 from walktalk import theory
 
+NOT_A_NUMBER = "not a number in some runs"
 CLAIM = "On the complete graph gossip beats R = 15, and a threshold of R lies below"
 HEAD = [
     "aggregated, of the means", "each repetition", "mean of the walks, of the means", "each repetition",
@@ -46,10 +47,12 @@ def crossings(setting: Setting, share: float = 1.0) -> list[Cell]:
         return [NOT_RUN, NOT_RUN]
     ends = {label: measured(setting.runs(label), "train_loss", share) for label in setting.labels}
     labels = [label for label in setting.walks if ends[label].complete]
+    if not labels or not ends[setting.gossip].complete:
+        return [NOT_A_NUMBER, NOT_A_NUMBER]
     means = crossing([(walks_in(x), ends[x].mean) for x in labels], ends[setting.gossip].mean)
     losses = pd.DataFrame({x: by_repetition(setting, x, share) for x in (*labels, setting.gossip)}).dropna()
     each = [crossing([(walks_in(x), row[x]) for x in labels], row[setting.gossip]) for _, row in losses.iterrows()]
-    return [in_words(means, setting), spread(value if 0 < value < math.inf else math.nan for value in each)]
+    return [in_words(means, labels), spread(value if 0 < value < math.inf else math.nan for value in each)]
 
 
 def by_repetition(setting: Setting, label: str, share: float) -> dict[int, float]:
@@ -68,7 +71,7 @@ def crossing(losses: Sequence[tuple[float, float]], gossip: float) -> float:
     return math.exp(math.log(r0) + (gossip - loss0) / (loss1 - loss0) * math.log(r1 / r0))
 
 
-def in_words(value: float, setting: Setting) -> str:
+def in_words(value: float, labels: Sequence[str]) -> str:
     if value == 0:
-        return f"below {walks_in(setting.walks[0]):g}"
-    return f"{value:.1f}" if math.isfinite(value) else f"above {walks_in(setting.walks[-1]):g}"
+        return f"below {walks_in(labels[0]):g}"
+    return f"{value:.1f}" if math.isfinite(value) else f"above {walks_in(labels[-1]):g}"

@@ -30,6 +30,14 @@ def test_each_algorithm_gets_the_rate_that_suits_it(tmp_path):
     assert better_half({0.1: 1.0, 0.2: float("nan"), 0.4: 0.5}) == [0.4, 0.1]
 
 
+def test_a_rate_that_diverges_has_no_loss():
+    spec = make_spec({**SPEC, **TINY, "algorithms": [{"name": "async_gossip"}]})
+    (losses,) = tune.trial(spec, {"async_gossip-pairwise": [0.05, 1e12]}, 1.0, "cpu", None).values()
+    assert losses[0.05] < 3
+    assert not losses[1e12] < float("inf")  # not that of the last evaluation that was a number
+    assert better_half(losses) == [0.05]
+
+
 def losses_around(best: dict[str, float], tried: list[set[float]]):
     """In place of trial runs: the further a candidate is from the best, the worse."""
 

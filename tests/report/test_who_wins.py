@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+
 import pandas as pd
 import pytest
 from typer.testing import CliRunner
@@ -27,6 +29,14 @@ def history(pace: dict[str, tuple[float, ...]], ends: dict[str, float]) -> pd.Da
 
 PACE = {"multi_walk-1": (1.0, 1.1), "multi_walk-4": (0.3, 0.3), "async_gossip-pairwise": (0.05, 0.06)}
 ENDS = {"multi_walk-1": 0.5, "multi_walk-4": 1.4, "async_gossip-pairwise": 1.0}
+
+
+def test_a_family_of_which_all_diverged_is_named(tmp_path):
+    broken = history(PACE, ENDS)
+    broken.loc[(broken["algorithm"] == "async_gossip-pairwise") & (broken["repetition"] == 1), "train_loss"] = math.nan
+    broken.to_csv(tmp_path / "cycle.csv", index=False)
+    with pytest.raises(StudyError, match="in every algorithm of gossip some run diverged"):
+        who_wins.history_of_both(tmp_path / "cycle.csv")
 
 
 def test_verdicts():

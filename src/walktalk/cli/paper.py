@@ -73,7 +73,7 @@ def run(
     folder = out if out is not None else Path("out") / f"paper-{scale}"
     short = dict(zip(OPTIONS, (repetitions, iterations, optimizer_state), strict=True))
     changes = _changes({option: value for option, value in short.items() if value is not None}, settings or [])
-    if name == "all":  # options are meant for the figures that they fit, so none is refused
+    if name == "all":  # options are meant for the figures that they fit; what a figure compares cannot be set anywhere
         figures = list(paper.FIGURES.values())
     else:
         figures = [paper.figure(name)]

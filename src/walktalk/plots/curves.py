@@ -24,7 +24,7 @@ def curves(history: pd.DataFrame, x: Axis = "iteration", *, title: str | None = 
     """One panel for the loss, and one for the accuracy where the task has one."""
     if history.empty:
         raise StudyError("the history has no rows yet, so there is nothing to draw; finish the study with --resume")
-    values = [name for name in VALUES if history[name].notna().any()]
+    values = [name for name in VALUES if history[name].notna().any()] or ["train_loss"]  # all diverged: an empty panel
     with styled():
         figure = new_figure(3.6 * len(values) + 0.4, 3.3)
         panels = figure.subplots(1, len(values), squeeze=False)[0]

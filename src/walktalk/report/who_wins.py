@@ -88,6 +88,10 @@ def history_of_both(file: Path) -> pd.DataFrame:
     for one in FAMILIES:
         if not any(family(str(label)) == one for label in history["algorithm"]):
             raise StudyError(f"{file} has no runs of {one}, so there is nothing to compare")
+    for one in FAMILIES:
+        of = [group for label, group in history.groupby("algorithm") if family(str(label)) == one]
+        if not any(math.isfinite(worst_best([run for _, run in runs.groupby("repetition")])) for runs in of):
+            raise StudyError(f"{file}: in every algorithm of {one} some run diverged, so there is nothing to compare")
     return history
 
 
@@ -112,7 +116,8 @@ def family(label: str) -> str:
 
 def worst_best(runs: Sequence[pd.DataFrame]) -> float:
     """The lowest loss that every repetition reached."""
-    bests = [float(run["train_loss"].min()) for run in runs if np.isfinite(run["train_loss"]).any()]
+    finite = [run[(run["iteration"] > 0) & np.isfinite(run["train_loss"])]["train_loss"] for run in runs]
+    bests = [float(losses.min()) for losses in finite if len(losses)]
     return max(bests) if len(bests) == len(runs) else math.inf
 
 

@@ -52,7 +52,7 @@ def number(lr: float | Tensor) -> float | Tensor:
 def fused(decoupled: bool, device: str) -> Callable[..., None] | None:
     """torch's kernel for the whole step; None where this torch has none for that device, or it wants something else."""
     kernel: Callable[..., None] | None = getattr(torch, "_fused_adamw_" if decoupled else "_fused_adam_", None)
-    numbers = torch.rand(4, LINE, device=device)
+    numbers = torch.linspace(0.1, 1.0, 4 * LINE, device=device).view(4, LINE)
     try:
         if kernel is not None:
             one = torch.ones((), device=device)
@@ -60,6 +60,8 @@ def fused(decoupled: bool, device: str) -> Callable[..., None] | None:
                 *([row] for row in numbers), [], [one], lr=0.1 if device == "cpu" else 0.1 * one, beta1=0.9, beta2=0.99,
                 weight_decay=0.1, eps=1e-8, amsgrad=False, maximize=False,
             )  # fmt: skip
+    except torch.OutOfMemoryError:
+        raise  # says nothing about the kernel
     except (RuntimeError, TypeError):
         return None
     return kernel

@@ -36,10 +36,14 @@ def warning(specs: Sequence[StudySpec], device: str) -> str | None:
         return None
     trainer = build_trainer(specs[0], build_task(specs[0]), "cpu")  # all panels train the same model
     count = sum(trainings(spec) for spec in specs)
-    seconds = count * seconds_a_training(trainer, specs[0].optimizer.lr)
+    each = seconds_a_training(trainer, specs[0].optimizer.lr)
+    if math.isinf(count):  # runs that end by bits alone
+        return (
+            f"--scale paper is made for a GPU: an iteration takes {each:.2g} s on this CPU; --scale smoke takes minutes"
+        )
     return (
         f"--scale paper is made for a GPU: {count:,.0f} iterations are left, "
-        f"about {in_words(seconds)} on this CPU; --scale smoke takes minutes"
+        f"about {in_words(count * each)} on this CPU; --scale smoke takes minutes"
     )
 
 

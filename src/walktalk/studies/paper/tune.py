@@ -106,10 +106,11 @@ def trial(spec: StudySpec, rates: Rates, share: float, device: str, progress: Re
             names[label] = algorithm.title, lr
             entries.append({**entry, "lr": lr, "label": label})
     history = run_study(make_spec({**content, "algorithms": entries}), device=device, progress=progress).history
-    last = history.sort_values("iteration").groupby(["algorithm", "repetition"])["train_loss"].last()
+    ends = history.sort_values("iteration").groupby(["algorithm", "repetition"]).tail(1)  # `last` would skip a NaN
+    last = ends.set_index("algorithm")["train_loss"]
     losses: Losses = {name: {} for name in rates}
     for label, (name, lr) in names.items():
-        losses[name][lr] = float(last[label].mean())
+        losses[name][lr] = float(last.loc[[label]].mean(skipna=False))
     return losses
 
 
