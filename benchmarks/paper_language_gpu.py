@@ -7,8 +7,8 @@ Settings are those of `walktalk paper run fig8 --scale paper` (Table 6) but for 
 walks, and the end of a run, which is a virtual time here, so that every algorithm gets the same. The words yes, maybe
 and no of the causal model are the answer. Runs are done one after another, all algorithms of a repetition and then the
 next; one is begun only if it will end within `--budget` real seconds, judging by its number of iterations (virtual time
-tells it without any training) and the pace so far. Writes `fig8.csv` and `facts.json` after each. The model's layers
-are compiled, and its step runs as a CUDA graph, if that gives the same gradients faster.
+tells it without any training) and the pace so far. Writes `fig8.csv` and `facts.json` after each. The model's
+step runs as a CUDA graph, if that gives the same gradients faster.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 
 from paper_runs import Speed, Watch, tell, write_facts, write_records
 from walktalk.learning import Trainer
@@ -49,7 +49,7 @@ def main() -> None:
     facts["needs"] = {
         run.label: vars(need) for run, need in zip(runs, needs_of(trainer, runs), strict=True) if run.repetition == 0
     }
-    facts["step"] = ready_to_train(trainer, initial, options.graphs, options.compile)
+    facts["step"] = ready_to_train(trainer, initial, options.graphs)
     if trainer.device.type == "cuda":
         torch.cuda.empty_cache()  # what the plain steps and the warm-up of the graph took: tens of gigabytes
     print(f"{time.perf_counter() - began:.0f} s to load and measure: {facts['step']}", flush=True)
@@ -92,50 +92,25 @@ def one_run(trainer: Trainer, run: PlannedRun, name: str, speed: Speed) -> list[
 # -- the step --------------------------------------------------------------------------------------------------------
 
 
-def ready_to_train(trainer: Trainer, initial: Tensor, graphs: bool, compiled: bool) -> dict[str, Any]:
-    """Times a step, plain, as a graph, and as one of compiled layers; leaves the trainer with the fastest that agrees.
+def ready_to_train(trainer: Trainer, initial: Tensor, graphs: bool) -> dict[str, Any]:
+    """Times a step, plain and as a graph, and leaves the trainer with the graph where it agrees and is faster.
 
     Gradients are compared, not models: Adam's first step is the sign of a gradient, and noise flips that of small ones.
-    Two plain steps differ too (attention adds up in any order on a GPU), so others may differ by some times as much.
+    Two plain steps differ too (attention adds up in any order on a GPU), so the graph may differ by some times as much.
     """
     alone = trainer.alone
     assert alone is not None, "a model this small trains in waves"
     wanted, alone.graphs = alone.graphs and graphs, False
     plain, plain_seconds = timed(trainer, initial)
     noise = difference(timed(trainer, initial)[0], plain)
-    found: dict[str, Any] = {"way": "plain", "plain_seconds": plain_seconds, "plain_noise": noise}
-    best = plain_seconds
-    for way in ("graph", "compiled") if wanted and compiled else ("graph",) if wanted else ():
-        before = alone.graph
-        if way == "compiled":
-            compile_blocks(trainer)
-        alone.graph, alone.graphs = None, True
-        gradient, seconds = timed(trainer, initial)
-        found |= {
-            f"{way}_seconds": seconds,
-            f"{way}_differs": difference(gradient, plain),
-            f"{way}_worked": alone.graphs,
-        }
-        if alone.graphs and found[f"{way}_differs"] <= max(CLOSE, 3 * noise) and seconds < best:
-            found["way"], best = way, seconds
-        else:
-            alone.graph, alone.graphs = before, before is not None
-            if way == "compiled":
-                compile_blocks(trainer, undo=True)
-    return {**found, "seconds": best}
-
-
-def compile_blocks(trainer: Trainer, undo: bool = False) -> None:
-    """The layers of a transformer, one by one: all are the same code, which so is compiled once, in seconds."""
-    # cuDNN's attention keeps its seeds on the host when it is compiled, which a graph cannot copy.
-    torch.backends.cuda.enable_cudnn_sdp(undo)
-    blocks = max((m for m in trainer.model.module.modules() if isinstance(m, nn.ModuleList)), key=len, default=[])
-    names = {name for name, part in trainer.model.module.named_modules() if any(part is block for block in blocks)}
-    for name, part in trainer.model.worker.named_modules():
-        if name in names and undo:
-            part._compiled_call_impl = None
-        elif name in names:
-            part.compile()
+    found: dict[str, Any] = {"plain_seconds": plain_seconds, "plain_noise": noise, "seconds": plain_seconds}
+    if wanted:
+        alone.graphs = True
+        graphed, seconds = timed(trainer, initial)
+        found |= {"graph_seconds": seconds, "graph_differs": difference(graphed, plain)}
+        alone.graphs = alone.graphs and found["graph_differs"] <= max(CLOSE, 3 * noise) and seconds < plain_seconds
+        found["seconds"] = seconds if alone.graphs else plain_seconds
+    return {**found, "graph": alone.graphs}
 
 
 def difference(one: Tensor, other: Tensor) -> float:
@@ -202,7 +177,6 @@ def arguments() -> argparse.Namespace:
     parser.add_argument("--lr", type=float, default=1e-4)
     parser.add_argument("--optimizer-state", default="node")
     parser.add_argument("--precision", default="bf16")
-    parser.add_argument("--no-compile", dest="compile", action="store_false")
     parser.add_argument("--no-graphs", dest="graphs", action="store_false")
     parser.add_argument("--device", default="cuda")
     return parser.parse_args()
