@@ -21,7 +21,8 @@ test: lint
 	$(BIN)/pytest -n 2 -m "not slow and not gpu and not network" $(TESTS)
 
 lint: $(READY)
-	$(BIN)/ruff check src tests
+	$(BIN)/ruff check src tests benchmarks
+	$(BIN)/ruff format --check --quiet src tests benchmarks
 	$(BIN)/mypy
 
 test-slow: $(READY)

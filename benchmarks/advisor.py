@@ -73,18 +73,29 @@ class Setting:
         network: dict[str, Any] = {"topology": self.topology, **FAMILIES[self.topology][0]}
         network |= {"dimension": self.nodes.bit_length() - 1} if self.topology == "hypercube" else {"nodes": self.nodes}
         content: dict[str, Any] = {
-            "name": "advisor", "seed": self.seed, "network": network, "algorithms": [{"name": "async_gossip"}],
-            "stop": {"iterations": 6000}, "evaluate": {"samples": 512},
-        }  # fmt: skip
+            "name": "advisor",
+            "seed": self.seed,
+            "network": network,
+            "algorithms": [{"name": "async_gossip"}],
+            "stop": {"iterations": 6000},
+            "evaluate": {"samples": 512},
+        }
         if self.timing == "network":
-            content["timing"] = {"model": "network", "compute": self.compute, "spread": 0.3, "latency": 0.01,
-                                 "bandwidth": self.bandwidth}  # fmt: skip
+            content["timing"] = {
+                "model": "network",
+                "compute": self.compute,
+                "spread": 0.3,
+                "latency": 0.01,
+                "bandwidth": self.bandwidth,
+            }
         # Under `time` many models train at once, so the same way takes that many more trainings: start faster there.
         fast = 2.0 if self.objective == "time" else 1.0
         if self.task == "digits":
-            content |= {"task": {"name": "digits", "alpha": self.data, "hidden": 16},
-                        "training": {"batch_size": 16, "local_steps": 2},
-                        "optimizer": {"lr": 0.03 * fast, "momentum": 0.9}}  # fmt: skip
+            content |= {
+                "task": {"name": "digits", "alpha": self.data, "hidden": 16},
+                "training": {"batch_size": 16, "local_steps": 2},
+                "optimizer": {"lr": 0.03 * fast, "momentum": 0.9},
+            }
         else:
             content |= {
                 "task": {"name": "quadratic", "noise": self.noise, "heterogeneity": self.data, "convexity": 0.2},
@@ -112,16 +123,20 @@ def settings(seed: int, count: int) -> list[Setting]:
         task = rng.choice(("quadratic", "digits"))
         found.append(
             Setting(
-                topology=family, nodes=rng.choice(sizes), task=task,
+                topology=family,
+                nodes=rng.choice(sizes),
+                task=task,
                 data=rng.choice((0.1, 0.5, 1.0, 10.0)) if task == "digits" else rng.choice((0.0, 1.0, 5.0)),
-                noise=rng.choice((0.3, 3.0)), objective=objective,
+                noise=rng.choice((0.3, 3.0)),
+                objective=objective,
                 timing=rng.choice(("poisson", "network", "network")) if objective == "time" else "poisson",
-                bandwidth=rng.choice((1e7, 1e8, 1e9)), compute=rng.choice((0.05, 0.5)),
+                bandwidth=rng.choice((1e7, 1e8, 1e9)),
+                compute=rng.choice((0.05, 0.5)),
                 model_bytes=rng.choice((20_000, 1_000_000, 20_000_000)),
                 target=rng.choice((0.6, 0.4)) if task == "digits" else rng.choice((0.03, 0.01)),
                 seed=1000 * seed + k,
             )
-        )  # fmt: skip
+        )
     return found
 
 
@@ -178,14 +193,27 @@ def measure(setting: Setting) -> dict[str, Any]:
     winner = min(truth.cost, key=lambda label: truth.cost[label])
     best, mine = truth.cost[winner], truth.cost[advice.best.label]
     return {
-        **asdict(setting), "target_loss": goal.target_loss, "candidates": len(truth.cost), "winner": winner,
-        "winner_cost": best, "winner_error": truth.error.get(winner), "advice": advice.best.label, "advice_cost": mine,
-        "ratio": mine / best if isfinite(best) else None, "expected_cost": advice.cost, "low": advice.low,
-        "high": advice.high, "sure": advice.sure, "good": isfinite(best) and mine <= GOOD * best,
-        "trainings": advice.trainings, "full_trainings": truth.trainings,
-        "share": advice.trainings / truth.trainings, "seconds": took, "full_seconds": full,
+        **asdict(setting),
+        "target_loss": goal.target_loss,
+        "candidates": len(truth.cost),
+        "winner": winner,
+        "winner_cost": best,
+        "winner_error": truth.error.get(winner),
+        "advice": advice.best.label,
+        "advice_cost": mine,
+        "ratio": mine / best if isfinite(best) else None,
+        "expected_cost": advice.cost,
+        "low": advice.low,
+        "high": advice.high,
+        "sure": advice.sure,
+        "good": isfinite(best) and mine <= GOOD * best,
+        "trainings": advice.trainings,
+        "full_trainings": truth.trainings,
+        "share": advice.trainings / truth.trainings,
+        "seconds": took,
+        "full_seconds": full,
         "reached": isfinite(best),
-    }  # fmt: skip
+    }
 
 
 def algorithm(labels: pd.Series) -> pd.Series:
@@ -214,22 +242,31 @@ def summary(table: pd.DataFrame, which: str) -> dict[str, Any]:
     misses = real[~real["good"]]
     columns = ["topology", "nodes", "task", "data", "objective", "timing", "winner", "advice", "ratio", "sure"]
     return {
-        "name": f"advisor-{which}", "settings": len(real), "unreached": int((~table["reached"]).sum()),
-        "value": float(real["good"].mean()), "baseline": 0.9, "ratio": float(real["good"].mean() / 0.9),
+        "name": f"advisor-{which}",
+        "settings": len(real),
+        "unreached": int((~table["reached"]).sum()),
+        "value": float(real["good"].mean()),
+        "baseline": 0.9,
+        "ratio": float(real["good"].mean() / 0.9),
         "winner_exactly": float((real["winner"] == real["advice"]).mean()),
         "right_algorithm": float((algorithm(real["winner"]) == algorithm(real["advice"])).mean()),
         "share_of_full_cost": float(real["trainings"].sum() / real["full_trainings"].sum()),
-        "share_mean": float(real["share"].mean()), "share_max": float(real["share"].max()),
+        "share_mean": float(real["share"].mean()),
+        "share_max": float(real["share"].max()),
         "share_at_most_5_percent": float((real["share"] <= 0.05).mean()),
         "share_of_one_repetition": float(REPETITIONS * real["trainings"].sum() / real["full_trainings"].sum()),
         "mean_sure": float(real["sure"].mean()),
-        "true_cost_in_the_interval": float(((real["winner"] != real["advice"]) | (
-            (real["advice_cost"] >= real["low"]) & (real["advice_cost"] <= real["high"]))).mean()),
+        "true_cost_in_the_interval": float(
+            (
+                (real["winner"] != real["advice"])
+                | ((real["advice_cost"] >= real["low"]) & (real["advice_cost"] <= real["high"]))
+            ).mean()
+        ),
         "by_objective": {str(k): float(g["good"].mean()) for k, g in real.groupby("objective")},
         "winners": {str(k): int(n) for k, n in placeless(algorithm(real["winner"])).value_counts().items()},
         "a_fixed_rule_wins": float((real["winner"] == real.apply(fixed_rule, axis=1)).mean()),
         "misses": json.loads(misses[columns].to_json(orient="records")),
-    }  # fmt: skip
+    }
 
 
 def main() -> None:

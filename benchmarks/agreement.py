@@ -29,11 +29,16 @@ CALIBRATION = 0.25  # of the iterations
 
 def study(topology: str, args: argparse.Namespace, share: float = 1.0) -> Any:
     iterations = max(20, round(share * args.iterations))
-    return make_spec({
-        "name": "agreement", "network": {"topology": topology, "nodes": args.nodes},
-        "algorithms": [{"name": "multi_walk", "walks": args.walks}], "training": {"local_steps": args.steps},
-        "stop": {"iterations": iterations}, "evaluate": {"every": iterations},
-    })  # fmt: skip
+    return make_spec(
+        {
+            "name": "agreement",
+            "network": {"topology": topology, "nodes": args.nodes},
+            "algorithms": [{"name": "multi_walk", "walks": args.walks}],
+            "training": {"local_steps": args.steps},
+            "stop": {"iterations": iterations},
+            "evaluate": {"every": iterations},
+        }
+    )
 
 
 def real_trace(spec: Any, pace: float) -> Any:
@@ -49,9 +54,13 @@ def compare(topology: str, args: argparse.Namespace) -> dict[str, Any]:
     guess = predicted(study(topology, args), timing)
     real = seconds_an_iteration(real_trace(study(topology, args), args.pace))
     return {
-        "graph": topology, "compute_ms": 1e3 * compute, "hop_ms": 1e3 * hop, "measured_ms": 1e3 * real,
-        "predicted_ms": 1e3 * guess, "ratio": guess / real,
-    }  # fmt: skip
+        "graph": topology,
+        "compute_ms": 1e3 * compute,
+        "hop_ms": 1e3 * hop,
+        "measured_ms": 1e3 * real,
+        "predicted_ms": 1e3 * guess,
+        "ratio": guess / real,
+    }
 
 
 def predicted(spec: Any, timing: NetworkTiming, model_bytes: int = 0) -> float:
@@ -59,9 +68,17 @@ def predicted(spec: Any, timing: NetworkTiming, model_bytes: int = 0) -> float:
     setup = prepare(spec, "cpu").runs[0].setup
     stop = Stop(iterations=20 * (setup.stop.iterations or 100))
     simulation = Simulation(
-        RunSetup(setup.protocol, setup.graph, setup.seed, stop, timing, model_bytes=model_bytes, keep_trace=False,
-                 keep_schedule=False)
-    )  # fmt: skip
+        RunSetup(
+            setup.protocol,
+            setup.graph,
+            setup.seed,
+            stop,
+            timing,
+            model_bytes=model_bytes,
+            keep_trace=False,
+            keep_schedule=False,
+        )
+    )
     simulation.advance()
     return simulation.agenda.now / simulation.iteration
 
@@ -91,8 +108,17 @@ def report(results: list[dict[str, Any]], as_json: bool, out: Path | None, name:
             writer.writeheader()
             writer.writerows({k: f"{v:.4g}" if isinstance(v, float) else v for k, v in r.items()} for r in results)
     if as_json:
-        print(json.dumps({"name": name, "value": worst["predicted_ms"], "baseline": worst["measured_ms"],
-                          "ratio": worst["ratio"], "graphs": results}))  # fmt: skip
+        print(
+            json.dumps(
+                {
+                    "name": name,
+                    "value": worst["predicted_ms"],
+                    "baseline": worst["measured_ms"],
+                    "ratio": worst["ratio"],
+                    "graphs": results,
+                }
+            )
+        )
         return
     for r in results:
         parts = f"a training {r['compute_ms']:6.2f} ms, a hop {r['hop_ms']:6.2f} ms"

@@ -74,9 +74,7 @@ def _link(site: str, address: str, unused: str, args: argparse.Namespace) -> sub
         shell(f"ip netns add {name}")
         shell(f"ip -n {name} link set lo up")
     command = [sys.executable, str(args.wan_link), here, address, router, unused, "--delay-ms", str(args.delay_ms)]
-    tool = subprocess.Popen(
-        [*command, "--rate-mbit", "1000", "--seconds", "3600"], stdout=subprocess.PIPE, text=True
-    )  # fmt: skip
+    tool = subprocess.Popen([*command, "--rate-mbit", "1000", "--seconds", "3600"], stdout=subprocess.PIPE, text=True)
     assert tool.stdout is not None
     assert tool.stdout.readline().strip() == "up", "the delaying program did not start"
     shell(f"ip link add {outer} type veth peer name {inner}")
@@ -154,10 +152,13 @@ def _trip(connection: socket.socket, size: int) -> float:
 
 def study(args: argparse.Namespace) -> dict[str, Any]:
     return {
-        "name": "five-sites", "network": {"topology": "complete", "nodes": len(SITES)},
-        "task": {"name": "digits", "hidden": HIDDEN}, "algorithms": [{"name": "multi_walk", "walks": args.walks}],
-        "training": {"local_steps": 1}, "stop": {"iterations": args.iterations},
-    }  # fmt: skip
+        "name": "five-sites",
+        "network": {"topology": "complete", "nodes": len(SITES)},
+        "task": {"name": "digits", "hidden": HIDDEN},
+        "algorithms": [{"name": "multi_walk", "walks": args.walks}],
+        "training": {"local_steps": 1},
+        "stop": {"iterations": args.iterations},
+    }
 
 
 def real_trace(addresses: dict[str, str], args: argparse.Namespace, iterations: int) -> Any:
@@ -168,8 +169,14 @@ def real_trace(addresses: dict[str, str], args: argparse.Namespace, iterations: 
 
     with tempfile.TemporaryDirectory() as place:
         nodes = {site: {"address": f"{address}:7447", "site": site.upper()} for site, address in addresses.items()}
-        content = {"name": "sites", "study": {**study(args), "stop": {"iterations": iterations}}, "folder": "records",
-                   "pace": TRAINING, "wait": PATIENCE, "nodes": nodes}  # fmt: skip
+        content = {
+            "name": "sites",
+            "study": {**study(args), "stop": {"iterations": iterations}},
+            "folder": "records",
+            "pace": TRAINING,
+            "wait": PATIENCE,
+            "nodes": nodes,
+        }
         config = Path(place) / "cluster.yaml"
         config.write_text(yaml.safe_dump(content, sort_keys=False))
         main = "from walktalk.cli import main; main()"
@@ -199,9 +206,15 @@ def compare(addresses: dict[str, str], args: argparse.Namespace) -> dict[str, An
     guess = predicted(spec, timing, model_bytes)
     real = seconds_an_iteration(real_trace(addresses, args, args.iterations))
     return {
-        "graph": "five sites", "latency_ms": 1e3 * latency, "mbit_s": bandwidth / 1e6, "compute_ms": 1e3 * compute,
-        "hop_ms": 1e3 * hop, "measured_ms": 1e3 * real, "predicted_ms": 1e3 * guess, "ratio": guess / real,
-    }  # fmt: skip
+        "graph": "five sites",
+        "latency_ms": 1e3 * latency,
+        "mbit_s": bandwidth / 1e6,
+        "compute_ms": 1e3 * compute,
+        "hop_ms": 1e3 * hop,
+        "measured_ms": 1e3 * real,
+        "predicted_ms": 1e3 * guess,
+        "ratio": guess / real,
+    }
 
 
 def main() -> None:

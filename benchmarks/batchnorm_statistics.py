@@ -45,9 +45,14 @@ def main() -> None:
 def ends(alpha: float, seeds: int) -> list[tuple[float, str, str, int, float]]:
     """The end of every run at one α."""
     model = nn.Sequential(
-        nn.Linear(64, 32), nn.BatchNorm1d(32), nn.ReLU(), nn.Linear(32, 32), nn.BatchNorm1d(32), nn.ReLU(),
+        nn.Linear(64, 32),
+        nn.BatchNorm1d(32),
+        nn.ReLU(),
+        nn.Linear(32, 32),
+        nn.BatchNorm1d(32),
+        nn.ReLU(),
         nn.Linear(32, 10),
-    )  # fmt: skip
+    )
     optimizer = OptimizerSpec("sgd", 0.05, momentum=0.9, nesterov=True)
     trainer = Trainer(replace(tasks.digits(nodes=20, alpha=alpha), model=model), optimizer=optimizer)
     graph, timing = graphs.erdos_renyi(20, p=0.3, seed=1), NetworkTiming(compute=0.05, spread=0.3)
@@ -55,10 +60,18 @@ def ends(alpha: float, seeds: int) -> list[tuple[float, str, str, int, float]]:
     for protocol in PROTOCOLS:
         for averaged in (True, False):
             setups = [
-                RunSetup(protocol, graph, stop=Stop(iterations=ITERATIONS), evaluate=Evaluate(every=ITERATIONS),
-                         lr=0.05, seed=Seed(seed), timing=timing, model_bytes=trainer.payload_bytes)
+                RunSetup(
+                    protocol,
+                    graph,
+                    stop=Stop(iterations=ITERATIONS),
+                    evaluate=Evaluate(every=ITERATIONS),
+                    lr=0.05,
+                    seed=Seed(seed),
+                    timing=timing,
+                    model_bytes=trainer.payload_bytes,
+                )
                 for seed in range(seeds)
-            ]  # fmt: skip
+            ]
             engine = Engine(trainer, setups, [trainer.initial_row(seed) for seed in range(seeds)])
             for simulation in engine.simulations:
                 simulation.notebook.statistics = averaged

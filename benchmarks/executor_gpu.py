@@ -87,13 +87,16 @@ def measure(one: Task, arithmetic: Arithmetic, width: int, seconds: float, devic
     expected = reference[: len(update)]
     graphed = trainer.graphed is not None and trainer.graphed.works
     return {
-        "precision": arithmetic.precision, "graph": graphed,
+        "precision": arithmetic.precision,
+        "graph": graphed,
         "channels_last": arithmetic.uses_channels_last(trainer.device),
-        "deterministic": arithmetic.deterministic, "width": width, "steps_per_second": calls * width * STEPS,
+        "deterministic": arithmetic.deterministic,
+        "width": width,
+        "steps_per_second": calls * width * STEPS,
         "same_bytes_again": bool(torch.equal(update, again)),
         "error": float((update - expected).norm() / expected.norm()),
         "memory_gib": torch.cuda.max_memory_allocated() / 2**30 if device == "cuda" else 0.0,
-    }  # fmt: skip
+    }
 
 
 def line(found: dict, baseline: float) -> str:
@@ -122,9 +125,13 @@ def main() -> None:
     baseline = plain_rate(one, options.seconds, device)
     print(f"plain loop, one model: {baseline:,.0f} steps/s")
     fp32 = Trainer(
-        one, batch_size=BATCH, local_steps=STEPS, optimizer=OptimizerSpec("sgd", 0.05, 0.9, True, 1e-4), device=device,
+        one,
+        batch_size=BATCH,
+        local_steps=STEPS,
+        optimizer=OptimizerSpec("sgd", 0.05, 0.9, True, 1e-4),
+        device=device,
         arithmetic=Arithmetic(graphs=False),
-    )  # fmt: skip
+    )
     given = wave(fp32, max(widths), device)
     reference = torch.cat(
         [fp32.train(*(t[k : k + 20] for t in given))[0] - given[0][k : k + 20] for k in range(0, max(widths), 20)]

@@ -23,10 +23,16 @@ from torch import Tensor
 
 WHOLE = {"token_embd": "model.embed_tokens", "output_norm": "model.norm", "output": "lm_head"}
 IN_LAYER = {
-    "attn_q": "self_attn.q_proj", "attn_k": "self_attn.k_proj", "attn_v": "self_attn.v_proj",
-    "attn_output": "self_attn.o_proj", "ffn_gate": "mlp.gate_proj", "ffn_up": "mlp.up_proj",
-    "ffn_down": "mlp.down_proj", "attn_norm": "input_layernorm", "ffn_norm": "post_attention_layernorm",
-}  # fmt: skip
+    "attn_q": "self_attn.q_proj",
+    "attn_k": "self_attn.k_proj",
+    "attn_v": "self_attn.v_proj",
+    "attn_output": "self_attn.o_proj",
+    "ffn_gate": "mlp.gate_proj",
+    "ffn_up": "mlp.up_proj",
+    "ffn_down": "mlp.down_proj",
+    "attn_norm": "input_layernorm",
+    "ffn_norm": "post_attention_layernorm",
+}
 
 
 def main() -> None:
@@ -55,17 +61,27 @@ def config_of(reader: Any) -> dict[str, Any]:
 
     heads, theta = told("llama.attention.head_count"), float(told("llama.rope.freq_base"))
     return {
-        "architectures": ["LlamaForCausalLM"], "model_type": "llama", "hidden_act": "silu",
-        "hidden_size": told("llama.embedding_length"), "num_hidden_layers": told("llama.block_count"),
-        "intermediate_size": told("llama.feed_forward_length"), "num_attention_heads": heads,
+        "architectures": ["LlamaForCausalLM"],
+        "model_type": "llama",
+        "hidden_act": "silu",
+        "hidden_size": told("llama.embedding_length"),
+        "num_hidden_layers": told("llama.block_count"),
+        "intermediate_size": told("llama.feed_forward_length"),
+        "num_attention_heads": heads,
         "num_key_value_heads": told("llama.attention.head_count_kv"),
-        "head_dim": told("llama.embedding_length") // heads, "max_position_embeddings": told("llama.context_length"),
+        "head_dim": told("llama.embedding_length") // heads,
+        "max_position_embeddings": told("llama.context_length"),
         "rms_norm_eps": float(told("llama.attention.layer_norm_rms_epsilon")),
-        "vocab_size": len(told("tokenizer.ggml.tokens")), "bos_token_id": told("tokenizer.ggml.bos_token_id"),
-        "eos_token_id": told("tokenizer.ggml.eos_token_id"), "attention_bias": False, "mlp_bias": False,
-        "rope_theta": theta, "rope_parameters": {"rope_type": "default", "rope_theta": theta}, "dtype": "float16",
+        "vocab_size": len(told("tokenizer.ggml.tokens")),
+        "bos_token_id": told("tokenizer.ggml.bos_token_id"),
+        "eos_token_id": told("tokenizer.ggml.eos_token_id"),
+        "attention_bias": False,
+        "mlp_bias": False,
+        "rope_theta": theta,
+        "rope_parameters": {"rope_type": "default", "rope_theta": theta},
+        "dtype": "float16",
         "torch_dtype": "float16",
-    }  # fmt: skip
+    }
 
 
 def converted(tensor: Any, config: dict[str, Any]) -> tuple[str, Tensor]:

@@ -34,9 +34,13 @@ def measure(name: str, repeat: int, tls: bool) -> dict[str, Any]:
             pairs = [(raw(), link()) for _ in range(repeat)]
     baseline, value = (statistics.median(times) for times in zip(*pairs, strict=True))
     return {
-        "size": name, "tls": tls, "value": value, "baseline": baseline, "ratio": value / baseline,
+        "size": name,
+        "tls": tls,
+        "value": value,
+        "baseline": baseline,
+        "ratio": value / baseline,
         "target": None if tls else TARGETS[name],
-    }  # fmt: skip
+    }
 
 
 def main() -> None:

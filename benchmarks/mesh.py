@@ -21,10 +21,14 @@ AIM = 15.0  # seconds, for 20 nodes on 2 cores
 
 def mesh(nodes: int, folder: Path) -> float:
     """Seconds until every node has met all its neighbours and the first training is done."""
-    spec = make_spec({
-        "name": "mesh", "network": {"topology": "erdos_renyi", "nodes": nodes, "p": 0.3}, "stop": {"time": 600.0},
-        "algorithms": [{"name": "multi_walk", "walks": 4}],
-    })  # fmt: skip
+    spec = make_spec(
+        {
+            "name": "mesh",
+            "network": {"topology": "erdos_renyi", "nodes": nodes, "p": 0.3},
+            "stop": {"time": 600.0},
+            "algorithms": [{"name": "multi_walk", "walks": 4}],
+        }
+    )
     run = prepare(spec, "cpu").runs[0]
     cluster = local_cluster(spec, run, folder, pace=0.1)
     names, graph = list(cluster.nodes), run.setup.graph

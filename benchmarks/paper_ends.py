@@ -9,9 +9,11 @@ import pandas as pd
 from walktalk.errors import StudyError
 
 VARIANTS = {
-    "visit": "state fresh\nat each visit", "node": "state at\nthe nodes", "walk": "state with\nthe walk",
+    "visit": "state fresh\nat each visit",
+    "node": "state at\nthe nodes",
+    "walk": "state with\nthe walk",
     "own": "own rate,\nstate fresh",
-}  # fmt: skip
+}
 NETWORKS = {"cycle": "cycle", "erdos_renyi": "Erdős–Rényi (0.3)", "complete": "complete graph"}
 
 

@@ -39,11 +39,17 @@ def main() -> None:
 
 
 def spec_of(options: argparse.Namespace, more: dict[str, Any] | None = None) -> StudySpec:
-    (spec,) = paper.panel_specs(paper.figure("fig9"), "smoke" if options.digits else "paper", {
-        "repetitions": options.repetitions, "timing": {"compute": options.compute},
-        "task": {} if options.digits else {"folder": options.data},
-        "evaluate": {"seconds": options.every, "samples": 2500}, **(more or {}),
-    }).values()  # fmt: skip
+    (spec,) = paper.panel_specs(
+        paper.figure("fig9"),
+        "smoke" if options.digits else "paper",
+        {
+            "repetitions": options.repetitions,
+            "timing": {"compute": options.compute},
+            "task": {} if options.digits else {"folder": options.data},
+            "evaluate": {"seconds": options.every, "samples": 2500},
+            **(more or {}),
+        },
+    ).values()
     return spec
 
 

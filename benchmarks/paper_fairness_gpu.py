@@ -33,9 +33,11 @@ from walktalk.studies.paper.figures import CYCLE, ERDOS_RENYI, settings
 
 NETWORKS = {"cycle": CYCLE, "erdos_renyi": ERDOS_RENYI}
 ALGORITHMS = [
-    {"name": "multi_walk", "walks": 1}, {"name": "multi_walk", "walks": 4}, {"name": "multi_walk", "walks": 15},
+    {"name": "multi_walk", "walks": 1},
+    {"name": "multi_walk", "walks": 4},
+    {"name": "multi_walk", "walks": 15},
     {"name": "async_gossip", "mixing": "pairwise"},
-]  # fmt: skip
+]
 FACTORS = (0.3, 1.0, 3.0)  # of the paper's rate
 SHARE = 0.25  # of a run's length that a trial takes
 STATES = ("visit", "node", "walk")
@@ -85,8 +87,18 @@ def stage_rates(trainer: Trainer, options: argparse.Namespace, alpha: float, spe
         topology, factor = name.split("@")
         for record in records:
             last = record.history[-1]
-            rows.append((alpha, topology, record.label, float(factor), record.repetition, last.iteration,
-                         last.train_loss, last.test_accuracy))  # fmt: skip
+            rows.append(
+                (
+                    alpha,
+                    topology,
+                    record.label,
+                    float(factor),
+                    record.repetition,
+                    last.iteration,
+                    last.train_loss,
+                    last.test_accuracy,
+                )
+            )
     columns = ["alpha", "topology", "algorithm", "factor", "repetition", "iteration", "train_loss", "test_accuracy"]
     found = pd.DataFrame(rows, columns=columns)
     means = found.groupby(["topology", "algorithm", "factor"])["train_loss"].mean()
@@ -156,11 +168,15 @@ def study(
     iterations = round(share * options.iterations)
     task = {**base["task"], "alpha": alpha, **({"folder": options.data} if options.data else {})}
     return {
-        **base, "network": dict(NETWORKS[topology]), "repetitions": options.repetitions, "task": task,
-        "training": {**base["training"], "optimizer_state": state}, "algorithms": algorithms,
+        **base,
+        "network": dict(NETWORKS[topology]),
+        "repetitions": options.repetitions,
+        "task": task,
+        "training": {**base["training"], "optimizer_state": state},
+        "algorithms": algorithms,
         "stop": {"iterations": iterations},
         "evaluate": {"every": options.every if share == 1.0 else iterations, "samples": 2500},
-    }  # fmt: skip
+    }
 
 
 def arguments() -> argparse.Namespace:

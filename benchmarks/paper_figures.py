@@ -41,8 +41,11 @@ def main(folder: Path, out: Path) -> None:
     figures: dict[str, Callable[[Path], Any]] = {
         "fig4": topologies,
         **{name: lambda folder, x=x: heterogeneity(folder, x) for name, x in ALONG.items()},
-        "fig8/fig8": language, "fig9/fig9": failures, "fairness/fairness": fairness, "threshold": threshold,
-    }  # fmt: skip
+        "fig8/fig8": language,
+        "fig9/fig9": failures,
+        "fairness/fairness": fairness,
+        "threshold": threshold,
+    }
     for name, draw in figures.items():
         try:
             figure = draw(folder)

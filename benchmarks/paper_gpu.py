@@ -35,10 +35,15 @@ def main() -> None:
     for name, records in together(trainer, studies, speed, "all").items():
         write_records(Path(options.more_out) / "complete.csv" if name == "more" else out / f"{name}.csv", records)
         tell(name, records)
-    write_facts(out / "facts.json", {
-        "settings": vars(options), "spec": changed(base, topologies[0], options), **speed.facts(),
-        "parameters": trainer.parameters,
-    })  # fmt: skip
+    write_facts(
+        out / "facts.json",
+        {
+            "settings": vars(options),
+            "spec": changed(base, topologies[0], options),
+            **speed.facts(),
+            "parameters": trainer.parameters,
+        },
+    )
 
 
 def changed(base: dict[str, Any], topology: str, options: argparse.Namespace) -> dict[str, Any]:
@@ -49,10 +54,15 @@ def changed(base: dict[str, Any], topology: str, options: argparse.Namespace) ->
     algorithms = base["algorithms"] if not options.centralized else [{"name": "centralized"}]
     training = {**base["training"], "optimizer_state": options.optimizer_state, "local_steps": options.local_steps}
     return {
-        **base, "network": network, "repetitions": options.repetitions, "algorithms": algorithms,
-        "task": {**base["task"], "alpha": options.alpha, "folder": options.data}, "training": training,
-        "stop": {"iterations": options.iterations}, "evaluate": {"every": options.every, "samples": 2500},
-    }  # fmt: skip
+        **base,
+        "network": network,
+        "repetitions": options.repetitions,
+        "algorithms": algorithms,
+        "task": {**base["task"], "alpha": options.alpha, "folder": options.data},
+        "training": training,
+        "stop": {"iterations": options.iterations},
+        "evaluate": {"every": options.every, "samples": 2500},
+    }
 
 
 def arguments() -> argparse.Namespace:

@@ -147,18 +147,26 @@ def changed(base: dict[str, Any], options: argparse.Namespace) -> dict[str, Any]
     """The preset with what was asked for."""
     walks = [int(count) for count in options.walks.split(",")]
     task = {
-        "name": "mnli", "model": options.model, "head": "causal", "split": "genre", "folder": options.data,
-        "max_length": options.max_length, "test_samples": options.samples,
-    }  # fmt: skip
+        "name": "mnli",
+        "model": options.model,
+        "head": "causal",
+        "split": "genre",
+        "folder": options.data,
+        "max_length": options.max_length,
+        "test_samples": options.samples,
+    }
     if options.train_samples:
         task["samples"] = options.train_samples
     return {
-        **base, "task": task, "repetitions": options.repetitions, "stop": {"time": options.time},
+        **base,
+        "task": task,
+        "repetitions": options.repetitions,
+        "stop": {"time": options.time},
         "training": {**base["training"], "optimizer_state": options.optimizer_state, "precision": options.precision},
         "optimizer": {**base["optimizer"], "lr": options.lr},
         "algorithms": [{"name": "multi_walk", "walks": walks}, {"name": "async_gossip", "mixing": "pairwise"}],
         "evaluate": {"seconds": options.every, "samples": options.samples},
-    }  # fmt: skip
+    }
 
 
 def arguments() -> argparse.Namespace:

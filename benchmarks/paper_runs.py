@@ -38,12 +38,15 @@ class Speed:
 
     def facts(self) -> dict[str, Any]:
         return {
-            "runs": self.runs, "model_steps": self.model_steps, "evaluations": self.evaluations,
-            "seconds": round(self.seconds, 1), "model_steps_per_second": round(self.pace, 1),
+            "runs": self.runs,
+            "model_steps": self.model_steps,
+            "evaluations": self.evaluations,
+            "seconds": round(self.seconds, 1),
+            "model_steps_per_second": round(self.pace, 1),
             "stages": {name: round(seconds, 1) for name, seconds in self.stages.items()},
             "device": torch.cuda.get_device_name() if torch.cuda.is_available() else "cpu",
             "torch": torch.__version__,
-        }  # fmt: skip
+        }
 
 
 def together(

@@ -88,12 +88,19 @@ def compared(ends: pd.DataFrame) -> pd.DataFrame:
             reference = exact.loc[other.index, measure]
             difference = other[measure] - reference
             sigma, spread = difference.std(), reference.std()
-            rows.append({
-                "precision": precision, "algorithm": algorithm, "measure": measure, "repetitions": len(difference),
-                "fp32": reference.mean(), "difference": difference.mean(), "sigma": sigma,
-                "standard_errors": difference.mean() / (sigma / len(difference) ** 0.5) if sigma else float("nan"),
-                "between_repetitions": spread,
-            })  # fmt: skip
+            rows.append(
+                {
+                    "precision": precision,
+                    "algorithm": algorithm,
+                    "measure": measure,
+                    "repetitions": len(difference),
+                    "fp32": reference.mean(),
+                    "difference": difference.mean(),
+                    "sigma": sigma,
+                    "standard_errors": difference.mean() / (sigma / len(difference) ** 0.5) if sigma else float("nan"),
+                    "between_repetitions": spread,
+                }
+            )
     return pd.DataFrame(rows)
 
 
@@ -101,9 +108,15 @@ def facts(given: argparse.Namespace, device: str, seconds: dict[str, float]) -> 
     name = torch.cuda.get_device_name() if device.startswith("cuda") else "CPU"
     kernels = torch.backends.cpu.get_cpu_capability()
     return {
-        "study": Path(given.study).name, "set": given.changes, "test_samples": given.test_samples, "device": name,
-        "cpu_kernels": kernels, "torch": torch.__version__, "threads": torch.get_num_threads(), "seconds": seconds,
-    }  # fmt: skip
+        "study": Path(given.study).name,
+        "set": given.changes,
+        "test_samples": given.test_samples,
+        "device": name,
+        "cpu_kernels": kernels,
+        "torch": torch.__version__,
+        "threads": torch.get_num_threads(),
+        "seconds": seconds,
+    }
 
 
 if __name__ == "__main__":

@@ -58,8 +58,16 @@ def gossip_events() -> float:
 
 def shared_link_events() -> float:
     timing = NetworkTiming(bandwidth=1e6, node_bandwidth=1e6, spread=0.5)
-    setup = RunSetup(AsyncGossip("neighbourhood"), GRAPH, Seed(0), Stop(iterations=150), timing, model_bytes=20_000,
-                     keep_trace=False, keep_schedule=False)  # fmt: skip
+    setup = RunSetup(
+        AsyncGossip("neighbourhood"),
+        GRAPH,
+        Seed(0),
+        Stop(iterations=150),
+        timing,
+        model_bytes=20_000,
+        keep_trace=False,
+        keep_schedule=False,
+    )
     simulation = Simulation(setup)
     began = time.process_time()
     simulation.advance()

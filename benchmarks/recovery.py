@@ -24,8 +24,9 @@ NODES, KILLED_AT, UNTIL = 20, 400.0, 1300.0
 
 def trace_of(graph: Graph, node: int | str, seed: int, at: float) -> list[tuple[Any, ...]]:
     plan = FaultPlan((Fault("kill", at=at, node=node),), Seed(seed))
-    setup = RunSetup(MultiWalk(walks=4), graph, Seed(seed), Stop(time=UNTIL), PoissonTiming(), faults=plan,
-                     keep_schedule=False)  # fmt: skip
+    setup = RunSetup(
+        MultiWalk(walks=4), graph, Seed(seed), Stop(time=UNTIL), PoissonTiming(), faults=plan, keep_schedule=False
+    )
     return Simulation(setup).advance().trace
 
 
@@ -59,10 +60,15 @@ def main() -> None:
     for graph in (graphs.erdos_renyi(NODES, p=0.3, seed=1), graphs.cycle(NODES), graphs.complete(NODES)):
         pairs = [aggregator_dies(graph, seed) for seed in range(args.seeds)]
         walks = [found for seed in range(args.seeds) if (found := walk_dies(graph, seed)) is not None]
-        results.append({
-            "graph": graph.name, "detection": median(p[0] for p in pairs), "recovery": median(p[1] for p in pairs),
-            "replacement": median(walks) if walks else None, "walks_lost": len(walks),
-        })  # fmt: skip
+        results.append(
+            {
+                "graph": graph.name,
+                "detection": median(p[0] for p in pairs),
+                "recovery": median(p[1] for p in pairs),
+                "replacement": median(walks) if walks else None,
+                "walks_lost": len(walks),
+            }
+        )
     if args.json:
         value = results[0]["recovery"]
         print(json.dumps({"name": "recovery", "value": value, "baseline": 1.0, "ratio": value, "graphs": results}))
@@ -71,8 +77,10 @@ def main() -> None:
         replaced = (
             f"{r['replacement']:.1f} mean return times ({r['walks_lost']} lost)" if r["replacement"] else "none lost"
         )
-        print(f"{r['graph']}: aggregator suspected after {r['detection']:.1f} heartbeats, next one mixes after "
-              f"{r['recovery']:.1f}; a lost walk is replaced after {replaced}")  # fmt: skip
+        print(
+            f"{r['graph']}: aggregator suspected after {r['detection']:.1f} heartbeats, next one mixes after "
+            f"{r['recovery']:.1f}; a lost walk is replaced after {replaced}"
+        )
 
 
 if __name__ == "__main__":

@@ -39,8 +39,10 @@ def main() -> None:
     shutil.rmtree(work, ignore_errors=True)
     seconds, codes = {}, {}
     for name, folder, more in (
-        ("whole", "whole", []), ("interrupted", "parts", ["--interrupt"]), ("resumed", "parts", ["--resume"]),
-    ):  # fmt: skip
+        ("whole", "whole", []),
+        ("interrupted", "parts", ["--interrupt"]),
+        ("resumed", "parts", ["--resume"]),
+    ):
         began = time.perf_counter()
         words = [sys.executable, __file__, *sys.argv[1:], "--child", str(work / folder), *more]
         codes[name] = subprocess.run(words, check=False).returncode
@@ -81,13 +83,15 @@ def child(options: argparse.Namespace) -> int:
 def study(options: argparse.Namespace) -> dict[str, Any]:
     base = settings("image", "smoke" if options.digits else "paper")
     return {
-        **base, "name": "resume", "repetitions": 2,
+        **base,
+        "name": "resume",
+        "repetitions": 2,
         "task": {**base["task"], **({"folder": options.data} if options.data else {})},
         "training": {**base["training"], "optimizer_state": "node"},
         "algorithms": [{"name": "multi_walk", "walks": 4}, {"name": "async_gossip", "mixing": "pairwise"}],
         "stop": {"iterations": options.iterations},
         "evaluate": {"every": options.iterations // 5, "samples": 1000},
-    }  # fmt: skip
+    }
 
 
 def arguments() -> argparse.Namespace:

@@ -55,19 +55,32 @@ def bounds(out: Path) -> dict[str, Any]:
     pd.concat(example_curves()).to_csv(out / "curves.csv", index=False, float_format="%.6g")
     by = table.groupby("theorem")["bound_over_measured"]
     return {
-        "combinations": len(table), "below_the_bound": int(table["holds"].sum()),
+        "combinations": len(table),
+        "below_the_bound": int(table["holds"].sum()),
         "bound_over_measured": {str(k): [float(g.min()), float(g.median()), float(g.max())] for k, g in by},
-    }  # fmt: skip
+    }
 
 
 def outcome_row(outcome: Outcome) -> dict[str, Any]:
     case = outcome.case
     return {
-        "theorem": case.theorem, "graph": case.topology, "V": case.nodes, "R": case.walks, "E": case.failures,
-        "sigma2": case.noise, "zeta2": case.heterogeneity, "T": case.iterations, "p": outcome.p, "H": outcome.H,
-        "eta": outcome.step_size, "measured": outcome.measured, "standard_error": outcome.error,
-        "bound": outcome.bound, "bound_over_measured": outcome.bound / outcome.measured, "holds": outcome.holds,
-    }  # fmt: skip
+        "theorem": case.theorem,
+        "graph": case.topology,
+        "V": case.nodes,
+        "R": case.walks,
+        "E": case.failures,
+        "sigma2": case.noise,
+        "zeta2": case.heterogeneity,
+        "T": case.iterations,
+        "p": outcome.p,
+        "H": outcome.H,
+        "eta": outcome.step_size,
+        "measured": outcome.measured,
+        "standard_error": outcome.error,
+        "bound": outcome.bound,
+        "bound_over_measured": outcome.bound / outcome.measured,
+        "holds": outcome.holds,
+    }
 
 
 def example_curves() -> list[pd.DataFrame]:
@@ -120,17 +133,31 @@ def slopes(out: Path) -> dict[str, Any]:
     }
     table = pd.DataFrame(
         [
-            {"variable": v, "series": s, "x": x, "measured": outcomes[c].measured, "bound": outcomes[c].bound,
-             "eta": outcomes[c].step_size}
+            {
+                "variable": v,
+                "series": s,
+                "x": x,
+                "measured": outcomes[c].measured,
+                "bound": outcomes[c].bound,
+                "eta": outcomes[c].step_size,
+            }
             for v, s, x, c in wanted
         ]
-    )  # fmt: skip
+    )
     rows = []
     for (variable, series), part in table.groupby(["variable", "series"], sort=False):
         end = part.tail(3) if variable == "T" else part  # exponents are about large T
         measured, error = fit(end["x"], end["measured"])
-        rows.append({"variable": variable, "series": series, "measured": measured, "standard_error": error,
-                     "bound": fit(end["x"], end["bound"])[0], **predicted(str(variable), str(series))})  # fmt: skip
+        rows.append(
+            {
+                "variable": variable,
+                "series": series,
+                "measured": measured,
+                "standard_error": error,
+                "bound": fit(end["x"], end["bound"])[0],
+                **predicted(str(variable), str(series)),
+            }
+        )
     found = pd.DataFrame(rows)
     table.to_csv(out / "scaling.csv", index=False, float_format="%.6g")
     found.to_csv(out / "slopes.csv", index=False, float_format="%.4g")
@@ -172,10 +199,18 @@ def mean_curves(
     trainer = plain_sgd(task)
     every = seconds / EVALUATIONS
     setups = [
-        RunSetup(protocol, graph, Seed(k).child(protocol.label, graph.name, lr), Stop(time=seconds),
-                 evaluate=Evaluate(every=None, seconds=every), lr=lr, keep_trace=False)
-        for protocol, graph, lr in runs for k in range(repetitions)
-    ]  # fmt: skip
+        RunSetup(
+            protocol,
+            graph,
+            Seed(k).child(protocol.label, graph.name, lr),
+            Stop(time=seconds),
+            evaluate=Evaluate(every=None, seconds=every),
+            lr=lr,
+            keep_trace=False,
+        )
+        for protocol, graph, lr in runs
+        for k in range(repetitions)
+    ]
     engine = Engine(trainer, setups, [trainer.initial_row(0)] * len(setups))
     curves: dict[int, list[float]] = {run: [] for run in range(len(setups))}
     for share in np.geomspace(0.02, 1.0, 25):
@@ -216,9 +251,16 @@ def speedup(out: Path) -> dict[str, Any]:
             times = [first_time(moments, curve, target) for curve in curves]
             best = min(times)
             base = best if base is None else base
-            rows.append({"series": f"{kind}, {topology}", "active": active,
-                         "nodes": nodes, "lr": rates[int(np.argmin(times))], "time": best,
-                         "speed_up": base / best})  # fmt: skip
+            rows.append(
+                {
+                    "series": f"{kind}, {topology}",
+                    "active": active,
+                    "nodes": nodes,
+                    "lr": rates[int(np.argmin(times))],
+                    "time": best,
+                    "speed_up": base / best,
+                }
+            )
             print("speedup", rows[-1], file=sys.stderr, flush=True)
     table = pd.DataFrame(rows)
     table.to_csv(out / "speedup.csv", index=False, float_format="%.6g")
@@ -244,11 +286,17 @@ def phase(out: Path) -> dict[str, Any]:
             for axis, found in costs.items():
                 gossip = found.pop("async_gossip-pairwise")
                 walks = min(found, key=lambda label: found[label])
-                rows.append({
-                    "axis": axis, "x": name, "y": zeta2, "ratio": gossip / found[walks] if found[walks] < inf else 0.1,
-                    "winner": walks.replace("multi_walk-", "R=") if found[walks] <= gossip else "gossip",
-                    "gossip": gossip, **found,
-                })  # fmt: skip
+                rows.append(
+                    {
+                        "axis": axis,
+                        "x": name,
+                        "y": zeta2,
+                        "ratio": gossip / found[walks] if found[walks] < inf else 0.1,
+                        "winner": walks.replace("multi_walk-", "R=") if found[walks] <= gossip else "gossip",
+                        "gossip": gossip,
+                        **found,
+                    }
+                )
             print("phase", rows[-2:], file=sys.stderr, flush=True)
     table = pd.DataFrame(rows)
     table.to_csv(out / "phase.csv", index=False, float_format="%.6g")
@@ -256,8 +304,11 @@ def phase(out: Path) -> dict[str, Any]:
 
 
 PARTS: dict[str, Callable[[Path], dict[str, Any]]] = {
-    "bounds": bounds, "slopes": slopes, "speedup": speedup, "phase": phase,
-}  # fmt: skip
+    "bounds": bounds,
+    "slopes": slopes,
+    "speedup": speedup,
+    "phase": phase,
+}
 
 
 def main() -> None:

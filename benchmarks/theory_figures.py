@@ -17,8 +17,11 @@ import pandas as pd
 from walktalk import plots
 
 FIXED = {  # what `theory.py` holds while a variable changes
-    "T": "V = 16", "R": "V = 32, T = 4,000", "V": "T = 4,000", "p": "V = 32, T = 4,000",
-}  # fmt: skip
+    "T": "V = 16",
+    "R": "V = 32, T = 4,000",
+    "V": "T = 4,000",
+    "p": "V = 32, T = 4,000",
+}
 PHASE_TITLES = {"iterations": "Cost in iterations", "time": "Cost in time"}
 
 
@@ -70,9 +73,11 @@ def graph_name(name: str) -> str:
 
 
 FIGURES: dict[str, tuple[str, Callable[[Path], Any]]] = {
-    "bounds": ("bound", bounds), "slopes": ("scaling", slopes), "speedup": ("speedup", speedup),
+    "bounds": ("bound", bounds),
+    "slopes": ("scaling", slopes),
+    "speedup": ("speedup", speedup),
     "phase": ("phase", phase),
-}  # fmt: skip
+}
 
 
 def draw(folder: Path, part: str) -> list[Path]:

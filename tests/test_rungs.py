@@ -11,9 +11,24 @@ import walktalk
 
 SOURCE = Path(walktalk.__file__).parent
 RUNGS = (
-    "errors", "seeds", "graphs", "chains", "theory", "protocols", "learning", "records", "runtimes.simulator",
-    "runtimes.stacked", "runtimes.peers", "studies", "advisor", "plots", "report", "bench", "cli",
-)  # fmt: skip
+    "errors",
+    "seeds",
+    "graphs",
+    "chains",
+    "theory",
+    "protocols",
+    "learning",
+    "records",
+    "runtimes.simulator",
+    "runtimes.stacked",
+    "runtimes.peers",
+    "studies",
+    "advisor",
+    "plots",
+    "report",
+    "bench",
+    "cli",
+)
 MODULES = sorted(path for path in SOURCE.rglob("*.py") if path.parent != SOURCE or path.stem in ("errors", "seeds"))
 
 

@@ -40,9 +40,10 @@ def time(settings: Sequence[Setting]) -> list[str]:
         table(GOSSIP_SPEED_UP, "iterations a second", heads, rates, 1),
         table(GOSSIP_SPEED_UP, "iterations a second over those of R = 1", heads, faster, 2),
         table(GOSSIP_SPEED_UP, "virtual seconds of a whole run", heads, seconds, 1),
-        *(line(GOSSIP_SPEED_UP, words) for words in column_words(heads, seconds, faster)), "",
+        *(line(GOSSIP_SPEED_UP, words) for words in column_words(heads, seconds, faster)),
+        "",
         table(LESS_DATA, "MB sent a second", heads, speed, 1),
-    ]  # fmt: skip
+    ]
 
 
 def bits(settings: Sequence[Setting], folder: Path) -> list[str]:
@@ -71,9 +72,12 @@ def spent_by(setting: Setting, axis: str, labels: Sequence[str]) -> list[Spread]
 
 
 def by_target(
-    claim: str, what: str, cells: dict[Setting, list[Spread]] | dict[Setting, list[Cell]], labels: Sequence[str],
+    claim: str,
+    what: str,
+    cells: dict[Setting, list[Spread]] | dict[Setting, list[Cell]],
+    labels: Sequence[str],
     digits: int,
-) -> str:  # fmt: skip
+) -> str:
     rows = {f"{setting.name}, to {round(target_of(setting), 3)}": row for setting, row in cells.items()}
     return table(claim, what, [short(label) for label in labels], rows, digits, "not reached")
 
@@ -121,8 +125,9 @@ def models_sent(settings: Sequence[Setting], folder: Path, labels: Sequence[str]
     size = model_bits(setting.history for setting in settings)
     rows: dict[str, list[Cell]] = {}
     for setting in settings:
-        counted: list[Cell] = [scaled(pace(setting.runs(label), "bits", "iteration"), 1 / max(size, 1))
-                               for label in labels]  # fmt: skip
+        counted: list[Cell] = [
+            scaled(pace(setting.runs(label), "bits", "iteration"), 1 / max(size, 1)) for label in labels
+        ]
         network = network_of(setting, folder)
         rows[setting.name] = [*counted, *([""] * 3 if network is None else theory_cells(network))]
     what = f"models of {size / MB:.3f} MB ({size // 32:,} numbers) sent per iteration, all messages counted"
@@ -134,6 +139,7 @@ def theory_cells(network: theory.Network) -> list[Cell]:
     ours, papers = theory.messages_per_iteration(network), theory.paper_messages_per_iteration(network)
     off = network.nonzeros_off_diagonal
     return [
-        f"{ours['multi_walk']:.3f}, {ours['async_gossip']:.0f}", f"{papers['multi_walk']:.0f}",
+        f"{ours['multi_walk']:.3f}, {ours['async_gossip']:.0f}",
+        f"{papers['multi_walk']:.0f}",
         f"{number(papers['async_gossip_matrix'], 0)} ({off} without the diagonal)",
-    ]  # fmt: skip
+    ]

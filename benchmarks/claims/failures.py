@@ -32,9 +32,13 @@ def section(folder: Path) -> list[str]:
         return [line(name, NOT_RUN) for name in (CONVERGES, HARDLY_SLOWS, GOSSIP_SAME)] + [""]
     labels = in_order(histories[WITH]["algorithm"])
     return [
-        ends(histories, labels), *elections(events, labels), "", around(histories, labels, kills),
-        rises(histories, labels, kills), differences(histories, labels),
-    ]  # fmt: skip
+        ends(histories, labels),
+        *elections(events, labels),
+        "",
+        around(histories, labels, kills),
+        rises(histories, labels, kills),
+        differences(histories, labels),
+    ]
 
 
 def events_in(folder: Path) -> pd.DataFrame:
@@ -50,10 +54,12 @@ def ends(histories: dict[str, pd.DataFrame], labels: Sequence[str]) -> str:
         for label in labels:
             runs = runs_of(history, label)
             rows[f"{short(label)}, {name}"] = [
-                measured(runs, "train_loss"), scaled(measured(runs, "test_accuracy"), PERCENT),
-                measured(runs, "mean_train_loss"), scaled(measured(runs, "mean_test_accuracy"), PERCENT),
+                measured(runs, "train_loss"),
+                scaled(measured(runs, "test_accuracy"), PERCENT),
+                measured(runs, "mean_train_loss"),
+                scaled(measured(runs, "mean_test_accuracy"), PERCENT),
                 measured(runs, "iteration"),
-            ]  # fmt: skip
+            ]
     return table(f"{CONVERGES}; {GOSSIP_SAME}", "at the end", head, rows, (3, 1, 3, 1, 0))
 
 
@@ -101,9 +107,11 @@ def rises(histories: dict[str, pd.DataFrame], labels: Sequence[str], kills: Sequ
     for label in labels:
         runs = {name: runs_of(history, label) for name, history in histories.items()}
         rows[short(label)] = [
-            largest_rise(runs[WITH], kills, True), largest_rise(runs[WITH], kills, False),
-            largest_rise(runs[WITHOUT], kills, True), largest_rise(runs[WITHOUT], kills, False),
-        ]  # fmt: skip
+            largest_rise(runs[WITH], kills, True),
+            largest_rise(runs[WITH], kills, False),
+            largest_rise(runs[WITHOUT], kills, True),
+            largest_rise(runs[WITHOUT], kills, False),
+        ]
     head = [f"{when}, {name}" for name in (WITH, WITHOUT) for when in (f"in {AFTER:g} s after a failure", "elsewhere")]
     return table(HARDLY_SLOWS, "largest rise of the training loss between two evaluations of a run", head, rows)
 
@@ -116,8 +124,10 @@ def largest_rise(runs: Sequence[pd.DataFrame], kills: Sequence[float], after: bo
         steps, begins = np.diff(run["train_loss"]), run["time"].to_numpy()[:-1]
         near = np.any([(begins >= kill) & (begins < kill + AFTER) for kill in kills], axis=0) if kills else begins < 0
         chosen = (near == after) & np.isfinite(steps)
-        found += [(float(step), float(begin), int(run["repetition"].iloc[0]))
-                  for step, begin in zip(steps[chosen], begins[chosen], strict=True)]  # fmt: skip
+        found += [
+            (float(step), float(begin), int(run["repetition"].iloc[0]))
+            for step, begin in zip(steps[chosen], begins[chosen], strict=True)
+        ]
     if not found:
         return NONE if runs else NOT_RUN
     step, begin, repetition = max(found)
@@ -126,8 +136,12 @@ def largest_rise(runs: Sequence[pd.DataFrame], kills: Sequence[float], after: bo
 
 def differences(histories: dict[str, pd.DataFrame], labels: Sequence[str]) -> str:
     """What failures change at the end, in pairs: runs of the same repetition begin alike and draw alike."""
-    columns = {"train_loss": (1.0, 3), "test_accuracy": (PERCENT, 1), "mean_train_loss": (1.0, 3),
-               "mean_test_accuracy": (PERCENT, 1)}  # fmt: skip
+    columns = {
+        "train_loss": (1.0, 3),
+        "test_accuracy": (PERCENT, 1),
+        "mean_train_loss": (1.0, 3),
+        "mean_test_accuracy": (PERCENT, 1),
+    }
     rows: dict[str, list[Cell]] = {}
     for label in labels:
         pairs = ends_in_pairs(histories, label)

@@ -27,8 +27,16 @@ def ahead(settings: Sequence[Setting]) -> list[str]:
         for s in of:
             pairs = {f"{s.name}, {short(label)}": pair(s, label) for label in s.walks if s.gossip}
             rows |= pairs or {s.name: [NOT_RUN] * len(head)}
-        found.append(table(PER_ITERATION, f"to a loss that both reach in every repetition; {title}", head, rows,
-                           (3, 0, 0, 2, 0), "not reached"))  # fmt: skip
+        found.append(
+            table(
+                PER_ITERATION,
+                f"to a loss that both reach in every repetition; {title}",
+                head,
+                rows,
+                (3, 0, 0, 2, 0),
+                "not reached",
+            )
+        )
     return [*found, *(line(PER_ITERATION, words) for words in cycle_words(settings)), ""]
 
 
@@ -96,10 +104,15 @@ def winners(settings: Sequence[Setting], folder: Path) -> list[str]:
         for axis in who_wins.AXES
     ]
     return [
-        table(WINNERS, "as in phase.csv; a question mark: within two standard errors",
-              list(who_wins.TITLES.values()), rows),
-        *(line(WINNERS, part) for part in (*words, advisor_words(found, folder / "advisor.csv"))), "",
-    ]  # fmt: skip
+        table(
+            WINNERS,
+            "as in phase.csv; a question mark: within two standard errors",
+            list(who_wins.TITLES.values()),
+            rows,
+        ),
+        *(line(WINNERS, part) for part in (*words, advisor_words(found, folder / "advisor.csv"))),
+        "",
+    ]
 
 
 def margin(row: Any) -> str:

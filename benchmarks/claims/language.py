@@ -36,19 +36,35 @@ def section(folder: Path) -> list[str]:
 
 def ends(history: pd.DataFrame, labels: Sequence[str]) -> str:
     """How the runs end, and what they do in a second and in an iteration."""
-    head = ["final loss", "accuracy, %", "loss of the mean", "accuracy of the mean, %", "iterations", "virtual seconds",
-            "GB", "iterations a second", "GB an iteration", "models an iteration"]  # fmt: skip
+    head = [
+        "final loss",
+        "accuracy, %",
+        "loss of the mean",
+        "accuracy of the mean, %",
+        "iterations",
+        "virtual seconds",
+        "GB",
+        "iterations a second",
+        "GB an iteration",
+        "models an iteration",
+    ]
     rows: dict[str, list[Cell]] = {}
     size = max(model_bits([history]), 1)
     for label in labels:
         runs = runs_of(history, label)
         an_iteration = pace(runs, "bits", "iteration")
         rows[short(label)] = [
-            measured(runs, "train_loss"), scaled(measured(runs, "test_accuracy"), PERCENT),
-            measured(runs, "mean_train_loss"), scaled(measured(runs, "mean_test_accuracy"), PERCENT),
-            measured(runs, "iteration"), measured(runs, "time"), scaled(measured(runs, "bits"), 1 / GB),
-            pace(runs, "iteration"), scaled(an_iteration, 1 / GB), scaled(an_iteration, 1 / size),
-        ]  # fmt: skip
+            measured(runs, "train_loss"),
+            scaled(measured(runs, "test_accuracy"), PERCENT),
+            measured(runs, "mean_train_loss"),
+            scaled(measured(runs, "mean_test_accuracy"), PERCENT),
+            measured(runs, "iteration"),
+            measured(runs, "time"),
+            scaled(measured(runs, "bits"), 1 / GB),
+            pace(runs, "iteration"),
+            scaled(an_iteration, 1 / GB),
+            scaled(an_iteration, 1 / size),
+        ]
     return table(f"{CONGESTION}; {DATA}", "at the end", head, rows, (3, 1, 3, 1, 0, 1, 0, 2, 3, 2))
 
 

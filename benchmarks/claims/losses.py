@@ -18,20 +18,7 @@ from claims.runs import (
     runs_of,
     short,
 )
-from claims.spread import (
-    NONE,
-    NOT_RUN,
-    Cell,
-    Spread,
-    between,
-    difference,
-    line,
-    percent,
-    scaled,
-    standing,
-    table,
-    text,
-)
+from claims.spread import NONE, NOT_RUN, Cell, Spread, between, difference, line, percent, scaled, standing, table, text
 
 MIDDLE = 0.5  # of a run
 CIFAR10_IMAGES = 50_000
@@ -44,8 +31,11 @@ def final(settings: Sequence[Setting], folder: Path) -> list[str]:
         *(grid(of, "Final training loss", title, loss_at(1.0)) for title, of in every),
         *(grid(of, "Final test accuracy", f"{title}, %", accuracy, 1) for title, of in every),
         *(grid(of, "Who is ahead at the end", f"walks against gossip, {title}", rank_at(1.0)) for title, of in every),
-        *orders(settings), *not_numbers(settings), centralized(folder), "",
-    ]  # fmt: skip
+        *orders(settings),
+        *not_numbers(settings),
+        centralized(folder),
+        "",
+    ]
 
 
 def before_decay(settings: Sequence[Setting]) -> list[str]:
@@ -74,13 +64,22 @@ def topology(settings: Sequence[Setting]) -> list[str]:
         if {(less, graph), (more, graph)} <= set(at)
     }
     return [
-        table("At α = 10 topology matters little; ER (0.3) behaves like the complete graph",
-              "difference in final training loss", heads, rows),
+        table(
+            "At α = 10 topology matters little; ER (0.3) behaves like the complete graph",
+            "difference in final training loss",
+            heads,
+            rows,
+        ),
         *largest(rows, heads),
         table("At α = 1 everyone is slower", "rise of the final training loss", heads, changes),
-        grid(settings, "Consensus in the middle of a run",
-             "mean squared distance of the models to their mean", consensus, 2),
-    ]  # fmt: skip
+        grid(
+            settings,
+            "Consensus in the middle of a run",
+            "mean squared distance of the models to their mean",
+            consensus,
+            2,
+        ),
+    ]
 
 
 # -- tables -----------------------------------------------------------------------------------------------------------
@@ -163,8 +162,11 @@ def largest(rows: dict[str, list[Cell]], heads: Sequence[str]) -> list[str]:
     """The range of each row, and whose its largest is."""
     found = []
     for name, cells in rows.items():
-        gaps = {head: abs(cell.mean) for head, cell in zip(heads, cells, strict=True)
-                if isinstance(cell, Spread) and cell.complete}  # fmt: skip
+        gaps = {
+            head: abs(cell.mean)
+            for head, cell in zip(heads, cells, strict=True)
+            if isinstance(cell, Spread) and cell.complete
+        }
         widest = max(gaps, key=lambda head: gaps[head], default="")
         words = f"{between(gaps.values(), 3)} apart, most at {widest}" if gaps else NOT_RUN
         found.append(line("Difference between graphs", f"{name}: {words}"))

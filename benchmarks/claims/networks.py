@@ -52,7 +52,11 @@ def is_the_runs_graph(setting: Setting, folder: Path) -> bool | None:
     if last["repetition"] != 0:
         return None
     ahead = forecast(
-        MultiWalk(int(walks_in(label))), build_graph(spec), seed=spec.seed, timing=build_timing(spec),
-        model_bytes=model_bits([setting.history]) // 8, stop=Stop(iterations=int(last["iteration"])),
-    )  # fmt: skip
+        MultiWalk(int(walks_in(label))),
+        build_graph(spec),
+        seed=spec.seed,
+        timing=build_timing(spec),
+        model_bytes=model_bits([setting.history]) // 8,
+        stop=Stop(iterations=int(last["iteration"])),
+    )
     return bool(np.isclose(ahead.time, last["time"], rtol=1e-9) and ahead.bits == last["bits"])

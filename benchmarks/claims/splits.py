@@ -21,11 +21,17 @@ def section(alphas: Iterable[float]) -> list[str]:
     for alpha in alphas:
         shares = [largest_shares(alpha, seed) for seed in range(SEEDS)]
         rows[f"α = {alpha:g}"] = [
-            spread(100 * float(of.mean()) for of in shares), spread(100 * float(of.max()) for of in shares),
-            spread(float((of > 0.5).sum()) for of in shares), spread(float((of > NEARLY_ALL).sum()) for of in shares),
-        ]  # fmt: skip
-    head = ["largest class, mean of the nodes, %", "of the node with most, %", f"nodes of {NODES} with over half",
-            f"nodes of {NODES} with over {percent(NEARLY_ALL)}"]  # fmt: skip
+            spread(100 * float(of.mean()) for of in shares),
+            spread(100 * float(of.max()) for of in shares),
+            spread(float((of > 0.5).sum()) for of in shares),
+            spread(float((of > NEARLY_ALL).sum()) for of in shares),
+        ]
+    head = [
+        "largest class, mean of the nodes, %",
+        "of the node with most, %",
+        f"nodes of {NODES} with over half",
+        f"nodes of {NODES} with over {percent(NEARLY_ALL)}",
+    ]
     return [table(CLAIM, "share of a node's largest class, a seed being a repetition", head, rows, 1)]
 
 

@@ -126,9 +126,13 @@ def line(claim: str, words: str) -> str:
 
 
 def table(
-    claim: str, what: str, head: Sequence[str], rows: Mapping[str, Sequence[Cell]], digits: int | Sequence[int] = 3,
+    claim: str,
+    what: str,
+    head: Sequence[str],
+    rows: Mapping[str, Sequence[Cell]],
+    digits: int | Sequence[int] = 3,
     lacking: str = "not a number",
-) -> str:  # fmt: skip
+) -> str:
     """A table under the name of its claim. Cells with another number of runs than most say theirs."""
     counts = Counter(cell.runs for row in rows.values() for cell in row if isinstance(cell, Spread) and cell.runs)
     usual = counts.most_common(1)[0][0] if counts else 0

@@ -16,20 +16,37 @@ from walktalk import theory
 NOT_A_NUMBER = "not a number in some runs"
 CLAIM = "On the complete graph gossip beats R = 15, and a threshold of R lies below"
 HEAD = [
-    "aggregated, of the means", "each repetition", "mean of the walks, of the means", "each repetition",
-    "aggregated before 75 %", "mean of the walks before 75 %", "walks run", "√(V/p)", "p",
-]  # fmt: skip
+    "aggregated, of the means",
+    "each repetition",
+    "mean of the walks, of the means",
+    "each repetition",
+    "aggregated before 75 %",
+    "mean of the walks before 75 %",
+    "walks run",
+    "√(V/p)",
+    "p",
+]
 
 
 def section(settings: Sequence[Setting], folder: Path) -> list[str]:
     checked = {setting.name: is_the_runs_graph(setting, folder) for setting in settings}
     words = [f"{name}: {'yes' if same else 'NO'}" for name, same in checked.items() if same is not None]
     return [
-        table(CLAIM, "R at which the final loss crosses gossip's, by straight line in log R", HEAD,
-              {setting.name: row(setting, folder) for setting in settings}, 1, "no crossing"),
-        line(CLAIM, "p is of the graph that the runs had (its schedule ends with their time and bits): "
-                    f"{', '.join(words) or NOT_RUN}"), "",
-    ]  # fmt: skip
+        table(
+            CLAIM,
+            "R at which the final loss crosses gossip's, by straight line in log R",
+            HEAD,
+            {setting.name: row(setting, folder) for setting in settings},
+            1,
+            "no crossing",
+        ),
+        line(
+            CLAIM,
+            "p is of the graph that the runs had (its schedule ends with their time and bits): "
+            f"{', '.join(words) or NOT_RUN}",
+        ),
+        "",
+    ]
 
 
 def row(setting: Setting, folder: Path) -> list[Cell]:

@@ -55,8 +55,13 @@ class Timed(FedAvg):
 
 def server(context: Context) -> ServerAppComponents:
     initial = ndarrays_to_parameters([p.detach().numpy() for p in work.model().parameters()])
-    strategy = Timed(fraction_fit=1.0, fraction_evaluate=0.0, min_fit_clients=work.NODES,
-                     min_available_clients=work.NODES, initial_parameters=initial)  # fmt: skip
+    strategy = Timed(
+        fraction_fit=1.0,
+        fraction_evaluate=0.0,
+        min_fit_clients=work.NODES,
+        min_available_clients=work.NODES,
+        initial_parameters=initial,
+    )
     return ServerAppComponents(strategy=strategy, config=ServerConfig(num_rounds=ROUNDS + 1))
 
 

@@ -58,8 +58,15 @@ def main() -> None:
     chosen = torch.from_numpy(np.random.default_rng(0).integers(0, len(inputs), work.NODES * 160))
     handler = ClassificationDataHandler(inputs[chosen], targets[chosen], test_size=0.0)
     dispatcher = DataDispatcher(handler, n=work.NODES, eval_on_user=False, auto_assign=True)
-    proto = Counted(Digits(), torch.optim.SGD, dict(work.OPTIMIZER), torch.nn.CrossEntropyLoss(), local_epochs=1,
-                    batch_size=work.BATCH, create_model_mode=CreateModelMode.MERGE_UPDATE)  # fmt: skip
+    proto = Counted(
+        Digits(),
+        torch.optim.SGD,
+        dict(work.OPTIMIZER),
+        torch.nn.CrossEntropyLoss(),
+        local_epochs=1,
+        batch_size=work.BATCH,
+        create_model_mode=CreateModelMode.MERGE_UPDATE,
+    )
     nodes = GossipNode.generate(dispatcher, StaticP2PNetwork(work.NODES, None), proto, round_len=100, sync=False)
     simulator = GossipSimulator(nodes, dispatcher, delta=100, protocol=AntiEntropyProtocol.PUSH, sampling_eval=0.0)
     simulator.init_nodes(seed=0)

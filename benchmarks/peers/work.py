@@ -55,5 +55,18 @@ def report(name: str, steps: int, seconds: float, **details: object) -> None:
         trainings += 1
     loop = trainings * LOCAL_STEPS / (time.perf_counter() - began)
     rate = steps / seconds
-    print(json.dumps({"name": name, "value": rate, "baseline": loop, "ratio": rate / loop, "unit": "model-steps/s",
-                      "model_steps": steps, "seconds": seconds, "cores": os.cpu_count(), **details}))  # fmt: skip
+    print(
+        json.dumps(
+            {
+                "name": name,
+                "value": rate,
+                "baseline": loop,
+                "ratio": rate / loop,
+                "unit": "model-steps/s",
+                "model_steps": steps,
+                "seconds": seconds,
+                "cores": os.cpu_count(),
+                **details,
+            }
+        )
+    )

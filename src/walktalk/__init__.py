@@ -45,18 +45,55 @@ _HOMES = {
     "protocols": ("AsyncGossip", "Centralized", "MultiWalk", "SyncGossip"),
     "runtimes.simulator": ("Evaluate", "NetworkTiming", "PoissonTiming", "Stop"),
     "studies": (
-        "SGD", "Adam", "AdamW", "Forecast", "Optimizer", "Run", "StudyResult", "StudySpec", "forecast", "load_spec",
-        "run_study", "train",
+        "SGD",
+        "Adam",
+        "AdamW",
+        "Forecast",
+        "Optimizer",
+        "Run",
+        "StudyResult",
+        "StudySpec",
+        "forecast",
+        "load_spec",
+        "run_study",
+        "train",
     ),
-}  # fmt: skip
+}
 _HOME_OF = {name: home for home, names in _HOMES.items() for name in names}
 
 __all__ = [
-    "SGD", "Adam", "AdamW", "AsyncGossip", "Centralized", "Evaluate", "Forecast", "MultiWalk", "NetworkTiming",
-    "Optimizer", "PoissonTiming", "Run", "Schedule", "Stop", "StudyResult", "StudySpec", "SyncGossip", "Task",
-    "UserError", "WalktalkError", "__version__", "advisor", "chains", "forecast", "graphs", "load_spec", "plots",
-    "run_study", "tasks", "theory", "train",
-]  # fmt: skip
+    "SGD",
+    "Adam",
+    "AdamW",
+    "AsyncGossip",
+    "Centralized",
+    "Evaluate",
+    "Forecast",
+    "MultiWalk",
+    "NetworkTiming",
+    "Optimizer",
+    "PoissonTiming",
+    "Run",
+    "Schedule",
+    "Stop",
+    "StudyResult",
+    "StudySpec",
+    "SyncGossip",
+    "Task",
+    "UserError",
+    "WalktalkError",
+    "__version__",
+    "advisor",
+    "chains",
+    "forecast",
+    "graphs",
+    "load_spec",
+    "plots",
+    "run_study",
+    "tasks",
+    "theory",
+    "train",
+]
 
 
 def __getattr__(name: str) -> Any:

@@ -25,11 +25,14 @@ from walktalk.studies import StudySpec, make_spec
 
 def small(**changes: Any) -> StudySpec:
     content: dict[str, Any] = {
-        "name": "small", "network": {"topology": "complete", "nodes": 6},
+        "name": "small",
+        "network": {"topology": "complete", "nodes": 6},
         "task": {"name": "quadratic", "noise": 0.3, "heterogeneity": 0.3, "dimension": 5, "convexity": 0.3},
-        "training": {"batch_size": 4, "local_steps": 1}, "optimizer": {"lr": 0.03, "momentum": 0.0, "nesterov": False},
-        "algorithms": [{"name": "async_gossip"}], "stop": {"iterations": 2000},
-    }  # fmt: skip
+        "training": {"batch_size": 4, "local_steps": 1},
+        "optimizer": {"lr": 0.03, "momentum": 0.0, "nesterov": False},
+        "algorithms": [{"name": "async_gossip"}],
+        "stop": {"iterations": 2000},
+    }
     return make_spec({**content, **changes})
 
 
@@ -101,9 +104,11 @@ def test_candidates() -> None:
     spec = small(
         network={"topology": "star", "nodes": 7},
         algorithms=[
-            {"name": "multi_walk", "walks": 3}, {"name": "async_gossip", "mixing": "matrix"}, {"name": "sync_gossip"},
+            {"name": "multi_walk", "walks": 3},
+            {"name": "async_gossip", "mixing": "matrix"},
+            {"name": "sync_gossip"},
         ],
-    )  # fmt: skip
+    )
     labels = [protocol.label for protocol in algorithms(spec, graph, hub)]
     assert len(labels) == len(set(labels))
     assert any(label.startswith("multi_walk-3") for label in labels)
@@ -190,7 +195,7 @@ def test_the_command(tmp_path: Path) -> None:
         (["smoke", "--set", "network.topology=edge_list", "--set", "network.file=DISCONNECTED"], "disconnected"),
         (["smoke", "--device", "tpu"], "device: 'tpu' is unknown"),
     ],
-)  # fmt: skip
+)
 def test_mistakes_exit_with_2_and_one_line(arguments: list[str], message: str, tmp_path: Path) -> None:
     edges = tmp_path / "edges.txt"
     edges.write_text("0 1\n2 3\n3 4\n4 5\n")

@@ -20,10 +20,15 @@ def precision():
 
 
 def test_differences_are_of_pairs(precision):
-    ends = pd.DataFrame({
-        "algorithm": ["a", "a", "a", "a"], "repetition": [0, 1, 1, 0], "precision": ["fp32", "fp32", "bf16", "bf16"],
-        "train_loss": [1.0, 3.0, 3.2, 1.1], "test_accuracy": [0.5, 0.7, 0.7, 0.5],
-    })  # fmt: skip
+    ends = pd.DataFrame(
+        {
+            "algorithm": ["a", "a", "a", "a"],
+            "repetition": [0, 1, 1, 0],
+            "precision": ["fp32", "fp32", "bf16", "bf16"],
+            "train_loss": [1.0, 3.0, 3.2, 1.1],
+            "test_accuracy": [0.5, 0.7, 0.7, 0.5],
+        }
+    )
     loss, accuracy = precision.compared(ends).to_dict("records")
     assert loss["difference"] == pytest.approx(0.15)
     assert loss["sigma"] == pytest.approx(0.1 / 2**0.5)

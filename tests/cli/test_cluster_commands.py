@@ -99,9 +99,16 @@ def test_status_fits_a_terminal_of_80_columns(
 ) -> None:
     monkeypatch.setenv("COLUMNS", "80")
     answer = {
-        "done": False, "aggregates": True, "term": 12, "walks": [1, 2, 14], "alive": [1, 2, 3], "loss": 0.123,
-        "iterations": 123_456, "bytes_sent": 12_345_678_900, "dropped": {},
-    }  # fmt: skip
+        "done": False,
+        "aggregates": True,
+        "term": 12,
+        "walks": [1, 2, 14],
+        "alive": [1, 2, 3],
+        "loss": 0.123,
+        "iterations": 123_456,
+        "bytes_sent": 12_345_678_900,
+        "dropped": {},
+    }
     other = {**answer, "aggregates": False, "loss": None, "walks": []}
     _print({"ca-1": answer, "ca-2": other, "il-1": None}, {"ca-1": "CA", "ca-2": "CA", "il-1": "IL"})
     shown = capsys.readouterr().out

@@ -60,17 +60,30 @@ def simulated(
     timing = NetworkTiming(compute=TRAINING, spread=0.2, latency=0.001)
     plan = FaultPlan(_faults(blow, graph, everything), Seed(3))
     run = RunSetup(
-        protocol.hardened(), graph, Seed(7), stop, timing, Evaluate(every=EVERY), model_bytes=4 * trainer.width,
+        protocol.hardened(),
+        graph,
+        Seed(7),
+        stop,
+        timing,
+        Evaluate(every=EVERY),
+        model_bytes=4 * trainer.width,
         faults=plan,
-    )  # fmt: skip
+    )
     engine = Engine(trainer, [run], [trainer.initial()])
     advance = engine.advance(1.0)
     simulation, trace = engine.simulations[0], advance.traces.get(0, [])
     again = _replayed(trace, graph, trainer)
     return Outcome(
-        protocol, graph, trace, advance.measurements, engine.output(0).double().numpy(), again[1],
-        simulation.machines, 4 * trainer.width, simulation.agenda.now,
-    )  # fmt: skip
+        protocol,
+        graph,
+        trace,
+        advance.measurements,
+        engine.output(0).double().numpy(),
+        again[1],
+        simulation.machines,
+        4 * trainer.width,
+        simulation.agenda.now,
+    )
 
 
 def real(
@@ -84,9 +97,16 @@ def real(
     trace = cluster.trace()
     measurements, again = _replayed(trace, graph, cluster.trainer)
     return Outcome(
-        protocol, graph, trace, measurements, _output(cluster, trace), again, [node.machine for node in cluster.nodes],
-        4 * cluster.trainer.width, trace[-1][0],
-    )  # fmt: skip
+        protocol,
+        graph,
+        trace,
+        measurements,
+        _output(cluster, trace),
+        again,
+        [node.machine for node in cluster.nodes],
+        4 * cluster.trainer.width,
+        trace[-1][0],
+    )
 
 
 ENGINES: dict[str, Callable[..., Outcome]] = {"simulator": simulated, "peers": real}

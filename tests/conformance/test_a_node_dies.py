@@ -22,8 +22,11 @@ BLOW = Blow(at=0.7, node=0, seconds=1.2)  # node 0 aggregates at first
 WITH_A_WALK = Blow(at=3.6, node=0, seconds=1.2, with_walks=1)
 WALKS = MultiWalk(2, heartbeat=HEARTBEAT)
 PROTOCOLS: tuple[Protocol, ...] = (
-    WALKS, AsyncGossip(patience=0.4), AsyncGossip("neighbourhood", patience=0.4), SyncGossip(patience=0.4),
-)  # fmt: skip
+    WALKS,
+    AsyncGossip(patience=0.4),
+    AsyncGossip("neighbourhood", patience=0.4),
+    SyncGossip(patience=0.4),
+)
 
 
 @functools.cache

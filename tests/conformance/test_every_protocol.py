@@ -20,9 +20,14 @@ from walktalk.studies.trace_table import trace_columns
 
 ITERATIONS = 120
 PROTOCOLS: tuple[Protocol, ...] = (
-    MultiWalk(1, heartbeat=0.2), MultiWalk(3, heartbeat=0.2), MultiWalk(3, heartbeat=0.2, guard="decentralized"),
-    MultiWalk(3, aggregator=2, heartbeat=0.2, guard="none"), AsyncGossip(), AsyncGossip("neighbourhood"), SyncGossip(),
-)  # fmt: skip
+    MultiWalk(1, heartbeat=0.2),
+    MultiWalk(3, heartbeat=0.2),
+    MultiWalk(3, heartbeat=0.2, guard="decentralized"),
+    MultiWalk(3, aggregator=2, heartbeat=0.2, guard="none"),
+    AsyncGossip(),
+    AsyncGossip("neighbourhood"),
+    SyncGossip(),
+)
 
 
 @functools.cache
@@ -110,9 +115,18 @@ def test_records_have_the_same_columns(run: Outcome) -> None:
     assert list(table) == list(TRACE_COLUMNS)
     m = run.measurements[-1]
     row = HistoryRow(
-        run.protocol.label, 0, m.op.iteration, m.op.time, int(m.op.bits), m.train_loss, m.test_accuracy, m.consensus,
-        int(m.op.model_bits), m.mean_train_loss, m.mean_test_accuracy,
-    )  # fmt: skip
+        run.protocol.label,
+        0,
+        m.op.iteration,
+        m.op.time,
+        int(m.op.bits),
+        m.train_loss,
+        m.test_accuracy,
+        m.consensus,
+        int(m.op.model_bits),
+        m.mean_train_loss,
+        m.mean_test_accuracy,
+    )
     assert len(row) == len(RUN_COLUMNS)
     assert [m.op.iteration for m in run.measurements][: ITERATIONS // EVERY] == list(range(0, ITERATIONS, EVERY))
 

@@ -31,8 +31,14 @@ def perceptron(*sizes: int) -> nn.Sequential:
 
 def trainer_for(model: nn.Module, spec: OptimizerSpec, batch_size: int = 7) -> Trainer:
     features = next(model.parameters()).shape[1]
-    task = Task("own", model, functional.cross_entropy, plain.images(40, features), plain.classes(40, count=5),
-                np.array_split(np.arange(40), 4))  # fmt: skip
+    task = Task(
+        "own",
+        model,
+        functional.cross_entropy,
+        plain.images(40, features),
+        plain.classes(40, count=5),
+        np.array_split(np.arange(40), 4),
+    )
     return Trainer(task, batch_size=batch_size, local_steps=3, optimizer=spec)
 
 

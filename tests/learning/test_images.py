@@ -211,9 +211,14 @@ def test_fashion_mnist(at_home):
 
 @pytest.mark.parametrize(
     ("settings", "words"),
-    [({"samples": 0}, "task.samples: 0"), ({"norm": "layer"}, "layer"), ({"augment": 3}, "task.augment: 3"),
-     ({"alpha": 1.0, "labels_per_node": 2}, "exclude each other"), ({"folder": 3}, "task.folder: 3")],
-)  # fmt: skip
+    [
+        ({"samples": 0}, "task.samples: 0"),
+        ({"norm": "layer"}, "layer"),
+        ({"augment": 3}, "task.augment: 3"),
+        ({"alpha": 1.0, "labels_per_node": 2}, "exclude each other"),
+        ({"folder": 3}, "task.folder: 3"),
+    ],
+)
 def test_impossible_settings(at_home, settings, words):
     with pytest.raises((DataError, ModelError), match=words):
         tasks.build("cifar10", 4, 0, **settings)
@@ -243,9 +248,9 @@ def stacked_and_plain(norm, width, size, batch, seed):
     margins = [plain.margin(m, x) for m, (x, _) in zip(models, batches, strict=True)]
     wave = model.wave(layout.spread_out(rows[:, : layout.parameter_width]), buffers, torch.arange(width))
     found = layout.gather(wave(inputs[picks], labels[picks], 0), width)
-    expected = torch.stack([
-        plain.gradient(m.train(), functional.cross_entropy, *given) for m, given in zip(models, batches, strict=True)
-    ])  # fmt: skip
+    expected = torch.stack(
+        [plain.gradient(m.train(), functional.cross_entropy, *given) for m, given in zip(models, batches, strict=True)]
+    )
     statistics = torch.stack([plain.numbers(m) for m in models])[:, layout.parameter_width :]
     return found, expected, torch.tensor(margins), (buffers, statistics)
 

@@ -24,17 +24,44 @@ transformers = pytest.importorskip("transformers")
 tokenizers = pytest.importorskip("tokenizers")
 
 WORDS = [
-    "premise", "hypothesis", "does", "the", "imply", "yes", "maybe", "no", "answer", "a", "b", "c", "d", "e",
-    "f", "g", "h", "cat", "dog", "runs", "sleeps", "or", "and", "?", ":", ",", ".",
-]  # fmt: skip
+    "premise",
+    "hypothesis",
+    "does",
+    "the",
+    "imply",
+    "yes",
+    "maybe",
+    "no",
+    "answer",
+    "a",
+    "b",
+    "c",
+    "d",
+    "e",
+    "f",
+    "g",
+    "h",
+    "cat",
+    "dog",
+    "runs",
+    "sleeps",
+    "or",
+    "and",
+    "?",
+    ":",
+    ",",
+    ".",
+]
 GENRES = ("fiction", "travel", "slate")
 
 
 def example(k: int, genre: str | None = None) -> dict:
     return {
-        "premise": f"the {'cat' if k % 2 else 'dog'} runs", "hypothesis": f"a {'cat' if k % 3 else 'dog'} sleeps",
-        "gold_label": multinli.LABELS[k % 3], "genre": genre or GENRES[k % 3],
-    }  # fmt: skip
+        "premise": f"the {'cat' if k % 2 else 'dog'} runs",
+        "hypothesis": f"a {'cat' if k % 3 else 'dog'} sleeps",
+        "gold_label": multinli.LABELS[k % 3],
+        "genre": genre or GENRES[k % 3],
+    }
 
 
 def write(folder, train: list[dict], dev: list[dict] | None = None):
@@ -60,8 +87,16 @@ def models(tmp_path_factory):
     wrapped = transformers.PreTrainedTokenizerFast(
         tokenizer_object=core, pad_token="<pad>", unk_token="<unk>", eos_token="</s>"
     )
-    common = {"vocab_size": len(vocabulary), "hidden_size": 16, "num_hidden_layers": 2, "num_attention_heads": 2,
-              "max_position_embeddings": 64, "pad_token_id": 0, "eos_token_id": 2, "bos_token_id": 2}  # fmt: skip
+    common = {
+        "vocab_size": len(vocabulary),
+        "hidden_size": 16,
+        "num_hidden_layers": 2,
+        "num_attention_heads": 2,
+        "max_position_embeddings": 64,
+        "pad_token_id": 0,
+        "eos_token_id": 2,
+        "bos_token_id": 2,
+    }
     configs = {
         "opt": transformers.OPTConfig(**common, ffn_dim=32, word_embed_proj_dim=16),
         "llama": transformers.LlamaConfig(**common, intermediate_size=32, num_key_value_heads=1),
@@ -102,10 +137,14 @@ def test_stacked_gradients_are_those_of_a_plain_loop(models, data, name, head):
         one.zero_grad()
         functional.cross_entropy(one(task.inputs[pick]), task.targets[pick]).backward()
         named = dict(one.named_parameters())
-        expected.append(torch.cat([
-            (named[e.name].grad if named[e.name].grad is not None else torch.zeros(e.shape)).flatten()
-            for e in layout.parameters
-        ]))  # fmt: skip
+        expected.append(
+            torch.cat(
+                [
+                    (named[e.name].grad if named[e.name].grad is not None else torch.zeros(e.shape)).flatten()
+                    for e in layout.parameters
+                ]
+            )
+        )
     plain.close(found, torch.stack(expected), 1e-4)
 
 
@@ -173,10 +212,17 @@ def write_gguf(gguf, path, folder) -> None:
     writer.add_layer_norm_rms_eps(config.rms_norm_eps)
     writer.add_rope_freq_base(10000.0)
     writer.add_vocab_size(config.vocab_size)
-    names = {"self_attn.q_proj": "attn_q", "self_attn.k_proj": "attn_k", "self_attn.v_proj": "attn_v",
-             "self_attn.o_proj": "attn_output", "mlp.gate_proj": "ffn_gate", "mlp.up_proj": "ffn_up",
-             "mlp.down_proj": "ffn_down", "input_layernorm": "attn_norm",
-             "post_attention_layernorm": "ffn_norm"}  # fmt: skip
+    names = {
+        "self_attn.q_proj": "attn_q",
+        "self_attn.k_proj": "attn_k",
+        "self_attn.v_proj": "attn_v",
+        "self_attn.o_proj": "attn_output",
+        "mlp.gate_proj": "ffn_gate",
+        "mlp.up_proj": "ffn_up",
+        "mlp.down_proj": "ffn_down",
+        "input_layernorm": "attn_norm",
+        "post_attention_layernorm": "ffn_norm",
+    }
 
     def add(name, tensor):
         writer.add_tensor(name, np.ascontiguousarray(tensor.float().numpy()))
@@ -220,10 +266,13 @@ def test_official_names_and_labels_without_agreement(tmp_path):
 
 @pytest.mark.parametrize(
     ("line", "words"),
-    [("{broken", "line 2 is not an example"), (json.dumps({"premise": "a"}), "line 2 is not an example"),
-     (json.dumps({**example(0), "gold_label": "hmm"}), "gold_label 'hmm'; allowed: entailment"),
-     (json.dumps({**example(0), "genre": " "}), "line 2 has an empty genre")],
-)  # fmt: skip
+    [
+        ("{broken", "line 2 is not an example"),
+        (json.dumps({"premise": "a"}), "line 2 is not an example"),
+        (json.dumps({**example(0), "gold_label": "hmm"}), "gold_label 'hmm'; allowed: entailment"),
+        (json.dumps({**example(0), "genre": " "}), "line 2 has an empty genre"),
+    ],
+)
 def test_broken_lines(tmp_path, line, words):
     folder = write(tmp_path, [example(0)])
     with (tmp_path / "train_subset.jsonl").open("a") as file:

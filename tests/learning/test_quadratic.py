@@ -91,9 +91,17 @@ def test_plain_gradient_descent_goes_to_the_optimum():
 
 @pytest.mark.parametrize(
     "settings",
-    [{"nodes": 0}, {"dimension": 0}, {"samples": 0}, {"noise": -1.0}, {"heterogeneity": -1.0}, {"convexity": 0.0},
-     {"convexity": 2.0, "smoothness": 1.0}, {"distance": -1.0}],
-)  # fmt: skip
+    [
+        {"nodes": 0},
+        {"dimension": 0},
+        {"samples": 0},
+        {"noise": -1.0},
+        {"heterogeneity": -1.0},
+        {"convexity": 0.0},
+        {"convexity": 2.0, "smoothness": 1.0},
+        {"distance": -1.0},
+    ],
+)
 def test_impossible_settings(settings):
     with pytest.raises(DataError):
         tasks.quadratic(**settings)

@@ -261,9 +261,17 @@ def test_schedule_rises_then_falls():
 
 @pytest.mark.parametrize(
     "settings",
-    [{"warmup": -0.1}, {"warmup": 1.0}, {"decay_at": (0.9, 0.75)}, {"decay_at": (0.0,)}, {"decay_at": (1.0,)},
-     {"decay_at": (0.5, 0.5)}, {"factor": 0.0}, {"factor": 1.5}],
-)  # fmt: skip
+    [
+        {"warmup": -0.1},
+        {"warmup": 1.0},
+        {"decay_at": (0.9, 0.75)},
+        {"decay_at": (0.0,)},
+        {"decay_at": (1.0,)},
+        {"decay_at": (0.5, 0.5)},
+        {"factor": 0.0},
+        {"factor": 1.5},
+    ],
+)
 def test_impossible_schedules(settings):
     with pytest.raises(ModelError, match=f"schedule.{next(iter(settings))}"):
         Schedule(**settings)

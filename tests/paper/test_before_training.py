@@ -78,12 +78,17 @@ def test_data_that_is_missing_for_one_figure_of_all(tmp_path, monkeypatch, train
 
 @pytest.mark.parametrize(
     ("words", "named"),
-    [(("tables", "--set", "foo=bar"), "--set foo"), (("tables", "--iterations", "5", "--tune", "lr"), "--iterations"),
-     (("tables", "--tune", "lr"), "--tune"), (("fig3", "--tune", "lr"), "--tune"),
-     (("fig3", "--repetitions", "3"), "--repetitions"), (("fig3", "--set", "optimizer.lr=1"), "--set optimizer.lr"),
-     (("fig3", "--optimizer-state", "node"), "--optimizer-state"),
-     (("fig3", "--set", "network.p=1"), "--set network.p")],
-)  # fmt: skip
+    [
+        (("tables", "--set", "foo=bar"), "--set foo"),
+        (("tables", "--iterations", "5", "--tune", "lr"), "--iterations"),
+        (("tables", "--tune", "lr"), "--tune"),
+        (("fig3", "--tune", "lr"), "--tune"),
+        (("fig3", "--repetitions", "3"), "--repetitions"),
+        (("fig3", "--set", "optimizer.lr=1"), "--set optimizer.lr"),
+        (("fig3", "--optimizer-state", "node"), "--optimizer-state"),
+        (("fig3", "--set", "network.p=1"), "--set network.p"),
+    ],
+)
 def test_options_that_mean_nothing(words, named, tmp_path):
     line = refused(*words, "--out", tmp_path)
     assert f"{named} has no meaning for {words[0]}" in line
@@ -97,11 +102,13 @@ def test_a_split_depends_on_a_few_keys(tmp_path):
 
 @pytest.mark.parametrize(
     ("words", "named"),
-    [(("--repetitions", "2", "--set", "repetitions=1"), "--repetitions and --set repetitions"),
-     (("--iterations", "2", "--set", "stop={iterations: 3}"), "--iterations and --set stop.iterations"),
-     (("--optimizer-state", "node", "--set", "training.optimizer_state=walk"), "--set training.optimizer_state"),
-     (("--optimizer-state", "node", "--set", "training=3"), "--set training")],
-)  # fmt: skip
+    [
+        (("--repetitions", "2", "--set", "repetitions=1"), "--repetitions and --set repetitions"),
+        (("--iterations", "2", "--set", "stop={iterations: 3}"), "--iterations and --set stop.iterations"),
+        (("--optimizer-state", "node", "--set", "training.optimizer_state=walk"), "--set training.optimizer_state"),
+        (("--optimizer-state", "node", "--set", "training=3"), "--set training"),
+    ],
+)
 def test_contradictions(words, named, tmp_path):
     line = refused("fig4", *words, "--out", tmp_path)
     assert named in line
@@ -140,5 +147,9 @@ def test_how_much_is_left_is_as_when_it_is_run(name):
 
 def test_lengths_of_time():
     assert [check.in_words(s) for s in (5, 600, 3 * 3600, 90_000, 20 * 86_400)] == [
-        "1 minutes", "10 minutes", "3 hours", "25 hours", "20 days",
-    ]  # fmt: skip
+        "1 minutes",
+        "10 minutes",
+        "3 hours",
+        "25 hours",
+        "20 days",
+    ]

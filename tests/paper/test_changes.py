@@ -61,10 +61,14 @@ def test_p_is_for_the_graphs_that_have_one(tmp_path):
 
 @pytest.mark.parametrize(
     ("faults", "said"),
-    [("3", "faults: 3 is not possible"), ("[3]", "faults.0: 3 is not a section"), ("null", "faults: has no value"),
-     ("[{kind: kill, at: 10}]", "faults.0.node: is missing"),
-     ("[{kind: slow, link: [0, 0], at: 60.0}]", "faults.0.link")],
-)  # fmt: skip
+    [
+        ("3", "faults: 3 is not possible"),
+        ("[3]", "faults.0: 3 is not a section"),
+        ("null", "faults: has no value"),
+        ("[{kind: kill, at: 10}]", "faults.0.node: is missing"),
+        ("[{kind: slow, link: [0, 0], at: 60.0}]", "faults.0.link"),
+    ],
+)
 def test_wrong_faults_are_one_line(faults, said, tmp_path):
     assert said in refused(tmp_path, "fig9", "--set", f"faults={faults}")
 
@@ -75,9 +79,11 @@ def test_faults_that_hit_no_single_node(kind, tmp_path):
     (spec,) = paper.panel_specs(one, "smoke").values()
     whom = {"partition": {"nodes": [0, 1, 2]}, "slow": {"link": [0, build_graph(spec).neighbours(0)[0]]}}[kind]
     changes = {
-        "faults": [{"kind": kind, "at": 60.0, "seconds": 30.0, **whom}], "repetitions": 1, "stop": {"time": 100.0},
+        "faults": [{"kind": kind, "at": 60.0, "seconds": 30.0, **whom}],
+        "repetitions": 1,
+        "stop": {"time": 100.0},
         "algorithms": [{"name": "multi_walk", "walks": 4}],
-    }  # fmt: skip
+    }
     assert drawing.make(one, "smoke", tmp_path, device="cpu", changes=changes)[0].is_file()
 
 

@@ -145,8 +145,10 @@ def test_iterations_to_a_loss_that_both_reach(settings):
 def test_winners_are_those_of_the_phase_diagram(settings, folder):
     report = iterations.winners(settings, folder)
     assert cells(report, "α = 1, cycle") == [
-        "R=1, 1.14 times, to 0.800", "gossip, 17.50 times, to 0.800", "R=1, 4.57 times, to 0.800",
-    ]  # fmt: skip
+        "R=1, 1.14 times, to 0.800",
+        "gossip, 17.50 times, to 0.800",
+        "R=1, 4.57 times, to 0.800",
+    ]
     assert "the advisor: not run" in "\n".join(report)
 
 
@@ -230,9 +232,13 @@ def test_the_centralized_reference(folder):
 
 def test_fairness(tmp_path):
     ends = {
-        ("visit", "multi_walk-1"): [1.0, 1.2], ("visit", GOSSIP): [1.5, 1.5], ("node", "multi_walk-1"): [2.0, 2.2],
-        ("node", GOSSIP): [1.1, 1.3], ("walk", "multi_walk-1"): [1.5, 1.5], ("tuned", GOSSIP): [1.3, 1.5],
-    }  # fmt: skip
+        ("visit", "multi_walk-1"): [1.0, 1.2],
+        ("visit", GOSSIP): [1.5, 1.5],
+        ("node", "multi_walk-1"): [2.0, 2.2],
+        ("node", GOSSIP): [1.1, 1.3],
+        ("walk", "multi_walk-1"): [1.5, 1.5],
+        ("tuned", GOSSIP): [1.3, 1.5],
+    }
     table = [
         (0.1, "cycle", variant, 3.0 if variant == "tuned" else 1.0, *row)
         for (variant, label), losses in ends.items()

@@ -12,9 +12,12 @@ from walktalk.cli.app import app, circumstances
 
 @pytest.mark.parametrize(
     ("words", "said"),
-    [(("check", "cifar10"), "no file of cifar10"), (("check", "mnist"), "allowed: cifar10, fashion_mnist"),
-     (("get", "fashion-mnist", "--from", "nowhere"), "--from: there is no folder nowhere")],
-)  # fmt: skip
+    [
+        (("check", "cifar10"), "no file of cifar10"),
+        (("check", "mnist"), "allowed: cifar10, fashion_mnist"),
+        (("get", "fashion-mnist", "--from", "nowhere"), "--from: there is no folder nowhere"),
+    ],
+)
 def test_mistakes(words, said, tmp_path, monkeypatch):
     monkeypatch.setenv("WALKTALK_DATA", str(tmp_path))
     result = CliRunner().invoke(app, ["data", *words])

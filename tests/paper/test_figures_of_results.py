@@ -16,9 +16,11 @@ from walktalk.records import COLUMNS
 ROOT = Path(__file__).resolve().parents[2]
 LABELS = ("multi_walk-1", "multi_walk-4", "async_gossip-pairwise")
 SPEC = {
-    "task": {"name": "cifar10", "alpha": 1.0}, "network": {"nodes": 20}, "stop": {"iterations": 40},
+    "task": {"name": "cifar10", "alpha": 1.0},
+    "network": {"nodes": 20},
+    "stop": {"iterations": 40},
     "schedule": {"decay_at": [0.75], "factor": 0.1},
-}  # fmt: skip
+}
 
 
 def script(name: str, *words: str) -> list[str]:
@@ -31,10 +33,19 @@ def script(name: str, *words: str) -> list[str]:
 def runs(labels: tuple[str, ...] = LABELS, repetitions: int = 2) -> pd.DataFrame:
     rng = np.random.default_rng(0)
     rows = [
-        {"algorithm": label, "repetition": r, "iteration": k, "time": k * (1 + r) / 10, "bits": 8 * k,
-         "train_loss": np.nan if (k, r) == (20, 1) else 2 - k / 40 + 0.1 * rng.random(), "test_accuracy": k / 80}
-        for label in labels for r in range(repetitions) for k in (0, 10, 20, 30, 40)
-    ]  # fmt: skip
+        {
+            "algorithm": label,
+            "repetition": r,
+            "iteration": k,
+            "time": k * (1 + r) / 10,
+            "bits": 8 * k,
+            "train_loss": np.nan if (k, r) == (20, 1) else 2 - k / 40 + 0.1 * rng.random(),
+            "test_accuracy": k / 80,
+        }
+        for label in labels
+        for r in range(repetitions)
+        for k in (0, 10, 20, 30, 40)
+    ]
     return pd.DataFrame(rows).reindex(columns=list(COLUMNS), fill_value=0.0)
 
 
@@ -61,8 +72,11 @@ def test_failures_threshold_and_variants(tmp_path):
     write(tmp_path / "threshold", "complete.csv", runs(("multi_walk-6", "multi_walk-10")))
     variants = [runs().assign(alpha=1.0, topology="cycle", variant=name) for name in ("visit", "node", "walk")]
     write(tmp_path / "fairness", "fairness.csv", pd.concat(variants))
-    drawn = {str(Path(line).relative_to(tmp_path)) for line in script("paper_figures", str(tmp_path)) if "/" in line
-             and "not there" not in line}  # fmt: skip
+    drawn = {
+        str(Path(line).relative_to(tmp_path))
+        for line in script("paper_figures", str(tmp_path))
+        if "/" in line and "not there" not in line
+    }
     assert {"fig9/fig9.png", "threshold.png", "fairness/fairness.png", "fig4.png"} <= drawn
 
 
@@ -73,8 +87,14 @@ def test_the_ends_of_runs():
     def with_settings(name: str, labels: tuple[str, ...]) -> pd.DataFrame:
         return runs(labels).assign(alpha=1.0, topology="cycle", variant=name)
 
-    table = pd.concat([with_settings("visit", LABELS), with_settings("node", LABELS), with_settings("walk", LABELS[:2]),
-                       with_settings("tuned", LABELS[:1])])  # fmt: skip
+    table = pd.concat(
+        [
+            with_settings("visit", LABELS),
+            with_settings("node", LABELS),
+            with_settings("walk", LABELS[:2]),
+            with_settings("tuned", LABELS[:1]),
+        ]
+    )
     table.loc[(table["variant"] == "node") & (table["iteration"] == 40), "train_loss"] = np.nan
     bars = bars_of(table)
     assert set(bars["iteration"]) == {40}

@@ -37,8 +37,9 @@ def test_failures(tmp_path):
 
 @pytest.mark.slow
 def test_fairness(tmp_path):
-    script("paper_fairness_gpu", "--digits", "--out", str(tmp_path), "--iterations", "40", "--every", "20",
-           "--alphas", "1")  # fmt: skip
+    script(
+        "paper_fairness_gpu", "--digits", "--out", str(tmp_path), "--iterations", "40", "--every", "20", "--alphas", "1"
+    )
     table = pd.read_csv(tmp_path / "fairness.csv")
     assert set(table["variant"]) >= {"visit", "node", "walk"}
     assert len(pd.read_csv(tmp_path / "rates.csv")) == 2 * 4 * 3

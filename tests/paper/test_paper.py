@@ -125,9 +125,12 @@ def test_run(tmp_path):
 
 @pytest.mark.parametrize(
     ("words", "said"),
-    [(("fig44",), "did you mean 'fig4'"), (("fig4", "--scale", "huge"), "allowed: smoke, paper"),
-     (("fig8", "--optimizer-state", "cloud"), "optimizer_state")],
-)  # fmt: skip
+    [
+        (("fig44",), "did you mean 'fig4'"),
+        (("fig4", "--scale", "huge"), "allowed: smoke, paper"),
+        (("fig8", "--optimizer-state", "cloud"), "optimizer_state"),
+    ],
+)
 def test_mistakes(words, said, tmp_path):
     result = command("paper", "run", *words, "--out", str(tmp_path))
     assert result.exit_code == 2
@@ -154,9 +157,11 @@ def test_figure_9_kills_whom_the_nodes_elect(tmp_path):
     first, second = (fault.node for fault in spec.faults)
     assert (first, [fault.at for fault in spec.faults]) == (0, [300.0, 600.0])
     changes = {
-        "repetitions": 1, "training": {"local_steps": 1}, "evaluate": {"seconds": 100.0},
+        "repetitions": 1,
+        "training": {"local_steps": 1},
+        "evaluate": {"seconds": 100.0},
         "algorithms": [{"name": "multi_walk", "walks": 15}],
-    }  # fmt: skip
+    }
     drawing.make(one, "smoke", tmp_path, device="cpu", changes=changes)
     trace = read_trace(tmp_path / "fig9" / "erdos_renyi" / "runs" / "multi_walk-15" / "0" / "trace.parquet")
     taken = trace[(trace["event"] == "record") & (trace["detail"] == "aggregate")]

@@ -13,10 +13,13 @@ from walktalk.studies.paper import tune
 from walktalk.studies.paper.tune import FARTHEST, better_half, rates_in_words, tuned, with_rates
 
 SPEC = {
-    "network": {"topology": "cycle", "nodes": 6}, "task": {"name": "digits"}, "repetitions": 3,
-    "optimizer": {"lr": 20.0, "momentum": 0.0}, "stop": {"iterations": 200},  # far too high: it diverges
+    "network": {"topology": "cycle", "nodes": 6},
+    "task": {"name": "digits"},
+    "repetitions": 3,
+    "optimizer": {"lr": 20.0, "momentum": 0.0},
+    "stop": {"iterations": 200},  # far too high: it diverges
     "algorithms": [{"name": "multi_walk", "walks": [1, 2]}, {"name": "async_gossip"}],
-}  # fmt: skip
+}
 TINY = {"repetitions": 1, "stop": {"iterations": 16}, "evaluate": {"every": 8}}
 
 
@@ -110,9 +113,24 @@ def test_a_damaged_record_is_one_line(text, record, tmp_path):
     record.write_text(text.replace("SPEC", spec))
     result = CliRunner().invoke(
         app,
-        ["paper", "run", "fig8", "--tune", "lr", "--out", str(tmp_path), "--repetitions", "1", "--iterations", "16",
-         "--set", "evaluate.every=8", "--set", "optimizer.lr=0.5"],
-    )  # fmt: skip
+        [
+            "paper",
+            "run",
+            "fig8",
+            "--tune",
+            "lr",
+            "--out",
+            str(tmp_path),
+            "--repetitions",
+            "1",
+            "--iterations",
+            "16",
+            "--set",
+            "evaluate.every=8",
+            "--set",
+            "optimizer.lr=0.5",
+        ],
+    )
     assert result.exit_code == 2, result.output
     (line,) = result.stderr.splitlines()
     assert "erdos_renyi.rates.json is damaged; delete it" in line

@@ -79,10 +79,16 @@ def endpoints(graph: Graph, tuning: Tuning | None = None) -> list[Endpoint]:
         neighbours = graph.neighbours(v)
         made.append(
             Endpoint(
-                "test", f"n{v}", v, f"127.0.0.1:{ports[v]}", {f"n{u}": u for u in neighbours},
-                tuple(f"127.0.0.1:{ports[u]}" for u in neighbours if u > v), None, tuning or Tuning(lease=3.0),
+                "test",
+                f"n{v}",
+                v,
+                f"127.0.0.1:{ports[v]}",
+                {f"n{u}": u for u in neighbours},
+                tuple(f"127.0.0.1:{ports[u]}" for u in neighbours if u > v),
+                None,
+                tuning or Tuning(lease=3.0),
             )
-        )  # fmt: skip
+        )
     return made
 
 
@@ -91,8 +97,15 @@ def _thread(node: Node, number: int) -> threading.Thread:
 
 
 @contextmanager
-def running(protocol: Protocol, graph: Graph, folder: Path, stop: Stop, momentum: float = 0.0,
-            trainer: QuadraticTrainer | None = None, **changes: Any) -> Iterator[Cluster]:  # fmt: skip
+def running(
+    protocol: Protocol,
+    graph: Graph,
+    folder: Path,
+    stop: Stop,
+    momentum: float = 0.0,
+    trainer: QuadraticTrainer | None = None,
+    **changes: Any,
+) -> Iterator[Cluster]:
     """All nodes of a graph, started."""
     trainer = trainer or SlowTrainer(graph.nodes, momentum=momentum)
     setups = []

@@ -10,9 +10,17 @@ from walktalk.studies.chaos import Blow, Storm, chaos_round
 def test_three_kills_among_six_nodes_do_no_harm(tmp_path: Path) -> None:
     blows = (Blow("aggregator", for_good=True), Blow("random"), Blow("aggregator"))
     storm = Storm(
-        nodes=6, walks=2, heartbeat=0.3, pace=0.02, warmup=2.0, between=1.0, away=1.5, settle=14.0, judged=5.0,
+        nodes=6,
+        walks=2,
+        heartbeat=0.3,
+        pace=0.02,
+        warmup=2.0,
+        between=1.0,
+        away=1.5,
+        settle=14.0,
+        judged=5.0,
         blows=blows,
-    )  # fmt: skip
+    )
     verdict = chaos_round(storm, 1, tmp_path)
     assert sum(line.startswith("kill -9") for line in verdict.blows) == 3
     assert verdict.aggregators_killed >= 2

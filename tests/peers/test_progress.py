@@ -38,8 +38,11 @@ def test_diaries_are_read_as_they_grow(tmp_path: Path) -> None:
 
 
 def test_a_study_is_told_of_as_iterations_of_all_its_runs(tmp_path: Path) -> None:
-    study = {"network": {"topology": "cycle", "nodes": 3}, "stop": {"iterations": 50},
-             "algorithms": [{"name": "multi_walk"}, {"name": "sync_gossip"}]}  # fmt: skip
+    study = {
+        "network": {"topology": "cycle", "nodes": 3},
+        "stop": {"iterations": 50},
+        "algorithms": [{"name": "multi_walk"}, {"name": "sync_gossip"}],
+    }
     ready = prepare(make_spec(study), pick_device("cpu"))
     told: list[Progress] = []
     reporter = Reporter(told.append, ready.runs)

@@ -10,13 +10,19 @@ from walktalk.errors import StudyError
 
 
 def ends(*rows: tuple[str, float]) -> pd.DataFrame:
-    return pd.DataFrame([(label, k, loss) for k, (label, loss) in enumerate(rows)],
-                        columns=["algorithm", "repetition", "train_loss"])  # fmt: skip
+    return pd.DataFrame(
+        [(label, k, loss) for k, (label, loss) in enumerate(rows)], columns=["algorithm", "repetition", "train_loss"]
+    )
 
 
 def test_a_mark_for_every_r_and_a_line_for_gossip():
-    table = ends(("multi_walk-8", 1.2), ("multi_walk-8", 1.4), ("multi_walk-1", 0.4), ("async_gossip-pairwise", 1.0),
-                 ("multi_walk-4", float("nan")))  # fmt: skip
+    table = ends(
+        ("multi_walk-8", 1.2),
+        ("multi_walk-8", 1.4),
+        ("multi_walk-1", 0.4),
+        ("async_gossip-pairwise", 1.0),
+        ("multi_walk-4", float("nan")),
+    )
     panel = plots.threshold(table, 4.5, notes=["Complete graph."]).axes[0]
     assert panel.get_xscale() == "log"
     line = panel.lines[0]

@@ -21,8 +21,12 @@ def test_a_bar_for_every_algorithm_and_variant_that_was_run():
 
 
 def test_repeated_bars_are_pale_and_spreads_have_their_number():
-    rows = [("multi_walk-1", "visit", 1.0, False), ("multi_walk-1", "visit", 2.0, False),
-            ("multi_walk-1", "node", 1.0, True), ("multi_walk-1", "node", 2.0, True)]  # fmt: skip
+    rows = [
+        ("multi_walk-1", "visit", 1.0, False),
+        ("multi_walk-1", "visit", 2.0, False),
+        ("multi_walk-1", "node", 1.0, True),
+        ("multi_walk-1", "node", 2.0, True),
+    ]
     table = pd.DataFrame(rows, columns=["algorithm", "variant", "train_loss", "repeated"])
     figure = plots.variants({"one": table}, value="train_loss", y="Loss", names=NAMES, notes=["Pale: repeated."])
     solid, pale = figure.axes[0].patches

@@ -15,9 +15,19 @@ ROW = HistoryRow("multi_walk-4", 0, 100, 25.125, 8_000_000_000_000, 0.1, 0.9375,
 any_float = st.floats(allow_infinity=True, allow_nan=True)
 any_label = st.text("aé ,\"'=-∞", min_size=1)
 rows = st.builds(
-    HistoryRow, any_label, st.integers(0, 99), st.integers(0, 10**9), any_float, st.integers(0, 2**62),
-    any_float, any_float, any_float, st.integers(0, 2**62), any_float, any_float,
-)  # fmt: skip
+    HistoryRow,
+    any_label,
+    st.integers(0, 99),
+    st.integers(0, 10**9),
+    any_float,
+    st.integers(0, 2**62),
+    any_float,
+    any_float,
+    any_float,
+    st.integers(0, 2**62),
+    any_float,
+    any_float,
+)
 
 
 def test_columns_are_exactly_those_of_the_design() -> None:

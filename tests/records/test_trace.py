@@ -47,8 +47,12 @@ def test_rows_come_back_in_order_with_their_types(tmp_path: Path) -> None:
     assert json.loads(trace["detail"].iloc[2])["into"] == "walk/1"
     assert trace["detail"].iloc[0] == ""
     assert {name: str(trace[name].dtype) for name in ("time", "node", "event", "iteration", "lr")} == {
-        "time": "float64", "node": "int32", "event": "category", "iteration": "int64", "lr": "float64",
-    }  # fmt: skip
+        "time": "float64",
+        "node": "int32",
+        "event": "category",
+        "iteration": "int64",
+        "lr": "float64",
+    }
 
 
 def test_an_empty_trace_is_a_trace(tmp_path: Path) -> None:

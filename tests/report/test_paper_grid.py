@@ -14,9 +14,11 @@ from walktalk.report.rate_falls import fall_words, rate_falls
 from walktalk.report.setting import setting_of
 
 SPEC = {
-    "task": {"name": "digits", "alpha": 1.0}, "network": {"nodes": 20}, "stop": {"time": 900.0, "iterations": None},
+    "task": {"name": "digits", "alpha": 1.0},
+    "network": {"nodes": 20},
+    "stop": {"time": 900.0, "iterations": None},
     "schedule": {"decay_at": [0.75, 0.9], "factor": 0.1},
-}  # fmt: skip
+}
 
 
 def history(low: float = 0.5, broken: int = 0) -> pd.DataFrame:
@@ -62,20 +64,33 @@ def test_one_loss_a_row_is_alike_down_the_column():
 
 
 def test_failures_falls_of_the_rate_and_what_would_have_been():
-    panel = Shown("Erdős–Rényi (0.3)", history(broken=2), ((300.0, "killed"), (600.0, "killed")), rate_falls(SPEC),
-                  setting_of(SPEC), history(0.4))  # fmt: skip
+    panel = Shown(
+        "Erdős–Rényi (0.3)",
+        history(broken=2),
+        ((300.0, "killed"), (600.0, "killed")),
+        rate_falls(SPEC),
+        setting_of(SPEC),
+        history(0.4),
+    )
     figure = grid([panel], [[Cell(0, "time", value) for value in ("train_loss", "test_accuracy")]])
     assert [text.get_text() for text in figure.legends[0].get_texts()] == [
-        "MW, R=4", "Async-Gossip (pairwise)", "killed", "thin: without failures"
-    ]  # fmt: skip
+        "MW, R=4",
+        "Async-Gossip (pairwise)",
+        "killed",
+        "thin: without failures",
+    ]
     upright = [line.get_xdata()[0] for line in figure.axes[0].lines if len(set(line.get_xdata())) == 1]
     assert sorted(upright) == [300.0, 600.0, 675.0, 810.0]
     thin = [line for line in figure.axes[0].lines if line.get_linewidth() == 0.8]
     assert {line.get_color() for line in thin} == set(plots.colours(history()["algorithm"]).values())
     words = note(figure)
-    for part in ("Erdős–Rényi (0.3); Handwritten digits; V = 20 nodes; α = 1.", "over 2 repetitions",
-                 "4 of 80 evaluations",
-                 "the learning rate falls to a tenth, at 75 % and 90 % of a run", "MW: Multi-Walk"):  # fmt: skip
+    for part in (
+        "Erdős–Rényi (0.3); Handwritten digits; V = 20 nodes; α = 1.",
+        "over 2 repetitions",
+        "4 of 80 evaluations",
+        "the learning rate falls to a tenth, at 75 % and 90 % of a run",
+        "MW: Multi-Walk",
+    ):
         assert part in words
 
 

@@ -77,8 +77,11 @@ def test_the_verdict_names_who_needed_least_of_what() -> None:
     found = summary()
     assert verdict(found) == "To training loss 0.123, least iterations and time and data sent: MW, R=4."
     found["winners"]["time"] = {
-        "algorithm": "async_gossip-pairwise", "value": 1.0, "next": "multi_walk-4", "clear": False
-    }  # fmt: skip
+        "algorithm": "async_gossip-pairwise",
+        "value": 1.0,
+        "next": "multi_walk-4",
+        "clear": False,
+    }
     said = "least iterations and data sent: MW, R=4; least time: Async-Gossip (pairwise) or MW, R=4."
     assert verdict(found) == f"To training loss 0.123, {said}"
     assert "nobody" in verdict({**found, "target_loss": None})

@@ -22,8 +22,16 @@ def history(pace: dict[str, tuple[float, ...]], ends: dict[str, float]) -> pd.Da
         for repetition, seconds in enumerate(paces):
             for iteration in range(0, 101, 10):
                 loss = 2.0 - (2.0 - ends[label]) * iteration / 100
-                rows.append({"algorithm": label, "repetition": repetition, "iteration": iteration,
-                             "time": seconds * iteration, "bits": 8 * iteration, "train_loss": loss})  # fmt: skip
+                rows.append(
+                    {
+                        "algorithm": label,
+                        "repetition": repetition,
+                        "iteration": iteration,
+                        "time": seconds * iteration,
+                        "bits": 8 * iteration,
+                        "train_loss": loss,
+                    }
+                )
     return pd.DataFrame(rows).reindex(columns=list(COLUMNS), fill_value=0)
 
 
@@ -103,8 +111,10 @@ def test_runs_of_the_paper_command(tmp_path):
     for folder in (tmp_path, tmp_path / "fig5-7"):
         found = who_wins.measured(folder)
         assert set(zip(found["alpha"], found["topology"], strict=True)) == {
-            (0.1, "cycle"), (10.0, "erdos_renyi"), (0.1, "erdos_renyi"),
-        }  # fmt: skip
+            (0.1, "cycle"),
+            (10.0, "erdos_renyi"),
+            (0.1, "erdos_renyi"),
+        }
         assert who_wins.model_bytes(folder) is None  # the pilots' own
         assert phase(folder, "--out", tmp_path / "out") == (0, "")
     assert who_wins.model_bytes(tmp_path / "nowhere") == who_wins.MODEL_BYTES

@@ -16,10 +16,13 @@ from walktalk.studies.groups import beside, free_memory, need_of
 from walktalk.studies.runner import wave_policy
 
 SPEC = {
-    "name": "groups", "repetitions": 2, "network": {"topology": "cycle", "nodes": 6},
+    "name": "groups",
+    "repetitions": 2,
+    "network": {"topology": "cycle", "nodes": 6},
     "algorithms": [{"name": "multi_walk", "walks": [1, 6]}, {"name": "async_gossip"}, {"name": "sync_gossip"}],
-    "stop": {"iterations": 200}, "evaluate": {"every": 50},
-}  # fmt: skip
+    "stop": {"iterations": 200},
+    "evaluate": {"every": 50},
+}
 
 
 @pytest.fixture(scope="module")
@@ -53,8 +56,14 @@ def test_a_study_in_groups_writes_the_same_bytes(tmp_path, ready):
     limit = beside(ready.trainer) + 1.5 * max(need_of(run, ready.trainer).bytes for run in ready.runs)
     phases = []
     run_study(make_spec(SPEC), tmp_path / "whole", device="cpu", workers=1)
-    run_study(make_spec(SPEC), tmp_path / "parts", device="cpu", workers=1, memory=limit,
-              progress=lambda p: phases.append((p.phase, p.done, p.total)))  # fmt: skip
+    run_study(
+        make_spec(SPEC),
+        tmp_path / "parts",
+        device="cpu",
+        workers=1,
+        memory=limit,
+        progress=lambda p: phases.append((p.phase, p.done, p.total)),
+    )
     assert re.fullmatch(r"needs [\d.]+ MB of [\d.]+ MB that may be used, in \d groups", phases[0][0])
     assert any("group 2 of" in phase for phase, _, _ in phases)
     assert 0.99 * 8 * 200 <= phases[-1][1] <= phases[-1][2] == 8 * 200

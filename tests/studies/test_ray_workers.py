@@ -12,10 +12,13 @@ ray = pytest.importorskip("ray")
 pytestmark = pytest.mark.slow
 
 SPEC = {
-    "name": "on-ray", "repetitions": 4, "network": {"topology": "cycle", "nodes": 6},
+    "name": "on-ray",
+    "repetitions": 4,
+    "network": {"topology": "cycle", "nodes": 6},
     "algorithms": [{"name": "multi_walk", "walks": [1, 3]}, {"name": "async_gossip"}],
-    "stop": {"iterations": 2000}, "evaluate": {"every": 200},
-}  # fmt: skip
+    "stop": {"iterations": 2000},
+    "evaluate": {"every": 200},
+}
 
 
 @pytest.fixture

@@ -19,11 +19,15 @@ from walktalk.studies import Interrupted, make_spec, run_study
 from walktalk.studies import runner as runner_module
 
 SPEC = {
-    "name": "resumed", "repetitions": 2, "network": {"topology": "cycle", "nodes": 6},
-    "training": {"optimizer_state": "node"}, "schedule": {"warmup": 0.1, "decay_at": [0.75]},
+    "name": "resumed",
+    "repetitions": 2,
+    "network": {"topology": "cycle", "nodes": 6},
+    "training": {"optimizer_state": "node"},
+    "schedule": {"warmup": 0.1, "decay_at": [0.75]},
     "algorithms": [{"name": "multi_walk", "walks": [1, 3]}, {"name": "async_gossip"}, {"name": "sync_gossip"}],
-    "stop": {"iterations": 300}, "evaluate": {"every": 50},
-}  # fmt: skip
+    "stop": {"iterations": 300},
+    "evaluate": {"every": 50},
+}
 
 # A study that stops for a checkpoint after every few trainings, so that there are many moments to be killed at.
 STUDY = textwrap.dedent("""

@@ -21,8 +21,11 @@ def test_an_empty_mapping_is_a_whole_study() -> None:
 def test_the_design_s_example_is_the_quickstart() -> None:
     spec = load_spec("quickstart")
     assert [a.title for a in spec.algorithms] == [
-        "multi_walk-1", "multi_walk-4", "multi_walk-15", "async_gossip-pairwise",
-    ]  # fmt: skip
+        "multi_walk-1",
+        "multi_walk-4",
+        "multi_walk-15",
+        "async_gossip-pairwise",
+    ]
     assert (spec.repetitions, spec.network.p, spec.task.settings["alpha"]) == (5, 0.3, 1.0)
     assert (spec.training.local_steps, spec.stop.iterations, spec.evaluate.every) == (5, 3000, 100)
 
@@ -121,8 +124,12 @@ def test_bits_alone_never_end_an_algorithm_that_sends_nothing() -> None:
 def test_a_list_stands_for_one_algorithm_each() -> None:
     spec = make_spec({"algorithms": [{"walks": [1, 2], "lr": [0.1, 0.2]}, {"name": "async_gossip"}]})
     assert [a.title for a in spec.algorithms] == [
-        "multi_walk-1-lr0.1", "multi_walk-1-lr0.2", "multi_walk-2-lr0.1", "multi_walk-2-lr0.2", "async_gossip-pairwise",
-    ]  # fmt: skip
+        "multi_walk-1-lr0.1",
+        "multi_walk-1-lr0.2",
+        "multi_walk-2-lr0.1",
+        "multi_walk-2-lr0.2",
+        "async_gossip-pairwise",
+    ]
 
 
 def test_another_kind_drops_the_keys_of_the_old_one() -> None:

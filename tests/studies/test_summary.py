@@ -70,9 +70,13 @@ def test_an_algorithm_that_hardly_learns_does_not_set_the_target() -> None:
 
 def test_it_says_which_runs_diverged() -> None:
     summary = summarize(
-        study(run("good", 0, [2.0, 0.5]), run("a", 0, [2.0, math.nan]), run("a", 1, [math.nan, 1.0]),
-              run("a", 2, [2.0, math.inf]))
-    )  # fmt: skip
+        study(
+            run("good", 0, [2.0, 0.5]),
+            run("a", 0, [2.0, math.nan]),
+            run("a", 1, [math.nan, 1.0]),
+            run("a", 2, [2.0, math.inf]),
+        )
+    )
     assert summary["diverged"] == {"a": [0, 2]}
     summary_text(summary)
 

@@ -19,8 +19,12 @@ from walktalk.seeds import Seed
 
 def setup(protocol: Protocol, graph: Graph, **changes: Any) -> RunSetup:
     settings: dict[str, Any] = {
-        "stop": Stop(iterations=60), "evaluate": Evaluate(every=1), "lr": 0.1, "model_bytes": 20, "seed": Seed(7),
-    }  # fmt: skip
+        "stop": Stop(iterations=60),
+        "evaluate": Evaluate(every=1),
+        "lr": 0.1,
+        "model_bytes": 20,
+        "seed": Seed(7),
+    }
     return RunSetup(protocol, graph, **{**settings, **changes})
 
 
@@ -59,15 +63,27 @@ def dense_metropolis(graph: Graph) -> np.ndarray:
 
 
 ALL_PROTOCOLS = (
-    MultiWalk(1), MultiWalk(3), AsyncGossip("pairwise"), AsyncGossip("neighbourhood"), AsyncGossip("matrix"),
-    SyncGossip(), Centralized(),
-)  # fmt: skip
+    MultiWalk(1),
+    MultiWalk(3),
+    AsyncGossip("pairwise"),
+    AsyncGossip("neighbourhood"),
+    AsyncGossip("matrix"),
+    SyncGossip(),
+    Centralized(),
+)
 
 TIMINGS = (
     PoissonTiming(d=2.0),
-    NetworkTiming(compute=1.0, spread=0.5, straggler_share=0.3, straggler_slowdown=4.0, latency=0.3, bandwidth=100.0,
-                  node_bandwidth=150.0),
-)  # fmt: skip
+    NetworkTiming(
+        compute=1.0,
+        spread=0.5,
+        straggler_share=0.3,
+        straggler_slowdown=4.0,
+        latency=0.3,
+        bandwidth=100.0,
+        node_bandwidth=150.0,
+    ),
+)
 
 
 def graphs_of(least: int, most: int = 9) -> st.SearchStrategy[Graph]:
@@ -85,11 +101,16 @@ some_graphs = graphs_of(1)
 some_timings = st.one_of(
     st.floats(0.1, 5).map(lambda d: PoissonTiming(d=d)),
     st.builds(
-        NetworkTiming, compute=st.floats(0.1, 3), spread=st.floats(0, 1), latency=st.floats(0, 2),
-        straggler_share=st.sampled_from([0.0, 0.3]), straggler_slowdown=st.sampled_from([1.0, 10.0]),
-        bandwidth=st.floats(10, 1e5), node_bandwidth=st.one_of(st.just(float("inf")), st.floats(10, 1e5)),
+        NetworkTiming,
+        compute=st.floats(0.1, 3),
+        spread=st.floats(0, 1),
+        latency=st.floats(0, 2),
+        straggler_share=st.sampled_from([0.0, 0.3]),
+        straggler_slowdown=st.sampled_from([1.0, 10.0]),
+        bandwidth=st.floats(10, 1e5),
+        node_bandwidth=st.one_of(st.just(float("inf")), st.floats(10, 1e5)),
     ),
-)  # fmt: skip
+)
 
 
 @st.composite

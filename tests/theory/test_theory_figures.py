@@ -23,9 +23,13 @@ def texts(figure: object) -> str:
 
 def test_bound_beside_the_measured_curve() -> None:
     table = pd.DataFrame(
-        {"series": ["R=1"] * 3 + ["gossip"] * 3, "iteration": [1, 10, 100] * 2, "measured": [9, 5, 1] * 2,
-         "bound": [90, 50, 10] * 2}
-    )  # fmt: skip
+        {
+            "series": ["R=1"] * 3 + ["gossip"] * 3,
+            "iteration": [1, 10, 100] * 2,
+            "measured": [9, 5, 1] * 2,
+            "bound": [90, 50, 10] * 2,
+        }
+    )
     figure = bound_curves(table, title="a title")
     assert len(figure.axes[0].lines) == 4
     assert figure.axes[0].get_xscale() == figure.axes[0].get_yscale() == "log"
@@ -62,9 +66,13 @@ def test_exponents_beside_a_panel_do_not_overlap() -> None:
 
 def test_phase_says_who_wins_and_by_how_much() -> None:
     table = pd.DataFrame(
-        {"x": ["cycle", "complete"] * 2, "y": [0.0, 0.0, 1.0, 1.0], "ratio": [4.0, 1.0, 0.5, float("nan")],
-         "winner": ["R=1", "R=4", "gossip", "nobody"]}
-    )  # fmt: skip
+        {
+            "x": ["cycle", "complete"] * 2,
+            "y": [0.0, 0.0, 1.0, 1.0],
+            "ratio": [4.0, 1.0, 0.5, float("nan")],
+            "winner": ["R=1", "R=4", "gossip", "nobody"],
+        }
+    )
     drawn = texts(phase({"in time": table, "per iteration": table}, x="graph", y="ζ²"))
     for cell in ("R=1\n4.0×", "gossip\n2.0×", "nobody"):
         assert cell in drawn

@@ -103,12 +103,16 @@ def _check_group(cases: Sequence[Case], repetitions: int, distance: float) -> li
     planned = [_plan(case, task) for case in cases]
     setups = [
         RunSetup(
-            case.protocol(graph), graph, Seed(repetition).child("bound", index), Stop(iterations=case.iterations),
-            evaluate=NEVER, lr=step_size,
+            case.protocol(graph),
+            graph,
+            Seed(repetition).child("bound", index),
+            Stop(iterations=case.iterations),
+            evaluate=NEVER,
+            lr=step_size,
         )
         for index, (case, graph, step_size, _) in enumerate(planned)
         for repetition in range(repetitions)
-    ]  # fmt: skip
+    ]
     found = squared_gradients(task, setups)
     outcomes = []
     for index, (case, graph, step_size, bound) in enumerate(planned):
@@ -149,9 +153,13 @@ def standard_cases(iterations: Sequence[int] = (500, 2000)) -> list[Case]:
         for noise, heterogeneity in DATA:
             for t in iterations:
                 common: dict[str, Any] = {
-                    "topology": topology, "nodes": nodes, "parameters": parameters, "noise": noise,
-                    "heterogeneity": heterogeneity, "iterations": t,
-                }  # fmt: skip
+                    "topology": topology,
+                    "nodes": nodes,
+                    "parameters": parameters,
+                    "noise": noise,
+                    "heterogeneity": heterogeneity,
+                    "iterations": t,
+                }
                 cases += [Case(1, walks=walks, **common) for walks in (1, 4, nodes - 1)]
                 cases += [Case(2, **common), Case(1, walks=2, share=0.5, **common)]
                 if topology in ("complete", "torus", "erdos_renyi"):  # stay connected without their aggregators

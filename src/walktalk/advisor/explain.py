@@ -30,8 +30,11 @@ def amount(objective: str, value: float) -> str:
     """A cost with its unit; bits as bytes, which people compare with a data plan."""
     if objective == "iterations":
         return f"{value:,.0f} iterations"
-    units = (("h", 3600.0), ("min", 60.0), ("s", 1.0), ("ms", 1e-3)) if objective == "time" else (
-        ("TB", 8e12), ("GB", 8e9), ("MB", 8e6), ("kB", 8e3), ("bytes", 8.0))  # fmt: skip
+    units = (
+        (("h", 3600.0), ("min", 60.0), ("s", 1.0), ("ms", 1e-3))
+        if objective == "time"
+        else (("TB", 8e12), ("GB", 8e9), ("MB", 8e6), ("kB", 8e3), ("bytes", 8.0))
+    )
     unit, size = next((u for u in units if abs(value) >= u[1]), units[-1])
     return f"{value / size:,.3g} {unit}"
 
@@ -165,14 +168,17 @@ def as_json(advice: Advice) -> dict[str, Any]:
         ],
         "candidates": {label: value if isfinite(value) else None for label, value in advice.prospects.items()},
         "network": {
-            "graph": ground.graph.name, "nodes": ground.network.nodes, "p": ground.network.p,
-            "p_prime": ground.network.p_prime, "aggregator": asdict(ground.network.returning),
+            "graph": ground.graph.name,
+            "nodes": ground.network.nodes,
+            "p": ground.network.p,
+            "p_prime": ground.network.p_prime,
+            "aggregator": asdict(ground.network.returning),
         },
         "constants": {
             key: asdict(getattr(ground.constants, key)) for key in ("F", "L", "sigma2", "zeta2", "zeta2_mean")
         },
         "trainings": advice.trainings,
-    }  # fmt: skip
+    }
 
 
 def expected(advice: Advice) -> dict[str, Any]:

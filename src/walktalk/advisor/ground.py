@@ -5,14 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from math import isfinite
 
-from walktalk.advisor.candidates import (
-    Candidate,
-    Rates,
-    algorithms,
-    best_aggregator,
-    learning_rates,
-    measured_rates,
-)
+from walktalk.advisor.candidates import Candidate, Rates, algorithms, best_aggregator, learning_rates, measured_rates
 from walktalk.advisor.constants import QUICK, Constants, estimate_constants
 from walktalk.advisor.course import Scale
 from walktalk.advisor.goal import Goal

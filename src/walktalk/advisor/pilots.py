@@ -62,16 +62,21 @@ class Pilots:
     def _setup(self, entry: Entry) -> RunSetup:
         bench, candidate = self.bench, entry.candidate
         far = bench.unit * FAR
-        stop = {
-            "iterations": Stop(iterations=round(far)), "time": Stop(time=far), "bits": Stop(bits=far),
-        }[bench.objective]  # fmt: skip
+        stop = {"iterations": Stop(iterations=round(far)), "time": Stop(time=far), "bits": Stop(bits=far)}[
+            bench.objective
+        ]
         end, schedule = bench.schedule_end(candidate), bench.setup.schedule
         return replace(
-            bench.setup, protocol=candidate.protocol, lr=candidate.lr, stop=stop, evaluate=NEVER, keep_trace=False,
+            bench.setup,
+            protocol=candidate.protocol,
+            lr=candidate.lr,
+            stop=stop,
+            evaluate=NEVER,
+            keep_trace=False,
             # The same paths and batches at every learning rate: so the rates are compared, not the luck.
             seed=bench.seed.child(candidate.algorithm, entry.repetition),
             schedule=lambda progress: schedule(min(1.0, progress * far / end)),
-        )  # fmt: skip
+        )
 
     def advance(self, pilots: Iterable[int], cost: float) -> None:
         """Bring these pilots to this cost, and measure them."""

@@ -9,8 +9,13 @@ from walktalk.bench.simulator import gossip, simulator
 from walktalk.bench.theory import theory
 
 BENCHMARKS: dict[str, Benchmark] = {
-    "simulator": simulator, "gossip": gossip, "executor": executor, "events": events, "growth": growth,
-    "theory": theory, "hop": hop,
-}  # fmt: skip
+    "simulator": simulator,
+    "gossip": gossip,
+    "executor": executor,
+    "events": events,
+    "growth": growth,
+    "theory": theory,
+    "hop": hop,
+}
 
 __all__ = ["BENCHMARKS", "BenchResult", "Benchmark", "Say"]

@@ -34,17 +34,28 @@ def events(say: Say) -> BenchResult:
     say("a bare heap")
     baseline = max(bare_heap_per_second(NODES // 10) for _ in range(TRIES))
     return BenchResult(
-        "events", rates[NODES, "multi_walk"], baseline, "events per CPU second",
-        f"schedule-only simulation, V = {NODES:,}, R = V/10", "a bare heap: pop one entry, push one", details=details,
-    )  # fmt: skip
+        "events",
+        rates[NODES, "multi_walk"],
+        baseline,
+        "events per CPU second",
+        f"schedule-only simulation, V = {NODES:,}, R = V/10",
+        "a bare heap: pop one entry, push one",
+        details=details,
+    )
 
 
 def planned_events(protocol: Protocol, graph: graphs.Graph, iterations: int = ITERATIONS) -> tuple[float, int]:
     """Events a second of a run without arithmetic, and the bytes that it takes."""
     setup = RunSetup(
-        protocol, graph, Seed(0), Stop(iterations=iterations), PoissonTiming(), model_bytes=19_240,
-        keep_trace=False, keep_schedule=False,
-    )  # fmt: skip
+        protocol,
+        graph,
+        Seed(0),
+        Stop(iterations=iterations),
+        PoissonTiming(),
+        model_bytes=19_240,
+        keep_trace=False,
+        keep_schedule=False,
+    )
     before = resident_bytes()
     simulation = Simulation(setup)
     began = time.process_time()

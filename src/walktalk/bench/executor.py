@@ -35,9 +35,14 @@ def executor(say: Say) -> BenchResult:
     what = "ResNet-20 in bf16, augmented," if device == "cuda" else "digits models"
     where = torch.cuda.get_device_name() if device == "cuda" else "cpu"
     return BenchResult(
-        "executor", rates[best], baseline, "model-steps/s", f"{best} × {what} stacked, batch 32, on {where}",
-        "one model in a plain PyTorch loop on the same device", details=details,
-    )  # fmt: skip
+        "executor",
+        rates[best],
+        baseline,
+        "model-steps/s",
+        f"{best} × {what} stacked, batch 32, on {where}",
+        "one model in a plain PyTorch loop on the same device",
+        details=details,
+    )
 
 
 def digits() -> Task:

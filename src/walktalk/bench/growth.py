@@ -47,10 +47,15 @@ def growth(say: Say) -> BenchResult:
             details[f"{label}: peak MB"] = case["peak"] / 1e6
     worst = max(times.values(), key=lambda t: t[-1] / t[0])
     return BenchResult(
-        "growth", 1e6 * worst[-1], 1e6 * worst[0], "µs per iteration", f"CPU time at {SIZES[-1]:,} nodes",
-        f"the same at {SIZES[0]} nodes; a ratio of 0.67 or more is flat within 1.5 times", higher_is_better=False,
+        "growth",
+        1e6 * worst[-1],
+        1e6 * worst[0],
+        "µs per iteration",
+        f"CPU time at {SIZES[-1]:,} nodes",
+        f"the same at {SIZES[0]} nodes; a ratio of 0.67 or more is flat within 1.5 times",
+        higher_is_better=False,
         details=details,
-    )  # fmt: skip
+    )
 
 
 def in_own_process(name: str, nodes: int) -> dict[str, float]:
@@ -66,10 +71,15 @@ def grown(name: str, nodes: int) -> dict[str, float]:
     before = resident_bytes()
     trainer = Trainer(digits_for(nodes), batch_size=32, local_steps=5, optimizer=OptimizerSpec(lr=0.05))
     setup = RunSetup(
-        protocol, graphs.random_regular(nodes, 4, seed=0), Seed(0), Stop(iterations=iterations),
-        evaluate=Evaluate(every=EVALUATED_AFTER * nodes), model_bytes=trainer.payload_bytes,
-        state_bytes=trainer.state_bytes, keep_trace=False,
-    )  # fmt: skip
+        protocol,
+        graphs.random_regular(nodes, 4, seed=0),
+        Seed(0),
+        Stop(iterations=iterations),
+        evaluate=Evaluate(every=EVALUATED_AFTER * nodes),
+        model_bytes=trainer.payload_bytes,
+        state_bytes=trainer.state_bytes,
+        keep_trace=False,
+    )
     runner = Runner(trainer, [PlannedRun(protocol.label, 0, setup, trainer.initial_row(0))])
     began = time.process_time()
     runner.run()

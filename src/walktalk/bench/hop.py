@@ -45,9 +45,15 @@ def hop(say: Say) -> BenchResult:
         pairs = [(raw(), link()) for _ in range(HOPS)]
     baseline, value = (1e3 * statistics.median(times) for times in zip(*pairs, strict=True))
     return BenchResult(
-        "hop", value, baseline, "ms", "a 1.08 MB model to a neighbour and its acknowledgement back, over Zenoh",
-        "the same bytes over a bare TCP socket", higher_is_better=False, details={"times raw": value / baseline},
-    )  # fmt: skip
+        "hop",
+        value,
+        baseline,
+        "ms",
+        "a 1.08 MB model to a neighbour and its acknowledgement back, over Zenoh",
+        "the same bytes over a bare TCP socket",
+        higher_is_better=False,
+        details={"times raw": value / baseline},
+    )
 
 
 @contextmanager

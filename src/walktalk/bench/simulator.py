@@ -61,9 +61,20 @@ def study_against_loop(name: str, changes: Sequence[str], what: str, say: Say) -
     say("the plain loop again: the machine may have become busier")
     after = plain_steps_per_second()
     steps = len(result.runs) * spec.stop.iterations * spec.training.local_steps
-    details = {"seconds": seconds, "model_steps": steps, "runs": len(result.runs), "loop_before": before,
-               "loop_after": after, "ratio per CPU second": steps / cpu / loop_per_cpu_second()}  # fmt: skip
+    details = {
+        "seconds": seconds,
+        "model_steps": steps,
+        "runs": len(result.runs),
+        "loop_before": before,
+        "loop_after": after,
+        "ratio per CPU second": steps / cpu / loop_per_cpu_second(),
+    }
     return BenchResult(
-        name, steps / seconds, (before + after) / 2, "model-steps/s", what, "one model in a plain PyTorch loop",
+        name,
+        steps / seconds,
+        (before + after) / 2,
+        "model-steps/s",
+        what,
+        "one model in a plain PyTorch loop",
         details=details,
-    )  # fmt: skip
+    )

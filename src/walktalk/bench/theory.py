@@ -29,14 +29,23 @@ def theory(say: Say) -> BenchResult:
     dense_seconds = time.process_time() - began
     known = closed_form_gap(SIDE)
     details = {
-        "seconds": seconds, "p": gap, "relative error of p": abs(gap - known) / known, "H2": moment,
-        "dense seconds": dense_seconds, "dense p": dense_gap, "dense H2": dense_moment,
-    }  # fmt: skip
+        "seconds": seconds,
+        "p": gap,
+        "relative error of p": abs(gap - known) / known,
+        "H2": moment,
+        "dense seconds": dense_seconds,
+        "dense p": dense_gap,
+        "dense H2": dense_moment,
+    }
     return BenchResult(
-        "theory", SIDE * SIDE / seconds, DENSE_SIDE**2 / dense_seconds, "nodes per CPU second",
+        "theory",
+        SIDE * SIDE / seconds,
+        DENSE_SIDE**2 / dense_seconds,
+        "nodes per CPU second",
         f"gap and return time on a torus of {SIDE * SIDE:,} nodes",
-        f"NumPy's dense eigenvalues and solve on {DENSE_SIDE**2:,} nodes; its cost a node grows as V²", details=details,
-    )  # fmt: skip
+        f"NumPy's dense eigenvalues and solve on {DENSE_SIDE**2:,} nodes; its cost a node grows as V²",
+        details=details,
+    )
 
 
 def dense_quantities(side: int) -> tuple[float, float]:

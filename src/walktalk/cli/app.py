@@ -29,9 +29,18 @@ STOPPED = 130  # 128 + SIGINT, as shells count
 
 NO_MEMORY = ("can't allocate memory", "out of memory", "not enough memory")  # as torch says it, on CPU and GPU
 OF_THE_PERSON = {  # errors of the system that the person can mend: a path, a right, a full disk
-    errno.EACCES, errno.EPERM, errno.EROFS, errno.ENOSPC, errno.EDQUOT, errno.ENOTDIR, errno.EISDIR, errno.EEXIST,
-    errno.ENOENT, errno.ENAMETOOLONG, errno.EMFILE,
-}  # fmt: skip
+    errno.EACCES,
+    errno.EPERM,
+    errno.EROFS,
+    errno.ENOSPC,
+    errno.EDQUOT,
+    errno.ENOTDIR,
+    errno.EISDIR,
+    errno.EEXIST,
+    errno.ENOENT,
+    errno.ENAMETOOLONG,
+    errno.EMFILE,
+}
 
 
 class Commands(TyperGroup):

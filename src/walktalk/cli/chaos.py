@@ -91,18 +91,27 @@ def show(verdicts: list[Verdict], out: Path) -> None:
         table.add_column(column, justify="left" if column == "held" else "right")
     for v in verdicts:
         table.add_row(
-            str(v.seed), str(sum(line.startswith("kill") for line in v.blows)), str(v.aggregators_killed),
-            str(len(v.gone)), f"{v.iterations:,}", f"{v.walks}/{v.walks_wanted}" if v.walks_wanted else "",
-            f"{v.counted:.2f}" if v.walks_wanted else f"{v.twice} twice", f"{v.loss.ratio:.3f}",
+            str(v.seed),
+            str(sum(line.startswith("kill") for line in v.blows)),
+            str(v.aggregators_killed),
+            str(len(v.gone)),
+            f"{v.iterations:,}",
+            f"{v.walks}/{v.walks_wanted}" if v.walks_wanted else "",
+            f"{v.counted:.2f}" if v.walks_wanted else f"{v.twice} twice",
+            f"{v.loss.ratio:.3f}",
             "yes" if v.passed else "; ".join(v.failures()),
-        )  # fmt: skip
+        )
     console = Console()
     console.print(table)
     found = summary(verdicts)
-    console.print(f"{found['value']} of {found['baseline']} rounds held; loss ratio {found['loss_ratio_mean']:.3f} on "
-                  f"average, {found['loss_ratio_worst']:.3f} at worst")  # fmt: skip
+    console.print(
+        f"{found['value']} of {found['baseline']} rounds held; loss ratio {found['loss_ratio_mean']:.3f} on "
+        f"average, {found['loss_ratio_worst']:.3f} at worst"
+    )
     for name, unit in (("detection", "heartbeats"), ("recovery", "heartbeats"), ("replacement", "mean return times")):
         if found[f"{name}_median"] is not None:
-            console.print(f"{name}: {found[f'{name}_median']:.1f} {unit} in the median, {found[f'{name}_worst']:.1f} "
-                          f"at worst, of {found[f'{name}_count']}")  # fmt: skip
+            console.print(
+                f"{name}: {found[f'{name}_median']:.1f} {unit} in the median, {found[f'{name}_worst']:.1f} "
+                f"at worst, of {found[f'{name}_count']}"
+            )
     console.print(f"every round: {out / 'rounds.csv'}")

@@ -34,8 +34,7 @@ def get(
 
 @app.command()
 def check(
-    name: Name,
-    folder: Annotated[Path | None, typer.Option(help="Where it is, if not in the usual place.")] = None,
+    name: Name, folder: Annotated[Path | None, typer.Option(help="Where it is, if not in the usual place.")] = None
 ) -> None:
     """Check that every file of a data set is there and is the published one, to the byte."""
     from walktalk.learning import data

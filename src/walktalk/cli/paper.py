@@ -85,9 +85,15 @@ def run(
                 paper.check_figure(one, scale, folder, device=device, changes=changes, tune=tune is not None)
         for one in figures:
             made = drawing.make(
-                one, scale, folder, device=device, changes=changes, tune=tune is not None and bool(one.runs),
-                report=_reporter(one.name), say=_sayer(one.name),
-            )  # fmt: skip
+                one,
+                scale,
+                folder,
+                device=device,
+                changes=changes,
+                tune=tune is not None and bool(one.runs),
+                report=_reporter(one.name),
+                say=_sayer(one.name),
+            )
             for path in made:
                 typer.echo(path)
     except KeyboardInterrupt as stop:

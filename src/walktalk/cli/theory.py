@@ -190,21 +190,20 @@ def _bounds(found: dict[str, Any]) -> Any:
     question = found["question"]
     made = _rich(
         f"Bounds on the mean of E‖∇f‖² over T = {question['iterations']:,} iterations, R = {question['walks']}",
-        "theorem", "start", "mixing", "noise", "deviation", "total", "η",
-    )  # fmt: skip
-    names = {
-        "theorem1": "1 Multi-Walk",
-        "theorem2": "2 Gossip",
-        "theorem3": "3 with E = {}",
-    }
+        "theorem",
+        "start",
+        "mixing",
+        "noise",
+        "deviation",
+        "total",
+        "η",
+    )
+    names = {"theorem1": "1 Multi-Walk", "theorem2": "2 Gossip", "theorem3": "3 with E = {}"}
     for key, name in names.items():
         entry = found["bounds"][key]
         if key == "theorem3" and not entry["failures"]:
             continue
-        for kind, label in (
-            ("with_constants", name.format(entry.get("failures"))),
-            ("order", "   order"),
-        ):
+        for kind, label in (("with_constants", name.format(entry.get("failures"))), ("order", "   order")):
             bound = entry[kind]
             if not bound["applicable"]:
                 made.add_row(label, *["n/a"] * 5, f"{bound['step_size']:.3g} > {bound['largest_step_size']:.3g}")

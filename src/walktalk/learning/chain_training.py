@@ -139,20 +139,33 @@ class ChainTraining:
         places = list(self.model.layout.dense_views(gradients, rows).values())
         layers = tuple(
             Layer(
-                weight=own[2 * k], weight_turned=own[2 * k].transpose(1, 2),
+                weight=own[2 * k],
+                weight_turned=own[2 * k].transpose(1, 2),
                 bias=own[2 * k + 1].unsqueeze(2 if k == depth - 1 else 1),
-                for_weight=places[2 * k], for_bias=places[2 * k + 1],
-                entering=entering[k], entering_turned=entering[k].transpose(1, 2),
-                error=errors[k], error_turned=errors[k].transpose(1, 2), error_before=before[k - 1] if k else None,
+                for_weight=places[2 * k],
+                for_bias=places[2 * k + 1],
+                entering=entering[k],
+                entering_turned=entering[k].transpose(1, 2),
+                error=errors[k],
+                error_turned=errors[k].transpose(1, 2),
+                error_before=before[k - 1] if k else None,
             )
             for k in range(depth)
-        )  # fmt: skip
+        )
         minus_one = torch.full((1, 1, 1), -1.0).expand(rows, 1, batch)
         spread, samples = self.spread(rows), entering[0].view(rows * batch, -1)
         return Space(
-            spread, weights, gradients, spread.views(weights), samples, scores, minus_one, torch.tensor(float(batch)),
-            layers, layers[::-1],
-        )  # fmt: skip
+            spread,
+            weights,
+            gradients,
+            spread.views(weights),
+            samples,
+            scores,
+            minus_one,
+            torch.tensor(float(batch)),
+            layers,
+            layers[::-1],
+        )
 
 
 def forward(space: Space) -> None:

@@ -24,9 +24,15 @@ class RowTraining:
     """Trains single rows of a `SequentialModel`; where `graphs` says so, by a CUDA graph."""
 
     def __init__(
-        self, model: SequentialModel, optimizer: RowOptimizer, sampler: Sampler, data: tuple[Tensor, Tensor],
-        steps: int, augment: Augment | None, graphs: bool = False,
-    ) -> None:  # fmt: skip
+        self,
+        model: SequentialModel,
+        optimizer: RowOptimizer,
+        sampler: Sampler,
+        data: tuple[Tensor, Tensor],
+        steps: int,
+        augment: Augment | None,
+        graphs: bool = False,
+    ) -> None:
         self.model, self.optimizer, self.sampler, self.steps, self.augment = model, optimizer, sampler, steps, augment
         self.inputs, self.targets = data
         self.graphs = graphs

@@ -35,9 +35,10 @@ def along(histories: Iterable[pd.DataFrame], name: Axis) -> Along:
     """The axis on which all of these can be drawn. An algorithm's curve ends with its shortest repetition."""
     parts = list(histories)
     ends = [
-        float(end) for one in parts
+        float(end)
+        for one in parts
         for end in one.groupby(["algorithm", "repetition"])[name].max().groupby(level="algorithm").min()
-    ]  # fmt: skip
+    ]
     longest, positive = max(ends, default=0.0), [end for end in ends if end > 0]
     later = [float(at) for one in parts for at in one.loc[one[name] > 0, name]]
     logarithmic = bool(positive) and longest > SHORT * min(positive)

@@ -33,9 +33,16 @@ def failures(history: pd.DataFrame, marks: Iterable[Failure], *, title: str | No
             failure_line(panel, time / unit.size)
             here = [mark for mark in marks if mark.time == time]
             panel.annotate(
-                _words(here), (time / unit.size, 1.0), xycoords=("data", "axes fraction"), xytext=(0, 2),
-                textcoords="offset points", ha="center", va="bottom", fontsize=7, color=GREY,
-            )  # fmt: skip
+                _words(here),
+                (time / unit.size, 1.0),
+                xycoords=("data", "axes fraction"),
+                xytext=(0, 2),
+                textcoords="offset points",
+                ha="center",
+                va="bottom",
+                fontsize=7,
+                color=GREY,
+            )
     return figure
 
 

@@ -42,9 +42,23 @@ FIXED = {
 SPARE = ("#117733", "#44AA99", "#6699CC", "#661100", "#EE6677", "#CCBB44", "#997700", "#994455")
 GREY = "#777777"  # what is no algorithm: failures, references
 WALK_COLOURS = (  # of the walks of one run, by number, in a time line
-    "#0072B2", "#009E73", "#D55E00", "#CC79A7", "#E69F00", "#56B4E9", "#332288", "#117733", "#882255", "#999933",
-    "#44AA99", "#AA4499", "#6699CC", "#661100", "#666666", "#000000",
-)  # fmt: skip
+    "#0072B2",
+    "#009E73",
+    "#D55E00",
+    "#CC79A7",
+    "#E69F00",
+    "#56B4E9",
+    "#332288",
+    "#117733",
+    "#882255",
+    "#999933",
+    "#44AA99",
+    "#AA4499",
+    "#6699CC",
+    "#661100",
+    "#666666",
+    "#000000",
+)
 DPI = 300  # what journals ask of a picture with lines and text
 LARGEST_PDF = 100_000  # bytes of a vector file that is kept beside results
 
@@ -147,8 +161,10 @@ def save(figure: Figure, path: str | PathLike[str], formats: Iterable[str] = ("p
 
 
 _METADATA: dict[str, dict[str, None]] = {
-    "png": {"Software": None}, "svg": {"Date": None}, "pdf": {"CreationDate": None},
-}  # fmt: skip
+    "png": {"Software": None},
+    "svg": {"Date": None},
+    "pdf": {"CreationDate": None},
+}
 
 
 def save_for_print(figure: Figure, path: str | PathLike[str]) -> list[Path]:

@@ -41,9 +41,13 @@ def phase_grid(rows: Mapping[str, Mapping[str, pd.DataFrame]], *, x: str, y: str
 
 
 def _figure(
-    rows: list[dict[str, pd.DataFrame]], x: str, y: str, title: str | None, notes: Sequence[str],
+    rows: list[dict[str, pd.DataFrame]],
+    x: str,
+    y: str,
+    title: str | None,
+    notes: Sequence[str],
     size: tuple[float, float],
-) -> Figure:  # fmt: skip
+) -> Figure:
     """Panels in rows, a letter for each, and one colour bar."""
     if not any(rows):
         raise StudyError("there is no table to draw")

@@ -14,16 +14,7 @@ from walktalk.plots.notes import legend_below, note_below
 from walktalk.plots.scales import log_axis, ticks_at
 from walktalk.plots.style import ANY_R, FIXED, new_figure, styled
 from walktalk.plots.theory_bound import GRADIENT
-from walktalk.plots.theory_series import (
-    BOUND_WIDTH,
-    DOTTED,
-    MARK_SIZE,
-    MATRIX,
-    Look,
-    bound_handle,
-    handles_of,
-    looks,
-)
+from walktalk.plots.theory_series import BOUND_WIDTH, DOTTED, MARK_SIZE, MATRIX, Look, bound_handle, handles_of, looks
 
 NAMES = {"T": "Iterations T", "R": "Walks R", "V": "Nodes V", "p": "Spectral gap p"}
 SIGNS = {"o": "●", "s": "□", "D": "◆"}  # a graph's mark as a letter, for the exponents beside a panel
@@ -93,9 +84,16 @@ def _panel(panel: Any, part: pd.DataFrame, slopes: pd.DataFrame) -> None:
 def draw_series(panel: Any, x: Any, y: Any, look: Look) -> None:
     """A measured line; where R changes along it, every mark has the colour of its R."""
     panel.plot(
-        x, y, color=look.colour, linestyle=look.line, marker=look.mark, markerfacecolor=look.fill,
-        markersize=MARK_SIZE, label="_", zorder=3,
-    )  # fmt: skip
+        x,
+        y,
+        color=look.colour,
+        linestyle=look.line,
+        marker=look.mark,
+        markerfacecolor=look.fill,
+        markersize=MARK_SIZE,
+        label="_",
+        zorder=3,
+    )
     if look.label == ANY_R:
         for at, value in zip(x, y, strict=True):
             colour = FIXED.get(f"multi_walk-{at:g}", look.colour)

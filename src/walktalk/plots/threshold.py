@@ -16,12 +16,19 @@ from walktalk.plots.style import ANY_R, GREY, colours, line_style, new_figure, s
 
 
 def threshold(
-    ends: pd.DataFrame, crossover: float, *, value: str = "train_loss", y: str = "Final training loss",
+    ends: pd.DataFrame,
+    crossover: float,
+    *,
+    value: str = "train_loss",
+    y: str = "Final training loss",
     notes: Sequence[str] = (),
-) -> Figure:  # fmt: skip
+) -> Figure:
     """Columns: algorithm, repetition and the value at a run's end. `crossover`: the R at which theory has them even."""
-    walks = {int(str(label).removeprefix("multi_walk-")): runs[value].dropna()
-             for label, runs in ends.groupby("algorithm") if str(label).startswith("multi_walk-")}  # fmt: skip
+    walks = {
+        int(str(label).removeprefix("multi_walk-")): runs[value].dropna()
+        for label, runs in ends.groupby("algorithm")
+        if str(label).startswith("multi_walk-")
+    }
     walks = {count: runs for count, runs in sorted(walks.items()) if len(runs)}
     if not walks:
         raise StudyError("there is no run of Multi-Walk that ended with a number, so there is nothing to draw")

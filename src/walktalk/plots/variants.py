@@ -38,8 +38,16 @@ def variants(
         for letter, place, (title, table) in zip(ascii_lowercase, places.flat, panels.items(), strict=False):
             for k, label in enumerate(labels):
                 at = (k - (len(labels) - 1) / 2) * WIDTH / len(labels)
-                _bars(place, table[table["algorithm"] == label], value, list(names), at, WIDTH / len(labels), label,
-                      chosen[label])  # fmt: skip
+                _bars(
+                    place,
+                    table[table["algorithm"] == label],
+                    value,
+                    list(names),
+                    at,
+                    WIDTH / len(labels),
+                    label,
+                    chosen[label],
+                )
             place.set_xticks(range(len(names)), list(names.values()), fontsize=8)
             place.set_title(f"({letter}) {title}", loc="left")
             place.grid(axis="x", visible=False)

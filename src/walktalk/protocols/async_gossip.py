@@ -117,10 +117,7 @@ class ExchangingGossip(Machine):
     def offer(self, outside: Outside) -> list[Effect]:
         """The update is applied to the model of now, which others may have moved meanwhile (line 5)."""
         around = self.around
-        effects: list[Effect] = [
-            Combine(MODEL, {MODEL: 1.0, UPDATE: 1.0}),
-            Record(MEMBER, around.node, MODEL),
-        ]
+        effects: list[Effect] = [Combine(MODEL, {MODEL: 1.0, UPDATE: 1.0}), Record(MEMBER, around.node, MODEL)]
         if not around.neighbours:
             return [*effects, Train(MODEL)]
         if self.everyone:

@@ -36,9 +36,22 @@ class Membership:
     """What one node knows of its neighbours and of the aggregator."""
 
     __slots__ = (
-        "around", "ballot", "beat", "claim", "cut", "degrees", "granted", "heard", "incident_at",
-        "incidents", "interval", "living", "news", "own", "resources",
-    )  # fmt: skip
+        "around",
+        "ballot",
+        "beat",
+        "claim",
+        "cut",
+        "degrees",
+        "granted",
+        "heard",
+        "incident_at",
+        "incidents",
+        "interval",
+        "living",
+        "news",
+        "own",
+        "resources",
+    )
 
     def __init__(self, around: Surroundings, interval: float) -> None:
         self.around, self.interval, self.resources = around, interval, around.resources

@@ -42,9 +42,21 @@ class ResilientNode(Machine):
     """Any node; the one that is elected also mixes."""
 
     __slots__ = (
-        "aggregator", "around", "begun", "copies", "count", "guards", "hops", "members", "pace", "reign", "times",
-        "trained", "visited", "walks",
-    )  # fmt: skip
+        "aggregator",
+        "around",
+        "begun",
+        "copies",
+        "count",
+        "guards",
+        "hops",
+        "members",
+        "pace",
+        "reign",
+        "times",
+        "trained",
+        "visited",
+        "walks",
+    )
 
     def __init__(self, around: Surroundings, walks: int, aggregator: int, heartbeat: float, guard: str) -> None:
         self.around, self.walks, self.aggregator = around, walks, aggregator

@@ -7,7 +7,26 @@ from walktalk.records.history import COLUMNS, RUN_COLUMNS, HistoryRow, frame, hi
 from walktalk.records.trace import TRACE_COLUMNS, TraceWriter, read_trace
 
 __all__ = [
-    "COLUMNS", "RUN_COLUMNS", "TRACE_COLUMNS", "HistoryRow", "RunFolder", "StudyFolder", "TraceWriter", "check_folder",
-    "existing_folder", "folder_name", "frame", "history_text", "load_checkpoint", "opened_folder", "read_history",
-    "read_trace", "remove_unfinished", "replacing", "save_checkpoint", "write_bytes", "write_history", "write_text",
-]  # fmt: skip
+    "COLUMNS",
+    "RUN_COLUMNS",
+    "TRACE_COLUMNS",
+    "HistoryRow",
+    "RunFolder",
+    "StudyFolder",
+    "TraceWriter",
+    "check_folder",
+    "existing_folder",
+    "folder_name",
+    "frame",
+    "history_text",
+    "load_checkpoint",
+    "opened_folder",
+    "read_history",
+    "read_trace",
+    "remove_unfinished",
+    "replacing",
+    "save_checkpoint",
+    "write_bytes",
+    "write_history",
+    "write_text",
+]

@@ -62,8 +62,10 @@ def grid(panels: Sequence[Shown], cells: list[list[Cell]], notes: Sequence[str] 
     with plots.styled():
         drawing = plots.new_figure(WIDTH, 2.1 * len(cells) + 0.95)
         axes = drawing.subplots(len(cells), len(cells[0]), squeeze=False)
-        rows = [[_draw(a, cell, panels, row) for a, cell in zip(line, row, strict=True)]
-                for line, row in zip(axes, cells, strict=True)]  # fmt: skip
+        rows = [
+            [_draw(a, cell, panels, row) for a, cell in zip(line, row, strict=True)]
+            for line, row in zip(axes, cells, strict=True)
+        ]
         every = [place for row in rows for place in row]
         for place, letter, title in zip(every, ascii_lowercase, titles([p.cell for p in every], panels), strict=False):
             place.axes.set_title(f"({letter}) {title}", loc="left")

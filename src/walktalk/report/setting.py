@@ -6,9 +6,11 @@ from collections.abc import Mapping
 from typing import Any
 
 TASKS = {
-    "cifar10": "CIFAR-10 with ResNet-20", "fashion_mnist": "Fashion-MNIST", "digits": "Handwritten digits",
+    "cifar10": "CIFAR-10 with ResNet-20",
+    "fashion_mnist": "Fashion-MNIST",
+    "digits": "Handwritten digits",
     "mnli": "MultiNLI",
-}  # fmt: skip
+}
 
 
 def setting_of(spec: Mapping[str, Any]) -> tuple[str, ...]:

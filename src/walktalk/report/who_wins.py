@@ -126,8 +126,9 @@ def verdict(costs: dict[str, list[float]]) -> tuple[str, float, bool]:
     means = {label: float(np.mean(values)) for label, values in costs.items() if np.isfinite(values).all()}
     best = {one: min((x for x in means if family(x) == one), key=lambda x: means[x]) for one in FAMILIES}
     winner = min(best.values(), key=lambda label: means[label])
-    errors = [float(np.std(costs[x], ddof=1)) / math.sqrt(len(costs[x])) if len(costs[x]) > 1 else 0.0
-              for x in best.values()]  # fmt: skip
+    errors = [
+        float(np.std(costs[x], ddof=1)) / math.sqrt(len(costs[x])) if len(costs[x]) > 1 else 0.0 for x in best.values()
+    ]
     gap = abs(means[best["gossip"]] - means[best["walk"]])
     return winner, means[best["gossip"]] / means[best["walk"]], gap > 2 * math.hypot(*errors)
 

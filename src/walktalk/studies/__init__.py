@@ -48,4 +48,4 @@ __all__ = [
     "spec_mapping",
     "summarize",
     "train",
-]  # fmt: skip
+]

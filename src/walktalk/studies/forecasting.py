@@ -38,10 +38,17 @@ def forecast(
     """The schedule of `train` with the same arguments, for a model of that many bytes on the wire."""
     protocol.check(graph.nodes)
     setup = RunSetup(
-        protocol=protocol, graph=graph, seed=as_seed(seed).child("run", protocol.label, 0),
-        stop=stop or Stop(iterations=1000), timing=timing or PoissonTiming(), model_bytes=model_bytes,
-        state_bytes=state_bytes, optimizer_state=optimizer_state, keep_trace=False, keep_schedule=False,
-    )  # fmt: skip
+        protocol=protocol,
+        graph=graph,
+        seed=as_seed(seed).child("run", protocol.label, 0),
+        stop=stop or Stop(iterations=1000),
+        timing=timing or PoissonTiming(),
+        model_bytes=model_bytes,
+        state_bytes=state_bytes,
+        optimizer_state=optimizer_state,
+        keep_trace=False,
+        keep_schedule=False,
+    )
     simulation = Simulation(setup)
     simulation.advance()
     return Forecast(simulation.iteration, simulation.agenda.now, simulation.bytes * 8.0, simulation.events)

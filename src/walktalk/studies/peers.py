@@ -192,9 +192,16 @@ def local_cluster(spec: StudySpec, run: PlannedRun, folder: Path, pace: float = 
     nodes = {f"node-{number}": {"address": f"127.0.0.1:{port}"} for number, port in enumerate(ports)}
     study = spec_mapping(spec)
     return make_cluster(
-        {"name": "local", "study": study, "algorithm": run.label, "repetition": run.repetition,
-         "folder": str(folder), "pace": pace, "nodes": nodes}
-    )  # fmt: skip
+        {
+            "name": "local",
+            "study": study,
+            "algorithm": run.label,
+            "repetition": run.repetition,
+            "folder": str(folder),
+            "pace": pace,
+            "nodes": nodes,
+        }
+    )
 
 
 def _run_fleet(
@@ -215,19 +222,32 @@ def _record(ready: Preparation, run: PlannedRun, here: RunFolder) -> RunRecord:
     trace = whole_trace(here, setup.graph.nodes)
     lost = next((row[0] for row in trace if row[2] == "all_lost"), None)
     if lost is not None:
-        log.warning("%s: all walks were lost by %.0f s and nobody starts them again; the run ended there (guard: "
-                    "aggregator would)", run.label, lost)  # fmt: skip
+        log.warning(
+            "%s: all walks were lost by %.0f s and nobody starts them again; the run ended there (guard: "
+            "aggregator would)",
+            run.label,
+            lost,
+        )
     with TraceWriter(here.trace) as writer:
         writer.write(trace_columns(trace))
     again = ReplaySetup(setup.graph.nodes, run.initial.cpu(), build_evaluate(ready.spec), setup.optimizer_state)
     replayed = replay(trace, again, ready.trainer)
     history = [
         HistoryRow(
-            run.label, run.repetition, m.op.iteration, m.op.time, int(m.op.bits), m.train_loss, m.test_accuracy,
-            m.consensus, int(m.op.model_bits), m.mean_train_loss, m.mean_test_accuracy,
+            run.label,
+            run.repetition,
+            m.op.iteration,
+            m.op.time,
+            int(m.op.bits),
+            m.train_loss,
+            m.test_accuracy,
+            m.consensus,
+            int(m.op.model_bits),
+            m.mean_train_loss,
+            m.mean_test_accuracy,
         )
         for m in replayed.measurements
-    ]  # fmt: skip
+    ]
     write_history(here.history, history, RUN_COLUMNS)
     save_checkpoint(here.model, named_tensors(ready.trainer, replayed.output), {"run": run.label})
     trained = sum(row[2] == "trained" for row in trace)

@@ -153,7 +153,7 @@ def do_batch(prepare: PrepareOn, batch: Batch) -> Done:
         told = [Progress(total, total, 0, 0.0, 0.0, {}, "on Ray")]  # stays the last where nothing is left to do
         records = run_in_groups(
             trainer, chosen, folder, resume=bool(batch.files), report=told.append, handle_ctrl_c=False
-        )  # fmt: skip
+        )
         files = {str(f.relative_to(folder.path)): f.read_bytes() for f in folder.path.rglob("*") if f.is_file()}
     brought = [
         (index, replace(record, trace=[], output=None), record.output.numpy())

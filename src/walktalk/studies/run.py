@@ -94,9 +94,7 @@ def run_study(
             work, prepared = shares(ready.runs, crew), (ready.trainer, ready.runs)
             records = Crew(here, work, folder, progress, memory, prepared).run(resume)
         else:
-            records = run_in_groups(
-                ready.trainer, ready.runs, folder, resume=resume, memory=memory, report=progress
-            )  # fmt: skip
+            records = run_in_groups(ready.trainer, ready.runs, folder, resume=resume, memory=memory, report=progress)
         return write_results(ready, records, folder)
 
 
@@ -138,11 +136,19 @@ def planned_runs(spec: StudySpec, trainer: Trainer) -> list[PlannedRun]:
     for plan in build_protocols(spec, graph.nodes):
         for repetition in range(spec.repetitions):
             setup = RunSetup(
-                protocol=plan.protocol, graph=graph, seed=root.child("run", plan.label, repetition),
-                stop=build_stop(spec), timing=build_timing(spec), evaluate=build_evaluate(spec), lr=plan.lr,
-                schedule=build_schedule(spec), model_bytes=trainer.payload_bytes, state_bytes=trainer.state_bytes,
-                optimizer_state=spec.training.optimizer_state, faults=build_faults(spec, repetition),
-            )  # fmt: skip
+                protocol=plan.protocol,
+                graph=graph,
+                seed=root.child("run", plan.label, repetition),
+                stop=build_stop(spec),
+                timing=build_timing(spec),
+                evaluate=build_evaluate(spec),
+                lr=plan.lr,
+                schedule=build_schedule(spec),
+                model_bytes=trainer.payload_bytes,
+                state_bytes=trainer.state_bytes,
+                optimizer_state=spec.training.optimizer_state,
+                faults=build_faults(spec, repetition),
+            )
             # The same start for every algorithm of a repetition: the comparison is paired.
             initial = trainer.initial_row(root.child("initial model", repetition).integer)
             runs.append(PlannedRun(plan.label, repetition, setup, initial))

@@ -152,14 +152,15 @@ class Runner:
                 losses.setdefault(record.label, []).append(record.history[-1].train_loss)
         self.report(
             Progress(
-                done, self.total,
+                done,
+                self.total,
                 iteration=max((r.history[-1].iteration for r in self.records if r.history), default=0),
                 time=max(s.agenda.now for s in simulations),
                 bits=max(s.bytes for s in simulations) * 8.0,
                 loss={label: sum(values) / len(values) for label, values in losses.items()},
                 phase=phase,
             )
-        )  # fmt: skip
+        )
 
     def _keep_trace(self, run: int, rows: list[tuple[object, ...]]) -> None:
         record, writer = self.records[run], self.writers[run]
@@ -177,10 +178,19 @@ class Runner:
             return  # what a stretch did beyond the target does not count
         record.history.append(
             HistoryRow(
-                record.label, record.repetition, m.op.iteration, m.op.time, int(m.op.bits), m.train_loss,
-                m.test_accuracy, m.consensus, int(m.op.model_bits), m.mean_train_loss, m.mean_test_accuracy,
+                record.label,
+                record.repetition,
+                m.op.iteration,
+                m.op.time,
+                int(m.op.bits),
+                m.train_loss,
+                m.test_accuracy,
+                m.consensus,
+                int(m.op.model_bits),
+                m.mean_train_loss,
+                m.mean_test_accuracy,
             )
-        )  # fmt: skip
+        )
         target = self.runs[m.run].setup.stop.target_loss
         if target is not None and m.train_loss <= target:
             # The run ends here, wherever the stretch does: its model, trace and history are those of this moment.

@@ -15,7 +15,7 @@ from walktalk.studies.spec_fields import Section, key, misfit
 from walktalk.studies.suggest import suggestion
 
 OWN_DEFAULTS: dict[str, dict[str, Any]] = {  # where the paper's differ from torch's (Table 5)
-    "sgd": {"lr": 0.05, "momentum": 0.9, "nesterov": True},
+    "sgd": {"lr": 0.05, "momentum": 0.9, "nesterov": True}
 }
 SETTINGS = ("momentum", "nesterov", "betas", "eps")
 

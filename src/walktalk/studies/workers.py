@@ -246,9 +246,14 @@ def do_share(
     try:
         trainer, runs = prepare()
         records = run_in_groups(
-            trainer, [runs[k] for k in share.runs], StudyFolder(folder), resume=resume, memory=memory, report=report,
+            trainer,
+            [runs[k] for k in share.runs],
+            StudyFolder(folder),
+            resume=resume,
+            memory=memory,
+            report=report,
             handle_ctrl_c=False,
-        )  # fmt: skip
+        )
         for index, record in zip(share.runs, records, strict=True):
             assert record.output is not None
             # As an array: a tensor would be shared memory, which goes away with this process.

@@ -7,14 +7,7 @@ numbers, and `summary` gathers all of it for one graph.
 """
 
 from walktalk.theory.bound import Bound, Inequality, NotApplicable
-from walktalk.theory.comparison import (
-    crossover_walks,
-    gossip_speed_up,
-    iterations_to,
-    on_axis,
-    speed_up,
-    winner,
-)
+from walktalk.theory.comparison import crossover_walks, gossip_speed_up, iterations_to, on_axis, speed_up, winner
 from walktalk.theory.costs import (
     bits_from_iterations,
     iterations_from_bits,

@@ -59,13 +59,7 @@ TABLES: dict[int, tuple[str, tuple[Row, ...]]] = {
     3: (
         "In total transmitted bits B",
         (
-            Row(
-                "",
-                "Multi-Walk",
-                "FLRHm/B + Rζ²m/(p'B) + √(FLm(σ² + ζ²)/B) + (FLRm√(Vσ² + H²ζ²)/B)^⅔",
-                "B",
-                "Θ(B/m)",
-            ),
+            Row("", "Multi-Walk", "FLRHm/B + Rζ²m/(p'B) + √(FLm(σ² + ζ²)/B) + (FLRm√(Vσ² + H²ζ²)/B)^⅔", "B", "Θ(B/m)"),
             Row(
                 "",
                 "Asynchronous Gossip",

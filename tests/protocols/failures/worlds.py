@@ -21,10 +21,13 @@ some_graphs = graphs_of(2, most=8)
 some_timings = st.one_of(
     st.floats(0.3, 2.0).map(lambda d: PoissonTiming(d=d)),
     st.builds(
-        NetworkTiming, compute=st.floats(0.2, 2.0), spread=st.floats(0, 0.7), latency=st.floats(0.0, 0.3),
+        NetworkTiming,
+        compute=st.floats(0.2, 2.0),
+        spread=st.floats(0, 0.7),
+        latency=st.floats(0.0, 0.3),
         bandwidth=st.sampled_from([2e4, 1e6]),
     ),
-)  # fmt: skip
+)
 times = st.floats(0.0, STORM)
 lengths = st.floats(0.5, STORM)
 
@@ -66,22 +69,38 @@ def scenes(draw: st.DrawFn, kinds: tuple[str, ...], most_walks: int = 3) -> Scen
     return Scene(graph, MultiWalk(walks, guard=guard), faults, timing, draw(st.integers(0, 999)))
 
 
-def simulate(protocol: Protocol, graph: Graph, faults: tuple[Fault, ...], timing: Any, seed: int,
-             until: float = STORM * 2 + CALM) -> tuple[Simulation, list[tuple]]:  # fmt: skip
+def simulate(
+    protocol: Protocol, graph: Graph, faults: tuple[Fault, ...], timing: Any, seed: int, until: float = STORM * 2 + CALM
+) -> tuple[Simulation, list[tuple]]:
     run = RunSetup(
-        protocol, graph, Seed(seed), Stop(time=until), timing=timing, model_bytes=400,
-        faults=FaultPlan(faults, Seed(seed)), keep_schedule=False,
-    )  # fmt: skip
+        protocol,
+        graph,
+        Seed(seed),
+        Stop(time=until),
+        timing=timing,
+        model_bytes=400,
+        faults=FaultPlan(faults, Seed(seed)),
+        keep_schedule=False,
+    )
     simulation = Simulation(run)
     return simulation, simulation.advance().trace
 
 
-def looks(protocol: Protocol, graph: Graph, faults: tuple[Fault, ...], timing: Any, seed: int,
-          times: tuple[float, ...]) -> Iterator[tuple[Simulation, list[tuple]]]:  # fmt: skip
+def looks(
+    protocol: Protocol, graph: Graph, faults: tuple[Fault, ...], timing: Any, seed: int, times: tuple[float, ...]
+) -> Iterator[tuple[Simulation, list[tuple]]]:
     """The simulation at several moments, with its trace up to then."""
     plan = FaultPlan(faults, Seed(seed))
-    run = RunSetup(protocol, graph, Seed(seed), Stop(time=times[-1]), timing=timing, model_bytes=400, faults=plan,
-                   keep_schedule=False)  # fmt: skip
+    run = RunSetup(
+        protocol,
+        graph,
+        Seed(seed),
+        Stop(time=times[-1]),
+        timing=timing,
+        model_bytes=400,
+        faults=plan,
+        keep_schedule=False,
+    )
     simulation, trace = Simulation(run), []
     for time in times:
         trace += simulation.advance(time / times[-1]).trace

@@ -16,9 +16,20 @@ from walktalk.learning.optimizers.spec import NOT_ELEMENT_WISE, OptimizerSpec, e
 from walktalk.learning.optimizers.spread import LINE, Spread, to_rows, to_vector
 
 __all__ = [
-    "LINE", "NOT_ELEMENT_WISE", "OptimizerSpec", "OptimizerWave", "RowAdam", "RowOptimizer", "RowSGD", "RowTorch",
-    "Spread", "element_wise", "row_optimizer", "to_rows", "to_vector",
-]  # fmt: skip
+    "LINE",
+    "NOT_ELEMENT_WISE",
+    "OptimizerSpec",
+    "OptimizerWave",
+    "RowAdam",
+    "RowOptimizer",
+    "RowSGD",
+    "RowTorch",
+    "Spread",
+    "element_wise",
+    "row_optimizer",
+    "to_rows",
+    "to_vector",
+]
 
 
 def row_optimizer(spec: OptimizerSpec) -> RowOptimizer:

@@ -38,9 +38,20 @@ class RowAdam(RowOptimizer):
             return
         count += 1
         step(
-            [weights], [gradients], [mean], [square], [], [count], lr=number(lr), beta1=self.betas[0],
-            beta2=self.betas[1], weight_decay=self.weight_decay, eps=self.eps, amsgrad=False, maximize=False,
-        )  # fmt: skip
+            [weights],
+            [gradients],
+            [mean],
+            [square],
+            [],
+            [count],
+            lr=number(lr),
+            beta1=self.betas[0],
+            beta2=self.betas[1],
+            weight_decay=self.weight_decay,
+            eps=self.eps,
+            amsgrad=False,
+            maximize=False,
+        )
 
 
 def number(lr: float | Tensor) -> float | Tensor:
@@ -57,9 +68,17 @@ def fused(decoupled: bool, device: str) -> Callable[..., None] | None:
         if kernel is not None:
             one = torch.ones((), device=device)
             kernel(
-                *([row] for row in numbers), [], [one], lr=0.1 if device == "cpu" else 0.1 * one, beta1=0.9, beta2=0.99,
-                weight_decay=0.1, eps=1e-8, amsgrad=False, maximize=False,
-            )  # fmt: skip
+                *([row] for row in numbers),
+                [],
+                [one],
+                lr=0.1 if device == "cpu" else 0.1 * one,
+                beta1=0.9,
+                beta2=0.99,
+                weight_decay=0.1,
+                eps=1e-8,
+                amsgrad=False,
+                maximize=False,
+            )
     except torch.OutOfMemoryError:
         raise  # says nothing about the kernel
     except (RuntimeError, TypeError):

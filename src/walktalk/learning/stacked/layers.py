@@ -201,17 +201,39 @@ def padded_shortcut(x: Laid, module: PaddedShortcut, get: Callable[[str], Tensor
 
 
 ELEMENT_WISE = (
-    nn.ReLU, nn.ReLU6, nn.LeakyReLU, nn.ELU, nn.SELU, nn.GELU, nn.SiLU, nn.Mish, nn.Tanh, nn.Sigmoid, nn.Softplus,
-    nn.Hardswish, nn.Hardsigmoid, nn.Hardtanh, nn.Identity,
-)  # fmt: skip
+    nn.ReLU,
+    nn.ReLU6,
+    nn.LeakyReLU,
+    nn.ELU,
+    nn.SELU,
+    nn.GELU,
+    nn.SiLU,
+    nn.Mish,
+    nn.Tanh,
+    nn.Sigmoid,
+    nn.Softplus,
+    nn.Hardswish,
+    nn.Hardsigmoid,
+    nn.Hardtanh,
+    nn.Identity,
+)
 POOLS = (nn.MaxPool2d, nn.AvgPool2d, nn.AdaptiveAvgPool2d, nn.AdaptiveMaxPool2d, nn.MaxPool1d, nn.AvgPool1d)
 
 LAYERS: dict[type[nn.Module], Callable[[Laid, Any, Callable[[str], Tensor], Pass], Laid]] = {
-    nn.Linear: linear, nn.Conv2d: convolution, nn.Conv1d: convolution, nn.BatchNorm1d: batch_norm,
-    nn.BatchNorm2d: batch_norm, nn.GroupNorm: group_norm, nn.LayerNorm: layer_norm, nn.Embedding: embedding,
-    nn.Dropout: dropout, nn.Flatten: flatten_module, PaddedShortcut: padded_shortcut,
-    **dict.fromkeys(ELEMENT_WISE, as_it_is), **dict.fromkeys(POOLS, on_folded),
-}  # fmt: skip
+    nn.Linear: linear,
+    nn.Conv2d: convolution,
+    nn.Conv1d: convolution,
+    nn.BatchNorm1d: batch_norm,
+    nn.BatchNorm2d: batch_norm,
+    nn.GroupNorm: group_norm,
+    nn.LayerNorm: layer_norm,
+    nn.Embedding: embedding,
+    nn.Dropout: dropout,
+    nn.Flatten: flatten_module,
+    PaddedShortcut: padded_shortcut,
+    **dict.fromkeys(ELEMENT_WISE, as_it_is),
+    **dict.fromkeys(POOLS, on_folded),
+}
 
 
 def layer_of(module: nn.Module) -> Callable[[Laid, Any, Callable[[str], Tensor], Pass], Laid] | None:

@@ -17,13 +17,25 @@ from walktalk.learning.stacked.traced import Traced
 from walktalk.learning.task import Loss
 
 MEANS_OVER_SAMPLES = {
-    functional.cross_entropy, functional.nll_loss, functional.mse_loss, functional.l1_loss, functional.smooth_l1_loss,
-    functional.huber_loss, functional.binary_cross_entropy_with_logits, functional.binary_cross_entropy,
-}  # fmt: skip
+    functional.cross_entropy,
+    functional.nll_loss,
+    functional.mse_loss,
+    functional.l1_loss,
+    functional.smooth_l1_loss,
+    functional.huber_loss,
+    functional.binary_cross_entropy_with_logits,
+    functional.binary_cross_entropy,
+}
 MEAN_MODULES = (
-    nn.CrossEntropyLoss, nn.NLLLoss, nn.MSELoss, nn.L1Loss, nn.SmoothL1Loss, nn.HuberLoss, nn.BCEWithLogitsLoss,
+    nn.CrossEntropyLoss,
+    nn.NLLLoss,
+    nn.MSELoss,
+    nn.L1Loss,
+    nn.SmoothL1Loss,
+    nn.HuberLoss,
+    nn.BCEWithLogitsLoss,
     nn.BCELoss,
-)  # fmt: skip
+)
 
 
 def is_mean_over_samples(loss: Loss) -> bool:

@@ -24,13 +24,27 @@ BINARY: set[Any] = {
     torch.mul,
 }
 UNARY: set[Any] = {
-    functional.relu, torch.relu, functional.gelu, functional.silu, functional.leaky_relu, functional.elu, torch.tanh,
-    functional.tanh, torch.sigmoid, functional.sigmoid, functional.softplus, torch.exp, operator.neg,
-}  # fmt: skip
+    functional.relu,
+    torch.relu,
+    functional.gelu,
+    functional.silu,
+    functional.leaky_relu,
+    functional.elu,
+    torch.tanh,
+    functional.tanh,
+    torch.sigmoid,
+    functional.sigmoid,
+    functional.softplus,
+    torch.exp,
+    operator.neg,
+}
 UNARY_METHODS = {"relu", "relu_", "tanh", "sigmoid", "contiguous", "clone", "float"}
 POOL_FUNCTIONS: set[Any] = {
-    functional.max_pool2d, functional.avg_pool2d, functional.adaptive_avg_pool2d, functional.adaptive_max_pool2d,
-}  # fmt: skip
+    functional.max_pool2d,
+    functional.avg_pool2d,
+    functional.adaptive_avg_pool2d,
+    functional.adaptive_max_pool2d,
+}
 
 
 class LayerTracer(fx.Tracer):

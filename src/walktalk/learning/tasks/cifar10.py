@@ -44,6 +44,13 @@ def cifar10(
     parts = split_by_class(labels, nodes, root.child("partition"), alpha, labels_per_node)
     test = normalized(batches[5][0], MEAN, STD), torch.from_numpy(batches[5][1])
     return Task(
-        "cifar10", resnet20(norm=norm), functional.cross_entropy, normalized(images, MEAN, STD),
-        torch.from_numpy(labels), parts, test, labels=labels, augment=CropAndFlip() if augment else None,
-    )  # fmt: skip
+        "cifar10",
+        resnet20(norm=norm),
+        functional.cross_entropy,
+        normalized(images, MEAN, STD),
+        torch.from_numpy(labels),
+        parts,
+        test,
+        labels=labels,
+        augment=CropAndFlip() if augment else None,
+    )

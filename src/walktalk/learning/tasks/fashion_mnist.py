@@ -35,6 +35,12 @@ def fashion_mnist(
     parts = split_by_class(labels, nodes, as_seed(seed).child("partition"), alpha, labels_per_node)
     test = normalized(arrays[2][:, None], MEAN, STD), torch.from_numpy(arrays[3].astype("int64"))
     return Task(
-        "fashion_mnist", small_conv(), functional.cross_entropy, normalized(images, MEAN, STD),
-        torch.from_numpy(labels), parts, test, labels=labels,
-    )  # fmt: skip
+        "fashion_mnist",
+        small_conv(),
+        functional.cross_entropy,
+        normalized(images, MEAN, STD),
+        torch.from_numpy(labels),
+        parts,
+        test,
+        labels=labels,
+    )

@@ -55,19 +55,29 @@ def mnli(
     asked = module.answers is not None
     form, pad = ASKED if asked else QUESTION, int(module.pad)  # type: ignore[arg-type]
     encoded = [
-        (encode(tokens, [form.format(p.premise, p.hypothesis) for p in part], max_length, pad, keep_end=asked),
-         torch.tensor([p.label for p in part]))
+        (
+            encode(tokens, [form.format(p.premise, p.hypothesis) for p in part], max_length, pad, keep_end=asked),
+            torch.tensor([p.label for p in part]),
+        )
         for part in (train, test)
-    ]  # fmt: skip
+    ]
     for tokens_of_part, _ in encoded:
         check_reads(module, tokens_of_part)
     genres = np.array([p.genre for p in train])
     parts = _parts(genres, nodes, root.child("partition"), alpha, split)
     codes = np.unique(genres, return_inverse=True)[1]
     return Task(
-        "mnli", module, functional.cross_entropy, *encoded[0], parts, encoded[1], labels=codes, pretrained=True,
-        lengths=partial(lengths, pad=pad), details={"genres": sorted({p.genre for p in train})},
-    )  # fmt: skip
+        "mnli",
+        module,
+        functional.cross_entropy,
+        *encoded[0],
+        parts,
+        encoded[1],
+        labels=codes,
+        pretrained=True,
+        lengths=partial(lengths, pad=pad),
+        details={"genres": sorted({p.genre for p in train})},
+    )
 
 
 def _some(pairs: list[Pair], count: int | None, seed: Seed) -> list[Pair]:

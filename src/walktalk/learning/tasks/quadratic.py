@@ -91,13 +91,23 @@ def quadratic(
     best = facts.value(centres.mean(0))
     diversity = ((eigenvalues * (centres - centres.mean(0))) ** 2).sum(1)
     task = Task(
-        "quadratic", Point(eigenvalues, start), half_mean_square, torch.tensor(inputs, dtype=torch.float32),
-        torch.zeros(len(inputs)), parts, pretrained=True,
-    )  # fmt: skip
+        "quadratic",
+        Point(eigenvalues, start),
+        half_mean_square,
+        torch.tensor(inputs, dtype=torch.float32),
+        torch.zeros(len(inputs)),
+        parts,
+        pretrained=True,
+    )
     task.facts = {
-        "f_star": best, "F": facts.value(start) - best, "L": smoothness, "mu": float(eigenvalues[0]),
-        "sigma2": float(noise), "zeta2": float(diversity.max()), "zeta2_mean": float(diversity.mean()),
-    }  # fmt: skip
+        "f_star": best,
+        "F": facts.value(start) - best,
+        "L": smoothness,
+        "mu": float(eigenvalues[0]),
+        "sigma2": float(noise),
+        "zeta2": float(diversity.max()),
+        "zeta2_mean": float(diversity.mean()),
+    }
     task.details = {"quadratic": facts, "start": start}
     return task
 

@@ -88,10 +88,16 @@ class Cluster(BaseModel):
             raise SpecError(f"nodes: the cluster has {len(names)}, but the study's graph has {graph.nodes}")
         neighbours = {names[peer]: peer for peer in graph.neighbours(number)}
         return Endpoint(
-            self.name, name, number, self.nodes[name].listening, neighbours, self._connects(name, neighbours),
-            self._credentials(name), Tuning(lease=self.lease),
+            self.name,
+            name,
+            number,
+            self.nodes[name].listening,
+            neighbours,
+            self._connects(name, neighbours),
+            self._credentials(name),
+            Tuning(lease=self.lease),
             {other: self.nodes[other].address for other in neighbours if self.nodes[other].has_port},
-        )  # fmt: skip
+        )
 
     def operator(self) -> Endpoint:
         """The place of `status` and `stop`: connects to everybody it can."""
@@ -106,8 +112,9 @@ class Cluster(BaseModel):
             place = self.nodes[other]
             given = own.has_port and not own.found
             if not given and not place.has_port and place.host != own.host:
-                raise SpecError(f"nodes: {name} and {other} are neighbours on two machines and neither has a port; "
-                                "give one a port")  # fmt: skip
+                raise SpecError(
+                    f"nodes: {name} and {other} are neighbours on two machines and neither has a port; give one a port"
+                )
             if place.has_port and (not given or (number < peer and not place.found)):
                 addresses.append(place.address)
         return tuple(addresses)

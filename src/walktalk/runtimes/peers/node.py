@@ -118,14 +118,24 @@ class Node:
         """What a person wants to know; callable from any thread."""
         state, traffic, link = self.state, self.link.traffic, self.link
         return {
-            "name": self.setup.endpoint.name, "node": self.me, "seconds": round(self.clock.run_time, 3),
-            "alive": sorted(state.alive), "aggregates": state.aggregate_slot in state.slots,
-            "term": state.aggregate_term, "loss": state.loss, "bandwidth": link.bandwidth,
+            "name": self.setup.endpoint.name,
+            "node": self.me,
+            "seconds": round(self.clock.run_time, 3),
+            "alive": sorted(state.alive),
+            "aggregates": state.aggregate_slot in state.slots,
+            "term": state.aggregate_term,
+            "loss": state.loss,
+            "bandwidth": link.bandwidth,
             "walks": self.trainings.walks,
-            "iterations": state.tally.own.iterations, "total_iterations": state.tally.iterations,
-            "bytes_sent": state.tally.own.sent, "wire_bytes": traffic.sent_bytes, "unacknowledged": link.waiting(),
-            "resent": traffic.resent, "dropped": dict(traffic.dropped), "done": self.end.seen,
-        }  # fmt: skip
+            "iterations": state.tally.own.iterations,
+            "total_iterations": state.tally.iterations,
+            "bytes_sent": state.tally.own.sent,
+            "wire_bytes": traffic.sent_bytes,
+            "unacknowledged": link.waiting(),
+            "resent": traffic.resent,
+            "dropped": dict(traffic.dropped),
+            "done": self.end.seen,
+        }
 
     def _stop_asked(self) -> dict[str, Any]:
         self.leave()
@@ -337,8 +347,16 @@ class Node:
         size = control_bytes(message) + FLOAT_BYTES * max(parcel.width, 0)
         state.tally.add(sent=size)
         detail = {"kind": message.kind, "into": effect.into}
-        self._note("send", effect.slot, peer=effect.to, walk=walk, number=stamp.number, size=size,
-                   key=stamp.incarnation, detail=detail)  # fmt: skip
+        self._note(
+            "send",
+            effect.slot,
+            peer=effect.to,
+            walk=walk,
+            number=stamp.number,
+            size=size,
+            key=stamp.incarnation,
+            detail=detail,
+        )
 
     def _arrived(self, delivery: Delivery) -> None:
         parcel, state = delivery.parcel, self.state
@@ -359,8 +377,14 @@ class Node:
             if behind is not None:
                 self.trainings.states[parcel.into] = behind
         stamp = delivery.stamp
-        self._note("receive", parcel.into, peer=parcel.sender, walk=parcel.message.walk, number=stamp.number,
-                   key=stamp.incarnation)  # fmt: skip
+        self._note(
+            "receive",
+            parcel.into,
+            peer=parcel.sender,
+            walk=parcel.message.walk,
+            number=stamp.number,
+            key=stamp.incarnation,
+        )
         try:
             self._give(Received(parcel.sender, parcel.message, parcel.into))
         except (KeyError, ValueError) as error:  # a message that says nothing to this protocol must not end the node
@@ -418,8 +442,19 @@ class Node:
         slots, states = state.slots.everything(), dict(self.trainings.states)
         return Kept(slots, states, *counts, self.machine.keepsake(), self.clock.run_time, over)
 
-    def _note(self, event: str, slot: str = "", *, peer: int = -1, walk: int = -1, iteration: int = -1,
-              number: int = -1, size: int = 0, key: int = 0, lr: float = 0.0,
-              detail: str | Mapping[str, object] = "") -> None:  # fmt: skip
+    def _note(
+        self,
+        event: str,
+        slot: str = "",
+        *,
+        peer: int = -1,
+        walk: int = -1,
+        iteration: int = -1,
+        number: int = -1,
+        size: int = 0,
+        key: int = 0,
+        lr: float = 0.0,
+        detail: str | Mapping[str, object] = "",
+    ) -> None:
         self.news.event(event, peer, walk, number)
         self.diary.note((self.clock.wall, self.me, event, slot, peer, walk, iteration, number, size, key, lr, detail))

@@ -156,9 +156,7 @@ def _permissions(endpoint: Endpoint) -> dict[str, Any]:
         rules += _rules_for(endpoint, name)
         subjects.append({"id": name, "cert_common_names": [name]})
         policies.append({"rules": ["out", f"say/{name}", f"live/{name}", f"hear/{name}"], "subjects": [name]})
-    return {
-        "enabled": True, "default_permission": "deny", "rules": rules, "subjects": subjects, "policies": policies,
-    }  # fmt: skip
+    return {"enabled": True, "default_permission": "deny", "rules": rules, "subjects": subjects, "policies": policies}
 
 
 def _rules_for(endpoint: Endpoint, name: str) -> list[dict[str, Any]]:

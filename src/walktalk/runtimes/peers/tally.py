@@ -39,9 +39,11 @@ class Count(NamedTuple):
         """With what was heard of the same node."""
         newer = heard if heard.moment > self.moment else self
         return newer._replace(
-            iterations=max(self.iterations, heard.iterations), sent=max(self.sent, heard.sent),
-            done=self.done or heard.done, over=self.over or heard.over,
-        )  # fmt: skip
+            iterations=max(self.iterations, heard.iterations),
+            sent=max(self.sent, heard.sent),
+            done=self.done or heard.done,
+            over=self.over or heard.over,
+        )
 
 
 @dataclass

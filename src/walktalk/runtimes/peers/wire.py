@@ -113,9 +113,19 @@ def encode_header(parcel: Parcel) -> bytes:
         raise ValueError(f"slot {parcel.into!r}: at most 18 characters a-z, 0-9, _, - and /")
     flags, width = (_HAS_MODEL, parcel.width) if parcel.width >= 0 else (0, 0)
     fields = (
-        _MAGIC, _VERSION, flags, kind, into, parcel.sender, parcel.receiver,
-        message.walk, message.round, message.term, len(message.note), width,
-    )  # fmt: skip
+        _MAGIC,
+        _VERSION,
+        flags,
+        kind,
+        into,
+        parcel.sender,
+        parcel.receiver,
+        message.walk,
+        message.round,
+        message.term,
+        len(message.note),
+        width,
+    )
     head = _HEADER.pack(*fields, 0)[:-4]
     return head + zlib.crc32(message.note, zlib.crc32(head)).to_bytes(4, "little") + message.note
 

@@ -20,8 +20,28 @@ from walktalk.runtimes.simulator.simulation import Simulation
 from walktalk.runtimes.simulator.timing import NetworkTiming, PoissonTiming, Timing
 
 __all__ = [
-    "INITIAL_VALUE", "NO_STATE", "Chunk", "CombineOp", "Evaluate", "EvaluateOp",
-    "EvaluatedModel", "Fault", "FaultKind", "FaultPlan", "MixOp", "NetworkTiming", "Notebook", "Op",
-    "OptimizerState", "PoissonTiming", "RunSetup", "Simulation", "Stop", "Terms", "Timing", "TrainOp", "mean_of",
+    "INITIAL_VALUE",
+    "NO_STATE",
+    "Chunk",
+    "CombineOp",
+    "Evaluate",
+    "EvaluateOp",
+    "EvaluatedModel",
+    "Fault",
+    "FaultKind",
+    "FaultPlan",
+    "MixOp",
+    "NetworkTiming",
+    "Notebook",
+    "Op",
+    "OptimizerState",
+    "PoissonTiming",
+    "RunSetup",
+    "Simulation",
+    "Stop",
+    "Terms",
+    "Timing",
+    "TrainOp",
+    "mean_of",
     "no_garbage_collection",
-]  # fmt: skip
+]

@@ -202,8 +202,12 @@ class Faults:
             iterations = -1
         elif iterations == simulation.iteration:
             self._note(-1, "all_lost")
-            log.warning("%s: all walks were lost by %g s and nobody starts them again; the run ends there (guard: "
-                        "aggregator would)", simulation.setup.protocol.label, simulation.agenda.now)  # fmt: skip
+            log.warning(
+                "%s: all walks were lost by %g s and nobody starts them again; the run ends there (guard: "
+                "aggregator would)",
+                simulation.setup.protocol.label,
+                simulation.agenda.now,
+            )
             simulation.end_early()
             return
         else:

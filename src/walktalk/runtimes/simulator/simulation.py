@@ -77,8 +77,12 @@ class Simulation:
         self.notebook = Notebook() if setup.keep_schedule else BlankNotebook()
         self.written = setup.keep_schedule or setup.keep_trace  # False: what the models are is of no interest
         self._happens: tuple[Callable[[Any], None], ...] = (
-            self._training_ends, self._message_arrives, self._timer_fires, self._transfer_ends, self._evaluation_is_due,
-        )  # fmt: skip
+            self._training_ends,
+            self._message_arrives,
+            self._timer_fires,
+            self._transfer_ends,
+            self._evaluation_is_due,
+        )
         self._carries_out = self._handlers()
         self.trace: list[tuple[object, ...]] = []
         self.noted = 0  # lines of it that were handed out
@@ -164,11 +168,17 @@ class Simulation:
     def _handlers(self) -> dict[type, Callable[[int, Any], None]]:
         """Who carries out which effect; where nothing is written down, those that say what a model is are let pass."""
         when: dict[type, Callable[[int, Any], None]] = {
-            Train: self._ask_to_train, Send: self._send, SetTimer: self._set_timer, MixEveryone: self._mix_everyone,
-        }  # fmt: skip
+            Train: self._ask_to_train,
+            Send: self._send,
+            SetTimer: self._set_timer,
+            MixEveryone: self._mix_everyone,
+        }
         what: dict[type, Callable[[int, Any], None]] = {
-            Combine: self._combine, Record: self._record, Forget: self._forget, Note: self._noted,
-        }  # fmt: skip
+            Combine: self._combine,
+            Record: self._record,
+            Forget: self._forget,
+            Note: self._noted,
+        }
         return {**when, **what} if self.written else when
 
     # -- training -----------------------------------------------------------------------------------------------
@@ -278,9 +288,7 @@ class Simulation:
                 self.under_way.pop(envelope.number, None)
                 self.notebook.write(envelope.to, slot, envelope.model)
         if self.setup.keep_trace:
-            self._note(
-                envelope.to, "receive", slot, envelope.sender, envelope.message.walk, -1, envelope.number
-            )  # fmt: skip
+            self._note(envelope.to, "receive", slot, envelope.sender, envelope.message.walk, -1, envelope.number)
         self._give(envelope.to, made(Received, (envelope.sender, envelope.message, slot)))
 
     # -- slots, records, timers -----------------------------------------------------------------------------------
@@ -387,8 +395,20 @@ class Simulation:
             return self.aggregate
         return mean_of(self.members.values())
 
-    def _note(self, node: int, event: str, slot: str = "", peer: int = -1, walk: int = -1, iteration: int = -1,
-              number: int = -1, size: int = 0, key: int = 0, lr: float = 0.0, detail: object = "") -> None:  # fmt: skip
+    def _note(
+        self,
+        node: int,
+        event: str,
+        slot: str = "",
+        peer: int = -1,
+        walk: int = -1,
+        iteration: int = -1,
+        number: int = -1,
+        size: int = 0,
+        key: int = 0,
+        lr: float = 0.0,
+        detail: object = "",
+    ) -> None:
         self.trace.append((self.agenda.now, node, event, slot, peer, walk, iteration, number, size, key, lr, detail))
 
     def _hand_out(self) -> Chunk:

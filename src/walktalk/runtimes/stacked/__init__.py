@@ -5,6 +5,14 @@ from walktalk.runtimes.stacked.executor import Executor, Measurement, RowTrainer
 from walktalk.runtimes.stacked.waves import Planner, Step, TrainStep, WavePolicy
 
 __all__ = [
-    "Advance", "Engine", "Executor", "Measurement", "Planner", "RowTrainer", "Step", "TrainStep", "WavePolicy",
+    "Advance",
+    "Engine",
+    "Executor",
+    "Measurement",
+    "Planner",
+    "RowTrainer",
+    "Step",
+    "TrainStep",
+    "WavePolicy",
     "parameters_of",
-]  # fmt: skip
+]

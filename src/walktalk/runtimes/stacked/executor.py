@@ -273,11 +273,17 @@ class Album:
         spreads = torch.stack(self.spreads).double().cpu().tolist()
         return [
             Measurement(
-                step.run, step.op, losses[a], accuracies[a], spread, losses[m], accuracies[m],
+                step.run,
+                step.op,
+                losses[a],
+                accuracies[a],
+                spread,
+                losses[m],
+                accuracies[m],
                 self.models[a] if losses[a] <= self.targets.get(step.run, -math.inf) else None,
             )
             for step, (a, m), spread in zip(self.steps, self.where, spreads, strict=True)
-        ]  # fmt: skip
+        ]
 
 
 def same_model(step: EvaluateStep) -> bool:

@@ -39,8 +39,9 @@ class Kill(NamedTuple):
 class Disturbance:
     """A fleet of nodes, and what is done to it."""
 
-    def __init__(self, storm: Storm, cluster: Cluster, graph: Graph, dice: random.Random,
-                 say: Callable[[str], None]) -> None:  # fmt: skip
+    def __init__(
+        self, storm: Storm, cluster: Cluster, graph: Graph, dice: random.Random, say: Callable[[str], None]
+    ) -> None:
         self.storm, self.cluster, self.graph, self.dice, self.say = storm, cluster, graph, dice, say
         self.names = list(cluster.nodes)
         self.kills: list[Kill] = []

@@ -69,9 +69,12 @@ def compare(
     run, spec = ready.runs[0], ready.spec
     task = replace(ready.task, parts=[ready.task.parts[node] for node in alive])
     judge = Trainer(
-        task, batch_size=spec.training.batch_size, local_steps=spec.training.local_steps,
-        optimizer=spec.optimizer.build(), evaluation_samples=sum(len(part) for part in task.parts),
-    )  # fmt: skip
+        task,
+        batch_size=spec.training.batch_size,
+        local_steps=spec.training.local_steps,
+        optimizer=spec.optimizer.build(),
+        evaluation_samples=sum(len(part) for part in task.parts),
+    )
     again = ReplaySetup(ready.task.nodes, run.initial.cpu(), Evaluate(every=MEASURED), run.setup.optimizer_state)
     measured = replay(trace, again, Judged(ready.trainer, judge)).measurements
     judged = [m for m in measured if window[0] < m.op.time < window[1]]
@@ -97,10 +100,18 @@ def _undisturbed(
     run, (first, last) = ready.runs[0], window
     seeds = [Seed(ready.spec.seed).child("undisturbed", number) for number in range(REPETITIONS)]
     setups = [
-        RunSetup(protocol, graph, seed, Stop(iterations=last), timing=PoissonTiming(),
-                 evaluate=Evaluate(every=MEASURED), lr=run.setup.lr, keep_trace=False)
+        RunSetup(
+            protocol,
+            graph,
+            seed,
+            Stop(iterations=last),
+            timing=PoissonTiming(),
+            evaluate=Evaluate(every=MEASURED),
+            lr=run.setup.lr,
+            keep_trace=False,
+        )
         for seed in seeds
-    ]  # fmt: skip
+    ]
     losses: dict[int, list[float]] = {}
     for m in Engine(trainer, setups, [run.initial] * len(setups)).advance(1.0).measurements:
         if m.op.iteration >= first:

@@ -14,10 +14,29 @@ from walktalk.records import write_text
 from walktalk.studies.chaos.round import Storm, Verdict
 
 COLUMNS = (
-    "seed", "algorithm", "held", "kills", "aggregators_killed", "gone", "iterations", "mixings", "walks", "copies",
-    "counted", "twice", "loss", "undisturbed", "spread", "measurements", "ratio", "detection", "recovery",
-    "replacement", "seconds", "failures",
-)  # fmt: skip
+    "seed",
+    "algorithm",
+    "held",
+    "kills",
+    "aggregators_killed",
+    "gone",
+    "iterations",
+    "mixings",
+    "walks",
+    "copies",
+    "counted",
+    "twice",
+    "loss",
+    "undisturbed",
+    "spread",
+    "measurements",
+    "ratio",
+    "detection",
+    "recovery",
+    "replacement",
+    "seconds",
+    "failures",
+)
 
 
 def write_rounds(folder: Path, storm: Storm, verdicts: list[Verdict]) -> None:
@@ -37,9 +56,13 @@ def summary(verdicts: list[Verdict]) -> dict[str, Any]:
     """How many held, and the numbers that are printed."""
     passed, ratios = sum(v.passed for v in verdicts), [v.loss.ratio for v in verdicts]
     found: dict[str, Any] = {
-        "name": "chaos", "value": passed, "baseline": len(verdicts), "ratio": passed / len(verdicts),
-        "loss_ratio_mean": fmean(ratios), "loss_ratio_worst": max(ratios),
-    }  # fmt: skip
+        "name": "chaos",
+        "value": passed,
+        "baseline": len(verdicts),
+        "ratio": passed / len(verdicts),
+        "loss_ratio_mean": fmean(ratios),
+        "loss_ratio_worst": max(ratios),
+    }
     for name in ("detection", "recovery", "replacement"):
         values = [value for verdict in verdicts for value in getattr(verdict, name)]
         found[f"{name}_median"] = median(values) if values else None
@@ -52,13 +75,21 @@ def _row(verdict: Verdict) -> dict[str, Any]:
     loss = verdict.loss
     given = {name: getattr(verdict, name, "") for name in COLUMNS}
     return given | {
-        "held": verdict.passed, "kills": sum(line.startswith("kill") for line in verdict.blows),
-        "gone": _words(verdict.gone), "counted": f"{verdict.counted:.4f}", "loss": f"{loss.disturbed:.5f}",
-        "undisturbed": f"{loss.undisturbed:.5f}", "spread": f"{loss.spread:.5f}", "measurements": loss.measurements,
-        "ratio": f"{loss.ratio:.4f}", "detection": _words(verdict.detection), "recovery": _words(verdict.recovery),
-        "replacement": _words(verdict.replacement), "seconds": f"{verdict.seconds:.1f}",
+        "held": verdict.passed,
+        "kills": sum(line.startswith("kill") for line in verdict.blows),
+        "gone": _words(verdict.gone),
+        "counted": f"{verdict.counted:.4f}",
+        "loss": f"{loss.disturbed:.5f}",
+        "undisturbed": f"{loss.undisturbed:.5f}",
+        "spread": f"{loss.spread:.5f}",
+        "measurements": loss.measurements,
+        "ratio": f"{loss.ratio:.4f}",
+        "detection": _words(verdict.detection),
+        "recovery": _words(verdict.recovery),
+        "replacement": _words(verdict.replacement),
+        "seconds": f"{verdict.seconds:.1f}",
         "failures": "; ".join(verdict.failures()),
-    }  # fmt: skip
+    }
 
 
 def _words(values: tuple[Any, ...]) -> str:

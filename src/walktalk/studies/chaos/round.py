@@ -31,9 +31,14 @@ TOLERANCE = 1.1  # of the undisturbed run's loss
 Algorithm = Literal["multi_walk", "async_gossip"]
 
 FULL_STORM = (
-    Blow("aggregator", for_good=True), Blow("aggregator"), Blow("random", for_good=True), Blow("random"),
-    Blow("hang"), Blow("hang"), Blow("split"),
-)  # fmt: skip
+    Blow("aggregator", for_good=True),
+    Blow("aggregator"),
+    Blow("random", for_good=True),
+    Blow("random"),
+    Blow("hang"),
+    Blow("hang"),
+    Blow("split"),
+)
 
 
 @dataclass(frozen=True)
@@ -68,11 +73,17 @@ class Storm:
             algorithm |= {"walks": self.walks, "heartbeat": self.heartbeat}
         else:
             algorithm |= {"patience": 4 * self.heartbeat}
-        return make_spec({
-            "name": "chaos", "seed": seed, "network": {"topology": "erdos_renyi", "nodes": self.nodes, "p": 0.3},
-            "task": {"name": "digits", "alpha": 1.0}, "algorithms": [algorithm], "stop": {"time": 3600.0},
-            "optimizer": {"lr": 0.03, "weight_decay": 0.01},
-        })  # fmt: skip
+        return make_spec(
+            {
+                "name": "chaos",
+                "seed": seed,
+                "network": {"topology": "erdos_renyi", "nodes": self.nodes, "p": 0.3},
+                "task": {"name": "digits", "alpha": 1.0},
+                "algorithms": [algorithm],
+                "stop": {"time": 3600.0},
+                "optimizer": {"lr": 0.03, "weight_decay": 0.01},
+            }
+        )
 
 
 @dataclass(frozen=True)
@@ -138,12 +149,23 @@ def chaos_round(storm: Storm, seed: int, folder: Path, say: Callable[[str], None
     walks, copies = copies_of_walks(trace, judged, end) if walking else (0, 0)
     busy = taking_part(trace, judged, end)
     verdict = Verdict(
-        seed, storm.algorithm, storm.walks if walking else 0, tuple(disturbance.log), tuple(sorted(disturbance.gone)),
-        sum(kill.aggregator for kill in disturbance.kills), tuple(disturbance.stuck),
-        tuple(node for node in alive if node not in busy), sum(row[2] == "trained" for row in trace), ledger.mixings,
-        max(ledger.counted, ledger.worst), ledger.twice, walks, copies, compare(ready, trace, alive, (judged, end)),
+        seed,
+        storm.algorithm,
+        storm.walks if walking else 0,
+        tuple(disturbance.log),
+        tuple(sorted(disturbance.gone)),
+        sum(kill.aggregator for kill in disturbance.kills),
+        tuple(disturbance.stuck),
+        tuple(node for node in alive if node not in busy),
+        sum(row[2] == "trained" for row in trace),
+        ledger.mixings,
+        max(ledger.counted, ledger.worst),
+        ledger.twice,
+        walks,
+        copies,
+        compare(ready, trace, alive, (judged, end)),
         seconds=disturbance.seconds,
-    )  # fmt: skip
+    )
     if not walking:
         return verdict
     found = recoveries(trace)

@@ -16,6 +16,18 @@ from walktalk.studies.paper.run import PanelRun, check_figure, run_figure
 from walktalk.studies.paper.tables import tables_text
 
 __all__ = [
-    "FIGURES", "SCALES", "TOPOLOGIES", "Figure", "Panel", "PanelRun", "Scale", "check_figure", "figure", "panel_specs",
-    "run_figure", "settings", "tables_text", "without_meaning",
-]  # fmt: skip
+    "FIGURES",
+    "SCALES",
+    "TOPOLOGIES",
+    "Figure",
+    "Panel",
+    "PanelRun",
+    "Scale",
+    "check_figure",
+    "figure",
+    "panel_specs",
+    "run_figure",
+    "settings",
+    "tables_text",
+    "without_meaning",
+]

@@ -70,16 +70,24 @@ FIGURES: dict[str, Figure] = {
         Figure("fig6", "Heterogeneity: loss against wall-clock time", "image", "fig5-7", HETEROGENEITY, CIFAR),
         Figure("fig7", "Heterogeneity: loss against transmitted data", "image", "fig5-7", HETEROGENEITY, CIFAR),
         Figure(
-            "fig8", "A language model under congestion: loss against data and time", "language", "fig8",
-            (Panel("erdos_renyi", "Erdős–Rényi (0.3)"),), "MultiNLI, OPT-125M, transformers, and a GPU",
+            "fig8",
+            "A language model under congestion: loss against data and time",
+            "language",
+            "fig8",
+            (Panel("erdos_renyi", "Erdős–Rényi (0.3)"),),
+            "MultiNLI, OPT-125M, transformers, and a GPU",
         ),
         Figure(
-            "fig9", "Two aggregators die: loss and accuracy against time", "failures", "fig9",
-            (Panel("erdos_renyi", "Erdős–Rényi (0.3)", ERDOS_RENYI, 1.0),), CIFAR,
+            "fig9",
+            "Two aggregators die: loss and accuracy against time",
+            "failures",
+            "fig9",
+            (Panel("erdos_renyi", "Erdős–Rényi (0.3)", ERDOS_RENYI, 1.0),),
+            CIFAR,
         ),
         Figure("tables", "Tables 1 to 4 in numbers, Tables 5 and 6 as settings", "", "", ()),
     )
-}  # fmt: skip
+}
 
 
 def figure(name: str) -> Figure:

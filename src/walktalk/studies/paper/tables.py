@@ -38,10 +38,16 @@ def _numbers(number: int) -> str:
     for graph in (graphs.cycle(NODES), graphs.torus(rows=4, cols=5), graphs.complete(NODES)):
         lines = theory.table(number, theory.network(graph), theory.Problem(), WALKS, BUDGETS[number], MODEL_BITS)
         rows += [
-            (graph.name, TITLES.get(line.algorithm, line.algorithm), f"{line.rate.total:.4g}",
-             f"{line.communication:,.4g}", f"{line.communication_sent:,.4g}", f"{line.computation:,.4g}")
+            (
+                graph.name,
+                TITLES.get(line.algorithm, line.algorithm),
+                f"{line.rate.total:.4g}",
+                f"{line.communication:,.4g}",
+                f"{line.communication_sent:,.4g}",
+                f"{line.computation:,.4g}",
+            )
             for line in lines
-        ]  # fmt: skip
+        ]
     head = ("graph", "algorithm", "rate", "communication", "of it sent", "trainings")
     constants = "F = L = σ² = 1, ζ² = 0" if number == IID else "F = L = σ² = ζ² = 1"
     return f"In numbers: V = {NODES}, {constants}, {UNITS[number]}:\n\n{markdown(head, rows)}"

@@ -138,6 +138,9 @@ def _shortened(spec: StudySpec, share: float) -> dict[str, Any]:
     end = {"every": stop["iterations"]} if "iterations" in stop else {"seconds": stop.get("time", 1.0)}
     samples = {"samples": spec.evaluate.samples} if spec.evaluate.samples is not None else {}
     return {
-        **content, "stop": stop, "evaluate": {**end, **samples}, "faults": [],
+        **content,
+        "stop": stop,
+        "evaluate": {**end, **samples},
+        "faults": [],
         "repetitions": min(REPETITIONS, spec.repetitions),
-    }  # fmt: skip
+    }

@@ -19,9 +19,19 @@ import triton.language as tl
 
 @triton.jit
 def neighbours(
-    x, m, M, ky, kx0, k, H: tl.constexpr, WD: tl.constexpr, HO: tl.constexpr, WO: tl.constexpr, CIN: tl.constexpr,
+    x,
+    m,
+    M,
+    ky,
+    kx0,
+    k,
+    H: tl.constexpr,
+    WD: tl.constexpr,
+    HO: tl.constexpr,
+    WO: tl.constexpr,
+    CIN: tl.constexpr,
     STRIDE: tl.constexpr,
-):  # fmt: skip
+):
     """What a tap of kernel row ky (or some taps, k running over their channels) sees at the pixels m."""
     across = k // CIN
     b, oy, ox = m // (HO * WO), (m // WO) % HO, m % WO
@@ -34,10 +44,24 @@ def neighbours(
 
 @triton.jit
 def conv_forward(
-    x, taps, y, partials, x_row, B, H: tl.constexpr, WD: tl.constexpr, HO: tl.constexpr, WO: tl.constexpr,
-    CIN: tl.constexpr, COUT: tl.constexpr, STRIDE: tl.constexpr, KX: tl.constexpr, BLOCK: tl.constexpr,
-    STATS: tl.constexpr, PRECISION: tl.constexpr,
-):  # fmt: skip
+    x,
+    taps,
+    y,
+    partials,
+    x_row,
+    B,
+    H: tl.constexpr,
+    WD: tl.constexpr,
+    HO: tl.constexpr,
+    WO: tl.constexpr,
+    CIN: tl.constexpr,
+    COUT: tl.constexpr,
+    STRIDE: tl.constexpr,
+    KX: tl.constexpr,
+    BLOCK: tl.constexpr,
+    STATS: tl.constexpr,
+    PRECISION: tl.constexpr,
+):
     """y = conv(x); with STATS, each tile's Σy and Σy²."""
     tile, row = tl.program_id(0), tl.program_id(1).to(tl.int64)
     M = B * HO * WO
@@ -66,11 +90,32 @@ def conv_forward(
 
 @triton.jit
 def conv_backward(
-    dy, taps, dx, partials, y1, scale, shift, mean, inverse, dz, z, B,
-    H: tl.constexpr, WD: tl.constexpr, HO: tl.constexpr, WO: tl.constexpr, CIN: tl.constexpr, COUT: tl.constexpr,
-    STRIDE: tl.constexpr, KX: tl.constexpr, BLOCK: tl.constexpr,
-    EPILOGUE: tl.constexpr, ZC: tl.constexpr, BEFORE: tl.constexpr, PRECISION: tl.constexpr,
-):  # fmt: skip
+    dy,
+    taps,
+    dx,
+    partials,
+    y1,
+    scale,
+    shift,
+    mean,
+    inverse,
+    dz,
+    z,
+    B,
+    H: tl.constexpr,
+    WD: tl.constexpr,
+    HO: tl.constexpr,
+    WO: tl.constexpr,
+    CIN: tl.constexpr,
+    COUT: tl.constexpr,
+    STRIDE: tl.constexpr,
+    KX: tl.constexpr,
+    BLOCK: tl.constexpr,
+    EPILOGUE: tl.constexpr,
+    ZC: tl.constexpr,
+    BEFORE: tl.constexpr,
+    PRECISION: tl.constexpr,
+):
     """The gradient for a convolution's input [H, WD, COUT] from the one for its output [HO, WO, CIN].
 
     EPILOGUE "mask": the input was relu(scale·y1 + shift); store the gradient before that ReLU, and each tile's Σg and
@@ -144,10 +189,25 @@ def conv_backward(
 
 @triton.jit
 def conv_weights(
-    x, dy, out, x_row, B, SPLIT, CHUNK, H: tl.constexpr, WD: tl.constexpr, HO: tl.constexpr, WO: tl.constexpr,
-    CIN: tl.constexpr, COUT: tl.constexpr, STRIDE: tl.constexpr, KX: tl.constexpr, ALL: tl.constexpr,
-    BLOCK: tl.constexpr, PRECISION: tl.constexpr,
-):  # fmt: skip
+    x,
+    dy,
+    out,
+    x_row,
+    B,
+    SPLIT,
+    CHUNK,
+    H: tl.constexpr,
+    WD: tl.constexpr,
+    HO: tl.constexpr,
+    WO: tl.constexpr,
+    CIN: tl.constexpr,
+    COUT: tl.constexpr,
+    STRIDE: tl.constexpr,
+    KX: tl.constexpr,
+    ALL: tl.constexpr,
+    BLOCK: tl.constexpr,
+    PRECISION: tl.constexpr,
+):
     """The gradient for the taps, [W, SPLIT, 9, CIN, COUT]: every split sums over its own pixels.
 
     A program does one tap (KX 1), a row of the kernel (KX 4), or, with ALL, its three rows, and reads dy once for them.

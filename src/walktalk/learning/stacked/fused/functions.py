@@ -55,9 +55,19 @@ class Block(torch.autograd.Function):
 
     @staticmethod
     def forward(
-        ctx: Any, x: Tensor, weight1: Tensor, gamma1: Tensor, beta1: Tensor, weight2: Tensor, gamma2: Tensor,
-        beta2: Tensor, running1: Running, running2: Running, first: Settings, second: Settings,
-    ) -> Tensor:  # fmt: skip
+        ctx: Any,
+        x: Tensor,
+        weight1: Tensor,
+        gamma1: Tensor,
+        beta1: Tensor,
+        weight2: Tensor,
+        gamma2: Tensor,
+        beta2: Tensor,
+        running1: Running,
+        running2: Running,
+        first: Settings,
+        second: Settings,
+    ) -> Tensor:
         taps1, taps2 = (launch.as_taps(w, x.dtype, w.shape[2]) for w in (weight1, weight2))
         y1, norm1 = convolved(x, taps1, gamma1, beta1, running1, first)
         a1 = launch.normalize(y1, norm1, None, 0)
@@ -95,9 +105,14 @@ def convolved(
 
 
 def evaluated(
-    x: Tensor, weight: Tensor, gamma: Tensor, beta: Tensor, running: tuple[Tensor, Tensor], settings: Settings,
+    x: Tensor,
+    weight: Tensor,
+    gamma: Tensor,
+    beta: Tensor,
+    running: tuple[Tensor, Tensor],
+    settings: Settings,
     around: Tensor | None,
-) -> Tensor:  # fmt: skip
+) -> Tensor:
     """The same in evaluation: normalized by running statistics, no gradient."""
     y, _ = launch.forward(x, launch.as_taps(weight, x.dtype, x.shape[4]), settings.stride, False)
     mean, var = running

@@ -72,23 +72,60 @@ def forward(x: Tensor, taps: Tensor, stride: int, with_sums: bool) -> tuple[Tens
     y = torch.empty((rows, b, ho, wo, leaving), dtype=x.dtype, device=x.device)
     partials = torch.empty((rows, count, 2, leaving), device=x.device) if with_sums else None
     conv_kernels.conv_forward[(count, rows)](
-        x, taps, y, y if partials is None else partials, x.stride(0) // entering, b, h, wd, ho, wo, entering, leaving,
-        stride, tile.taps, tile.pixels, with_sums, precision(x), num_warps=tile.warps, num_stages=tile.stages,
-    )  # fmt: skip
+        x,
+        taps,
+        y,
+        y if partials is None else partials,
+        x.stride(0) // entering,
+        b,
+        h,
+        wd,
+        ho,
+        wo,
+        entering,
+        leaving,
+        stride,
+        tile.taps,
+        tile.pixels,
+        with_sums,
+        precision(x),
+        num_warps=tile.warps,
+        num_stages=tile.stages,
+    )
     return y, partials
 
 
 def statistics(
-    partials: Tensor, gamma: Tensor, beta: Tensor, pixels: int, eps: float, momentum: float,
+    partials: Tensor,
+    gamma: Tensor,
+    beta: Tensor,
+    pixels: int,
+    eps: float,
+    momentum: float,
     running: tuple[Tensor, Tensor] | None,
-) -> Normalized:  # fmt: skip
+) -> Normalized:
     rows, count, _, channels = partials.shape
     norm = Normalized.empty(rows, channels, partials.device)
     mean, var = running if running is not None else (norm.mean, norm.mean)
     norm_kernels.batch_statistics[(rows,)](
-        partials, gamma.contiguous(), beta.contiguous(), norm.scale, norm.shift, norm.mean, norm.inverse, mean, var,
-        mean.stride(0), count, pixels, eps, momentum, channels, 64, running is not None,
-    )  # fmt: skip
+        partials,
+        gamma.contiguous(),
+        beta.contiguous(),
+        norm.scale,
+        norm.shift,
+        norm.mean,
+        norm.inverse,
+        mean,
+        var,
+        mean.stride(0),
+        count,
+        pixels,
+        eps,
+        momentum,
+        channels,
+        64,
+        running is not None,
+    )
     return norm
 
 
@@ -100,9 +137,22 @@ def normalize(y: Tensor, norm: Normalized, around: Tensor | None, new_before: in
     kind = "none" if around is None else "same" if around.shape == y.shape else "padded"
     side = y if around is None else around
     norm_kernels.normalize[(tiles_of(b * ho * wo, tile), rows)](
-        y, norm.scale, norm.shift, side, z, b, ho, wo, side.shape[2], side.shape[3], channels, kind, side.shape[4],
-        new_before, tile,
-    )  # fmt: skip
+        y,
+        norm.scale,
+        norm.shift,
+        side,
+        z,
+        b,
+        ho,
+        wo,
+        side.shape[2],
+        side.shape[3],
+        channels,
+        kind,
+        side.shape[4],
+        new_before,
+        tile,
+    )
     return z
 
 
@@ -129,9 +179,19 @@ def normalize_backward(g: Tensor, z: Tensor | None, y: Tensor, norm: Normalized,
     tile = PIXELS // channels
     dy = torch.empty_like(y)
     norm_kernels.normalize_backward[(tiles_of(pixels, tile), rows)](
-        g, y if z is None else z, y, norm.scale, norm.mean, norm.inverse, totals, dy, pixels, channels, tile,
+        g,
+        y if z is None else z,
+        y,
+        norm.scale,
+        norm.mean,
+        norm.inverse,
+        totals,
+        dy,
+        pixels,
+        channels,
+        tile,
         z is not None,
-    )  # fmt: skip
+    )
     return dy
 
 
@@ -144,18 +204,41 @@ def for_weights(x: Tensor, dy: Tensor, stride: int, channels: int) -> Tensor:
     split = tiles_of(b * ho * wo, chunk)  # whatever the number of rows: a row's sums have one order in every wave
     out = torch.empty((rows, split, 9, entering, leaving), device=x.device)
     conv_kernels.conv_weights[(groups * split, rows)](
-        x, dy, out, x.stride(0) // entering, b, split, chunk, h, wd, ho, wo, entering, leaving, stride,
-        min(tile.taps, 4), tile.taps == 12, tile.pixels, precision(x), num_warps=tile.warps, num_stages=tile.stages,
-    )  # fmt: skip
+        x,
+        dy,
+        out,
+        x.stride(0) // entering,
+        b,
+        split,
+        chunk,
+        h,
+        wd,
+        ho,
+        wo,
+        entering,
+        leaving,
+        stride,
+        min(tile.taps, 4),
+        tile.taps == 12,
+        tile.pixels,
+        precision(x),
+        num_warps=tile.warps,
+        num_stages=tile.stages,
+    )
     weights = torch.empty((rows, leaving, channels, 3, 3), device=x.device)
     conv_kernels.taps_to_weights[(9, rows)](out, weights, split, channels, entering, leaving)
     return weights
 
 
 def for_input(
-    dy: Tensor, taps: Tensor, shape: torch.Size, stride: int, *,
-    before: tuple[Tensor, Normalized] | None = None, around: tuple[Tensor, Tensor, int] | None = None,
-) -> tuple[Tensor, Tensor | None]:  # fmt: skip
+    dy: Tensor,
+    taps: Tensor,
+    shape: torch.Size,
+    stride: int,
+    *,
+    before: tuple[Tensor, Normalized] | None = None,
+    around: tuple[Tensor, Tensor, int] | None = None,
+) -> tuple[Tensor, Tensor | None]:
     """The gradient for a convolution's input of that shape.
 
     `before` (y, its norm): the input was relu(norm(y)); the gradient is the one before that ReLU, and comes with the
@@ -173,11 +256,34 @@ def for_input(
     kind = "mask" if before is not None else "add" if around is not None else "none"
     some = dy if norm is None else norm.scale
     conv_kernels.conv_backward[(count, rows)](
-        dy, taps, dx, dy if partials is None else partials, y, some, some if norm is None else norm.shift,
-        some if norm is None else norm.mean, some if norm is None else norm.inverse, dz, z, b, h, wd, ho, wo,
-        leaving, entering, stride, tile.taps, tile.pixels, kind, dz.shape[4], new, precision(dy), num_warps=tile.warps,
+        dy,
+        taps,
+        dx,
+        dy if partials is None else partials,
+        y,
+        some,
+        some if norm is None else norm.shift,
+        some if norm is None else norm.mean,
+        some if norm is None else norm.inverse,
+        dz,
+        z,
+        b,
+        h,
+        wd,
+        ho,
+        wo,
+        leaving,
+        entering,
+        stride,
+        tile.taps,
+        tile.pixels,
+        kind,
+        dz.shape[4],
+        new,
+        precision(dy),
+        num_warps=tile.warps,
         num_stages=tile.stages,
-    )  # fmt: skip
+    )
     return dx, None if partials is None else sums(partials)
 
 

@@ -7,9 +7,24 @@ import triton.language as tl
 
 @triton.jit
 def batch_statistics(
-    partials, gamma, beta, scale, shift, mean, inverse, running_mean, running_var, running_row, tiles, M, eps, momentum,
-    C: tl.constexpr, BLOCK: tl.constexpr, RUNNING: tl.constexpr,
-):  # fmt: skip
+    partials,
+    gamma,
+    beta,
+    scale,
+    shift,
+    mean,
+    inverse,
+    running_mean,
+    running_var,
+    running_row,
+    tiles,
+    M,
+    eps,
+    momentum,
+    C: tl.constexpr,
+    BLOCK: tl.constexpr,
+    RUNNING: tl.constexpr,
+):
     """From the tiles' sums: mean, 1/σ, the affine map of the normalization; running statistics brought up to date."""
     row = tl.program_id(0).to(tl.int64)
     n, j = tl.arange(0, C), tl.arange(0, BLOCK)
@@ -51,10 +66,22 @@ def batch_sums(partials, sums, tiles, C: tl.constexpr, BLOCK: tl.constexpr):
 
 @triton.jit
 def normalize(
-    y, scale, shift, around, z, B,
-    HO: tl.constexpr, WO: tl.constexpr, H: tl.constexpr, WD: tl.constexpr, C: tl.constexpr, SHORTCUT: tl.constexpr,
-    AC: tl.constexpr, BEFORE: tl.constexpr, BLOCK: tl.constexpr,
-):  # fmt: skip
+    y,
+    scale,
+    shift,
+    around,
+    z,
+    B,
+    HO: tl.constexpr,
+    WO: tl.constexpr,
+    H: tl.constexpr,
+    WD: tl.constexpr,
+    C: tl.constexpr,
+    SHORTCUT: tl.constexpr,
+    AC: tl.constexpr,
+    BEFORE: tl.constexpr,
+    BLOCK: tl.constexpr,
+):
     """z = relu(scale·y + shift), plus a shortcut: "same" shape, or "padded": every second pixel, new channels zero."""
     tile, row = tl.program_id(0), tl.program_id(1).to(tl.int64)
     M = B * HO * WO
@@ -94,7 +121,7 @@ def gradient_sums(dz, z, y, mean, inverse, partials, M, C: tl.constexpr, BLOCK: 
 @triton.jit
 def normalize_backward(
     g, z, y, scale, mean, inverse, sums, dy, M, C: tl.constexpr, BLOCK: tl.constexpr, MASK: tl.constexpr
-):  # fmt: skip
+):
     """dy = scale·(g − mean g − x̂·mean(g·x̂)); with MASK, g is dz and still to be cut off where z is zero."""
     tile, row, rows = tl.program_id(0), tl.program_id(1).to(tl.int64), tl.num_programs(1)
     m, n = tile * BLOCK + tl.arange(0, BLOCK), tl.arange(0, C)

@@ -7,9 +7,17 @@ import triton.language as tl
 
 @triton.jit
 def sgd(
-    weights, gradients, velocity, lr, size, decay, momentum,
-    HAS_MOMENTUM: tl.constexpr, NESTEROV: tl.constexpr, BLOCK: tl.constexpr,
-):  # fmt: skip
+    weights,
+    gradients,
+    velocity,
+    lr,
+    size,
+    decay,
+    momentum,
+    HAS_MOMENTUM: tl.constexpr,
+    NESTEROV: tl.constexpr,
+    BLOCK: tl.constexpr,
+):
     """A step of torch.optim.SGD with a learning rate of its own for every number, in one pass over memory."""
     at = tl.program_id(0).to(tl.int64) * BLOCK + tl.arange(0, BLOCK)
     real = at < size
