@@ -12,7 +12,7 @@ from tests.support.runs import Played, setup
 from tests.support.symbolic import Symbols, plus
 from walktalk import graphs
 from walktalk.protocols import AsyncGossip, SyncGossip
-from walktalk.protocols.resilient_gossip import given_slot, kept_offer
+from walktalk.protocols.async_gossip.resilient import given_slot, kept_offer
 from walktalk.runtimes.simulator import Fault, PoissonTiming, Stop
 from walktalk.seeds import Seed
 

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from tests.support.runs import graphs_of
 from walktalk.graphs import Graph
 from walktalk.protocols import MultiWalk, Protocol
-from walktalk.protocols.resilient_walk import ResilientNode
+from walktalk.protocols.multi_walk.resilient import ResilientNode
 from walktalk.runtimes.simulator import Fault, FaultPlan, NetworkTiming, PoissonTiming, RunSetup, Simulation, Stop
 from walktalk.seeds import Seed
 

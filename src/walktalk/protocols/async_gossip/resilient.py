@@ -8,6 +8,7 @@ interrupted exchange does is said in `exchanges`.
 from __future__ import annotations
 
 from walktalk.protocols.arrivals import Arrivals
+from walktalk.protocols.async_gossip.exchanges import Exchange, Exchanges
 from walktalk.protocols.effects import (
     INITIAL,
     MEMBER,
@@ -22,7 +23,6 @@ from walktalk.protocols.effects import (
     Train,
 )
 from walktalk.protocols.events import Event, PeerFound, PeerLost, Received, Rejoined, Started, TimerFired, Trained
-from walktalk.protocols.exchanges import Exchange, Exchanges
 from walktalk.protocols.machine import Machine, Outside, Surroundings
 from walktalk.protocols.message import Message
 from walktalk.protocols.weights import weight

@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 
 from walktalk.protocols.arrivals import MOST_DOUBLINGS, Arrivals
 from walktalk.protocols.effects import Combine, Effect, Forget, Send, SetTimer
-from walktalk.protocols.walk_pass import WALK, Pass
+from walktalk.protocols.multi_walk.walk_pass import WALK, Pass
 
 
 @dataclass

@@ -11,7 +11,6 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from walktalk.chains import metropolis_step
-from walktalk.protocols.aggregation import Reign, walk_slot
 from walktalk.protocols.arrivals import Arrivals
 from walktalk.protocols.effects import (
     INITIAL,
@@ -27,12 +26,13 @@ from walktalk.protocols.effects import (
     Train,
 )
 from walktalk.protocols.events import Event, PeerFound, PeerLost, Received, Rejoined, Started, TimerFired, Trained
-from walktalk.protocols.hops import Hops, arriving_slot, kept_slot
 from walktalk.protocols.machine import Machine, Outside, Surroundings
-from walktalk.protocols.membership import BEAT, TIMERS, Membership
-from walktalk.protocols.walk_copies import Copies
-from walktalk.protocols.walk_guard import PRIOR, Guard, Headcount, ReturnTimes
-from walktalk.protocols.walk_pass import ACK, NO_REIGN, WALK, Pass, pass_of
+from walktalk.protocols.multi_walk.aggregation import Reign, walk_slot
+from walktalk.protocols.multi_walk.hops import Hops, arriving_slot, kept_slot
+from walktalk.protocols.multi_walk.membership import BEAT, TIMERS, Membership
+from walktalk.protocols.multi_walk.walk_copies import Copies
+from walktalk.protocols.multi_walk.walk_guard import PRIOR, Guard, Headcount, ReturnTimes
+from walktalk.protocols.multi_walk.walk_pass import ACK, NO_REIGN, WALK, Pass, pass_of
 
 LAST = "last"  # the model of the last walk that was trained here: what is left where every walk is lost
 GUARD = "guard"  # timer: look for lost walks

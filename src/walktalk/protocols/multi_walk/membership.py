@@ -18,9 +18,9 @@ import math
 
 from walktalk.protocols.arrivals import Arrivals
 from walktalk.protocols.effects import Effect, Note, Send, SetTimer
-from walktalk.protocols.election import NOBODY, Claim, View, candidate, decode, encode
 from walktalk.protocols.machine import Surroundings
 from walktalk.protocols.message import Message
+from walktalk.protocols.multi_walk.election import NOBODY, Claim, View, candidate, decode, encode
 
 BEAT = "beat"  # kind of the message, and name of the timer
 WATCH = "watch"  # timer: the aggregator's silence becomes suspicious

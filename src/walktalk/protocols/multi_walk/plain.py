@@ -9,7 +9,7 @@ where u_r is its copy of walk r from the last visit and l the walk that visited 
 Metropolis–Hastings matrix P (lines 11, 12); where P keeps it in place, it trains here again and nothing is sent.
 With R = 1 line 8 is the identity: a plain random walk.
 
-This file is Algorithm 1 for a world without failures. `resilient_walk` is the same for a world with them, with the same
+This file is Algorithm 1 for a world without failures. `resilient` is the same for a world with them, with the same
 models as long as none happens.
 """
 
@@ -20,12 +20,12 @@ from typing import ClassVar, Literal, get_args
 
 from walktalk.chains import metropolis_step
 from walktalk.errors import SpecError
-from walktalk.protocols.aggregation import copy_slot, sum_terms, walk_slot
 from walktalk.protocols.effects import AGGREGATE, INITIAL, MEMBER, UPDATE, Combine, Effect, Forget, Record, Send, Train
 from walktalk.protocols.events import Event, Received, Started, Trained
 from walktalk.protocols.machine import Machine, Outside, Protocol, Surroundings
 from walktalk.protocols.message import Message
-from walktalk.protocols.resilient_walk import ResilientNode
+from walktalk.protocols.multi_walk.aggregation import copy_slot, sum_terms, walk_slot
+from walktalk.protocols.multi_walk.resilient import ResilientNode
 
 GuardKind = Literal["aggregator", "decentralized", "none"]
 

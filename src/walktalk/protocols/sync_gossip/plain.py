@@ -2,7 +2,7 @@
 
 W is the Metropolis–Hastings matrix. A node sends its model of the round while it trains on it, and goes to the next
 round when its own update and all its neighbours' models are there; so the slowest node sets the pace. This file is for
-a world without failures; `resilient_rounds` is the same for a world with them.
+a world without failures; `resilient` is the same for a world with them.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from walktalk.protocols.effects import INITIAL, MEMBER, UPDATE, Combine, Effect,
 from walktalk.protocols.events import Event, Received, Started, Trained
 from walktalk.protocols.machine import Machine, Outside, Protocol, Surroundings
 from walktalk.protocols.message import Message
-from walktalk.protocols.resilient_rounds import MODEL, OWN_UPDATE, ResilientRounds, slot_of
+from walktalk.protocols.sync_gossip.resilient import MODEL, OWN_UPDATE, ResilientRounds, slot_of
 from walktalk.protocols.weights import weights
 
 

@@ -9,7 +9,7 @@ whatever else happened to either in between.
 
 `matrix`: Algorithm 2 to the letter, all nodes mix with P after every single update; only a simulator can.
 
-This file is for a world without failures; `resilient_gossip` is the same for a world with them.
+This file is for a world without failures; `resilient` is the same for a world with them.
 """
 
 from __future__ import annotations
@@ -18,6 +18,7 @@ from dataclasses import dataclass, replace
 from typing import ClassVar, Literal, get_args
 
 from walktalk.errors import SpecError
+from walktalk.protocols.async_gossip.resilient import MODEL, ResilientGossip
 from walktalk.protocols.effects import (
     INITIAL,
     MEMBER,
@@ -33,7 +34,6 @@ from walktalk.protocols.effects import (
 from walktalk.protocols.events import Event, Received, Rejoined, Started, Trained
 from walktalk.protocols.machine import Machine, Outside, Protocol, Surroundings
 from walktalk.protocols.message import Message
-from walktalk.protocols.resilient_gossip import MODEL, ResilientGossip
 from walktalk.protocols.weights import weight
 
 Mixing = Literal["pairwise", "neighbourhood", "matrix"]

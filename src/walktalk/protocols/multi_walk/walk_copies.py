@@ -13,7 +13,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
-from walktalk.protocols.walk_pass import NO_REIGN, Pass
+from walktalk.protocols.multi_walk.walk_pass import NO_REIGN, Pass
 
 
 @dataclass

@@ -15,8 +15,8 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 
 from walktalk.protocols.effects import AGGREGATE, INITIAL, Combine, Effect, Forget, Note, Record
-from walktalk.protocols.walk_guard import Guard
-from walktalk.protocols.walk_pass import NO_REIGN, Pass
+from walktalk.protocols.multi_walk.walk_guard import Guard
+from walktalk.protocols.multi_walk.walk_pass import NO_REIGN, Pass
 
 
 def walk_slot(walk: int) -> str:
