@@ -92,6 +92,9 @@ def _study(name: str) -> tuple[Graph, float, dict[str, Any]]:
     """A study's graph, the bits of its model, and its constants with their errors."""
     from dataclasses import asdict
 
+    from walktalk.studies import read_study
+
+    read_study(name)  # a mistake in the name is told before anything heavy is imported
     from walktalk.advisor import estimate_constants
     from walktalk.studies import load_spec, prepare
 
