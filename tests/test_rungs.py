@@ -11,6 +11,7 @@ import walktalk
 
 SOURCE = Path(walktalk.__file__).parent
 RUNGS = (
+    "amx",
     "errors",
     "seeds",
     "graphs",
@@ -29,7 +30,9 @@ RUNGS = (
     "bench",
     "cli",
 )
-MODULES = sorted(path for path in SOURCE.rglob("*.py") if path.parent != SOURCE or path.stem in ("errors", "seeds"))
+MODULES = sorted(
+    path for path in SOURCE.rglob("*.py") if path.parent != SOURCE or path.stem in ("amx", "errors", "seeds")
+)
 
 
 def rung_of(dotted: str) -> str:

@@ -15,7 +15,11 @@ from __future__ import annotations
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
+from walktalk.amx import avoid_broken_amx
+
 __version__ = "0.1.0"
+
+avoid_broken_amx()
 
 if TYPE_CHECKING:
     from walktalk import advisor, chains, graphs, plots, theory
