@@ -16,7 +16,11 @@ from typing import TYPE_CHECKING
 
 from walktalk import lazy
 
+from walktalk.amx import avoid_broken_amx
+
 __version__ = "0.1.0"
+
+avoid_broken_amx()
 
 if TYPE_CHECKING:
     from walktalk import advisor, chains, graphs, plots, theory
