@@ -15,7 +15,6 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from walktalk import lazy
-
 from walktalk.amx import avoid_broken_amx
 
 __version__ = "0.1.0"
