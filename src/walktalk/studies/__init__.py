@@ -1,44 +1,93 @@
 """Studies: many runs on one graph and one split of the data, from a specification to their records."""
 
-from walktalk.learning import OptimizerSpec as Optimizer
-from walktalk.studies.building import (
-    AlgorithmPlan,
-    PlannedRun,
-    Progress,
-    RunRecord,
-    build_graph,
-    build_protocols,
-    build_task,
-)
-from walktalk.studies.driving import (
-    SGD,
-    Adam,
-    AdamW,
-    Forecast,
-    Interrupted,
-    Preparation,
-    Run,
-    Runner,
-    StudyResult,
-    fitting_groups,
-    forecast,
-    parse_memory,
-    planned_runs,
-    prepare,
-    run_study,
-    train,
-)
-from walktalk.studies.results import first_below, summarize
-from walktalk.studies.spec import (
-    StudySpec,
-    dump_spec,
-    load_spec,
-    make_spec,
-    nested,
-    preset_names,
-    preset_text,
-    spec_mapping,
-)
+from typing import TYPE_CHECKING
+
+from walktalk import lazy
+
+if TYPE_CHECKING:
+    from walktalk.studies.building import (
+        AlgorithmPlan,
+        PlannedRun,
+        Progress,
+        RunRecord,
+        build_graph,
+        build_protocols,
+        build_task,
+    )
+    from walktalk.studies.driving import (
+        SGD,
+        Adam,
+        AdamW,
+        Forecast,
+        Interrupted,
+        Optimizer,
+        Preparation,
+        Run,
+        Runner,
+        StudyResult,
+        fitting_groups,
+        forecast,
+        parse_memory,
+        planned_runs,
+        prepare,
+        run_study,
+        train,
+    )
+    from walktalk.studies.results import first_below, summarize
+    from walktalk.studies.spec import (
+        StudySpec,
+        dump_spec,
+        load_spec,
+        make_spec,
+        nested,
+        preset_names,
+        preset_text,
+        read_study,
+        spec_mapping,
+    )
+
+_HOMES = {
+    "building": (
+        "AlgorithmPlan",
+        "PlannedRun",
+        "Progress",
+        "RunRecord",
+        "build_graph",
+        "build_protocols",
+        "build_task",
+    ),
+    "driving": (
+        "SGD",
+        "Adam",
+        "AdamW",
+        "Forecast",
+        "Interrupted",
+        "Optimizer",
+        "Preparation",
+        "Run",
+        "Runner",
+        "StudyResult",
+        "fitting_groups",
+        "forecast",
+        "parse_memory",
+        "planned_runs",
+        "prepare",
+        "run_study",
+        "train",
+    ),
+    "results": ("first_below", "summarize"),
+    "spec": (
+        "StudySpec",
+        "dump_spec",
+        "load_spec",
+        "make_spec",
+        "nested",
+        "preset_names",
+        "preset_text",
+        "read_study",
+        "spec_mapping",
+    ),
+}
 
 __all__ = [
     "SGD",
@@ -71,8 +120,11 @@ __all__ = [
     "prepare",
     "preset_names",
     "preset_text",
+    "read_study",
     "run_study",
     "spec_mapping",
     "summarize",
     "train",
 ]
+
+__getattr__ = lazy.attributes(__name__, _HOMES)

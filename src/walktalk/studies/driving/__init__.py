@@ -2,7 +2,7 @@
 
 from walktalk.studies.driving.forecasting import Forecast, forecast
 from walktalk.studies.driving.groups import fitting_groups, parse_memory
-from walktalk.studies.driving.one_run import SGD, Adam, AdamW, Run, train
+from walktalk.studies.driving.one_run import SGD, Adam, AdamW, Optimizer, Run, train
 from walktalk.studies.driving.run import (
     Preparation,
     StudyResult,
@@ -22,6 +22,7 @@ __all__ = [
     "AdamW",
     "Forecast",
     "Interrupted",
+    "Optimizer",
     "Preparation",
     "Run",
     "Runner",
