@@ -29,6 +29,7 @@ RUNGS = (
     "plots",
     "report",
     "bench",
+    "doctor",
     "cli",
 )
 MODULES = sorted(path for path in SOURCE.rglob("*.py") if path.parent != SOURCE or path.stem in RUNGS)
