@@ -12,6 +12,6 @@ def studies(incomplete: str) -> list[str]:
 
 def figures(incomplete: str) -> list[str]:
     """Studies of the paper that begin like this."""
-    from walktalk.studies import paper
+    from walktalk import paper
 
     return [name for name in (*paper.FIGURES, "all") if name.startswith(incomplete)]
