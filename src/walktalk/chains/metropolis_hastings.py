@@ -17,7 +17,11 @@ from walktalk.graphs import Graph
 
 
 def metropolis_hastings(graph: Graph) -> Chain:
-    """The chain as a sparse matrix; a node without neighbours stays where it is."""
+    """The chain as a sparse matrix; a node without neighbours stays where it is.
+
+    Args:
+        graph: The graph that walks move on.
+    """
     degrees = graph.degrees
     sizes = np.maximum(np.repeat(degrees, degrees), degrees[graph.indices]) + 1
     moves = csr_array((1.0 / sizes, graph.indices, graph.indptr), shape=(graph.nodes, graph.nodes))

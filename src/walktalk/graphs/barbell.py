@@ -9,7 +9,11 @@ from walktalk.graphs.graph import Graph
 
 
 def barbell(n: int) -> Graph:
-    """n nodes: two complete halves, joined by an edge when n is even and by a middle node when n is odd."""
+    """n nodes: two complete halves, joined by an edge when n is even and by a middle node when n is odd.
+
+    Args:
+        n: How many nodes.
+    """
     n = at_least("barbell", "nodes", n, 2)
     half = n // 2
     inside = np.stack(np.triu_indices(half, 1), axis=1).astype(np.int64)

@@ -12,7 +12,11 @@ LARGEST = 20_000  # nodes; 400 million neighbours, 3 GB
 
 
 def complete(n: int) -> Graph:
-    """n nodes, every two of them neighbours."""
+    """n nodes, every two of them neighbours.
+
+    Args:
+        n: How many nodes.
+    """
     n = at_least("complete", "nodes", n, 1)
     if n > LARGEST:
         raise GraphError(f"complete: nodes = {n}, but it must be {LARGEST} or less to fit in memory")

@@ -9,7 +9,11 @@ from walktalk.graphs.graph import Graph
 
 
 def cycle(n: int) -> Graph:
-    """n nodes in a ring. Two nodes are one edge; one node stands alone."""
+    """n nodes in a ring. Two nodes are one edge; one node stands alone.
+
+    Args:
+        n: How many nodes.
+    """
     n = at_least("cycle", "nodes", n, 1)
     name = f"cycle({n})"
     if n < 3:

@@ -10,7 +10,11 @@ from walktalk.graphs.graph import Graph
 
 
 def edge_list(file: str | PathLike[str]) -> Graph:
-    """The graph in this file. Names that are all whole numbers are ordered as numbers, others as they come."""
+    """The graph in this file. Names that are all whole numbers are ordered as numbers, others as they come.
+
+    Args:
+        file: A text file with two node names a line; `#` begins a comment.
+    """
     path = Path(file)
     name = f"edge_list({path.name})"
     try:

@@ -12,7 +12,13 @@ from walktalk.seeds import Seed
 
 
 def erdos_renyi(n: int, p: float = 0.3, seed: int | Seed = 0) -> Graph:
-    """A connected sample: samples that fall apart are drawn again, and the graph's notes say how often."""
+    """A connected sample: samples that fall apart are drawn again, and the graph's notes say how often.
+
+    Args:
+        n: How many nodes.
+        p: Probability that two nodes are neighbours.
+        seed: Which sample.
+    """
     n = at_least("erdos_renyi", "nodes", n, 1)
     p = probability("erdos_renyi", "p", p)
     name = f"erdos_renyi({n}, p={p:g})"

@@ -177,7 +177,13 @@ class Graph:
 
 
 def from_networkx(graph: Any, name: str | None = None) -> Graph:
-    """A connected `Graph` from any undirected networkx graph."""
+    """A connected `Graph` from any undirected networkx graph.
+
+    Args:
+        graph: Any undirected networkx graph; its nodes are numbered in sorted order, or as inserted if they do not
+            sort.
+        name: How it is called; networkx's own name if left out.
+    """
     return Graph.from_networkx(graph, name)
 
 

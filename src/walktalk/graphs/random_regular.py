@@ -20,7 +20,13 @@ SMALL = 20_000  # stubs; below this networkx takes milliseconds
 
 
 def random_regular(n: int, degree: int = 4, seed: int | Seed = 0) -> Graph:
-    """A connected random graph in which every node has `degree` neighbours; n × degree must be even."""
+    """A connected random graph in which every node has `degree` neighbours; n × degree must be even.
+
+    Args:
+        n: How many nodes.
+        degree: Neighbours of each.
+        seed: Which sample.
+    """
     n = at_least("random_regular", "nodes", n, 1)
     degree = at_least("random_regular", "degree", degree, 0)
     if degree >= n:

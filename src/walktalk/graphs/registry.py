@@ -133,6 +133,12 @@ def build(topology: str, nodes: int | None = None, seed: int | Seed = 0, **param
     """A graph from a topology's name and parameters; `sites="us-five-sites"` lays any of them over sites.
 
     Dashes and underscores are the same in a name. `nodes` may be left out where the parameters say it.
+
+    Args:
+        topology: A family's name, as in `FAMILIES`.
+        nodes: How many nodes.
+        seed: For random families.
+        parameters: The family's own, such as `p` or `degree`; and `sites`.
     """
     name = topology.replace("-", "_")
     if name not in FAMILIES:

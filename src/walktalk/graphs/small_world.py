@@ -12,7 +12,14 @@ from walktalk.seeds import Seed
 
 
 def small_world(n: int, degree: int = 4, rewire: float = 0.1, seed: int | Seed = 0) -> Graph:
-    """A ring in which each node knows its `degree` nearest, each edge rewired at random with probability `rewire`."""
+    """A ring in which each node knows its `degree` nearest, each edge rewired at random with probability `rewire`.
+
+    Args:
+        n: How many nodes.
+        degree: Nearest nodes that each knows, an even number.
+        rewire: Probability that an edge leads elsewhere.
+        seed: Which sample.
+    """
     n = at_least("small_world", "nodes", n, 1)
     degree = at_least("small_world", "degree", degree, 0)
     rewire = probability("small_world", "rewire", rewire)

@@ -9,7 +9,11 @@ from walktalk.graphs.graph import Graph
 
 
 def star(n: int) -> Graph:
-    """n nodes: node 0 in the middle, all the others its neighbours."""
+    """n nodes: node 0 in the middle, all the others its neighbours.
+
+    Args:
+        n: How many nodes.
+    """
     n = at_least("star", "nodes", n, 1)
     leaves = np.arange(1, n, dtype=np.int64)
     return Graph.from_edges(n, np.stack([np.zeros_like(leaves), leaves], axis=1), f"star({n})")

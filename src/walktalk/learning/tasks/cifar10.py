@@ -33,6 +33,17 @@ def cifar10(
     """50,000 images of 32×32 pixels in ten classes; random crop and flip in training unless `augment` is false.
 
     `samples` takes only that many images, for a quick try; `folder` is where the six files are, if not in the cache.
+
+    Args:
+        nodes: How many nodes share the data.
+        alpha: Of a Dirichlet split over nodes, class by class: 10 is almost even, 0.1 very uneven; iid if left
+            out.
+        seed: Of the split.
+        labels_per_node: That many classes a node and no other, in place of `alpha`.
+        norm: `batch` or `group`.
+        augment: Random crop and flip in training.
+        samples: Only that many images, for a quick try.
+        folder: Where the six files are, if not in the cache.
     """
     if samples is not None and not 1 <= samples <= 50_000:
         raise DataError(f"samples: {samples} is not possible; allowed: 1 to 50000")

@@ -23,7 +23,16 @@ def digits(
     hidden: int = 64,
     labels_per_node: int | None = None,
 ) -> Task:
-    """1,797 images of 8×8 pixels in ten classes; split iid, by Dirichlet(alpha), or by label."""
+    """1,797 images of 8×8 pixels in ten classes; split iid, by Dirichlet(alpha), or by label.
+
+    Args:
+        nodes: How many nodes share the data.
+        alpha: Of a Dirichlet split over nodes, class by class: 10 is almost even, 0.1 very uneven; iid if left
+            out.
+        seed: Of the split.
+        hidden: Units of the perceptron's hidden layer.
+        labels_per_node: That many classes a node and no other, in place of `alpha`.
+    """
     if hidden < 1:
         raise DataError(f"hidden: {hidden} is not possible; at least 1 is needed")
     root = as_seed(seed)

@@ -26,7 +26,17 @@ def fashion_mnist(
     samples: int | None = None,
     folder: str | None = None,
 ) -> Task:
-    """60,000 images of 28×28 grey pixels in ten classes of clothing."""
+    """60,000 images of 28×28 grey pixels in ten classes of clothing.
+
+    Args:
+        nodes: How many nodes share the data.
+        alpha: Of a Dirichlet split over nodes, class by class: 10 is almost even, 0.1 very uneven; iid if left
+            out.
+        seed: Of the split.
+        labels_per_node: That many classes a node and no other, in place of `alpha`.
+        samples: Only that many images, for a quick try.
+        folder: Where the four files are, if not in the cache.
+    """
     if samples is not None and not 1 <= samples <= 60_000:
         raise DataError(f"samples: {samples} is not possible; allowed: 1 to 60000")
     here = locate(FASHION_MNIST, folder)

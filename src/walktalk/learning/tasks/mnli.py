@@ -41,6 +41,19 @@ def mnli(
 
     `model` is a name on the Hugging Face hub, a folder, or a GGUF file; `head` says whether a new classification head
     or the words yes, maybe, no of a causal model give the answer.
+
+    Args:
+        nodes: How many nodes share the data.
+        alpha: Of a Dirichlet split over genres; see `split`.
+        seed: Of the split.
+        model: A name on the Hugging Face hub, a folder, or a GGUF file.
+        head: `classification`, a new head, or `causal`: the words yes, maybe, no of the model itself.
+        tokenizer: A name or a folder; the model's own if left out.
+        split: `iid`, or `genre`: whole genres to nodes.
+        samples: Only that many sentence pairs.
+        test_samples: Pairs of the development set that are measured on.
+        max_length: Tokens of a pair at most.
+        folder: Where the JSON lines are; from the hub if left out.
     """
     if alpha is not None and split is not None:
         raise DataError(f"alpha: {alpha} and split: {split} exclude each other; leave one out")

@@ -66,7 +66,19 @@ def quadratic(
     samples: int = 64,
     distance: float = 10.0,
 ) -> Task:
-    """σ² = `noise`, ζ² = `heterogeneity`, L = `smoothness`, μ = `convexity`; x_0 is `distance` from the optimum."""
+    """σ² = `noise`, ζ² = `heterogeneity`, L = `smoothness`, μ = `convexity`; x_0 is `distance` from the optimum.
+
+    Args:
+        nodes: How many nodes.
+        seed: Of the samples.
+        dimension: Parameters of the model.
+        smoothness: L, the largest curvature.
+        convexity: μ, the smallest curvature.
+        noise: σ², variance of a gradient at a node.
+        heterogeneity: ζ², how far the nodes' optima are apart.
+        samples: Samples of a node.
+        distance: Of the initial model from the optimum.
+    """
     limits = {"nodes": nodes, "dimension": dimension, "samples": samples}
     for name, count in limits.items():
         if count < 1:

@@ -34,8 +34,8 @@ GuardKind = Literal["aggregator", "decentralized", "none"]
 class MultiWalk(Protocol):
     """R random walks, mixed at the aggregator."""
 
-    walks: int = 1
-    aggregator: int = 0
+    walks: int = 1  # how many, R; at most one for each node
+    aggregator: int = 0  # the node at which they are mixed
     resilient: bool | None = None  # survives failures; None: where the runtime has them
     heartbeat: float = 1.0  # seconds between two heartbeats of the aggregator
     guard: GuardKind = "aggregator"  # who notices that a walk is lost

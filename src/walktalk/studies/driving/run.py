@@ -42,10 +42,10 @@ from walktalk.studies.spec import StudySpec, dump_spec
 class StudyResult:
     """What a study leaves in memory; the rest is in its folder."""
 
-    history: pd.DataFrame
-    summary: dict[str, Any]
-    runs: list[RunRecord]
-    folder: Path | None
+    history: pd.DataFrame  # one row per evaluation of every run
+    summary: dict[str, Any]  # what `summary.json` has: means, spreads, winners
+    runs: list[RunRecord]  # each run's record, in the order of the study
+    folder: Path | None  # where everything was written; None if nowhere
 
 
 @dataclass(frozen=True)
@@ -73,6 +73,15 @@ def run_study(
     `workers` processes share the runs (on a CPU; as many as pay unless given), or the machines of a Ray cluster;
     without a folder there is just one. A study that needs more than `memory` bytes at once, or more than is free on the
     device, is done in groups of runs that fit.
+
+    Args:
+        spec: The study, from `load_spec`.
+        out: Folder for the records; nothing is written if left out.
+        resume: Go on where an interrupted run of this study stopped, in the same folder.
+        device: `auto`, `cpu` or `cuda`.
+        workers: Processes that share the runs, or `ray` for the machines of a Ray cluster.
+        memory: Bytes that may be used at most; what is free if left out.
+        progress: Called now and then with how far the study is.
     """
     if isinstance(workers, int) and workers < 1:
         raise UnavailableError(f"workers: {workers} is not possible; at least 1 is needed")
