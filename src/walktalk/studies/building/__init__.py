@@ -14,6 +14,7 @@ from walktalk.studies.building.build import (
     pick_device,
 )
 from walktalk.studies.building.foundation import Foundation, Preparation, lay_foundation, planned_runs, prepare
+from walktalk.studies.building.match import matched
 from walktalk.studies.building.runs import AlgorithmPlan, Conditions, PlannedRun, Progress, RunRecord
 
 __all__ = [
@@ -35,6 +36,7 @@ __all__ = [
     "build_trainer",
     "check_links",
     "lay_foundation",
+    "matched",
     "pick_device",
     "planned_runs",
     "prepare",

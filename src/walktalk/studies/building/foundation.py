@@ -19,6 +19,7 @@ from walktalk.studies.building.build import (
     build_trainer,
     check_links,
 )
+from walktalk.studies.building.match import matched
 from walktalk.studies.building.runs import AlgorithmPlan, Conditions, PlannedRun
 from walktalk.studies.spec import StudySpec
 
@@ -38,13 +39,13 @@ class Foundation:
 
     def task(self) -> Task:
         """The task, its data read and split over the nodes."""
-        return build_task(self.spec, self.graph.nodes)
+        return matched(build_task(self.spec, self.graph.nodes), self.graph)[0]
 
     def conditions(self, trainer: Trainer) -> Conditions:
         """What all runs have in common, with a trainer of the study's task."""
         spec = self.spec
         return Conditions(
-            graph=self.graph,
+            graph=matched(trainer.task, self.graph)[1],
             model_bytes=trainer.payload_bytes,
             state_bytes=trainer.state_bytes,
             optimizer_state=spec.training.optimizer_state,

@@ -13,14 +13,13 @@ from functools import cached_property
 import pandas as pd
 from torch import Tensor, nn
 
-from walktalk.errors import DataError
-from walktalk.graphs import Graph
+from walktalk.graphs import GraphLike, as_graph
 from walktalk.learning import Buffers, OptimizerSpec, Schedule, Task, Trainer
 from walktalk.protocols import Protocol
 from walktalk.records import RUN_COLUMNS, TRACE_COLUMNS, frame
 from walktalk.runtimes.simulator import Evaluate, OptimizerState, PoissonTiming, Simulation, Stop, Timing
 from walktalk.seeds import Seed, as_seed
-from walktalk.studies.building import AlgorithmPlan, Conditions, PlannedRun, Progress, RunRecord, pick_device
+from walktalk.studies.building import AlgorithmPlan, Conditions, PlannedRun, Progress, RunRecord, matched, pick_device
 from walktalk.studies.driving.runner import Runner
 from walktalk.studies.results import trace_columns
 
@@ -81,7 +80,7 @@ class Run:
 def train(
     task: Task,
     protocol: Protocol,
-    graph: Graph,
+    graph: GraphLike,
     *,
     optimizer: OptimizerSpec | None = None,
     batch_size: int = 32,
@@ -101,8 +100,7 @@ def train(
     Without further word: the paper's optimizer, Poisson timing with d = 1 second, 1,000 iterations. `buffers` says what
     becomes of BatchNorm's statistics: they travel with the model, or every batch has its own ("batch").
     """
-    if task.nodes != graph.nodes:
-        raise DataError(f"the task is split over {task.nodes} nodes, but the graph has {graph.nodes}; make them equal")
+    task, graph = matched(task, graph)
     optimizer = optimizer or SGD()
     root = as_seed(seed)
     trainer = Trainer(
@@ -141,7 +139,7 @@ class Forecast:
 
 def forecast(
     protocol: Protocol,
-    graph: Graph,
+    graph: GraphLike,
     *,
     model_bytes: int,
     state_bytes: int = 0,
@@ -151,6 +149,7 @@ def forecast(
     seed: int | Seed = 0,
 ) -> Forecast:
     """The schedule of `train` with the same arguments, for a model of that many bytes on the wire."""
+    graph = as_graph(graph)
     protocol.check(graph.nodes)
     conditions = Conditions(
         graph,
