@@ -64,7 +64,8 @@ def draw_timeline(study: StudyFolder, spec: StudySpec, window: Window) -> list[P
     last = float(trace["time"].max()) if len(trace) else 0.0
     if window.start > last:
         raise StudyError(f"--from {window.start:g}: the run was over by then; allowed: 0 to {last:.4g} seconds")
-    figure = plots.timeline(trace, start=window.start, end=window.end, title=title)
+    names = build_graph(spec).names
+    figure = plots.timeline(trace, start=window.start, end=window.end, names=names, title=title)
     return plots.save(figure, study.figures / f"timeline-{run.path.parent.name}-{window.repetition}")
 
 
@@ -97,5 +98,6 @@ def draw_partition(study: StudyFolder, spec: StudySpec) -> list[Path]:
     counts = np.stack([np.bincount(codes[part], minlength=len(classes)) for part in task.parts])
     alpha = spec.task.settings.get("alpha")
     title = "iid" if alpha is None else f"α = {alpha:g}"
-    figure = plots.partition(counts, [str(name) for name in classes], title=f"{spec.task.name}, {title}")
+    shown = [str(name) for name in classes]
+    figure = plots.partition(counts, shown, nodes=task.names, title=f"{spec.task.name}, {title}")
     return plots.save(figure, study.figures / "partition")
