@@ -99,7 +99,7 @@ def run_on_peers(
                 _run_fleet(ready, run, here, pace, tell)
             records.append(_record(ready, run, here))
         reporter.report(len(records), records)
-        return study_result(spec, records, folder)
+        return study_result(spec, records, folder, engine="peers")
 
 
 def run_node(job: NodeJob) -> None:

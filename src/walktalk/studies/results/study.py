@@ -24,11 +24,20 @@ class StudyResult:
     folder: Path | None
 
 
-def study_result(spec: StudySpec, records: list[RunRecord], folder: StudyFolder | None = None) -> StudyResult:
-    """History and summary of the whole study; written to its folder, where it has one."""
+def study_result(
+    spec: StudySpec, records: list[RunRecord], folder: StudyFolder | None = None, engine: str = "sim"
+) -> StudyResult:
+    """History and summary of the whole study.
+
+    Args:
+        spec: The study.
+        records: What its runs left, in order.
+        folder: Where both are written; nowhere, if left out.
+        engine: What ran it: sim, so that its time is virtual, or peers.
+    """
     rows = [row for record in records for row in record.history]
     history = frame(rows)
-    summary = summarize(history, spec)
+    summary = {**summarize(history, spec), "engine": engine}
     if folder is None:
         return StudyResult(history, summary, records, None)
     write_history(folder.history, rows)
