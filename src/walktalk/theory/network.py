@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from walktalk.chains import Chain, ReturnTime, metropolis_hastings, return_time, spectrum
-from walktalk.graphs import Graph
+from walktalk.graphs import GraphLike, as_graph
 
 
 @dataclass(frozen=True)
@@ -15,7 +15,7 @@ class Network:
     name: str  # the graph's
     nodes: int  # V
     edges: int  # undirected
-    mean_degree: float  # neighbours of a node, on average
+    mean_degree: float
     p: float  # spectral gap of PᵀP
     p_prime: float  # spectral gap of P
     modulus: float  # λ*, the second largest modulus of an eigenvalue of P
@@ -36,14 +36,9 @@ class Network:
         return self.returning.h
 
 
-def network(graph: Graph, aggregator: int = 0, chain: Chain | None = None) -> Network:
-    """The network's numbers, with Metropolis–Hastings unless another chain is given.
-
-    Args:
-        graph: The graph.
-        aggregator: The node at which walks are mixed.
-        chain: Another chain than Metropolis–Hastings.
-    """
+def network(graph: GraphLike, aggregator: int = 0, chain: Chain | None = None) -> Network:
+    """The network's numbers, with Metropolis–Hastings unless another chain is given."""
+    graph = as_graph(graph)
     chain = chain or metropolis_hastings(graph)
     gaps = spectrum(chain)
     return Network(
