@@ -17,7 +17,8 @@ before = wt.train(head_office, wt.Centralized(), wt.graphs.complete(1), stop=wt.
 
 parts = wt.split((inputs, targets), nodes=8, how="labels", labels_per_node=3)
 task = wt.tasks.torch(model, nn.functional.cross_entropy, parts, test=(inputs, targets), init=before.model)
-after = wt.train(task, wt.MultiWalk(walks=2), wt.graphs.torus(2, 4), optimizer=wt.SGD(lr=0.02), stop=wt.Stop(iterations=600))
+graph, gently = wt.graphs.torus(2, 4), wt.SGD(lr=0.02)
+after = wt.train(task, wt.MultiWalk(walks=2), graph, optimizer=gently, stop=wt.Stop(iterations=600))
 
 first, last = after.history.iloc[0], after.history.iloc[-1]
 print(f"all ten digits, before fine-tuning: {first.test_accuracy:.2f}")

@@ -1,4 +1,4 @@
-"""A natural split: every key of a column is a node. Here wine by its alcohol, so that each site has its own kind of wine."""
+"""A natural split: every key of a column is a node. Here wine by its alcohol: each cellar has its own kind."""
 
 import pandas as pd
 import torch

@@ -8,7 +8,7 @@ graph = wt.graphs.from_networkx(nx.karate_club_graph())
 ends = wt.chains.aggregators(wt.chains.metropolis_hastings(graph))
 print(f"{graph.nodes} members, {graph.edges} friendships")
 print(f"best to mix at: member {ends.best.node}, worst: member {ends.worst.node}")
-print(f"a walk's return time has a second moment of {ends.best.second_moment:.0f} there, {ends.worst.second_moment:.0f} here")
+print(f"second moment of a walk's return time: {ends.best.second_moment:.0f}, {ends.worst.second_moment:.0f}")
 
 task = wt.tasks.digits(nodes=graph.nodes, alpha=0.3)
 for node in (ends.best.node, ends.worst.node):

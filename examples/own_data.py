@@ -20,7 +20,8 @@ sites = [measurements(shift=0.3 * k) for k in range(6)]
 model = nn.Sequential(nn.Linear(12, 16), nn.ReLU(), nn.Linear(16, 2))
 task = wt.tasks.torch(model, nn.functional.cross_entropy, sites, test=measurements(0.8, samples=400))
 
-run = wt.train(task, wt.MultiWalk(walks=2), wt.graphs.cycle(6), optimizer=wt.Adam(lr=0.01), stop=wt.Stop(iterations=200))
+graph, stop = wt.graphs.cycle(6), wt.Stop(iterations=200)
+run = wt.train(task, wt.MultiWalk(walks=2), graph, optimizer=wt.Adam(lr=0.01), stop=stop)
 print(run.history[["iteration", "train_loss", "test_accuracy"]].round(2).to_string(index=False))
 
 with torch.no_grad():  # run.model is a module like yours, with the weights that were learned

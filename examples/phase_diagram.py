@@ -16,7 +16,5 @@ def seconds(protocol: wt.MultiWalk | wt.AsyncGossip, graph: wt.graphs.Graph, ban
 
 print(f"{'links':>12}  " + "  ".join(f"{name:>8}" for name in GRAPHS))
 for bandwidth, words in ((1e7, "10 Mbit/s"), (1e5, "100 kbit/s"), (1e4, "10 kbit/s")):
-    first = [
-        min(PROTOCOLS, key=lambda name: seconds(PROTOCOLS[name], graph, bandwidth)) for graph in GRAPHS.values()
-    ]
+    first = [min(PROTOCOLS, key=lambda name: seconds(PROTOCOLS[name], graph, bandwidth)) for graph in GRAPHS.values()]
     print(f"{words:>12}  " + "  ".join(f"{name:>8}" for name in first))

@@ -1,8 +1,8 @@
 """A protocol of one's own: push-sum gossip (SGP, Assran et al. 2019) in one file.
 
-A node gives half of what it has to one neighbour and never waits for an answer. What it has is a pair: a sum x of models
-and a weight w. Halving x alone would shrink models; dividing by w, which is halved along with it, puts that right: the
-model is z = x / w. All sums together only change by what is learned, and all weights together stay V.
+A node gives half of what it has to one neighbour and never waits for an answer. What it has is a pair: a sum x of
+models and a weight w. Halving x alone would shrink models; dividing by w, which is halved along with it, puts that
+right: the model is z = x / w. All sums together only change by what is learned, and all weights together stay V.
 """
 
 import struct

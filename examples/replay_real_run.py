@@ -20,7 +20,8 @@ if __name__ == "__main__":  # processes import this file again
     result = run_on_peers(spec, "out/replayed")  # its history is computed from the merged trace, when all is over
     trace = read_trace("out/replayed/runs/async_gossip-pairwise/0/trace.parquet")
     print("nodes that trained:", sorted(set(trace[trace.event == "trained"].node)))
-    print("trainings in the trace and in the history agree:", (trace.event == "trained").sum() == result.history.iteration.max())
+    trained = (trace.event == "trained").sum()
+    print("trainings in the trace and in the history agree:", bool(trained == result.history.iteration.max()))
     print("the loss fell:", bool(result.history.train_loss.iloc[-1] < result.history.train_loss.iloc[0]))
     drawn = plots.save(plots.timeline(trace, title="A second of a real run"), "out/replayed/timeline")
     print("drawn:", *(path.name for path in drawn))

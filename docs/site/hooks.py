@@ -1,8 +1,8 @@
 """Pages that lie elsewhere in the repository, or follow from the program itself, as part of the site.
 
-README files, results and the like are written to be read in the repository; on the site they are under `project/`, at the
-same places relative to each other. A link that leaves `docs/` is led there, and one to a file that is not a page, such as
-a script, becomes its name. A link to something that does not exist is a warning, and so ends a strict build.
+README files, results and the like are written to be read in the repository; on the site they are under `project/`, at
+the same places relative to each other. A link that leaves `docs/` is led there, and one to a file that is not a page,
+such as a script, becomes its name. A link to something that does not exist is a warning, and so ends a strict build.
 """
 
 from __future__ import annotations
@@ -22,6 +22,7 @@ from mkdocs.structure.pages import Page
 ROOT = Path(__file__).parents[2]
 LINK = re.compile(r"(!?)\[([^\]]*)\]\((?!https?:|mailto:|#)([^)\s#]+)(#[^)\s]*)?\)")
 PAGES = ("ARCHITECTURE.md", "REPRODUCTION.md", "CONTRIBUTING.md", "CHANGELOG.md", "SECURITY.md", "CODE_OF_CONDUCT.md")
+SHIM = "https://unpkg.com/iframe-worker/shim"  # what the theme would fetch to make its search work from a folder
 log = logging.getLogger("mkdocs.hooks.walktalk")
 
 
@@ -52,7 +53,7 @@ def on_page_markdown(markdown: str, page: Page, config: MkDocsConfig, files: Fil
         picture, text, target, part = link.groups()
         path = posixpath.normpath(posixpath.join(posixpath.dirname(home), target))
         if not (ROOT / path).exists():
-            if f"docs/{where}" == home and posixpath.normpath(posixpath.join(posixpath.dirname(where), target)) in known:
+            if posixpath.normpath(posixpath.join(posixpath.dirname(where), target)) in known:  # made by this file
                 return link[0]
             log.warning("%s links to %s, which does not exist", where, target)
             return link[0]
@@ -67,6 +68,14 @@ def on_page_markdown(markdown: str, page: Page, config: MkDocsConfig, files: Fil
     return LINK.sub(led, markdown)
 
 
+def on_post_build(config: MkDocsConfig) -> None:
+    """The site asks nobody else for anything: that script lies beside this file. 404.html, too, which is no page."""
+    site = Path(config.site_dir)
+    for path in site.rglob("*.html"):
+        own = os.path.relpath(site / "site" / "iframe-worker.js", path.parent)
+        path.write_text(path.read_text(encoding="utf-8").replace(SHIM, own), encoding="utf-8")
+
+
 def _commands() -> str:
     """Every command with its options, as `--help` has them."""
     import typer
@@ -77,8 +86,8 @@ def _commands() -> str:
     lines = [
         "# Commands",
         "",
-        "Every command says the same with `--help`. Exit codes: 0 done, 1 a check failed, 2 a mistake in what was asked "
-        "for, 130 stopped by Ctrl-C. `walktalk --install-completion` teaches your shell.",
+        "Every command says the same with `--help`. Exit codes: 0 done, 1 a check failed, 2 a mistake in what was "
+        "asked for, 130 stopped by Ctrl-C. `walktalk --install-completion` teaches your shell.",
         "",
     ]
     for name, command in root.commands.items():
@@ -99,7 +108,14 @@ def _described(path: str, command: Any) -> Iterator[str]:
     arguments = [one for one in command.params if one.param_type_name == "argument"]
     words = [one.metavar or one.name.upper() for one in arguments]
     marked = [word if one.required else f"[{word}]" for word, one in zip(words, arguments, strict=True)]
-    yield from (command.help or "", "", "```", " ".join([path, *marked, *(["[OPTIONS]"] if options else [])]), "```", "")
+    yield from (
+        command.help or "",
+        "",
+        "```",
+        " ".join([path, *marked, *(["[OPTIONS]"] if options else [])]),
+        "```",
+        "",
+    )
     if not command.params:
         return
     yield from ("| | |", "| --- | --- |")

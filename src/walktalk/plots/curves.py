@@ -21,7 +21,13 @@ THIN = 0.8  # points: a line to compare with
 
 
 def curves(history: pd.DataFrame, x: Axis = "iteration", *, title: str | None = None) -> Figure:
-    """One panel for the loss, and one for the accuracy where the task has one."""
+    """One panel for the loss, and one for the accuracy where the task has one.
+
+    Args:
+        history: A study's history, one row per evaluation.
+        x: `iteration`, `time` or `bits`.
+        title: Above the figure; none if left out.
+    """
     if history.empty:
         raise StudyError("the history has no rows yet, so there is nothing to draw; finish the study with --resume")
     values = [name for name in VALUES if history[name].notna().any()] or ["train_loss"]  # all diverged: an empty panel

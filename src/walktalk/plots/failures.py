@@ -24,7 +24,13 @@ class Failure(NamedTuple):
 
 
 def failures(history: pd.DataFrame, marks: Iterable[Failure], *, title: str | None = None) -> Figure:
-    """Curves against time, with a line at every failure, and its name above every panel."""
+    """Curves against time, with a line at every failure, and its name above every panel.
+
+    Args:
+        history: A study's history.
+        marks: What went wrong and when, from `marks_of(trace)`.
+        title: Above the figure; none if left out.
+    """
     figure = curves(history, "time", title=title)
     unit = along([history], "time").unit
     marks = list(marks)

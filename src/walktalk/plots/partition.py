@@ -21,7 +21,14 @@ def partition(
     nodes: Sequence[str] | None = None,
     title: str | None = None,
 ) -> Figure:
-    """Bubbles for a table of samples with a row per node and a column per class, and the names of both."""
+    """Bubbles for a table of samples with a row per node and a column per class, and the names of both.
+
+    Args:
+        counts: Samples, a row per node and a column per class.
+        classes: Their names; numbers if left out.
+        nodes: The nodes' names; numbers if left out.
+        title: Above the figure; none if left out.
+    """
     table = np.asarray(counts, dtype=float)
     if table.ndim != 2 or table.size == 0 or table.max() <= 0:
         raise DataError("a partition needs a table of samples, one row per node and one column per class")

@@ -44,9 +44,7 @@ OFFERED = "offered"  # the model that this node sent and whose answers it still 
 class AsyncGossip(Protocol):
     """Every node trains its own model and averages with neighbours, waiting for nobody."""
 
-    mixing: Mixing = (
-        "pairwise"  # with one random neighbour, with all neighbours, or all nodes at once by P (simulator only)
-    )
+    mixing: Mixing = "pairwise"  # with one random neighbour, with all, or everybody at once by P (simulator only)
     resilient: bool | None = None  # survives failures; None: where the runtime has them
     patience: float = 10.0  # seconds to wait for the first answers; after that it is known how long they take
     name: ClassVar[str] = "async_gossip"

@@ -168,10 +168,10 @@ def train(
 class Forecast:
     """A run as it will be."""
 
-    iterations: int
+    iterations: int  # local trainings, over all nodes
     time: float  # virtual seconds
     bits: float  # sent by all nodes together
-    events: int
+    events: int  # how many events the schedule has
 
 
 def forecast(
@@ -185,7 +185,18 @@ def forecast(
     stop: Stop | None = None,
     seed: int | Seed = 0,
 ) -> Forecast:
-    """The schedule of `train` with the same arguments, for a model of that many bytes on the wire."""
+    """The schedule of `train` with the same arguments, for a model of that many bytes on the wire.
+
+    Args:
+        protocol: The algorithm.
+        graph: Who may talk to whom.
+        model_bytes: Size of one model on the wire.
+        state_bytes: Size of one optimizer state on the wire, where it travels with the walk.
+        optimizer_state: Where the optimizer's state lives, as for `train`.
+        timing: How long things take, as for `train`.
+        stop: When the run ends, as for `train`; a target loss has no meaning here.
+        seed: The root of all randomness; that of the run to be forecast.
+    """
     graph = as_graph(graph)
     protocol.check(graph.nodes)
     conditions = Conditions(

@@ -33,6 +33,15 @@ def run_study(
     `workers` processes share the runs (on a CPU; as many as pay unless given), or the machines of a Ray cluster;
     without a folder there is just one. A study that needs more than `memory` bytes at once, or more than is free on the
     device, is done in groups of runs that fit.
+
+    Args:
+        spec: The study, from `load_spec`.
+        out: Folder for the records; nothing is written if left out.
+        resume: Go on where an interrupted run of this study stopped, in the same folder.
+        device: `auto`, `cpu` or `cuda`.
+        workers: Processes that share the runs, or `ray` for the machines of a Ray cluster.
+        memory: Bytes that may be used at most; what is free if left out.
+        progress: Called now and then with how far the study is.
     """
     if isinstance(workers, int) and workers < 1:
         raise UnavailableError(f"workers: {workers} is not possible; at least 1 is needed")
