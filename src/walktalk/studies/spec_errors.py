@@ -7,8 +7,8 @@ from typing import Any, get_args
 from pydantic import BaseModel, ValidationError
 
 from walktalk.errors import SpecError
+from walktalk.settings import suggestion
 from walktalk.studies.spec_fields import allowed_text
-from walktalk.studies.suggest import suggestion
 
 LONGEST = 80  # characters of a value that an error repeats
 

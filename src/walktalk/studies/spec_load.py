@@ -11,15 +11,14 @@ from typing import Any
 
 from pydantic import ValidationError
 
-from walktalk.errors import SpecError
-from walktalk.graphs import FAMILIES
+from walktalk.errors import SettingError, SpecError
+from walktalk.graphs import topology_settings
 from walktalk.learning import tasks
 from walktalk.records import yaml_text
+from walktalk.settings import suggestion
 from walktalk.studies.spec import StudySpec
 from walktalk.studies.spec_algorithm import expand
 from walktalk.studies.spec_errors import shown, spec_error
-from walktalk.studies.spec_task import task_settings
-from walktalk.studies.suggest import suggestion
 
 
 def load_spec(source: str | os.PathLike[str], overrides: Iterable[str] = ()) -> StudySpec:
@@ -54,7 +53,7 @@ def dump_spec(spec: StudySpec) -> str:
 
 def spec_mapping(spec: StudySpec) -> dict[str, Any]:
     """The whole study as a mapping with the keys of the YAML."""
-    content = spec.model_dump(exclude_none=True)
+    content = spec.model_dump(mode="json", exclude_none=True)
     timing = content["timing"]
     content["timing"] = {name: timing[name] for name in timing if name == "model" or _times(name, spec.timing.model)}
     return content
@@ -158,11 +157,13 @@ def _switch(content: dict[str, Any], section: str, selector: str, value: Any) ->
 
 
 def _shared(section: str, value: Any) -> set[str]:
-    if section == "network":
-        family = FAMILIES.get(str(value).replace("-", "_"))
-        return {"nodes", "sites", *(family.parameters if family else ())}
-    if section == "task":
-        return set(task_settings(value)) if value in tasks.TASKS else set()
+    try:
+        if section == "network":
+            return {"nodes", "sites", *topology_settings(value)}
+        if section == "task":
+            return set(tasks.task_settings(value))
+    except SettingError:  # the name is not known; that is said when the whole is read
+        return {"nodes", "sites"}
     return {"weight_decay"} if section == "optimizer" else set()
 
 

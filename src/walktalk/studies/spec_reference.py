@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 from pydantic import BaseModel
 
-from walktalk.graphs import FAMILIES
+from walktalk.graphs import TOPOLOGIES
 from walktalk.learning import tasks
+from walktalk.plugins import Registry
 from walktalk.protocols import PROTOCOLS
-from walktalk.studies.settings import Setting, of_dataclass
+from walktalk.settings import REQUIRED, Setting, settings_of
 from walktalk.studies.spec import (
     EvaluateSpec,
     ScheduleSpec,
@@ -22,7 +25,7 @@ from walktalk.studies.spec_faults import FaultSpec
 from walktalk.studies.spec_fields import allowed_text
 from walktalk.studies.spec_network import NetworkSpec
 from walktalk.studies.spec_optimizer import OptimizerSpec
-from walktalk.studies.spec_task import TaskSpec, task_settings
+from walktalk.studies.spec_task import TaskSpec
 
 SECTIONS: dict[str, type[BaseModel]] = {
     "network": NetworkSpec,
@@ -60,7 +63,9 @@ def reference() -> str:
     parts = [HEAD.rstrip("\n"), "## The study", _keys(StudySpec, "")]
     for name, section in SECTIONS.items():
         parts += [f"## `{name}`", str(section.__doc__).split("\n\n")[0], _keys(section, f"{name}.")]
-    parts += ["## Topologies", _topologies(), "## Tasks", _tasks(), "## Algorithms", _algorithms()]
+    parts += ["## Topologies", _things("topology", TOPOLOGIES, ("nodes", "seed"))]
+    parts += ["## Tasks", _things("task", tasks.TASKS, ("nodes", "seed", "part")), "## Algorithms"]
+    parts += [_things("algorithm", PROTOCOLS)]
     return "\n\n".join(parts) + "\n"
 
 
@@ -74,34 +79,24 @@ def _keys(section: type[BaseModel], prefix: str) -> str:
     return "\n".join(rows)
 
 
-def _topologies() -> str:
-    rows = ["| topology | what it is | its keys |", "| --- | --- | --- |"]
-    for name, family in FAMILIES.items():
-        keys = ", ".join(f"`{key}`" for key in family.parameters)
-        rows.append(f"| `{name}` | {family.description} | {keys} |")
-    return "\n".join(rows)
-
-
-def _algorithms() -> str:
-    rows = ["| algorithm | what it is | its keys |", "| --- | --- | --- |"]
-    for name, protocol in PROTOCOLS.items():
-        rows.append(f"| `{name}` | {_sentence(protocol.__doc__)} | {_settings(of_dataclass(protocol))} |")
-    return "\n".join(rows)
-
-
-def _tasks() -> str:
-    rows = ["| task | what it is | its keys |", "| --- | --- | --- |"]
-    for name, make in tasks.TASKS.items():
-        rows.append(f"| `{name}` | {_sentence(make.__doc__)} | {_settings(task_settings(name))} |")
+def _things(kind: str, registry: Registry[Any], from_the_study: tuple[str, ...] = ()) -> str:
+    """A table of all things of a kind: what each is, and its settings with what is allowed, default and meaning."""
+    rows = [f"| {kind} | what it is | its keys |", "| --- | --- | --- |"]
+    for name, thing in registry.items():
+        rows.append(f"| `{name}` | {_sentence(thing.__doc__)} | {_settings(settings_of(thing, from_the_study))} |")
     return "\n".join(rows)
 
 
 def _settings(settings: dict[str, Setting]) -> str:
-    return "; ".join(f"`{name}`: {s.allowed}{_default(s.default)}" for name, s in settings.items())
+    return "; ".join(f"`{name}`: {s.allowed}{_default(s.default)}{_meaning(s)}" for name, s in settings.items())
+
+
+def _meaning(setting: Setting) -> str:
+    return f", {setting.meaning}" if setting.meaning else ""
 
 
 def _default(value: object) -> str:
-    return "" if value is None else f" (`{_yaml(value)}`)"
+    return "" if value is None or value is REQUIRED else f" (`{_yaml(value)}`)"
 
 
 def _sentence(doc: str | None) -> str:

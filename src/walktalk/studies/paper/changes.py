@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING, Any
 
 from walktalk.errors import SpecError
-from walktalk.graphs import FAMILIES
+from walktalk.graphs import topology_settings
 
 if TYPE_CHECKING:
     from walktalk.studies.paper.figures import Figure, Panel
@@ -44,7 +44,7 @@ def fitting(one: Figure, panel: Panel, changes: Mapping[str, Any]) -> dict[str, 
 
 
 def _takes(panel: Panel) -> tuple[str, ...]:
-    return tuple(FAMILIES[panel.network["topology"]].parameters)
+    return tuple(topology_settings(str(panel.network["topology"])))
 
 
 def merged(content: Mapping[str, Any], changes: Mapping[str, Any]) -> dict[str, Any]:

@@ -9,11 +9,11 @@ from typing import Any, Literal, TypeAlias
 
 from walktalk.errors import SpecError
 from walktalk.records import yaml_text
+from walktalk.settings import suggestion
 from walktalk.studies.build import build_graph
 from walktalk.studies.paper.changes import fitting, merged, refuse_what_is_varied
 from walktalk.studies.spec import StudySpec
 from walktalk.studies.spec_load import make_spec
-from walktalk.studies.suggest import suggestion
 
 Scale: TypeAlias = Literal["smoke", "paper"]
 SCALES: tuple[Scale, ...] = ("smoke", "paper")
@@ -108,9 +108,10 @@ def panel_specs(one: Figure, scale: Scale, changes: Mapping[str, Any] | None = N
 
 def titled(panel: Panel, spec: StudySpec) -> Panel:
     """The panel with a title that is true of its study, where p was changed."""
-    if spec.network.p is None or "p" not in panel.network:
+    p = spec.network.parameters.get("p")
+    if p is None or "p" not in panel.network:
         return panel
-    return replace(panel, title=panel.title.replace(f"({panel.network['p']:g})", f"({spec.network.p:g})"))
+    return replace(panel, title=panel.title.replace(f"({panel.network['p']:g})", f"({p:g})"))
 
 
 def settings(base: str, scale: Scale) -> dict[str, Any]:
