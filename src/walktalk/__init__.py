@@ -12,16 +12,22 @@ Names are imported when they are first used: the command line starts in a moment
 
 from __future__ import annotations
 
-from importlib import import_module
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
+
+from walktalk import lazy
+from walktalk.amx import avoid_broken_amx
 
 __version__ = "0.1.0"
+
+avoid_broken_amx()
 
 if TYPE_CHECKING:
     from walktalk import advisor, chains, graphs, plots, theory
     from walktalk.errors import UserError, WalktalkError
+    from walktalk.graphs import Graph
     from walktalk.learning import Schedule, Task, tasks
-    from walktalk.protocols import AsyncGossip, Centralized, MultiWalk, SyncGossip
+    from walktalk.plugins import register
+    from walktalk.protocols import AsyncGossip, Centralized, MultiWalk, Protocol, SyncGossip
     from walktalk.runtimes.simulator import Evaluate, NetworkTiming, PoissonTiming, Stop
     from walktalk.studies import (
         SGD,
@@ -38,11 +44,13 @@ if TYPE_CHECKING:
         train,
     )
 
-_MODULES = ("advisor", "chains", "graphs", "plots", "theory")
 _HOMES = {
+    "": ("advisor", "chains", "graphs", "plots", "theory"),
     "errors": ("UserError", "WalktalkError"),
+    "graphs": ("Graph",),
     "learning": ("Schedule", "Task", "tasks"),
-    "protocols": ("AsyncGossip", "Centralized", "MultiWalk", "SyncGossip"),
+    "plugins": ("register",),
+    "protocols": ("AsyncGossip", "Centralized", "MultiWalk", "Protocol", "SyncGossip"),
     "runtimes.simulator": ("Evaluate", "NetworkTiming", "PoissonTiming", "Stop"),
     "studies": (
         "SGD",
@@ -59,8 +67,6 @@ _HOMES = {
         "train",
     ),
 }
-_HOME_OF = {name: home for home, names in _HOMES.items() for name in names}
-
 __all__ = [
     "SGD",
     "Adam",
@@ -69,10 +75,12 @@ __all__ = [
     "Centralized",
     "Evaluate",
     "Forecast",
+    "Graph",
     "MultiWalk",
     "NetworkTiming",
     "Optimizer",
     "PoissonTiming",
+    "Protocol",
     "Run",
     "Schedule",
     "Stop",
@@ -89,6 +97,7 @@ __all__ = [
     "graphs",
     "load_spec",
     "plots",
+    "register",
     "run_study",
     "tasks",
     "theory",
@@ -96,12 +105,7 @@ __all__ = [
 ]
 
 
-def __getattr__(name: str) -> Any:
-    if name in _MODULES:
-        return import_module(f"walktalk.{name}")
-    if name in _HOME_OF:
-        return getattr(import_module(f"walktalk.{_HOME_OF[name]}"), name)
-    raise AttributeError(f"module 'walktalk' has no attribute {name!r}")
+__getattr__ = lazy.attributes(__name__, _HOMES)
 
 
 def __dir__() -> list[str]:

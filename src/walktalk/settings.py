@@ -68,7 +68,7 @@ def meanings_in(doc: str | None) -> dict[str, str]:
     """What a docstring says of each argument: the entries below `Args:`, each from its name to the next."""
     _, _, section = inspect.cleandoc(doc or "").partition("\nArgs:\n")
     entries = re.findall(r"^    (\w+): *(.*(?:\n     +.*)*)", section.split("\n\n")[0], re.MULTILINE)
-    return {name: " ".join(text.split()).rstrip(".") for name, text in entries}
+    return {name: " ".join(text.split()).removesuffix(".") for name, text in entries}
 
 
 def complete(given: Mapping[str, Any], known: Mapping[str, Setting], also: Iterable[str] = ()) -> dict[str, Any]:

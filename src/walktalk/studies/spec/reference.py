@@ -1,0 +1,116 @@
+"""The reference of all keys of a specification, as Markdown, made from the specification's own definition."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from pydantic import BaseModel
+
+from walktalk.graphs import TOPOLOGIES
+from walktalk.learning import tasks
+from walktalk.plugins import Registry
+from walktalk.protocols import PROTOCOLS
+from walktalk.settings import REQUIRED, Setting, settings_of
+from walktalk.studies.spec.algorithm import AlgorithmSpec
+from walktalk.studies.spec.faults import FaultSpec
+from walktalk.studies.spec.fields import allowed_text
+from walktalk.studies.spec.network import NetworkSpec
+from walktalk.studies.spec.optimizer import OptimizerSpec
+from walktalk.studies.spec.study import (
+    EvaluateSpec,
+    ScheduleSpec,
+    StopSpec,
+    StragglersSpec,
+    StudySpec,
+    TimingSpec,
+    TrainingSpec,
+)
+from walktalk.studies.spec.task import TaskSpec
+
+SECTIONS: dict[str, type[BaseModel]] = {
+    "network": NetworkSpec,
+    "task": TaskSpec,
+    "training": TrainingSpec,
+    "optimizer": OptimizerSpec,
+    "schedule": ScheduleSpec,
+    "timing": TimingSpec,
+    "timing.stragglers": StragglersSpec,
+    "algorithms": AlgorithmSpec,
+    "faults": FaultSpec,
+    "stop": StopSpec,
+    "evaluate": EvaluateSpec,
+}
+
+
+HEAD = """\
+# A study, key by key
+
+A study is a YAML file with these keys. Every key has a default, so `{}` is a study. An unknown key, a wrong type or an
+impossible value is one line that names the key, the value and what is allowed; nothing has been trained by then.
+
+A topology, a task or an algorithm of your own stands where one of ours does: by the name under which
+`walktalk.register` or the entry-point group `walktalk` of an installed package knows it, or as `module:object`, as in
+`{name: "my_package.push_sum:PushSum"}`; the module may lie in the current folder. Its settings are keys like ours, and
+this page, made where the package is installed, has them, too.
+
+Where a section's first key decides what the others mean (`network.topology`, `task.name`, `optimizer.name`,
+`timing.model`), keys of the other kinds are refused. A list in an entry of `algorithms` stands for one algorithm each:
+`{name: multi_walk, walks: [1, 4, 15]}` is three. On the command line, `--set optimizer.lr=0.1` or
+`--set algorithms.0.walks=[2,8]` changes one key of a file or preset; `walktalk presets quickstart` prints a file to
+start from.
+
+This page is made from the definitions in `walktalk.studies` by `make docs`, and a test holds it to them.
+"""
+
+
+HEADER = "| key | default | allowed | meaning |\n| --- | --- | --- | --- |"
+
+
+def reference() -> str:
+    """`docs/spec.md`: every section with its keys, then topologies, tasks and algorithms with theirs."""
+    parts = [HEAD.rstrip("\n"), "## The study", _keys(StudySpec, "")]
+    for name, section in SECTIONS.items():
+        parts += [f"## `{name}`", str(section.__doc__).split("\n\n")[0], _keys(section, f"{name}.")]
+    parts += ["## Topologies", *_things("network", TOPOLOGIES, ("nodes", "seed"))]
+    parts += ["## Tasks", *_things("task", tasks.TASKS, ("nodes", "seed", "part"))]
+    parts += ["## Algorithms", *_things("algorithms", PROTOCOLS)]
+    return "\n\n".join(parts) + "\n"
+
+
+def _keys(section: type[BaseModel], prefix: str) -> str:
+    rows = [HEADER]
+    for name, field in section.model_fields.items():
+        default = "" if field.default is None or field.is_required() else f"`{_yaml(field.default)}`"
+        if field.default_factory is not None:
+            default = f"`{_yaml(field.default)}`" if isinstance(field.default, str) else ""
+        rows.append(f"| `{prefix}{name}` | {default} | {allowed_text(section, name)} | {field.description} |")
+    return "\n".join(rows)
+
+
+def _things(section: str, registry: Registry[Any], from_the_study: tuple[str, ...] = ()) -> list[str]:
+    """All things of a kind: what each is, and the keys that it adds to its section."""
+    parts = []
+    for name, thing in registry.items():
+        parts += [f"### `{name}`", _sentence(thing.__doc__)]
+        settings = settings_of(thing, from_the_study)
+        if settings:
+            parts.append("\n".join([HEADER, *(_row(f"{section}.{key}", one) for key, one in settings.items())]))
+    return parts
+
+
+def _row(key: str, setting: Setting) -> str:
+    default = "" if setting.default is None or setting.default is REQUIRED else f"`{_yaml(setting.default)}`"
+    return f"| `{key}` | {default} | {setting.allowed} | {setting.meaning} |"
+
+
+def _sentence(doc: str | None) -> str:
+    """The first line of a docstring."""
+    return (doc or "").strip().split("\n")[0]
+
+
+def _yaml(value: object) -> str:
+    return str(value).lower() if isinstance(value, bool) else str(value)
+
+
+if __name__ == "__main__":
+    print(reference(), end="")
