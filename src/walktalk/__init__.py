@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from walktalk import advisor, chains, graphs, plots, theory
     from walktalk.errors import UserError, WalktalkError
     from walktalk.graphs import Graph
-    from walktalk.learning import Schedule, Task, tasks
+    from walktalk.learning import Schedule, Task, split, tasks
     from walktalk.plugins import register
     from walktalk.protocols import AsyncGossip, Centralized, MultiWalk, Protocol, SyncGossip
     from walktalk.runtimes.simulator import Evaluate, NetworkTiming, PoissonTiming, Stop
@@ -48,7 +48,7 @@ _HOMES = {
     "": ("advisor", "chains", "graphs", "plots", "theory"),
     "errors": ("UserError", "WalktalkError"),
     "graphs": ("Graph",),
-    "learning": ("Schedule", "Task", "tasks"),
+    "learning": ("Schedule", "Task", "split", "tasks"),
     "plugins": ("register",),
     "protocols": ("AsyncGossip", "Centralized", "MultiWalk", "Protocol", "SyncGossip"),
     "runtimes.simulator": ("Evaluate", "NetworkTiming", "PoissonTiming", "Stop"),
@@ -99,6 +99,7 @@ __all__ = [
     "plots",
     "register",
     "run_study",
+    "split",
     "tasks",
     "theory",
     "train",

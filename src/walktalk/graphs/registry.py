@@ -11,7 +11,6 @@ import inspect
 from collections.abc import Callable, Mapping
 from typing import Annotated, Any, TypeAlias
 
-import networkx as nx
 from annotated_types import Ge
 
 from walktalk.errors import GraphError, SettingError
@@ -20,7 +19,7 @@ from walktalk.graphs.complete import complete
 from walktalk.graphs.cycle import cycle
 from walktalk.graphs.edge_list import edge_list
 from walktalk.graphs.erdos_renyi import erdos_renyi
-from walktalk.graphs.graph import Graph, from_networkx
+from walktalk.graphs.graph import Graph, as_graph
 from walktalk.graphs.hypercube import hypercube
 from walktalk.graphs.path import path
 from walktalk.graphs.random_regular import random_regular
@@ -170,9 +169,10 @@ def _call(make: Topology, nodes: int | None, seed: int | Seed, given: Mapping[st
 
 def _checked(name: str, made: object, nodes: int | None) -> Graph:
     """What the function made, if it is a graph of the size that was asked for; one of networkx will do."""
-    graph = from_networkx(made) if isinstance(made, nx.Graph) else made
-    if not isinstance(graph, Graph):
-        raise GraphError(f"topology {name}: its function gave back {type(made).__name__}, but a Graph is needed")
+    try:
+        graph = as_graph(made)  # type: ignore[arg-type]
+    except GraphError as error:
+        raise GraphError(f"topology {name}: its function gave back no graph: {error}") from error
     if nodes is not None and graph.nodes != nodes:
         raise GraphError(f"{name}: nodes = {nodes}, but the graph described has {graph.nodes}")
     return graph

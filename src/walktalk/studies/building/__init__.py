@@ -12,6 +12,7 @@ from walktalk.studies.building.build import (
     build_timing,
     check_links,
 )
+from walktalk.studies.building.match import matched
 from walktalk.studies.building.runs import PlannedRun, Progress, RunRecord
 
 __all__ = [
@@ -28,4 +29,5 @@ __all__ = [
     "build_task",
     "build_timing",
     "check_links",
+    "matched",
 ]

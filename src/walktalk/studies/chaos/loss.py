@@ -16,7 +16,6 @@ from typing import Any
 
 from torch import Tensor
 
-from walktalk import graphs
 from walktalk.graphs import Graph
 from walktalk.learning import Trainer
 from walktalk.protocols import AGGREGATE, MultiWalk, Protocol
@@ -67,7 +66,7 @@ def compare(
 ) -> Comparison:
     """The losses between two moments of the trace, and in the same iterations of undisturbed runs."""
     run, spec = ready.runs[0], ready.spec
-    task = replace(ready.task, parts=[ready.task.parts[node] for node in alive])
+    task = replace(ready.task, parts=[ready.task.parts[node] for node in alive], names=None, test_parts=None)
     judge = Trainer(
         task,
         batch_size=spec.training.batch_size,
@@ -82,7 +81,7 @@ def compare(
         return Comparison()
     aggregator = next((row[1] for row in reversed(trace) if row[2] == "record" and row[11] == AGGREGATE), -1)
     first, last = judged[0].op.iteration, judged[-1].op.iteration
-    graph = graphs.from_networkx(run.setup.graph.to_networkx().subgraph(alive), "what is left")
+    graph = replace(run.setup.graph.part(alive).connected(), name="what is left", sites=None)
     place = alive.index(aggregator) if aggregator in alive else 0
     protocol = _aggregating_at(run.setup.protocol, place)
     reference = _undisturbed(ready, protocol, judge, graph, (first, last))

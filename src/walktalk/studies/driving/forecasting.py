@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from walktalk.graphs import Graph
+from walktalk.graphs import GraphLike, as_graph
 from walktalk.protocols import Protocol
 from walktalk.runtimes.simulator import OptimizerState, PoissonTiming, RunSetup, Simulation, Stop, Timing
 from walktalk.seeds import Seed, as_seed
@@ -26,7 +26,7 @@ class Forecast:
 
 def forecast(
     protocol: Protocol,
-    graph: Graph,
+    graph: GraphLike,
     *,
     model_bytes: int,
     state_bytes: int = 0,
@@ -36,6 +36,7 @@ def forecast(
     seed: int | Seed = 0,
 ) -> Forecast:
     """The schedule of `train` with the same arguments, for a model of that many bytes on the wire."""
+    graph = as_graph(graph)
     protocol.check(graph.nodes)
     setup = RunSetup(
         protocol=protocol,

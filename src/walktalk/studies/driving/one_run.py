@@ -9,14 +9,13 @@ from functools import cached_property
 import pandas as pd
 from torch import Tensor, nn
 
-from walktalk.errors import DataError
-from walktalk.graphs import Graph
+from walktalk.graphs import GraphLike
 from walktalk.learning import Buffers, OptimizerSpec, Schedule, Task, Trainer
 from walktalk.protocols import Protocol
 from walktalk.records import RUN_COLUMNS, TRACE_COLUMNS, frame
 from walktalk.runtimes.simulator import Evaluate, OptimizerState, PoissonTiming, RunSetup, Stop, Timing
 from walktalk.seeds import Seed, as_seed
-from walktalk.studies.building import PlannedRun, Progress, RunRecord
+from walktalk.studies.building import PlannedRun, Progress, RunRecord, matched
 from walktalk.studies.driving.run import pick_device
 from walktalk.studies.driving.runner import Runner
 from walktalk.studies.results import trace_columns
@@ -77,7 +76,7 @@ class Run:
 def train(
     task: Task,
     protocol: Protocol,
-    graph: Graph,
+    graph: GraphLike,
     *,
     optimizer: OptimizerSpec | None = None,
     batch_size: int = 32,
@@ -97,8 +96,7 @@ def train(
     Without further word: the paper's optimizer, Poisson timing with d = 1 second, 1,000 iterations. `buffers` says what
     becomes of BatchNorm's statistics: they travel with the model, or every batch has its own ("batch").
     """
-    if task.nodes != graph.nodes:
-        raise DataError(f"the task is split over {task.nodes} nodes, but the graph has {graph.nodes}; make them equal")
+    task, graph = matched(task, graph)
     optimizer = optimizer or SGD()
     root = as_seed(seed)
     trainer = Trainer(

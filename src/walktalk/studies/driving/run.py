@@ -30,6 +30,7 @@ from walktalk.studies.building import (
     build_task,
     build_timing,
     check_links,
+    matched,
 )
 from walktalk.studies.driving.groups import run_in_groups
 from walktalk.studies.driving.runner import estimated_trainings
@@ -110,7 +111,7 @@ def prepare(spec: StudySpec, device: str = "auto") -> Preparation:
     graph = build_graph(spec)
     check_links(spec, graph)
     build_protocols(spec, graph.nodes)  # its mistakes are cheap to find, so they are found before any data is read
-    task = build_task(spec, graph.nodes)
+    task, graph = matched(build_task(spec, graph.nodes), graph)
     trainer = build_trainer(spec, task, device)
     return Preparation(spec, task, trainer, planned_runs(spec, trainer))
 
@@ -132,7 +133,7 @@ def build_trainer(spec: StudySpec, task: Task, device: str = "auto") -> Trainer:
 def planned_runs(spec: StudySpec, trainer: Trainer) -> list[PlannedRun]:
     """The runs of a study, for a trainer of its task; studies of one task and split may share one."""
     root = Seed(spec.seed)
-    graph = build_graph(spec)
+    _, graph = matched(trainer.task, build_graph(spec))
     runs = []
     for plan in build_protocols(spec, graph.nodes):
         for repetition in range(spec.repetitions):
@@ -156,11 +157,13 @@ def planned_runs(spec: StudySpec, trainer: Trainer) -> list[PlannedRun]:
     return runs
 
 
-def write_results(ready: Preparation, records: list[RunRecord], folder: StudyFolder) -> StudyResult:
-    """History and summary of the whole study."""
+def write_results(
+    ready: Preparation, records: list[RunRecord], folder: StudyFolder, engine: str = "sim"
+) -> StudyResult:
+    """History and summary of the whole study; `engine` says what ran it: whether its time is virtual."""
     history = study_history(records)
     write_history(folder.history, [row for record in records for row in record.history])
-    summary = summarize(history, ready.spec)
+    summary = {**summarize(history, ready.spec), "engine": engine}
     write_text(folder.summary, summary_text(summary))
     return StudyResult(history, summary, records, folder.path)
 
