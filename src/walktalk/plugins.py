@@ -23,8 +23,8 @@ import warnings
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any, Generic, TypeVar, overload
 
-from walktalk.errors import SettingError
-from walktalk.settings import misfit, suggestion
+from walktalk.errors import SettingError, suggestion
+from walktalk.settings import misfit
 
 GROUP = "walktalk"
 HOMES = ("walktalk.graphs", "walktalk.protocols", "walktalk.learning")  # where registries are made

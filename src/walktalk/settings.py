@@ -15,11 +15,10 @@ import types
 import typing
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
-from difflib import get_close_matches
 from pathlib import Path
 from typing import Any
 
-from walktalk.errors import SettingError
+from walktalk.errors import SettingError, suggestion
 
 
 @dataclass(frozen=True)
@@ -101,14 +100,6 @@ def typed(name: str, value: Any, setting: Setting) -> Any:
 def misfit(name: str, value: object, allowed: str) -> SettingError:
     """The error for a value that a key cannot take."""
     return SettingError(f"{name}: {value!r} is not possible; allowed: {allowed}")
-
-
-def suggestion(word: object, known: Iterable[str]) -> str:
-    """`"; did you mean 'x'?"`, or nothing where no known word is near."""
-    words = list(known)
-    near = get_close_matches(str(word).replace("-", "_"), words, n=1, cutoff=0.6)
-    near = near or get_close_matches(str(word), words, n=1, cutoff=0.6)
-    return f"; did you mean {near[0]!r}?" if near else ""
 
 
 def _kinds(thing: Callable[..., Any]) -> dict[str, Any]:

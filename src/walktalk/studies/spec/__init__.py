@@ -6,14 +6,12 @@ from walktalk import lazy
 
 if TYPE_CHECKING:
     from walktalk.studies.spec.load import dump_spec, load_spec, make_spec, spec_mapping
-    from walktalk.studies.spec.overrides import nested
-    from walktalk.studies.spec.preset_files import preset_names, preset_text, read_study
+    from walktalk.studies.spec.sources import nested, preset_names, preset_text, read_study
     from walktalk.studies.spec.study import StudySpec, TimingSpec
 
 _HOMES = {
     "load": ("dump_spec", "load_spec", "make_spec", "spec_mapping"),
-    "overrides": ("nested",),
-    "preset_files": ("preset_names", "preset_text", "read_study"),
+    "sources": ("nested", "preset_names", "preset_text", "read_study"),
     "study": ("StudySpec", "TimingSpec"),
 }
 

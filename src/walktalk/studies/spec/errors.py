@@ -6,8 +6,7 @@ from typing import Any, get_args
 
 from pydantic import BaseModel, ValidationError
 
-from walktalk.errors import SpecError
-from walktalk.settings import suggestion
+from walktalk.errors import SpecError, suggestion
 from walktalk.studies.spec.fields import allowed_text
 
 LONGEST = 80  # characters of a value that an error repeats

@@ -10,8 +10,8 @@ import torch
 from pydantic import model_validator
 
 from walktalk import learning
-from walktalk.errors import ModelError
-from walktalk.settings import misfit, suggestion
+from walktalk.errors import ModelError, suggestion
+from walktalk.settings import misfit
 from walktalk.studies.spec.fields import Section, key
 
 OWN_DEFAULTS: dict[str, dict[str, Any]] = {  # where the paper's differ from torch's (Table 5)
