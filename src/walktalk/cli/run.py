@@ -63,7 +63,7 @@ def run(
     folder = out if out is not None else Path("out") / spec.name
 
     try:
-        with shown_progress(spec.name) as progress:
+        with shown_progress(spec.name, spec.described) as progress:
             if engine == "peers":
                 from walktalk.studies.peers import run_on_peers  # needs Zenoh
 

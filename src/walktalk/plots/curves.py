@@ -13,15 +13,25 @@ from walktalk.plots.along import Along, along, scale_along
 from walktalk.plots.mean_curve import Axis, Curve, mean_curve
 from walktalk.plots.notes import CUT, legend_below, missing_words, note_below, spread_words
 from walktalk.plots.scales import needs_logarithm, scale_accuracy, scale_loss
-from walktalk.plots.style import colours, in_order, line_style, new_figure, styled, title_of
+from walktalk.plots.style import Algorithms, line_style, new_figure, styled
 from walktalk.plots.units import Unit
+from walktalk.protocols import Described, known
 
 VALUES = {"train_loss": "Training loss", "test_accuracy": "Test accuracy (%)"}
 THIN = 0.8  # points: a line to compare with
 
 
-def curves(history: pd.DataFrame, x: Axis = "iteration", *, title: str | None = None) -> Figure:
-    """One panel for the loss, and one for the accuracy where the task has one."""
+def curves(
+    history: pd.DataFrame, x: Axis = "iteration", *, algorithms: Algorithms | None = None, title: str | None = None
+) -> Figure:
+    """One panel for the loss, and one for the accuracy where the task has one.
+
+    Args:
+        history: of a study or a run.
+        x: the axis along which they go.
+        algorithms: what the study's folder says of its algorithms; by their labels alone if left out.
+        title: above the figure.
+    """
     if history.empty:
         raise StudyError("the history has no rows yet, so there is nothing to draw; finish the study with --resume")
     values = [name for name in VALUES if history[name].notna().any()] or ["train_loss"]  # all diverged: an empty panel
@@ -31,7 +41,7 @@ def curves(history: pd.DataFrame, x: Axis = "iteration", *, title: str | None = 
         axis, cut = along([history], x), False
         scale_along(panels, axis)
         for panel, value in zip(panels, values, strict=True):
-            drawn = draw_curves(panel, history, axis, value)
+            drawn = draw_curves(panel, history, axis, value, algorithms=algorithms)
             if value == "test_accuracy":
                 scale_accuracy([panel], drawn)
             else:
@@ -43,30 +53,37 @@ def curves(history: pd.DataFrame, x: Axis = "iteration", *, title: str | None = 
     return figure
 
 
-def draw_curves(panel: Any, history: pd.DataFrame, axis: Along, value: str, *, thin: bool = False) -> list[Curve]:
+def draw_curves(
+    panel: Any,
+    history: pd.DataFrame,
+    axis: Along,
+    value: str,
+    *,
+    thin: bool = False,
+    algorithms: Algorithms | None = None,
+) -> list[Curve]:
     """All algorithms of a study in one panel; what was drawn, to find the limits of the other axis.
 
     Thin ones are there to compare with: without a band and without a name in the legend.
     """
-    labels = in_order(str(label) for label in history["algorithm"])
-    chosen = colours(labels)
-    drawn = [mean_curve(history[history["algorithm"] == label], axis.name, value) for label in labels]
+    named = known((str(label) for label in history["algorithm"]), algorithms)
+    drawn = [mean_curve(history[history["algorithm"] == label], axis.name, value) for label in named]
     if axis.logarithmic:  # the start is infinitely far away, and a line to there would be flat
         drawn = [Curve(*(part[curve.x > 0] for part in (curve.x, curve.mean, curve.std))) for curve in drawn]
     if thin:
         drawn = [Curve(curve.x, curve.mean, np.zeros_like(curve.std)) for curve in drawn]
-    for label, curve in zip(labels, drawn, strict=True):
-        _draw(panel, curve, axis.unit, chosen[label], label, thin)
+    for one, curve in zip(named.values(), drawn, strict=True):
+        _draw(panel, curve, axis.unit, one, thin)
     panel.set_ylabel(VALUES[value])
     return drawn
 
 
-def _draw(panel: Any, curve: Curve, unit: Unit, colour: str, label: str, thin: bool) -> None:
-    at, style = curve.x / unit.size, line_style(label)
+def _draw(panel: Any, curve: Curve, unit: Unit, one: Described, thin: bool) -> None:
+    at, style, colour = curve.x / unit.size, line_style(one.family), one.colour
     if thin:
         panel.plot(at, curve.mean, color=colour, linestyle=style, linewidth=THIN, zorder=2.5, label="_")
         return
-    panel.plot(at, curve.mean, color=colour, linestyle=style, label=title_of(label), zorder=3)
+    panel.plot(at, curve.mean, color=colour, linestyle=style, label=one.heading, zorder=3)
     alone = _alone(curve)
     if alone.any():  # a line needs two points
         panel.plot(at[alone], curve.mean[alone], ".", color=colour, markersize=5, zorder=3, label="_")

@@ -10,7 +10,7 @@ from matplotlib.figure import Figure
 
 from walktalk.plots.along import along
 from walktalk.plots.curves import curves
-from walktalk.plots.style import GREY
+from walktalk.plots.style import GREY, Algorithms
 
 EVENTS = ("kill", "revive", "pause", "resume", "partition", "heal")
 
@@ -23,9 +23,11 @@ class Failure(NamedTuple):
     node: int  # −1 where it is about no node in particular
 
 
-def failures(history: pd.DataFrame, marks: Iterable[Failure], *, title: str | None = None) -> Figure:
+def failures(
+    history: pd.DataFrame, marks: Iterable[Failure], *, algorithms: Algorithms | None = None, title: str | None = None
+) -> Figure:
     """Curves against time, with a line at every failure, and its name above every panel."""
-    figure = curves(history, "time", title=title)
+    figure = curves(history, "time", algorithms=algorithms, title=title)
     unit = along([history], "time").unit
     marks = list(marks)
     for panel in figure.axes:

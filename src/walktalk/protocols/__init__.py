@@ -3,7 +3,7 @@
 from walktalk.plugins import Registry
 from walktalk.protocols.async_gossip import AsyncGossip
 from walktalk.protocols.centralized import Centralized
-from walktalk.protocols.descriptions import Described, described, distinct, together
+from walktalk.protocols.descriptions import Described, absent_protocol, described, known, together
 from walktalk.protocols.effects import (
     AGGREGATE,
     INITIAL,
@@ -31,6 +31,7 @@ PROTOCOLS: Registry[type[Protocol]] = Registry(
     "algorithm",
     "an algorithm is a class that inherits walktalk.Protocol",
     lambda thing: isinstance(thing, type) and issubclass(thing, Protocol) and thing is not Protocol,
+    absent=absent_protocol,
 )
 """The protocols that a specification can name."""
 
@@ -77,8 +78,8 @@ __all__ = [
     "Trained",
     "control_bytes",
     "described",
-    "distinct",
     "for_statistics",
+    "known",
     "together",
     "with_update",
 ]
