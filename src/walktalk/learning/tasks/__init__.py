@@ -5,14 +5,18 @@ from walktalk.learning.tasks.digits import digits
 from walktalk.learning.tasks.fashion_mnist import fashion_mnist
 from walktalk.learning.tasks.mnli import mnli
 from walktalk.learning.tasks.own import torch
+from walktalk.learning.tasks.parts import Node
 from walktalk.learning.tasks.quadratic import QuadraticFacts, quadratic
 from walktalk.learning.tasks.random_images import random_images
-from walktalk.learning.tasks.registry import TASKS, build, settings_of
+from walktalk.learning.tasks.registry import FROM_THE_STUDY, TASKS, build, build_part, settings_of
 
 __all__ = [
+    "FROM_THE_STUDY",
     "TASKS",
+    "Node",
     "QuadraticFacts",
     "build",
+    "build_part",
     "cifar10",
     "digits",
     "fashion_mnist",

@@ -15,8 +15,11 @@ from walktalk.learning.tasks.cifar10 import cifar10
 from walktalk.learning.tasks.digits import digits
 from walktalk.learning.tasks.fashion_mnist import fashion_mnist
 from walktalk.learning.tasks.mnli import mnli
+from walktalk.learning.tasks.parts import Node, only_part, part_wanted
 from walktalk.learning.tasks.quadratic import quadratic
 from walktalk.seeds import Seed
+
+FROM_THE_STUDY = ("nodes", "seed", "part")
 
 TASKS: dict[str, Callable[..., Task]] = {
     "digits": digits,
@@ -27,7 +30,7 @@ TASKS: dict[str, Callable[..., Task]] = {
 }
 
 
-def build(name: str, nodes: int, seed: int | Seed, **settings: Any) -> Task:
+def build(name: str, nodes: int, seed: int | Seed, part: str | int | None = None, **settings: Any) -> Task:
     """The task of that name; a `DataError` names what is wrong and what is allowed."""
     if name not in TASKS:
         raise DataError(f"task.name: {name!r} is unknown; allowed: {', '.join(TASKS)}")
@@ -40,15 +43,26 @@ def build(name: str, nodes: int, seed: int | Seed, **settings: Any) -> Task:
         if not fits(value, takes[key]):
             raise DataError(f"task.{key}: {value!r} is not possible; {in_words(takes[key])} is needed")
     try:
-        return TASKS[name](nodes=nodes, seed=seed, **settings)
+        make = TASKS[name]
+        from_study = {"nodes": nodes, "seed": seed, "part": part}
+        accepted = inspect.signature(make).parameters
+        return make(**{key: value for key, value in from_study.items() if key in accepted}, **settings)
     except DataError as error:
         raise DataError(f"task.{error}") from error
+
+
+def build_part(name: str, nodes: int, seed: int | Seed, node: Node, **settings: Any) -> Task:
+    """The task of one node alone; a function that takes no `part` gives everybody's data, and the rest is let go."""
+    if name not in TASKS:
+        return build(name, nodes, seed, **settings)  # says what is wrong
+    part = part_wanted(TASKS[name], node)
+    return only_part(build(name, nodes, seed, part, **settings), node, part is not None)
 
 
 def settings_of(name: str) -> dict[str, Any]:
     """A task's own settings, with their types."""
     kinds = typing.get_type_hints(TASKS[name])
-    return {key: kinds[key] for key in inspect.signature(TASKS[name]).parameters if key not in ("nodes", "seed")}
+    return {key: kinds[key] for key in inspect.signature(TASKS[name]).parameters if key not in FROM_THE_STUDY}
 
 
 def fits(value: Any, kind: Any) -> bool:

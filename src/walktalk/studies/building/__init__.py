@@ -9,6 +9,7 @@ from walktalk.studies.building.build import (
     build_schedule,
     build_stop,
     build_task,
+    build_task_of,
     build_timing,
     check_links,
 )
@@ -27,6 +28,7 @@ __all__ = [
     "build_schedule",
     "build_stop",
     "build_task",
+    "build_task_of",
     "build_timing",
     "check_links",
     "matched",

@@ -15,11 +15,9 @@ from functools import partial
 from os import PathLike
 from pathlib import Path
 
-import numpy as np
-
 from walktalk.errors import SpecError, StudyError, UnavailableError
 from walktalk.graphs import Graph
-from walktalk.learning import Arithmetic, Task, Trainer, tasks
+from walktalk.learning import Arithmetic, Trainer, tasks
 from walktalk.protocols import Surroundings
 from walktalk.records import (
     RUN_COLUMNS,
@@ -55,6 +53,7 @@ from walktalk.studies.building import (
     build_protocols,
     build_schedule,
     build_stop,
+    build_task_of,
 )
 from walktalk.studies.driving import Preparation, StudyResult, named_tensors, pick_device, prepare, write_results
 from walktalk.studies.peers.progress import Reporter, Watch
@@ -124,20 +123,13 @@ def run_node(job: NodeJob) -> None:
     node.run()
 
 
-def own_part(task: Task, node: int) -> Task:
-    """The task with this node's samples and nobody else's."""
-    mine = np.asarray(task.parts[node])
-    labels = None if task.labels is None else task.labels[mine]
-    inputs, targets = task.inputs[mine].clone(), task.targets[mine].clone()
-    return replace(task, inputs=inputs, targets=targets, parts=[np.arange(len(mine))], labels=labels, test=None)
-
-
 def _node_setup(cluster: Cluster, spec: StudySpec, graph: Graph, job: NodeJob) -> tuple[NodeSetup, Trainer]:
     number, root = cluster.number(job.name), Seed(spec.seed)
     plan = _chosen(build_protocols(spec, graph.nodes), cluster.algorithm)
-    task = tasks.build(spec.task.name, nodes=graph.nodes, seed=root.child("data"), **spec.task.settings)
+    _check_names(cluster, graph)
+    task = build_task_of(spec, graph.nodes, tasks.Node(cluster.part(job.name), number))
     trainer = Trainer(
-        own_part(task, number),
+        replace(task, test=None),  # a node measures on its own data as it goes
         batch_size=spec.training.batch_size,
         local_steps=spec.training.local_steps,
         optimizer=spec.optimizer.build(),
@@ -168,9 +160,18 @@ def _node_setup(cluster: Cluster, spec: StudySpec, graph: Graph, job: NodeJob) -
         rejoin=job.rejoin,
         pace=cluster.pace,
         wait_for_neighbours=cluster.wait,
-        samples=len(task.parts[number]),
+        samples=len(task.parts[0]),
     )
     return setup, trainer
+
+
+def _check_names(cluster: Cluster, graph: Graph) -> None:
+    """Where the graph has names, a cluster's nodes have the same, in the same order: its numbers are theirs."""
+    if graph.names is not None and tuple(cluster.part(name) for name in cluster.nodes) != graph.names:
+        raise SpecError(
+            f"nodes: are {', '.join(cluster.nodes)}, but those of the study's graph are {', '.join(graph.names)}; list "
+            "them by these names, in this order"
+        )
 
 
 def own_resources() -> tuple[float, float, float]:
@@ -189,7 +190,11 @@ def _chosen(plans: list[AlgorithmPlan], label: str) -> AlgorithmPlan:
 def local_cluster(spec: StudySpec, run: PlannedRun, folder: Path, pace: float = 0.0) -> Cluster:
     """All nodes of a run on this machine, on free ports."""
     ports = free_ports(run.setup.graph.nodes)
-    nodes = {f"node-{number}": {"address": f"127.0.0.1:{port}"} for number, port in enumerate(ports)}
+    called = run.setup.graph.names or range(len(ports))
+    nodes = {
+        f"node-{number}": {"address": f"127.0.0.1:{port}", "part": part}
+        for number, (port, part) in enumerate(zip(ports, called, strict=True))
+    }
     study = spec_mapping(spec)
     return make_cluster(
         {

@@ -46,4 +46,4 @@ class TaskSpec(Section):
 
 def task_settings(name: str) -> dict[str, Setting]:
     """What a task takes, beside the nodes and the seed that the study gives it."""
-    return of_function(tasks.TASKS[name], without=("nodes", "seed"))
+    return of_function(tasks.TASKS[name], without=tasks.FROM_THE_STUDY)
