@@ -14,6 +14,8 @@ RUNGS = (
     "lazy",
     "amx",
     "errors",
+    "settings",
+    "plugins",
     "seeds",
     "graphs",
     "chains",
@@ -25,8 +27,8 @@ RUNGS = (
     "runtimes.stacked",
     "runtimes.peers",
     "studies.spec",
-    "studies.results",
     "studies.building",
+    "studies.results",
     "studies.driving",
     "studies.peers",  # a door of its own, as chaos: both need Zenoh
     "studies.chaos",

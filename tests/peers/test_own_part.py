@@ -12,7 +12,6 @@ from torch.nn import functional
 
 import walktalk as wt
 from walktalk.errors import DataError, SpecError
-from walktalk.learning import tasks
 from walktalk.studies.peers import study
 
 NAMES = ["lyon", "nice", "paris"]
@@ -30,8 +29,7 @@ def clinic(folder: str = "data", part: str | None = None) -> wt.Task:
 
 
 @pytest.fixture
-def cluster(tmp_path, monkeypatch):
-    monkeypatch.setitem(tasks.TASKS, "clinic", clinic)
+def cluster(tmp_path):
     READ.clear()
     for k, name in enumerate(NAMES):
         rng = np.random.default_rng(k)
@@ -44,7 +42,7 @@ def cluster(tmp_path, monkeypatch):
 
     def made(nodes, network=None, **task):
         spec = {
-            "task": {"name": "clinic", **task},
+            "task": {"name": "tests.peers.test_own_part:clinic", **task},
             "network": network or {"topology": "complete", "nodes": 3},
             "algorithms": [{"name": "async_gossip"}],
         }
@@ -55,7 +53,7 @@ def cluster(tmp_path, monkeypatch):
 
 def setup_of(cluster, name):
     spec = study.make_spec(cluster.study)
-    return study._node_setup(cluster, spec, study.build_graph(spec), study.NodeJob(cluster, name))
+    return study._node_setup(cluster, study.lay_foundation(spec), study.NodeJob(cluster, name))
 
 
 def test_it_reads_its_own_folder_only(cluster, tmp_path):

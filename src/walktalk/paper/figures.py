@@ -7,10 +7,9 @@ from dataclasses import dataclass, field, replace
 from importlib.resources import files
 from typing import TYPE_CHECKING, Any, Literal, TypeAlias
 
-from walktalk.errors import SpecError
+from walktalk.errors import SpecError, suggestion
 from walktalk.paper.changes import fitting, merged, refuse_what_is_varied
 from walktalk.records import yaml_text
-from walktalk.studies.spec import suggestion
 
 if TYPE_CHECKING:
     from walktalk.studies.spec import StudySpec
@@ -108,9 +107,10 @@ def panel_specs(one: Figure, scale: Scale, changes: Mapping[str, Any] | None = N
 
 def titled(panel: Panel, spec: StudySpec) -> Panel:
     """The panel with a title that is true of its study, where p was changed."""
-    if spec.network.p is None or "p" not in panel.network:
+    p = spec.network.parameters.get("p")
+    if p is None or "p" not in panel.network:
         return panel
-    return replace(panel, title=panel.title.replace(f"({panel.network['p']:g})", f"({spec.network.p:g})"))
+    return replace(panel, title=panel.title.replace(f"({panel.network['p']:g})", f"({p:g})"))
 
 
 def settings(base: str, scale: Scale) -> dict[str, Any]:

@@ -8,10 +8,9 @@ from walktalk.learning.tasks.own import torch
 from walktalk.learning.tasks.parts import Node
 from walktalk.learning.tasks.quadratic import QuadraticFacts, quadratic
 from walktalk.learning.tasks.random_images import random_images
-from walktalk.learning.tasks.registry import FROM_THE_STUDY, TASKS, build, build_part, settings_of
+from walktalk.learning.tasks.registry import TASKS, build, build_part, task_settings
 
 __all__ = [
-    "FROM_THE_STUDY",
     "TASKS",
     "Node",
     "QuadraticFacts",
@@ -23,6 +22,6 @@ __all__ = [
     "mnli",
     "quadratic",
     "random_images",
-    "settings_of",
+    "task_settings",
     "torch",
 ]

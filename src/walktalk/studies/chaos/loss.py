@@ -20,10 +20,10 @@ from walktalk.graphs import Graph
 from walktalk.learning import Trainer
 from walktalk.protocols import AGGREGATE, MultiWalk, Protocol
 from walktalk.runtimes.peers import ReplaySetup, replay
-from walktalk.runtimes.simulator import Evaluate, PoissonTiming, RunSetup, Stop
+from walktalk.runtimes.simulator import Evaluate, Stop
 from walktalk.runtimes.stacked import Engine
 from walktalk.seeds import Seed
-from walktalk.studies.driving import Preparation
+from walktalk.studies.building import Preparation, build_trainer
 
 MEASURED = 20  # iterations between two measurements
 REPETITIONS = 5  # of the undisturbed run
@@ -65,15 +65,9 @@ def compare(
     ready: Preparation, trace: list[tuple[Any, ...]], alive: list[int], window: tuple[float, float]
 ) -> Comparison:
     """The losses between two moments of the trace, and in the same iterations of undisturbed runs."""
-    run, spec = ready.runs[0], ready.spec
+    run = ready.runs[0]
     task = replace(ready.task, parts=[ready.task.parts[node] for node in alive], names=None, test_parts=None)
-    judge = Trainer(
-        task,
-        batch_size=spec.training.batch_size,
-        local_steps=spec.training.local_steps,
-        optimizer=spec.optimizer.build(),
-        evaluation_samples=sum(len(part) for part in task.parts),
-    )
+    judge = build_trainer(ready.spec, task, "cpu", samples=sum(len(part) for part in task.parts))
     again = ReplaySetup(ready.task.nodes, run.initial.cpu(), Evaluate(every=MEASURED), run.setup.optimizer_state)
     measured = replay(trace, again, Judged(ready.trainer, judge)).measurements
     judged = [m for m in measured if window[0] < m.op.time < window[1]]
@@ -99,14 +93,13 @@ def _undisturbed(
     run, (first, last) = ready.runs[0], window
     seeds = [Seed(ready.spec.seed).child("undisturbed", number) for number in range(REPETITIONS)]
     setups = [
-        RunSetup(
-            protocol,
-            graph,
-            seed,
-            Stop(iterations=last),
-            timing=PoissonTiming(),
+        replace(
+            run.setup,
+            protocol=protocol,
+            graph=graph,
+            seed=seed,
+            stop=Stop(iterations=last),
             evaluate=Evaluate(every=MEASURED),
-            lr=run.setup.lr,
             keep_trace=False,
         )
         for seed in seeds
