@@ -44,8 +44,8 @@ class Described:
 
     @property
     def heading(self) -> str:
-        """The title as it begins a line: "One walk", but "ADMM"."""
-        return self.title[:1].upper() + self.title[1:]
+        """The title as it begins a line: "One walk"; a label that a person chose is left as it is."""
+        return self.title if self.title == self.label else self.title[:1].upper() + self.title[1:]
 
 
 def described(label: str, protocol: Protocol, title: str | None = None) -> Described:

@@ -5,14 +5,14 @@ from __future__ import annotations
 from collections.abc import Callable
 from os import PathLike
 from pathlib import Path
-from typing import NamedTuple, cast
+from typing import Any, NamedTuple, cast
 
 import numpy as np
 
 from walktalk import plots
 from walktalk.errors import StudyError, UserError
 from walktalk.records import read_history, read_trace
-from walktalk.report.study import Study, class_counts, open_study
+from walktalk.report.study import Study, open_study
 
 FORMATS = ("png", "svg", "pdf")  # for a page, for the web, for print
 
@@ -61,7 +61,8 @@ def _telling(study: Study) -> str:
 
 def draw_curves(study: Study, x: str) -> list[Path]:
     """Loss and accuracy against one axis."""
-    figure = plots.curves(read_history(study.folder.history), cast(plots.Axis, x), algorithms=study.algorithms)
+    named: Any = {"time": study.time.capitalize(), "algorithms": study.algorithms}
+    figure = plots.curves(read_history(study.folder.history), cast(plots.Axis, x), **named)
     return plots.save(figure, study.folder.figures / f"curves-{x}", FORMATS)
 
 
@@ -96,7 +97,8 @@ def draw_failures(study: Study) -> list[Path]:
     if not marks:
         said = "nothing went wrong in this study; `faults` in a specification make it so"
         raise StudyError(f"{study.folder.path}: {said}")
-    figure = plots.failures(read_history(study.folder.history), marks, algorithms=study.algorithms)
+    named: Any = {"time": study.time.capitalize(), "algorithms": study.algorithms}
+    figure = plots.failures(read_history(study.folder.history), marks, **named)
     return plots.save(figure, study.folder.figures / "failures", FORMATS)
 
 
@@ -111,9 +113,7 @@ def draw_partition(study: Study) -> list[Path]:
     spec = study.spec
     if study.task.labels is None:
         raise StudyError(f"the task {spec.task.name} has no classes, so there is no partition to draw")
-    classes, counts = class_counts(study.task)
     alpha = spec.task.settings.get("alpha")
     title = "iid" if alpha is None else f"α = {alpha:g}"
-    shown = [str(name) for name in classes]
-    figure = plots.partition(counts, shown, nodes=study.task.names, title=f"{spec.task.name}, {title}")
+    figure = plots.partition(study.task, title=f"{spec.task.name}, {title}")
     return plots.save(figure, study.folder.figures / "partition", FORMATS)
