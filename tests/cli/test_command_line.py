@@ -97,9 +97,12 @@ def test_the_written_spec_gives_the_same_bytes(tiny: Path, tmp_path: Path) -> No
         assert (tmp_path / "again" / name).read_bytes() == (tiny / name).read_bytes()
 
 
-def test_running_again_in_the_same_folder_starts_over(tiny: Path) -> None:
+def test_running_again_in_the_same_folder_is_asked_for(tiny: Path) -> None:
     before = (tiny / "history.csv").read_bytes()
-    assert walktalk("run", tiny / "spec.yaml", "--out", tiny)[0] == 0
+    code, _, errors = walktalk("run", tiny / "spec.yaml", "--out", tiny)
+    assert (code, len(errors.splitlines())) == (2, 1)
+    assert "--overwrite" in errors
+    assert walktalk("run", tiny / "spec.yaml", "--out", tiny, "--overwrite")[0] == 0
     assert walktalk("run", tiny / "spec.yaml", "--out", tiny, "--resume")[0] == 0
     assert (tiny / "history.csv").read_bytes() == before
 

@@ -59,6 +59,7 @@ class Protocol(ABC):
 
     name: ClassVar[str]  # in specs: "multi_walk"
     simulator_only: ClassVar[bool] = False  # needs what no real network has
+    survives_failures: ClassVar[bool] = True  # has a form for a world in which nodes and messages are lost
     pools_data: ClassVar[bool] = False  # trains on everybody's data at once: a reference, not a decentralized method
 
     @property

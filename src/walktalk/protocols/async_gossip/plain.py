@@ -60,6 +60,10 @@ class AsyncGossip(Protocol):
         return self.mixing == "matrix"
 
     @property
+    def survives_failures(self) -> bool:  # type: ignore[override]
+        return self.mixing != "matrix"  # it mixes all nodes at once, dead or alive
+
+    @property
     def label(self) -> str:
         chosen = {None: "", True: "-resilient", False: "-plain"}[self.resilient]
         return f"async_gossip-{self.mixing}{chosen}"

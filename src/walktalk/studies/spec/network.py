@@ -19,15 +19,19 @@ class NetworkSpec(Section):
     """Who may talk to whom. Keys that the topology does not take are left out."""
 
     topology: str = key("erdos_renyi", ", ".join(FAMILIES), "the family of graphs")
-    nodes: Whole | None = key(None, "a whole number, 1 or more", f"how many nodes, V; {NODES} unless a file says", ge=1)
+    nodes: Whole | None = key(
+        None, "a whole number from 1 to 1e7", f"how many nodes, V; {NODES} unless a file says", ge=1, le=1e7
+    )
     p: float | None = key(None, "a number from 0 to 1", "erdos_renyi: the probability of an edge", ge=0, le=1)
     degree: Whole | None = key(
-        None, "a whole number, 0 or more", "random_regular, small_world: neighbours of each node", ge=0
+        None, "a whole number from 0 to 1e7", "random_regular, small_world: neighbours of each node", ge=0, le=1e7
     )
     rewire: float | None = key(None, "a number from 0 to 1", "small_world: the share of rewired edges", ge=0, le=1)
-    rows: Whole | None = key(None, "a whole number, 1 or more", "torus: rows", ge=1)
-    cols: Whole | None = key(None, "a whole number, 1 or more", "torus: columns", ge=1)
-    dimension: Whole | None = key(None, "a whole number, 0 or more", "hypercube: log₂ of the number of nodes", ge=0)
+    rows: Whole | None = key(None, "a whole number from 1 to 1e7", "torus: rows", ge=1, le=1e7)
+    cols: Whole | None = key(None, "a whole number from 1 to 1e7", "torus: columns", ge=1, le=1e7)
+    dimension: Whole | None = key(
+        None, "a whole number from 0 to 23", "hypercube: log₂ of the number of nodes", ge=0, le=23
+    )
     file: str | None = key(None, "the path of a file with one edge a line", "edge_list: the file")
     sites: str | None = key(
         None, ", ".join(sorted(SITE_PRESETS)), "where the nodes stand: sets latency and bandwidth of `network` timing"
