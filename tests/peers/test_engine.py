@@ -15,7 +15,7 @@ from walktalk.errors import StudyError, UnavailableError
 from walktalk.learning import tasks
 from walktalk.records import read_history, read_trace
 from walktalk.studies import make_spec, run_study
-from walktalk.studies.peers import own_part, run_on_peers
+from walktalk.studies.peers import run_on_peers
 
 STUDY = {
     "name": "small",
@@ -89,8 +89,7 @@ def test_a_simulated_study_is_not_gone_on_with_nor_touched(tmp_path: Path) -> No
 
 def test_a_node_keeps_its_own_samples_in_their_order_and_no_others() -> None:
     task = tasks.build("digits", nodes=4, seed=0)
-    mine = own_part(task, 2)
+    mine = task.only(2)
     assert mine.nodes == 1
     np.testing.assert_array_equal(mine.inputs.numpy(), task.inputs[task.parts[2]].numpy())
     np.testing.assert_array_equal(mine.targets.numpy(), task.targets[task.parts[2]].numpy())
-    assert mine.test is None

@@ -264,3 +264,9 @@ def test_who_knows_no_failures_is_refused_with_faults_however_it_is_set():
         with pytest.raises(SpecError, match="faults: all at once knows no failures"):
             make_spec({**kill, "algorithms": [named]})
     make_spec({**kill, "algorithms": [{"name": "centralized"}, {"name": "multi_walk", "resilient": False}]})
+
+
+@pytest.mark.parametrize("key", ["algorithms.0.walks", "algorithms.1.patience", "task.alpha", "network.p"])
+def test_a_setting_that_a_thing_declares_itself_is_bounded_too(key):
+    with pytest.raises(SpecError, match=re.escape(f"{key}: 1e+30 is not possible")):
+        load_spec("quickstart", [f"{key}=1e30"])

@@ -13,9 +13,10 @@ from pydantic import ConfigDict, model_validator
 
 from walktalk.errors import SpecError
 from walktalk.records import folder_name
+from walktalk.settings import misfit
 from walktalk.studies.spec.algorithm import AlgorithmSpec
 from walktalk.studies.spec.faults import FaultSpec
-from walktalk.studies.spec.fields import Section, Whole, key, misfit
+from walktalk.studies.spec.fields import Section, Whole, key
 from walktalk.studies.spec.network import NetworkSpec
 from walktalk.studies.spec.optimizer import OptimizerSpec
 from walktalk.studies.spec.task import TaskSpec
