@@ -54,7 +54,7 @@ def test_what_is_dumped_is_complete_and_has_no_key_without_a_meaning() -> None:
 BAD = {
     "nework.nodes=3": "nework: is an unknown key; allowed: name, seed, .* did you mean 'network'",
     "network.node=3": r"network\.node: is an unknown key; allowed: topology, nodes, .* did you mean 'nodes'",
-    "network.nodes=three": r"network\.nodes: 'three' is not possible; allowed: a whole number from 1 to 1e7",
+    "network.nodes=three": r"network\.nodes: 'three' is not possible; allowed: a whole number from 1 to 16,777,216",
     "network.nodes=0": r"network\.nodes: 0 is not possible",
     "network.nodes=true": r"network\.nodes: True is not possible",
     "network.topology=cyle": r"network\.topology: 'cyle' .* did you mean 'cycle'",

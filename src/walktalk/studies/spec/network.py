@@ -20,10 +20,10 @@ class NetworkSpec(Section):
     topology: str = key("erdos_renyi", "a topology (see below) or module:object", "the family of graphs")
     nodes: Whole | None = key(
         None,
-        "a whole number from 1 to 1e7",
+        "a whole number from 1 to 16,777,216",
         "how many nodes, V; 20 unless the topology or its settings say",
         ge=1,
-        le=1e7,
+        le=2**24,
     )
     sites: str | None = key(
         None, ", ".join(sorted(SITE_PRESETS)), "where the nodes stand: sets latency and bandwidth of `network` timing"
