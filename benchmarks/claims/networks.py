@@ -13,7 +13,7 @@ from claims.runs import Setting, facts_of, walks_in
 from walktalk import theory
 from walktalk.protocols import MultiWalk
 from walktalk.report.who_wins import NETWORKS
-from walktalk.runtimes.simulator import Stop
+from walktalk.runtimes.meaning import Stop
 from walktalk.studies import StudySpec, build_graph, forecast, make_spec
 from walktalk.studies.build import build_timing
 from walktalk.studies.paper.figures import settings

@@ -22,7 +22,8 @@ if TYPE_CHECKING:
     from walktalk.errors import UserError, WalktalkError
     from walktalk.learning import Schedule, Task, tasks
     from walktalk.protocols import AsyncGossip, Centralized, MultiWalk, SyncGossip
-    from walktalk.runtimes.simulator import Evaluate, NetworkTiming, PoissonTiming, Stop
+    from walktalk.runtimes.meaning import Evaluate, Stop
+    from walktalk.runtimes.simulator import NetworkTiming, PoissonTiming
     from walktalk.studies import (
         SGD,
         Adam,
@@ -43,7 +44,8 @@ _HOMES = {
     "errors": ("UserError", "WalktalkError"),
     "learning": ("Schedule", "Task", "tasks"),
     "protocols": ("AsyncGossip", "Centralized", "MultiWalk", "SyncGossip"),
-    "runtimes.simulator": ("Evaluate", "NetworkTiming", "PoissonTiming", "Stop"),
+    "runtimes.meaning": ("Evaluate", "Stop"),
+    "runtimes.simulator": ("NetworkTiming", "PoissonTiming"),
     "studies": (
         "SGD",
         "Adam",

@@ -20,7 +20,11 @@ class SpecError(UserError):
 
 
 class GraphError(UserError):
-    """A graph that cannot be used: disconnected, directed, unreadable, or of impossible size."""
+    """A graph that cannot be used: disconnected, unreadable, or of impossible size."""
+
+
+class ProtocolError(UserError):
+    """A protocol that asks for what cannot be: a slot that is not there, a message that it did not declare."""
 
 
 class ChainError(UserError):

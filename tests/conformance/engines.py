@@ -17,7 +17,8 @@ from walktalk.graphs import Graph
 from walktalk.protocols import Machine, Protocol
 from walktalk.runtimes.peers.node import Node
 from walktalk.runtimes.peers.replay import ReplaySetup, replay
-from walktalk.runtimes.simulator import Evaluate, Fault, FaultPlan, NetworkTiming, RunSetup, Stop
+from walktalk.runtimes.meaning import Evaluate, Stop
+from walktalk.runtimes.simulator import Fault, FaultPlan, NetworkTiming, RunSetup
 from walktalk.runtimes.stacked import Engine, Measurement
 from walktalk.seeds import Seed
 

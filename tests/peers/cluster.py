@@ -21,7 +21,7 @@ from walktalk.runtimes.peers.node_state import NodeSetup
 from walktalk.runtimes.peers.session import Endpoint, Tuning
 from walktalk.runtimes.peers.traces import Row, merge, read_diary
 from walktalk.runtimes.peers.unused_ports import free_ports
-from walktalk.runtimes.simulator import Stop
+from walktalk.runtimes.meaning import Stop
 from walktalk.seeds import Seed
 
 SECONDS = 60  # a run that takes so long hangs

@@ -12,7 +12,7 @@ from tests.peers.cluster import SECONDS, Cluster, running
 from walktalk import graphs
 from walktalk.protocols import AsyncGossip, MultiWalk
 from walktalk.runtimes.peers import BLOCKED, ReplaySetup, replay
-from walktalk.runtimes.simulator import Evaluate, Stop
+from walktalk.runtimes.meaning import Evaluate, Stop
 
 HEARTBEAT = 0.2
 

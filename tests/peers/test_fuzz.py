@@ -18,7 +18,7 @@ from walktalk import graphs
 from walktalk.protocols import Message, MultiWalk
 from walktalk.runtimes.peers.session import Endpoint, open_session
 from walktalk.runtimes.peers.wire import Ack, Answer, Parcel, Stamp, chunks, encode_ack
-from walktalk.runtimes.simulator import Stop
+from walktalk.runtimes.meaning import Stop
 
 SECONDS = 120
 

@@ -16,7 +16,7 @@ from walktalk import graphs
 from walktalk.errors import UnavailableError
 from walktalk.protocols import AsyncGossip, MultiWalk, Protocol, SyncGossip
 from walktalk.runtimes.peers import Node, finished_before
-from walktalk.runtimes.simulator import Stop
+from walktalk.runtimes.meaning import Stop
 
 PROTOCOLS = [MultiWalk(walks=1), MultiWalk(walks=3), AsyncGossip(), AsyncGossip(mixing="neighbourhood"), SyncGossip()]
 

@@ -14,7 +14,7 @@ from walktalk import graphs
 from walktalk.protocols import AsyncGossip, MultiWalk, Protocol, SyncGossip
 from walktalk.runtimes.peers.replay import Replayed, ReplaySetup, replay
 from walktalk.runtimes.peers.traces import merge
-from walktalk.runtimes.simulator import Evaluate, Stop
+from walktalk.runtimes.meaning import Evaluate, Stop
 
 
 def last_members(cluster: Cluster) -> dict[int, Tensor]:

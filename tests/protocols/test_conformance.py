@@ -10,7 +10,8 @@ from hypothesis import strategies as st
 from tests.support.runs import ALL_PROTOCOLS, TIMINGS, Played, setup, some_graphs, some_protocols, some_timings
 from walktalk import graphs
 from walktalk.protocols import HEADER_BYTES
-from walktalk.runtimes.simulator import Simulation, Stop
+from walktalk.runtimes.meaning import Stop
+from walktalk.runtimes.simulator import Simulation
 from walktalk.seeds import Seed
 
 every_protocol = pytest.mark.parametrize("protocol", ALL_PROTOCOLS, ids=lambda p: p.label)

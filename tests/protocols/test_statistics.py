@@ -14,7 +14,8 @@ from walktalk import graphs
 from walktalk.protocols import AsyncGossip, MultiWalk, SyncGossip
 from walktalk.protocols.statistics import TRAINED, for_statistics, with_update
 from walktalk.runtimes.peers.slots import Slots
-from walktalk.runtimes.simulator import Evaluate, PoissonTiming, Stop
+from walktalk.runtimes.meaning import Evaluate, Stop
+from walktalk.runtimes.simulator import PoissonTiming
 from walktalk.runtimes.simulator.schedule import CombineOp, Notebook
 from walktalk.runtimes.stacked import Engine, Executor, executor
 from walktalk.runtimes.stacked.waves import CombineStep

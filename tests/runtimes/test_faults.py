@@ -12,7 +12,8 @@ from tests.support.runs import Played, setup
 from walktalk import graphs
 from walktalk.errors import SpecError
 from walktalk.protocols import AsyncGossip, Centralized, MultiWalk, SyncGossip
-from walktalk.runtimes.simulator import Fault, FaultPlan, NetworkTiming, PoissonTiming, Simulation, Stop
+from walktalk.runtimes.meaning import Stop
+from walktalk.runtimes.simulator import Fault, FaultPlan, NetworkTiming, PoissonTiming, Simulation
 from walktalk.seeds import Seed
 
 HARDENED = (MultiWalk(2), AsyncGossip(), AsyncGossip("neighbourhood"), SyncGossip())

@@ -10,7 +10,8 @@ from hypothesis import strategies as st
 
 from walktalk import graphs
 from walktalk.protocols import AsyncGossip, MultiWalk
-from walktalk.runtimes.simulator import NetworkTiming, RunSetup, Simulation, Stop
+from walktalk.runtimes.meaning import Stop
+from walktalk.runtimes.simulator import NetworkTiming, RunSetup, Simulation
 from walktalk.runtimes.simulator.links import Links, max_min_fair
 from walktalk.seeds import Seed
 

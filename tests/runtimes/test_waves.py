@@ -11,7 +11,8 @@ from tests.support.quadratic_trainer import QuadraticTrainer
 from tests.support.runs import ALL_PROTOCOLS, Played, setup, some_graphs, some_protocols, some_timings
 from walktalk import graphs
 from walktalk.protocols import AsyncGossip, MultiWalk
-from walktalk.runtimes.simulator import Simulation, Stop
+from walktalk.runtimes.meaning import Stop
+from walktalk.runtimes.simulator import Simulation
 from walktalk.runtimes.stacked import Engine, Planner, TrainStep, WavePolicy
 from walktalk.seeds import Seed
 

@@ -16,7 +16,8 @@ from walktalk.advisor.candidates import Candidate
 from walktalk.advisor.course import Course, Scale
 from walktalk.advisor.goal import Objective
 from walktalk.learning import Trainer
-from walktalk.runtimes.simulator import Evaluate, RunSetup, Stop, Terms, mean_of
+from walktalk.runtimes.meaning import Evaluate, Stop
+from walktalk.runtimes.simulator import RunSetup, Terms, mean_of
 from walktalk.runtimes.stacked import Engine
 from walktalk.seeds import Seed
 

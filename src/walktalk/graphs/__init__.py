@@ -14,6 +14,7 @@ from walktalk.graphs.hypercube import hypercube
 from walktalk.graphs.path import path
 from walktalk.graphs.random_regular import random_regular
 from walktalk.graphs.registry import FAMILIES, REQUIRED, Family, Parameter, build
+from walktalk.graphs.rounds import Rounds, exponential, one_peer_exponential, random_matchings
 from walktalk.graphs.sites import PRESETS as SITE_PRESETS
 from walktalk.graphs.sites import Sites, with_sites
 from walktalk.graphs.small_world import small_world
@@ -28,6 +29,7 @@ __all__ = [
     "Family",
     "Graph",
     "Parameter",
+    "Rounds",
     "Sites",
     "barbell",
     "build",
@@ -35,9 +37,12 @@ __all__ = [
     "cycle",
     "edge_list",
     "erdos_renyi",
+    "exponential",
     "from_networkx",
     "hypercube",
+    "one_peer_exponential",
     "path",
+    "random_matchings",
     "random_regular",
     "small_world",
     "star",

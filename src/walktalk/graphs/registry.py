@@ -20,6 +20,7 @@ from walktalk.graphs.graph import Graph
 from walktalk.graphs.hypercube import hypercube
 from walktalk.graphs.path import path
 from walktalk.graphs.random_regular import random_regular
+from walktalk.graphs.rounds import exponential, one_peer_exponential, random_matchings
 from walktalk.graphs.sites import with_sites
 from walktalk.graphs.small_world import small_world
 from walktalk.graphs.star import star
@@ -109,6 +110,12 @@ FAMILIES: dict[str, Family] = {
             "rewire": Parameter(float, 0.1, "share of the edges that are rewired, 0 to 1"),
         },
     ),
+    "exponential": Family("one-way links to the nodes 1, 2, 4 … further on", _sized(exponential)),
+    "one_peer_exponential": Family(
+        "the same, one of these links a round: averages exactly where nodes are a power of two",
+        _sized(one_peer_exponential),
+    ),
+    "random_matchings": Family("random pairs, others in every round", _random(random_matchings)),
     "star": Family("node 0 in the middle, all others its neighbours", _sized(star)),
     "barbell": Family("two complete halves and one link between them", _sized(barbell)),
     "hypercube": Family(

@@ -4,11 +4,15 @@ from walktalk.protocols.async_gossip import AsyncGossip
 from walktalk.protocols.centralized import Centralized
 from walktalk.protocols.effects import (
     AGGREGATE,
+    GRADIENT,
     INITIAL,
     MEMBER,
     UPDATE,
     Combine,
+    Decode,
+    Differentiate,
     Effect,
+    Encode,
     Forget,
     MixEveryone,
     Note,
@@ -16,28 +20,33 @@ from walktalk.protocols.effects import (
     Send,
     SetTimer,
     Train,
+    absorb,
+    apply_update,
 )
 from walktalk.protocols.events import Event, PeerFound, PeerLost, Received, Rejoined, Started, TimerFired, Trained
 from walktalk.protocols.machine import Machine, Outside, Protocol, Surroundings
-from walktalk.protocols.message import HEADER_BYTES, Message, control_bytes
+from walktalk.protocols.message import HEADER_BYTES, Arrival, Message, control_bytes
 from walktalk.protocols.multi_walk import MultiWalk
-from walktalk.protocols.statistics import TRAINED, for_statistics, with_update
 from walktalk.protocols.sync_gossip import SyncGossip
 
 PROTOCOLS: dict[str, type[Protocol]] = {p.name: p for p in (MultiWalk, AsyncGossip, SyncGossip, Centralized)}
 
 __all__ = [
     "AGGREGATE",
+    "GRADIENT",
     "HEADER_BYTES",
     "INITIAL",
     "MEMBER",
     "PROTOCOLS",
-    "TRAINED",
     "UPDATE",
+    "Arrival",
     "AsyncGossip",
     "Centralized",
     "Combine",
+    "Decode",
+    "Differentiate",
     "Effect",
+    "Encode",
     "Event",
     "Forget",
     "Machine",
@@ -60,7 +69,7 @@ __all__ = [
     "TimerFired",
     "Train",
     "Trained",
+    "absorb",
+    "apply_update",
     "control_bytes",
-    "for_statistics",
-    "with_update",
 ]

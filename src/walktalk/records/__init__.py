@@ -4,7 +4,7 @@ from walktalk.records.atomic import remove_unfinished, replacing, write_bytes, w
 from walktalk.records.checkpoint import load_checkpoint, save_checkpoint
 from walktalk.records.folder import RunFolder, StudyFolder, check_folder, existing_folder, folder_name, opened_folder
 from walktalk.records.history import COLUMNS, RUN_COLUMNS, HistoryRow, frame, history_text, read_history, write_history
-from walktalk.records.trace import TRACE_COLUMNS, TraceWriter, read_trace
+from walktalk.records.trace import TRACE_COLUMNS, TraceRow, TraceWriter, read_trace
 
 __all__ = [
     "COLUMNS",
@@ -13,6 +13,7 @@ __all__ = [
     "HistoryRow",
     "RunFolder",
     "StudyFolder",
+    "TraceRow",
     "TraceWriter",
     "check_folder",
     "existing_folder",

@@ -14,7 +14,8 @@ from walktalk.errors import SpecError
 from walktalk.graphs import Graph, Sites, build
 from walktalk.learning import Schedule, Task, tasks
 from walktalk.protocols import Protocol
-from walktalk.runtimes.simulator import Evaluate, FaultPlan, NetworkTiming, PoissonTiming, Stop, Timing
+from walktalk.runtimes.meaning import Evaluate, Stop
+from walktalk.runtimes.simulator import FaultPlan, NetworkTiming, PoissonTiming, Timing
 from walktalk.seeds import Seed
 from walktalk.studies.spec import StudySpec, TimingSpec
 

@@ -10,7 +10,8 @@ from dataclasses import dataclass
 
 from walktalk.graphs import Graph
 from walktalk.protocols import Protocol
-from walktalk.runtimes.simulator import OptimizerState, PoissonTiming, RunSetup, Simulation, Stop, Timing
+from walktalk.runtimes.meaning import OptimizerState, Stop
+from walktalk.runtimes.simulator import PoissonTiming, RunSetup, Simulation, Timing
 from walktalk.seeds import Seed, as_seed
 
 

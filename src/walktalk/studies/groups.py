@@ -16,7 +16,8 @@ import torch
 from walktalk.errors import UnavailableError
 from walktalk.learning import Trainer
 from walktalk.records import StudyFolder
-from walktalk.runtimes.simulator import Evaluate, Simulation
+from walktalk.runtimes.meaning import Evaluate
+from walktalk.runtimes.simulator import Simulation
 from walktalk.runtimes.stacked import Planner
 from walktalk.studies.runner import Runner, estimated_trainings, trainings_a_stretch, wave_policy
 from walktalk.studies.runs import PlannedRun, Progress, RunRecord

@@ -14,7 +14,8 @@ from walktalk.graphs import Graph
 from walktalk.learning import Buffers, OptimizerSpec, Schedule, Task, Trainer
 from walktalk.protocols import Protocol
 from walktalk.records import RUN_COLUMNS, TRACE_COLUMNS, frame
-from walktalk.runtimes.simulator import Evaluate, OptimizerState, PoissonTiming, RunSetup, Stop, Timing
+from walktalk.runtimes.meaning import Evaluate, OptimizerState, Stop
+from walktalk.runtimes.simulator import PoissonTiming, RunSetup, Timing
 from walktalk.seeds import Seed, as_seed
 from walktalk.studies.run import pick_device
 from walktalk.studies.runner import Runner

@@ -13,7 +13,8 @@ from tests.support.symbolic import Symbols, plus
 from walktalk import graphs
 from walktalk.protocols import AsyncGossip, SyncGossip
 from walktalk.protocols.async_gossip.resilient import given_slot, kept_offer
-from walktalk.runtimes.simulator import Fault, PoissonTiming, Stop
+from walktalk.runtimes.meaning import Stop
+from walktalk.runtimes.simulator import Fault, PoissonTiming
 from walktalk.seeds import Seed
 
 QUICKLY = (Phase.explicit, Phase.reuse, Phase.generate)

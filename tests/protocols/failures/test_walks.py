@@ -23,7 +23,8 @@ from tests.support.runs import Played, setup
 from tests.support.symbolic import Symbols
 from walktalk import graphs
 from walktalk.protocols import MultiWalk
-from walktalk.runtimes.simulator import Fault, PoissonTiming, Stop
+from walktalk.runtimes.meaning import Stop
+from walktalk.runtimes.simulator import Fault, PoissonTiming
 from walktalk.seeds import Seed
 
 QUICKLY = (Phase.explicit, Phase.reuse, Phase.generate)  # a failure is small enough as it is drawn

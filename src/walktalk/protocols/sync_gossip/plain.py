@@ -7,15 +7,16 @@ a world without failures; `resilient` is the same for a world with them.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import ClassVar
 
 from walktalk.errors import SpecError
-from walktalk.protocols.effects import INITIAL, MEMBER, UPDATE, Combine, Effect, Forget, Record, Send, Train
+from walktalk.protocols.effects import INITIAL, MEMBER, UPDATE, Combine, Effect, Record, Send, Train
 from walktalk.protocols.events import Event, Received, Started, Trained
 from walktalk.protocols.machine import Machine, Outside, Protocol, Surroundings
-from walktalk.protocols.message import Message
-from walktalk.protocols.sync_gossip.resilient import MODEL, OWN_UPDATE, ResilientRounds, slot_of
+from walktalk.protocols.message import Arrival, Message
+from walktalk.protocols.sync_gossip.resilient import MESSAGES, MODEL, OWN_UPDATE, ResilientRounds, round_ends
 from walktalk.protocols.weights import weights
 
 
@@ -34,6 +35,10 @@ class SyncGossip(Protocol):
     @property
     def label(self) -> str:
         return "sync_gossip" + {None: "", True: "-resilient", False: "-plain"}[self.resilient]
+
+    @property
+    def messages(self) -> Mapping[str, Arrival]:
+        return MESSAGES
 
     def hardened(self) -> SyncGossip:
         return replace(self, resilient=True) if self.resilient is None else self
@@ -68,8 +73,7 @@ class RoundNode(Machine):
 
     def begin_round(self) -> list[Effect]:
         message = Message("round", round=self.round)
-        into = slot_of(self.round, self.around.node)
-        sends: list[Effect] = [Send(peer, message, MODEL, into) for peer in self.around.neighbours]
+        sends: list[Effect] = [Send(peer, message, MODEL) for peer in self.around.neighbours]
         return [*sends, Train(MODEL)]
 
     def finish_round(self) -> list[Effect]:
@@ -77,11 +81,8 @@ class RoundNode(Machine):
         here = self.arrived.get(self.round, set())
         if not self.trained or len(here) < len(around.neighbours):
             return []
-        row = weights(around, here)
-        terms = {slot_of(self.round, peer): weight for peer, weight in row.items()}
-        mix = Combine(MODEL, {MODEL: 1.0 - sum(row.values()), **terms, OWN_UPDATE: 1.0})
-        forget: list[Effect] = [Forget(slot) for slot in terms]
+        mix = round_ends(self.round, weights(around, here))
         self.arrived.pop(self.round, None)
         self.round += 1
         self.trained = False
-        return [mix, *forget, Record(MEMBER, around.node, MODEL), *self.begin_round()]
+        return [*mix, Record(MEMBER, around.node, MODEL), *self.begin_round()]

@@ -9,10 +9,10 @@ from pathlib import Path
 from torch import Tensor
 
 from walktalk.protocols import Protocol, Surroundings
+from walktalk.runtimes.meaning import OptimizerState, Stop
 from walktalk.runtimes.peers import tally as tallies
 from walktalk.runtimes.peers.session import Endpoint
 from walktalk.runtimes.peers.slots import Slots
-from walktalk.runtimes.simulator import OptimizerState, Stop
 from walktalk.seeds import Seed
 
 

@@ -14,20 +14,10 @@ from dataclasses import dataclass
 from torch import Tensor
 
 from walktalk.protocols import AGGREGATE, INITIAL, UPDATE
+from walktalk.runtimes.meaning import Evaluate, OptimizerState
 from walktalk.runtimes.peers.traces import BYTES, DETAIL, EVENT, KEY, LR, NODE, NUMBER, SLOT, TIME, WALK, Row
 from walktalk.runtimes.peers.wire import FLOAT_BYTES
-from walktalk.runtimes.simulator import (
-    INITIAL_VALUE,
-    NO_STATE,
-    Chunk,
-    Evaluate,
-    EvaluateOp,
-    Notebook,
-    OptimizerState,
-    Terms,
-    TrainOp,
-    mean_of,
-)
+from walktalk.runtimes.simulator import INITIAL_VALUE, NO_STATE, Chunk, EvaluateOp, Notebook, Terms, TrainOp, mean_of
 from walktalk.runtimes.stacked import Executor, Measurement, Planner, RowTrainer
 
 

@@ -20,8 +20,9 @@ from walktalk import graphs
 from walktalk.graphs import Graph
 from walktalk.learning import Trainer
 from walktalk.protocols import AGGREGATE, MultiWalk, Protocol
+from walktalk.runtimes.meaning import Evaluate, Stop
 from walktalk.runtimes.peers import ReplaySetup, replay
-from walktalk.runtimes.simulator import Evaluate, PoissonTiming, RunSetup, Stop
+from walktalk.runtimes.simulator import PoissonTiming, RunSetup
 from walktalk.runtimes.stacked import Engine
 from walktalk.seeds import Seed
 from walktalk.studies.run import Preparation
