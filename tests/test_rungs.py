@@ -11,6 +11,8 @@ import walktalk
 
 SOURCE = Path(walktalk.__file__).parent
 RUNGS = (
+    "lazy",
+    "amx",
     "errors",
     "seeds",
     "graphs",
@@ -29,7 +31,7 @@ RUNGS = (
     "bench",
     "cli",
 )
-MODULES = sorted(path for path in SOURCE.rglob("*.py") if path.parent != SOURCE or path.stem in ("errors", "seeds"))
+MODULES = sorted(path for path in SOURCE.rglob("*.py") if path.parent != SOURCE or path.stem in RUNGS)
 
 
 def rung_of(dotted: str) -> str:

@@ -29,7 +29,7 @@ def list_() -> None:
     from rich.console import Console
     from rich.table import Table
 
-    from walktalk.studies import paper  # imports torch, which takes a while
+    from walktalk.studies import paper
 
     table = Table(title="walktalk paper run ID", title_justify="left")
     for column in ("id", "what", "studies", "for --scale paper"):
@@ -63,7 +63,6 @@ def run(
     tune: Annotated[str | None, typer.Option(help="lr: first find each algorithm's own learning rate.")] = None,
 ) -> None:
     """Run what a figure shows, if it is not there yet, and draw it. Interrupted, the same command goes on."""
-    from walktalk.report import paper as drawing
     from walktalk.studies import paper
 
     if scale not in paper.SCALES:
@@ -78,6 +77,8 @@ def run(
     else:
         figures = [paper.figure(name)]
         _refuse_without_meaning(figures[0], changes, tune is not None)
+
+    from walktalk.report import paper as drawing  # imports torch, which takes a while
 
     try:
         if name == "all":  # a mistake is to show before the first figure is run

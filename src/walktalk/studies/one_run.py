@@ -22,6 +22,8 @@ from walktalk.studies.runner import Runner
 from walktalk.studies.runs import PlannedRun, Progress, RunRecord
 from walktalk.studies.trace_table import trace_columns
 
+Optimizer = OptimizerSpec  # its public name
+
 
 def SGD(lr: float = 0.05, momentum: float = 0.9, nesterov: bool = True, weight_decay: float = 0.0) -> OptimizerSpec:
     """Stochastic gradient descent; the defaults are the paper's (Table 5)."""

@@ -5,8 +5,6 @@ from __future__ import annotations
 import copy
 import os
 from collections.abc import Iterable, Mapping
-from importlib.resources import files
-from pathlib import Path
 from typing import Any
 
 from pydantic import ValidationError
@@ -15,16 +13,17 @@ from walktalk.errors import SpecError
 from walktalk.graphs import FAMILIES
 from walktalk.learning import tasks
 from walktalk.records import yaml_text
+from walktalk.studies.overrides import parsed
+from walktalk.studies.preset_files import read_study
 from walktalk.studies.spec import StudySpec
 from walktalk.studies.spec_algorithm import expand
 from walktalk.studies.spec_errors import shown, spec_error
 from walktalk.studies.spec_task import task_settings
-from walktalk.studies.suggest import suggestion
 
 
 def load_spec(source: str | os.PathLike[str], overrides: Iterable[str] = ()) -> StudySpec:
     """The study in a YAML file or of a preset's name, with `a.b=value` overrides applied in order."""
-    content = _read(source)
+    content = read_study(source)
     for override in overrides:
         _set(content, override)
     return make_spec(content)
@@ -60,58 +59,9 @@ def spec_mapping(spec: StudySpec) -> dict[str, Any]:
     return content
 
 
-def preset_names() -> list[str]:
-    """The studies that come with the package."""
-    return sorted(p.name.removesuffix(".yaml") for p in _presets().iterdir() if p.name.endswith(".yaml"))
-
-
-def preset_text(name: str) -> str:
-    """A preset's YAML, comments and all."""
-    known = preset_names()
-    if name not in known:
-        raise SpecError(f"{name}: is neither a file nor a preset; presets: {', '.join(known)}{suggestion(name, known)}")
-    return str((_presets() / f"{name}.yaml").read_text(encoding="utf-8"))
-
-
-def _presets() -> Any:
-    return files("walktalk.studies") / "presets"
-
-
-def _read(source: str | os.PathLike[str]) -> dict[str, Any]:
-    text = os.fspath(source)
-    path = Path(text)
-    if path.is_dir() and text not in preset_names():
-        raise SpecError(f"{text}: is a folder; name a YAML file, such as {path / 'spec.yaml'}")
-    if path.is_file() or path.suffix in (".yaml", ".yml") or os.sep in text:
-        return yaml_text.read(path)
-    return yaml_text.as_mapping(yaml_text.parse(preset_text(text), f"preset {text}"), f"preset {text}")
-
-
-def nested(overrides: Iterable[str]) -> dict[str, Any]:
-    """`a.b=value` overrides as a mapping of mappings, for settings that are not a whole study."""
-    whole: dict[str, Any] = {}
-    for override in overrides:
-        keys, value = _parsed(override)
-        here = whole
-        for name in keys[:-1]:
-            here = here.setdefault(name, {})
-            if not isinstance(here, dict):
-                raise SpecError(f"--set {override}: {name} has a value already")
-        here[keys[-1]] = value
-    return whole
-
-
-def _parsed(override: str) -> tuple[list[str], Any]:
-    dotted, equals, text = override.partition("=")
-    keys = dotted.strip().split(".")
-    if not equals or not all(keys):
-        raise SpecError(f"--set {override}: should be key=value, such as optimizer.lr=0.1")
-    return keys, yaml_text.parse(text, f"--set {override}")
-
-
 def _set(content: dict[str, Any], override: str) -> None:
     """Apply one `a.b.c=value`; numbers lead into lists."""
-    keys, value = _parsed(override)
+    keys, value = parsed(override)
     if len(keys) == 2 and SELECTORS.get(keys[0]) == keys[1]:
         _switch(content, keys[0], keys[1], value)
     here: Any = content

@@ -1,19 +1,31 @@
 """The paper's figures and tables as studies: which runs each needs, at the paper's scale or in small."""
 
-from walktalk.studies.paper.changes import without_meaning
-from walktalk.studies.paper.figures import (
-    FIGURES,
-    SCALES,
-    TOPOLOGIES,
-    Figure,
-    Panel,
-    Scale,
-    figure,
-    panel_specs,
-    settings,
-)
-from walktalk.studies.paper.run import PanelRun, check_figure, run_figure
-from walktalk.studies.paper.tables import tables_text
+from typing import TYPE_CHECKING
+
+from walktalk import lazy
+
+if TYPE_CHECKING:
+    from walktalk.studies.paper.changes import without_meaning
+    from walktalk.studies.paper.figures import (
+        FIGURES,
+        SCALES,
+        TOPOLOGIES,
+        Figure,
+        Panel,
+        Scale,
+        figure,
+        panel_specs,
+        settings,
+    )
+    from walktalk.studies.paper.run import PanelRun, check_figure, run_figure
+    from walktalk.studies.paper.tables import tables_text
+
+_HOMES = {
+    "changes": ("without_meaning",),
+    "figures": ("FIGURES", "SCALES", "TOPOLOGIES", "Figure", "Panel", "Scale", "figure", "panel_specs", "settings"),
+    "run": ("PanelRun", "check_figure", "run_figure"),
+    "tables": ("tables_text",),
+}
 
 __all__ = [
     "FIGURES",
@@ -31,3 +43,5 @@ __all__ = [
     "tables_text",
     "without_meaning",
 ]
+
+__getattr__ = lazy.attributes(__name__, _HOMES)

@@ -6,7 +6,6 @@ from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING, Any
 
 from walktalk.errors import SpecError
-from walktalk.graphs import FAMILIES
 
 if TYPE_CHECKING:
     from walktalk.studies.paper.figures import Figure, Panel
@@ -44,6 +43,8 @@ def fitting(one: Figure, panel: Panel, changes: Mapping[str, Any]) -> dict[str, 
 
 
 def _takes(panel: Panel) -> tuple[str, ...]:
+    from walktalk.graphs import FAMILIES  # imports networkx
+
     return tuple(FAMILIES[panel.network["topology"]].parameters)
 
 

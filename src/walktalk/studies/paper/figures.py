@@ -5,15 +5,15 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from importlib.resources import files
-from typing import Any, Literal, TypeAlias
+from typing import TYPE_CHECKING, Any, Literal, TypeAlias
 
 from walktalk.errors import SpecError
 from walktalk.records import yaml_text
-from walktalk.studies.build import build_graph
 from walktalk.studies.paper.changes import fitting, merged, refuse_what_is_varied
-from walktalk.studies.spec import StudySpec
-from walktalk.studies.spec_load import make_spec
 from walktalk.studies.suggest import suggestion
+
+if TYPE_CHECKING:
+    from walktalk.studies.spec import StudySpec
 
 Scale: TypeAlias = Literal["smoke", "paper"]
 SCALES: tuple[Scale, ...] = ("smoke", "paper")
@@ -123,6 +123,10 @@ def settings(base: str, scale: Scale) -> dict[str, Any]:
 
 
 def _panel_spec(one: Figure, panel: Panel, scale: Scale, changes: Mapping[str, Any]) -> StudySpec:
+    from walktalk.studies.spec_load import (
+        make_spec,
+    )  # imports torch, which who only lists the figures need not wait for
+
     content = settings(one.base, scale)
     content["name"] = f"{one.runs or one.name}-{panel.name}"
     content["network"] = dict(panel.network)
@@ -144,6 +148,9 @@ def _who_dies(content: Mapping[str, Any]) -> list[dict[str, Any]]:
     Elected is the node with most living neighbours, and of equal ones the lowest (Section 5). This is known ahead as
     long as nodes die for good at given times; what comes after anything else is left to the simulator.
     """
+    from walktalk.studies.build import build_graph
+    from walktalk.studies.spec_load import make_spec
+
     make_spec(content)  # a mistake in the faults is said here, in one line
     graph = build_graph(make_spec({**content, "faults": []}))
     faults = [dict(fault) for fault in content["faults"]]
