@@ -15,9 +15,9 @@ import numpy as np
 from tests.peers.cluster import SECONDS, Cluster, Killed, SlowTrainer, quietly, running
 from walktalk.graphs import Graph
 from walktalk.protocols import Machine, Protocol
+from walktalk.runtimes.meaning import Evaluate, Stop
 from walktalk.runtimes.peers.node import Node
 from walktalk.runtimes.peers.replay import ReplaySetup, replay
-from walktalk.runtimes.meaning import Evaluate, Stop
 from walktalk.runtimes.simulator import Fault, FaultPlan, NetworkTiming, RunSetup
 from walktalk.runtimes.stacked import Engine, Measurement
 from walktalk.seeds import Seed

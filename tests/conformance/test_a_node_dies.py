@@ -13,8 +13,8 @@ import pytest
 from tests.conformance.engines import ENGINES, Blow, Outcome
 from walktalk import graphs
 from walktalk.protocols import AsyncGossip, MultiWalk, Protocol, SyncGossip
-from walktalk.runtimes.peers import Ledger
 from walktalk.runtimes.meaning import Stop
+from walktalk.runtimes.peers import Ledger
 from walktalk.studies.chaos.checks import copies_of_walks, taking_part
 
 HEARTBEAT, UNTIL = 0.1, 7.0

@@ -13,8 +13,8 @@ from tests.conformance.engines import ENGINES, EVERY, Outcome
 from walktalk import graphs
 from walktalk.protocols import HEADER_BYTES, AsyncGossip, MultiWalk, Protocol, SyncGossip
 from walktalk.records import RUN_COLUMNS, TRACE_COLUMNS, HistoryRow
-from walktalk.runtimes.peers import Ledger
 from walktalk.runtimes.meaning import Stop
+from walktalk.runtimes.peers import Ledger
 from walktalk.studies.chaos.checks import copies_of_walks
 from walktalk.studies.trace_table import trace_columns
 

@@ -12,10 +12,10 @@ from torch.nn import functional
 
 import walktalk as wt
 from tests.learning import plain
+from walktalk.codecs import hashed
 from walktalk.errors import DataError, ModelError, UnavailableError
 from walktalk.learning import OptimizerSpec, Schedule, Task, Trainer, tasks
 from walktalk.learning.evaluation import dimension_of_classes, hits
-from walktalk.codecs import hashed
 from walktalk.learning.sampling import Sampler
 
 

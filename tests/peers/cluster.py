@@ -16,12 +16,12 @@ from tests.support.quadratic_trainer import QuadraticTrainer
 from tests.support.replay import Replay
 from walktalk.graphs import Graph
 from walktalk.protocols import Protocol, Surroundings
+from walktalk.runtimes.meaning import Stop
 from walktalk.runtimes.peers.node import Node
 from walktalk.runtimes.peers.node_state import NodeSetup
 from walktalk.runtimes.peers.session import Endpoint, Tuning
 from walktalk.runtimes.peers.traces import Row, merge, read_diary
 from walktalk.runtimes.peers.unused_ports import free_ports
-from walktalk.runtimes.meaning import Stop
 from walktalk.seeds import Seed
 
 SECONDS = 60  # a run that takes so long hangs

@@ -16,9 +16,9 @@ from tests.peers.cluster import running
 from tests.support.memory import resident
 from walktalk import graphs
 from walktalk.protocols import Message, MultiWalk
+from walktalk.runtimes.meaning import Stop
 from walktalk.runtimes.peers.session import Endpoint, open_session
 from walktalk.runtimes.peers.wire import Ack, Answer, Parcel, Stamp, chunks, encode_ack
-from walktalk.runtimes.meaning import Stop
 
 SECONDS = 120
 

@@ -15,8 +15,8 @@ from tests.peers.cluster import SECONDS, running
 from walktalk import graphs
 from walktalk.errors import UnavailableError
 from walktalk.protocols import AsyncGossip, MultiWalk, Protocol, SyncGossip
-from walktalk.runtimes.peers import Node, finished_before
 from walktalk.runtimes.meaning import Stop
+from walktalk.runtimes.peers import Node, finished_before
 
 PROTOCOLS = [MultiWalk(walks=1), MultiWalk(walks=3), AsyncGossip(), AsyncGossip(mixing="neighbourhood"), SyncGossip()]
 

@@ -12,9 +12,9 @@ from tests.peers.cluster import Cluster, running
 from tests.support.quadratic_trainer import MeasuringTrainer
 from walktalk import graphs
 from walktalk.protocols import AsyncGossip, MultiWalk, Protocol, SyncGossip
+from walktalk.runtimes.meaning import Evaluate, Stop
 from walktalk.runtimes.peers.replay import Replayed, ReplaySetup, replay
 from walktalk.runtimes.peers.traces import merge
-from walktalk.runtimes.meaning import Evaluate, Stop
 
 
 def last_members(cluster: Cluster) -> dict[int, Tensor]:

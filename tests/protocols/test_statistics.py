@@ -7,14 +7,14 @@ import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from walktalk.protocols.statistics import TRAINED, for_statistics, with_update
 
 from tests.support.quadratic_trainer import MeasuringTrainer
 from tests.support.runs import setup, some_graphs, some_protocols, some_timings
 from walktalk import graphs
 from walktalk.protocols import AsyncGossip, MultiWalk, SyncGossip
-from walktalk.protocols.statistics import TRAINED, for_statistics, with_update
-from walktalk.runtimes.peers.slots import Slots
 from walktalk.runtimes.meaning import Evaluate, Stop
+from walktalk.runtimes.peers.slots import Slots
 from walktalk.runtimes.simulator import PoissonTiming
 from walktalk.runtimes.simulator.schedule import CombineOp, Notebook
 from walktalk.runtimes.stacked import Engine, Executor, executor

@@ -18,9 +18,7 @@ class TopK(Codec):
 
     def __init__(self, share: float = 0.01) -> None:
         if not 0 < share <= 1:
-            raise ValueError(
-                f"the share of the numbers that are sent is {share:g}; above 0, up to 1, is needed"
-            )
+            raise ValueError(f"the share of the numbers that are sent is {share:g}; above 0, up to 1, is needed")
         self.share = share
 
     def count(self, width: int) -> int:

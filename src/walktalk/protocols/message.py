@@ -32,6 +32,7 @@ class Arrival(NamedTuple):
     # The slot in which what comes with it is put, with {sender}, {walk} and {round} of the message filled in, e.g.
     # "offer/{sender}"; "": nothing comes with it.
     codec: str = ""  # what comes is encoded by this codec; "": a model as it is
+    once: bool = False  # what comes is mixed in once at most; the ledger checks it
     latest: bool = False  # only the last one for each receiver and walk counts: an earlier one that still waits is void
 
     def slot_of(self, sender: int, message: Message) -> str:

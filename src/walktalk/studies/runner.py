@@ -22,6 +22,7 @@ from walktalk.records import (
     HistoryRow,
     RunFolder,
     StudyFolder,
+    TraceRow,
     TraceWriter,
     load_checkpoint,
     save_checkpoint,
@@ -162,7 +163,7 @@ class Runner:
             )
         )
 
-    def _keep_trace(self, run: int, rows: list[tuple[object, ...]]) -> None:
+    def _keep_trace(self, run: int, rows: list[TraceRow]) -> None:
         record, writer = self.records[run], self.writers[run]
         if record.met_target:
             rows = rows[: max(0, record.noted - self.traced[run])]

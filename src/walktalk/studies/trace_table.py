@@ -5,10 +5,10 @@ from __future__ import annotations
 import json
 from collections.abc import Sequence
 
-from walktalk.records import TRACE_COLUMNS
+from walktalk.records import TRACE_COLUMNS, TraceRow
 
 
-def trace_columns(rows: list[tuple[object, ...]]) -> dict[str, Sequence[object]]:
+def trace_columns(rows: list[TraceRow]) -> dict[str, Sequence[object]]:
     """The rows as columns; what a row says in detail becomes JSON."""
     columns = zip(*rows, strict=True) if rows else [()] * len(TRACE_COLUMNS)
     table: dict[str, Sequence[object]] = dict(zip(TRACE_COLUMNS, columns, strict=True))

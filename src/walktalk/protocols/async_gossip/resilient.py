@@ -30,7 +30,11 @@ from walktalk.protocols.weights import weight
 
 MODEL = "model"
 CLOSED = "closed"  # kind of a message: this exchange is long over
-MESSAGES = {"offer": Arrival("offer/{sender}"), "answer": Arrival("answer/{sender}"), CLOSED: Arrival()}
+MESSAGES = {
+    "offer": Arrival("offer/{sender}", once=True),
+    "answer": Arrival("answer/{sender}", once=True),
+    CLOSED: Arrival(),
+}
 
 
 class ResilientGossip(Machine):

@@ -70,6 +70,8 @@ class Reign:
         else:
             mixed = absorb(slot, copy_slot(self.latest), 1.0 / self.walks, slot, mine)
             effects = [mixed, Combine(mine, {slot: 1.0})]  # lines 8 and 9
+            if here.reign == self.name:
+                effects.append(Note("counted", walk=here.walk, number=self.name[0]))
         self.latest = here.walk  # line 10
         self._issue(here.walk, now)
         return [*effects, Record(AGGREGATE, self.name[0], mine)]

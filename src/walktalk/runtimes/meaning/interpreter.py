@@ -92,6 +92,7 @@ class Interpreter(Generic[Content]):
         self.aggregate: Content | None = None
         self.aggregate_term = 0  # of two that aggregate at the same time, the higher term counts
         self.aggregator = -1  # who recorded it; -1: nobody did so far
+        self.aggregate_slot = ""  # where that one has it
         self.iteration = 0
         self.bytes = 0  # sent
         self.payload_bytes = 0  # the models' part of it
@@ -160,7 +161,7 @@ class Interpreter(Generic[Content]):
         if effect.role != AGGREGATE:
             self.members[effect.key] = content
         elif effect.key >= self.aggregate_term:
-            self.aggregate, self.aggregate_term = content, effect.key
+            self.aggregate, self.aggregate_term, self.aggregate_slot = content, effect.key, effect.slot
         self.record_owner(node, effect)
         if self.write is not None:
             row = (self.clock(), node, "record", effect.slot, -1, effect.key, -1, -1, 0, 0, 0.0, effect.role)
@@ -289,6 +290,12 @@ class Interpreter(Generic[Content]):
             self.write(made(TraceRow, row))
         return size
 
+    def superseded(self, node: int, to: int, slot: str, size: int, payload: int, number: int, key: int) -> None:
+        """A message was overtaken by a later one before it left: it is not counted any more."""
+        self.bytes -= size
+        self.payload_bytes -= payload
+        self.note_down(node, "superseded", slot, peer=to, number=number, bytes=size, key=key)
+
     def receive(self, node: int, sender: int, walk: int, packed: Packed, number: int, key: int = 0) -> None:
         """A message that the machine has taken: what came with it is put into its slot."""
         into = packed.into
@@ -349,7 +356,5 @@ class Interpreter(Generic[Content]):
 
 def _asked(effect: Train | Differentiate) -> dict[str, Any]:
     """What is asked for beside the slot and the walk, where it is not what is always meant."""
-    asked = effect._asdict()
-    return {
-        name: asked[name] for name in asked if name not in ("slot", "walk") and (name, asked[name]) != ("rate", 1.0)
-    }
+    usual, given = type(effect)("")._asdict(), effect._asdict().items()
+    return {name: value for name, value in given if name not in ("slot", "walk") and value != usual[name]}

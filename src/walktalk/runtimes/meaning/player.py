@@ -121,14 +121,10 @@ class Player(Generic[Content]):
     def _last_known(self, row: TraceRow) -> Content | Encoded[Content]:
         """The sender died before it wrote down what it sent: the last that is known of the walk, or of the sender."""
         self.gaps += 1
-        interpreter = self.interpreter
-        if row.walk > 0:
-            known = [row.walk] if row.walk in interpreter.members else []
-        else:
-            known = [
-                key for key, owner in interpreter.owners.items() if owner == row.peer and key in interpreter.members
-            ]
-        return interpreter.members[known[-1]] if known else interpreter.slots[row.peer]["initial"]
+        members, owners = self.interpreter.members, self.interpreter.owners
+        known = [row.walk] if row.walk > 0 else [key for key, owner in owners.items() if owner == row.peer]
+        models = [members[key] for key in known if key in members]
+        return models[-1] if models else self.interpreter.read(row.peer, INITIAL)
 
     def _saved(self, row: TraceRow) -> None:
         self.saved[row.node, row.number] = dict(self.interpreter.slots[row.node])

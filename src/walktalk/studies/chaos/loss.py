@@ -18,7 +18,7 @@ from torch import Tensor
 
 from walktalk import graphs
 from walktalk.graphs import Graph
-from walktalk.learning import Trainer
+from walktalk.learning import Extras, Trainer
 from walktalk.protocols import AGGREGATE, MultiWalk, Protocol
 from walktalk.runtimes.meaning import Evaluate, Stop
 from walktalk.runtimes.peers import ReplaySetup, replay
@@ -52,12 +52,18 @@ class Judged:
     def __init__(self, pupil: Trainer, judge: Trainer) -> None:
         self.pupil, self.judge = pupil, judge
         self.device, self.width, self.state_width = pupil.device, pupil.width, pupil.state_width
-        self.parameters = pupil.parameters
+        self.parameters, self.local_steps = pupil.parameters, pupil.local_steps
 
     def train(
-        self, rows: Tensor, parts: Tensor, keys: Tensor, lr: Tensor, state: Tensor | None = None
+        self,
+        rows: Tensor,
+        parts: Tensor,
+        keys: Tensor,
+        lr: Tensor,
+        state: Tensor | None = None,
+        extras: Extras | None = None,
     ) -> tuple[Tensor, Tensor | None]:
-        return self.pupil.train(rows, parts, keys, lr, state)
+        return self.pupil.train(rows, parts, keys, lr, state, extras)
 
     def evaluate(self, rows: Tensor) -> tuple[Tensor, Tensor]:
         return self.judge.evaluate(rows)
