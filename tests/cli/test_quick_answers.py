@@ -59,7 +59,9 @@ def test_it_is_quick_and_does_without_torch(line):
     raise AssertionError(f"walktalk {line} took {min(tries):.2f} s of processor time")
 
 
-@pytest.mark.parametrize("package", ["walktalk", "walktalk.records", "walktalk.studies", "walktalk.studies.paper"])
+@pytest.mark.parametrize(
+    "package", ["walktalk", "walktalk.records", "walktalk.studies", "walktalk.studies.spec", "walktalk.paper"]
+)
 def test_a_lazy_front_door_opens_for_every_name_on_it(package):
     door = importlib.import_module(package)
     assert sorted(name for names in door._HOMES.values() for name in names) == sorted(

@@ -22,7 +22,6 @@ from walktalk.runtimes.simulator import Fault, FaultPlan, NetworkTiming, RunSetu
 from walktalk.runtimes.stacked import Engine, Measurement
 from walktalk.seeds import Seed
 
-Row = tuple[Any, ...]
 TRAINING = 0.01  # seconds, as `SlowTrainer` takes on real nodes
 EVERY = 20
 
@@ -43,7 +42,7 @@ class Outcome:
 
     protocol: Protocol
     graph: Graph
-    trace: list[Row]
+    trace: list[TraceRow]
     measurements: list[Measurement]
     output: np.ndarray  # the model that the algorithm puts out
     replayed: np.ndarray  # the same, computed again from the trace
@@ -152,19 +151,19 @@ def _strike(cluster: Cluster, blow: Blow, struck: list[int]) -> None:
         thread.start()
 
 
-def _output(cluster: Cluster, trace: list[Row]) -> np.ndarray:
+def _output(cluster: Cluster, trace: list[TraceRow]) -> np.ndarray:
     """The aggregate of the highest term, or the mean of what nodes recorded last."""
     terms = {v: node.state.aggregate_term for v, node in enumerate(cluster.nodes) if node.state.aggregate is not None}
     if terms:
         model = cluster.nodes[max(terms, key=lambda v: (terms[v], v))].state.aggregate
         assert model is not None
         return model.double().numpy()
-    last = {row[5]: row[1] for row in trace if row[2] == "record"}
+    last = {row.walk: row.node for row in trace if row.event == "record"}
     members = [cluster.nodes[v].state.members.get(key) for key, v in last.items()]
     return np.mean([model.double().numpy() for model in members if model is not None] or [[np.nan]], axis=0)
 
 
-def _replayed(trace: list[Row], graph: Graph, trainer: SlowTrainer) -> tuple[list[Measurement], np.ndarray]:
+def _replayed(trace: list[TraceRow], graph: Graph, trainer: SlowTrainer) -> tuple[list[Measurement], np.ndarray]:
     quick = SlowTrainer(graph.nodes, momentum=trainer.momentum)
     quick.seconds = 0.0
     done = replay(trace, ReplaySetup(graph.nodes, trainer.initial(), Evaluate(every=EVERY)), quick)

@@ -52,7 +52,7 @@ def test_the_others_elect_an_aggregator_and_the_old_one_steps_down_when_it_hears
         reconnect(cluster)
         wait_for(lambda: leaders(cluster) == {new})
         wait_for(lambda: len({node.machine.members.claim for node in cluster.nodes}) == 1)
-    events = [row[2] for row in cluster.trace()]
+    events = [row.event for row in cluster.trace()]
     assert "elected" in events
     assert "stepped_down" in events
     setup = ReplaySetup(4, cluster.trainer.initial(), Evaluate(every=1000))
@@ -76,4 +76,4 @@ def test_gossip_goes_on_without_one_that_is_cut_off_and_takes_it_in_again(tmp_pa
         wait_for(lambda: all(n.state.tally.own.iterations > b + 20 for n, b in zip(cluster.nodes, before, strict=True)))
         reconnect(cluster)
         wait_for(lambda: not any(is_open(node.machine) for node in cluster.nodes))
-    assert "interrupted" in [row[2] for row in cluster.trace()]
+    assert "interrupted" in [row.event for row in cluster.trace()]

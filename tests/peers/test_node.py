@@ -26,14 +26,14 @@ def test_a_run_ends_and_its_trace_gives_the_same_models(protocol: Protocol, tmp_
     with running(protocol, graphs.cycle(4), tmp_path, Stop(iterations=60)) as cluster:
         cluster.wait()
     trace = cluster.trace()
-    trained = [row for row in trace if row[2] == "trained"]
+    trained = [row for row in trace if row.event == "trained"]
     assert 60 <= len(trained) <= 90  # the end is heard of within a round of gossip
-    assert [row[6] for row in trained] == list(range(1, len(trained) + 1))
+    assert [row.iteration for row in trained] == list(range(1, len(trained) + 1))
     replay = cluster.replay()
     last: dict[int, tuple[float, int]] = {}
     for row in trace:
-        if row[2] == "record" and row[11] == "member":
-            last[row[5]] = (row[0], row[1])
+        if row.event == "record" and row.detail == "member":
+            last[row.walk] = (row.time, row.node)
     for key, (_, node) in last.items():
         np.testing.assert_allclose(
             cluster.nodes[node].state.members[key].numpy(), replay.members[key], rtol=1e-4, atol=1e-5
@@ -51,12 +51,12 @@ def test_every_message_that_was_sent_and_taken_is_in_the_trace_once(tmp_path: Pa
     with running(MultiWalk(walks=2), graphs.complete(4), tmp_path, Stop(iterations=40)) as cluster:
         cluster.wait()
     trace = cluster.trace()
-    sent = [row[7] for row in trace if row[2] == "send"]
-    received = [row[7] for row in trace if row[2] == "receive"]
+    sent = [row.number for row in trace if row.event == "send"]
+    received = [row.number for row in trace if row.event == "receive"]
     assert len(set(sent)) == len(sent)
     assert len(set(received)) == len(received)
     assert set(received) <= set(sent)
-    assert sum(row[8] for row in trace if row[2] == "send") == sum(n.state.tally.own.sent for n in cluster.nodes)
+    assert sum(row.bytes for row in trace if row.event == "send") == sum(n.state.tally.own.sent for n in cluster.nodes)
 
 
 def test_optimizer_state_travels_with_the_walk_and_is_counted(tmp_path: Path) -> None:
@@ -64,7 +64,7 @@ def test_optimizer_state_travels_with_the_walk_and_is_counted(tmp_path: Path) ->
         MultiWalk(walks=1), graphs.complete(3), tmp_path, Stop(iterations=20), momentum=0.9, optimizer_state="walk"
     ) as cluster:
         cluster.wait()
-    sizes = {row[8] for row in cluster.trace() if row[2] == "send" and row[3]}
+    sizes = {row.bytes for row in cluster.trace() if row.event == "send" and row.slot}
     assert sizes == {64 + 12 + 4 * 2 * cluster.trainer.width}  # a walk's pass is 12 bytes
     assert any("hop/1" in node.trainings.states or "walk/1" in node.trainings.states for node in cluster.nodes)
 
@@ -78,9 +78,9 @@ def test_a_node_that_leaves_hands_its_walk_on(tmp_path: Path) -> None:
         cluster.threads[0].join(SECONDS)
         assert not cluster.nodes[0].link.waiting()
     trace = cluster.trace()
-    left = next(k for k, row in enumerate(trace) if row[2] == "handed_on" and row[1] == 0)
-    sent = next(row for row in trace[left:] if row[2] == "send" and row[1] == 0)
-    assert [row[1] for row in trace[left:] if row[2] == "receive" and row[7] == sent[7]] == [sent[4]]
+    left = next(k for k, row in enumerate(trace) if row.event == "handed_on" and row.node == 0)
+    sent = next(row for row in trace[left:] if row.event == "send" and row.node == 0)
+    assert [row.node for row in trace[left:] if row.event == "receive" and row.number == sent[7]] == [sent[4]]
 
 
 def test_gossip_comes_back_from_its_checkpoint(tmp_path: Path) -> None:

@@ -19,8 +19,8 @@ from walktalk.runtimes.peers.traces import merge
 
 def last_members(cluster: Cluster) -> dict[int, Tensor]:
     """Each walk's or node's model as it was recorded last, wherever that was."""
-    rows = [row for row in cluster.trace() if row[2] == "record" and row[11] == "member"]
-    where = {row[5]: row[1] for row in rows}
+    rows = [row for row in cluster.trace() if row.event == "record" and row.detail == "member"]
+    where = {row.walk: row.node for row in rows}
     return {key: cluster.nodes[node].state.members[key] for key, node in where.items()}
 
 

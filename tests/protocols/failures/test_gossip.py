@@ -70,9 +70,9 @@ def test_the_dead_are_left_out_and_the_living_train_on(protocol):
     simulation, trace = simulate(protocol, graph, faults, PoissonTiming(), 1, 200)
     assert sorted(simulation.members) == [0, 2, 3, 4]
     for node in (0, 3, 4):
-        times = [row[0] for row in trace if row[2] == "trained" and row[1] == node]
+        times = [row.time for row in trace if row.event == "trained" and row.node == node]
         assert max(np.diff([t for t in times if t > 60.0])) < 25.0  # nobody waits for those
-    sends = [row for row in trace if row[2] == "send" and row[4] == 1 and row[0] > 20.0 and row[3]]
+    sends = [row for row in trace if row.event == "send" and row.peer == 1 and row.time > 20.0 and row.slot]
     assert not sends
 
 
@@ -82,8 +82,8 @@ def test_those_that_come_back_are_taken_in_again(protocol):
     simulation, trace = simulate(protocol, graphs.complete(5), faults, PoissonTiming(), 1, 200)
     assert sorted(simulation.members) == [0, 1, 2, 3, 4]
     for node in (1, 2):
-        mixed = [row for row in trace if row[2] == "receive" and row[3] and row[4] == node and row[0] > 80.0]
-        assert {row[1] for row in mixed} == {0, 1, 2, 3, 4} - {node}
+        mixed = [row for row in trace if row.event == "receive" and row.slot and row.peer == node and row.time > 80.0]
+        assert {row.node for row in mixed} == {0, 1, 2, 3, 4} - {node}
 
 
 @settings(max_examples=8, deadline=None, phases=QUICKLY)
@@ -93,5 +93,5 @@ def test_synchronous_gossip_never_stops(data):
     faults = data.draw(storms(graph, ("kill", "pause", "partition", "lose", "slow")))
     seed, timing = data.draw(st.integers(0, 999)), data.draw(some_timings)
     _, trace = simulate(SyncGossip(), graph, faults, timing, seed, until=250.0)
-    late = {row[1] for row in trace if row[2] == "trained" and row[0] > 200.0}
+    late = {row.node for row in trace if row.event == "trained" and row.time > 200.0}
     assert late == set(range(graph.nodes))

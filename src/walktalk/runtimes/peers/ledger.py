@@ -5,7 +5,7 @@ Every model is a sum of updates with weights; a combination of models is a combi
 - No aggregate holds an update with more than its whole weight. And in one reign an update comes in with one visit: over
   the visits that the aggregator has counted (it notes each, `counted`), the aggregate gains 1/R of an update at most; a
   copy of the walk that was accepted beside it would bring as much again. (The first visit of a walk that comes from
-  another reign is not counted: it is averaged with the model that the reign began with, which may hold the same updates.)
+  another reign is not counted: it is averaged with what the reign began with, which may hold the same updates.)
 - What comes with a message whose kind says so (`Arrival.once`) is mixed in once: a model that is sent is a sum of its
   own, so one that came twice is recognized by being the same sum.
 """
@@ -35,7 +35,8 @@ class Sums(Contents[Sum]):
         self, here: Mapping[str, Sum], terms: Mapping[str, float], statistics: Mapping[str, float] | None
     ) -> Sum:
         """The combination, added up."""
-        return np.sum([np.float32(weight) * here[slot] for slot, weight in terms.items()], axis=0, dtype=np.float32)
+        parts = [np.float32(weight) * here[slot] for slot, weight in terms.items()]
+        return np.asarray(np.sum(parts, axis=0), dtype=np.float32)
 
     def update(self, start: Sum, trained: Sum) -> Sum:
         """The one update."""
@@ -47,7 +48,7 @@ class Sums(Contents[Sum]):
 
     def mean(self, contents: Iterable[Sum]) -> Sum:
         """The plain average."""
-        return np.mean(list(contents), axis=0, dtype=np.float32)
+        return np.asarray(np.mean(list(contents), axis=0), dtype=np.float32)
 
 
 class Ledger(Watcher[Sum]):

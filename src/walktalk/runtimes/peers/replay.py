@@ -15,7 +15,7 @@ from torch import Tensor
 from walktalk.protocols import INITIAL, Arrival
 from walktalk.records import TraceRow
 from walktalk.runtimes.meaning import FLOAT_BYTES, Evaluate, Interpreter, OptimizerState, Player, Scale, Watcher, Work
-from walktalk.runtimes.simulator import INITIAL_VALUE, NO_STATE, Chunk, EvaluateOp, Notebook, Terms
+from walktalk.runtimes.simulator import INITIAL_VALUE, NO_STATE, Chunk, EvaluateOp, Notebook, RunSetup, Terms
 from walktalk.runtimes.stacked import Executor, Measurement, Planner, RowTrainer, parameters_of
 
 
@@ -38,6 +38,12 @@ class ReplaySetup:
     evaluate: Evaluate
     optimizer_state: OptimizerState = "visit"
     messages: Mapping[str, Arrival] = field(default_factory=dict)  # the protocol's: for the bytes of what is encoded
+
+    @staticmethod
+    def of(run: RunSetup, initial: Tensor, evaluate: Evaluate) -> ReplaySetup:
+        """That of a run on real peers, which its specification describes as a simulation's."""
+        messages = run.protocol.hardened().messages
+        return ReplaySetup(run.graph.nodes, initial, evaluate, run.optimizer_state, messages)
 
 
 def replay(trace: Iterable[TraceRow], setup: ReplaySetup, trainer: RowTrainer) -> Replayed:

@@ -20,12 +20,13 @@ from walktalk import graphs
 from walktalk.graphs import Graph
 from walktalk.learning import Extras, Trainer
 from walktalk.protocols import AGGREGATE, MultiWalk, Protocol
+from walktalk.records import TraceRow
 from walktalk.runtimes.meaning import Evaluate, Stop
 from walktalk.runtimes.peers import ReplaySetup, replay
 from walktalk.runtimes.simulator import PoissonTiming, RunSetup
 from walktalk.runtimes.stacked import Engine
 from walktalk.seeds import Seed
-from walktalk.studies.run import Preparation
+from walktalk.studies.driving import Preparation
 
 MEASURED = 20  # iterations between two measurements
 REPETITIONS = 5  # of the undisturbed run
@@ -70,7 +71,7 @@ class Judged:
 
 
 def compare(
-    ready: Preparation, trace: list[tuple[Any, ...]], alive: list[int], window: tuple[float, float]
+    ready: Preparation, trace: list[TraceRow], alive: list[int], window: tuple[float, float]
 ) -> Comparison:
     """The losses between two moments of the trace, and in the same iterations of undisturbed runs."""
     run, spec = ready.runs[0], ready.spec
@@ -82,12 +83,12 @@ def compare(
         optimizer=spec.optimizer.build(),
         evaluation_samples=sum(len(part) for part in task.parts),
     )
-    again = ReplaySetup(ready.task.nodes, run.initial.cpu(), Evaluate(every=MEASURED), run.setup.optimizer_state)
+    again = ReplaySetup.of(run.setup, run.initial.cpu(), Evaluate(every=MEASURED))
     measured = replay(trace, again, Judged(ready.trainer, judge)).measurements
     judged = [m for m in measured if window[0] < m.op.time < window[1]]
     if not judged:
         return Comparison()
-    aggregator = next((row[1] for row in reversed(trace) if row[2] == "record" and row[11] == AGGREGATE), -1)
+    aggregator = next((row.node for row in reversed(trace) if row.event == "record" and row.detail == AGGREGATE), -1)
     first, last = judged[0].op.iteration, judged[-1].op.iteration
     graph = graphs.from_networkx(run.setup.graph.to_networkx().subgraph(alive), "what is left")
     place = alive.index(aggregator) if aggregator in alive else 0

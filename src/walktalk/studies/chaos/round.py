@@ -22,10 +22,9 @@ from walktalk.runtimes.peers import Ledger, merge, read_diary
 from walktalk.studies.chaos.blows import Blow, Disturbance
 from walktalk.studies.chaos.checks import copies_of_walks, recoveries, replacements, taking_part
 from walktalk.studies.chaos.loss import Comparison, compare
+from walktalk.studies.driving import prepare
 from walktalk.studies.peers import local_cluster
-from walktalk.studies.run import prepare
-from walktalk.studies.spec import StudySpec
-from walktalk.studies.spec_load import make_spec
+from walktalk.studies.spec import StudySpec, make_spec
 
 TOLERANCE = 1.1  # of the undisturbed run's loss
 Algorithm = Literal["multi_walk", "async_gossip"]
@@ -141,9 +140,9 @@ def chaos_round(storm: Storm, seed: int, folder: Path, say: Callable[[str], None
     say("checking the books")
     diaries = [read_diary(folder / name) for name in cluster.nodes]
     trace = merge([*diaries, disturbance.rows()])
-    end = disturbance.end - min(row[0] for diary in diaries for row in diary)  # a trace's times count from there
+    end = disturbance.end - min(row.time for diary in diaries for row in diary)  # a trace's times count from there
     judged = end - storm.judged
-    ledger = Ledger(storm.nodes, sum(row[2] == "train" for row in trace)).play(trace)
+    ledger = Ledger(run.setup.protocol, storm.nodes, sum(row.event == "train" for row in trace)).play(trace)
     alive = [node for node in range(storm.nodes) if node not in disturbance.gone]
     walking = storm.algorithm == "multi_walk"
     walks, copies = copies_of_walks(trace, judged, end) if walking else (0, 0)
@@ -157,7 +156,7 @@ def chaos_round(storm: Storm, seed: int, folder: Path, say: Callable[[str], None
         sum(kill.aggregator for kill in disturbance.kills),
         tuple(disturbance.stuck),
         tuple(node for node in alive if node not in busy),
-        sum(row[2] == "trained" for row in trace),
+        sum(row.event == "trained" for row in trace),
         ledger.mixings,
         max(ledger.counted, ledger.worst),
         ledger.twice,
