@@ -8,13 +8,13 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 
 from tests.peers.cluster import SECONDS, Cluster, Killed, SlowTrainer, quietly, running
 from walktalk.graphs import Graph
 from walktalk.protocols import Machine, Protocol
+from walktalk.records import TraceRow
 from walktalk.runtimes.meaning import Evaluate, Stop
 from walktalk.runtimes.peers.node import Node
 from walktalk.runtimes.peers.replay import ReplaySetup, replay
@@ -153,13 +153,12 @@ def _strike(cluster: Cluster, blow: Blow, struck: list[int]) -> None:
 
 def _output(cluster: Cluster, trace: list[TraceRow]) -> np.ndarray:
     """The aggregate of the highest term, or the mean of what nodes recorded last."""
-    terms = {v: node.state.aggregate_term for v, node in enumerate(cluster.nodes) if node.state.aggregate is not None}
+    held = {v: node.interpreter for v, node in enumerate(cluster.nodes)}
+    terms = {v: what.aggregate_term for v, what in held.items() if what.aggregate is not None}
     if terms:
-        model = cluster.nodes[max(terms, key=lambda v: (terms[v], v))].state.aggregate
-        assert model is not None
-        return model.double().numpy()
+        return held[max(terms, key=lambda v: (terms[v], v))].aggregate.double().numpy()
     last = {row.walk: row.node for row in trace if row.event == "record"}
-    members = [cluster.nodes[v].state.members.get(key) for key, v in last.items()]
+    members = [held[v].members.get(key) for key, v in last.items()]
     return np.mean([model.double().numpy() for model in members if model is not None] or [[np.nan]], axis=0)
 
 

@@ -59,7 +59,7 @@ def test_it_takes_part_again_when_it_is_back(run: Outcome) -> None:
 
 def test_nothing_is_counted_twice(run: Outcome) -> None:
     trace = [row for row in run.trace if row.event != "kill"]
-    assert Ledger(run.graph.nodes, sum(row.event == "train" for row in trace)).play(trace).sound
+    assert Ledger(run.protocol, run.graph.nodes, sum(row.event == "train" for row in trace)).play(trace).sound
 
 
 def test_models_stay_finite_and_the_loss_falls(run: Outcome) -> None:

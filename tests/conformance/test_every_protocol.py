@@ -100,7 +100,7 @@ def test_bits_are_those_of_all_messages(run: Outcome) -> None:
 
 
 def test_no_update_is_counted_twice(run: Outcome) -> None:
-    ledger = Ledger(run.graph.nodes, sum(row.event == "train" for row in run.trace)).play(run.trace)
+    ledger = Ledger(run.protocol, run.graph.nodes, sum(row.event == "train" for row in run.trace)).play(run.trace)
     assert ledger.sound
     assert ledger.mixings + ledger.exchanges > 0 or isinstance(run.protocol, SyncGossip)
 

@@ -16,6 +16,7 @@ from tests.support.quadratic_trainer import QuadraticTrainer
 from tests.support.replay import Replay
 from walktalk.graphs import Graph
 from walktalk.protocols import Protocol, Surroundings
+from walktalk.records import TraceRow
 from walktalk.runtimes.meaning import Stop
 from walktalk.runtimes.peers.node import Node
 from walktalk.runtimes.peers.node_state import NodeSetup

@@ -93,7 +93,9 @@ def test_synchronous_gossip_conserves_the_mean_over_rounds(data):
     graph = data.draw(some_graphs)
     played = Played(setup(SyncGossip(), graph, timing=data.draw(some_timings)))
     replay = played.replay().play(played.trace)
-    applied = [row for row in played.trace if row.event == "combine" and row.slot == "model" and "own_update" in row.detail]
+    applied = [
+        row for row in played.trace if row.event == "combine" and row.slot == "model" and "own_update" in row.detail
+    ]
     for row in applied:
         assert abs(sum(w for slot, w in row.detail.items() if slot != "own_update") - 1) < 1e-12
     np.testing.assert_allclose(played.output, replay.output(), rtol=1e-5, atol=1e-5 * np.abs(played.output).max())

@@ -67,12 +67,12 @@ def test_a_node_that_comes_back_trains_again(protocol):
     assert [row.time for row in trace if row.event == "revive"] == [50.0]
     assert [row for row in trace if row.event == "trained" and row.node == 3 and row.time > 50.0]
     if protocol.name != "multi_walk":
-        assert 3 in simulation.members
+        assert 3 in simulation.interpreter.members
 
 
 def test_a_killed_node_leaves_the_mean_and_comes_back_into_it():
     simulation, _ = play(AsyncGossip(), graphs.complete(4), Fault("kill", at=30.0, node=2))
-    assert sorted(simulation.members) == [0, 1, 3]
+    assert sorted(simulation.interpreter.members) == [0, 1, 3]
 
 
 def test_what_a_node_was_still_sending_is_lost_with_it():
@@ -103,7 +103,8 @@ def test_a_slow_node_is_slower_and_then_as_before():
     fault = Fault("slow", at=100.0, node=0, factor=10.0, seconds=100.0)
     _, trace = play(AsyncGossip(), graphs.complete(3), fault, until=300.0)
     counts = [
-        sum(row.event == "trained" and row.node == 0 and a < row.time <= a + 100 for row in trace) for a in (0, 100, 200)
+        sum(row.event == "trained" and row.node == 0 and a < row.time <= a + 100 for row in trace)
+        for a in (0, 100, 200)
     ]
     assert counts[1] < counts[0] / 4
     assert counts[2] > counts[0] / 2

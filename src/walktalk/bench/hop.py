@@ -24,7 +24,7 @@ from walktalk.errors import UnavailableError
 from walktalk.protocols import Message
 
 if TYPE_CHECKING:
-    from walktalk.runtimes.peers import Delivery, Endpoint, Parcel
+    from walktalk.runtimes.peers import Delivery, Endpoint, Limits, Parcel
 
 WIDTH = 269_722  # parameters of ResNet-20
 HOPS = 200

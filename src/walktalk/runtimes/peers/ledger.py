@@ -24,7 +24,8 @@ from walktalk.records import TraceRow
 from walktalk.runtimes.meaning import Contents, Encoded, Interpreter, Player, Scale, Watcher, Work, parsed
 
 Sum: TypeAlias = npt.NDArray[np.float32]  # by number of the training: its weight
-Uses: TypeAlias = collections.Counter[tuple[int, int]]  # (sender, the sum that came) -> how often it was mixed in
+Use: TypeAlias = tuple[int, str, int]  # the sender, the kind of message, and which of the sender's sums came
+Uses: TypeAlias = collections.Counter[Use]  # how often it was mixed in
 ROUNDING = 1e-3
 
 
@@ -74,7 +75,7 @@ class Ledger(Watcher[Sum]):
         self._counts: set[int] = set()  # nodes whose next record is of a visit that counts
         self._reigns: dict[tuple[int, int], Sum] = {}  # by node and term: what came in so far
         self._kinds: dict[int, str] = {}  # messages under way, by number
-        self._came: list[dict[int, int]] = [{} for _ in range(nodes)]  # by node: id of a sum that came -> its sender
+        self._came: list[dict[str, Use]] = [{} for _ in range(nodes)]  # by node: slots with what came, and from whom
         self._uses: list[Uses] = [collections.Counter() for _ in range(nodes)]
         self._uses_saved: dict[tuple[int, int], Uses] = {}
         self._kept: list[Sum] = []  # sums that ids name: while they are kept, no other takes their place
@@ -98,7 +99,7 @@ class Ledger(Watcher[Sum]):
     def before(self, row: TraceRow) -> None:
         """See what is about to be mixed in."""
         if row.event == "combine":
-            self._note_uses(row.node, [slot for slot, weight in parsed(row.detail).items() if weight != 1.0])
+            self._note_uses(row.node, row.slot, parsed(row.detail))
         elif row.event == "counted":
             self._counts.add(row.node)
 
@@ -117,19 +118,24 @@ class Ledger(Watcher[Sum]):
 
     def _note_arrival(self, row: TraceRow) -> None:
         content = self.interpreter.slots[row.node].get(row.slot)
-        if content is not None and self._kinds.pop(row.number, "") in self.once:
-            self._came[row.node][id(content)] = row.peer
+        kind = self._kinds.pop(row.number, "")
+        if content is not None and kind in self.once:
+            self._came[row.node][row.slot] = (row.peer, kind, id(content))
             self._kept.append(content)
 
-    def _note_uses(self, node: int, slots: list[str]) -> None:
-        here, came, uses = self.interpreter.slots[node], self._came[node], self._uses[node]
-        for slot in slots:
-            content = here.get(slot)
-            sender = came.get(id(content))
-            if content is not None and sender is not None:
-                uses[sender, id(content)] += 1
-                self.twice += uses[sender, id(content)] == 2
-                self.exchanges += 1
+    def _note_uses(self, node: int, into: str, terms: Mapping[str, float]) -> None:
+        """A plain copy of what came is what came; in everything else it is mixed in."""
+        came, uses = self._came[node], self._uses[node]
+        used = [came[slot] for slot in terms if slot in came]
+        copied = len(terms) == 1 and 1.0 in terms.values()
+        came.pop(into, None)
+        if used and copied:
+            came[into] = used[0]
+            return
+        for use in used:
+            uses[use] += 1
+            self.twice += uses[use] == 2
+            self.exchanges += 1
 
     def _note_aggregate(self, row: TraceRow) -> None:
         self.mixings += 1

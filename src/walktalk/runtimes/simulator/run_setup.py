@@ -34,7 +34,7 @@ class RunSetup:
     optimizer_state: OptimizerState = "visit"  # where the optimizer's state lives between two visits
     local_steps: int = 1  # of a training, where the protocol does not say
     samples: tuple[int, ...] = ()  # by node: how much data it has; (): one each
-    statistics: bool = True  # whether models carry any beside their parameters
+    statistics: bool = False  # whether models carry any beside their parameters
     faults: FaultPlan = field(default_factory=FaultPlan)  # what goes wrong; where anything does, protocols are hardened
     keep_trace: bool = True
     keep_schedule: bool = True  # False: for planning only, when and how much but no arithmetic

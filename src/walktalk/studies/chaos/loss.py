@@ -12,7 +12,6 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass, replace
 from statistics import fmean, pstdev
-from typing import Any
 
 from torch import Tensor
 
@@ -70,9 +69,7 @@ class Judged:
         return self.judge.evaluate(rows)
 
 
-def compare(
-    ready: Preparation, trace: list[TraceRow], alive: list[int], window: tuple[float, float]
-) -> Comparison:
+def compare(ready: Preparation, trace: list[TraceRow], alive: list[int], window: tuple[float, float]) -> Comparison:
     """The losses between two moments of the trace, and in the same iterations of undisturbed runs."""
     run, spec = ready.runs[0], ready.spec
     task = replace(ready.task, parts=[ready.task.parts[node] for node in alive])
