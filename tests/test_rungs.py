@@ -27,8 +27,8 @@ RUNGS = (
     "runtimes.stacked",
     "runtimes.peers",
     "studies.spec",
-    "studies.results",
     "studies.building",
+    "studies.results",
     "studies.driving",
     "studies.peers",  # a door of its own, as chaos: both need Zenoh
     "studies.chaos",
@@ -39,6 +39,7 @@ RUNGS = (
     "paper",
     "paper.drawing",
     "bench",
+    "doctor",
     "cli",
 )
 MODULES = sorted(path for path in SOURCE.rglob("*.py") if path.parent != SOURCE or path.stem in RUNGS)

@@ -7,10 +7,10 @@ million nodes cost a few tens of megabytes, and every chain on the graph is made
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 import networkx as nx
 import numpy as np
@@ -38,8 +38,11 @@ class Graph:
     sites: Sites | None = None  # where the nodes stand, if anybody said so
     directed: bool = False  # whether a link may go one way only
     rounds: Rounds | None = None  # who meets whom in which round, where that changes; the edges are all that ever meet
+    names: tuple[str, ...] | None = None  # of the nodes, if they have any but their numbers
 
     def __post_init__(self) -> None:
+        if self.names is not None:
+            check_names(self.names, self.nodes, self.name)
         for array in (self.indptr, self.indices):
             array.setflags(write=False)
 
@@ -61,7 +64,10 @@ class Graph:
 
     @staticmethod
     def from_networkx(graph: Any, name: str | None = None) -> Graph:
-        """The same graph from networkx. Nodes are numbered in sorted order, or as inserted if they do not sort."""
+        """The same graph from networkx. Nodes are numbered in sorted order, or as inserted if they do not sort.
+
+        What networkx calls them is kept as `names`, unless those are the numbers from 0 on.
+        """
         name = name or str(graph.name or "networkx graph")
         if graph.is_multigraph():
             raise GraphError(f"{name}: the graph has parallel edges (a multigraph); use networkx.Graph(graph)")
@@ -72,7 +78,8 @@ class Graph:
         number = {label: index for index, label in enumerate(labels)}
         edges = [(number[a], number[b]) for a, b in graph.edges]
         make = Graph.from_arcs if graph.is_directed() else Graph.from_edges
-        return make(len(labels), edges, name).connected()
+        found = make(len(labels), edges, name).connected()
+        return found if labels == list(range(len(labels))) else found.named([str(label) for label in labels])
 
     @property
     def nodes(self) -> int:
@@ -88,6 +95,14 @@ class Graph:
     def degrees(self) -> Ints:
         """The number of neighbours of each node."""
         return np.diff(self.indptr)
+
+    def name_of(self, node: int) -> str:
+        """What a person calls the node: its name, or its number."""
+        return str(node) if self.names is None else self.names[node]
+
+    def named(self, names: Sequence[str]) -> Graph:
+        """The same graph with these names, in the order of its numbers."""
+        return replace(self, names=tuple(names))
 
     def neighbours(self, node: int) -> tuple[int, ...]:
         """The nodes that this one can send to, in order."""
@@ -144,12 +159,13 @@ class Graph:
         return int(longest)
 
     def to_networkx(self) -> Any:
-        """The same graph for networkx; sites become the node attribute `site`."""
+        """The same graph for networkx, with the nodes' names; sites become the node attribute `site`."""
+        labels = list(range(self.nodes)) if self.names is None else list(self.names)
         graph = (nx.DiGraph if self.directed else nx.Graph)(name=self.name)
-        graph.add_nodes_from(range(self.nodes))
-        graph.add_edges_from(self.edge_list().tolist())
+        graph.add_nodes_from(labels)
+        graph.add_edges_from((labels[a], labels[b]) for a, b in self.edge_list().tolist())
         if self.sites is not None:
-            nx.set_node_attributes(graph, {v: self.sites.name_of(v) for v in range(self.nodes)}, "site")
+            nx.set_node_attributes(graph, {labels[v]: self.sites.name_of(v) for v in range(self.nodes)}, "site")
         return graph
 
     def without(self, nodes: Iterable[int]) -> Graph:
@@ -159,7 +175,7 @@ class Graph:
         edges = self.edge_list()
         left = edges[~(dead[edges[:, 0]] | dead[edges[:, 1]])]
         note = f"{int(dead.sum())} nodes dead"
-        return replace(self._made(self.nodes, left, note), sites=self.sites)
+        return replace(self._made(self.nodes, left, note), sites=self.sites, names=self.names)
 
     def part(self, nodes: Iterable[int]) -> Graph:
         """The graph of these nodes alone, numbered anew in the order given: what the living see after failures."""
@@ -170,7 +186,8 @@ class Graph:
         left = edges[(edges >= 0).all(axis=1)]
         sites = self.sites.part(kept) if self.sites is not None else None
         note = f"{len(kept)} of {self.nodes} nodes of it"
-        return replace(self._made(len(kept), left, note), sites=sites)
+        names = None if self.names is None else tuple(self.names[node] for node in kept)
+        return replace(self._made(len(kept), left, note), sites=sites, names=names)
 
     def _made(self, nodes: int, edges: Ints, note: str) -> Graph:
         """A graph of the same kind with other edges."""
@@ -217,6 +234,28 @@ def _in_rows(nodes: int, heads: Ints, tails: Ints, name: str, notes: tuple[str, 
     order = np.lexsort((tails, heads))
     indptr = np.concatenate([[0], np.cumsum(np.bincount(heads, minlength=nodes))]).astype(np.int64)
     return Graph(indptr, tails[order], name, notes)
+
+
+GraphLike: TypeAlias = Graph | nx.Graph
+"""A graph, ours or networkx's."""
+
+
+def as_graph(graph: GraphLike) -> Graph:
+    """The graph itself, or what a networkx graph is here."""
+    if isinstance(graph, Graph):
+        return graph
+    if isinstance(graph, nx.Graph):
+        return Graph.from_networkx(graph)
+    raise GraphError(f"graph: a walktalk or networkx graph is needed, not {type(graph).__name__}")
+
+
+def check_names(names: Sequence[str], nodes: int, graph: str) -> None:
+    """One name for every node, and no two alike."""
+    if len(names) != nodes:
+        raise GraphError(f"{graph}: {len(names)} names for {nodes} nodes")
+    twice = next((name for k, name in enumerate(names) if name in names[:k]), None) if len(set(names)) < nodes else None
+    if twice is not None:
+        raise GraphError(f"{graph}: two nodes are called {twice!r}")
 
 
 def _outside(pairs: Ints, nodes: int) -> int:

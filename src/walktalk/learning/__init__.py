@@ -5,6 +5,7 @@ from walktalk.learning.arithmetic import Arithmetic
 from walktalk.learning.extras import Extras
 from walktalk.learning.optimizers import OptimizerSpec
 from walktalk.learning.schedule import Schedule
+from walktalk.learning.split import split
 from walktalk.learning.task import Loss, Task
 from walktalk.learning.trainer import Buffers, Trainer
 
@@ -19,5 +20,6 @@ __all__ = [
     "Trainer",
     "data",
     "partition",
+    "split",
     "tasks",
 ]
