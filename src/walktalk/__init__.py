@@ -24,8 +24,10 @@ avoid_broken_amx()
 if TYPE_CHECKING:
     from walktalk import advisor, chains, graphs, plots, theory
     from walktalk.errors import UserError, WalktalkError
+    from walktalk.graphs import Graph
     from walktalk.learning import Schedule, Task, split, tasks
-    from walktalk.protocols import AsyncGossip, Centralized, MultiWalk, SyncGossip
+    from walktalk.plugins import register
+    from walktalk.protocols import AsyncGossip, Centralized, MultiWalk, Protocol, SyncGossip
     from walktalk.runtimes.meaning import Evaluate, Stop
     from walktalk.runtimes.simulator import NetworkTiming, PoissonTiming
     from walktalk.studies import (
@@ -46,8 +48,10 @@ if TYPE_CHECKING:
 _HOMES = {
     "": ("advisor", "chains", "graphs", "plots", "theory"),
     "errors": ("UserError", "WalktalkError"),
+    "graphs": ("Graph",),
     "learning": ("Schedule", "Task", "split", "tasks"),
-    "protocols": ("AsyncGossip", "Centralized", "MultiWalk", "SyncGossip"),
+    "plugins": ("register",),
+    "protocols": ("AsyncGossip", "Centralized", "MultiWalk", "Protocol", "SyncGossip"),
     "runtimes.meaning": ("Evaluate", "Stop"),
     "runtimes.simulator": ("NetworkTiming", "PoissonTiming"),
     "studies": (
@@ -73,10 +77,12 @@ __all__ = [
     "Centralized",
     "Evaluate",
     "Forecast",
+    "Graph",
     "MultiWalk",
     "NetworkTiming",
     "Optimizer",
     "PoissonTiming",
+    "Protocol",
     "Run",
     "Schedule",
     "Stop",
@@ -93,6 +99,7 @@ __all__ = [
     "graphs",
     "load_spec",
     "plots",
+    "register",
     "run_study",
     "split",
     "tasks",

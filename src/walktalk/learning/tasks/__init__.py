@@ -7,7 +7,7 @@ from walktalk.learning.tasks.mnli import mnli
 from walktalk.learning.tasks.own import torch
 from walktalk.learning.tasks.quadratic import QuadraticFacts, quadratic
 from walktalk.learning.tasks.random_images import random_images
-from walktalk.learning.tasks.registry import TASKS, build, settings_of
+from walktalk.learning.tasks.registry import TASKS, build, task_settings
 
 __all__ = [
     "TASKS",
@@ -19,6 +19,6 @@ __all__ = [
     "mnli",
     "quadratic",
     "random_images",
-    "settings_of",
+    "task_settings",
     "torch",
 ]

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+from typing import Annotated
+
 import torch
+from annotated_types import Ge, Gt, Le
 from torch.nn import functional
 
 from walktalk.errors import DataError
@@ -19,14 +22,23 @@ MEAN, STD = (0.2860,), (0.3530,)  # of the training images
 
 def fashion_mnist(
     nodes: int = 20,
-    alpha: float | None = None,
+    alpha: Annotated[float, Gt(0)] | None = None,
     seed: int | Seed = 0,
     *,
-    labels_per_node: int | None = None,
-    samples: int | None = None,
+    labels_per_node: Annotated[int, Ge(1)] | None = None,
+    samples: Annotated[int, Ge(1), Le(60_000)] | None = None,
     folder: str | None = None,
 ) -> Task:
-    """60,000 images of 28×28 grey pixels in ten classes of clothing."""
+    """60,000 images of 28×28 grey pixels in ten classes of clothing.
+
+    Args:
+        nodes: how many nodes the data is split over.
+        alpha: of a Dirichlet split: large, and all nodes are alike; small, and they are very different. None: iid.
+        seed: of the split.
+        labels_per_node: how many classes each node has, in place of alpha.
+        samples: only that many images, for a quick try.
+        folder: where the four files are, if not in the cache.
+    """
     if samples is not None and not 1 <= samples <= 60_000:
         raise DataError(f"samples: {samples} is not possible; allowed: 1 to 60000")
     here = locate(FASHION_MNIST, folder)

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from functools import partial
-from typing import Literal, TypeAlias
+from typing import Annotated, Literal, TypeAlias
 
 import numpy as np
 import torch
+from annotated_types import Ge, Gt
 from torch.nn import functional
 
 from walktalk.errors import DataError
@@ -25,22 +26,32 @@ ASKED = QUESTION + "\nDoes the premise imply the hypothesis, yes, maybe or no? A
 
 def mnli(
     nodes: int = 20,
-    alpha: float | None = None,
+    alpha: Annotated[float, Gt(0)] | None = None,
     seed: int | Seed = 0,
     *,
     model: str = "facebook/opt-125m",
     head: Head | None = None,
     tokenizer: str | None = None,
     split: Split | None = None,
-    samples: int | None = None,
-    test_samples: int = 2000,
-    max_length: int = 96,
+    samples: Annotated[int, Ge(1)] | None = None,
+    test_samples: Annotated[int, Ge(1)] = 2000,
+    max_length: Annotated[int, Ge(1)] = 96,
     folder: str | None = None,
 ) -> Task:
     """Does the premise imply the hypothesis? Split iid, by genre, or by Dirichlet(alpha) over genres.
 
-    `model` is a name on the Hugging Face hub, a folder, or a GGUF file; `head` says whether a new classification head
-    or the words yes, maybe, no of a causal model give the answer.
+    Args:
+        nodes: how many nodes the data is split over.
+        alpha: of a Dirichlet split over genres. None: as `split` says.
+        seed: of the split, of a new head and of the choice of samples.
+        model: a name on the Hugging Face hub, a folder, or a GGUF file.
+        head: a new classification head, or the words yes, maybe, no of a causal model. None: what the model has.
+        tokenizer: a name or folder, if not the model's own.
+        split: in place of alpha.
+        samples: only that many pairs for training.
+        test_samples: pairs for the test.
+        max_length: tokens of a pair; what is longer is cut.
+        folder: where the data is, if not in the cache.
     """
     if alpha is not None and split is not None:
         raise DataError(f"alpha: {alpha} and split: {split} exclude each other; leave one out")

@@ -86,7 +86,7 @@ def run_on_peers(
         raise UnavailableError("faults: are for the simulator; on real peers, `walktalk chaos` makes them happen")
     ready = prepare(spec, pick_device(device))
     for run in ready.runs:
-        if run.setup.protocol.simulator_only:
+        if "peers" not in run.setup.protocol.runtimes:
             raise UnavailableError(f"{run.label} runs in the simulator only; leave it out or use --engine sim")
     with opened_folder(out, dump_spec(spec), resume=resume) as folder:
         records: list[RunRecord] = []
