@@ -2,6 +2,7 @@
 
 from walktalk.learning import data, partition, tasks
 from walktalk.learning.arithmetic import Arithmetic
+from walktalk.learning.extras import Extras
 from walktalk.learning.memory import is_out_of_memory
 from walktalk.learning.optimizers import OptimizerSpec
 from walktalk.learning.schedule import Schedule
@@ -12,6 +13,7 @@ from walktalk.learning.trainer import Buffers, Trainer
 __all__ = [
     "Arithmetic",
     "Buffers",
+    "Extras",
     "Loss",
     "OptimizerSpec",
     "Schedule",

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
         write_history,
     )
     from walktalk.records.opening import check_folder, opened_folder, replacing_files
-    from walktalk.records.trace import TRACE_COLUMNS, TraceWriter, read_trace
+    from walktalk.records.trace import TRACE_COLUMNS, TraceRow, TraceWriter, read_trace
 
 _HOMES = {
     "": ("yaml_text",),
@@ -28,7 +28,7 @@ _HOMES = {
     "folder": ("RunFolder", "StudyFolder", "existing_folder", "folder_name"),
     "history": ("COLUMNS", "RUN_COLUMNS", "HistoryRow", "frame", "history_text", "read_history", "write_history"),
     "opening": ("check_folder", "opened_folder", "replacing_files"),
-    "trace": ("TRACE_COLUMNS", "TraceWriter", "read_trace"),
+    "trace": ("TRACE_COLUMNS", "TraceRow", "TraceWriter", "read_trace"),
 }
 
 __all__ = [
@@ -38,6 +38,7 @@ __all__ = [
     "HistoryRow",
     "RunFolder",
     "StudyFolder",
+    "TraceRow",
     "TraceWriter",
     "check_folder",
     "existing_folder",
