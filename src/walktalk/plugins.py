@@ -29,7 +29,7 @@ from walktalk.errors import SettingError, suggestion
 from walktalk.settings import misfit
 
 GROUP = "walktalk"
-HOMES = ("walktalk.graphs", "walktalk.protocols", "walktalk.learning")  # where registries are made
+HOMES = ("walktalk.graphs", "walktalk.codecs", "walktalk.protocols", "walktalk.learning")  # where registries are made
 T = TypeVar("T")
 
 

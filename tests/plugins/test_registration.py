@@ -12,6 +12,7 @@ from typer.testing import CliRunner
 import walktalk as wt
 from walktalk import graphs, plots, plugins
 from walktalk.cli.app import app
+from walktalk.codecs import BrainFloat, codec_named
 from walktalk.errors import SettingError, SpecError
 from walktalk.learning.tasks import TASKS
 from walktalk.protocols import PROTOCOLS, Machine, Surroundings
@@ -62,6 +63,20 @@ def test_functions_are_registered_by_what_they_return(here: Path) -> None:
     assert TASKS["nothing"] is nothing
     with pytest.raises(SpecError, match=r"task\.much: 3 is not possible; allowed: true, false"):
         make_spec({"task": {"name": "nothing", "much": 3}, "network": {"topology": "my_ring"}})
+
+
+def test_a_codec_is_registered_by_decorator_and_by_module(here: Path) -> None:
+    @wt.register
+    class Halves(BrainFloat):
+        """bf16 by another name."""
+
+        name = "halves"
+
+    assert type(codec_named("halves")) is Halves
+    (here / "outside.py").write_text("from walktalk.codecs import TopK\n\nclass Few(TopK):\n    name = 'few'\n")
+    assert codec_named("outside:Few(0.5)").size(8) == 32
+    with pytest.raises(SpecError, match=r"codec: 'halve' is not possible; allowed: bf16, .*did you mean 'halves'"):
+        codec_named("halve")
 
 
 def test_what_cannot_be_registered_is_told() -> None:
@@ -125,4 +140,4 @@ def test_a_broken_plugin_is_one_warning_and_no_crash(installed: Path) -> None:
 
 
 def test_every_kind_has_its_registry() -> None:
-    assert {"algorithm", "task", "topology"} <= set(plugins.REGISTRIES)
+    assert {"algorithm", "codec", "task", "topology"} <= set(plugins.REGISTRIES)
