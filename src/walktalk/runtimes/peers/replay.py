@@ -204,7 +204,10 @@ class Reader:
         self.due = False
         members = tuple(self.members[key] for key in sorted(self.members))
         bits, model_bits = 8.0 * self.sent, 8.0 * self.models_sent
-        self.notebook.ops.append(EvaluateOp(self.iteration, self.time, bits, model_bits, self.output(), members))
+        each = self.setup.evaluate.members
+        self.notebook.ops.append(
+            EvaluateOp(self.iteration, self.time, bits, model_bits, self.output(), members, each=each)
+        )
 
 
 def _terms(detail: str | dict[str, float]) -> dict[str, float]:

@@ -91,6 +91,7 @@ class Simulation:
         self.under_way: dict[int, Terms] = {}  # messages and trainings that hold values
         self.members: dict[int, Terms] = {}  # what `Record` said last
         self.aggregate: Terms | None = None
+        self.aggregated_at: int | None = None  # the iteration in which the aggregate was brought up to date
         self.aggregate_term = 0  # of two that aggregate at the same time, the higher term counts
         self.states: dict[int, int] = {}  # owner -> its optimizer state
         self.timers: dict[tuple[int, str], int] = {}  # the version that counts
@@ -306,7 +307,7 @@ class Simulation:
         if effect.role != AGGREGATE:
             self.members[effect.key] = terms
         elif effect.key >= self.aggregate_term:
-            self.aggregate, self.aggregate_term = terms, effect.key
+            self.aggregate, self.aggregate_term, self.aggregated_at = terms, effect.key, self.iteration
         if self.setup.keep_trace:
             self._note(node, "record", effect.slot, walk=effect.key, detail=effect.role)
 
@@ -372,9 +373,9 @@ class Simulation:
         self.evaluated_at = self.events
         members = tuple(self.members[key] for key in sorted(self.members))
         bits, model_bits = self.bytes * 8.0, self.model_bytes * 8.0
-        noted = self.noted + len(self.trace)
+        noted, each = self.noted + len(self.trace), self.setup.evaluate.members
         self.notebook.ops.append(
-            EvaluateOp(self.iteration, self.agenda.now, bits, model_bits, self.output(), members, noted)
+            EvaluateOp(self.iteration, self.agenda.now, bits, model_bits, self.output(), members, noted, each)
         )
 
     def _evaluation_is_due(self, nothing: None) -> None:

@@ -127,6 +127,9 @@ class EvaluateSpec(Section):
     samples: Whole | None = key(
         None, "a whole number, 1 or more", "training samples for the loss; 10,000 or all if left out", ge=1
     )
+    members: bool | None = key(
+        None, "true or false", "measure every node's or walk's model, too: worst, mean and spread; false if left out"
+    )
 
     @model_validator(mode="before")
     @classmethod
