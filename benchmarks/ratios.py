@@ -25,7 +25,8 @@ from walktalk.bench.executor import LOCAL_STEPS, StackedWave, digits, make_train
 from walktalk.bench.plain_loop import plain_step
 from walktalk.bench.simulator import GOSSIP
 from walktalk.protocols import AsyncGossip, MultiWalk
-from walktalk.runtimes.simulator import NetworkTiming, RunSetup, Simulation, Stop
+from walktalk.runtimes.meaning import Stop
+from walktalk.runtimes.simulator import NetworkTiming, RunSetup, Simulation
 from walktalk.runtimes.stacked import Planner
 from walktalk.seeds import Seed
 from walktalk.studies import load_spec, run_study

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
         read_history,
         write_history,
     )
-    from walktalk.records.trace import TRACE_COLUMNS, TraceWriter, read_trace
+    from walktalk.records.trace import TRACE_COLUMNS, TraceRow, TraceWriter, read_trace
 
 _HOMES = {
     "": ("yaml_text",),
@@ -33,7 +33,7 @@ _HOMES = {
     "checkpoint": ("load_checkpoint", "save_checkpoint"),
     "folder": ("RunFolder", "StudyFolder", "check_folder", "existing_folder", "folder_name", "opened_folder"),
     "history": ("COLUMNS", "RUN_COLUMNS", "HistoryRow", "frame", "history_text", "read_history", "write_history"),
-    "trace": ("TRACE_COLUMNS", "TraceWriter", "read_trace"),
+    "trace": ("TRACE_COLUMNS", "TraceRow", "TraceWriter", "read_trace"),
 }
 
 __all__ = [
@@ -43,6 +43,7 @@ __all__ = [
     "HistoryRow",
     "RunFolder",
     "StudyFolder",
+    "TraceRow",
     "TraceWriter",
     "check_folder",
     "existing_folder",

@@ -209,7 +209,7 @@ def _record(ready: Preparation, run: PlannedRun, here: RunFolder) -> RunRecord:
     """The run's trace, history and model, from what its nodes wrote down."""
     setup = run.setup
     trace = whole_trace(here, setup.graph.nodes)
-    lost = next((row[0] for row in trace if row[2] == "all_lost"), None)
+    lost = next((row.time for row in trace if row.event == "all_lost"), None)
     if lost is not None:
         log.warning(
             "%s: all walks were lost by %.0f s and nobody starts them again; the run ended there (guard: "
@@ -219,10 +219,10 @@ def _record(ready: Preparation, run: PlannedRun, here: RunFolder) -> RunRecord:
         )
     with TraceWriter(here.trace) as writer:
         writer.write(trace_columns(trace))
-    again = ReplaySetup(setup.graph.nodes, run.initial.cpu(), build_evaluate(ready.spec), setup.optimizer_state)
+    again = ReplaySetup.of(setup, run.initial.cpu(), build_evaluate(ready.spec))
     replayed = replay(trace, again, ready.trainer)
     history = [history_row(run.label, run.repetition, m) for m in replayed.measurements]
-    trained = sum(row[2] == "trained" for row in trace)
+    trained = sum(row.event == "trained" for row in trace)
     record = RunRecord(run.label, run.repetition, history, [], replayed.output, trained)
     write_run(here, record, ready.trainer)
     return record
