@@ -6,6 +6,7 @@ right: the model is z = x / w. All sums together only change by what is learned,
 """
 
 import struct
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import ClassVar
 
@@ -14,6 +15,7 @@ from walktalk.protocols import (
     INITIAL,
     MEMBER,
     UPDATE,
+    Arrival,
     Combine,
     Effect,
     Event,
@@ -39,11 +41,11 @@ SUM, MODEL = "sum", "model"  # two slots of every node: x and z
 class PushSum(Protocol):
     """Half of the sum and of the weight go to a random neighbour after every training; nobody waits."""
 
-    name: ClassVar[str] = "push_sum"
+    family: ClassVar[str] = "gossip"
 
     @property
-    def label(self) -> str:
-        return "push_sum"
+    def messages(self) -> Mapping[str, Arrival]:
+        return {"share": Arrival(slot="share/{sender}", once=True)}
 
     def machine(self, surroundings: Surroundings) -> Machine:
         return PushSumNode(surroundings)
@@ -80,7 +82,7 @@ class PushSumNode(Machine):
         to = outside.random.choice(self.around.neighbours)
         self.weight /= 2
         half = Message("share", note=struct.pack("<d", self.weight))
-        return [learned, Combine(SUM, {SUM: 0.5}), Send(to, half, SUM, f"share/{self.around.node}")]
+        return [learned, Combine(SUM, {SUM: 0.5}), Send(to, half, SUM)]
 
     def take(self, event: Received) -> list[Effect]:
         """Somebody's half comes on top."""

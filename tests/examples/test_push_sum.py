@@ -34,7 +34,7 @@ class World:
             if isinstance(effect, Combine):
                 slots[effect.into] = sum(weight * slots[slot] for slot, weight in effect.terms.items())
             elif isinstance(effect, Send):
-                arrival = Received(node, effect.message, effect.into)
+                arrival = Received(node, effect.message, f"share/{node}")
                 self.flying.append((effect.to, arrival, slots[effect.slot]))
             elif isinstance(effect, Forget):
                 del slots[effect.slot]
