@@ -131,6 +131,9 @@ class EvaluateSpec(Section):
         "aggregated", "aggregated, mean, node", "what is measured: the algorithm's output, the members' mean, node 0"
     )
     samples: Whole | None = key(None, COUNT, "training samples for the loss; 10,000 or all if left out", ge=1, le=1e15)
+    members: bool | None = key(
+        None, "true or false", "measure every node's or walk's model, too: worst, mean and spread; false if left out"
+    )
 
     @model_validator(mode="before")
     @classmethod
