@@ -27,7 +27,7 @@ from walktalk.errors import SettingError, suggestion
 from walktalk.settings import misfit
 
 GROUP = "walktalk"
-HOMES = ("walktalk.graphs", "walktalk.protocols", "walktalk.learning")  # where registries are made
+HOMES = ("walktalk.graphs", "walktalk.protocols", "walktalk.codecs", "walktalk.learning")  # where registries are made
 T = TypeVar("T")
 
 
