@@ -99,7 +99,7 @@ def gossip_study() -> float:
     """A whole study with its records: what is neither training nor planning must not come back unseen."""
     spec = load_spec("quickstart", [*GOSSIP, f"stop.iterations={STUDY_ITERATIONS}"])
     with tempfile.TemporaryDirectory() as folder:
-        work = lambda: run_study(spec, Path(folder) / "study", device="cpu", workers=1)  # noqa: E731
+        work = lambda: run_study(spec, Path(folder) / "study", overwrite=True, device="cpu", workers=1)  # noqa: E731
         return per_cpu_second(work, STUDY_ITERATIONS * LOCAL_STEPS)
 
 

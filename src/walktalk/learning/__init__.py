@@ -3,6 +3,7 @@
 from walktalk.learning import data, partition, tasks
 from walktalk.learning.arithmetic import Arithmetic
 from walktalk.learning.extras import Extras
+from walktalk.learning.memory import is_out_of_memory
 from walktalk.learning.optimizers import OptimizerSpec
 from walktalk.learning.schedule import Schedule
 from walktalk.learning.split import split
@@ -19,6 +20,7 @@ __all__ = [
     "Task",
     "Trainer",
     "data",
+    "is_out_of_memory",
     "partition",
     "split",
     "tasks",

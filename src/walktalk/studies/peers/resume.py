@@ -35,12 +35,12 @@ class Beginning:
 def whole_trace(here: RunFolder, nodes: int) -> list[TraceRow]:
     """All that nodes wrote down in a run, and what the launcher did."""
     names = [*(f"node-{number}" for number in range(nodes)), LAUNCHER]
-    return merge(read_diary(here.path / "nodes" / name) for name in names)
+    return merge(read_diary(here.nodes / name) for name in names)
 
 
 def write_beginning(ready: Preparation, run: PlannedRun, here: RunFolder) -> Path | None:
     """Sum up an interrupted run for its nodes; None where it had not begun."""
-    nodes, folder = run.setup.graph.nodes, here.path / "nodes"
+    nodes, folder = run.setup.graph.nodes, here.nodes
     trace = whole_trace(here, nodes)
     if not any(row.event == "trained" for row in trace):
         return None
