@@ -43,7 +43,7 @@ class Codec(ABC):
         """The row that these bytes stand for; `ValueError` where no row is encoded like that."""
 
 
-CODECS: Registry[Callable[..., Codec]] = Registry(
+CODECS: Registry[type[Codec]] = Registry(
     "codec",
     "a codec is a class that inherits walktalk.Codec",
     lambda thing: isinstance(thing, type) and issubclass(thing, Codec) and thing is not Codec,
@@ -59,9 +59,9 @@ def codec_named(text: str) -> Codec:
     if text not in _MADE:
         found = _NAME.fullmatch(text.strip())
         make = CODECS.find(found[1] if found else text, "codec")
-        settings = (found[2] if found else None) or ""
+        numbers = (found[2] or "").split(",") if found else []
         try:
-            _MADE[text] = make(*(float(number) for number in settings.split(",") if number.strip()))
+            _MADE[text] = make(*(float(number) for number in numbers if number.strip()))
         except (TypeError, ValueError) as error:
             raise SpecError(f"codec: {text!r} is not possible: {error}") from error
     return _MADE[text]
