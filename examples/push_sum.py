@@ -76,7 +76,8 @@ class PushSumNode(Machine):
     # --8<-- [start:parts]
     def push(self, outside: Outside) -> list[Effect]:
         """What was learned goes into the sum, times w: so z moves by just that. Then half of everything leaves."""
-        learned = Combine(SUM, {SUM: 1.0, UPDATE: self.weight})
+        half_and_half = {SUM: 0.5, UPDATE: 0.5 * self.weight}  # of BatchNorm's statistics, which are no sums of changes
+        learned = Combine(SUM, {SUM: 1.0, UPDATE: self.weight}, statistics=half_and_half)
         if not self.around.neighbours:
             return [learned]
         to = outside.random.choice(self.around.neighbours)

@@ -13,6 +13,7 @@ import posixpath
 import re
 from collections.abc import Iterator
 from pathlib import Path
+from types import ModuleType
 from typing import Any
 
 from mkdocs.config.defaults import MkDocsConfig
@@ -23,6 +24,7 @@ ROOT = Path(__file__).parents[2]
 LINK = re.compile(r"(!?)\[([^\]]*)\]\((?!https?:|mailto:|#)([^)\s#]+)(#[^)\s]*)?\)")
 PAGES = ("ARCHITECTURE.md", "REPRODUCTION.md", "CONTRIBUTING.md", "CHANGELOG.md", "SECURITY.md", "CODE_OF_CONDUCT.md")
 SHIM = "https://unpkg.com/iframe-worker/shim"  # what the theme would fetch to make its search work from a folder
+ELSEWHERE = {"Optimizer", "StudySpec", "__version__"}  # OptimizerSpec by its own name; the keys of a study
 log = logging.getLogger("mkdocs.hooks.walktalk")
 
 
@@ -35,6 +37,7 @@ def on_files(files: Files, config: MkDocsConfig) -> Files:
         where = f"project/{path.relative_to(ROOT).as_posix()}"
         files.append(File.generated(config, where, abs_src_path=str(path)))
     files.append(File.generated(config, "commands.md", content=_commands()))
+    files.append(File.generated(config, "api/more.md", content=_more()))
     return files
 
 
@@ -94,6 +97,22 @@ def _commands() -> str:
         for path, one in _leaves(f"walktalk {name}", command):
             lines += [f"## {path}", "", *_described(path, one)]
     return "\n".join(lines)
+
+
+def _more() -> str:
+    """What the package offers and no page of the reference has yet: nothing is left out because it is new."""
+    import walktalk
+
+    pages = "".join(page.read_text(encoding="utf-8") for page in sorted((ROOT / "docs" / "api").glob("*.md")))
+    listed = {name.rpartition(".")[2] for name in re.findall(r"^::: (\S+)", pages, re.MULTILINE)}
+    modules = {name for name in walktalk.__all__ if isinstance(getattr(walktalk, name), ModuleType)}
+    new = [name for name in walktalk.__all__ if name not in listed | modules | ELSEWHERE]
+    said = (
+        "All that the package offers beside what the other pages have."
+        if new
+        else "Nothing: the other pages have it all."
+    )
+    return "\n".join(["# More", "", said, "", *(f"::: walktalk.{name}" for name in new)])
 
 
 def _leaves(path: str, command: Any) -> Iterator[tuple[str, Any]]:

@@ -10,6 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from walktalk.protocols import INITIAL, UPDATE, Combine, Forget, Outside, Received, Send, Started, Surroundings, Trained
+from walktalk.testing import check_protocol
 
 push_sum = runpy.run_path(str(Path(__file__).parents[2] / "examples" / "push_sum.py"))
 SUM, MODEL = push_sum["SUM"], push_sum["MODEL"]
@@ -82,3 +83,7 @@ def test_without_learning_all_nodes_agree_on_the_mean():
         while world.flying:
             world.arrive(0)
     assert all(abs(slots[MODEL] - 15.0) < 1e-6 for slots in world.slots)
+
+
+def test_it_passes_what_every_protocol_has_to_pass():
+    check_protocol(push_sum["PushSum"](), engines=("sim",))
