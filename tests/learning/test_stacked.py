@@ -156,7 +156,8 @@ def test_dropout_is_a_function_of_the_rows_key(make, kind):
 
 
 def test_dropout_keeps_the_right_share():
-    from walktalk.learning.stacked.layers import Laid, Pass, dropout
+    from walktalk.learning.stacked.laid import Laid, Pass
+    from walktalk.learning.stacked.layers import dropout
 
     ones = torch.ones(3, 100, 400)
     out = dropout(Laid(ones, 3), nn.Dropout(0.3), lambda _: ones, Pass({}, True, torch.tensor([1, 2, 3]))).tensor

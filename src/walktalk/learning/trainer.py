@@ -20,11 +20,12 @@ from walktalk.learning.memory import activation_bytes, is_out_of_memory, rows_th
 from walktalk.learning.optimizers import OptimizerSpec, RowTorch, Spread, row_optimizer, to_rows, to_vector
 from walktalk.learning.row_training import RowTraining
 from walktalk.learning.sampling import Sampler
-from walktalk.learning.stacked import ChainModel, SequentialModel, stack, use
+from walktalk.learning.stacked import ChainModel, SequentialModel, TracedModel, active_dropouts, stack, use
 from walktalk.learning.task import Task
 
 EVALUATION_SAMPLES = 10_000  # of the training data; the loss of more would cost more than it tells
 NUMBERS_AT_ONCE = 2**25  # of activations in an evaluation: bounds its memory
+BYTES_IN_CACHE = 2**23  # of what a wave's forward pass keeps on a CPU
 NUMBERS_IN_CACHE = 2**23  # the same on a CPU, where what leaves the cache takes half as long again
 
 Buffers: TypeAlias = Literal["travel", "batch"]
@@ -75,6 +76,7 @@ class Trainer:
         self.graphed = self._graphed()
         self.chain = self._chain()
         self.alone = self._alone()
+        self.single = self._single()
 
     def _rows_at_once(self, batch_size: int) -> int | None:
         """The widest wave that fits into memory; a wider one is trained in pieces."""
@@ -100,7 +102,7 @@ class Trainer:
         """The fast way for small perceptrons on a CPU."""
         if self.device.type != "cpu" or not isinstance(self.model, ChainModel) or self.task.augment is not None:
             return None
-        if self.arithmetic.precision == "bf16" or self.inputs.dim() != 2:
+        if self.arithmetic.precision == "bf16" or self.inputs.dim() < 2:
             return None
         return ChainTraining(self.model, self.optimizer, self.sampler, (self.inputs, self.targets), self.local_steps)
 
@@ -111,6 +113,18 @@ class Trainer:
         data, waits = (self.inputs, self.targets), self.model.draws or isinstance(self.optimizer, RowTorch)
         graphs = self.arithmetic.uses_graphs(self.device) and not waits
         return RowTraining(self.model, self.optimizer, self.sampler, data, self.local_steps, self.task.augment, graphs)
+
+    def _single(self) -> RowTraining | None:
+        """On a CPU, what trains a wave of one: torch's own layers have less to do than stacked ones.
+
+        Not where something is dropped: a row has the same masks in every wave.
+        """
+        if self.device.type != "cpu" or type(self.model) is not TracedModel or active_dropouts(self.template):
+            return None
+        one = SequentialModel(self.template, self.model.loss, self.model.with_buffers)
+        one.arithmetic, one.draws = self.arithmetic, False
+        data = self.inputs, self.targets
+        return RowTraining(one, self.optimizer, self.sampler, data, self.local_steps, self.task.augment)
 
     @property
     def wave_sizes(self) -> tuple[int, ...]:
@@ -124,7 +138,9 @@ class Trainer:
         """A wider wave is better trained in pieces; None if width is all that counts."""
         if self.alone is not None:
             return 1
-        return None if self.chain is None else self.chain.rows_at_once
+        if self.chain is not None:
+            return self.chain.rows_at_once
+        return None if self.device.type != "cpu" else max(1, BYTES_IN_CACHE // max(1, self.activations))
 
     @property
     def payload_bytes(self) -> int:
@@ -199,7 +215,8 @@ class Trainer:
                 piece = slice(start, start + self._at_once(len(rows)))
                 given = rows[piece], parts[piece], keys[piece], lr[piece], None if state is None else state[piece]
                 try:
-                    pieces.append((self.graphed or self.chain or alone or self._train)(*given))
+                    single = self.single if len(given[0]) == 1 else None
+                    pieces.append((self.graphed or self.chain or alone or single or self._train)(*given))
                 except RuntimeError as error:
                     if not is_out_of_memory(error):
                         raise
