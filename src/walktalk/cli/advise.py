@@ -11,8 +11,10 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from walktalk.cli import completion
 from walktalk.cli.waiting import getting_ready
 from walktalk.errors import SpecError
+from walktalk.studies import read_study
 
 if TYPE_CHECKING:
     from walktalk.advisor import Advice
@@ -25,7 +27,10 @@ UNITS = {
 
 
 def advise(
-    study: Annotated[str, typer.Argument(help="A YAML file, or a preset (see `walktalk presets`).")] = "quickstart",
+    study: Annotated[
+        str,
+        typer.Argument(help="A YAML file, or a preset (see `walktalk presets`).", autocompletion=completion.studies),
+    ] = "quickstart",
     changes: Annotated[
         list[str] | None,
         typer.Option("--set", metavar="KEY=VALUE", help="Change a key, e.g. network.topology=cycle. Repeatable."),
@@ -44,6 +49,7 @@ def advise(
     as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object and nothing else.")] = False,
 ) -> None:
     """Advise an algorithm and its settings for a study, from theory and short pilot runs."""
+    read_study(study)  # a mistake in the name or in the YAML is told before anything heavy is imported
     with getting_ready("walktalk"):
         from walktalk.advisor import Goal  # imports torch, which takes a while
         from walktalk.advisor import advise as give_advice

@@ -7,14 +7,19 @@ from typing import Annotated, Literal
 
 import typer
 
+from walktalk.cli import completion
 from walktalk.cli.waiting import getting_ready
 from walktalk.errors import UnavailableError
+from walktalk.studies import read_study
 
 ENGINES = ("sim", "peers")
 
 
 def run(
-    study: Annotated[str, typer.Argument(help="A YAML file, or a preset (see `walktalk presets`).")] = "quickstart",
+    study: Annotated[
+        str,
+        typer.Argument(help="A YAML file, or a preset (see `walktalk presets`).", autocompletion=completion.studies),
+    ] = "quickstart",
     changes: Annotated[
         list[str] | None,
         typer.Option("--set", metavar="KEY=VALUE", help="Change a key, e.g. optimizer.lr=0.1. Repeatable."),
@@ -45,6 +50,7 @@ def run(
         named = "--workers" if workers is not None else "--memory"
         raise UnavailableError(f"{named} has no meaning for --engine peers, where a node is a process; leave it out")
     crew = _crew(workers)
+    read_study(study)  # a mistake in the name or in the YAML is told before anything heavy is imported
     with getting_ready("walktalk"):
         from walktalk.cli.progress import shown_progress  # imports torch, which takes a while
         from walktalk.cli.tables import print_results

@@ -87,9 +87,7 @@ def attended(
         parts = list(batched_linear(given[0], weight, bias).chunk(3, dim=-1))
     else:
         biases = [None] * 3 if bias is None else bias.chunk(3, dim=1)
-        parts = [
-            batched_linear(x, w, b) for x, w, b in zip(given, weight.chunk(3, dim=1), biases, strict=True)
-        ]
+        parts = [batched_linear(x, w, b) for x, w, b in zip(given, weight.chunk(3, dim=1), biases, strict=True)]
     q, k, v = (Laid(part.unflatten(-1, (heads, -1)).transpose(2, 3), rows) for part in parts)
     causal = is_causal and key_padding_mask is None
     mask = None if causal else merged(key_padding_mask, attn_mask)
@@ -132,13 +130,25 @@ def encoded(
 ) -> Laid:
     def attention(x: Laid) -> Tensor:
         out = attended(
-            module.self_attn, under(get, "self_attn"), run, x, x, x, src_key_padding_mask, False, src_mask, True, is_causal
+            module.self_attn,
+            under(get, "self_attn"),
+            run,
+            x,
+            x,
+            x,
+            src_key_padding_mask,
+            False,
+            src_mask,
+            True,
+            is_causal,
         )
         return run.dropped(out.tensor, module.dropout1.p)
 
     def perceptron(x: Tensor) -> Tensor:
         inner = module.activation(affine(x, module.linear1, under(get, "linear1")))
-        return run.dropped(affine(run.dropped(inner, module.dropout.p), module.linear2, under(get, "linear2")), module.dropout2.p)
+        return run.dropped(
+            affine(run.dropped(inner, module.dropout.p), module.linear2, under(get, "linear2")), module.dropout2.p
+        )
 
     def norm(x: Tensor, name: str) -> Tensor:
         return normed(x, getattr(module, name), under(get, name))

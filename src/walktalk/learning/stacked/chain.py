@@ -20,7 +20,7 @@ from walktalk.learning.task import Loss
 
 
 class ChainModel(TracedModel):
-    """`Linear` layers with `ReLU` between them, on flat samples, trained with cross-entropy; logistic regression, too."""
+    """`Linear` layers with `ReLU` between them, on flat samples, with cross-entropy; logistic regression, too."""
 
     def __init__(self, module: nn.Module, loss: Loss, with_buffers: bool = True) -> None:
         if not is_cross_entropy(loss):

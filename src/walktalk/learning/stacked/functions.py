@@ -18,11 +18,12 @@ from torch.nn import functional
 from walktalk.learning.stacked.attention import attend
 from walktalk.learning.stacked.laid import Laid, NotStackable, Pass
 
-ELEMENT_WISE = set(
-    "relu relu_ gelu silu leaky_relu elu tanh sigmoid softplus exp log sqrt rsqrt square neg abs sin cos clamp pow "
-    "contiguous clone float detach hardtanh hardswish mish log_sigmoid logsigmoid relu6 selu".split()
+ELEMENT_WISE = frozenset(
+    {"relu", "relu_", "gelu", "silu", "leaky_relu", "elu", "selu", "relu6", "mish", "softplus", "hardtanh", "hardswish"}
+    | {"tanh", "sigmoid", "logsigmoid", "exp", "log", "sqrt", "rsqrt", "square", "neg", "abs", "sin", "cos", "clamp"}
+    | {"pow", "contiguous", "clone", "float", "detach"}
 )
-BINARY = set("add iadd sub isub mul imul truediv itruediv div pow".split())
+BINARY = frozenset({"add", "iadd", "sub", "isub", "mul", "imul", "truediv", "itruediv", "div", "pow"})
 IS_ATTENTION = functional.scaled_dot_product_attention
 POOLS: set[Any] = {
     functional.max_pool2d,
@@ -50,7 +51,11 @@ def call(function: Callable[..., Any] | str, args: tuple[Any, ...], kwargs: dict
         return Laid(function(x.folded(), *args[1:], **kwargs), x.rows, True)
     if name in ELEMENT_WISE and isinstance(x, Laid):
         act = name.removesuffix("_")
-        return x.like(getattr(x.tensor, act)(*args[1:], **kwargs) if isinstance(function, str) else function(x.tensor, *args[1:], **kwargs))
+        return x.like(
+            getattr(x.tensor, act)(*args[1:], **kwargs)
+            if isinstance(function, str)
+            else function(x.tensor, *args[1:], **kwargs)
+        )
     if name in HANDLED:
         try:
             return HANDLED[name](run, *args, **kwargs)
@@ -170,7 +175,9 @@ def shape_of(run: Pass, x: Laid, dim: int | None = None) -> Any:
     return shape if dim is None else shape[dim]
 
 
-def attribute(run: Pass, x: Laid, name: str) -> Any:
+def attribute(run: Pass, x: Any, name: str) -> Any:
+    if not isinstance(x, Laid):  # several results with names
+        return getattr(x, name)
     if name == "shape":
         return shape_of(run, x)
     if name in ("device", "dtype", "is_cuda"):
@@ -242,7 +249,11 @@ def reduction(name: str) -> Callable[..., Laid]:
         if not dims or named or any(isinstance(d, bool) or not isinstance(d, int) for d in dims):
             raise TypeError
         if x.is_folded and all(d >= 2 or 2 - x.tensor.dim() <= d < 0 for d in dims):
-            return Laid(getattr(x.tensor, name)(dims, keepdim), x.rows, True) if keepdim or x.tensor.dim() - len(dims) >= 2 else x
+            return (
+                Laid(getattr(x.tensor, name)(dims, keepdim), x.rows, True)
+                if keepdim or x.tensor.dim() - len(dims) >= 2
+                else x
+            )
         return Laid(getattr(x.stacked(), name)(tuple(behind(d) for d in dims), keepdim), x.rows)
 
     return run_it

@@ -15,7 +15,6 @@ from walktalk.learning.stacked.laid import Laid, NotStackable, Pass
 from walktalk.learning.stacked.products import batched_linear
 from walktalk.learning.stacked.recurrent import recurrent
 
-
 Get: TypeAlias = Callable[[str], Tensor]  # name of a parameter or buffer of the layer -> [W, *shape]
 
 
@@ -107,10 +106,8 @@ def dropout(x: Laid, module: nn.Dropout, get: Get, run: Pass) -> Laid:
 
 
 def flatten(x: Laid, module: nn.Flatten, get: Get, run: Pass) -> Laid:
-    if module.start_dim < 1:
-        raise NotStackable("flatten of the batch dimension")
-    end = module.end_dim if module.end_dim < 0 else module.end_dim + 1
-    return Laid(x.stacked().flatten(module.start_dim + 1, end), x.rows)
+    start, end = (dim if dim < 0 else dim + 1 for dim in (module.start_dim, module.end_dim))
+    return Laid(x.stacked().flatten(start, end), x.rows)
 
 
 def as_it_is(x: Laid, module: nn.Module, get: Get, run: Pass) -> Laid:

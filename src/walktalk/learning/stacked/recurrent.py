@@ -16,7 +16,7 @@ Get = Callable[[str], Tensor]
 
 def recurrent(args: list[Any], kwargs: dict[str, Any], module: Any, get: Get, run: Pass) -> Any:
     """torch.nn.RNN, LSTM and GRU: (outputs, last state), as torch gives them."""
-    if len(args) > 1 or kwargs or getattr(module, "proj_size", 0):
+    if len(args) > 1 or kwargs or module.proj_size:
         raise NotStackable("this kind of recurrent layer")
     x: Laid = args[0]
     if x.stacked().dim() != 4:

@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any
+from typing import Any, TypeAlias
 
 import torch
 from torch import Tensor, fx, nn
 
-from walktalk.learning.stacked.fused import plan
 from walktalk.learning.stacked.functions import call
+from walktalk.learning.stacked.fused import plan
 from walktalk.learning.stacked.laid import Laid, NotStackable, Pass
 from walktalk.learning.stacked.layers import MANY, layer_of
+
+Find: TypeAlias = "Callable[[str], Tensor | Laid]"  # a parameter or buffer; one that does not travel is a plain tensor
 
 
 class LayerTracer(fx.Tracer):
@@ -38,17 +40,14 @@ class Traced:
 
     def __call__(self, inputs: Tensor, run: Pass) -> Tensor:
         """Outputs [W, B, …] for inputs [W, B, …]."""
-        return (self.training if run.training else self.evaluation)(inputs, run, self.tensor_of(run))
+        rows = len(inputs)
 
-    def tensor_of(self, run: Pass) -> Callable[[str, int], Tensor]:
-        """Looks up a parameter or buffer; one that does not travel is the same in every row."""
-
-        def find(name: str, rows: int) -> Tensor:
+        def find(name: str) -> Tensor | Laid:
             name = name.removeprefix(self.prefix)
             found = run.tensors.get(name)
-            return own(self.module, name).expand(rows, *own(self.module, name).shape) if found is None else found
+            return own(self.module, name) if found is None else Laid(found, rows)
 
-        return find
+        return (self.training if run.training else self.evaluation)(inputs, run, find)
 
 
 def own(module: nn.Module, name: str) -> Tensor:
@@ -77,7 +76,7 @@ class Graph:
             if node.op == "call_module" and not is_known(self.modules[str(node.target)]):
                 raise NotStackable(f"layer {type(self.modules[str(node.target)]).__name__}")
 
-    def __call__(self, inputs: Tensor, run: Pass, find: Callable[[str, int], Tensor]) -> Tensor:
+    def __call__(self, inputs: Tensor, run: Pass, find: Find) -> Tensor:
         values: dict[fx.Node, Any] = {}
         rows = len(inputs)
         for node in self.nodes:
@@ -86,7 +85,7 @@ class Graph:
                     raise NotStackable("more than one input")
                 values[node] = Laid(inputs, rows)
             elif node.op == "get_attr":
-                values[node] = Laid(find(str(node.target), rows), rows)
+                values[node] = find(str(node.target))
             elif node.op == "output":
                 result = fx.node.map_arg(node.args[0], lambda n: values[n])
                 if not isinstance(result, Laid):
@@ -98,9 +97,7 @@ class Graph:
                 values[node] = self.value(node, values, run, find)
         raise NotStackable("no output")
 
-    def value(
-        self, node: fx.Node, values: dict[fx.Node, Any], run: Pass, find: Callable[[str, int], Tensor]
-    ) -> Any:
+    def value(self, node: fx.Node, values: dict[fx.Node, Any], run: Pass, find: Find) -> Any:
         args = tuple(filled(part, values) for part in node.args)
         kwargs = {name: filled(part, values) for name, part in node.kwargs.items()}
         if node.op != "call_module":
@@ -109,7 +106,8 @@ class Graph:
         module = self.modules[name]
 
         def get(part: str) -> Tensor:
-            return find(f"{name}.{part}" if name else part, args[0].rows)
+            found = find(f"{name}.{part}" if name else part)
+            return found.tensor if isinstance(found, Laid) else found.expand(args[0].rows, *found.shape)
 
         if type(module) in MANY:
             return MANY[type(module)](list(args), kwargs, module, get, run)

@@ -1,0 +1,7 @@
+"""What a study has found: rows of its records, and who won."""
+
+from walktalk.studies.results.rows import history_row, trace_columns, write_run
+from walktalk.studies.results.study import StudyResult, study_result
+from walktalk.studies.results.summary import first_below, summarize
+
+__all__ = ["StudyResult", "first_below", "history_row", "study_result", "summarize", "trace_columns", "write_run"]
