@@ -24,9 +24,12 @@ avoid_broken_amx()
 if TYPE_CHECKING:
     from walktalk import advisor, chains, graphs, plots, theory
     from walktalk.errors import UserError, WalktalkError
+    from walktalk.graphs import Graph
     from walktalk.learning import Schedule, Task, split, tasks
-    from walktalk.protocols import AsyncGossip, Centralized, MultiWalk, SyncGossip
-    from walktalk.runtimes.simulator import Evaluate, NetworkTiming, PoissonTiming, Stop
+    from walktalk.plugins import register
+    from walktalk.protocols import AsyncGossip, Centralized, MultiWalk, Protocol, SyncGossip
+    from walktalk.runtimes.meaning import Evaluate, Stop
+    from walktalk.runtimes.simulator import NetworkTiming, PoissonTiming
     from walktalk.studies import (
         SGD,
         Adam,
@@ -45,9 +48,12 @@ if TYPE_CHECKING:
 _HOMES = {
     "": ("advisor", "chains", "graphs", "plots", "theory"),
     "errors": ("UserError", "WalktalkError"),
+    "graphs": ("Graph",),
     "learning": ("Schedule", "Task", "split", "tasks"),
-    "protocols": ("AsyncGossip", "Centralized", "MultiWalk", "SyncGossip"),
-    "runtimes.simulator": ("Evaluate", "NetworkTiming", "PoissonTiming", "Stop"),
+    "plugins": ("register",),
+    "protocols": ("AsyncGossip", "Centralized", "MultiWalk", "Protocol", "SyncGossip"),
+    "runtimes.meaning": ("Evaluate", "Stop"),
+    "runtimes.simulator": ("NetworkTiming", "PoissonTiming"),
     "studies": (
         "SGD",
         "Adam",
@@ -71,10 +77,12 @@ __all__ = [
     "Centralized",
     "Evaluate",
     "Forecast",
+    "Graph",
     "MultiWalk",
     "NetworkTiming",
     "Optimizer",
     "PoissonTiming",
+    "Protocol",
     "Run",
     "Schedule",
     "Stop",
@@ -91,6 +99,7 @@ __all__ = [
     "graphs",
     "load_spec",
     "plots",
+    "register",
     "run_study",
     "split",
     "tasks",

@@ -23,8 +23,16 @@ class SpecError(UserError):
     """A study's specification has an unknown key, a wrong type or an impossible value."""
 
 
+class SettingError(SpecError, ValueError):
+    """One setting that is unknown, missing or impossible; whoever knows where it stands puts its section before it."""
+
+
 class GraphError(UserError):
-    """A graph that cannot be used: disconnected, directed, unreadable, or of impossible size."""
+    """A graph that cannot be used: disconnected, unreadable, or of impossible size."""
+
+
+class ProtocolError(UserError):
+    """A protocol that asks for what cannot be: a slot that is not there, a message that it did not declare."""
 
 
 class ChainError(UserError):

@@ -12,7 +12,8 @@ from dataclasses import dataclass, replace
 from walktalk.chains import ReturnTime, aggregators, metropolis_hastings
 from walktalk.graphs import Graph
 from walktalk.protocols import AsyncGossip, MultiWalk, Protocol
-from walktalk.runtimes.simulator import RunSetup, Simulation, Stop
+from walktalk.runtimes.meaning import Stop
+from walktalk.runtimes.simulator import RunSetup, Simulation
 from walktalk.studies import StudySpec, build_protocols
 
 LR_FACTORS = (0.3, 1.0, 3.0)  # of the study's own learning rate: further apart than pilots can tell them apart
@@ -68,7 +69,7 @@ def algorithms(spec: StudySpec, graph: Graph, aggregator: int) -> list[Protocol]
         protocol = plan.protocol
         if isinstance(protocol, MultiWalk):
             protocol = replace(protocol, aggregator=aggregator)
-        if not protocol.simulator_only and not protocol.pools_data:  # what nobody could run is no advice
+        if "peers" in protocol.runtimes and not protocol.pools_data:  # what nobody could run is no advice
             found.append(protocol)
     return list(dict.fromkeys(found))
 

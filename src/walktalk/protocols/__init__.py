@@ -1,14 +1,20 @@
 """Protocols: pure state machines that say what each node does. One file each, headed by its paper and equations."""
 
+from walktalk.plugins import Registry
 from walktalk.protocols.async_gossip import AsyncGossip
 from walktalk.protocols.centralized import Centralized
+from walktalk.protocols.descriptions import Described, absent_protocol, described, known, together
 from walktalk.protocols.effects import (
     AGGREGATE,
+    GRADIENT,
     INITIAL,
     MEMBER,
     UPDATE,
     Combine,
+    Decode,
+    Differentiate,
     Effect,
+    Encode,
     Forget,
     MixEveryone,
     Note,
@@ -16,30 +22,48 @@ from walktalk.protocols.effects import (
     Send,
     SetTimer,
     Train,
+    absorb,
+    apply_update,
 )
 from walktalk.protocols.events import Event, PeerFound, PeerLost, Received, Rejoined, Started, TimerFired, Trained
 from walktalk.protocols.machine import Machine, Outside, Protocol, Surroundings
-from walktalk.protocols.message import HEADER_BYTES, Message, control_bytes
+from walktalk.protocols.message import HEADER_BYTES, Arrival, Message, control_bytes
 from walktalk.protocols.multi_walk import MultiWalk
-from walktalk.protocols.statistics import TRAINED, for_statistics, with_update
+from walktalk.protocols.self_description import InLabel, Law, Runtime
 from walktalk.protocols.sync_gossip import SyncGossip
 
-PROTOCOLS: dict[str, type[Protocol]] = {p.name: p for p in (MultiWalk, AsyncGossip, SyncGossip, Centralized)}
+PROTOCOLS: Registry[type[Protocol]] = Registry(
+    "algorithm",
+    "an algorithm is a class that inherits walktalk.Protocol",
+    lambda thing: isinstance(thing, type) and issubclass(thing, Protocol) and thing is not Protocol,
+    absent=absent_protocol,
+)
+"""The protocols that a specification can name."""
+
+for _protocol in (MultiWalk, AsyncGossip, SyncGossip, Centralized):
+    PROTOCOLS.add(_protocol.name, _protocol)
 
 __all__ = [
     "AGGREGATE",
+    "GRADIENT",
     "HEADER_BYTES",
     "INITIAL",
     "MEMBER",
     "PROTOCOLS",
-    "TRAINED",
     "UPDATE",
+    "Arrival",
     "AsyncGossip",
     "Centralized",
     "Combine",
+    "Decode",
+    "Described",
+    "Differentiate",
     "Effect",
+    "Encode",
     "Event",
     "Forget",
+    "InLabel",
+    "Law",
     "Machine",
     "Message",
     "MixEveryone",
@@ -52,6 +76,7 @@ __all__ = [
     "Received",
     "Record",
     "Rejoined",
+    "Runtime",
     "Send",
     "SetTimer",
     "Started",
@@ -60,7 +85,10 @@ __all__ = [
     "TimerFired",
     "Train",
     "Trained",
+    "absorb",
+    "apply_update",
     "control_bytes",
-    "for_statistics",
-    "with_update",
+    "described",
+    "known",
+    "together",
 ]

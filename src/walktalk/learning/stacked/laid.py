@@ -13,7 +13,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from walktalk.learning.sampling import hashed
+from walktalk.codecs import hashed
 
 FEW_PARTS = 8
 STREAMS = 2**16  # values of a draw: a hash of 64 bits is four of them
