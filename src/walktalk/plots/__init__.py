@@ -4,11 +4,21 @@ from walktalk.plots.along import Along, along, scale_along
 from walktalk.plots.curves import curves, draw_curves
 from walktalk.plots.failures import Failure, failure_line, failures, marks_of
 from walktalk.plots.mean_curve import AXES, Axis, Curve, mean_curve
-from walktalk.plots.network import network
+from walktalk.plots.network import network, positions
 from walktalk.plots.notes import CUT, WALKS, legend_below, missing_words, note_below, spread_words, upright
 from walktalk.plots.partition import partition
 from walktalk.plots.scales import needs_logarithm, scale_accuracy, scale_loss
-from walktalk.plots.style import GREY, colours, in_order, new_figure, save, save_for_print, styled, title_of
+from walktalk.plots.style import (
+    GREY,
+    WALK_COLOURS,
+    colours,
+    in_order,
+    new_figure,
+    save,
+    save_for_print,
+    styled,
+    title_of,
+)
 from walktalk.plots.theory_bound import bound_curves
 from walktalk.plots.theory_phase import phase, phase_grid
 from walktalk.plots.theory_scaling import scaling
@@ -23,6 +33,7 @@ __all__ = [
     "CUT",
     "GREY",
     "WALKS",
+    "WALK_COLOURS",
     "Along",
     "Axis",
     "Curve",
@@ -48,6 +59,7 @@ __all__ = [
     "partition",
     "phase",
     "phase_grid",
+    "positions",
     "save",
     "save_for_print",
     "scale_accuracy",
