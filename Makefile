@@ -32,7 +32,7 @@ test-gpu: $(READY)
 	$(BIN)/pytest -m "gpu" $(TESTS)
 
 docs: $(READY)
-	$(BIN)/python -m walktalk.studies.spec_reference > docs/spec.md
+	$(BIN)/python -m walktalk.studies.spec.reference > docs/spec.md
 
 bench: $(READY)
 	$(BIN)/walktalk bench simulator

@@ -21,8 +21,8 @@ from typing import Any
 from walktalk.records import read_trace
 from walktalk.runtimes.simulator import NetworkTiming, RunSetup, Simulation, Stop
 from walktalk.studies import make_spec
+from walktalk.studies.driving.run import prepare
 from walktalk.studies.peers import run_on_peers
-from walktalk.studies.run import prepare
 
 CALIBRATION = 0.25  # of the iterations
 

@@ -17,8 +17,9 @@ from pathlib import Path
 from typing import Any
 
 from paper_runs import Speed, tell, together, write_facts, write_records
+from walktalk import paper
 from walktalk.records import TRACE_COLUMNS
-from walktalk.studies import RunRecord, StudySpec, paper, planned_runs, prepare, spec_mapping
+from walktalk.studies import RunRecord, StudySpec, planned_runs, prepare, spec_mapping
 
 SHOWN = ("kill", "elected", "forked", "restarted", "stepped_down")
 COLUMNS = ("time", "event", "node", "walk", "detail")

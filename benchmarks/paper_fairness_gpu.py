@@ -27,9 +27,9 @@ import pandas as pd
 
 from paper_runs import Speed, tell, together, write_facts
 from walktalk.learning import Trainer
+from walktalk.paper.figures import CYCLE, ERDOS_RENYI, settings
 from walktalk.records import RUN_COLUMNS
 from walktalk.studies import RunRecord, make_spec, planned_runs, prepare, spec_mapping
-from walktalk.studies.paper.figures import CYCLE, ERDOS_RENYI, settings
 
 NETWORKS = {"cycle": CYCLE, "erdos_renyi": ERDOS_RENYI}
 ALGORITHMS = [

@@ -21,14 +21,13 @@ from typing import Any
 import pandas as pd
 
 from paper_ends import NETWORKS, VARIANTS, bars_of, threshold_ends
-from walktalk import graphs, plots
+from walktalk import graphs, paper, plots
 from walktalk.errors import StudyError
+from walktalk.paper.drawing.figures import CELLS
+from walktalk.paper.drawing.grid import Cell, Shown, grid
+from walktalk.paper.drawing.rate_falls import rate_falls
+from walktalk.paper.drawing.setting import setting_of
 from walktalk.records import read_history
-from walktalk.report.paper import CELLS
-from walktalk.report.paper_grid import Cell, Shown, grid
-from walktalk.report.rate_falls import rate_falls
-from walktalk.report.setting import setting_of
-from walktalk.studies import paper
 from walktalk.theory import crossover_walks, network
 
 LANGUAGE = "SmolLM2-135M on MultiNLI by genre, Erdős–Rényi (0.3)"  # the model is in no file of the runs

@@ -16,8 +16,8 @@ from pathlib import Path
 from typing import Any
 
 from paper_runs import Speed, tell, together, write_facts, write_records
+from walktalk.paper.figures import settings
 from walktalk.studies import make_spec, planned_runs, prepare
-from walktalk.studies.paper.figures import settings
 
 
 def main() -> None:

@@ -24,10 +24,10 @@ from torch import Tensor
 
 from paper_runs import Speed, Watch, tell, write_facts, write_records
 from walktalk.learning import Trainer
+from walktalk.paper.figures import settings
 from walktalk.runtimes.simulator import Simulation
 from walktalk.studies import PlannedRun, RunRecord, make_spec, prepare, spec_mapping
-from walktalk.studies.groups import needs_of, run_in_groups
-from walktalk.studies.paper.figures import settings
+from walktalk.studies.driving.groups import needs_of, run_in_groups
 
 STEPS_TIMED = 10
 CLOSE = 0.05  # of a graph's gradient to a plain one, in relative norm: sums are in another order, in 16 bits

@@ -28,7 +28,7 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "src"))  # also run
 
 from walktalk.learning.arithmetic import PRECISIONS
 from walktalk.studies import Runner, load_spec
-from walktalk.studies.run import pick_device, prepare, study_history
+from walktalk.studies.driving.run import pick_device, prepare, study_history
 
 EXACT = "fp32"
 MEASURES = ("train_loss", "test_accuracy")

@@ -23,8 +23,8 @@ from typing import Any
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "src"))  # also runs where nothing is installed
 
+from walktalk.paper.figures import settings
 from walktalk.studies import Interrupted, Progress, make_spec, run_study
-from walktalk.studies.paper.figures import settings
 
 INTERRUPTED = 130
 

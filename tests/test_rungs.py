@@ -11,6 +11,8 @@ import walktalk
 
 SOURCE = Path(walktalk.__file__).parent
 RUNGS = (
+    "lazy",
+    "amx",
     "errors",
     "seeds",
     "graphs",
@@ -22,14 +24,22 @@ RUNGS = (
     "runtimes.simulator",
     "runtimes.stacked",
     "runtimes.peers",
+    "studies.spec",
+    "studies.results",
+    "studies.building",
+    "studies.driving",
+    "studies.peers",  # a door of its own, as chaos: both need Zenoh
+    "studies.chaos",
     "studies",
     "advisor",
     "plots",
     "report",
+    "paper",
+    "paper.drawing",
     "bench",
     "cli",
 )
-MODULES = sorted(path for path in SOURCE.rglob("*.py") if path.parent != SOURCE or path.stem in ("errors", "seeds"))
+MODULES = sorted(path for path in SOURCE.rglob("*.py") if path.parent != SOURCE or path.stem in RUNGS)
 
 
 def rung_of(dotted: str) -> str:
@@ -68,5 +78,4 @@ def test_imports_point_down_and_use_the_front_door(path):
         if there == here:
             continue
         assert RUNGS.index(there) < RUNGS.index(here), f"{here} must not import {name}: it is above"
-        doors = (there, *(f"{there}.{door}" for door in ("tasks", "peers", "chaos")))  # the last two need Zenoh
-        assert name in doors, f"{name} is behind the front door of {there}; import from {there}"
+        assert name in (there, f"{there}.tasks"), f"{name} is behind the front door of {there}; import from {there}"

@@ -14,7 +14,7 @@ from claims.losses import order
 from claims.runs import AGGREGATED, MEAN, graph_name, in_order, measured, of_means, runs_of, short, to_loss
 from claims.spread import NONE, NOT_RUN, NOTHING, Cell, Spread, difference, line, number, scaled, spread, standing, text
 from claims.spread import table as as_table
-from walktalk.report.who_wins import family
+from walktalk.paper.drawing.who_wins import family
 
 STATES = {"visit": "fresh at each visit", "node": "at the nodes", "walk": "with the walk"}
 TUNED, OWN = "tuned", "own"

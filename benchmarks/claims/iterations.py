@@ -12,7 +12,7 @@ import pandas as pd
 from claims.runs import FIRST_DECAY, Setting, graph_name, measures, short, to_loss
 from claims.spread import NOT_RUN, Cell, between, line, percent, ratio, table, text
 from walktalk.errors import StudyError
-from walktalk.report import who_wins
+from walktalk.paper.drawing import who_wins
 
 PER_ITERATION = "Multi-Walk converges better per iteration than gossip on graphs of large diameter"
 WINNERS = "Who wins by α, topology and axis"

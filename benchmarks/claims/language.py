@@ -13,7 +13,7 @@ from claims.losses import PERCENT
 from claims.networks import model_bits
 from claims.runs import AGGREGATED, MEAN, history_in, in_order, measured, of_means, pace, runs_of, short
 from claims.spread import NOT_RUN, Cell, Spread, line, ratio, scaled, spread, table
-from walktalk.report.who_wins import family, worst_best
+from walktalk.paper.drawing.who_wins import family, worst_best
 from walktalk.studies import first_below
 
 LOSSES = (1.112, 1.0, 0.9, 0.8, 0.7, 0.6)  # beside the lowest that all reach; 1.099 is guessing's

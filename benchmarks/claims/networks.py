@@ -11,12 +11,12 @@ import pandas as pd
 
 from claims.runs import Setting, facts_of, walks_in
 from walktalk import theory
+from walktalk.paper.drawing.who_wins import NETWORKS
+from walktalk.paper.figures import settings
 from walktalk.protocols import MultiWalk
-from walktalk.report.who_wins import NETWORKS
 from walktalk.runtimes.simulator import Stop
 from walktalk.studies import StudySpec, build_graph, forecast, make_spec
-from walktalk.studies.build import build_timing
-from walktalk.studies.paper.figures import settings
+from walktalk.studies.building import build_timing
 
 
 def spec_of(setting: Setting, folder: Path) -> StudySpec:

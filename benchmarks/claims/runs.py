@@ -13,10 +13,10 @@ from typing import Any
 import pandas as pd
 
 from claims.spread import NOTHING, Spread, spread
+from walktalk.paper.drawing.who_wins import NAMES, NETWORKS, alpha_of, family
+from walktalk.paper.figures import ALPHAS
 from walktalk.records import RUN_COLUMNS, read_history
-from walktalk.report.who_wins import NAMES, NETWORKS, alpha_of, family
 from walktalk.studies import first_below
-from walktalk.studies.paper.figures import ALPHAS
 
 FIRST_DECAY = 0.75  # of the iterations; then the learning rate falls for the first time (Table 5)
 THRESHOLD_ALPHA = 1.0  # of threshold/TOPOLOGY.csv where no facts.json says so: that of Figure 4

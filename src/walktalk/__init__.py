@@ -12,10 +12,14 @@ Names are imported when they are first used: the command line starts in a moment
 
 from __future__ import annotations
 
-from importlib import import_module
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
+
+from walktalk import lazy
+from walktalk.amx import avoid_broken_amx
 
 __version__ = "0.1.0"
+
+avoid_broken_amx()
 
 if TYPE_CHECKING:
     from walktalk import advisor, chains, graphs, plots, theory
@@ -38,8 +42,8 @@ if TYPE_CHECKING:
         train,
     )
 
-_MODULES = ("advisor", "chains", "graphs", "plots", "theory")
 _HOMES = {
+    "": ("advisor", "chains", "graphs", "plots", "theory"),
     "errors": ("UserError", "WalktalkError"),
     "learning": ("Schedule", "Task", "tasks"),
     "protocols": ("AsyncGossip", "Centralized", "MultiWalk", "SyncGossip"),
@@ -59,8 +63,6 @@ _HOMES = {
         "train",
     ),
 }
-_HOME_OF = {name: home for home, names in _HOMES.items() for name in names}
-
 __all__ = [
     "SGD",
     "Adam",
@@ -96,12 +98,7 @@ __all__ = [
 ]
 
 
-def __getattr__(name: str) -> Any:
-    if name in _MODULES:
-        return import_module(f"walktalk.{name}")
-    if name in _HOME_OF:
-        return getattr(import_module(f"walktalk.{_HOME_OF[name]}"), name)
-    raise AttributeError(f"module 'walktalk' has no attribute {name!r}")
+__getattr__ = lazy.attributes(__name__, _HOMES)
 
 
 def __dir__() -> list[str]:

@@ -60,7 +60,7 @@ def test_a_cluster_file_with_a_mistake(
 
 
 def test_a_node_that_cannot_start_says_why(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("walktalk.studies.peers.quiet_process", lambda: None)  # it changes the whole process
+    monkeypatch.setattr("walktalk.studies.peers.study.quiet_process", lambda: None)  # it changes the whole process
     node = ("node", "--config", cluster(tmp_path), "--name")
     assert "'c' is not in the cluster; its nodes are a, b" in mistake(*node, "c")
     (tmp_path / "records").write_text("a file where the folder should be")

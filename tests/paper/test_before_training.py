@@ -8,10 +8,11 @@ from pathlib import Path
 import pytest
 from typer.testing import CliRunner
 
+from walktalk import paper
 from walktalk.cli.app import app
-from walktalk.studies import nested, paper, prepare
-from walktalk.studies.paper import check
-from walktalk.studies.runner import estimated_trainings
+from walktalk.paper import check
+from walktalk.studies import nested, prepare
+from walktalk.studies.driving.runner import estimated_trainings
 
 SHORT = ("--repetitions", "1", "--iterations", "10", "--device", "cpu")
 
@@ -34,7 +35,7 @@ def trained(monkeypatch) -> list[object]:
     """Which studies were run; none is."""
     ran: list[object] = []
     for module in ("run", "tune"):
-        monkeypatch.setattr(f"walktalk.studies.paper.{module}.run_study", lambda *given, **more: ran.append(given))
+        monkeypatch.setattr(f"walktalk.paper.{module}.run_study", lambda *given, **more: ran.append(given))
     return ran
 
 
@@ -122,7 +123,7 @@ def test_ctrl_c_says_how_to_go_on(tmp_path, monkeypatch):
     def stopped(*given, **more):
         raise KeyboardInterrupt
 
-    monkeypatch.setattr("walktalk.studies.paper.run.run_study", stopped)
+    monkeypatch.setattr("walktalk.paper.run.run_study", stopped)
     result = paper_run("fig8", *SHORT, "--out", tmp_path)
     assert result.exit_code == 130
     assert result.stderr.strip() == "stopped; what is done is kept: the same command goes on from there"
@@ -130,7 +131,7 @@ def test_ctrl_c_says_how_to_go_on(tmp_path, monkeypatch):
 
 def test_the_papers_scale_on_a_cpu_is_warned_of(tmp_path, monkeypatch):
     one, changes = paper.figure("fig4"), nested(["task.name=digits", "stop.iterations=10", "repetitions=2"])
-    monkeypatch.setattr("walktalk.studies.paper.run.run_study", lambda *given, **more: None)
+    monkeypatch.setattr("walktalk.paper.run.run_study", lambda *given, **more: None)
     said: list[str] = []
     paper.run_figure(one, "paper", Path(tmp_path), device="cpu", changes=changes, say=said.append)
     (line,) = said

@@ -5,10 +5,11 @@ from __future__ import annotations
 import pytest
 from typer.testing import CliRunner
 
+from walktalk import paper
 from walktalk.cli.app import app
 from walktalk.errors import SpecError
-from walktalk.report import paper as drawing
-from walktalk.studies import build_graph, nested, paper
+from walktalk.paper import drawing
+from walktalk.studies import build_graph, nested
 
 SHORT = ("--repetitions", "1", "--iterations", "10", "--device", "cpu")
 

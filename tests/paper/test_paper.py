@@ -8,12 +8,13 @@ from pathlib import Path
 import pytest
 from typer.testing import CliRunner
 
+from walktalk import paper
 from walktalk.cli.app import app
 from walktalk.errors import SpecError
+from walktalk.paper import drawing
+from walktalk.paper.figures import settings
 from walktalk.records import read_history, read_trace
-from walktalk.report import paper as drawing
-from walktalk.studies import dump_spec, make_spec, nested, paper
-from walktalk.studies.paper.figures import settings
+from walktalk.studies import dump_spec, make_spec, nested
 
 TINY = {"repetitions": 2, "stop": {"iterations": 40}, "evaluate": {"every": 10}}
 TRAINED = [one for one in paper.FIGURES.values() if one.runs]

@@ -7,10 +7,11 @@ import json
 import pytest
 from typer.testing import CliRunner
 
+from walktalk import paper
 from walktalk.cli.app import app
-from walktalk.studies import dump_spec, make_spec, paper
-from walktalk.studies.paper import tune
-from walktalk.studies.paper.tune import FARTHEST, better_half, rates_in_words, tuned, with_rates
+from walktalk.paper import tune
+from walktalk.paper.tune import FARTHEST, better_half, rates_in_words, tuned, with_rates
+from walktalk.studies import dump_spec, make_spec
 
 SPEC = {
     "network": {"topology": "cycle", "nodes": 6},

@@ -11,7 +11,7 @@ import yaml
 
 from walktalk.runtimes.peers import make_cluster
 from walktalk.studies import make_spec
-from walktalk.studies.build import build_graph
+from walktalk.studies.building import build_graph
 
 DEPLOY = Path(__file__).parents[2] / "examples" / "deploy"
 

@@ -6,9 +6,9 @@ from pathlib import Path
 
 from walktalk.runtimes.peers import Diary
 from walktalk.studies import make_spec
-from walktalk.studies.peers_progress import Reporter, Watch
-from walktalk.studies.run import pick_device, prepare
-from walktalk.studies.runner import Progress
+from walktalk.studies.driving.run import pick_device, prepare
+from walktalk.studies.driving.runner import Progress
+from walktalk.studies.peers.progress import Reporter, Watch
 
 
 def note(diary: Diary, event: str, size: int = 0) -> None:

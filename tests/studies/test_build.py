@@ -8,7 +8,7 @@ import pytest
 
 from walktalk.errors import SpecError
 from walktalk.runtimes.simulator import NetworkTiming, PoissonTiming
-from walktalk.studies.build import (
+from walktalk.studies.building import (
     build_evaluate,
     build_graph,
     build_protocols,
@@ -17,8 +17,8 @@ from walktalk.studies.build import (
     build_task,
     build_timing,
 )
-from walktalk.studies.spec_load import load_spec, make_spec
-from walktalk.studies.spec_reference import reference
+from walktalk.studies.spec.load import load_spec, make_spec
+from walktalk.studies.spec.reference import reference
 
 ROOT = Path(__file__).parents[2]
 

@@ -10,10 +10,10 @@ from tests.support.folders import assert_same_folder
 
 from walktalk.errors import UnavailableError
 from walktalk.studies import Runner, fitting_groups, make_spec, parse_memory, planned_runs, prepare, run_study
-from walktalk.studies import groups as groups_module
-from walktalk.studies import runner as runner_module
-from walktalk.studies.groups import beside, free_memory, need_of
-from walktalk.studies.runner import wave_policy
+from walktalk.studies.driving import groups as groups_module
+from walktalk.studies.driving import runner as runner_module
+from walktalk.studies.driving.groups import beside, free_memory, need_of
+from walktalk.studies.driving.runner import wave_policy
 
 SPEC = {
     "name": "groups",

@@ -16,7 +16,7 @@ from tests.support.folders import assert_same_folder
 from walktalk.errors import StudyError
 from walktalk.records import RunFolder, load_checkpoint, read_trace
 from walktalk.studies import Interrupted, make_spec, run_study
-from walktalk.studies import runner as runner_module
+from walktalk.studies.driving import runner as runner_module
 
 SPEC = {
     "name": "resumed",
@@ -32,7 +32,8 @@ SPEC = {
 # A study that stops for a checkpoint after every few trainings, so that there are many moments to be killed at.
 STUDY = textwrap.dedent("""
     import sys
-    from walktalk.studies import make_spec, run_study, runner, workers
+    from walktalk.studies import make_spec, run_study
+    from walktalk.studies.driving import runner, workers
     runner.trainings_a_stretch = lambda width: 60
     runner.SECONDS_BETWEEN_CHECKPOINTS = runner.CHECKPOINT_SHARE = 1e-9
     runner.Runner.checkpoint_is_due = lambda self: True
@@ -95,7 +96,7 @@ def test_interrupted_it_saves_and_says_so(tmp_path, unbroken):
 
 @pytest.mark.parametrize("forked", [True, False], ids=["forked", "spawned"])
 def test_several_workers_write_the_same_bytes_and_survive_the_death_of_one(tmp_path, unbroken, monkeypatch, forked):
-    monkeypatch.setattr("walktalk.studies.workers.fork_is_safe", lambda: forked)
+    monkeypatch.setattr("walktalk.studies.driving.workers.fork_is_safe", lambda: forked)
     folder = tmp_path / "study"
     killed = []
 

@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from walktalk.errors import SpecError
 from walktalk.records import yaml_text
-from walktalk.studies.spec_load import dump_spec, load_spec, make_spec, preset_names, spec_mapping
+from walktalk.studies.spec import dump_spec, load_spec, make_spec, preset_names, spec_mapping
 
 
 def test_an_empty_mapping_is_a_whole_study() -> None:

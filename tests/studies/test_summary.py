@@ -7,8 +7,8 @@ import pandas as pd
 import pytest
 
 from walktalk.records import HistoryRow, frame
-from walktalk.studies.spec_load import load_spec
-from walktalk.studies.summary import first_below, summarize, summary_text
+from walktalk.studies.results.summary import first_below, summarize, summary_text
+from walktalk.studies.spec.load import load_spec
 
 
 def run(

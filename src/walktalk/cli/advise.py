@@ -13,6 +13,7 @@ import typer
 
 from walktalk.cli.waiting import getting_ready
 from walktalk.errors import SpecError
+from walktalk.studies import read_study
 
 if TYPE_CHECKING:
     from walktalk.advisor import Advice
@@ -44,6 +45,7 @@ def advise(
     as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object and nothing else.")] = False,
 ) -> None:
     """Advise an algorithm and its settings for a study, from theory and short pilot runs."""
+    read_study(study)  # a mistake in the name or in the YAML is told before anything heavy is imported
     with getting_ready("walktalk"):
         from walktalk.advisor import Goal  # imports torch, which takes a while
         from walktalk.advisor import advise as give_advice

@@ -11,8 +11,8 @@ import typer
 from walktalk.errors import SpecError
 
 if TYPE_CHECKING:
+    from walktalk import paper as papers
     from walktalk.studies import Progress
-    from walktalk.studies import paper as papers
 
 OPTIONS = {  # short for keys of a study
     "--repetitions": "repetitions",
@@ -29,7 +29,7 @@ def list_() -> None:
     from rich.console import Console
     from rich.table import Table
 
-    from walktalk.studies import paper  # imports torch, which takes a while
+    from walktalk import paper
 
     table = Table(title="walktalk paper run ID", title_justify="left")
     for column in ("id", "what", "studies", "for --scale paper"):
@@ -63,8 +63,7 @@ def run(
     tune: Annotated[str | None, typer.Option(help="lr: first find each algorithm's own learning rate.")] = None,
 ) -> None:
     """Run what a figure shows, if it is not there yet, and draw it. Interrupted, the same command goes on."""
-    from walktalk.report import paper as drawing
-    from walktalk.studies import paper
+    from walktalk import paper
 
     if scale not in paper.SCALES:
         raise SpecError(f"--scale {scale} is unknown; allowed: {', '.join(paper.SCALES)}")
@@ -78,6 +77,8 @@ def run(
     else:
         figures = [paper.figure(name)]
         _refuse_without_meaning(figures[0], changes, tune is not None)
+
+    from walktalk.paper import drawing  # imports torch, which takes a while
 
     try:
         if name == "all":  # a mistake is to show before the first figure is run
@@ -119,7 +120,7 @@ def _changes(short: Mapping[str, object], settings: Sequence[str]) -> dict[str, 
 
 def _refuse_without_meaning(one: papers.Figure, changes: Mapping[str, Any], tune: bool) -> None:
     """Options that a figure without training does not depend on: who gives them expects something of them."""
-    from walktalk.studies import paper
+    from walktalk import paper
 
     options = {key: option for option, key in OPTIONS.items()}
     useless = [options.get(key, f"--set {key}") for key in paper.without_meaning(one, changes)]
@@ -146,7 +147,7 @@ def phase(
     import shutil
 
     from walktalk import plots
-    from walktalk.report import who_wins
+    from walktalk.paper.drawing import who_wins
 
     target = folder if out is None else out
     found = who_wins.measured(folder)

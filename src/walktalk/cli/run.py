@@ -9,6 +9,7 @@ import typer
 
 from walktalk.cli.waiting import getting_ready
 from walktalk.errors import UnavailableError
+from walktalk.studies import read_study
 
 ENGINES = ("sim", "peers")
 
@@ -45,6 +46,7 @@ def run(
         named = "--workers" if workers is not None else "--memory"
         raise UnavailableError(f"{named} has no meaning for --engine peers, where a node is a process; leave it out")
     crew = _crew(workers)
+    read_study(study)  # a mistake in the name or in the YAML is told before anything heavy is imported
     with getting_ready("walktalk"):
         from walktalk.cli.progress import shown_progress  # imports torch, which takes a while
         from walktalk.cli.tables import print_results

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from walktalk.errors import SpecError
+from walktalk.studies import read_study
 
 if TYPE_CHECKING:
     from walktalk.graphs import Graph
@@ -50,6 +51,8 @@ def theory(
     as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object and nothing else.")] = False,
 ) -> None:
     """Spectral gaps, return times, messages and convergence bounds of a graph."""
+    if study is not None:
+        read_study(study)  # a mistake in the name is told before anything heavy is imported
     from walktalk.theory import Problem, Question, summary
 
     if step_size is not None and not 0 < step_size < float("inf"):

@@ -1,10 +1,40 @@
 """Records: what every run leaves behind, simulated or real. History, trace, checkpoint, and the folder they lie in."""
 
-from walktalk.records.atomic import remove_unfinished, replacing, write_bytes, write_text
-from walktalk.records.checkpoint import load_checkpoint, save_checkpoint
-from walktalk.records.folder import RunFolder, StudyFolder, check_folder, existing_folder, folder_name, opened_folder
-from walktalk.records.history import COLUMNS, RUN_COLUMNS, HistoryRow, frame, history_text, read_history, write_history
-from walktalk.records.trace import TRACE_COLUMNS, TraceWriter, read_trace
+from typing import TYPE_CHECKING
+
+from walktalk import lazy
+
+if TYPE_CHECKING:
+    from walktalk.records import yaml_text
+    from walktalk.records.atomic import remove_unfinished, replacing, write_bytes, write_text
+    from walktalk.records.checkpoint import load_checkpoint, save_checkpoint
+    from walktalk.records.folder import (
+        RunFolder,
+        StudyFolder,
+        check_folder,
+        existing_folder,
+        folder_name,
+        opened_folder,
+    )
+    from walktalk.records.history import (
+        COLUMNS,
+        RUN_COLUMNS,
+        HistoryRow,
+        frame,
+        history_text,
+        read_history,
+        write_history,
+    )
+    from walktalk.records.trace import TRACE_COLUMNS, TraceWriter, read_trace
+
+_HOMES = {
+    "": ("yaml_text",),
+    "atomic": ("remove_unfinished", "replacing", "write_bytes", "write_text"),
+    "checkpoint": ("load_checkpoint", "save_checkpoint"),
+    "folder": ("RunFolder", "StudyFolder", "check_folder", "existing_folder", "folder_name", "opened_folder"),
+    "history": ("COLUMNS", "RUN_COLUMNS", "HistoryRow", "frame", "history_text", "read_history", "write_history"),
+    "trace": ("TRACE_COLUMNS", "TraceWriter", "read_trace"),
+}
 
 __all__ = [
     "COLUMNS",
@@ -29,4 +59,7 @@ __all__ = [
     "write_bytes",
     "write_history",
     "write_text",
+    "yaml_text",
 ]
+
+__getattr__ = lazy.attributes(__name__, _HOMES)

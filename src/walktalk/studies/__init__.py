@@ -1,17 +1,93 @@
 """Studies: many runs on one graph and one split of the data, from a specification to their records."""
 
-from walktalk.learning import OptimizerSpec as Optimizer
-from walktalk.studies.build import AlgorithmPlan, build_graph, build_protocols, build_task
-from walktalk.studies.forecasting import Forecast, forecast
-from walktalk.studies.groups import fitting_groups, parse_memory
-from walktalk.studies.one_run import SGD, Adam, AdamW, Run, train
-from walktalk.studies.run import Preparation, StudyResult, planned_runs, prepare, run_study
-from walktalk.studies.runner import Runner
-from walktalk.studies.runs import PlannedRun, Progress, RunRecord
-from walktalk.studies.spec import StudySpec
-from walktalk.studies.spec_load import dump_spec, load_spec, make_spec, nested, preset_names, preset_text, spec_mapping
-from walktalk.studies.summary import first_below, summarize
-from walktalk.studies.surroundings import Interrupted
+from typing import TYPE_CHECKING
+
+from walktalk import lazy
+
+if TYPE_CHECKING:
+    from walktalk.studies.building import (
+        AlgorithmPlan,
+        PlannedRun,
+        Progress,
+        RunRecord,
+        build_graph,
+        build_protocols,
+        build_task,
+    )
+    from walktalk.studies.driving import (
+        SGD,
+        Adam,
+        AdamW,
+        Forecast,
+        Interrupted,
+        Optimizer,
+        Preparation,
+        Run,
+        Runner,
+        StudyResult,
+        fitting_groups,
+        forecast,
+        parse_memory,
+        planned_runs,
+        prepare,
+        run_study,
+        train,
+    )
+    from walktalk.studies.results import first_below, summarize
+    from walktalk.studies.spec import (
+        StudySpec,
+        dump_spec,
+        load_spec,
+        make_spec,
+        nested,
+        preset_names,
+        preset_text,
+        read_study,
+        spec_mapping,
+    )
+
+_HOMES = {
+    "building": (
+        "AlgorithmPlan",
+        "PlannedRun",
+        "Progress",
+        "RunRecord",
+        "build_graph",
+        "build_protocols",
+        "build_task",
+    ),
+    "driving": (
+        "SGD",
+        "Adam",
+        "AdamW",
+        "Forecast",
+        "Interrupted",
+        "Optimizer",
+        "Preparation",
+        "Run",
+        "Runner",
+        "StudyResult",
+        "fitting_groups",
+        "forecast",
+        "parse_memory",
+        "planned_runs",
+        "prepare",
+        "run_study",
+        "train",
+    ),
+    "results": ("first_below", "summarize"),
+    "spec": (
+        "StudySpec",
+        "dump_spec",
+        "load_spec",
+        "make_spec",
+        "nested",
+        "preset_names",
+        "preset_text",
+        "read_study",
+        "spec_mapping",
+    ),
+}
 
 __all__ = [
     "SGD",
@@ -44,8 +120,11 @@ __all__ = [
     "prepare",
     "preset_names",
     "preset_text",
+    "read_study",
     "run_study",
     "spec_mapping",
     "summarize",
     "train",
 ]
+
+__getattr__ = lazy.attributes(__name__, _HOMES)

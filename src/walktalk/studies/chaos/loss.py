@@ -24,7 +24,7 @@ from walktalk.runtimes.peers import ReplaySetup, replay
 from walktalk.runtimes.simulator import Evaluate, PoissonTiming, RunSetup, Stop
 from walktalk.runtimes.stacked import Engine
 from walktalk.seeds import Seed
-from walktalk.studies.run import Preparation
+from walktalk.studies.driving import Preparation
 
 MEASURED = 20  # iterations between two measurements
 REPETITIONS = 5  # of the undisturbed run

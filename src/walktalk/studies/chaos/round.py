@@ -22,10 +22,9 @@ from walktalk.runtimes.peers import Ledger, merge, read_diary
 from walktalk.studies.chaos.blows import Blow, Disturbance
 from walktalk.studies.chaos.checks import copies_of_walks, recoveries, replacements, taking_part
 from walktalk.studies.chaos.loss import Comparison, compare
+from walktalk.studies.driving import prepare
 from walktalk.studies.peers import local_cluster
-from walktalk.studies.run import prepare
-from walktalk.studies.spec import StudySpec
-from walktalk.studies.spec_load import make_spec
+from walktalk.studies.spec import StudySpec, make_spec
 
 TOLERANCE = 1.1  # of the undisturbed run's loss
 Algorithm = Literal["multi_walk", "async_gossip"]

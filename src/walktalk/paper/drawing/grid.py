@@ -1,0 +1,194 @@
+"""Panels of curves in rows, as the paper's Figures 4 to 9 have them: scales that can be compared, and a note below."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from itertools import pairwise
+from string import ascii_lowercase
+from typing import Any
+
+import pandas as pd
+from matplotlib.figure import Figure as Drawing
+from matplotlib.lines import Line2D
+
+from walktalk import plots
+from walktalk.paper.drawing.rate_falls import RateFalls, fall_words
+
+WIDTH = 7.2  # inches: two columns of a journal
+VALUES = {"train_loss": "Loss", "test_accuracy": "Accuracy"}
+AGAINST = {"iteration": "iterations", "time": "time", "bits": "data sent"}
+FALL: Any = {"color": "#999999", "linestyle": (0, (1, 1.6)), "linewidth": 0.9, "zorder": 1, "label": "_"}
+
+
+@dataclass(frozen=True)
+class Cell:
+    """One panel of a drawing: which study, against what, which value."""
+
+    panel: int
+    x: plots.Axis
+    value: str
+
+
+@dataclass(frozen=True)
+class Shown:
+    """What a panel is drawn from."""
+
+    title: str
+    history: pd.DataFrame
+    faults: tuple[tuple[float, str], ...] = ()  # seconds at which something goes wrong, and what
+    falls: RateFalls | None = None  # of the learning rate
+    setting: tuple[str, ...] = ()  # what else a reader has to know, such as "α = 1"
+    without: pd.DataFrame | None = None  # the same runs, had nothing gone wrong
+
+    @property
+    def histories(self) -> list[pd.DataFrame]:
+        return [self.history] if self.without is None else [self.history, self.without]
+
+
+@dataclass(frozen=True)
+class Place:
+    """A panel with its axes and what was drawn there."""
+
+    axes: Any
+    cell: Cell
+    shown: Shown
+    along: plots.Along
+    curves: list[plots.Curve]
+
+
+def grid(panels: Sequence[Shown], cells: list[list[Cell]], notes: Sequence[str] = ()) -> Drawing:
+    """Panels in rows, one legend below them all, and below it what the axes do not say."""
+    with plots.styled():
+        drawing = plots.new_figure(WIDTH, 2.1 * len(cells) + 0.95)
+        axes = drawing.subplots(len(cells), len(cells[0]), squeeze=False)
+        rows = [
+            [_draw(a, cell, panels, row) for a, cell in zip(line, row, strict=True)]
+            for line, row in zip(axes, cells, strict=True)
+        ]
+        every = [place for row in rows for place in row]
+        for place, letter, title in zip(every, ascii_lowercase, titles([p.cell for p in every], panels), strict=False):
+            place.axes.set_title(f"({letter}) {title}", loc="left")
+        cut = _scale(rows)
+        for place in every:
+            mark_falls(place)
+            if place.cell.x == "time":
+                mark_faults(place)
+        _label_once(rows)
+        plots.legend_below(drawing, *_legend(every))
+        told = _note([panels[k] for k in sorted({place.cell.panel for place in every})], every)
+        plots.note_below(drawing, [*told, plots.CUT if cut else "", *notes])
+    return drawing
+
+
+def _legend(places: Sequence[Place]) -> tuple[list[Any], list[str]]:
+    """Algorithms, what goes wrong, and what thin lines are."""
+    handles, labels = places[0].axes.get_legend_handles_labels()
+    faults = dict.fromkeys(what for place in places for _, what in place.shown.faults)
+    if faults:
+        handles.append(plots.upright(plots.GREY))
+        labels.append(", then ".join(faults))
+    if any(place.shown.without is not None for place in places):
+        handles.append(Line2D([], [], color="#444444", linewidth=0.8))
+        labels.append("thin: without failures")
+    return handles, labels
+
+
+def titles(cells: Sequence[Cell], panels: Sequence[Shown]) -> list[str]:
+    """What tells a panel from all others: its study, its value, or both, or what it is drawn against."""
+    studies = [panels[cell.panel].title for cell in cells]
+    if len(set(studies)) == len(cells):
+        return studies
+    if len(set(studies)) == 1:
+        return [f"{VALUES[cell.value]} by {AGAINST[cell.x]}" for cell in cells]
+    return [f"{study}: {VALUES[cell.value].lower()}" for study, cell in zip(studies, cells, strict=True)]
+
+
+def _draw(axes: Any, cell: Cell, panels: Sequence[Shown], row: Sequence[Cell]) -> Place:
+    """The curves of one panel, on the axis of all panels of its row that have the same."""
+    shown = panels[cell.panel]
+    beside = [history for other in row if other.x == cell.x for history in panels[other.panel].histories]
+    along = plots.along(beside, cell.x)
+    plots.scale_along([axes], along)
+    curves = plots.draw_curves(axes, shown.history, along, cell.value)
+    if shown.without is not None:
+        curves += plots.draw_curves(axes, shown.without, along, cell.value, thin=True)
+    return Place(axes, cell, shown, along, curves)
+
+
+# -- scales -----------------------------------------------------------------------------------------------------------
+
+
+def _scale(rows: list[list[Place]]) -> bool:
+    """Losses that can be compared within a row, or, where a row has but one, down a column.
+
+    They are logarithmic in all panels if any needs it. Accuracies have one axis in all. The answer: whether a band
+    had to be cut off.
+    """
+    every = [place for row in rows for place in row]
+    accuracies = [place for place in every if place.cell.value == "test_accuracy"]
+    if accuracies:
+        plots.scale_accuracy(_axes(accuracies), _curves(accuracies))
+    losses = [[place for place in row if place.cell.value == "train_loss"] for row in rows]
+    alone = all(len(group) <= 1 for group in losses)
+    groups = [[place for group in losses for place in group]] if alone else [group for group in losses if group]
+    logarithmic = any(plots.needs_logarithm(_curves(group)) for group in groups)
+    positive = all((curve.mean[curve.mean == curve.mean] > 0).all() for group in groups for curve in _curves(group))
+    cut = [plots.scale_loss(_axes(group), _curves(group), logarithmic and positive) for group in groups]
+    return any(cut)
+
+
+def _axes(places: Sequence[Place]) -> list[Any]:
+    return [place.axes for place in places]
+
+
+def _curves(places: Sequence[Place]) -> list[plots.Curve]:
+    return [curve for place in places for curve in place.curves]
+
+
+def _label_once(rows: list[list[Place]]) -> None:
+    """An axis that is the same to the right of a panel, or below it, is named once."""
+    for row in rows:
+        for left, place in pairwise(row):
+            if left.cell.value == place.cell.value:
+                place.axes.set_ylabel("")
+    for upper, lower in pairwise(rows):
+        for above, below in zip(upper, lower, strict=True):
+            if above.axes.get_xlabel() == below.axes.get_xlabel():
+                above.axes.set_xlabel("")
+
+
+# -- marks ------------------------------------------------------------------------------------------------------------
+
+
+def mark_faults(place: Place) -> None:
+    """A grey line where something goes wrong; what it is, the legend says."""
+    for time, _ in place.shown.faults:
+        plots.failure_line(place.axes, time / place.along.unit.size)
+
+
+def mark_falls(place: Place) -> None:
+    """A dotted line where the learning rate falls; what it is, the note says."""
+    falls = place.shown.falls
+    if falls is not None and falls.axis == place.cell.x:
+        for at in falls.places:
+            place.axes.axvline(at / place.along.unit.size, **FALL)
+
+
+# -- note -------------------------------------------------------------------------------------------------------------
+
+
+def _note(panels: Sequence[Shown], places: Sequence[Place]) -> list[str]:
+    """What all panels share, what lines and bands are, where the learning rate falls, and what is left out."""
+    alone = (panels[0].title,) if len(panels) == 1 else ()
+    common = [*alone, *(part for part in panels[0].setting if all(part in other.setting for other in panels))]
+    histories = [history for panel in panels for history in panel.histories]
+    marked = {place.shown.falls for place in places if place.shown.falls and place.shown.falls.axis == place.cell.x}
+    falls = {panel.falls for panel in panels if panel.falls}
+    return [
+        "; ".join(common) + "." if common else "",
+        plots.spread_words([panel.history for panel in panels]),
+        plots.WALKS if any(label.startswith("multi_walk") for one in histories for label in one["algorithm"]) else "",
+        fall_words(falls, marked=bool(marked)),
+        plots.missing_words(histories),
+    ]

@@ -1,0 +1,142 @@
+"""Runs the studies of a figure, one folder a panel; what is there already, whole and of the same settings, is kept."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+from walktalk.errors import SpecError
+from walktalk.paper.check import check_study, warning
+from walktalk.paper.figures import Figure, Panel, Scale, panel_specs, titled
+from walktalk.paper.tune import rates_in_words, recorded, tuned, with_rates
+from walktalk.records import StudyFolder, check_folder
+from walktalk.studies.building import Progress, build_task
+from walktalk.studies.driving import run_study
+from walktalk.studies.spec import StudySpec, dump_spec, load_spec
+
+Report = Callable[[str, Progress], None]
+Say = Callable[[str], None]
+
+
+@dataclass(frozen=True)
+class PanelRun:
+    """A panel, its study, and the folder with its records."""
+
+    panel: Panel
+    spec: StudySpec
+    folder: Path
+    untuned: bool = False  # whether its learning rates are still to be found
+
+    @property
+    def rates(self) -> Path:
+        """Where it is kept how its learning rates were found."""
+        return self.folder.with_name(f"{self.folder.name}.rates.json")
+
+
+def run_figure(
+    one: Figure,
+    scale: Scale,
+    out: Path,
+    *,
+    device: str = "auto",
+    changes: Mapping[str, Any] | None = None,
+    tune: bool = False,
+    report: Report | None = None,
+    say: Say | None = None,
+) -> list[PanelRun]:
+    """All runs that a figure shows. An interrupted one goes on where it stopped.
+
+    With `tune` each algorithm gets its own learning rate first; those runs have a folder of their own. `report` hears
+    how far things are, `say` what a person should know once.
+    """
+    panels = check_figure(one, scale, out, device=device, changes=changes, tune=tune)
+    if not one.runs:
+        return panels
+    say = say or (lambda line: None)
+    left = [run.spec for run in panels if not is_done(run.spec, run.folder)]
+    slow = warning(left, device) if scale == "paper" else None
+    if slow is not None:
+        say(slow)
+    if tune:
+        panels = [_tuned(run, device, report, say) for run in panels]
+    for run in panels:
+        if not is_done(run.spec, run.folder):
+            told = None if report is None else _told(report, run.panel.title)
+            run_study(run.spec, run.folder, resume=True, device=device, progress=told)
+    return panels
+
+
+def check_figure(
+    one: Figure,
+    scale: Scale,
+    out: Path,
+    *,
+    device: str = "auto",
+    changes: Mapping[str, Any] | None = None,
+    tune: bool = False,
+) -> list[PanelRun]:
+    """The panels, with everything looked at that can be wrong, so that no mistake shows after hours of training.
+
+    With `tune`, studies whose rates are known have them already.
+    """
+    runs = out / (f"{one.runs}-tuned" if tune else one.runs)
+    specs = panel_specs(one, scale, changes)
+    panels = [PanelRun(titled(panel, specs[panel.name]), specs[panel.name], runs / panel.name) for panel in one.panels]
+    if not one.runs:
+        for run in panels:
+            build_task(run.spec)
+        return panels
+    if tune:
+        panels = [_with_known_rates(run) for run in panels]
+    left = [run for run in panels if not is_done(run.spec, run.folder)]
+    for run in left:  # folders first: that costs nothing
+        check_folder(run.folder, dump_spec(run.spec))
+    for run in left:
+        check_study(run.spec, device)
+    return panels
+
+
+def _with_known_rates(run: PanelRun) -> PanelRun:
+    """The study with the rates that were found for it, or else with those that it was begun with."""
+    best = recorded(run.spec, run.rates)
+    spec = _begun(run) if best is None else with_rates(run.spec, best)
+    return replace(run, untuned=True) if spec is None else replace(run, spec=spec)
+
+
+def _begun(run: PanelRun) -> StudySpec | None:
+    """This study as it lies in its folder, if it differs in nothing but learning rates."""
+    try:
+        there = load_spec(StudyFolder(run.folder).spec)
+        best = {algorithm.title: algorithm.lr for algorithm in there.algorithms if algorithm.lr is not None}
+        begun = with_rates(run.spec, best)
+    except (SpecError, KeyError):
+        return None
+    return begun if dump_spec(begun) == dump_spec(there) else None
+
+
+def _tuned(run: PanelRun, device: str, report: Report | None, say: Say) -> PanelRun:
+    """The panel with each algorithm's own rate."""
+    if run.untuned:
+        if run.rates.is_file():
+            say(f"{run.rates} is of other settings; the learning rates are looked for again")
+        told = None if report is None else _told(report, f"{run.panel.title}, learning rates")
+        run = replace(run, spec=tuned(run.spec, run.rates, device=device, progress=told), untuned=False)
+    say(f"{run.panel.title}, learning rates: {rates_in_words(run.spec)}")
+    return run
+
+
+def _told(report: Report, title: str) -> Callable[[Progress], None]:
+    return lambda progress: report(title, progress)
+
+
+def is_done(spec: StudySpec, path: Path) -> bool:
+    """Whether this very study was run here to its end: the summary is written last."""
+    folder = StudyFolder(path)
+    return (
+        folder.summary.is_file()
+        and folder.history.is_file()
+        and folder.spec.is_file()
+        and folder.spec.read_text(encoding="utf-8") == dump_spec(spec)
+    )

@@ -1,0 +1,127 @@
+"""One run, in Python: `train` takes a task, a protocol and a graph, and gives back what happened and a model."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import cached_property
+
+import pandas as pd
+from torch import Tensor, nn
+
+from walktalk.errors import DataError
+from walktalk.graphs import Graph
+from walktalk.learning import Buffers, OptimizerSpec, Schedule, Task, Trainer
+from walktalk.protocols import Protocol
+from walktalk.records import RUN_COLUMNS, TRACE_COLUMNS, frame
+from walktalk.runtimes.simulator import Evaluate, OptimizerState, PoissonTiming, RunSetup, Stop, Timing
+from walktalk.seeds import Seed, as_seed
+from walktalk.studies.building import PlannedRun, Progress, RunRecord
+from walktalk.studies.driving.run import pick_device
+from walktalk.studies.driving.runner import Runner
+from walktalk.studies.results import trace_columns
+
+Optimizer = OptimizerSpec  # its public name
+
+
+def SGD(lr: float = 0.05, momentum: float = 0.9, nesterov: bool = True, weight_decay: float = 0.0) -> OptimizerSpec:
+    """Stochastic gradient descent; the defaults are the paper's (Table 5)."""
+    return OptimizerSpec(
+        name="sgd", lr=lr, momentum=momentum, nesterov=nesterov and momentum > 0, weight_decay=weight_decay
+    )
+
+
+def Adam(
+    lr: float = 1e-3, betas: tuple[float, float] = (0.9, 0.999), eps: float = 1e-8, weight_decay: float = 0.0
+) -> OptimizerSpec:
+    """Adam, as torch.optim.Adam."""
+    return OptimizerSpec(name="adam", lr=lr, betas=betas, eps=eps, weight_decay=weight_decay)
+
+
+def AdamW(
+    lr: float = 1e-3, betas: tuple[float, float] = (0.9, 0.999), eps: float = 1e-8, weight_decay: float = 1e-2
+) -> OptimizerSpec:
+    """AdamW, as torch.optim.AdamW."""
+    return OptimizerSpec(name="adamw", lr=lr, betas=betas, eps=eps, weight_decay=weight_decay)
+
+
+@dataclass(frozen=True)
+class Run:
+    """What one run leaves."""
+
+    record: RunRecord
+    trainer: Trainer
+
+    @cached_property
+    def history(self) -> pd.DataFrame:
+        """One row per evaluation: iteration, time, bits, train_loss, test_accuracy, consensus and more."""
+        return frame(self.record.history, RUN_COLUMNS).drop(columns=["algorithm", "repetition"])
+
+    @cached_property
+    def trace(self) -> pd.DataFrame:
+        """Every event, in order; enough to recompute the run (`walktalk.records.trace` says what the columns mean)."""
+        return pd.DataFrame(trace_columns(self.record.trace), columns=list(TRACE_COLUMNS))
+
+    @property
+    def row(self) -> Tensor:
+        """The aggregated model as one flat vector."""
+        assert self.record.output is not None
+        return self.record.output
+
+    @cached_property
+    def model(self) -> nn.Module:
+        """The aggregated model, as a torch module with its weights."""
+        return self.trainer.module(self.row)
+
+
+def train(
+    task: Task,
+    protocol: Protocol,
+    graph: Graph,
+    *,
+    optimizer: OptimizerSpec | None = None,
+    batch_size: int = 32,
+    local_steps: int = 5,
+    optimizer_state: OptimizerState = "visit",
+    buffers: Buffers = "travel",
+    schedule: Schedule | None = None,
+    timing: Timing | None = None,
+    stop: Stop | None = None,
+    evaluate: Evaluate | None = None,
+    seed: int | Seed = 0,
+    device: str = "auto",
+    progress: Callable[[Progress], None] | None = None,
+) -> Run:
+    """Train one model with a protocol on a graph, in virtual time.
+
+    Without further word: the paper's optimizer, Poisson timing with d = 1 second, 1,000 iterations. `buffers` says what
+    becomes of BatchNorm's statistics: they travel with the model, or every batch has its own ("batch").
+    """
+    if task.nodes != graph.nodes:
+        raise DataError(f"the task is split over {task.nodes} nodes, but the graph has {graph.nodes}; make them equal")
+    optimizer = optimizer or SGD()
+    root = as_seed(seed)
+    trainer = Trainer(
+        task,
+        batch_size=batch_size,
+        local_steps=local_steps,
+        optimizer=optimizer,
+        device=pick_device(device),
+        buffers=buffers,
+    )
+    setup = RunSetup(
+        protocol=protocol,
+        graph=graph,
+        seed=root.child("run", protocol.label, 0),
+        stop=stop or Stop(iterations=1000),
+        timing=timing or PoissonTiming(),
+        evaluate=evaluate or Evaluate(),
+        lr=optimizer.lr,
+        schedule=(schedule or Schedule()).factor_at,
+        model_bytes=trainer.payload_bytes,
+        state_bytes=trainer.state_bytes,
+        optimizer_state=optimizer_state,
+    )
+    initial = trainer.initial_row(root.child("initial model", 0).integer)
+    runner = Runner(trainer, [PlannedRun(protocol.label, 0, setup, initial)], report=progress)
+    return Run(runner.run()[0], trainer)

@@ -1,0 +1,254 @@
+"""A study on real peers: the same specification, nodes as processes, and the same folder in the end.
+
+`run_on_peers` starts all nodes on this machine; `run_node` is one of a deployment on several. A node builds everything
+from the specification by itself and keeps only its own part of the data. The history is computed afterwards, from the
+merged trace, by the executor of the simulator: measuring disturbs nobody, and every run checks the engine.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from functools import partial
+from os import PathLike
+from pathlib import Path
+
+import numpy as np
+
+from walktalk.errors import SpecError, StudyError, UnavailableError
+from walktalk.graphs import Graph
+from walktalk.learning import Arithmetic, Task, Trainer, tasks
+from walktalk.protocols import Surroundings
+from walktalk.records import (
+    RUN_COLUMNS,
+    HistoryRow,
+    RunFolder,
+    TraceWriter,
+    opened_folder,
+    save_checkpoint,
+    write_history,
+)
+from walktalk.runtimes.peers import (
+    Cluster,
+    Fleet,
+    Node,
+    NodeSetup,
+    ReplaySetup,
+    finished_before,
+    free_ports,
+    leave_on_signals,
+    make_cluster,
+    quiet_process,
+    replay,
+    with_own_port,
+)
+from walktalk.seeds import Seed
+from walktalk.studies.building import (
+    AlgorithmPlan,
+    PlannedRun,
+    Progress,
+    RunRecord,
+    build_evaluate,
+    build_graph,
+    build_protocols,
+    build_schedule,
+    build_stop,
+)
+from walktalk.studies.driving import Preparation, StudyResult, named_tensors, pick_device, prepare, write_results
+from walktalk.studies.peers.progress import Reporter, Watch
+from walktalk.studies.peers.resume import read_beginning, whole_trace, write_beginning
+from walktalk.studies.results import trace_columns
+from walktalk.studies.spec import StudySpec, dump_spec, load_spec, make_spec, spec_mapping
+
+log = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True)
+class NodeJob:
+    """One node of one run, as it is handed to a process."""
+
+    cluster: Cluster
+    name: str
+    rejoin: bool = False
+    device: str = "cpu"
+    beginning: Path | None = None  # of a run that goes on (`peers_resume`)
+
+
+def run_on_peers(
+    spec: StudySpec,
+    out: str | PathLike[str],
+    *,
+    resume: bool = False,
+    device: str = "cpu",
+    pace: float = 0.0,
+    progress: Callable[[Progress], None] | None = None,
+) -> StudyResult:
+    """All runs of a study, one after the other, each with one process a node on this machine.
+
+    `pace`: seconds that a training takes at least, so that more nodes than processors take turns.
+    """
+    if spec.faults:
+        raise UnavailableError("faults: are for the simulator; on real peers, `walktalk chaos` makes them happen")
+    ready = prepare(spec, pick_device(device))
+    for run in ready.runs:
+        if run.setup.protocol.simulator_only:
+            raise UnavailableError(f"{run.label} runs in the simulator only; leave it out or use --engine sim")
+    with opened_folder(out, dump_spec(spec), resume=resume) as folder:
+        records: list[RunRecord] = []
+        reporter = Reporter(progress, ready.runs)
+        for index, run in enumerate(ready.runs):
+            here = folder.run(run.label, run.repetition)
+            reporter.report(index, records)
+            if not here.model.exists():  # else it was finished before, and its records are made again from its trace
+                tell = partial(reporter.now_and_then, index, records=records)
+                _run_fleet(ready, run, here, pace, tell)
+            records.append(_record(ready, run, here))
+        reporter.report(len(records), records)
+        return write_results(ready, records, folder)
+
+
+def run_node(job: NodeJob) -> None:
+    """One node, from its first connection to its end; the process leaves when it is told to."""
+    quiet_process()
+    cluster = with_own_port(job.cluster, job.name) if job.name in job.cluster.nodes else job.cluster
+    spec = make_spec(cluster.study) if isinstance(cluster.study, dict) else load_spec(cluster.study)
+    graph = build_graph(spec)
+    setup, trainer = _node_setup(cluster, spec, graph, job)
+    if job.rejoin and finished_before(setup.folder, setup.stop):
+        log.info("%s: the run is over, as its checkpoint says; --fresh begins anew", job.name)
+        return
+    node = Node(setup, trainer)
+    leave_on_signals(node.leave)
+    node.run()
+
+
+def own_part(task: Task, node: int) -> Task:
+    """The task with this node's samples and nobody else's."""
+    mine = np.asarray(task.parts[node])
+    labels = None if task.labels is None else task.labels[mine]
+    inputs, targets = task.inputs[mine].clone(), task.targets[mine].clone()
+    return replace(task, inputs=inputs, targets=targets, parts=[np.arange(len(mine))], labels=labels, test=None)
+
+
+def _node_setup(cluster: Cluster, spec: StudySpec, graph: Graph, job: NodeJob) -> tuple[NodeSetup, Trainer]:
+    number, root = cluster.number(job.name), Seed(spec.seed)
+    plan = _chosen(build_protocols(spec, graph.nodes), cluster.algorithm)
+    task = tasks.build(spec.task.name, nodes=graph.nodes, seed=root.child("data"), **spec.task.settings)
+    trainer = Trainer(
+        own_part(task, number),
+        batch_size=spec.training.batch_size,
+        local_steps=spec.training.local_steps,
+        optimizer=spec.optimizer.build(),
+        device=pick_device(job.device),
+        arithmetic=Arithmetic(spec.training.precision),
+        buffers=spec.training.buffers,
+    )
+    neighbours = graph.neighbours(number)
+    initial, before = trainer.initial_row(root.child("initial model", cluster.repetition).integer).cpu(), (0, 0, 0.0)
+    if job.beginning is not None:
+        begun = read_beginning(job.beginning)
+        initial, before = begun.model, (begun.iterations[number], begun.bytes[number], begun.seconds)
+    setup = NodeSetup(
+        protocol=plan.protocol,
+        around=Surroundings(
+            number, graph.nodes, neighbours, tuple(int(graph.degrees[peer]) for peer in neighbours), own_resources()
+        ),
+        seed=root.child("run", plan.label, cluster.repetition),
+        stop=build_stop(spec),
+        initial=initial,
+        before=before,
+        endpoint=cluster.endpoint(job.name, graph),
+        folder=cluster.folder / job.name,
+        lr=plan.lr,
+        schedule=build_schedule(spec),
+        optimizer_state=spec.training.optimizer_state,
+        part=0,
+        rejoin=job.rejoin,
+        pace=cluster.pace,
+        wait_for_neighbours=cluster.wait,
+        samples=len(task.parts[number]),
+    )
+    return setup, trainer
+
+
+def own_resources() -> tuple[float, float, float]:
+    """Bandwidth, which the node measures as it sends, memory in bytes and processors: what counts in an election."""
+    memory = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
+    return 0.0, float(memory), float(os.cpu_count() or 1)
+
+
+def _chosen(plans: list[AlgorithmPlan], label: str) -> AlgorithmPlan:
+    for plan in plans:
+        if label in ("", plan.label):
+            return plan
+    raise SpecError(f"algorithm: {label!r} is not in the study; its algorithms are {', '.join(p.label for p in plans)}")
+
+
+def local_cluster(spec: StudySpec, run: PlannedRun, folder: Path, pace: float = 0.0) -> Cluster:
+    """All nodes of a run on this machine, on free ports."""
+    ports = free_ports(run.setup.graph.nodes)
+    nodes = {f"node-{number}": {"address": f"127.0.0.1:{port}"} for number, port in enumerate(ports)}
+    study = spec_mapping(spec)
+    return make_cluster(
+        {
+            "name": "local",
+            "study": study,
+            "algorithm": run.label,
+            "repetition": run.repetition,
+            "folder": str(folder),
+            "pace": pace,
+            "nodes": nodes,
+        }
+    )
+
+
+def _run_fleet(
+    ready: Preparation, run: PlannedRun, here: RunFolder, pace: float, tell: Callable[[Watch], None]
+) -> None:
+    cluster = local_cluster(ready.spec, run, here.path / "nodes", pace)
+    names, beginning = list(cluster.nodes), write_beginning(ready, run, here)
+    watch = Watch(cluster.folder, read_beginning(beginning).seconds if beginning is not None else 0.0)
+    fleet = Fleet(run_node, [NodeJob(cluster, name, beginning=beginning) for name in names], names)
+    fleet.wait(lambda: tell(watch))
+    if fleet.failed():
+        raise StudyError(f"{run.label}: {', '.join(fleet.failed())} ended with an error; what it was is printed above")
+
+
+def _record(ready: Preparation, run: PlannedRun, here: RunFolder) -> RunRecord:
+    """The run's trace, history and model, from what its nodes wrote down."""
+    setup = run.setup
+    trace = whole_trace(here, setup.graph.nodes)
+    lost = next((row[0] for row in trace if row[2] == "all_lost"), None)
+    if lost is not None:
+        log.warning(
+            "%s: all walks were lost by %.0f s and nobody starts them again; the run ended there (guard: "
+            "aggregator would)",
+            run.label,
+            lost,
+        )
+    with TraceWriter(here.trace) as writer:
+        writer.write(trace_columns(trace))
+    again = ReplaySetup(setup.graph.nodes, run.initial.cpu(), build_evaluate(ready.spec), setup.optimizer_state)
+    replayed = replay(trace, again, ready.trainer)
+    history = [
+        HistoryRow(
+            run.label,
+            run.repetition,
+            m.op.iteration,
+            m.op.time,
+            int(m.op.bits),
+            m.train_loss,
+            m.test_accuracy,
+            m.consensus,
+            int(m.op.model_bits),
+            m.mean_train_loss,
+            m.mean_test_accuracy,
+        )
+        for m in replayed.measurements
+    ]
+    write_history(here.history, history, RUN_COLUMNS)
+    save_checkpoint(here.model, named_tensors(ready.trainer, replayed.output), {"run": run.label})
+    trained = sum(row[2] == "trained" for row in trace)
+    return RunRecord(run.label, run.repetition, history, [], replayed.output, trained)

@@ -1,0 +1,159 @@
+"""Who won: a pure function of a study's history.
+
+On each axis (iterations, time, bits) the winner is who first reaches a common target: the lowest training loss that
+every run reached, so that the comparison asks the same of all. Between two evaluations a run falls in a straight line.
+An algorithm that hardly learns would make the target worthless; it is left out of the choice, and said not to reach it.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+import os
+import platform
+from collections.abc import Iterable
+from importlib.metadata import PackageNotFoundError, version
+from typing import Any
+
+import numpy as np
+import pandas as pd
+
+from walktalk.studies.spec import StudySpec, spec_mapping
+
+AXES = ("iteration", "time", "bits")
+LEARNS = 0.1  # of the largest fall in loss that any run achieved; less is "hardly learns"
+
+
+def summarize(history: pd.DataFrame, spec: StudySpec | None = None, device: str | None = None) -> dict[str, Any]:
+    """Mean ± σ over repetitions for every algorithm, and the winner on every axis.
+
+    With a specification also the settings, and the versions and the machine they ran on.
+    """
+    runs = {label: _runs(part) for label, part in history.groupby("algorithm", sort=False)}
+    target = _target(runs.values())
+    algorithms = {str(label): _algorithm(of, target) for label, of in runs.items()}
+    winners = {
+        "loss": _winner(algorithms, ("final_loss",), smallest=True),
+        "accuracy": _winner(algorithms, ("final_accuracy",), smallest=False),
+        **{axis: _winner(algorithms, ("to_target", axis), smallest=True) for axis in AXES},
+    }
+    diverged = {str(label): numbers for label, of in runs.items() if (numbers := _diverged(of))}
+    summary = {"target_loss": _number(target), "algorithms": algorithms, "winners": winners, "diverged": diverged}
+    if spec is None:
+        return summary
+    return {"study": spec.name, **summary, "settings": spec_mapping(spec), **circumstances(device)}
+
+
+def summary_text(summary: dict[str, Any]) -> str:
+    """The summary as it is written to `summary.json`."""
+    return json.dumps(summary, indent=2, ensure_ascii=False, allow_nan=False) + "\n"
+
+
+def circumstances(device: str | None = None) -> dict[str, Any]:
+    """Versions and machine, for whoever wonders later why the numbers differ; nothing that tells whose it is."""
+    packages = ("walktalk", "torch", "numpy", "scipy", "networkx", "pandas")
+    return {
+        "versions": {"python": platform.python_version(), **{name: _version(name) for name in packages}},
+        "machine": {
+            "system": platform.system(),
+            "processor": platform.machine(),
+            "cpus": os.cpu_count() or 1,
+            **({} if device is None else {"device": device}),
+        },
+    }
+
+
+def _runs(part: pd.DataFrame) -> list[pd.DataFrame]:
+    return [run.sort_values("iteration", kind="stable") for _, run in part.groupby("repetition", sort=True)]
+
+
+def _diverged(runs: list[pd.DataFrame]) -> list[int]:
+    """The repetitions whose loss is no number in the end."""
+    return [int(run["repetition"].iloc[-1]) for run in runs if not math.isfinite(run["train_loss"].iloc[-1])]
+
+
+def _target(algorithms: Iterable[list[pd.DataFrame]]) -> float:
+    """The worst of the runs' best losses, among algorithms that learn."""
+    lists = list(algorithms)
+    first = max((_start(run) for runs in lists for run in runs), default=math.nan)
+    bests = [max(_best(run) for run in runs) for runs in lists if runs]
+    lowest = min((_best(run) for runs in lists for run in runs), default=math.nan)
+    learned = [best for best in bests if first - best >= LEARNS * (first - lowest)]
+    return max(learned, default=math.nan)
+
+
+def _start(run: pd.DataFrame) -> float:
+    finite = run["train_loss"][np.isfinite(run["train_loss"])]
+    return float(finite.iloc[0]) if len(finite) else math.inf
+
+
+def _best(run: pd.DataFrame) -> float:
+    finite = run["train_loss"][np.isfinite(run["train_loss"])]
+    return float(finite.min()) if len(finite) else math.inf
+
+
+def _algorithm(runs: list[pd.DataFrame], target: float) -> dict[str, Any]:
+    return {
+        "repetitions": len(runs),
+        "final_loss": _spread([float(run["train_loss"].iloc[-1]) for run in runs]),
+        "best_loss": _spread([_best(run) for run in runs]),
+        "final_accuracy": _spread([float(run["test_accuracy"].iloc[-1]) for run in runs]),
+        "final_consensus": _spread([float(run["consensus"].iloc[-1]) for run in runs]),
+        **{f"final_{axis}": _spread([float(run[axis].iloc[-1]) for run in runs]) for axis in AXES},
+        "to_target": {axis: _spread([first_below(run, axis, target) for run in runs]) for axis in AXES},
+    }
+
+
+def first_below(run: pd.DataFrame, axis: str, target: float) -> float:
+    """Where a run's loss first comes down to the target, by straight line between evaluations; nan if never."""
+    loss, x = run["train_loss"].to_numpy(float), run[axis].to_numpy(float)
+    below = np.flatnonzero(loss <= target)
+    if len(below) == 0:
+        return math.nan
+    at = int(below[0])
+    if at == 0 or not math.isfinite(loss[at - 1]) or loss[at - 1] == loss[at]:
+        return float(x[at])
+    share = (loss[at - 1] - target) / (loss[at - 1] - loss[at])
+    return float(x[at - 1] + share * (x[at] - x[at - 1]))
+
+
+def _spread(values: list[float]) -> dict[str, Any] | None:
+    """Mean and sample σ; nothing at all if any run has no such number."""
+    array = np.array(values, dtype=float)
+    if len(array) == 0 or not np.isfinite(array).all():
+        return None
+    return {"mean": float(array.mean()), "std": float(array.std(ddof=1)) if len(array) > 1 else None}
+
+
+def _winner(algorithms: dict[str, Any], path: tuple[str, ...], *, smallest: bool) -> dict[str, Any] | None:
+    """The best mean, who comes next, and whether the gap is more than twice its standard error."""
+    found: list[tuple[float, str, float | None]] = []
+    for label, algorithm in algorithms.items():
+        spread = algorithm
+        for name in path:
+            spread = spread[name]
+        if spread is not None:
+            error = None if spread["std"] is None else spread["std"] ** 2 / algorithm["repetitions"]
+            found.append((spread["mean"], label, error))
+    if not found:
+        return None
+    found.sort(key=lambda entry: entry[0] if smallest else -entry[0])
+    best = found[0]
+    if len(found) == 1:
+        return {"algorithm": best[1], "value": best[0], "next": None, "clear": None}
+    following = found[1]
+    clear = None
+    if best[2] is not None and following[2] is not None:
+        clear = bool(abs(best[0] - following[0]) > 2.0 * math.sqrt(best[2] + following[2]))
+    return {"algorithm": best[1], "value": best[0], "next": following[1], "clear": clear}
+
+
+def _number(value: float) -> float | None:
+    return float(value) if math.isfinite(value) else None
+
+
+def _version(package: str) -> str | None:
+    try:
+        return version(package)
+    except PackageNotFoundError:
+        return None

@@ -1,0 +1,69 @@
+"""An entry of `algorithms`: a protocol by name, with its settings, and a list wherever one algorithm each is meant."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Mapping
+from typing import Any
+
+from pydantic import ConfigDict, model_validator
+
+from walktalk.errors import SpecError
+from walktalk.protocols import PROTOCOLS, Protocol
+from walktalk.studies.spec.fields import Section, key, misfit
+from walktalk.studies.spec.settings import complete, of_dataclass
+from walktalk.studies.spec.suggest import suggestion
+
+
+class AlgorithmSpec(Section):
+    """One algorithm of a study. Beside the keys below it takes the settings of its protocol."""
+
+    model_config = ConfigDict(extra="allow", frozen=True, strict=True, allow_inf_nan=False)
+
+    name: str = key("multi_walk", ", ".join(PROTOCOLS), "the protocol")
+    lr: float | None = key(None, "a number above 0", "its own learning rate, in place of optimizer.lr", gt=0)
+    label: str | None = key(
+        None, "a short text on one line", "its name in tables, legends and folders", pattern=r"^\S([^\n\r]{0,58}\S)?$"
+    )
+
+    @model_validator(mode="before")
+    @classmethod
+    def _complete(cls, given: Any) -> Any:
+        """The protocol's settings, given or default, each of the right type."""
+        if not isinstance(given, dict) or given.get("name", "multi_walk") not in PROTOCOLS:
+            return given
+        known = of_dataclass(PROTOCOLS[given.get("name", "multi_walk")])
+        return {**given, **complete(given, known, tuple(cls.model_fields))}
+
+    @model_validator(mode="after")
+    def _fits(self) -> AlgorithmSpec:
+        if self.name not in PROTOCOLS:
+            raise misfit("name", self.name, f"{', '.join(PROTOCOLS)}{suggestion(self.name, PROTOCOLS)}")
+        try:
+            self.protocol()
+        except SpecError as error:
+            raise ValueError(str(error)) from error
+        return self
+
+    def protocol(self) -> Protocol:
+        """The protocol with its settings."""
+        return PROTOCOLS[self.name](**(self.model_extra or {}))
+
+    @property
+    def title(self) -> str:
+        """The label: the one given, or one that tells all settings apart."""
+        if self.label is not None:
+            return self.label
+        return self.protocol().label + (f"-lr{self.lr:g}" if self.lr is not None else "")
+
+
+def expand(entries: list[Any]) -> list[tuple[int, Any]]:
+    """One entry per combination of the values in lists, each with the place in the original list it came from."""
+    return [(place, single) for place, entry in enumerate(entries) for single in _singles(entry)]
+
+
+def _singles(entry: Any) -> list[Any]:
+    if not isinstance(entry, Mapping):
+        return [entry]
+    choices = [value if isinstance(value, list) and value else [value] for value in entry.values()]
+    return [dict(zip(entry, values, strict=True)) for values in itertools.product(*choices)]

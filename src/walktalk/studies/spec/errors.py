@@ -1,0 +1,70 @@
+"""From pydantic's report to one line that names the key, the value and what is allowed."""
+
+from __future__ import annotations
+
+from typing import Any, get_args
+
+from pydantic import BaseModel, ValidationError
+
+from walktalk.errors import SpecError
+from walktalk.studies.spec.fields import allowed_text
+from walktalk.studies.spec.suggest import suggestion
+
+LONGEST = 80  # characters of a value that an error repeats
+
+
+def spec_error(error: ValidationError, root: type[BaseModel], places: list[int]) -> SpecError:
+    """The first mistake in words; `places` leads from expanded algorithms back to what the person wrote."""
+    first = error.errors(include_url=False)[0]
+    loc = [str(part) for part in first["loc"]]
+    message = " ".join(_message(first, loc, _section(root, loc[:-1])).split())  # one line, whatever a key is called
+    key, _, rest = message.partition(": ")
+    return SpecError(f"{_as_written(key, places)}: {rest}")
+
+
+def shown(value: object) -> str:
+    """A value as a person would recognize it, not longer than a line."""
+    text = "nothing" if value is None else repr(value)
+    return text if len(text) <= LONGEST else text[: LONGEST - 1] + "…"
+
+
+def _message(first: Any, loc: list[str], section: type[BaseModel] | None) -> str:
+    kind, value, key = first["type"], first["input"], ".".join(loc)
+    if kind == "value_error":  # ours: the message begins with the key within its section
+        inner = str(first["ctx"]["error"])
+        return f"{key}.{inner}" if key else inner
+    if kind == "extra_forbidden":
+        known = list(section.model_fields) if section else []
+        return f"{key}: is an unknown key; allowed: {', '.join(known)}{suggestion(loc[-1], known)}"
+    if kind in ("model_type", "dict_type"):
+        return f"{key}: {shown(value)} is not a section; allowed: key: value pairs"
+    allowed = allowed_text(section, loc[-1]) if section else ""
+    if not allowed and loc[-1].isdecimal():  # an item of a list: the list's own words
+        return _message(first, loc[:-1], section)
+    near = suggestion(value, allowed.split(", ")) if kind == "literal_error" else ""
+    return f"{key}: {shown(value)} is not possible; allowed: {allowed or first['msg']}{near}"
+
+
+def _section(root: type[BaseModel], loc: list[str]) -> type[BaseModel] | None:
+    """The class of the section at this place."""
+    here: type[BaseModel] | None = root
+    for part in loc:
+        if part.isdecimal() or here is None:
+            continue
+        field = here.model_fields.get(part)
+        inner = _models(field.annotation) if field else []
+        here = inner[0] if inner else here
+    return here
+
+
+def _models(annotation: Any) -> list[type[BaseModel]]:
+    if isinstance(annotation, type) and issubclass(annotation, BaseModel):
+        return [annotation]
+    return [model for part in get_args(annotation) for model in _models(part)]
+
+
+def _as_written(key: str, places: list[int]) -> str:
+    parts = key.split(".")
+    if len(parts) > 1 and parts[0] == "algorithms" and parts[1].isdecimal() and int(parts[1]) < len(places):
+        parts[1] = str(places[int(parts[1])])
+    return ".".join(parts)

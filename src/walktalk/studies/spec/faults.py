@@ -1,0 +1,41 @@
+"""An entry of `faults`: what goes wrong in the simulator, and when."""
+
+from __future__ import annotations
+
+from typing import Any, Literal
+
+from pydantic import model_validator
+
+from walktalk.errors import SpecError
+from walktalk.runtimes.simulator import Fault
+from walktalk.studies.spec.fields import Section, Whole, key
+
+
+class FaultSpec(Section):
+    """One thing that goes wrong: at a time, or again and again at a rate."""
+
+    kind: Literal["kill", "revive", "pause", "partition", "slow", "lose"] = key(
+        "kill", "kill, revive, pause, partition, slow, lose", "what happens"
+    )
+    at: float | None = key(None, "a number, 0 or more (seconds)", "when, in virtual time", ge=0)
+    rate: float | None = key(None, "a number above 0 (1/second)", "in place of at: how often, at random", gt=0)
+    seconds: float | None = key(None, "a number above 0 (seconds)", "how long; for good if left out", gt=0)
+    node: Any = key(None, "a node's number, aggregator, random", "kill, revive, pause, slow: whom it hits, as of then")
+    nodes: list[Whole] = key([], "a list of nodes", "partition: one side of it")
+    link: list[Whole] | None = key(None, "two nodes", "slow: a link, in place of a node", min_length=2, max_length=2)
+    factor: float = key(10.0, "a number above 0", "slow: how many times slower", gt=0)
+    share: float = key(0.1, "a number from 0 to 1", "lose: share of the messages", ge=0, le=1)
+
+    @model_validator(mode="after")
+    def _fits(self) -> FaultSpec:
+        try:
+            self.fault()
+        except SpecError as error:
+            raise ValueError(str(error)) from error
+        return self
+
+    def fault(self) -> Fault:
+        """As the simulator takes it."""
+        given: dict[str, Any] = self.model_dump(exclude={"nodes", "link"})
+        link = (self.link[0], self.link[1]) if self.link is not None else None
+        return Fault(**given, nodes=tuple(self.nodes), link=link)

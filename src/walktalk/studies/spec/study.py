@@ -1,0 +1,224 @@
+"""What a study is: network, task, training, algorithms, when to stop and when to look. The YAML of the README, typed.
+
+Every key has a default. An unknown key, a wrong type or an impossible value is a `SpecError` that names the key.
+`load_spec` and `make_spec` (in `spec_load`) are the ways in; the classes here say what is allowed.
+"""
+
+from __future__ import annotations
+
+from typing import Any, Literal
+
+from pydantic import ConfigDict, model_validator
+
+from walktalk.errors import SpecError
+from walktalk.records import folder_name
+from walktalk.studies.spec.algorithm import AlgorithmSpec
+from walktalk.studies.spec.faults import FaultSpec
+from walktalk.studies.spec.fields import Section, Whole, key, misfit
+from walktalk.studies.spec.network import NetworkSpec
+from walktalk.studies.spec.optimizer import OptimizerSpec
+from walktalk.studies.spec.task import TaskSpec
+
+
+class TrainingSpec(Section):
+    """One local training: what a node does between two messages."""
+
+    batch_size: Whole = key(32, "a whole number, 1 or more", "samples per step", ge=1)
+    local_steps: Whole = key(5, "a whole number, 1 or more", "optimizer steps in one iteration", ge=1)
+    optimizer_state: Literal["visit", "walk", "node"] = key(
+        "visit", "visit, walk, node", "where its memory lives: nowhere, with the walk, at the node"
+    )
+    buffers: Literal["travel", "batch"] = key(
+        "travel", "travel, batch", "BatchNorm's statistics: part of a model, sent and mixed; or those of each batch"
+    )
+    precision: Literal["fp32", "tf32", "bf16"] = key(
+        "fp32", "fp32, tf32, bf16", "of products and activations; weights and what is sent are always 32 bits"
+    )
+
+
+class ScheduleSpec(Section):
+    """The learning rate over a run, by progress from 0 to 1 toward the stop."""
+
+    warmup: float = key(
+        0.0, "a number from 0 to below 1", "share of the run in which the rate grows from 0", ge=0, lt=1
+    )
+    decay_at: list[float] = key(
+        [], "rising numbers between 0 and 1", "progress at which the rate is multiplied by factor"
+    )
+    factor: float = key(0.1, "a number above 0, at most 1", "what the rate is multiplied by each time", gt=0, le=1)
+
+    @model_validator(mode="after")
+    def _fits(self) -> ScheduleSpec:
+        at = self.decay_at
+        if not all(0 < share < 1 for share in at) or sorted(set(at)) != at:
+            raise misfit("decay_at", at, "rising numbers between 0 and 1, such as [0.75, 0.9]")
+        return self
+
+
+class StragglersSpec(Section):
+    """Nodes that are slower than the others all the time."""
+
+    share: float = key(0.0, "a number from 0 to 1", "share of the nodes that are slow", ge=0, le=1)
+    slowdown: float = key(1.0, "a number, 1 or more", "how many times longer they take", ge=1)
+
+
+class TimingSpec(Section):
+    """How long things take. `poisson` is Section 4.3 of the paper; `network` has computers and links."""
+
+    model: Literal["poisson", "network"] = key("poisson", "poisson, network", "the timing model")
+    d: float = key(1.0, "a number above 0 (seconds)", "poisson: mean time of one iteration of a walk or node", gt=0)
+    compute: float = key(1.0, "a number above 0 (seconds)", "network: time of one local training", gt=0)
+    spread: float = key(0.0, "a number, 0 or more", "network: σ of the logarithm of that time", ge=0)
+    stragglers: StragglersSpec = key({}, "share and slowdown", "network: slow nodes")
+    latency: float | None = key(
+        None,
+        "a number, 0 or more (seconds)",
+        "network: one way; between sites as they say, else 0.01, if left out",
+        ge=0,
+    )
+    bandwidth: float | None = key(
+        None, "a number above 0 (bit/s)", "network: of a link; between sites as they say, else 1e9, if left out", gt=0
+    )
+    node_bandwidth: float | None = key(
+        None, "a number above 0 (bit/s)", "network: of each node, in and out; unlimited if left out", gt=0
+    )
+
+    model_config = ConfigDict(extra="forbid", frozen=True, strict=True, allow_inf_nan=False, validate_default=True)
+
+    @model_validator(mode="after")
+    def _fits(self) -> TimingSpec:
+        for name in self.model_fields_set - {"model"}:
+            value = getattr(self, name)
+            if (name == "d") != (self.model == "poisson") and value != type(self).model_fields[name].default:
+                raise ValueError(f"{name}: {value!r} has no meaning for timing model {self.model}")
+        return self
+
+
+class StopSpec(Section):
+    """When a run ends: at the first that is met."""
+
+    iterations: Whole | None = key(None, "a whole number, 1 or more", "local trainings completed", ge=1)
+    time: float | None = key(None, "a number above 0 (seconds)", "virtual or real time", gt=0)
+    bits: float | None = key(None, "a number above 0", "bits sent between nodes", gt=0)
+    target_loss: float | None = key(None, "a number", "training loss of the evaluated model")
+
+    @model_validator(mode="after")
+    def _fits(self) -> StopSpec:
+        if self.iterations is self.time is self.bits is None:
+            if self.target_loss is None:
+                raise ValueError("iterations: is missing; at least one of iterations, time, bits is needed")
+            raise ValueError("target_loss: may never be reached; give iterations, time or bits beside it")
+        return self
+
+
+class EvaluateSpec(Section):
+    """When and on what the models are measured."""
+
+    every: Whole | None = key(
+        None, "a whole number, 1 or more", "iterations between evaluations; 100 unless seconds", ge=1
+    )
+    seconds: float | None = key(
+        None, "a number, 1e-6 or more (seconds)", "time between evaluations, in place of every", ge=1e-6
+    )
+    model: Literal["aggregated", "mean", "node"] = key(
+        "aggregated", "aggregated, mean, node", "what is measured: the algorithm's output, the members' mean, node 0"
+    )
+    samples: Whole | None = key(
+        None, "a whole number, 1 or more", "training samples for the loss; 10,000 or all if left out", ge=1
+    )
+
+    @model_validator(mode="before")
+    @classmethod
+    def _complete(cls, given: Any) -> Any:
+        if isinstance(given, dict) and given.get("every") is None and given.get("seconds") is None:
+            return {**given, "every": 100}
+        return given
+
+    @model_validator(mode="after")
+    def _fits(self) -> EvaluateSpec:
+        if self.every is not None and self.seconds is not None:
+            raise ValueError(f"seconds: {self.seconds} and every: {self.every} exclude each other; leave one out")
+        return self
+
+
+MOST_EVALUATIONS = 1_000_000  # of one run; each is a row of its history
+DEFAULT_ALGORITHMS: list[dict[str, Any]] = [
+    {"name": "multi_walk", "walks": 1},
+    {"name": "multi_walk", "walks": 4},
+    {"name": "async_gossip"},
+]
+
+
+class StudySpec(Section):
+    """A whole study: every algorithm, every repetition, on one graph and one split of the data."""
+
+    name: str = key(
+        "study",
+        "letters, digits, dots, dashes and underscores",
+        "names the output folder",
+        pattern=r"^[A-Za-z0-9][\w.-]{0,99}$",
+    )
+    seed: Whole = key(0, "a whole number, 0 or more", "the root of all randomness", ge=0)
+    repetitions: Whole = key(
+        1, "a whole number from 1 to 100,000", "runs per algorithm, with different randomness", ge=1, le=100_000
+    )
+    network: NetworkSpec = key({}, "a section", "who may talk to whom")
+    task: TaskSpec = key({}, "a section", "what is learned, and how the data is split")
+    training: TrainingSpec = key({}, "a section", "one local training")
+    optimizer: OptimizerSpec = key({}, "a section", "the optimizer")
+    schedule: ScheduleSpec = key({}, "a section", "the learning rate over a run")
+    timing: TimingSpec = key({}, "a section", "how long things take")
+    algorithms: list[AlgorithmSpec] = key(
+        DEFAULT_ALGORITHMS, "a list with at least one algorithm", "what is compared", min_length=1
+    )
+    faults: list[FaultSpec] = key([], "a list of sections", "what goes wrong in the simulator, and when")
+    stop: StopSpec = key({"iterations": 3000}, "a section", "when a run ends")
+    evaluate: EvaluateSpec = key({}, "a section", "when the models are measured")
+
+    model_config = ConfigDict(extra="forbid", frozen=True, strict=True, allow_inf_nan=False, validate_default=True)
+
+    @model_validator(mode="after")
+    def _fits(self) -> StudySpec:
+        self._check_algorithms()
+        self._check_faults()
+        self._check_evaluations()
+        return self
+
+    def _check_evaluations(self) -> None:
+        seconds, end = self.evaluate.seconds, self.stop.time
+        if seconds is not None and end is not None and end / seconds > MOST_EVALUATIONS:
+            least = f"{end / MOST_EVALUATIONS:g} or more for a run of {end:g} seconds"
+            raise ValueError(f"evaluate.seconds: {seconds:g} is not possible; allowed: {least}")
+
+    def _check_faults(self) -> None:
+        for place, entry in enumerate(self.faults if self.network.nodes is not None else []):
+            try:
+                entry.fault().check(self.network.nodes or 0)
+            except SpecError as error:
+                raise ValueError(f"faults.{place}.{error}") from error
+        if self.faults and any(a.protocol().label == "async_gossip-matrix" for a in self.algorithms):
+            raise ValueError("faults: mixing matrix mixes all nodes at once and knows no failures; use pairwise")
+
+    def _check_algorithms(self) -> None:
+        seen: set[str] = set()
+        for place, algorithm in enumerate(self.algorithms):
+            folder = folder_name(algorithm.title)
+            if folder in seen:
+                repeated = f"{algorithm.title!r} is there already"
+                raise ValueError(f"algorithms.{place}: {repeated}; remove one or give it another label")
+            seen.add(folder)
+            self._check_nodes(place, algorithm)
+            self._check_end(place, algorithm)
+
+    def _check_nodes(self, place: int, algorithm: AlgorithmSpec) -> None:
+        if self.network.nodes is None:  # a file or a dimension says; checked again when the graph is there
+            return
+        try:
+            algorithm.protocol().check(self.network.nodes)
+        except SpecError as error:
+            raise ValueError(f"algorithms.{place}.{error}") from error
+
+    def _check_end(self, place: int, algorithm: AlgorithmSpec) -> None:
+        silent = algorithm.protocol().pools_data or self.network.nodes == 1
+        if silent and self.stop.iterations is None and self.stop.time is None:
+            raise ValueError(f"stop.bits: {algorithm.title!r} sends nothing, so it would never end; add iterations")

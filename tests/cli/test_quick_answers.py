@@ -1,0 +1,72 @@
+"""What needs no torch is answered at once: in less than half a second of processor time, and without importing it."""
+
+from __future__ import annotations
+
+import importlib
+import os
+import subprocess
+import sys
+
+import pytest
+
+SECONDS = 0.5
+QUICK = {
+    "--help": 0,
+    "--version": 0,
+    "presets": 0,
+    "presets smoke": 0,
+    "paper list": 0,
+    "run --help": 0,
+    "rum smoke": 2,
+    "run smokee": 2,
+    "run nowhere.yaml": 2,
+    "run smoke --engine nothing": 2,
+    "advise smokee": 2,
+    "theory --study smokee": 2,
+    "paper run fig44": 2,
+}
+SAYS_IT = (
+    "import sys; from walktalk.cli import main\ntry: main()\nfinally: print('torch' in sys.modules, file=sys.stderr)"
+)
+
+
+def answered(line: str) -> tuple[int, float, str]:
+    """Exit code, processor time and the last line of stderr of one call."""
+    environment = {**os.environ, "OMP_NUM_THREADS": "1"}
+    with subprocess.Popen(
+        [sys.executable, "-c", SAYS_IT, *line.split()],
+        env=environment,
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.PIPE,
+        text=True,
+    ) as child:
+        assert child.stderr is not None
+        said = child.stderr.read()
+        _, status, used = os.wait4(child.pid, 0)
+        child.returncode = os.waitstatus_to_exitcode(status)
+    return child.returncode, used.ru_utime + used.ru_stime, said.splitlines()[-1]
+
+
+@pytest.mark.parametrize("line", QUICK)
+def test_it_is_quick_and_does_without_torch(line):
+    tries = []
+    for _ in range(3):  # the first may write byte code, and others use this machine, too
+        code, seconds, torch = answered(line)
+        assert (code, torch) == (QUICK[line], "False")
+        tries.append(seconds)
+        if seconds < SECONDS:
+            return
+    raise AssertionError(f"walktalk {line} took {min(tries):.2f} s of processor time")
+
+
+@pytest.mark.parametrize(
+    "package", ["walktalk", "walktalk.records", "walktalk.studies", "walktalk.studies.spec", "walktalk.paper"]
+)
+def test_a_lazy_front_door_opens_for_every_name_on_it(package):
+    door = importlib.import_module(package)
+    assert sorted(name for names in door._HOMES.values() for name in names) == sorted(
+        set(door.__all__) - {"__version__"}
+    )
+    assert all(getattr(door, name) is not None for name in door.__all__)
+    with pytest.raises(AttributeError, match="has no attribute 'nothing'"):
+        door.nothing  # noqa: B018
