@@ -38,7 +38,7 @@ def encode(events: Events) -> dict[str, Any]:
     """The events as JSON can hold them: `bytes` in base64, and what is needed to read them."""
     if len(events.kinds) >= SAME:
         raise ValueError(f"{len(events.kinds)} kinds of events, but at most {SAME - 1} can be told apart")
-    gaps = np.count_nonzero(np.diff(events.time, prepend=0.0))
+    gaps = int(np.count_nonzero(np.diff(events.time, prepend=0.0)))
     span = float(events.time[-1]) if len(events) else 0.0
     tick = max(span / max(gaps, 1) / TICKS_A_GAP, span / 2**40, 1e-12)
     return {
@@ -52,13 +52,11 @@ def encode(events: Events) -> dict[str, Any]:
 
 def _bytes(events: Events, tick: float) -> bytes:
     out = bytearray()
-    ticks = np.maximum.accumulate(np.round(events.time / tick).astype(np.int64)) if len(events) else []
+    ticks = np.maximum.accumulate(np.round(events.time / tick).astype(np.int64)).tolist()
     forms = [form_of(name) for name in events.kinds]
     columns = {name: getattr(events, name).tolist() for name in ("peer", "walk", "number", "text", "link")}
     now, here = 0, NONE
-    for index, (kind, at, node) in enumerate(
-        zip(events.kind.tolist(), np.asarray(ticks).tolist(), events.node.tolist(), strict=True)
-    ):
+    for index, (kind, at, node) in enumerate(zip(events.kind.tolist(), ticks, events.node.tolist(), strict=True)):
         if at == now and node == here and index:
             out.append(kind | SAME)
         else:
@@ -91,7 +89,9 @@ def decode(coded: dict[str, Any]) -> Events:
     rows = list(_rows(base64.b64decode(coded["bytes"]), [kind["form"] for kind in coded["kinds"]], coded["count"]))
     table = np.array(rows, dtype=np.int64).reshape(-1, 8).T
     kind, ticks, node, peer, walk, number, link, text = table
-    return Events(tuple(names), kind, ticks * coded["tick"], node, peer, walk, number, link, text, tuple(coded["texts"]))
+    return Events(
+        tuple(names), kind, ticks * coded["tick"], node, peer, walk, number, link, text, tuple(coded["texts"])
+    )
 
 
 def _rows(data: bytes, forms: Sequence[Sequence[str]], count: int) -> Iterator[list[int]]:

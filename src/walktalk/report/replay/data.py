@@ -140,7 +140,7 @@ def _iterations(shown: Events, everything: Events) -> list[int] | None:
     every, some = everything.of("trained"), shown.of("trained")
     if every.sum() == some.sum():
         return None
-    return (np.searchsorted(everything.time[every], shown.time[some], side="left") + 1).tolist()
+    return [int(place) + 1 for place in np.searchsorted(everything.time[every], shown.time[some], side="left")]
 
 
 def _numbers(values: Any) -> list[float | None]:

@@ -37,7 +37,8 @@ class Thinned(NamedTuple):
 def thinned(events: Events, most: int) -> Thinned:
     """At most about this many of the events, chosen so that a person sees what goes on."""
     end = float(events.time[-1]) if len(events) else 0.0
-    chosen, left_out, scenes = np.ones(len(events), dtype=bool), [], ((0.0, end),)
+    chosen, left_out = np.ones(len(events), dtype=bool), []
+    scenes: tuple[tuple[float, float], ...] = ((0.0, end),)
     always = _incidents(events)
     for leave_out in (_bookkeeping, _without_model, _not_followed):
         if chosen.sum() <= most:
@@ -90,7 +91,7 @@ def _not_followed(events: Events, chosen: Mask, most: int) -> tuple[Mask, str]:
 
 
 def owners(events: Events) -> Ints:
-    """Whose event it is: the walk's, or of what is no walk's the node's (as −1 − node); both ends of a message alike."""
+    """Whose event it is: the walk's, else the node's (as −1 − node); the end of a message is the sender's."""
     owner = np.where(events.walk > 0, events.walk, -1 - events.node)
     return np.where(events.link >= 0, owner[events.link], owner)
 
