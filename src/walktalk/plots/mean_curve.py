@@ -36,7 +36,7 @@ def mean_curve(runs: pd.DataFrame, x: Axis, value: str) -> Curve:
     """
     parts = [run.sort_values(x, kind="stable") for _, run in runs.groupby("repetition")]
     xs = [part[x].to_numpy(float) for part in parts]
-    scale = 100.0 if value == "test_accuracy" else 1.0
+    scale = 100.0 if value.endswith("test_accuracy") else 1.0
     ys = [part[value].to_numpy(float) * scale for part in parts]
     grid = xs[0]
     if any(len(other) != len(grid) or not np.array_equal(other, grid) for other in xs[1:]):

@@ -1,7 +1,21 @@
 """The page a person reads, its table of results, and the figures of a study drawn from its folder."""
 
 from walktalk.report.figures import Window, draw
-from walktalk.report.page import write_report
+from walktalk.report.page import page_html, write_report
+from walktalk.report.page_data import PageParts, page_parts
 from walktalk.report.results import Cell, Results, results_table
+from walktalk.report.study import Study, open_study
 
-__all__ = ["Cell", "Results", "Window", "draw", "results_table", "write_report"]
+__all__ = [
+    "Cell",
+    "PageParts",
+    "Results",
+    "Study",
+    "Window",
+    "draw",
+    "open_study",
+    "page_html",
+    "page_parts",
+    "results_table",
+    "write_report",
+]

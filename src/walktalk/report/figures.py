@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from os import PathLike
 from pathlib import Path
 from typing import NamedTuple, cast
@@ -9,11 +10,13 @@ from typing import NamedTuple, cast
 import numpy as np
 
 from walktalk import plots
-from walktalk.errors import StudyError
-from walktalk.learning import tasks
-from walktalk.records import StudyFolder, existing_folder, read_history, read_trace
-from walktalk.seeds import Seed
-from walktalk.studies import StudySpec, build_graph, load_spec
+from walktalk.errors import StudyError, UserError
+from walktalk.records import read_history, read_trace
+from walktalk.report.page_network import class_counts
+from walktalk.report.study import Study, open_study
+from walktalk.studies import StudySpec
+
+FORMATS = ("png", "svg", "pdf")  # for a page, for the web, for print
 
 
 class Window(NamedTuple):
@@ -27,27 +30,46 @@ class Window(NamedTuple):
 
 def draw(folder: str | PathLike[str], kind: str, x: str = "iteration", window: Window | None = None) -> list[Path]:
     """Draw one figure (curves, timeline, network, partition, failures) into the study's folder; the files written."""
-    study = existing_folder(folder)
-    spec = load_spec(study.spec)
+    study = open_study(folder)
     if kind == "curves":
         return draw_curves(study, x)
     if kind == "timeline":
-        return draw_timeline(study, spec, window or Window())
-    if kind == "network":
-        return draw_network(study, spec)
-    if kind == "failures":
-        return draw_failures(study, spec)
-    return draw_partition(study, spec)
+        return draw_timeline(study, window or Window())
+    drawings = {"network": draw_network, "failures": draw_failures, "partition": draw_partition}
+    return drawings[kind](study)
 
 
-def draw_curves(study: StudyFolder, x: str) -> list[Path]:
+def draw_all(study: Study) -> None:
+    """Every figure that this study can have."""
+    for axis in plots.AXES:
+        draw_curves(study, axis)
+    drawings: tuple[Callable[[Study], list[Path]], ...] = (draw_failures, draw_network, draw_partition, _draw_telling)
+    for drawing in drawings:
+        try:
+            drawing(study)
+        except UserError:  # nothing went wrong, no classes, no trace, a graph too large to see: it does without
+            continue
+
+
+def _draw_telling(study: Study) -> list[Path]:
+    return draw_timeline(study, Window(_telling(study.spec)))
+
+
+def _telling(spec: StudySpec) -> str:
+    """The algorithm whose time line shows most: the first with a few walks at once."""
+    walks = {a.title: int((a.model_extra or {}).get("walks", 0)) for a in spec.algorithms}
+    return next((title for title, count in walks.items() if 2 <= count <= 4), next(iter(walks)))
+
+
+def draw_curves(study: Study, x: str) -> list[Path]:
     """Loss and accuracy against one axis."""
-    figure = plots.curves(read_history(study.history), cast(plots.Axis, x))
-    return plots.save(figure, study.figures / f"curves-{x}")
+    figure = plots.curves(read_history(study.folder.history), cast(plots.Axis, x))
+    return plots.save(figure, study.folder.figures / f"curves-{x}", FORMATS)
 
 
-def draw_timeline(study: StudyFolder, spec: StudySpec, window: Window) -> list[Path]:
+def draw_timeline(study: Study, window: Window) -> list[Path]:
     """What happened when in one run."""
+    spec = study.spec
     labels = [algorithm.title for algorithm in spec.algorithms]
     label = labels[0] if window.algorithm is None else window.algorithm
     if label not in labels:
@@ -58,44 +80,41 @@ def draw_timeline(study: StudyFolder, spec: StudySpec, window: Window) -> list[P
         )
     if window.end is not None and not window.start < window.end < np.inf:
         raise StudyError(f"--to {window.end:g}: must be a number after --from {window.start:g}")
-    run = study.run(label, window.repetition)
+    run = study.folder.run(label, window.repetition)
     title = f"{plots.title_of(label)}, repetition {window.repetition}"
     trace = read_trace(run.trace)
     last = float(trace["time"].max()) if len(trace) else 0.0
     if window.start > last:
         raise StudyError(f"--from {window.start:g}: the run was over by then; allowed: 0 to {last:.4g} seconds")
     figure = plots.timeline(trace, start=window.start, end=window.end, title=title)
-    return plots.save(figure, study.figures / f"timeline-{run.path.parent.name}-{window.repetition}")
+    name = f"timeline-{run.path.parent.name}-{window.repetition}"
+    return plots.save(figure, study.folder.figures / name, FORMATS)
 
 
-def draw_failures(study: StudyFolder, spec: StudySpec) -> list[Path]:
+def draw_failures(study: Study) -> list[Path]:
     """Loss and accuracy against time, with what went wrong in the first repetition of any algorithm."""
-    runs = [study.run(algorithm.title, 0) for algorithm in spec.algorithms]
+    runs = [study.folder.run(algorithm.title, 0) for algorithm in study.spec.algorithms]
     marks = [mark for run in runs if run.trace.exists() for mark in plots.marks_of(read_trace(run.trace))]
     if not marks:
-        raise StudyError(f"{study.path}: nothing went wrong in this study; `faults` in a specification make it so")
-    return plots.save(plots.failures(read_history(study.history), marks), study.figures / "failures")
+        said = "nothing went wrong in this study; `faults` in a specification make it so"
+        raise StudyError(f"{study.folder.path}: {said}")
+    figure = plots.failures(read_history(study.folder.history), marks)
+    return plots.save(figure, study.folder.figures / "failures", FORMATS)
 
 
-def draw_network(study: StudyFolder, spec: StudySpec) -> list[Path]:
+def draw_network(study: Study) -> list[Path]:
     """The graph, with the aggregator where the study's walks have one."""
-    graph = build_graph(spec)
-    settings = [algorithm.model_extra or {} for algorithm in spec.algorithms]
-    aggregators = {setting["aggregator"] for setting in settings if "aggregator" in setting}
-    aggregator = min(aggregators) if len(aggregators) == 1 else None
-    return plots.save(plots.network(graph, aggregator=aggregator), study.figures / "network")
+    figure = plots.network(study.graph, aggregator=study.aggregator)
+    return plots.save(figure, study.folder.figures / "network", FORMATS)
 
 
-def draw_partition(study: StudyFolder, spec: StudySpec) -> list[Path]:
+def draw_partition(study: Study) -> list[Path]:
     """Who holds which data, where the task has classes."""
-    nodes = build_graph(spec).nodes
-    seed = Seed(spec.seed).child("data")  # the study's own, as when it ran: the same split
-    task = tasks.build(spec.task.name, nodes=nodes, seed=seed, **spec.task.settings)
-    if task.labels is None:
+    spec = study.spec
+    if study.task.labels is None:
         raise StudyError(f"the task {spec.task.name} has no classes, so there is no partition to draw")
-    classes, codes = np.unique(task.labels, return_inverse=True)
-    counts = np.stack([np.bincount(codes[part], minlength=len(classes)) for part in task.parts])
+    classes, counts = class_counts(study.task)
     alpha = spec.task.settings.get("alpha")
     title = "iid" if alpha is None else f"α = {alpha:g}"
     figure = plots.partition(counts, [str(name) for name in classes], title=f"{spec.task.name}, {title}")
-    return plots.save(figure, study.figures / "partition")
+    return plots.save(figure, study.folder.figures / "partition", FORMATS)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Mapping
 from typing import Any, NamedTuple
 
 from walktalk.plots import title_of, unit_of
@@ -27,17 +28,22 @@ class Results(NamedTuple):
 AXES = {"iteration": "Iterations", "time": "Time", "bits": "Data sent"}
 
 
-def results_table(summary: dict[str, Any]) -> Results:
-    """A row per algorithm: final loss and accuracy, then what it took to reach the common target on each axis."""
+def results_table(summary: Mapping[str, Any], name: Callable[[str], str] = title_of) -> Results:
+    """A row per algorithm: final loss and accuracy, then what it took to reach the common target on each axis.
+
+    `name`: what an algorithm is called, from its label; as in the paper unless given.
+    """
     accuracy = any(entry["final_accuracy"] is not None for entry in summary["algorithms"].values())
     head = ["Algorithm", "Final loss", *(["Accuracy (%)"] if accuracy else []), *AXES.values()]
-    rows = [_row(label, entry, summary["winners"], accuracy) for label, entry in summary["algorithms"].items()]
+    rows = [
+        _row(name(label), label, entry, summary["winners"], accuracy) for label, entry in summary["algorithms"].items()
+    ]
     title = f"Results of {summary['study']}" if "study" in summary else "Results"
-    return Results(title, head, rows, _note(summary), _diverged(summary))
+    return Results(title, head, rows, _note(summary, name), _diverged(summary, name))
 
 
-def _row(label: str, entry: dict[str, Any], winners: dict[str, Any], accuracy: bool) -> list[Cell]:
-    cells = [Cell(title_of(label)), Cell(_plain(entry["final_loss"]), _won(winners, "loss", label))]
+def _row(name: str, label: str, entry: dict[str, Any], winners: dict[str, Any], accuracy: bool) -> list[Cell]:
+    cells = [Cell(name), Cell(_plain(entry["final_loss"]), _won(winners, "loss", label))]
     if accuracy:
         cells.append(Cell(_percent(entry["final_accuracy"]), _won(winners, "accuracy", label)))
     for axis in AXES:
@@ -45,7 +51,7 @@ def _row(label: str, entry: dict[str, Any], winners: dict[str, Any], accuracy: b
     return cells
 
 
-def _note(summary: dict[str, Any]) -> str:
+def _note(summary: Mapping[str, Any], name: Callable[[str], str]) -> str:
     """What the marks mean, and which victories may be luck."""
     repetitions = max((entry["repetitions"] for entry in summary["algorithms"].values()), default=0)
     note = (
@@ -63,20 +69,20 @@ def _note(summary: dict[str, Any]) -> str:
         "bits": "data sent",
     }
     close = [
-        f"{names[axis]} ({title_of(winner['algorithm'])}, {title_of(winner['next'])})"
+        f"{names[axis]} ({name(winner['algorithm'])}, {name(winner['next'])})"
         for axis, winner in summary["winners"].items()
         if winner is not None and winner["clear"] is False
     ]
     return f"{note} Too close to call: {'; '.join(close)}." if close else note
 
 
-def _diverged(summary: dict[str, Any]) -> str:
+def _diverged(summary: Mapping[str, Any], name: Callable[[str], str]) -> str:
     """Which runs ended with a loss that is no number, and what helps; nothing where none did."""
     found = summary.get("diverged", {})
     if not found:
         return ""
     counts = {label: summary["algorithms"][label]["repetitions"] for label in found}
-    who = "; ".join(f"{title_of(label)} ({len(runs)} of {counts[label]} runs)" for label, runs in found.items())
+    who = "; ".join(f"{name(label)} ({len(runs)} of {counts[label]} runs)" for label, runs in found.items())
     return f"Diverged, the loss is not a number: {who}. A smaller optimizer.lr may help."
 
 

@@ -10,48 +10,52 @@ import numpy as np
 import pandas as pd
 
 from walktalk.errors import UserError
-from walktalk.plots import WALK_COLOURS, colours, title_of
-from walktalk.records import StudyFolder, existing_folder, read_history, read_trace
+from walktalk.plots import WALK_COLOURS, colours
+from walktalk.records import read_history, read_trace
+from walktalk.report.page.names import names_of
+from walktalk.report.page.network import network_data
+from walktalk.report.page.shades import on_dark, on_light
 from walktalk.report.replay.coding import encode
 from walktalk.report.replay.events import Events, events_of
-from walktalk.report.replay.network import network_data
 from walktalk.report.replay.thinning import thinned
 from walktalk.report.replay.words import incident, template
-from walktalk.studies import StudySpec, build_graph, load_spec
+from walktalk.report.study import Study, open_study
 
 EVENTS = 200_000  # of all runs together: less than a megabyte of page
 POINTS = 300  # of a run's loss curve
-DRAWN = 3000  # nodes; more are a blot, and placing them takes minutes
 
 
 def replay_data(folder: str | PathLike[str], repetitions: Sequence[int] = (0,)) -> dict[str, Any] | None:
-    """What `WalktalkReplay.mount` shows, or None where no run left a trace or the network is too large to be drawn.
+    """All that `WalktalkReplay.mount` needs, or None where no run left a trace or the network cannot be drawn.
 
     `repetitions`: which runs of each algorithm. All of them share a budget of events, so that the page stays small; a
     run with more of them is thinned, and says so.
     """
-    study = existing_folder(folder)
-    spec = load_spec(study.spec)
-    graph = build_graph(spec)
-    if graph.nodes > DRAWN:
+    study = open_study(folder)
+    network = network_data(study, None)
+    if network is None or "places" not in network:
         return None
-    found = _traces(study, spec, repetitions)
+    runs = runs_data(study, repetitions)
+    return None if runs is None else {"network": network, **runs}
+
+
+def runs_data(study: Study, repetitions: Sequence[int] = (0,)) -> dict[str, Any] | None:
+    """The same without the network, which a page has already."""
+    found = _traces(study, repetitions)
     if not found:
         return None
-    labels = [algorithm.title for algorithm in spec.algorithms]
-    palette = colours(labels)
+    names, palette = names_of(study.spec), colours(algorithm.title for algorithm in study.spec.algorithms)
     runs = []
     most = _fair([len(trace) for _, _, trace in found], EVENTS)
     for label, repetition, trace in found:
-        run = run_data(trace, most)
-        history = _history(study, label, repetition)
-        named = {"label": label, "title": title_of(label), "repetition": repetition, "colour": palette[label]}
-        runs.append({**named, **run, "curve": curve(history)})
-    real = any(study.runs.glob("*/*/nodes"))
+        named = {"label": label, "title": names[label].name, "repetition": repetition}
+        seen = {"colour": on_light(palette[label]), "colour_dark": on_dark(palette[label])}
+        curve = curve_of(_history(study, label, repetition))
+        runs.append({**named, **seen, **run_data(trace, most), "curve": curve})
     return {
-        "network": network_data(graph),
-        "clock": "real" if real else "virtual",
-        "walk_colours": list(WALK_COLOURS),
+        "clock": "virtual" if study.engine == "sim" else "real",
+        "walk_colours": [on_light(colour) for colour in WALK_COLOURS],
+        "walk_colours_dark": [on_dark(colour) for colour in WALK_COLOURS],
         "words": {name: template(name) for name in _kinds(runs)},
         "incidents": {name: mark for name in _kinds(runs) if (mark := incident(name)) is not None},
         "runs": runs,
@@ -74,7 +78,7 @@ def run_data(trace: pd.DataFrame, most: int) -> dict[str, Any]:
     }
 
 
-def curve(history: pd.DataFrame | None) -> dict[str, list[float | None]]:
+def curve_of(history: pd.DataFrame | None) -> dict[str, list[float | None]]:
     """The run's loss and accuracy against its time."""
     if history is None or not len(history):
         return {"time": [], "iteration": [], "loss": [], "accuracy": []}
@@ -84,12 +88,12 @@ def curve(history: pd.DataFrame | None) -> dict[str, list[float | None]]:
     return {key: _numbers(ordered[name].to_numpy(float)[places]) for key, name in names.items()}
 
 
-def _traces(study: StudyFolder, spec: StudySpec, repetitions: Sequence[int]) -> list[tuple[str, int, pd.DataFrame]]:
+def _traces(study: Study, repetitions: Sequence[int]) -> list[tuple[str, int, pd.DataFrame]]:
     """The traces that are there, and can be read."""
     found = []
-    for algorithm in spec.algorithms:
+    for algorithm in study.spec.algorithms:
         for repetition in repetitions:
-            path = study.run(algorithm.title, repetition).trace
+            path = study.folder.run(algorithm.title, repetition).trace
             try:
                 trace = read_trace(path) if path.is_file() else None
             except UserError:  # a damaged file: the page does without it
@@ -110,8 +114,8 @@ def _fair(lengths: Sequence[int], budget: int) -> int:
     return budget
 
 
-def _history(study: StudyFolder, label: str, repetition: int) -> pd.DataFrame | None:
-    path = study.run(label, repetition).history
+def _history(study: Study, label: str, repetition: int) -> pd.DataFrame | None:
+    path = study.folder.run(label, repetition).history
     try:
         return read_history(path) if path.is_file() else None
     except UserError:

@@ -15,13 +15,11 @@ import numpy as np
 
 from walktalk.errors import StudyError
 from walktalk.records import replacing
-from walktalk.report.replay.coding import decode
-from walktalk.report.replay.course import course_of
 from walktalk.report.replay.data import replay_data
 from walktalk.report.replay.picture import Picture
 
 if TYPE_CHECKING:
-    from PIL.Image import Image
+    from PIL import Image
 
 FRAMES_A_SECOND = 14
 SECONDS_A_TRAINING = 1.0  # of the watcher's time, at the beginning
@@ -29,6 +27,7 @@ SLOW = 0.5  # of the film is at that pace
 LAST_FRAME = 1.6  # seconds that the end stands still
 BYTES = 1_500_000  # what a README should load at most
 WIDTHS = (760, 640, 520, 420)  # tried in turn until it is small enough
+COLOURS = 160  # of a GIF
 KINDS = (".gif", ".webp")
 
 
@@ -55,9 +54,9 @@ def write_film(
     return file
 
 
-def frames(data: dict[str, Any], run: dict[str, Any], width: int, seconds: float) -> Iterator[Image]:
+def frames(data: dict[str, Any], run: dict[str, Any], width: int, seconds: float) -> Iterator[Image.Image]:
     """The pictures, one after the other."""
-    picture = Picture(data, run, course_of(decode(run["events"])), width)
+    picture = Picture(data, run, width)
     times = moments(run["end"], _pace(picture), round(seconds * FRAMES_A_SECOND))
     for before, now in zip(times[:-1], times[1:], strict=True):
         yield picture.draw(before, now)
@@ -93,17 +92,21 @@ def _chosen(runs: list[dict[str, Any]], algorithm: str | None) -> dict[str, Any]
     return runs[labels.index(algorithm)]
 
 
-def _write(film: list[Image], path: Path, kind: str) -> None:
+def _write(film: list[Image.Image], path: Path, kind: str) -> None:
+    from PIL import Image
+
     each = round(1000 / FRAMES_A_SECOND)
     durations = [each] * (len(film) - 1) + [round(LAST_FRAME * 1000)]
     options: dict[str, Any] = {"save_all": True, "duration": durations, "loop": 0}
     if kind == ".webp":
         film[0].save(path, "WEBP", append_images=film[1:], quality=72, method=4, **options)
         return
-    # One palette for all pictures, from those at the end and in the middle: then what stands still costs nothing.
+    # One palette for all pictures, from some of them side by side: then what stands still costs nothing.
     flat = [frame.convert("RGB") for frame in film]
-    sample = flat[len(flat) // 3].copy()
-    sample.paste(flat[-1].crop((sample.width // 2, 0, sample.width, sample.height)), (sample.width // 2, 0))
-    palette = sample.quantize(96)
-    reduced = [frame.quantize(palette=palette, dither=0) for frame in flat]
+    some = flat[:: max(1, len(flat) // 8)]
+    sheet = Image.new("RGB", (flat[0].width, flat[0].height * len(some)))
+    for row, frame in enumerate(some):
+        sheet.paste(frame, (0, row * frame.height))
+    palette = sheet.quantize(COLOURS, method=Image.Quantize.FASTOCTREE)
+    reduced = [frame.quantize(palette=palette, dither=Image.Dither.NONE) for frame in flat]
     reduced[0].save(path, "GIF", append_images=reduced[1:], optimize=True, disposal=1, **options)

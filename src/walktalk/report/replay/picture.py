@@ -9,7 +9,9 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from walktalk.plots import in_words
-from walktalk.report.replay.course import Course, Span, between
+from walktalk.report.replay.coding import decode
+from walktalk.report.replay.course import Span, between, course_of
+from walktalk.report.replay.events import Events
 from walktalk.report.replay.words import incident, template
 from walktalk.report.replay.words import in_words as sentence
 
@@ -21,23 +23,23 @@ if TYPE_CHECKING:
 SCALE = 2  # drawn so many times larger: edges come out smooth
 BACK, CARD, LINE, DIM, TEXT = "#10151d", "#171d27", "#3a4453", "#93a0b2", "#eef2f7"
 RED, GOLD = "#ff6b6b", "#ffb454"
-HOP = 0.35  # of a training that a hop is seen to take, where it takes no time itself
+HOP = 4  # pictures that a hop is seen to take, where it takes no time itself
 STANDS = 14  # pictures that the words on an incident stand
 
 
 class Picture:
     """Draws a run at any time."""
 
-    def __init__(self, data: dict[str, Any], run: dict[str, Any], course: Course, width: int) -> None:
-        self.data, self.run, self.course = data, run, course
+    def __init__(self, data: dict[str, Any], run: dict[str, Any], width: int) -> None:
+        events = decode(run["events"])
+        self.data, self.run, self.course = data, run, course_of(events)
         self.width, self.height = width, round(width * 0.52)
         self.size = (self.width * SCALE, self.height * SCALE)
-        self.colours = [light(colour) for colour in data["walk_colours"]]
-        self.colour = light(run["colour"])
+        self.colours, self.colour = data["walk_colours_dark"], run["colour_dark"]
         self.unit = self.width * SCALE / 760
         self.places = self._places()
         self.radius = max(3.0, min(15.0, 60 / math.sqrt(len(self.places)))) * self.unit
-        self.incidents = _incidents(run)
+        self.incidents = _incidents(events)
         self.words, self.said = "", 0
         self.still = self._still()
 
@@ -49,10 +51,12 @@ class Picture:
         pen = ImageDraw.Draw(picture, "RGBA")
         seen = max(now - before, 1e-12)
         self._hops(pen, before, now)
+        busy: dict[int, Span] = {}
         for span in between(self.course.trainings, now, now):
             self._training(pen, span, now)
+            busy.setdefault(span.node, span)
         for node in range(len(self.places)):
-            self._node(pen, node, now)
+            self._node(pen, node, busy.get(node), now)
         self._walks(pen, now, seen)
         self._curve(pen, now)
         self._caption(pen, before, now)
@@ -62,8 +66,8 @@ class Picture:
 
     def _places(self) -> Any:
         network = self.data["network"]
-        xy = np.stack([network["x"], network["y"]], axis=1).astype(float)
-        low, extent = xy.min(axis=0), np.maximum(xy.max(axis=0) - xy.min(axis=0), 1.0)
+        xy = np.array(network["places"], dtype=float) * [1.0, -1.0]  # upside down, as screens count
+        low, extent = xy.min(axis=0), np.maximum(xy.max(axis=0) - xy.min(axis=0), 1e-3)
         box = np.array([0.05, 0.10, 0.56, 0.80]) * [self.size[0], self.size[1], self.size[0], self.size[1]]
         scale = box[2:] / extent
         scale = np.minimum(scale, 1.35 * scale.min())
@@ -74,9 +78,8 @@ class Picture:
 
         picture = Image.new("RGB", self.size, BACK)
         pen = ImageDraw.Draw(picture)
-        edges = np.array(self.data["network"]["edges"]).reshape(-1, 2)
         wide = max(1, round(1.1 * self.unit))
-        for a, b in edges:
+        for a, b in self.data["network"]["pairs"]:
             pen.line([*self.places[a], *self.places[b]], fill=LINE, width=wide)
         x0, y0, x1, y1 = self._panel()
         pad = 14 * self.unit
@@ -111,11 +114,10 @@ class Picture:
         box = [x - r, y - r, x + r, y + r]
         pen.arc(box, -90, -90 + 360 * min(share, 1.0), fill=self._colour(span), width=round(2.4 * self.unit))
 
-    def _node(self, pen: ImageDraw, node: int, now: float) -> None:
+    def _node(self, pen: ImageDraw, node: int, busy: Span | None, now: float) -> None:
         x, y = self.places[node]
         r, wide = self.radius, max(1, round(1.6 * self.unit))
         box = [x - r, y - r, x + r, y + r]
-        busy = next(between(self.course.trainings, now, now), None) and self._busy(node, now)
         if self.course.dead(node, now):
             pen.ellipse(box, fill=BACK, outline=RED, width=wide)
             d = r * 0.5
@@ -131,9 +133,6 @@ class Picture:
             colour = BACK if busy else TEXT
             pen.text((x, y), str(node), font=self._font(11, bold=True), fill=colour, anchor="mm")
 
-    def _busy(self, node: int, now: float) -> Span | None:
-        return next((span for span in between(self.course.trainings, now, now) if span.node == node), None)
-
     def _aggregator(self, now: float) -> int:
         found = [node for time, node in self.run["aggregators"] if time <= now]
         return found[-1] if found else (self.run["aggregators"][0][1] if self.run["aggregators"] else -1)
@@ -147,7 +146,7 @@ class Picture:
                 continue
             x, y = self._beside(walk, station.node)
             if station.hop is not None:
-                took = max(station.hop.end - station.hop.start, 3 * seen)
+                took = max(station.hop.end - station.hop.start, HOP * seen)
                 share = min(1.0, (now - station.time) / took)
                 share = share * share * (3 - 2 * share)
                 ax, ay = self._beside(walk, station.hop.node)
@@ -206,11 +205,8 @@ class Picture:
         return font(round(size * self.unit), bold)
 
 
-def _incidents(run: dict[str, Any]) -> list[tuple[float, str]]:
+def _incidents(events: Events) -> list[tuple[float, str]]:
     """What went wrong and what was done about it, in words, without what only repeats it."""
-    from walktalk.report.replay.coding import decode
-
-    events = decode(run["events"])
     found = []
     for i in range(len(events)):
         name = events.kinds[events.kind[i]]
@@ -232,14 +228,6 @@ def font(size: int, bold: bool) -> FreeTypeFont:
 
     wanted = font_manager.FontProperties(family="DejaVu Sans", weight="bold" if bold else "normal")
     return ImageFont.truetype(font_manager.findfont(wanted), size)
-
-
-def light(colour: str) -> str:
-    """A colour as light as it takes to be seen on the card."""
-    parts = np.array(rgb(colour), dtype=float)
-    while parts @ [0.3, 0.59, 0.11] < 120:
-        parts += (255 - parts) * 0.15
-    return "#" + "".join(f"{round(part):02x}" for part in parts)
 
 
 def rgb(colour: str) -> tuple[int, int, int]:

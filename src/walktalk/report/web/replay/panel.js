@@ -23,12 +23,12 @@
       return [el("label", { for: id(name) }, label), box];
     };
     const p = {};
-    const labels = [...new Map(data.runs.map((run) => [run.label, run.title])).entries()];
-    const [runLabel, run] = select("algorithm", "Algorithm", labels.map(([value, text]) => el("option", { value }, text)));
+    const [runLabel, run] = select("algorithm", "Algorithm", []);
     const [repetitionLabel, repetition] = select("repetition", "Repetition", []);
     const [followLabel, follow] = select("follow", "Follow", []);
     const [speedLabel, speed] = select("speed", "Speed", []);
     p.run = run;
+    R.fillRuns(p, data);
     p.repetition = repetition;
     p.repetitionBox = el("span", { class: "wr-field" }, repetitionLabel, repetition);
     p.follow = follow;
@@ -78,6 +78,11 @@
       }).flat(),
     );
     select.value = chosen;
+  };
+
+  R.fillRuns = function (panel, data) {
+    const labels = [...new Map(data.runs.map((run) => [run.label, run.title])).entries()];
+    R.fillSelect(panel.run, [["", labels]], panel.run.value || labels[0][0]);
   };
 
   R.fillFacts = function (list, facts) {

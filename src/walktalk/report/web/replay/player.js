@@ -16,14 +16,15 @@
 
   class Player {
     constructor(element, data, options) {
-      this.data = data;
+      this.data = { network: options.network, ...data };
+      this.options = options;
       this.motion = matchMedia("(prefers-reduced-motion: reduce)");
       this.follow = { node: -1, walk: -1 };
       this.playing = this.stepping = false;
       this.frames = [];
-      this.panel = R.panel(data, this.acts());
+      this.panel = R.panel(this.data, this.acts());
       element.replaceChildren(this.panel.root);
-      this.scene = new R.Scene(this.panel.stage, data.network);
+      this.scene = new R.Scene(this.panel.stage, this.data.network);
       this.strip = new R.Strip(this.panel.marks);
       this.curve = new R.Curve(this.panel.curve, (t) => this.seek(t));
       this.listen();
@@ -76,8 +77,8 @@
       const count = Object.values(run.counts).reduce((a, b) => a + b, 0);
       const parts = [`The trace has ${R.whole(count)} events; ${e.n === count ? "all are here" : `${R.whole(e.n)} are shown`}.`];
       parts.push(...run.left_out);
-      if (network.edges.length / 2 < network.edge_count)
-        parts.push(`Of ${R.whole(network.edge_count)} edges ${R.whole(network.edges.length / 2)} are drawn.`);
+      if (network.pairs.length < network.edges)
+        parts.push(`Of ${R.whole(network.edges)} edges ${R.whole(network.pairs.length)} are drawn.`);
       if (this.data.clock === "virtual") parts.push("Time is virtual: what the simulator counts, not what it took.");
       return parts.join(" ");
     }
@@ -100,13 +101,27 @@
       this.setSpeed("1");
     }
 
+    // A study that still runs has more to show: what is watched goes on, if it is still there.
+    update(data) {
+      const { label, repetition } = this.course.run, { t, playing, follow } = this;
+      const before = this.data.runs.find((run) => run.label === label && run.repetition === repetition);
+      this.data = { network: this.options.network, ...data };
+      const now = data.runs.find((run) => run.label === label && run.repetition === repetition);
+      R.fillRuns(this.panel, data);
+      if (now && before && now.events.count === before.events.count) return;
+      this.load(label, repetition);
+      this.seek(t);
+      if (follow.node >= 0) this.followOnly(`node ${follow.node}`);
+      if (playing) this.play();
+    }
+
     // -- how it looks ----------------------------------------------------------------------------------------------------
 
     fit() {
       this.scene.resize();
-      const dark = R.lightness(hex(this.scene.ink.bg)) < 0.2;
-      this.colour = R.readable(this.course.run.colour, dark);
-      const palette = this.data.walk_colours.map((colour) => R.readable(colour, dark));
+      const dark = document.documentElement.dataset.theme === "dark";
+      this.colour = window.Walktalk.dom.colourOf(this.course.run);
+      const palette = dark ? this.data.walk_colours_dark : this.data.walk_colours;
       this.scene.show(this.course, (walk) => palette[(walk - 1) % palette.length], this.colour);
       this.panel.root.style.setProperty("--wr-run", this.colour);
       this.strip.show(this.course, this.scene.ink, this.colour);
@@ -122,6 +137,7 @@
       panel.slider.value = t / Math.max(course.end, 1e-12);
       panel.slider.setAttribute("aria-valuetext", `${R.seconds(t, course.end)} of ${R.seconds(course.end, course.end)}`);
       this.curve.move(t);
+      if (this.options.onTime) this.options.onTime({ label: course.run.label, repetition: course.run.repetition, time: t });
       R.fillFacts(panel.facts, this.facts());
       this.fillTicker();
       this.fillStory();
@@ -329,7 +345,6 @@
       panel.marks.addEventListener("click", (event) => this.seek(this.strip.timeAt(event.offsetX)));
       panel.root.addEventListener("keydown", (event) => this.pressed(event));
       document.addEventListener("walktalk-theme", () => this.fit());
-      matchMedia("(prefers-color-scheme: dark)").addEventListener("change", () => this.fit());
       new ResizeObserver(() => {
         const box = panel.stage.getBoundingClientRect();
         if (box.width && (Math.abs(box.width - this.scene.width) > 1 || Math.abs(box.height - this.scene.height) > 1)) this.fit();
@@ -369,10 +384,4 @@
   }
 
   const weight = (it) => ({ kill: 9, all_lost: 9, partition: 8, elected: 7, revive: 7, heal: 7, restarted: 6, forked: 6, pause: 6 })[it.name] || 1;
-
-  function hex(colour) {
-    if (colour.startsWith("#")) return colour.length === 4 ? `#${[...colour.slice(1)].map((c) => c + c).join("")}` : colour;
-    const parts = (colour.match(/\d+/g) || [255, 255, 255]).slice(0, 3);
-    return `#${parts.map((c) => Number(c).toString(16).padStart(2, "0")).join("")}`;
-  }
 })((window.WalktalkReplay = window.WalktalkReplay || {}));

@@ -55,18 +55,18 @@
     }
 
     place() {
-      const { x, y, nodes, sites } = this.network;
+      const { places, nodes, sites } = this.network;
       const margin = sites ? 58 : nodes > 200 ? 18 : 44;
-      const wide = Math.max(...x, 1), high = Math.max(...y, 1);
+      const low = (axis) => Math.min(...places.map((place) => place[axis])), high = (axis) => Math.max(...places.map((place) => place[axis]));
+      const [left, right, bottom, top] = [low(0), high(0), low(1), high(1)];
       // Both axes alike where there are sites; a drawing without them may be stretched a little to fill the stage.
-      let sx = (this.width - 2 * margin) / wide, sy = (this.height - 2 * margin) / high;
-      const least = Math.min(sx, sy), most = least * (sites ? 1.25 : 1.7);
+      let sx = (this.width - 2 * margin) / Math.max(right - left, 1e-3), sy = (this.height - 2 * margin) / Math.max(top - bottom, 1e-3);
+      const most = Math.min(sx, sy) * (sites ? 1.25 : 1.7);
       sx = Math.min(sx, most);
       sy = Math.min(sy, most);
-      const left = (this.width - wide * sx) / 2, top = (this.height - high * sy) / 2;
-      this.x = x.map((v) => left + v * sx);
-      this.y = y.map((v) => top + v * sy);
-      const room = Math.sqrt((wide * sx * high * sy) / Math.max(nodes, 1));
+      this.x = places.map(([x]) => this.width / 2 + (x - (left + right) / 2) * sx);
+      this.y = places.map(([, y]) => this.height / 2 - (y - (bottom + top) / 2) * sy); // screens count downwards
+      const room = Math.sqrt(((right - left) * sx * (top - bottom) * sy) / Math.max(nodes, 1)) || 40;
       this.radius = Math.max(2, Math.min(sites ? 13 : 17, room * 0.17));
       this.named = this.radius >= 8;
     }
@@ -123,16 +123,15 @@
     }
 
     drawEdges(g, states, sides, chosen) {
-      const { edges } = this.network;
+      const { pairs } = this.network;
       const cut = (a, b) => sides.some((side) => side.has(a) !== side.has(b));
       const faint = states.some((s) => s === R.DEAD);
       const layers = { plain: [], dead: [], cut: [], chosen: [] };
-      for (let k = 0; k < edges.length; k += 2) {
-        const a = edges[k], b = edges[k + 1];
+      for (const [a, b] of pairs) {
         const layer = cut(a, b) ? "cut" : faint && (states[a] === R.DEAD || states[b] === R.DEAD) ? "dead" : "plain";
         layers[a === chosen || b === chosen ? "chosen" : layer].push(a, b);
       }
-      const width = Math.max(0.35, Math.min(1.2, 140 / (edges.length / 2)));
+      const width = Math.max(0.35, Math.min(1.2, 140 / Math.max(pairs.length, 1)));
       this.strokes(g, layers.plain, this.ink.line, width, []);
       this.strokes(g, layers.dead, this.ink.line, width * 0.6, [2, 4]);
       this.strokes(g, layers.cut, this.ink.bad, 1, [3, 4]);
@@ -421,15 +420,4 @@
     return 0.2126 * r + 0.7152 * g + 0.0722 * b;
   };
 
-  // The colour itself on a light page; on a dark one as much lighter as it takes to be seen.
-  R.readable = function (colour, dark) {
-    if (!dark) return colour;
-    let result = colour;
-    for (let k = 0; k < 12 && R.lightness(result) < 0.18; k++) {
-      const value = parseInt(result.slice(1), 16);
-      const parts = [value >> 16, (value >> 8) & 255, value & 255].map((c) => Math.round(c + (255 - c) * 0.15));
-      result = `#${parts.map((c) => c.toString(16).padStart(2, "0")).join("")}`;
-    }
-    return result;
-  };
 })((window.WalktalkReplay = window.WalktalkReplay || {}));

@@ -1,0 +1,56 @@
+"""What went wrong in a run and what was done about it, in words, from its trace."""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple
+
+from walktalk.errors import UserError
+from walktalk.records import read_trace
+from walktalk.report.study import Study
+
+WORDS = {  # event of a trace: what a person reads; the node is its node, the walk its walk
+    "kill": "node {node} dies",
+    "revive": "node {node} comes back",
+    "pause": "node {node} stands still",
+    "resume": "node {node} goes on",
+    "partition": "the network is cut",
+    "heal": "the network is whole again",
+    "elected": "node {node} takes over as aggregator",
+    "restarted": "walk {walk} was lost and starts again",
+    "forked": "walk {walk} was lost and is copied from another",
+    "all_lost": "all walks are lost",
+}
+FAULTS = ("kill", "revive", "pause", "resume", "partition", "heal", "all_lost")  # the rest is what was done about it
+MOST = 200  # of one run
+
+
+class Incident(NamedTuple):
+    """One thing that went wrong, or was mended."""
+
+    time: float  # seconds
+    event: str
+    words: str
+    fault: bool  # else what the others did about it
+
+
+def incidents_of(study: Study) -> dict[str, list[Incident]]:
+    """By algorithm, in its first repetition; algorithms of which nothing is known are left out."""
+    found = {}
+    for algorithm in study.spec.algorithms:
+        try:
+            trace = read_trace(study.folder.run(algorithm.title, 0).trace)
+        except UserError:  # still running, or its trace was thrown away
+            continue
+        told = _incidents(trace)
+        if told:
+            found[algorithm.title] = told
+    return found
+
+
+def _incidents(trace: Any) -> list[Incident]:
+    rows = trace[trace["event"].isin(list(WORDS))].head(MOST)
+    columns = (rows[name] for name in ("time", "event", "node", "walk"))
+    return [
+        Incident(float(time), str(event), WORDS[str(event)].format(node=node, walk=walk), str(event) in FAULTS)
+        for time, event, node, walk in zip(*columns, strict=True)
+    ]

@@ -1,0 +1,107 @@
+"""What a study's page holds: data for its script, and the sections that need none."""
+
+from __future__ import annotations
+
+import math
+from typing import Any, NamedTuple
+
+from walktalk.errors import UserError
+from walktalk.plots import colours, in_order, line_style
+from walktalk.report import sections
+from walktalk.report.incidents import Incident, incidents_of
+from walktalk.report.markup import Html, tag
+from walktalk.report.names import Name, names_of
+from walktalk.report.page_curves import RUNS, means, metrics_of, numbers, single_runs
+from walktalk.report.page_network import network_data, partition_data
+from walktalk.report.page_table import results_html
+from walktalk.report.repeat import repeat_command
+from walktalk.report.shades import on_dark, on_light
+from walktalk.report.story import TIMES, story
+from walktalk.report.study import Study
+
+
+class PageParts(NamedTuple):
+    """A page before it is put together; a page that is open takes a new one in place of the old."""
+
+    name: str  # of the study
+    data: dict[str, Any]  # for the script, as JSON
+    sections: dict[str, Html]  # by the id of where they go; an empty one is not shown
+
+
+def page_parts(study: Study) -> PageParts:
+    """The page of a study, finished or still running."""
+    names, summary, engine = names_of(study.spec), study.summary, study.engine
+    known = {label: name for label, name in names.items() if label in summary["algorithms"]}
+    incidents = incidents_of(study)
+    labels = [algorithm.title for algorithm in study.spec.algorithms]
+    content = {
+        "lead": tag("p", sections.lead(study), class_="lead"),
+        "story": sections.story_html(story(summary, names, engine), names),
+        "algorithms": sections.algorithms_html(names),
+        "results": results_html(summary, known, engine),
+        "incidents": sections.incidents_html(incidents, names, TIMES[engine]),
+        "settings": sections.settings_html(study),
+        "repeat": sections.repeat_html(repeat_command(study.spec, study.folder.path, engine)),
+        "records": sections.records_html(study.folder, labels, names, study.spec.repetitions),
+        "circumstances": tag("p", sections.circumstances(summary), class_="note"),
+    }
+    return PageParts(study.spec.name, _data(study, names, incidents), content)
+
+
+def _data(study: Study, names: dict[str, Name], incidents: dict[str, list[Incident]]) -> dict[str, Any]:
+    task = _task(study)
+    samples = None if task is None else [len(part) for part in task.parts]
+    return {
+        "name": study.spec.name,
+        "finished": study.finished,
+        "incidents": {label: [one._asdict() for one in told] for label, told in incidents.items()},
+        "network": network_data(study, samples),
+        "partition": None if task is None else partition_data(task, study.spec.task.settings.get("alpha")),
+        **curve_data(study.history, names, study.summary["target_loss"], TIMES[study.engine]),
+    }
+
+
+def curve_data(history: Any, names: dict[str, Name], target: float | None, time: str) -> dict[str, Any]:
+    """Everything that the curves and the target line need."""
+    metrics = metrics_of(history)
+    keys = [metric["key"] for metric in metrics]
+    runs, thinned = single_runs(history, keys)
+    labels = in_order(str(label) for label in history["algorithm"])
+    chosen = colours(labels)
+    return {
+        "axes": [
+            {"key": "iteration", "name": "Iterations"},
+            {"key": "time", "name": time.capitalize()},
+            {"key": "bits", "name": "Data sent"},
+        ],
+        "metrics": metrics,
+        "algorithms": [
+            {
+                "label": label,
+                **names[label]._asdict(),
+                "colour": on_light(chosen[label]),
+                "colour_dark": on_dark(chosen[label]),
+                "dash": _dash(label),
+            }
+            for label in labels
+        ],
+        "means": means(history, keys),
+        "runs": runs,
+        "most_runs": RUNS,
+        "thinned": thinned,
+        "target": numbers([math.nan if target is None else target])[0],  # rounded as the curves, so that they meet it
+    }
+
+
+def _dash(label: str) -> list[float]:
+    """Lengths of dashes and gaps in pixels: the same families as in the figures."""
+    style = line_style(label)
+    return [] if isinstance(style, str) else [2.0 * length for length in style[1]]
+
+
+def _task(study: Study) -> Any:
+    """The task with its data; none where that is not on this machine."""
+    try:
+        return study.task
+    except UserError:
+        return None

@@ -1,0 +1,177 @@
+"""The parts of the page that need no script: the story, the algorithms, the table, the settings, the records."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from walktalk.records import StudyFolder
+from walktalk.report.differences import from_defaults, in_words
+from walktalk.report.incidents import Incident
+from walktalk.report.markup import Html, tag, together
+from walktalk.report.names import Name
+from walktalk.report.story import Card, Story
+from walktalk.report.study import Study
+
+FILES = {
+    "spec.yaml": "the whole specification; running it again gives the same numbers",
+    "history.csv": "every evaluation of every run",
+    "summary.json": "who won, with the versions and the machine",
+}
+RUN_FILES = {"history.csv": "evaluations", "trace.parquet": "every event", "model.safetensors": "the model"}
+MOST_RUNS = 200  # that are linked one by one
+TOPOLOGIES = {
+    "erdos_renyi": "a random graph",
+    "edge_list": "a graph from a file",
+    "us_five_sites": "five sites in the US",
+}
+
+
+def lead(study: Study) -> str:
+    """What was done, in a sentence."""
+    spec, repetitions = study.spec, study.spec.repetitions
+    nodes = study.graph.nodes
+    network = TOPOLOGIES.get(spec.network.topology, f"a {spec.network.topology.replace('_', ' ')}")
+    how = "simulated" if study.engine == "sim" else "run for real, one process a node"
+    count = len(spec.algorithms)
+    many = f"{count} algorithms" if count > 1 else "One algorithm"
+    times = f"{repetitions} times each" if repetitions > 1 else "once" if count == 1 else "once each"
+    going_on = "" if study.finished else " It is still running."
+    return f"{many} learning {spec.task.name} on {nodes:,} nodes, joined by {network}; {how}, {times}.{going_on}"
+
+
+def swatch(label: str | None) -> Html:
+    """An algorithm's colour; the script gives it."""
+    return tag("span", "", class_="swatch", data_algorithm=label, aria_hidden="true")
+
+
+def story_html(told: Story, names: Mapping[str, Name]) -> Html:
+    """The sentence, and a card for each axis."""
+    cards = [_card(card, names) for card in told.cards]
+    sentence = tag("p", told.sentence, class_="verdict")
+    return together(sentence, tag("div", *cards, class_="cards")) if cards else sentence
+
+
+def _card(card: Card, names: Mapping[str, Name]) -> Html:
+    return tag(
+        "div",
+        tag("h3", card.title),
+        tag("p", swatch(card.winner), names[card.winner].name, class_="winner"),
+        tag("p", tag("b", card.value), f" · {card.against}" if card.against else "", class_="value"),
+        tag("p", card.meaning, class_="meaning"),
+        class_="card",
+    )
+
+
+def algorithms_html(names: Mapping[str, Name]) -> Html:
+    """What each algorithm is, in a line."""
+    entries = []
+    for label, name in names.items():
+        paper = [tag("span", name.paper, class_="paper")] if name.paper != name.name else []
+        entries += [tag("dt", swatch(label), name.name), tag("dd", name.description, *paper)]
+    return tag("dl", *entries, class_="algorithms")
+
+
+def settings_html(study: Study) -> Html:
+    """What the study says itself first; what is left at its default folded."""
+    chosen, usual = from_defaults(study.spec)
+    rest = tag("details", tag("summary", f"{len(usual)} settings at their defaults"), _pairs(usual))
+    return together(_pairs(chosen) if chosen else tag("p", "Everything is at its default."), rest)
+
+
+def _pairs(settings: Mapping[str, Any]) -> Html:
+    rows = [
+        tag("tr", tag("th", tag("code", key), scope="row"), tag("td", in_words(value)))
+        for key, value in settings.items()
+    ]
+    return tag("table", tag("tbody", *rows), class_="settings")
+
+
+def incidents_html(incidents: Mapping[str, Sequence[Incident]], names: Mapping[str, Name], time: str) -> Html:
+    """What went wrong and when, one list an algorithm; nothing where nothing did."""
+    if not incidents:
+        return Html("")
+    lists = [
+        tag("div", tag("h3", swatch(label), names[label].name), tag("ol", *map(_incident, told)), class_="incidents")
+        for label, told in incidents.items()
+    ]
+    note = f"In the first repetition, by {time}; ✕ marks what went wrong, ↻ what the others did about it."
+    return together(tag("p", note, class_="note"), tag("div", *lists, class_="columns"))
+
+
+def _incident(one: Incident) -> Html:
+    mark = tag("span", "✕" if one.fault else "↻", class_="fault" if one.fault else "mended", aria_hidden="true")
+    return tag("li", tag("time", f"{one.time:,.4g} s"), mark, tag("span", one.words))
+
+
+def records_html(folder: StudyFolder, algorithms: Sequence[str], names: Mapping[str, Name], repetitions: int) -> Html:
+    """Links to everything that the study wrote, relative to the page."""
+    files = [
+        tag("li", tag("a", name, href=name), tag("span", f" {words}", class_="muted"))
+        for name, words in FILES.items()
+        if (folder.path / name).is_file()
+    ]
+    return together(tag("ul", *files, class_="files"), _figures(folder), _runs(folder, algorithms, names, repetitions))
+
+
+def _figures(folder: StudyFolder) -> Html:
+    found: dict[str, list[str]] = {}
+    for path in sorted(folder.figures.glob("*.*")) if folder.figures.is_dir() else []:
+        found.setdefault(path.stem, []).append(path.suffix.removeprefix("."))
+    entries = [
+        tag("li", f"{stem.replace('-', ' ')} ", *(_link(f"figures/{stem}.{kind}", kind.upper()) for kind in kinds))
+        for stem, kinds in found.items()
+    ]
+    return _folded(f"{len(found)} figures for print", tag("ul", *entries, class_="files")) if found else Html("")
+
+
+def _runs(folder: StudyFolder, algorithms: Sequence[str], names: Mapping[str, Name], repetitions: int) -> Html:
+    entries: list[Html] = []
+    for label in algorithms:
+        for repetition in range(repetitions):
+            here = folder.run(label, repetition).path
+            there = [name for name in RUN_FILES if (here / name).is_file()]
+            if there and len(entries) < MOST_RUNS:
+                base = _relative(here, folder.path)
+                links = (_link(f"{base}/{name}", RUN_FILES[name]) for name in there)
+                entries.append(tag("li", f"{names[label].name}, repetition {repetition} ", *links))
+    total = len(algorithms) * repetitions
+    left = f"; the first {MOST_RUNS} of them" if total > MOST_RUNS else ""
+    return _folded(f"{total:,} runs{left}", tag("ul", *entries, class_="files")) if entries else Html("")
+
+
+def _folded(title: str, content: Html) -> Html:
+    return tag("details", tag("summary", title), content)
+
+
+def _link(href: str, text: str) -> Html:
+    return together(tag("a", text, href=href), " ")
+
+
+def _relative(path: Path, to: Path) -> str:
+    return path.relative_to(to).as_posix()
+
+
+def repeat_html(command: str) -> Html:
+    """The command, with a button that copies it."""
+    return tag(
+        "div",
+        tag(
+            "pre",
+            tag("code", command, id="command"),
+            tabindex="0",
+            role="region",
+            aria_label="Command that repeats the study",
+        ),
+        tag("button", "Copy", type="button", class_="button", id="copy"),
+        class_="command",
+    )
+
+
+def circumstances(summary: Mapping[str, Any]) -> str:
+    """Versions and machine."""
+    versions, machine = summary.get("versions", {}), summary.get("machine", {})
+    told = [f"{name} {version}" for name, version in versions.items() if version]
+    told += [f"{name} {value}" for name, value in machine.items()]
+    return f"Ran with {', '.join(told)}." if told else ""

@@ -1,0 +1,118 @@
+"""Who won on each axis, in sentences for somebody who sees such a study for the first time."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, NamedTuple
+
+from walktalk.plots import in_words
+from walktalk.report.names import Name, within
+
+AXES = ("iteration", "time", "bits")
+TIMES = {"sim": "virtual time", "peers": "wall-clock time"}
+CLEAR = 1.05  # times less than the next; below, a factor says nothing
+
+
+class Card(NamedTuple):
+    """One victory."""
+
+    kind: str  # iteration, time, bits, accuracy or loss
+    title: str  # "Fewest iterations"
+    winner: str  # label
+    value: str  # "241"
+    against: str  # "1.4 times fewer than 4 walks"
+    meaning: str  # what is counted
+
+
+class Story(NamedTuple):
+    """The result of a study in words."""
+
+    sentence: str
+    cards: list[Card]
+
+
+def story(summary: Mapping[str, Any], names: Mapping[str, Name], engine: str = "sim") -> Story:
+    """The sentence on top of the page, and a card for each axis."""
+    cards = [_axis_card(axis, summary, names, engine) for axis in AXES if summary["winners"].get(axis)]
+    end = _end_card(summary, names)
+    return Story(_sentence(summary, names, engine), [*cards, *([end] if end else [])])
+
+
+def _sentence(summary: Mapping[str, Any], names: Mapping[str, Name], engine: str) -> str:
+    target, winners = summary["target_loss"], summary["winners"]
+    found = [axis for axis in AXES if winners.get(axis)]
+    if target is None or not found:
+        return "No training loss was reached by all algorithms, so nobody can be said to have needed less."
+    if len(summary["algorithms"]) == 1:
+        needs = ", ".join(f"{in_words(axis, winners[axis]['value'])} {_noun(axis, engine)}" for axis in found)
+        return f"Its lowest training loss, {target:.3g}, took {needs}."
+    nouns = {
+        "iteration": "the fewest iterations are needed by",
+        "time": f"the least {TIMES[engine]} by",
+        "bits": "the least data is sent by",
+    }
+    parts = [f"{nouns[axis]} {_who(winners[axis], names)}" for axis in found]
+    return f"To get down to a training loss of {target:.3g}, {_listed(parts)}."
+
+
+def _who(winner: Mapping[str, Any], names: Mapping[str, Name]) -> str:
+    best = within(names[winner["algorithm"]].name)
+    if winner["clear"] is False and winner["next"]:
+        return f"{best} or {within(names[winner['next']].name)} (too close to call)"
+    return best
+
+
+def _noun(axis: str, engine: str) -> str:
+    return {"iteration": "iterations", "time": f"of {TIMES[engine]}", "bits": "of data sent"}[axis]
+
+
+def _axis_card(axis: str, summary: Mapping[str, Any], names: Mapping[str, Name], engine: str) -> Card:
+    titles = {"iteration": "Fewest iterations", "time": f"Least {TIMES[engine]}", "bits": "Least data sent"}
+    meanings = {
+        "iteration": "An iteration is one training at one node, on a few batches of its data.",
+        "time": "What a clock would have shown in the simulated network."
+        if engine == "sim"
+        else "What the clock on the wall showed.",
+        "bits": "Everything sent between nodes, models and messages.",
+    }
+    winner = summary["winners"][axis]
+    against = _against(winner, names, summary, axis)
+    return Card(axis, titles[axis], winner["algorithm"], in_words(axis, winner["value"]), against, meanings[axis])
+
+
+def _against(winner: Mapping[str, Any], names: Mapping[str, Name], summary: Mapping[str, Any], axis: str) -> str:
+    """How much less than the next, or that it may be luck."""
+    if winner["next"] is None:
+        return ""
+    following = within(names[winner["next"]].name)
+    if winner["clear"] is False:
+        return f"too close to {following} to call"
+    ratio = summary["algorithms"][winner["next"]]["to_target"][axis]["mean"] / max(winner["value"], 1e-300)
+    less = "fewer" if axis == "iteration" else "less"
+    luck = "; one repetition, so it may be luck" if winner["clear"] is None else ""
+    return (
+        f"{ratio:,.2g} times {less} than {following}{luck}" if CLEAR < ratio < 1e6 else f"{following} comes next{luck}"
+    )
+
+
+def _end_card(summary: Mapping[str, Any], names: Mapping[str, Name]) -> Card | None:
+    """Who ended best: by accuracy, or by loss where the task has no accuracy."""
+    winners = summary["winners"]
+    if winners.get("accuracy"):
+        value = f"{100 * winners['accuracy']['value']:.1f} %"
+        kind, title, meaning = "accuracy", "Best accuracy in the end", "The share of unseen samples that it gets right."
+    elif winners.get("loss"):
+        value = f"{winners['loss']['value']:.3g}"
+        kind, title, meaning = "loss", "Lowest loss in the end", "How wrong the model is on the training data."
+    else:
+        return None
+    winner = winners[kind]
+    against = ""
+    if winner["next"] is not None:
+        following = within(names[winner["next"]].name)
+        against = f"too close to {following} to call" if winner["clear"] is False else f"next: {following}"
+    return Card(kind, title, winner["algorithm"], value, against, meaning)
+
+
+def _listed(parts: list[str]) -> str:
+    return parts[0] if len(parts) == 1 else f"{', '.join(parts[:-1])}, and {parts[-1]}"

@@ -1,0 +1,89 @@
+"""A study as the page and the figures read it: its folder, with what is missing said or made up for."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass
+from functools import cached_property
+from os import PathLike
+from typing import Any
+
+import pandas as pd
+
+from walktalk.errors import StudyError
+from walktalk.graphs import Graph
+from walktalk.learning import Task
+from walktalk.records import StudyFolder, existing_folder, read_history
+from walktalk.studies import StudySpec, build_graph, build_task, load_spec, summarize
+
+
+@dataclass(frozen=True)
+class Study:
+    """Everything of one study that can be shown; read when it is asked for, and once."""
+
+    folder: StudyFolder
+    spec: StudySpec
+
+    @cached_property
+    def history(self) -> pd.DataFrame:
+        """Every evaluation; from the runs' own files, which say more, where all are there."""
+        runs = [self.folder.run(a.title, r).history for a in self.spec.algorithms for r in range(self.spec.repetitions)]
+        there = [path for path in runs if path.is_file()]
+        if there and (len(there) == len(runs) or not self.finished):
+            return pd.concat([read_history(path) for path in there], ignore_index=True)
+        return read_history(self.folder.history)
+
+    @property
+    def finished(self) -> bool:
+        """Whether all runs are over: then there is a history of the whole study."""
+        return self.folder.history.is_file()
+
+    @cached_property
+    def summary(self) -> dict[str, Any]:
+        """Who won: what the run wrote, with the machine it ran on; else from the history."""
+        return read_summary(self.folder) or summarize(self.history, self.spec)
+
+    @property
+    def engine(self) -> str:
+        """What ran it: "sim" in virtual time, or "peers", one real process a node."""
+        said = self.summary.get("engine")
+        if said is not None:
+            return str(said)
+        return "peers" if any(self.folder.runs.glob("*/*/nodes")) else "sim"  # a folder from before it was said
+
+    @cached_property
+    def graph(self) -> Graph:
+        """The network."""
+        return build_graph(self.spec)
+
+    @cached_property
+    def task(self) -> Task:
+        """What was learned, its data split as when it ran."""
+        return build_task(self.spec, self.graph.nodes)
+
+    @property
+    def aggregator(self) -> int | None:
+        """The node that mixes walks, where the study has one and only one."""
+        settings = [algorithm.model_extra or {} for algorithm in self.spec.algorithms]
+        found = {setting["aggregator"] for setting in settings if "aggregator" in setting}
+        return min(found) if len(found) == 1 else None
+
+
+def open_study(folder: str | PathLike[str]) -> Study:
+    """The study in this folder; a `StudyError` if there is none."""
+    place = existing_folder(folder)
+    return Study(place, load_spec(place.spec))
+
+
+def read_summary(folder: StudyFolder) -> dict[str, Any] | None:
+    """The summary that the run wrote; none if there is no such file."""
+    if not folder.summary.is_file():
+        return None
+    damaged = f"{folder.summary} is damaged; delete it and call `walktalk report` again"
+    try:
+        content: dict[str, Any] = json.loads(folder.summary.read_text(encoding="utf-8"))
+    except ValueError as error:
+        raise StudyError(damaged) from error
+    if not isinstance(content, dict) or not {"algorithms", "winners", "target_loss"} <= set(content):
+        raise StudyError(damaged)
+    return content

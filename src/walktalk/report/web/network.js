@@ -1,0 +1,102 @@
+/* The network with its sites, and who holds which data. */
+window.Walktalk = window.Walktalk || {};
+(() => {
+  const { el, svg } = window.Walktalk.dom;
+  const NUMBERED = 60; // nodes that are few enough to carry their number
+  const WIDTH = 560;
+
+  function network(root, data) {
+    const { places, pairs, nodes } = data;
+    if (!places) {
+      root.replaceChildren(el("p", { class: "note" }, `${data.name}: ${nodes.toLocaleString("en-US")} nodes, too many to be drawn.`));
+      return;
+    }
+    const room = data.sites ? 46 : 22;
+    const highest = Math.max(...places.map(([, y]) => y), 0.02);
+    const widest = Math.max(...places.map(([x]) => x), 0.02);
+    const span = (WIDTH - 2 * room) / Math.max(widest, 0.6);
+    const height = highest * span + 2 * room;
+    const shift = (WIDTH - widest * span) / 2;
+    const at = (node) => [shift + places[node][0] * span, height - room - places[node][1] * span];
+    const size = nodes <= NUMBERED ? 11 : Math.max(2, 90 / Math.sqrt(nodes));
+    const said = svg("g", {});
+    const lines = svg("path", { class: "edges", d: pairs.map(([a, b]) => `M${at(a).map(short)}L${at(b).map(short)}`).join("") });
+    const near = svg("path", { class: "edges near" });
+    const neighbours = new Map();
+    pairs.forEach(([a, b]) => { neighbours.set(a, [...(neighbours.get(a) || []), b]); neighbours.set(b, [...(neighbours.get(b) || []), a]); });
+    const drawn = places.map((_, node) => {
+      const [x, y] = at(node);
+      const shape = node === data.aggregator
+        ? svg("rect", { x: x - size, y: y - size, width: 2 * size, height: 2 * size, rx: 3 })
+        : svg("circle", { cx: x, cy: y, r: size });
+      const group = svg("g", { class: node === data.aggregator ? "node aggregator" : "node" }, svg("title", {}, about(node)), shape);
+      if (nodes <= NUMBERED) group.append(svg("text", { x, y: y + 3.6 }, String(node)));
+      const [from, path] = [at(node).map(short), neighbours.get(node) || []];
+      const light = () => near.setAttribute("d", path.map((peer) => `M${from}L${at(peer).map(short)}`).join(""));
+      group.addEventListener("pointerenter", () => { light(); told.textContent = about(node); });
+      group.addEventListener("pointerleave", () => { near.setAttribute("d", ""); told.textContent = usual; });
+      return group;
+    });
+    function about(node) {
+      const parts = [`Node ${node}`];
+      if (node === data.aggregator) parts.push("the aggregator, where walks are mixed");
+      if (data.sites) parts.push(`at ${data.sites.names[data.sites.of[node]]}`);
+      parts.push(`${data.degrees[node]} neighbours`);
+      if (data.samples) parts.push(`${data.samples[node].toLocaleString("en-US")} samples`);
+      return parts.join(", ");
+    }
+    const usual = `${nodes.toLocaleString("en-US")} nodes, ${data.edges.toLocaleString("en-US")} edges` +
+      (data.shown < data.edges ? ` (${data.shown.toLocaleString("en-US")} drawn)` : "") + (data.notes.length ? `; ${data.notes.join("; ")}` : "") + ".";
+    const told = el("figcaption", {}, usual);
+    const title = `The network: ${usual}` + (data.aggregator !== null && data.aggregator !== undefined ? ` The square is the aggregator, node ${data.aggregator}.` : "");
+    const picture = svg("svg", { viewBox: `0 0 ${WIDTH} ${Math.round(height)}`, role: "img", "aria-label": title },
+      sitesOf(data, at, size), lines, near, said, ...drawn);
+    root.replaceChildren(el("figure", {}, picture, told));
+  }
+
+  const short = (value) => value.toFixed(1);
+
+  function sitesOf(data, at, size) {
+    const group = svg("g", { class: "sites" });
+    if (!data.sites) return group;
+    data.sites.names.forEach((name, site) => {
+      const members = data.sites.of.flatMap((of, node) => (of === site ? [at(node)] : []));
+      if (!members.length) return;
+      const pad = size + 9;
+      const [xs, ys] = [members.map(([x]) => x), members.map(([, y]) => y)];
+      const [left, top] = [Math.min(...xs) - pad, Math.min(...ys) - pad];
+      const [right, bottom] = [Math.max(...xs) + pad, Math.max(...ys) + pad];
+      group.append(svg("rect", { x: left, y: top, width: right - left, height: bottom - top, rx: 12 }));
+      group.append(svg("text", { x: (left + right) / 2, y: top - 6 }, name));
+    });
+    return group;
+  }
+
+  /* A bubble per node and class; its area is the number of samples. */
+  function partition(root, data) {
+    const { counts, classes, nodes } = data;
+    const largest = Math.max(...counts.flat(), 1);
+    const cell = Math.max(7, Math.min(24, 520 / counts.length));
+    const row = Math.max(14, Math.min(24, 360 / classes.length));
+    const left = 12 + 6.5 * Math.max(...classes.map((name) => name.length));
+    const [width, height] = [left + counts.length * cell + 8, classes.length * row + 34];
+    const most = Math.min(cell, row) / 2 - 0.5;
+    const bubbles = counts.flatMap((held, node) => held.map((count, kind) => (count === 0 ? null : svg("circle",
+      { cx: left + (node + 0.5) * cell, cy: (kind + 0.5) * row, r: Math.max(0.8, most * Math.sqrt(count / largest)).toFixed(2), "data-at": `Node ${node}, class ${classes[kind]}: ${count.toLocaleString("en-US")} samples` }))));
+    const names = classes.map((name, kind) => svg("text", { x: left - 6, y: (kind + 0.5) * row + 4, class: "end" }, name));
+    const every = Math.ceil(26 / cell) * (counts.length > 60 ? 2 : 1);
+    const numbers = counts.flatMap((_, node) => (node % every ? [] : [svg("text", { x: left + (node + 0.5) * cell, y: height - 18 }, String(node))]));
+    const cut = counts.length < nodes ? ` The first ${counts.length} of ${nodes.toLocaleString("en-US")} nodes.` : "";
+    const alike = data.alpha === null || data.alpha === undefined ? "" : ` Split with α = ${data.alpha}; the smaller, the more the nodes' data differ.`;
+    const usual = `Who holds what: a column per node, a row per class, the area the number of samples, ${largest.toLocaleString("en-US")} at most.${alike}${cut}`;
+    const told = el("figcaption", {}, usual);
+    const picture = svg("svg", { viewBox: `0 0 ${Math.round(width)} ${Math.round(height)}`, role: "img", "aria-label": usual, class: "partition" },
+      ...bubbles.filter(Boolean), ...names, ...numbers, svg("text", { x: left + (counts.length * cell) / 2, y: height - 2, class: "title" }, "Node"));
+    picture.addEventListener("pointermove", (event) => { told.textContent = event.target.dataset.at || usual; });
+    picture.addEventListener("pointerleave", () => { told.textContent = usual; });
+    root.replaceChildren(el("figure", {}, picture, told));
+  }
+
+  window.Walktalk.network = network;
+  window.Walktalk.partition = partition;
+})();

@@ -1,0 +1,177 @@
+/* The target line: dragged, moved by keys or typed; who gets there first, and at what cost on each axis. */
+window.Walktalk = window.Walktalk || {};
+(() => {
+  const { el } = window.Walktalk.dom;
+  const { onAxis, ofMetric } = window.Walktalk.format;
+  const { reaches, meanOf } = window.Walktalk.series;
+  const SURE = 2; // standard errors; a smaller gap may be luck
+  const LEAST = { iteration: "fewest iterations", bits: "least data sent" };
+
+  class Target {
+    constructor(root, data) {
+      this.root = root;
+      this.values = {}; // by metric
+      this.build();
+      this.update(data);
+    }
+
+    build() {
+      this.field = el("input", { type: "number", id: "target", step: "any", inputmode: "decimal" });
+      this.field.addEventListener("change", () => { if (this.field.value !== "") this.move(Number(this.field.value)); });
+      this.fieldLabel = el("label", { for: "target" }, "Target");
+      this.sentence = el("p", { class: "verdict small", id: "target-sentence", role: "status" });
+      this.table = el("table", { class: "results costs", id: "target-table" });
+      this.root.replaceChildren(
+        el("div", { class: "field row" }, this.fieldLabel, this.field, el("span", { class: "note" }, "or drag the dashed line in the chart")),
+        this.sentence,
+        el("div", { class: "scroller", tabindex: "0", role: "region", "aria-label": "Cost of reaching the target" }, this.table),
+      );
+      this.line = el("div", { class: "target-line", role: "slider", tabindex: "0", "aria-orientation": "vertical" }, el("span", { "aria-hidden": "true" }));
+      this.line.addEventListener("pointerdown", (event) => this.grab(event));
+      this.line.addEventListener("keydown", (event) => this.key(event));
+    }
+
+    update(data) {
+      this.data = data;
+      if (data.target !== null && this.values.train_loss === undefined) this.values.train_loss = data.target;
+    }
+
+    /* The chart shows something else now. */
+    attach(curves) {
+      this.curves = curves;
+      const held = document.activeElement === this.line;
+      if (this.line.parentNode !== curves.plot.over) {
+        curves.plot.over.append(this.line);
+        if (held) this.line.focus();
+      }
+      if (this.values[curves.metric.key] === undefined) this.values[curves.metric.key] = this.usual();
+      this.show();
+    }
+
+    get metric() { return this.curves.metric; }
+    get value() { return this.values[this.metric.key]; }
+
+    /* What every run has reached: the worst of their bests. */
+    usual() {
+      const { key, less } = this.metric;
+      const bests = this.data.algorithms.flatMap((algorithm) => this.data.runs[algorithm.label].map((run) => {
+        const known = run[key].filter((value) => value !== null);
+        return less ? Math.min(...known) : Math.max(...known);
+      })).filter(Number.isFinite);
+      return bests.length ? (less ? Math.max(...bests) : Math.min(...bests)) : 0;
+    }
+
+    move(value) {
+      this.values[this.metric.key] = value;
+      this.show();
+    }
+
+    // -- the line ------------------------------------------------------------------------------------------------------
+
+    show() {
+      const { plot, limits } = this.curves;
+      const [low, high] = limits;
+      this.line.hidden = !(this.value >= low && this.value <= high);
+      if (!this.line.hidden) this.line.style.top = `${plot.valToPos(this.value, "y")}px`;
+      const told = { "aria-label": `Target: ${this.metric.name}`, "aria-valuemin": low, "aria-valuemax": high,
+        "aria-valuenow": this.value, "aria-valuetext": ofMetric(this.metric, this.value) };
+      Object.entries(told).forEach(([name, value]) => this.line.setAttribute(name, value));
+      this.fieldLabel.textContent = `Target: ${this.metric.name.toLowerCase()}${this.metric.unit ? ` (${this.metric.unit})` : ""}`;
+      if (document.activeElement !== this.field || Number(this.field.value) !== this.value) this.field.value = Number(this.value.toPrecision(4));
+      this.tell();
+    }
+
+    grab(event) {
+      event.preventDefault();
+      event.stopPropagation(); // the chart would begin to zoom
+      this.line.focus();
+      this.line.setPointerCapture(event.pointerId);
+      const { plot, limits } = this.curves;
+      const move = (moved) => {
+        const top = Math.min(Math.max(moved.clientY - plot.over.getBoundingClientRect().top, 0), plot.over.clientHeight);
+        this.move(Math.min(Math.max(plot.posToVal(top, "y"), limits[0]), limits[1]));
+      };
+      this.line.addEventListener("pointermove", move);
+      const done = () => this.line.removeEventListener("pointermove", move);
+      this.line.addEventListener("pointerup", done, { once: true });
+      this.line.addEventListener("pointercancel", done, { once: true });
+    }
+
+    key(event) {
+      const steps = { ArrowUp: -2, ArrowRight: -2, ArrowDown: 2, ArrowLeft: 2, PageUp: -20, PageDown: 20 }; // pixels
+      const ends = { Home: 0, End: 1 };
+      const { plot, limits } = this.curves;
+      if (event.key in ends) this.move(limits[ends[event.key]]);
+      else if (event.key in steps) {
+        const top = plot.valToPos(this.value, "y") + steps[event.key];
+        this.move(Math.min(Math.max(plot.posToVal(top, "y"), limits[0]), limits[1]));
+      } else return;
+      event.preventDefault();
+      event.stopPropagation();
+    }
+
+    // -- who gets there ------------------------------------------------------------------------------------------------
+
+    costs() {
+      return this.curves.shown.map((algorithm) => {
+        const runs = this.data.runs[algorithm.label];
+        const on = {};
+        for (const axis of this.data.axes) {
+          const found = runs.map((run) => reaches(run[axis.key], run[this.metric.key], this.value, this.metric.less)).filter((x) => x !== null);
+          on[axis.key] = found.length === runs.length ? { ...meanOf(found), count: found.length } : null;
+          on.reached = found.length;
+        }
+        return { algorithm, runs: runs.length, on };
+      });
+    }
+
+    /* The least mean on an axis, and whether the next is clearly worse. */
+    winner(costs, key) {
+      const there = costs.filter((cost) => cost.on[key]).sort((a, b) => a.on[key].mean - b.on[key].mean);
+      if (!there.length) return null;
+      const [best, next] = there;
+      if (!next) return { best, next: null, close: false };
+      const error = (cost) => (cost.on[key].std === null ? 0 : cost.on[key].std ** 2 / cost.on[key].count);
+      const close = next.on[key].mean - best.on[key].mean <= SURE * Math.sqrt(error(best) + error(next)) && best.on[key].std !== null;
+      return { best, next, close };
+    }
+
+    tell() {
+      const costs = this.costs();
+      const won = Object.fromEntries(this.data.axes.map((axis) => [axis.key, this.winner(costs, axis.key)]));
+      this.sentence.textContent = this.words(won);
+      const sorted = costs.sort((a, b) => this.rank(a) - this.rank(b));
+      const head = el("thead", {}, el("tr", {}, el("th", { scope: "col" }, "Algorithm"), ...this.data.axes.map((axis) => el("th", { scope: "col" }, axis.name))));
+      const rows = sorted.map((cost) => el("tr", { "data-algorithm": cost.algorithm.label },
+        el("th", { scope: "row" }, el("span", { class: "swatch", "data-algorithm": cost.algorithm.label, "aria-hidden": "true" }), cost.algorithm.name),
+        ...this.data.axes.map((axis) => this.cell(cost, axis.key, won[axis.key]))));
+      this.table.replaceChildren(head, el("tbody", {}, ...rows));
+      window.Walktalk.paint(this.table);
+    }
+
+    rank(cost) {
+      const here = cost.on[this.curves.state.axis];
+      return here ? here.mean : Infinity;
+    }
+
+    cell(cost, key, won) {
+      const here = cost.on[key];
+      if (!here) return el("td", { class: "muted" }, cost.on.reached ? `${cost.on.reached} of ${cost.runs} runs` : "not reached");
+      const best = won && won.best === cost;
+      return el("td", { class: best ? "best" : null }, onAxis(key, here.mean, here.std), best ? el("span", { title: "best" }, " ★") : null);
+    }
+
+    words(won) {
+      const target = `${this.metric.name.toLowerCase()} ${ofMetric(this.metric, this.value)}`;
+      const parts = this.data.axes.filter((axis) => won[axis.key]).map((axis) => {
+        const { best, next, close } = won[axis.key];
+        const what = LEAST[axis.key] || `least ${axis.name.toLowerCase()}`;
+        const who = close ? `${best.algorithm.name} or ${next.algorithm.name}, too close to call` : best.algorithm.name;
+        return `${what}: ${who} (${onAxis(axis.key, best.on[axis.key].mean)})`;
+      });
+      return parts.length ? `To ${target} — ${parts.join("; ")}.` : `No algorithm reaches ${target} in all its runs.`;
+    }
+  }
+
+  window.Walktalk.Target = Target;
+})();
