@@ -37,6 +37,7 @@ RUNGS = (
     "paper",
     "paper.drawing",
     "bench",
+    "doctor",
     "cli",
 )
 MODULES = sorted(path for path in SOURCE.rglob("*.py") if path.parent != SOURCE or path.stem in RUNGS)

@@ -24,7 +24,7 @@ avoid_broken_amx()
 if TYPE_CHECKING:
     from walktalk import advisor, chains, graphs, plots, theory
     from walktalk.errors import UserError, WalktalkError
-    from walktalk.learning import Schedule, Task, tasks
+    from walktalk.learning import Schedule, Task, split, tasks
     from walktalk.protocols import AsyncGossip, Centralized, MultiWalk, SyncGossip
     from walktalk.runtimes.simulator import Evaluate, NetworkTiming, PoissonTiming, Stop
     from walktalk.studies import (
@@ -45,7 +45,7 @@ if TYPE_CHECKING:
 _HOMES = {
     "": ("advisor", "chains", "graphs", "plots", "theory"),
     "errors": ("UserError", "WalktalkError"),
-    "learning": ("Schedule", "Task", "tasks"),
+    "learning": ("Schedule", "Task", "split", "tasks"),
     "protocols": ("AsyncGossip", "Centralized", "MultiWalk", "SyncGossip"),
     "runtimes.simulator": ("Evaluate", "NetworkTiming", "PoissonTiming", "Stop"),
     "studies": (
@@ -92,6 +92,7 @@ __all__ = [
     "load_spec",
     "plots",
     "run_study",
+    "split",
     "tasks",
     "theory",
     "train",

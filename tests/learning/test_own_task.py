@@ -63,11 +63,14 @@ def test_regression_has_no_accuracy():
         ([(X, Y), (X[:0], Y[:0])], r"partitions\[1\]: it has no samples"),
         ([(X, Y), TensorDataset(X[:0], Y[:0])], r"partitions\[1\]: it has no samples"),
         ([(X, Y[:5])], r"partitions\[0\]: 12 inputs but 5 targets"),
-        ([(X, Y), (torch.randn(3, 9), Y[:3])], r"partitions\[1\]: inputs of shape \(9,\), but node 0 has \(4,\)"),
-        ([7], r"partitions\[0\]: a pair \(inputs, targets\) or a Dataset is needed, not int"),
+        (
+            [(X, Y), (torch.randn(3, 9), Y[:3])],
+            r"partitions\[1\]: inputs of shape \(9,\), but partitions\[0\] has \(4,\)",
+        ),
+        ([7], r"partitions\[0\]: a pair \(inputs, targets\), .* is needed, not int"),
         ([[(X[0], Y[0]), (X[1][:2], Y[1]), (X[2], Y[2])]], "not .* pairs of equal shape"),
-        ([(X, Y), (X.int(), Y)], r"partitions\[1\]: inputs are int32, but node 0 has float32"),
-        ([(X, Y), (X, torch.randn(12, 2))], r"partitions\[1\]: targets of shape \(2,\), but node 0 has \(\)"),
+        ([(X, Y), (X.int(), Y)], r"partitions\[1\]: inputs are int32, but partitions\[0\] has float32"),
+        ([(X, Y), (X, torch.randn(12, 2))], r"partitions\[1\]: targets of shape \(2,\), but partitions\[0\] has \(\)"),
     ],
 )
 def test_data_that_cannot_be(partitions, words):

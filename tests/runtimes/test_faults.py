@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 from hypothesis import Phase, given, settings
@@ -16,6 +18,7 @@ from walktalk.runtimes.simulator import Fault, FaultPlan, NetworkTiming, Poisson
 from walktalk.seeds import Seed
 
 HARDENED = (MultiWalk(2), AsyncGossip(), AsyncGossip("neighbourhood"), SyncGossip())
+LINK = ((0, 1), (1, 0))  # one, however it is named
 every_protocol = pytest.mark.parametrize("protocol", HARDENED, ids=lambda p: p.label)
 
 
@@ -108,6 +111,89 @@ def test_a_slow_node_is_slower_and_then_as_before():
     assert counts[2] > counts[0] / 2
 
 
+def changes(trace: list[tuple], *events: str) -> list[tuple[float, str]]:
+    return [(row[0], row[2]) for row in trace if row[2] in events]
+
+
+def test_a_revived_node_that_is_killed_again_stays_dead():
+    """The first kill would have ended at 110; the revival was its end, and the second is for good."""
+    faults = (
+        Fault("kill", at=10.0, node=3, seconds=100.0),
+        Fault("revive", at=50.0, node=3),
+        Fault("kill", at=60.0, node=3),
+    )
+    _, trace = play(AsyncGossip(), graphs.complete(5), *faults, until=200.0)
+    assert changes(trace, "kill", "revive") == [(10.0, "kill"), (50.0, "revive"), (60.0, "kill")]
+    assert not [row for row in trace if row[0] > 60.0 and row[1] == 3 and row[2] != "lost"]
+
+
+def test_a_node_is_dead_while_anything_that_killed_it_lasts():
+    faults = (Fault("kill", at=10.0, node=3, seconds=20.0), Fault("kill", at=20.0, node=3, seconds=50.0))
+    _, trace = play(AsyncGossip(), graphs.complete(5), *faults, until=200.0)
+    assert changes(trace, "kill", "revive") == [(10.0, "kill"), (70.0, "revive")]
+
+
+def test_a_pause_ends_with_itself_or_with_its_node():
+    faults = (
+        Fault("pause", at=10.0, node=3, seconds=100.0),
+        Fault("kill", at=20.0, node=3, seconds=10.0),
+        Fault("pause", at=60.0, node=3, seconds=100.0),
+    )
+    _, trace = play(AsyncGossip(), graphs.complete(5), *faults, until=200.0)
+    assert changes(trace, "pause", "revive", "resume") == [
+        (10.0, "pause"),
+        (30.0, "revive"),
+        (60.0, "pause"),
+        (160.0, "resume"),
+    ]
+    assert not [row for row in trace if 60.0 < row[0] < 160.0 and row[1] == 3]
+    assert [row for row in trace if 30.0 < row[0] < 60.0 and row[1] == 3 and row[2] == "trained"]
+
+
+def test_a_node_hangs_while_any_of_its_pauses_lasts():
+    faults = (Fault("pause", at=10.0, node=3, seconds=80.0), Fault("pause", at=30.0, node=3, seconds=20.0))
+    _, trace = play(AsyncGossip(), graphs.complete(5), *faults, until=200.0)
+    assert changes(trace, "pause", "resume") == [(10.0, "pause"), (90.0, "resume")]
+
+
+def test_slowness_that_is_over_leaves_nothing():
+    """49 · (1/49) is not 1 in floating point: factors are taken away, not divided out."""
+    faults = [Fault("slow", at=10.0 + k, node=0, factor=49.0, seconds=5.5) for k in range(8)]
+    faults += [Fault("slow", at=10.0 + k, link=ends, factor=49.0, seconds=5.5) for k in range(8) for ends in LINK]
+    simulation, _ = play(AsyncGossip(), graphs.complete(3), *faults, timing=NetworkTiming())
+    assert simulation.stopwatch.factor(0) == 1.0
+    assert simulation.links.slowed == {}
+
+
+@pytest.mark.parametrize("graph", [graphs.cycle(4), graphs.build("us-five-sites", 20, seed=0)], ids=["cycle", "sites"])
+def test_what_is_on_a_link_when_it_becomes_slow_is_late_too(graph):
+    """One walk, a hop of 8 s; its link is ten times slower from the middle of its transfer on."""
+    sites = graph.sites.with_bandwidth(between=84.0, within=84.0) if graph.sites else None
+    graph = replace(graph, sites=sites)
+
+    def trip(*faults: Fault) -> tuple[float, float, tuple[int, int]]:
+        timing = NetworkTiming(compute=1.0, latency=0.0, bandwidth=84.0)
+        _, trace = play(MultiWalk(1, resilient=False), graph, *faults, until=400.0, timing=timing)
+        sent = next(row for row in trace if row[2] == "send" and row[3] and not near(row[1], row[4]))
+        came = next(row[0] for row in trace if row[2] == "receive" and row[7] == sent[7])
+        return sent[0], came, (sent[1], sent[4])
+
+    def near(a: int, b: int) -> bool:
+        return graph.sites is not None and graph.sites.site_of[a] == graph.sites.site_of[b]
+
+    begin, end, link = trip(Fault("lose", at=0.0, share=0.0))
+    latency = graph.sites.latency_between(*link) if graph.sites else 0.0
+    half = (end - begin - latency) / 2
+    late = trip(Fault("slow", at=begin + half, link=link, factor=10.0))
+    assert late[::2] == (begin, link)
+    assert late[1] - begin == pytest.approx(half + 10 * half + 10 * latency)
+
+
+def test_a_slow_link_means_nothing_where_messages_take_no_time():
+    with pytest.raises(SpecError, match=r"link: \[0, 1\] cannot be slow in Poisson timing.*timing.model: network"):
+        play(AsyncGossip(), graphs.complete(3), Fault("slow", at=1.0, link=(0, 1)))
+
+
 def test_a_slow_link_is_slower_and_the_others_are_not():
     timing = NetworkTiming(compute=0.5, latency=0.01, bandwidth=1e4)  # 84 bytes take 67 ms
     fault = Fault("slow", at=100.0, link=(0, 1), factor=20.0, seconds=100.0)
@@ -137,7 +223,8 @@ def test_a_slow_link_is_slower_and_the_others_are_not():
     ids=lambda value: value if isinstance(value, str) else value.kind,
 )
 def test_everything_can_happen_at_a_random_rate(fault, event):
-    _, trace = play(MultiWalk(3), graphs.complete(6), fault, until=400.0)
+    timing = NetworkTiming() if fault.link else PoissonTiming()
+    _, trace = play(MultiWalk(3), graphs.complete(6), fault, until=400.0, timing=timing)
     times = [row[0] for row in trace if row[2] == event and row[11] != "0"]
     assert 8 <= len(times) <= 60  # 20 on average; what is undone has a line of its own for some
     gaps = np.diff(times)

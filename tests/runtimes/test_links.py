@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 
+import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -43,10 +44,16 @@ def test_rates_updated_where_something_changed_are_those_of_sharing_everything_a
     links = Links(
         NetworkTiming(bandwidth=data.draw(capacities), node_bandwidth=data.draw(capacities)), graphs.complete(nodes)
     )
-    links.slowed = {(a, b): data.draw(st.sampled_from([1.0, 1.0, 4.0])) for a in range(nodes) for b in range(nodes)}
+    if data.draw(st.booleans()):
+        everywhere = np.full((2, 2), links.timing.bandwidth)
+        links.sites = graphs.Sites(("a", "b"), np.arange(nodes) % 2, np.zeros((2, 2)), everywhere)
     here = []
     for step in range(data.draw(st.integers(1, 30))):
-        if here and data.draw(st.booleans()):
+        what = data.draw(st.sampled_from(["finish", "slow", "start"]))
+        if what == "slow":
+            a, b = data.draw(st.lists(st.integers(0, nodes - 1), min_size=2, max_size=2, unique=True))
+            links.slow_down(a, b, data.draw(st.sampled_from([1.0, 4.0, 0.5])), now=float(step))
+        elif here and what == "finish":
             links.finish(here.pop(data.draw(st.integers(0, len(here) - 1))), now=float(step))
         else:
             for _ in range(data.draw(st.integers(1, 3))):
@@ -68,6 +75,29 @@ def test_a_change_reaches_no_further_than_its_effect():
         links.add(v, v + 3, 1e9, 0.0, v) if v + 3 < nodes else None
     links.settle(0.0)
     assert len(links.start(0, 2, 1e9, 1.0, "one more")) < 10
+
+
+def test_what_is_under_way_feels_that_its_link_is_slow():
+    links = Links(NetworkTiming(latency=0.0, bandwidth=100.0), graphs.cycle(4))
+    (there,) = links.start(0, 1, 100.0, now=0.0, content="there")
+    (other,) = links.start(1, 2, 100.0, now=0.0, content="other")
+    assert [t.end() for t in links.slow_down(1, 0, 10.0, now=0.5)] == pytest.approx([5.5])  # 50 bits at 10 bit/s
+    assert [t.end() for t in links.slow_down(0, 1, 1.0, now=2.5)] == pytest.approx([2.8])  # 30 bits at 100 bit/s
+    assert (there.end(), other.end()) == pytest.approx((2.8, 1.0))
+
+
+def test_a_slow_link_between_sites_leaves_more_to_the_others():
+    """Two share the path of 100 bit/s. One of them has 10 bit/s from now on, so the other has 90."""
+    sites = graphs.Sites(("a", "b"), np.array([0, 0, 1, 1]), np.zeros((2, 2)), np.full((2, 2), 100.0))
+    links = Links(NetworkTiming(), graphs.with_sites(graphs.complete(4), sites))
+    links.add(0, 2, 1e4, 0.0, "slow")
+    links.add(1, 3, 1e4, 0.0, "other")
+    assert {t.content: t.rate for t in links.settle(0.0)} == {"slow": 50.0, "other": 50.0}
+    assert {t.content: t.rate for t in links.slow_down(0, 2, 10.0, now=1.0)} == {"slow": 10.0, "other": 90.0}
+    assert {t.content: t.rate for t in links.start(0, 2, 1e4, 2.0, "one more")} == {"slow": 5.0, "one more": 5.0}
+    assert {t.content: t.rate for t in links.slow_down(0, 2, 1.0, now=3.0)} == pytest.approx(
+        dict.fromkeys(("slow", "other", "one more"), 100 / 3)
+    )
 
 
 def test_two_transfers_into_one_node_share_what_it_can_receive():

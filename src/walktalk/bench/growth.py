@@ -95,4 +95,4 @@ def digits_for(nodes: int) -> Task:
     noise = torch.from_numpy(rng.normal(0.0, 0.05, (len(chosen), 64)).astype(np.float32))
     inputs, targets = source.inputs[chosen] + noise, source.targets[chosen]
     parts = zip(inputs.split(SAMPLES_A_NODE), targets.split(SAMPLES_A_NODE), strict=True)
-    return tasks.torch(source.model, source.loss, list(parts), source.test)
+    return tasks.torch(source.model, source.loss, list(parts), source.test, fresh=True)

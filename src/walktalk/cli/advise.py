@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from walktalk.cli import completion
 from walktalk.cli.waiting import getting_ready
 from walktalk.errors import SpecError
 from walktalk.studies import read_study
@@ -26,7 +27,10 @@ UNITS = {
 
 
 def advise(
-    study: Annotated[str, typer.Argument(help="A YAML file, or a preset (see `walktalk presets`).")] = "quickstart",
+    study: Annotated[
+        str,
+        typer.Argument(help="A YAML file, or a preset (see `walktalk presets`).", autocompletion=completion.studies),
+    ] = "quickstart",
     changes: Annotated[
         list[str] | None,
         typer.Option("--set", metavar="KEY=VALUE", help="Change a key, e.g. network.topology=cycle. Repeatable."),

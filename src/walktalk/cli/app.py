@@ -83,7 +83,6 @@ app = typer.Typer(
     cls=Commands,
     help="Decentralized training with random walks and gossip: simulate it, plan it, run it.",
     no_args_is_help=True,
-    add_completion=False,
     pretty_exceptions_enable=False,
 )
 
@@ -155,7 +154,7 @@ def _options(
 for _command in (run, plot, report, presets):
     app.command()(guarded(_command))
 
-OPTIONAL = ("theory", "advise", "paper", "node", "status", "stop", "certs", "chaos", "data", "bench")
+OPTIONAL = ("theory", "advise", "paper", "node", "status", "stop", "certs", "chaos", "data", "bench", "doctor")
 """Commands with a file of their own: a function, or a group of commands named `app`, in `walktalk.cli.<name>`."""
 
 for _name in OPTIONAL:

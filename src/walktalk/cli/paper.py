@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from walktalk.cli import completion
 from walktalk.errors import SpecError
 
 if TYPE_CHECKING:
@@ -43,7 +44,12 @@ def list_() -> None:
 
 @app.command()
 def run(
-    name: Annotated[str, typer.Argument(metavar="ID", help="Which (see `walktalk paper list`), or all.")],
+    name: Annotated[
+        str,
+        typer.Argument(
+            metavar="ID", help="Which (see `walktalk paper list`), or all.", autocompletion=completion.figures
+        ),
+    ],
     scale: Annotated[
         str, typer.Option(help="smoke: in small, minutes on two cores; paper: as in the paper.")
     ] = "smoke",

@@ -6,8 +6,14 @@ from typing import Annotated
 
 import typer
 
+from walktalk.cli import completion
 
-def presets(name: Annotated[str | None, typer.Argument(help="A preset, to print it as YAML.")] = None) -> None:
+
+def presets(
+    name: Annotated[
+        str | None, typer.Argument(help="A preset, to print it as YAML.", autocompletion=completion.studies)
+    ] = None,
+) -> None:
     """List the presets, or print one as YAML to start your own from."""
     from walktalk.studies import preset_names, preset_text
 

@@ -7,6 +7,7 @@ from typing import Annotated, Literal
 
 import typer
 
+from walktalk.cli import completion
 from walktalk.cli.waiting import getting_ready
 from walktalk.errors import UnavailableError
 from walktalk.studies import read_study
@@ -15,7 +16,10 @@ ENGINES = ("sim", "peers")
 
 
 def run(
-    study: Annotated[str, typer.Argument(help="A YAML file, or a preset (see `walktalk presets`).")] = "quickstart",
+    study: Annotated[
+        str,
+        typer.Argument(help="A YAML file, or a preset (see `walktalk presets`).", autocompletion=completion.studies),
+    ] = "quickstart",
     changes: Annotated[
         list[str] | None,
         typer.Option("--set", metavar="KEY=VALUE", help="Change a key, e.g. optimizer.lr=0.1. Repeatable."),

@@ -4,6 +4,7 @@ from walktalk.learning import data, partition, tasks
 from walktalk.learning.arithmetic import Arithmetic
 from walktalk.learning.optimizers import OptimizerSpec
 from walktalk.learning.schedule import Schedule
+from walktalk.learning.split import split
 from walktalk.learning.task import Loss, Task
 from walktalk.learning.trainer import Buffers, Trainer
 
@@ -17,5 +18,6 @@ __all__ = [
     "Trainer",
     "data",
     "partition",
+    "split",
     "tasks",
 ]

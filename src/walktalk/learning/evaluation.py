@@ -3,24 +3,34 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 
 import torch
 from torch import Tensor
 
+from walktalk.learning.samples import Column, Samples, pieces
 from walktalk.learning.stacked import StackedModel, row_losses
 from walktalk.learning.stacked.model import is_cross_entropy
 from walktalk.learning.task import Lengths
 
 
 def mean_over_samples(
-    model: StackedModel, rows: Tensor, inputs: Tensor, targets: Tensor, *, accuracy: bool, lengths: Lengths | None
+    model: StackedModel,
+    rows: Tensor,
+    inputs: Samples,
+    targets: Samples,
+    *,
+    accuracy: bool,
+    lengths: Lengths | None,
+    predictions: Callable[[Tensor], Tensor] | None = None,
 ) -> Tensor:
     """Of every row, [W]. With lengths, a batch is cut where only padding is left: its tokens take as long as any."""
     total = torch.zeros(len(rows), device=rows.device, dtype=torch.float64)
     samples = model.samples_at_once
-    for x, y in zip(inputs.split(samples), targets.split(samples), strict=True):
+    for x, y in zip(pieces(inputs, samples), pieces(targets, samples), strict=True):
         outputs = model.outputs(rows, x if lengths is None else x[:, : int(lengths(x).max())])
         if accuracy:
+            outputs = outputs if predictions is None else predictions(outputs)
             dimension = dimension_of_classes(outputs, y, is_cross_entropy(model.loss))
             if dimension is None:
                 return torch.full_like(total, math.nan).float()
@@ -42,9 +52,9 @@ def hits(outputs: Tensor, targets: Tensor, dimension: int) -> Tensor:
     return torch.where(outputs.amax(dimension).isfinite(), right, math.nan)
 
 
-def by_length(inputs: Tensor, others: Tensor, lengths: Lengths | None) -> tuple[Tensor, Tensor]:
+def by_length(inputs: Samples, others: Samples, lengths: Lengths | None) -> tuple[Samples, Samples]:
     """Samples of like length together, so that none is padded for the sake of a much longer one."""
-    if lengths is None:
+    if lengths is None or isinstance(inputs, Column) or isinstance(others, Column):
         return inputs, others
     order = lengths(inputs).argsort(stable=True)
     return inputs[order], others[order]

@@ -46,6 +46,70 @@ def true_dirichlet(labels: np.ndarray, nodes: int, alpha: float, seed: int | See
     )
 
 
+GROUP = 10  # workers that are drawn together in the published split
+LEAST_SHARE = 0.5  # of the mean that its smallest worker has
+BALANCED_DRAWS = 10_000
+
+
+def balanced_dirichlet(labels: np.ndarray, nodes: int, alpha: float, seed: int | Seed) -> list[np.ndarray]:
+    """The split that published tables use (T. Lin's code for quasi-global momentum, RelaySGD and others).
+
+    Nodes come in groups of at most ten, each with its own share of the samples. Class after class is dealt out by
+    shares drawn from Dirichlet(α), but a node that has its fair count already gets nothing more; and a group is drawn
+    again until its smallest node has at least half of the mean.
+    """
+    labels = np.asarray(labels)
+    rng = _checked(labels, nodes, alpha, seed)
+    order = rng.permutation(len(labels))
+    groups = -(-nodes // GROUP)
+    sizes = [GROUP] * (groups - 1) + [nodes - GROUP * (groups - 1)]
+    cuts = (np.cumsum(sizes[:-1]) * len(labels)) // nodes
+    parts: list[np.ndarray] = []
+    for mine, size in zip(np.split(order, cuts), sizes, strict=True):
+        parts += _balanced_group(mine, labels[mine], size, alpha, rng)
+    return parts
+
+
+def _balanced_group(
+    mine: np.ndarray, labels: np.ndarray, nodes: int, alpha: float, rng: np.random.Generator
+) -> list[np.ndarray]:
+    fair = len(mine) / nodes
+    for _ in range(BALANCED_DRAWS):
+        held: list[list[np.ndarray]] = [[] for _ in range(nodes)]
+        counts = np.zeros(nodes, dtype=np.int64)
+        for label in np.unique(labels):
+            those = mine[labels == label]
+            shares = rng.dirichlet(np.full(nodes, alpha)) * (counts < fair)
+            if not shares.sum() > 0:  # a tiny α underflows
+                shares = (counts < fair).astype(float)
+            cuts = (np.cumsum(shares / shares.sum()) * len(those)).astype(np.int64)[:-1]
+            for node, part in enumerate(np.split(those, cuts)):
+                held[node].append(part)
+                counts[node] += len(part)
+        if counts.min() >= max(1, int(LEAST_SHARE * fair)):
+            return [np.sort(np.concatenate(parts)) for parts in held]
+    raise DataError(
+        f"alpha: {alpha:g} leaves some of {nodes} nodes with less than half of the mean, however it is drawn; take a "
+        "larger alpha, fewer nodes or more samples"
+    )
+
+
+def shards(labels: np.ndarray, nodes: int, per_node: int, seed: int | Seed) -> list[np.ndarray]:
+    """Samples sorted by label and cut into equal shards, of which every node is dealt that many (McMahan et al. 2017).
+
+    One a node is the hardest: most have a single class.
+    """
+    labels = np.asarray(labels)
+    if per_node < 1:
+        raise DataError(f"shards: {per_node} is not possible; at least 1 is needed")
+    _enough(len(labels), nodes * per_node)
+    rng = as_seed(seed).numpy()
+    mixed = rng.permutation(len(labels))  # within a class, who comes first is chance
+    cut = np.array_split(mixed[np.argsort(labels[mixed], kind="stable")], nodes * per_node)
+    dealt = rng.permutation(nodes * per_node).reshape(nodes, per_node)
+    return [np.sort(np.concatenate([cut[k] for k in mine])) for mine in dealt]
+
+
 def _checked(labels: np.ndarray, nodes: int, alpha: float, seed: int | Seed) -> np.random.Generator:
     _enough(len(labels), nodes)
     if not 0 < alpha <= LARGEST_ALPHA:

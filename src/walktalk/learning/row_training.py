@@ -14,6 +14,7 @@ from torch import Tensor
 
 from walktalk.learning.cuda_graph import recorded, say_that_none_works
 from walktalk.learning.optimizers import RowOptimizer
+from walktalk.learning.samples import Samples
 from walktalk.learning.sampling import Sampler
 from walktalk.learning.stacked import SequentialModel
 from walktalk.learning.stacked.model import Gradients
@@ -28,7 +29,7 @@ class RowTraining:
         model: SequentialModel,
         optimizer: RowOptimizer,
         sampler: Sampler,
-        data: tuple[Tensor, Tensor],
+        data: tuple[Samples, Samples],
         steps: int,
         augment: Augment | None,
         graphs: bool = False,

@@ -16,15 +16,18 @@ from walktalk.learning.arithmetic import Arithmetic
 from walktalk.learning.chain_training import ChainTraining
 from walktalk.learning.cuda_graph import GraphedTraining
 from walktalk.learning.evaluation import by_length, mean_over_samples
+from walktalk.learning.given import inner
 from walktalk.learning.memory import activation_bytes, is_out_of_memory, rows_that_fit
 from walktalk.learning.optimizers import OptimizerSpec, RowTorch, Spread, row_optimizer, to_rows, to_vector
 from walktalk.learning.row_training import RowTraining
+from walktalk.learning.samples import Column, Samples, bytes_in_memory, only, pieces
 from walktalk.learning.sampling import Sampler
-from walktalk.learning.stacked import ChainModel, SequentialModel, stack, use
+from walktalk.learning.stacked import ChainModel, EachByItself, SequentialModel, stack, use
 from walktalk.learning.task import Task
 
 EVALUATION_SAMPLES = 10_000  # of the training data; the loss of more would cost more than it tells
 NUMBERS_AT_ONCE = 2**25  # of activations in an evaluation: bounds its memory
+TRIED = 64  # samples that a model is tried on, where not all are in memory
 NUMBERS_IN_CACHE = 2**23  # the same on a CPU, where what leaves the cache takes half as long again
 
 Buffers: TypeAlias = Literal["travel", "batch"]
@@ -60,8 +63,12 @@ class Trainer:
         self.constants = keep_at_home(self.template)
         self.inputs, self.targets = task.inputs.to(self.device), task.targets.to(self.device)
         self.arithmetic = arithmetic or Arithmetic()
-        self.model = stack(self.template, task.loss, self.inputs, self.targets, buffers == "travel")
-        use(self.model, self.arithmetic, self.inputs, self.targets)
+        loss = task.loss
+        if self.is_read and not self.targets.is_floating_point():
+            loss = EachByItself(loss)  # some of the labels that nobody has seen may be ones to be ignored
+        tried = some(self.inputs), some(self.targets)
+        self.model = stack(self.template, loss, *tried, buffers == "travel")
+        use(self.model, self.arithmetic, *tried)
         layout = self.model.layout
         self.width = layout.width
         self.parameters = layout.parameter_width
@@ -80,6 +87,16 @@ class Trainer:
         """The widest wave that fits into memory; a wider one is trained in pieces."""
         return rows_that_fit(self.model, *self._example(batch_size))
 
+    @property
+    def is_read(self) -> bool:
+        """Whether samples are read batch by batch: then a training waits for them, and cannot be one CUDA graph."""
+        return isinstance(self.inputs, Column)
+
+    @property
+    def data_bytes(self) -> int:
+        """What the samples take in memory."""
+        return bytes_in_memory(self.inputs) + bytes_in_memory(self.targets)
+
     @cached_property
     def activations(self) -> int:
         """Bytes that one model's forward pass keeps."""
@@ -92,7 +109,7 @@ class Trainer:
 
     def _graphed(self) -> GraphedTraining | None:
         """Trainings as CUDA graphs, where nothing in them waits for the device."""
-        if isinstance(self.model, SequentialModel) or isinstance(self.optimizer, RowTorch):
+        if isinstance(self.model, SequentialModel) or isinstance(self.optimizer, RowTorch) or self.is_read:
             return None
         return GraphedTraining(self._train) if self.arithmetic.uses_graphs(self.device) else None
 
@@ -102,6 +119,8 @@ class Trainer:
             return None
         if self.arithmetic.precision == "bf16" or self.inputs.dim() != 2:
             return None
+        if isinstance(self.inputs, Column) or isinstance(self.targets, Column):
+            return None
         return ChainTraining(self.model, self.optimizer, self.sampler, (self.inputs, self.targets), self.local_steps)
 
     def _alone(self) -> RowTraining | None:
@@ -109,7 +128,7 @@ class Trainer:
         if not isinstance(self.model, SequentialModel):
             return None
         data, waits = (self.inputs, self.targets), self.model.draws or isinstance(self.optimizer, RowTorch)
-        graphs = self.arithmetic.uses_graphs(self.device) and not waits
+        graphs = self.arithmetic.uses_graphs(self.device) and not waits and not self.is_read
         return RowTraining(self.model, self.optimizer, self.sampler, data, self.local_steps, self.task.augment, graphs)
 
     @property
@@ -142,9 +161,12 @@ class Trainer:
         wanted = min(wanted or EVALUATION_SAMPLES, len(everything))
         places = torch.linspace(0, len(everything) - 1, wanted, device=self.device).round().long()
         chosen = everything[places]
-        return chosen if self.lengths is None else by_length(self.inputs[chosen], chosen, self.lengths)[1]
+        if self.lengths is None or self.is_read:
+            return chosen
+        order: Tensor = self.lengths(self.inputs[chosen]).argsort(stable=True)
+        return chosen[order]
 
-    def _test_data(self) -> tuple[Tensor, Tensor] | None:
+    def _test_data(self) -> tuple[Samples, Samples] | None:
         if self.task.test is None:
             return None
         inputs, targets = self.task.test
@@ -161,7 +183,7 @@ class Trainer:
             module.get_submodule(place)._non_persistent_buffers_set.discard(name)
         if not self.model.with_buffers:
             self._measure_statistics(module)
-        return module.eval()
+        return inner(module).eval()
 
     def _measure_statistics(self, module: nn.Module) -> None:
         """Running statistics that did not travel, as the mean over batches of the training data."""
@@ -172,7 +194,7 @@ class Trainer:
             layer.momentum = None  # a plain mean
         if layers:
             with torch.no_grad():
-                for x in self.inputs[self.sample].split(self.model.samples_at_once):
+                for x in pieces(only(self.inputs, self.sample), self.model.samples_at_once):
                     module.train()(x)
         for layer, momentum in zip(layers, kept, strict=True):
             layer.momentum = momentum
@@ -254,14 +276,15 @@ class Trainer:
     def evaluate(self, rows: Tensor) -> tuple[Tensor, Tensor]:
         """Training loss and test accuracy of every row."""
         with self.arithmetic.products(self.device):
-            losses = self._means(rows, self.inputs[self.sample], self.targets[self.sample], accuracy=False)
+            sample = only(self.inputs, self.sample), only(self.targets, self.sample)
+            losses = self._means(rows, *sample, accuracy=False)
             if self.test is None or self.test[1].is_floating_point():
                 return losses, torch.full_like(losses, math.nan)
             return losses, self._means(rows, *self.test, accuracy=True)
 
-    def _means(self, rows: Tensor, inputs: Tensor, targets: Tensor, *, accuracy: bool) -> Tensor:
+    def _means(self, rows: Tensor, inputs: Samples, targets: Samples, *, accuracy: bool) -> Tensor:
         """Mean over samples of the loss or the hits, in pieces that fit."""
-        per_sample = max(inputs[0].numel() if inputs.dim() > 1 else 1, 256)
+        per_sample = max(inputs.shape[1:].numel(), 256)
         samples = max(1, min(len(inputs), self.model.samples_at_once))
         limit = min(NUMBERS_AT_ONCE, NUMBERS_IN_CACHE) if self.device.type == "cpu" else NUMBERS_AT_ONCE
         at_once = max(1, limit // (per_sample * samples))
@@ -276,10 +299,13 @@ class Trainer:
                 self.evaluated_at_once = self._fewer_than(len(part), error)
         return torch.cat(pieces) if pieces else torch.zeros(0, device=self.device)
 
-    def _mean(self, rows: Tensor, inputs: Tensor, targets: Tensor, accuracy: bool) -> Tensor:
+    def _mean(self, rows: Tensor, inputs: Samples, targets: Samples, accuracy: bool) -> Tensor:
         if self.chain is not None and self.chain.needs_a_twin(len(rows)):
             return self._mean(rows.expand(2, -1), inputs, targets, accuracy)[:1]
-        return mean_over_samples(self.model, rows, inputs, targets, accuracy=accuracy, lengths=self.lengths)
+        predictions = self.task.predictions
+        return mean_over_samples(
+            self.model, rows, inputs, targets, accuracy=accuracy, lengths=self.lengths, predictions=predictions
+        )
 
 
 def keep_at_home(module: nn.Module) -> list[tuple[str, str]]:
@@ -297,6 +323,11 @@ def keep_at_home(module: nn.Module) -> list[tuple[str, str]]:
     return found
 
 
-def chosen(samples: Tensor, places: Tensor) -> Tensor:
+def some(samples: Samples) -> Tensor:
+    """All samples, or a few where they are read batch by batch."""
+    return samples[:TRIED] if isinstance(samples, Column) else samples
+
+
+def chosen(samples: Samples, places: Tensor) -> Tensor:
     """`samples[places]`, several times faster on a CPU: whole samples are copied at once."""
     return samples.index_select(0, places.reshape(-1)).view(*places.shape, *samples.shape[1:])

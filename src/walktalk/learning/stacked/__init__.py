@@ -1,13 +1,14 @@
 """Many models of one architecture, computed at once."""
 
 from walktalk.learning.stacked.chain import ChainModel
-from walktalk.learning.stacked.choice import stack, use
+from walktalk.learning.stacked.choice import EachByItself, stack, use
 from walktalk.learning.stacked.layout import RowLayout
 from walktalk.learning.stacked.model import StackedModel, TracedModel, VmapModel, row_losses
 from walktalk.learning.stacked.sequential import SequentialModel, seeded
 
 __all__ = [
     "ChainModel",
+    "EachByItself",
     "RowLayout",
     "SequentialModel",
     "StackedModel",

@@ -94,7 +94,9 @@ def check_that_it_runs(module: nn.Module, loss: Loss, inputs: Tensor, targets: T
     """A mistake in a person's model, loss or data shows here, with torch's own words, and before any training."""
     probe = copy.deepcopy(module).eval()
     try:
-        with torch.no_grad(), seeded(0, inputs.device):
+        with torch.no_grad(), seeded(0, inputs.device), warnings.catch_warnings():
+            # [B, 1] outputs and [B] targets: torch would compare every output with every target, and only warn.
+            warnings.filterwarnings("error", "Using a target size")
             outputs = probe(inputs[:2])
             value = loss(outputs, targets[:2])
     except Exception as error:

@@ -1,80 +1,168 @@
-"""Bring your own: any torch module and loss, any datasets, one per node."""
+"""Bring your own: any torch module and loss, any data, one part per node."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import Any
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, NamedTuple
 
 import numpy as np
-import torch as torch_
 from torch import Tensor, nn
 
-from walktalk.errors import DataError, ModelError
-from walktalk.learning.task import Loss, Task
+from walktalk.errors import ModelError
+from walktalk.learning.free_memory import free_memory
+from walktalk.learning.given import Choice, InMemory, OnDemand, Part, accepted_by, chosen, part_of, sources_of
+from walktalk.learning.samples import Column, Reader, Samples
+from walktalk.learning.task import Loss, Metric, Task
+from walktalk.learning.tasks.own_model import Fitted, fit
+from walktalk.learning.tasks.weights import Weights, check_that_all_start_afresh, seeded_module, with_weights
+
+SHARE_OF_MEMORY = 0.5  # of what is free may go into data; what is larger is read batch by batch
 
 
-def torch(module: nn.Module, loss: Loss, partitions: Sequence[Any], test: Any = None, *, name: str = "own") -> Task:
+def torch(
+    module: nn.Module | Callable[[], nn.Module],
+    loss: Loss | None = None,
+    partitions: Any = (),
+    test: Any = None,
+    *,
+    name: str = "own",
+    part: str | int | None = None,
+    names: Sequence[str] | None = None,
+    target: str | Sequence[str] | None = None,
+    columns: Sequence[str] | None = None,
+    collate: Callable[[list[Any]], Any] | None = None,
+    in_memory: bool | None = None,
+    init: Weights | None = None,
+    fresh: bool = False,
+    metrics: Mapping[str, Metric] | None = None,
+) -> Task:
     """A task of one's own.
 
-    `partitions` has one entry per node: a pair (inputs, targets) of tensors or arrays, or any torch `Dataset` of
-    (input, target) pairs. `test` likewise; with integer targets accuracy is measured on it. If the module's parts can
-    `reset_parameters`, every repetition starts from fresh weights; other weights start as they are.
+    `module` is where training starts, with the weights that it has; `fresh=True` draws them anew for every repetition,
+    and so does a function that makes the module. `init` has other weights to start from: a safetensors file, a state
+    dict, or a module such as `run.model`. `loss(outputs, targets)` is the mean over a batch; it may be left out where
+    the module is given the labels and puts out its own `loss`, as those of Hugging Face.
+
+    `partitions` has the data of every node: a list, a dictionary by node name, a function of the name (with `names`),
+    or what has `load_partition`. One node's data is a pair (inputs, targets) of arrays or tensors, a torch `Dataset`, a
+    `DataLoader`, a pandas frame, a Hugging Face `Dataset`, a dictionary of columns, or a function that gives one of
+    these when it is called. Of named columns, `target` says which are the targets (else labels, label, targets, target
+    or y) and `columns` which are the inputs (else those that the module takes, or all). With `part`, a node's name or
+    number, only that node's data is asked for. `collate` makes a batch of single samples, as a `DataLoader`'s does.
+
+    What does not fit into half of the free memory is read batch by batch; `in_memory` says it either way.
+
+    `test` is data as above, or a dictionary by node name, each node's own. Loss is measured on it, accuracy where
+    targets are classes, and `metrics`: names with functions of (outputs, targets) of all its samples.
     """
-    if not isinstance(module, nn.Module):
-        raise ModelError(f"module: a torch.nn.Module is needed, not {type(module).__name__}")
-    if not callable(loss):
+    model, make = started(module, init, fresh)
+    if loss is not None and not callable(loss):
         raise ModelError("loss: a function of (outputs, targets) is needed, such as torch.nn.functional.cross_entropy")
-    if len(partitions) == 0:
-        raise DataError("partitions: there is none; give one dataset per node")
-    pairs = [_pair(part, f"partitions[{node}]") for node, part in enumerate(partitions)]
-    for node, pair in enumerate(pairs):
-        for column, mine, first in zip(("inputs", "targets"), pair, pairs[0], strict=True):
-            _check_alike(f"partitions[{node}]: {column}", mine, first)
-    sizes = [len(inputs) for inputs, _ in pairs]
-    ends = np.cumsum(sizes)
-    parts = [np.arange(end - size, end) for size, end in zip(sizes, ends, strict=True)]
-    inputs, targets = (torch_.cat([pair[k] for pair in pairs]) for k in (0, 1))
-    labels = targets.numpy() if targets.dim() == 1 and not targets.is_floating_point() else None
-    held_out = None if test is None else _pair(test, "test")
-    return Task(name, module, loss, inputs, targets, parts, held_out, labels=labels)
+    for metric, function in (metrics or {}).items():
+        if not callable(function):
+            raise ModelError(f"metrics: {metric} should be a function of (outputs, targets)")
+    choice = Choice(target, columns, accepted_by(model), collate)
+    most = SHARE_OF_MEMORY * free_memory()
+    sources = chosen(sources_of(partitions, names), part)
+    parts = [part_of(source.load(), source.where, choice, most) for source in sources]
+    tests = tests_of(test, [source.name for source in sources], part, choice, most)
+    everything = [*parts, *tests.parts]
+    if kept_in_memory(everything, in_memory, most):
+        everything = [one.whole() for one in everything]
+    fitted = fit(model, loss, everything)
+    data = together(everything[: len(parts)], fitted)
+    held_out = together(everything[len(parts) :], fitted) if tests.parts else None
+    known = [source.name for source in sources if source.name is not None]
+    return Task(
+        name,
+        fitted.module,
+        fitted.loss,
+        data.inputs,
+        data.targets,
+        data.parts,
+        None if held_out is None else (held_out.inputs, held_out.targets),
+        labels=classes_of(data.targets),
+        pretrained=not fresh and make is None,
+        names=tuple(known) if len(known) == len(sources) else None,
+        test_parts=held_out.parts if held_out is not None and tests.by_node else None,
+        metrics=dict(metrics or {}),
+        predictions=fitted.predictions,
+        make=None if make is None else (lambda: fitted.like(make())),
+    )
 
 
-def _check_alike(what: str, mine: Tensor, first: Tensor) -> None:
-    if mine.shape[1:] != first.shape[1:]:
-        raise DataError(f"{what} of shape {tuple(mine.shape[1:])}, but node 0 has {tuple(first.shape[1:])}")
-    if mine.dtype != first.dtype:
-        names = [str(t.dtype).removeprefix("torch.") for t in (mine, first)]
-        raise DataError(f"{what} are {names[0]}, but node 0 has {names[1]}")
+def started(module: Any, init: Weights | None, fresh: bool) -> tuple[nn.Module, Callable[[], nn.Module] | None]:
+    """The module as training finds it, and what makes it anew, where that is asked for."""
+    make = None
+    if not isinstance(module, nn.Module):
+        if not callable(module):
+            raise ModelError(f"module: a torch.nn.Module is needed, not {type(module).__name__}")
+        module, make = seeded_module(module), module
+    if init is not None:
+        if fresh:
+            raise ModelError("init and fresh exclude each other; leave one out")
+        return with_weights(module, init), None
+    if fresh and make is None:
+        check_that_all_start_afresh(module)
+    return module, make
 
 
-def _is_columns(data: Any) -> bool:
-    """Whether this is (inputs, targets), and not a list that happens to have two samples."""
-    if not isinstance(data, (tuple, list)) or len(data) != 2 or not all(hasattr(part, "__len__") for part in data):
-        return False
-    return not (isinstance(data, list) and all(isinstance(part, tuple) and len(part) == 2 for part in data))
+class Tests(NamedTuple):
+    """The test data, and whether every node has its own."""
+
+    parts: list[Part]
+    by_node: bool
 
 
-def _pair(data: Any, where: str) -> tuple[Tensor, Tensor]:
-    """Inputs and targets as two tensors."""
-    if _is_columns(data):
-        inputs, targets = (torch_.as_tensor(part) for part in data)
-    elif hasattr(data, "__getitem__") and hasattr(data, "__len__"):
-        if len(data) == 0:
-            raise DataError(f"{where}: it has no samples; every node needs at least one")
-        try:
-            samples = [data[k] for k in range(len(data))]
-            inputs = torch_.stack([torch_.as_tensor(x) for x, _ in samples])
-            targets = torch_.stack([torch_.as_tensor(y) for _, y in samples])
-        except (TypeError, ValueError, RuntimeError) as error:
-            raise DataError(f"{where}: its samples are not (input, target) pairs of equal shape ({error})") from error
-    else:
-        raise DataError(f"{where}: a pair (inputs, targets) or a Dataset is needed, not {type(data).__name__}")
-    if len(inputs) == 0:
-        raise DataError(f"{where}: it has no samples; every node needs at least one")
-    if len(inputs) != len(targets):
-        raise DataError(f"{where}: {len(inputs)} inputs but {len(targets)} targets")
-    if inputs.dtype == torch_.float64:
-        inputs = inputs.float()
-    if targets.dtype == torch_.float64:
-        targets = targets.float()
-    return inputs, targets
+def tests_of(test: Any, nodes: Sequence[str | None], part: Any, choice: Choice, most: float) -> Tests:
+    """What is kept for testing: one for all, or each node's own by its name."""
+    if test is None:
+        return Tests([], False)
+    by_name = isinstance(test, Mapping) and all(name is not None and name in test for name in nodes)
+    if not by_name:
+        data = test() if callable(test) and not hasattr(test, "__len__") else test
+        return Tests([part_of(data, "test", choice, most)], False)
+    entries = [(f"test[{name!r}]", test[name]) for name in nodes]
+    loaded = [(where, data() if callable(data) and not hasattr(data, "__len__") else data) for where, data in entries]
+    return Tests([part_of(data, where, choice, most) for where, data in loaded], True)
+
+
+def kept_in_memory(parts: Sequence[Part], wanted: bool | None, most: float) -> bool:
+    """Whether all samples are put into memory once, which the fastest ways of training need."""
+    return sum(p.bytes for p in parts if isinstance(p, OnDemand)) <= most if wanted is None else wanted
+
+
+class Data(NamedTuple):
+    """All nodes' samples, one node after another."""
+
+    inputs: Samples
+    targets: Samples
+    parts: list[np.ndarray]
+
+
+def together(parts: Sequence[Part], fitted: Fitted) -> Data:
+    ends = np.cumsum([len(part) for part in parts])
+    places = [np.arange(end - len(part), end) for part, end in zip(parts, ends, strict=True)]
+    if all(isinstance(part, InMemory) for part in parts):
+        return Data(*fitted.joined([part.read(range(len(part))) for part in parts]), places)
+
+    def read(numbers: Sequence[int]) -> tuple[Tensor, Tensor]:
+        """Samples of several nodes, in the order asked for."""
+        asked = np.asarray(numbers)
+        owners = np.searchsorted(ends, asked, side="right")
+        order = np.argsort(owners, kind="stable")
+        found = [
+            parts[owner].read((asked[owners == owner] - (ends[owner] - len(parts[owner]))).tolist())
+            for owner in np.unique(owners)
+        ]
+        inputs, targets = fitted.joined(found)
+        back = np.argsort(order, kind="stable")
+        return inputs[back], targets[back]
+
+    return Data(*Reader(read, int(ends[-1])).columns(), places)
+
+
+def classes_of(targets: Samples) -> np.ndarray | None:
+    if isinstance(targets, Column) or targets.dim() != 1 or targets.is_floating_point():
+        return None
+    return np.asarray(targets.numpy())

@@ -1,7 +1,7 @@
 """The real engine: one process a node, on any number of machines, over Zenoh, with no head."""
 
 from walktalk.runtimes.peers.assembly import Delivery, Limits
-from walktalk.runtimes.peers.certificates import OPERATOR, credentials, make_certificates
+from walktalk.runtimes.peers.certificates import OPERATOR, credentials, make_certificates, valid_until
 from walktalk.runtimes.peers.cluster import Cluster, load_cluster, make_cluster
 from walktalk.runtimes.peers.diary import Diary
 from walktalk.runtimes.peers.keeping import finished_before
@@ -13,7 +13,7 @@ from walktalk.runtimes.peers.node_state import BLOCKED, NodeSetup
 from walktalk.runtimes.peers.operator import ask_everyone
 from walktalk.runtimes.peers.ports import with_known_ports, with_own_port
 from walktalk.runtimes.peers.replay import Replayed, ReplaySetup, replay
-from walktalk.runtimes.peers.session import STATUS, STOP, Endpoint
+from walktalk.runtimes.peers.session import STATUS, STOP, Endpoint, open_session
 from walktalk.runtimes.peers.traces import merge, read_diary
 from walktalk.runtimes.peers.unused_ports import free_ports
 from walktalk.runtimes.peers.wire import Parcel
@@ -46,9 +46,11 @@ __all__ = [
     "make_certificates",
     "make_cluster",
     "merge",
+    "open_session",
     "quiet_process",
     "read_diary",
     "replay",
+    "valid_until",
     "with_known_ports",
     "with_own_port",
 ]

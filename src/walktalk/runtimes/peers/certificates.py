@@ -61,6 +61,11 @@ def credentials(folder: Path, name: str) -> Credentials:
     return found
 
 
+def valid_until(path: Path) -> datetime.datetime:
+    """The last moment of the first certificate in a file."""
+    return _certificates_in(path)[0].not_valid_after_utc
+
+
 def common_name(certificate: x509.Certificate) -> str:
     """The name that a certificate is made out to."""
     names = certificate.subject.get_attributes_for_oid(NameOID.COMMON_NAME)

@@ -14,7 +14,11 @@ AGGREGATOR, RANDOM = "aggregator", "random"
 
 @dataclass(frozen=True)
 class Fault:
-    """One thing that goes wrong. Give `at`, a time, or `rate`, how often a second on average."""
+    """One thing that goes wrong. Give `at`, a time, or `rate`, how often a second on average.
+
+    Every blow stands for itself: a node is dead, or hangs, while any that hit it lasts. Only `revive` ends all that
+    killed a node; and a node that dies hangs no longer.
+    """
 
     kind: FaultKind
     at: float | None = None  # seconds of virtual time
@@ -56,8 +60,20 @@ class Fault:
         if self.kind == "pause" and self.seconds is None:
             raise SpecError("seconds: is missing; a paused node goes on after a while, or it is killed")
 
-    def check(self, nodes: int) -> None:
-        """Raise `SpecError` where it names a node that is not there."""
+    def check(self, nodes: int | None, links: bool) -> None:
+        """Raise `SpecError` where it names something that is not there.
+
+        nodes: how many the graph has; None where that is not known yet. links: whether messages take time of their own.
+        """
+        if self.link is not None and not links:
+            raise SpecError(
+                f"link: {list(self.link)} cannot be slow in Poisson timing, where messages take no time; "
+                "use timing.model: network, or slow a node"
+            )
+        if nodes is not None:
+            self._check_nodes(nodes)
+
+    def _check_nodes(self, nodes: int) -> None:
         alone = (self.node,) if isinstance(self.node, int) else ()
         for key, named in (("nodes", self.nodes), ("link", self.link or ()), ("node", alone)):
             for node in named:

@@ -9,6 +9,7 @@ cuts silently too: messages across it are lost, no connection breaks. The trace 
 from __future__ import annotations
 
 import logging
+import math
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, TypeAlias
 
@@ -32,13 +33,16 @@ class Faults:
 
     def __init__(self, plan: FaultPlan, simulation: Simulation) -> None:
         for fault in plan.faults:
-            fault.check(simulation.setup.graph.nodes)
+            fault.check(simulation.setup.graph.nodes, links=simulation.links is not None)
         if getattr(simulation.setup.protocol, "mixing", "") == "matrix":
             raise SpecError("mixing: matrix mixes all nodes at once and knows no failures; use pairwise, or no faults")
         self.plan, self.simulation = plan, simulation
         self.dice = plan.seed.child("faults").python()
         self.losses = plan.seed.child("lost messages").python()
-        self.dead: set[int] = set()
+        self.blows = 0  # counts everything that went wrong: each undoes what it did itself, and nothing else
+        self.dead: dict[int, set[int]] = {}  # node -> the blows that keep it so
+        self.hung: dict[int, set[int]] = {}  # paused node -> the same
+        self.slowed: dict[int | tuple[int, int], dict[int, float]] = {}  # node or link -> blow -> factor
         self.born: dict[int, int] = {}  # node -> the number of trainings when it died last: older ones are void
         self.cut_off: dict[int, int] = {}  # node -> the number of messages when it died last
         self.held: dict[int, list[tuple[int, Any]]] = {}  # paused node -> what waits for it
@@ -141,6 +145,7 @@ class Faults:
     def _happens(self, fault: Fault) -> None:
         target = self._target(fault)
         if target is not None:
+            self.blows += 1
             getattr(self, f"_{fault.kind}")(fault, target)
         if fault.rate is not None:
             self._plan(fault)
@@ -157,6 +162,8 @@ class Faults:
         if fault.kind == "revive":
             gone = [fault.node] if isinstance(fault.node, int) else sorted(self.dead)
             return gone[0] if gone and gone[0] in self.dead else None
+        if fault.kind == "kill" and fault.node in self.dead:
+            return int(fault.node)  # it stays dead for longer
         living = [node for node in everyone if node not in self.dead]
         if len(living) < 2 and fault.kind == "kill":
             return None  # somebody must be left
@@ -173,10 +180,15 @@ class Faults:
         return max(living, key=lambda v: (sum(u not in self.dead for u in graph.neighbours(v)), -v))
 
     def _kill(self, fault: Fault, node: int) -> None:
+        self._undo_later(fault, "life", (node, self.blows))
+        if node in self.dead:
+            self.dead[node].add(self.blows)
+            return
         simulation = self.simulation
         self._note(node, "kill")
-        self.dead.add(node)
+        self.dead[node] = {self.blows}
         self.held.pop(node, None)
+        self.hung.pop(node, None)
         self.born[node], self.cut_off[node] = simulation.trainings, simulation.messages
         simulation.stop_node(node)
         gone = [key for key, owner in self.owners.items() if owner == node]
@@ -186,7 +198,6 @@ class Faults:
         if not self.elects and self.aggregator == node:
             self.aggregator = -1
         self._tell_neighbours(node, PeerLost(node))
-        self._undo_later(fault, "comes_back", node)
         if not self.looking:
             self.looking = True
             simulation.agenda.put(LOOK_AGAIN, FAULT, ("all_lost", -1))
@@ -218,11 +229,17 @@ class Faults:
     def _revive(self, fault: Fault, node: int) -> None:
         self._comes_back(node)
 
+    def _life(self, blow: tuple[int, int]) -> None:
+        """What killed a node is over; others may keep it dead, and a revival may have come before."""
+        node, number = blow
+        if number in self.dead.get(node, ()):
+            self.dead[node].discard(number)
+            if not self.dead[node]:
+                self._comes_back(node)
+
     def _comes_back(self, node: int) -> None:
-        if node not in self.dead:
-            return
         simulation = self.simulation
-        self.dead.discard(node)
+        del self.dead[node]
         self._note(node, "revive")
         memory = simulation.machines[node].keepsake()  # as of its death, like its slots
         simulation.restart_node(node)
@@ -248,13 +265,19 @@ class Faults:
             self.simulation._give(node, event)
 
     def _pause(self, fault: Fault, node: int) -> None:
+        self._undo_later(fault, "goes_on", (node, self.blows))
+        self.hung.setdefault(node, set()).add(self.blows)
         if node not in self.held:
             self._note(node, "pause")
             self.held[node] = []
-            self._undo_later(fault, "goes_on", node)
 
-    def _goes_on(self, node: int) -> None:
-        if node in self.held:
+    def _goes_on(self, blow: tuple[int, int]) -> None:
+        node, number = blow
+        if number not in self.hung.get(node, ()):
+            return  # it died meanwhile
+        self.hung[node].discard(number)
+        if not self.hung[node]:
+            del self.hung[node]
             self._note(node, "resume")
             for kind, content in self.held.pop(node):
                 self.simulation.agenda.put(0.0, kind, content)
@@ -279,18 +302,23 @@ class Faults:
         self._note(-1, "lose", detail="0")
 
     def _slow(self, fault: Fault, node: int) -> None:
-        self._slow_down((fault.link or node, fault.factor))
-        self._undo_later(fault, "slow_down", (fault.link or node, 1.0 / fault.factor))
+        what = (min(fault.link), max(fault.link)) if fault.link is not None else node
+        self.slowed.setdefault(what, {})[self.blows] = fault.factor
+        self._undo_later(fault, "fast_again", (what, self.blows))
+        self._slow_down(what, fault.factor)
 
-    def _slow_down(self, change: tuple[int | tuple[int, int], float]) -> None:
-        what, factor = change
+    def _fast_again(self, blow: tuple[int | tuple[int, int], int]) -> None:
+        what, number = blow
+        self._slow_down(what, 1.0 / self.slowed[what].pop(number))
+
+    def _slow_down(self, what: int | tuple[int, int], change: float) -> None:
+        """A node or link becomes slower, or faster again; `change` is for the trace."""
         simulation = self.simulation
+        factor = math.prod(self.slowed[what].values())
         if isinstance(what, int):
-            self._note(what, "slow", detail=f"{factor:g}")
+            self._note(what, "slow", detail=f"{change:g}")
             simulation.stopwatch.slow_down(what, factor)
             return
-        self._note(what[0], "slow", peer=what[1], detail=f"{factor:g}")
+        self._note(what[0], "slow", peer=what[1], detail=f"{change:g}")
         if simulation.links is not None:
-            for ends in (what, what[::-1]):
-                slowed = simulation.links.slowed
-                slowed[ends] = slowed.get(ends, 1.0) * factor
+            simulation._plan_ends(simulation.links.slow_down(*what, factor, simulation.agenda.now))

@@ -28,9 +28,12 @@ ALMOST = 1e-9  # relative; rates that differ by less are equal
 class Transfer:
     """Bytes on their way."""
 
-    __slots__ = ("content", "latency", "left", "rate", "resources", "since", "version")
+    __slots__ = ("content", "ends", "latency", "left", "rate", "resources", "since", "version")
 
-    def __init__(self, bits: float, resources: tuple[Resource, ...], latency: float, content: object) -> None:
+    def __init__(
+        self, ends: tuple[int, int], bits: float, resources: tuple[Resource, ...], latency: float, content: object
+    ) -> None:
+        self.ends = ends  # sender, receiver
         self.left = bits  # still to go, as of `since`
         self.resources = resources
         self.latency = latency
@@ -63,21 +66,46 @@ class Links:
 
     def add(self, sender: int, receiver: int, bits: float, now: float, content: object) -> None:
         """Begin a transfer; its rate, and what it changes for others, comes with the next `settle`."""
-        transfer = Transfer(bits, self.resources(sender, receiver), self.latency(sender, receiver), content)
+        ends = (sender, receiver)
+        transfer = Transfer(ends, bits, self.resources(sender, receiver), self.latency(sender, receiver), content)
         transfer.since = now
+        self._enter(transfer)
+
+    def finish(self, transfer: Transfer, now: float) -> list[Transfer]:
+        """A transfer is done; the transfers whose end has changed."""
+        self._leave(transfer)
+        return self.settle(now)
+
+    def slow_down(self, a: int, b: int, factor: float, now: float) -> list[Transfer]:
+        """The link between two nodes is from now on that many times slower than usual, in both directions.
+
+        What is on it goes on more slowly, too, and what is left of it arrives with the new latency. Returns the
+        transfers whose end has changed.
+        """
+        for ends in ((a, b), (b, a)):
+            if factor == 1.0:
+                self.slowed.pop(ends, None)
+            else:
+                self.slowed[ends] = factor
+        under_way = dict.fromkeys(t for users in self.users.values() for t in users if t.ends in ((a, b), (b, a)))
+        for transfer in under_way:
+            self._leave(transfer)
+            transfer.resources, transfer.latency = self.resources(*transfer.ends), self.latency(*transfer.ends)
+            self._enter(transfer)
+        return self.settle(now)
+
+    def _enter(self, transfer: Transfer) -> None:
         for resource in transfer.resources:
             self.users.setdefault(resource, {})[transfer] = None
             self.changed[resource] = None
 
-    def finish(self, transfer: Transfer, now: float) -> list[Transfer]:
-        """A transfer is done; the transfers whose end has changed."""
+    def _leave(self, transfer: Transfer) -> None:
         for resource in transfer.resources:
             users = self.users[resource]
             del users[transfer]
             if not users:
                 del self.users[resource]
             self.changed[resource] = None
-        return self.settle(now)
 
     def settle(self, now: float) -> list[Transfer]:
         """Fair rates again after changes at some resources; the transfers whose end has changed."""
@@ -133,14 +161,17 @@ class Links:
         return False
 
     def resources(self, sender: int, receiver: int) -> tuple[Resource, ...]:
-        link: Resource = ("edge", sender, receiver)
+        link: tuple[Resource, ...] = (("edge", sender, receiver),)
         if self.sites is not None:
             here, there = int(self.sites.site_of[sender]), int(self.sites.site_of[receiver])
-            # Inside a site every pair has its own path through the switch; between sites all share the one path.
-            link = ("edge", sender, receiver) if here == there else ("sites", here, there)
+            # Inside a site every pair has its own path through the switch; between sites all share the one path, and
+            # a pair whose link is slow has that before it: the others do not feel it.
+            if here != there:
+                shared: Resource = ("sites", here, there)
+                link = (*link, shared) if (sender, receiver) in self.slowed else (shared,)
         if math.isinf(self.timing.node_bandwidth):
-            return (link,)
-        return (("out", sender), link, ("in", receiver))
+            return link
+        return (("out", sender), *link, ("in", receiver))
 
     def latency(self, sender: int, receiver: int) -> float:
         factor = self.slowed.get((sender, receiver), 1.0)

@@ -64,10 +64,11 @@ class Stopwatch:
     """Draws the training times of one run."""
 
     def __init__(self, timing: Timing, graph: Graph, seed: Seed) -> None:
-        self.timing, self.nodes = timing, graph.nodes
+        self.timing = timing
         self.random: random.Random = seed.child("training times").python()
         # Who is slow is a fact about the machines, so it is the study's, not the repetition's.
         self.slowness = slow_factors(timing, graph.nodes, Seed(seed.root).child("stragglers"))
+        self.usual = tuple(self.slowness or [1.0] * graph.nodes)
 
     def training_time(self, node: int) -> float:
         timing = self.timing
@@ -84,9 +85,9 @@ class Stopwatch:
         return self.slowness[node] if self.slowness else 1.0
 
     def slow_down(self, node: int, factor: float) -> None:
-        """A node becomes that many times slower than it was."""
-        self.slowness = self.slowness or [1.0] * self.nodes
-        self.slowness[node] *= factor
+        """From now on a node is that many times slower than usual."""
+        self.slowness = self.slowness or list(self.usual)
+        self.slowness[node] = self.usual[node] * factor
 
 
 def slow_factors(timing: Timing, nodes: int, seed: Seed) -> list[float]:

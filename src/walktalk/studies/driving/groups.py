@@ -117,7 +117,7 @@ def exact_need_of(run: PlannedRun, trainer: Trainer) -> Need:
 
 def beside(trainer: Trainer) -> float:
     """What a study takes besides its rows: the wave that is being trained, and the data."""
-    data = sum(t.numel() * t.element_size() for t in (trainer.inputs, trainer.targets))
+    data = trainer.data_bytes
     if trainer.alone is not None:
         numbers = ROWS_BESIDE * trainer.width + STATES_BESIDE * trainer.state_width
         return 4.0 * numbers + POOLS * trainer.activations + data

@@ -191,9 +191,9 @@ class StudySpec(Section):
             raise ValueError(f"evaluate.seconds: {seconds:g} is not possible; allowed: {least}")
 
     def _check_faults(self) -> None:
-        for place, entry in enumerate(self.faults if self.network.nodes is not None else []):
+        for place, entry in enumerate(self.faults):
             try:
-                entry.fault().check(self.network.nodes or 0)
+                entry.fault().check(self.network.nodes, links=self.timing.model == "network")
             except SpecError as error:
                 raise ValueError(f"faults.{place}.{error}") from error
         if self.faults and any(a.protocol().label == "async_gossip-matrix" for a in self.algorithms):

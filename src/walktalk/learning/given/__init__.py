@@ -1,0 +1,26 @@
+"""Data as people have it: arrays, frames, datasets, loaders, dictionaries; each becomes a `Part`."""
+
+from walktalk.learning.given.adapter import Adapter, accepted_by, inner, name_of_labels, way_to_call
+from walktalk.learning.given.forms import is_columns, part_of
+from walktalk.learning.given.packing import Packing
+from walktalk.learning.given.part import Choice, Given, InMemory, OnDemand, Part
+from walktalk.learning.given.sites import Source, chosen, sources_of
+
+__all__ = [
+    "Adapter",
+    "Choice",
+    "Given",
+    "InMemory",
+    "OnDemand",
+    "Packing",
+    "Part",
+    "Source",
+    "accepted_by",
+    "chosen",
+    "inner",
+    "is_columns",
+    "name_of_labels",
+    "part_of",
+    "sources_of",
+    "way_to_call",
+]

@@ -1,0 +1,221 @@
+"""One node's data: inputs, which may have several columns with names, and targets."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, NamedTuple
+
+import torch
+from torch import Tensor
+
+from walktalk.errors import DataError
+
+TARGETS = ("labels", "label", "targets", "target", "y")  # names of a column of targets, where nobody says which it is
+READ_AT_ONCE = 1024  # samples, where all of them are read one batch after another
+
+
+@dataclass(frozen=True)
+class Choice:
+    """Which columns of named ones are used, and how single samples become a batch."""
+
+    target: str | Sequence[str] | None = None  # None: the first of `TARGETS` that is there
+    columns: Sequence[str] | None = None  # of the inputs; None: all that are not the target
+    accepted: frozenset[str] | None = None  # what the model takes by name: others are left out; None: anything
+    collate: Callable[[list[Any]], Any] | None = None  # samples -> batch; None: each column stacked
+
+    def target_among(self, names: Sequence[str], where: str) -> list[str]:
+        """The column of targets, or several."""
+        if self.target is None:
+            found = [name for name in TARGETS if name in names][:1]
+            if not found:
+                listed = ", ".join(map(str, names))
+                raise DataError(f"{where}: which of its columns are the targets? Say target=…; there are {listed}")
+            return found
+        wanted = [self.target] if isinstance(self.target, str) else list(self.target)
+        missing = [name for name in wanted if name not in names]
+        if missing:
+            raise DataError(f"{where}: there is no column {missing[0]!r} for target; there are {', '.join(names)}")
+        return wanted
+
+    def inputs_among(self, names: Sequence[str], targets: Sequence[str], where: str) -> list[str]:
+        """The columns of inputs, in their order."""
+        if self.columns is not None:
+            missing = [name for name in self.columns if name not in names]
+            if missing:
+                raise DataError(f"{where}: there is no column {missing[0]!r}; there are {', '.join(names)}")
+            return list(self.columns)
+        rest = [name for name in names if name not in targets]
+        known = [name for name in rest if self.accepted is not None and name in self.accepted]
+        found = known or rest
+        if not found:
+            raise DataError(f"{where}: beside its targets it has no column, so the model has no inputs")
+        return found
+
+
+class Given(NamedTuple):
+    """A batch."""
+
+    inputs: dict[str, Tensor]  # by name; "" is the only input, which has none
+    targets: Tensor
+
+
+class Part(ABC):
+    """One node's samples."""
+
+    where: str  # what a person calls it, e.g. partitions['north']
+
+    @abstractmethod
+    def __len__(self) -> int: ...
+
+    @abstractmethod
+    def read(self, numbers: Sequence[int]) -> Given:
+        """These samples."""
+
+    @abstractmethod
+    def whole(self) -> InMemory:
+        """All of them, in memory."""
+
+
+class InMemory(Part):
+    """Samples as tensors."""
+
+    def __init__(self, where: str, given: Given) -> None:
+        self.where, self.given = where, checked(given, where)
+
+    def __len__(self) -> int:
+        return len(self.given.targets)
+
+    def read(self, numbers: Sequence[int]) -> Given:
+        places = torch.as_tensor(numbers, dtype=torch.int64)
+        return Given({name: column[places] for name, column in self.given.inputs.items()}, self.given.targets[places])
+
+    def whole(self) -> InMemory:
+        return self
+
+
+class OnDemand(Part):
+    """Samples of a map-style dataset, read when they are wanted."""
+
+    def __init__(self, where: str, data: Any, choice: Choice) -> None:
+        self.where, self.data, self.choice = where, data, choice
+        if len(data) == 0:
+            raise DataError(f"{where}: it has no samples; every node needs at least one")
+        self.first = self.read([0])  # a mistake shows at once
+
+    def __len__(self) -> int:
+        return len(self.data)
+
+    def read(self, numbers: Sequence[int]) -> Given:
+        try:
+            several = getattr(self.data, "__getitems__", None)  # as torch's own loaders do
+            samples = several(list(numbers)) if several is not None else [self.data[k] for k in numbers]
+            batch = (self.choice.collate or stacked)(list(samples))
+        except (TypeError, ValueError, RuntimeError, KeyError, IndexError) as error:
+            reason = " ".join(str(error).split())
+            raise DataError(
+                f"{self.where}: its samples are not (input, target) pairs of equal shape, or dictionaries of such "
+                f"({reason}); pad or cut them, or say collate=…"
+            ) from error
+        return checked(split_up(batch, self.where, self.choice), self.where)
+
+    def whole(self) -> InMemory:
+        given = [self.read(range(k, min(k + READ_AT_ONCE, len(self)))) for k in range(0, len(self), READ_AT_ONCE)]
+        return InMemory(self.where, joined(given, self.where))
+
+    @property
+    def bytes(self) -> int:
+        """What all of it would take, if all samples are like the first."""
+        return len(self) * sum(t.numel() * t.element_size() for t in (*self.first.inputs.values(), self.first.targets))
+
+
+def stacked(samples: list[Any]) -> Any:
+    """Single samples as a batch: pairs and dictionaries column by column, and what is no number as it is."""
+    first = samples[0]
+    if isinstance(first, Mapping):
+        return {name: stacked_column([sample[name] for sample in samples]) for name in first}
+    if not isinstance(first, (tuple, list)):
+        raise TypeError(f"a sample is a {type(first).__name__}")
+    if any(len(sample) != len(first) for sample in samples):
+        raise ValueError("they have different numbers of entries")
+    return tuple(
+        stacked([sample[k] for sample in samples])
+        if isinstance(first[k], Mapping)
+        else stacked_column([sample[k] for sample in samples])
+        for k in range(len(first))
+    )
+
+
+def stacked_column(values: list[Any]) -> Any:
+    """Numbers as a tensor; texts and the like as they are, for the model may not want them."""
+    if isinstance(values[0], (str, bytes)) or values[0] is None:
+        return values
+    return torch.stack([torch.as_tensor(value) for value in values])
+
+
+def split_up(batch: Any, where: str, choice: Choice) -> Given:
+    """A batch, whatever its form, as inputs and targets."""
+    if isinstance(batch, Mapping):
+        names = [str(name) for name in batch]
+        targets = choice.target_among(names, where)
+        wanted = choice.inputs_among(names, targets, where)
+        columns = [as_tensor(batch[name], where, name) for name in targets]
+        target = columns[0] if len(columns) == 1 else torch.stack(columns, 1)
+        return Given({name: as_tensor(batch[name], where, name) for name in wanted}, target)
+    if not isinstance(batch, (tuple, list)) or len(batch) < 2:
+        raise DataError(f"{where}: a batch should be (inputs, targets) or a dictionary, not {type(batch).__name__}")
+    *inputs, target = batch
+    if len(inputs) == 1 and isinstance(inputs[0], Mapping):
+        wanted = choice.inputs_among([str(name) for name in inputs[0]], [], where)
+        named = {name: as_tensor(inputs[0][name], where, name) for name in wanted}
+    elif len(inputs) == 1:
+        named = {"": as_tensor(inputs[0], where, "inputs")}
+    else:
+        named = {str(k): as_tensor(column, where, f"entry {k}") for k, column in enumerate(inputs)}
+    return Given(named, as_tensor(target, where, "targets"))
+
+
+def as_tensor(values: Any, where: str, name: str) -> Tensor:
+    try:
+        return torch.as_tensor(values)
+    except (TypeError, ValueError, RuntimeError) as error:
+        reason = " ".join(str(error).split())
+        raise DataError(
+            f"{where}: {name} cannot become a tensor of numbers ({reason}); turn it into numbers of equal shape, or "
+            "leave it out (columns=…)"
+        ) from error
+
+
+def checked(given: Given, where: str) -> Given:
+    """With the types that models and losses take, and as many targets as inputs."""
+    inputs = {
+        name: column.float() if column.dtype == torch.float64 else column for name, column in given.inputs.items()
+    }
+    targets = given.targets
+    if targets.dim() == 0:
+        raise DataError(f"{where}: the targets are one number, not one a sample")
+    for name, column in inputs.items():
+        if column.dim() == 0 or len(column) != len(targets):
+            count = len(column) if column.dim() else "no"
+            raise DataError(f"{where}: {count} {name or 'inputs'} but {len(targets)} targets")
+    if len(targets) == 0:
+        raise DataError(f"{where}: it has no samples; every node needs at least one")
+    if targets.dtype == torch.float64 or (targets.dtype == torch.bool and targets.dim() > 1):
+        targets = targets.float()  # several yes-or-no labels a sample: what torch's losses for them take
+    elif not targets.is_floating_point() and not targets.is_complex():
+        targets = targets.long()
+    return Given(inputs, targets)
+
+
+def joined(given: Sequence[Given], where: str) -> Given:
+    """One batch after another."""
+    first = given[0]
+    if any(batch.inputs.keys() != first.inputs.keys() for batch in given):
+        raise DataError(f"{where}: its batches have different columns")
+    try:
+        inputs = {name: torch.cat([batch.inputs[name] for batch in given]) for name in first.inputs}
+        return Given(inputs, torch.cat([batch.targets for batch in given]))
+    except RuntimeError as error:
+        reason = " ".join(str(error).split())
+        raise DataError(f"{where}: its batches have different shapes ({reason}); pad all samples alike") from error

@@ -1,0 +1,94 @@
+"""A person's module and loss, fitted to the columns of their data."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any, NamedTuple
+
+import torch
+from torch import Tensor, nn
+
+from walktalk.errors import DataError
+from walktalk.learning.given import Adapter, Given, Packing, Part, name_of_labels, way_to_call
+from walktalk.learning.stacked import seeded
+from walktalk.learning.task import Loss
+
+
+class Fitted(NamedTuple):
+    """What a task is made of, from a module and the form of the data."""
+
+    module: nn.Module
+    loss: Loss
+    predictions: Callable[[Tensor], Tensor] | None
+    packing: Packing | None  # of several columns into one tensor
+    labels: str | None  # by which name the module is given the targets too, to compute its own loss
+
+    def joined(self, given: Sequence[Given]) -> tuple[Tensor, Tensor]:
+        """Inputs and targets as one tensor each."""
+        columns = [self.columns(one) for one in given]
+        if self.packing is None:
+            inputs = torch.cat([next(iter(one.values())) for one in columns])
+        else:
+            inputs = torch.cat([self.packing.pack(one) for one in columns])
+        return inputs, torch.cat([one.targets for one in given])
+
+    def columns(self, given: Given) -> dict[str, Tensor]:
+        return given.inputs if self.labels is None else {**given.inputs, self.labels: given.targets}
+
+    def like(self, module: nn.Module) -> nn.Module:
+        """Another module, called in the same way."""
+        if not isinstance(self.module, Adapter):
+            return module
+        mine = self.module
+        return Adapter(module, mine.call, mine.packing, mine.name, mine.own_loss)
+
+
+def fit(module: nn.Module, loss: Loss | None, parts: Sequence[Part]) -> Fitted:
+    """How the module is called with this data; parts must be alike."""
+    first = parts[0].read(range(min(2, len(parts[0]))))
+    for part in parts[1:]:
+        check_alike(part, parts[0], first)
+    labels = None if loss is not None else name_of_labels(module, "labels")
+    columns = first.inputs if labels is None else {**first.inputs, labels: first.targets}
+    call = way_to_call(module, list(columns))
+    packing = Packing(columns) if len(columns) > 1 else None
+    adapter = Adapter(module, call, packing, next(iter(columns)), loss is None)
+    inputs = packing.pack(columns) if packing is not None else next(iter(columns.values()))
+    if call == "one" and loss is not None and not puts_out_a_dictionary(module, inputs):
+        return Fitted(module, loss, None, packing, labels)
+    if loss is not None:
+        return Fitted(adapter, loss, None, packing, labels)
+    tried(adapter, inputs)  # to learn the shape of what is put out beside the loss
+    return Fitted(adapter, adapter.loss, None if adapter.shape is None else adapter.predictions, packing, labels)
+
+
+def puts_out_a_dictionary(module: nn.Module, inputs: Tensor) -> bool:
+    return isinstance(tried(module, inputs), dict)
+
+
+def tried(module: nn.Module, inputs: Tensor) -> Any:
+    """What the module puts out; None where it fails, which is told, with the reason, before any training."""
+    training = module.training
+    try:
+        with torch.no_grad(), seeded(0, torch.device("cpu")):
+            return module.eval()(inputs)
+    except Exception:  # whatever a person's forward does
+        return None
+    finally:
+        module.train(training)
+
+
+def check_alike(part: Part, first_part: Part, first: Given) -> None:
+    """Every node's samples have the shape and type of the first one's."""
+    given = part.read([0])
+    if given.inputs.keys() != first.inputs.keys():
+        names = [", ".join(one.inputs) for one in (given, first)]
+        raise DataError(f"{part.where}: its columns are {names[0]}, but {first_part.where} has {names[1]}")
+    pairs = [(name or "inputs", given.inputs[name], first.inputs[name]) for name in first.inputs]
+    for what, mine, other in (*pairs, ("targets", given.targets, first.targets)):
+        if mine.shape[1:] != other.shape[1:]:
+            shapes = [tuple(t.shape[1:]) for t in (mine, other)]
+            raise DataError(f"{part.where}: {what} of shape {shapes[0]}, but {first_part.where} has {shapes[1]}")
+        if mine.dtype != other.dtype:
+            kinds = [str(t.dtype).removeprefix("torch.") for t in (mine, other)]
+            raise DataError(f"{part.where}: {what} are {kinds[0]}, but {first_part.where} has {kinds[1]}")

@@ -1,0 +1,422 @@
+"""Data as people have it: whatever its form, the task is the same; what cannot be taken is said in one line."""
+
+from __future__ import annotations
+
+import copy
+
+import numpy as np
+import pandas as pd
+import pytest
+import torch
+from torch import nn
+from torch.nn import functional
+from torch.utils.data import DataLoader, Dataset, IterableDataset, TensorDataset
+
+import walktalk as wt
+from tests.learning import plain
+from walktalk.errors import DataError, ModelError
+from walktalk.learning import Trainer, tasks
+from walktalk.learning.given import Packing
+from walktalk.learning.samples import Column
+
+X, Y = plain.images(40, 6), plain.classes(40, count=3)
+
+
+def perceptron() -> nn.Module:
+    return nn.Sequential(nn.Linear(6, 8), nn.ReLU(), nn.Linear(8, 3))
+
+
+class OnDisk(Dataset):
+    """Samples that are counted as they are read, and never all at once."""
+
+    def __init__(self, first: int, last: int) -> None:
+        self.numbers, self.reads, self.most = range(first, last), 0, 0
+
+    def __len__(self) -> int:
+        return len(self.numbers)
+
+    def __getitems__(self, places: list[int]) -> list[tuple[torch.Tensor, int]]:
+        self.reads, self.most = self.reads + len(places), max(self.most, len(places))
+        return [self[k] for k in places]
+
+    def __getitem__(self, k: int) -> tuple[torch.Tensor, int]:
+        return X[self.numbers[k]], int(Y[self.numbers[k]])
+
+
+class Stream(IterableDataset):
+    def __iter__(self):
+        return iter(zip(X[25:], Y[25:], strict=True))
+
+
+class TwoSided(nn.Module):
+    """Takes its inputs by name, and puts out a dictionary."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.left, self.right, self.out = nn.Linear(2, 5), nn.Linear(4, 5), nn.Linear(5, 3)
+
+    def forward(self, left, right):
+        return {"logits": self.out(torch.tanh(self.left(left) + self.right(right)))}
+
+
+class WithOwnLoss(TwoSided):
+    def forward(self, left, right, labels=None):
+        outputs = super().forward(left, right)
+        return {"loss": functional.cross_entropy(outputs["logits"], labels), **outputs}
+
+
+class HuggingFace:
+    """As much of a `datasets.Dataset` as is used here."""
+
+    def __init__(self, columns: dict[str, list], kind: str | None = None) -> None:
+        self.columns, self.format = columns, {"type": kind}
+
+    @property
+    def column_names(self) -> list[str]:
+        return list(self.columns)
+
+    def select_columns(self, names: list[str]) -> HuggingFace:
+        return HuggingFace({name: self.columns[name] for name in names})
+
+    def with_format(self, kind: str) -> HuggingFace:
+        return HuggingFace(self.columns, kind)
+
+    def __len__(self) -> int:
+        return len(next(iter(self.columns.values())))
+
+    def __getitems__(self, places: list[int]) -> list[dict]:
+        assert self.format["type"] == "torch"
+        return [{name: torch.as_tensor(values[k]) for name, values in self.columns.items()} for k in places]
+
+    def __getitem__(self, k: int) -> dict:
+        return self.__getitems__([k])[0]
+
+
+def named(first: int, last: int) -> dict:
+    return {"left": X[first:last, :2], "right": X[first:last, 2:], "labels": Y[first:last]}
+
+
+def one_training(task, key: int = 3):
+    trainer = Trainer(task, batch_size=4)
+    row = trainer.initial_row(0)[None]
+    trained, _ = trainer.train(row, torch.tensor([1]), torch.tensor([key]), torch.tensor([0.1]))
+    return trained, trainer.evaluate(trained)[:2]
+
+
+FRAME = pd.DataFrame(X.numpy(), columns=list("abcdef")).assign(label=Y.numpy())
+
+
+@pytest.mark.parametrize(
+    "second",
+    [
+        lambda: DataLoader(TensorDataset(X[25:], Y[25:]), batch_size=4, shuffle=True),
+        lambda: DataLoader(Stream(), batch_size=4),
+        Stream,
+        lambda: (pair for pair in zip(X[25:].split(4), Y[25:].split(4), strict=True)),
+        lambda: (pair for pair in zip(X[25:], Y[25:], strict=True)),
+        lambda: FRAME[25:],
+        lambda: {"x": X[25:], "label": Y[25:]},
+        lambda: OnDisk(25, 40),
+        lambda: HuggingFace({"x": X[25:].tolist(), "text": ["a"] * 15, "label": Y[25:].tolist()}).select_columns(
+            ["x", "label"]
+        ),
+    ],
+    ids=["loader", "loader of a stream", "stream", "batches", "samples", "frame", "columns", "on disk", "hugging face"],
+)
+def test_the_task_is_the_same_whatever_the_form(second):
+    reference = tasks.torch(perceptron, functional.cross_entropy, [(X[:25], Y[:25]), (X[25:], Y[25:])], (X, Y))
+    first = {True: FRAME[:25], False: (X[:25], Y[:25])}
+    data = second()
+    if isinstance(data, (dict, HuggingFace)):  # all nodes have the same columns
+        first[False] = {"x": X[:25], "label": Y[:25]}
+    test = first[False] if isinstance(first[False], dict) else (X[:25], Y[:25])
+    task = tasks.torch(
+        perceptron, functional.cross_entropy, [first[isinstance(data, pd.DataFrame)], lambda: data], test=test
+    )
+    assert [len(part) for part in task.parts] == [25, 15]
+    assert torch.equal(task.inputs, reference.inputs)
+    assert torch.equal(task.targets, reference.targets)
+    assert torch.equal(one_training(task)[0], one_training(reference)[0])
+
+
+# -- larger than memory -----------------------------------------------------------------------------------------------
+
+
+def test_samples_that_are_read_batch_by_batch_give_the_same_run():
+    parts = [OnDisk(0, 25), OnDisk(25, 40)]
+    held_out = OnDisk(0, 40)
+    here = tasks.torch(perceptron, functional.cross_entropy, parts, held_out)
+    there = tasks.torch(perceptron, functional.cross_entropy, parts, held_out, in_memory=False)
+    assert isinstance(there.inputs, Column)
+    (trained, measured), (expected, reference) = one_training(there), one_training(here)
+    assert torch.allclose(trained, expected, atol=1e-6)
+    for mine, other in zip(measured, reference, strict=True):
+        assert torch.allclose(mine, other, atol=1e-6)
+
+
+def test_a_training_reads_its_own_batches_and_each_sample_once():
+    parts = [OnDisk(0, 25), OnDisk(25, 40)]
+    task = tasks.torch(perceptron, functional.cross_entropy, parts, in_memory=False)
+    trainer = Trainer(task, batch_size=4, local_steps=3)
+    before = [part.reads for part in parts]
+    trainer.train(trainer.initial_row(0)[None], torch.tensor([1]), torch.tensor([3]), torch.tensor([0.1]))
+    assert [part.reads - n for part, n in zip(parts, before, strict=True)] == [0, 12]  # inputs and targets together
+    assert trainer.data_bytes == 0
+    assert max(part.most for part in parts) <= 25 + 15
+
+
+def test_what_does_not_fit_is_not_put_into_memory(monkeypatch):
+    monkeypatch.setattr("walktalk.learning.tasks.own.free_memory", lambda: 1000.0)
+    assert isinstance(tasks.torch(perceptron(), functional.cross_entropy, [OnDisk(0, 40)]).inputs, Column)
+    assert isinstance(tasks.torch(perceptron(), functional.cross_entropy, [OnDisk(0, 9)]).inputs, torch.Tensor)
+    with pytest.raises(DataError, match=r"partitions\[0\]: it gives more than .* only be gone through once"):
+        tasks.torch(perceptron(), functional.cross_entropy, [iter(zip(X.split(1), Y.split(1), strict=True))])
+
+
+def test_one_nodes_samples_of_those_on_disk():
+    task = tasks.torch(perceptron(), functional.cross_entropy, [OnDisk(0, 25), OnDisk(25, 40)], in_memory=False)
+    mine = task.only(1)
+    assert isinstance(mine.inputs, Column)
+    assert torch.equal(mine.inputs[:], X[25:])
+    assert torch.equal(mine.targets[torch.tensor([[3, 1]])], Y[25:][[3, 1]].view(1, 2))
+
+
+# -- dictionaries in, dictionaries out --------------------------------------------------------------------------------
+
+
+def test_packing_gives_back_every_bit():
+    columns = {
+        "ids": torch.randint(-(2**62), 2**62, (5, 3)),
+        "mask": torch.rand(5, 7) > 0.5,
+        "floats": torch.randn(5, 2, 3),
+        "one": torch.tensor([1, 2, 3, 4, 5], dtype=torch.int32),
+    }
+    packing = Packing(columns)
+    packed = packing.pack(columns)
+    assert packed.shape == (5, packing.words)
+    for name, column in packing.unpack(packed[[4, 0]]).items():
+        assert torch.equal(column, columns[name][[4, 0]])
+        assert column.dtype == columns[name].dtype
+
+
+@pytest.mark.parametrize("in_memory", [True, False])
+def test_a_model_that_takes_its_inputs_by_name(in_memory):
+    module = TwoSided()
+    parts = [
+        HuggingFace({name: values.tolist() for name, values in named(*ends).items()}) for ends in ((0, 25), (25, 40))
+    ]
+    task = tasks.torch(module, functional.cross_entropy, parts, named(0, 40), in_memory=in_memory)
+    trained, (losses, accuracies) = one_training(task)
+    trainer = Trainer(task, batch_size=4)
+    found = trainer.module(trained[0])
+    assert type(found) is TwoSided
+    assert list(found.state_dict()) == list(module.state_dict())
+    logits = found(X[:, :2], X[:, 2:])["logits"].detach()
+    assert float(losses) == pytest.approx(float(functional.cross_entropy(logits, Y)), rel=1e-5)
+    assert float(accuracies) == pytest.approx(float((logits.argmax(1) == Y).float().mean()))
+
+
+def test_a_model_that_computes_its_own_loss():
+    module = WithOwnLoss()
+    plain_one = TwoSided()
+    plain_one.load_state_dict(module.state_dict())
+    own = tasks.torch(module, None, [named(0, 25), named(25, 40)], named(0, 40))
+    other = tasks.torch(plain_one, functional.cross_entropy, [named(0, 25), named(25, 40)], named(0, 40))
+    (trained, measured), (expected, reference) = one_training(own), one_training(other)
+    assert torch.allclose(trained, expected, atol=1e-6)
+    for mine, theirs in zip(measured, reference, strict=True):
+        assert torch.allclose(mine, theirs, atol=1e-6)
+
+
+def test_ways_to_take_several_inputs():
+    class Batch(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.inner = TwoSided()
+
+        def forward(self, batch):
+            return self.inner(batch["left"], batch["right"])["logits"]
+
+    class Several(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.inner = TwoSided()
+
+        def forward(self, a, b):
+            return self.inner(a, b)["logits"]
+
+    first, second = Batch(), Several()
+    second.load_state_dict(first.state_dict())
+    a = one_training(tasks.torch(first, functional.cross_entropy, [named(0, 25), named(25, 40)]))[0]
+    triples = [TensorDataset(X[:25, :2], X[:25, 2:], Y[:25]), TensorDataset(X[25:, :2], X[25:, 2:], Y[25:])]
+    b = one_training(tasks.torch(second, functional.cross_entropy, triples))[0]
+    assert torch.allclose(a, b, atol=1e-6)
+    with pytest.raises(ModelError, match="forward takes a, b, but the data has the columns left, right"):
+        tasks.torch(Several(), functional.cross_entropy, [named(0, 40)])
+    with pytest.raises(ModelError, match="takes no labels"):
+        tasks.torch(TwoSided(), None, [named(0, 40)])
+
+
+# -- frames -----------------------------------------------------------------------------------------------------------
+
+
+def test_a_frame_with_chosen_columns_and_several_targets():
+    frame = FRAME.assign(note="a", cost=X[:, 0].numpy())
+    task = tasks.torch(
+        nn.Linear(3, 2), functional.mse_loss, [frame], target=["cost", "a"], columns=["b", "c", "d"], test=frame
+    )
+    assert torch.equal(task.inputs, X[:, 1:4])
+    assert task.targets.shape == (40, 2)
+
+
+@pytest.mark.parametrize(
+    ("change", "words"),
+    [
+        (lambda f: f.assign(sex="f"), r"column 'sex' has no numbers .* pandas.get_dummies"),
+        (lambda f: f.assign(a=f["a"].where(f.index > 2)), r"column 'a' has no value in 3 rows"),
+        (lambda f: f.rename(columns={"label": "outcome"}), r"which of its columns are the targets\? Say target="),
+    ],
+)
+def test_frames_that_cannot_be_used_as_they_are(change, words):
+    with pytest.raises(DataError, match=words):
+        tasks.torch(perceptron(), functional.cross_entropy, [change(FRAME)])
+
+
+# -- who has what -----------------------------------------------------------------------------------------------------
+
+
+def test_partitions_by_name_and_a_site_that_reads_its_own_alone():
+    read = []
+
+    def reader(name):
+        read.append(name)
+        ends = {"north": (0, 25), "south": (25, 40)}[name]
+        return X[slice(*ends)], Y[slice(*ends)]
+
+    for partitions in ({name: lambda name=name: reader(name) for name in ("north", "south")}, reader):
+        read.clear()
+        task = tasks.torch(perceptron(), functional.cross_entropy, partitions, names=["north", "south"])
+        assert task.names == ("north", "south")
+        assert read == ["north", "south"]
+        read.clear()
+        mine = tasks.torch(perceptron(), functional.cross_entropy, partitions, names=["north", "south"], part="south")
+        assert read == ["south"]
+        assert mine.names == ("south",)
+        assert torch.equal(mine.inputs, X[25:])
+        with pytest.raises(DataError, match="no data for 'east'; there is for north, south"):
+            tasks.torch(perceptron(), functional.cross_entropy, partitions, names=["north", "south"], part="east")
+
+
+def test_federated_data_sets():
+    class Federated:
+        """As `flwr_datasets.FederatedDataset`."""
+
+        def __init__(self):
+            self.partitioners = {"train": type("Partitioner", (), {"num_partitions": 4})()}
+            self.loaded = []
+
+        def load_partition(self, partition_id, split=None):
+            self.loaded.append(partition_id)
+            part = slice(10 * partition_id, 10 * partition_id + 10)
+            return HuggingFace({"x": X[part].tolist(), "label": Y[part].tolist()})
+
+    data = Federated()
+    task = tasks.torch(perceptron(), functional.cross_entropy, data)
+    assert torch.equal(task.inputs, X)
+    data.loaded.clear()
+    assert torch.equal(tasks.torch(perceptron(), functional.cross_entropy, data, part=2).inputs, X[20:30])
+    assert data.loaded == [2]
+
+
+def test_each_nodes_own_test_data():
+    parts = {"north": (X[:25], Y[:25]), "south": (X[25:], Y[25:])}
+    task = tasks.torch(perceptron(), functional.cross_entropy, parts, test={"south": (X[:5], Y[:5]), "north": (X, Y)})
+    assert [len(part) for part in task.test_parts] == [40, 5]
+    assert torch.equal(task.only(1).test[0], X[:5])
+
+
+@pytest.mark.parametrize(
+    ("given", "words"),
+    [
+        ({"partitions": 7}, "a list with one entry per node or a dictionary"),
+        ({"partitions": lambda name: (X, Y)}, "names: are missing"),
+        ({"partitions": [(X, Y)], "names": ["a", "b"]}, "names: there are 2 for 1"),
+        ({"partitions": {"a": (X, Y)}, "names": ["b"]}, "are not those of partitions"),
+        ({"partitions": [(X, Y)], "part": "a"}, "nodes have no names"),
+        ({"partitions": [{"x": X, "y": Y}], "target": "z"}, "no column 'z' for target"),
+        ({"partitions": [{"x": X, "y": Y}], "columns": ["z"]}, "no column 'z'"),
+        ({"partitions": [{"x": ["a"] * 40, "y": Y}]}, r"partitions\[0\]: x cannot become a tensor of numbers"),
+    ],
+)
+def test_mistakes_in_one_line(given, words):
+    with pytest.raises(DataError, match=words) as caught:
+        tasks.torch(perceptron(), functional.cross_entropy, **given)
+    assert "\n" not in str(caught.value)
+
+
+# -- weights ----------------------------------------------------------------------------------------------------------
+
+
+def test_a_modules_own_weights_are_where_training_starts():
+    module = perceptron()
+    task = tasks.torch(module, functional.cross_entropy, [(X, Y)] * 3)
+    run = wt.train(task, wt.MultiWalk(walks=1), wt.graphs.complete(3), stop=wt.Stop(iterations=5), device="cpu")
+    expected = float(functional.cross_entropy(module(X), Y).detach())
+    assert run.history["train_loss"].iloc[0] == pytest.approx(expected, rel=1e-5)
+    again = tasks.torch(perceptron(), functional.cross_entropy, [(X, Y)] * 3, init=run.model)
+    on = wt.train(again, wt.MultiWalk(walks=1), wt.graphs.complete(3), stop=wt.Stop(iterations=5), device="cpu")
+    assert on.history["train_loss"].iloc[0] == pytest.approx(run.history["train_loss"].iloc[-1], rel=1e-5)
+
+
+def test_fresh_weights_are_asked_for():
+    module = perceptron()
+    kept = tasks.torch(module, functional.cross_entropy, [(X, Y)])
+    fresh = tasks.torch(module, functional.cross_entropy, [(X, Y)], fresh=True)
+    made = tasks.torch(perceptron, functional.cross_entropy, [(X, Y)])
+    assert torch.equal(plain.numbers(kept.initial(1)), plain.numbers(module))
+    assert torch.equal(plain.numbers(kept.initial(2)), plain.numbers(module))
+    assert torch.equal(plain.numbers(fresh.initial(1)), plain.numbers(made.initial(1)))
+    assert not torch.equal(plain.numbers(made.initial(1)), plain.numbers(made.initial(2)))
+
+    class Raw(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.weight = nn.Parameter(torch.zeros(6, 3))
+
+        def forward(self, x):
+            return x @ self.weight
+
+    with pytest.raises(ModelError, match="fresh: weight cannot start afresh, since Raw has no reset_parameters"):
+        tasks.torch(Raw(), functional.cross_entropy, [(X, Y)], fresh=True)
+
+
+def test_weights_from_a_file(tmp_path):
+    from safetensors.torch import save_file
+
+    module, other = perceptron(), perceptron()
+    save_file(module.state_dict(), tmp_path / "model.safetensors")
+    for init in (tmp_path / "model.safetensors", str(tmp_path), module.state_dict(), module):
+        task = tasks.torch(copy.deepcopy(other), functional.cross_entropy, [(X, Y)], init=init)
+        assert torch.equal(plain.numbers(task.initial(0)), plain.numbers(module))
+    torch.save(module.state_dict(), tmp_path / "model.pt")
+    for init, words in (
+        (tmp_path / "nothing", "cannot be read"),
+        (tmp_path / "model.pt", "no safetensors file"),
+        ({"0.weight": X}, "do not fit"),
+        (nn.Linear(6, 3).state_dict(), "another model's"),
+        (7, "not int"),
+    ):
+        with pytest.raises(ModelError, match=words):
+            tasks.torch(other, functional.cross_entropy, [(X, Y)], init=init)
+
+
+def test_outputs_and_targets_of_different_shape_are_not_broadcast():
+    task = tasks.torch(nn.Linear(6, 1), functional.mse_loss, [(X, X[:, 0])])
+    with pytest.raises(ModelError, match="target size"):
+        Trainer(task)
+
+
+def test_numbers_of_samples_of_one_batch_may_come_in_any_order():
+    task = tasks.torch(perceptron(), functional.cross_entropy, [OnDisk(0, 25), OnDisk(25, 40)], in_memory=False)
+    places = np.random.default_rng(0).permutation(40)
+    assert torch.equal(task.inputs[places], X[places])
