@@ -16,6 +16,7 @@ from walktalk.cli.waiting import getting_ready
 from walktalk.plots import in_words, title_of
 from walktalk.studies import Progress as Report
 
+NO_BREAK = "\u00a0"  # a space at which no line ends
 SECONDS_BETWEEN_LINES = 10.0  # of plain output
 
 
@@ -47,7 +48,7 @@ def shown_progress(name: str) -> Iterator[Callable[[Report], None]]:
 
 
 class Bar:
-    """A bar, and a line of facts below it.
+    """A bar, a line of facts below it, and the loss of every algorithm, on as many lines as that takes.
 
     It is drawn by a thread, which starts with the first report and not before: by then the study's processes are there,
     and they can only be forks of a process that has no other threads.
@@ -64,7 +65,9 @@ class Bar:
             self.waiting.close()
             self.live.start()
         self.bar.update(self.task, completed=report.done, total=max(report.total, 1))
-        self.live.update(Group(self.bar, Text(facts(report), style="dim", overflow="ellipsis", no_wrap=True)))
+        below = [Text(" · ".join(where(report)), style="dim", overflow="ellipsis", no_wrap=True)]
+        below += [Text(losses_in_words(report), style="dim")] if report.loss else []
+        self.live.update(Group(self.bar, *below))
 
 
 class Lines:
@@ -89,5 +92,15 @@ class Lines:
 def facts(report: Report) -> str:
     """Virtual time, data sent and the loss of every algorithm, on one line."""
     losses = ", ".join(f"{title_of(label)} {loss:.3g}" for label, loss in report.loss.items())
-    parts = [report.phase, in_words("time", report.time), f"{in_words('bits', report.bits)} sent"]
-    return " · ".join([*parts, f"loss: {losses}"] if losses else parts)
+    return " · ".join([*where(report), f"loss: {losses}"] if losses else where(report))
+
+
+def where(report: Report) -> list[str]:
+    """What is done, up to which time, and how much was sent by then."""
+    return [report.phase, in_words("time", report.time), f"{in_words('bits', report.bits)} sent"]
+
+
+def losses_in_words(report: Report) -> str:
+    """The loss of every algorithm, in few letters; a line breaks between two of them, never within one."""
+    each = [f"{title_of(label).removeprefix('MW, ')} {loss:.3g}" for label, loss in report.loss.items()]
+    return "loss: " + " · ".join(text.replace(" ", NO_BREAK) for text in each)
