@@ -3,7 +3,6 @@ from __future__ import annotations
 from typing import Any
 
 from walktalk.report import results_table
-from walktalk.report.page import verdict
 
 
 def spread(mean: float, std: float | None = None) -> dict[str, Any]:
@@ -71,17 +70,3 @@ def test_a_task_without_accuracy_has_no_such_column() -> None:
         algorithm["final_accuracy"] = None
     content["winners"]["accuracy"] = None
     assert "Accuracy (%)" not in results_table(content).head
-
-
-def test_the_verdict_names_who_needed_least_of_what() -> None:
-    found = summary()
-    assert verdict(found) == "To training loss 0.123, least iterations and time and data sent: MW, R=4."
-    found["winners"]["time"] = {
-        "algorithm": "async_gossip-pairwise",
-        "value": 1.0,
-        "next": "multi_walk-4",
-        "clear": False,
-    }
-    said = "least iterations and data sent: MW, R=4; least time: Async-Gossip (pairwise) or MW, R=4."
-    assert verdict(found) == f"To training loss 0.123, {said}"
-    assert "nobody" in verdict({**found, "target_loss": None})

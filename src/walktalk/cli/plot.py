@@ -1,4 +1,4 @@
-"""`walktalk plot`: one figure of a study, as PNG and SVG."""
+"""`walktalk plot`: one figure of a study, as PNG, SVG and PDF."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ def plot(
         float | None, typer.Option("--to", help="For a time line: last second; a few iterations if left out.")
     ] = None,
 ) -> None:
-    """Draw a figure of a study and write it as PNG and SVG to its folder."""
+    """Draw a figure of a study and write it as PNG, SVG and PDF to its folder."""
     from walktalk.report import Window, draw
 
     for path in draw(folder, kind.value, x.value, Window(algorithm, repetition, start, end)):

@@ -3,8 +3,8 @@
 spec.yaml      the whole specification; the same text means the same study
 history.csv    every evaluation of every run
 summary.json   who won, and under which circumstances
-figures/       PNG and SVG
-report.html    all of it on one page
+figures/       PNG, SVG and PDF
+report.html    all of it on one page, to explore
 runs/<algorithm>/<repetition>/   the trace and the last checkpoint of each run
 """
 

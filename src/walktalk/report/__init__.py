@@ -1,8 +1,7 @@
 """The page a person reads, its table of results, and the figures of a study drawn from its folder."""
 
 from walktalk.report.figures import Window, draw
-from walktalk.report.page import page_html, write_report
-from walktalk.report.page_data import PageParts, page_parts
+from walktalk.report.page import PageParts, page_html, page_parts, write_page, write_report
 from walktalk.report.results import Cell, Results, results_table
 from walktalk.report.study import Study, open_study
 
@@ -17,5 +16,6 @@ __all__ = [
     "page_html",
     "page_parts",
     "results_table",
+    "write_page",
     "write_report",
 ]

@@ -12,8 +12,7 @@ import numpy as np
 from walktalk import plots
 from walktalk.errors import StudyError, UserError
 from walktalk.records import read_history, read_trace
-from walktalk.report.page_network import class_counts
-from walktalk.report.study import Study, open_study
+from walktalk.report.study import Study, class_counts, open_study
 from walktalk.studies import StudySpec
 
 FORMATS = ("png", "svg", "pdf")  # for a page, for the web, for print

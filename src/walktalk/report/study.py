@@ -8,6 +8,8 @@ from functools import cached_property
 from os import PathLike
 from typing import Any
 
+import numpy as np
+import numpy.typing as npt
 import pandas as pd
 
 from walktalk.errors import StudyError
@@ -87,3 +89,9 @@ def read_summary(folder: StudyFolder) -> dict[str, Any] | None:
     if not isinstance(content, dict) or not {"algorithms", "winners", "target_loss"} <= set(content):
         raise StudyError(damaged)
     return content
+
+
+def class_counts(task: Task) -> tuple[npt.NDArray[Any], npt.NDArray[np.int64]]:
+    """The classes, and the samples of each: a row per node, a column per class."""
+    classes, codes = np.unique(np.asarray(task.labels), return_inverse=True)
+    return classes, np.stack([np.bincount(codes[part], minlength=len(classes)) for part in task.parts])

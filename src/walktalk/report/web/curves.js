@@ -268,7 +268,7 @@ window.Walktalk = window.Walktalk || {};
     select(u) {
       if (u.select.width < 4) return;
       const from = u.posToVal(u.select.left, "x"), to = u.posToVal(u.select.left + u.select.width, "x");
-      this.set({ range: this.within(from, to) });
+      queueMicrotask(() => this.set({ range: this.within(from, to) })); // when uPlot has let go of the mouse
     }
 
     within(from, to) {

@@ -156,11 +156,13 @@ def planned_runs(spec: StudySpec, trainer: Trainer) -> list[PlannedRun]:
     return runs
 
 
-def write_results(ready: Preparation, records: list[RunRecord], folder: StudyFolder) -> StudyResult:
-    """History and summary of the whole study."""
+def write_results(
+    ready: Preparation, records: list[RunRecord], folder: StudyFolder, engine: str = "sim"
+) -> StudyResult:
+    """History and summary of the whole study; `engine` says what ran it: whether its time is virtual."""
     history = study_history(records)
     write_history(folder.history, [row for record in records for row in record.history])
-    summary = summarize(history, ready.spec)
+    summary = {**summarize(history, ready.spec), "engine": engine}
     write_text(folder.summary, summary_text(summary))
     return StudyResult(history, summary, records, folder.path)
 

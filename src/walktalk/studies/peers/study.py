@@ -106,7 +106,7 @@ def run_on_peers(
                 _run_fleet(ready, run, here, pace, tell)
             records.append(_record(ready, run, here))
         reporter.report(len(records), records)
-        return write_results(ready, records, folder)
+        return write_results(ready, records, folder, engine="peers")
 
 
 def run_node(job: NodeJob) -> None:

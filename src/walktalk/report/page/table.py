@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from walktalk.report.markup import Html, tag, together
-from walktalk.report.names import Name
+from walktalk.report.page.markup import Html, tag, together
+from walktalk.report.page.names import Name
+from walktalk.report.page.sections import swatch
+from walktalk.report.page.story import AXES, TIMES
 from walktalk.report.results import results_table
-from walktalk.report.sections import swatch
-from walktalk.report.story import AXES, TIMES
 
 
 def results_html(summary: Mapping[str, Any], names: Mapping[str, Name], engine: str) -> Html:

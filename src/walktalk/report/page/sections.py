@@ -8,10 +8,10 @@ from typing import Any
 
 from walktalk.records import StudyFolder
 from walktalk.report.differences import from_defaults, in_words
-from walktalk.report.incidents import Incident
-from walktalk.report.markup import Html, tag, together
-from walktalk.report.names import Name
-from walktalk.report.story import Card, Story
+from walktalk.report.page.incidents import Incident
+from walktalk.report.page.markup import Html, tag, together
+from walktalk.report.page.names import Name
+from walktalk.report.page.story import Card, Story
 from walktalk.report.study import Study
 
 FILES = {
@@ -56,7 +56,7 @@ def story_html(told: Story, names: Mapping[str, Name]) -> Html:
 def _card(card: Card, names: Mapping[str, Name]) -> Html:
     return tag(
         "div",
-        tag("h3", card.title),
+        tag("p", card.title, class_="what"),
         tag("p", swatch(card.winner), names[card.winner].name, class_="winner"),
         tag("p", tag("b", card.value), f" · {card.against}" if card.against else "", class_="value"),
         tag("p", card.meaning, class_="meaning"),

@@ -12,9 +12,9 @@ from typing import Any
 
 from walktalk.records import write_text
 from walktalk.report.figures import draw_all
-from walktalk.report.markup import Html, tag
-from walktalk.report.page_data import PageParts, page_parts
-from walktalk.report.study import open_study
+from walktalk.report.page.markup import Html, tag
+from walktalk.report.page.parts import PageParts, page_parts
+from walktalk.report.study import Study, open_study
 
 STYLES = ("uplot/uPlot.min.css", "page.css", "replay.css")
 SCRIPTS = (  # in the order in which they build on each other
@@ -37,6 +37,11 @@ def write_report(folder: str | PathLike[str]) -> Path:
     """Draw the study's figures and write `report.html`; its path."""
     study = open_study(folder)
     draw_all(study)
+    return write_page(study)
+
+
+def write_page(study: Study) -> Path:
+    """Write `report.html` alone, with links to the figures that are there; its path."""
     write_text(study.folder.report, page_html(page_parts(study)))
     return study.folder.report
 

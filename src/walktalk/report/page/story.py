@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from typing import Any, NamedTuple
 
 from walktalk.plots import in_words
-from walktalk.report.names import Name, within
+from walktalk.report.page.names import Name, within
 
 AXES = ("iteration", "time", "bits")
 TIMES = {"sim": "virtual time", "peers": "wall-clock time"}

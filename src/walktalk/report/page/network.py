@@ -5,12 +5,11 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 
 from walktalk import plots
 from walktalk.errors import UserError
 from walktalk.learning import Task
-from walktalk.report.study import Study
+from walktalk.report.study import Study, class_counts
 
 MOST_NODES = 3000  # beyond, a drawing is a grey blot
 MOST_EDGES = 6000
@@ -54,9 +53,3 @@ def partition_data(task: Task, alpha: float | None) -> dict[str, Any] | None:
         "nodes": len(counts),
         "alpha": alpha,
     }
-
-
-def class_counts(task: Task) -> tuple[npt.NDArray[Any], npt.NDArray[np.int64]]:
-    """The classes, and the samples of each: a row per node, a column per class."""
-    classes, codes = np.unique(np.asarray(task.labels), return_inverse=True)
-    return classes, np.stack([np.bincount(codes[part], minlength=len(classes)) for part in task.parts])

@@ -7,16 +7,16 @@ from typing import Any, NamedTuple
 
 from walktalk.errors import UserError
 from walktalk.plots import colours, in_order, line_style
-from walktalk.report import sections
-from walktalk.report.incidents import Incident, incidents_of
-from walktalk.report.markup import Html, tag
-from walktalk.report.names import Name, names_of
-from walktalk.report.page_curves import RUNS, means, metrics_of, numbers, single_runs
-from walktalk.report.page_network import network_data, partition_data
-from walktalk.report.page_table import results_html
-from walktalk.report.repeat import repeat_command
-from walktalk.report.shades import on_dark, on_light
-from walktalk.report.story import TIMES, story
+from walktalk.report.page import sections
+from walktalk.report.page.curves import RUNS, means, metrics_of, numbers, single_runs
+from walktalk.report.page.incidents import Incident, incidents_of
+from walktalk.report.page.markup import Html, tag
+from walktalk.report.page.names import Name, names_of
+from walktalk.report.page.network import network_data, partition_data
+from walktalk.report.page.repeat import repeat_command
+from walktalk.report.page.shades import on_dark, on_light
+from walktalk.report.page.story import TIMES, story
+from walktalk.report.page.table import results_html
 from walktalk.report.study import Study
 
 

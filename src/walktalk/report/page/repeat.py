@@ -11,7 +11,8 @@ from walktalk.errors import UserError
 from walktalk.report.differences import flat
 from walktalk.studies import StudySpec, load_spec, preset_names, spec_mapping
 
-MOST_CHANGES = 4  # keys that are set on the command line; a study with more is named by its file
+MOST_CHANGES = 4  # keys that are set on the command line; a study with more, or with long ones, is named by its file
+LONGEST = 40  # characters of one of them
 
 
 def repeat_command(spec: StudySpec, folder: Path, engine: str = "sim") -> str:
@@ -31,14 +32,14 @@ def _preset(spec: StudySpec) -> list[str] | None:
     if spec.name not in preset_names():
         return None
     preset = load_spec(spec.name)
-    changes = [part for change in _changes(spec_mapping(preset), spec_mapping(spec)) for part in ("--set", change)]
-    if len(changes) > 2 * MOST_CHANGES:
+    changes = _changes(spec_mapping(preset), spec_mapping(spec))
+    if len(changes) > MOST_CHANGES or any(len(change) > LONGEST for change in changes):
         return None
     try:
-        same = load_spec(spec.name, changes[1::2]) == spec
+        same = load_spec(spec.name, changes) == spec
     except UserError:
         return None
-    return [spec.name, *changes] if same else None
+    return [spec.name, *(part for change in changes for part in ("--set", change))] if same else None
 
 
 def _changes(there: Mapping[str, Any], here: Mapping[str, Any]) -> list[str]:

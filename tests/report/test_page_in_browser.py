@@ -1,0 +1,267 @@
+"""The page in a real browser: it loads, every control does what it says, anybody can use it, on any screen."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+Visits = Callable[..., Any]
+Studies = Callable[[str], Path]
+
+
+def shown(page: Any) -> dict[str, Any]:
+    """What the chart shows, as the script knows it."""
+    content: dict[str, Any] = page.evaluate(
+        """() => { const c = Walktalk.curves; return {
+            axis: c.state.axis, metric: c.state.metric, mode: c.state.mode, hidden: [...c.state.hidden],
+            range: c.state.range, whole: c.whole, limits: c.limits, lines: c.lineCount, target: Walktalk.target.value,
+            log: [c.scaleX !== Walktalk.scales.LINEAR, c.scaleY !== Walktalk.scales.LINEAR], reading: c.reading,
+            drawn: c.plot.data[0].length } }"""
+    )
+    return content
+
+
+@pytest.mark.parametrize("kind", ["simulated", "broken", "real"])
+def test_a_page_loads_at_once_and_asks_for_nothing(studies: Studies, visit: Visits, kind: str) -> None:
+    folder = studies(kind)
+    page = visit(folder / "report.html").page
+    page.wait_for_selector("#curves canvas")
+    took = page.evaluate("performance.getEntriesByType('navigation')[0].duration")
+    assert 0 < took < 2000
+    assert (folder / "report.html").stat().st_size < 3_000_000
+    assert page.locator("#curves canvas").bounding_box()["width"] > 500
+    time = "Wall-clock time" if kind == "real" else "Virtual time"
+    assert page.locator("label[for=axis-time]").inner_text() == time
+    assert time in page.locator("#results-table thead").inner_text()
+    assert page.locator("#failures").is_visible() == (kind == "broken")
+    for link in page.locator("#records a").evaluate_all("all => all.map(a => a.getAttribute('href'))"):
+        assert (folder / link).is_file(), link
+
+
+def test_every_control_of_the_curves_does_what_it_says(studies: Studies, visit: Visits) -> None:
+    page = visit(studies("simulated") / "report.html").page
+    assert shown(page)["axis"] == "iteration"
+    for axis in ("time", "bits", "iteration"):
+        page.locator(f"label[for=axis-{axis}]").click()
+        assert shown(page)["axis"] == axis
+    for metric in page.locator("#metric option").evaluate_all("all => all.map(one => one.value)"):
+        page.select_option("#metric", metric)
+        assert shown(page)["metric"] == metric
+    assert {"train_loss", "test_accuracy", "consensus"} <= set(
+        page.locator("#metric option").evaluate_all("all => all.map(one => one.value)")
+    )
+    page.select_option("#metric", "train_loss")
+    for place, button in enumerate(("#xlog", "#ylog")):
+        before = shown(page)["log"][place]
+        page.click(button)
+        assert shown(page)["log"][place] is not before
+        assert page.get_attribute(button, "aria-pressed") == str(not before).lower()
+    assert shown(page)["lines"] == 3
+    page.locator("label[for=mode-runs]").click()
+    assert shown(page)["lines"] == 9
+    page.click("button[data-label='multi_walk-1']")
+    assert (shown(page)["hidden"], shown(page)["lines"]) == (["multi_walk-1"], 6)
+    assert page.get_attribute("button[data-label='multi_walk-1']", "aria-pressed") == "false"
+    page.click("button[data-label='multi_walk-1']")
+    assert shown(page)["hidden"] == []
+
+
+def test_zoom_by_dragging_and_by_buttons_and_back(studies: Studies, visit: Visits) -> None:
+    page = visit(studies("simulated") / "report.html").page
+    page.locator("#curves .chart").scroll_into_view_if_needed()
+    box = page.locator(".u-over").bounding_box()
+    page.mouse.move(box["x"] + 0.25 * box["width"], box["y"] + 15)
+    page.mouse.down()
+    page.mouse.move(box["x"] + 0.5 * box["width"], box["y"] + 20, steps=4)
+    page.mouse.up()
+    low, high = shown(page)["range"]
+    assert (low, high) == (pytest.approx(40, abs=2), pytest.approx(80, abs=2))
+    page.click("#zoom-in")
+    assert shown(page)["range"][1] - shown(page)["range"][0] == pytest.approx((high - low) / 2, rel=0.05)
+    page.click("#zoom-reset")
+    assert shown(page)["range"] is None
+    assert page.is_disabled("#zoom-reset")
+    page.click("#zoom-in")
+    page.locator(".u-over").dblclick(position={"x": 60, "y": 20})
+    assert shown(page)["range"] is None
+
+
+def test_hovering_reads_off_the_history(studies: Studies, visit: Visits) -> None:
+    folder = studies("simulated")
+    page = visit(folder / "report.html").page
+    page.locator("#curves .chart").scroll_into_view_if_needed()
+    box = page.locator(".u-over").bounding_box()
+    page.mouse.move(box["x"] + 0.5 * box["width"], box["y"] + 30)
+    data = json.loads(page.locator("#walktalk-data").text_content())
+    along = data["means"]["multi_walk-1"]["iteration"]
+    there = along["train_loss"]["mean"][along["x"].index(80)]
+    said = page.locator("button[data-label='multi_walk-1'] .reading").inner_text()
+    assert float(re.match(r"[\d.]+", said)[0]) == pytest.approx(there, rel=0.03)  # type: ignore[index]
+    assert "at 80 iterations" in page.locator(".below .note").inner_text()
+
+
+def test_the_target_says_who_gets_there_first_and_agrees_with_the_summary(studies: Studies, visit: Visits) -> None:
+    folder = studies("simulated")
+    summary = json.loads((folder / "summary.json").read_text())
+    page = visit(folder / "report.html").page
+    costs = page.evaluate("Walktalk.target.costs().map(c => [c.algorithm.label, c.on])")
+    for label, found in costs:
+        for axis, spread in summary["algorithms"][label]["to_target"].items():
+            if spread is None:
+                assert found[axis] is None
+            else:
+                assert found[axis]["mean"] == pytest.approx(spread["mean"], rel=1e-3)
+                assert found[axis]["std"] == pytest.approx(spread["std"], rel=1e-2, abs=1e-3)
+    before = page.locator("#target-sentence").inner_text()
+    page.fill("#target", "2.0")
+    page.press("#target", "Enter")
+    assert shown(page)["target"] == 2.0
+    assert page.locator("#target-sentence").inner_text() != before
+    page.locator(".target-line").scroll_into_view_if_needed()
+    line, box = page.locator(".target-line").bounding_box(), page.locator(".u-over").bounding_box()
+    page.mouse.move(line["x"] + 40, line["y"] + line["height"] / 2)
+    page.mouse.down()
+    page.mouse.move(line["x"] + 40, box["y"] + 0.5 * box["height"], steps=4)
+    page.mouse.up()
+    moved = shown(page)
+    middle = page.evaluate("Walktalk.curves.plot.posToVal(Walktalk.curves.plot.over.clientHeight / 2, 'y')")
+    assert moved["target"] == pytest.approx(middle, rel=0.05)
+    assert moved["range"] is None  # dragging the line does not zoom
+    page.fill("#target", "0.000001")
+    page.press("#target", "Enter")
+    assert page.locator("#target-sentence").inner_text().startswith("No algorithm reaches")
+
+
+def test_the_table_is_sorted_by_any_column_with_what_has_no_number_last(studies: Studies, visit: Visits) -> None:
+    page = visit(studies("simulated") / "report.html").page
+    columns = page.locator("#results-table thead button").count()
+    for column in range(columns):
+        button = page.locator("#results-table thead button").nth(column)
+        for direction in ("ascending", "descending"):
+            button.click()
+            head = page.locator("#results-table thead th").nth(column)
+            assert head.get_attribute("aria-sort") == direction
+            keys = page.evaluate(
+                f"[...document.querySelectorAll('#results-table tbody tr')].map(r => r.cells[{column}].dataset.sort)"
+            )
+            numbers = [float(key) for key in keys if column and key]
+            assert numbers == sorted(numbers, reverse=direction == "descending")
+            assert "" not in keys[: len([key for key in keys if key])]
+
+
+def test_everything_can_be_done_with_the_keyboard_alone(studies: Studies, visit: Visits) -> None:
+    page = visit(studies("simulated") / "report.html").page
+    reached = set()
+    for _ in range(80):
+        page.keyboard.press("Tab")
+        focus = page.evaluate(
+            """() => { const a = document.activeElement;
+                const s = getComputedStyle(a.matches('.segmented input') ? a.nextElementSibling : a);
+                const seen = s.outlineStyle !== 'none' && parseFloat(s.outlineWidth) >= 2;
+                return [a.id || a.className || a.tagName, seen] }"""
+        )
+        if focus[0] == "BODY":
+            break
+        assert focus[1], f"the focus on {focus[0]} cannot be seen"
+        reached.add(focus[0])
+    wanted = {
+        "theme",
+        "metric",
+        "axis-iteration",
+        "mode-mean",
+        "xlog",
+        "ylog",
+        "chip",
+        "chart",
+        "target-line",
+        "target",
+    }
+    assert wanted | {"zoom-in", "zoom-out", "copy", "SUMMARY", "A"} <= reached
+    page.focus("#axis-iteration")
+    page.keyboard.press("ArrowRight")
+    assert shown(page)["axis"] == "time"
+    page.focus("#curves .chart")
+    page.keyboard.press("ArrowRight")
+    first = shown(page)["reading"]
+    page.keyboard.press("ArrowRight")
+    assert shown(page)["reading"] > first
+    page.keyboard.press("+")
+    zoomed = shown(page)["range"]
+    assert zoomed is not None
+    page.keyboard.press("Shift+ArrowRight")
+    assert shown(page)["range"][0] > zoomed[0]
+    page.keyboard.press("0")
+    assert shown(page)["range"] is None
+    page.focus(".target-line")
+    before = shown(page)["target"]
+    page.keyboard.press("ArrowUp")
+    page.keyboard.press("PageUp")
+    assert shown(page)["target"] > before
+    assert float(page.get_attribute(".target-line", "aria-valuenow")) == pytest.approx(shown(page)["target"])
+
+
+@pytest.mark.parametrize(("kind", "theme"), [("simulated", "light"), ("simulated", "dark"), ("broken", "dark")])
+def test_axe_finds_nothing_wrong(studies: Studies, visit: Visits, kind: str, theme: str) -> None:
+    from axe_playwright_python.sync_playwright import Axe
+
+    page = visit(studies(kind) / "report.html", theme=theme).page
+    page.evaluate("document.querySelectorAll('details').forEach(one => { one.open = true })")
+    found = Axe().run(page).response["violations"]
+    assert [(one["id"], [node["html"][:200] for node in one["nodes"]]) for one in found] == []
+
+
+def test_the_theme_is_the_system_s_until_it_is_chosen_and_the_chart_follows(studies: Studies, visit: Visits) -> None:
+    page = visit(studies("simulated") / "report.html", theme="dark").page
+    colour = "getComputedStyle(document.body).backgroundColor"
+    stroke = "Walktalk.curves.plot.series[1].stroke(Walktalk.curves.plot, 1)"
+    dark, line = page.evaluate(colour), page.evaluate(stroke)
+    page.click("#theme")
+    assert page.evaluate("document.documentElement.dataset.theme") == "light"
+    assert (page.evaluate(colour), page.evaluate(stroke)) != (dark, line)
+    assert page.get_attribute("#theme", "aria-pressed") == "false"
+    page.reload()
+    assert page.evaluate("document.documentElement.dataset.theme") == "light"
+
+
+@pytest.mark.parametrize("kind", ["simulated", "broken", "real"])
+def test_a_phone_shows_one_column_and_nothing_sticks_out(studies: Studies, visit: Visits, kind: str) -> None:
+    page = visit(studies(kind) / "report.html", width=390).page
+    page.evaluate("document.querySelectorAll('details').forEach(one => { one.open = true })")
+    assert page.evaluate("document.documentElement.scrollWidth") <= 390
+    cards = page.locator(".card").evaluate_all("all => all.map(one => one.getBoundingClientRect().left)")
+    assert len(set(cards)) == 1
+    page.set_viewport_size({"width": 1200, "height": 900})
+    wide = "Walktalk.curves.plot.width > 500"  # the chart grows with its place
+    page.evaluate(
+        f"new Promise(done => {{ const look = () => {wide} ? done() : requestAnimationFrame(look); look() }})"
+    )
+
+
+def test_an_open_page_takes_a_new_state_and_keeps_what_was_chosen(studies: Studies, visit: Visits) -> None:
+    page = visit(studies("simulated") / "report.html").page
+    page.locator("label[for=axis-bits]").click()
+    page.click("button[data-label='multi_walk-4']")
+    page.evaluate(
+        """() => { const data = structuredClone(Walktalk.data); data.algorithms[0].name = 'renamed';
+            WalktalkPage.update({ data, sections: { lead: '<p class="lead">new words</p>', incidents: '' } }) }"""
+    )
+    state = shown(page)
+    assert (state["axis"], state["hidden"]) == ("bits", ["multi_walk-4"])
+    assert page.locator("[data-section=lead]").inner_text() == "new words"
+    assert "renamed" in page.locator(".legend").inner_text()
+
+
+def test_the_network_and_the_partition_are_drawn_and_tell_about_a_node(studies: Studies, visit: Visits) -> None:
+    page = visit(studies("simulated") / "report.html").page
+    assert page.locator("#network-drawing .node").count() == 20
+    assert page.locator("#network-drawing .sites text").all_text_contents() == ["CA", "NV", "IA", "IL", "KS"]
+    page.locator("#network-drawing .node").nth(7).hover()
+    assert re.match(
+        r"Node 7, at NV, 2 neighbours, \d+ samples", page.locator("#network-drawing figcaption").inner_text()
+    )
+    assert page.locator("#partition-drawing circle").count() > 60
