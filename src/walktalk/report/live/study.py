@@ -20,9 +20,10 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
+from walktalk.report.live.pages import StudyPage
+
 from walktalk.records import HistoryRow
 from walktalk.report.live.board import Board
-from walktalk.report.live.pages import StudyPage
 from walktalk.report.live.server import Door, Server
 from walktalk.studies import Progress, StudySpec
 
@@ -97,7 +98,9 @@ def live_page(
 
 def _serve(door: Door, pipe: socket.socket, folder: Path, spec: StudySpec, engine: str) -> None:
     """The server's process, from its start to its end."""
-    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is for the run, which may want to say something before it ends
+    signal.signal(
+        signal.SIGINT, signal.SIG_IGN
+    )  # Ctrl-C is for the run, which may want to say something before it ends
     page, board, over = StudyPage(folder, spec, engine), Board(), threading.Event()
     server = Server(door, board, page.html, folder)
     server.start()

@@ -17,6 +17,7 @@ from walktalk.report.page.repeat import repeat_command
 from walktalk.report.page.shades import on_dark, on_light
 from walktalk.report.page.story import TIMES, story
 from walktalk.report.page.table import results_html
+from walktalk.report.replay import runs_data
 from walktalk.report.study import Study
 
 
@@ -56,6 +57,7 @@ def _data(study: Study, names: dict[str, Name], incidents: dict[str, list[Incide
         "finished": study.finished,
         "incidents": {label: [one._asdict() for one in told] for label, told in incidents.items()},
         "network": network_data(study, samples),
+        "replay": runs_data(study),
         "partition": None if task is None else partition_data(task, study.spec.task.settings.get("alpha")),
         **curve_data(study.history, names, study.summary["target_loss"], TIMES[study.engine]),
     }

@@ -73,7 +73,7 @@ def events_of(trace: pd.DataFrame) -> Events:
     return Events(
         kinds=tuple(str(word) for word in kinds),
         kind=kind_codes.astype(np.int64),
-        time=trace["time"].to_numpy(float),
+        time=np.maximum.accumulate(trace["time"].to_numpy(float)),  # clocks of machines differ
         node=_ints(trace["node"]),
         peer=_ints(trace["peer"]),
         walk=_walks(_ints(trace["walk"]), name, kind, link),

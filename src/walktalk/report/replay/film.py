@@ -7,6 +7,7 @@ card has a background of its own, so that it can stand on a light page and on a 
 from __future__ import annotations
 
 from collections.abc import Iterator
+from itertools import pairwise
 from os import PathLike
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -58,7 +59,7 @@ def frames(data: dict[str, Any], run: dict[str, Any], width: int, seconds: float
     """The pictures, one after the other."""
     picture = Picture(data, run, width)
     times = moments(run["end"], _pace(picture), round(seconds * FRAMES_A_SECOND))
-    for before, now in zip(times[:-1], times[1:], strict=True):
+    for before, now in pairwise(times):
         yield picture.draw(before, now)
 
 

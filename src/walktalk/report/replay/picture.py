@@ -12,8 +12,8 @@ from walktalk.plots import in_words
 from walktalk.report.replay.coding import decode
 from walktalk.report.replay.course import Span, between, course_of
 from walktalk.report.replay.events import Events
-from walktalk.report.replay.words import incident, template
 from walktalk.report.replay.words import in_words as sentence
+from walktalk.report.replay.words import incident, template
 
 if TYPE_CHECKING:
     from PIL.Image import Image
@@ -35,7 +35,8 @@ class Picture:
         self.data, self.run, self.course = data, run, course_of(events)
         self.width, self.height = width, round(width * 0.52)
         self.size = (self.width * SCALE, self.height * SCALE)
-        self.colours, self.colour = data["walk_colours_dark"], run["colour_dark"]
+        self.colours: list[str] = data["walk_colours_dark"]
+        self.colour: str = run["colour_dark"]
         self.unit = self.width * SCALE / 760
         self.places = self._places()
         self.radius = max(3.0, min(15.0, 60 / math.sqrt(len(self.places)))) * self.unit
@@ -93,7 +94,7 @@ class Picture:
         """Where the loss curve is."""
         return 0.69 * self.size[0], 0.2 * self.size[1], 0.96 * self.size[0], 0.62 * self.size[1]
 
-    # -- what moves -----------------------------------------------------------------------------------------------------
+    # -- what moves -------------------------------------------------------------------------------------------------
 
     def _colour(self, span: Span) -> str:
         return self.colours[(span.walk - 1) % len(self.colours)] if span.walk > 0 else self.colour

@@ -14,7 +14,8 @@
     constructor(canvas, network) {
       this.canvas = canvas;
       this.network = network;
-      this.still = document.createElement("canvas");
+      this.still = document.createElement("canvas"); // sites and edges
+      this.faces = document.createElement("canvas"); // nodes, above what flies along the edges
       this.glows = new Map();
       this.neighbours = null;
     }
@@ -45,7 +46,7 @@
       const scale = Math.min(window.devicePixelRatio || 1, 2);
       this.width = box.width;
       this.height = box.height;
-      for (const canvas of [this.canvas, this.still]) {
+      for (const canvas of [this.canvas, this.still, this.faces]) {
         canvas.width = Math.round(box.width * scale);
         canvas.height = Math.round(box.height * scale);
         canvas.getContext("2d").setTransform(scale, 0, 0, scale, 0, 0);
@@ -98,7 +99,9 @@
       g.clearRect(0, 0, this.width, this.height);
       if (this.network.sites) this.drawSites(g);
       this.drawEdges(g, dead, sides, moment.node);
-      for (let v = 0; v < this.x.length; v++) this.drawNode(g, v, dead[v], v === aggregator);
+      const faces = this.faces.getContext("2d");
+      faces.clearRect(0, 0, this.width, this.height);
+      for (let v = 0; v < this.x.length; v++) this.drawNode(faces, v, dead[v], v === aggregator);
     }
 
     drawSites(g) {
@@ -156,9 +159,7 @@
       const x = this.x[v], y = this.y[v], r = this.radius;
       this.shape(g, v, r, aggregates);
       g.fillStyle = this.ink.node;
-      g.globalAlpha = state === R.ALIVE ? 1 : 0.35;
       g.fill();
-      g.globalAlpha = 1;
       g.strokeStyle = state === R.DEAD ? this.ink.bad : aggregates ? this.ink.aggregator : this.ink.muted;
       g.lineWidth = aggregates ? 2.5 : this.named ? 1.2 : 0.7;
       g.setLineDash(state === R.PAUSED ? [3, 3] : []);
@@ -193,41 +194,50 @@
       g.clearRect(0, 0, this.width, this.height);
       g.drawImage(this.still, 0, 0, this.width, this.height);
       this.moment = moment;
-      this.drawTrainings(g);
+      const busy = this.trainingNow(), flying = this.flyingNow();
+      for (const it of busy) if (it.place === 0) this.drawGlow(g, it);
+      this.drawTrails(g);
+      for (const it of flying) if (it.f.model) this.drawWay(g, it);
+      g.drawImage(this.faces, 0, 0, this.width, this.height);
+      for (const it of busy) this.drawTraining(g, it);
       if (!moment.calm && !moment.stepping) this.drawRings(g);
-      this.drawFlights(g);
+      for (const it of flying) this.drawFlight(g, it);
       this.drawWalks(g);
       this.drawNames(g);
       this.drawChosen(g);
     }
 
-    drawTrainings(g) {
-      const { moment, course } = this, busy = new Map();
+    // Trainings that go on, each with its colour and its place among those at the same node; no more than three a node.
+    trainingNow() {
+      const { moment, course } = this, found = [];
+      this.busy = new Map(); // node -> the colour that fills it
+      const count = new Map();
       R.under_way(course.trainings, moment.i, moment.t, 0, (it) => {
         if (it.j <= moment.i || (it.flight && this.share(it.flight) < 1)) return; // it begins when the walk is there
-        const there = busy.get(it.node) || { count: 0 };
-        there.colour = it.walk > 0 ? this.colourOfWalk(it.walk) : this.colour;
-        there.first = there.first || there.colour; // the one that fills the node
-        if (there.count < 3) this.drawTraining(g, it, there);
-        there.count++;
-        busy.set(it.node, there);
+        const place = count.get(it.node) || 0, colour = it.walk > 0 ? this.colourOfWalk(it.walk) : this.colour;
+        count.set(it.node, place + 1);
+        if (place === 0) this.busy.set(it.node, colour);
+        if (place < 3) found.push({ it, place, colour });
       });
-      this.busy = busy;
+      return found;
     }
 
-    drawTraining(g, it, { colour, count }) {
-      const x = this.x[it.node], y = this.y[it.node], r = this.radius;
-      if (count === 0) {
-        const size = r * 5.2;
-        g.drawImage(this.glow(colour), x - size / 2, y - size / 2, size, size);
+    drawGlow(g, { it, colour }) {
+      const size = this.radius * 5.2;
+      g.drawImage(this.glow(colour), this.x[it.node] - size / 2, this.y[it.node] - size / 2, size, size);
+    }
+
+    drawTraining(g, { it, place, colour }) {
+      const r = this.radius;
+      if (place === 0) {
         this.shape(g, it.node, r * 0.86, R.aggregatorAt(this.course, this.moment.t) === it.node);
         g.fillStyle = colour;
         g.fill();
       }
-      const share = clamp((this.moment.t - it.start) / Math.max(it.end - it.start, 1e-12));
       if (!this.named) return;
+      const share = clamp((this.moment.t - it.start) / Math.max(it.end - it.start, 1e-12));
       g.beginPath();
-      g.arc(x, y, r + 3.5 + 3.5 * count, -Math.PI / 2, -Math.PI / 2 + 2 * Math.PI * share);
+      g.arc(this.x[it.node], this.y[it.node], r + 3.5 + 3.5 * place, -Math.PI / 2, -Math.PI / 2 + 2 * Math.PI * share);
       g.strokeStyle = colour;
       g.lineWidth = 2.4;
       g.stroke();
@@ -280,35 +290,37 @@
       return (moment.t - f.start) / Math.max(f.end - f.start, seen, 1e-12);
     }
 
-    drawFlights(g) {
+    // Messages on their way, each with how far it is and its colour; those without a model only where there is room.
+    flyingNow() {
       const { course, moment } = this, longer = moment.stepping || moment.calm ? 0 : HOP * moment.speed;
-      let drawn = 0;
+      const found = [];
       R.under_way(course.flights, moment.i, moment.t, longer, (f) => {
         const share = this.share(f);
-        if (share < 0 || share > (f.lost ? 1.6 : 1) || drawn > 1500) return;
-        if (!f.model && (!this.named || drawn > 300)) return;
-        drawn++;
-        this.drawFlight(g, f, share);
+        if (share < 0 || share > (f.lost ? 1.6 : 1) || found.length > 1500) return;
+        if (!f.model && (!this.named || found.length > 300)) return;
+        const colour = !f.model ? this.ink.muted : f.walk > 0 ? this.colourOfWalk(f.walk) : this.colour;
+        found.push({ f, share, colour });
       });
+      return found;
     }
 
-    drawFlight(g, f, share) {
-      const colour = f.walk > 0 && f.model ? this.colourOfWalk(f.walk) : f.model ? this.colour : this.ink.muted;
+    drawWay(g, { f, share, colour }) {
+      g.beginPath();
+      g.moveTo(this.x[f.from], this.y[f.from]);
+      g.lineTo(this.x[f.to], this.y[f.to]);
+      g.strokeStyle = f.lost && share > 0.6 ? this.ink.bad : colour;
+      g.globalAlpha = 0.5 * (1 - clamp(share) * 0.5);
+      g.lineWidth = this.named ? 2.4 : 1;
+      g.stroke();
+      g.globalAlpha = 1;
+    }
+
+    drawFlight(g, { f, share, colour }) {
       const ax = this.x[f.from], ay = this.y[f.from], bx = this.x[f.to], by = this.y[f.to];
       const at = f.lost ? Math.min(ease(clamp(share)), 0.62) : ease(clamp(share));
       // A little to the right of the edge, so that two that cross do not cover each other.
       const length = Math.hypot(bx - ax, by - ay) || 1, aside = f.walk > 0 ? 0 : Math.min(5, this.radius * 0.35);
       const x = ax + (bx - ax) * at - ((by - ay) / length) * aside, y = ay + (by - ay) * at + ((bx - ax) / length) * aside;
-      if (f.model) {
-        g.beginPath();
-        g.moveTo(ax, ay);
-        g.lineTo(bx, by);
-        g.strokeStyle = f.lost && share > 0.6 ? this.ink.bad : colour;
-        g.globalAlpha = 0.5 * (1 - clamp(share) * 0.5);
-        g.lineWidth = this.named ? 2.4 : 1;
-        g.stroke();
-        g.globalAlpha = 1;
-      }
       if (f.lost && share > 0.62) return this.cross(g, x, y, f.model ? 6 : 3.5, this.ink.bad);
       if (f.walk > 0 && f.model) return undefined; // the walk itself is drawn
       g.beginPath();
@@ -318,17 +330,22 @@
       return undefined;
     }
 
+    drawTrails(g) {
+      const { course, moment } = this;
+      if (course.walks.size > TOKENS.trail) return;
+      for (const [walk, stations] of course.walks)
+        this.drawTrail(g, stations, R.last(stations, moment.i, (s) => s.i), this.colourOfWalk(walk));
+    }
+
     drawWalks(g) {
       const { course, moment } = this;
       this.tokens = [];
-      const few = course.walks.size <= TOKENS.trail;
       const size = course.walks.size <= TOKENS.number ? Math.max(6, Math.min(10, this.radius * 0.62)) : 3;
       for (const [walk, stations] of course.walks) {
         const k = R.last(stations, moment.i, (s) => s.i);
         const station = stations[Math.max(k, 0)];
         if (station.gone && !(station.flight && this.share(station.flight) < 0.62)) continue;
         const colour = this.colourOfWalk(walk);
-        if (few) this.drawTrail(g, stations, k, colour);
         const [x, y] = this.placeOfWalk(walk, station, course.walks.size);
         this.tokens.push({ walk, x, y });
         g.beginPath();
@@ -389,7 +406,7 @@
       for (let v = 0; v < this.x.length; v++) {
         const state = R.stateOf(this.course, v, this.moment.i);
         if (state === R.DEAD) continue;
-        g.fillStyle = this.busy.has(v) ? R.onColour(this.busy.get(v).first) : this.ink.fg;
+        g.fillStyle = this.busy.has(v) ? R.onColour(this.busy.get(v)) : this.ink.fg;
         g.fillText(state === R.PAUSED ? "‖" : String(v), this.x[v], this.y[v] + 0.5);
       }
     }
