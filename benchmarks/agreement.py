@@ -21,7 +21,7 @@ from typing import Any
 from walktalk.records import read_trace
 from walktalk.runtimes.simulator import NetworkTiming, RunSetup, Simulation, Stop
 from walktalk.studies import make_spec
-from walktalk.studies.driving.run import prepare
+from walktalk.studies.building import prepare
 from walktalk.studies.peers import run_on_peers
 
 CALIBRATION = 0.25  # of the iterations

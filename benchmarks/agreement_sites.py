@@ -34,7 +34,7 @@ from agreement import measured, predicted, report, seconds_an_iteration
 from walktalk.runtimes.peers import merge, read_diary
 from walktalk.runtimes.simulator import NetworkTiming
 from walktalk.studies import make_spec
-from walktalk.studies.driving.run import prepare
+from walktalk.studies.building import prepare
 
 SITES = ("ca", "or", "il", "ny", "va")
 PREFIX = "wt-"  # of namespaces and devices: whatever has it is ours, and is removed in the end

@@ -25,8 +25,7 @@ from walktalk import graphs, paper, plots
 from walktalk.errors import StudyError
 from walktalk.paper.drawing.figures import CELLS
 from walktalk.paper.drawing.grid import Cell, Shown, grid
-from walktalk.paper.drawing.rate_falls import rate_falls
-from walktalk.paper.drawing.setting import setting_of
+from walktalk.paper.drawing.said_of_spec import rate_falls, setting_of
 from walktalk.records import read_history
 from walktalk.theory import crossover_walks, network
 

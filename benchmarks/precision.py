@@ -28,7 +28,8 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "src"))  # also run
 
 from walktalk.learning.arithmetic import PRECISIONS
 from walktalk.studies import Runner, load_spec
-from walktalk.studies.driving.run import pick_device, prepare, study_history
+from walktalk.studies.building import pick_device, prepare
+from walktalk.studies.results import study_result
 
 EXACT = "fp32"
 MEASURES = ("train_loss", "test_accuracy")
@@ -66,7 +67,7 @@ def run_all(
             inputs, targets = ready.trainer.test
             ready.trainer.test = inputs[:test_samples], targets[:test_samples]
         began = time.monotonic()
-        history = study_history(Runner(ready.trainer, ready.runs).run())
+        history = study_result(ready.spec, Runner(ready.trainer, ready.runs).run()).history
         seconds[precision] = round(time.monotonic() - began, 1)
         print(f"{precision}: {seconds[precision]} s", file=sys.stderr)
         last = history.sort_values("iteration", kind="stable").groupby(PAIR, sort=False).tail(1)

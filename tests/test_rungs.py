@@ -25,8 +25,8 @@ RUNGS = (
     "runtimes.stacked",
     "runtimes.peers",
     "studies.spec",
-    "studies.results",
     "studies.building",
+    "studies.results",
     "studies.driving",
     "studies.peers",  # a door of its own, as chaos: both need Zenoh
     "studies.chaos",

@@ -1,10 +1,14 @@
 """Exceptions, named by whose mistake they are.
 
 A `UserError` is a mistake in what a person wrote or asked for: the command line prints its one line and exits with
-code 2, with no traceback. Anything else that escapes is our mistake and shows its traceback.
+code 2, with no traceback. Anything else that escapes is our mistake and shows its traceback. A mistyped word is
+answered with the known one that is nearest to it.
 """
 
 from __future__ import annotations
+
+from collections.abc import Iterable
+from difflib import get_close_matches
 
 
 class WalktalkError(Exception):
@@ -41,3 +45,10 @@ class StudyError(UserError):
 
 class UnavailableError(UserError):
     """Something that this installation or machine lacks; the message names the extra or the option."""
+
+
+def suggestion(word: object, known: Iterable[str]) -> str:
+    """`"; did you mean 'x'?"`, or nothing where no known word is near."""
+    near = get_close_matches(str(word).replace("-", "_"), list(known), n=1, cutoff=0.6)
+    near = near or get_close_matches(str(word), list(known), n=1, cutoff=0.6)
+    return f"; did you mean {near[0]!r}?" if near else ""

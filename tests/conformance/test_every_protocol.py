@@ -16,7 +16,7 @@ from walktalk.records import RUN_COLUMNS, TRACE_COLUMNS, HistoryRow
 from walktalk.runtimes.peers import Ledger
 from walktalk.runtimes.simulator import Stop
 from walktalk.studies.chaos.checks import copies_of_walks
-from walktalk.studies.results.trace_table import trace_columns
+from walktalk.studies.results import trace_columns
 
 ITERATIONS = 120
 PROTOCOLS: tuple[Protocol, ...] = (

@@ -95,3 +95,32 @@ def test_equal_by_edges_alone() -> None:
     assert hash(graphs.cycle(3)) == hash(graphs.complete(3))
     assert graphs.cycle(4) != graphs.complete(4)
     assert graphs.cycle(4) != "cycle"
+
+
+def test_names_of_a_networkx_graph_are_kept():
+    graph = graphs.from_networkx(nx.Graph([("south", "east"), ("east", "north")]))
+    assert graph.names == ("east", "north", "south")
+    assert graph.neighbours(0) == (1, 2)
+    assert graph.name_of(2) == "south"
+    assert set(graph.to_networkx().edges) == {("east", "north"), ("east", "south")}
+    assert graphs.from_networkx(graph.to_networkx()).names == graph.names
+    assert graph.part([2, 0]).names == ("south", "east")
+    assert graph.without([1]).names == graph.names
+    assert graphs.from_networkx(nx.path_graph(3)).names is None
+    assert graphs.from_networkx(nx.Graph([(1, 2), (2, 3)])).names == ("1", "2", "3")
+
+
+def test_names_in_a_file_are_kept(tmp_path):
+    (tmp_path / "named.txt").write_text("lyon paris\nparis nice\n")
+    assert graphs.edge_list(tmp_path / "named.txt").names == ("lyon", "paris", "nice")
+    (tmp_path / "numbers.txt").write_text("1 2\n2 10\n")
+    assert graphs.edge_list(tmp_path / "numbers.txt").names is None
+
+
+def test_names_that_cannot_be():
+    with pytest.raises(GraphError, match="2 names for 3 nodes"):
+        graphs.path(3).named(["a", "b"])
+    with pytest.raises(GraphError, match="two nodes are called '1'"):
+        graphs.from_networkx(nx.Graph([("1", 1), (1, "x")]))
+    with pytest.raises(GraphError, match="a walktalk or networkx graph is needed, not int"):
+        graphs.as_graph(7)

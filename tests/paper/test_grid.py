@@ -9,8 +9,7 @@ import pytest
 
 from walktalk import plots
 from walktalk.paper.drawing.grid import Cell, Shown, grid, titles
-from walktalk.paper.drawing.rate_falls import fall_words, rate_falls
-from walktalk.paper.drawing.setting import setting_of
+from walktalk.paper.drawing.said_of_spec import fall_words, rate_falls, setting_of
 from walktalk.records import HistoryRow, frame
 
 SPEC = {

@@ -6,8 +6,7 @@ from pathlib import Path
 
 from walktalk.runtimes.peers import Diary
 from walktalk.studies import make_spec
-from walktalk.studies.driving.run import pick_device, prepare
-from walktalk.studies.driving.runner import Progress
+from walktalk.studies.building import Progress, pick_device, prepare
 from walktalk.studies.peers.progress import Reporter, Watch
 
 

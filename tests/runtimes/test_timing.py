@@ -12,6 +12,7 @@ from walktalk.errors import SpecError
 from walktalk.protocols import AsyncGossip, MultiWalk, SyncGossip
 from walktalk.runtimes.simulator import NetworkTiming, PoissonTiming, RunSetup, Simulation, Stop
 from walktalk.seeds import Seed
+from walktalk.theory import time_deviation_bound
 
 
 def end_time(protocol, iterations, d, seed, graph=None):
@@ -28,9 +29,8 @@ def test_poisson_iterations_take_what_section_4_3_says(protocol, active):
     t, d, runs = 1000, 3.0, 20
     times = np.array([end_time(protocol, t, d, seed) for seed in range(runs)])
     expected = t * d / active
-    # P(|Z_t − td/R| ≥ δtd/R) ≤ 2 exp(−δ²t/2): with δ = 0.12 that is below 0.0015 a run.
     delta = 0.12
-    assert 2 * math.exp(-(delta**2) * t / 2) < 0.0015
+    assert time_deviation_bound(t, delta) < 0.003  # a run
     assert np.all(np.abs(times - expected) < delta * expected)
     # And the mean over runs: Z_t is Gamma(t), so its standard error is expected / sqrt(t · runs); 4 of them.
     assert abs(times.mean() - expected) < 4 * expected / math.sqrt(t * runs)

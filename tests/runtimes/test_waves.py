@@ -11,8 +11,8 @@ from tests.support.quadratic_trainer import QuadraticTrainer
 from tests.support.runs import ALL_PROTOCOLS, Played, setup, some_graphs, some_protocols, some_timings
 from walktalk import graphs
 from walktalk.protocols import AsyncGossip, MultiWalk
-from walktalk.runtimes.simulator import Simulation, Stop
-from walktalk.runtimes.stacked import Engine, Planner, TrainStep, WavePolicy
+from walktalk.runtimes.simulator import Evaluate, Fault, FaultPlan, Simulation, Stop
+from walktalk.runtimes.stacked import Engine, EvaluateStep, Planner, TrainStep, WavePolicy
 from walktalk.seeds import Seed
 
 
@@ -134,3 +134,31 @@ def test_of_what_is_measured_only_models_at_their_target_are_kept():
     target = losses[len(losses) // 3]
     met = Played(setup(MultiWalk(1), graph, stop=Stop(iterations=60, target_loss=target))).measurements
     assert [m.model is not None for m in met] == [m.train_loss <= target for m in met]
+
+
+def test_measurements_come_in_the_runs_own_order_whatever_is_ready_first():
+    """With its aggregator dead a run's later models wait for less than an earlier one's."""
+    faults = FaultPlan(tuple(Fault("kill", at=float(at), node="aggregator") for at in (30, 60)), Seed(3))
+    graph, trainer = graphs.erdos_renyi(12, p=0.4, seed=1), QuadraticTrainer(12)
+    often = {"stop": Stop(time=90.0), "evaluate": Evaluate(every=None, seconds=1.0), "faults": faults}
+    setups = [setup(p, graph, seed=Seed(k), **often) for p in (MultiWalk(2), MultiWalk(6)) for k in range(4)]
+
+    planner = Planner()
+    for run in range(len(setups)):
+        planner.place(run, 0)
+    steps = planner.plan({run: Simulation(one).advance(1.0) for run, one in enumerate(setups)})
+    ready: dict[int, list[float]] = {}
+    for step in steps:
+        if isinstance(step, EvaluateStep):
+            ready.setdefault(step.run, []).append(step.op.time)
+    assert any(times != sorted(times) for times in ready.values())  # or the rest would show nothing
+
+    whole = Engine(trainer, setups, [trainer.initial()] * len(setups)).advance(1.0).measurements
+    parted = Engine(trainer, setups, [trainer.initial()] * len(setups))
+    parts = [m for share in (0.2, 0.55, 1.0) for m in parted.advance(share).measurements]
+    for run in range(len(setups)):
+        measured = [m for m in whole if m.run == run]
+        assert [m.op.time for m in measured] == sorted(ready[run])
+        assert [m.op.noted for m in measured] == sorted(m.op.noted for m in measured)
+        cut = [(m.op, m.train_loss) for m in parts if m.run == run]
+        assert [(m.op, m.train_loss) for m in measured] == cut

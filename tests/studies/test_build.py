@@ -12,7 +12,7 @@ from walktalk.studies.building import (
     build_evaluate,
     build_graph,
     build_protocols,
-    build_schedule,
+    build_rate,
     build_stop,
     build_task,
     build_timing,
@@ -79,7 +79,7 @@ def test_stop_evaluate_and_schedule_are_built_and_can_be_sent_to_another_process
     )
     assert (build_stop(spec).iterations, build_stop(spec).time, build_stop(spec).bits) == (None, 10, 1e9)
     assert (build_evaluate(spec).every, build_evaluate(spec).seconds) == (None, 2)
-    schedule = pickle.loads(pickle.dumps(build_schedule(spec)))
+    schedule = pickle.loads(pickle.dumps(build_rate(spec)))
     assert [schedule(p) for p in (0.05, 0.2, 0.6)] == pytest.approx([0.5, 1.0, 0.1])
 
 

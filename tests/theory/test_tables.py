@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from math import inf, sqrt
+from math import e, inf, nan, sqrt
 
 import pytest
+from scipy.special import gammainc, gammaincc
 
 from walktalk import graphs, theory
 from walktalk.errors import SpecError
@@ -96,12 +97,35 @@ def test_messages() -> None:
     assert set(alone.values()) == {0}
 
 
+@pytest.mark.parametrize("iterations", [1, 2, 5, 20, 100, 1000, 20_000])
+@pytest.mark.parametrize("delta", [0.0, 0.01, 0.03, 0.1, 0.3, 0.5, 0.9, 1.0, 1.5, 3.0, 10.0])
+def test_the_time_bound_is_one_and_not_a_wide_one(iterations: int, delta: float) -> None:
+    """Against the exact tails of Z_T, which is Gamma distributed: in units of d/R its shape is T and its mean T.
+
+    Chernoff's exponent is the right one: the upper tail alone is at least its last term, e⁻ˣxᵀ⁻¹/(T − 1)! with
+    x = (1 + δ)T, and by Stirling's formula that is the bound over 6√T(1 + δ) at least.
+    """
+    upper = gammaincc(iterations, iterations * (1 + delta))
+    lower = gammainc(iterations, iterations * max(0.0, 1 - delta))
+    bound = theory.time_deviation_bound(iterations, delta)
+    assert upper + lower <= bound * (1 + 1e-12)
+    assert upper >= bound / (6 * sqrt(iterations) * (1 + delta))
+
+
+def test_the_time_bound_in_numbers() -> None:
+    assert theory.time_deviation_bound(100, 1.0) == pytest.approx(2 * (2 / e) ** 100)
+    assert theory.time_deviation_bound(1, 0.1) == 1
+    for wrong in (-0.1, nan):
+        with pytest.raises(SpecError, match="delta"):
+            theory.time_deviation_bound(10, wrong)
+    with pytest.raises(SpecError, match="iterations"):
+        theory.time_deviation_bound(0, 0.1)
+
+
 def test_conversions_are_inverse() -> None:
     assert theory.iterations_from_bits(theory.bits_from_iterations(500, 1e6, 60), 1e6, 60) == pytest.approx(500)
     assert theory.iterations_from_time(theory.time_from_iterations(500, 4, 0.2), 4, 0.2) == pytest.approx(500)
     assert theory.time_from_iterations(1000, 4, 2.0) == 500
-    assert theory.time_deviation_bound(1000, 0.1) == pytest.approx(2 * 2.718281828**-5)
-    assert theory.time_deviation_bound(1, 0.1) == 1
     with pytest.raises(SpecError, match="d = 0, but it must be more than 0"):
         theory.iterations_from_time(1, 1, 0)
 

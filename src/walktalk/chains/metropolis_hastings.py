@@ -13,11 +13,12 @@ import numpy as np
 from scipy.sparse import csr_array, diags_array
 
 from walktalk.chains.chain import Chain
-from walktalk.graphs import Graph
+from walktalk.graphs import GraphLike, as_graph
 
 
-def metropolis_hastings(graph: Graph) -> Chain:
+def metropolis_hastings(graph: GraphLike) -> Chain:
     """The chain as a sparse matrix; a node without neighbours stays where it is."""
+    graph = as_graph(graph)
     degrees = graph.degrees
     sizes = np.maximum(np.repeat(degrees, degrees), degrees[graph.indices]) + 1
     moves = csr_array((1.0 / sizes, graph.indices, graph.indptr), shape=(graph.nodes, graph.nodes))

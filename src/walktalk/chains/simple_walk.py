@@ -7,11 +7,12 @@ import numpy as np
 from scipy.sparse import csr_array, diags_array
 
 from walktalk.chains.chain import Chain
-from walktalk.graphs import Graph
+from walktalk.graphs import GraphLike, as_graph
 
 
-def simple_walk(graph: Graph) -> Chain:
+def simple_walk(graph: GraphLike) -> Chain:
     """The chain as a sparse matrix; a node without neighbours stays where it is."""
+    graph = as_graph(graph)
     degrees = graph.degrees
     chance = 1.0 / np.repeat(degrees, degrees)
     moves = csr_array((chance, graph.indices, graph.indptr), shape=(graph.nodes, graph.nodes))

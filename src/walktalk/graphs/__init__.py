@@ -9,7 +9,7 @@ from walktalk.graphs.complete import complete
 from walktalk.graphs.cycle import cycle
 from walktalk.graphs.edge_list import edge_list
 from walktalk.graphs.erdos_renyi import erdos_renyi
-from walktalk.graphs.graph import Graph, from_networkx
+from walktalk.graphs.graph import Graph, GraphLike, as_graph, from_networkx
 from walktalk.graphs.hypercube import hypercube
 from walktalk.graphs.path import path
 from walktalk.graphs.random_regular import random_regular
@@ -27,8 +27,10 @@ __all__ = [
     "SITE_PRESETS",
     "Family",
     "Graph",
+    "GraphLike",
     "Parameter",
     "Sites",
+    "as_graph",
     "barbell",
     "build",
     "complete",

@@ -10,7 +10,7 @@ from walktalk.graphs.graph import Graph
 
 
 def edge_list(file: str | PathLike[str]) -> Graph:
-    """The graph in this file. Names that are all whole numbers are ordered as numbers, others as they come."""
+    """The graph in this file. Whole numbers as names are put in order; other names come as they do, and are kept."""
     path = Path(file)
     name = f"edge_list({path.name})"
     try:
@@ -25,7 +25,8 @@ def edge_list(file: str | PathLike[str]) -> Graph:
     if all(label.isdecimal() for label in labels):
         labels.sort(key=int)
     number_of = {label: number for number, label in enumerate(labels)}
-    return Graph.from_edges(len(labels), [[number_of[end] for end in edge] for edge in edges], name).connected()
+    graph = Graph.from_edges(len(labels), [[number_of[end] for end in edge] for edge in edges], name).connected()
+    return graph if all(label.isdecimal() for label in labels) else graph.named(labels)
 
 
 def _ends(line: str, number: int, name: str) -> tuple[str, str]:

@@ -7,9 +7,9 @@ million nodes cost a few tens of megabytes, and every chain on the graph is made
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 import networkx as nx
 import numpy as np
@@ -34,8 +34,11 @@ class Graph:
     name: str = "graph"  # how it was made, e.g. "erdos_renyi(20, p=0.3)"
     notes: tuple[str, ...] = ()  # what a person should know, e.g. "resampled 2 times until connected"
     sites: Sites | None = None  # where the nodes stand, if anybody said so
+    names: tuple[str, ...] | None = None  # of the nodes, if they have any but their numbers
 
     def __post_init__(self) -> None:
+        if self.names is not None:
+            check_names(self.names, self.nodes, self.name)
         for array in (self.indptr, self.indices):
             array.setflags(write=False)
 
@@ -60,7 +63,10 @@ class Graph:
 
     @staticmethod
     def from_networkx(graph: Any, name: str | None = None) -> Graph:
-        """The same graph from networkx. Nodes are numbered in sorted order, or as inserted if they do not sort."""
+        """The same graph from networkx. Nodes are numbered in sorted order, or as inserted if they do not sort.
+
+        What networkx calls them is kept as `names`, unless those are the numbers from 0 on.
+        """
         name = name or str(graph.name or "networkx graph")
         if graph.is_directed():
             raise GraphError(f"{name}: the graph is directed; use graph.to_undirected()")
@@ -72,7 +78,8 @@ class Graph:
             labels = list(graph.nodes)
         number = {label: index for index, label in enumerate(labels)}
         edges = [(number[a], number[b]) for a, b in graph.edges]
-        return Graph.from_edges(len(labels), edges, name).connected()
+        found = Graph.from_edges(len(labels), edges, name).connected()
+        return found if labels == list(range(len(labels))) else found.named([str(label) for label in labels])
 
     @property
     def nodes(self) -> int:
@@ -88,6 +95,14 @@ class Graph:
     def degrees(self) -> Ints:
         """The number of neighbours of each node."""
         return np.diff(self.indptr)
+
+    def name_of(self, node: int) -> str:
+        """What a person calls the node: its name, or its number."""
+        return str(node) if self.names is None else self.names[node]
+
+    def named(self, names: Sequence[str]) -> Graph:
+        """The same graph with these names, in the order of its numbers."""
+        return replace(self, names=tuple(names))
 
     def neighbours(self, node: int) -> tuple[int, ...]:
         """The nodes that this one can send to, in order."""
@@ -135,12 +150,13 @@ class Graph:
         return int(longest)
 
     def to_networkx(self) -> Any:
-        """The same graph for networkx; sites become the node attribute `site`."""
+        """The same graph for networkx, with the nodes' names; sites become the node attribute `site`."""
+        labels = list(range(self.nodes)) if self.names is None else list(self.names)
         graph = nx.Graph(name=self.name)
-        graph.add_nodes_from(range(self.nodes))
-        graph.add_edges_from(self.edge_list().tolist())
+        graph.add_nodes_from(labels)
+        graph.add_edges_from((labels[a], labels[b]) for a, b in self.edge_list().tolist())
         if self.sites is not None:
-            nx.set_node_attributes(graph, {v: self.sites.name_of(v) for v in range(self.nodes)}, "site")
+            nx.set_node_attributes(graph, {labels[v]: self.sites.name_of(v) for v in range(self.nodes)}, "site")
         return graph
 
     def without(self, nodes: Iterable[int]) -> Graph:
@@ -150,7 +166,8 @@ class Graph:
         edges = self.edge_list()
         left = edges[~(dead[edges[:, 0]] | dead[edges[:, 1]])]
         note = f"{int(dead.sum())} nodes dead"
-        return replace(Graph.from_edges(self.nodes, left, self.name, (*self.notes, note)), sites=self.sites)
+        rest = Graph.from_edges(self.nodes, left, self.name, (*self.notes, note))
+        return replace(rest, sites=self.sites, names=self.names)
 
     def part(self, nodes: Iterable[int]) -> Graph:
         """The graph of these nodes alone, numbered anew in the order given: what the living see after failures."""
@@ -161,7 +178,8 @@ class Graph:
         left = edges[(edges >= 0).all(axis=1)]
         sites = self.sites.part(kept) if self.sites is not None else None
         note = f"{len(kept)} of {self.nodes} nodes of it"
-        return replace(Graph.from_edges(len(kept), left, self.name, (*self.notes, note)), sites=sites)
+        names = None if self.names is None else tuple(self.names[node] for node in kept)
+        return replace(Graph.from_edges(len(kept), left, self.name, (*self.notes, note)), sites=sites, names=names)
 
     def __eq__(self, other: object) -> bool:
         """Equal nodes and equal edges; names, notes and sites do not matter."""
@@ -179,6 +197,28 @@ class Graph:
 def from_networkx(graph: Any, name: str | None = None) -> Graph:
     """A connected `Graph` from any undirected networkx graph."""
     return Graph.from_networkx(graph, name)
+
+
+GraphLike: TypeAlias = Graph | nx.Graph
+"""A graph, ours or networkx's."""
+
+
+def as_graph(graph: GraphLike) -> Graph:
+    """The graph itself, or what a networkx graph is here."""
+    if isinstance(graph, Graph):
+        return graph
+    if isinstance(graph, nx.Graph):
+        return Graph.from_networkx(graph)
+    raise GraphError(f"graph: a walktalk or networkx graph is needed, not {type(graph).__name__}")
+
+
+def check_names(names: Sequence[str], nodes: int, graph: str) -> None:
+    """One name for every node, and no two alike."""
+    if len(names) != nodes:
+        raise GraphError(f"{graph}: {len(names)} names for {nodes} nodes")
+    twice = next((name for k, name in enumerate(names) if name in names[:k]), None) if len(set(names)) < nodes else None
+    if twice is not None:
+        raise GraphError(f"{graph}: two nodes are called {twice!r}")
 
 
 def _outside(pairs: Ints, nodes: int) -> int:

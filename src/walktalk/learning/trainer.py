@@ -22,7 +22,7 @@ from walktalk.learning.optimizers import OptimizerSpec, RowTorch, Spread, row_op
 from walktalk.learning.row_training import RowTraining
 from walktalk.learning.samples import Column, Samples, bytes_in_memory, only, pieces
 from walktalk.learning.sampling import Sampler
-from walktalk.learning.stacked import ChainModel, EachByItself, SequentialModel, stack, use
+from walktalk.learning.stacked import ChainModel, EachByItself, RowByRow, SequentialModel, stack, use
 from walktalk.learning.task import Task
 
 EVALUATION_SAMPLES = 10_000  # of the training data; the loss of more would cost more than it tells
@@ -109,9 +109,13 @@ class Trainer:
 
     def _graphed(self) -> GraphedTraining | None:
         """Trainings as CUDA graphs, where nothing in them waits for the device."""
-        if isinstance(self.model, SequentialModel) or isinstance(self.optimizer, RowTorch) or self.is_read:
+        if isinstance(self.model, SequentialModel) or self._waits():
             return None
         return GraphedTraining(self._train) if self.arithmetic.uses_graphs(self.device) else None
+
+    def _waits(self) -> bool:
+        """Whether a training waits for the device, for all that is known."""
+        return self.is_read or isinstance(self.optimizer, RowTorch) or isinstance(self.model.loss, RowByRow)
 
     def _chain(self) -> ChainTraining | None:
         """The fast way for small perceptrons on a CPU."""
@@ -127,8 +131,8 @@ class Trainer:
         """The way of large models; as a CUDA graph where nothing in it waits for the device."""
         if not isinstance(self.model, SequentialModel):
             return None
-        data, waits = (self.inputs, self.targets), self.model.draws or isinstance(self.optimizer, RowTorch)
-        graphs = self.arithmetic.uses_graphs(self.device) and not waits and not self.is_read
+        data = (self.inputs, self.targets)
+        graphs = self.arithmetic.uses_graphs(self.device) and not self.model.draws and not self._waits()
         return RowTraining(self.model, self.optimizer, self.sampler, data, self.local_steps, self.task.augment, graphs)
 
     @property

@@ -9,8 +9,7 @@ from collections.abc import Sequence
 import torch
 
 from walktalk.learning import Trainer
-from walktalk.studies.building import build_graph, build_protocols, build_task, check_links
-from walktalk.studies.driving import build_trainer, pick_device
+from walktalk.studies.building import build_task, build_trainer, lay_foundation, pick_device
 from walktalk.studies.spec import StudySpec
 
 TRIES = 4
@@ -23,11 +22,9 @@ def check_study(spec: StudySpec, device: str = "auto") -> None:
     Data is read, and a split that leaves nodes without samples is refused.
     """
     pick_device(device)
-    graph = build_graph(spec)
-    check_links(spec, graph)
-    build_protocols(spec, graph.nodes)
+    foundation = lay_foundation(spec)
     spec.optimizer.build()
-    build_task(spec, graph.nodes)
+    foundation.task()
 
 
 def warning(specs: Sequence[StudySpec], device: str) -> str | None:
@@ -49,9 +46,10 @@ def warning(specs: Sequence[StudySpec], device: str) -> str | None:
 
 def trainings(spec: StudySpec) -> float:
     """How many local trainings a study has: exact where runs end by iterations, an estimate where they end by time."""
-    nodes, total = build_graph(spec).nodes, 0.0
+    foundation, total = lay_foundation(spec), 0.0
+    nodes = foundation.graph.nodes
     pace = spec.timing.d if spec.timing.model == "poisson" else spec.timing.compute
-    for plan in build_protocols(spec, nodes):
+    for plan in foundation.algorithms:
         by_time = math.inf if spec.stop.time is None else plan.protocol.active_models(nodes) * spec.stop.time / pace
         total += min(by_time, math.inf if spec.stop.iterations is None else spec.stop.iterations)
     return total * spec.repetitions

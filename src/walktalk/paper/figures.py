@@ -7,10 +7,9 @@ from dataclasses import dataclass, field, replace
 from importlib.resources import files
 from typing import TYPE_CHECKING, Any, Literal, TypeAlias
 
-from walktalk.errors import SpecError
+from walktalk.errors import SpecError, suggestion
 from walktalk.paper.changes import fitting, merged, refuse_what_is_varied
 from walktalk.records import yaml_text
-from walktalk.studies.spec import suggestion
 
 if TYPE_CHECKING:
     from walktalk.studies.spec import StudySpec

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import networkx as nx
@@ -12,17 +13,19 @@ from matplotlib.figure import Figure
 from matplotlib.patches import FancyBboxPatch
 
 from walktalk.errors import GraphError
-from walktalk.graphs import Graph, Sites
+from walktalk.graphs import Graph, GraphLike, Sites, as_graph
 from walktalk.plots.style import new_figure, styled
 
 Points = npt.NDArray[np.float64]
 LARGEST = 3000  # nodes; beyond, a drawing is a grey blot
 CORNERS = 0.62  # radians; not quite a square, so that few edges run through a third node
 NAMED = 60  # nodes that are few enough to be numbered
+LONGEST_WITHIN = 3  # letters of a name that fit into a node; longer ones stand above it
 
 
-def network(graph: Graph, *, aggregator: int | None = 0, title: str | None = None) -> Figure:
+def network(graph: GraphLike, *, aggregator: int | None = 0, title: str | None = None) -> Figure:
     """A drawing of the graph; the same graph gives the same drawing."""
+    graph = as_graph(graph)
     if graph.nodes > LARGEST:
         raise GraphError(f"{graph.name} has {graph.nodes} nodes, but at most {LARGEST} can be drawn")
     places = positions(graph)
@@ -49,7 +52,7 @@ def positions(graph: Graph) -> Points:
     """Where to draw each node: by site where there are any, rings round, everything else by its distances."""
     if graph.sites is not None:
         return _by_site(graph.sites)
-    drawing = graph.to_networkx()
+    drawing = replace(graph, names=None).to_networkx()
     ring = graph.nodes <= 3 or bool((graph.degrees == 2).all()) or graph.edges == graph.nodes * (graph.nodes - 1) // 2
     if ring:
         placed = dict(enumerate(_circle(_around(graph))))
@@ -122,7 +125,9 @@ def _draw_nodes(panel: Any, places: Points, graph: Graph, aggregator: int | None
         panel.legend(loc="upper left", handletextpad=0.3, markerscale=0.6)
     if named:
         for node, (x, y) in enumerate(places):
-            panel.text(x, y, str(node), color="white", fontsize=6.5, ha="center", va="center_baseline", zorder=4)
+            name, inside = graph.name_of(node), len(graph.name_of(node)) <= LONGEST_WITHIN
+            place = {"va": "center_baseline", "color": "white"} if inside else {"va": "bottom", "color": "#333333"}
+            panel.text(x, y if inside else y + 0.06, name, fontsize=6.5, ha="center", zorder=4, **place)
 
 
 def _line_width(graph: Graph) -> float:

@@ -14,22 +14,32 @@ from walktalk.plots.style import new_figure, styled
 LARGEST = 150.0  # area of the largest bubble, in square points: it just fills its cell
 
 
-def partition(counts: npt.ArrayLike, classes: Sequence[str] | None = None, *, title: str | None = None) -> Figure:
-    """Bubbles for a table of samples with a row per node and a column per class."""
+def partition(
+    counts: npt.ArrayLike,
+    classes: Sequence[str] | None = None,
+    *,
+    nodes: Sequence[str] | None = None,
+    title: str | None = None,
+) -> Figure:
+    """Bubbles for a table of samples with a row per node and a column per class, and the names of both."""
     table = np.asarray(counts, dtype=float)
     if table.ndim != 2 or table.size == 0 or table.max() <= 0:
         raise DataError("a partition needs a table of samples, one row per node and one column per class")
-    nodes, kinds = table.shape
+    count, kinds = table.shape
     names = [str(k) for k in range(kinds)] if classes is None else [str(name) for name in classes]
-    cell = 0.24 if nodes <= 50 else 12.0 / nodes
+    cell = 0.24 if count <= 50 else 12.0 / count
     with styled():
-        figure = new_figure(max(3.4, cell * nodes + 1.6), max(2.0, 0.24 * kinds + 0.9))
+        figure = new_figure(max(3.4, cell * count + 1.6), max(2.0, 0.24 * kinds + 0.9))
         panel = figure.subplots()
         node, kind = np.nonzero(table)
         area = table[node, kind] / table.max() * LARGEST * (min(cell, 0.24) / 0.24) ** 2
         panel.scatter(node, kind, s=area, c="#0072B2", alpha=0.85, linewidths=0)
-        panel.set(xlim=(-0.7, nodes - 0.3), ylim=(-0.7, kinds - 0.3), xlabel="Node", ylabel="Class")
-        panel.set_xticks(_ticks(nodes))
+        panel.set(xlim=(-0.7, count - 0.3), ylim=(-0.7, kinds - 0.3), xlabel="Node", ylabel="Class")
+        shown = _ticks(count)
+        if nodes:
+            panel.set_xticks(shown, [nodes[k] for k in shown], rotation=90)
+        else:
+            panel.set_xticks(shown)
         panel.set_yticks(range(kinds), names)
         panel.tick_params(length=0)
         panel.set_title(title or "", loc="left")

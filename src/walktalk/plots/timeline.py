@@ -6,6 +6,7 @@ end of each iteration, counted from 0 as the paper does. Any trace will do, simu
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
@@ -50,9 +51,13 @@ def timeline(
     start: float = 0.0,
     end: float | None = None,
     nodes: int | None = None,
+    names: Sequence[str] | None = None,
     title: str | None = None,
 ) -> Figure:
-    """Draw what happened from `start` to `end` (seconds; a few iterations if left out) at the first `nodes` nodes."""
+    """Draw what happened from `start` to `end` (seconds; a few iterations if left out) at the first `nodes` nodes.
+
+    `names` of all nodes stand beside their rows, in place of their numbers.
+    """
     if trace.empty or not (trace["event"] == "train").any():
         raise StudyError("the trace has no training in it, so there is no time line to draw")
     end = end if end is not None else _default_end(trace, start)
@@ -63,7 +68,7 @@ def timeline(
     with styled():
         figure = new_figure(9.0, max(2.0, 0.46 * len(rows) + 1.5))
         panel = figure.subplots()
-        _Drawing(panel, rows, unit, start, end).draw(bars)
+        _Drawing(panel, rows, unit, start, end, names).draw(bars)
         _iterations(panel, trace, unit, start, end)
         _incidents(panel, trace, rows, unit, start, end)
         panel.set_title(title or "", loc="left")
@@ -105,12 +110,16 @@ def _default_end(trace: pd.DataFrame, start: float) -> float:
 class _Drawing:
     """Bars in rows and lanes."""
 
-    def __init__(self, panel: Any, rows: list[int], unit: Unit, start: float, end: float) -> None:
+    def __init__(
+        self, panel: Any, rows: list[int], unit: Unit, start: float, end: float, names: Sequence[str] | None = None
+    ) -> None:
         self.panel, self.unit, self.start, self.end = panel, unit, start, end
         self.place = {node: len(rows) - 1 - index for index, node in enumerate(rows)}
         panel.set_xlim(start / unit.size, end / unit.size)
         panel.set_ylim(-0.5, len(rows) - 0.5)
-        panel.set_yticks([self.place[node] for node in rows], [f"Node {node}" for node in rows])
+        panel.set_yticks(
+            [self.place[node] for node in rows], [names[node] if names else f"Node {node}" for node in rows]
+        )
         panel.tick_params(axis="y", length=0)
         panel.spines["left"].set_visible(False)
         panel.grid(False)

@@ -85,7 +85,7 @@ def draw_timeline(study: Study, window: Window) -> list[Path]:
     last = float(trace["time"].max()) if len(trace) else 0.0
     if window.start > last:
         raise StudyError(f"--from {window.start:g}: the run was over by then; allowed: 0 to {last:.4g} seconds")
-    figure = plots.timeline(trace, start=window.start, end=window.end, title=title)
+    figure = plots.timeline(trace, start=window.start, end=window.end, names=study.graph.names, title=title)
     name = f"timeline-{run.path.parent.name}-{window.repetition}"
     return plots.save(figure, study.folder.figures / name, FORMATS)
 
@@ -115,5 +115,6 @@ def draw_partition(study: Study) -> list[Path]:
     classes, counts = class_counts(study.task)
     alpha = spec.task.settings.get("alpha")
     title = "iid" if alpha is None else f"α = {alpha:g}"
-    figure = plots.partition(counts, [str(name) for name in classes], title=f"{spec.task.name}, {title}")
+    shown = [str(name) for name in classes]
+    figure = plots.partition(counts, shown, nodes=study.task.names, title=f"{spec.task.name}, {title}")
     return plots.save(figure, study.folder.figures / "partition", FORMATS)

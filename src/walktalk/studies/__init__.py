@@ -8,11 +8,14 @@ if TYPE_CHECKING:
     from walktalk.studies.building import (
         AlgorithmPlan,
         PlannedRun,
+        Preparation,
         Progress,
         RunRecord,
         build_graph,
         build_protocols,
         build_task,
+        planned_runs,
+        prepare,
     )
     from walktalk.studies.driving import (
         SGD,
@@ -21,19 +24,15 @@ if TYPE_CHECKING:
         Forecast,
         Interrupted,
         Optimizer,
-        Preparation,
         Run,
         Runner,
-        StudyResult,
         fitting_groups,
         forecast,
         parse_memory,
-        planned_runs,
-        prepare,
         run_study,
         train,
     )
-    from walktalk.studies.results import first_below, summarize
+    from walktalk.studies.results import StudyResult, first_below, summarize
     from walktalk.studies.spec import (
         StudySpec,
         dump_spec,
@@ -50,11 +49,14 @@ _HOMES = {
     "building": (
         "AlgorithmPlan",
         "PlannedRun",
+        "Preparation",
         "Progress",
         "RunRecord",
         "build_graph",
         "build_protocols",
         "build_task",
+        "planned_runs",
+        "prepare",
     ),
     "driving": (
         "SGD",
@@ -63,19 +65,15 @@ _HOMES = {
         "Forecast",
         "Interrupted",
         "Optimizer",
-        "Preparation",
         "Run",
         "Runner",
-        "StudyResult",
         "fitting_groups",
         "forecast",
         "parse_memory",
-        "planned_runs",
-        "prepare",
         "run_study",
         "train",
     ),
-    "results": ("first_below", "summarize"),
+    "results": ("StudyResult", "first_below", "summarize"),
     "spec": (
         "StudySpec",
         "dump_spec",

@@ -6,7 +6,7 @@ walk (or node) acts as a Poisson process of rate 1/d, so T = RZ/d for Multi-Walk
 
 from __future__ import annotations
 
-from math import exp
+from math import exp, log1p
 
 from walktalk.errors import SpecError
 from walktalk.theory.network import Network
@@ -61,8 +61,17 @@ def time_from_iterations(iterations: float, active: float, d: float) -> float:
 
 
 def time_deviation_bound(iterations: int, delta: float) -> float:
-    """The chance, at most, that Z_T is off its mean by the share δ or more: 2 exp(−δ²T/2) (Section 4.3)."""
-    return min(1.0, 2 * exp(-(delta**2) * iterations / 2))
+    """The chance, at most, that Z_T is off its mean by the share δ or more: 2 exp(−T(δ − ln(1 + δ))) (Section 4.3).
+
+    Chernoff's bound on the sum of T exponential times. The paper has 2 exp(−δ²T/2): that holds for the lower tail,
+    which is the thinner one, but not for the upper one.
+
+    iterations: T, how many are done at Z_T. delta: δ, a share of the mean; 0 or more.
+    """
+    _positive(iterations=iterations)
+    if not delta >= 0:
+        raise SpecError(f"delta = {delta!r}, but it must be 0 or more")
+    return min(1.0, 2 * exp(-iterations * (delta - log1p(delta))))
 
 
 def _positive(**values: float) -> None:

@@ -17,7 +17,7 @@ from collections.abc import Sequence
 from math import sqrt
 
 from walktalk.errors import SpecError
-from walktalk.graphs import Graph
+from walktalk.graphs import GraphLike, as_graph
 from walktalk.theory.bound import Bound, Inequality, NotApplicable, check_iterations, check_walks
 from walktalk.theory.multi_walk import mixing_term
 from walktalk.theory.network import Network, network
@@ -59,11 +59,12 @@ def theorem3_order(networks: Sequence[Network], problem: Problem, walks: int, it
     )
 
 
-def stages(graph: Graph, failures: int, aggregator: int = 0) -> list[Network]:
+def stages(graph: GraphLike, failures: int, aggregator: int = 0) -> list[Network]:
     """The networks between failures: each time the aggregator dies, the living node with most neighbours takes over.
 
     Ties go to the lowest number. What is left must stay connected, as Assumption 4 demands after every failure.
     """
+    graph = as_graph(graph)
     if not 0 <= failures < graph.nodes:
         raise SpecError(f"failures = {failures!r}, but it must be from 0 to one less than the nodes, {graph.nodes - 1}")
     found = [network(graph, aggregator)]

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from walktalk.chains import Chain, ReturnTime, metropolis_hastings, return_time, spectrum
-from walktalk.graphs import Graph
+from walktalk.graphs import GraphLike, as_graph
 
 
 @dataclass(frozen=True)
@@ -36,8 +36,9 @@ class Network:
         return self.returning.h
 
 
-def network(graph: Graph, aggregator: int = 0, chain: Chain | None = None) -> Network:
+def network(graph: GraphLike, aggregator: int = 0, chain: Chain | None = None) -> Network:
     """The network's numbers, with Metropolis–Hastings unless another chain is given."""
+    graph = as_graph(graph)
     chain = chain or metropolis_hastings(graph)
     gaps = spectrum(chain)
     return Network(

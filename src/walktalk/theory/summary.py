@@ -8,7 +8,7 @@ from typing import Any
 
 from walktalk.chains import ReturnTime, aggregators, metropolis_hastings
 from walktalk.errors import SpecError
-from walktalk.graphs import Graph
+from walktalk.graphs import Graph, GraphLike, as_graph
 from walktalk.theory.bound import Bound, NotApplicable
 from walktalk.theory.comparison import crossover_walks, gossip_speed_up, on_axis, speed_up, winner
 from walktalk.theory.costs import bits_from_iterations, messages_per_iteration, paper_messages_per_iteration
@@ -42,8 +42,9 @@ class Question:
                 raise SpecError(f"{name} = {value!r}, but it must be more than 0")
 
 
-def summary(graph: Graph, problem: Problem, question: Question) -> dict[str, Any]:
+def summary(graph: GraphLike, problem: Problem, question: Question) -> dict[str, Any]:
     """The answers, ready for JSON."""
+    graph = as_graph(graph)
     networks = stages(graph, question.failures, question.aggregator)
     network = networks[0]
     return {

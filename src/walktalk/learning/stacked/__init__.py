@@ -3,12 +3,13 @@
 from walktalk.learning.stacked.chain import ChainModel
 from walktalk.learning.stacked.choice import EachByItself, stack, use
 from walktalk.learning.stacked.layout import RowLayout
-from walktalk.learning.stacked.model import StackedModel, TracedModel, VmapModel, row_losses
+from walktalk.learning.stacked.model import RowByRow, StackedModel, TracedModel, VmapModel, row_losses
 from walktalk.learning.stacked.sequential import SequentialModel, seeded
 
 __all__ = [
     "ChainModel",
     "EachByItself",
+    "RowByRow",
     "RowLayout",
     "SequentialModel",
     "StackedModel",

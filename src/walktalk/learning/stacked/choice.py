@@ -13,7 +13,7 @@ from walktalk.learning.arithmetic import Arithmetic
 from walktalk.learning.stacked.chain import ChainModel
 from walktalk.learning.stacked.fused import is_possible
 from walktalk.learning.stacked.layers import NotStackable
-from walktalk.learning.stacked.model import StackedModel, TracedModel, VmapModel
+from walktalk.learning.stacked.model import RowByRow, StackedModel, TracedModel, VmapModel, row_losses
 from walktalk.learning.stacked.sequential import SequentialModel, seeded
 from walktalk.learning.task import Loss
 
@@ -24,18 +24,26 @@ CANNOT = (NotStackable, ModelError, RuntimeError, KeyError, TypeError, ValueErro
 
 
 def stack(module: nn.Module, loss: Loss, inputs: Tensor, targets: Tensor, with_buffers: bool = True) -> StackedModel:
-    """The fastest stacked form of a module that gives the right gradients, tried on a few of the task's samples."""
+    """The fastest stacked form of a module that gives the right gradients and outputs.
+
+    module: with the weights that rows begin from. loss: of one model's outputs and targets, a mean over the batch.
+    inputs, targets: the task's samples; a few are tried. with_buffers: whether running statistics belong to a row.
+    """
     if not any(p.requires_grad for p in module.parameters()):
         raise ModelError("the model has no parameter that requires a gradient, so there is nothing to train")
-    check_that_it_runs(module, loss, inputs, targets)
+    outputs = check_that_it_runs(module, loss, inputs, targets)
     if not targets.is_floating_point() and bool((targets < 0).any()):
         loss = EachByItself(loss)  # labels that are to be ignored: the mean is over fewer samples in some rows
+    if not can_be_stacked(loss, outputs, targets[: len(outputs)]):
+        loss = RowByRow(loss)
     if sum(p.numel() for p in module.parameters()) <= STACKED_UP_TO:
         for kind in FORMS:
             try:
                 model = kind(module, loss, with_buffers)
-                if agrees(model, inputs, targets):
-                    return model
+                with warnings.catch_warnings():
+                    warnings.simplefilter("ignore")  # vmap says what it is slow at, whether or not it is taken
+                    if agrees(model, inputs, targets):
+                        return model
             except CANNOT:
                 continue  # whatever it was, the next form can do without it
     return SequentialModel(module, loss, with_buffers)
@@ -90,8 +98,11 @@ class EachByItself:
         return self.loss(outputs, targets)
 
 
-def check_that_it_runs(module: nn.Module, loss: Loss, inputs: Tensor, targets: Tensor) -> None:
-    """A mistake in a person's model, loss or data shows here, with torch's own words, and before any training."""
+def check_that_it_runs(module: nn.Module, loss: Loss, inputs: Tensor, targets: Tensor) -> Tensor:
+    """A mistake in a person's model, loss or data shows here, with torch's own words, and before any training.
+
+    Returns the outputs for the first two samples.
+    """
     probe = copy.deepcopy(module).eval()
     try:
         with torch.no_grad(), seeded(0, inputs.device), warnings.catch_warnings():
@@ -108,10 +119,25 @@ def check_that_it_runs(module: nn.Module, loss: Loss, inputs: Tensor, targets: T
         raise ModelError(
             f"there is a target {int(targets.max())}, but the model has {classes} outputs (0 to {classes - 1})"
         )
+    return outputs
+
+
+def can_be_stacked(loss: Loss, outputs: Tensor, targets: Tensor) -> bool:
+    """Whether the losses of several rows can be had at once, and are each row's own."""
+    several, wanted = torch.stack((outputs, outputs * 1.01)), targets.expand(2, *targets.shape)
+    try:
+        with torch.no_grad():
+            together, each = (row_losses(f, several.float(), wanted) for f in (loss, RowByRow(loss)))
+    except CANNOT:
+        return False
+    return bool(torch.allclose(together, each, rtol=1e-4, equal_nan=True))
 
 
 def agrees(model: StackedModel, inputs: Tensor, targets: Tensor) -> bool:
-    """Whether the stacked gradients of two rows are those of plain backward passes."""
+    """Whether the stacked gradients and outputs of two rows are those of plain passes.
+
+    Outputs too: there are layers, such as an LSTM, that vmap can follow where gradients are wanted, but not without.
+    """
     layout = model.layout
     rows = torch.stack([layout.row(model.module)] * 2).to(inputs.device)
     rows[1, : layout.parameter_width] *= 1.01  # so that a mix-up of rows shows
@@ -124,7 +150,13 @@ def agrees(model: StackedModel, inputs: Tensor, targets: Tensor) -> bool:
     with without_dropout(model.module), Arithmetic("fp32").products(inputs.device):
         out = layout.gather(gradients_of(model, rows, x, y), 2)
         expected = torch.stack([plain_gradient(model, rows[k], x[k], y[k]) for k in range(2)])
-    return bool((out - expected).norm() <= 1e-4 * expected.norm() + 1e-7)
+        outputs = model.outputs(rows, x[0])
+        right = SequentialModel(model.module, model.loss, model.with_buffers).outputs(rows, x[0])
+    return are_close(out, expected) and outputs.shape == right.shape and are_close(outputs, right)
+
+
+def are_close(found: Tensor, expected: Tensor) -> bool:
+    return bool((found - expected).norm() <= 1e-4 * expected.norm() + 1e-7)
 
 
 def gradients_of(model: StackedModel, rows: Tensor, inputs: Tensor, targets: Tensor) -> Tensor:

@@ -56,10 +56,25 @@ def sum_of_losses(loss: Loss, outputs: Tensor, targets: Tensor) -> Tensor:
 
 
 def row_losses(loss: Loss, outputs: Tensor, targets: Tensor) -> Tensor:
-    """Each row's loss, [W]."""
+    """Each row's loss, [W].
+
+    loss: of one row's outputs and targets. outputs: [W, B, …]. targets: [W, B, …].
+    """
+    if isinstance(loss, RowByRow):
+        return torch.stack([loss(*row) for row in zip(outputs, targets, strict=True)])
     if is_cross_entropy(loss) and outputs.dim() == 3 and not targets.is_floating_point():
         return BatchedCrossEntropy.apply(outputs, targets)  # type: ignore[no-any-return,no-untyped-call]
     return vmap(loss)(outputs, targets)
+
+
+class RowByRow:
+    """A loss that vmap cannot follow, as one that looks at numbers: only ever called with the outputs of one row."""
+
+    def __init__(self, loss: Loss) -> None:
+        self.loss = loss
+
+    def __call__(self, outputs: Tensor, targets: Tensor) -> Tensor:
+        return self.loss(outputs, targets)
 
 
 def is_cross_entropy(loss: Loss) -> bool:

@@ -2,7 +2,6 @@
 
 from walktalk.paper.drawing.figures import CELLS, make
 from walktalk.paper.drawing.grid import Cell, Shown, grid
-from walktalk.paper.drawing.rate_falls import rate_falls
-from walktalk.paper.drawing.setting import setting_of
+from walktalk.paper.drawing.said_of_spec import rate_falls, setting_of
 
 __all__ = ["CELLS", "Cell", "Shown", "grid", "make", "rate_falls", "setting_of"]

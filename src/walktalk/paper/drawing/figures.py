@@ -13,8 +13,7 @@ from matplotlib.figure import Figure as Drawing
 from walktalk import paper, plots
 from walktalk.learning import tasks
 from walktalk.paper.drawing.grid import Cell, Shown, grid
-from walktalk.paper.drawing.rate_falls import rate_falls
-from walktalk.paper.drawing.setting import setting_of
+from walktalk.paper.drawing.said_of_spec import rate_falls, setting_of
 from walktalk.records import read_history, write_text
 from walktalk.runtimes.simulator import Fault
 from walktalk.seeds import Seed

@@ -13,7 +13,7 @@ from matplotlib.figure import Figure as Drawing
 from matplotlib.lines import Line2D
 
 from walktalk import plots
-from walktalk.paper.drawing.rate_falls import RateFalls, fall_words
+from walktalk.paper.drawing.said_of_spec import RateFalls, fall_words
 
 WIDTH = 7.2  # inches: two columns of a journal
 VALUES = {"train_loss": "Loss", "test_accuracy": "Accuracy"}

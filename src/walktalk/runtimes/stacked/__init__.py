@@ -2,11 +2,12 @@
 
 from walktalk.runtimes.stacked.engine import Advance, Engine
 from walktalk.runtimes.stacked.executor import Executor, Measurement, RowTrainer, parameters_of
-from walktalk.runtimes.stacked.waves import Planner, Step, TrainStep, WavePolicy
+from walktalk.runtimes.stacked.waves import EvaluateStep, Planner, Step, TrainStep, WavePolicy
 
 __all__ = [
     "Advance",
     "Engine",
+    "EvaluateStep",
     "Executor",
     "Measurement",
     "Planner",

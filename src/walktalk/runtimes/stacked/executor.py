@@ -63,6 +63,7 @@ class Measurement:
     mean_train_loss: float  # of the mean of the members
     mean_test_accuracy: float
     model: Tensor | None = field(default=None, compare=False, repr=False)  # the aggregated one, where it met its target
+    order: int = field(default=0, compare=False, repr=False)  # in the schedule of this stretch
 
 
 class Executor:
@@ -84,7 +85,11 @@ class Executor:
         self.model_steps = 0
 
     def carry_out(self, steps: list[Step], after_step: Callable[[Step], None] | None = None) -> list[Measurement]:
-        """All of a plan; what was measured on the way."""
+        """All of a plan; what was measured on the way, each run's in the run's own order.
+
+        An evaluation is done as soon as its models are there, which may be before an earlier one's: with an aggregator
+        that is dead, nothing new is waited for. Which comes first must not show in the records.
+        """
         tables = Tables(steps, self.device)
         album = Album(self.targets)
         measured: list[Measurement] = []
@@ -102,7 +107,7 @@ class Executor:
                     album = Album(self.targets)
             if after_step is not None:
                 after_step(step)
-        return measured + album.develop(self.trainer)
+        return sorted(measured + album.develop(self.trainer), key=lambda m: m.order)
 
     def train(self, step: TrainStep, tables: Tables) -> None:
         """One wave, in pieces of a width that suits the trainer: none of them reads what another writes."""
@@ -281,6 +286,7 @@ class Album:
                 losses[m],
                 accuracies[m],
                 self.models[a] if losses[a] <= self.targets.get(step.run, -math.inf) else None,
+                step.order,
             )
             for step, (a, m), spread in zip(self.steps, self.where, spreads, strict=True)
         ]

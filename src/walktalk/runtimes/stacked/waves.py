@@ -64,6 +64,7 @@ class EvaluateStep:
     op: EvaluateOp
     aggregate: list[tuple[int, float]]
     members: list[list[tuple[int, float]]]
+    order: int  # in the schedule: the next evaluation may be ready earlier
 
 
 Step: TypeAlias = TrainStep | CombineStep | MixStep | EvaluateStep
@@ -226,8 +227,8 @@ class Stretch:
             self.consume([job])
             self.emit(MixStep(job.run, [self.make(value) for value in job.outputs], sources))
         elif isinstance(job.op, EvaluateOp):
-            aggregate = as_rows(values, job.op.aggregate)
-            self.emit(EvaluateStep(job.run, job.op, aggregate, [as_rows(values, terms) for terms in job.op.members]))
+            aggregate, members = as_rows(values, job.op.aggregate), [as_rows(values, t) for t in job.op.members]
+            self.emit(EvaluateStep(job.run, job.op, aggregate, members, job.order))
             self.consume([job])
 
     # -- rows -------------------------------------------------------------------------------------------------------

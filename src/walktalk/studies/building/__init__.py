@@ -1,31 +1,43 @@
 """From a specification to the things that it names, and the runs that are made of them."""
 
 from walktalk.studies.building.build import (
-    AlgorithmPlan,
     build_evaluate,
     build_faults,
     build_graph,
     build_protocols,
-    build_schedule,
+    build_rate,
     build_stop,
     build_task,
     build_timing,
+    build_trainer,
     check_links,
+    pick_device,
 )
-from walktalk.studies.building.runs import PlannedRun, Progress, RunRecord
+from walktalk.studies.building.foundation import Foundation, Preparation, lay_foundation, planned_runs, prepare
+from walktalk.studies.building.match import matched
+from walktalk.studies.building.runs import AlgorithmPlan, Conditions, PlannedRun, Progress, RunRecord
 
 __all__ = [
     "AlgorithmPlan",
+    "Conditions",
+    "Foundation",
     "PlannedRun",
+    "Preparation",
     "Progress",
     "RunRecord",
     "build_evaluate",
     "build_faults",
     "build_graph",
     "build_protocols",
-    "build_schedule",
+    "build_rate",
     "build_stop",
     "build_task",
     "build_timing",
+    "build_trainer",
     "check_links",
+    "lay_foundation",
+    "matched",
+    "pick_device",
+    "planned_runs",
+    "prepare",
 ]

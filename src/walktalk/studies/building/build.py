@@ -6,26 +6,18 @@ Graph and data depend on the study's seed only, not on the repetition: repetitio
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 import numpy as np
+import torch
 
-from walktalk.errors import SpecError
+from walktalk.errors import SpecError, UnavailableError
 from walktalk.graphs import Graph, Sites, build
-from walktalk.learning import Schedule, Task, tasks
-from walktalk.protocols import Protocol
+from walktalk.learning import Arithmetic, Schedule, Task, Trainer, tasks
 from walktalk.runtimes.simulator import Evaluate, FaultPlan, NetworkTiming, PoissonTiming, Stop, Timing
 from walktalk.seeds import Seed
+from walktalk.studies.building.runs import AlgorithmPlan
 from walktalk.studies.spec import StudySpec, TimingSpec
-
-
-@dataclass(frozen=True)
-class AlgorithmPlan:
-    """One algorithm of a study, ready to run."""
-
-    label: str  # in tables, legends and folder names
-    protocol: Protocol
-    lr: float  # its own, or the study's
 
 
 def build_graph(spec: StudySpec) -> Graph:
@@ -95,7 +87,7 @@ def build_evaluate(spec: StudySpec) -> Evaluate:
     return Evaluate(every=spec.evaluate.every, seconds=spec.evaluate.seconds, model=spec.evaluate.model)
 
 
-def build_schedule(spec: StudySpec) -> Callable[[float], float]:
+def build_rate(spec: StudySpec) -> Callable[[float], float]:
     """The factor on the learning rate, from the progress of a run."""
     schedule = spec.schedule
     return Schedule(schedule.warmup, tuple(schedule.decay_at), schedule.factor).factor_at
@@ -107,6 +99,38 @@ def build_task(spec: StudySpec, nodes: int | None = None) -> Task:
     if count is None:
         count = build_graph(spec).nodes
     return tasks.build(spec.task.name, nodes=count, seed=Seed(spec.seed).child("data"), **spec.task.settings)
+
+
+def build_trainer(spec: StudySpec, task: Task, device: str = "auto", samples: int | None = None) -> Trainer:
+    """What trains the models of a study.
+
+    Args:
+        spec: The study; its batch size, local steps, optimizer, precision and buffers count.
+        task: What is learned: the whole of it, or the part of one node.
+        device: auto, cpu or cuda.
+        samples: Of the training data, for a measurement; the study's own number, if left out.
+    """
+    return Trainer(
+        task,
+        batch_size=spec.training.batch_size,
+        local_steps=spec.training.local_steps,
+        optimizer=spec.optimizer.build(),
+        device=pick_device(device),
+        evaluation_samples=spec.evaluate.samples if samples is None else samples,
+        arithmetic=Arithmetic(spec.training.precision),
+        buffers=spec.training.buffers,
+    )
+
+
+def pick_device(name: str) -> str:
+    """The device of that name; "auto" takes a GPU where there is one."""
+    if name == "auto":
+        return "cuda" if torch.cuda.is_available() else "cpu"
+    if name.startswith("cuda") and not torch.cuda.is_available():
+        raise UnavailableError(f"device: {name} is not available here; allowed: auto, cpu")
+    if name.split(":")[0] not in ("cpu", "cuda"):
+        raise UnavailableError(f"device: {name!r} is unknown; allowed: auto, cpu, cuda")
+    return name
 
 
 def _overridden(sites: Sites, timing: TimingSpec) -> Sites:

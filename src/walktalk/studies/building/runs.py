@@ -1,13 +1,64 @@
-"""One run of a study: as it is planned, how far it is, what it leaves."""
+"""One run of a study: under which conditions, as it is planned, how far it is, what it leaves."""
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass, field
 
 from torch import Tensor
 
+from walktalk.graphs import Graph
+from walktalk.protocols import Protocol
 from walktalk.records import HistoryRow
-from walktalk.runtimes.simulator import RunSetup
+from walktalk.runtimes.simulator import Evaluate, FaultPlan, OptimizerState, RunSetup, Stop, Timing
+from walktalk.seeds import Seed
+
+
+@dataclass(frozen=True)
+class AlgorithmPlan:
+    """One algorithm of a study, ready to run."""
+
+    label: str  # in tables, legends and folder names
+    protocol: Protocol
+    lr: float  # its own, or the study's
+
+
+@dataclass(frozen=True)
+class Conditions:
+    """What all runs of a study have in common."""
+
+    graph: Graph
+    model_bytes: int  # of one model on the wire
+    state_bytes: int  # of one optimizer state on the wire
+    optimizer_state: OptimizerState  # where the optimizer's state lives between two visits
+    stop: Stop
+    timing: Timing
+    evaluate: Evaluate
+    rate: Callable[[float], float]  # progress -> factor on the learning rate
+
+    def setup(self, plan: AlgorithmPlan, root: Seed, repetition: int = 0, faults: FaultPlan | None = None) -> RunSetup:
+        """One run under these conditions.
+
+        Args:
+            plan: The algorithm.
+            root: The study's seed; the run's own is a child of it, by label and repetition.
+            repetition: Counted from 0.
+            faults: What goes wrong; nothing, if left out.
+        """
+        return RunSetup(
+            protocol=plan.protocol,
+            graph=self.graph,
+            seed=root.child("run", plan.label, repetition),
+            stop=self.stop,
+            timing=self.timing,
+            evaluate=self.evaluate,
+            lr=plan.lr,
+            schedule=self.rate,
+            model_bytes=self.model_bytes,
+            state_bytes=self.state_bytes,
+            optimizer_state=self.optimizer_state,
+            faults=faults or FaultPlan(),
+        )
 
 
 @dataclass(frozen=True)

@@ -16,15 +16,14 @@ from typing import Any
 
 from torch import Tensor
 
-from walktalk import graphs
 from walktalk.graphs import Graph
 from walktalk.learning import Trainer
 from walktalk.protocols import AGGREGATE, MultiWalk, Protocol
 from walktalk.runtimes.peers import ReplaySetup, replay
-from walktalk.runtimes.simulator import Evaluate, PoissonTiming, RunSetup, Stop
+from walktalk.runtimes.simulator import Evaluate, Stop
 from walktalk.runtimes.stacked import Engine
 from walktalk.seeds import Seed
-from walktalk.studies.driving import Preparation
+from walktalk.studies.building import Preparation, build_trainer
 
 MEASURED = 20  # iterations between two measurements
 REPETITIONS = 5  # of the undisturbed run
@@ -66,15 +65,9 @@ def compare(
     ready: Preparation, trace: list[tuple[Any, ...]], alive: list[int], window: tuple[float, float]
 ) -> Comparison:
     """The losses between two moments of the trace, and in the same iterations of undisturbed runs."""
-    run, spec = ready.runs[0], ready.spec
-    task = replace(ready.task, parts=[ready.task.parts[node] for node in alive])
-    judge = Trainer(
-        task,
-        batch_size=spec.training.batch_size,
-        local_steps=spec.training.local_steps,
-        optimizer=spec.optimizer.build(),
-        evaluation_samples=sum(len(part) for part in task.parts),
-    )
+    run = ready.runs[0]
+    task = replace(ready.task, parts=[ready.task.parts[node] for node in alive], names=None, test_parts=None)
+    judge = build_trainer(ready.spec, task, "cpu", samples=sum(len(part) for part in task.parts))
     again = ReplaySetup(ready.task.nodes, run.initial.cpu(), Evaluate(every=MEASURED), run.setup.optimizer_state)
     measured = replay(trace, again, Judged(ready.trainer, judge)).measurements
     judged = [m for m in measured if window[0] < m.op.time < window[1]]
@@ -82,7 +75,7 @@ def compare(
         return Comparison()
     aggregator = next((row[1] for row in reversed(trace) if row[2] == "record" and row[11] == AGGREGATE), -1)
     first, last = judged[0].op.iteration, judged[-1].op.iteration
-    graph = graphs.from_networkx(run.setup.graph.to_networkx().subgraph(alive), "what is left")
+    graph = replace(run.setup.graph.part(alive).connected(), name="what is left", sites=None)
     place = alive.index(aggregator) if aggregator in alive else 0
     protocol = _aggregating_at(run.setup.protocol, place)
     reference = _undisturbed(ready, protocol, judge, graph, (first, last))
@@ -100,14 +93,13 @@ def _undisturbed(
     run, (first, last) = ready.runs[0], window
     seeds = [Seed(ready.spec.seed).child("undisturbed", number) for number in range(REPETITIONS)]
     setups = [
-        RunSetup(
-            protocol,
-            graph,
-            seed,
-            Stop(iterations=last),
-            timing=PoissonTiming(),
+        replace(
+            run.setup,
+            protocol=protocol,
+            graph=graph,
+            seed=seed,
+            stop=Stop(iterations=last),
             evaluate=Evaluate(every=MEASURED),
-            lr=run.setup.lr,
             keep_trace=False,
         )
         for seed in seeds

@@ -19,10 +19,10 @@ from pathlib import Path
 from typing import Any, Literal
 
 from walktalk.runtimes.peers import Ledger, merge, read_diary
+from walktalk.studies.building import prepare
 from walktalk.studies.chaos.blows import Blow, Disturbance
 from walktalk.studies.chaos.checks import copies_of_walks, recoveries, replacements, taking_part
 from walktalk.studies.chaos.loss import Comparison, compare
-from walktalk.studies.driving import prepare
 from walktalk.studies.peers import local_cluster
 from walktalk.studies.spec import StudySpec, make_spec
 

@@ -1,27 +1,30 @@
-"""One run, in Python: `train` takes a task, a protocol and a graph, and gives back what happened and a model."""
+"""One run, in Python: `train` takes a task, a protocol and a graph, and gives back what happened and a model.
+
+When things happen never depends on the numbers in a model, so `forecast` is exact without training anything: it is the
+course of the same run. A hundred thousand nodes take seconds.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 
 import pandas as pd
 from torch import Tensor, nn
 
-from walktalk.errors import DataError
-from walktalk.graphs import Graph
+from walktalk.graphs import GraphLike, as_graph
 from walktalk.learning import Buffers, OptimizerSpec, Schedule, Task, Trainer
 from walktalk.protocols import Protocol
 from walktalk.records import RUN_COLUMNS, TRACE_COLUMNS, frame
-from walktalk.runtimes.simulator import Evaluate, OptimizerState, PoissonTiming, RunSetup, Stop, Timing
+from walktalk.runtimes.simulator import Evaluate, OptimizerState, PoissonTiming, Simulation, Stop, Timing
 from walktalk.seeds import Seed, as_seed
-from walktalk.studies.building import PlannedRun, Progress, RunRecord
-from walktalk.studies.driving.run import pick_device
+from walktalk.studies.building import AlgorithmPlan, Conditions, PlannedRun, Progress, RunRecord, matched, pick_device
 from walktalk.studies.driving.runner import Runner
 from walktalk.studies.results import trace_columns
 
 Optimizer = OptimizerSpec  # its public name
+STOP, TIMING = Stop(iterations=1000), PoissonTiming()  # where nothing else is said
 
 
 def SGD(lr: float = 0.05, momentum: float = 0.9, nesterov: bool = True, weight_decay: float = 0.0) -> OptimizerSpec:
@@ -77,7 +80,7 @@ class Run:
 def train(
     task: Task,
     protocol: Protocol,
-    graph: Graph,
+    graph: GraphLike,
     *,
     optimizer: OptimizerSpec | None = None,
     batch_size: int = 32,
@@ -97,8 +100,7 @@ def train(
     Without further word: the paper's optimizer, Poisson timing with d = 1 second, 1,000 iterations. `buffers` says what
     becomes of BatchNorm's statistics: they travel with the model, or every batch has its own ("batch").
     """
-    if task.nodes != graph.nodes:
-        raise DataError(f"the task is split over {task.nodes} nodes, but the graph has {graph.nodes}; make them equal")
+    task, graph = matched(task, graph)
     optimizer = optimizer or SGD()
     root = as_seed(seed)
     trainer = Trainer(
@@ -109,19 +111,57 @@ def train(
         device=pick_device(device),
         buffers=buffers,
     )
-    setup = RunSetup(
-        protocol=protocol,
-        graph=graph,
-        seed=root.child("run", protocol.label, 0),
-        stop=stop or Stop(iterations=1000),
-        timing=timing or PoissonTiming(),
-        evaluate=evaluate or Evaluate(),
-        lr=optimizer.lr,
-        schedule=(schedule or Schedule()).factor_at,
-        model_bytes=trainer.payload_bytes,
-        state_bytes=trainer.state_bytes,
-        optimizer_state=optimizer_state,
+    conditions = Conditions(
+        graph,
+        trainer.payload_bytes,
+        trainer.state_bytes,
+        optimizer_state,
+        stop or STOP,
+        timing or TIMING,
+        evaluate or Evaluate(),
+        (schedule or Schedule()).factor_at,
     )
+    setup = conditions.setup(AlgorithmPlan(protocol.label, protocol, optimizer.lr), root)
     initial = trainer.initial_row(root.child("initial model", 0).integer)
     runner = Runner(trainer, [PlannedRun(protocol.label, 0, setup, initial)], report=progress)
     return Run(runner.run()[0], trainer)
+
+
+@dataclass(frozen=True)
+class Forecast:
+    """A run as it will be."""
+
+    iterations: int
+    time: float  # virtual seconds
+    bits: float  # sent by all nodes together
+    events: int
+
+
+def forecast(
+    protocol: Protocol,
+    graph: GraphLike,
+    *,
+    model_bytes: int,
+    state_bytes: int = 0,
+    optimizer_state: OptimizerState = "visit",
+    timing: Timing | None = None,
+    stop: Stop | None = None,
+    seed: int | Seed = 0,
+) -> Forecast:
+    """The schedule of `train` with the same arguments, for a model of that many bytes on the wire."""
+    graph = as_graph(graph)
+    protocol.check(graph.nodes)
+    conditions = Conditions(
+        graph,
+        model_bytes,
+        state_bytes,
+        optimizer_state,
+        stop or STOP,
+        timing or TIMING,
+        Evaluate(),
+        Schedule().factor_at,
+    )
+    setup = conditions.setup(AlgorithmPlan(protocol.label, protocol, 1.0), as_seed(seed))
+    simulation = Simulation(replace(setup, keep_trace=False, keep_schedule=False))
+    simulation.advance()
+    return Forecast(simulation.iteration, simulation.agenda.now, simulation.bytes * 8.0, simulation.events)

@@ -21,8 +21,8 @@ from walktalk.errors import StudyError, UnavailableError, UserError
 from walktalk.records import HistoryRow, StudyFolder, write_bytes
 from walktalk.studies.building import PlannedRun, Progress, RunRecord
 from walktalk.studies.driving.groups import run_in_groups, together
+from walktalk.studies.driving.process import Interrupted, asking_to_stop
 from walktalk.studies.driving.runner import estimated_trainings
-from walktalk.studies.driving.surroundings import Interrupted, asking_to_stop
 from walktalk.studies.driving.workers import Share, shares
 
 RETRIES = 3  # of one batch: if machines die more often, there is a reason

@@ -17,26 +17,12 @@ from torch import Tensor
 
 from walktalk.errors import StudyError
 from walktalk.learning import Trainer
-from walktalk.records import (
-    RUN_COLUMNS,
-    HistoryRow,
-    RunFolder,
-    StudyFolder,
-    TraceWriter,
-    load_checkpoint,
-    save_checkpoint,
-    write_history,
-)
+from walktalk.records import HistoryRow, RunFolder, StudyFolder, TraceWriter, load_checkpoint, save_checkpoint
 from walktalk.runtimes.simulator import PoissonTiming
 from walktalk.runtimes.stacked import Engine, Measurement, Step, TrainStep, WavePolicy
 from walktalk.studies.building import PlannedRun, Progress, RunRecord
-from walktalk.studies.driving.surroundings import (
-    Interrupted,
-    asking_to_stop,
-    fitting_threads,
-    garbage_between_stretches,
-)
-from walktalk.studies.results import trace_columns
+from walktalk.studies.driving.process import Interrupted, asking_to_stop, fitting_threads, garbage_between_stretches
+from walktalk.studies.results import history_row, trace_columns, write_run
 
 FIRST_STRETCH = 1 / 256  # of a run's way at most; after it the size of a stretch is known in trainings
 SECONDS_A_STRETCH = 3.0  # at most, about: as long as a person waits after Ctrl-C
@@ -189,21 +175,7 @@ class Runner:
         record = self.records[m.run]
         if record.met_target:
             return  # what a stretch did beyond the target does not count
-        record.history.append(
-            HistoryRow(
-                record.label,
-                record.repetition,
-                m.op.iteration,
-                m.op.time,
-                int(m.op.bits),
-                m.train_loss,
-                m.test_accuracy,
-                m.consensus,
-                int(m.op.model_bits),
-                m.mean_train_loss,
-                m.mean_test_accuracy,
-            )
-        )
+        record.history.append(history_row(record.label, record.repetition, m))
         target = self.runs[m.run].setup.stop.target_loss
         if target is not None and m.train_loss <= target:
             # The run ends here, wherever the stretch does: its model, trace and history are those of this moment.
@@ -224,8 +196,7 @@ class Runner:
                 writer.close()
             if folder is not None:
                 folder.path.mkdir(parents=True, exist_ok=True)
-                write_history(folder.history, record.history, RUN_COLUMNS)
-                save_checkpoint(folder.model, named_tensors(self.trainer, record.output), {"run": record.label})
+                write_run(folder, record, self.trainer)
                 self._save_run(index, folder)
 
     # -- checkpoints ------------------------------------------------------------------------------------------------
@@ -315,8 +286,3 @@ def wave_policy(trainer: Trainer) -> WavePolicy:
 def trainings_a_stretch(width: int) -> int:
     """Fewer for larger models, so that a stretch takes seconds on a device that suits the model."""
     return max(64, min(8192, round(2**31 / (width + 2**17))))
-
-
-def named_tensors(trainer: Trainer, row: Tensor) -> dict[str, Tensor]:
-    """A row as the state dict of the task's module."""
-    return {name: tensor.detach().clone() for name, tensor in trainer.module(row).state_dict().items()}

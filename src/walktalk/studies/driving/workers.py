@@ -31,8 +31,8 @@ from walktalk.errors import StudyError, UserError
 from walktalk.records import StudyFolder, remove_unfinished
 from walktalk.studies.building import PlannedRun, Progress, RunRecord
 from walktalk.studies.driving.groups import free_memory, run_in_groups, together
+from walktalk.studies.driving.process import Interrupted, asking_to_stop
 from walktalk.studies.driving.runner import estimated_trainings
-from walktalk.studies.driving.surroundings import Interrupted, asking_to_stop
 
 STARTS_AT_MOST = 3  # of one share: a process that dies more often has a reason
 STEPS_THAT_PAY = 50_000  # model-steps of a study below which starting a second process costs more than it saves

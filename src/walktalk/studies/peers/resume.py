@@ -17,8 +17,7 @@ from torch import Tensor
 
 from walktalk.records import RunFolder, load_checkpoint, save_checkpoint
 from walktalk.runtimes.peers import Diary, ReplaySetup, merge, read_diary, replay
-from walktalk.studies.building import PlannedRun, build_evaluate
-from walktalk.studies.driving import Preparation
+from walktalk.studies.building import PlannedRun, Preparation, build_evaluate
 
 LAUNCHER = "launcher"  # the folder of its diary, beside those of the nodes
 BEGINNING = "beginning.safetensors"

@@ -18,18 +18,9 @@ from pathlib import Path
 import numpy as np
 
 from walktalk.errors import SpecError, StudyError, UnavailableError
-from walktalk.graphs import Graph
-from walktalk.learning import Arithmetic, Task, Trainer, tasks
+from walktalk.learning import Task, Trainer
 from walktalk.protocols import Surroundings
-from walktalk.records import (
-    RUN_COLUMNS,
-    HistoryRow,
-    RunFolder,
-    TraceWriter,
-    opened_folder,
-    save_checkpoint,
-    write_history,
-)
+from walktalk.records import RunFolder, TraceWriter, opened_folder
 from walktalk.runtimes.peers import (
     Cluster,
     Fleet,
@@ -44,22 +35,24 @@ from walktalk.runtimes.peers import (
     replay,
     with_own_port,
 )
-from walktalk.seeds import Seed
 from walktalk.studies.building import (
     AlgorithmPlan,
+    Foundation,
     PlannedRun,
+    Preparation,
     Progress,
     RunRecord,
     build_evaluate,
-    build_graph,
-    build_protocols,
-    build_schedule,
+    build_rate,
     build_stop,
+    build_trainer,
+    lay_foundation,
+    pick_device,
+    prepare,
 )
-from walktalk.studies.driving import Preparation, StudyResult, named_tensors, pick_device, prepare, write_results
 from walktalk.studies.peers.progress import Reporter, Watch
 from walktalk.studies.peers.resume import read_beginning, whole_trace, write_beginning
-from walktalk.studies.results import trace_columns
+from walktalk.studies.results import StudyResult, history_row, study_result, trace_columns, write_run
 from walktalk.studies.spec import StudySpec, dump_spec, load_spec, make_spec, spec_mapping
 
 log = logging.getLogger(__name__)
@@ -106,7 +99,7 @@ def run_on_peers(
                 _run_fleet(ready, run, here, pace, tell)
             records.append(_record(ready, run, here))
         reporter.report(len(records), records)
-        return write_results(ready, records, folder, engine="peers")
+        return study_result(spec, records, folder, engine="peers")
 
 
 def run_node(job: NodeJob) -> None:
@@ -114,8 +107,7 @@ def run_node(job: NodeJob) -> None:
     quiet_process()
     cluster = with_own_port(job.cluster, job.name) if job.name in job.cluster.nodes else job.cluster
     spec = make_spec(cluster.study) if isinstance(cluster.study, dict) else load_spec(cluster.study)
-    graph = build_graph(spec)
-    setup, trainer = _node_setup(cluster, spec, graph, job)
+    setup, trainer = _node_setup(cluster, lay_foundation(spec), job)
     if job.rejoin and finished_before(setup.folder, setup.stop):
         log.info("%s: the run is over, as its checkpoint says; --fresh begins anew", job.name)
         return
@@ -132,21 +124,13 @@ def own_part(task: Task, node: int) -> Task:
     return replace(task, inputs=inputs, targets=targets, parts=[np.arange(len(mine))], labels=labels, test=None)
 
 
-def _node_setup(cluster: Cluster, spec: StudySpec, graph: Graph, job: NodeJob) -> tuple[NodeSetup, Trainer]:
-    number, root = cluster.number(job.name), Seed(spec.seed)
-    plan = _chosen(build_protocols(spec, graph.nodes), cluster.algorithm)
-    task = tasks.build(spec.task.name, nodes=graph.nodes, seed=root.child("data"), **spec.task.settings)
-    trainer = Trainer(
-        own_part(task, number),
-        batch_size=spec.training.batch_size,
-        local_steps=spec.training.local_steps,
-        optimizer=spec.optimizer.build(),
-        device=pick_device(job.device),
-        arithmetic=Arithmetic(spec.training.precision),
-        buffers=spec.training.buffers,
-    )
+def _node_setup(cluster: Cluster, base: Foundation, job: NodeJob) -> tuple[NodeSetup, Trainer]:
+    spec, graph, number = base.spec, base.graph, cluster.number(job.name)
+    plan = _chosen(base.algorithms, cluster.algorithm)
+    task = base.task()
+    trainer = build_trainer(spec, own_part(task, number), job.device)
     neighbours = graph.neighbours(number)
-    initial, before = trainer.initial_row(root.child("initial model", cluster.repetition).integer).cpu(), (0, 0, 0.0)
+    initial, before = trainer.initial_row(base.initial_seed(cluster.repetition)).cpu(), (0, 0, 0.0)
     if job.beginning is not None:
         begun = read_beginning(job.beginning)
         initial, before = begun.model, (begun.iterations[number], begun.bytes[number], begun.seconds)
@@ -155,14 +139,14 @@ def _node_setup(cluster: Cluster, spec: StudySpec, graph: Graph, job: NodeJob) -
         around=Surroundings(
             number, graph.nodes, neighbours, tuple(int(graph.degrees[peer]) for peer in neighbours), own_resources()
         ),
-        seed=root.child("run", plan.label, cluster.repetition),
+        seed=base.root.child("run", plan.label, cluster.repetition),
         stop=build_stop(spec),
         initial=initial,
         before=before,
         endpoint=cluster.endpoint(job.name, graph),
         folder=cluster.folder / job.name,
         lr=plan.lr,
-        schedule=build_schedule(spec),
+        schedule=build_rate(spec),
         optimizer_state=spec.training.optimizer_state,
         part=0,
         rejoin=job.rejoin,
@@ -232,23 +216,8 @@ def _record(ready: Preparation, run: PlannedRun, here: RunFolder) -> RunRecord:
         writer.write(trace_columns(trace))
     again = ReplaySetup(setup.graph.nodes, run.initial.cpu(), build_evaluate(ready.spec), setup.optimizer_state)
     replayed = replay(trace, again, ready.trainer)
-    history = [
-        HistoryRow(
-            run.label,
-            run.repetition,
-            m.op.iteration,
-            m.op.time,
-            int(m.op.bits),
-            m.train_loss,
-            m.test_accuracy,
-            m.consensus,
-            int(m.op.model_bits),
-            m.mean_train_loss,
-            m.mean_test_accuracy,
-        )
-        for m in replayed.measurements
-    ]
-    write_history(here.history, history, RUN_COLUMNS)
-    save_checkpoint(here.model, named_tensors(ready.trainer, replayed.output), {"run": run.label})
+    history = [history_row(run.label, run.repetition, m) for m in replayed.measurements]
     trained = sum(row[2] == "trained" for row in trace)
-    return RunRecord(run.label, run.repetition, history, [], replayed.output, trained)
+    record = RunRecord(run.label, run.repetition, history, [], replayed.output, trained)
+    write_run(here, record, ready.trainer)
+    return record

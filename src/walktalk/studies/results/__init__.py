@@ -1,6 +1,7 @@
-"""What a study has found: the trace's columns, and who won."""
+"""What a study has found: rows of its records, and who won."""
 
-from walktalk.studies.results.summary import first_below, summarize, summary_text
-from walktalk.studies.results.trace_table import trace_columns
+from walktalk.studies.results.rows import history_row, trace_columns, write_run
+from walktalk.studies.results.study import StudyResult, study_result
+from walktalk.studies.results.summary import first_below, summarize
 
-__all__ = ["first_below", "summarize", "summary_text", "trace_columns"]
+__all__ = ["StudyResult", "first_below", "history_row", "study_result", "summarize", "trace_columns", "write_run"]

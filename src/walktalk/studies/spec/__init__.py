@@ -6,17 +6,13 @@ from walktalk import lazy
 
 if TYPE_CHECKING:
     from walktalk.studies.spec.load import dump_spec, load_spec, make_spec, spec_mapping
-    from walktalk.studies.spec.overrides import nested
-    from walktalk.studies.spec.preset_files import preset_names, preset_text, read_study
+    from walktalk.studies.spec.sources import nested, preset_names, preset_text, read_study
     from walktalk.studies.spec.study import StudySpec, TimingSpec
-    from walktalk.studies.spec.suggest import suggestion
 
 _HOMES = {
     "load": ("dump_spec", "load_spec", "make_spec", "spec_mapping"),
-    "overrides": ("nested",),
-    "preset_files": ("preset_names", "preset_text", "read_study"),
+    "sources": ("nested", "preset_names", "preset_text", "read_study"),
     "study": ("StudySpec", "TimingSpec"),
-    "suggest": ("suggestion",),
 }
 
 __all__ = [
@@ -30,7 +26,6 @@ __all__ = [
     "preset_text",
     "read_study",
     "spec_mapping",
-    "suggestion",
 ]
 
 __getattr__ = lazy.attributes(__name__, _HOMES)

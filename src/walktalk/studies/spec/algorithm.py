@@ -8,11 +8,10 @@ from typing import Any
 
 from pydantic import ConfigDict, model_validator
 
-from walktalk.errors import SpecError
+from walktalk.errors import SpecError, suggestion
 from walktalk.protocols import PROTOCOLS, Protocol
 from walktalk.studies.spec.fields import Section, key, misfit
 from walktalk.studies.spec.settings import complete, of_dataclass
-from walktalk.studies.spec.suggest import suggestion
 
 
 class AlgorithmSpec(Section):

@@ -6,9 +6,8 @@ from typing import Any, get_args
 
 from pydantic import BaseModel, ValidationError
 
-from walktalk.errors import SpecError
+from walktalk.errors import SpecError, suggestion
 from walktalk.studies.spec.fields import allowed_text
-from walktalk.studies.spec.suggest import suggestion
 
 LONGEST = 80  # characters of a value that an error repeats
 

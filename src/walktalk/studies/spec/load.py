@@ -15,8 +15,7 @@ from walktalk.learning import tasks
 from walktalk.records import yaml_text
 from walktalk.studies.spec.algorithm import expand
 from walktalk.studies.spec.errors import shown, spec_error
-from walktalk.studies.spec.overrides import parsed
-from walktalk.studies.spec.preset_files import read_study
+from walktalk.studies.spec.sources import parsed, read_study
 from walktalk.studies.spec.study import StudySpec
 from walktalk.studies.spec.task import task_settings
 

@@ -6,9 +6,9 @@ from typing import Any
 
 from pydantic import model_validator
 
+from walktalk.errors import suggestion
 from walktalk.graphs import FAMILIES, REQUIRED, SITE_PRESETS
 from walktalk.studies.spec.fields import Section, Whole, key, misfit
-from walktalk.studies.spec.suggest import suggestion
 
 NODES = 20  # the paper's V
 # Parameters that say how many nodes there are, so that `nodes` need not.

@@ -10,9 +10,8 @@ import torch
 from pydantic import model_validator
 
 from walktalk import learning
-from walktalk.errors import ModelError
+from walktalk.errors import ModelError, suggestion
 from walktalk.studies.spec.fields import Section, key, misfit
-from walktalk.studies.spec.suggest import suggestion
 
 OWN_DEFAULTS: dict[str, dict[str, Any]] = {  # where the paper's differ from torch's (Table 5)
     "sgd": {"lr": 0.05, "momentum": 0.9, "nesterov": True}

@@ -14,8 +14,8 @@ from typing import Any
 
 from pydantic import TypeAdapter, ValidationError
 
+from walktalk.errors import suggestion
 from walktalk.studies.spec.fields import misfit
-from walktalk.studies.spec.suggest import suggestion
 
 
 @dataclasses.dataclass(frozen=True)

@@ -6,10 +6,10 @@ from typing import Any
 
 from pydantic import ConfigDict, model_validator
 
+from walktalk.errors import suggestion
 from walktalk.learning import tasks
 from walktalk.studies.spec.fields import Section, key, misfit
 from walktalk.studies.spec.settings import Setting, complete, of_function
-from walktalk.studies.spec.suggest import suggestion
 
 
 class TaskSpec(Section):

@@ -1,18 +1,19 @@
-"""What is written where a study is named: a YAML file, or one that comes with the package.
+"""What a person names and sets: a YAML file, or one that comes with the package, and `--set a.b=value`.
 
-Nothing heavy is imported here, so that `walktalk presets` and a mistyped name are answered at once.
+It is read before anything knows whether it is possible. Nothing heavy is imported here, so that `walktalk presets` and
+a mistyped name are answered at once.
 """
 
 from __future__ import annotations
 
 import os
+from collections.abc import Iterable
 from importlib.resources import files
 from pathlib import Path
 from typing import Any
 
-from walktalk.errors import SpecError
+from walktalk.errors import SpecError, suggestion
 from walktalk.records import yaml_text
-from walktalk.studies.spec.suggest import suggestion
 
 
 def preset_names() -> list[str]:
@@ -41,3 +42,26 @@ def read_study(source: str | os.PathLike[str]) -> dict[str, Any]:
 
 def _presets() -> Any:
     return files("walktalk.studies") / "presets"
+
+
+def nested(overrides: Iterable[str]) -> dict[str, Any]:
+    """`a.b=value` overrides as a mapping of mappings, for settings that are not a whole study."""
+    whole: dict[str, Any] = {}
+    for override in overrides:
+        keys, value = parsed(override)
+        here = whole
+        for name in keys[:-1]:
+            here = here.setdefault(name, {})
+            if not isinstance(here, dict):
+                raise SpecError(f"--set {override}: {name} has a value already")
+        here[keys[-1]] = value
+    return whole
+
+
+def parsed(override: str) -> tuple[list[str], Any]:
+    """The keys on the way and the value, as YAML reads it."""
+    dotted, equals, text = override.partition("=")
+    keys = dotted.strip().split(".")
+    if not equals or not all(keys):
+        raise SpecError(f"--set {override}: should be key=value, such as optimizer.lr=0.1")
+    return keys, yaml_text.parse(text, f"--set {override}")

@@ -1,4 +1,7 @@
-"""Where the learning rate falls within a run: a curve that suddenly bends there has learned nothing new."""
+"""What a figure says of a specification as it is written: the setting, and where the learning rate falls.
+
+A curve that suddenly bends where the rate falls has learned nothing new.
+"""
 
 from __future__ import annotations
 
@@ -9,7 +12,25 @@ from typing import Any
 from walktalk import plots
 
 STOPS: dict[str, plots.Axis] = {"iterations": "iteration", "time": "time", "bits": "bits"}
+TASKS = {
+    "cifar10": "CIFAR-10 with ResNet-20",
+    "fashion_mnist": "Fashion-MNIST",
+    "digits": "Handwritten digits",
+    "mnli": "MultiNLI",
+}
 IN_WORDS = {0.1: "to a tenth", 0.5: "to a half"}
+
+
+def setting_of(spec: Mapping[str, Any]) -> tuple[str, ...]:
+    """The task, V and α, from a specification as it is written."""
+    task, nodes = spec.get("task", {}), spec.get("network", {}).get("nodes")
+    name = str(task.get("name", ""))
+    parts = (
+        TASKS.get(name, name),
+        f"V = {nodes} nodes" if nodes else "",
+        f"α = {task['alpha']:g}" if task.get("alpha") is not None else "",
+    )
+    return tuple(part for part in parts if part)
 
 
 @dataclass(frozen=True)

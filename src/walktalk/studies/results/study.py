@@ -1,0 +1,45 @@
+"""What a study leaves: the history and the summary of all its runs."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pandas as pd
+
+from walktalk.records import StudyFolder, frame, write_history, write_text
+from walktalk.studies.building import RunRecord
+from walktalk.studies.results.summary import summarize, summary_text
+from walktalk.studies.spec import StudySpec
+
+
+@dataclass(frozen=True)
+class StudyResult:
+    """What a study leaves in memory; the rest is in its folder."""
+
+    history: pd.DataFrame
+    summary: dict[str, Any]
+    runs: list[RunRecord]
+    folder: Path | None
+
+
+def study_result(
+    spec: StudySpec, records: list[RunRecord], folder: StudyFolder | None = None, engine: str = "sim"
+) -> StudyResult:
+    """History and summary of the whole study.
+
+    Args:
+        spec: The study.
+        records: What its runs left, in order.
+        folder: Where both are written; nowhere, if left out.
+        engine: What ran it: sim, so that its time is virtual, or peers.
+    """
+    rows = [row for record in records for row in record.history]
+    history = frame(rows)
+    summary = {**summarize(history, spec), "engine": engine}
+    if folder is None:
+        return StudyResult(history, summary, records, None)
+    write_history(folder.history, rows)
+    write_text(folder.summary, summary_text(summary))
+    return StudyResult(history, summary, records, folder.path)
