@@ -14,6 +14,8 @@ RUNGS = (
     "lazy",
     "amx",
     "errors",
+    "settings",
+    "plugins",
     "seeds",
     "graphs",
     "chains",

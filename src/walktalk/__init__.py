@@ -24,8 +24,10 @@ avoid_broken_amx()
 if TYPE_CHECKING:
     from walktalk import advisor, chains, graphs, plots, theory
     from walktalk.errors import UserError, WalktalkError
+    from walktalk.graphs import Graph
     from walktalk.learning import Schedule, Task, split, tasks
-    from walktalk.protocols import AsyncGossip, Centralized, MultiWalk, SyncGossip
+    from walktalk.plugins import register
+    from walktalk.protocols import AsyncGossip, Centralized, MultiWalk, Protocol, SyncGossip
     from walktalk.runtimes.simulator import Evaluate, NetworkTiming, PoissonTiming, Stop
     from walktalk.studies import (
         SGD,
@@ -45,8 +47,10 @@ if TYPE_CHECKING:
 _HOMES = {
     "": ("advisor", "chains", "graphs", "plots", "theory"),
     "errors": ("UserError", "WalktalkError"),
+    "graphs": ("Graph",),
     "learning": ("Schedule", "Task", "split", "tasks"),
-    "protocols": ("AsyncGossip", "Centralized", "MultiWalk", "SyncGossip"),
+    "plugins": ("register",),
+    "protocols": ("AsyncGossip", "Centralized", "MultiWalk", "Protocol", "SyncGossip"),
     "runtimes.simulator": ("Evaluate", "NetworkTiming", "PoissonTiming", "Stop"),
     "studies": (
         "SGD",
@@ -71,10 +75,12 @@ __all__ = [
     "Centralized",
     "Evaluate",
     "Forecast",
+    "Graph",
     "MultiWalk",
     "NetworkTiming",
     "Optimizer",
     "PoissonTiming",
+    "Protocol",
     "Run",
     "Schedule",
     "Stop",
@@ -91,6 +97,7 @@ __all__ = [
     "graphs",
     "load_spec",
     "plots",
+    "register",
     "run_study",
     "split",
     "tasks",

@@ -23,6 +23,10 @@ class SpecError(UserError):
     """A study's specification has an unknown key, a wrong type or an impossible value."""
 
 
+class SettingError(SpecError, ValueError):
+    """One setting that is unknown, missing or impossible; whoever knows where it stands puts its section before it."""
+
+
 class GraphError(UserError):
     """A graph that cannot be used: disconnected, directed, unreadable, or of impossible size."""
 

@@ -156,12 +156,12 @@ def test_missing_edge_list_file(tmp_path: Path) -> None:
         graphs.edge_list(tmp_path / "no.txt")
 
 
-@pytest.mark.parametrize("name", [name for name in graphs.FAMILIES if name != "edge_list"])
+@pytest.mark.parametrize("name", [name for name in graphs.TOPOLOGIES if name != "edge_list"])
 def test_build_makes_every_family(name: str) -> None:
     graph = graphs.build(name, 20 if name == "us_five_sites" else 16, seed=1)
     assert graph.is_connected()
     assert graph.nodes in (16, 20)
-    assert graphs.FAMILIES[name].description
+    assert graphs.TOPOLOGIES[name].__doc__
 
 
 def test_build_passes_parameters() -> None:
@@ -179,13 +179,13 @@ def test_build_passes_parameters() -> None:
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        ({"topology": "moebius", "nodes": 4}, "topology = 'moebius' is unknown; choose from cycle"),
-        ({"topology": "cycle", "nodes": 4, "p": 0.3}, r"parameter p = 0\.3 is unknown"),
+        ({"topology": "moebius", "nodes": 4}, "topology: 'moebius' is not possible; allowed: cycle"),
+        ({"topology": "cycle", "nodes": 4, "p": 0.3}, r"p: is an unknown key; allowed: none"),
         ({"topology": "cycle"}, "nodes is missing"),
-        ({"topology": "cycle", "nodes": "many"}, "nodes = 'many', but it must be int"),
-        ({"topology": "cycle", "nodes": 0}, "nodes = 0"),
-        ({"topology": "edge_list"}, "parameter file is missing"),
-        ({"topology": "erdos_renyi", "nodes": 4, "p": "x"}, "p = 'x', but it must be float"),
+        ({"topology": "cycle", "nodes": "many"}, "nodes: 'many' is not possible; allowed: a whole number, 1 or more"),
+        ({"topology": "cycle", "nodes": 0}, "nodes: 0 is not possible"),
+        ({"topology": "edge_list"}, "file: is missing; needed: the path of the file"),
+        ({"topology": "erdos_renyi", "nodes": 4, "p": "x"}, "p: 'x' is not possible; allowed: a number from 0 to 1"),
         ({"topology": "hypercube", "nodes": 12}, "nodes = 12, but it must be a power of two"),
         ({"topology": "hypercube", "nodes": 12, "dimension": 3}, "nodes = 12, but the graph described has 8"),
         ({"topology": "torus", "nodes": 12, "rows": 5}, "side of 5 does not divide nodes = 12"),

@@ -49,7 +49,7 @@ def test_where_panels_share_an_alpha_it_can_be_set():
 def test_p_is_for_the_graphs_that_have_one(tmp_path):
     changes = nested(["network.p=0.5", "repetitions=1", "stop.iterations=4", "evaluate.every=4"])
     panels = paper.run_figure(paper.figure("fig4"), "smoke", tmp_path, device="cpu", changes=changes)
-    assert [run.spec.network.p for run in panels] == [None, None, 0.5]
+    assert [run.spec.network.parameters.get("p") for run in panels] == [None, None, 0.5]
     assert [run.panel.title for run in panels] == ["Cycle", "Complete graph", "Erdős–Rényi (0.5)"]
     svg = drawing.make(paper.figure("fig4"), "smoke", tmp_path, device="cpu", changes=changes)[1]
     assert "(0.3)" not in svg.read_text()

@@ -15,7 +15,7 @@ from walktalk.errors import UnavailableError
 from walktalk.learning import tasks
 from walktalk.records import read_history, read_trace
 from walktalk.studies import make_spec
-from walktalk.studies.peers import own_part, run_on_peers
+from walktalk.studies.peers import run_on_peers
 
 STUDY = {
     "name": "small",
@@ -78,8 +78,7 @@ def test_what_needs_the_simulator_is_refused_before_anything_starts(tmp_path: Pa
 
 def test_a_node_keeps_its_own_samples_in_their_order_and_no_others() -> None:
     task = tasks.build("digits", nodes=4, seed=0)
-    mine = own_part(task, 2)
+    mine = task.only(2)
     assert mine.nodes == 1
     np.testing.assert_array_equal(mine.inputs.numpy(), task.inputs[task.parts[2]].numpy())
     np.testing.assert_array_equal(mine.targets.numpy(), task.targets[task.parts[2]].numpy())
-    assert mine.test is None

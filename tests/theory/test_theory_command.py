@@ -111,9 +111,9 @@ def test_the_papers_tables(number: int) -> None:
     ("arguments", "message"),
     [
         (["--study", "quickstart", "--nodes", "5"], "brings its own graph"),
-        (["--topology", "moebius"], "topology = 'moebius' is unknown"),
+        (["--topology", "moebius"], "topology: 'moebius' is not possible"),
         (["--set", "p"], "must be KEY=VALUE"),
-        (["--set", "q=1"], "parameter q = 1 is unknown"),
+        (["--set", "q=1"], "q: is an unknown key; allowed: p"),
         (["--set", "p=[1"], "cannot be read"),
         (["--walks", "30"], "walks = 30"),
         (["--walks", "0"], "walks = 0"),

@@ -68,7 +68,7 @@ def algorithms(spec: StudySpec, graph: Graph, aggregator: int) -> list[Protocol]
         protocol = plan.protocol
         if isinstance(protocol, MultiWalk):
             protocol = replace(protocol, aggregator=aggregator)
-        if not protocol.simulator_only and not protocol.pools_data:  # what nobody could run is no advice
+        if "peers" in protocol.runtimes and not protocol.pools_data:  # what nobody could run is no advice
             found.append(protocol)
     return list(dict.fromkeys(found))
 

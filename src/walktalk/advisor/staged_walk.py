@@ -22,6 +22,7 @@ from walktalk.protocols import (
     MultiWalk,
     Outside,
     Protocol,
+    Runtime,
     SetTimer,
     Started,
     Surroundings,
@@ -47,7 +48,7 @@ class StagedWalk(Protocol):
     walks: int = 1
     deaths: tuple[float, ...] = ()
     name: ClassVar[str] = "staged_walk"
-    simulator_only: ClassVar[bool] = True
+    runtimes: ClassVar[tuple[Runtime, ...]] = ("sim",)
 
     @property
     def label(self) -> str:

@@ -1,7 +1,8 @@
 """Topologies: who may talk to whom, and how far apart they are.
 
 `build("erdos_renyi", 20, seed=1, p=0.3)` makes any family by name, as a study's specification does; every family is
-also a function. All graphs are connected, or there is a `GraphError`. `FAMILIES` lists them with their parameters.
+also a function. All graphs are connected, or there is a `GraphError`. `TOPOLOGIES` lists them; `walktalk.register` adds
+one's own.
 """
 
 from walktalk.graphs.barbell import barbell
@@ -13,7 +14,7 @@ from walktalk.graphs.graph import Graph, GraphLike, as_graph, from_networkx
 from walktalk.graphs.hypercube import hypercube
 from walktalk.graphs.path import path
 from walktalk.graphs.random_regular import random_regular
-from walktalk.graphs.registry import FAMILIES, REQUIRED, Family, Parameter, build
+from walktalk.graphs.registry import TOPOLOGIES, build, default_nodes, known_as, topology_settings
 from walktalk.graphs.sites import PRESETS as SITE_PRESETS
 from walktalk.graphs.sites import Sites, with_sites
 from walktalk.graphs.small_world import small_world
@@ -22,27 +23,27 @@ from walktalk.graphs.torus import torus
 from walktalk.graphs.us_five_sites import us_five_sites
 
 __all__ = [
-    "FAMILIES",
-    "REQUIRED",
     "SITE_PRESETS",
-    "Family",
+    "TOPOLOGIES",
     "Graph",
     "GraphLike",
-    "Parameter",
     "Sites",
     "as_graph",
     "barbell",
     "build",
     "complete",
     "cycle",
+    "default_nodes",
     "edge_list",
     "erdos_renyi",
     "from_networkx",
     "hypercube",
+    "known_as",
     "path",
     "random_regular",
     "small_world",
     "star",
+    "topology_settings",
     "torus",
     "us_five_sites",
     "with_sites",

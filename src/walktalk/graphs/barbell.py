@@ -8,9 +8,9 @@ from walktalk.graphs.checks import at_least
 from walktalk.graphs.graph import Graph
 
 
-def barbell(n: int) -> Graph:
-    """n nodes: two complete halves, joined by an edge when n is even and by a middle node when n is odd."""
-    n = at_least("barbell", "nodes", n, 2)
+def barbell(nodes: int) -> Graph:
+    """Two complete halves, joined by an edge, or by a node in the middle where the number of nodes is odd."""
+    n = at_least("barbell", "nodes", nodes, 2)
     half = n // 2
     inside = np.stack(np.triu_indices(half, 1), axis=1).astype(np.int64)
     bridge = np.array([(v, v + 1) for v in range(half - 1, n - half)], dtype=np.int64)

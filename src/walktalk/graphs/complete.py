@@ -11,9 +11,9 @@ from walktalk.graphs.graph import Graph
 LARGEST = 20_000  # nodes; 400 million neighbours, 3 GB
 
 
-def complete(n: int) -> Graph:
-    """n nodes, every two of them neighbours."""
-    n = at_least("complete", "nodes", n, 1)
+def complete(nodes: int) -> Graph:
+    """Every two nodes are neighbours."""
+    n = at_least("complete", "nodes", nodes, 1)
     if n > LARGEST:
         raise GraphError(f"complete: nodes = {n}, but it must be {LARGEST} or less to fit in memory")
     column = np.arange(n - 1, dtype=np.int64)

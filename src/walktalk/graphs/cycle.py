@@ -8,13 +8,13 @@ from walktalk.graphs.checks import at_least
 from walktalk.graphs.graph import Graph
 
 
-def cycle(n: int) -> Graph:
-    """n nodes in a ring. Two nodes are one edge; one node stands alone."""
-    n = at_least("cycle", "nodes", n, 1)
+def cycle(nodes: int) -> Graph:
+    """A ring. Two nodes are one edge; one node stands alone."""
+    n = at_least("cycle", "nodes", nodes, 1)
     name = f"cycle({n})"
     if n < 3:
         return Graph.from_edges(n, [(0, 1)] if n == 2 else [], name)
-    nodes = np.arange(n, dtype=np.int64)
-    indices = np.stack([(nodes - 1) % n, (nodes + 1) % n], axis=1)
+    every = np.arange(n, dtype=np.int64)
+    indices = np.stack([(every - 1) % n, (every + 1) % n], axis=1)
     indices.sort(axis=1)
     return Graph(np.arange(0, 2 * n + 1, 2, dtype=np.int64), indices.ravel(), name)

@@ -3,17 +3,25 @@
 from __future__ import annotations
 
 from math import log
+from typing import Annotated
 
 import numpy as np
+from annotated_types import Ge, Le
 
 from walktalk.graphs.checks import at_least, probability, until_connected
 from walktalk.graphs.graph import Graph, Ints
 from walktalk.seeds import Seed
 
 
-def erdos_renyi(n: int, p: float = 0.3, seed: int | Seed = 0) -> Graph:
-    """A connected sample: samples that fall apart are drawn again, and the graph's notes say how often."""
-    n = at_least("erdos_renyi", "nodes", n, 1)
+def erdos_renyi(nodes: int, p: Annotated[float, Ge(0), Le(1)] = 0.3, seed: int | Seed = 0) -> Graph:
+    """Every pair is an edge with probability p; drawn again until connected, and the graph's notes say how often.
+
+    Args:
+        nodes: how many nodes, V.
+        p: the probability of an edge.
+        seed: of the sample.
+    """
+    n = at_least("erdos_renyi", "nodes", nodes, 1)
     p = probability("erdos_renyi", "p", p)
     name = f"erdos_renyi({n}, p={p:g})"
     hint = f"p should be above ln(n)/n = {log(max(n, 2)) / n:.2g}"

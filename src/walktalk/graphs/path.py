@@ -8,8 +8,8 @@ from walktalk.graphs.checks import at_least
 from walktalk.graphs.graph import Graph
 
 
-def path(n: int) -> Graph:
-    """n nodes in a row."""
-    n = at_least("path", "nodes", n, 1)
-    nodes = np.arange(n - 1, dtype=np.int64)
-    return Graph.from_edges(n, np.stack([nodes, nodes + 1], axis=1), f"path({n})")
+def path(nodes: int) -> Graph:
+    """A row: a ring that is cut."""
+    n = at_least("path", "nodes", nodes, 1)
+    first = np.arange(n - 1, dtype=np.int64)
+    return Graph.from_edges(n, np.stack([first, first + 1], axis=1), f"path({n})")

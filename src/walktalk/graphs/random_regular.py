@@ -8,8 +8,11 @@ networkx (Steger and Wormald, 1999).
 
 from __future__ import annotations
 
+from typing import Annotated
+
 import networkx as nx
 import numpy as np
+from annotated_types import Ge
 
 from walktalk.errors import GraphError
 from walktalk.graphs.checks import at_least, until_connected
@@ -19,9 +22,15 @@ from walktalk.seeds import Seed
 SMALL = 20_000  # stubs; below this networkx takes milliseconds
 
 
-def random_regular(n: int, degree: int = 4, seed: int | Seed = 0) -> Graph:
-    """A connected random graph in which every node has `degree` neighbours; n × degree must be even."""
-    n = at_least("random_regular", "nodes", n, 1)
+def random_regular(nodes: int, degree: Annotated[int, Ge(0)] = 4, seed: int | Seed = 0) -> Graph:
+    """Random, connected, with the same number of neighbours everywhere.
+
+    Args:
+        nodes: how many nodes, V.
+        degree: neighbours of each node; nodes × degree is even.
+        seed: of the sample.
+    """
+    n = at_least("random_regular", "nodes", nodes, 1)
     degree = at_least("random_regular", "degree", degree, 0)
     if degree >= n:
         raise GraphError(f"random_regular: degree = {degree}, but it must be less than nodes = {n}")

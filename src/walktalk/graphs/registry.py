@@ -1,22 +1,25 @@
 """Every topology by name, and `build`, which makes a graph from what a study's specification says.
 
-A family here is a name, a sentence, its parameters with their defaults, and a function from (nodes, seed, parameters).
-Adding a topology is one file with the function and one entry below.
+A topology is a function that returns a `Graph`. Of its arguments, `nodes` and `seed` come from the study; all others
+are its settings. Where `nodes` may be None, the settings can say how many there are; where it is no argument at all,
+the function alone knows.
 """
 
 from __future__ import annotations
 
+import inspect
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
-from typing import Any
+from typing import Annotated, Any, TypeAlias
 
-from walktalk.errors import GraphError
+from annotated_types import Ge
+
+from walktalk.errors import GraphError, SettingError
 from walktalk.graphs.barbell import barbell
 from walktalk.graphs.complete import complete
 from walktalk.graphs.cycle import cycle
 from walktalk.graphs.edge_list import edge_list
 from walktalk.graphs.erdos_renyi import erdos_renyi
-from walktalk.graphs.graph import Graph
+from walktalk.graphs.graph import Graph, as_graph
 from walktalk.graphs.hypercube import hypercube
 from walktalk.graphs.path import path
 from walktalk.graphs.random_regular import random_regular
@@ -25,127 +28,154 @@ from walktalk.graphs.small_world import small_world
 from walktalk.graphs.star import star
 from walktalk.graphs.torus import squarest, torus
 from walktalk.graphs.us_five_sites import us_five_sites
+from walktalk.plugins import Registry, returns
 from walktalk.seeds import Seed
+from walktalk.settings import REQUIRED, Setting, settings_of, typed
+from walktalk.settings import complete as completed
+
+Topology: TypeAlias = Callable[..., Graph]
+NODES = 20  # the paper's V, where nobody says another
+MOST_NODES = 2**24  # 16 million, as many as the largest hypercube
+MOST_EDGES = 200_000_000  # 400 million neighbours, 3 GB: the complete graph of 20,000
+FROM_THE_STUDY = ("nodes", "seed")
 
 
-@dataclass(frozen=True)
-class Parameter:
-    """One parameter of a family."""
+def _torus(
+    nodes: int | None = None, rows: Annotated[int, Ge(1)] | None = None, cols: Annotated[int, Ge(1)] | None = None
+) -> Graph:
+    """A 2-D grid that wraps around, as square as the number of nodes allows.
 
-    kind: type  # int, float or str
-    default: Any  # None: follows from the others; `REQUIRED`: must be given
-    description: str  # what it is and what is allowed
-
-
-REQUIRED = object()
-
-
-@dataclass(frozen=True)
-class Family:
-    """One topology: what it is, what it takes and how it is made."""
-
-    description: str
-    make: Callable[[int | None, int | Seed, Mapping[str, Any]], Graph]
-    parameters: Mapping[str, Parameter] = field(default_factory=dict)
-
-
-def _sized(make: Callable[[int], Graph]) -> Callable[[int | None, int | Seed, Mapping[str, Any]], Graph]:
-    return lambda nodes, seed, given: make(_need(nodes))
-
-
-def _random(make: Callable[..., Graph]) -> Callable[[int | None, int | Seed, Mapping[str, Any]], Graph]:
-    return lambda nodes, seed, given: make(_need(nodes), seed=seed, **given)
-
-
-def _torus(nodes: int | None, seed: int | Seed, given: Mapping[str, Any]) -> Graph:
-    rows, cols = given["rows"], given["cols"]
-    if rows is None and cols is None:
+    Args:
+        nodes: how many nodes, V.
+        rows: how many rows.
+        cols: how many columns.
+    """
+    side = cols if rows is None else rows
+    if side is None:
         return torus(*squarest(_need(nodes)))
-    if nodes is not None and (rows is None or cols is None):
-        side = rows if rows is not None else cols
-        if side < 1 or nodes % side:
-            raise GraphError(f"torus: a side of {side} does not divide nodes = {nodes}")
-        rows, cols = (side, nodes // side) if cols is None else (nodes // side, side)
-    graph = torus(rows if rows is not None else cols, cols)
-    return _same_size("torus", graph, nodes)
+    if nodes is None or (rows is not None and cols is not None):
+        return torus(side, cols)
+    if nodes % side:
+        raise GraphError(f"torus: a side of {side} does not divide nodes = {nodes}")
+    return torus(side, nodes // side) if cols is None else torus(nodes // side, side)
 
 
-def _hypercube(nodes: int | None, seed: int | Seed, given: Mapping[str, Any]) -> Graph:
-    if given["dimension"] is not None:
-        return _same_size("hypercube", hypercube(given["dimension"]), nodes)
+def _hypercube(nodes: int | None = None, dimension: Annotated[int, Ge(0)] | None = None) -> Graph:
+    """Bit strings that differ in one bit; the number of nodes is a power of two.
+
+    Args:
+        nodes: how many nodes, V.
+        dimension: log₂ of the number of nodes.
+    """
+    if dimension is not None:
+        return hypercube(dimension)
     nodes = _need(nodes)
     if nodes & (nodes - 1):
         raise GraphError(f"hypercube: nodes = {nodes}, but it must be a power of two")
     return hypercube(nodes.bit_length() - 1)
 
 
-MOST_NODES = 2**24  # 16 million, as many as the largest hypercube
-MOST_EDGES = 200_000_000  # 400 million neighbours, 3 GB: the complete graph of 20,000
+def _edge_list(file: str) -> Graph:
+    """Read from a file, one edge a line.
 
-FAMILIES: dict[str, Family] = {
-    "cycle": Family("a ring", _sized(cycle)),
-    "path": Family("a row", _sized(path)),
-    "torus": Family(
-        "a 2-D grid that wraps around, as square as the number of nodes allows",
-        _torus,
-        {"rows": Parameter(int, None, "rows, 1 or more"), "cols": Parameter(int, None, "columns, 1 or more")},
-    ),
-    "complete": Family("every two nodes are neighbours", _sized(complete)),
-    "erdos_renyi": Family(
-        "every pair is an edge with probability p; drawn again until connected",
-        _random(erdos_renyi),
-        {"p": Parameter(float, 0.3, "probability of an edge, 0 to 1")},
-    ),
-    "random_regular": Family(
-        "random, with the same number of neighbours everywhere",
-        _random(random_regular),
-        {"degree": Parameter(int, 4, "neighbours of each node; nodes × degree is even")},
-    ),
-    "small_world": Family(
-        "a ring of near neighbours with some edges rewired (Watts–Strogatz)",
-        _random(small_world),
-        {
-            "degree": Parameter(int, 4, "near neighbours of each node, even"),
-            "rewire": Parameter(float, 0.1, "share of the edges that are rewired, 0 to 1"),
-        },
-    ),
-    "star": Family("node 0 in the middle, all others its neighbours", _sized(star)),
-    "barbell": Family("two complete halves and one link between them", _sized(barbell)),
-    "hypercube": Family(
-        "bit strings that differ in one bit; the number of nodes is a power of two",
-        _hypercube,
-        {"dimension": Parameter(int, None, "log₂ of the number of nodes")},
-    ),
-    "edge_list": Family(
-        "read from a file, one edge a line",
-        lambda nodes, seed, given: _same_size("edge_list", edge_list(given["file"]), nodes),
-        {"file": Parameter(str, REQUIRED, "path of the file")},
-    ),
-    "us_five_sites": Family(
-        "the paper's Figure 2: 20 nodes in CA, NV, IA, IL and KS",
-        lambda nodes, seed, given: _same_size("us_five_sites", us_five_sites(), nodes),
-    ),
-}
+    Args:
+        file: the path of the file.
+    """
+    return edge_list(file)
+
+
+def _us_five_sites(nodes: int = NODES) -> Graph:
+    """The paper's Figure 2: 20 nodes in CA, NV, IA, IL and KS."""
+    return us_five_sites()
+
+
+TOPOLOGIES: Registry[Topology] = Registry(
+    "topology", "a topology is a function that returns a Graph (-> wt.Graph)", lambda thing: returns(thing, Graph)
+)
 """The topologies that `build` knows, by name."""
+
+_OURS: dict[str, Topology] = {
+    "cycle": cycle,
+    "path": path,
+    "torus": _torus,
+    "complete": complete,
+    "erdos_renyi": erdos_renyi,
+    "random_regular": random_regular,
+    "small_world": small_world,
+    "star": star,
+    "barbell": barbell,
+    "hypercube": _hypercube,
+    "edge_list": _edge_list,
+    "us_five_sites": _us_five_sites,
+}
+for _name, _make in _OURS.items():
+    TOPOLOGIES.add(_name, _make)
+
+
+def known_as(topology: str) -> str:
+    """The name as it is registered: dashes and underscores are the same, but not in `module:object`."""
+    return topology if ":" in topology else topology.replace("-", "_")
+
+
+def topology_settings(topology: str) -> dict[str, Setting]:
+    """What a topology takes, beside the number of nodes and the seed that the study gives it."""
+    return settings_of(TOPOLOGIES.find(known_as(topology), "topology"), FROM_THE_STUDY)
+
+
+def default_nodes(topology: str, given: Mapping[str, Any]) -> int | None:
+    """How many nodes there are if nobody says; None where the topology or the settings given say it themselves."""
+    takes = settings_of(TOPOLOGIES.find(known_as(topology), "topology"))
+    if "nodes" not in takes:
+        return None
+    default = takes["nodes"].default
+    if default is None and any(given.get(name) is not None for name in takes if name not in FROM_THE_STUDY):
+        return None
+    return NODES if default is None or default is REQUIRED else int(default)
 
 
 def build(topology: str, nodes: int | None = None, seed: int | Seed = 0, **parameters: Any) -> Graph:
-    """A graph from a topology's name and parameters; `sites="us-five-sites"` lays any of them over sites.
+    """A graph from a topology's name and settings.
 
-    Dashes and underscores are the same in a name. `nodes` may be left out where the parameters say it.
+    Args:
+        topology: a name (dashes and underscores are the same in it) or `module:object`.
+        nodes: how many nodes; may be left out where the settings say it.
+        seed: of a random topology.
+        parameters: the topology's settings; `sites="us-five-sites"` lays any of them over sites.
     """
-    name = topology.replace("-", "_")
-    if name not in FAMILIES:
-        raise GraphError(f"topology = {topology!r} is unknown; choose from {', '.join(FAMILIES)}")
-    sites = parameters.pop("sites", None)
-    if nodes is not None:
-        nodes = _typed(name, "nodes", nodes, Parameter(int, None, "the number of nodes, a whole number"))
-        if nodes < 1:
-            raise GraphError(f"{name}: nodes = {nodes}, but it must be 1 or more")
-    given = _complete(name, parameters)
+    name, sites = known_as(topology), parameters.pop("sites", None)
+    try:
+        make = TOPOLOGIES.find(name, "topology")
+    except SettingError as error:
+        raise GraphError(str(error)) from error
+    try:
+        given = completed(parameters, topology_settings(name), ())
+        nodes = typed("nodes", nodes, Setting(Annotated[int, Ge(1)] | None, None))
+    except SettingError as error:
+        raise GraphError(f"{name}: {error}") from error
     _check_size(name, nodes, given)
-    graph = FAMILIES[name].make(nodes, seed, given)
+    graph = _checked(name, _call(make, nodes, seed, given), nodes)
     return graph if sites is None else with_sites(graph, sites)
+
+
+def _call(make: Topology, nodes: int | None, seed: int | Seed, given: Mapping[str, Any]) -> object:
+    """The function with those arguments that it has."""
+    takes = inspect.signature(make).parameters
+    from_study: dict[str, Any] = {"seed": seed} if "seed" in takes else {}
+    if "nodes" in takes:
+        default = takes["nodes"].default
+        from_study["nodes"] = nodes if nodes is not None or default is None else _need(None, default)
+    return make(**from_study, **given)
+
+
+def _checked(name: str, made: object, nodes: int | None) -> Graph:
+    """What the function made, if it is a graph of the size that was asked for; one of networkx will do."""
+    try:
+        graph = as_graph(made)  # type: ignore[arg-type]
+    except GraphError as error:
+        raise GraphError(f"topology {name}: its function gave back no graph: {error}") from error
+    if nodes is not None and graph.nodes != nodes:
+        raise GraphError(f"{name}: nodes = {nodes}, but the graph described has {graph.nodes}")
+    return graph
 
 
 def _check_size(name: str, nodes: int | None, given: Mapping[str, Any]) -> None:
@@ -155,7 +185,8 @@ def _check_size(name: str, nodes: int | None, given: Mapping[str, Any]) -> None:
     if nodes > MOST_NODES:
         raise GraphError(f"{name}: nodes = {nodes}, but it must be {MOST_NODES:,} or less")
     dense = {"erdos_renyi": nodes * (given.get("p") or 0), "barbell": nodes / 2}
-    edges = nodes * dense.get(name, given.get("degree") or 0) / 2
+    degree = given.get("degree")
+    edges = nodes * dense.get(name, degree if isinstance(degree, int) else 0) / 2
     if edges > MOST_EDGES:
         raise GraphError(
             f"{name}: nodes = {nodes} means some {edges:.0e} edges, but they must be {MOST_EDGES:,} or fewer to fit in "
@@ -163,37 +194,7 @@ def _check_size(name: str, nodes: int | None, given: Mapping[str, Any]) -> None:
         )
 
 
-def _complete(name: str, given: Mapping[str, Any]) -> dict[str, Any]:
-    """The family's parameters, given or default, each of the right type."""
-    known = FAMILIES[name].parameters
-    for key, value in given.items():
-        if key not in known:
-            allowed = ", ".join(known) or "none"
-            raise GraphError(f"{name}: parameter {key} = {value!r} is unknown; it takes nodes, sites and: {allowed}")
-    complete = {key: given.get(key, parameter.default) for key, parameter in known.items()}
-    for key, value in complete.items():
-        if value is REQUIRED:
-            raise GraphError(f"{name}: parameter {key} is missing: {known[key].description}")
-    return {key: _typed(name, key, value, known[key]) for key, value in complete.items()}
-
-
-def _typed(name: str, key: str, value: Any, parameter: Parameter) -> Any:
-    fits = {int: (int,), float: (int, float), str: (str,)}[parameter.kind]
-    if value is None and parameter.default is None:
-        return None
-    if isinstance(value, bool) or not isinstance(value, fits):
-        kind = parameter.kind.__name__
-        raise GraphError(f"{name}: {key} = {value!r}, but it must be {kind}: {parameter.description}")
-    return value
-
-
-def _need(nodes: int | None) -> int:
-    if nodes is None:
+def _need(nodes: int | None, default: Any = REQUIRED) -> int:
+    if nodes is None and default is REQUIRED:
         raise GraphError("nodes is missing: the number of nodes, 1 or more")
-    return nodes
-
-
-def _same_size(name: str, graph: Graph, nodes: int | None) -> Graph:
-    if nodes is not None and graph.nodes != nodes:
-        raise GraphError(f"{name}: nodes = {nodes}, but the graph described has {graph.nodes}")
-    return graph
+    return int(default if nodes is None else nodes)

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+from typing import Annotated
+
 import networkx as nx
 import numpy as np
+from annotated_types import Ge, Le
 
 from walktalk.errors import GraphError
 from walktalk.graphs.checks import at_least, probability, until_connected
@@ -11,9 +14,18 @@ from walktalk.graphs.graph import Graph
 from walktalk.seeds import Seed
 
 
-def small_world(n: int, degree: int = 4, rewire: float = 0.1, seed: int | Seed = 0) -> Graph:
-    """A ring in which each node knows its `degree` nearest, each edge rewired at random with probability `rewire`."""
-    n = at_least("small_world", "nodes", n, 1)
+def small_world(
+    nodes: int, degree: Annotated[int, Ge(0)] = 4, rewire: Annotated[float, Ge(0), Le(1)] = 0.1, seed: int | Seed = 0
+) -> Graph:
+    """A ring of near neighbours with some edges rewired (Watts–Strogatz).
+
+    Args:
+        nodes: how many nodes, V.
+        degree: near neighbours of each node, even.
+        rewire: the share of the edges that are rewired.
+        seed: of the sample.
+    """
+    n = at_least("small_world", "nodes", nodes, 1)
     degree = at_least("small_world", "degree", degree, 0)
     rewire = probability("small_world", "rewire", rewire)
     if degree % 2 or degree >= n:

@@ -8,8 +8,8 @@ from walktalk.graphs.checks import at_least
 from walktalk.graphs.graph import Graph
 
 
-def star(n: int) -> Graph:
-    """n nodes: node 0 in the middle, all the others its neighbours."""
-    n = at_least("star", "nodes", n, 1)
+def star(nodes: int) -> Graph:
+    """Node 0 in the middle, all others its neighbours."""
+    n = at_least("star", "nodes", nodes, 1)
     leaves = np.arange(1, n, dtype=np.int64)
     return Graph.from_edges(n, np.stack([np.zeros_like(leaves), leaves], axis=1), f"star({n})")

@@ -43,9 +43,9 @@ def fitting(one: Figure, panel: Panel, changes: Mapping[str, Any]) -> dict[str, 
 
 
 def _takes(panel: Panel) -> tuple[str, ...]:
-    from walktalk.graphs import FAMILIES  # imports networkx
+    from walktalk.graphs import topology_settings  # imports networkx
 
-    return tuple(FAMILIES[panel.network["topology"]].parameters)
+    return tuple(topology_settings(str(panel.network["topology"])))
 
 
 def merged(content: Mapping[str, Any], changes: Mapping[str, Any]) -> dict[str, Any]:

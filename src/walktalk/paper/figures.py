@@ -107,9 +107,10 @@ def panel_specs(one: Figure, scale: Scale, changes: Mapping[str, Any] | None = N
 
 def titled(panel: Panel, spec: StudySpec) -> Panel:
     """The panel with a title that is true of its study, where p was changed."""
-    if spec.network.p is None or "p" not in panel.network:
+    p = spec.network.parameters.get("p")
+    if p is None or "p" not in panel.network:
         return panel
-    return replace(panel, title=panel.title.replace(f"({panel.network['p']:g})", f"({spec.network.p:g})"))
+    return replace(panel, title=panel.title.replace(f"({panel.network['p']:g})", f"({p:g})"))
 
 
 def settings(base: str, scale: Scale) -> dict[str, Any]:

@@ -1,7 +1,9 @@
 """Protocols: pure state machines that say what each node does. One file each, headed by its paper and equations."""
 
+from walktalk.plugins import Registry
 from walktalk.protocols.async_gossip import AsyncGossip
 from walktalk.protocols.centralized import Centralized
+from walktalk.protocols.descriptions import Described, described, distinct, together
 from walktalk.protocols.effects import (
     AGGREGATE,
     INITIAL,
@@ -21,10 +23,19 @@ from walktalk.protocols.events import Event, PeerFound, PeerLost, Received, Rejo
 from walktalk.protocols.machine import Machine, Outside, Protocol, Surroundings
 from walktalk.protocols.message import HEADER_BYTES, Message, control_bytes
 from walktalk.protocols.multi_walk import MultiWalk
+from walktalk.protocols.self_description import InLabel, Law, Runtime
 from walktalk.protocols.statistics import TRAINED, for_statistics, with_update
 from walktalk.protocols.sync_gossip import SyncGossip
 
-PROTOCOLS: dict[str, type[Protocol]] = {p.name: p for p in (MultiWalk, AsyncGossip, SyncGossip, Centralized)}
+PROTOCOLS: Registry[type[Protocol]] = Registry(
+    "algorithm",
+    "an algorithm is a class that inherits walktalk.Protocol",
+    lambda thing: isinstance(thing, type) and issubclass(thing, Protocol) and thing is not Protocol,
+)
+"""The protocols that a specification can name."""
+
+for _protocol in (MultiWalk, AsyncGossip, SyncGossip, Centralized):
+    PROTOCOLS.add(_protocol.name, _protocol)
 
 __all__ = [
     "AGGREGATE",
@@ -37,9 +48,12 @@ __all__ = [
     "AsyncGossip",
     "Centralized",
     "Combine",
+    "Described",
     "Effect",
     "Event",
     "Forget",
+    "InLabel",
+    "Law",
     "Machine",
     "Message",
     "MixEveryone",
@@ -52,6 +66,7 @@ __all__ = [
     "Received",
     "Record",
     "Rejoined",
+    "Runtime",
     "Send",
     "SetTimer",
     "Started",
@@ -61,6 +76,9 @@ __all__ = [
     "Train",
     "Trained",
     "control_bytes",
+    "described",
+    "distinct",
     "for_statistics",
+    "together",
     "with_update",
 ]

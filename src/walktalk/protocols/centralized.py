@@ -8,6 +8,7 @@ from typing import ClassVar
 from walktalk.protocols.effects import AGGREGATE, INITIAL, MEMBER, UPDATE, Combine, Effect, Record, Train
 from walktalk.protocols.events import Event, Started, Trained
 from walktalk.protocols.machine import Machine, Outside, Protocol, Surroundings
+from walktalk.protocols.self_description import Law, Runtime
 
 MODEL = "model"
 
@@ -17,12 +18,14 @@ class Centralized(Protocol):
     """Node 0 trains alone on the union of all data."""
 
     name: ClassVar[str] = "centralized"
-    simulator_only: ClassVar[bool] = True  # on real peers data never leaves its node
+    family: ClassVar[str] = "reference"
+    title: ClassVar[str] = "all data in one place"
+    description: ClassVar[str] = "No network at all: one model is trained on everybody's data, to compare with."
+    colour: ClassVar[str] = "#000000"
+    conserves: ClassVar[tuple[Law, ...]] = ("once",)
+    runtimes: ClassVar[tuple[Runtime, ...]] = ("sim",)  # on real peers data never leaves its node
+    survives_failures: ClassVar[bool] = True  # what happens to the others does not touch it
     pools_data: ClassVar[bool] = True
-
-    @property
-    def label(self) -> str:
-        return "centralized"
 
     def active_models(self, nodes: int) -> int:
         return 1

@@ -14,6 +14,7 @@ from typing import ClassVar
 from walktalk.errors import SpecError
 from walktalk.protocols.effects import Effect
 from walktalk.protocols.events import Event
+from walktalk.protocols.self_description import SelfDescribed
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,28 +55,14 @@ class Machine(ABC):
         return b""
 
 
-class Protocol(ABC):
-    """One distributed algorithm with its settings."""
+class Protocol(SelfDescribed):
+    """One distributed algorithm with its settings: a frozen dataclass whose fields become keys of a specification."""
 
-    name: ClassVar[str]  # in specs: "multi_walk"
-    simulator_only: ClassVar[bool] = False  # needs what no real network has
     pools_data: ClassVar[bool] = False  # trains on everybody's data at once: a reference, not a decentralized method
-
-    @property
-    @abstractmethod
-    def label(self) -> str:
-        """Short, for tables, legends and folder names; tells apart all settings of a study."""
 
     @abstractmethod
     def machine(self, surroundings: Surroundings) -> Machine:
         """The state machine of one node."""
-
-    def hardened(self) -> Protocol:
-        """The same protocol for a world in which nodes and messages are lost; itself, where it knows nothing of that.
-
-        The simulator asks for it where a run has faults, real peers always do.
-        """
-        return self
 
     def check(self, nodes: int) -> None:
         """Raise `SpecError` where this protocol cannot run on that many nodes."""

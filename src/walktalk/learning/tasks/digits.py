@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+from typing import Annotated
+
 import torch
+from annotated_types import Ge, Gt
 from sklearn.datasets import load_digits
 from torch import nn
 from torch.nn import functional
@@ -17,13 +20,21 @@ TEST_SHARE = 5  # every fifth sample, after shuffling, is kept for the test
 
 def digits(
     nodes: int = 20,
-    alpha: float | None = None,
+    alpha: Annotated[float, Gt(0)] | None = None,
     seed: int | Seed = 0,
     *,
-    hidden: int = 64,
-    labels_per_node: int | None = None,
+    hidden: Annotated[int, Ge(1)] = 64,
+    labels_per_node: Annotated[int, Ge(1)] | None = None,
 ) -> Task:
-    """1,797 images of 8×8 pixels in ten classes; split iid, by Dirichlet(alpha), or by label."""
+    """1,797 images of 8×8 pixels in ten classes; split iid, by Dirichlet(alpha), or by label.
+
+    Args:
+        nodes: how many nodes the data is split over.
+        alpha: of a Dirichlet split: large, and all nodes are alike; small, and they are very different. None: iid.
+        seed: of the split.
+        hidden: units of the hidden layer.
+        labels_per_node: how many classes each node has, in place of alpha.
+    """
     if hidden < 1:
         raise DataError(f"hidden: {hidden} is not possible; at least 1 is needed")
     root = as_seed(seed)

@@ -8,9 +8,11 @@ are placed so that their mean is b̄ and the largest ‖A(b_v − b̄)‖², whi
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Annotated
 
 import numpy as np
 import torch
+from annotated_types import Ge, Gt
 from torch import Tensor, nn
 
 from walktalk.errors import DataError
@@ -58,15 +60,27 @@ def quadratic(
     nodes: int = 20,
     seed: int | Seed = 0,
     *,
-    dimension: int = 20,
-    smoothness: float = 1.0,
-    convexity: float = 0.1,
-    noise: float = 1.0,
-    heterogeneity: float = 1.0,
-    samples: int = 64,
-    distance: float = 10.0,
+    dimension: Annotated[int, Ge(1)] = 20,
+    smoothness: Annotated[float, Gt(0)] = 1.0,
+    convexity: Annotated[float, Gt(0)] = 0.1,
+    noise: Annotated[float, Ge(0)] = 1.0,
+    heterogeneity: Annotated[float, Ge(0)] = 1.0,
+    samples: Annotated[int, Ge(1)] = 64,
+    distance: Annotated[float, Ge(0)] = 10.0,
 ) -> Task:
-    """σ² = `noise`, ζ² = `heterogeneity`, L = `smoothness`, μ = `convexity`; x_0 is `distance` from the optimum."""
+    """A convex function for each node, of which everything is known: σ², ζ², L, μ and the optimum.
+
+    Args:
+        nodes: how many nodes, each with a function of its own.
+        seed: of all that is drawn.
+        dimension: of x.
+        smoothness: L, the largest eigenvalue.
+        convexity: μ, the smallest eigenvalue.
+        noise: σ², the variance of a sample's gradient.
+        heterogeneity: ζ², how far a node's gradient is from the mean's at most, squared.
+        samples: of each node.
+        distance: of the start from the optimum.
+    """
     limits = {"nodes": nodes, "dimension": dimension, "samples": samples}
     for name, count in limits.items():
         if count < 1:

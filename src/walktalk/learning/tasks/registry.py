@@ -1,73 +1,73 @@
-"""Tasks by name, for specs."""
+"""Tasks by name, for specifications.
+
+A task is a function that returns a `Task`. Of its arguments, `nodes`, `seed` and `part` come from the study; all others
+are its settings.
+"""
 
 from __future__ import annotations
 
-import difflib
 import inspect
-import types
-import typing
 from collections.abc import Callable
 from typing import Any
 
-from walktalk.errors import DataError
+from walktalk.errors import DataError, SettingError
 from walktalk.learning.task import Task
 from walktalk.learning.tasks.cifar10 import cifar10
 from walktalk.learning.tasks.digits import digits
 from walktalk.learning.tasks.fashion_mnist import fashion_mnist
 from walktalk.learning.tasks.mnli import mnli
+from walktalk.learning.tasks.parts import Node, only_part, part_wanted
 from walktalk.learning.tasks.quadratic import quadratic
+from walktalk.plugins import Registry, returns
 from walktalk.seeds import Seed
+from walktalk.settings import Setting, complete, settings_of
 
-TASKS: dict[str, Callable[..., Task]] = {
-    "digits": digits,
-    "quadratic": quadratic,
-    "cifar10": cifar10,
-    "fashion_mnist": fashion_mnist,
-    "mnli": mnli,
-}
+FROM_THE_STUDY = ("nodes", "seed", "part")
+
+TASKS: Registry[Callable[..., Task]] = Registry(
+    "task", "a task is a function that returns a Task (-> wt.Task)", lambda thing: returns(thing, Task)
+)
+"""The tasks that `build` knows, by name."""
+
+for _make in (digits, quadratic, cifar10, fashion_mnist, mnli):
+    TASKS.add(_make.__name__, _make)
 
 
-def build(name: str, nodes: int, seed: int | Seed, **settings: Any) -> Task:
-    """The task of that name; a `DataError` names what is wrong and what is allowed."""
-    if name not in TASKS:
-        raise DataError(f"task.name: {name!r} is unknown; allowed: {', '.join(TASKS)}")
-    takes = settings_of(name)
-    for key, value in settings.items():
-        if key not in takes:
-            near = difflib.get_close_matches(key, takes, n=1)
-            hint = f"; did you mean {near[0]}?" if near else ""
-            raise DataError(f"task.{key}: {name} has no such setting{hint} (allowed: {', '.join(takes)})")
-        if not fits(value, takes[key]):
-            raise DataError(f"task.{key}: {value!r} is not possible; {in_words(takes[key])} is needed")
+def task_settings(name: str) -> dict[str, Setting]:
+    """What a task takes, beside what the study gives it."""
+    return settings_of(TASKS.find(name), FROM_THE_STUDY)
+
+
+def build(name: str, nodes: int, seed: int | Seed, part: str | int | None = None, **settings: Any) -> Task:
+    """The task of that name; a `DataError` names what is wrong and what is allowed.
+
+    Args:
+        name: a registered or installed name, or `module:object`.
+        nodes: how many nodes its data is split over.
+        seed: of the split.
+        part: the node whose data alone is wanted, for a function that takes it; None: everybody's.
+        settings: the task's own.
+    """
     try:
-        return TASKS[name](nodes=nodes, seed=seed, **settings)
+        make = TASKS.find(name)
+        given = complete(settings, task_settings(name))
+    except SettingError as error:
+        raise DataError(f"task.{error}") from error
+    takes = inspect.signature(make).parameters
+    from_study = {"nodes": nodes, "seed": seed, "part": part}
+    try:
+        task = make(**{key: value for key, value in from_study.items() if key in takes}, **given)
     except DataError as error:
         raise DataError(f"task.{error}") from error
+    if not isinstance(task, Task):
+        raise DataError(f"task.name: {name} gave back {type(task).__name__}, but a walktalk.Task is needed")
+    return task
 
 
-def settings_of(name: str) -> dict[str, Any]:
-    """A task's own settings, with their types."""
-    kinds = typing.get_type_hints(TASKS[name])
-    return {key: kinds[key] for key in inspect.signature(TASKS[name]).parameters if key not in ("nodes", "seed")}
-
-
-def fits(value: Any, kind: Any) -> bool:
-    """Whether a value from a specification is of the kind that a setting takes, or one of those."""
-    allowed = typing.get_args(kind) if typing.get_origin(kind) in (typing.Union, types.UnionType) else (kind,)
-    for one in allowed:
-        if typing.get_origin(one) is typing.Literal:
-            if value in typing.get_args(one):
-                return True
-        elif type(value) is one or (one is float and type(value) is int):
-            return True
-    return False
-
-
-def in_words(kind: Any) -> str:
-    names = {"int": "a whole number", "float": "a number", "bool": "true or false", "str": "a text"}
-    allowed = typing.get_args(kind) if typing.get_origin(kind) in (typing.Union, types.UnionType) else (kind,)
-    words = []
-    for one in allowed:
-        choices = typing.get_args(one) if typing.get_origin(one) is typing.Literal else ()
-        words.append(" or ".join(map(str, choices)) if choices else names.get(getattr(one, "__name__", ""), ""))
-    return " or ".join(word for word in words if word)
+def build_part(name: str, nodes: int, seed: int | Seed, node: Node, **settings: Any) -> Task:
+    """The task of one node alone; a function that takes no `part` gives everybody's data, and the rest is let go."""
+    try:
+        part = part_wanted(TASKS.find(name), node)
+    except SettingError as error:
+        raise DataError(f"task.{error}") from error
+    return only_part(build(name, nodes, seed, part, **settings), node, part is not None)

@@ -14,8 +14,10 @@ This file is for a world without failures; `resilient` is the same for a world w
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
-from typing import ClassVar, Literal, get_args
+from dataclasses import dataclass
+from typing import Annotated, ClassVar, Literal, get_args
+
+from annotated_types import Gt
 
 from walktalk.errors import SpecError
 from walktalk.protocols.async_gossip.resilient import MODEL, ResilientGossip
@@ -34,20 +36,46 @@ from walktalk.protocols.effects import (
 from walktalk.protocols.events import Event, Received, Rejoined, Started, Trained
 from walktalk.protocols.machine import Machine, Outside, Protocol, Surroundings
 from walktalk.protocols.message import Message
+from walktalk.protocols.self_description import RUNTIMES, InLabel, Law, Runtime
 from walktalk.protocols.weights import weight
 
 Mixing = Literal["pairwise", "neighbourhood", "matrix"]
+LOOKS: dict[str, tuple[str, str, str]] = {  # title, description, colour
+    "pairwise": (
+        "gossip in pairs",
+        "Every node trains its own model and averages it with one random neighbour.",
+        "#D55E00",  # vermilion
+    ),
+    "neighbourhood": (
+        "gossip with neighbours",
+        "Every node trains its own model and averages it with all neighbours.",
+        "#8C510A",  # brown
+    ),
+    "matrix": (
+        "gossip with everybody",
+        "After every single training all nodes mix their models; for theory only.",
+        "#E69F00",  # orange
+    ),
+}
 OFFERED = "offered"  # the model that this node sent and whose answers it still waits for
 
 
 @dataclass(frozen=True)
 class AsyncGossip(Protocol):
-    """Every node trains its own model and averages with neighbours, waiting for nobody."""
+    """Every node trains its own model and averages with neighbours, waiting for nobody.
 
-    mixing: Mixing = "pairwise"
-    resilient: bool | None = None  # survives failures; None: where the runtime has them
-    patience: float = 10.0  # seconds to wait for the first answers; after that it is known how long they take
+    Args:
+        mixing: with one random neighbour, with all, or (in the simulator alone) everybody with everybody.
+        resilient: whether it survives failures; if left out, where there may be any.
+        patience: seconds to wait for the first answers; after that it is known how long they take.
+    """
+
+    mixing: Annotated[Mixing, InLabel("-{}", always=True)] = "pairwise"
+    resilient: bool | None = None
+    patience: Annotated[float, Gt(0), InLabel("")] = 10.0
     name: ClassVar[str] = "async_gossip"
+    family: ClassVar[str] = "gossip"
+    conserves: ClassVar[tuple[Law, ...]] = ("sum",)
 
     def __post_init__(self) -> None:
         if self.mixing not in get_args(Mixing):
@@ -56,16 +84,28 @@ class AsyncGossip(Protocol):
             raise SpecError(f"patience: {self.patience} is not possible; a number above 0 is needed")
 
     @property
-    def simulator_only(self) -> bool:  # type: ignore[override]
-        return self.mixing == "matrix"
+    def title(self) -> str:
+        return LOOKS[self.mixing][0]
 
     @property
-    def label(self) -> str:
-        chosen = {None: "", True: "-resilient", False: "-plain"}[self.resilient]
-        return f"async_gossip-{self.mixing}{chosen}"
+    def description(self) -> str:
+        return LOOKS[self.mixing][1]
 
-    def hardened(self) -> AsyncGossip:
-        return replace(self, resilient=True) if self.resilient is None else self
+    @property
+    def colour(self) -> str:
+        return LOOKS[self.mixing][2]
+
+    @property
+    def runtimes(self) -> tuple[Runtime, ...]:
+        return ("sim",) if self.mixing == "matrix" else RUNTIMES
+
+    @property
+    def survives_failures(self) -> bool:
+        return self.mixing != "matrix"  # it mixes all nodes at once, dead or alive
+
+    @classmethod
+    def usual(cls) -> tuple[AsyncGossip, ...]:
+        return tuple(cls(mixing) for mixing in get_args(Mixing))
 
     def machine(self, surroundings: Surroundings) -> Machine:
         if self.mixing == "matrix":

@@ -15,8 +15,10 @@ models as long as none happens.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
-from typing import ClassVar, Literal, get_args
+from dataclasses import dataclass
+from typing import Annotated, ClassVar, Literal, get_args
+
+from annotated_types import Gt
 
 from walktalk.chains import metropolis_step
 from walktalk.errors import SpecError
@@ -26,20 +28,42 @@ from walktalk.protocols.machine import Machine, Outside, Protocol, Surroundings
 from walktalk.protocols.message import Message
 from walktalk.protocols.multi_walk.aggregation import copy_slot, sum_terms, walk_slot
 from walktalk.protocols.multi_walk.resilient import ResilientNode
+from walktalk.protocols.self_description import InLabel, Law
 
 GuardKind = Literal["aggregator", "decentralized", "none"]
+COLOURS = {  # by the number of walks; of Okabe and Ito (2008) and Tol's muted set
+    1: "#0072B2",  # blue
+    2: "#56B4E9",  # sky
+    4: "#009E73",  # green
+    6: "#999933",  # olive
+    8: "#332288",  # indigo
+    10: "#882255",  # wine
+    15: "#CC79A7",  # pink
+    16: "#AA4499",  # purple
+    32: "#DDCC77",  # sand
+}
 
 
 @dataclass(frozen=True)
 class MultiWalk(Protocol):
-    """R random walks, mixed at the aggregator."""
+    """R random walks, mixed at the aggregator.
 
-    walks: int = 1
-    aggregator: int = 0
-    resilient: bool | None = None  # survives failures; None: where the runtime has them
-    heartbeat: float = 1.0  # seconds between two heartbeats of the aggregator
-    guard: GuardKind = "aggregator"  # who notices that a walk is lost
+    Args:
+        walks: how many, R.
+        aggregator: the node that mixes them.
+        resilient: whether it survives failures; if left out, where there may be any.
+        heartbeat: seconds between two heartbeats of the aggregator.
+        guard: who notices that a walk is lost.
+    """
+
+    walks: Annotated[int, InLabel("-{}", always=True)] = 1
+    aggregator: Annotated[int, InLabel("-at{}")] = 0
+    resilient: bool | None = None
+    heartbeat: Annotated[float, Gt(0), InLabel("-beat{:g}")] = 1.0
+    guard: GuardKind = "aggregator"
     name: ClassVar[str] = "multi_walk"
+    family: ClassVar[str] = "walks"
+    conserves: ClassVar[tuple[Law, ...]] = ("once",)
 
     def __post_init__(self) -> None:
         if not self.heartbeat > 0:
@@ -48,15 +72,22 @@ class MultiWalk(Protocol):
             raise SpecError(f"guard: {self.guard!r} is unknown; allowed: {', '.join(get_args(GuardKind))}")
 
     @property
-    def label(self) -> str:
-        at = f"-at{self.aggregator}" if self.aggregator else ""
-        beat = f"-beat{self.heartbeat:g}" if self.heartbeat != 1.0 else ""
-        guard = f"-guard-{self.guard}" if self.guard != "aggregator" else ""
-        chosen = {None: "", True: "-resilient", False: "-plain"}[self.resilient]
-        return f"multi_walk-{self.walks}{at}{beat}{guard}{chosen}"
+    def title(self) -> str:
+        return "one walk" if self.walks == 1 else f"{self.walks} walks"
 
-    def hardened(self) -> MultiWalk:
-        return replace(self, resilient=True) if self.resilient is None else self
+    @property
+    def description(self) -> str:
+        if self.walks == 1:
+            return "One model wanders from node to node and is trained on the data of each."
+        return f"{self.walks} models wander from node to node, trained on the data of each and mixed at one node."
+
+    @property
+    def colour(self) -> str | None:
+        return COLOURS.get(self.walks)
+
+    @classmethod
+    def usual(cls) -> tuple[MultiWalk, ...]:
+        return tuple(cls(walks) for walks in range(1, 129))
 
     def check(self, nodes: int) -> None:
         super().check(nodes)

@@ -7,36 +7,42 @@ a world without failures; `resilient` is the same for a world with them.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
-from typing import ClassVar
+from dataclasses import dataclass
+from typing import Annotated, ClassVar
+
+from annotated_types import Gt
 
 from walktalk.errors import SpecError
 from walktalk.protocols.effects import INITIAL, MEMBER, UPDATE, Combine, Effect, Forget, Record, Send, Train
 from walktalk.protocols.events import Event, Received, Started, Trained
 from walktalk.protocols.machine import Machine, Outside, Protocol, Surroundings
 from walktalk.protocols.message import Message
+from walktalk.protocols.self_description import InLabel, Law
 from walktalk.protocols.sync_gossip.resilient import MODEL, OWN_UPDATE, ResilientRounds, slot_of
 from walktalk.protocols.weights import weights
 
 
 @dataclass(frozen=True)
 class SyncGossip(Protocol):
-    """Every node trains and mixes with all neighbours, round by round."""
+    """Every node trains and mixes with all neighbours, round by round.
 
-    resilient: bool | None = None  # survives failures; None: where the runtime has them
-    patience: float = 10.0  # seconds to wait for late neighbours at first; after that it is known how late they are
+    Args:
+        resilient: whether it survives failures; if left out, where there may be any.
+        patience: seconds to wait for late neighbours at first; after that it is known how late they are.
+    """
+
+    resilient: bool | None = None
+    patience: Annotated[float, Gt(0), InLabel("")] = 10.0
     name: ClassVar[str] = "sync_gossip"
+    family: ClassVar[str] = "gossip"
+    title: ClassVar[str] = "gossip in rounds"
+    description: ClassVar[str] = "Every node trains, then all wait for their neighbours and average with them."
+    colour: ClassVar[str] = "#777777"  # grey
+    conserves: ClassVar[tuple[Law, ...]] = ("sum",)
 
     def __post_init__(self) -> None:
         if not self.patience > 0:
             raise SpecError(f"patience: {self.patience} is not possible; a number above 0 is needed")
-
-    @property
-    def label(self) -> str:
-        return "sync_gossip" + {None: "", True: "-resilient", False: "-plain"}[self.resilient]
-
-    def hardened(self) -> SyncGossip:
-        return replace(self, resilient=True) if self.resilient is None else self
 
     def machine(self, surroundings: Surroundings) -> Machine:
         if self.resilient:

@@ -70,7 +70,7 @@ class Node:
 
     def __init__(self, setup: NodeSetup, trainer: RowTrainer) -> None:
         setup.protocol.check(setup.around.nodes)
-        if setup.protocol.simulator_only:
+        if "peers" not in setup.protocol.runtimes:
             raise UnavailableError(f"{setup.protocol.label} runs in the simulator only; use --engine sim")
         self.setup, self.trainer = setup, trainer
         self.me = setup.around.node

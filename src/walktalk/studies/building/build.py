@@ -101,6 +101,12 @@ def build_task(spec: StudySpec, nodes: int | None = None) -> Task:
     return tasks.build(spec.task.name, nodes=count, seed=Seed(spec.seed).child("data"), **spec.task.settings)
 
 
+def build_task_of(spec: StudySpec, nodes: int, node: tasks.Node) -> Task:
+    """The task of one node alone, for a machine that has no other data than its own."""
+    seed = Seed(spec.seed).child("data")
+    return tasks.build_part(spec.task.name, nodes, seed, node, **spec.task.settings)
+
+
 def build_trainer(spec: StudySpec, task: Task, device: str = "auto", samples: int | None = None) -> Trainer:
     """What trains the models of a study.
 

@@ -15,10 +15,9 @@ from functools import partial
 from os import PathLike
 from pathlib import Path
 
-import numpy as np
-
 from walktalk.errors import SpecError, StudyError, UnavailableError
-from walktalk.learning import Task, Trainer
+from walktalk.graphs import Graph
+from walktalk.learning import Trainer, tasks
 from walktalk.protocols import Surroundings
 from walktalk.records import RunFolder, TraceWriter, opened_folder
 from walktalk.runtimes.peers import (
@@ -86,7 +85,7 @@ def run_on_peers(
         raise UnavailableError("faults: are for the simulator; on real peers, `walktalk chaos` makes them happen")
     ready = prepare(spec, pick_device(device))
     for run in ready.runs:
-        if run.setup.protocol.simulator_only:
+        if "peers" not in run.setup.protocol.runtimes:
             raise UnavailableError(f"{run.label} runs in the simulator only; leave it out or use --engine sim")
     with opened_folder(out, dump_spec(spec), resume=resume) as folder:
         records: list[RunRecord] = []
@@ -116,19 +115,12 @@ def run_node(job: NodeJob) -> None:
     node.run()
 
 
-def own_part(task: Task, node: int) -> Task:
-    """The task with this node's samples and nobody else's."""
-    mine = np.asarray(task.parts[node])
-    labels = None if task.labels is None else task.labels[mine]
-    inputs, targets = task.inputs[mine].clone(), task.targets[mine].clone()
-    return replace(task, inputs=inputs, targets=targets, parts=[np.arange(len(mine))], labels=labels, test=None)
-
-
 def _node_setup(cluster: Cluster, base: Foundation, job: NodeJob) -> tuple[NodeSetup, Trainer]:
     spec, graph, number = base.spec, base.graph, cluster.number(job.name)
     plan = _chosen(base.algorithms, cluster.algorithm)
-    task = base.task()
-    trainer = build_trainer(spec, own_part(task, number), job.device)
+    _check_names(cluster, graph)
+    task = base.task_of(tasks.Node(cluster.part(job.name), number))
+    trainer = build_trainer(spec, replace(task, test=None), job.device)  # a node measures on its own data as it goes
     neighbours = graph.neighbours(number)
     initial, before = trainer.initial_row(base.initial_seed(cluster.repetition)).cpu(), (0, 0, 0.0)
     if job.beginning is not None:
@@ -152,9 +144,18 @@ def _node_setup(cluster: Cluster, base: Foundation, job: NodeJob) -> tuple[NodeS
         rejoin=job.rejoin,
         pace=cluster.pace,
         wait_for_neighbours=cluster.wait,
-        samples=len(task.parts[number]),
+        samples=len(task.parts[0]),
     )
     return setup, trainer
+
+
+def _check_names(cluster: Cluster, graph: Graph) -> None:
+    """Where the graph has names, a cluster's nodes have the same, in the same order: its numbers are theirs."""
+    if graph.names is not None and tuple(cluster.part(name) for name in cluster.nodes) != graph.names:
+        raise SpecError(
+            f"nodes: are {', '.join(cluster.nodes)}, but those of the study's graph are {', '.join(graph.names)}; list "
+            "them by these names, in this order"
+        )
 
 
 def own_resources() -> tuple[float, float, float]:
@@ -173,7 +174,11 @@ def _chosen(plans: list[AlgorithmPlan], label: str) -> AlgorithmPlan:
 def local_cluster(spec: StudySpec, run: PlannedRun, folder: Path, pace: float = 0.0) -> Cluster:
     """All nodes of a run on this machine, on free ports."""
     ports = free_ports(run.setup.graph.nodes)
-    nodes = {f"node-{number}": {"address": f"127.0.0.1:{port}"} for number, port in enumerate(ports)}
+    called = run.setup.graph.names or range(len(ports))
+    nodes = {
+        f"node-{number}": {"address": f"127.0.0.1:{port}", "part": part}
+        for number, (port, part) in enumerate(zip(ports, called, strict=True))
+    }
     study = spec_mapping(spec)
     return make_cluster(
         {

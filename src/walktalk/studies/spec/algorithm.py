@@ -8,10 +8,10 @@ from typing import Any
 
 from pydantic import ConfigDict, model_validator
 
-from walktalk.errors import SpecError, suggestion
+from walktalk.errors import SpecError
 from walktalk.protocols import PROTOCOLS, Protocol
-from walktalk.studies.spec.fields import Section, key, misfit
-from walktalk.studies.spec.settings import complete, of_dataclass
+from walktalk.settings import complete, settings_of
+from walktalk.studies.spec.fields import Section, key
 
 
 class AlgorithmSpec(Section):
@@ -19,7 +19,7 @@ class AlgorithmSpec(Section):
 
     model_config = ConfigDict(extra="allow", frozen=True, strict=True, allow_inf_nan=False)
 
-    name: str = key("multi_walk", ", ".join(PROTOCOLS), "the protocol")
+    name: str = key("multi_walk", "an algorithm (see below) or module:object", "the protocol")
     lr: float | None = key(None, "a number above 0", "its own learning rate, in place of optimizer.lr", gt=0)
     label: str | None = key(
         None, "a short text on one line", "its name in tables, legends and folders", pattern=r"^\S([^\n\r]{0,58}\S)?$"
@@ -29,15 +29,13 @@ class AlgorithmSpec(Section):
     @classmethod
     def _complete(cls, given: Any) -> Any:
         """The protocol's settings, given or default, each of the right type."""
-        if not isinstance(given, dict) or given.get("name", "multi_walk") not in PROTOCOLS:
+        if not isinstance(given, dict) or not isinstance(given.get("name", ""), str):
             return given
-        known = of_dataclass(PROTOCOLS[given.get("name", "multi_walk")])
+        known = settings_of(PROTOCOLS.find(given.get("name", "multi_walk")))
         return {**given, **complete(given, known, tuple(cls.model_fields))}
 
     @model_validator(mode="after")
     def _fits(self) -> AlgorithmSpec:
-        if self.name not in PROTOCOLS:
-            raise misfit("name", self.name, f"{', '.join(PROTOCOLS)}{suggestion(self.name, PROTOCOLS)}")
         try:
             self.protocol()
         except SpecError as error:
@@ -46,7 +44,7 @@ class AlgorithmSpec(Section):
 
     def protocol(self) -> Protocol:
         """The protocol with its settings."""
-        return PROTOCOLS[self.name](**(self.model_extra or {}))
+        return PROTOCOLS.find(self.name)(**(self.model_extra or {}))
 
     @property
     def title(self) -> str:

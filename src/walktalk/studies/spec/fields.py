@@ -32,11 +32,6 @@ def allowed_text(section: type[BaseModel], name: str) -> str:
     return str(extra.get("allowed", "")) if isinstance(extra, dict) else ""
 
 
-def misfit(name: str, value: object, allowed: str) -> ValueError:
-    """The error for a value that its section cannot take; the translator puts the section's name before it."""
-    return ValueError(f"{name}: {value!r} is not possible; allowed: {allowed}")
-
-
 def _whole(value: object) -> object:
     """1e5 is a float in YAML, but people write it for a whole number."""
     return int(value) if isinstance(value, float) and value.is_integer() else value

@@ -9,15 +9,14 @@ from typing import Any
 
 from pydantic import ValidationError
 
-from walktalk.errors import SpecError
-from walktalk.graphs import FAMILIES
+from walktalk.errors import SettingError, SpecError
+from walktalk.graphs import topology_settings
 from walktalk.learning import tasks
 from walktalk.records import yaml_text
 from walktalk.studies.spec.algorithm import expand
 from walktalk.studies.spec.errors import shown, spec_error
 from walktalk.studies.spec.sources import parsed, read_study
 from walktalk.studies.spec.study import StudySpec
-from walktalk.studies.spec.task import task_settings
 
 
 def load_spec(source: str | os.PathLike[str], overrides: Iterable[str] = ()) -> StudySpec:
@@ -52,7 +51,7 @@ def dump_spec(spec: StudySpec) -> str:
 
 def spec_mapping(spec: StudySpec) -> dict[str, Any]:
     """The whole study as a mapping with the keys of the YAML."""
-    content = spec.model_dump(exclude_none=True)
+    content = spec.model_dump(mode="json", exclude_none=True)
     timing = content["timing"]
     content["timing"] = {name: timing[name] for name in timing if name == "model" or _times(name, spec.timing.model)}
     return content
@@ -107,11 +106,13 @@ def _switch(content: dict[str, Any], section: str, selector: str, value: Any) ->
 
 
 def _shared(section: str, value: Any) -> set[str]:
-    if section == "network":
-        family = FAMILIES.get(str(value).replace("-", "_"))
-        return {"nodes", "sites", *(family.parameters if family else ())}
-    if section == "task":
-        return set(task_settings(value)) if value in tasks.TASKS else set()
+    try:
+        if section == "network":
+            return {"nodes", "sites", *topology_settings(value)}
+        if section == "task":
+            return set(tasks.task_settings(value))
+    except SettingError:  # the name is not known; that is said when the whole is read
+        return {"nodes", "sites"}
     return {"weight_decay"} if section == "optimizer" else set()
 
 

@@ -11,7 +11,8 @@ from pydantic import model_validator
 
 from walktalk import learning
 from walktalk.errors import ModelError, suggestion
-from walktalk.studies.spec.fields import Section, key, misfit
+from walktalk.settings import misfit
+from walktalk.studies.spec.fields import Section, key
 
 OWN_DEFAULTS: dict[str, dict[str, Any]] = {  # where the paper's differ from torch's (Table 5)
     "sgd": {"lr": 0.05, "momentum": 0.9, "nesterov": True}

@@ -2,17 +2,20 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 from pydantic import BaseModel
 
-from walktalk.graphs import FAMILIES
+from walktalk.graphs import TOPOLOGIES
 from walktalk.learning import tasks
+from walktalk.plugins import Registry
 from walktalk.protocols import PROTOCOLS
+from walktalk.settings import REQUIRED, Setting, settings_of
 from walktalk.studies.spec.algorithm import AlgorithmSpec
 from walktalk.studies.spec.faults import FaultSpec
 from walktalk.studies.spec.fields import allowed_text
 from walktalk.studies.spec.network import NetworkSpec
 from walktalk.studies.spec.optimizer import OptimizerSpec
-from walktalk.studies.spec.settings import Setting, of_dataclass
 from walktalk.studies.spec.study import (
     EvaluateSpec,
     ScheduleSpec,
@@ -22,7 +25,7 @@ from walktalk.studies.spec.study import (
     TimingSpec,
     TrainingSpec,
 )
-from walktalk.studies.spec.task import TaskSpec, task_settings
+from walktalk.studies.spec.task import TaskSpec
 
 SECTIONS: dict[str, type[BaseModel]] = {
     "network": NetworkSpec,
@@ -45,6 +48,11 @@ HEAD = """\
 A study is a YAML file with these keys. Every key has a default, so `{}` is a study. An unknown key, a wrong type or an
 impossible value is one line that names the key, the value and what is allowed; nothing has been trained by then.
 
+A topology, a task or an algorithm of your own stands where one of ours does: by the name under which
+`walktalk.register` or the entry-point group `walktalk` of an installed package knows it, or as `module:object`, as in
+`{name: "my_package.push_sum:PushSum"}`; the module may lie in the current folder. Its settings are keys like ours, and
+this page, made where the package is installed, has them, too.
+
 Where a section's first key decides what the others mean (`network.topology`, `task.name`, `optimizer.name`,
 `timing.model`), keys of the other kinds are refused. A list in an entry of `algorithms` stands for one algorithm each:
 `{name: multi_walk, walks: [1, 4, 15]}` is three. On the command line, `--set optimizer.lr=0.1` or
@@ -55,53 +63,44 @@ This page is made from the definitions in `walktalk.studies` by `make docs`, and
 """
 
 
+HEADER = "| key | default | allowed | meaning |\n| --- | --- | --- | --- |"
+
+
 def reference() -> str:
     """`docs/spec.md`: every section with its keys, then topologies, tasks and algorithms with theirs."""
     parts = [HEAD.rstrip("\n"), "## The study", _keys(StudySpec, "")]
     for name, section in SECTIONS.items():
         parts += [f"## `{name}`", str(section.__doc__).split("\n\n")[0], _keys(section, f"{name}.")]
-    parts += ["## Topologies", _topologies(), "## Tasks", _tasks(), "## Algorithms", _algorithms()]
+    parts += ["## Topologies", *_things("network", TOPOLOGIES, ("nodes", "seed"))]
+    parts += ["## Tasks", *_things("task", tasks.TASKS, ("nodes", "seed", "part"))]
+    parts += ["## Algorithms", *_things("algorithms", PROTOCOLS)]
     return "\n\n".join(parts) + "\n"
 
 
 def _keys(section: type[BaseModel], prefix: str) -> str:
-    rows = ["| key | default | allowed | meaning |", "| --- | --- | --- | --- |"]
+    rows = [HEADER]
     for name, field in section.model_fields.items():
         default = "" if field.default is None or field.is_required() else f"`{_yaml(field.default)}`"
-        if field.default_factory is not None or prefix == "network.":
+        if field.default_factory is not None:
             default = f"`{_yaml(field.default)}`" if isinstance(field.default, str) else ""
         rows.append(f"| `{prefix}{name}` | {default} | {allowed_text(section, name)} | {field.description} |")
     return "\n".join(rows)
 
 
-def _topologies() -> str:
-    rows = ["| topology | what it is | its keys |", "| --- | --- | --- |"]
-    for name, family in FAMILIES.items():
-        keys = ", ".join(f"`{key}`" for key in family.parameters)
-        rows.append(f"| `{name}` | {family.description} | {keys} |")
-    return "\n".join(rows)
+def _things(section: str, registry: Registry[Any], from_the_study: tuple[str, ...] = ()) -> list[str]:
+    """All things of a kind: what each is, and the keys that it adds to its section."""
+    parts = []
+    for name, thing in registry.items():
+        parts += [f"### `{name}`", _sentence(thing.__doc__)]
+        settings = settings_of(thing, from_the_study)
+        if settings:
+            parts.append("\n".join([HEADER, *(_row(f"{section}.{key}", one) for key, one in settings.items())]))
+    return parts
 
 
-def _algorithms() -> str:
-    rows = ["| algorithm | what it is | its keys |", "| --- | --- | --- |"]
-    for name, protocol in PROTOCOLS.items():
-        rows.append(f"| `{name}` | {_sentence(protocol.__doc__)} | {_settings(of_dataclass(protocol))} |")
-    return "\n".join(rows)
-
-
-def _tasks() -> str:
-    rows = ["| task | what it is | its keys |", "| --- | --- | --- |"]
-    for name, make in tasks.TASKS.items():
-        rows.append(f"| `{name}` | {_sentence(make.__doc__)} | {_settings(task_settings(name))} |")
-    return "\n".join(rows)
-
-
-def _settings(settings: dict[str, Setting]) -> str:
-    return "; ".join(f"`{name}`: {s.allowed}{_default(s.default)}" for name, s in settings.items())
-
-
-def _default(value: object) -> str:
-    return "" if value is None else f" (`{_yaml(value)}`)"
+def _row(key: str, setting: Setting) -> str:
+    default = "" if setting.default is None or setting.default is REQUIRED else f"`{_yaml(setting.default)}`"
+    return f"| `{key}` | {default} | {setting.allowed} | {setting.meaning} |"
 
 
 def _sentence(doc: str | None) -> str:

@@ -12,9 +12,10 @@ from pydantic import ConfigDict, model_validator
 
 from walktalk.errors import SpecError
 from walktalk.records import folder_name
+from walktalk.settings import misfit
 from walktalk.studies.spec.algorithm import AlgorithmSpec
 from walktalk.studies.spec.faults import FaultSpec
-from walktalk.studies.spec.fields import Section, Whole, key, misfit
+from walktalk.studies.spec.fields import Section, Whole, key
 from walktalk.studies.spec.network import NetworkSpec
 from walktalk.studies.spec.optimizer import OptimizerSpec
 from walktalk.studies.spec.task import TaskSpec
@@ -196,8 +197,9 @@ class StudySpec(Section):
                 entry.fault().check(self.network.nodes, links=self.timing.model == "network")
             except SpecError as error:
                 raise ValueError(f"faults.{place}.{error}") from error
-        if self.faults and any(a.protocol().label == "async_gossip-matrix" for a in self.algorithms):
-            raise ValueError("faults: mixing matrix mixes all nodes at once and knows no failures; use pairwise")
+        for algorithm in self.algorithms if self.faults else []:
+            if not algorithm.protocol().survives_failures:
+                raise ValueError(f"faults: {algorithm.title} knows no failures; take another algorithm or no faults")
 
     def _check_algorithms(self) -> None:
         seen: set[str] = set()

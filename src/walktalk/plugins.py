@@ -1,0 +1,190 @@
+"""Things by name: our own, those that a person registers, those of installed packages, and `module:object`.
+
+Each kind of thing (algorithms, tasks, topologies …) has one `Registry`, made where the kind is at home. `register` puts
+a thing into the registry that its kind says. An installed package names its things in the entry-point group `walktalk`:
+
+    [project.entry-points.walktalk]
+    push_sum = "my_package.push_sum:PushSum"
+
+They are imported when a name is asked for that nobody else has, or when all names are wanted.
+"""
+
+from __future__ import annotations
+
+import functools
+import importlib
+import importlib.metadata
+import os
+import re
+import sys
+import traceback
+import types
+import warnings
+from collections.abc import Callable, Iterator, Mapping
+from typing import Any, Generic, TypeVar, overload
+
+from walktalk.errors import SettingError, suggestion
+from walktalk.settings import misfit
+
+GROUP = "walktalk"
+HOMES = ("walktalk.graphs", "walktalk.protocols", "walktalk.learning")  # where registries are made
+T = TypeVar("T")
+
+
+class Registry(Mapping[str, T], Generic[T]):
+    """The things of one kind, by name. As a mapping it holds those that have a name of their own.
+
+    Args:
+        kind: what one of them is called, as in "algorithm".
+        wanted: what it is, in words that end an error.
+        fits: whether something is one; None where it cannot be told before it is used.
+    """
+
+    def __init__(self, kind: str, wanted: str, fits: Callable[[Any], bool | None]) -> None:
+        self.kind, self.wanted, self.fits = kind, wanted, fits
+        self._things: dict[str, T] = {}
+        REGISTRIES[kind] = self
+
+    def add(self, name: str, thing: T) -> None:
+        """Take a thing in; a name is another's only if it is the same thing, defined again."""
+        if not re.fullmatch(r"[A-Za-z]\w*", name):
+            raise SettingError(f"{self.kind} {name!r}: a name is letters, digits and underscores; give register a name")
+        there = self._things.get(name)
+        if there is not None and _home(there) != _home(thing):
+            raise SettingError(f"{self.kind} {name!r}: is {_home(there)} already, so {_home(thing)} needs another name")
+        self._things[name] = thing
+
+    def find(self, name: object, key: str = "name") -> T:
+        """The thing of that name, or the `module:object`; an error that begins with the key and says what to do."""
+        if isinstance(name, str) and ":" in name:
+            return self._imported(name, key)
+        if isinstance(name, str) and name in self:
+            return self[name]
+        raise misfit(key, name, f"{', '.join(self)} or module:object{suggestion(name, self)}")
+
+    def __getitem__(self, name: str) -> T:
+        if name not in self._things:
+            load_installed(name)
+        return self._things[name]
+
+    def __iter__(self) -> Iterator[str]:
+        load_installed()
+        return iter(self._things)
+
+    def __len__(self) -> int:
+        return sum(1 for _ in self)
+
+    def _imported(self, name: str, key: str) -> T:
+        module, _, path = name.partition(":")
+        if not module or not path:
+            raise SettingError(f"{key}: {name!r} is not possible; allowed: module:object, as in my_package.tasks:mine")
+        found: Any = _module(module, key)
+        for part in path.split("."):
+            if not hasattr(found, part):
+                here = [n for n, thing in vars(found).items() if self.fits(thing) and not n.startswith("_")]
+                has = f"; it has {', '.join(here)}" if here else ""
+                raise SettingError(f"{key}: {module} has no {part!r}{has}{suggestion(part, dir(found))}")
+            found = getattr(found, part)
+        if self.fits(found) is False:
+            raise SettingError(f"{key}: {name!r} is {_words(found)}, but {self.wanted}")
+        return found  # type: ignore[no-any-return]
+
+
+REGISTRIES: dict[str, Registry[Any]] = {}
+"""One for each kind of thing."""
+
+
+@overload
+def register(thing: T, *, name: str | None = None) -> T: ...
+@overload
+def register(thing: None = None, *, name: str | None = None) -> Callable[[T], T]: ...
+def register(thing: Any = None, *, name: str | None = None) -> Any:
+    """Make a `Protocol` class, a task's or a topology's function, or a codec known by name; also a decorator.
+
+    From then on its name stands in specifications, errors, listings and figures like our own.
+
+    Args:
+        thing: what to register. A function says by its return annotation what it makes: `-> wt.Task` or `-> wt.Graph`.
+        name: its name in specifications; its own (`name`, or that of the function) if left out.
+    """
+    if thing is None:
+        return functools.partial(register, name=name)
+    own = getattr(thing, "name", None)
+    registry_for(thing).add(name or (own if isinstance(own, str) else thing.__name__), thing)
+    return thing
+
+
+def registry_for(thing: Any) -> Registry[Any]:
+    """The registry of a thing's kind."""
+    for homes in ((), HOMES):  # what a thing is made with has mostly been imported for it
+        for home in homes:
+            importlib.import_module(home)
+        for registry in REGISTRIES.values():
+            if registry.fits(thing):
+                return registry
+    kinds = "; ".join(one.wanted for one in REGISTRIES.values())
+    raise SettingError(f"{_home(thing)}: {_words(thing)} cannot be registered; {kinds}")
+
+
+def returns(function: Any, kind: type) -> bool | None:
+    """Whether a function says that it makes this kind of thing; None if it does not say."""
+    if isinstance(function, type) or not callable(function):
+        return False
+    said = getattr(function, "__annotations__", {}).get("return")
+    if said is None:
+        return None
+    return said.rpartition(".")[2] == kind.__name__ if isinstance(said, str) else said is kind
+
+
+_tried: set[tuple[str, str]] = set()
+
+
+def load_installed(name: str | None = None) -> None:
+    """Import what installed packages bring: those of this name if there are any, else all; each once."""
+    entries = [one for one in importlib.metadata.entry_points(group=GROUP) if (one.name, one.value) not in _tried]
+    for entry in [one for one in entries if one.name == name] or entries:
+        _tried.add((entry.name, entry.value))
+        try:
+            thing = entry.load()
+            if not isinstance(thing, types.ModuleType):  # a module's decorators have done it
+                register(thing, name=entry.name)
+        except (Exception, SystemExit) as error:
+            whose = f" of {entry.dist.name} {entry.dist.version}" if entry.dist is not None else ""
+            message = f"plug-in {entry.name}{whose} ({entry.value}) is left out: {_reason(error)}; update or remove it"
+            warnings.warn(message, stacklevel=2)
+
+
+def _module(name: str, key: str) -> types.ModuleType:
+    """The module of that name, from the current folder or installed."""
+    if os.getcwd() not in sys.path and "" not in sys.path:
+        sys.path.insert(0, os.getcwd())  # as `python -m` does; a script's own folder is there already
+    importlib.invalidate_caches()  # it may have been written a moment ago
+    try:
+        return importlib.import_module(name)
+    except ModuleNotFoundError as error:
+        missing = error.name or name
+        if name == missing or name.startswith(f"{missing}."):
+            looked = f"neither in {os.getcwd()} nor installed; go to its folder, or install its package"
+            raise SettingError(f"{key}: there is no module {missing!r}, {looked}") from error
+        raise SettingError(f"{key}: {name} needs {missing!r}, which is not installed; install it") from error
+    except (Exception, SystemExit) as error:
+        raise SettingError(f"{key}: {name} cannot be imported: {_reason(error)}") from error
+
+
+def _reason(error: BaseException) -> str:
+    """What went wrong, and in which line of whose file."""
+    frames = [one for one in traceback.extract_tb(error.__traceback__) if "importlib" not in one.filename]
+    where = f" ({os.path.basename(frames[-1].filename)}, line {frames[-1].lineno})" if frames else ""
+    return f"{type(error).__name__}: {' '.join(str(error).split())}{where}"
+
+
+def _home(thing: Any) -> str:
+    """Where a thing is defined: the same for the same lines, read again."""
+    of = thing if hasattr(thing, "__qualname__") else type(thing)
+    return f"{of.__module__}:{of.__qualname__}"
+
+
+def _words(thing: Any) -> str:
+    if isinstance(thing, type):
+        return f"the class {thing.__name__}"
+    return f"the function {thing.__name__}" if callable(thing) and hasattr(thing, "__name__") else f"{thing!r:.60}"

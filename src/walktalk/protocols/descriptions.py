@@ -1,0 +1,90 @@
+"""The algorithms of a study as plain data: whoever has this needs neither the protocols nor their labels.
+
+It goes into a study's `summary.json`, so that figures and page know an algorithm again years later, when the plug-in
+that it came with is gone.
+"""
+
+from __future__ import annotations
+
+import zlib
+from collections import Counter
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+from walktalk.protocols.machine import Protocol
+
+# Of Tol's muted and bright sets. No protocol of ours has one of them, so one without keeps its own beside any of ours.
+FREE_COLOURS = ("#117733", "#44AA99", "#6699CC", "#661100", "#EE6677", "#CCBB44", "#997700", "#994455")
+
+
+@dataclass(frozen=True)
+class Described:
+    """One algorithm of a study.
+
+    Args:
+        label: in tables and folder names.
+        name: of the protocol.
+        title: what people call it; no two of a study the same.
+        family: one word for all that work alike.
+        colour: in every figure, "#rrggbb"; no two of a study the same.
+        description: what it does, in one line.
+        settings: of the protocol.
+    """
+
+    label: str
+    name: str = ""
+    title: str = ""
+    family: str = "other"
+    colour: str = ""
+    description: str = ""
+    settings: Mapping[str, Any] = field(default_factory=dict)
+
+
+def described(label: str, protocol: Protocol, title: str | None = None) -> Described:
+    """What a protocol says of itself, under a label of the study's; the colour is "" where it has none of its own."""
+    says = (protocol.family, protocol.colour or "", protocol.description, protocol.settings)
+    return Described(label, protocol.name, title or protocol.title, *says)
+
+
+def together(found: Iterable[Described]) -> dict[str, Described]:
+    """The algorithms of one study by label: with a title and a colour each that no other has."""
+    titled = _told_apart(list(found))
+    chosen = distinct({one.label: one.colour for one in titled})
+    return {one.label: replace(one, colour=chosen[one.label]) for one in titled}
+
+
+def distinct(wanted: Mapping[str, str]) -> dict[str, str]:
+    """A colour for each label: the one wanted unless another has it, else a free one; by the label, so that it stays.
+
+    Colours repeat when all are used up.
+    """
+    chosen: dict[str, str] = {}
+    for label, colour in wanted.items():
+        if colour and colour not in chosen.values():
+            chosen[label] = colour
+    for label in sorted(set(wanted) - set(chosen)):
+        first = zlib.crc32(label.encode()) % len(FREE_COLOURS)
+        order = [*FREE_COLOURS[first:], *FREE_COLOURS[:first]]
+        chosen[label] = next((colour for colour in order if colour not in chosen.values()), order[0])
+    return {label: chosen[label] for label in wanted}
+
+
+def _told_apart(each: list[Described]) -> list[Described]:
+    """With the settings behind the title in which it differs from others of that title; the label where that is all."""
+    alike = {one.label: [other for other in each if other.title == one.title] for one in each}
+    said = [replace(one, title=", ".join([one.title, *_differences(one, alike[one.label])])) for one in each]
+    often = Counter(one.title for one in said)
+    return [replace(one, title=one.label) if often[one.title] > 1 else one for one in said]
+
+
+def _differences(one: Described, alike: list[Described]) -> list[str]:
+    return [
+        f"{name} {_value(value)}"
+        for name, value in one.settings.items()
+        if value is not None and any(other.settings.get(name) != value for other in alike)
+    ]
+
+
+def _value(value: Any) -> str:
+    return str(value).lower() if isinstance(value, bool) else f"{value:g}" if isinstance(value, float) else str(value)

@@ -1,0 +1,149 @@
+"""What a protocol says of itself: to people, to figures, to specifications and to the conformance suite.
+
+A class says it in plain class attributes, or in properties where it depends on the settings. Nobody else has to know a
+protocol by its name, and nobody reads anything out of a label.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import functools
+import re
+from abc import ABC
+from typing import Annotated, Any, ClassVar, Literal, Self, TypeAlias, get_origin
+
+from walktalk.settings import settings_of
+
+Runtime: TypeAlias = Literal["sim", "peers"]
+Law: TypeAlias = Literal["sum", "once"]
+"""`sum`: mixing never changes the sum of the members' models, once every message has arrived.
+`once`: no update is in an aggregate with more than its whole weight."""
+
+RUNTIMES: tuple[Runtime, ...] = ("sim", "peers")
+
+
+class SelfDescribed(ABC):
+    """The part of a protocol that says what it is. Everything here has a default, so a plug-in says only what it likes.
+
+    Settings are the fields of a dataclass. One called `resilient` chooses between a plain form (False), one that
+    survives failures (True), and whichever the world asks for (None).
+    """
+
+    name: ClassVar[str]  # in specifications; the class's own, in small letters, unless given
+
+    def __init_subclass__(cls, **more: Any) -> None:
+        super().__init_subclass__(**more)
+        if "name" not in vars(cls):
+            cls.name = "_".join(_words(cls.__name__))
+
+    # -- to people ----------------------------------------------------------------------------------------------------
+
+    @property
+    def title(self) -> str:
+        """What people call it, as it stands within a sentence: "4 walks"."""
+        return " ".join(_words(type(self).__name__))
+
+    @property
+    def description(self) -> str:
+        """What it does, in one line for somebody who has never heard of it."""
+        return (type(self).__doc__ or "").strip().partition("\n")[0]
+
+    @property
+    def family(self) -> str:
+        """One word for all that work alike: walks, gossip, server, reference …"""
+        return "other"
+
+    @property
+    def colour(self) -> str | None:
+        """Its own colour in every figure, "#rrggbb"; None: one that is free."""
+        return None
+
+    @classmethod
+    def usual(cls) -> tuple[Self, ...]:
+        """The settings that people compare: whatever has only their label, such as an old table, knows them by it."""
+        try:
+            return (cls(),)
+        except TypeError:  # a setting without a default
+            return ()
+
+    # -- to specifications and tests ----------------------------------------------------------------------------------
+
+    @property
+    def runtimes(self) -> tuple[Runtime, ...]:
+        """Where it can run; the simulator alone where it needs what no real network has."""
+        return RUNTIMES
+
+    @property
+    def survives_failures(self) -> bool:
+        """Whether it has a form for a world in which nodes and messages are lost."""
+        return "resilient" in self.settings
+
+    @property
+    def conserves(self) -> tuple[Law, ...]:
+        """The laws that hold while nothing is lost; the conformance suite checks them."""
+        return ()
+
+    # -- from its settings --------------------------------------------------------------------------------------------
+
+    @property
+    def settings(self) -> dict[str, Any]:
+        """Its settings by name."""
+        return {one.name: getattr(self, one.name) for one in _fields(self)}
+
+    @property
+    def label(self) -> str:
+        """Short, for tables, legends and folder names: its name and the settings that are not the usual ones."""
+        form = {True: "-resilient", False: "-plain"}.get(self.settings.get("resilient"), "")  # type: ignore[arg-type]
+        marks = _marks(type(self))
+        told = [one for one in _fields(self) if one.name != "resilient"]
+        parts = [_part(one.name, getattr(self, one.name), one.default, marks.get(one.name)) for one in told]
+        return f"{self.name}{''.join(parts)}{form}"
+
+    def hardened(self) -> Self:
+        """The same for a world in which nodes and messages are lost; itself, where it knows nothing of that.
+
+        The simulator asks for it where a run has faults, real peers always do.
+        """
+        undecided = "resilient" in self.settings and self.settings["resilient"] is None
+        return dataclasses.replace(self, resilient=True) if undecided else self  # type: ignore[type-var]
+
+
+@dataclasses.dataclass(frozen=True)
+class InLabel:
+    """How a setting stands in the label, written into its type: `Annotated[int, InLabel("-at{}")]`.
+
+    Args:
+        form: what stands for a value, nothing if it is empty; without this mark it is "-name" and the value.
+        always: whether the default is said, too.
+    """
+
+    form: str
+    always: bool = False
+
+
+def _part(name: str, value: Any, default: Any, mark: InLabel | None) -> str:
+    """What the label says of a setting; nothing where it is as usual."""
+    if value == default and not (mark is not None and mark.always):
+        return ""
+    if mark is not None:
+        return mark.form.format(value)
+    if isinstance(value, bool):
+        return f"-{name}" if value else f"-no-{name}"
+    return f"-{name}{value:g}" if isinstance(value, (int, float)) else f"-{name}-{value}"
+
+
+@functools.cache
+def _marks(cls: type) -> dict[str, InLabel]:
+    """The marks of a class's settings."""
+    kinds = {name: setting.kind for name, setting in settings_of(cls).items()}
+    marked = {name: kind.__metadata__ for name, kind in kinds.items() if get_origin(kind) is Annotated}
+    return {name: mark for name, marks in marked.items() for mark in marks if isinstance(mark, InLabel)}
+
+
+def _fields(thing: Any) -> tuple[dataclasses.Field[Any], ...]:
+    return dataclasses.fields(thing) if dataclasses.is_dataclass(thing) else ()
+
+
+def _words(name: str) -> list[str]:
+    """A class's name as words: PushSum is push sum, SGP is sgp."""
+    return [word.lower() for word in re.findall(r"[A-Z]+(?![a-z])|[A-Z]?[a-z]+|\d+", name)] or [name.lower()]
