@@ -106,7 +106,7 @@ def test_a_node_and_a_walk_tell_their_story(studies: Studies, visit: Visits) -> 
     dead = it.ask("player.course.e.node[player.course.incidents[0].i]")
     x, y = it.ask(f"[player.scene.x[{dead}], player.scene.y[{dead}]]")
     it.page.locator(".wr-stage").click(position={"x": x, "y": y})
-    assert it.page.locator(".wr-told h4").inner_text() == f"Node {dead}"
+    assert it.page.locator(".wr-told h3").inner_text() == f"Node {dead}"
     assert it.page.locator(".wr-state").inner_text().startswith("Is dead; has trained")
     lines = it.page.locator(".wr-story li").all_inner_texts()
     assert lines[0].endswith(f"Node {dead} dies")
@@ -115,11 +115,11 @@ def test_a_node_and_a_walk_tell_their_story(studies: Studies, visit: Visits) -> 
     assert it.ask("player.t") == pytest.approx(8.0, abs=0.1)
 
     it.choose("Follow", "walk 2")
-    assert it.page.locator(".wr-told h4").inner_text() == "Walk 2"
+    assert it.page.locator(".wr-told h3").inner_text() == "Walk 2"
     assert all("walk 2" in line for line in it.page.locator(".wr-story li").all_inner_texts())
     x, y = it.ask("(({x, y}) => [x, y])(player.scene.tokens.find((token) => token.walk === 1))")
     it.page.locator(".wr-stage").click(position={"x": x, "y": y})
-    assert it.page.locator(".wr-told h4").inner_text() == "Walk 1"
+    assert it.page.locator(".wr-told h3").inner_text() == "Walk 1"
 
 
 def test_what_goes_wrong_can_be_seen(studies: Studies, visit: Visits) -> None:

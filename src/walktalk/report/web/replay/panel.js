@@ -49,7 +49,7 @@
     p.next = button("next", "Next incident", "]");
     p.facts = el("dl", { class: "wr-facts" });
     p.pace = el("span", { class: "wr-pace" });
-    p.storyTitle = el("h4", {});
+    p.storyTitle = el("h3", {});
     p.storyState = el("p", { class: "wr-state" });
     p.story = el("ol", { class: "wr-story" });
     p.legend = el("p", { class: "wr-legend" });
@@ -64,7 +64,7 @@
           el("div", { class: "wr-bar wr-controls" },
             el("div", { class: "wr-buttons" }, p.before, p.back, p.play, p.forth, p.next),
             el("span", { class: "wr-field" }, speedLabel, speed), p.pace)),
-        el("div", { class: "wr-side" }, el("h4", {}, "Training loss"), p.curve, el("div", { class: "wr-told" }, p.storyTitle, p.storyState, p.story))),
+        el("div", { class: "wr-side" }, el("h3", {}, "Training loss"), p.curve, el("div", { class: "wr-told" }, p.storyTitle, p.storyState, p.story))),
       p.legend, p.note,
     );
     return p;
