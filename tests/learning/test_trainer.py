@@ -12,10 +12,11 @@ from torch.nn import functional
 
 import walktalk as wt
 from tests.learning import plain
+from walktalk.codecs import hashed
 from walktalk.errors import DataError, ModelError, UnavailableError
 from walktalk.learning import OptimizerSpec, Schedule, Task, Trainer, tasks
 from walktalk.learning.evaluation import dimension_of_classes, hits
-from walktalk.learning.sampling import Sampler, hashed
+from walktalk.learning.sampling import Sampler
 
 
 def wave(trainer: Trainer, count: int, key: int = 0):

@@ -14,8 +14,9 @@ from torch.nn import functional
 from walktalk.errors import ModelError, UnavailableError
 from walktalk.learning.arithmetic import Arithmetic
 from walktalk.learning.chain_training import ChainTraining
-from walktalk.learning.cuda_graph import GraphedTraining
+from walktalk.learning.cuda_graph import GraphedTraining, Train
 from walktalk.learning.evaluation import by_length, mean_over_samples
+from walktalk.learning.extras import Extras, taken_apart
 from walktalk.learning.given import inner
 from walktalk.learning.memory import activation_bytes, is_out_of_memory, rows_that_fit
 from walktalk.learning.optimizers import OptimizerSpec, RowTorch, Spread, row_optimizer, to_rows, to_vector
@@ -80,6 +81,7 @@ class Trainer:
         self.rows_at_once = self._rows_at_once(batch_size)
         self.evaluated_at_once: int | None = None  # known once more did not fit
         self.graphed = self._graphed()
+        self.with_extras: dict[tuple[int, bool, bool, bool], Train] = {}  # by `Extras.kind`, made when first asked for
         self.chain = self._chain()
         self.alone = self._alone()
 
@@ -150,6 +152,12 @@ class Trainer:
         return None if self.chain is None else self.chain.rows_at_once
 
     @property
+    def samples(self) -> list[int]:
+        """How many samples each part has."""
+        sizes: list[int] = self.sampler.sizes.tolist()[:-1]
+        return sizes
+
+    @property
     def payload_bytes(self) -> int:
         """Bytes of one model on the wire, in float32."""
         return 4 * self.width
@@ -204,28 +212,70 @@ class Trainer:
             layer.momentum = momentum
 
     def train(
-        self, rows: Tensor, parts: Tensor, keys: Tensor, lr: Tensor, state: Tensor | None = None
+        self,
+        rows: Tensor,
+        parts: Tensor,
+        keys: Tensor,
+        lr: Tensor,
+        state: Tensor | None = None,
+        extras: Extras | None = None,
     ) -> tuple[Tensor, Tensor | None]:
         """`local_steps` optimizer steps for every row; without a state, each starts from a fresh one."""
-        return self._train_in_pieces(rows, parts, keys, lr, state, on_loan=False)
+        if extras is not None:
+            return self._train_with_extras(rows, parts, keys, lr, state, extras)
+        return self._train_in_pieces(rows, parts, keys, lr, state, self._plainly(on_loan=False))
 
     def train_on_loan(
-        self, rows: Tensor, parts: Tensor, keys: Tensor, lr: Tensor, state: Tensor | None = None
+        self,
+        rows: Tensor,
+        parts: Tensor,
+        keys: Tensor,
+        lr: Tensor,
+        state: Tensor | None = None,
+        extras: Extras | None = None,
     ) -> tuple[Tensor, Tensor | None]:
         """The same for who is done with the result before the next training, which may overwrite it."""
-        return self._train_in_pieces(rows, parts, keys, lr, state, on_loan=len(rows) == 1)
+        if extras is not None:
+            return self._train_with_extras(rows, parts, keys, lr, state, extras)
+        return self._train_in_pieces(rows, parts, keys, lr, state, self._plainly(on_loan=len(rows) == 1))
+
+    def _plainly(self, on_loan: bool) -> Train:
+        """The fastest way for a training as the study describes it."""
+        alone = None if self.alone is None else partial(self.alone, on_loan=on_loan)
+        return self.graphed or self.chain or alone or self._train
+
+    def _train_with_extras(
+        self, rows: Tensor, parts: Tensor, keys: Tensor, lr: Tensor, state: Tensor | None, extras: Extras
+    ) -> tuple[Tensor, Tensor | None]:
+        """The way of all others: tensors that go along with the rows stand behind them, so that graphs know them."""
+        if extras.kind not in self.with_extras:
+            eager = partial(self._train_apart, extras.kind)
+            self.with_extras[extras.kind] = eager if self.graphed is None else GraphedTraining(eager)
+        train = self.with_extras[extras.kind]
+        return self._train_in_pieces(extras.beside(rows), parts, keys, lr, state, train)
+
+    def _train_apart(
+        self,
+        kind: tuple[int, bool, bool, bool],
+        rows: Tensor,
+        parts: Tensor,
+        keys: Tensor,
+        lr: Tensor,
+        state: Tensor | None,
+    ) -> tuple[Tensor, Tensor | None]:
+        models, extras = taken_apart(kind, rows, self.width)
+        return self._train(models, parts, keys, lr, state, extras)
 
     def _train_in_pieces(
-        self, rows: Tensor, parts: Tensor, keys: Tensor, lr: Tensor, state: Tensor | None, on_loan: bool
+        self, rows: Tensor, parts: Tensor, keys: Tensor, lr: Tensor, state: Tensor | None, train: Train
     ) -> tuple[Tensor, Tensor | None]:
-        alone = None if self.alone is None else partial(self.alone, on_loan=on_loan)
         pieces: list[tuple[Tensor, Tensor | None]] = []
         with self.arithmetic.products(self.device):
             while (start := sum(len(new) for new, _ in pieces)) < len(rows):
                 piece = slice(start, start + self._at_once(len(rows)))
                 given = rows[piece], parts[piece], keys[piece], lr[piece], None if state is None else state[piece]
                 try:
-                    pieces.append((self.graphed or self.chain or alone or self._train)(*given))
+                    pieces.append(train(*given))
                 except RuntimeError as error:
                     if not is_out_of_memory(error):
                         raise
@@ -254,7 +304,7 @@ class Trainer:
         return -(-rows // max(1, -(-rows // most)))
 
     def _train(
-        self, rows: Tensor, parts: Tensor, keys: Tensor, lr: Tensor, state: Tensor | None
+        self, rows: Tensor, parts: Tensor, keys: Tensor, lr: Tensor, state: Tensor | None, extras: Extras | None = None
     ) -> tuple[Tensor, Tensor | None]:
         """One wave. Nothing in it waits for a GPU, so that it can be captured as a graph."""
         width, layout = self.parameters, self.model.layout
@@ -262,8 +312,10 @@ class Trainer:
         weights, buffers = to_vector(rows[:, :width], spread), rows[:, width:].clone()
         optimizer = self.optimizer.begin(lr, state, spread)
         gradients = self.model.wave(weights, buffers, keys)
-        batches = self.sampler.batches(parts, keys, self.local_steps)
-        for step in range(self.local_steps):
+        steps = self.local_steps if extras is None else extras.steps
+        batches = self.sampler.batches(parts, keys, steps)
+        beside = None if extras is None else Beside(extras, spread, width, self.device)
+        for step in range(steps):
             inputs, targets = chosen(self.inputs, batches[step]), chosen(self.targets, batches[step])
             if self.task.augment is not None:
                 inputs = self.task.augment(inputs, keys, step)
@@ -271,8 +323,11 @@ class Trainer:
             if len(found) < len(weights):  # from a model that knows nothing of the zeros at the end
                 found = functional.pad(found, (0, len(weights) - len(found)))
             with torch.no_grad():
-                optimizer.step(weights, found)
-        trained = to_rows(weights, spread)
+                if beside is not None:
+                    found = beside.corrected(found, weights)
+                if extras is None or not extras.gradient:
+                    optimizer.step(weights, found)
+        trained = to_rows(weights if beside is None or not beside.gradient else beside.total / steps, spread)
         if self.width > width:
             trained = torch.cat((trained, buffers), dim=1)
         return trained, None if state is None else optimizer.state()
@@ -310,6 +365,29 @@ class Trainer:
         return mean_over_samples(
             self.model, rows, inputs, targets, accuracy=accuracy, lengths=self.lengths, predictions=predictions
         )
+
+
+class Beside:
+    """The tensors of `Extras` as vectors, and the sum of the gradients so far."""
+
+    def __init__(self, extras: Extras, spread: Spread, width: int, device: torch.device) -> None:
+        def vector(rows: Tensor | None) -> Tensor | None:
+            return None if rows is None else to_vector(rows[:, :width], spread)
+
+        self.gradient = extras.gradient
+        self.correction, self.anchor = vector(extras.correction), vector(extras.anchor)
+        self.pulls = None if extras.pulls is None else spread.over(extras.pulls)
+        self.total = torch.zeros(spread.length, device=device)
+
+    def corrected(self, found: Tensor, weights: Tensor) -> Tensor:
+        """A gradient with what is added to it."""
+        if self.gradient:
+            self.total = self.total + found
+        if self.correction is not None:
+            found = found + self.correction
+        if self.anchor is not None and self.pulls is not None:
+            found = found + self.pulls * (weights - self.anchor)
+        return found
 
 
 def keep_at_home(module: nn.Module) -> list[tuple[str, str]]:

@@ -17,9 +17,11 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from walktalk.codecs import approximated, codec_named
+from walktalk.learning import Extras
 from walktalk.runtimes.simulator import EvaluateOp
 from walktalk.runtimes.stacked.rows import WIDEST_BAG, Matrix
-from walktalk.runtimes.stacked.waves import CombineStep, EvaluateStep, MixStep, Step, TrainStep
+from walktalk.runtimes.stacked.waves import CombineStep, EncodeStep, EvaluateStep, MixStep, Step, TrainStep
 
 ANY_WIDTH = 2**31
 NUMBERS_AT_ONCE = 2**22  # of members in an evaluation: 16 MB at a time
@@ -27,8 +29,8 @@ NUMBERS_IN_ALBUM = 2**28  # of models that wait to be measured: 1 GB; ten millio
 
 
 TrainRows: TypeAlias = Callable[
-    [Tensor, Tensor, Tensor, Tensor, Tensor | None], tuple[Tensor, Tensor | None]
-]  # rows, parts, keys, learning rates, states -> rows, states
+    [Tensor, Tensor, Tensor, Tensor, Tensor | None, Extras | None], tuple[Tensor, Tensor | None]
+]  # rows, parts, keys, learning rates, states, and what is out of the ordinary -> rows, states
 
 
 class RowTrainer(Interface):
@@ -36,10 +38,17 @@ class RowTrainer(Interface):
 
     width: int
     state_width: int
+    local_steps: int
     device: torch.device
 
     def train(
-        self, rows: Tensor, parts: Tensor, keys: Tensor, lr: Tensor, state: Tensor | None = None
+        self,
+        rows: Tensor,
+        parts: Tensor,
+        keys: Tensor,
+        lr: Tensor,
+        state: Tensor | None = None,
+        extras: Extras | None = None,
     ) -> tuple[Tensor, Tensor | None]: ...
 
     def evaluate(self, rows: Tensor) -> tuple[Tensor, Tensor]: ...
@@ -100,6 +109,8 @@ class Executor:
                 self.combine(step, tables)
             elif isinstance(step, MixStep):
                 self.mix(step)
+            elif isinstance(step, EncodeStep):
+                self.encode(step)
             else:
                 self.photograph(step, album)
                 if len(album.models) * self.trainer.width > NUMBERS_IN_ALBUM:
@@ -125,12 +136,25 @@ class Executor:
         kept = [k for k, row in enumerate(outs) if row >= 0] if self.trainer.state_width else []
         state = self.read_states(step.states_in[start:end]) if kept else None
         models = self.models.look_at(wave.sources, step.sources[start:end])
-        new, new_state = self.train_rows(models, wave.parts, wave.keys, wave.lrs, state)
+        new, new_state = self.train_rows(
+            models, wave.parts, wave.keys, wave.lrs, state, self.extras_of(step, slice(start, end))
+        )
         self.models.write(wave.outs, new)
         if new_state is not None and kept:
             if len(kept) < len(outs):  # some runs keep their state and others begin anew at every visit
                 new_state = new_state[self.numbers(kept)]
             self.states.write(self.numbers([outs[k] for k in kept]), new_state)
+
+    def extras_of(self, step: TrainStep, piece: slice) -> Extras | None:
+        """What is out of the ordinary in a piece of a wave; None where nothing is."""
+        ordinary = step.steps in (0, self.trainer.local_steps) and not step.gradient
+        if ordinary and not step.corrections and not step.anchors:
+            return None
+        beside = [
+            self.models.read(self.numbers(rows[piece])) if rows else None for rows in (step.corrections, step.anchors)
+        ]
+        pulls = torch.tensor(step.pulls[piece], device=self.device) if step.anchors else None
+        return Extras(step.steps or self.trainer.local_steps, step.gradient, beside[0], beside[1], pulls)
 
     def read_states(self, numbers: list[int]) -> Tensor:
         """The optimizer states of a wave; a fresh one is all zeros."""
@@ -154,6 +178,12 @@ class Executor:
             self.models.write(outs, self.models.combined(sources, combination.weights, starts))
         if calmer is not None:
             self.models.data[outs, self.parameters :] = calmer
+
+    def encode(self, step: EncodeStep) -> None:
+        before = self.models.read(self.numbers(step.sources))
+        self.models.write(
+            self.numbers(step.outs), approximated(codec_named(step.codec), before, self.numbers(step.keys))
+        )
 
     def mix(self, step: MixStep) -> None:
         before = self.models.read(self.numbers(step.sources))

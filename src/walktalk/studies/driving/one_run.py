@@ -17,7 +17,8 @@ from walktalk.graphs import GraphLike, as_graph
 from walktalk.learning import Buffers, OptimizerSpec, Schedule, Task, Trainer
 from walktalk.protocols import Protocol
 from walktalk.records import RUN_COLUMNS, TRACE_COLUMNS, frame
-from walktalk.runtimes.simulator import Evaluate, OptimizerState, PoissonTiming, Simulation, Stop, Timing
+from walktalk.runtimes.meaning import Evaluate, OptimizerState, Stop
+from walktalk.runtimes.simulator import PoissonTiming, Simulation, Timing
 from walktalk.seeds import Seed, as_seed
 from walktalk.studies.building import AlgorithmPlan, Conditions, PlannedRun, Progress, RunRecord, matched, pick_device
 from walktalk.studies.driving.runner import Runner

@@ -17,7 +17,7 @@ from torch import Tensor
 
 from walktalk.errors import StudyError
 from walktalk.learning import Trainer
-from walktalk.records import HistoryRow, RunFolder, StudyFolder, TraceWriter, load_checkpoint, save_checkpoint
+from walktalk.records import HistoryRow, RunFolder, StudyFolder, TraceRow, TraceWriter, load_checkpoint, save_checkpoint
 from walktalk.runtimes.simulator import PoissonTiming
 from walktalk.runtimes.stacked import Engine, Measurement, Step, TrainStep, WavePolicy
 from walktalk.studies.building import PlannedRun, Progress, RunRecord
@@ -161,7 +161,7 @@ class Runner:
         self._told = [len(record.history) for record in self.records]
         return tuple(new)
 
-    def _keep_trace(self, run: int, rows: list[tuple[object, ...]]) -> None:
+    def _keep_trace(self, run: int, rows: list[TraceRow]) -> None:
         record, writer = self.records[run], self.writers[run]
         if record.met_target:
             rows = rows[: max(0, record.noted - self.traced[run])]

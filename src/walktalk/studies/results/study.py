@@ -42,4 +42,4 @@ def study_result(
         return StudyResult(history, summary, records, None)
     write_history(folder.history, rows)
     write_text(folder.summary, summary_text(summary))
-    return StudyResult(history, summary, records, folder.path)
+    return StudyResult(history, summary, records, folder.home)
