@@ -127,7 +127,7 @@ def test_there_are_words_for_everything_that_a_protocol_or_a_fault_notes() -> No
     noted = {
         name for text in texts for name in re.findall(r"(?:Note|_note)\(\s*(?:[\w-]+(?:\[\d\])?, )?\"(\w+)\"", text)
     }
-    assert {"kill", "elected", "train", "restarted", "rejoined"} <= noted
+    assert {"kill", "elected", "restarted", "rejoined"} <= noted
     kinds = {name.split(".")[0] for name in WORDS}
     assert noted <= kinds
 

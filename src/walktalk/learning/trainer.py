@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import copy
 import math
+from collections.abc import Callable
+from dataclasses import replace
 from functools import cached_property, partial
-from typing import Literal, TypeAlias
+from typing import Any, Literal, TypeAlias
 
 import torch
 from torch import Tensor, nn
@@ -15,7 +17,7 @@ from walktalk.errors import ModelError, UnavailableError
 from walktalk.learning.arithmetic import Arithmetic
 from walktalk.learning.chain_training import ChainTraining
 from walktalk.learning.cuda_graph import GraphedTraining, Train
-from walktalk.learning.evaluation import by_length, mean_over_samples
+from walktalk.learning.evaluation import Test, by_length, mean_loss
 from walktalk.learning.extras import Extras, taken_apart
 from walktalk.learning.given import inner
 from walktalk.learning.memory import activation_bytes, is_out_of_memory, rows_that_fit
@@ -76,7 +78,7 @@ class Trainer:
         self.state_width = self.optimizer.state_width(self.parameters)
         self.sampler = Sampler(task.parts, batch_size, self.device)
         self.lengths = task.lengths if isinstance(self.model, SequentialModel) else None
-        self.test = self._test_data()
+        self.test = self._test()
         self.sample = self._evaluation_sample(evaluation_samples)
         self.rows_at_once = self._rows_at_once(batch_size)
         self.evaluated_at_once: int | None = None  # known once more did not fit
@@ -178,11 +180,16 @@ class Trainer:
         order: Tensor = self.lengths(self.inputs[chosen]).argsort(stable=True)
         return chosen[order]
 
-    def _test_data(self) -> tuple[Samples, Samples] | None:
+    def _test(self) -> Test | None:
+        """What is measured on the task's test samples."""
         if self.task.test is None:
             return None
-        inputs, targets = self.task.test
-        return by_length(inputs.to(self.device), targets.to(self.device), self.lengths)
+        inputs, targets = (samples.to(self.device) for samples in self.task.test)
+        inputs, targets = by_length(inputs, targets, self.lengths)
+        loss = self.model.loss
+        if isinstance(targets, Column) or (not targets.is_floating_point() and bool((targets < 0).any())):
+            loss = EachByItself(loss)  # some labels are to be ignored
+        return Test(inputs, targets, loss, self.lengths, self.task.predictions, self.task.metrics)
 
     def initial_row(self, seed: int) -> Tensor:
         """The initial model of a run."""
@@ -334,37 +341,68 @@ class Trainer:
 
     def evaluate(self, rows: Tensor) -> tuple[Tensor, Tensor]:
         """Training loss and test accuracy of every row."""
-        with self.arithmetic.products(self.device):
-            sample = only(self.inputs, self.sample), only(self.targets, self.sample)
-            losses = self._means(rows, *sample, accuracy=False)
-            if self.test is None or self.test[1].is_floating_point():
-                return losses, torch.full_like(losses, math.nan)
-            return losses, self._means(rows, *self.test, accuracy=True)
+        measured = self.measure(rows)
+        return measured["train_loss"], measured["test_accuracy"]
 
-    def _means(self, rows: Tensor, inputs: Samples, targets: Samples, *, accuracy: bool) -> Tensor:
-        """Mean over samples of the loss or the hits, in pieces that fit."""
+    def measure(self, rows: Tensor) -> dict[str, Tensor]:
+        """Of every row: training loss and test accuracy; with test samples also their loss and the task's metrics."""
+        with self.arithmetic.products(self.device):
+            losses = self.losses(rows, only(self.inputs, self.sample), only(self.targets, self.sample))
+            if self.test is None:
+                return {"train_loss": losses, "test_accuracy": torch.full_like(losses, math.nan)}
+            return {"train_loss": losses, **self.tested(rows, self.test)}
+
+    def losses(self, rows: Tensor, inputs: Samples, targets: Samples) -> Tensor:
+        """The mean loss of every row on some samples."""
+
+        def of(part: Tensor) -> dict[str, Tensor]:
+            return {"loss": mean_loss(self.model, part, inputs, targets, self.lengths)}
+
+        return self._in_pieces(rows, inputs, of)["loss"]
+
+    def tested(self, rows: Tensor, test: Test) -> dict[str, Tensor]:
+        """What is measured on test samples, of every row."""
+        return self._in_pieces(rows, test.inputs, lambda part: test.of(self.model, part))
+
+    def by_node(self, row: Tensor) -> list[dict[str, Any]]:
+        """One model on every node's own data: its name or number, samples, loss, and what its own test samples say."""
+        rows, found = row[None].to(self.device), []
+        names = self.task.names or range(self.task.nodes)
+        for node, (name, part) in enumerate(zip(names, self.task.parts, strict=True)):
+            own = torch.as_tensor(part, device=self.device)
+            loss = self.losses(rows, only(self.inputs, own), only(self.targets, own))
+            line: dict[str, Any] = {"node": name, "samples": len(part), "train_loss": float(loss)}
+            if self.test is not None and self.task.test_parts is not None and self.lengths is None:
+                mine = torch.as_tensor(self.task.test_parts[node], device=self.device)
+                test = replace(self.test, inputs=only(self.test.inputs, mine), targets=only(self.test.targets, mine))
+                line |= {key: float(value) for key, value in self.tested(rows, test).items()}
+            found.append(line)
+        return found
+
+    def _in_pieces(self, rows: Tensor, inputs: Samples, of: Callable[[Tensor], dict[str, Tensor]]) -> dict[str, Tensor]:
+        """Measure as many rows at once as fit."""
         per_sample = max(inputs.shape[1:].numel(), 256)
         samples = max(1, min(len(inputs), self.model.samples_at_once))
         limit = min(NUMBERS_AT_ONCE, NUMBERS_IN_CACHE) if self.device.type == "cpu" else NUMBERS_AT_ONCE
         at_once = max(1, limit // (per_sample * samples))
-        pieces: list[Tensor] = []
-        while (start := sum(map(len, pieces))) < len(rows):
-            part = rows[start : start + min(at_once, self.evaluated_at_once or at_once)]
+        found: list[dict[str, Tensor]] = []
+        done = 0
+        while done < max(len(rows), 1):
+            part = rows[done : done + min(at_once, self.evaluated_at_once or at_once)]
             try:
-                pieces.append(self._mean(part, inputs, targets, accuracy))
+                found.append(self._with_twin(part, of))
             except RuntimeError as error:
                 if not is_out_of_memory(error):
                     raise
                 self.evaluated_at_once = self._fewer_than(len(part), error)
-        return torch.cat(pieces) if pieces else torch.zeros(0, device=self.device)
+                continue
+            done += max(len(part), 1)
+        return {name: torch.cat([one[name] for one in found]) for name in found[0]}
 
-    def _mean(self, rows: Tensor, inputs: Samples, targets: Samples, accuracy: bool) -> Tensor:
+    def _with_twin(self, rows: Tensor, of: Callable[[Tensor], dict[str, Tensor]]) -> dict[str, Tensor]:
         if self.chain is not None and self.chain.needs_a_twin(len(rows)):
-            return self._mean(rows.expand(2, -1), inputs, targets, accuracy)[:1]
-        predictions = self.task.predictions
-        return mean_over_samples(
-            self.model, rows, inputs, targets, accuracy=accuracy, lengths=self.lengths, predictions=predictions
-        )
+            return {name: values[:1] for name, values in of(rows.expand(2, -1)).items()}
+        return of(rows)
 
 
 class Beside:

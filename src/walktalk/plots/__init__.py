@@ -7,12 +7,13 @@ from walktalk.plots.histories import History, as_history
 from walktalk.plots.layout import positions
 from walktalk.plots.mean_curve import AXES, Axis, Curve, mean_curve
 from walktalk.plots.network import network
-from walktalk.plots.notes import OPENING, WALKS, legend_below, missing_words, note_below, spread_words, upright
+from walktalk.plots.notes import OPENING, legend_below, missing_words, note_below, spread_words, upright
 from walktalk.plots.partition import class_counts, partition
 from walktalk.plots.scales import needs_logarithm, scale_accuracy, scale_loss
 from walktalk.plots.style import (
     GREY,
     WALK_COLOURS,
+    Algorithms,
     colours,
     in_order,
     line_style,
@@ -35,8 +36,8 @@ __all__ = [
     "AXES",
     "GREY",
     "OPENING",
-    "WALKS",
     "WALK_COLOURS",
+    "Algorithms",
     "Along",
     "Axis",
     "Curve",

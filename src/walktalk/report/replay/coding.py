@@ -19,11 +19,14 @@ TICKS_A_GAP = 64  # what a mean time between two events is cut into: finer than 
 SAME = 0x80  # same time and node as the event before
 FORMS: dict[str, tuple[str, ...]] = {
     "train": ("walk",),
+    "differentiate": ("walk",),
     "trained": ("back",),
     "send": ("peer", "walk", "text"),
     "receive": ("back",),
     "lost": ("back",),
     "combine": ("text",),
+    "encode": ("text",),
+    "decode": ("text",),
     "record": ("walk",),
 }
 FORM = ("peer", "walk", "number", "text")  # of all others

@@ -10,7 +10,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from walktalk.report.replay.events import Events
+from walktalk.report.replay.events import STARTS, Events
 
 
 class Span(NamedTuple):
@@ -67,12 +67,12 @@ def course_of(events: Events) -> Course:
     names, lost = [events.kinds[kind] for kind in events.kind], events.of("lost")
     for i, name in enumerate(names):
         time, node, walk = float(events.time[i]), int(events.node[i]), int(events.walk[i])
-        if name in ("train", "send"):
+        if name in (*STARTS, "send"):
             last = ends.get(i)
             end = math.inf if last is None else float(events.time[last])
             fell = last is not None and bool(lost[last])
             span = Span(time, end, node, int(events.peer[i]) if name == "send" else -1, walk, fell)
-            (course.trainings if name == "train" else course.flights).append(span)
+            (course.flights if name == "send" else course.trainings).append(span)
             if walk > 0:
                 _move(course, walk, span, last is not None)
         elif name == "combine.mix":

@@ -21,6 +21,8 @@ from walktalk.protocols import AGGREGATE, UPDATE
 Ints = npt.NDArray[np.int64]
 Floats = npt.NDArray[np.float64]
 NONE = -1
+SLOTS = ("combine", "encode", "decode")  # what sets a slot
+STARTS = ("train", "differentiate")  # what `trained` ends
 
 
 @dataclass(frozen=True)
@@ -69,7 +71,7 @@ def events_of(trace: pd.DataFrame) -> Events:
     text = _texts(name, slot, detail, _ints(trace["bytes"]))
     kinds, kind_codes = np.unique(kind.astype(str), return_inverse=True)
     texts, text_codes = np.unique(text.astype(str), return_inverse=True)
-    told = np.isin(name, ["train", "trained", "send", "receive", "combine", "record"]) | (link >= 0)
+    told = np.isin(name, [*STARTS, *SLOTS, "trained", "send", "receive", "record"]) | (link >= 0)
     return Events(
         kinds=tuple(str(word) for word in kinds),
         kind=kind_codes.astype(np.int64),
@@ -92,7 +94,7 @@ def _ints(column: Any) -> Ints:
 def _links(name: Any, number: Ints) -> Ints:
     """The event with which each `trained`, `receive` and `lost` began: the last of its number before it."""
     link = np.full(len(name), NONE, dtype=np.int64)
-    for first, last in ((("train",), ("trained",)), (("send",), ("receive", "lost"))):
+    for first, last in ((STARTS, ("trained",)), (("send",), ("receive", "lost"))):
         begun: dict[int, int] = {}
         for index in np.flatnonzero(np.isin(name, [*first, *last])):
             if name[index] in first:
@@ -104,7 +106,7 @@ def _links(name: Any, number: Ints) -> Ints:
 
 def _walks(walk: Ints, name: Any, kind: Any, link: Ints) -> Ints:
     """The walk that an event is about; walks are counted from 1, and what a record has there need not be one."""
-    any_walk = bool((walk[name == "train"] > 0).any())
+    any_walk = bool((walk[np.isin(name, STARTS)] > 0).any())
     no_walk = (walk <= 0) | (kind == "record.aggregate") | ((name == "record") & (not any_walk))
     walk = np.where(no_walk, NONE, walk)
     return np.where((walk < 0) & (link >= 0), walk[link], walk)  # the event with which it began says which
@@ -125,7 +127,7 @@ def _kinds(name: Any, slot: Any, detail: Any, link: Ints) -> Any:
 @cache
 def _how(detail: str) -> str:
     """What a combination of slots does; its detail says slot -> weight."""
-    terms = json.loads(detail) if detail.startswith("{") else {}
+    terms = [term for term in json.loads(detail) if ":" not in term] if detail.startswith("{") else []  # no statistics
     if UPDATE in terms:
         return "update"
     return "copy" if len(terms) <= 1 else "mix"
@@ -134,8 +136,9 @@ def _how(detail: str) -> str:
 def _texts(name: Any, slot: Any, detail: Any, size: Ints) -> Any:
     """A combination's slot; a message's kind and bytes; of everything else the detail."""
     text = detail.copy()
-    text[np.isin(name, ["train", "trained", "receive", "record", "lost"])] = ""
-    text[name == "combine"] = slot[name == "combine"]
+    text[np.isin(name, [*STARTS, "trained", "receive", "record", "lost"])] = ""
+    sets = np.isin(name, SLOTS)
+    text[sets] = slot[sets]
     sent = np.flatnonzero(name == "send")
     text[sent] = [f"{_message(detail[i])}|{size[i]}" for i in sent]
     return text

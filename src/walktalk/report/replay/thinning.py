@@ -16,7 +16,7 @@ from typing import NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from walktalk.report.replay.events import Events, Floats, Ints
+from walktalk.report.replay.events import STARTS, Events, Floats, Ints
 from walktalk.report.replay.words import incident
 
 FOLLOWED = 24  # walks or nodes that a person can follow at once
@@ -69,7 +69,7 @@ def _bookkeeping(events: Events, chosen: Mask, most: int) -> tuple[Mask, str]:
     return ~plain, "What a node notes down for itself is left out: records, copies, updates."
 
 
-BOOKKEEPING = ("record.member", "record.aggregate", "combine.copy", "combine.update", "saved")
+BOOKKEEPING = ("record.member", "record.aggregate", "combine.copy", "combine.update", "encode", "decode", "saved")
 
 
 def _without_model(events: Events, chosen: Mask, most: int) -> tuple[Mask, str]:
@@ -79,7 +79,7 @@ def _without_model(events: Events, chosen: Mask, most: int) -> tuple[Mask, str]:
 
 def _not_followed(events: Events, chosen: Mask, most: int) -> tuple[Mask, str]:
     owner = owners(events)
-    everyone = np.unique(owner[events.of("train")])
+    everyone = np.unique(owner[events.of(*STARTS)])
     share = most / max(int(chosen.sum()), 1)
     count = max(FOLLOWED, int(share * len(everyone)))
     if count >= len(everyone):

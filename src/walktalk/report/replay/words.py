@@ -12,6 +12,7 @@ from collections.abc import Mapping
 
 WORDS: dict[str, str] = {
     "train": "starts to train [walk {walk}|its model]",
+    "differentiate": "starts to compute a gradient[ for walk {walk}|]",
     "trained": "has trained [walk {walk}|its model]: iteration {iteration}",
     "send": "sends [walk {walk}|a model] to node {peer} ({kind}, {size})",
     "send.control": "sends node {peer} a message ({kind}[, walk {walk}|])",
@@ -24,6 +25,10 @@ WORDS: dict[str, str] = {
     "combine.mix": "mixes models ({slot})",
     "record.member": "shows the observer [walk {walk}|its model]",
     "record.aggregate": "has a new aggregated model",
+    "encode": "encodes a model ({slot})",
+    "decode": "decodes a model ({slot})",
+    "counted": "counts walk {walk} in for the first time",
+    "refused": "refuses what node {peer} sends",
     "mix_everyone": "makes everybody mix",
     "kill": "dies",
     "revive": "comes back",
@@ -71,6 +76,7 @@ INCIDENTS: dict[str, str] = {  # what is marked on the time line; all kinds that
             "left_out",
             "catches_up",
             "silent",
+            "refused",
         ),
         CHANGE,
     ),

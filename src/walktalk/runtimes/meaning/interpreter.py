@@ -90,6 +90,7 @@ class Interpreter(Generic[Content]):
         self.members: dict[int, Content] = {}  # what `Record` said last
         self.owners: dict[int, int] = {}  # member -> the node that recorded it
         self.aggregate: Content | None = None
+        self.aggregated_at: int | None = None  # the iteration in which it was last brought up to date
         self.aggregate_term = 0  # of two that aggregate at the same time, the higher term counts
         self.aggregator = -1  # who recorded it; -1: nobody did so far
         self.aggregate_slot = ""  # where that one has it
@@ -162,6 +163,7 @@ class Interpreter(Generic[Content]):
             self.members[effect.key] = content
         elif effect.key >= self.aggregate_term:
             self.aggregate, self.aggregate_term, self.aggregate_slot = content, effect.key, effect.slot
+            self.aggregated_at = self.iteration
         self.record_owner(node, effect)
         if self.write is not None:
             row = (self.clock(), node, "record", effect.slot, -1, effect.key, -1, -1, 0, 0, 0.0, effect.role)

@@ -47,6 +47,7 @@ class Evaluate:
     every: int | None = 100  # iterations
     seconds: float | None = None  # of virtual time
     model: EvaluatedModel = "aggregated"  # which model is measured
+    members: bool = False  # whether every member's model is measured, too: worst, mean and spread
 
     def __post_init__(self) -> None:
         for name in ("every", "seconds"):

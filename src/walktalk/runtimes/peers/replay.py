@@ -127,8 +127,9 @@ class Reader(Watcher[Terms]):
             return
         self.due = False
         bits, model_bits = 8.0 * what.bytes, 8.0 * what.payload_bytes
+        members, each = tuple(what.in_order()), self.setup.evaluate.members
         self.notebook.ops.append(
-            EvaluateOp(what.iteration, self.time, bits, model_bits, self.output(), tuple(what.in_order()))
+            EvaluateOp(what.iteration, self.time, bits, model_bits, self.output(), members, each=each)
         )
 
 

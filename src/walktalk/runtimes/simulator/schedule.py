@@ -77,6 +77,7 @@ class EvaluateOp(NamedTuple):
     aggregate: Terms  # the model that the algorithm outputs
     members: tuple[Terms, ...]  # the models that are to agree
     noted: int = 0  # lines of the trace up to here
+    each: bool = False  # whether every member is measured by itself, too
 
 
 Op: TypeAlias = TrainOp | CombineOp | EncodeOp | MixOp | EvaluateOp

@@ -367,9 +367,9 @@ class Simulation:
         self.evaluated_at = self.events
         what = self.interpreter
         bits, model_bits = what.bytes * 8.0, what.payload_bytes * 8.0
-        noted = self.noted + len(self.trace)
+        noted, each, members = self.noted + len(self.trace), self.setup.evaluate.members, tuple(what.in_order())
         self.notebook.ops.append(
-            EvaluateOp(what.iteration, self.agenda.now, bits, model_bits, self.output(), tuple(what.in_order()), noted)
+            EvaluateOp(what.iteration, self.agenda.now, bits, model_bits, self.output(), members, noted, each)
         )
 
     def _evaluation_is_due(self, nothing: None) -> None:

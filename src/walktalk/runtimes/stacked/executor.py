@@ -24,6 +24,7 @@ from walktalk.runtimes.stacked.rows import WIDEST_BAG, Matrix
 from walktalk.runtimes.stacked.waves import CombineStep, EncodeStep, EvaluateStep, MixStep, Step, TrainStep
 
 ANY_WIDTH = 2**31
+LOSSES = ("train_loss", "test_loss")  # of which the largest is the worst
 NUMBERS_AT_ONCE = 2**22  # of members in an evaluation: 16 MB at a time
 NUMBERS_IN_ALBUM = 2**28  # of models that wait to be measured: 1 GB; ten million parameters and more are measured early
 
@@ -73,6 +74,7 @@ class Measurement:
     mean_test_accuracy: float
     model: Tensor | None = field(default=None, compare=False, repr=False)  # the aggregated one, where it met its target
     order: int = field(default=0, compare=False, repr=False)  # in the schedule of this stretch
+    further: Mapping[str, float] = field(default_factory=dict)  # what else was measured, by name
 
 
 class Executor:
@@ -113,7 +115,7 @@ class Executor:
                 self.encode(step)
             else:
                 self.photograph(step, album)
-                if len(album.models) * self.trainer.width > NUMBERS_IN_ALBUM:
+                if album.size * self.trainer.width > NUMBERS_IN_ALBUM:
                     measured += album.develop(self.trainer)
                     album = Album(self.targets)
             if after_step is not None:
@@ -196,6 +198,8 @@ class Executor:
             self.mean_and_spread(step.members) if step.members else (aggregate, self.models.data.new_zeros(()))
         )
         album.add(step, aggregate, mean, spread)
+        if step.op.each and step.members:
+            album.add_members(step, self.blend_each(step.members))
 
     def mean_and_spread(self, members: Sequence[Sequence[tuple[int, float]]]) -> tuple[Tensor, Tensor]:
         """The mean of the members, and their mean squared distance to it; ten thousand members do not fit at once."""
@@ -290,6 +294,16 @@ class Album:
         self.models: list[Tensor] = []
         self.where: list[tuple[int, int]] = []  # for each step: which model is its aggregate, which its mean
         self.spreads: list[Tensor] = []
+        self.members: dict[int, Tensor] = {}  # place of a step -> its members, where each is measured by itself
+
+    @property
+    def size(self) -> int:
+        """How many models are in it."""
+        return len(self.models) + sum(map(len, self.members.values()))
+
+    def add_members(self, step: EvaluateStep, rows: Tensor) -> None:
+        """To be measured one by one, beside the step that was added last."""
+        self.members[len(self.steps) - 1] = rows
 
     def add(self, step: EvaluateStep, aggregate: Tensor, mean: Tensor, spread: Tensor) -> None:
         self.steps.append(step)
@@ -304,7 +318,8 @@ class Album:
     def develop(self, trainer: RowTrainer) -> list[Measurement]:
         if not self.steps:
             return []
-        losses, accuracies = (t.double().cpu().tolist() for t in trainer.evaluate(torch.stack(self.models)))
+        measured = measured_by(trainer, torch.stack(self.models))
+        losses, accuracies = measured.pop("train_loss"), measured.pop("test_accuracy")
         spreads = torch.stack(self.spreads).double().cpu().tolist()
         return [
             Measurement(
@@ -317,9 +332,43 @@ class Album:
                 accuracies[m],
                 self.models[a] if losses[a] <= self.targets.get(step.run, -math.inf) else None,
                 step.order,
+                {
+                    **{name: values[a] for name, values in measured.items()},
+                    **{f"mean_{name}": values[m] for name, values in measured.items()},
+                    **(of_members(measured_by(trainer, self.members[place])) if place in self.members else {}),
+                },
             )
-            for step, (a, m), spread in zip(self.steps, self.where, spreads, strict=True)
+            for place, (step, (a, m), spread) in enumerate(zip(self.steps, self.where, spreads, strict=True))
         ]
+
+
+def measured_by(trainer: RowTrainer, rows: Tensor) -> dict[str, list[float]]:
+    """Of every row, by name: training loss and test accuracy at least."""
+    measure: Callable[[Tensor], dict[str, Tensor]] | None = getattr(trainer, "measure", None)
+    found = (
+        dict(zip(("train_loss", "test_accuracy"), trainer.evaluate(rows), strict=True))
+        if measure is None
+        else measure(rows)
+    )
+    return {name: values.double().cpu().tolist() for name, values in found.items()}
+
+
+def of_members(measured: Mapping[str, list[float]]) -> dict[str, float]:
+    """Worst, mean and standard deviation over the members; where nobody knows what is worse, both ends."""
+    found: dict[str, float] = {}
+    for name, values in measured.items():
+        column = np.array(values)
+        low, high = float(column.min()), float(column.max())
+        ends = (
+            {"worst": low}
+            if name == "test_accuracy"
+            else {"worst": high}
+            if name in LOSSES
+            else {"min": low, "max": high}
+        )
+        spread = {"mean": float(column.mean()), "std": float(column.std())}
+        found |= {f"each_{name}_{kind}": value for kind, value in (ends | spread).items()}
+    return found
 
 
 def same_model(step: EvaluateStep) -> bool:

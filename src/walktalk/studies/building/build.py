@@ -85,7 +85,8 @@ def build_faults(spec: StudySpec, repetition: int) -> FaultPlan:
 
 def build_evaluate(spec: StudySpec) -> Evaluate:
     """When each run is measured."""
-    return Evaluate(every=spec.evaluate.every, seconds=spec.evaluate.seconds, model=spec.evaluate.model)
+    given = spec.evaluate
+    return Evaluate(given.every, given.seconds, given.model, members=bool(given.members))
 
 
 def build_rate(spec: StudySpec) -> Callable[[float], float]:

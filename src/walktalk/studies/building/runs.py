@@ -98,3 +98,5 @@ class RunRecord:
     trainings: int = 0
     met_target: bool = False
     noted: int = 0  # lines of the trace until the target was met
+    nodes: int = 0
+    aggregated_at: int | None = None  # the iteration in which the aggregator's copy was last brought up to date

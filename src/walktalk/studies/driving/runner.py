@@ -189,7 +189,10 @@ class Runner:
                 record.trainings = record.history[-1].iteration
             else:
                 record.output = self.engine.output(index).cpu()
-                record.trainings = self.engine.simulations[index].trainings
+                simulation = self.engine.simulations[index]
+                record.trainings, record.nodes = simulation.trainings, simulation.setup.graph.nodes
+                if simulation.setup.evaluate.model == "aggregated":
+                    record.aggregated_at = simulation.interpreter.aggregated_at
             assert record.output is not None
             folder, writer = self.folders[index], self.writers[index]
             if writer is not None:

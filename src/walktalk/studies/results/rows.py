@@ -25,6 +25,7 @@ def history_row(label: str, repetition: int, m: Measurement) -> HistoryRow:
         model_bits=int(m.op.model_bits),
         mean_train_loss=m.mean_train_loss,
         mean_test_accuracy=m.mean_test_accuracy,
+        further=dict(m.further) or None,
     )
 
 

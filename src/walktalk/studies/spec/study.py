@@ -12,6 +12,7 @@ from typing import Any, Literal
 from pydantic import ConfigDict, model_validator
 
 from walktalk.errors import SpecError
+from walktalk.protocols import Described, together
 from walktalk.records import folder_name
 from walktalk.settings import misfit
 from walktalk.studies.spec.algorithm import AlgorithmSpec
@@ -131,6 +132,9 @@ class EvaluateSpec(Section):
         "aggregated", "aggregated, mean, node", "what is measured: the algorithm's output, the members' mean, node 0"
     )
     samples: Whole | None = key(None, COUNT, "training samples for the loss; 10,000 or all if left out", ge=1, le=1e15)
+    members: bool | None = key(
+        None, "true or false", "measure every node's or walk's model, too: worst, mean and spread; false if left out"
+    )
 
     @model_validator(mode="before")
     @classmethod
@@ -181,6 +185,11 @@ class StudySpec(Section):
     evaluate: EvaluateSpec = key({}, "a section", "when the models are measured")
 
     model_config = ConfigDict(extra="forbid", frozen=True, strict=True, allow_inf_nan=False, validate_default=True)
+
+    @property
+    def described(self) -> dict[str, Described]:
+        """What its algorithms say of themselves, by label; no two have the same title or colour."""
+        return together(algorithm.described() for algorithm in self.algorithms)
 
     @model_validator(mode="after")
     def _fits(self) -> StudySpec:

@@ -37,8 +37,8 @@
       this.iterations = c.run.iterations;
       this.sides = [];
       this.gone = new Set(); // nodes of a real run whose death only their neighbours tell
-      const begins = c.e.kinds.indexOf("train");
-      this.over = c.e.kind.lastIndexOf(begins); // whoever leaves after the last training has not died
+      const begins = ["train", "differentiate"].map((name) => c.e.kinds.indexOf(name)).filter((k) => k >= 0);
+      this.over = Math.max(-1, ...begins.map((k) => c.e.kind.lastIndexOf(k))); // whoever leaves after the last training has not died
     }
 
     read(i) {
@@ -60,6 +60,10 @@
       if (!this.open.has(t.node)) this.open.set(t.node, new Set());
       this.open.get(t.node).add(t);
       if (t.walk > 0) t.flight = this.walkIsAt(i, t.walk, t.node, null).flight; // the hop that brought it
+    }
+
+    differentiate(i) {
+      this.train(i);
     }
 
     trained(i) {

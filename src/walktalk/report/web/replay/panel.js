@@ -108,7 +108,7 @@
   // Which events are told: those of whoever is followed; of nobody in particular, what a person would look at.
   R.told = function (course, follow) {
     const { e } = course, found = [];
-    const plain = e.kinds.map((name) => /^(record|combine\.copy|combine\.update|saved)|\.control$/.test(name));
+    const plain = e.kinds.map((name) => /^(record|combine\.copy|combine\.update|encode|decode|counted|saved)|\.control$/.test(name));
     for (let i = 0; i < e.n; i++) {
       if (follow.node >= 0 ? e.node[i] === follow.node || (e.peer[i] === follow.node && e.link[i] < 0 && !plain[e.kind[i]]) :
         follow.walk > 0 ? e.walk[i] === follow.walk : true)
