@@ -10,7 +10,8 @@ import numpy as np
 import pandas as pd
 
 from walktalk.errors import UserError
-from walktalk.plots import WALK_COLOURS, colours
+from walktalk.plots import WALK_COLOURS
+from walktalk.protocols import known
 from walktalk.records import read_history, read_trace
 from walktalk.report.page.names import names_of
 from walktalk.report.page.network import network_data
@@ -44,12 +45,13 @@ def runs_data(study: Study, repetitions: Sequence[int] = (0,)) -> dict[str, Any]
     found = _traces(study, repetitions)
     if not found:
         return None
-    names, palette = names_of(study.spec), colours(algorithm.title for algorithm in study.spec.algorithms)
+    described = known([label for label, _, _ in found], study.algorithms)
+    names = names_of(described)
     runs = []
     most = _fair([len(trace) for _, _, trace in found], EVENTS)
     for label, repetition, trace in found:
         named = {"label": label, "title": names[label].name, "repetition": repetition}
-        seen = {"colour": on_light(palette[label]), "colour_dark": on_dark(palette[label])}
+        seen = {"colour": on_light(described[label].colour), "colour_dark": on_dark(described[label].colour)}
         curve = curve_of(_history(study, label, repetition))
         runs.append({**named, **seen, **run_data(trace, most), "curve": curve})
     return {
