@@ -129,5 +129,6 @@ def test_studies_on_the_pages_are_accepted(page):
 
     for example in blocks(page, "yaml"):
         content = yaml_text.parse(example, page)
-        if isinstance(content, dict) and "algorithms" in content:
+        of_yours = re.search(r"\w+:\w", example)  # module:object, of a module that the reader has
+        if isinstance(content, dict) and "algorithms" in content and not of_yours:
             assert make_spec(content).algorithms
