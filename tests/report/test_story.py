@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 
+from walktalk.protocols import MultiWalk, described
 from walktalk.report.differences import between, from_defaults
 from walktalk.report.page.markup import Html, tag
 from walktalk.report.page.names import Name, names_of, within
@@ -42,7 +43,7 @@ def test_the_sentence_names_the_winner_on_each_axis_and_says_which_time_it_is() 
         "To get down to a training loss of 0.25, the fewest iterations are needed by one walk, "
         "the least virtual time by one walk, and the least data is sent by one walk."
     )
-    assert "least wall-clock time" in story(summary(), NAMES, "peers").sentence
+    assert "least wall-clock time" in story(summary(), NAMES, "wall-clock time").sentence
 
 
 def test_a_victory_that_may_be_luck_is_no_victory() -> None:
@@ -64,22 +65,9 @@ def test_nobody_wins_where_no_loss_was_reached_by_all() -> None:
     assert "nobody" in story(summary(target=None), NAMES).sentence
 
 
-def test_algorithms_have_names_that_need_no_paper_and_no_two_share_one() -> None:
-    spec = make_spec({
-        "algorithms": [
-            {"name": "multi_walk", "walks": [1, 4]},
-            {"name": "multi_walk", "walks": 4, "aggregator": 3},
-            {"name": "async_gossip", "mixing": ["pairwise", "matrix"]},
-            {"name": "sync_gossip", "label": "mine"},
-            {"name": "centralized"},
-        ]
-    })  # fmt: skip
-    names = names_of(spec)
+def test_names_begin_a_line_and_stand_within_a_sentence() -> None:
+    names = names_of({"multi_walk-1": described("multi_walk-1", MultiWalk(1))})
     assert names["multi_walk-1"].name == "One walk"
-    assert names["multi_walk-4-at3"].name == "4 walks (MW, R=4, at node 3)"
-    assert names["mine"].name == "mine"
-    assert len({name.name for name in names.values()}) == len(names)
-    assert all(name.description.endswith(".") for name in names.values())
     assert [within(word) for word in ("One walk", "ADMM", "4 walks")] == ["one walk", "ADMM", "4 walks"]
 
 

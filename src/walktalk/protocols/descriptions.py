@@ -40,6 +40,11 @@ class Described:
     description: str = ""
     settings: Mapping[str, Any] = field(default_factory=dict)
 
+    @property
+    def heading(self) -> str:
+        """The title as it begins a line: "One walk", but "ADMM"."""
+        return self.title[:1].upper() + self.title[1:]
+
 
 def described(label: str, protocol: Protocol, title: str | None = None) -> Described:
     """What a protocol says of itself, under a label of the study's; the colour is "" where it has none of its own."""

@@ -25,6 +25,7 @@ if TYPE_CHECKING:
         read_history,
         write_history,
     )
+    from walktalk.records.listing import ListedStudy, studies_below
     from walktalk.records.trace import TRACE_COLUMNS, TraceWriter, read_trace
 
 _HOMES = {
@@ -33,6 +34,7 @@ _HOMES = {
     "checkpoint": ("load_checkpoint", "save_checkpoint"),
     "folder": ("RunFolder", "StudyFolder", "check_folder", "existing_folder", "folder_name", "opened_folder"),
     "history": ("COLUMNS", "RUN_COLUMNS", "HistoryRow", "frame", "history_text", "read_history", "write_history"),
+    "listing": ("ListedStudy", "studies_below"),
     "trace": ("TRACE_COLUMNS", "TraceWriter", "read_trace"),
 }
 
@@ -41,6 +43,7 @@ __all__ = [
     "RUN_COLUMNS",
     "TRACE_COLUMNS",
     "HistoryRow",
+    "ListedStudy",
     "RunFolder",
     "StudyFolder",
     "TraceWriter",
@@ -56,6 +59,7 @@ __all__ = [
     "remove_unfinished",
     "replacing",
     "save_checkpoint",
+    "studies_below",
     "write_bytes",
     "write_history",
     "write_text",

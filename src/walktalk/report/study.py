@@ -13,6 +13,7 @@ import pandas as pd
 from walktalk.errors import StudyError
 from walktalk.graphs import Graph
 from walktalk.learning import Task
+from walktalk.protocols import Described, described, together
 from walktalk.records import StudyFolder, existing_folder, read_history
 from walktalk.studies import StudySpec, build_graph, build_task, load_spec, summarize
 
@@ -44,6 +45,11 @@ class Study:
     def summary(self) -> dict[str, Any]:
         """Who won: what the run wrote, with the machine it ran on; else from the history."""
         return read_summary(self.folder) or summarize(self.history, self.spec)
+
+    @cached_property
+    def algorithms(self) -> dict[str, Described]:
+        """What is known of the algorithms, by label."""
+        return together(described(a.title, a.protocol(), a.label) for a in self.spec.algorithms)
 
     @property
     def engine(self) -> str:

@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Mapping
 from typing import Any, NamedTuple
 
 from walktalk.errors import UserError
-from walktalk.plots import colours, in_order, line_style
+from walktalk.plots import in_order, line_style
+from walktalk.protocols import Described
 from walktalk.report.page import sections
 from walktalk.report.page.curves import RUNS, means, metrics_of, numbers, single_runs
 from walktalk.report.page.incidents import Incident, incidents_of
 from walktalk.report.page.markup import Html, tag
-from walktalk.report.page.names import Name, names_of
+from walktalk.report.page.names import names_of
 from walktalk.report.page.network import network_data, partition_data
 from walktalk.report.page.repeat import repeat_command
 from walktalk.report.page.shades import on_dark, on_light
@@ -26,29 +28,30 @@ class PageParts(NamedTuple):
     name: str  # of the study
     data: dict[str, Any]  # for the script, as JSON
     sections: dict[str, Html]  # by the id of where they go; an empty one is not shown
+    intros: dict[str, str] = {}  # noqa: RUF012  what stands below a section's heading, in place of the usual words
 
 
 def page_parts(study: Study) -> PageParts:
     """The page of a study, finished or still running."""
-    names, summary, engine = names_of(study.spec), study.summary, study.engine
-    known = {label: name for label, name in names.items() if label in summary["algorithms"]}
+    names, summary, engine = names_of(study.algorithms), study.summary, study.engine
+    finished = {label: name for label, name in names.items() if label in summary["algorithms"]}
     incidents = incidents_of(study)
     labels = [algorithm.title for algorithm in study.spec.algorithms]
     content = {
         "lead": tag("p", sections.lead(study), class_="lead"),
-        "story": sections.story_html(story(summary, names, engine), names),
+        "story": sections.story_html(story(summary, names, study.time), names),
         "algorithms": sections.algorithms_html(names),
-        "results": results_html(summary, known, engine),
+        "results": results_html(summary, finished, study.time),
         "incidents": sections.incidents_html(incidents, names, study.time),
         "settings": sections.settings_html(study),
         "repeat": sections.repeat_html(repeat_command(study.spec, study.folder.path, engine)),
         "records": sections.records_html(study.folder, labels, names, study.spec.repetitions),
         "circumstances": tag("p", sections.circumstances(summary), class_="note"),
     }
-    return PageParts(study.spec.name, _data(study, names, incidents), content)
+    return PageParts(study.spec.name, _data(study, incidents), content)
 
 
-def _data(study: Study, names: dict[str, Name], incidents: dict[str, list[Incident]]) -> dict[str, Any]:
+def _data(study: Study, incidents: dict[str, list[Incident]]) -> dict[str, Any]:
     task = _task(study)
     samples = None if task is None else [len(part) for part in task.parts]
     return {
@@ -57,17 +60,18 @@ def _data(study: Study, names: dict[str, Name], incidents: dict[str, list[Incide
         "incidents": {label: [one._asdict() for one in told] for label, told in incidents.items()},
         "network": network_data(study, samples),
         "partition": None if task is None else partition_data(task, study.spec.task.settings.get("alpha")),
-        **curve_data(study.history, names, study.summary["target_loss"], study.time),
+        **curve_data(study.history, study.algorithms, study.summary["target_loss"], study.time),
     }
 
 
-def curve_data(history: Any, names: dict[str, Name], target: float | None, time: str) -> dict[str, Any]:
+def curve_data(history: Any, algorithms: Mapping[str, Described], target: float | None, time: str) -> dict[str, Any]:
     """Everything that the curves and the target line need."""
     metrics = metrics_of(history)
     keys = [metric["key"] for metric in metrics]
     runs, thinned = single_runs(history, keys)
-    labels = in_order(str(label) for label in history["algorithm"])
-    chosen = colours(labels)
+    there = set(history["algorithm"])
+    shown = {label: algorithms[label] for label in in_order(algorithms) if label in there}
+    names = names_of(shown)
     return {
         "axes": [
             {"key": "iteration", "name": "Iterations"},
@@ -77,15 +81,14 @@ def curve_data(history: Any, names: dict[str, Name], target: float | None, time:
         "metrics": metrics,
         "algorithms": [
             {
-                "label": label,
                 **names[label]._asdict(),
-                "colour": on_light(chosen[label]),
-                "colour_dark": on_dark(chosen[label]),
+                "colour": on_light(one.colour),
+                "colour_dark": on_dark(one.colour),
                 "dash": _dash(label),
             }
-            for label in labels
+            for label, one in shown.items()
         ],
-        "means": means(history, keys),
+        "means": means(history, shown, keys),
         "runs": runs,
         "most_runs": RUNS,
         "thinned": thinned,

@@ -68,8 +68,8 @@ def algorithms_html(names: Mapping[str, Name]) -> Html:
     """What each algorithm is, in a line."""
     entries = []
     for label, name in names.items():
-        paper = [tag("span", name.paper, class_="paper")] if name.paper != name.name else []
-        entries += [tag("dt", swatch(label), name.name), tag("dd", name.description, *paper)]
+        files = [tag("span", name.label, class_="label")] if name.label != name.name else []
+        entries += [tag("dt", swatch(label), name.name), tag("dd", name.description, *files)]
     return tag("dl", *entries, class_="algorithms")
 
 
