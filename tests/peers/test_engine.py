@@ -11,10 +11,10 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from walktalk.errors import UnavailableError
+from walktalk.errors import StudyError, UnavailableError
 from walktalk.learning import tasks
 from walktalk.records import read_history, read_trace
-from walktalk.studies import make_spec
+from walktalk.studies import make_spec, run_study
 from walktalk.studies.peers import run_on_peers
 
 STUDY = {
@@ -74,6 +74,17 @@ def test_what_needs_the_simulator_is_refused_before_anything_starts(tmp_path: Pa
     spec = make_spec({**STUDY, "algorithms": [{"name": "async_gossip", "mixing": "matrix"}]})
     with pytest.raises(UnavailableError, match="simulator only"):
         run_on_peers(spec, tmp_path / "out")
+
+
+def test_a_simulated_study_is_not_gone_on_with_nor_touched(tmp_path: Path) -> None:
+    spec, out = make_spec(STUDY), tmp_path / "out"
+    run_study(spec, out, device="cpu", workers=1)
+    files = {file: file.read_bytes() for file in out.rglob("*") if file.is_file()}
+    with pytest.raises(StudyError, match="holds runs of --engine sim"):
+        run_on_peers(spec, out, resume=True)
+    with pytest.raises(StudyError, match="finished results of this study"):
+        run_on_peers(spec, out)
+    assert {file: file.read_bytes() for file in out.rglob("*") if file.is_file()} == files
 
 
 def test_a_node_keeps_its_own_samples_in_their_order_and_no_others() -> None:

@@ -7,7 +7,6 @@ from typing import Any
 
 import pytest
 
-from walktalk.protocols import MultiWalk, described
 from walktalk.report.differences import between, from_defaults
 from walktalk.report.page.markup import Html, tag
 from walktalk.report.page.names import Name, names_of, within
@@ -17,7 +16,7 @@ from walktalk.report.page.story import story
 from walktalk.studies import load_spec, make_spec, preset_names, spec_mapping
 
 AXES = ("iteration", "time", "bits")
-NAMES = {"a": Name("One walk", "MW, R=1", ""), "b": Name("Gossip in pairs", "Async-Gossip", "")}
+NAMES = {"a": Name("One walk", "One walk", ""), "b": Name("Gossip in pairs", "Async-Gossip", "")}
 
 
 def summary(clear: bool | None = True, target: float | None = 0.25) -> dict[str, Any]:
@@ -65,9 +64,22 @@ def test_nobody_wins_where_no_loss_was_reached_by_all() -> None:
     assert "nobody" in story(summary(target=None), NAMES).sentence
 
 
-def test_names_begin_a_line_and_stand_within_a_sentence() -> None:
-    names = names_of({"multi_walk-1": described("multi_walk-1", MultiWalk(1))})
+def test_algorithms_have_names_that_need_no_paper_and_no_two_share_one() -> None:
+    spec = make_spec({
+        "algorithms": [
+            {"name": "multi_walk", "walks": [1, 4]},
+            {"name": "multi_walk", "walks": 4, "aggregator": 3},
+            {"name": "async_gossip", "mixing": ["pairwise", "matrix"]},
+            {"name": "sync_gossip", "label": "mine"},
+            {"name": "centralized"},
+        ]
+    })  # fmt: skip
+    names = names_of(spec.described)
     assert names["multi_walk-1"].name == "One walk"
+    assert names["multi_walk-4-at3"].name == "4 walks, aggregator 3"
+    assert names["mine"].name == "mine"
+    assert len({name.name for name in names.values()}) == len(names)
+    assert all(name.description.endswith(".") for name in names.values())
     assert [within(word) for word in ("One walk", "ADMM", "4 walks")] == ["one walk", "ADMM", "4 walks"]
 
 

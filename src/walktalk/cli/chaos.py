@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from enum import Enum
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -14,34 +13,31 @@ if TYPE_CHECKING:
 FAILED = 1
 
 
-class Algorithm(Enum):
-    """What the nodes run."""
-
-    multi_walk = "multi_walk"
-    async_gossip = "async_gossip"
-
-
 def chaos(
     nodes: Annotated[int, typer.Option(min=4, help="Processes.")] = 20,
     rounds: Annotated[int, typer.Option(min=1, help="Storms, each with a seed of its own.")] = 30,
     seed: Annotated[int, typer.Option(min=0, help="Of the first round; the next has the next.")] = 0,
-    algorithm: Annotated[Algorithm, typer.Option(help="What the nodes run.")] = Algorithm.multi_walk,
-    walks: Annotated[int, typer.Option(min=1, help="R, of multi_walk.")] = 4,
+    algorithm: Annotated[str, typer.Option(help="What the nodes run: multi_walk, async_gossip, …")] = "multi_walk",
+    walks: Annotated[int, typer.Option(min=1, help="R, of walks.")] = 4,
     pace: Annotated[
         float | None, typer.Option(min=0.0, help="Seconds that a training takes at least, so that nodes take turns.")
     ] = None,
     calm: Annotated[bool, typer.Option("--calm", help="No blows: what the measure says of undisturbed nodes.")] = False,
     out: Annotated[Path, typer.Option(help="Folder for rounds.csv and rounds.json.")] = Path("out/chaos"),
+    overwrite: Annotated[
+        bool, typer.Option("--overwrite", help="Replace the rounds in the folder, once all new ones are done.")
+    ] = False,
     as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object and nothing else.")] = False,
 ) -> None:
     """Kill -9, hang and cut off nodes while they train; check that nothing is lost, stuck or counted twice."""
     import signal
     import tempfile
 
-    from walktalk.studies.chaos import Storm, chaos_round, summary, write_rounds
+    from walktalk.records import replacing_files
+    from walktalk.studies.chaos import ROUNDS, Storm, chaos_round, summary, write_rounds
 
     signal.signal(signal.SIGTERM, signal.default_int_handler)  # as Ctrl-C: the nodes are stopped before this ends
-    storm = Storm(nodes=nodes, algorithm=algorithm.value, walks=walks, pace=pace)
+    storm = Storm(nodes=nodes, algorithm=algorithm, walks=walks, pace=pace)
     if calm:
         storm = storm.without_blows()
     verdicts: list[Verdict] = []
@@ -50,12 +46,13 @@ def chaos(
         if not as_json:
             typer.echo(f"  {line}")
 
-    for number in range(seed, seed + rounds):
-        say(f"round {len(verdicts) + 1} of {rounds}, seed {number}")
-        with tempfile.TemporaryDirectory(ignore_cleanup_errors=True) as folder:
-            verdicts.append(chaos_round(storm, number, Path(folder), say))
-        write_rounds(out, storm, verdicts)  # after every round: what is known is not lost with the rest
-        say(in_words(verdicts[-1]))
+    with replacing_files(out, ROUNDS, overwrite=overwrite) as records:
+        for number in range(seed, seed + rounds):
+            say(f"round {len(verdicts) + 1} of {rounds}, seed {number}")
+            with tempfile.TemporaryDirectory(ignore_cleanup_errors=True) as folder:
+                verdicts.append(chaos_round(storm, number, Path(folder), say))
+            write_rounds(records, storm, verdicts)  # after every round: what is known is not lost with the rest
+            say(in_words(verdicts[-1]))
     if as_json:
         import json
 

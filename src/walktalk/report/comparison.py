@@ -30,11 +30,6 @@ from walktalk.studies import spec_mapping, summarize
 
 # Lengths of dashes and gaps in pixels: a study's curves are told apart by them, its algorithms by colour.
 DASHES: tuple[list[float], ...] = ([], [7.0, 3.0], [2.0, 3.0], [9.0, 3.0, 2.0, 3.0])
-    [],
-    [7.0, 3.0],
-    [2.0, 3.0],
-    [9.0, 3.0, 2.0, 3.0],
-)  # pixels; a study's curves are told by them, then by colour
 
 
 @dataclass(frozen=True)

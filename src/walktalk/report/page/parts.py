@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
 from typing import Any, NamedTuple
 
 from walktalk.errors import UserError
-from walktalk.plots import in_order, line_style
-from walktalk.protocols import Described
+from walktalk.plots import Algorithms, line_style
+from walktalk.protocols import known
 from walktalk.report.page import sections
 from walktalk.report.page.curves import RUNS, means, metrics_of, numbers, single_runs
 from walktalk.report.page.incidents import Incident, incidents_of
@@ -64,13 +63,12 @@ def _data(study: Study, incidents: dict[str, list[Incident]]) -> dict[str, Any]:
     }
 
 
-def curve_data(history: Any, algorithms: Mapping[str, Described], target: float | None, time: str) -> dict[str, Any]:
+def curve_data(history: Any, algorithms: Algorithms, target: float | None, time: str) -> dict[str, Any]:
     """Everything that the curves and the target line need."""
     metrics = metrics_of(history)
     keys = [metric["key"] for metric in metrics]
     runs, thinned = single_runs(history, keys)
-    there = set(history["algorithm"])
-    shown = {label: algorithms[label] for label in in_order(algorithms) if label in there}
+    shown = known((str(label) for label in history["algorithm"]), algorithms)
     names = names_of(shown)
     return {
         "axes": [
@@ -84,7 +82,7 @@ def curve_data(history: Any, algorithms: Mapping[str, Described], target: float 
                 **names[label]._asdict(),
                 "colour": on_light(one.colour),
                 "colour_dark": on_dark(one.colour),
-                "dash": _dash(label),
+                "dash": _dash(one.family),
             }
             for label, one in shown.items()
         ],
@@ -96,9 +94,9 @@ def curve_data(history: Any, algorithms: Mapping[str, Described], target: float 
     }
 
 
-def _dash(label: str) -> list[float]:
+def _dash(family: str) -> list[float]:
     """Lengths of dashes and gaps in pixels: the same families as in the figures."""
-    style = line_style(label)
+    style = line_style(family)
     return [] if isinstance(style, str) else [2.0 * length for length in style[1]]
 
 

@@ -14,7 +14,8 @@ import torch
 from walktalk.errors import SpecError, UnavailableError
 from walktalk.graphs import Graph, Sites, build
 from walktalk.learning import Arithmetic, Schedule, Task, Trainer, tasks
-from walktalk.runtimes.simulator import Evaluate, FaultPlan, NetworkTiming, PoissonTiming, Stop, Timing
+from walktalk.runtimes.meaning import Evaluate, Stop
+from walktalk.runtimes.simulator import FaultPlan, NetworkTiming, PoissonTiming, Timing
 from walktalk.seeds import Seed
 from walktalk.studies.building.runs import AlgorithmPlan
 from walktalk.studies.spec import StudySpec, TimingSpec
@@ -84,7 +85,8 @@ def build_faults(spec: StudySpec, repetition: int) -> FaultPlan:
 
 def build_evaluate(spec: StudySpec) -> Evaluate:
     """When each run is measured."""
-    return Evaluate(every=spec.evaluate.every, seconds=spec.evaluate.seconds, model=spec.evaluate.model)
+    given = spec.evaluate
+    return Evaluate(given.every, given.seconds, given.model, members=bool(given.members))
 
 
 def build_rate(spec: StudySpec) -> Callable[[float], float]:

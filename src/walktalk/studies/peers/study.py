@@ -19,7 +19,7 @@ from walktalk.errors import SpecError, StudyError, UnavailableError
 from walktalk.graphs import Graph
 from walktalk.learning import Trainer, tasks
 from walktalk.protocols import Surroundings
-from walktalk.records import RunFolder, TraceWriter, opened_folder
+from walktalk.records import RunFolder, TraceWriter, check_folder, opened_folder
 from walktalk.runtimes.peers import (
     Cluster,
     Fleet,
@@ -65,7 +65,7 @@ class NodeJob:
     name: str
     rejoin: bool = False
     device: str = "cpu"
-    beginning: Path | None = None  # of a run that goes on (`peers_resume`)
+    beginning: Path | None = None  # of a run that goes on (`resume`)
 
 
 def run_on_peers(
@@ -73,21 +73,31 @@ def run_on_peers(
     out: str | PathLike[str],
     *,
     resume: bool = False,
+    overwrite: bool = False,
     device: str = "cpu",
     pace: float = 0.0,
     progress: Callable[[Progress], None] | None = None,
 ) -> StudyResult:
     """All runs of a study, one after the other, each with one process a node on this machine.
 
-    `pace`: seconds that a training takes at least, so that more nodes than processors take turns.
+    Args:
+        spec: What is to be run.
+        out: The folder for its records.
+        resume: Go on where an interrupted run of this study stopped in that folder.
+        overwrite: Replace what is in that folder, when the new results are whole; without it they are refused.
+        device: auto, cpu or cuda: of the arithmetic afterwards; nodes train on the CPU.
+        pace: Seconds that a training takes at least, so that more nodes than processors take turns.
+        progress: Called now and then with how far things are.
     """
     if spec.faults:
         raise UnavailableError("faults: are for the simulator; on real peers, `walktalk chaos` makes them happen")
+    taking = {"resume": resume, "overwrite": overwrite}
+    check_folder(out, dump_spec(spec), **taking, engine="peers")  # before any data is read
     ready = prepare(spec, pick_device(device))
     for run in ready.runs:
         if "peers" not in run.setup.protocol.runtimes:
             raise UnavailableError(f"{run.label} runs in the simulator only; leave it out or use --engine sim")
-    with opened_folder(out, dump_spec(spec), resume=resume) as folder:
+    with opened_folder(out, dump_spec(spec), **taking, engine="peers") as folder:
         records: list[RunRecord] = []
         reporter = Reporter(progress, ready.runs)
         for index, run in enumerate(ready.runs):
@@ -196,7 +206,7 @@ def local_cluster(spec: StudySpec, run: PlannedRun, folder: Path, pace: float = 
 def _run_fleet(
     ready: Preparation, run: PlannedRun, here: RunFolder, pace: float, tell: Callable[[Watch], None]
 ) -> None:
-    cluster = local_cluster(ready.spec, run, here.path / "nodes", pace)
+    cluster = local_cluster(ready.spec, run, here.nodes, pace)
     names, beginning = list(cluster.nodes), write_beginning(ready, run, here)
     watch = Watch(cluster.folder, read_beginning(beginning).seconds if beginning is not None else 0.0)
     fleet = Fleet(run_node, [NodeJob(cluster, name, beginning=beginning) for name in names], names)
@@ -209,7 +219,9 @@ def _record(ready: Preparation, run: PlannedRun, here: RunFolder) -> RunRecord:
     """The run's trace, history and model, from what its nodes wrote down."""
     setup = run.setup
     trace = whole_trace(here, setup.graph.nodes)
-    lost = next((row[0] for row in trace if row[2] == "all_lost"), None)
+    if not trace:
+        raise StudyError(f"{here.nodes}: what the nodes wrote down is gone, so the run's records cannot be made again")
+    lost = next((row.time for row in trace if row.event == "all_lost"), None)
     if lost is not None:
         log.warning(
             "%s: all walks were lost by %.0f s and nobody starts them again; the run ended there (guard: "
@@ -219,10 +231,10 @@ def _record(ready: Preparation, run: PlannedRun, here: RunFolder) -> RunRecord:
         )
     with TraceWriter(here.trace) as writer:
         writer.write(trace_columns(trace))
-    again = ReplaySetup(setup.graph.nodes, run.initial.cpu(), build_evaluate(ready.spec), setup.optimizer_state)
+    again = ReplaySetup.of(setup, run.initial.cpu(), build_evaluate(ready.spec))
     replayed = replay(trace, again, ready.trainer)
     history = [history_row(run.label, run.repetition, m) for m in replayed.measurements]
-    trained = sum(row[2] == "trained" for row in trace)
+    trained = sum(row.event == "trained" for row in trace)
     record = RunRecord(run.label, run.repetition, history, [], replayed.output, trained)
     write_run(here, record, ready.trainer)
     return record
