@@ -45,7 +45,7 @@ class Codec(ABC):
 
 CODECS: Registry[type[Codec]] = Registry(
     "codec",
-    "a codec is a class that inherits walktalk.codecs.Codec",
+    "a codec is a class that inherits walktalk.Codec",
     lambda thing: isinstance(thing, type) and issubclass(thing, Codec) and thing is not Codec,
 )
 """Every codec by name: its class, which is called with the settings that stand in parentheses behind the name."""
