@@ -179,7 +179,7 @@ def run_in_groups(
             parts[number] = progress
             if report is not None:
                 phase = f"{progress.phase}, group {number + 1} of {len(groups)}" if len(groups) > 1 else progress.phase
-                report(replace(together(parts), phase=phase))
+                report(replace(together(parts), phase=phase, rows=progress.rows))
 
         runner = Runner(trainer, group, folder, report=tell, handle_ctrl_c=handle_ctrl_c)
         if trainer.width > LARGE_MODEL:
