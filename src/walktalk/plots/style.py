@@ -118,6 +118,7 @@ def save(figure: Figure, path: str | PathLike[str], formats: Iterable[str] = ("p
         file = Path(path).with_name(f"{Path(path).name}.{kind}")
         with replacing(file) as part, styled():
             figure.savefig(part, format=kind, dpi=DPI, metadata=_METADATA[kind])
+        figure.set_layout_engine("none")  # laid out once; again for every format would take as long as drawing it
         written.append(file)
     return written
 
