@@ -15,7 +15,7 @@ test test-slow: export OMP_NUM_THREADS := 1
 .PHONY: demo test lint test-slow test-gpu docs bench clean
 
 demo: $(READY)
-	$(BIN)/walktalk run quickstart --out out/quickstart
+	$(BIN)/walktalk run quickstart --out out/quickstart --resume
 
 test: lint
 	$(BIN)/pytest -n 2 -m "not slow and not gpu and not network" $(TESTS)

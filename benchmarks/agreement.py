@@ -19,7 +19,8 @@ from statistics import fmean, pstdev
 from typing import Any
 
 from walktalk.records import read_trace
-from walktalk.runtimes.simulator import NetworkTiming, RunSetup, Simulation, Stop
+from walktalk.runtimes.meaning import Stop
+from walktalk.runtimes.simulator import NetworkTiming, RunSetup, Simulation
 from walktalk.studies import make_spec
 from walktalk.studies.building import prepare
 from walktalk.studies.peers import run_on_peers

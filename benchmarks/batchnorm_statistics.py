@@ -19,7 +19,8 @@ from torch import nn
 from walktalk import graphs
 from walktalk.learning import OptimizerSpec, Trainer, tasks
 from walktalk.protocols import AsyncGossip, MultiWalk, Protocol
-from walktalk.runtimes.simulator import Evaluate, NetworkTiming, RunSetup, Stop
+from walktalk.runtimes.meaning import Evaluate, Stop
+from walktalk.runtimes.simulator import NetworkTiming, RunSetup
 from walktalk.runtimes.stacked import Engine
 from walktalk.seeds import Seed
 

@@ -25,7 +25,8 @@ from walktalk.bench.executor import LOCAL_STEPS, StackedWave, digits, make_train
 from walktalk.bench.plain_loop import plain_step
 from walktalk.bench.simulator import GOSSIP
 from walktalk.protocols import AsyncGossip, MultiWalk
-from walktalk.runtimes.simulator import NetworkTiming, RunSetup, Simulation, Stop
+from walktalk.runtimes.meaning import Stop
+from walktalk.runtimes.simulator import NetworkTiming, RunSetup, Simulation
 from walktalk.runtimes.stacked import Planner
 from walktalk.seeds import Seed
 from walktalk.studies import load_spec, run_study
@@ -98,7 +99,7 @@ def gossip_study() -> float:
     """A whole study with its records: what is neither training nor planning must not come back unseen."""
     spec = load_spec("quickstart", [*GOSSIP, f"stop.iterations={STUDY_ITERATIONS}"])
     with tempfile.TemporaryDirectory() as folder:
-        work = lambda: run_study(spec, Path(folder) / "study", device="cpu", workers=1)  # noqa: E731
+        work = lambda: run_study(spec, Path(folder) / "study", overwrite=True, device="cpu", workers=1)  # noqa: E731
         return per_cpu_second(work, STUDY_ITERATIONS * LOCAL_STEPS)
 
 

@@ -16,7 +16,8 @@ from typing import Any
 from walktalk import graphs
 from walktalk.graphs import Graph
 from walktalk.protocols import MultiWalk
-from walktalk.runtimes.simulator import Fault, FaultPlan, PoissonTiming, RunSetup, Simulation, Stop
+from walktalk.runtimes.meaning import Stop
+from walktalk.runtimes.simulator import Fault, FaultPlan, PoissonTiming, RunSetup, Simulation
 from walktalk.seeds import Seed
 
 NODES, KILLED_AT, UNTIL = 20, 400.0, 1300.0

@@ -31,7 +31,8 @@ from walktalk import graphs
 from walktalk.advisor import Case, Outcome, check_bounds, plain_sgd, quadratic_problem, standard_cases
 from walktalk.learning import Task, tasks
 from walktalk.protocols import AsyncGossip, MultiWalk, Protocol
-from walktalk.runtimes.simulator import Evaluate, RunSetup, Stop
+from walktalk.runtimes.meaning import Evaluate, Stop
+from walktalk.runtimes.simulator import RunSetup
 from walktalk.runtimes.stacked import Engine
 from walktalk.seeds import Seed
 from walktalk.theory import network

@@ -14,7 +14,7 @@ from walktalk import theory
 from walktalk.paper.drawing.who_wins import NETWORKS
 from walktalk.paper.figures import settings
 from walktalk.protocols import MultiWalk
-from walktalk.runtimes.simulator import Stop
+from walktalk.runtimes.meaning import Stop
 from walktalk.studies import StudySpec, build_graph, forecast, make_spec
 from walktalk.studies.building import build_timing
 

@@ -28,7 +28,8 @@ if TYPE_CHECKING:
     from walktalk.learning import Schedule, Task, split, tasks
     from walktalk.plugins import register
     from walktalk.protocols import AsyncGossip, Centralized, MultiWalk, Protocol, SyncGossip
-    from walktalk.runtimes.simulator import Evaluate, NetworkTiming, PoissonTiming, Stop
+    from walktalk.runtimes.meaning import Evaluate, Stop
+    from walktalk.runtimes.simulator import NetworkTiming, PoissonTiming
     from walktalk.studies import (
         SGD,
         Adam,
@@ -51,7 +52,8 @@ _HOMES = {
     "learning": ("Schedule", "Task", "split", "tasks"),
     "plugins": ("register",),
     "protocols": ("AsyncGossip", "Centralized", "MultiWalk", "Protocol", "SyncGossip"),
-    "runtimes.simulator": ("Evaluate", "NetworkTiming", "PoissonTiming", "Stop"),
+    "runtimes.meaning": ("Evaluate", "Stop"),
+    "runtimes.simulator": ("NetworkTiming", "PoissonTiming"),
     "studies": (
         "SGD",
         "Adam",

@@ -28,7 +28,11 @@ class SettingError(SpecError, ValueError):
 
 
 class GraphError(UserError):
-    """A graph that cannot be used: disconnected, directed, unreadable, or of impossible size."""
+    """A graph that cannot be used: disconnected, unreadable, or of impossible size."""
+
+
+class ProtocolError(UserError):
+    """A protocol that asks for what cannot be: a slot that is not there, a message that it did not declare."""
 
 
 class ChainError(UserError):

@@ -47,6 +47,7 @@ class Setting:
         return " or ".join(_words(kind) for kind in self.kinds)
 
 
+LARGEST = 1e15  # of any number, whatever its own bounds are: beyond it a float does not count by ones
 REQUIRED: Any = inspect.Parameter.empty
 """The default of a setting that has none."""
 
@@ -87,10 +88,18 @@ def complete(given: Mapping[str, Any], known: Mapping[str, Setting], also: Itera
 def typed(name: str, value: Any, setting: Setting) -> Any:
     """The value, if it is of the setting's type and within its bounds."""
     whole = any(_plain(kind)[0] is int for kind in setting.kinds)
-    if whole and isinstance(value, float) and value.is_integer() and float not in map(_first, setting.kinds):
+    if (
+        whole
+        and isinstance(value, float)
+        and value.is_integer()
+        and abs(value) <= LARGEST
+        and float not in map(_first, setting.kinds)
+    ):
         value = int(value)  # 1e5 is a float in YAML, but people write it for a whole number
     if isinstance(value, float) and value - value != 0:
         raise misfit(name, value, setting.allowed)  # neither nan nor an infinity is ever meant
+    if isinstance(value, (int, float)) and abs(value) > LARGEST:
+        raise misfit(name, value, f"{setting.allowed}, no larger than {LARGEST:g}")
     try:
         return _validated(value, setting.kind)
     except ValueError as error:

@@ -18,7 +18,8 @@ from walktalk.cli.advise import amount_of
 from walktalk.cli.app import app
 from walktalk.errors import GraphError, SpecError
 from walktalk.protocols import AsyncGossip, MultiWalk
-from walktalk.runtimes.simulator import NetworkTiming, RunSetup, Stop
+from walktalk.runtimes.meaning import Stop
+from walktalk.runtimes.simulator import NetworkTiming, RunSetup
 from walktalk.seeds import Seed
 from walktalk.studies import StudySpec, make_spec
 

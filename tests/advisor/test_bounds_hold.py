@@ -12,7 +12,8 @@ from walktalk.advisor.staged_walk import StagedWalk
 from walktalk.errors import DataError, SpecError
 from walktalk.learning import tasks
 from walktalk.protocols import AsyncGossip, MultiWalk, Protocol
-from walktalk.runtimes.simulator import Evaluate, RunSetup, Stop
+from walktalk.runtimes.meaning import Evaluate, Stop
+from walktalk.runtimes.simulator import RunSetup
 from walktalk.runtimes.stacked import Engine
 from walktalk.seeds import Seed
 

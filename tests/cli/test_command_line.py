@@ -97,9 +97,12 @@ def test_the_written_spec_gives_the_same_bytes(tiny: Path, tmp_path: Path) -> No
         assert (tmp_path / "again" / name).read_bytes() == (tiny / name).read_bytes()
 
 
-def test_running_again_in_the_same_folder_starts_over(tiny: Path) -> None:
+def test_running_again_in_the_same_folder_is_asked_for(tiny: Path) -> None:
     before = (tiny / "history.csv").read_bytes()
-    assert walktalk("run", tiny / "spec.yaml", "--out", tiny)[0] == 0
+    code, _, errors = walktalk("run", tiny / "spec.yaml", "--out", tiny)
+    assert (code, len(errors.splitlines())) == (2, 1)
+    assert "--overwrite" in errors
+    assert walktalk("run", tiny / "spec.yaml", "--out", tiny, "--overwrite")[0] == 0
     assert walktalk("run", tiny / "spec.yaml", "--out", tiny, "--resume")[0] == 0
     assert (tiny / "history.csv").read_bytes() == before
 
@@ -166,7 +169,7 @@ BAD = {
     "negative seed": (("--seed", "-3"), "seed: -3 is not possible"),
     "unknown device": (("--device", "tpu"), "tpu"),
     "unknown engine": (("--engine", "moon"), "--engine moon"),
-    "more nodes than any machine holds": (("--set", "network.nodes=1000000000"), "must be 16,777,216 or less"),
+    "more nodes than any machine holds": (("--set", "network.nodes=1000000000"), "a whole number from 1 to 16,777,216"),
     "a model that fits nowhere": (("--set", "task.hidden=100000000000"), "does not fit in memory"),
     "too many repetitions": (("--set", "repetitions=99999999999"), "repetitions: 99999999999"),
     "evaluations without end": (("--set", "evaluate={seconds: 1e-300}"), "evaluate.seconds: 1e-300"),
@@ -177,7 +180,7 @@ BAD = {
     "a fault at no node": (("--set", "faults=[{kind: kill, at: 1, node: 9}]"), "faults.0.node: there is no node 9"),
     "a link to itself": (("--set", "faults=[{kind: slow, at: 1, link: [1, 1]}]"), "faults.0.link: [1, 1]"),
     "a link that is not there": (
-        ("--set", "faults=[{kind: slow, at: 1, link: [0, 2]}]"),
+        ("--set", "faults=[{kind: slow, at: 1, link: [0, 2]}]", "--set", "timing={model: network}"),
         "faults.0.link: nodes 0 and 2 are not neighbours; neighbours of 0: 1, 3",
     ),
     "workers that are no number": (("--workers", "²"), "--workers ²"),

@@ -8,20 +8,20 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 
 from tests.peers.cluster import SECONDS, Cluster, Killed, SlowTrainer, quietly, running
 from walktalk.graphs import Graph
 from walktalk.protocols import Machine, Protocol
+from walktalk.records import TraceRow
+from walktalk.runtimes.meaning import Evaluate, Stop
 from walktalk.runtimes.peers.node import Node
 from walktalk.runtimes.peers.replay import ReplaySetup, replay
-from walktalk.runtimes.simulator import Evaluate, Fault, FaultPlan, NetworkTiming, RunSetup, Stop
+from walktalk.runtimes.simulator import Fault, FaultPlan, NetworkTiming, RunSetup
 from walktalk.runtimes.stacked import Engine, Measurement
 from walktalk.seeds import Seed
 
-Row = tuple[Any, ...]
 TRAINING = 0.01  # seconds, as `SlowTrainer` takes on real nodes
 EVERY = 20
 
@@ -42,7 +42,7 @@ class Outcome:
 
     protocol: Protocol
     graph: Graph
-    trace: list[Row]
+    trace: list[TraceRow]
     measurements: list[Measurement]
     output: np.ndarray  # the model that the algorithm puts out
     replayed: np.ndarray  # the same, computed again from the trace
@@ -151,19 +151,18 @@ def _strike(cluster: Cluster, blow: Blow, struck: list[int]) -> None:
         thread.start()
 
 
-def _output(cluster: Cluster, trace: list[Row]) -> np.ndarray:
+def _output(cluster: Cluster, trace: list[TraceRow]) -> np.ndarray:
     """The aggregate of the highest term, or the mean of what nodes recorded last."""
-    terms = {v: node.state.aggregate_term for v, node in enumerate(cluster.nodes) if node.state.aggregate is not None}
+    held = {v: node.interpreter for v, node in enumerate(cluster.nodes)}
+    terms = {v: what.aggregate_term for v, what in held.items() if what.aggregate is not None}
     if terms:
-        model = cluster.nodes[max(terms, key=lambda v: (terms[v], v))].state.aggregate
-        assert model is not None
-        return model.double().numpy()
-    last = {row[5]: row[1] for row in trace if row[2] == "record"}
-    members = [cluster.nodes[v].state.members.get(key) for key, v in last.items()]
+        return held[max(terms, key=lambda v: (terms[v], v))].aggregate.double().numpy()
+    last = {row.walk: row.node for row in trace if row.event == "record"}
+    members = [held[v].members.get(key) for key, v in last.items()]
     return np.mean([model.double().numpy() for model in members if model is not None] or [[np.nan]], axis=0)
 
 
-def _replayed(trace: list[Row], graph: Graph, trainer: SlowTrainer) -> tuple[list[Measurement], np.ndarray]:
+def _replayed(trace: list[TraceRow], graph: Graph, trainer: SlowTrainer) -> tuple[list[Measurement], np.ndarray]:
     quick = SlowTrainer(graph.nodes, momentum=trainer.momentum)
     quick.seconds = 0.0
     done = replay(trace, ReplaySetup(graph.nodes, trainer.initial(), Evaluate(every=EVERY)), quick)

@@ -13,8 +13,8 @@ import pytest
 from tests.conformance.engines import ENGINES, Blow, Outcome
 from walktalk import graphs
 from walktalk.protocols import AsyncGossip, MultiWalk, Protocol, SyncGossip
+from walktalk.runtimes.meaning import Stop
 from walktalk.runtimes.peers import Ledger
-from walktalk.runtimes.simulator import Stop
 from walktalk.studies.chaos.checks import copies_of_walks, taking_part
 
 HEARTBEAT, UNTIL = 0.1, 7.0
@@ -46,10 +46,10 @@ def run(request: pytest.FixtureRequest, engine: str) -> Outcome:
 
 
 def test_the_others_train_on_while_it_is_away(run: Outcome) -> None:
-    away = [row[0] for row in run.trace if row[1] == BLOW.node and row[2] == "trained"]
+    away = [row.time for row in run.trace if row.node == BLOW.node and row.event == "trained"]
     gap = max(itertools.pairwise(away), key=lambda pair: pair[1] - pair[0])
     assert gap[1] - gap[0] >= BLOW.seconds
-    meanwhile = {row[1] for row in run.trace if row[2] == "trained" and gap[0] + 1.0 < row[0] < gap[1]}
+    meanwhile = {row.node for row in run.trace if row.event == "trained" and gap[0] + 1.0 < row.time < gap[1]}
     assert meanwhile >= {1, 2, 3}
 
 
@@ -58,8 +58,8 @@ def test_it_takes_part_again_when_it_is_back(run: Outcome) -> None:
 
 
 def test_nothing_is_counted_twice(run: Outcome) -> None:
-    trace = [row for row in run.trace if row[2] != "kill"]
-    assert Ledger(run.graph.nodes, sum(row[2] == "train" for row in trace)).play(trace).sound
+    trace = [row for row in run.trace if row.event != "kill"]
+    assert Ledger(run.protocol, run.graph.nodes, sum(row.event == "train" for row in trace)).play(trace).sound
 
 
 def test_models_stay_finite_and_the_loss_falls(run: Outcome) -> None:
@@ -70,7 +70,7 @@ def test_models_stay_finite_and_the_loss_falls(run: Outcome) -> None:
 
 def test_one_new_aggregator_in_a_higher_term(engine: str) -> None:
     run = outcome(engine, WALKS)
-    mixed = [(row[5], row[1]) for row in run.trace if row[2] == "record" and row[11] == "aggregate"]
+    mixed = [(row.walk, row.node) for row in run.trace if row.event == "record" and row.detail == "aggregate"]
     terms = dict(mixed)
     assert set(mixed) == set(terms.items())  # one aggregator in each term
     assert list(dict.fromkeys(term for term, _ in mixed)) == sorted(terms)  # and terms only rise
@@ -90,9 +90,9 @@ def test_without_a_centre_the_walk_that_died_is_forked(engine: str, tmp_path: Pa
     """When enough is known of return times, one of two walks dies with its node; the other begets it again."""
     protocol, until = MultiWalk(2, aggregator=1, heartbeat=HEARTBEAT, guard="decentralized"), 9.0
     run = ENGINES[engine](protocol, graphs.complete(4), Stop(time=until), tmp_path, WITH_A_WALK)
-    assert [row for row in run.trace if row[2] == "forked" and row[0] > WITH_A_WALK.at]
-    assert not [row for row in run.trace if row[2] == "restarted"]
-    late = [row for row in run.trace if row[2] == "trained" and until - 2.0 < row[0] < until - 0.2]
+    assert [row for row in run.trace if row.event == "forked" and row.time > WITH_A_WALK.at]
+    assert not [row for row in run.trace if row.event == "restarted"]
+    late = [row for row in run.trace if row.event == "trained" and until - 2.0 < row.time < until - 0.2]
     walks, copies = copies_of_walks(run.trace, until - 2.0, until - 0.2)
     assert walks == 2
     assert copies <= 0.1 * len(late)  # a fork that was not needed lives on until it meets its twin
@@ -104,4 +104,4 @@ def test_where_all_walks_are_lost_and_nobody_guards_them_the_run_ends(engine: st
     lone = MultiWalk(1, aggregator=1, heartbeat=HEARTBEAT, guard="none")
     stop, blow = Stop(iterations=10**9), Blow(0.5, 0, 0.5)
     run = ENGINES[engine](lone, graphs.complete(2), stop, tmp_path, blow, everything=True)
-    assert [row for row in run.trace if row[2] == "all_lost"]
+    assert [row for row in run.trace if row.event == "all_lost"]

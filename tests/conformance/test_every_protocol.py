@@ -13,8 +13,8 @@ from tests.conformance.engines import ENGINES, EVERY, Outcome
 from walktalk import graphs
 from walktalk.protocols import HEADER_BYTES, AsyncGossip, MultiWalk, Protocol, SyncGossip
 from walktalk.records import RUN_COLUMNS, TRACE_COLUMNS, HistoryRow
+from walktalk.runtimes.meaning import Stop
 from walktalk.runtimes.peers import Ledger
-from walktalk.runtimes.simulator import Stop
 from walktalk.studies.chaos.checks import copies_of_walks
 from walktalk.studies.results import trace_columns
 
@@ -49,7 +49,7 @@ def run(request: pytest.FixtureRequest, engine: str) -> Outcome:
 
 
 def test_iterations_are_counted_once_and_reach_the_end(run: Outcome) -> None:
-    counted = [row[6] for row in run.trace if row[2] == "trained"]
+    counted = [row.iteration for row in run.trace if row.event == "trained"]
     assert counted == list(range(1, len(counted) + 1))
     assert ITERATIONS <= len(counted) <= ITERATIONS + 5 * run.graph.nodes  # real nodes hear of the end a moment later
 
@@ -57,11 +57,11 @@ def test_iterations_are_counted_once_and_reach_the_end(run: Outcome) -> None:
 def test_a_training_starts_before_it_ends_and_a_node_does_one_at_a_time(run: Outcome) -> None:
     busy: dict[int, int] = {}
     for row in run.trace:
-        if row[2] == "train":
-            assert row[1] not in busy
-            busy[row[1]] = row[7]
-        elif row[2] == "trained":
-            assert busy.pop(row[1]) == row[7]
+        if row.event == "train":
+            assert row.node not in busy
+            busy[row.node] = row.number
+        elif row.event == "trained":
+            assert busy.pop(row.node) == row.number
 
 
 def test_there_are_r_walks_and_each_is_in_one_place(run: Outcome) -> None:
@@ -69,7 +69,7 @@ def test_there_are_r_walks_and_each_is_in_one_place(run: Outcome) -> None:
         pytest.skip("gossip has no walks")
     walks, copies = copies_of_walks(run.trace, 0.0, run.seconds)
     assert (walks, copies) == (run.protocol.walks, 0)
-    members = {row[5] for row in run.trace if row[2] == "record" and row[11] == "member"}
+    members = {row.walk for row in run.trace if row.event == "record" and row.detail == "member"}
     assert members == set(range(1, run.protocol.walks + 1))
 
 
@@ -82,25 +82,25 @@ def test_models_stay_finite_and_the_loss_falls(run: Outcome) -> None:
 
 
 def test_messages_go_to_neighbours_and_arrive_once(run: Outcome) -> None:
-    sent = {row[7]: row for row in run.trace if row[2] == "send"}
-    received = [row[7] for row in run.trace if row[2] == "receive"]
+    sent = {row.number: row for row in run.trace if row.event == "send"}
+    received = [row.number for row in run.trace if row.event == "receive"]
     assert len(set(received)) == len(received)
     assert set(received) <= set(sent)
-    assert all(row[4] in run.graph.neighbours(row[1]) for row in sent.values())
+    assert all(row.peer in run.graph.neighbours(row.node) for row in sent.values())
 
 
 def test_bits_are_those_of_all_messages(run: Outcome) -> None:
-    sends = [row for row in run.trace if row[2] == "send"]
+    sends = [row for row in run.trace if row.event == "send"]
     for row in sends:
-        assert row[8] >= HEADER_BYTES + (run.model_bytes if row[3] else 0)
+        assert row.bytes >= HEADER_BYTES + (run.model_bytes if row.slot else 0)
     last = run.measurements[-1].op
-    models = sum(bool(row[3]) for row in sends)
+    models = sum(bool(row.slot) for row in sends)
     assert 0 <= models * run.model_bytes * 8 - last.model_bits <= 8 * run.model_bytes * 2 * run.graph.nodes
-    assert 0 <= 8 * sum(row[8] for row in sends) - last.bits <= 0.2 * last.bits + 8 * 1000
+    assert 0 <= 8 * sum(row.bytes for row in sends) - last.bits <= 0.2 * last.bits + 8 * 1000
 
 
 def test_no_update_is_counted_twice(run: Outcome) -> None:
-    ledger = Ledger(run.graph.nodes, sum(row[2] == "train" for row in run.trace)).play(run.trace)
+    ledger = Ledger(run.protocol, run.graph.nodes, sum(row.event == "train" for row in run.trace)).play(run.trace)
     assert ledger.sound
     assert ledger.mixings + ledger.exchanges > 0 or isinstance(run.protocol, SyncGossip)
 
@@ -127,12 +127,12 @@ def test_records_have_the_same_columns(run: Outcome) -> None:
         m.mean_train_loss,
         m.mean_test_accuracy,
     )
-    assert len(row) == len(RUN_COLUMNS)
+    assert row._fields[: len(RUN_COLUMNS)] == RUN_COLUMNS
     assert [m.op.iteration for m in run.measurements][: ITERATIONS // EVERY] == list(range(0, ITERATIONS, EVERY))
 
 
 def test_events_have_the_same_names(run: Outcome) -> None:
-    both = {row[2] for row in run.trace} & {row[2] for row in outcome("simulator", run.protocol).trace}
+    both = {row.event for row in run.trace} & {row.event for row in outcome("simulator", run.protocol).trace}
     assert {"train", "trained", "combine", "record", "send", "receive"} <= both
 
 
@@ -143,5 +143,5 @@ def test_a_run_ends_by_time_and_by_bits(engine: str, protocol: Protocol, stop: S
     if stop.time is not None:
         assert 0.5 < run.seconds < stop.time + 3.0
     else:
-        assert 8 * sum(row[8] for row in run.trace if row[2] == "send") >= 200_000
+        assert 8 * sum(row.bytes for row in run.trace if row.event == "send") >= 200_000
     assert np.isfinite(run.output).all()

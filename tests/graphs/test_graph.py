@@ -48,7 +48,7 @@ def test_networkx_labels_are_numbered_in_sorted_order() -> None:
 @pytest.mark.parametrize(
     ("graph", "message"),
     [
-        (nx.DiGraph([(0, 1)]), "directed"),
+        (nx.DiGraph([(0, 1)]), "disconnected"),
         (nx.MultiGraph([(0, 1), (0, 1)]), "parallel"),
         (nx.Graph([(0, 1), (1, 1)]), "itself"),
         (nx.Graph([(0, 1), (2, 3)]), "disconnected, 2 components"),

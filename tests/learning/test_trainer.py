@@ -12,10 +12,11 @@ from torch.nn import functional
 
 import walktalk as wt
 from tests.learning import plain
+from walktalk.codecs import hashed
 from walktalk.errors import DataError, ModelError, UnavailableError
 from walktalk.learning import OptimizerSpec, Schedule, Task, Trainer, tasks
 from walktalk.learning.evaluation import dimension_of_classes, hits
-from walktalk.learning.sampling import Sampler, hashed
+from walktalk.learning.sampling import Sampler
 
 
 def wave(trainer: Trainer, count: int, key: int = 0):
@@ -306,7 +307,7 @@ def test_a_wave_that_does_not_fit_after_all_is_halved_and_goes_on(words, monkeyp
     rows, parts, keys, lr = wave(trainer, 9)
     state = torch.zeros(9, trainer.state_width)
     expected, measured = trainer.train(rows, parts * 0, keys, lr, state), trainer.evaluate(rows)
-    train, mean, widths = trainer._train, trainer._mean, []
+    train, mean, widths = trainer._train, trainer._with_twin, []
 
     def with_little_memory(work):
         def limited(rows, *rest):
@@ -318,7 +319,7 @@ def test_a_wave_that_does_not_fit_after_all_is_halved_and_goes_on(words, monkeyp
         return limited
 
     monkeypatch.setattr(trainer, "_train", with_little_memory(train))
-    monkeypatch.setattr(trainer, "_mean", with_little_memory(mean))
+    monkeypatch.setattr(trainer, "_with_twin", with_little_memory(mean))
     for a, b in zip(expected, trainer.train(rows, parts * 0, keys, lr, state), strict=True):
         plain.close(b, a, 1e-6)
     assert widths == [9, 5, 3, 3, 3]

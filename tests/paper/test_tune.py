@@ -103,6 +103,8 @@ def test_rates_of_other_settings_are_not_taken(more, record, tmp_path):
     assert "is of other settings" in said[0]
     best = {algorithm.title: algorithm.lr for algorithm in run.spec.algorithms}
     assert json.loads(record.read_text())["best"] == best
+    kept = json.loads((tmp_path / "fig8-tuned" / "erdos_renyi.rates.1.json").read_text())  # hours of somebody's time
+    assert kept["spec"]["optimizer"]["lr"] == 0.5
     assert all(lr is not None and lr <= FARTHEST * 2e-3 for lr in best.values())  # around the preset's rate again
 
 

@@ -16,12 +16,13 @@ from tests.support.quadratic_trainer import QuadraticTrainer
 from tests.support.replay import Replay
 from walktalk.graphs import Graph
 from walktalk.protocols import Protocol, Surroundings
+from walktalk.records import TraceRow
+from walktalk.runtimes.meaning import Stop
 from walktalk.runtimes.peers.node import Node
 from walktalk.runtimes.peers.node_state import NodeSetup
 from walktalk.runtimes.peers.session import Endpoint, Tuning
-from walktalk.runtimes.peers.traces import Row, merge, read_diary
+from walktalk.runtimes.peers.traces import merge, read_diary
 from walktalk.runtimes.peers.unused_ports import free_ports
-from walktalk.runtimes.simulator import Stop
 from walktalk.seeds import Seed
 
 SECONDS = 60  # a run that takes so long hangs
@@ -62,7 +63,7 @@ class Cluster:
             thread.join(SECONDS)
             assert not thread.is_alive(), f"{thread.name} hangs"
 
-    def trace(self) -> list[Row]:
+    def trace(self) -> list[TraceRow]:
         return merge(read_diary(self.folder / str(v)) for v in range(len(self.nodes)))
 
     def replay(self) -> Replay:

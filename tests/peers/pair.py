@@ -30,7 +30,7 @@ class Node:
 
     def open(self, endpoint: Endpoint, width: int = WIDTH) -> Link:
         listener = Listener(self.arrived.put, self.taken.put, lambda peer, alive: self.peers.put((peer, alive)))
-        self.link = Link(endpoint, Limits(width), listener)
+        self.link = Link(endpoint, Limits(dict.fromkeys(("walk", "round"), frozenset((4 * width,)))), listener)
         return self.link
 
 

@@ -82,7 +82,7 @@ def test_certificates_nodes_status_stop(tmp_path: Path) -> None:
         for node in nodes.values():
             node.kill()
     trace = merge(read_diary(tmp_path / "records" / name) for name in nodes)
-    assert any(row[2] == "handed_on" or row[2] == "send" for row in trace if row[1] == 2)
+    assert any(row.event == "handed_on" or row.event == "send" for row in trace if row.node == 2)
 
 
 def test_relative_paths_are_relative_to_the_file(tmp_path: Path) -> None:

@@ -11,11 +11,11 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from walktalk.errors import UnavailableError
+from walktalk.errors import StudyError, UnavailableError
 from walktalk.learning import tasks
 from walktalk.records import read_history, read_trace
-from walktalk.studies import make_spec
-from walktalk.studies.peers import own_part, run_on_peers
+from walktalk.studies import make_spec, run_study
+from walktalk.studies.peers import run_on_peers
 
 STUDY = {
     "name": "small",
@@ -76,10 +76,20 @@ def test_what_needs_the_simulator_is_refused_before_anything_starts(tmp_path: Pa
         run_on_peers(spec, tmp_path / "out")
 
 
+def test_a_simulated_study_is_not_gone_on_with_nor_touched(tmp_path: Path) -> None:
+    spec, out = make_spec(STUDY), tmp_path / "out"
+    run_study(spec, out, device="cpu", workers=1)
+    files = {file: file.read_bytes() for file in out.rglob("*") if file.is_file()}
+    with pytest.raises(StudyError, match="holds runs of --engine sim"):
+        run_on_peers(spec, out, resume=True)
+    with pytest.raises(StudyError, match="finished results of this study"):
+        run_on_peers(spec, out)
+    assert {file: file.read_bytes() for file in out.rglob("*") if file.is_file()} == files
+
+
 def test_a_node_keeps_its_own_samples_in_their_order_and_no_others() -> None:
     task = tasks.build("digits", nodes=4, seed=0)
-    mine = own_part(task, 2)
+    mine = task.only(2)
     assert mine.nodes == 1
     np.testing.assert_array_equal(mine.inputs.numpy(), task.inputs[task.parts[2]].numpy())
     np.testing.assert_array_equal(mine.targets.numpy(), task.targets[task.parts[2]].numpy())
-    assert mine.test is None

@@ -11,8 +11,8 @@ import numpy as np
 from tests.peers.cluster import SECONDS, Cluster, running
 from walktalk import graphs
 from walktalk.protocols import AsyncGossip, MultiWalk
+from walktalk.runtimes.meaning import Evaluate, Stop
 from walktalk.runtimes.peers import BLOCKED, ReplaySetup, replay
-from walktalk.runtimes.simulator import Evaluate, Stop
 
 HEARTBEAT = 0.2
 
@@ -48,16 +48,16 @@ def test_the_others_elect_an_aggregator_and_the_old_one_steps_down_when_it_hears
         cut_off(cluster, 0)
         wait_for(lambda: 0 in leaders(cluster) and len(leaders(cluster)) == 2)  # two halves, two aggregators
         (new,) = leaders(cluster) - {0}  # whose links were fastest, of three that have as many neighbours
-        wait_for(lambda: cluster.nodes[new].state.aggregate is not None)
+        wait_for(lambda: cluster.nodes[new].interpreter.aggregate is not None)
         reconnect(cluster)
         wait_for(lambda: leaders(cluster) == {new})
         wait_for(lambda: len({node.machine.members.claim for node in cluster.nodes}) == 1)
-    events = [row[2] for row in cluster.trace()]
+    events = [row.event for row in cluster.trace()]
     assert "elected" in events
     assert "stepped_down" in events
     setup = ReplaySetup(4, cluster.trainer.initial(), Evaluate(every=1000))
     replayed = replay(cluster.trace(), setup, cluster.trainer)  # a run with failures can be recomputed too
-    aggregate = cluster.nodes[new].state.aggregate
+    aggregate = cluster.nodes[new].interpreter.aggregate
     assert aggregate is not None
     np.testing.assert_allclose(replayed.output.numpy(), aggregate.numpy(), rtol=1e-4, atol=1e-4)
 
@@ -76,4 +76,4 @@ def test_gossip_goes_on_without_one_that_is_cut_off_and_takes_it_in_again(tmp_pa
         wait_for(lambda: all(n.state.tally.own.iterations > b + 20 for n, b in zip(cluster.nodes, before, strict=True)))
         reconnect(cluster)
         wait_for(lambda: not any(is_open(node.machine) for node in cluster.nodes))
-    assert "interrupted" in [row[2] for row in cluster.trace()]
+    assert "interrupted" in [row.event for row in cluster.trace()]

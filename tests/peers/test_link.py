@@ -18,11 +18,11 @@ from walktalk.runtimes.peers.certificates import credentials, make_certificates
 from walktalk.runtimes.peers.session import Endpoint, open_session
 from walktalk.runtimes.peers.wire import Parcel
 
-WALK = Parcel(0, 1, Message("walk", walk=1), "walk/1", WIDTH)
+WALK = Parcel(0, 1, Message("walk", walk=1), 4 * WIDTH)
 
 
 def a_model(seed: int = 0) -> np.ndarray:
-    return np.random.default_rng(seed).standard_normal(WIDTH, dtype=np.float32)
+    return np.random.default_rng(seed).standard_normal(WIDTH, dtype=np.float32).view(np.uint8)
 
 
 def test_a_hop_is_acknowledged_when_the_node_takes_it() -> None:
@@ -31,7 +31,7 @@ def test_a_hop_is_acknowledged_when_the_node_takes_it() -> None:
         a.link.send(WALK, a_model())
         delivery = b.arrived.get(timeout=SECONDS)
         assert delivery.parcel == WALK
-        np.testing.assert_array_equal(delivery.model, a_model())
+        np.testing.assert_array_equal(delivery.payload, a_model())
         assert a.taken.empty()
         assert a.link.waiting() == 1
         b.link.take(delivery)
@@ -79,8 +79,9 @@ def test_a_slow_receiver_holds_little_and_so_does_its_sender() -> None:
         b.link.take(b.arrived.get(timeout=SECONDS))
         before, most, taken = resident(), 0, []
         for number in range(500):
-            parcel = Parcel(0, 1, Message("round", round=number), "round/0/0", WIDTH)
-            a.link.send(parcel, model + number)  # a copy each
+            parcel = Parcel(0, 1, Message("round", round=number), 4 * WIDTH)
+            a.link.withdraw(1, "round", 0)  # as a node does where only the newest counts
+            a.link.send(parcel, model.copy())
             most = max(most, resident() - before)
             if number % 50 == 0:
                 time.sleep(0.1)
@@ -94,6 +95,20 @@ def test_a_slow_receiver_holds_little_and_so_does_its_sender() -> None:
     assert most < 60e6
     rounds = [delivery.parcel.message.round for delivery in taken]
     assert rounds == sorted(set(rounds))  # some were left out, none came twice or late
+
+
+def test_whatever_is_sent_arrives_in_order_though_it_is_of_one_kind() -> None:
+    with two_nodes() as (a, b):
+        meet(a, b)
+        for number in range(1, 5):
+            a.link.send(WALK._replace(message=Message("walk", walk=1, round=number)), a_model(number))
+        assert a.link.waiting() == 4
+        for number in range(1, 5):
+            delivery = b.arrived.get(timeout=SECONDS)
+            assert delivery.parcel.message.round == number
+            np.testing.assert_array_equal(delivery.payload, a_model(number))
+            b.link.take(delivery)
+        assert a.link.drain(SECONDS)
 
 
 def test_words_overtake_models_and_wait_for_nobody() -> None:

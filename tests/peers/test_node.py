@@ -11,12 +11,14 @@ import numpy as np
 import pytest
 import torch
 
-from tests.peers.cluster import SECONDS, running
+from tests.peers.cluster import SECONDS, SlowTrainer, endpoints, running
 from walktalk import graphs
 from walktalk.errors import UnavailableError
-from walktalk.protocols import AsyncGossip, MultiWalk, Protocol, SyncGossip
-from walktalk.runtimes.peers import Node, finished_before
-from walktalk.runtimes.simulator import Stop
+from walktalk.protocols import AsyncGossip, Message, MultiWalk, Protocol, Surroundings, SyncGossip
+from walktalk.runtimes.meaning import Stop
+from walktalk.runtimes.peers import Delivery, Node, NodeSetup, Parcel, finished_before
+from walktalk.runtimes.peers.wire import Stamp
+from walktalk.seeds import Seed
 
 PROTOCOLS = [MultiWalk(walks=1), MultiWalk(walks=3), AsyncGossip(), AsyncGossip(mixing="neighbourhood"), SyncGossip()]
 
@@ -26,20 +28,20 @@ def test_a_run_ends_and_its_trace_gives_the_same_models(protocol: Protocol, tmp_
     with running(protocol, graphs.cycle(4), tmp_path, Stop(iterations=60)) as cluster:
         cluster.wait()
     trace = cluster.trace()
-    trained = [row for row in trace if row[2] == "trained"]
+    trained = [row for row in trace if row.event == "trained"]
     assert 60 <= len(trained) <= 90  # the end is heard of within a round of gossip
-    assert [row[6] for row in trained] == list(range(1, len(trained) + 1))
+    assert [row.iteration for row in trained] == list(range(1, len(trained) + 1))
     replay = cluster.replay()
     last: dict[int, tuple[float, int]] = {}
     for row in trace:
-        if row[2] == "record" and row[11] == "member":
-            last[row[5]] = (row[0], row[1])
+        if row.event == "record" and row.detail == "member":
+            last[row.walk] = (row.time, row.node)
     for key, (_, node) in last.items():
         np.testing.assert_allclose(
-            cluster.nodes[node].state.members[key].numpy(), replay.members[key], rtol=1e-4, atol=1e-5
+            cluster.nodes[node].interpreter.members[key].numpy(), replay.members[key], rtol=1e-4, atol=1e-5
         )
     if isinstance(protocol, MultiWalk):
-        aggregate = cluster.nodes[0].state.aggregate
+        aggregate = cluster.nodes[0].interpreter.aggregate
         assert aggregate is not None
         np.testing.assert_allclose(aggregate.numpy(), replay.output(), rtol=1e-4, atol=1e-5)
     start = ((cluster.trainer.initial().numpy() - cluster.trainer.centres[-1]) ** 2).sum()
@@ -51,12 +53,12 @@ def test_every_message_that_was_sent_and_taken_is_in_the_trace_once(tmp_path: Pa
     with running(MultiWalk(walks=2), graphs.complete(4), tmp_path, Stop(iterations=40)) as cluster:
         cluster.wait()
     trace = cluster.trace()
-    sent = [row[7] for row in trace if row[2] == "send"]
-    received = [row[7] for row in trace if row[2] == "receive"]
+    sent = [row.number for row in trace if row.event == "send"]
+    received = [row.number for row in trace if row.event == "receive"]
     assert len(set(sent)) == len(sent)
     assert len(set(received)) == len(received)
     assert set(received) <= set(sent)
-    assert sum(row[8] for row in trace if row[2] == "send") == sum(n.state.tally.own.sent for n in cluster.nodes)
+    assert sum(row.bytes for row in trace if row.event == "send") == sum(n.state.tally.own.sent for n in cluster.nodes)
 
 
 def test_optimizer_state_travels_with_the_walk_and_is_counted(tmp_path: Path) -> None:
@@ -64,9 +66,37 @@ def test_optimizer_state_travels_with_the_walk_and_is_counted(tmp_path: Path) ->
         MultiWalk(walks=1), graphs.complete(3), tmp_path, Stop(iterations=20), momentum=0.9, optimizer_state="walk"
     ) as cluster:
         cluster.wait()
-    sizes = {row[8] for row in cluster.trace() if row[2] == "send" and row[3]}
+    sizes = {row.bytes for row in cluster.trace() if row.event == "send" and row.slot}
     assert sizes == {64 + 12 + 4 * 2 * cluster.trainer.width}  # a walk's pass is 12 bytes
-    assert any("hop/1" in node.trainings.states or "walk/1" in node.trainings.states for node in cluster.nodes)
+    states = [slot for node in cluster.nodes for _, slot in node.interpreter.states]
+    assert {"hop/1", "walk/1"} & set(states)
+
+
+@pytest.mark.parametrize(
+    "message",
+    [
+        Message("answer", round=99, term=3),  # to an exchange that nobody began
+        Message("model"),  # a kind that is not declared
+        Message("closed"),  # a kind with which no model comes
+        Message("offer", note=b"?"),
+    ],
+    ids=lambda message: message.kind,
+)
+def test_a_message_from_a_bad_neighbour_overwrites_no_slot(message: Message, tmp_path: Path) -> None:
+    graph, trainer = graphs.complete(3), SlowTrainer(3)
+    around = Surroundings(0, 3, (2,), (2,))  # node 1 has a link to it, but is a stranger to the machine
+    setup = NodeSetup(
+        AsyncGossip(), around, Seed(0), Stop(iterations=1), trainer.initial(), endpoints(graph)[0], tmp_path
+    )
+    node, nan = Node(setup, trainer), np.full(trainer.width, np.nan, np.float32)
+    with node.link:
+        node.interpreter.slots[0]["model"] = trainer.initial()
+        node.begun, before = True, dict(node.interpreter.slots[0])
+        node._arrived(Delivery(Parcel(1, 0, message, nan.nbytes), nan.view(np.uint8), Stamp(1, 1)))
+        after = node.interpreter.slots[0]
+        assert node.link.traffic.dropped["nonsense"] == 1
+        assert all(after[slot] is model for slot, model in before.items())
+        assert not any(bool(model.isnan().any()) for model in after.values())
 
 
 def test_a_node_that_leaves_hands_its_walk_on(tmp_path: Path) -> None:
@@ -78,15 +108,15 @@ def test_a_node_that_leaves_hands_its_walk_on(tmp_path: Path) -> None:
         cluster.threads[0].join(SECONDS)
         assert not cluster.nodes[0].link.waiting()
     trace = cluster.trace()
-    left = next(k for k, row in enumerate(trace) if row[2] == "handed_on" and row[1] == 0)
-    sent = next(row for row in trace[left:] if row[2] == "send" and row[1] == 0)
-    assert [row[1] for row in trace[left:] if row[2] == "receive" and row[7] == sent[7]] == [sent[4]]
+    left = next(k for k, row in enumerate(trace) if row.event == "handed_on" and row.node == 0)
+    sent = next(row for row in trace[left:] if row.event == "send" and row.node == 0)
+    assert [row.node for row in trace[left:] if row.event == "receive" and row.number == sent[7]] == [sent[4]]
 
 
 def test_gossip_comes_back_from_its_checkpoint(tmp_path: Path) -> None:
     with running(AsyncGossip(), graphs.complete(3), tmp_path, Stop(iterations=30)) as first:
         first.wait()
-    kept = first.nodes[1].state.slots.read("model")
+    kept = first.nodes[1].interpreter.read(1, "model")
     assert finished_before(tmp_path / "1", Stop(iterations=30))  # as it is, it would have nothing to do
     assert not finished_before(tmp_path / "1", Stop(iterations=60))  # there is more to do now
     with running(
@@ -94,7 +124,7 @@ def test_gossip_comes_back_from_its_checkpoint(tmp_path: Path) -> None:
     ) as again:
         again.wait()
     assert again.nodes[1].state.tally.iterations >= 60
-    assert not torch.equal(again.nodes[1].state.slots.read("model"), kept)
+    assert not torch.equal(again.nodes[1].interpreter.read(1, "model"), kept)
     assert first.nodes[1].link.incarnation != again.nodes[1].link.incarnation
 
 
@@ -118,7 +148,7 @@ def test_a_run_ends_when_the_loss_is_low_enough(tmp_path: Path) -> None:
 def trained_loss(protocol: AsyncGossip, folder: Path) -> float:
     with running(protocol, graphs.complete(3), folder, Stop(iterations=200)) as cluster:
         cluster.wait()
-    model = cluster.nodes[0].state.slots.read("model")
+    model = cluster.nodes[0].interpreter.read(0, "model")
     return float(cluster.trainer.evaluate(model[None])[0][0])
 
 

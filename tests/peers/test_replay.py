@@ -9,19 +9,20 @@ import pytest
 from torch import Tensor
 
 from tests.peers.cluster import Cluster, running
-from tests.support.quadratic_trainer import MeasuringTrainer
+from tests.support.quadratic_trainer import MeasuringTrainer, QuadraticTrainer
 from walktalk import graphs
 from walktalk.protocols import AsyncGossip, MultiWalk, Protocol, SyncGossip
+from walktalk.records import TraceRow
+from walktalk.runtimes.meaning import Evaluate, Stop
 from walktalk.runtimes.peers.replay import Replayed, ReplaySetup, replay
 from walktalk.runtimes.peers.traces import merge
-from walktalk.runtimes.simulator import Evaluate, Stop
 
 
 def last_members(cluster: Cluster) -> dict[int, Tensor]:
     """Each walk's or node's model as it was recorded last, wherever that was."""
-    rows = [row for row in cluster.trace() if row[2] == "record" and row[11] == "member"]
-    where = {row[5]: row[1] for row in rows}
-    return {key: cluster.nodes[node].state.members[key] for key, node in where.items()}
+    rows = [row for row in cluster.trace() if row.event == "record" and row.detail == "member"]
+    where = {row.walk: row.node for row in rows}
+    return {key: cluster.nodes[node].interpreter.members[key] for key, node in where.items()}
 
 
 @pytest.mark.parametrize("protocol", [MultiWalk(walks=3), AsyncGossip(), SyncGossip()], ids=lambda p: p.label)
@@ -66,8 +67,8 @@ def test_evaluations_by_the_clock_and_of_other_models(tmp_path: Path) -> None:
 
 
 def test_a_message_is_never_received_before_it_is_sent_whatever_the_clocks_say() -> None:
-    def row(time: float, node: int, event: str, peer: int, number: int) -> tuple[object, ...]:
-        return (time, node, event, "walk/1", peer, 1, -1, number, 0, 7, 0.0, "")
+    def row(time: float, node: int, event: str, peer: int, number: int) -> TraceRow:
+        return TraceRow(time, node, event, "walk/1", peer, 1, -1, number, 0, 7)
 
     late = [row(9.0, 0, "send", 1, 1), row(9.5, 0, "receive", 1, 1)]
     early = [row(1.0, 1, "receive", 0, 1), row(1.1, 1, "send", 0, 1)]
@@ -76,3 +77,16 @@ def test_a_message_is_never_received_before_it_is_sent_whatever_the_clocks_say()
     assert [r[7] for r in merged] == [0, 0, 1, 1]
     torn = merge([[row(1.0, 1, "receive", 0, 1)]])  # the sender's diary is lost
     assert len(torn) == 1
+
+
+def test_where_a_send_was_not_written_down_the_senders_last_model_is_taken() -> None:
+    """Not node 0's, whose number is also that of "no walk"."""
+    trainer = QuadraticTrainer(3)
+    trace = [TraceRow(0.0, v, "combine", "model", detail={"initial": float(v + 1)}) for v in range(3)]
+    trace += [TraceRow(0.1, v, "record", "model", walk=v, detail="member") for v in range(3)]
+    trace += [TraceRow(0.2, 2, "receive", "offer/1", peer=1, walk=0, number=7)]
+    trace += [TraceRow(0.3, 2, "combine", "model", detail={"offer/1": 1.0})]
+    trace += [TraceRow(0.4, 2, "record", "model", walk=2, detail="member")]
+    replayed = replay(trace, ReplaySetup(3, trainer.initial(), Evaluate()), trainer)
+    assert replayed.gaps == 1
+    np.testing.assert_allclose(replayed.members[2].numpy(), 2 * trainer.initial().numpy())

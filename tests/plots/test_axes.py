@@ -50,16 +50,32 @@ def test_no_band_is_cut() -> None:
             assert low < heights.min() < heights.max() < high
 
 
-def test_a_band_that_goes_to_zero_is_said_to_go_on() -> None:
-    figure = plots.curves(history(0.3, spread=1.2))
-    assert any("goes on below" in text.get_text() for text in figure.texts)
-    assert not any("goes on below" in text.get_text() for text in plots.curves(history(0.3)).texts)
+def test_a_band_on_a_logarithmic_axis_goes_as_far_down_as_up_and_never_to_zero() -> None:
+    """mean − σ is below 0 here: a band down to there would fill the panel."""
+    panel = plots.curves(history(0.3, spread=1.2)).axes[0]
+    assert panel.get_yscale() == "log"
+    low = panel.get_ylim()[0]
+    (band,) = panel.collections
+    heights = band.get_paths()[0].vertices[:, 1]
+    assert low < heights.min()
+    line = panel.lines[0].get_ydata()
+    assert heights.max() / line.max() == pytest.approx(line.min() / heights.min(), rel=1e-6)
 
 
 def test_accuracies_start_at_zero() -> None:
-    panel = plots.curves(history(0.3)).axes[1]
+    panel = plots.curves(history(0.7)).axes[1]
     assert panel.get_ylim() == (0, 100)
     assert labels(panel.yaxis) == ["0", "20", "40", "60", "80", "100"]
+
+
+def test_where_accuracies_end_high_the_last_ten_percents_have_room() -> None:
+    figure = plots.curves(history(0.1))
+    panel = figure.axes[1]
+    assert labels(panel.yaxis) == ["0", "50", "80", "90", "95", "98", "100"]
+    heights = [panel.transData.transform((0, value))[1] for value in (0, 90, 100)]
+    assert heights[2] - heights[1] > 0.4 * (heights[2] - heights[0])
+    assert any("opens up" in text.get_text() for text in figure.texts)
+    assert not any("opens up" in text.get_text() for text in plots.curves(history(0.7)).texts)
 
 
 def test_on_a_logarithmic_axis_no_line_comes_from_the_start() -> None:

@@ -8,6 +8,7 @@ import pandas as pd
 import pytest
 from matplotlib.figure import Figure
 
+import walktalk as wt
 from walktalk import graphs, plots
 from walktalk.errors import DataError, GraphError, StudyError
 from walktalk.plots.theory_series import looks
@@ -81,8 +82,9 @@ def test_curves_have_units_and_the_paper_s_names() -> None:
     shown = texts(plots.curves(history(), "bits"))
     names = {"Transmitted data (GB)", "Training loss", "Test accuracy (%)", "MW, R=1", "Async-Gossip (pairwise)"}
     assert names <= set(shown)
-    assert "Line and band: mean\u00a0±\u00a0σ over 3 repetitions." in shown
+    assert any("mean\u00a0±\u00a0σ over 3 repetitions" in text for text in shown)
     assert "Wall-clock time (s)" in texts(plots.curves(history(), "time"))
+    assert "Virtual time (s)" in texts(plots.curves(history(), "time", time="Virtual time"))
 
 
 def test_a_task_without_accuracy_has_one_panel() -> None:
@@ -186,6 +188,58 @@ def test_every_family_can_be_drawn() -> None:
         graphs.star(70),
     ):
         assert plots.network(graph).axes
+
+
+GRAPHS = {
+    "random": graphs.erdos_renyi(20, p=0.3, seed=1),
+    "sites": graphs.us_five_sites(),
+    "path": graphs.path(12),
+    "torus": graphs.torus(4, 5),
+    "barbell": graphs.barbell(16),
+    "regular": graphs.random_regular(30, degree=4, seed=2),
+}
+
+
+@pytest.mark.parametrize("name", GRAPHS)
+def test_no_edge_runs_through_a_node_that_is_not_its_end(name: str) -> None:
+    graph = GRAPHS[name]
+    places = plots.positions(graph)
+    width = float(np.ptp(places, axis=0).max())
+    for a, b in graph.edge_list():
+        along = places[b] - places[a]
+        for node in set(range(graph.nodes)) - {a, b}:
+            share = np.clip((places[node] - places[a]) @ along / (along @ along), 0, 1)
+            distance = np.linalg.norm(places[node] - places[a] - share * along)
+            assert distance >= 0.0299 * width, (node, a, b)  # a node's radius is 0.023
+
+
+def test_nodes_of_a_site_stay_together() -> None:
+    graph = graphs.us_five_sites()
+    places, sites = plots.positions(graph), graph.sites
+    assert sites is not None
+    for site in range(len(sites.names)):
+        assert np.ptp(places[sites.site_of == site], axis=0).max() < 0.7
+
+
+def test_a_run_s_history_and_task_are_drawn_as_they_are() -> None:
+    task = wt.tasks.digits(nodes=4, alpha=1.0, seed=0)
+    run = wt.train(task, wt.MultiWalk(walks=2), wt.graphs.cycle(4), stop=wt.Stop(iterations=20), device="cpu")
+    alone = plots.curves(run.history)
+    assert not alone.legends  # nobody gave it a name
+    assert "One repetition." in texts(alone)
+    both = plots.curves({"mine": run.history, "theirs": run.history}, "bits")
+    assert {"mine", "theirs"} <= set(texts(both))
+    shown = texts(plots.partition(task))
+    assert {str(digit) for digit in range(10)} <= set(shown)
+    assert plots.timeline(run.trace).axes
+
+
+def test_a_time_line_says_what_it_leaves_out() -> None:
+    note = next(text for text in texts(plots.timeline(FIGURE_1, end=4.5, names=list("abcd"))) if "shown" in text)
+    assert " ".join(note.split()) == (
+        "Of 6.5 s, the first 4.5 s are shown. 1 of 4 nodes are left out: nothing is trained or sent there meanwhile."
+    )
+    assert not any("left out" in text for text in texts(plots.timeline(FIGURE_1, end=10.0)))
 
 
 def test_a_graph_too_large_to_see_is_refused() -> None:

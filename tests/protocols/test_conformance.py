@@ -10,7 +10,8 @@ from hypothesis import strategies as st
 from tests.support.runs import ALL_PROTOCOLS, TIMINGS, Played, setup, some_graphs, some_protocols, some_timings
 from walktalk import graphs
 from walktalk.protocols import HEADER_BYTES
-from walktalk.runtimes.simulator import Simulation, Stop
+from walktalk.runtimes.meaning import Stop
+from walktalk.runtimes.simulator import Simulation
 from walktalk.seeds import Seed
 
 every_protocol = pytest.mark.parametrize("protocol", ALL_PROTOCOLS, ids=lambda p: p.label)
@@ -52,7 +53,7 @@ def test_the_same_seed_gives_the_same_trace_and_another_seed_another(protocol, t
 def test_iterations_are_counted_one_by_one_to_the_end(protocol, timing):
     simulation = Simulation(setup(protocol, graphs.complete(5), timing=timing, stop=Stop(iterations=77)))
     trace = simulation.advance().trace
-    assert [row[6] for row in trace if row[2] == "trained"] == list(range(1, 78))
+    assert [row.iteration for row in trace if row.event == "trained"] == list(range(1, 78))
     assert simulation.finished
 
 
@@ -61,11 +62,11 @@ def test_iterations_are_counted_one_by_one_to_the_end(protocol, timing):
 def test_every_message_goes_to_a_neighbour_and_is_received_once(protocol, timing):
     graph = graphs.erdos_renyi(7, p=0.5, seed=1)
     trace = Simulation(setup(protocol, graph, timing=timing)).advance().trace
-    sent = {row[7]: row for row in trace if row[2] == "send"}
-    received = [row[7] for row in trace if row[2] == "receive"]
+    sent = {row.number: row for row in trace if row.event == "send"}
+    received = [row.number for row in trace if row.event == "receive"]
     assert len(set(received)) == len(received)
     assert set(received) <= set(sent)
-    assert all(row[4] in graph.neighbours(row[1]) for row in sent.values())
+    assert all(row.peer in graph.neighbours(row.node) for row in sent.values())
 
 
 @every_protocol
@@ -74,11 +75,11 @@ def test_bits_are_eight_times_the_bytes_of_all_messages(protocol, timing):
     graph = graphs.cycle(6)
     simulation = Simulation(setup(protocol, graph, timing=timing, model_bytes=1000))
     chunk = simulation.advance()
-    sends = [row for row in chunk.trace if row[2] == "send"]
-    mixes = sum(row[2] == "mix_everyone" for row in chunk.trace)
-    assert all(row[8] == HEADER_BYTES + 1000 for row in sends)  # every message of these protocols carries a model
-    assert simulation.bytes == sum(row[8] for row in sends) + mixes * 2 * graph.edges * (HEADER_BYTES + 1000)
-    assert simulation.model_bytes == 1000 * (len(sends) + mixes * 2 * graph.edges)
+    sends = [row for row in chunk.trace if row.event == "send"]
+    mixes = sum(row.event == "mix_everyone" for row in chunk.trace)
+    assert all(row.bytes == HEADER_BYTES + 1000 for row in sends)  # every message of these protocols carries a model
+    assert simulation.bytes == sum(row.bytes for row in sends) + mixes * 2 * graph.edges * (HEADER_BYTES + 1000)
+    assert simulation.interpreter.payload_bytes == 1000 * (len(sends) + mixes * 2 * graph.edges)
 
 
 @every_protocol
@@ -87,7 +88,7 @@ def test_a_node_trains_one_model_at_a_time_and_first_come_first_served(protocol)
     busy: set[int] = set()
     waiting: dict[int, list[int]] = {}
     for row in trace:
-        node, event, walk = row[1], row[2], row[5]
+        node, event, walk = row.node, row.event, row.walk
         if event == "receive" and protocol.name == "multi_walk":
             waiting.setdefault(node, []).append(walk)
         if event == "train":

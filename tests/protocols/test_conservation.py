@@ -23,7 +23,7 @@ def test_multi_walk_aggregate_is_the_start_plus_a_share_of_every_mixed_update(da
     played.replay().play(played.trace, law.watch)
     # The replay obeys the law to float64; the executor's float32 aggregate is held against it at every iteration.
     scale = np.abs(played.trainer.centres).max()
-    assert law.checked == sum(row[2] == "record" and row[11] == "aggregate" for row in played.trace)
+    assert law.checked == sum(row.event == "record" and row.detail == "aggregate" for row in played.trace)
     aggregates = evaluated_aggregates(played)
     for iteration, expected in law.after_iteration.items():
         np.testing.assert_allclose(aggregates[iteration], expected, rtol=1e-5, atol=1e-5 * scale)
@@ -66,7 +66,7 @@ def test_gossip_moves_the_sum_by_each_update_and_by_nothing_else(data):
     def watch(replay, event) -> None:
         # An exchange is half done between the passive node's average and the active node's: the difference that the
         # active one will still add is known from what is on the way.
-        if event[2] not in ("record", "mix_everyone") or len(replay.members) < graph.nodes:
+        if event.event not in ("record", "mix_everyone") or len(replay.members) < graph.nodes:
             return
         expected = graph.nodes * replay.slots[0]["initial"] + np.sum(replay.updates, axis=0)
         total = np.sum([replay.slots[v]["model"] for v in range(graph.nodes)], axis=0)
@@ -77,7 +77,7 @@ def test_gossip_moves_the_sum_by_each_update_and_by_nothing_else(data):
                 total = total + weights[active, passive] * (answer - replay.slots[active]["offered"])
         np.testing.assert_allclose(total, expected, rtol=1e-9, atol=1e-9 * scale)
 
-    receivers: dict[int, int] = {row[7]: row[4] for row in played.trace if row[2] == "send"}
+    receivers: dict[int, int] = {row.number: row.peer for row in played.trace if row.event == "send"}
 
     def waiting_for(replay, passive: int, answer: np.ndarray) -> int:
         number = next(n for n, (_, model) in replay.on_the_way.items() if model is answer)
@@ -93,9 +93,11 @@ def test_synchronous_gossip_conserves_the_mean_over_rounds(data):
     graph = data.draw(some_graphs)
     played = Played(setup(SyncGossip(), graph, timing=data.draw(some_timings)))
     replay = played.replay().play(played.trace)
-    applied = [row for row in played.trace if row[2] == "combine" and row[3] == "model" and "own_update" in row[11]]
+    applied = [
+        row for row in played.trace if row.event == "combine" and row.slot == "model" and "own_update" in row.detail
+    ]
     for row in applied:
-        assert abs(sum(w for slot, w in row[11].items() if slot != "own_update") - 1) < 1e-12
+        assert abs(sum(w for slot, w in row.detail.items() if slot != "own_update") - 1) < 1e-12
     np.testing.assert_allclose(played.output, replay.output(), rtol=1e-5, atol=1e-5 * np.abs(played.output).max())
 
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 import torch
@@ -11,11 +13,10 @@ from hypothesis import strategies as st
 from tests.support.quadratic_trainer import MeasuringTrainer
 from tests.support.runs import setup, some_graphs, some_protocols, some_timings
 from walktalk import graphs
-from walktalk.protocols import AsyncGossip, MultiWalk, SyncGossip
-from walktalk.protocols.statistics import TRAINED, for_statistics, with_update
-from walktalk.runtimes.peers.slots import Slots
-from walktalk.runtimes.simulator import Evaluate, PoissonTiming, Stop
-from walktalk.runtimes.simulator.schedule import CombineOp, Notebook
+from walktalk.protocols import UPDATE, AsyncGossip, Combine, MultiWalk, SyncGossip, absorb, apply_update
+from walktalk.runtimes.meaning import Evaluate, Stop
+from walktalk.runtimes.peers.slots import Tensors
+from walktalk.runtimes.simulator import CombineOp, Notebook, PoissonTiming
 from walktalk.runtimes.stacked import Engine, Executor, executor
 from walktalk.runtimes.stacked.waves import CombineStep
 from walktalk.seeds import Seed
@@ -24,35 +25,41 @@ from walktalk.seeds import Seed
 @given(st.integers(1, 30))
 def test_line_8_becomes_an_average(walks):
     share = 1 / walks
-    terms = {"copy/1": 1.0, "walk/2": share, "copy/2": -share}
-    found = for_statistics(terms)
-    assert found == pytest.approx({"copy/1": 1 - share, "walk/2": share})
-    assert min(found.values()) >= 0
-    assert sum(found.values()) == pytest.approx(sum(terms.values()))
+    mixed = absorb("walk/2", "copy/1", share, "walk/2", "copy/2")
+    assert mixed.terms == pytest.approx({"copy/1": 1.0, "walk/2": share, "copy/2": -share})
+    assert mixed.statistics == pytest.approx({"copy/1": 1 - share, "walk/2": share} if walks > 1 else {"walk/2": 1.0})
+    assert min(mixed.statistics.values()) >= 0
+    assert sum(mixed.statistics.values()) == pytest.approx(sum(mixed.terms.values()))
 
 
-@pytest.mark.parametrize("terms", [{"a": 1.0}, {"a": 0.5, "b": 0.5}, {"model": 1.0, "update": 1.0}])
-def test_what_is_no_difference_is_left_as_it_is(terms):
-    assert for_statistics(terms) is terms
+def test_the_same_walk_twice_in_a_row_is_one_average_for_both():
+    mixed = absorb("walk/2", "copy/2", 0.25, "walk/2", "copy/2")
+    assert mixed.terms == mixed.statistics == pytest.approx({"copy/2": 0.75, "walk/2": 0.25})
 
 
 def test_a_value_that_cancels_out_is_still_there_for_the_statistics():
     notebook = Notebook()
-    for slot, value in (("a", 1), ("b", 2), ("c", 2)):  # b and c are the same model
-        notebook.write(0, slot, ((value, 1.0),))
-    notebook.combine(0, "d", {"a": 1.0, "b": 0.25, "c": -0.25})
+    here = {"a": ((1, 1.0),), "b": ((2, 1.0),), "c": ((2, 1.0),)}  # b and c are the same model
+    mixed = absorb("d", "a", 0.25, "b", "c")
+    notebook.combined(here, mixed.terms, mixed.statistics)
     (made,) = notebook.ops
     assert isinstance(made, CombineOp)
     assert dict(made.terms) == {1: 1.0, 2: 0.0}
     assert made.statistics == (0.75, 0.25)
 
 
-@pytest.mark.parametrize("begun_with", ["model", None])
-def test_an_update_is_the_trained_model_itself(begun_with):
-    terms = {"model": 0.4, "peer/1": 0.6, "update": 1.0}
-    found = with_update(terms, "update", begun_with)
-    expected = {TRAINED: 0.4, "peer/1": 0.6} if begun_with else {"model": 0.2, "peer/1": 0.3, TRAINED: 0.5}
-    assert found == pytest.approx(expected)
+@pytest.mark.parametrize("moved", [False, True])
+def test_an_update_is_the_trained_model_itself(moved):
+    notebook = Notebook()
+    here = {"model": ((3, 1.0),), UPDATE: notebook.update(((3, 1.0),), ((4, 1.0),))}
+    applied = apply_update("model", moved)
+    assert notebook.combined(here, applied.terms, applied.statistics) == ((4, 1.0),) if not moved else True
+    if moved:  # another model stands in the slot by now
+        here["model"] = ((5, 1.0),)
+        notebook.combined(here, applied.terms, applied.statistics)
+        made = notebook.ops[-1]
+        weights = {value: (weight, other) for (value, weight), other in zip(made.terms, made.statistics, strict=True)}
+        assert weights == {5: (1.0, 0.5), 4: (1.0, 0.5), 3: (-1.0, 0.0)}
 
 
 @settings(max_examples=80, deadline=None)
@@ -75,16 +82,36 @@ def test_a_variance_stays_in_the_range_of_the_nodes_own(data):
 
 
 @pytest.mark.parametrize("protocol", [MultiWalk(4), AsyncGossip(), SyncGossip()], ids=lambda p: p.label)
-def test_as_a_sum_of_increments_it_would_not(protocol):
+def test_as_a_sum_of_increments_it_would_not(protocol, monkeypatch):
     """The other way round: the check above can fail."""
+
+    class Counting(MeasuringTrainer):
+        """For which a variance is one more parameter."""
+
+        def __init__(self, nodes: int) -> None:
+            super().__init__(nodes)
+            self.weights, self.parameters = self.parameters, self.width
+
+        def train(self, rows, parts, keys, lr, state=None, extras=None):
+            self.parameters = self.weights
+            try:
+                return super().train(rows, parts, keys, lr, state, extras)
+            finally:
+                self.parameters = self.width
+
+        def evaluate(self, rows):
+            self.parameters = self.weights
+            try:
+                return super().evaluate(rows)
+            finally:
+                self.parameters = self.width
+
     lows = []
-    for averaged in (True, False):
-        trainer = MeasuringTrainer(6)
+    for trainer in (MeasuringTrainer(6), Counting(6)):
         node = Evaluate(every=1, model="node")  # a mean of all hides what one has
         run = setup(protocol, graphs.cycle(6), stop=Stop(iterations=2000), timing=PoissonTiming(1.0), evaluate=node)
-        engine = Engine(trainer, [run], [trainer.initial()])
-        engine.simulations[0].notebook.statistics = averaged
-        engine.advance(1.0)
+        initial = torch.cat((torch.linspace(-2.0, 2.0, trainer.width - 1), torch.ones(1)))
+        Engine(trainer, [replace(run)], [initial]).advance(1.0)
         lows.append(min(row[-1] for row in trainer.evaluated))
     assert lows[0] > 0 > lows[1]
 
@@ -94,17 +121,24 @@ def test_both_runtimes_combine_alike(widest, monkeypatch):
     monkeypatch.setattr(executor, "WIDEST_BAG", widest)
     trainer = MeasuringTrainer(4)
     rows = torch.rand(6, trainer.width, generator=torch.Generator().manual_seed(3))
-    terms = {"a": 1.0, "b": 0.25, "c": -0.25}
-    slots = Slots({name: rows[k].clone() for k, name in enumerate("abc")}, trainer.parameters)
-    slots.combine("d", terms)
+    mixed = absorb("d", "a", 0.25, "b", "c")
+    here = {name: rows[k].clone() for k, name in enumerate("abc")}
+    made = Tensors(trainer.width, trainer.parameters).combined(here, mixed.terms, mixed.statistics)
     stacked = Executor(trainer, lambda run: torch.eye(4))
     stacked.models.reserve(6)
     stacked.models.data[:6] = rows
-    calmer = [for_statistics(terms).get(name, 0.0) for name in terms]
-    step = CombineStep([4, 5], [0, 1, 2, 1], [*terms.values(), 1.0], [0, 3], [*calmer, 1.0])
+    calmer = [mixed.statistics.get(name, 0.0) for name in mixed.terms]
+    step = CombineStep([4, 5], [0, 1, 2, 1], [*mixed.terms.values(), 1.0], [0, 3], [*calmer, 1.0])
     stacked.carry_out([step])
-    assert torch.equal(stacked.models.data[4], slots.read("d"))
+    assert torch.equal(stacked.models.data[4], made)
     assert torch.equal(stacked.models.data[5], rows[1])
     p = trainer.parameters
     expected = torch.cat((rows[0][:p] + 0.25 * (rows[1] - rows[2])[:p], 0.75 * rows[0][p:] + 0.25 * rows[1][p:]))
-    assert torch.allclose(slots.read("d"), expected, atol=1e-6)
+    assert torch.allclose(made, expected, atol=1e-6)
+
+
+def test_what_is_not_declared_is_combined_by_the_same_weights():
+    """Push-sum's shares: a half of everything, statistics too."""
+    share = Combine("share", {"x": 0.5})
+    made = Tensors(3, 2).combined({"x": torch.tensor([2.0, 4.0, 6.0])}, share.terms, share.statistics)
+    assert made.tolist() == [1.0, 2.0, 3.0]

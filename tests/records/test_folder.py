@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from walktalk.errors import StudyError
-from walktalk.records import existing_folder, folder_name, opened_folder
+from walktalk.records import StudyFolder, check_folder, existing_folder, folder_name, opened_folder, replacing_files
 
 SPEC = "name: quickstart\nseed: 0\n"
 
@@ -21,18 +21,117 @@ def test_a_new_folder_gets_the_spec(tmp_path: Path) -> None:
     assert existing_folder(tmp_path / "out" / "quickstart") == folder
 
 
-def test_resuming_keeps_the_records_and_starting_again_removes_them(tmp_path: Path) -> None:
+def fill(folder: StudyFolder, content: str) -> None:
+    """Records of one run, as a finished study has them."""
+    run = folder.run("multi_walk-4", 0)
+    run.path.mkdir(parents=True, exist_ok=True)
+    for file in (run.checkpoint, run.model, folder.history, folder.summary):
+        file.write_text(content)
+
+
+def test_resuming_keeps_the_records(tmp_path: Path) -> None:
     with opened_folder(tmp_path / "a", SPEC) as folder:
-        run = folder.run("multi_walk-4", 0)
-        run.path.mkdir(parents=True)
-        run.checkpoint.write_bytes(b"x")
-        folder.history.write_text("x")
-    with opened_folder(tmp_path / "a", SPEC, resume=True):
-        assert run.checkpoint.exists()
+        fill(folder, "old")
+    with opened_folder(tmp_path / "a", SPEC, resume=True) as again:
+        assert again == folder
+        assert folder.run("multi_walk-4", 0).checkpoint.read_text() == "old"
         assert folder.history.exists()
-    with opened_folder(tmp_path / "a", SPEC):
-        assert not run.checkpoint.exists()
-        assert not folder.history.exists()
+
+
+def test_results_are_never_lost_unasked(tmp_path: Path) -> None:
+    with opened_folder(tmp_path / "a", SPEC) as folder:
+        fill(folder, "old")
+    with pytest.raises(StudyError, match=r"holds the finished results .*--overwrite"), opened_folder(folder.path, SPEC):
+        pass
+    folder.summary.unlink()
+    with pytest.raises(StudyError, match=r"interrupted run .*--resume.*--overwrite"), opened_folder(folder.path, SPEC):
+        pass
+    with pytest.raises(StudyError, match="leave one of them out"):
+        check_folder(folder.path, SPEC, resume=True, overwrite=True)
+    assert folder.history.read_text() == folder.run("multi_walk-4", 0).model.read_text() == "old"
+
+
+def stop_half_way(folder: StudyFolder) -> None:
+    fill(folder, "half")
+    (folder.path / "nothing").unlink()
+
+
+def test_old_results_stand_until_the_new_ones_are_whole(tmp_path: Path) -> None:
+    with opened_folder(tmp_path / "a", SPEC) as folder:
+        fill(folder, "old")
+    folder.report.write_text("drawn from the old ones")
+    (folder.path / "notes.txt").write_text("a person's own")
+
+    def old_ones_stand() -> bool:
+        return folder.history.read_text() == folder.run("multi_walk-4", 0).model.read_text() == "old"
+
+    other = SPEC.replace("seed: 0", "seed: 1")
+    with pytest.raises(FileNotFoundError), opened_folder(folder.path, other, overwrite=True) as new:
+        stop_half_way(new)
+    assert old_ones_stand()
+    with opened_folder(folder.path, other, resume=True) as new:  # the new ones are gone on with
+        assert new.history.read_text() == "half"
+        fill(new, "new")
+        assert old_ones_stand()
+    assert folder.history.read_text() == folder.run("multi_walk-4", 0).model.read_text() == "new"
+    assert folder.spec.read_text() == other
+    assert not folder.report.exists()
+    assert sorted(p.name for p in folder.path.iterdir() if not p.name.startswith(".")) == [
+        "history.csv",
+        "notes.txt",
+        "runs",
+        "spec.yaml",
+        "summary.json",
+    ]
+
+
+@pytest.mark.parametrize("moves", range(4))
+def test_killed_while_new_results_are_moved_the_rest_is_moved_by_the_next(
+    tmp_path: Path, moves: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with opened_folder(tmp_path / "a", SPEC) as folder:
+        fill(folder, "old")
+    real, left = os.replace, [moves]
+
+    def replace(source: Path, target: Path) -> None:
+        if ".new" in Path(source).parts and ".new" not in Path(target).parts:
+            if not left[0]:
+                raise KeyboardInterrupt
+            left[0] -= 1
+        real(source, target)
+
+    monkeypatch.setattr(os, "replace", replace)
+    with pytest.raises(KeyboardInterrupt), opened_folder(folder.path, SPEC, overwrite=True) as new:
+        fill(new, "new")
+    monkeypatch.undo()
+    with opened_folder(folder.path, SPEC, resume=True) as again:
+        assert again == folder
+        assert again.history.read_text() == again.summary.read_text() == "new"
+        assert again.run("multi_walk-4", 0).model.read_text() == "new"
+
+
+def test_an_engine_goes_on_with_its_own_runs_only(tmp_path: Path) -> None:
+    with opened_folder(tmp_path / "a", SPEC) as folder:
+        fill(folder, "old")
+    with pytest.raises(StudyError, match="holds runs of --engine sim, which --engine peers cannot"):
+        check_folder(folder.path, SPEC, resume=True, engine="peers")
+    (folder.run("multi_walk-4", 0).nodes / "node-0").mkdir(parents=True)
+    check_folder(folder.path, SPEC, resume=True, engine="peers")
+    with pytest.raises(StudyError, match="holds runs of --engine peers, which --engine sim cannot"):
+        check_folder(folder.path, SPEC, resume=True)
+
+
+def test_files_are_replaced_when_asked_and_at_the_end(tmp_path: Path) -> None:
+    with replacing_files(tmp_path / "out", ["a.csv", "b.csv"], overwrite=False) as place:
+        place.mkdir()
+        (place / "a.csv").write_text("old")
+    with pytest.raises(StudyError, match=r"a\.csv is there already.*--overwrite"):
+        replacing_files(tmp_path / "out", ["a.csv"], overwrite=False).__enter__()
+    with replacing_files(tmp_path / "out", ["a.csv", "b.csv"], overwrite=True) as place:
+        (place / "a.csv").write_text("new")
+        assert (tmp_path / "out" / "a.csv").read_text() == "old"
+    assert (tmp_path / "out" / "a.csv").read_text() == "new"
+    assert [p.name for p in (tmp_path / "out").iterdir()] == ["a.csv"]
 
 
 @pytest.mark.parametrize("resume", [False, True])

@@ -27,6 +27,7 @@ rows = st.builds(
     st.integers(0, 2**62),
     any_float,
     any_float,
+    further=st.none(),
 )
 
 

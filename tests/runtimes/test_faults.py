@@ -14,7 +14,8 @@ from tests.support.runs import Played, setup
 from walktalk import graphs
 from walktalk.errors import SpecError
 from walktalk.protocols import AsyncGossip, Centralized, MultiWalk, SyncGossip
-from walktalk.runtimes.simulator import Fault, FaultPlan, NetworkTiming, PoissonTiming, Simulation, Stop
+from walktalk.runtimes.meaning import Stop
+from walktalk.runtimes.simulator import Fault, FaultPlan, NetworkTiming, PoissonTiming, Simulation
 from walktalk.seeds import Seed
 
 HARDENED = (MultiWalk(2), AsyncGossip(), AsyncGossip("neighbourhood"), SyncGossip())
@@ -36,7 +37,7 @@ def test_executor_agrees_with_an_independent_replay_whatever_fails(data):
     plan = FaultPlan(data.draw(storms(graph, ("kill", "pause", "slow", "lose"))), Seed(data.draw(st.integers(0, 99))))
     run = setup(protocol, graph, timing=data.draw(some_timings), faults=plan, stop=Stop(time=80.0))
     played = Played(run, stretches=data.draw(st.integers(1, 4)))
-    killed = {row[1] for row in played.trace if row[2] == "kill"}
+    killed = {row.node for row in played.trace if row.event == "kill"}
     replay = played.replay().play(played.trace)
     if protocol.name != "multi_walk" and killed:
         return  # the mean is over the living, whom the replay does not know; walks have an aggregate
@@ -54,50 +55,50 @@ def test_the_same_seed_gives_the_same_trace_in_any_number_of_stretches(protocol)
         return [row for k in range(stretches) for row in simulation.advance((k + 1) / stretches).trace]
 
     assert trace(1) == trace(5)
-    assert sum(row[2] == "kill" for row in trace(1)) > 1
+    assert sum(row.event == "kill" for row in trace(1)) > 1
 
 
 @every_protocol
 def test_a_dead_node_does_nothing_and_gets_nothing(protocol):
     _, trace = play(protocol, graphs.complete(5), Fault("kill", at=30.0, node=3), until=200.0)
-    assert not [row for row in trace if row[0] > 30.0 and row[1] == 3 and row[2] not in ("lost", "kill")]
+    assert not [row for row in trace if row.time > 30.0 and row.node == 3 and row.event not in ("lost", "kill")]
 
 
 @every_protocol
 def test_a_node_that_comes_back_trains_again(protocol):
     simulation, trace = play(protocol, graphs.complete(5), Fault("kill", at=30.0, node=3, seconds=20.0), until=300.0)
-    assert [row[0] for row in trace if row[2] == "revive"] == [50.0]
-    assert [row for row in trace if row[2] == "trained" and row[1] == 3 and row[0] > 50.0]
+    assert [row.time for row in trace if row.event == "revive"] == [50.0]
+    assert [row for row in trace if row.event == "trained" and row.node == 3 and row.time > 50.0]
     if protocol.name != "multi_walk":
-        assert 3 in simulation.members
+        assert 3 in simulation.interpreter.members
 
 
 def test_a_killed_node_leaves_the_mean_and_comes_back_into_it():
     simulation, _ = play(AsyncGossip(), graphs.complete(4), Fault("kill", at=30.0, node=2))
-    assert sorted(simulation.members) == [0, 1, 3]
+    assert sorted(simulation.interpreter.members) == [0, 1, 3]
 
 
 def test_what_a_node_was_still_sending_is_lost_with_it():
     timing = NetworkTiming(compute=1.0, latency=0.1, bandwidth=100.0)  # 84 bytes take 6.7 s
     _, trace = play(AsyncGossip(), graphs.complete(3), Fault("kill", at=4.0, node=0), timing=timing)
-    lost = [row for row in trace if row[2] == "lost" and row[4] == 0]
+    lost = [row for row in trace if row.event == "lost" and row.peer == 0]
     assert lost
-    assert not [row for row in trace if row[2] == "receive" and row[4] == 0 and row[0] > 4.2]
+    assert not [row for row in trace if row.event == "receive" and row.peer == 0 and row.time > 4.2]
 
 
 def test_nothing_crosses_a_partition():
     side = (0, 1)
     fault = Fault("partition", at=20.0, nodes=side, seconds=30.0)
     _, trace = play(MultiWalk(2), graphs.complete(5), fault)
-    crossed = [row for row in trace if row[2] == "receive" and (row[1] in side) != (row[4] in side)]
-    assert not [row for row in crossed if 20.0 < row[0] < 50.0]
-    assert [row for row in crossed if row[0] > 50.0]
-    assert [row[2] for row in trace if row[2] in ("partition", "heal")] == ["partition", "heal"]
+    crossed = [row for row in trace if row.event == "receive" and (row.node in side) != (row.peer in side)]
+    assert not [row for row in crossed if 20.0 < row.time < 50.0]
+    assert [row for row in crossed if row.time > 50.0]
+    assert [row.event for row in trace if row.event in ("partition", "heal")] == ["partition", "heal"]
 
 
 def test_a_share_of_the_messages_is_lost():
     _, trace = play(AsyncGossip(), graphs.complete(5), Fault("lose", at=0.0, share=0.3), until=400.0)
-    lost, came = (sum(row[2] == event for row in trace) for event in ("lost", "receive"))
+    lost, came = (sum(row.event == event for row in trace) for event in ("lost", "receive"))
     assert 0.25 < lost / (lost + came) < 0.35
 
 
@@ -105,14 +106,15 @@ def test_a_slow_node_is_slower_and_then_as_before():
     fault = Fault("slow", at=100.0, node=0, factor=10.0, seconds=100.0)
     _, trace = play(AsyncGossip(), graphs.complete(3), fault, until=300.0)
     counts = [
-        sum(row[2] == "trained" and row[1] == 0 and a < row[0] <= a + 100 for row in trace) for a in (0, 100, 200)
+        sum(row.event == "trained" and row.node == 0 and a < row.time <= a + 100 for row in trace)
+        for a in (0, 100, 200)
     ]
     assert counts[1] < counts[0] / 4
     assert counts[2] > counts[0] / 2
 
 
 def changes(trace: list[tuple], *events: str) -> list[tuple[float, str]]:
-    return [(row[0], row[2]) for row in trace if row[2] in events]
+    return [(row.time, row.event) for row in trace if row.event in events]
 
 
 def test_a_revived_node_that_is_killed_again_stays_dead():
@@ -124,7 +126,7 @@ def test_a_revived_node_that_is_killed_again_stays_dead():
     )
     _, trace = play(AsyncGossip(), graphs.complete(5), *faults, until=200.0)
     assert changes(trace, "kill", "revive") == [(10.0, "kill"), (50.0, "revive"), (60.0, "kill")]
-    assert not [row for row in trace if row[0] > 60.0 and row[1] == 3 and row[2] != "lost"]
+    assert not [row for row in trace if row.time > 60.0 and row.node == 3 and row.event != "lost"]
 
 
 def test_a_node_is_dead_while_anything_that_killed_it_lasts():
@@ -146,8 +148,8 @@ def test_a_pause_ends_with_itself_or_with_its_node():
         (60.0, "pause"),
         (160.0, "resume"),
     ]
-    assert not [row for row in trace if 60.0 < row[0] < 160.0 and row[1] == 3]
-    assert [row for row in trace if 30.0 < row[0] < 60.0 and row[1] == 3 and row[2] == "trained"]
+    assert not [row for row in trace if 60.0 < row.time < 160.0 and row.node == 3]
+    assert [row for row in trace if 30.0 < row.time < 60.0 and row.node == 3 and row.event == "trained"]
 
 
 def test_a_node_hangs_while_any_of_its_pauses_lasts():
@@ -174,8 +176,8 @@ def test_what_is_on_a_link_when_it_becomes_slow_is_late_too(graph):
     def trip(*faults: Fault) -> tuple[float, float, tuple[int, int]]:
         timing = NetworkTiming(compute=1.0, latency=0.0, bandwidth=84.0)
         _, trace = play(MultiWalk(1, resilient=False), graph, *faults, until=400.0, timing=timing)
-        sent = next(row for row in trace if row[2] == "send" and row[3] and not near(row[1], row[4]))
-        came = next(row[0] for row in trace if row[2] == "receive" and row[7] == sent[7])
+        sent = next(row for row in trace if row.event == "send" and row.slot and not near(row.node, row.peer))
+        came = next(row.time for row in trace if row.event == "receive" and row.number == sent[7])
         return sent[0], came, (sent[1], sent[4])
 
     def near(a: int, b: int) -> bool:
@@ -198,12 +200,12 @@ def test_a_slow_link_is_slower_and_the_others_are_not():
     timing = NetworkTiming(compute=0.5, latency=0.01, bandwidth=1e4)  # 84 bytes take 67 ms
     fault = Fault("slow", at=100.0, link=(0, 1), factor=20.0, seconds=100.0)
     _, trace = play(AsyncGossip(), graphs.complete(4), fault, until=300.0, timing=timing)
-    sent = {row[7]: row for row in trace if row[2] == "send" and row[3]}
+    sent = {row.number: row for row in trace if row.event == "send" and row.slot}
     took: dict[tuple[bool, bool], list[float]] = {}
     for row in trace:
-        if row[2] == "receive" and row[7] in sent:
-            start, ends = sent[row[7]][0], {row[1], row[4]}
-            took.setdefault((ends == {0, 1}, 100.0 < start < 190.0), []).append(row[0] - start)
+        if row.event == "receive" and row.number in sent:
+            start, ends = sent[row.number][0], {row.node, row.peer}
+            took.setdefault((ends == {0, 1}, 100.0 < start < 190.0), []).append(row.time - start)
     usual = np.median(took[True, False])
     assert np.median(took[True, True]) > 10 * usual  # the link, while it is slow
     assert np.median(took[False, True]) < 2 * usual  # the other links meanwhile
@@ -225,11 +227,11 @@ def test_a_slow_link_is_slower_and_the_others_are_not():
 def test_everything_can_happen_at_a_random_rate(fault, event):
     timing = NetworkTiming() if fault.link else PoissonTiming()
     _, trace = play(MultiWalk(3), graphs.complete(6), fault, until=400.0, timing=timing)
-    times = [row[0] for row in trace if row[2] == event and row[11] != "0"]
+    times = [row.time for row in trace if row.event == event and row.detail != "0"]
     assert 8 <= len(times) <= 60  # 20 on average; what is undone has a line of its own for some
     gaps = np.diff(times)
     assert gaps.std() > 0.3 * gaps.mean()  # not by the clock
-    assert [row for row in trace if row[2] == "trained" and row[0] > 380.0]
+    assert [row for row in trace if row.event == "trained" and row.time > 380.0]
 
 
 def test_gossip_loses_the_nodes_that_multi_walk_loses():
@@ -237,9 +239,9 @@ def test_gossip_loses_the_nodes_that_multi_walk_loses():
     faults = (Fault("kill", at=30.0, node="aggregator"), Fault("kill", at=90.0, node="aggregator"))
     killed = [
         [
-            row[1]
+            row.node
             for row in play(protocol, graph, *faults, until=120.0, timing=PoissonTiming(0.5))[1]
-            if row[2] == "kill"
+            if row.event == "kill"
         ]
         for protocol in (MultiWalk(6), AsyncGossip())
     ]
@@ -248,7 +250,7 @@ def test_gossip_loses_the_nodes_that_multi_walk_loses():
 
 def test_the_reference_has_no_faults_and_the_matrix_knows_none():
     _, trace = play(Centralized(), graphs.complete(3), Fault("kill", at=1.0, node=0))
-    assert not [row for row in trace if row[2] == "kill"]
+    assert not [row for row in trace if row.event == "kill"]
     with pytest.raises(SpecError, match="knows no failures"):
         play(AsyncGossip("matrix"), graphs.complete(3), Fault("kill", at=1.0, node=0))
 

@@ -11,7 +11,8 @@ from hypothesis import strategies as st
 
 from walktalk import graphs
 from walktalk.protocols import AsyncGossip, MultiWalk
-from walktalk.runtimes.simulator import NetworkTiming, RunSetup, Simulation, Stop
+from walktalk.runtimes.meaning import Stop
+from walktalk.runtimes.simulator import NetworkTiming, RunSetup, Simulation
 from walktalk.runtimes.simulator.links import Links, max_min_fair
 from walktalk.seeds import Seed
 
@@ -120,8 +121,8 @@ def test_a_hop_takes_latency_plus_bits_over_bandwidth():
     timing = NetworkTiming(compute=2.0, latency=0.5, bandwidth=8 * 1064.0)
     run = RunSetup(MultiWalk(1), graphs.cycle(4), Seed(0), Stop(iterations=50), timing, model_bytes=1000)
     trace = Simulation(run).advance().trace
-    sent = {row[7]: row[0] for row in trace if row[2] == "send"}
-    hops = [row[0] - sent[row[7]] for row in trace if row[2] == "receive"]
+    sent = {row.number: row.time for row in trace if row.event == "send"}
+    hops = [row.time - sent[row.number] for row in trace if row.event == "receive"]
     assert hops == pytest.approx([1.5] * len(hops))
     assert len(hops) > 10
 
@@ -144,8 +145,8 @@ def test_congestion_slows_gossip_more_than_one_walk():
         timing = NetworkTiming(compute=1.0, latency=0.0, bandwidth=1e9, node_bandwidth=8e3)
         run = RunSetup(protocol, graphs.complete(nodes), Seed(1), Stop(iterations=300), timing, model_bytes=1000)
         trace = Simulation(run).advance().trace
-        sent = {row[7]: row[0] for row in trace if row[2] == "send"}
-        hops = [row[0] - sent[row[7]] for row in trace if row[2] == "receive"]
+        sent = {row.number: row.time for row in trace if row.event == "send"}
+        hops = [row.time - sent[row.number] for row in trace if row.event == "receive"]
         return sum(hops) / len(hops)
 
     assert seconds_per_hop(AsyncGossip()) > 1.2 * seconds_per_hop(MultiWalk(1))

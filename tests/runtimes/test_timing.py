@@ -10,7 +10,8 @@ import pytest
 from walktalk import graphs
 from walktalk.errors import SpecError
 from walktalk.protocols import AsyncGossip, MultiWalk, SyncGossip
-from walktalk.runtimes.simulator import NetworkTiming, PoissonTiming, RunSetup, Simulation, Stop
+from walktalk.runtimes.meaning import Stop
+from walktalk.runtimes.simulator import NetworkTiming, PoissonTiming, RunSetup, Simulation
 from walktalk.seeds import Seed
 from walktalk.theory import time_deviation_bound
 

@@ -11,7 +11,8 @@ from tests.support.quadratic_trainer import QuadraticTrainer
 from tests.support.runs import ALL_PROTOCOLS, Played, setup, some_graphs, some_protocols, some_timings
 from walktalk import graphs
 from walktalk.protocols import AsyncGossip, MultiWalk
-from walktalk.runtimes.simulator import Evaluate, Fault, FaultPlan, Simulation, Stop
+from walktalk.runtimes.meaning import Evaluate, Stop
+from walktalk.runtimes.simulator import Fault, FaultPlan, Simulation
 from walktalk.runtimes.stacked import Engine, EvaluateStep, Planner, TrainStep, WavePolicy
 from walktalk.seeds import Seed
 

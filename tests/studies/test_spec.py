@@ -1,6 +1,9 @@
 from __future__ import annotations
 
+import math
+import re
 from pathlib import Path
+from typing import get_args, get_origin
 
 import pytest
 from hypothesis import HealthCheck, given, settings
@@ -8,7 +11,8 @@ from hypothesis import strategies as st
 
 from walktalk.errors import SpecError
 from walktalk.records import yaml_text
-from walktalk.studies.spec import dump_spec, load_spec, make_spec, preset_names, spec_mapping
+from walktalk.studies.spec import StudySpec, dump_spec, load_spec, make_spec, preset_names, spec_mapping
+from walktalk.studies.spec.reference import SECTIONS
 
 
 def test_an_empty_mapping_is_a_whole_study() -> None:
@@ -50,7 +54,7 @@ def test_what_is_dumped_is_complete_and_has_no_key_without_a_meaning() -> None:
 BAD = {
     "nework.nodes=3": "nework: is an unknown key; allowed: name, seed, .* did you mean 'network'",
     "network.node=3": r"network\.node: is an unknown key; allowed: topology, nodes, .* did you mean 'nodes'",
-    "network.nodes=three": r"network\.nodes: 'three' is not possible; allowed: a whole number, 1 or more",
+    "network.nodes=three": r"network\.nodes: 'three' is not possible; allowed: a whole number from 1 to 16,777,216",
     "network.nodes=0": r"network\.nodes: 0 is not possible",
     "network.nodes=true": r"network\.nodes: True is not possible",
     "network.topology=cyle": r"network\.topology: 'cyle' .* did you mean 'cycle'",
@@ -219,3 +223,50 @@ def test_whatever_is_written_is_a_study_or_one_line(content: dict[str, object]) 
     except SpecError as error:
         says = str(error)
     assert "\n" not in says
+
+
+def kinds_of(annotation: object) -> set[object]:
+    """The plain types that a key may have."""
+    inner = get_args(annotation)
+    return set().union(*map(kinds_of, inner)) if inner else {annotation}
+
+
+NUMBERS = [
+    (f"{section}.{name}" if section else name, field)
+    for section, cls in {**SECTIONS, "": StudySpec}.items()
+    for name, field in cls.model_fields.items()
+    if {int, float} & kinds_of(field.annotation) and list not in (get_origin(a) for a in get_args(field.annotation))
+]
+
+
+@pytest.mark.parametrize(("dotted", "field"), NUMBERS, ids=[dotted for dotted, _ in NUMBERS])
+def test_every_number_has_bounds(dotted, field):
+    if get_origin(field.annotation) is list:
+        return  # a list's are its section's to check
+    sides = ("ge", "gt", "le", "lt")
+    bounds = {side: getattr(one, side) for one in field.metadata for side in sides if hasattr(one, side)}
+    assert bounds.keys() & {"ge", "gt"}
+    assert bounds.keys() & {"le", "lt"}
+    assert all(math.isfinite(bound) for bound in bounds.values())
+    if not dotted.startswith("faults."):
+        key = dotted.replace("algorithms.", "algorithms.0.")
+        with pytest.raises(SpecError, match=re.escape(f"{key}: 1e+31")):
+            load_spec("quickstart", [f"{key}=1e31"])
+
+
+def test_who_knows_no_failures_is_refused_with_faults_however_it_is_set():
+    kill = {"faults": [{"kind": "kill", "at": 1.0, "node": 0}]}
+    for resilient in (None, False, True):
+        matrix = {"name": "async_gossip", "mixing": "matrix", "resilient": resilient}
+        with pytest.raises(SpecError, match=r"faults: async_gossip-matrix.* knows no failures"):
+            make_spec({**kill, "algorithms": [matrix]})
+        named = {**matrix, "label": "all at once"}
+        with pytest.raises(SpecError, match="faults: all at once knows no failures"):
+            make_spec({**kill, "algorithms": [named]})
+    make_spec({**kill, "algorithms": [{"name": "centralized"}, {"name": "multi_walk", "resilient": False}]})
+
+
+@pytest.mark.parametrize("key", ["algorithms.0.walks", "algorithms.1.patience", "task.alpha", "network.p"])
+def test_a_setting_that_a_thing_declares_itself_is_bounded_too(key):
+    with pytest.raises(SpecError, match=re.escape(f"{key}: 1e+30 is not possible")):
+        load_spec("quickstart", [f"{key}=1e30"])

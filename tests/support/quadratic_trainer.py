@@ -6,6 +6,8 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from walktalk.learning import Extras
+
 
 class QuadraticTrainer:
     """Implements what the executor asks for, in a few lines, and keeps every row it was asked to evaluate."""
@@ -15,7 +17,8 @@ class QuadraticTrainer:
         self.curvature = rng.uniform(0.2, 1.0, dimension)
         self.centres = rng.normal(size=(nodes, dimension)) * 3
         self.centres = np.vstack([self.centres, self.centres.mean(0)])  # the last: everybody's data
-        self.steps = steps
+        self.steps = self.local_steps = steps
+        self.samples = [1] * nodes
         self.momentum = momentum
         self.width = dimension
         self.state_width = dimension if momentum else 0
@@ -27,14 +30,27 @@ class QuadraticTrainer:
         return torch.linspace(-2.0, 2.0, self.width)
 
     def train(
-        self, rows: Tensor, parts: Tensor, keys: Tensor, lr: Tensor, state: Tensor | None = None
+        self,
+        rows: Tensor,
+        parts: Tensor,
+        keys: Tensor,
+        lr: Tensor,
+        state: Tensor | None = None,
+        extras: Extras | None = None,
     ) -> tuple[Tensor, Tensor | None]:
         self.widths.append(len(rows))
         a = torch.tensor(self.curvature, dtype=torch.float32)
         b = torch.tensor(self.centres, dtype=torch.float32)[parts]
+        if extras is not None and extras.gradient:
+            return a * (rows - b), state
         x, velocity = rows.clone(), torch.zeros_like(rows) if state is None else state.clone()
-        for _ in range(self.steps):
-            velocity = self.momentum * velocity + a * (x - b)
+        for _ in range(self.steps if extras is None else extras.steps):
+            gradient = a * (x - b)
+            if extras is not None and extras.correction is not None:
+                gradient = gradient + extras.correction
+            if extras is not None and extras.anchor is not None:
+                gradient = gradient + extras.pulls[:, None] * (x - extras.anchor)
+            velocity = self.momentum * velocity + gradient
             x = x - lr[:, None] * velocity
         return x, velocity if state is not None else None
 
@@ -58,9 +74,15 @@ class MeasuringTrainer(QuadraticTrainer):
         return torch.cat((torch.linspace(-2.0, 2.0, self.parameters), torch.ones(1)))
 
     def train(
-        self, rows: Tensor, parts: Tensor, keys: Tensor, lr: Tensor, state: Tensor | None = None
+        self,
+        rows: Tensor,
+        parts: Tensor,
+        keys: Tensor,
+        lr: Tensor,
+        state: Tensor | None = None,
+        extras: Extras | None = None,
     ) -> tuple[Tensor, Tensor | None]:
-        trained, state = super().train(rows[:, : self.parameters], parts, keys, lr, state)
+        trained, state = super().train(rows[:, : self.parameters], parts, keys, lr, state, extras)
         here = torch.tensor(self.variances, dtype=torch.float32)[parts]
         return torch.cat((trained, (0.3 * rows[:, -1] + 0.7 * here)[:, None]), 1), state
 

@@ -39,7 +39,8 @@ class Replay:
                 self.updates.append(here["update"])
             elif kind == "combine":
                 terms = detail if isinstance(detail, dict) else json.loads(detail)
-                here[slot] = sum(weight * here[name] for name, weight in terms.items())
+                weights = {name: weight for name, weight in terms.items() if not name.startswith("statistics:")}
+                here[slot] = sum(weight * here[name] for name, weight in weights.items())
             elif kind == "send" and slot:
                 into = (detail if isinstance(detail, dict) else json.loads(detail))["into"]
                 self.on_the_way[number] = (into, here[slot].copy())

@@ -12,7 +12,8 @@ from tests.support.replay import Replay
 from walktalk import graphs
 from walktalk.graphs import Graph
 from walktalk.protocols import AsyncGossip, Centralized, MultiWalk, Protocol, SyncGossip
-from walktalk.runtimes.simulator import Evaluate, NetworkTiming, PoissonTiming, RunSetup, Stop
+from walktalk.runtimes.meaning import Evaluate, Stop
+from walktalk.runtimes.simulator import NetworkTiming, PoissonTiming, RunSetup
 from walktalk.runtimes.stacked import Engine, WavePolicy
 from walktalk.seeds import Seed
 

@@ -37,7 +37,8 @@ class Symbols:
                 here["update"] = {}
             elif kind == "combine":
                 terms = detail if isinstance(detail, dict) else json.loads(detail)
-                here[slot] = plus((here[name], weight) for name, weight in terms.items())
+                weights = {name: weight for name, weight in terms.items() if not name.startswith("statistics:")}
+                here[slot] = plus((here[name], weight) for name, weight in weights.items())
             elif kind == "send" and slot:
                 into = (detail if isinstance(detail, dict) else json.loads(detail))["into"]
                 self.on_the_way[number] = (into, here[slot])

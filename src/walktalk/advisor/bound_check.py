@@ -18,7 +18,8 @@ from walktalk.advisor.measured import Floats, quadratic_problem, squared_gradien
 from walktalk.advisor.staged_walk import StagedWalk
 from walktalk.learning import Task, tasks
 from walktalk.protocols import AsyncGossip, MultiWalk, Protocol
-from walktalk.runtimes.simulator import Evaluate, RunSetup, Stop
+from walktalk.runtimes.meaning import Evaluate, Stop
+from walktalk.runtimes.simulator import RunSetup
 from walktalk.seeds import Seed
 from walktalk.theory import (
     Inequality,

@@ -12,7 +12,8 @@ from dataclasses import dataclass, replace
 from walktalk.chains import ReturnTime, aggregators, metropolis_hastings
 from walktalk.graphs import Graph
 from walktalk.protocols import AsyncGossip, MultiWalk, Protocol
-from walktalk.runtimes.simulator import RunSetup, Simulation, Stop
+from walktalk.runtimes.meaning import Stop
+from walktalk.runtimes.simulator import RunSetup, Simulation
 from walktalk.studies import StudySpec, build_protocols
 
 LR_FACTORS = (0.3, 1.0, 3.0)  # of the study's own learning rate: further apart than pilots can tell them apart

@@ -13,7 +13,8 @@ from walktalk.advisor.pilots import Bench, Entry
 from walktalk.errors import SpecError
 from walktalk.graphs import Graph
 from walktalk.protocols import MultiWalk
-from walktalk.runtimes.simulator import RunSetup, Stop
+from walktalk.runtimes.meaning import Stop
+from walktalk.runtimes.simulator import RunSetup
 from walktalk.seeds import Seed
 from walktalk.studies import StudySpec, prepare
 from walktalk.theory import Network, network

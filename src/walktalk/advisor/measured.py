@@ -16,7 +16,8 @@ import torch
 from torch import Tensor
 
 from walktalk.errors import DataError
-from walktalk.learning import OptimizerSpec, Task, Trainer
+from walktalk.learning import Extras, OptimizerSpec, Task, Trainer
+from walktalk.records import TraceRow
 from walktalk.runtimes.simulator import RunSetup
 from walktalk.runtimes.stacked import Engine, RowTrainer, parameters_of
 from walktalk.theory import Problem
@@ -24,7 +25,6 @@ from walktalk.theory import Problem
 Floats = npt.NDArray[np.float64]
 SquaredNorm: TypeAlias = Callable[[Tensor], Tensor]  # rows [W, P] -> ‖∇f‖² [W]
 STRETCHES = 4  # of a measurement: few, so that waves are wide; more than one, so that traces do not pile up
-KEY, NUMBER, ITERATION, EVENT = 9, 7, 6, 2  # columns of a trace
 
 
 class Watcher:
@@ -34,16 +34,22 @@ class Watcher:
         self.trainer = trainer
         self.norm = norm
         self.width, self.state_width, self.device = trainer.width, trainer.state_width, trainer.device
-        self.parameters = parameters_of(trainer)
+        self.parameters, self.local_steps = parameters_of(trainer), trainer.local_steps
         self.keys: list[Tensor] = []
         self.norms: list[Tensor] = []
 
     def train(
-        self, rows: Tensor, parts: Tensor, keys: Tensor, lr: Tensor, state: Tensor | None = None
+        self,
+        rows: Tensor,
+        parts: Tensor,
+        keys: Tensor,
+        lr: Tensor,
+        state: Tensor | None = None,
+        extras: Extras | None = None,
     ) -> tuple[Tensor, Tensor | None]:
         self.keys.append(keys)
         self.norms.append(self.norm(rows))
-        return self.trainer.train(rows, parts, keys, lr, state)
+        return self.trainer.train(rows, parts, keys, lr, state, extras)
 
     def evaluate(self, rows: Tensor) -> tuple[Tensor, Tensor]:
         return self.trainer.evaluate(rows)
@@ -96,10 +102,10 @@ def squared_gradients(task: Task, setups: Sequence[RunSetup]) -> list[Floats]:
     return [np.array([found[key] for key in run]) for run in order]
 
 
-def note_order(trace: list[tuple[object, ...]], keys: dict[int, int], order: list[int]) -> None:
+def note_order(trace: list[TraceRow], keys: dict[int, int], order: list[int]) -> None:
     """Which training was which iteration."""
     for row in trace:
-        if row[EVENT] == "train":
-            keys[int(row[NUMBER])] = int(row[KEY])  # type: ignore[call-overload]
-        elif row[EVENT] == "trained":
-            order.append(keys.pop(int(row[NUMBER])))  # type: ignore[call-overload]
+        if row.event == "train":
+            keys[row.number] = row.key
+        elif row.event == "trained":
+            order.append(keys.pop(row.number))

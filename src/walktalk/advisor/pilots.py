@@ -16,7 +16,8 @@ from walktalk.advisor.candidates import Candidate
 from walktalk.advisor.course import Course, Scale
 from walktalk.advisor.goal import Objective
 from walktalk.learning import Trainer
-from walktalk.runtimes.simulator import Evaluate, RunSetup, Stop, Terms, mean_of
+from walktalk.runtimes.meaning import Evaluate, Stop
+from walktalk.runtimes.simulator import RunSetup, Terms, mean_of
 from walktalk.runtimes.stacked import Engine
 from walktalk.seeds import Seed
 
@@ -91,7 +92,7 @@ class Pilots:
 
     def _measure(self, chosen: list[int], cost: float) -> None:
         rows = [self._row(p, self.engine.simulations[p].output()) for p in chosen]
-        rows += [self._row(p, mean_of(self.engine.simulations[p].members.values())) for p in chosen]
+        rows += [self._row(p, mean_of(self.engine.simulations[p].interpreter.members.values())) for p in chosen]
         losses = self.bench.trainer.evaluate(torch.stack(rows))[0].double().cpu().tolist()
         for place, p in enumerate(chosen):
             run = self.engine.simulations[p]

@@ -8,6 +8,7 @@ sent on. Everything else is Algorithm 1's own machines, a new one at each stage.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import ClassVar
 
@@ -15,6 +16,7 @@ from walktalk.errors import SpecError
 from walktalk.graphs import Graph
 from walktalk.protocols import (
     UPDATE,
+    Arrival,
     Combine,
     Effect,
     Event,
@@ -58,6 +60,10 @@ class StagedWalk(Protocol):
         MultiWalk(self.walks).check(nodes)
         if len(self.deaths) >= nodes or self.walks > nodes - len(self.deaths):
             raise SpecError(f"deaths: {len(self.deaths)} of {nodes} nodes leave too few for {self.walks} walks")
+
+    @property
+    def messages(self) -> Mapping[str, Arrival]:
+        return MultiWalk(self.walks).messages
 
     def active_models(self, nodes: int) -> int:
         return self.walks
@@ -106,7 +112,7 @@ class StagedNode(Machine):
             # All copies from the first walk that arrives; line 8 then gives this walk back as it is.
             self.fresh = False
             copies = range(1, self.protocol.walks + 1)
-            effects += [Combine(f"copy/{r}", {event.slot: 1.0, UPDATE: 1.0}) for r in copies]
+            effects += [Combine(f"copy/{r}", {event.slot: 1.0, UPDATE: 1.0}, {UPDATE: 1.0}) for r in copies]
         return effects + self.inner.handle(event, outside)
 
     def next_stage(self, stage: Stage) -> list[Effect]:

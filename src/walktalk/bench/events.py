@@ -11,7 +11,8 @@ from typing import Any
 from walktalk import graphs
 from walktalk.bench.result import BenchResult, Say
 from walktalk.protocols import AsyncGossip, MultiWalk, Protocol
-from walktalk.runtimes.simulator import PoissonTiming, RunSetup, Simulation, Stop
+from walktalk.runtimes.meaning import Stop
+from walktalk.runtimes.simulator import PoissonTiming, RunSetup, Simulation
 from walktalk.seeds import Seed
 
 NODES = 100_000

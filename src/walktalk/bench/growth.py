@@ -21,7 +21,8 @@ from walktalk.bench.events import resident_bytes
 from walktalk.bench.result import BenchResult, Say
 from walktalk.learning import OptimizerSpec, Task, Trainer, tasks
 from walktalk.protocols import AsyncGossip, MultiWalk, Protocol
-from walktalk.runtimes.simulator import Evaluate, RunSetup, Stop
+from walktalk.runtimes.meaning import Evaluate, Stop
+from walktalk.runtimes.simulator import RunSetup
 from walktalk.seeds import Seed
 from walktalk.studies import PlannedRun, Runner
 

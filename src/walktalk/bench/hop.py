@@ -24,7 +24,7 @@ from walktalk.errors import UnavailableError
 from walktalk.protocols import Message
 
 if TYPE_CHECKING:
-    from walktalk.runtimes.peers import Delivery, Endpoint, Parcel
+    from walktalk.runtimes.peers import Delivery, Endpoint, Limits, Parcel
 
 WIDTH = 269_722  # parameters of ResNet-20
 HOPS = 200
@@ -125,19 +125,19 @@ def endpoint(number: int, port: int, certificates: str) -> Endpoint:
 
 @contextmanager
 def link_hop(width: int, certificates: str = "") -> Iterator[Hop]:
-    from walktalk.runtimes.peers import Limits, Link, Listener, Parcel
+    from walktalk.runtimes.peers import Link, Listener, Parcel
 
-    model = np.random.default_rng(0).standard_normal(width, dtype=np.float32)
+    model = np.random.default_rng(0).standard_normal(width, dtype=np.float32).view(np.uint8)
     taken: SimpleQueue[Parcel] = SimpleQueue()
     met: SimpleQueue[int] = SimpleQueue()
     listener = Listener(arrived=lambda d: None, taken=taken.put, peer=lambda peer, alive: met.put(peer))
     with (
         answering(answer_links, width, certificates) as port,
-        Link(endpoint(0, port, certificates), Limits(width), listener) as link,
+        Link(endpoint(0, port, certificates), limits_of(width), listener) as link,
     ):
         link.start()
         met.get(timeout=30)
-        parcel = Parcel(0, 1, Message("walk", walk=1), "walk/1", width)
+        parcel = Parcel(0, 1, Message("walk", walk=1), model.nbytes)
 
         def one() -> float:
             start = time.perf_counter()
@@ -148,13 +148,20 @@ def link_hop(width: int, certificates: str = "") -> Iterator[Hop]:
         yield one
 
 
+def limits_of(width: int) -> Limits:
+    """For models of so many parameters, and as many of them as come."""
+    from walktalk.runtimes.peers import Limits
+
+    return Limits({"walk": frozenset((4 * width,))}, messages_per_second=1e6)
+
+
 def answer_links(port: int, width: int, certificates: str, ready: Event) -> None:
     """Takes every model as soon as it is whole, as a node's loop does."""
-    from walktalk.runtimes.peers import Limits, Link, Listener
+    from walktalk.runtimes.peers import Link, Listener
 
     inbox: SimpleQueue[Delivery] = SimpleQueue()
     listener = Listener(arrived=inbox.put, taken=lambda parcel: None, peer=lambda peer, alive: None)
-    with Link(endpoint(1, port, certificates), Limits(width, messages_per_second=1e6), listener) as link:
+    with Link(endpoint(1, port, certificates), limits_of(width), listener) as link:
         link.start()
         ready.set()
         while True:

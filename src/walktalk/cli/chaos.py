@@ -32,13 +32,17 @@ def chaos(
     ] = None,
     calm: Annotated[bool, typer.Option("--calm", help="No blows: what the measure says of undisturbed nodes.")] = False,
     out: Annotated[Path, typer.Option(help="Folder for rounds.csv and rounds.json.")] = Path("out/chaos"),
+    overwrite: Annotated[
+        bool, typer.Option("--overwrite", help="Replace the rounds in the folder, once all new ones are done.")
+    ] = False,
     as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object and nothing else.")] = False,
 ) -> None:
     """Kill -9, hang and cut off nodes while they train; check that nothing is lost, stuck or counted twice."""
     import signal
     import tempfile
 
-    from walktalk.studies.chaos import Storm, chaos_round, summary, write_rounds
+    from walktalk.records import replacing_files
+    from walktalk.studies.chaos import ROUNDS, Storm, chaos_round, summary, write_rounds
 
     signal.signal(signal.SIGTERM, signal.default_int_handler)  # as Ctrl-C: the nodes are stopped before this ends
     storm = Storm(nodes=nodes, algorithm=algorithm.value, walks=walks, pace=pace)
@@ -50,12 +54,13 @@ def chaos(
         if not as_json:
             typer.echo(f"  {line}")
 
-    for number in range(seed, seed + rounds):
-        say(f"round {len(verdicts) + 1} of {rounds}, seed {number}")
-        with tempfile.TemporaryDirectory(ignore_cleanup_errors=True) as folder:
-            verdicts.append(chaos_round(storm, number, Path(folder), say))
-        write_rounds(out, storm, verdicts)  # after every round: what is known is not lost with the rest
-        say(in_words(verdicts[-1]))
+    with replacing_files(out, ROUNDS, overwrite=overwrite) as records:
+        for number in range(seed, seed + rounds):
+            say(f"round {len(verdicts) + 1} of {rounds}, seed {number}")
+            with tempfile.TemporaryDirectory(ignore_cleanup_errors=True) as folder:
+                verdicts.append(chaos_round(storm, number, Path(folder), say))
+            write_rounds(records, storm, verdicts)  # after every round: what is known is not lost with the rest
+            say(in_words(verdicts[-1]))
     if as_json:
         import json
 

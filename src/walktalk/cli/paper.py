@@ -154,6 +154,7 @@ def phase(
 
     from walktalk import plots
     from walktalk.paper.drawing import who_wins
+    from walktalk.records import write_text
 
     target = folder if out is None else out
     found = who_wins.measured(folder)
@@ -162,7 +163,7 @@ def phase(
     target.mkdir(parents=True, exist_ok=True)
     if there.is_file() and not said.is_file():
         shutil.copyfile(there, said)
-    found.to_csv(target / "phase.csv", index=False)
+    write_text(target / "phase.csv", found.to_csv(index=False))
     rows = {"Measured": found}
     if advise:
         size = who_wins.model_bytes(folder)

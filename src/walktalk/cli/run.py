@@ -29,6 +29,9 @@ def run(
     resume: Annotated[
         bool, typer.Option("--resume", help="Go on where an interrupted run of this study stopped.")
     ] = False,
+    overwrite: Annotated[
+        bool, typer.Option("--overwrite", help="Replace what is in the folder, once the new results are whole.")
+    ] = False,
     engine: Annotated[
         str, typer.Option(help="What runs it: sim, in virtual time, or peers, one real process a node.")
     ] = "sim",
@@ -62,16 +65,15 @@ def run(
     spec = load_spec(study, overrides)
     folder = out if out is not None else Path("out") / spec.name
 
+    taking = {"resume": resume, "overwrite": overwrite}
     try:
         with shown_progress(spec.name) as progress:
             if engine == "peers":
                 from walktalk.studies.peers import run_on_peers  # needs Zenoh
 
-                result = run_on_peers(spec, folder, resume=resume, device=device, progress=progress)
+                result = run_on_peers(spec, folder, **taking, device=device, progress=progress)
             else:
-                result = run_study(
-                    spec, folder, resume=resume, device=device, workers=crew, memory=most, progress=progress
-                )
+                result = run_study(spec, folder, **taking, device=device, workers=crew, memory=most, progress=progress)
     except KeyboardInterrupt as stop:
         raise KeyboardInterrupt(f"stopped; go on with: {_again(study, overrides, folder, engine)}") from stop
     page = write_report(folder)

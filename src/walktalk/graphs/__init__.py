@@ -15,6 +15,7 @@ from walktalk.graphs.hypercube import hypercube
 from walktalk.graphs.path import path
 from walktalk.graphs.random_regular import random_regular
 from walktalk.graphs.registry import TOPOLOGIES, build, default_nodes, known_as, topology_settings
+from walktalk.graphs.rounds import Rounds, exponential, one_peer_exponential, random_matchings
 from walktalk.graphs.sites import PRESETS as SITE_PRESETS
 from walktalk.graphs.sites import Sites, with_sites
 from walktalk.graphs.small_world import small_world
@@ -27,6 +28,7 @@ __all__ = [
     "TOPOLOGIES",
     "Graph",
     "GraphLike",
+    "Rounds",
     "Sites",
     "as_graph",
     "barbell",
@@ -36,10 +38,13 @@ __all__ = [
     "default_nodes",
     "edge_list",
     "erdos_renyi",
+    "exponential",
     "from_networkx",
     "hypercube",
     "known_as",
+    "one_peer_exponential",
     "path",
+    "random_matchings",
     "random_regular",
     "small_world",
     "star",

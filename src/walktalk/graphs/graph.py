@@ -1,4 +1,4 @@
-"""`Graph`: an undirected simple graph in compressed rows.
+"""`Graph`: a simple graph in compressed rows, undirected unless someone says otherwise.
 
 A graph is G = (V, E) of the paper's Section 3. Nodes are the numbers 0 … V−1; node 0 is the aggregator unless someone
 says otherwise. Two arrays hold it all: the neighbours of node v are `indices[indptr[v]:indptr[v + 1]]`, sorted. So a
@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
+from functools import cached_property
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 import networkx as nx
@@ -20,6 +21,7 @@ from scipy.sparse.csgraph import connected_components, dijkstra
 from walktalk.errors import GraphError
 
 if TYPE_CHECKING:
+    from walktalk.graphs.rounds import Rounds
     from walktalk.graphs.sites import Sites
 
 Ints = npt.NDArray[np.int64]
@@ -27,13 +29,15 @@ Ints = npt.NDArray[np.int64]
 
 @dataclass(frozen=True, eq=False)
 class Graph:
-    """An undirected graph without loops or parallel edges."""
+    """A graph without loops or parallel edges. Of a directed one, neighbours are those that a node can send to."""
 
     indptr: Ints  # where each node's neighbours begin; one entry more than there are nodes
     indices: Ints  # the neighbours, node after node, sorted within a node
     name: str = "graph"  # how it was made, e.g. "erdos_renyi(20, p=0.3)"
     notes: tuple[str, ...] = ()  # what a person should know, e.g. "resampled 2 times until connected"
     sites: Sites | None = None  # where the nodes stand, if anybody said so
+    directed: bool = False  # whether a link may go one way only
+    rounds: Rounds | None = None  # who meets whom in which round, where that changes; the edges are all that ever meet
     names: tuple[str, ...] | None = None  # of the nodes, if they have any but their numbers
 
     def __post_init__(self) -> None:
@@ -45,21 +49,18 @@ class Graph:
     @staticmethod
     def from_edges(nodes: int, edges: npt.ArrayLike, name: str = "graph", notes: tuple[str, ...] = ()) -> Graph:
         """The graph with these pairs as edges; a pair that comes twice, in either order, counts once."""
-        pairs = np.asarray(edges, dtype=np.int64).reshape(-1, 2)
-        if nodes < 1:
-            raise GraphError(f"{name}: nodes = {nodes}, but a graph has at least 1 node")
-        if len(pairs) and (pairs.min() < 0 or pairs.max() >= nodes):
-            raise GraphError(f"{name}: an edge names node {_outside(pairs, nodes)}, but nodes are 0 to {nodes - 1}")
-        loops = pairs[pairs[:, 0] == pairs[:, 1]]
-        if len(loops):
-            raise GraphError(f"{name}: node {loops[0, 0]} has an edge to itself; remove self loops")
+        pairs = _pairs(nodes, edges, name)
         low, high = pairs.min(axis=1), pairs.max(axis=1)
         keys = np.unique(low * nodes + high)
         low, high = keys // nodes, keys % nodes
-        heads, tails = np.concatenate([low, high]), np.concatenate([high, low])
-        order = np.lexsort((tails, heads))
-        indptr = np.concatenate([[0], np.cumsum(np.bincount(heads, minlength=nodes))]).astype(np.int64)
-        return Graph(indptr, tails[order], name, notes)
+        return _in_rows(nodes, np.concatenate([low, high]), np.concatenate([high, low]), name, notes)
+
+    @staticmethod
+    def from_arcs(nodes: int, arcs: npt.ArrayLike, name: str = "graph", notes: tuple[str, ...] = ()) -> Graph:
+        """The directed graph with these pairs (from, to) as one-way links; a pair that comes twice counts once."""
+        pairs = _pairs(nodes, arcs, name)
+        keys = np.unique(pairs[:, 0] * nodes + pairs[:, 1])
+        return replace(_in_rows(nodes, keys // nodes, keys % nodes, name, notes), directed=True)
 
     @staticmethod
     def from_networkx(graph: Any, name: str | None = None) -> Graph:
@@ -68,8 +69,6 @@ class Graph:
         What networkx calls them is kept as `names`, unless those are the numbers from 0 on.
         """
         name = name or str(graph.name or "networkx graph")
-        if graph.is_directed():
-            raise GraphError(f"{name}: the graph is directed; use graph.to_undirected()")
         if graph.is_multigraph():
             raise GraphError(f"{name}: the graph has parallel edges (a multigraph); use networkx.Graph(graph)")
         try:
@@ -78,7 +77,8 @@ class Graph:
             labels = list(graph.nodes)
         number = {label: index for index, label in enumerate(labels)}
         edges = [(number[a], number[b]) for a, b in graph.edges]
-        found = Graph.from_edges(len(labels), edges, name).connected()
+        make = Graph.from_arcs if graph.is_directed() else Graph.from_edges
+        found = make(len(labels), edges, name).connected()
         return found if labels == list(range(len(labels))) else found.named([str(label) for label in labels])
 
     @property
@@ -88,8 +88,8 @@ class Graph:
 
     @property
     def edges(self) -> int:
-        """The number of undirected edges."""
-        return len(self.indices) // 2
+        """The number of edges; of a directed graph that of one-way links."""
+        return len(self.indices) if self.directed else len(self.indices) // 2
 
     @property
     def degrees(self) -> Ints:
@@ -108,20 +108,29 @@ class Graph:
         """The nodes that this one can send to, in order."""
         return tuple(self.indices[self.indptr[node] : self.indptr[node + 1]].tolist())
 
+    @cached_property
+    def reverse(self) -> Graph:
+        """The same graph with every link turned round: whom a node hears is whom it sends to there."""
+        if not self.directed:
+            return self
+        arcs = self.edge_list()
+        return Graph.from_arcs(self.nodes, arcs[:, ::-1], self.name, self.notes)
+
     def edge_list(self) -> Ints:
-        """The edges as pairs (a, b) with a < b, in order."""
+        """The edges as pairs (a, b) with a < b, in order; of a directed graph the links (from, to)."""
         heads = np.repeat(np.arange(self.nodes), self.degrees)
-        keep = heads < self.indices
+        keep = np.ones(len(heads), dtype=bool) if self.directed else heads < self.indices
         return np.stack([heads[keep], self.indices[keep].astype(np.int64)], axis=1)
 
     def adjacency(self) -> csr_array[Any]:
-        """The matrix with a one for each edge, in both directions."""
+        """The matrix with a one for each edge, in both directions, or for each one-way link."""
         ones = np.ones(len(self.indices))
         return csr_array((ones, self.indices, self.indptr), shape=(self.nodes, self.nodes))
 
     def components(self) -> Ints:
-        """The number of the connected component of each node."""
-        return np.asarray(connected_components(self.adjacency(), directed=False)[1], dtype=np.int64)
+        """The number of the component of each node; two nodes of one can reach each other."""
+        found = connected_components(self.adjacency(), directed=self.directed, connection="strong")
+        return np.asarray(found[1], dtype=np.int64)
 
     def is_connected(self) -> bool:
         """Whether there is a path between any two nodes."""
@@ -144,7 +153,7 @@ class Graph:
         longest = 0.0
         for start in range(0, self.nodes, chunk):
             rows = np.arange(start, min(start + chunk, self.nodes))
-            longest = max(longest, dijkstra(adjacency, directed=False, indices=rows, unweighted=True).max())
+            longest = max(longest, dijkstra(adjacency, directed=self.directed, indices=rows, unweighted=True).max())
         if not np.isfinite(longest):
             raise GraphError(f"{self.name}: a disconnected graph has no diameter")
         return int(longest)
@@ -152,7 +161,7 @@ class Graph:
     def to_networkx(self) -> Any:
         """The same graph for networkx, with the nodes' names; sites become the node attribute `site`."""
         labels = list(range(self.nodes)) if self.names is None else list(self.names)
-        graph = nx.Graph(name=self.name)
+        graph = (nx.DiGraph if self.directed else nx.Graph)(name=self.name)
         graph.add_nodes_from(labels)
         graph.add_edges_from((labels[a], labels[b]) for a, b in self.edge_list().tolist())
         if self.sites is not None:
@@ -166,8 +175,7 @@ class Graph:
         edges = self.edge_list()
         left = edges[~(dead[edges[:, 0]] | dead[edges[:, 1]])]
         note = f"{int(dead.sum())} nodes dead"
-        rest = Graph.from_edges(self.nodes, left, self.name, (*self.notes, note))
-        return replace(rest, sites=self.sites, names=self.names)
+        return replace(self._made(self.nodes, left, note), sites=self.sites, names=self.names)
 
     def part(self, nodes: Iterable[int]) -> Graph:
         """The graph of these nodes alone, numbered anew in the order given: what the living see after failures."""
@@ -179,13 +187,22 @@ class Graph:
         sites = self.sites.part(kept) if self.sites is not None else None
         note = f"{len(kept)} of {self.nodes} nodes of it"
         names = None if self.names is None else tuple(self.names[node] for node in kept)
-        return replace(Graph.from_edges(len(kept), left, self.name, (*self.notes, note)), sites=sites, names=names)
+        return replace(self._made(len(kept), left, note), sites=sites, names=names)
+
+    def _made(self, nodes: int, edges: Ints, note: str) -> Graph:
+        """A graph of the same kind with other edges."""
+        make = Graph.from_arcs if self.directed else Graph.from_edges
+        return make(nodes, edges, self.name, (*self.notes, note))
 
     def __eq__(self, other: object) -> bool:
-        """Equal nodes and equal edges; names, notes and sites do not matter."""
+        """Equal nodes, equal edges and equal rounds; names, notes and sites do not matter."""
         if not isinstance(other, Graph):
             return NotImplemented
-        return np.array_equal(self.indptr, other.indptr) and np.array_equal(self.indices, other.indices)
+        return (
+            self.rounds == other.rounds
+            and np.array_equal(self.indptr, other.indptr)
+            and np.array_equal(self.indices, other.indices)
+        )
 
     def __hash__(self) -> int:
         return hash((self.indptr.tobytes(), self.indices.tobytes()))
@@ -195,8 +212,28 @@ class Graph:
 
 
 def from_networkx(graph: Any, name: str | None = None) -> Graph:
-    """A connected `Graph` from any undirected networkx graph."""
+    """A connected `Graph` from any networkx graph; a directed one is strongly connected."""
     return Graph.from_networkx(graph, name)
+
+
+def _pairs(nodes: int, edges: npt.ArrayLike, name: str) -> Ints:
+    """Edges as an array of pairs, checked."""
+    pairs = np.asarray(edges, dtype=np.int64).reshape(-1, 2)
+    if nodes < 1:
+        raise GraphError(f"{name}: nodes = {nodes}, but a graph has at least 1 node")
+    if len(pairs) and (pairs.min() < 0 or pairs.max() >= nodes):
+        raise GraphError(f"{name}: an edge names node {_outside(pairs, nodes)}, but nodes are 0 to {nodes - 1}")
+    loops = pairs[pairs[:, 0] == pairs[:, 1]]
+    if len(loops):
+        raise GraphError(f"{name}: node {loops[0, 0]} has an edge to itself; remove self loops")
+    return pairs
+
+
+def _in_rows(nodes: int, heads: Ints, tails: Ints, name: str, notes: tuple[str, ...]) -> Graph:
+    """Links in compressed rows."""
+    order = np.lexsort((tails, heads))
+    indptr = np.concatenate([[0], np.cumsum(np.bincount(heads, minlength=nodes))]).astype(np.int64)
+    return Graph(indptr, tails[order], name, notes)
 
 
 GraphLike: TypeAlias = Graph | nx.Graph

@@ -23,6 +23,7 @@ from walktalk.graphs.graph import Graph, as_graph
 from walktalk.graphs.hypercube import hypercube
 from walktalk.graphs.path import path
 from walktalk.graphs.random_regular import random_regular
+from walktalk.graphs.rounds import exponential, one_peer_exponential, random_matchings
 from walktalk.graphs.sites import with_sites
 from walktalk.graphs.small_world import small_world
 from walktalk.graphs.star import star
@@ -102,6 +103,9 @@ _OURS: dict[str, Topology] = {
     "erdos_renyi": erdos_renyi,
     "random_regular": random_regular,
     "small_world": small_world,
+    "exponential": exponential,
+    "one_peer_exponential": one_peer_exponential,
+    "random_matchings": random_matchings,
     "star": star,
     "barbell": barbell,
     "hypercube": _hypercube,

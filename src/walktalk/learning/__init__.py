@@ -2,6 +2,8 @@
 
 from walktalk.learning import data, partition, tasks
 from walktalk.learning.arithmetic import Arithmetic
+from walktalk.learning.extras import Extras
+from walktalk.learning.memory import is_out_of_memory
 from walktalk.learning.optimizers import OptimizerSpec
 from walktalk.learning.schedule import Schedule
 from walktalk.learning.split import split
@@ -11,12 +13,14 @@ from walktalk.learning.trainer import Buffers, Trainer
 __all__ = [
     "Arithmetic",
     "Buffers",
+    "Extras",
     "Loss",
     "OptimizerSpec",
     "Schedule",
     "Task",
     "Trainer",
     "data",
+    "is_out_of_memory",
     "partition",
     "split",
     "tasks",

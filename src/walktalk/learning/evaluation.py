@@ -1,44 +1,87 @@
-"""The mean over samples of a loss or of hits, for many rows at once."""
+"""Loss, accuracy and metrics of one's own over all samples, for many rows at once."""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, field
 
 import torch
 from torch import Tensor
 
+from walktalk.errors import ModelError
 from walktalk.learning.samples import Column, Samples, pieces
 from walktalk.learning.stacked import StackedModel, row_losses
 from walktalk.learning.stacked.model import is_cross_entropy
-from walktalk.learning.task import Lengths
+from walktalk.learning.task import Lengths, Loss, Metric
 
 
-def mean_over_samples(
-    model: StackedModel,
-    rows: Tensor,
-    inputs: Samples,
-    targets: Samples,
-    *,
-    accuracy: bool,
-    lengths: Lengths | None,
-    predictions: Callable[[Tensor], Tensor] | None = None,
-) -> Tensor:
-    """Of every row, [W]. With lengths, a batch is cut where only padding is left: its tokens take as long as any."""
+def mean_loss(model: StackedModel, rows: Tensor, inputs: Samples, targets: Samples, lengths: Lengths | None) -> Tensor:
+    """Over samples, of every row, [W]."""
     total = torch.zeros(len(rows), device=rows.device, dtype=torch.float64)
+    for x, y in batches(model, inputs, targets, lengths):
+        with torch.no_grad():
+            outputs = model.outputs(rows, x)
+            total += row_losses(model.loss, outputs, y.expand(len(rows), *y.shape)).double() * len(y)
+    return (total / len(inputs)).float()
+
+
+@dataclass(frozen=True)
+class Test:
+    """What is measured on the test samples."""
+
+    inputs: Samples
+    targets: Samples
+    loss: Loss
+    lengths: Lengths | None = None
+    predictions: Callable[[Tensor], Tensor] | None = None  # from the model's outputs, where they hold more than those
+    metrics: Mapping[str, Metric] = field(default_factory=dict)
+
+    def of(self, model: StackedModel, rows: Tensor) -> dict[str, Tensor]:
+        """Accuracy, loss and the person's own metrics of every row, [W] each, from one pass over the samples."""
+        right, losses = (torch.zeros(len(rows), device=rows.device, dtype=torch.float64) for _ in range(2))
+        kept: list[Tensor] = []
+        for x, y in batches(model, self.inputs, self.targets, self.lengths):
+            outputs = model.outputs(rows, x)
+            with torch.no_grad():
+                losses += row_losses(self.loss, outputs, y.expand(len(rows), *y.shape)).double() * len(y)
+            outputs = outputs if self.predictions is None else self.predictions(outputs)
+            right += self.mean_hits(outputs, y, is_cross_entropy(model.loss)) * len(y)
+            if self.metrics:
+                kept.append(outputs.cpu())
+        count = len(self.inputs)
+        found = {"test_accuracy": (right / count).float(), "test_loss": (losses / count).float()}
+        return found | (self.own(torch.cat(kept, 1), rows.device) if kept else {})
+
+    def mean_hits(self, outputs: Tensor, targets: Tensor, by_cross_entropy: bool) -> Tensor:
+        dimension = None
+        if not targets.is_floating_point():
+            dimension = dimension_of_classes(outputs, targets, by_cross_entropy)
+        if dimension is None:
+            return torch.full((len(outputs),), math.nan, device=outputs.device, dtype=torch.float64)
+        return hits(outputs, targets, dimension).flatten(1).mean(1)
+
+    def own(self, outputs: Tensor, device: torch.device) -> dict[str, Tensor]:
+        """The person's own metrics, each of all samples at once."""
+        targets = torch.cat(list(pieces(self.targets, len(self.targets)))).cpu()
+        found = {}
+        for name, metric in self.metrics.items():
+            try:
+                values = [float(metric(row, targets)) for row in outputs]
+            except Exception as error:  # whatever a person's function does
+                reason = " ".join(str(error).split())
+                raise ModelError(f"metrics: {name} fails on the test samples: {reason}") from error
+            found[name] = torch.tensor(values, device=device)
+        return found
+
+
+def batches(
+    model: StackedModel, inputs: Samples, targets: Samples, lengths: Lengths | None
+) -> Iterator[tuple[Tensor, Tensor]]:
+    """All samples. With lengths, a batch is cut where only padding is left: its tokens take as long as any."""
     samples = model.samples_at_once
     for x, y in zip(pieces(inputs, samples), pieces(targets, samples), strict=True):
-        outputs = model.outputs(rows, x if lengths is None else x[:, : int(lengths(x).max())])
-        if accuracy:
-            outputs = outputs if predictions is None else predictions(outputs)
-            dimension = dimension_of_classes(outputs, y, is_cross_entropy(model.loss))
-            if dimension is None:
-                return torch.full_like(total, math.nan).float()
-            total += hits(outputs, y, dimension).flatten(1).mean(1) * len(x)
-        else:
-            with torch.no_grad():
-                total += row_losses(model.loss, outputs, y.expand(len(rows), *y.shape)).double() * len(x)
-    return (total / len(inputs)).float()
+        yield x if lengths is None else x[:, : int(lengths(x).max())], y
 
 
 def hits(outputs: Tensor, targets: Tensor, dimension: int) -> Tensor:

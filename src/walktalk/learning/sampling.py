@@ -11,23 +11,12 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from walktalk.codecs import hashed
+
 _GOLDEN = -7046029254386353131  # 0x9E3779B97F4A7C15 as a signed number
 _FIRST = -4658895280553007687  # 0xBF58476D1CE4E5B9
 _SECOND = -7723592293110705685  # 0x94D049BB133111EB
 _BITS = {bits: np.uint64(bits) for bits in (27, 30, 31, 33)}
-
-
-def hashed(keys: Tensor, counters: Tensor) -> Tensor:
-    """31 random bits for every pair of key and counter (splitmix64); shapes are broadcast."""
-    z = keys + (counters + 1) * _GOLDEN  # int64 arithmetic wraps around, as intended
-    z = (z ^ _shift(z, 30)) * _FIRST
-    z = (z ^ _shift(z, 27)) * _SECOND
-    return _shift(z ^ _shift(z, 31), 33)
-
-
-def _shift(z: Tensor, bits: int) -> Tensor:
-    """Logical shift to the right: torch's own keeps the sign."""
-    return (z >> bits) & ((1 << (64 - bits)) - 1)
 
 
 def hashed_by_numpy(places: np.ndarray) -> np.ndarray:

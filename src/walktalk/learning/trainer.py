@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import copy
 import math
+from collections.abc import Callable
+from dataclasses import replace
 from functools import cached_property, partial
-from typing import Literal, TypeAlias
+from typing import Any, Literal, TypeAlias
 
 import torch
 from torch import Tensor, nn
@@ -14,8 +16,9 @@ from torch.nn import functional
 from walktalk.errors import ModelError, UnavailableError
 from walktalk.learning.arithmetic import Arithmetic
 from walktalk.learning.chain_training import ChainTraining
-from walktalk.learning.cuda_graph import GraphedTraining
-from walktalk.learning.evaluation import by_length, mean_over_samples
+from walktalk.learning.cuda_graph import GraphedTraining, Train
+from walktalk.learning.evaluation import Test, by_length, mean_loss
+from walktalk.learning.extras import Extras, taken_apart
 from walktalk.learning.given import inner
 from walktalk.learning.memory import activation_bytes, is_out_of_memory, rows_that_fit
 from walktalk.learning.optimizers import OptimizerSpec, RowTorch, Spread, row_optimizer, to_rows, to_vector
@@ -75,11 +78,12 @@ class Trainer:
         self.state_width = self.optimizer.state_width(self.parameters)
         self.sampler = Sampler(task.parts, batch_size, self.device)
         self.lengths = task.lengths if isinstance(self.model, SequentialModel) else None
-        self.test = self._test_data()
+        self.test = self._test()
         self.sample = self._evaluation_sample(evaluation_samples)
         self.rows_at_once = self._rows_at_once(batch_size)
         self.evaluated_at_once: int | None = None  # known once more did not fit
         self.graphed = self._graphed()
+        self.with_extras: dict[tuple[int, bool, bool, bool], Train] = {}  # by `Extras.kind`, made when first asked for
         self.chain = self._chain()
         self.alone = self._alone()
 
@@ -150,6 +154,12 @@ class Trainer:
         return None if self.chain is None else self.chain.rows_at_once
 
     @property
+    def samples(self) -> list[int]:
+        """How many samples each part has."""
+        sizes: list[int] = self.sampler.sizes.tolist()[:-1]
+        return sizes
+
+    @property
     def payload_bytes(self) -> int:
         """Bytes of one model on the wire, in float32."""
         return 4 * self.width
@@ -170,11 +180,16 @@ class Trainer:
         order: Tensor = self.lengths(self.inputs[chosen]).argsort(stable=True)
         return chosen[order]
 
-    def _test_data(self) -> tuple[Samples, Samples] | None:
+    def _test(self) -> Test | None:
+        """What is measured on the task's test samples."""
         if self.task.test is None:
             return None
-        inputs, targets = self.task.test
-        return by_length(inputs.to(self.device), targets.to(self.device), self.lengths)
+        inputs, targets = (samples.to(self.device) for samples in self.task.test)
+        inputs, targets = by_length(inputs, targets, self.lengths)
+        loss = self.model.loss
+        if isinstance(targets, Column) or (not targets.is_floating_point() and bool((targets < 0).any())):
+            loss = EachByItself(loss)  # some labels are to be ignored
+        return Test(inputs, targets, loss, self.lengths, self.task.predictions, self.task.metrics)
 
     def initial_row(self, seed: int) -> Tensor:
         """The initial model of a run."""
@@ -204,28 +219,70 @@ class Trainer:
             layer.momentum = momentum
 
     def train(
-        self, rows: Tensor, parts: Tensor, keys: Tensor, lr: Tensor, state: Tensor | None = None
+        self,
+        rows: Tensor,
+        parts: Tensor,
+        keys: Tensor,
+        lr: Tensor,
+        state: Tensor | None = None,
+        extras: Extras | None = None,
     ) -> tuple[Tensor, Tensor | None]:
         """`local_steps` optimizer steps for every row; without a state, each starts from a fresh one."""
-        return self._train_in_pieces(rows, parts, keys, lr, state, on_loan=False)
+        if extras is not None:
+            return self._train_with_extras(rows, parts, keys, lr, state, extras)
+        return self._train_in_pieces(rows, parts, keys, lr, state, self._plainly(on_loan=False))
 
     def train_on_loan(
-        self, rows: Tensor, parts: Tensor, keys: Tensor, lr: Tensor, state: Tensor | None = None
+        self,
+        rows: Tensor,
+        parts: Tensor,
+        keys: Tensor,
+        lr: Tensor,
+        state: Tensor | None = None,
+        extras: Extras | None = None,
     ) -> tuple[Tensor, Tensor | None]:
         """The same for who is done with the result before the next training, which may overwrite it."""
-        return self._train_in_pieces(rows, parts, keys, lr, state, on_loan=len(rows) == 1)
+        if extras is not None:
+            return self._train_with_extras(rows, parts, keys, lr, state, extras)
+        return self._train_in_pieces(rows, parts, keys, lr, state, self._plainly(on_loan=len(rows) == 1))
+
+    def _plainly(self, on_loan: bool) -> Train:
+        """The fastest way for a training as the study describes it."""
+        alone = None if self.alone is None else partial(self.alone, on_loan=on_loan)
+        return self.graphed or self.chain or alone or self._train
+
+    def _train_with_extras(
+        self, rows: Tensor, parts: Tensor, keys: Tensor, lr: Tensor, state: Tensor | None, extras: Extras
+    ) -> tuple[Tensor, Tensor | None]:
+        """The way of all others: tensors that go along with the rows stand behind them, so that graphs know them."""
+        if extras.kind not in self.with_extras:
+            eager = partial(self._train_apart, extras.kind)
+            self.with_extras[extras.kind] = eager if self.graphed is None else GraphedTraining(eager)
+        train = self.with_extras[extras.kind]
+        return self._train_in_pieces(extras.beside(rows), parts, keys, lr, state, train)
+
+    def _train_apart(
+        self,
+        kind: tuple[int, bool, bool, bool],
+        rows: Tensor,
+        parts: Tensor,
+        keys: Tensor,
+        lr: Tensor,
+        state: Tensor | None,
+    ) -> tuple[Tensor, Tensor | None]:
+        models, extras = taken_apart(kind, rows, self.width)
+        return self._train(models, parts, keys, lr, state, extras)
 
     def _train_in_pieces(
-        self, rows: Tensor, parts: Tensor, keys: Tensor, lr: Tensor, state: Tensor | None, on_loan: bool
+        self, rows: Tensor, parts: Tensor, keys: Tensor, lr: Tensor, state: Tensor | None, train: Train
     ) -> tuple[Tensor, Tensor | None]:
-        alone = None if self.alone is None else partial(self.alone, on_loan=on_loan)
         pieces: list[tuple[Tensor, Tensor | None]] = []
         with self.arithmetic.products(self.device):
             while (start := sum(len(new) for new, _ in pieces)) < len(rows):
                 piece = slice(start, start + self._at_once(len(rows)))
                 given = rows[piece], parts[piece], keys[piece], lr[piece], None if state is None else state[piece]
                 try:
-                    pieces.append((self.graphed or self.chain or alone or self._train)(*given))
+                    pieces.append(train(*given))
                 except RuntimeError as error:
                     if not is_out_of_memory(error):
                         raise
@@ -254,7 +311,7 @@ class Trainer:
         return -(-rows // max(1, -(-rows // most)))
 
     def _train(
-        self, rows: Tensor, parts: Tensor, keys: Tensor, lr: Tensor, state: Tensor | None
+        self, rows: Tensor, parts: Tensor, keys: Tensor, lr: Tensor, state: Tensor | None, extras: Extras | None = None
     ) -> tuple[Tensor, Tensor | None]:
         """One wave. Nothing in it waits for a GPU, so that it can be captured as a graph."""
         width, layout = self.parameters, self.model.layout
@@ -262,8 +319,10 @@ class Trainer:
         weights, buffers = to_vector(rows[:, :width], spread), rows[:, width:].clone()
         optimizer = self.optimizer.begin(lr, state, spread)
         gradients = self.model.wave(weights, buffers, keys)
-        batches = self.sampler.batches(parts, keys, self.local_steps)
-        for step in range(self.local_steps):
+        steps = self.local_steps if extras is None else extras.steps
+        batches = self.sampler.batches(parts, keys, steps)
+        beside = None if extras is None else Beside(extras, spread, width, self.device)
+        for step in range(steps):
             inputs, targets = chosen(self.inputs, batches[step]), chosen(self.targets, batches[step])
             if self.task.augment is not None:
                 inputs = self.task.augment(inputs, keys, step)
@@ -271,45 +330,102 @@ class Trainer:
             if len(found) < len(weights):  # from a model that knows nothing of the zeros at the end
                 found = functional.pad(found, (0, len(weights) - len(found)))
             with torch.no_grad():
-                optimizer.step(weights, found)
-        trained = to_rows(weights, spread)
+                if beside is not None:
+                    found = beside.corrected(found, weights)
+                if extras is None or not extras.gradient:
+                    optimizer.step(weights, found)
+        trained = to_rows(weights if beside is None or not beside.gradient else beside.total / steps, spread)
         if self.width > width:
             trained = torch.cat((trained, buffers), dim=1)
         return trained, None if state is None else optimizer.state()
 
     def evaluate(self, rows: Tensor) -> tuple[Tensor, Tensor]:
         """Training loss and test accuracy of every row."""
-        with self.arithmetic.products(self.device):
-            sample = only(self.inputs, self.sample), only(self.targets, self.sample)
-            losses = self._means(rows, *sample, accuracy=False)
-            if self.test is None or self.test[1].is_floating_point():
-                return losses, torch.full_like(losses, math.nan)
-            return losses, self._means(rows, *self.test, accuracy=True)
+        measured = self.measure(rows)
+        return measured["train_loss"], measured["test_accuracy"]
 
-    def _means(self, rows: Tensor, inputs: Samples, targets: Samples, *, accuracy: bool) -> Tensor:
-        """Mean over samples of the loss or the hits, in pieces that fit."""
+    def measure(self, rows: Tensor) -> dict[str, Tensor]:
+        """Of every row: training loss and test accuracy; with test samples also their loss and the task's metrics."""
+        with self.arithmetic.products(self.device):
+            losses = self.losses(rows, only(self.inputs, self.sample), only(self.targets, self.sample))
+            if self.test is None:
+                return {"train_loss": losses, "test_accuracy": torch.full_like(losses, math.nan)}
+            return {"train_loss": losses, **self.tested(rows, self.test)}
+
+    def losses(self, rows: Tensor, inputs: Samples, targets: Samples) -> Tensor:
+        """The mean loss of every row on some samples."""
+
+        def of(part: Tensor) -> dict[str, Tensor]:
+            return {"loss": mean_loss(self.model, part, inputs, targets, self.lengths)}
+
+        return self._in_pieces(rows, inputs, of)["loss"]
+
+    def tested(self, rows: Tensor, test: Test) -> dict[str, Tensor]:
+        """What is measured on test samples, of every row."""
+        return self._in_pieces(rows, test.inputs, lambda part: test.of(self.model, part))
+
+    def by_node(self, row: Tensor) -> list[dict[str, Any]]:
+        """One model on every node's own data: its name or number, samples, loss, and what its own test samples say."""
+        rows, found = row[None].to(self.device), []
+        names = self.task.names or range(self.task.nodes)
+        for node, (name, part) in enumerate(zip(names, self.task.parts, strict=True)):
+            own = torch.as_tensor(part, device=self.device)
+            loss = self.losses(rows, only(self.inputs, own), only(self.targets, own))
+            line: dict[str, Any] = {"node": name, "samples": len(part), "train_loss": float(loss)}
+            if self.test is not None and self.task.test_parts is not None and self.lengths is None:
+                mine = torch.as_tensor(self.task.test_parts[node], device=self.device)
+                test = replace(self.test, inputs=only(self.test.inputs, mine), targets=only(self.test.targets, mine))
+                line |= {key: float(value) for key, value in self.tested(rows, test).items()}
+            found.append(line)
+        return found
+
+    def _in_pieces(self, rows: Tensor, inputs: Samples, of: Callable[[Tensor], dict[str, Tensor]]) -> dict[str, Tensor]:
+        """Measure as many rows at once as fit."""
         per_sample = max(inputs.shape[1:].numel(), 256)
         samples = max(1, min(len(inputs), self.model.samples_at_once))
         limit = min(NUMBERS_AT_ONCE, NUMBERS_IN_CACHE) if self.device.type == "cpu" else NUMBERS_AT_ONCE
         at_once = max(1, limit // (per_sample * samples))
-        pieces: list[Tensor] = []
-        while (start := sum(map(len, pieces))) < len(rows):
-            part = rows[start : start + min(at_once, self.evaluated_at_once or at_once)]
+        found: list[dict[str, Tensor]] = []
+        done = 0
+        while done < max(len(rows), 1):
+            part = rows[done : done + min(at_once, self.evaluated_at_once or at_once)]
             try:
-                pieces.append(self._mean(part, inputs, targets, accuracy))
+                found.append(self._with_twin(part, of))
             except RuntimeError as error:
                 if not is_out_of_memory(error):
                     raise
                 self.evaluated_at_once = self._fewer_than(len(part), error)
-        return torch.cat(pieces) if pieces else torch.zeros(0, device=self.device)
+                continue
+            done += max(len(part), 1)
+        return {name: torch.cat([one[name] for one in found]) for name in found[0]}
 
-    def _mean(self, rows: Tensor, inputs: Samples, targets: Samples, accuracy: bool) -> Tensor:
+    def _with_twin(self, rows: Tensor, of: Callable[[Tensor], dict[str, Tensor]]) -> dict[str, Tensor]:
         if self.chain is not None and self.chain.needs_a_twin(len(rows)):
-            return self._mean(rows.expand(2, -1), inputs, targets, accuracy)[:1]
-        predictions = self.task.predictions
-        return mean_over_samples(
-            self.model, rows, inputs, targets, accuracy=accuracy, lengths=self.lengths, predictions=predictions
-        )
+            return {name: values[:1] for name, values in of(rows.expand(2, -1)).items()}
+        return of(rows)
+
+
+class Beside:
+    """The tensors of `Extras` as vectors, and the sum of the gradients so far."""
+
+    def __init__(self, extras: Extras, spread: Spread, width: int, device: torch.device) -> None:
+        def vector(rows: Tensor | None) -> Tensor | None:
+            return None if rows is None else to_vector(rows[:, :width], spread)
+
+        self.gradient = extras.gradient
+        self.correction, self.anchor = vector(extras.correction), vector(extras.anchor)
+        self.pulls = None if extras.pulls is None else spread.over(extras.pulls)
+        self.total = torch.zeros(spread.length, device=device)
+
+    def corrected(self, found: Tensor, weights: Tensor) -> Tensor:
+        """A gradient with what is added to it."""
+        if self.gradient:
+            self.total = self.total + found
+        if self.correction is not None:
+            found = found + self.correction
+        if self.anchor is not None and self.pulls is not None:
+            found = found + self.pulls * (weights - self.anchor)
+        return found
 
 
 def keep_at_home(module: nn.Module) -> list[tuple[str, str]]:

@@ -92,7 +92,7 @@ def check_figure(
         panels = [_with_known_rates(run) for run in panels]
     left = [run for run in panels if not is_done(run.spec, run.folder)]
     for run in left:  # folders first: that costs nothing
-        check_folder(run.folder, dump_spec(run.spec))
+        check_folder(run.folder, dump_spec(run.spec), resume=True)
     for run in left:
         check_study(run.spec, device)
     return panels

@@ -10,7 +10,9 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Callable
+import os
+from collections.abc import Callable, Iterator
+from itertools import count
 from pathlib import Path
 from typing import Any
 
@@ -37,8 +39,15 @@ def tuned(spec: StudySpec, record: Path, *, device: str = "auto", progress: Repo
     if best is None:
         best, rounds = found(spec, device, progress)
         record.parent.mkdir(parents=True, exist_ok=True)
+        if record.exists():  # of other settings, for which it took as long to find them
+            os.replace(record, next(name for name in _aside(record) if not name.exists()))
         write_text(record, json.dumps({"best": best, "rounds": rounds, "spec": spec_mapping(spec)}, indent=1) + "\n")
     return with_rates(spec, best)
+
+
+def _aside(record: Path) -> Iterator[Path]:
+    """Names for a record that is to be kept beside: cycle.rates.1.json and so on."""
+    return (record.with_suffix(f".{number}{record.suffix}") for number in count(1))
 
 
 def recorded(spec: StudySpec, record: Path) -> dict[str, float] | None:

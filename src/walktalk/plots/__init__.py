@@ -1,12 +1,14 @@
 """Figures: curves, time line, network, partition, theory. Each function takes data and gives a matplotlib figure."""
 
 from walktalk.plots.along import Along, along, scale_along
-from walktalk.plots.curves import curves, draw_curves
+from walktalk.plots.curves import curves, draw_bands, draw_curves
 from walktalk.plots.failures import Failure, failure_line, failures, marks_of
+from walktalk.plots.histories import History, as_history
+from walktalk.plots.layout import positions
 from walktalk.plots.mean_curve import AXES, Axis, Curve, mean_curve
-from walktalk.plots.network import network, positions
-from walktalk.plots.notes import CUT, WALKS, legend_below, missing_words, note_below, spread_words, upright
-from walktalk.plots.partition import partition
+from walktalk.plots.network import network
+from walktalk.plots.notes import OPENING, WALKS, legend_below, missing_words, note_below, spread_words, upright
+from walktalk.plots.partition import class_counts, partition
 from walktalk.plots.scales import needs_logarithm, scale_accuracy, scale_loss
 from walktalk.plots.style import GREY, colours, in_order, line_style, new_figure, save, save_for_print, styled, title_of
 from walktalk.plots.theory_bound import bound_curves
@@ -20,18 +22,22 @@ from walktalk.plots.variants import variants
 
 __all__ = [
     "AXES",
-    "CUT",
     "GREY",
+    "OPENING",
     "WALKS",
     "Along",
     "Axis",
     "Curve",
     "Failure",
+    "History",
     "Unit",
     "along",
+    "as_history",
     "bound_curves",
+    "class_counts",
     "colours",
     "curves",
+    "draw_bands",
     "draw_curves",
     "failure_line",
     "failures",

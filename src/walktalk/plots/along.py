@@ -12,7 +12,7 @@ from walktalk.plots.mean_curve import Axis
 from walktalk.plots.scales import PLAIN, THOUSANDS
 from walktalk.plots.units import Unit, unit_of
 
-AXIS_TITLES = {"iteration": "Iterations", "time": "Wall-clock time", "bits": "Transmitted data"}
+AXIS_TITLES = {"iteration": "Iterations", "bits": "Transmitted data"}
 SHORT = 5.0  # the longest curve is that many times longer than the shortest: a linear axis would hide the short ones
 BESIDE = 1.06  # times farther than the first and the last point, on a logarithmic axis
 
@@ -25,14 +25,19 @@ class Along(NamedTuple):
     first: float  # evaluation after the start, in the history's own unit
     last: float  # end of the longest curve, likewise
     logarithmic: bool
+    time: str = "Wall-clock time"  # what time is called
 
     @property
     def title(self) -> str:
-        return f"{AXIS_TITLES[self.name]}{f' ({self.unit.name})' if self.unit.name else ''}"
+        name = self.time if self.name == "time" else AXIS_TITLES[self.name]
+        return f"{name}{f' ({self.unit.name})' if self.unit.name else ''}"
 
 
-def along(histories: Iterable[pd.DataFrame], name: Axis) -> Along:
-    """The axis on which all of these can be drawn. An algorithm's curve ends with its shortest repetition."""
+def along(histories: Iterable[pd.DataFrame], name: Axis, time: str | None = None) -> Along:
+    """The axis on which all of these can be drawn. An algorithm's curve ends with its shortest repetition.
+
+    `time`: what time is called; wall-clock time, as in the paper, unless given.
+    """
     parts = list(histories)
     ends = [
         float(end)
@@ -42,7 +47,8 @@ def along(histories: Iterable[pd.DataFrame], name: Axis) -> Along:
     longest, positive = max(ends, default=0.0), [end for end in ends if end > 0]
     later = [float(at) for one in parts for at in one.loc[one[name] > 0, name]]
     logarithmic = bool(positive) and longest > SHORT * min(positive)
-    return Along(name, unit_of(name, longest), min(later, default=1.0), longest, logarithmic)
+    called = {} if time is None else {"time": time}
+    return Along(name, unit_of(name, longest), min(later, default=1.0), longest, logarithmic, **called)
 
 
 def scale_along(panels: Sequence[Any], axis: Along) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -10,9 +11,10 @@ from matplotlib.figure import Figure
 
 from walktalk.errors import StudyError
 from walktalk.plots.along import Along, along, scale_along
+from walktalk.plots.histories import ALONE, History, as_history
 from walktalk.plots.mean_curve import Axis, Curve, mean_curve
-from walktalk.plots.notes import CUT, legend_below, missing_words, note_below, spread_words
-from walktalk.plots.scales import needs_logarithm, scale_accuracy, scale_loss
+from walktalk.plots.notes import OPENING, legend_below, missing_words, note_below, spread_words
+from walktalk.plots.scales import band, needs_logarithm, scale_accuracy, scale_loss
 from walktalk.plots.style import colours, in_order, line_style, new_figure, styled, title_of
 from walktalk.plots.units import Unit
 
@@ -20,31 +22,44 @@ VALUES = {"train_loss": "Training loss", "test_accuracy": "Test accuracy (%)"}
 THIN = 0.8  # points: a line to compare with
 
 
-def curves(history: pd.DataFrame, x: Axis = "iteration", *, title: str | None = None) -> Figure:
-    """One panel for the loss, and one for the accuracy where the task has one."""
+def curves(history: History, x: Axis = "iteration", *, time: str | None = None, title: str | None = None) -> Figure:
+    """One panel for the loss, and one for the accuracy where the task has one.
+
+    Args:
+        history: A study's history, a run's, or several runs' by name.
+        x: Along what: "iteration", "time" or "bits".
+        time: What time is called, "Virtual time" for instance; wall-clock time, as in the paper, unless given.
+        title: Above the panels.
+    """
+    history = as_history(history)
     if history.empty:
         raise StudyError("the history has no rows yet, so there is nothing to draw; finish the study with --resume")
     values = [name for name in VALUES if history[name].notna().any()] or ["train_loss"]  # all diverged: an empty panel
     with styled():
         figure = new_figure(3.6 * len(values) + 0.4, 3.3)
         panels = figure.subplots(1, len(values), squeeze=False)[0]
-        axis, cut = along([history], x), False
+        axis, logarithmic, opens = along([history], x, time), False, False
         scale_along(panels, axis)
         for panel, value in zip(panels, values, strict=True):
             drawn = draw_curves(panel, history, axis, value)
             if value == "test_accuracy":
-                scale_accuracy([panel], drawn)
+                opens = scale_accuracy([panel], drawn)
             else:
-                cut = scale_loss([panel], drawn, needs_logarithm(drawn))
-        legend_below(figure, *panels[0].get_legend_handles_labels())
-        note_below(figure, (spread_words([history]), CUT if cut else "", missing_words([history])))
+                logarithmic = needs_logarithm(drawn)
+                scale_loss([panel], drawn, logarithmic)
+            draw_bands(panel, history, axis, drawn)
+        handles, labels = panels[0].get_legend_handles_labels()
+        if labels != [ALONE]:
+            legend_below(figure, handles, labels)
+        notes = (spread_words([history], logarithmic), OPENING if opens else "", missing_words([history]))
+        note_below(figure, notes)
         if title:
             figure.suptitle(title, fontsize=10)
     return figure
 
 
 def draw_curves(panel: Any, history: pd.DataFrame, axis: Along, value: str, *, thin: bool = False) -> list[Curve]:
-    """All algorithms of a study in one panel; what was drawn, to find the limits of the other axis.
+    """The lines of all algorithms of a study in one panel; what was drawn, to find the limits of the other axis.
 
     Thin ones are there to compare with: without a band and without a name in the legend.
     """
@@ -61,6 +76,16 @@ def draw_curves(panel: Any, history: pd.DataFrame, axis: Along, value: str, *, t
     return drawn
 
 
+def draw_bands(panel: Any, history: pd.DataFrame, axis: Along, drawn: Sequence[Curve]) -> None:
+    """The bands around the lines that `draw_curves` drew first, when the panel has its scale."""
+    labels = in_order(str(label) for label in history["algorithm"])
+    chosen, logarithmic = colours(labels), panel.get_yscale() == "log"
+    for label, curve in zip(labels, drawn, strict=False):  # thin lines come after those of the study, and have none
+        if curve.std.any():
+            low, high = band(curve, logarithmic)
+            panel.fill_between(curve.x / axis.unit.size, low, high, color=chosen[label], alpha=0.16, linewidth=0)
+
+
 def _draw(panel: Any, curve: Curve, unit: Unit, colour: str, label: str, thin: bool) -> None:
     at, style = curve.x / unit.size, line_style(label)
     if thin:
@@ -70,8 +95,6 @@ def _draw(panel: Any, curve: Curve, unit: Unit, colour: str, label: str, thin: b
     alone = _alone(curve)
     if alone.any():  # a line needs two points
         panel.plot(at[alone], curve.mean[alone], ".", color=colour, markersize=5, zorder=3, label="_")
-    if curve.std.any():
-        panel.fill_between(at, curve.mean - curve.std, curve.mean + curve.std, color=colour, alpha=0.18, linewidth=0)
 
 
 def _alone(curve: Curve) -> Any:

@@ -10,6 +10,7 @@ from matplotlib.figure import Figure
 
 from walktalk.plots.along import along
 from walktalk.plots.curves import curves
+from walktalk.plots.histories import History, as_history
 from walktalk.plots.style import GREY
 
 EVENTS = ("kill", "revive", "pause", "resume", "partition", "heal")
@@ -23,18 +24,21 @@ class Failure(NamedTuple):
     node: int  # −1 where it is about no node in particular
 
 
-def failures(history: pd.DataFrame, marks: Iterable[Failure], *, title: str | None = None) -> Figure:
-    """Curves against time, with a line at every failure, and its name above every panel."""
-    figure = curves(history, "time", title=title)
+def failures(
+    history: History, marks: Iterable[Failure], *, time: str | None = None, title: str | None = None
+) -> Figure:
+    """Curves against time, called as `time` says, with a line at every failure, and its name above every panel."""
+    history = as_history(history)
+    figure = curves(history, "time", time=time, title=title)
     unit = along([history], "time").unit
     marks = list(marks)
     for panel in figure.axes:
-        for time in sorted({mark.time for mark in marks}):
-            failure_line(panel, time / unit.size)
-            here = [mark for mark in marks if mark.time == time]
+        for at in sorted({mark.time for mark in marks}):
+            failure_line(panel, at / unit.size)
+            here = [mark for mark in marks if mark.time == at]
             panel.annotate(
                 _words(here),
-                (time / unit.size, 1.0),
+                (at / unit.size, 1.0),
                 xycoords=("data", "axes fraction"),
                 xytext=(0, 2),
                 textcoords="offset points",

@@ -2,24 +2,19 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from typing import Any
 
-import networkx as nx
 import numpy as np
-import numpy.typing as npt
 from matplotlib.collections import LineCollection
 from matplotlib.figure import Figure
 from matplotlib.patches import FancyBboxPatch
 
 from walktalk.errors import GraphError
 from walktalk.graphs import Graph, GraphLike, Sites, as_graph
+from walktalk.plots.layout import NAMED, Points, positions
 from walktalk.plots.style import new_figure, styled
 
-Points = npt.NDArray[np.float64]
 LARGEST = 3000  # nodes; beyond, a drawing is a grey blot
-CORNERS = 0.62  # radians; not quite a square, so that few edges run through a third node
-NAMED = 60  # nodes that are few enough to be numbered
 LONGEST_WITHIN = 3  # letters of a name that fit into a node; longer ones stand above it
 
 
@@ -46,51 +41,6 @@ def network(graph: GraphLike, *, aggregator: int | None = 0, title: str | None =
         panel.margins(0.06)
         panel.set_title(title if title is not None else f"{graph.name}: {graph.nodes} nodes, {graph.edges} edges")
     return figure
-
-
-def positions(graph: Graph) -> Points:
-    """Where to draw each node: by site where there are any, rings round, everything else by its distances."""
-    if graph.sites is not None:
-        return _by_site(graph.sites)
-    drawing = replace(graph, names=None).to_networkx()
-    ring = graph.nodes <= 3 or bool((graph.degrees == 2).all()) or graph.edges == graph.nodes * (graph.nodes - 1) // 2
-    if ring:
-        placed = dict(enumerate(_circle(_around(graph))))
-    elif graph.nodes <= 300:
-        placed = nx.kamada_kawai_layout(drawing)
-    else:
-        placed = nx.spring_layout(drawing, seed=0, iterations=60)
-    return np.array([placed[node] for node in range(graph.nodes)], dtype=float)
-
-
-def _around(graph: Graph) -> list[int]:
-    """The place of each node in a walk around the ring; a complete graph has no better order than its numbers."""
-    if graph.nodes <= 3 or not bool((graph.degrees == 2).all()):
-        return list(range(graph.nodes))
-    order = [0, graph.neighbours(0)[0]]
-    while len(order) < graph.nodes:
-        a, b = graph.neighbours(order[-1])
-        order.append(b if a == order[-2] else a)
-    place = [0] * graph.nodes
-    for index, node in enumerate(order):
-        place[node] = index
-    return place
-
-
-def _circle(order: list[int], turn: float = 0.0) -> Points:
-    angle = np.pi / 2 + turn - 2 * np.pi * np.array(order, dtype=float) / max(len(order), 1)
-    return np.stack([np.cos(angle), np.sin(angle)], axis=1)
-
-
-def _by_site(sites: Sites) -> Points:
-    """Sites on an ellipse, a site's nodes on a small circle within it."""
-    count = len(sites.names)
-    centres = _circle(list(range(count))) * np.array([1.7, 1.15]) if count > 1 else np.zeros((1, 2))
-    places = np.zeros((len(sites.site_of), 2))
-    for site in range(count):
-        members = np.flatnonzero(sites.site_of == site)
-        places[members] = centres[site] + 0.3 * _circle(list(range(len(members))), turn=CORNERS)
-    return places
 
 
 def _draw_sites(panel: Any, places: Points, sites: Sites) -> None:
@@ -122,7 +72,7 @@ def _draw_nodes(panel: Any, places: Points, graph: Graph, aggregator: int | None
     panel.scatter(*places[others].T, s=size, c="#0072B2", **look)
     if aggregator is not None:
         panel.scatter(*places[~others].T, s=1.9 * size, c="#D55E00", marker="s", label="aggregator", **look)
-        panel.legend(loc="upper left", handletextpad=0.3, markerscale=0.6)
+        panel.figure.legend(loc="outside lower center", handletextpad=0.3, markerscale=0.6)
     if named:
         for node, (x, y) in enumerate(places):
             name, inside = graph.name_of(node), len(graph.name_of(node)) <= LONGEST_WITHIN

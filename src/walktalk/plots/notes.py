@@ -14,15 +14,15 @@ from matplotlib.lines import Line2D
 
 SMALL = 7.5  # points
 WALKS = "MW: Multi-Walk with R walks."
-CUT = "A band at the lower edge goes on below it."
+OPENING = "The axis of the accuracy opens up toward 100 %."
 LINE = 1.35 * SMALL / 72  # inches from one line of the note to the next
 GAP = 0.1  # inches above the legend
 LETTER = 0.54 * SMALL / 72  # inches that a letter takes, on average
 LEGEND_LETTER, LEGEND_HANDLE = 0.062, 0.56  # inches: a letter of the legend, and a line with the gaps around it
 
 
-def note_below(figure: Figure, sentences: Iterable[str]) -> None:
-    """Write sentences below everything else, the legend too."""
+def note_below(figure: Figure, sentences: Iterable[str], *, legends: bool = True) -> None:
+    """Write sentences below everything else; below the legend too, unless that stands above."""
     text = " ".join(sentence for sentence in sentences if sentence)
     if not text:
         return
@@ -31,7 +31,7 @@ def note_below(figure: Figure, sentences: Iterable[str]) -> None:
     lines = textwrap.wrap(together, int((width - 0.2) / LETTER), break_on_hyphens=False)
     room = (len(lines) * LINE + 0.08) / height
     below = room
-    for legend in figure.legends:  # one that is moved up has no place kept for it by the layout
+    for legend in figure.legends if legends else []:  # one that is moved up has no place kept for it by the layout
         canvas: Any = figure.canvas
         tall = legend.get_window_extent(canvas.get_renderer()).height / figure.dpi / height
         legend.set_bbox_to_anchor((0, room, 1, 1 - room), transform=figure.transFigure)
@@ -63,13 +63,14 @@ def upright(colour: str) -> Line2D:
     return Line2D([], [], color=colour, linestyle="", marker="|", markersize=11, markeredgewidth=1.0)
 
 
-def spread_words(histories: Iterable[pd.DataFrame]) -> str:
+def spread_words(histories: Iterable[pd.DataFrame], logarithmic: bool = False) -> str:
     """What line and band are, with the number of repetitions that there really are."""
     counts = [int(runs["repetition"].nunique()) for one in histories for _, runs in one.groupby("algorithm")]
     if not counts or max(counts) == 1:
         return "One repetition."
     many = f"{max(counts)}" if min(counts) == max(counts) else f"{min(counts)} to {max(counts)}"
-    return f"Line and band: mean ± σ over {many} repetitions."
+    below = ", as far down as up where the axis is logarithmic" if logarithmic else ""
+    return f"Line and band: mean ± σ over {many} repetitions{below}."
 
 
 def missing_words(histories: Iterable[pd.DataFrame], value: str = "train_loss") -> str:

@@ -3,25 +3,37 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 from matplotlib.figure import Figure
 
 from walktalk.errors import DataError
+from walktalk.learning import Task
 from walktalk.plots.style import new_figure, styled
 
 LARGEST = 150.0  # area of the largest bubble, in square points: it just fills its cell
 
 
 def partition(
-    counts: npt.ArrayLike,
+    counts: npt.ArrayLike | Task,
     classes: Sequence[str] | None = None,
     *,
     nodes: Sequence[str] | None = None,
     title: str | None = None,
 ) -> Figure:
-    """Bubbles for a table of samples with a row per node and a column per class, and the names of both."""
+    """Bubbles that say who holds what.
+
+    Args:
+        counts: A task, or a table of samples with a row per node and a column per class.
+        classes: Their names; the task's, or numbers, unless given.
+        nodes: The nodes' names; likewise.
+        title: Above the drawing.
+    """
+    if isinstance(counts, Task):
+        found, held = class_counts(counts)
+        return partition(held, classes or [str(name) for name in found], nodes=nodes or counts.names, title=title)
     table = np.asarray(counts, dtype=float)
     if table.ndim != 2 or table.size == 0 or table.max() <= 0:
         raise DataError("a partition needs a table of samples, one row per node and one column per class")
@@ -45,6 +57,14 @@ def partition(
         panel.set_title(title or "", loc="left")
         _legend(panel, table.max())
     return figure
+
+
+def class_counts(task: Task) -> tuple[npt.NDArray[Any], npt.NDArray[np.int64]]:
+    """A task's classes, and the samples of each: a row per node, a column per class."""
+    if task.labels is None:
+        raise DataError("the task has no classes, so there is no partition to draw")
+    classes, codes = np.unique(np.asarray(task.labels), return_inverse=True)
+    return classes, np.stack([np.bincount(codes[part], minlength=len(classes)) for part in task.parts])
 
 
 def _ticks(nodes: int) -> list[int]:

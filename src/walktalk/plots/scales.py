@@ -18,7 +18,8 @@ from matplotlib.ticker import (
 from walktalk.plots.mean_curve import Curve
 
 LOG_Y = 3.0  # the loss falls that many times: on a linear axis its end is a flat line at the bottom
-LOWEST = 3.0  # a band goes down at most to that part of its mean on a logarithmic axis; 0 is infinitely far away
+HIGH = 85.0  # percent; an axis from 0 to 100 hides what happens above
+OPENS = 1.0  # percent short of 100 at which the axis that opens up toward 100 is half open
 LONG = 24  # letters that fit below a panel
 MARGIN = 0.05  # of the axis, above and below
 THOUSANDS = StrMethodFormatter("{x:,g}")
@@ -45,26 +46,32 @@ def needs_logarithm(curves: Sequence[Curve]) -> bool:
     return len(means) > 0 and float(means.min()) > 0 and float(means.max()) > LOG_Y * float(means.min())
 
 
-def scale_loss(panels: Sequence[Any], curves: Sequence[Curve], logarithmic: bool) -> bool:
-    """The same axis for all of these panels, with every line on it, and every band unless it comes near 0 on a
-    logarithmic one: whether any does."""
-    means = _finite([curve.mean for curve in curves])
-    if len(means) == 0:
-        return False
-    tops = _finite([curve.mean + curve.std for curve in curves])
-    if logarithmic:
-        bottoms = _finite([np.maximum(curve.mean - curve.std, curve.mean / LOWEST) for curve in curves])
-        low, high = np.log(bottoms.min()), np.log(tops.max())
-    else:
-        low, high = _finite([curve.mean - curve.std for curve in curves]).min(), tops.max()
+def band(curve: Curve, logarithmic: bool) -> tuple[Any, Any]:
+    """The lower and the upper edge of a curve's band.
+
+    On a logarithmic axis as far down as up, mean / (1 + σ/mean) to mean · (1 + σ/mean): mean − σ may be 0 or less, and
+    the band would go down to the edge of the panel and fill it, however little that says.
+    """
+    if not logarithmic:
+        return curve.mean - curve.std, curve.mean + curve.std
+    positive = np.where(curve.mean > 0, curve.mean, np.nan)
+    factor = 1.0 + curve.std / positive
+    return positive / factor, positive * factor
+
+
+def scale_loss(panels: Sequence[Any], curves: Sequence[Curve], logarithmic: bool) -> None:
+    """The same axis for all of these panels, with every line and every band on it."""
+    if len(_finite([curve.mean for curve in curves])) == 0:
+        return
+    edges = [band(curve, logarithmic) for curve in curves]
+    bottoms, tops = _finite([low for low, _ in edges]), _finite([high for _, high in edges])
+    low, high = (np.log(bottoms.min()), np.log(tops.max())) if logarithmic else (bottoms.min(), tops.max())
     room = MARGIN * (high - low) or MARGIN * abs(high) or MARGIN
     for panel in panels:
         if logarithmic:
             log_axis(panel.yaxis, float(np.exp(low - room)), float(np.exp(high + room)))
         else:
             panel.set_ylim(max(0.0, low - room) if low >= 0 else low - room, high + room)
-    ends = _finite([curve.mean - curve.std for curve in curves])
-    return bool(logarithmic and ends.min() < np.exp(low - room))
 
 
 def log_axis(axis: Any, low: float, high: float) -> None:
@@ -98,14 +105,33 @@ def ticks_at(axis: Any, values: Sequence[float]) -> None:
 # -- accuracies -------------------------------------------------------------------------------------------------------
 
 
-def scale_accuracy(panels: Sequence[Any], curves: Sequence[Curve]) -> None:
-    """Percent from 0, to 100 unless everything is far below."""
-    tops = _finite([curve.mean + curve.std for curve in curves])
+def scale_accuracy(panels: Sequence[Any], curves: Sequence[Curve]) -> bool:
+    """Percent from 0, to 100 unless everything is far below; whether the axis opens up toward 100.
+
+    It does where accuracies end above 85 %: the last percents are what matters then, and get as much room as the rest.
+    """
+    tops, ends = _finite([curve.mean + curve.std for curve in curves]), _finite([curve.mean for curve in curves])
     highest = float(tops.max()) if len(tops) else 100.0
+    opens = len(ends) > 0 and float(ends.max()) > HIGH
     top = 100.0 if highest > 60 else 10.0 * np.ceil(highest / 10 + 0.2)
     for panel in panels:
-        panel.set_ylim(0, top)
-        panel.yaxis.set_major_locator(MultipleLocator(20 if top > 50 else 10))
+        if opens:
+            panel.set_yscale("function", functions=(_toward_100, _from_100))
+            panel.set_ylim(0, 100)
+            panel.yaxis.set_major_locator(FixedLocator([0, 50, 80, 90, 95, 98, 100]))
+            panel.yaxis.set_major_formatter(PLAIN)
+        else:
+            panel.set_ylim(0, top)
+            panel.yaxis.set_major_locator(MultipleLocator(20 if top > 50 else 10))
+    return opens
+
+
+def _toward_100(percent: Any) -> Any:
+    return -np.log10(np.maximum(100.0 - np.asarray(percent, dtype=float), 0.0) + OPENS)
+
+
+def _from_100(place: Any) -> Any:
+    return 100.0 + OPENS - 10.0 ** -np.asarray(place, dtype=float)
 
 
 def _finite(parts: Sequence[Any]) -> Any:

@@ -16,6 +16,7 @@ from matplotlib.figure import Figure
 from matplotlib.patches import Patch, Rectangle
 
 from walktalk.errors import StudyError
+from walktalk.plots.notes import note_below
 from walktalk.plots.style import WALK_COLOURS, new_figure, styled
 from walktalk.plots.units import Unit, unit_of
 
@@ -72,7 +73,36 @@ def timeline(
         _iterations(panel, trace, unit, start, end)
         _incidents(panel, trace, rows, unit, start, end)
         panel.set_title(title or "", loc="left")
+        total = len(names) if names is not None else _nodes(trace)
+        note_below(figure, left_out(trace, start, end, len(rows), total), legends=False)
     return figure
+
+
+def left_out(trace: pd.DataFrame, start: float, end: float, rows: int, nodes: int) -> list[str]:
+    """Sentences on what a time line of these rows does not show; none where it shows everything."""
+    last = float(trace["time"].max())
+    unit = unit_of("time", last)
+    said = []
+    if start > 0 or end < last:
+        said.append(f"Of {last / unit.size:,.4g} {unit.name}, {_span(start, end)} are shown.")
+    if rows < nodes:
+        said.append(f"{nodes - rows} of {nodes} nodes are left out: nothing is trained or sent there meanwhile.")
+    window = trace[(trace["event"] == "send") & (trace["time"] >= start) & (trace["time"] <= end)]
+    bare = int((window["slot"].astype(str) == "").sum())
+    if bare:
+        said.append(f"{bare:,} messages without a model are left out.")
+    return said
+
+
+def _span(start: float, end: float) -> str:
+    unit = unit_of("time", end)
+    first, last = f"{start / unit.size:.3g}", f"{end / unit.size:.3g}"
+    return f"the first {last} {unit.name}" if start == 0 else f"those from {first} to {last} {unit.name}"
+
+
+def _nodes(trace: pd.DataFrame) -> int:
+    """How many nodes a trace knows of."""
+    return int(max(trace["node"].max(), trace["peer"].max())) + 1
 
 
 def bars_of(trace: pd.DataFrame, end: float) -> list[Bar]:

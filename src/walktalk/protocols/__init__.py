@@ -6,11 +6,15 @@ from walktalk.protocols.centralized import Centralized
 from walktalk.protocols.descriptions import Described, described, distinct, together
 from walktalk.protocols.effects import (
     AGGREGATE,
+    GRADIENT,
     INITIAL,
     MEMBER,
     UPDATE,
     Combine,
+    Decode,
+    Differentiate,
     Effect,
+    Encode,
     Forget,
     MixEveryone,
     Note,
@@ -18,13 +22,14 @@ from walktalk.protocols.effects import (
     Send,
     SetTimer,
     Train,
+    absorb,
+    apply_update,
 )
 from walktalk.protocols.events import Event, PeerFound, PeerLost, Received, Rejoined, Started, TimerFired, Trained
 from walktalk.protocols.machine import Machine, Outside, Protocol, Surroundings
-from walktalk.protocols.message import HEADER_BYTES, Message, control_bytes
+from walktalk.protocols.message import HEADER_BYTES, Arrival, Message, control_bytes
 from walktalk.protocols.multi_walk import MultiWalk
 from walktalk.protocols.self_description import InLabel, Law, Runtime
-from walktalk.protocols.statistics import TRAINED, for_statistics, with_update
 from walktalk.protocols.sync_gossip import SyncGossip
 
 PROTOCOLS: Registry[type[Protocol]] = Registry(
@@ -39,17 +44,21 @@ for _protocol in (MultiWalk, AsyncGossip, SyncGossip, Centralized):
 
 __all__ = [
     "AGGREGATE",
+    "GRADIENT",
     "HEADER_BYTES",
     "INITIAL",
     "MEMBER",
     "PROTOCOLS",
-    "TRAINED",
     "UPDATE",
+    "Arrival",
     "AsyncGossip",
     "Centralized",
     "Combine",
+    "Decode",
     "Described",
+    "Differentiate",
     "Effect",
+    "Encode",
     "Event",
     "Forget",
     "InLabel",
@@ -75,10 +84,10 @@ __all__ = [
     "TimerFired",
     "Train",
     "Trained",
+    "absorb",
+    "apply_update",
     "control_bytes",
     "described",
     "distinct",
-    "for_statistics",
     "together",
-    "with_update",
 ]

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import ClassVar
 
-from walktalk.protocols.effects import AGGREGATE, INITIAL, MEMBER, UPDATE, Combine, Effect, Record, Train
+from walktalk.protocols.effects import AGGREGATE, INITIAL, MEMBER, Combine, Effect, Record, Train, apply_update
 from walktalk.protocols.events import Event, Started, Trained
 from walktalk.protocols.machine import Machine, Outside, Protocol, Surroundings
+from walktalk.protocols.message import Arrival
 from walktalk.protocols.self_description import Law, Runtime
 
 MODEL = "model"
@@ -27,6 +29,10 @@ class Centralized(Protocol):
     survives_failures: ClassVar[bool] = True  # what happens to the others does not touch it
     pools_data: ClassVar[bool] = True
 
+    @property
+    def messages(self) -> Mapping[str, Arrival]:
+        return {}
+
     def active_models(self, nodes: int) -> int:
         return 1
 
@@ -45,5 +51,5 @@ class LoneTrainer(Machine):
     def handle(self, event: Event, outside: Outside) -> list[Effect]:
         if not self.active or not isinstance(event, (Started, Trained)):
             return []
-        into = Combine(MODEL, {INITIAL: 1.0} if isinstance(event, Started) else {MODEL: 1.0, UPDATE: 1.0})
+        into = Combine(MODEL, {INITIAL: 1.0}) if isinstance(event, Started) else apply_update(MODEL)
         return [into, Record(MEMBER, 0, MODEL), Record(AGGREGATE, 0, MODEL), Train(MODEL)]

@@ -1,6 +1,7 @@
 """What a node can ask of its runtime. Effects are imperative verbs, carried out in the order they are returned.
 
-A model is a named slot of the node; the protocol never sees its numbers. Mixing is a linear combination of slots.
+A model is a named slot of the node; the protocol never sees its numbers. Mixing is a linear combination of slots. What
+each effect means is written once, in `runtimes.meaning`, for virtual time and real peers alike.
 """
 
 from __future__ import annotations
@@ -11,27 +12,47 @@ from typing import NamedTuple, TypeAlias
 from walktalk.protocols.message import Message
 
 INITIAL = "initial"  # every node's slot that holds the initial model x_0; never changes
-UPDATE = "update"  # while a `Trained` is being handled: trained minus received
+UPDATE = "update"  # while the `Trained` of a `Train` is being handled: trained minus received
+GRADIENT = "gradient"  # while the `Trained` of a `Differentiate` is being handled: the gradient
 
 
 class Train(NamedTuple):
-    """Train the model in a slot on this node's data; `Trained` reports the end.
+    """Train the model in a slot on this node's data; `Trained` reports the end, with the change in slot `UPDATE`.
 
-    A node trains one model at a time; what is asked for meanwhile queues, first come first served. The model is read
+    A node trains one model at a time; what is asked for meanwhile queues, first come first served. All slots are read
     when the training starts, not when it is asked for.
     """
 
     slot: str  # the model to start from
     walk: int = -1  # the walk that carries it, which optimizer state may travel with; -1: the node's own model
+    steps: int = 0  # local steps; 0: as many as the study says
+    rate: float = 1.0  # times the study's learning rate
+    correction: str = ""  # a slot that is added to every gradient (SCAFFOLD, quasi-global momentum); "": none
+    anchor: str = ""  # a slot that every step is pulled back to (FedProx); "": none
+    pull: float = 0.0  # μ: μ · (model − anchor) is added to every gradient
+
+
+class Differentiate(NamedTuple):
+    """Compute a gradient at the model in a slot on this node's data, the mean over a few batches.
+
+    It is reported, queued and counted like a training: `Trained`, with the gradient in slot `GRADIENT`.
+    """
+
+    slot: str  # the model at which
+    walk: int = -1  # the walk that carries it; -1: the node's own model
+    steps: int = 0  # batches that it is the mean over; 0: as many as a training has steps
 
 
 class Send(NamedTuple):
-    """Send a message to a neighbour, with a copy of a slot's model if one is named."""
+    """Send a message to a neighbour, with a copy of a slot's model, or of what `Encode` made, if one is named.
+
+    In which slot it arrives, the protocol's `messages` say.
+    """
 
     to: int  # the neighbour
     message: Message  # what to say
-    slot: str = ""  # the model to send along; "" for none
-    into: str = ""  # the slot that it arrives in
+    slot: str = ""  # what to send along; "" for nothing
+    again: bool = False  # repeats an earlier message: need not be sent while that one is still on its way
 
 
 class Combine(NamedTuple):
@@ -39,6 +60,25 @@ class Combine(NamedTuple):
 
     into: str  # the slot that is set
     terms: Mapping[str, float]  # slot -> weight
+    statistics: Mapping[str, float] | None = None
+    # The weights for what a model carries beside its parameters, BatchNorm's running means and variances; None: the
+    # same. They are no sums of increments: a variance that others are taken away from can fall below zero. For them an
+    # update is the trained model itself.
+
+
+class Encode(NamedTuple):
+    """Encode a slot's model by a codec; `Send` the result, or `Decode` it to see what the receiver will."""
+
+    slot: str  # the model
+    into: str  # where the encoded message is kept; it can be sent, decoded and forgotten, nothing else
+    codec: str  # the codec's name with its settings, e.g. "int8" or "top_k(0.01)"
+
+
+class Decode(NamedTuple):
+    """Set a slot to the model that an encoded message stands for."""
+
+    slot: str  # the encoded message: made here by `Encode`, or received
+    into: str  # the slot that is set
 
 
 class MixEveryone(NamedTuple):
@@ -83,4 +123,30 @@ class Note(NamedTuple):
 MEMBER = "member"
 AGGREGATE = "aggregate"
 
-Effect: TypeAlias = Train | Send | Combine | MixEveryone | Forget | SetTimer | Record | Note
+Effect: TypeAlias = (
+    Train | Differentiate | Send | Combine | Encode | Decode | MixEveryone | Forget | SetTimer | Record | Note
+)
+
+
+def apply_update(slot: str, moved: bool = False) -> Combine:
+    """Add the update of a training to the model in a slot.
+
+    `moved`: the model has been mixed with others since the training began. Then its statistics and the trained model's
+    count half each; otherwise they are the trained model's.
+    """
+    return Combine(slot, {slot: 1.0, UPDATE: 1.0}, {slot: 0.5, UPDATE: 0.5} if moved else {UPDATE: 1.0})
+
+
+def absorb(into: str, base: str, share: float, new: str, old: str) -> Combine:
+    """into ← base + share · (new − old), slots of which some may be the same; of statistics (1 − share) base + share
+    new: what is taken away is taken from the one that is added to."""
+    weights = _sum_terms((base, 1.0), (new, share), (old, -share))
+    return Combine(into, weights, _sum_terms((base, 1.0 - share), (new, share)))
+
+
+def _sum_terms(*terms: tuple[str, float]) -> dict[str, float]:
+    """A linear combination in which a slot may be named twice."""
+    total: dict[str, float] = {}
+    for slot, weight in terms:
+        total[slot] = total.get(slot, 0.0) + weight
+    return {slot: weight for slot, weight in total.items() if weight}

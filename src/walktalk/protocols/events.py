@@ -26,13 +26,16 @@ class Received(NamedTuple):
 
     sender: int  # the node that sent it
     message: Message  # what it says
-    slot: str  # where the model that came with it now is; "" when none came
+    slot: str  # where what came with it is when the effects of this event are carried out; "" when nothing came
 
 
 class Trained(NamedTuple):
-    """A training that `Train` asked for is complete: one iteration."""
+    """What `Train` or `Differentiate` asked for is done: one iteration."""
 
-    slot: str  # the slot that was trained; the update (trained minus received) is in slot `UPDATE`
+    slot: str  # the slot that was named; the result is in slot `UPDATE` or `GRADIENT`
+    walk: int = -1  # the walk that was named
+    lr: float = 0.0  # the learning rate of that moment, by the study's schedule
+    steps: int = 1  # local steps that were done, or batches that the gradient is the mean over
 
 
 class TimerFired(NamedTuple):

@@ -8,12 +8,15 @@ from __future__ import annotations
 
 import random
 from abc import ABC, abstractmethod
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import ClassVar
 
 from walktalk.errors import SpecError
+from walktalk.graphs import Graph, Rounds
 from walktalk.protocols.effects import Effect
 from walktalk.protocols.events import Event
+from walktalk.protocols.message import Arrival
 from walktalk.protocols.self_description import SelfDescribed
 
 
@@ -26,6 +29,20 @@ class Surroundings:
     neighbours: tuple[int, ...]  # whom it can send to
     degrees: tuple[int, ...]  # how many neighbours each of those has
     resources: tuple[float, float, float] = (0.0, 0.0, 0.0)  # its own bandwidth, memory and compute, for elections
+    heard: tuple[int, ...] | None = None  # who can send to it, on a directed graph; None: its neighbours
+    samples: int = 1  # how much data it has
+    rounds: Rounds | None = None  # on a graph that changes by round: who meets whom in which
+
+    @property
+    def sources(self) -> tuple[int, ...]:
+        """Who can send to this node."""
+        return self.neighbours if self.heard is None else self.heard
+
+    def meets(self, round_: int) -> tuple[tuple[int, ...], tuple[int, ...]]:
+        """Whom this node can send to in a round, and who can send to it; the same in all rounds of a fixed graph."""
+        if self.rounds is None:
+            return self.neighbours, self.sources
+        return self.rounds.targets(self.node, round_), self.rounds.sources(self.node, round_)
 
 
 @dataclass(slots=True)
@@ -59,6 +76,12 @@ class Protocol(SelfDescribed):
     """One distributed algorithm with its settings: a frozen dataclass whose fields become keys of a specification."""
 
     pools_data: ClassVar[bool] = False  # trains on everybody's data at once: a reference, not a decentralized method
+    on_directed_graphs: ClassVar[bool] = False  # whether links may be one-way
+
+    @property
+    def messages(self) -> Mapping[str, Arrival]:
+        """The kinds of messages that its machines send, and how each arrives; nothing else can be sent."""
+        return {}
 
     @abstractmethod
     def machine(self, surroundings: Surroundings) -> Machine:
@@ -68,6 +91,15 @@ class Protocol(SelfDescribed):
         """Raise `SpecError` where this protocol cannot run on that many nodes."""
         if nodes < 1:
             raise SpecError(f"nodes: {nodes} is not possible; at least 1 is needed")
+
+    def check_graph(self, graph: Graph) -> None:
+        """Raise `SpecError` where this protocol cannot run on a graph."""
+        self.check(graph.nodes)
+        if graph.directed and not self.on_directed_graphs:
+            raise SpecError(
+                f"network: {graph.name} has one-way links, on which {self.label} cannot run; take an undirected graph, "
+                "or an algorithm for directed ones"
+            )
 
     def active_models(self, nodes: int) -> int:
         """How many models train at the same time: R for walks, V for gossip."""

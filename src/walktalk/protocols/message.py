@@ -21,6 +21,25 @@ class Message(NamedTuple):
     note: bytes = b""  # anything longer, already encoded; counted by its length
 
 
+class Arrival(NamedTuple):
+    """How messages of one kind arrive; a protocol declares one for each kind that it sends.
+
+    Nothing else is let in: a message of another kind, with a model where none belongs, or encoded in another way is
+    refused before the machine sees it, and no slot is written before the machine has taken the message.
+    """
+
+    slot: str = ""
+    # The slot in which what comes with it is put, with {sender}, {walk} and {round} of the message filled in, e.g.
+    # "offer/{sender}"; "": nothing comes with it.
+    codec: str = ""  # what comes is encoded by this codec; "": a model as it is
+    once: bool = False  # what comes is mixed in once at most; the ledger checks it
+    latest: bool = False  # only the last one for each receiver and walk counts: an earlier one that still waits is void
+
+    def slot_of(self, sender: int, message: Message) -> str:
+        """The slot in which this message's model is put."""
+        return self.slot.format(sender=sender, walk=message.walk, round=message.round)
+
+
 def control_bytes(message: Message) -> int:
     """Bytes that the message takes on the wire without its model."""
     return HEADER_BYTES + len(message.note)

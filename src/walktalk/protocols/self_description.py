@@ -10,9 +10,12 @@ import dataclasses
 import functools
 import re
 from abc import ABC
-from typing import Annotated, Any, ClassVar, Literal, Self, TypeAlias, get_origin
+from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal, TypeAlias, get_origin
 
 from walktalk.settings import settings_of
+
+if TYPE_CHECKING:
+    from typing_extensions import Self  # typing has it from Python 3.11 on
 
 Runtime: TypeAlias = Literal["sim", "peers"]
 Law: TypeAlias = Literal["sum", "once"]

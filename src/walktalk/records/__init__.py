@@ -8,14 +8,7 @@ if TYPE_CHECKING:
     from walktalk.records import yaml_text
     from walktalk.records.atomic import remove_unfinished, replacing, write_bytes, write_text
     from walktalk.records.checkpoint import load_checkpoint, save_checkpoint
-    from walktalk.records.folder import (
-        RunFolder,
-        StudyFolder,
-        check_folder,
-        existing_folder,
-        folder_name,
-        opened_folder,
-    )
+    from walktalk.records.folder import RunFolder, StudyFolder, existing_folder, folder_name
     from walktalk.records.history import (
         COLUMNS,
         RUN_COLUMNS,
@@ -25,15 +18,17 @@ if TYPE_CHECKING:
         read_history,
         write_history,
     )
-    from walktalk.records.trace import TRACE_COLUMNS, TraceWriter, read_trace
+    from walktalk.records.opening import check_folder, opened_folder, replacing_files
+    from walktalk.records.trace import TRACE_COLUMNS, TraceRow, TraceWriter, read_trace
 
 _HOMES = {
     "": ("yaml_text",),
     "atomic": ("remove_unfinished", "replacing", "write_bytes", "write_text"),
     "checkpoint": ("load_checkpoint", "save_checkpoint"),
-    "folder": ("RunFolder", "StudyFolder", "check_folder", "existing_folder", "folder_name", "opened_folder"),
+    "folder": ("RunFolder", "StudyFolder", "existing_folder", "folder_name"),
     "history": ("COLUMNS", "RUN_COLUMNS", "HistoryRow", "frame", "history_text", "read_history", "write_history"),
-    "trace": ("TRACE_COLUMNS", "TraceWriter", "read_trace"),
+    "opening": ("check_folder", "opened_folder", "replacing_files"),
+    "trace": ("TRACE_COLUMNS", "TraceRow", "TraceWriter", "read_trace"),
 }
 
 __all__ = [
@@ -43,6 +38,7 @@ __all__ = [
     "HistoryRow",
     "RunFolder",
     "StudyFolder",
+    "TraceRow",
     "TraceWriter",
     "check_folder",
     "existing_folder",
@@ -55,6 +51,7 @@ __all__ = [
     "read_trace",
     "remove_unfinished",
     "replacing",
+    "replacing_files",
     "save_checkpoint",
     "write_bytes",
     "write_history",

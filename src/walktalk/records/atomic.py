@@ -57,9 +57,17 @@ def unfinished(path: Path) -> Path:
     return path.with_name(f".{path.name}.{os.getpid()}{PART}")
 
 
+UNFINISHED = (f".*{PART}", ".tmp*")  # ours, and what safetensors writes before it gives a file its name
+
+
+def is_unfinished(path: Path) -> bool:
+    """Whether a file of this name is one that is being written, or that a dead process left."""
+    return any(path.match(pattern) for pattern in UNFINISHED)
+
+
 def remove_unfinished(folder: Path) -> None:
     """Remove what dead processes left half-written below a folder that nobody is writing to."""
-    for pattern in (f".*{PART}", ".tmp*"):  # ours, and what safetensors writes before it gives a file its name
+    for pattern in UNFINISHED:
         for part in folder.rglob(pattern):
             with suppress(OSError):
                 part.unlink()

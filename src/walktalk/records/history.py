@@ -9,7 +9,7 @@ from __future__ import annotations
 import csv
 import io
 import math
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping, Sequence
 from os import PathLike
 from pathlib import Path
 from typing import NamedTuple
@@ -34,13 +34,17 @@ class HistoryRow(NamedTuple):
     model_bits: int = 0  # the models' part of `bits`
     mean_train_loss: float = math.nan  # of the mean over the members' models
     mean_test_accuracy: float = math.nan  # likewise
+    further: Mapping[str, float] | None = None  # what else was measured, by name: columns of their own, in the end
 
 
-RUN_COLUMNS: tuple[str, ...] = HistoryRow._fields
-"""Columns of a run's own history."""
+RUN_COLUMNS: tuple[str, ...] = HistoryRow._fields[:11]
+"""Columns of a run's own history; what else was measured comes behind."""
 
 COLUMNS: tuple[str, ...] = RUN_COLUMNS[:8]
-"""Columns of a study's `history.csv`."""
+"""Columns of a study's `history.csv`; metrics that somebody asked for come behind."""
+
+UNASKED = ("test_loss", "mean_test_loss")
+"""Measured always, and in a run's own history only: the columns of a study's are relied on."""
 
 _INTEGERS = {"repetition", "iteration", "bits", "model_bits"}
 
@@ -54,11 +58,19 @@ def history_text(rows: Iterable[HistoryRow], columns: tuple[str, ...] = COLUMNS)
     """The rows as CSV."""
     buffer = io.StringIO()
     writer = csv.writer(buffer, lineterminator="\n")
-    writer.writerow(columns)
-    width = len(columns)
+    rows = list(rows)
+    width, further = len(columns), further_columns(rows, columns)
+    writer.writerow((*columns, *further))
     for row in rows:
-        writer.writerow([_cell(name, value) for name, value in zip(columns, row[:width], strict=True)])
+        cells = [_cell(name, value) for name, value in zip(columns, row[:width], strict=True)]
+        writer.writerow([*cells, *(_cell(name, (row.further or {}).get(name, math.nan)) for name in further)])
     return buffer.getvalue()
+
+
+def further_columns(rows: Sequence[HistoryRow], columns: tuple[str, ...]) -> list[str]:
+    """What else was measured in any of the rows, in order."""
+    names = dict.fromkeys(name for row in rows for name in row.further or ())
+    return [name for name in names if len(columns) > len(COLUMNS) or name not in UNASKED]
 
 
 def read_history(path: str | PathLike[str]) -> pd.DataFrame:
@@ -79,7 +91,7 @@ def frame(rows: Iterable[HistoryRow], columns: tuple[str, ...] = COLUMNS) -> pd.
 
 def _parse(text: str, path: Path) -> pd.DataFrame:
     header = tuple(text.split("\n", 1)[0].rstrip("\r").split(","))
-    if header not in (COLUMNS, RUN_COLUMNS):
+    if header[: len(COLUMNS)] != COLUMNS:
         raise StudyError(f"{path} is not a history: its first line should be {','.join(COLUMNS)}")
     if not text.endswith("\n"):
         raise StudyError(f"{path} is cut off in its last line; run the study again with --resume")
@@ -93,10 +105,10 @@ def _parse(text: str, path: Path) -> pd.DataFrame:
         raise StudyError(f"{path} is damaged ({reason}); run the study again with --resume") from error
 
 
-def _cell(name: str, value: str | float) -> str:
+def _cell(name: str, value: object) -> str:
     if isinstance(value, str):
         return value
     if name in _INTEGERS:
-        return str(int(value))
-    number = float(value)  # takes NumPy's and torch's scalars too
+        return str(int(value))  # type: ignore[call-overload]
+    number = float(value)  # type: ignore[arg-type]  # takes NumPy's and torch's scalars too
     return "" if math.isnan(number) else repr(number)

@@ -2,11 +2,14 @@
 
 | event | node | what the other columns say |
 | --- | --- | --- |
-| `train` | trains | slot; walk; number: the training; key: of its batches; lr |
+| `train` | trains | slot; walk; number: the training; key: of its batches; lr; detail: what else was asked for |
+| `differentiate` | trains | the same, for a gradient |
 | `trained` | trained | slot; walk; iteration: its number; number: the training |
 | `send` | sender | peer: receiver; slot; walk; number: the message; bytes; detail: `{"kind": …, "into": …}` |
 | `receive` | receiver | peer: sender; slot; walk; number: the message |
-| `combine` | owner | slot: what is set; detail: slot -> weight |
+| `combine` | owner | slot: what is set; detail: slot -> weight, and `statistics:slot` -> weight where there are any |
+| `encode` | owner | slot: what is set; key: of its random numbers; detail: `{"slot": …, "codec": …}` |
+| `decode` | owner | slot: what is set; detail: the encoded slot |
 | `record` | owner | slot; walk: the key; detail: the role |
 | `mix_everyone` | active | slot, at every node |
 
@@ -22,7 +25,7 @@ from contextlib import suppress
 from os import PathLike
 from pathlib import Path
 from types import TracebackType
-from typing import Any
+from typing import Any, NamedTuple
 
 import pandas as pd
 import pyarrow as pa
@@ -52,6 +55,24 @@ SCHEMA: Any = pa.schema(
     ]
 )
 TRACE_COLUMNS: tuple[str, ...] = tuple(SCHEMA.names)
+
+
+class TraceRow(NamedTuple):
+    """One event of a trace, by column; what it does not need stays as it is here."""
+
+    time: float
+    node: int
+    event: str
+    slot: str = ""
+    peer: int = -1
+    walk: int = -1
+    iteration: int = -1
+    number: int = -1
+    bytes: int = 0
+    key: int = 0
+    lr: float = 0.0
+    detail: Any = ""  # text, or what becomes JSON in the file
+
 
 _ABSENT: dict[str, Any] = {"bytes": 0, "lr": math.nan, "slot": "", "detail": ""}  # all others: -1
 

@@ -12,7 +12,7 @@ import numpy as np
 from walktalk import plots
 from walktalk.errors import StudyError, UserError
 from walktalk.records import read_history, read_trace
-from walktalk.report.study import Study, class_counts, open_study
+from walktalk.report.study import Study, open_study
 from walktalk.studies import StudySpec
 
 FORMATS = ("png", "svg", "pdf")  # for a page, for the web, for print
@@ -62,7 +62,7 @@ def _telling(spec: StudySpec) -> str:
 
 def draw_curves(study: Study, x: str) -> list[Path]:
     """Loss and accuracy against one axis."""
-    figure = plots.curves(read_history(study.folder.history), cast(plots.Axis, x))
+    figure = plots.curves(read_history(study.folder.history), cast(plots.Axis, x), time=study.time.capitalize())
     return plots.save(figure, study.folder.figures / f"curves-{x}", FORMATS)
 
 
@@ -97,7 +97,7 @@ def draw_failures(study: Study) -> list[Path]:
     if not marks:
         said = "nothing went wrong in this study; `faults` in a specification make it so"
         raise StudyError(f"{study.folder.path}: {said}")
-    figure = plots.failures(read_history(study.folder.history), marks)
+    figure = plots.failures(read_history(study.folder.history), marks, time=study.time.capitalize())
     return plots.save(figure, study.folder.figures / "failures", FORMATS)
 
 
@@ -112,9 +112,7 @@ def draw_partition(study: Study) -> list[Path]:
     spec = study.spec
     if study.task.labels is None:
         raise StudyError(f"the task {spec.task.name} has no classes, so there is no partition to draw")
-    classes, counts = class_counts(study.task)
     alpha = spec.task.settings.get("alpha")
     title = "iid" if alpha is None else f"α = {alpha:g}"
-    shown = [str(name) for name in classes]
-    figure = plots.partition(counts, shown, nodes=study.task.names, title=f"{spec.task.name}, {title}")
+    figure = plots.partition(study.task, title=f"{spec.task.name}, {title}")
     return plots.save(figure, study.folder.figures / "partition", FORMATS)

@@ -8,8 +8,6 @@ from functools import cached_property
 from os import PathLike
 from typing import Any
 
-import numpy as np
-import numpy.typing as npt
 import pandas as pd
 
 from walktalk.errors import StudyError
@@ -17,6 +15,8 @@ from walktalk.graphs import Graph
 from walktalk.learning import Task
 from walktalk.records import StudyFolder, existing_folder, read_history
 from walktalk.studies import StudySpec, build_graph, build_task, load_spec, summarize
+
+TIMES = {"sim": "virtual time", "peers": "wall-clock time"}
 
 
 @dataclass(frozen=True)
@@ -52,6 +52,11 @@ class Study:
         if said is not None:
             return str(said)
         return "peers" if any(self.folder.runs.glob("*/*/nodes")) else "sim"  # a folder from before it was said
+
+    @property
+    def time(self) -> str:
+        """What its time is called."""
+        return TIMES[self.engine]
 
     @cached_property
     def graph(self) -> Graph:
@@ -89,9 +94,3 @@ def read_summary(folder: StudyFolder) -> dict[str, Any] | None:
     if not isinstance(content, dict) or not {"algorithms", "winners", "target_loss"} <= set(content):
         raise StudyError(damaged)
     return content
-
-
-def class_counts(task: Task) -> tuple[npt.NDArray[Any], npt.NDArray[np.int64]]:
-    """The classes, and the samples of each: a row per node, a column per class."""
-    classes, codes = np.unique(np.asarray(task.labels), return_inverse=True)
-    return classes, np.stack([np.bincount(codes[part], minlength=len(classes)) for part in task.parts])

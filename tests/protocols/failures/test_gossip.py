@@ -13,7 +13,8 @@ from tests.support.symbolic import Symbols, plus
 from walktalk import graphs
 from walktalk.protocols import AsyncGossip, SyncGossip
 from walktalk.protocols.async_gossip.resilient import given_slot, kept_offer
-from walktalk.runtimes.simulator import Fault, PoissonTiming, Stop
+from walktalk.runtimes.meaning import Stop
+from walktalk.runtimes.simulator import Fault, PoissonTiming
 from walktalk.seeds import Seed
 
 QUICKLY = (Phase.explicit, Phase.reuse, Phase.generate)
@@ -67,11 +68,11 @@ def test_the_dead_are_left_out_and_the_living_train_on(protocol):
     graph = graphs.complete(5)
     faults = (Fault("kill", at=20.0, node=1), Fault("pause", at=40.0, node=2, seconds=100.0))
     simulation, trace = simulate(protocol, graph, faults, PoissonTiming(), 1, 200)
-    assert sorted(simulation.members) == [0, 2, 3, 4]
+    assert sorted(simulation.interpreter.members) == [0, 2, 3, 4]
     for node in (0, 3, 4):
-        times = [row[0] for row in trace if row[2] == "trained" and row[1] == node]
+        times = [row.time for row in trace if row.event == "trained" and row.node == node]
         assert max(np.diff([t for t in times if t > 60.0])) < 25.0  # nobody waits for those
-    sends = [row for row in trace if row[2] == "send" and row[4] == 1 and row[0] > 20.0 and row[3]]
+    sends = [row for row in trace if row.event == "send" and row.peer == 1 and row.time > 20.0 and row.slot]
     assert not sends
 
 
@@ -79,10 +80,10 @@ def test_the_dead_are_left_out_and_the_living_train_on(protocol):
 def test_those_that_come_back_are_taken_in_again(protocol):
     faults = (Fault("kill", at=20.0, node=1, seconds=30.0), Fault("pause", at=20.0, node=2, seconds=40.0))
     simulation, trace = simulate(protocol, graphs.complete(5), faults, PoissonTiming(), 1, 200)
-    assert sorted(simulation.members) == [0, 1, 2, 3, 4]
+    assert sorted(simulation.interpreter.members) == [0, 1, 2, 3, 4]
     for node in (1, 2):
-        mixed = [row for row in trace if row[2] == "receive" and row[3] and row[4] == node and row[0] > 80.0]
-        assert {row[1] for row in mixed} == {0, 1, 2, 3, 4} - {node}
+        mixed = [row for row in trace if row.event == "receive" and row.slot and row.peer == node and row.time > 80.0]
+        assert {row.node for row in mixed} == {0, 1, 2, 3, 4} - {node}
 
 
 @settings(max_examples=8, deadline=None, phases=QUICKLY)
@@ -92,5 +93,5 @@ def test_synchronous_gossip_never_stops(data):
     faults = data.draw(storms(graph, ("kill", "pause", "partition", "lose", "slow")))
     seed, timing = data.draw(st.integers(0, 999)), data.draw(some_timings)
     _, trace = simulate(SyncGossip(), graph, faults, timing, seed, until=250.0)
-    late = {row[1] for row in trace if row[2] == "trained" and row[0] > 200.0}
+    late = {row.node for row in trace if row.event == "trained" and row.time > 200.0}
     assert late == set(range(graph.nodes))

@@ -23,7 +23,8 @@ from tests.support.runs import Played, setup
 from tests.support.symbolic import Symbols
 from walktalk import graphs
 from walktalk.protocols import MultiWalk
-from walktalk.runtimes.simulator import Fault, PoissonTiming, Stop
+from walktalk.runtimes.meaning import Stop
+from walktalk.runtimes.simulator import Fault, PoissonTiming
 from walktalk.seeds import Seed
 
 QUICKLY = (Phase.explicit, Phase.reuse, Phase.generate)  # a failure is small enough as it is drawn
@@ -76,7 +77,7 @@ def test_after_the_storm_there_are_r_walks_and_one_aggregator(scene):
         assert [v for v, machine in enumerate(simulation.machines) if machine.members.leads] == [claims.pop().node]
         if protocol.guard != "aggregator":
             return
-        assert [row for row in trace if row[2] == "record" and row[11] == "aggregate" and row[0] > 2 * STORM]
+        assert [row for row in trace if row.event == "record" and row.detail == "aggregate" and row.time > 2 * STORM]
         found.append({walk: len(places) for walk, places in copies(simulation).items()})
         if found[-1] == dict.fromkeys(range(1, protocol.walks + 1), 1):
             return
@@ -109,9 +110,9 @@ class OnceAndOnlyOnce:
         self.checked = 0
 
     def watch(self, state: Symbols, event: tuple) -> None:
-        if event[2] != "record" or event[11] != "aggregate":
+        if event.event != "record" or event.detail != "aggregate":
             return
-        model, term = state.slots[event[1]][event[3]], event[5]
+        model, term = state.slots[event.node][event.slot], event.walk
         self.checked += 1
         weights = {number: weight for number, weight in model.items() if number >= 0}
         assert abs(model[-1] - 1) < 1e-9
@@ -124,22 +125,22 @@ class OnceAndOnlyOnce:
 def test_the_best_node_is_elected_and_goes_on_from_the_first_walk_that_comes(graph):
     faults = (Fault("kill", at=50.0, node="aggregator"),)
     _, trace = simulate(MultiWalk(3), graph, faults, PoissonTiming(), 1, 400)
-    elected = [row for row in trace if row[2] == "elected"]
+    elected = [row for row in trace if row.event == "elected"]
     living = [v for v in range(graph.nodes) if v != 0]
     degree = {v: sum(u != 0 for u in graph.neighbours(v)) for v in living}
     if graph.name.startswith("star"):  # everybody is alone now, and elects itself
-        assert sorted(row[1] for row in elected) == living
+        assert sorted(row.node for row in elected) == living
         return
     assert len(elected) == 1
     assert elected[0][1] == max(living, key=lambda v: (degree[v], -v))
-    after = [row for row in trace if row[0] > 50 and row[2] == "record" and row[11] == "aggregate"]
+    after = [row for row in trace if row.time > 50 and row.event == "record" and row.detail == "aggregate"]
     symbols = Symbols(graph.nodes)
     first = []
 
     def watch(state: Symbols, event: tuple) -> None:
         if event is after[0]:
-            walk = int(event[3].rpartition("/")[2])
-            first.append((state.slots[event[1]][event[3]], state.slots[event[1]][f"walk/{walk}"]))
+            walk = int(event.slot.rpartition("/")[2])
+            first.append((state.slots[event.node][event.slot], state.slots[event.node][f"walk/{walk}"]))
 
     symbols.play(trace, watch)
     assert first[0][0] == first[0][1]
@@ -148,9 +149,9 @@ def test_the_best_node_is_elected_and_goes_on_from_the_first_walk_that_comes(gra
 def test_an_old_aggregator_that_comes_back_steps_down():
     faults = (Fault("pause", at=50.0, node="aggregator", seconds=40.0),)
     _, trace = simulate(MultiWalk(3), graphs.complete(6), faults, PoissonTiming(), 2, 400)
-    assert [row[1] for row in trace if row[2] == "elected"] == [1]
-    assert [(row[1], round(row[0])) for row in trace if row[2] == "stepped_down"] == [(0, 90)]
-    mixers = {row[1] for row in trace if row[2] == "record" and row[11] == "aggregate" and row[0] > 91}
+    assert [row.node for row in trace if row.event == "elected"] == [1]
+    assert [(row.node, round(row.time)) for row in trace if row.event == "stepped_down"] == [(0, 90)]
+    mixers = {row.node for row in trace if row.event == "record" and row.detail == "aggregate" and row.time > 91}
     assert mixers == {1}
 
 
@@ -158,8 +159,8 @@ def test_both_halves_of_a_split_network_elect_and_the_higher_term_wins():
     graph = graphs.cycle(8)
     faults = (Fault("partition", at=50.0, nodes=(0, 1, 2, 3), seconds=200.0),)
     simulation, trace = simulate(MultiWalk(3), graph, faults, PoissonTiming(0.5), 3, 1500)
-    during = {row[1] for row in trace if row[2] == "record" and row[11] == "aggregate" and 150 < row[0] < 250}
-    after = {row[1] for row in trace if row[2] == "record" and row[11] == "aggregate" and row[0] > 300}
+    during = {row.node for row in trace if row.event == "record" and row.detail == "aggregate" and 150 < row.time < 250}
+    after = {row.node for row in trace if row.event == "record" and row.detail == "aggregate" and row.time > 300}
     assert 0 in during
     assert len(during) == 2
     assert len(after) == 1
@@ -170,16 +171,16 @@ def test_both_halves_of_a_split_network_elect_and_the_higher_term_wins():
 def test_a_slow_aggregator_is_not_declared_dead_and_a_hung_one_is():
     slow = (Fault("slow", at=20.0, node=0, factor=20.0),)
     _, trace = simulate(MultiWalk(3), graphs.complete(6), slow, PoissonTiming(), 2, 400)
-    assert not [row for row in trace if row[2] in ("suspected", "elected")]
+    assert not [row for row in trace if row.event in ("suspected", "elected")]
     hung = (Fault("pause", at=20.0, node=0, seconds=300.0),)
     _, trace = simulate(MultiWalk(3), graphs.complete(6), hung, PoissonTiming(), 2, 400)
-    assert [row for row in trace if row[2] == "elected"]
+    assert [row for row in trace if row.event == "elected"]
 
 
 def test_a_walk_whose_next_node_is_dead_goes_elsewhere_and_is_not_lost():
     graph = graphs.complete(6)
     faults = tuple(Fault("partition", at=t, nodes=(5,), seconds=15.0) for t in (20.0, 60.0, 100.0))
     _, trace = simulate(MultiWalk(2, guard="none"), graph, faults, PoissonTiming(), 5, 600)
-    assert [row for row in trace if row[2] == "rerouted"]
-    trained = {row[5] for row in trace if row[2] == "trained" and row[0] > 500}
+    assert [row for row in trace if row.event == "rerouted"]
+    trained = {row.walk for row in trace if row.event == "trained" and row.time > 500}
     assert trained == {1, 2}

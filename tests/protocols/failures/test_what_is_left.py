@@ -58,7 +58,7 @@ def test_of_nodes_with_as_many_neighbours_the_one_that_computes_fastest_is_elect
     simulation, trace = simulate(MultiWalk(2), graph, (Fault("kill", at=50.0, node="aggregator"),), timing, 2, 200.0)
     slow = {v for v in range(8) if simulation.stopwatch.factor(v) > 1.0}
     assert 1 in slow  # else it would be elected for its number
-    (elected,) = [row[1] for row in trace if row[2] == "elected"]
+    (elected,) = [row.node for row in trace if row.event == "elected"]
     assert elected == min(set(range(1, 8)) - slow)
 
 
@@ -67,8 +67,8 @@ def test_a_walk_that_was_given_up_and_turns_up_after_all_is_retired():
     graph = graphs.complete(5)
     faults = (Fault("partition", at=40.0, nodes=(3, 4), seconds=150.0),)
     simulation, trace = simulate(MultiWalk(4), graph, faults, PoissonTiming(0.5), 3, 600.0)
-    restarted = {row[5] for row in trace if row[2] == "restarted"}
-    retired = [row for row in trace if row[2] == "retired" and row[0] > 190.0]
+    restarted = {row.walk for row in trace if row.event == "restarted"}
+    retired = [row for row in trace if row.event == "retired" and row.time > 190.0]
     assert restarted
     assert retired
     assert {walk: len(places) for walk, places in copies(simulation).items()} == {1: 1, 2: 1, 3: 1, 4: 1}
@@ -80,6 +80,6 @@ def test_without_a_centre_a_walk_that_died_is_forked_and_there_are_r_again():
     faults = tuple(Fault("kill", at=at, node=5, seconds=5.0) for at in (150.0, 300.0, 450.0))
     protocol = MultiWalk(3, guard=guard)
     simulation, trace = simulate(protocol, graph, faults, PoissonTiming(0.5), 2, 1500.0)
-    assert [row for row in trace if row[2] == "forked"]
-    assert not [row for row in trace if row[2] == "restarted"]
+    assert [row for row in trace if row.event == "forked"]
+    assert not [row for row in trace if row.event == "restarted"]
     assert {walk: len(places) for walk, places in copies(simulation).items()} == {1: 1, 2: 1, 3: 1}

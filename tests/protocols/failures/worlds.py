@@ -11,7 +11,8 @@ from tests.support.runs import graphs_of
 from walktalk.graphs import Graph
 from walktalk.protocols import MultiWalk, Protocol
 from walktalk.protocols.multi_walk.resilient import ResilientNode
-from walktalk.runtimes.simulator import Fault, FaultPlan, NetworkTiming, PoissonTiming, RunSetup, Simulation, Stop
+from walktalk.runtimes.meaning import Stop
+from walktalk.runtimes.simulator import Fault, FaultPlan, NetworkTiming, PoissonTiming, RunSetup, Simulation
 from walktalk.seeds import Seed
 
 STORM = 60.0  # seconds in which things go wrong

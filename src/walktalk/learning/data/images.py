@@ -9,8 +9,8 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from walktalk.codecs import hashed
 from walktalk.errors import DataError
-from walktalk.learning.sampling import hashed
 
 RECORD = 1 + 3 * 32 * 32  # a CIFAR-10 record: the label, then red, green and blue, row after row
 DRAWN_FOR_IMAGES = 2**40  # the first counter of a key that is used here: far from those that draw batches

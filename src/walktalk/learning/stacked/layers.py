@@ -15,8 +15,8 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
+from walktalk.codecs import hashed
 from walktalk.learning.models import PaddedShortcut
-from walktalk.learning.sampling import hashed
 
 
 class NotStackable(Exception):

@@ -13,8 +13,8 @@ from contextlib import contextmanager, nullcontext
 import torch
 from torch import Tensor, nn
 
+from walktalk.codecs import hashed
 from walktalk.errors import ModelError
-from walktalk.learning.sampling import hashed
 from walktalk.learning.stacked.model import Gradients, StackedModel
 from walktalk.learning.task import Loss
 

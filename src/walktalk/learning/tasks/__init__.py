@@ -5,14 +5,17 @@ from walktalk.learning.tasks.digits import digits
 from walktalk.learning.tasks.fashion_mnist import fashion_mnist
 from walktalk.learning.tasks.mnli import mnli
 from walktalk.learning.tasks.own import torch
+from walktalk.learning.tasks.parts import Node
 from walktalk.learning.tasks.quadratic import QuadraticFacts, quadratic
 from walktalk.learning.tasks.random_images import random_images
-from walktalk.learning.tasks.registry import TASKS, build, task_settings
+from walktalk.learning.tasks.registry import TASKS, build, build_part, task_settings
 
 __all__ = [
     "TASKS",
+    "Node",
     "QuadraticFacts",
     "build",
+    "build_part",
     "cifar10",
     "digits",
     "fashion_mnist",

@@ -16,7 +16,7 @@ from walktalk.learning.data.images import CropAndFlip, cifar_batch, normalized
 from walktalk.learning.models import resnet20
 from walktalk.learning.models.resnet20 import Norm
 from walktalk.learning.task import Task
-from walktalk.learning.tasks.split import split_by_class
+from walktalk.learning.tasks.split import own_part, split_by_class
 from walktalk.seeds import Seed, as_seed
 
 MEAN, STD = (0.4914, 0.4822, 0.4465), (0.2470, 0.2435, 0.2616)  # of the training images, per channel
@@ -32,6 +32,7 @@ def cifar10(
     augment: bool = True,
     samples: Annotated[int, Ge(1), Le(50_000)] | None = None,
     folder: str | None = None,
+    part: int | None = None,
 ) -> Task:
     """50,000 images of 32×32 pixels in ten classes, for ResNet-20.
 
@@ -44,6 +45,7 @@ def cifar10(
         augment: random crop and flip in training.
         samples: only that many images, for a quick try.
         folder: where the six files are, if not in the cache.
+        part: a node's number: then it is that node's task, with its samples alone. None: everybody's.
     """
     if samples is not None and not 1 <= samples <= 50_000:
         raise DataError(f"samples: {samples} is not possible; allowed: 1 to 50000")
@@ -53,7 +55,10 @@ def cifar10(
     images, labels = images[:samples], labels[:samples]
     root = as_seed(seed)
     parts = split_by_class(labels, nodes, root.child("partition"), alpha, labels_per_node)
-    test = normalized(batches[5][0], MEAN, STD), torch.from_numpy(batches[5][1])
+    mine = own_part(parts, part)
+    if mine is not None:
+        images, labels, parts = images[mine], labels[mine], [np.arange(len(mine))]
+    test = (normalized(batches[5][0], MEAN, STD), torch.from_numpy(batches[5][1])) if mine is None else None
     return Task(
         "cifar10",
         resnet20(norm=norm),

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Annotated
 
+import numpy as np
 import torch
 from annotated_types import Ge, Gt, Le
 from torch.nn import functional
@@ -14,7 +15,7 @@ from walktalk.learning.data.files import FASHION_MNIST
 from walktalk.learning.data.images import idx, normalized
 from walktalk.learning.models import small_conv
 from walktalk.learning.task import Task
-from walktalk.learning.tasks.split import split_by_class
+from walktalk.learning.tasks.split import own_part, split_by_class
 from walktalk.seeds import Seed, as_seed
 
 MEAN, STD = (0.2860,), (0.3530,)  # of the training images
@@ -28,6 +29,7 @@ def fashion_mnist(
     labels_per_node: Annotated[int, Ge(1)] | None = None,
     samples: Annotated[int, Ge(1), Le(60_000)] | None = None,
     folder: str | None = None,
+    part: int | None = None,
 ) -> Task:
     """60,000 images of 28×28 grey pixels in ten classes of clothing.
 
@@ -38,6 +40,7 @@ def fashion_mnist(
         labels_per_node: how many classes each node has, in place of alpha.
         samples: only that many images, for a quick try.
         folder: where the four files are, if not in the cache.
+        part: a node's number: then it is that node's task, with its samples alone. None: everybody's.
     """
     if samples is not None and not 1 <= samples <= 60_000:
         raise DataError(f"samples: {samples} is not possible; allowed: 1 to 60000")
@@ -45,7 +48,11 @@ def fashion_mnist(
     arrays = [idx(here / name) for name in FASHION_MNIST.files]
     images, labels = arrays[0][:samples, None], arrays[1][:samples].astype("int64")
     parts = split_by_class(labels, nodes, as_seed(seed).child("partition"), alpha, labels_per_node)
-    test = normalized(arrays[2][:, None], MEAN, STD), torch.from_numpy(arrays[3].astype("int64"))
+    mine = own_part(parts, part)
+    if mine is not None:
+        images, labels, parts = images[mine], labels[mine], [np.arange(len(mine))]
+    held_out = normalized(arrays[2][:, None], MEAN, STD), torch.from_numpy(arrays[3].astype("int64"))
+    test = held_out if mine is None else None
     return Task(
         "fashion_mnist",
         small_conv(),

@@ -16,6 +16,7 @@ from walktalk.learning.models.language import Head, check_reads, encode, lengths
 from walktalk.learning.partition import by_key, iid, true_dirichlet
 from walktalk.learning.stacked import seeded
 from walktalk.learning.task import Task
+from walktalk.learning.tasks.split import own_part
 from walktalk.seeds import Seed, as_seed
 
 Split: TypeAlias = Literal["iid", "genre"]
@@ -37,6 +38,7 @@ def mnli(
     test_samples: Annotated[int, Ge(1)] = 2000,
     max_length: Annotated[int, Ge(1)] = 96,
     folder: str | None = None,
+    part: int | None = None,
 ) -> Task:
     """Does the premise imply the hypothesis? Split iid, by genre, or by Dirichlet(alpha) over genres.
 
@@ -52,6 +54,7 @@ def mnli(
         test_samples: pairs for the test.
         max_length: tokens of a pair; what is longer is cut.
         folder: where the data is, if not in the cache.
+        part: a node's number: then it is that node's task, with its samples alone. None: everybody's.
     """
     if alpha is not None and split is not None:
         raise DataError(f"alpha: {alpha} and split: {split} exclude each other; leave one out")
@@ -61,33 +64,36 @@ def mnli(
     root = as_seed(seed)
     train, test = multinli(folder)
     train, test = _some(train, samples, root.child("samples")), _some(test, test_samples, root.child("test samples"))
+    genres = np.array([p.genre for p in train])
+    parts = _parts(genres, nodes, root.child("partition"), alpha, split)
+    codes, names = np.unique(genres, return_inverse=True)[1], sorted({p.genre for p in train})
+    mine = own_part(parts, part)
+    if mine is not None:
+        train, codes, parts = [train[k] for k in mine], codes[mine], [np.arange(len(mine))]
     with seeded(root.child("head").integer % 2**63, torch.device("cpu")):  # a new head's weights
         module, tokens = load_language_model(model, tokenizer, head, ANSWERS)
     asked = module.answers is not None
     form, pad = ASKED if asked else QUESTION, int(module.pad)  # type: ignore[arg-type]
     encoded = [
         (
-            encode(tokens, [form.format(p.premise, p.hypothesis) for p in part], max_length, pad, keep_end=asked),
-            torch.tensor([p.label for p in part]),
+            encode(tokens, [form.format(p.premise, p.hypothesis) for p in pairs], max_length, pad, keep_end=asked),
+            torch.tensor([p.label for p in pairs]),
         )
-        for part in (train, test)
+        for pairs in ((train, test) if mine is None else (train,))
     ]
     for tokens_of_part, _ in encoded:
         check_reads(module, tokens_of_part)
-    genres = np.array([p.genre for p in train])
-    parts = _parts(genres, nodes, root.child("partition"), alpha, split)
-    codes = np.unique(genres, return_inverse=True)[1]
     return Task(
         "mnli",
         module,
         functional.cross_entropy,
         *encoded[0],
         parts,
-        encoded[1],
+        encoded[1] if mine is None else None,
         labels=codes,
         pretrained=True,
         lengths=partial(lengths, pad=pad),
-        details={"genres": sorted({p.genre for p in train})},
+        details={"genres": names},
     )
 
 

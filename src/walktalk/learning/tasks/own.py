@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NamedTuple
 
@@ -16,6 +17,7 @@ from walktalk.learning.task import Loss, Metric, Task
 from walktalk.learning.tasks.own_model import Fitted, fit
 from walktalk.learning.tasks.weights import Weights, check_that_all_start_afresh, seeded_module, with_weights
 
+MEASURED = ("train_loss", "test_loss", "test_accuracy", "consensus", "iteration", "time", "bits")  # always, so taken
 SHARE_OF_MEMORY = 0.5  # of what is free may go into data; what is larger is read batch by batch
 
 
@@ -58,9 +60,7 @@ def torch(
     model, make = started(module, init, fresh)
     if loss is not None and not callable(loss):
         raise ModelError("loss: a function of (outputs, targets) is needed, such as torch.nn.functional.cross_entropy")
-    for metric, function in (metrics or {}).items():
-        if not callable(function):
-            raise ModelError(f"metrics: {metric} should be a function of (outputs, targets)")
+    check_metrics(metrics or {})
     choice = Choice(target, columns, accepted_by(model), collate)
     most = SHARE_OF_MEMORY * free_memory()
     sources = chosen(sources_of(partitions, names), part)
@@ -89,6 +89,15 @@ def torch(
         predictions=fitted.predictions,
         make=None if make is None else (lambda: fitted.like(make())),
     )
+
+
+def check_metrics(metrics: Mapping[str, Metric]) -> None:
+    """Names that can be columns of a history, and functions."""
+    for name, function in metrics.items():
+        if not re.fullmatch(r"\w[\w.@ -]*", str(name)) or name in MEASURED:
+            raise ModelError(f"metrics: {name!r} cannot be a metric's name; use other letters, digits and _")
+        if not callable(function):
+            raise ModelError(f"metrics: {name} should be a function of (outputs, targets)")
 
 
 def started(module: Any, init: Weights | None, fresh: bool) -> tuple[nn.Module, Callable[[], nn.Module] | None]:

@@ -16,6 +16,7 @@ from walktalk.learning.tasks.cifar10 import cifar10
 from walktalk.learning.tasks.digits import digits
 from walktalk.learning.tasks.fashion_mnist import fashion_mnist
 from walktalk.learning.tasks.mnli import mnli
+from walktalk.learning.tasks.parts import Node, only_part, part_wanted
 from walktalk.learning.tasks.quadratic import quadratic
 from walktalk.plugins import Registry, returns
 from walktalk.seeds import Seed
@@ -37,7 +38,7 @@ def task_settings(name: str) -> dict[str, Setting]:
     return settings_of(TASKS.find(name), FROM_THE_STUDY)
 
 
-def build(name: str, nodes: int, seed: int | Seed, part: str | None = None, **settings: Any) -> Task:
+def build(name: str, nodes: int, seed: int | Seed, part: str | int | None = None, **settings: Any) -> Task:
     """The task of that name; a `DataError` names what is wrong and what is allowed.
 
     Args:
@@ -61,3 +62,12 @@ def build(name: str, nodes: int, seed: int | Seed, part: str | None = None, **se
     if not isinstance(task, Task):
         raise DataError(f"task.name: {name} gave back {type(task).__name__}, but a walktalk.Task is needed")
     return task
+
+
+def build_part(name: str, nodes: int, seed: int | Seed, node: Node, **settings: Any) -> Task:
+    """The task of one node alone; a function that takes no `part` gives everybody's data, and the rest is let go."""
+    try:
+        part = part_wanted(TASKS.find(name), node)
+    except SettingError as error:
+        raise DataError(f"task.{error}") from error
+    return only_part(build(name, nodes, seed, part, **settings), node, part is not None)

@@ -9,6 +9,15 @@ from walktalk.learning.partition import by_label, iid, true_dirichlet
 from walktalk.seeds import Seed
 
 
+def own_part(parts: list[np.ndarray], part: int | None) -> np.ndarray | None:
+    """The samples of that node; None where everybody's are wanted."""
+    if part is None:
+        return None
+    if not 0 <= part < len(parts):
+        raise DataError(f"part: {part} is not possible; allowed: 0 to {len(parts) - 1}")
+    return parts[part]
+
+
 def split_by_class(
     labels: np.ndarray, nodes: int, seed: Seed, alpha: float | None, labels_per_node: int | None = None
 ) -> list[np.ndarray]:

@@ -69,15 +69,16 @@ def grid(panels: Sequence[Shown], cells: list[list[Cell]], notes: Sequence[str] 
         every = [place for row in rows for place in row]
         for place, letter, title in zip(every, ascii_lowercase, titles([p.cell for p in every], panels), strict=False):
             place.axes.set_title(f"({letter}) {title}", loc="left")
-        cut = _scale(rows)
+        opens = _scale(rows)
         for place in every:
+            plots.draw_bands(place.axes, place.shown.history, place.along, place.curves)
             mark_falls(place)
             if place.cell.x == "time":
                 mark_faults(place)
         _label_once(rows)
         plots.legend_below(drawing, *_legend(every))
         told = _note([panels[k] for k in sorted({place.cell.panel for place in every})], every)
-        plots.note_below(drawing, [*told, plots.CUT if cut else "", *notes])
+        plots.note_below(drawing, [*told, plots.OPENING if opens else "", *notes])
     return drawing
 
 
@@ -122,20 +123,20 @@ def _draw(axes: Any, cell: Cell, panels: Sequence[Shown], row: Sequence[Cell]) -
 def _scale(rows: list[list[Place]]) -> bool:
     """Losses that can be compared within a row, or, where a row has but one, down a column.
 
-    They are logarithmic in all panels if any needs it. Accuracies have one axis in all. The answer: whether a band
-    had to be cut off.
+    They are logarithmic in all panels if any needs it. Accuracies have one axis in all. The answer: whether that
+    opens up toward 100 %.
     """
     every = [place for row in rows for place in row]
     accuracies = [place for place in every if place.cell.value == "test_accuracy"]
-    if accuracies:
-        plots.scale_accuracy(_axes(accuracies), _curves(accuracies))
+    opens = plots.scale_accuracy(_axes(accuracies), _curves(accuracies)) if accuracies else False
     losses = [[place for place in row if place.cell.value == "train_loss"] for row in rows]
     alone = all(len(group) <= 1 for group in losses)
     groups = [[place for group in losses for place in group]] if alone else [group for group in losses if group]
     logarithmic = any(plots.needs_logarithm(_curves(group)) for group in groups)
     positive = all((curve.mean[curve.mean == curve.mean] > 0).all() for group in groups for curve in _curves(group))
-    cut = [plots.scale_loss(_axes(group), _curves(group), logarithmic and positive) for group in groups]
-    return any(cut)
+    for group in groups:
+        plots.scale_loss(_axes(group), _curves(group), logarithmic and positive)
+    return opens
 
 
 def _axes(places: Sequence[Place]) -> list[Any]:

@@ -20,7 +20,7 @@ from matplotlib.figure import Figure
 from walktalk import paper, plots
 from walktalk.advisor import Goal, Objective, advise
 from walktalk.errors import StudyError
-from walktalk.records import read_history
+from walktalk.records import read_history, write_text
 from walktalk.studies import first_below, load_spec, make_spec
 
 AXES: dict[plots.Axis, Objective] = {"iteration": "iterations", "time": "time", "bits": "bits"}
@@ -172,7 +172,7 @@ def predicted(
         if (alpha, topology, axis, target) not in known:
             goal = Goal(AXES[axis], target)
             rows.append((alpha, topology, axis, target, *word(alpha, topology, goal, device, model_bytes)))
-            pd.DataFrame(rows, columns=COLUMNS).to_csv(file, index=False)
+            write_text(file, pd.DataFrame(rows, columns=COLUMNS).to_csv(index=False))
             if told is not None:
                 told(f"α = {alpha:g}, {topology}, {axis}: {rows[-1][4]}")
     return of_these(found, pd.DataFrame(rows, columns=COLUMNS))

@@ -14,17 +14,17 @@ This file is for a world without failures; `resilient` is the same for a world w
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Annotated, ClassVar, Literal, get_args
 
 from annotated_types import Gt
 
 from walktalk.errors import SpecError
-from walktalk.protocols.async_gossip.resilient import MODEL, ResilientGossip
+from walktalk.protocols.async_gossip.resilient import MESSAGES, MODEL, ResilientGossip
 from walktalk.protocols.effects import (
     INITIAL,
     MEMBER,
-    UPDATE,
     Combine,
     Effect,
     Forget,
@@ -32,10 +32,12 @@ from walktalk.protocols.effects import (
     Record,
     Send,
     Train,
+    absorb,
+    apply_update,
 )
 from walktalk.protocols.events import Event, Received, Rejoined, Started, Trained
 from walktalk.protocols.machine import Machine, Outside, Protocol, Surroundings
-from walktalk.protocols.message import Message
+from walktalk.protocols.message import Arrival, Message
 from walktalk.protocols.self_description import RUNTIMES, InLabel, Law, Runtime
 from walktalk.protocols.weights import weight
 
@@ -92,6 +94,12 @@ class AsyncGossip(Protocol):
         return LOOKS[self.mixing][1]
 
     @property
+    def messages(self) -> Mapping[str, Arrival]:
+        if self.mixing == "matrix":
+            return {}
+        return MESSAGES if self.resilient else {kind: MESSAGES[kind] for kind in ("offer", "answer")}
+
+    @property
     def colour(self) -> str:
         return LOOKS[self.mixing][2]
 
@@ -125,7 +133,7 @@ class MatrixGossip(Machine):
 
     def handle(self, event: Event, outside: Outside) -> list[Effect]:
         if isinstance(event, Trained):
-            return [Combine(MODEL, {MODEL: 1.0, UPDATE: 1.0}), MixEveryone(MODEL), Train(MODEL)]
+            return [apply_update(MODEL, moved=True), MixEveryone(MODEL), Train(MODEL)]
         if isinstance(event, Started):
             return [Combine(MODEL, {INITIAL: 1.0}), Record(MEMBER, self.node, MODEL), Train(MODEL)]
         return []
@@ -134,12 +142,13 @@ class MatrixGossip(Machine):
 class ExchangingGossip(Machine):
     """A node that offers its model to one neighbour or to all of them, and answers the offers of others."""
 
-    __slots__ = ("around", "awaited", "everyone")
+    __slots__ = ("around", "awaited", "everyone", "moved")
 
     def __init__(self, surroundings: Surroundings, mixing: Mixing) -> None:
         self.around = surroundings
         self.everyone = mixing == "neighbourhood"
         self.awaited = 0  # answers that are still to come
+        self.moved = False  # whether the model was mixed since the training under way began
 
     def handle(self, event: Event, outside: Outside) -> list[Effect]:
         if isinstance(event, Received):
@@ -154,26 +163,31 @@ class ExchangingGossip(Machine):
             return [Record(MEMBER, self.around.node, MODEL), Train(MODEL)]
         return []
 
+    def train_on(self) -> Effect:
+        self.moved = False
+        return Train(MODEL)
+
     def offer(self, outside: Outside) -> list[Effect]:
         """The update is applied to the model of now, which others may have moved meanwhile (line 5)."""
         around = self.around
-        effects: list[Effect] = [Combine(MODEL, {MODEL: 1.0, UPDATE: 1.0}), Record(MEMBER, around.node, MODEL)]
+        effects: list[Effect] = [apply_update(MODEL, self.moved), Record(MEMBER, around.node, MODEL)]
         if not around.neighbours:
-            return [*effects, Train(MODEL)]
+            return [*effects, self.train_on()]
         if self.everyone:
             partners = around.neighbours
         else:
             partners = (around.neighbours[int(outside.random.random() * len(around.neighbours))],)
         self.awaited = len(partners)
         effects.append(Combine(OFFERED, {MODEL: 1.0}))
-        effects += [Send(to, Message("offer"), MODEL, f"offer/{around.node}") for to in partners]
+        effects += [Send(to, Message("offer"), MODEL) for to in partners]
         return effects
 
     def answer(self, event: Received) -> list[Effect]:
         """Passive side: send the model of before, then add the weighted difference."""
         sender, weight = event.sender, self.weight(event.sender)
+        self.moved = True
         return [
-            Send(sender, Message("answer"), MODEL, f"answer/{self.around.node}"),
+            Send(sender, Message("answer"), MODEL),
             Combine(MODEL, {MODEL: 1.0 - weight, event.slot: weight}),
             Forget(event.slot),
             Record(MEMBER, self.around.node, MODEL),
@@ -184,12 +198,12 @@ class ExchangingGossip(Machine):
         weight = self.weight(event.sender)
         self.awaited -= 1
         effects: list[Effect] = [
-            Combine(MODEL, {MODEL: 1.0, event.slot: weight, OFFERED: -weight}),
+            absorb(MODEL, MODEL, weight, event.slot, OFFERED),
             Forget(event.slot),
             Record(MEMBER, self.around.node, MODEL),
         ]
         if self.awaited == 0:
-            effects += (Forget(OFFERED), Train(MODEL))
+            effects += (Forget(OFFERED), self.train_on())
         return effects
 
     def weight(self, peer: int) -> float:

@@ -12,7 +12,6 @@ from walktalk.protocols.async_gossip.exchanges import Exchange, Exchanges
 from walktalk.protocols.effects import (
     INITIAL,
     MEMBER,
-    UPDATE,
     Combine,
     Effect,
     Forget,
@@ -21,39 +20,47 @@ from walktalk.protocols.effects import (
     Send,
     SetTimer,
     Train,
+    absorb,
+    apply_update,
 )
 from walktalk.protocols.events import Event, PeerFound, PeerLost, Received, Rejoined, Started, TimerFired, Trained
 from walktalk.protocols.machine import Machine, Outside, Surroundings
-from walktalk.protocols.message import Message
+from walktalk.protocols.message import Arrival, Message
 from walktalk.protocols.weights import weight
 
 MODEL = "model"
 CLOSED = "closed"  # kind of a message: this exchange is long over
+MESSAGES = {
+    "offer": Arrival("offer/{sender}", once=True),
+    "answer": Arrival("answer/{sender}", once=True),
+    CLOSED: Arrival(),
+}
 
 
 class ResilientGossip(Machine):
     """A node that offers its model to one neighbour or to all of them, and answers the offers of others."""
 
-    __slots__ = ("around", "cut", "everyone", "exchanges", "training")
+    __slots__ = ("around", "cut", "everyone", "exchanges", "moved", "training")
 
     def __init__(self, around: Surroundings, everyone: bool, patience: float) -> None:
         self.around, self.everyone = around, everyone
         self.exchanges = Exchanges(Arrivals(patience / 4, 0.0))
         self.cut: set[int] = set()  # neighbours that are lost
         self.training = False
+        self.moved = False  # whether the model was mixed since the training under way began
 
     def handle(self, event: Event, outside: Outside) -> list[Effect]:
         match event:
             case Received(sender, message, "") if message.kind == CLOSED:
                 return [*self._close(sender, message, outside.now), *self._train_on()]
-            case Received(sender, message, slot):
-                if sender not in self.around.neighbours or slot != f"{message.kind}/{sender}":
-                    raise ValueError(f"{message.kind} from {sender} in {slot!r}")
+            case Received(sender, message):
+                if sender not in self.around.neighbours:
+                    raise ValueError(f"{sender} is no neighbour")
                 effects = self._answer(event) if message.kind == "offer" else self._take(event, outside.now)
                 return [*effects, *self._train_on()]
             case Trained():
                 self.training = False
-                return [Combine(MODEL, {MODEL: 1.0, UPDATE: 1.0}), self._record(), *self._offer(outside)]
+                return [apply_update(MODEL, self.moved), self._record(), *self._offer(outside)]
             case TimerFired(name):
                 return self._ask_again(int(name.rpartition("/")[2]))
             case PeerLost(peer):
@@ -79,7 +86,7 @@ class ResilientGossip(Machine):
     def _train_on(self) -> list[Effect]:
         if self.training or self.exchanges.awaited:
             return []
-        self.training = True
+        self.training, self.moved = True, False
         return [Train(MODEL)]
 
     # -- the active side ------------------------------------------------------------------------------------------
@@ -93,12 +100,11 @@ class ResilientGossip(Machine):
         for peer in partners:
             exchange, kept = self.exchanges.begin(peer, outside.now), Combine(kept_offer(peer), {MODEL: 1.0})
             timer = SetTimer(f"ask/{peer}", self.exchanges.patience(peer))
-            effects += [kept, self._say_offer(peer, exchange), timer]
+            effects += [kept, self._say_offer(peer, exchange, again=False), timer]
         return effects
 
-    def _say_offer(self, peer: int, exchange: Exchange) -> Effect:
-        message = Message("offer", round=exchange.number, term=exchange.life)
-        return Send(peer, message, kept_offer(peer), f"offer/{self.around.node}")
+    def _say_offer(self, peer: int, exchange: Exchange, again: bool) -> Effect:
+        return Send(peer, Message("offer", round=exchange.number, term=exchange.life), kept_offer(peer), again)
 
     def _take(self, event: Received, now: float) -> list[Effect]:
         """Add the weighted difference, however late it comes."""
@@ -106,8 +112,8 @@ class ResilientGossip(Machine):
         exchange = self.exchanges.answered(peer, event.message.term, event.message.round, now)
         if exchange is None:
             return [Forget(event.slot)]
-        offered = kept_offer(peer)
-        mix = Combine(MODEL, {MODEL: 1.0, event.slot: weight, offered: -weight})
+        offered, self.moved = kept_offer(peer), True
+        mix = absorb(MODEL, MODEL, weight, event.slot, offered)
         return [mix, Forget(event.slot), Forget(offered), self._record()]
 
     def _close(self, peer: int, message: Message, now: float) -> list[Effect]:
@@ -131,7 +137,7 @@ class ResilientGossip(Machine):
         if peer in self.cut:
             return effects
         exchange.tries += 1
-        again = self._say_offer(peer, exchange)
+        again = self._say_offer(peer, exchange, again=True)
         return [*effects, again, SetTimer(f"ask/{peer}", self.exchanges.patience(peer))]
 
     # -- the passive side -----------------------------------------------------------------------------------------
@@ -140,16 +146,16 @@ class ResilientGossip(Machine):
         """Send the model of before, then add the weighted difference; the same offer again changes nothing."""
         peer, life, number = event.sender, event.message.term, event.message.round
         before, answer = self.exchanges.given.get(peer, (-1, 0)), Message("answer", round=number, term=life)
-        into, kept = f"answer/{self.around.node}", given_slot(peer)
+        kept = given_slot(peer)
         if (life, number) == before:
-            return [Forget(event.slot), Send(peer, answer, kept, into)]
+            return [Forget(event.slot), Send(peer, answer, kept, again=True)]
         if life == before[0] and number < before[1]:
             return [Forget(event.slot), Send(peer, Message(CLOSED, round=number, term=life))]
-        self.exchanges.given[peer] = (life, number)
+        self.exchanges.given[peer], self.moved = (life, number), True
         weight = self._weight(peer)
         return [
             Combine(kept, {MODEL: 1.0}),
-            Send(peer, answer, kept, into),
+            Send(peer, answer, kept),
             Combine(MODEL, {MODEL: 1.0 - weight, event.slot: weight}),
             Forget(event.slot),
             self._record(),

@@ -14,7 +14,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
-from walktalk.protocols.effects import AGGREGATE, INITIAL, Combine, Effect, Forget, Note, Record
+from walktalk.protocols.effects import AGGREGATE, INITIAL, Combine, Effect, Forget, Note, Record, absorb
 from walktalk.protocols.multi_walk.walk_guard import Guard
 from walktalk.protocols.multi_walk.walk_pass import NO_REIGN, Pass
 
@@ -68,9 +68,10 @@ class Reign:
         elif here.reign == NO_REIGN:  # a fork shares updates with another walk: only what it learns from now on counts
             effects = [Combine(slot, {copy_slot(self.latest): 1.0}), Combine(mine, {slot: 1.0})]
         else:
-            share = 1.0 / self.walks
-            terms = sum_terms((copy_slot(self.latest), 1.0), (slot, share), (mine, -share))
-            effects = [Combine(slot, terms), Combine(mine, {slot: 1.0})]  # lines 8 and 9
+            mixed = absorb(slot, copy_slot(self.latest), 1.0 / self.walks, slot, mine)
+            effects = [mixed, Combine(mine, {slot: 1.0})]  # lines 8 and 9
+            if here.reign == self.name:
+                effects.append(Note("counted", walk=here.walk, number=self.name[0]))
         self.latest = here.walk  # line 10
         self._issue(here.walk, now)
         return [*effects, Record(AGGREGATE, self.name[0], mine)]
@@ -102,11 +103,3 @@ class Reign:
     def _issue(self, walk: int, now: float) -> None:
         self.tickets[walk] = self.tickets.get(walk, 0) + 1
         self.guard.leaves(walk, now)
-
-
-def sum_terms(*terms: tuple[str, float]) -> dict[str, float]:
-    """A linear combination in which a slot may be named twice."""
-    total: dict[str, float] = {}
-    for slot, weight in terms:
-        total[slot] = total.get(slot, 0.0) + weight
-    return {slot: weight for slot, weight in total.items() if weight}

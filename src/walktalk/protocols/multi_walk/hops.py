@@ -36,13 +36,13 @@ class Hops:
         kept = kept_slot(what.walk)
         self.leaving[what.walk] = Leaving(what, to, now)
         move: list[Effect] = [Combine(kept, {slot: 1.0}), Forget(slot)] if slot != kept else []
-        return [*move, *self._transmit(self.leaving[what.walk])]
+        return [*move, *self._transmit(self.leaving[what.walk], again=False)]
 
     def again(self, walk: int) -> list[Effect]:
         """The same message to the same node."""
         hop = self.leaving[walk]
         hop.tries += 1
-        return self._transmit(hop)
+        return self._transmit(hop, again=True)
 
     def acknowledged(self, what: Pass, by: int, now: float) -> list[Effect]:
         """The receiver has it; what is not the hop that is awaited says nothing."""
@@ -67,23 +67,15 @@ class Hops:
         """Walks that are on their way to this neighbour."""
         return [walk for walk, hop in self.leaving.items() if hop.to == peer]
 
-    def _transmit(self, hop: Leaving) -> list[Effect]:
+    def _transmit(self, hop: Leaving, again: bool) -> list[Effect]:
         walk = hop.what.walk
         patience = self.answers.patience * 2 ** min(hop.tries - 1, MOST_DOUBLINGS)
-        return [
-            Send(hop.to, hop.what.message(WALK), kept_slot(walk), arriving_slot(walk)),
-            SetTimer(timer_of(walk), patience),
-        ]
+        return [Send(hop.to, hop.what.message(WALK), kept_slot(walk), again), SetTimer(timer_of(walk), patience)]
 
 
 def kept_slot(walk: int) -> str:
     """Where the sender keeps a walk that is on its way."""
     return f"hop/{walk}"
-
-
-def arriving_slot(walk: int) -> str:
-    """Where a walk arrives, until the node has decided what to do with it."""
-    return f"in/{walk}"
 
 
 def timer_of(walk: int) -> str:

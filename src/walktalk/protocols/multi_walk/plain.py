@@ -15,6 +15,7 @@ models as long as none happens.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Annotated, ClassVar, Literal, get_args
 
@@ -22,12 +23,25 @@ from annotated_types import Gt
 
 from walktalk.chains import metropolis_step
 from walktalk.errors import SpecError
-from walktalk.protocols.effects import AGGREGATE, INITIAL, MEMBER, UPDATE, Combine, Effect, Forget, Record, Send, Train
+from walktalk.protocols.effects import (
+    AGGREGATE,
+    INITIAL,
+    MEMBER,
+    Combine,
+    Effect,
+    Forget,
+    Record,
+    Send,
+    Train,
+    absorb,
+    apply_update,
+)
 from walktalk.protocols.events import Event, Received, Started, Trained
 from walktalk.protocols.machine import Machine, Outside, Protocol, Surroundings
-from walktalk.protocols.message import Message
-from walktalk.protocols.multi_walk.aggregation import copy_slot, sum_terms, walk_slot
-from walktalk.protocols.multi_walk.resilient import ResilientNode
+from walktalk.protocols.message import Arrival, Message
+from walktalk.protocols.multi_walk.aggregation import copy_slot, walk_slot
+from walktalk.protocols.multi_walk.resilient import MESSAGES, ResilientNode
+from walktalk.protocols.multi_walk.walk_pass import WALK
 from walktalk.protocols.self_description import InLabel, Law
 
 GuardKind = Literal["aggregator", "decentralized", "none"]
@@ -89,6 +103,10 @@ class MultiWalk(Protocol):
     def usual(cls) -> tuple[MultiWalk, ...]:
         return tuple(cls(walks) for walks in range(1, 129))
 
+    @property
+    def messages(self) -> Mapping[str, Arrival]:
+        return MESSAGES if self.resilient else {WALK: Arrival("walk/{walk}")}
+
     def check(self, nodes: int) -> None:
         super().check(nodes)
         if not 1 <= self.walks <= nodes:
@@ -102,27 +120,26 @@ class MultiWalk(Protocol):
     def machine(self, surroundings: Surroundings) -> Machine:
         if self.resilient:
             return ResilientNode(surroundings, self.walks, self.aggregator, self.heartbeat, self.guard)
-        if surroundings.node == self.aggregator:
-            return Aggregator(surroundings, self.walks)
-        return Visited(surroundings, self.walks)
+        return WalkNode(surroundings, self.walks, Mixer(self.walks) if surroundings.node == self.aggregator else None)
 
 
-class Visited(Machine):
-    """Any node: trains the walks that come by, and sends them on."""
+class WalkNode(Machine):
+    """Any node: trains the walks that come by, and sends them on; the aggregator has a mixer."""
 
-    __slots__ = ("around", "walks")
+    __slots__ = ("around", "mixer", "walks")
 
-    def __init__(self, surroundings: Surroundings, walks: int) -> None:
+    def __init__(self, surroundings: Surroundings, walks: int, mixer: Mixer | None) -> None:
         self.around = surroundings
         self.walks = walks
+        self.mixer = mixer
 
     def handle(self, event: Event, outside: Outside) -> list[Effect]:
         if isinstance(event, Received):
             return [Train(event.slot, event.message.walk)]
         if isinstance(event, Trained):
-            return self.visit_ends(event.slot, outside)
+            return self.visit_ends(event.slot, event.walk, outside)
         if isinstance(event, Started):
-            return self.start()
+            return [*(self.mixer.begin() if self.mixer is not None else ()), *self.start()]
         return []
 
     def start(self) -> list[Effect]:
@@ -134,42 +151,38 @@ class Visited(Machine):
         slot = walk_slot(walk)
         return [Combine(slot, {INITIAL: 1.0}), Record(MEMBER, walk, slot), Train(slot, walk)]
 
-    def visit_ends(self, slot: str, outside: Outside) -> list[Effect]:
-        walk = int(slot[5:])
-        effects: list[Effect] = [Combine(slot, {slot: 1.0, UPDATE: 1.0})]  # line 6
-        effects += self.mix(walk, slot)
+    def visit_ends(self, slot: str, walk: int, outside: Outside) -> list[Effect]:
+        effects: list[Effect] = [apply_update(slot)]  # line 6
+        if self.mixer is not None:
+            effects += self.mixer.mix(walk, slot)
         effects.append(Record(MEMBER, walk, slot))
         around = self.around
         to = metropolis_step(around.node, len(around.neighbours), around.neighbours, around.degrees, outside.random)
         if to == around.node:
             effects.append(Train(slot, walk))
         else:
-            effects += (Send(to, Message("walk", walk=walk), slot, slot), Forget(slot))
+            effects += (Send(to, Message(WALK, walk=walk), slot), Forget(slot))
         return effects
 
-    def mix(self, walk: int, slot: str) -> list[Effect]:
-        """Lines 7 to 10; only the aggregator does anything."""
-        return []
 
+class Mixer:
+    """What the aggregator has and others do not: a copy of every walk, and lines 2, 3 and 7 to 10."""
 
-class Aggregator(Visited):
-    """The node that mixes."""
+    __slots__ = ("latest", "walks")
 
-    __slots__ = ("latest",)
-
-    def __init__(self, surroundings: Surroundings, walks: int) -> None:
-        super().__init__(surroundings, walks)
+    def __init__(self, walks: int) -> None:
+        self.walks = walks
         self.latest = 1  # line 3: l = 1
 
-    def start(self) -> list[Effect]:
+    def begin(self) -> list[Effect]:
         copies: list[Effect] = [Combine(copy_slot(r), {INITIAL: 1.0}) for r in range(1, self.walks + 1)]  # line 2
-        return [*copies, Record(AGGREGATE, 0, copy_slot(self.latest)), *super().start()]
+        return [*copies, Record(AGGREGATE, 0, copy_slot(self.latest))]
 
     def mix(self, walk: int, slot: str) -> list[Effect]:
         mine, latest = copy_slot(walk), copy_slot(self.latest)
         self.latest = walk
         return [
-            Combine(slot, sum_terms((latest, 1.0), (slot, 1.0 / self.walks), (mine, -1.0 / self.walks))),  # line 8
+            absorb(slot, latest, 1.0 / self.walks, slot, mine),  # line 8
             Combine(mine, {slot: 1.0}),  # line 9
             Record(AGGREGATE, 0, mine),
         ]

@@ -15,7 +15,6 @@ from walktalk.protocols.arrivals import Arrivals
 from walktalk.protocols.effects import (
     INITIAL,
     MEMBER,
-    UPDATE,
     Combine,
     Effect,
     Forget,
@@ -24,11 +23,13 @@ from walktalk.protocols.effects import (
     Send,
     SetTimer,
     Train,
+    apply_update,
 )
 from walktalk.protocols.events import Event, PeerFound, PeerLost, Received, Rejoined, Started, TimerFired, Trained
 from walktalk.protocols.machine import Machine, Outside, Surroundings
+from walktalk.protocols.message import Arrival
 from walktalk.protocols.multi_walk.aggregation import Reign, walk_slot
-from walktalk.protocols.multi_walk.hops import Hops, arriving_slot, kept_slot
+from walktalk.protocols.multi_walk.hops import Hops, kept_slot
 from walktalk.protocols.multi_walk.membership import BEAT, TIMERS, Membership
 from walktalk.protocols.multi_walk.sightings import Sightings
 from walktalk.protocols.multi_walk.walk_copies import Copies
@@ -37,6 +38,7 @@ from walktalk.protocols.multi_walk.walk_pass import ACK, NO_REIGN, WALK, Pass, p
 
 LAST = "last"  # the model of the last walk that was trained here: what is left where every walk is lost
 GUARD = "guard"  # timer: look for lost walks
+MESSAGES = {WALK: Arrival("in/{walk}"), ACK: Arrival(), BEAT: Arrival()}
 
 
 class ResilientNode(Machine):
@@ -94,8 +96,8 @@ class ResilientNode(Machine):
         match event:
             case Received():
                 return self._received(event, outside)
-            case Trained(slot):
-                return self._trained(int(slot[5:]), outside)
+            case Trained():
+                return self._trained(event.walk, outside)
             case TimerFired(name):
                 return self._timer(name, outside)
             case Started():
@@ -162,13 +164,13 @@ class ResilientNode(Machine):
         effects = self.members.sign_of_life(event.sender, now)
         if message.kind == ACK:
             return effects + self.hops.acknowledged(what, event.sender, now)
-        if message.kind != WALK or not 1 <= what.walk <= self.walks or event.slot != arriving_slot(what.walk):
-            raise ValueError(f"{message.kind} of walk {what.walk} in {event.slot!r}")
+        if not 1 <= what.walk <= self.walks:
+            raise ValueError(f"there is no walk {what.walk}")
         effects.append(Send(event.sender, what.message(ACK)))
-        return effects + self._arrives(what, now)
+        return effects + self._arrives(what, event.slot, now)
 
-    def _arrives(self, what: Pass, now: float) -> list[Effect]:
-        walk, arrived, copies = what.walk, arriving_slot(what.walk), self.copies
+    def _arrives(self, what: Pass, arrived: str, now: float) -> list[Effect]:
+        walk, copies = what.walk, self.copies
         if copies.repeats(what):
             return [Forget(arrived)]
         if copies.lags(what, self.hops.what(walk)):
@@ -201,7 +203,7 @@ class ResilientNode(Machine):
         if what is None:
             return [Forget(slot)]
         self._learn_pace(now - self.begun.pop(walk, now))
-        effects: list[Effect] = [Combine(slot, {slot: 1.0, UPDATE: 1.0})]  # line 6
+        effects: list[Effect] = [apply_update(slot)]  # line 6
         if self.reign is not None:
             if not self.reign.admits(what):
                 return [Forget(slot), Note("retired", walk=walk, number=what.ticket)]

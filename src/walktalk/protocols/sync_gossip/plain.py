@@ -7,18 +7,19 @@ a world without failures; `resilient` is the same for a world with them.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Annotated, ClassVar
 
 from annotated_types import Gt
 
 from walktalk.errors import SpecError
-from walktalk.protocols.effects import INITIAL, MEMBER, UPDATE, Combine, Effect, Forget, Record, Send, Train
+from walktalk.protocols.effects import INITIAL, MEMBER, UPDATE, Combine, Effect, Record, Send, Train
 from walktalk.protocols.events import Event, Received, Started, Trained
 from walktalk.protocols.machine import Machine, Outside, Protocol, Surroundings
-from walktalk.protocols.message import Message
+from walktalk.protocols.message import Arrival, Message
 from walktalk.protocols.self_description import InLabel, Law
-from walktalk.protocols.sync_gossip.resilient import MODEL, OWN_UPDATE, ResilientRounds, slot_of
+from walktalk.protocols.sync_gossip.resilient import MESSAGES, MODEL, OWN_UPDATE, ResilientRounds, round_ends
 from walktalk.protocols.weights import weights
 
 
@@ -43,6 +44,10 @@ class SyncGossip(Protocol):
     def __post_init__(self) -> None:
         if not self.patience > 0:
             raise SpecError(f"patience: {self.patience} is not possible; a number above 0 is needed")
+
+    @property
+    def messages(self) -> Mapping[str, Arrival]:
+        return MESSAGES
 
     def machine(self, surroundings: Surroundings) -> Machine:
         if self.resilient:
@@ -74,8 +79,7 @@ class RoundNode(Machine):
 
     def begin_round(self) -> list[Effect]:
         message = Message("round", round=self.round)
-        into = slot_of(self.round, self.around.node)
-        sends: list[Effect] = [Send(peer, message, MODEL, into) for peer in self.around.neighbours]
+        sends: list[Effect] = [Send(peer, message, MODEL) for peer in self.around.neighbours]
         return [*sends, Train(MODEL)]
 
     def finish_round(self) -> list[Effect]:
@@ -83,11 +87,8 @@ class RoundNode(Machine):
         here = self.arrived.get(self.round, set())
         if not self.trained or len(here) < len(around.neighbours):
             return []
-        row = weights(around, here)
-        terms = {slot_of(self.round, peer): weight for peer, weight in row.items()}
-        mix = Combine(MODEL, {MODEL: 1.0 - sum(row.values()), **terms, OWN_UPDATE: 1.0})
-        forget: list[Effect] = [Forget(slot) for slot in terms]
+        mix = round_ends(self.round, weights(around, here))
         self.arrived.pop(self.round, None)
         self.round += 1
         self.trained = False
-        return [mix, *forget, Record(MEMBER, around.node, MODEL), *self.begin_round()]
+        return [*mix, Record(MEMBER, around.node, MODEL), *self.begin_round()]

@@ -8,6 +8,8 @@ that comes back, or lags behind, goes to the round of those that it hears.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
 from walktalk.protocols.arrivals import Arrivals
 from walktalk.protocols.effects import (
     INITIAL,
@@ -24,7 +26,7 @@ from walktalk.protocols.effects import (
 )
 from walktalk.protocols.events import Event, PeerFound, PeerLost, Received, Rejoined, Started, TimerFired, Trained
 from walktalk.protocols.machine import Machine, Outside, Surroundings
-from walktalk.protocols.message import Message
+from walktalk.protocols.message import Arrival, Message
 from walktalk.protocols.weights import weights
 
 MODEL = "model"
@@ -70,8 +72,8 @@ class ResilientRounds(Machine):
 
     def _received(self, event: Received, now: float) -> list[Effect]:
         peer, number = event.sender, event.message.round
-        if peer not in self.around.neighbours or event.slot != slot_of(number, peer):
-            raise ValueError(f"round {number} from {peer} in {event.slot!r}")
+        if peer not in self.around.neighbours:
+            raise ValueError(f"{peer} is no neighbour")
         self.absent.discard(peer)
         self.latest[peer] = max(number, self.latest.get(peer, 0))
         if number < self.round:
@@ -95,7 +97,7 @@ class ResilientRounds(Machine):
         return [self._send(peer) for peer in self.around.neighbours if peer not in self.cut]
 
     def _send(self, peer: int) -> Effect:
-        return Send(peer, Message("round", round=self.round), MODEL, slot_of(self.round, self.around.node))
+        return Send(peer, Message("round", round=self.round), MODEL)
 
     def _missing(self) -> set[int]:
         """Neighbours whose model of this round may still come; one that is further will not send it any more."""
@@ -113,16 +115,24 @@ class ResilientRounds(Machine):
         if not self.trained or self._missing():
             return []
         around, here = self.around, self.arrived.pop(self.round, set())
-        row = weights(around, here)
-        terms = {slot_of(self.round, peer): weight for peer, weight in row.items()}
-        mix = Combine(MODEL, {MODEL: 1.0 - sum(row.values()), **terms, OWN_UPDATE: 1.0})
-        forget: list[Effect] = [Forget(slot) for slot in terms]
+        mix = round_ends(self.round, weights(around, here))
         self.waits.observe(now - self.trained_at)
         self.round += 1
         self.trained = False
-        return [mix, *forget, Record(MEMBER, around.node, MODEL), *self._begin_round()]
+        return [*mix, Record(MEMBER, around.node, MODEL), *self._begin_round()]
 
 
 def slot_of(round_: int, sender: int) -> str:
     """Where a neighbour's model of a round arrives."""
     return f"round/{round_}/{sender}"
+
+
+def round_ends(round_: int, row: Mapping[int, float]) -> list[Effect]:
+    """x_i ← Σ_j W_ij x_j plus the own update, with the weights of those that came; the rest of the row is its own."""
+    others, own = {slot_of(round_, peer): weight for peer, weight in row.items()}, 1.0 - sum(row.values())
+    mix = Combine(MODEL, {MODEL: own, **others, OWN_UPDATE: 1.0}, {OWN_UPDATE: own, **others})
+    return [mix, *(Forget(slot) for slot in others)]
+
+
+# Who cannot keep up is sent the model of the newest round alone: the others go on without it.
+MESSAGES = {"round": Arrival("round/{round}/{sender}", once=True, latest=True)}

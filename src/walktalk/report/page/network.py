@@ -9,7 +9,7 @@ import numpy as np
 from walktalk import plots
 from walktalk.errors import UserError
 from walktalk.learning import Task
-from walktalk.report.study import Study, class_counts
+from walktalk.report.study import Study
 
 MOST_NODES = 3000  # beyond, a drawing is a grey blot
 MOST_EDGES = 6000
@@ -46,7 +46,7 @@ def partition_data(task: Task, alpha: float | None) -> dict[str, Any] | None:
     """Samples of each class at each node; none where the task has no classes."""
     if task.labels is None:
         return None
-    classes, counts = class_counts(task)
+    classes, counts = plots.class_counts(task)
     return {
         "classes": [str(name) for name in classes],
         "counts": counts[:MOST_COLUMNS].tolist(),

@@ -15,7 +15,7 @@ from walktalk.report.page.names import Name, names_of
 from walktalk.report.page.network import network_data, partition_data
 from walktalk.report.page.repeat import repeat_command
 from walktalk.report.page.shades import on_dark, on_light
-from walktalk.report.page.story import TIMES, story
+from walktalk.report.page.story import story
 from walktalk.report.page.table import results_html
 from walktalk.report.study import Study
 
@@ -39,7 +39,7 @@ def page_parts(study: Study) -> PageParts:
         "story": sections.story_html(story(summary, names, engine), names),
         "algorithms": sections.algorithms_html(names),
         "results": results_html(summary, known, engine),
-        "incidents": sections.incidents_html(incidents, names, TIMES[engine]),
+        "incidents": sections.incidents_html(incidents, names, study.time),
         "settings": sections.settings_html(study),
         "repeat": sections.repeat_html(repeat_command(study.spec, study.folder.path, engine)),
         "records": sections.records_html(study.folder, labels, names, study.spec.repetitions),
@@ -57,7 +57,7 @@ def _data(study: Study, names: dict[str, Name], incidents: dict[str, list[Incide
         "incidents": {label: [one._asdict() for one in told] for label, told in incidents.items()},
         "network": network_data(study, samples),
         "partition": None if task is None else partition_data(task, study.spec.task.settings.get("alpha")),
-        **curve_data(study.history, names, study.summary["target_loss"], TIMES[study.engine]),
+        **curve_data(study.history, names, study.summary["target_loss"], study.time),
     }
 
 

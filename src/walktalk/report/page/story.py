@@ -7,9 +7,9 @@ from typing import Any, NamedTuple
 
 from walktalk.plots import in_words
 from walktalk.report.page.names import Name, within
+from walktalk.report.study import TIMES
 
 AXES = ("iteration", "time", "bits")
-TIMES = {"sim": "virtual time", "peers": "wall-clock time"}
 CLEAR = 1.05  # times less than the next; below, a factor says nothing
 
 

@@ -8,8 +8,9 @@ from typing import Any
 from walktalk.report.page.markup import Html, tag, together
 from walktalk.report.page.names import Name
 from walktalk.report.page.sections import swatch
-from walktalk.report.page.story import AXES, TIMES
+from walktalk.report.page.story import AXES
 from walktalk.report.results import results_table
+from walktalk.report.study import TIMES
 
 
 def results_html(summary: Mapping[str, Any], names: Mapping[str, Name], engine: str) -> Html:

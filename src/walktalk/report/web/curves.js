@@ -8,7 +8,6 @@ window.Walktalk = window.Walktalk || {};
   const FALLS = 3; // a loss that falls that many times needs a logarithmic axis, or its end is a flat line
   const SHORT = 5; // the longest curve is that many times longer than the shortest
   const HIGH = 85; // percent; above, a linear axis hides what happens
-  const LOWEST = 3; // a band goes down at most to that part of its mean on a logarithmic axis
   const STEP = 0.02; // of the axis, that an arrow key moves
 
   class Curves {
@@ -141,8 +140,9 @@ window.Walktalk = window.Walktalk || {};
         const positive = ylog && this.metric.unit !== "%";
         const edge = (sign) => curve.mean.map((mean, k) => {
           if (mean === null) return null;
+          if (positive) return mean > 0 ? mean * (1 + curve.std[k] / mean) ** sign : null; // as far down as up: mean − σ may be 0
           const y = mean + sign * curve.std[k];
-          return positive ? Math.max(y, mean / LOWEST) : this.metric.unit === "%" ? Math.min(y, 100) : y;
+          return this.metric.unit === "%" ? Math.min(y, 100) : y;
         });
         found.push({ x: curve.x, y: curve.mean, algorithm, colour, width: 2, upper: wide ? edge(1) : null, lower: wide ? edge(-1) : null });
       }

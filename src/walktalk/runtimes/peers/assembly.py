@@ -8,50 +8,54 @@ node. Whatever does not fit this (a damaged, oversized, repeated or uncalled-for
 
 from __future__ import annotations
 
-import sys
+import weakref
+from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import TypeAlias
 
 import numpy as np
-import numpy.typing as npt
 
+from walktalk.codecs import Bytes
 from walktalk.protocols import HEADER_BYTES
-from walktalk.runtimes.peers.wire import FLOAT_BYTES, Frame, Parcel, Stamp, WireError, decode_header, open_chunk
-
-Floats: TypeAlias = npt.NDArray[np.float32]
+from walktalk.runtimes.peers.wire import Frame, Parcel, Stamp, WireError, decode_header, open_chunk
 
 
 @dataclass(frozen=True)
 class Limits:
     """What a neighbour may send."""
 
-    width: int  # parameters of a model in this study: no other size is a model
-    state_width: int = 0  # of the optimizer state that may travel behind a model
+    payloads: Mapping[str, frozenset[int]]  # kind -> bytes that may come with such a message; of others nothing may
     note_bytes: int = 4096  # the longest note
     messages_per_second: float = 500.0  # a hop of 1 MB takes a millisecond or two, a heartbeat is rarer by far
     burst: int = 1000  # messages at once, after a silence
 
 
 class Pool:
-    """Memory for models that arrive, used again when nobody holds the model any more.
+    """Memory for payloads that arrive, used again when nobody holds the payload any more.
 
-    Fresh memory costs more than the copy into it: the kernel has to find and clear every page.
+    Fresh memory costs more than the copy into it: the kernel has to find and clear every page. What is handed out is an
+    array of its own on memory of the pool, and everything that is made of it without a copy holds on to that array; so
+    its end, which a weak reference tells of, is the end of all of them.
     """
 
     KEPT = 4  # one arriving, one waiting, one in training, one on its way out
 
     def __init__(self) -> None:
-        self._made: list[Floats] = []
+        self._free: list[bytearray] = []
 
-    def take(self, width: int) -> Floats:
-        """Room for a model of this size; its content is arbitrary."""
-        for room in self._made:
-            if room.size == width and sys.getrefcount(room) == 3:  # the list, `room`, and the question itself
-                return room
-        room = np.empty(width, dtype="<f4")
-        if len(self._made) < self.KEPT:
-            self._made.append(room)
-        return room
+    def take(self, size: int) -> Bytes:
+        """Room for so many bytes; their content is arbitrary."""
+        room = next((free for free in self._free if len(free) == size), None)
+        if room is None:
+            room = bytearray(size)
+        else:
+            self._free.remove(room)
+        lent = np.frombuffer(room, dtype=np.uint8)
+        weakref.finalize(lent, self._give_back, room)
+        return lent
+
+    def _give_back(self, room: bytearray) -> None:
+        self._free.append(room)
+        del self._free[: -self.KEPT]
 
 
 @dataclass
@@ -59,15 +63,15 @@ class Delivery:
     """A whole message from a neighbour."""
 
     parcel: Parcel
-    model: Floats | None
+    payload: Bytes | None
     stamp: Stamp
 
 
 @dataclass
 class _Arriving:
     parcel: Parcel
-    model: Floats | None
-    room: memoryview  # what is still to be written of the model
+    payload: Bytes | None
+    room: memoryview  # what is still to be written of it
     frame: Frame  # of the last chunk
 
 
@@ -76,7 +80,7 @@ class Assembler:
 
     def __init__(self, sender: int, receiver: int, limits: Limits, pool: Pool, models: bool = True) -> None:
         self.sender, self.receiver, self.limits, self.pool = sender, receiver, limits, pool
-        self.models = models  # whether a model may come this way
+        self.models = models  # whether a payload may come this way
         self.last = Stamp(0, 0)  # the last message that came whole
         self._arriving: _Arriving | None = None
         self._allowance, self._filled_at = float(limits.burst), 0.0
@@ -102,9 +106,9 @@ class Assembler:
         self._arriving = None  # the sender began anew: the rest of the message before will not come
         parcel = decode_header(piece)
         self._check(parcel)
-        model = self.pool.take(parcel.width) if parcel.width >= 0 else None
-        room = model.data.cast("B") if model is not None and model.size else memoryview(bytearray())
-        arriving = _Arriving(parcel, model, room, frame)
+        payload = self.pool.take(parcel.payload) if parcel.payload >= 0 else None
+        room = payload.data if payload is not None and payload.size else memoryview(bytearray())
+        arriving = _Arriving(parcel, payload, room, frame)
         self._write(arriving, piece[HEADER_BYTES + len(parcel.message.note) :])
         return arriving
 
@@ -123,9 +127,9 @@ class Assembler:
         arriving, self._arriving = self._arriving, None
         assert arriving is not None
         if len(arriving.room):
-            raise WireError("truncated", f"{len(arriving.room)} bytes of the model did not come")
+            raise WireError("truncated", f"{len(arriving.room)} bytes of the payload did not come")
         self.last = arriving.frame.stamp
-        return Delivery(arriving.parcel, arriving.model, self.last)
+        return Delivery(arriving.parcel, arriving.payload, self.last)
 
     def _write(self, arriving: _Arriving, piece: memoryview) -> None:
         if len(piece) > len(arriving.room):
@@ -139,12 +143,14 @@ class Assembler:
             raise WireError("forged", f"{self.sender} to {self.receiver}, says {parcel.sender} to {parcel.receiver}")
         if len(parcel.message.note) > self.limits.note_bytes:
             raise WireError("oversized", f"a note of {len(parcel.message.note)} bytes")
-        if parcel.width >= 0 and not self.models:
-            raise WireError("oversized", "a model among the control messages")
-        largest = self.limits.width + self.limits.state_width
-        if parcel.width not in (-1, self.limits.width, largest):
-            reason = "oversized" if parcel.width > largest else "malformed"
-            raise WireError(reason, f"a model of {parcel.width} parameters ({parcel.width * FLOAT_BYTES} bytes)")
+        if parcel.payload < 0:
+            return
+        if not self.models:
+            raise WireError("oversized", "a payload among the control messages")
+        allowed = self.limits.payloads.get(parcel.message.kind, frozenset())
+        if parcel.payload not in allowed:
+            reason = "oversized" if parcel.payload > max(allowed, default=0) else "malformed"
+            raise WireError(reason, f"{parcel.payload} bytes with a message {parcel.message.kind!r}")
 
     def _spend(self, now: float) -> None:
         """A leaky bucket: `messages_per_second` in the long run, `burst` at once."""

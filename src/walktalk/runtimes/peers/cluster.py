@@ -41,6 +41,7 @@ class Place(BaseModel):
     address: str = Field("127.0.0.1", description="host:port that others connect to; without a port, nobody does")
     listen: str = Field("", description="host:port to listen on, where it differs, e.g. in a container")
     site: str = Field("", description="the site's name, as `walktalk status` shows it")
+    part: str | int | None = Field(None, description="whose data it has: what its task calls it, unless its own name")
     found: bool = Field(False, description="whether its port was found, not given", exclude=True)
 
     @property
@@ -80,6 +81,11 @@ class Cluster(BaseModel):
         if name not in self.nodes:
             raise SpecError(f"--name {name!r} is not in the cluster; its nodes are {', '.join(self.nodes)}")
         return list(self.nodes).index(name)
+
+    def part(self, name: str) -> str | None:
+        """What the task calls a node: its name unless told otherwise; None where it has a number only."""
+        called = self.nodes[name].part
+        return name if called is None else called if isinstance(called, str) else None
 
     def endpoint(self, name: str, graph: Graph) -> Endpoint:
         """A node's place: whom it talks to, and whom it connects to."""

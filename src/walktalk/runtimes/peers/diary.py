@@ -11,7 +11,8 @@ import json
 import os
 from pathlib import Path
 
-Row = tuple[object, ...]
+from walktalk.records import TraceRow
+
 NAME = "trace-{life}.jsonl"
 
 
@@ -22,7 +23,7 @@ class Diary:
         folder.mkdir(parents=True, exist_ok=True)
         self._file = os.open(folder / NAME.format(life=life), os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o644)
 
-    def note(self, row: Row) -> None:
+    def note(self, row: TraceRow) -> None:
         """Keep a row. One call of the system, so a line is there whole or not at all."""
         os.write(self._file, json.dumps(row).encode() + b"\n")
 
@@ -31,13 +32,13 @@ class Diary:
         os.close(self._file)
 
 
-def read_lines(path: Path) -> list[Row]:
+def read_lines(path: Path) -> list[TraceRow]:
     """What was written down; a line that the system lost a part of, and what follows, is left out."""
-    rows: list[Row] = []
+    rows: list[TraceRow] = []
     with path.open("rb") as file:
         for line in file:
             try:
-                rows.append(tuple(json.loads(line)))
-            except ValueError:
+                rows.append(TraceRow(*json.loads(line)))
+            except (ValueError, TypeError):
                 break
     return rows

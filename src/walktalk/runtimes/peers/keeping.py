@@ -13,7 +13,7 @@ from torch import Tensor
 
 from walktalk.errors import StudyError
 from walktalk.records import load_checkpoint, save_checkpoint
-from walktalk.runtimes.simulator import Stop
+from walktalk.runtimes.meaning import Stop
 
 EVERY = 10.0  # seconds
 STATE = "optimizer of "  # before the slot's name, in a checkpoint

@@ -2,59 +2,87 @@
 
 Every model is a sum of updates with weights; a combination of models is a combination of sums. What may happen once:
 
-- Multi-Walk: an update is in no aggregate with more than its whole weight. And in one reign it comes in with one visit,
-  as its part of x_r − u_r (line 8): over the visits of a reign these parts add up to 1 at most, and a copy of the walk
-  that was accepted beside it would add as much again. (The first visit of a walk that comes from another reign is the
-  exception: it is averaged with the model that the reign began with, which may hold the same updates.)
-- Gossip: each side of an exchange adds its half of the difference once. A model that is offered is a sum of its own, so
-  an offer that came twice is recognized by being the same sum.
+- No aggregate holds an update with more than its whole weight. And in one reign an update comes in with one visit: over
+  the visits that the aggregator has counted (it notes each, `counted`), the aggregate gains 1/R of an update at most; a
+  copy of the walk that was accepted beside it would bring as much again. (The first visit of a walk that comes from
+  another reign is not counted: it is averaged with what the reign began with, which may hold the same updates.)
+- What comes with a message whose kind says so (`Arrival.once`) is mixed in once: a model that is sent is a sum of its
+  own, so one that came twice is recognized by being the same sum.
 """
 
 from __future__ import annotations
 
 import collections
-import json
 from collections.abc import Iterable, Mapping
 from typing import TypeAlias
 
 import numpy as np
 import numpy.typing as npt
 
-from walktalk.protocols import AGGREGATE, INITIAL, UPDATE
-from walktalk.runtimes.peers.traces import DETAIL, EVENT, NODE, NUMBER, SLOT, WALK, Row
+from walktalk.protocols import AGGREGATE, Protocol
+from walktalk.records import TraceRow
+from walktalk.runtimes.meaning import Contents, Encoded, Interpreter, Player, Scale, Watcher, Work, parsed
 
 Sum: TypeAlias = npt.NDArray[np.float32]  # by number of the training: its weight
-Halves: TypeAlias = collections.Counter[tuple[int, int]]  # (partner, the offer's sum) -> how often it was applied
+Use: TypeAlias = tuple[int, str, int]  # the sender, the kind of message, and which of the sender's sums came
+Uses: TypeAlias = collections.Counter[Use]  # how often it was mixed in
 ROUNDING = 1e-3
 
 
-class Ledger:
+class Sums(Contents[Sum]):
+    """Contents of slots that are sums of updates; statistics and codecs change nothing in them."""
+
+    def combined(
+        self, here: Mapping[str, Sum], terms: Mapping[str, float], statistics: Mapping[str, float] | None
+    ) -> Sum:
+        """The combination, added up."""
+        parts = [np.float32(weight) * here[slot] for slot, weight in terms.items()]
+        return np.asarray(np.sum(parts, axis=0), dtype=np.float32)
+
+    def update(self, start: Sum, trained: Sum) -> Sum:
+        """The one update."""
+        return trained - start
+
+    def encoded(self, content: Sum, codec: str, key: int) -> Encoded[Sum]:
+        """The same sum."""
+        return Encoded(codec, content)
+
+    def mean(self, contents: Iterable[Sum]) -> Sum:
+        """The plain average."""
+        return np.asarray(np.mean(list(contents), axis=0), dtype=np.float32)
+
+
+class Ledger(Watcher[Sum]):
     """The slots of all nodes as sums of updates."""
 
-    def __init__(self, nodes: int, trainings: int) -> None:
+    def __init__(self, protocol: Protocol, nodes: int, trainings: int) -> None:
+        """
+        - `protocol`: whose run it was.
+        - `nodes`, `trainings`: how many there were.
+        """
+        hardened = protocol.hardened()
+        self.share = 1.0 / hardened.active_models(nodes)  # of an update in the aggregate
+        self.once = {kind for kind, arrival in hardened.messages.items() if arrival.once}
         self.nothing: Sum = np.zeros(trainings, dtype=np.float32)
-        self.slots: list[dict[str, Sum]] = [{INITIAL: self.nothing} for _ in range(nodes)]
-        self.messages: dict[int, Sum] = {}
-        self.saved: dict[tuple[int, int], dict[str, Sum]] = {}
-        self.members: dict[int, Sum] = {}
-        self.mixings = 0
-        self.exchanges = 0  # halves of exchanges that were applied
+        self.interpreter = Interpreter(Sums(), hardened.messages, Scale())
+        self.player = Player(self.interpreter, self, nodes, self.nothing)
+        self.mixings = 0  # of aggregates
+        self.exchanges = 0  # models that came and were mixed in
+        self.twice = 0  # of them more than once into the same model
         self.worst = 0.0  # the largest weight of an update in an aggregate
         self.counted = 0.0  # the largest part of an update that ever came in within one reign
-        self._visits: dict[int, Sum] = {}  # by node: what the visit brings that is being mixed
+        self._aggregates: dict[int, Sum] = {}  # by node: what it recorded last
+        self._counts: set[int] = set()  # nodes whose next record is of a visit that counts
         self._reigns: dict[tuple[int, int], Sum] = {}  # by node and term: what came in so far
-        self._known: dict[int, set[str]] = {}  # by node: copies that were made by visits of its present reign
-        self._halves: list[Halves] = [collections.Counter() for _ in range(nodes)]
-        self._halves_saved: dict[tuple[int, int], Halves] = {}
-        self.twice = 0  # halves of exchanges that were applied more than once to the same model
-        self._kept: list[Sum] = []  # sums that `_halves` names: while they are kept, no other takes their place
+        self._kinds: dict[int, str] = {}  # messages under way, by number
+        self._came: list[dict[str, Use]] = [{} for _ in range(nodes)]  # by node: slots with what came, and from whom
+        self._uses: list[Uses] = [collections.Counter() for _ in range(nodes)]
+        self._uses_saved: dict[tuple[int, int], Uses] = {}
+        self._kept: list[Sum] = []  # sums that ids name: while they are kept, no other takes their place
 
-    def play(self, trace: Iterable[Row]) -> Ledger:
+    def play(self, trace: Iterable[TraceRow]) -> Ledger:
         """Go through a trace."""
-        for row in trace:
-            take = getattr(self, f"_{row[EVENT]}", None)
-            if take is not None:
-                take(row, self.slots[row[NODE]])
+        self.player.play(trace)
         return self
 
     @property
@@ -62,83 +90,60 @@ class Ledger:
         """Whether nothing was ever counted more than once."""
         return max(self.counted, self.worst) <= 1.0 + ROUNDING and not self.twice
 
-    def _trained(self, row: Row, here: dict[str, Sum]) -> None:
-        here[UPDATE] = update = self.nothing.copy()
-        update[row[NUMBER]] = 1.0
+    def trained(self, work: Work) -> Sum:
+        """What it began with, and one update more."""
+        made: Sum = np.zeros_like(self.nothing) if work.gradient else work.start.copy()
+        made[work.number] += 1.0
+        return made
 
-    def _handed_on(self, row: Row, here: dict[str, Sum]) -> None:
-        here[UPDATE] = self.nothing
+    def before(self, row: TraceRow) -> None:
+        """See what is about to be mixed in."""
+        if row.event == "combine":
+            self._note_uses(row.node, row.slot, parsed(row.detail))
+        elif row.event == "counted":
+            self._counts.add(row.node)
 
-    def _combine(self, row: Row, here: dict[str, Sum]) -> None:
-        terms: Mapping[str, float] = row[DETAIL] if isinstance(row[DETAIL], dict) else json.loads(row[DETAIL])
-        if len(terms) == 1 and 1.0 in terms.values():
-            here[row[SLOT]] = here.get(next(iter(terms)), self.nothing)
+    def after(self, row: TraceRow) -> None:
+        """See what has come, and what the aggregate has become."""
+        if row.event == "send" and row.slot:
+            self._kinds[row.number] = parsed(row.detail)["kind"]
+        elif row.event == "receive" and row.slot:
+            self._note_arrival(row)
+        elif row.event == "saved":
+            self._uses_saved[row.node, row.number] = self._uses[row.node].copy()
+        elif row.event == "rejoined":
+            self._uses[row.node] = self._uses_saved.get((row.node, row.number), collections.Counter()).copy()
+        elif row.event == "record" and row.detail == AGGREGATE:
+            self._note_aggregate(row)
+
+    def _note_arrival(self, row: TraceRow) -> None:
+        content = self.interpreter.slots[row.node].get(row.slot)
+        kind = self._kinds.pop(row.number, "")
+        if content is not None and kind in self.once:
+            self._came[row.node][row.slot] = (row.peer, kind, id(content))
+            self._kept.append(content)
+
+    def _note_uses(self, node: int, into: str, terms: Mapping[str, float]) -> None:
+        """A plain copy of what came is what came; in everything else it is mixed in."""
+        came, uses = self._came[node], self._uses[node]
+        used = [came[slot] for slot in terms if slot in came]
+        copied = len(terms) == 1 and 1.0 in terms.values()
+        came.pop(into, None)
+        if used and copied:
+            came[into] = used[0]
             return
-        self._note_visit(row, terms, here)
-        self._note_exchange(row, terms, here)
-        total = self.nothing.copy()
-        for slot, weight in terms.items():
-            total += np.float32(weight) * here.get(slot, self.nothing)
-        here[row[SLOT]] = total
-
-    def _note_visit(self, row: Row, terms: Mapping[str, float], here: dict[str, Sum]) -> None:
-        """Line 8: x_r ← u_l + (x_r − u_r)/R."""
-        kind, _, walk = row[SLOT].partition("/")
-        mine = f"copy/{walk}"
-        if kind == "walk" and row[SLOT] in terms and mine in here and any(slot.startswith("copy/") for slot in terms):
-            self._visits[row[NODE]] = here.get(row[SLOT], self.nothing) - here[mine]
-
-    def _note_exchange(self, row: Row, terms: Mapping[str, float], here: dict[str, Sum]) -> None:
-        """The passive side adds part of an offer; the active one an answer, and takes the same part of its own offer.
-
-        Which exchange it is, the offer says: it is the same sum on both sides, however often it was sent.
-        """
-        for slot in terms:
-            kind, _, peer = slot.partition("/")
-            own = slot == "offered" or kind == "open"
-            if kind != "offer" and not own:
-                continue
-            answered = next((other.partition("/")[2] for other in terms if other.startswith("answer/")), "")
-            offer, partner = here.get(slot, self.nothing), int(answered if own else peer)
-            self._kept.append(offer)
-            halves = self._halves[row[NODE]]
-            halves[partner, id(offer)] += 1
-            self.twice += halves[partner, id(offer)] == 2
+        for use in used:
+            uses[use] += 1
+            self.twice += uses[use] == 2
             self.exchanges += 1
 
-    def _elected(self, row: Row, here: dict[str, Sum]) -> None:
-        self._known[row[NODE]] = set()
-
-    def _restarted(self, row: Row, here: dict[str, Sum]) -> None:
-        self._known.setdefault(row[NODE], set()).add(f"copy/{row[WALK]}")
-
-    def _send(self, row: Row, here: dict[str, Sum]) -> None:
-        if row[SLOT]:
-            self.messages[row[NUMBER]] = here.get(row[SLOT], self.nothing)
-
-    def _receive(self, row: Row, here: dict[str, Sum]) -> None:
-        if row[SLOT]:
-            here[row[SLOT]] = self.messages.pop(row[NUMBER], self.members.get(row[WALK], self.nothing))
-
-    def _saved(self, row: Row, here: dict[str, Sum]) -> None:
-        self.saved[row[NODE], row[NUMBER]] = dict(here)
-        self._halves_saved[row[NODE], row[NUMBER]] = self._halves[row[NODE]].copy()
-
-    def _rejoined(self, row: Row, here: dict[str, Sum]) -> None:
-        kept = row[NODE], row[NUMBER]
-        here.update(self.saved.get(kept, {}))
-        self._halves[row[NODE]] = self._halves_saved.get(kept, collections.Counter()).copy()
-
-    def _record(self, row: Row, here: dict[str, Sum]) -> None:
-        if row[DETAIL] != AGGREGATE:
-            self.members[row[WALK]] = here.get(row[SLOT], self.nothing)
-            return
+    def _note_aggregate(self, row: TraceRow) -> None:
         self.mixings += 1
-        self.worst = max(self.worst, float(here.get(row[SLOT], self.nothing).max(initial=0.0)))
-        visit, known = self._visits.pop(row[NODE], None), self._known.setdefault(row[NODE], set())
-        reign = row[NODE], row[WALK]
-        own = row[SLOT] in known or row[WALK] <= 1  # in the first reign all walks are its own from the start
-        known.add(row[SLOT])
-        if visit is not None and own:
-            self._reigns[reign] = came_in = self._reigns.get(reign, self.nothing) + visit
+        now = self.interpreter.read(row.node, row.slot)
+        self.worst = max(self.worst, float(now.max(initial=0.0)))
+        before, self._aggregates[row.node] = self._aggregates.get(row.node), now
+        if row.node in self._counts and before is not None:
+            reign = row.node, row.walk
+            self._reigns[reign] = came_in = self._reigns.get(reign, self.nothing) + (now - before) / self.share
             self.counted = max(self.counted, float(came_in.max(initial=0.0)))
+        self._counts.discard(row.node)

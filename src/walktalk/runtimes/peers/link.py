@@ -22,7 +22,8 @@ from typing import Any
 
 import zenoh
 
-from walktalk.runtimes.peers.assembly import Assembler, Delivery, Floats, Limits, Pool
+from walktalk.codecs import Bytes
+from walktalk.runtimes.peers.assembly import Assembler, Delivery, Limits, Pool
 from walktalk.runtimes.peers.certificates import OPERATOR
 from walktalk.runtimes.peers.outbox import Outbox
 from walktalk.runtimes.peers.session import ACKS, CONTROL, MODELS, Endpoint, open_session
@@ -123,13 +124,13 @@ class Link:
         end = time.monotonic() + seconds
         return all(outbox.wait_idle(end - time.monotonic()) for outbox in self._boxes(peers))
 
-    def send(self, parcel: Parcel, model: Floats | None) -> Stamp:
-        """Send a message: a model waits its turn and is acknowledged, a word goes out at once. Never blocks."""
+    def send(self, parcel: Parcel, payload: Bytes | None) -> Stamp:
+        """Send a message: a payload waits its turn and is acknowledged, a word goes out at once. Never blocks."""
         traffic = self.traffic
         traffic.sent_messages += 1
         traffic.sent_bytes += 64 + parcel.body_bytes
-        if model is not None:
-            return self._outboxes[parcel.receiver].put(parcel, model)
+        if payload is not None:
+            return self._outboxes[parcel.receiver].put(parcel, payload)
         self._numbers[parcel.receiver] += 1
         stamp = Stamp(self.incarnation, self._numbers[parcel.receiver])
         for chunk in chunks(parcel, None, stamp):
@@ -149,6 +150,10 @@ class Link:
         """Give up what this neighbour has not acknowledged: it is dead, and the node sends it elsewhere."""
         return self._outboxes[to].cancel()
 
+    def withdraw(self, to: int, kind: str, walk: int) -> list[tuple[Parcel, Stamp]]:
+        """Take back what waits for a neighbour and is of this kind and walk: a later one takes its place."""
+        return self._outboxes[to].withdraw(kind, walk)
+
     def holds(self, parcel: Parcel) -> bool:
         """Whether this very message is still on its way, and will arrive without being sent again."""
         return self._outboxes[parcel.receiver].holds(parcel)
@@ -163,7 +168,7 @@ class Link:
     def take(self, delivery: Delivery) -> None:
         """The node has taken this message: its sender may send the next."""
         sender = delivery.parcel.sender
-        if delivery.model is not None and self._pending.get(sender) == delivery.stamp:
+        if delivery.payload is not None and self._pending.get(sender) == delivery.stamp:
             del self._pending[sender]
             self._acks[sender].put(encode_ack(Ack(delivery.stamp, Answer.TAKEN)))
 
@@ -176,7 +181,7 @@ class Link:
             return
         delivery = self._assemble(self._models[sender], sample)
         if delivery is not None:
-            if delivery.model is not None:
+            if delivery.payload is not None:
                 self._pending[sender] = delivery.stamp
             self._deliver(delivery)
 

@@ -10,20 +10,20 @@ from __future__ import annotations
 import logging
 import queue
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from contextlib import suppress
 from typing import Any
 
 import torch
-from torch import Tensor
 
-from walktalk.errors import UnavailableError
+from walktalk.errors import ProtocolError, UnavailableError
 from walktalk.protocols import (
-    AGGREGATE,
     INITIAL,
-    UPDATE,
     Combine,
+    Decode,
+    Differentiate,
     Effect,
+    Encode,
     Event,
     Forget,
     Message,
@@ -42,6 +42,8 @@ from walktalk.protocols import (
     Trained,
     control_bytes,
 )
+from walktalk.records import TraceRow
+from walktalk.runtimes.meaning import FLOAT_BYTES, NOTHING, Interpreter, Scale
 from walktalk.runtimes.peers import tally as tallies
 from walktalk.runtimes.peers.assembly import Delivery, Limits
 from walktalk.runtimes.peers.diary import Diary
@@ -53,9 +55,9 @@ from walktalk.runtimes.peers.node_end import ALL_LOST, End
 from walktalk.runtimes.peers.node_state import NodeSetup, State, blocked_by
 from walktalk.runtimes.peers.node_training import Trainings
 from walktalk.runtimes.peers.session import STATUS, STOP
-from walktalk.runtimes.peers.slots import Slots, from_wire, to_wire
+from walktalk.runtimes.peers.slots import Tensors, to_wire
 from walktalk.runtimes.peers.training import Outcome
-from walktalk.runtimes.peers.wire import FLOAT_BYTES, Parcel
+from walktalk.runtimes.peers.wire import Parcel
 from walktalk.runtimes.stacked import RowTrainer, parameters_of
 
 TALLY_EVERY = 0.25  # seconds between two rounds of gossip about how far everybody is
@@ -74,15 +76,21 @@ class Node:
             raise UnavailableError(f"{setup.protocol.label} runs in the simulator only; use --engine sim")
         self.setup, self.trainer = setup, trainer
         self.me = setup.around.node
-        self.machine = setup.protocol.hardened().machine(setup.around)
-        self.state = State(self._slots({}), tallies.Tally(self.me, setup.around.nodes))
+        protocol = setup.protocol.hardened()
+        self.machine = protocol.machine(setup.around)
+        self.state = State(tallies.Tally(self.me, setup.around.nodes))
         self.events: queue.SimpleQueue[Callable[[], None]] = queue.SimpleQueue()
         self.begun = False
         self.early: list[Delivery] = []  # messages from before the start; one model for each neighbour at most
         self.clock = Clock()
         self.end = End(setup.stop, self.state.tally)
         self.news = News(setup.endpoint)
-        self.limits = Limits(trainer.width, trainer.state_width if setup.optimizer_state == "walk" else 0)
+        self.tensors = Tensors(trainer.width, parameters_of(trainer))
+        self.interpreter = Interpreter(
+            self.tensors, protocol.messages, self._scale(), self._write, lambda: self.clock.wall
+        )
+        self.interpreter.add_node(self.me, setup.initial)
+        self.limits = Limits(self._payloads())
         self.keeper = Keeper(setup.folder)
         listener = Listener(self._later(self._arrived), lambda parcel: None, self._later(self._peer))
         self.link = Link(setup.endpoint, self.limits, listener)
@@ -92,8 +100,19 @@ class Node:
         self.outside = Outside(0.0, setup.seed.child("protocol", self.me, life).python())
         self.telling = setup.seed.child("tally", self.me, life).python()
         self.diary = Diary(setup.folder, life)
-        batches = setup.seed.child("batches", self.me, life).python()
-        self.trainings = Trainings(setup, trainer, batches, self._later(self._trained))
+        self.keys = setup.seed.child("batches", self.me, life).python()
+        self.trainings = Trainings(setup, trainer, self._later(self._trained))
+
+    def _scale(self) -> Scale:
+        setup, trainer = self.setup, self.trainer
+        sizes = (FLOAT_BYTES * trainer.width, FLOAT_BYTES * trainer.state_width)
+        statistics = parameters_of(trainer) < trainer.width
+        return Scale(*sizes, trainer.local_steps, setup.optimizer_state, statistics)
+
+    def _payloads(self) -> dict[str, frozenset[int]]:
+        """How many bytes may come with which kind of message: no other size is a model of this study."""
+        kinds, size = self.interpreter.messages, self.interpreter.payload_of
+        return {kind: frozenset((size(kind, 0), size(kind, 1))) for kind, arrival in kinds.items() if arrival.slot}
 
     # -- the loop -----------------------------------------------------------------------------------------------
 
@@ -116,14 +135,14 @@ class Node:
 
     def status(self) -> dict[str, Any]:
         """What a person wants to know; callable from any thread."""
-        state, traffic, link = self.state, self.link.traffic, self.link
+        state, traffic, link, what = self.state, self.link.traffic, self.link, self.interpreter
         return {
             "name": self.setup.endpoint.name,
             "node": self.me,
             "seconds": round(self.clock.run_time, 3),
             "alive": sorted(state.alive),
-            "aggregates": state.aggregate_slot in state.slots,
-            "term": state.aggregate_term,
+            "aggregates": what.aggregate_slot in what.slots[self.me],
+            "term": what.aggregate_term,
             "loss": state.loss,
             "bandwidth": link.bandwidth,
             "walks": self.trainings.walks,
@@ -170,14 +189,16 @@ class Node:
             self.state.tally.add(iterations, sent)
             self._give(Started())
         else:
-            self.state.slots = self._slots(kept.slots)
-            self.trainings.states, self.state.saved = dict(kept.states), kept.number
+            self.interpreter.slots[self.me] = {**kept.slots, INITIAL: self.setup.initial}
+            self.interpreter.states = {(self.me, slot): state for slot, state in kept.states.items()}
+            self.state.saved = kept.number
             self.state.tally.add(kept.iterations, kept.sent)
             self.clock.behind = kept.seconds
             self._note("rejoined", number=kept.number)
             self._give(Rejoined(kept.memory))
             for peer in sorted(set(self.setup.around.neighbours) - self.state.alive):
                 self._give(PeerLost(peer))
+        self.interpreter.iteration = self.state.tally.own.iterations
         self.begun = True
         self._note("started", detail={"alive": len(self.state.alive)})
         self.news.say(f"begins; {len(self.state.alive)} of {len(self.setup.around.neighbours)} neighbours are there")
@@ -230,41 +251,42 @@ class Node:
 
     def _give(self, event: Event) -> None:
         """Let the machine take an event, and carry out what it asks for."""
+        self._carry_out_all(self._answer(event))
+
+    def _answer(self, event: Event) -> list[Effect]:
+        """What the machine asks for."""
         self.outside.now = self.clock.elapsed
         self.outside.resources = (self.link.bandwidth, *self.setup.around.resources[1:])
-        for effect in self.machine.handle(event, self.outside):
+        return self.machine.handle(event, self.outside)
+
+    def _carry_out_all(self, effects: list[Effect]) -> None:
+        for effect in effects:
             self._carry_out(effect)
 
     def _carry_out(self, effect: Effect) -> None:
+        what, me = self.interpreter, self.me
         match effect:
-            case Combine(into, terms):
-                self._combine(into, terms)
+            case Combine():
+                what.combine(me, effect)
             case Record():
-                self._record(effect)
+                what.record(me, effect)
             case Send():
                 self._send(effect)
-            case Train():
+            case Train() | Differentiate():
                 self.trainings.ask(effect)
                 self._train_next()
-            case Forget(slot):
-                self.state.slots.forget(slot)
-                self.trainings.states.pop(slot, None)
-            case Note(event, walk, peer, number):
-                self._note(event, walk=walk, peer=peer, number=number)
+            case Forget():
+                what.forget(me, effect)
+            case Encode():
+                what.encode(me, effect, self.keys.getrandbits(63))
+            case Decode():
+                what.decode(me, effect)
+            case Note():
+                what.note(me, effect)
             case SetTimer(name, after):
                 self.clock.set_timer(f"machine/{name}", after)
             case _:
                 raise UnavailableError(f"{self.setup.protocol.label}: {type(effect).__name__} needs the simulator")
-
-    def _slots(self, models: Mapping[str, Tensor]) -> Slots:
-        return Slots({**models, INITIAL: self.setup.initial}, parameters_of(self.trainer))
-
-    def _combine(self, into: str, terms: Mapping[str, float]) -> None:
-        states = self.trainings.states
-        self.state.slots.combine(into, terms)
-        self._note("combine", into, detail=dict(terms))
-        if len(terms) == 1 and (slot := next(iter(terms))) in states:
-            states[into] = states[slot]  # an optimizer state goes where its model goes
 
     # -- training -----------------------------------------------------------------------------------------------
 
@@ -272,26 +294,31 @@ class Node:
         effect = None if self.state.leaving or self.end.seen else self.trainings.next()
         if effect is None:
             return
-        if effect.slot not in self.state.slots:
-            self.link.drop("nonsense", f"a training of {effect.slot!r}, which is not here")
-            return
         lr = self.setup.lr * self.setup.schedule(self.end.progress(self.clock.run_time))
-        job = self.trainings.begin(effect, self.state.slots, lr)
-        self._note("train", job.slot, walk=job.walk, number=job.number, key=job.key, lr=lr)
+        key, what = self.keys.getrandbits(63), self.interpreter
+        try:
+            work = what.begin_training(self.me, effect, self.trainings.count, key, lr)
+        except ProtocolError as error:
+            self.link.drop("nonsense", f"a training of {effect.slot!r}: {error}")
+            return
+        if what.keeps_states and work.state is None:
+            work = work._replace(state=torch.zeros(self.trainer.state_width))
+        self.trainings.begin(work)
 
     def _trained(self, outcome: Outcome) -> None:
-        state, job = self.state, outcome.job
+        state, work, what = self.state, outcome.work, self.interpreter
         if not self.trainings.end(outcome):
             return
-        if outcome.model is None:
+        if outcome.result is None:
             state.failure = outcome.error
             return
         state.loss = outcome.loss if outcome.loss is not None else state.loss
         state.tally.add(iterations=1)
-        self._note("trained", job.slot, walk=job.walk, iteration=state.tally.own.iterations, number=job.number)
-        state.slots.write_update(UPDATE, job.start, outcome.model)
-        self._give(Trained(job.slot))
-        state.slots.forget(UPDATE)
+        if what.keeps_states and outcome.state is not None:
+            what.states[what.state_owner(self.me, work.slot)] = outcome.state
+        what.end_training(work, outcome.result)
+        self._give(Trained(work.slot, work.walk, work.lr, work.steps))
+        what.forget_result(self.me)
         self._see_the_end()
         self._train_next()
 
@@ -317,46 +344,43 @@ class Node:
         state = self.state
         if not state.leaving or not state.alive:
             return
-        nothing = torch.zeros(self.trainer.width)
+        what = self.interpreter
         for effect in self.trainings.give_up():
             for _ in range(LAZY_STEPS):
                 self.trainings.give_up()  # it stays here, by the matrix: once more
-                if effect.slot not in state.slots or effect.walk <= 0:
+                if effect.slot not in what.slots[self.me] or effect.walk <= 0:
                     break
-                state.slots.write(UPDATE, nothing)
-                self._note("handed_on", effect.slot, walk=effect.walk)
-                self._give(Trained(effect.slot))
-        state.slots.forget(UPDATE)
+                what.hand_on(self.me, effect.slot, effect.walk)
+                self._give(Trained(effect.slot, effect.walk, self.setup.lr))
+        what.forget_result(self.me)
 
     # -- messages -----------------------------------------------------------------------------------------------
 
     def _send(self, effect: Send) -> None:
-        state, message, walk = self.state, effect.message, effect.message.walk
-        parts: list[Tensor] = []
-        if effect.slot:
-            parts.append(state.slots.read(effect.slot))
-            if self.limits.state_width and walk > 0:
-                parts.append(self.trainings.states.get(effect.slot, torch.zeros(self.limits.state_width)))
-        model = to_wire(*parts) if parts else None
-        if model is not None:
+        what, message = self.interpreter, effect.message
+        packed = what.pack(self.me, effect)
+        travels = self.setup.optimizer_state == "walk" and message.walk > 0
+        payload = to_wire(packed, self.trainer.state_width if travels else 0)
+        parcel = Parcel(self.me, effect.to, message, -1 if payload is None else len(payload))
+        withdrawn = 0
+        if payload is not None:
             self._tell_tally(effect.to)  # where a model goes, training goes on: that node should know how far we are
-        parcel = Parcel(self.me, effect.to, message, effect.into, len(model) if model is not None else -1)
-        if model is not None and self.link.holds(parcel):
-            return  # the protocol is impatient, but the link does not lose it
-        stamp = self.link.send(parcel, model)
-        size = control_bytes(message) + FLOAT_BYTES * max(parcel.width, 0)
-        state.tally.add(sent=size)
-        detail = {"kind": message.kind, "into": effect.into}
-        self._note(
-            "send",
-            effect.slot,
-            peer=effect.to,
-            walk=walk,
-            number=stamp.number,
-            size=size,
-            key=stamp.incarnation,
-            detail=detail,
-        )
+            if effect.again and self.link.holds(parcel):
+                return  # the protocol is impatient, but the link does not lose it
+            if what.arrival(message).latest:
+                withdrawn = self._withdraw(effect, packed.payload)
+        stamp = self.link.send(parcel, payload)
+        size = what.sent(self.me, effect, packed, stamp.number, stamp.incarnation)
+        self.state.tally.add(sent=max(0, size - withdrawn))
+
+    def _withdraw(self, effect: Send, payload: int) -> int:
+        """Take back what waits for the same neighbour and is out of date; its bytes."""
+        old, total = self.link.withdraw(effect.to, effect.message.kind, effect.message.walk), 0
+        for parcel, stamp in old:
+            size = control_bytes(parcel.message) + payload
+            self.interpreter.superseded(self.me, effect.to, effect.slot, size, payload, *reversed(stamp))
+            total += size
+        return total
 
     def _arrived(self, delivery: Delivery) -> None:
         parcel, state = delivery.parcel, self.state
@@ -371,25 +395,24 @@ class Node:
         if not self.begun:
             self.early.append(delivery)
             return
-        if delivery.model is not None:
-            model, behind = from_wire(delivery.model, self.trainer.width)
-            state.slots.write(parcel.into, model)
-            if behind is not None:
-                self.trainings.states[parcel.into] = behind
-        stamp = delivery.stamp
-        self._note(
-            "receive",
-            parcel.into,
-            peer=parcel.sender,
-            walk=parcel.message.walk,
-            number=stamp.number,
-            key=stamp.incarnation,
-        )
         try:
-            self._give(Received(parcel.sender, parcel.message, parcel.into))
-        except (KeyError, ValueError) as error:  # a message that says nothing to this protocol must not end the node
+            self._take(delivery)
+        except (KeyError, ValueError, ProtocolError) as error:  # nonsense from a neighbour must not end the node
+            self._note("refused", peer=parcel.sender, walk=parcel.message.walk)
             self.link.drop("nonsense", f"{parcel.message.kind} from {parcel.sender}: {error!r}")
         self.link.take(delivery)
+
+    def _take(self, delivery: Delivery) -> None:
+        """The machine takes the message first, or refuses it; only then is anything written into a slot."""
+        (sender, _, message, _), stamp, what = delivery.parcel, delivery.stamp, self.interpreter
+        arrival, into, packed = what.arrival(message), what.arrives_in(sender, message), NOTHING
+        if (delivery.payload is None) != (not into):
+            raise ProtocolError(f"{'nothing' if into else 'a model'} came with it")
+        if delivery.payload is not None:
+            packed = self.tensors.from_wire(delivery.payload, into, arrival.codec)
+        effects = self._answer(Received(sender, message, into))
+        what.receive(self.me, sender, message.walk, packed, stamp.number, stamp.incarnation)
+        self._carry_out_all(effects)
 
     def _peer(self, peer: int, alive: bool) -> None:
         state = self.state
@@ -425,36 +448,17 @@ class Node:
         self.keeper.save_sometimes(self._to_keep)
         self.clock.set_timer(tallies.KIND, TALLY_EVERY)
 
-    def _record(self, effect: Record) -> None:
-        model = self.state.slots.read(effect.slot)
-        if effect.role == AGGREGATE:
-            state = self.state
-            state.aggregate, state.aggregate_slot, state.aggregate_term = model, effect.slot, effect.key
-        else:
-            self.state.members[effect.key] = model
-        self._note("record", effect.slot, walk=effect.key, detail=effect.role)
-
     def _to_keep(self) -> Kept:
-        state, own = self.state, self.state.tally.own
+        state, own, what = self.state, self.state.tally.own, self.interpreter
         state.saved += 1
         self._note("saved", number=state.saved)
         counts, over = (own.iterations, own.sent, state.saved), repr(self.setup.stop) if self.end.seen else ""
-        slots, states = state.slots.everything(), dict(self.trainings.states)
-        return Kept(slots, states, *counts, self.machine.keepsake(), self.clock.run_time, over)
+        states = {slot: tensor for (_, slot), tensor in what.states.items()}
+        return Kept(dict(what.slots[self.me]), states, *counts, self.machine.keepsake(), self.clock.run_time, over)
 
-    def _note(
-        self,
-        event: str,
-        slot: str = "",
-        *,
-        peer: int = -1,
-        walk: int = -1,
-        iteration: int = -1,
-        number: int = -1,
-        size: int = 0,
-        key: int = 0,
-        lr: float = 0.0,
-        detail: str | Mapping[str, object] = "",
-    ) -> None:
-        self.news.event(event, peer, walk, number)
-        self.diary.note((self.clock.wall, self.me, event, slot, peer, walk, iteration, number, size, key, lr, detail))
+    def _note(self, event: str, slot: str = "", **columns: Any) -> None:
+        self.interpreter.note_down(self.me, event, slot, **columns)
+
+    def _write(self, row: TraceRow) -> None:
+        self.news.event(row.event, row.peer, row.walk, row.number)
+        self.diary.note(row)

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import time
 
+from walktalk.runtimes.meaning import Stop
 from walktalk.runtimes.peers.tally import Tally
-from walktalk.runtimes.simulator import Stop
 
 STALLED = 5.0  # seconds in which nobody has anything to train until the run is given up
 LINGER = 5.0  # seconds that a node which is done waits for others to be done

@@ -9,10 +9,9 @@ from pathlib import Path
 from torch import Tensor
 
 from walktalk.protocols import Protocol, Surroundings
+from walktalk.runtimes.meaning import OptimizerState, Stop
 from walktalk.runtimes.peers import tally as tallies
 from walktalk.runtimes.peers.session import Endpoint
-from walktalk.runtimes.peers.slots import Slots
-from walktalk.runtimes.simulator import OptimizerState, Stop
 from walktalk.seeds import Seed
 
 
@@ -40,14 +39,9 @@ class NodeSetup:
 
 @dataclass
 class State:
-    """What a node's loop keeps, beside its machine."""
+    """What a node's loop keeps, beside its machine and its slots."""
 
-    slots: Slots
     tally: tallies.Tally
-    members: dict[int, Tensor] = field(default_factory=dict)  # what `Record` said last
-    aggregate: Tensor | None = None
-    aggregate_slot: str = ""
-    aggregate_term: int = 0
     saved: int = 0  # checkpoints so far, over all lives
     loss: float | None = None  # of a model that was trained here lately, on this node's data
     alive: set[int] = field(default_factory=set)  # neighbours

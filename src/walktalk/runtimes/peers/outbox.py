@@ -12,7 +12,7 @@ import time
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from walktalk.runtimes.peers.assembly import Floats
+from walktalk.codecs import Bytes
 from walktalk.runtimes.peers.wire import Ack, Answer, Parcel, Stamp, chunks, encode_ack
 
 ASK_AFTER = 1.0
@@ -24,10 +24,10 @@ WEIGHT = 1 / 8  # of the newest rate in the mean
 
 @dataclass(frozen=True, eq=False)
 class Letter:
-    """A message with its model and its number."""
+    """A message with its payload and its number."""
 
     parcel: Parcel
-    model: Floats
+    payload: Bytes
     stamp: Stamp
 
 
@@ -56,24 +56,25 @@ class Outbox:
     def __len__(self) -> int:
         return len(self._line) + (self._current is not None)
 
-    def put(self, parcel: Parcel, model: Floats) -> Stamp:
-        """Send this after all that was put before. The model must not change any more.
-
-        What still waits in line and is of the same kind and walk is out of date, and is not sent: a neighbour that
-        cannot keep up is not sent all that was ever meant for it, and the line stays short.
-        """
-        about = (parcel.message.kind, parcel.message.walk)
+    def put(self, parcel: Parcel, payload: Bytes) -> Stamp:
+        """Send this after all that was put before. The payload must not change any more."""
         with self._changed:
-            for old in [one for one in self._line if (one.parcel.message.kind, one.parcel.message.walk) == about]:
-                self._line.remove(old)
             self._number += 1
-            letter = Letter(parcel, model, Stamp(self._incarnation, self._number))
+            letter = Letter(parcel, payload, Stamp(self._incarnation, self._number))
             self._line.append(letter)
             self._changed.notify_all()
             if self._thread is None:
                 self._thread = threading.Thread(target=self._run, name=f"outbox-{parcel.receiver}", daemon=True)
                 self._thread.start()
         return letter.stamp
+
+    def withdraw(self, kind: str, walk: int) -> list[tuple[Parcel, Stamp]]:
+        """Take out of the line what is of this kind and walk and has not begun to be sent; returns it."""
+        with self._changed:
+            old = [one for one in self._line if (one.parcel.message.kind, one.parcel.message.walk) == (kind, walk)]
+            for letter in old:
+                self._line.remove(letter)
+        return [(letter.parcel, letter.stamp) for letter in old]
 
     def answered(self, ack: Ack) -> None:
         """The other side has said something about a message."""
@@ -90,7 +91,7 @@ class Outbox:
             self._taken(letter.parcel)  # from here, not from the sending thread: one change of thread less in every hop
 
     def _learn_rate(self, letter: Letter) -> None:
-        rate = letter.model.nbytes / max(time.monotonic() - self._began, 1e-6)
+        rate = letter.payload.nbytes / max(time.monotonic() - self._began, 1e-6)
         self.rate += (rate - self.rate) * (WEIGHT if self.rate else 1.0)
 
     def cancel(self) -> list[Parcel]:
@@ -151,8 +152,8 @@ class Outbox:
                 self._ask(encode_ack(Ack(letter.stamp, Answer.ASKED)))
 
     def _transmit(self, letter: Letter) -> None:
-        model = letter.model
-        for chunk in chunks(letter.parcel, model.data.cast("B") if model.size else b"", letter.stamp):
+        payload = letter.payload
+        for chunk in chunks(letter.parcel, payload.data if payload.size else b"", letter.stamp):
             if self._current is not letter:
                 return
             self._put(chunk)

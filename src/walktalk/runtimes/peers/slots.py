@@ -1,103 +1,80 @@
-"""The models of one node, by slot. A tensor in a slot never changes: what is sent needs no copy of its own."""
+"""The models of one node: flat float32 tensors. A tensor in a slot never changes: what is sent needs no copy of it."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 
 import numpy as np
 import torch
 from torch import Tensor
 
-from walktalk.protocols import TRAINED, for_statistics, with_update
-from walktalk.runtimes.peers.assembly import Floats
-
-ALL = 2**63  # of a model's numbers are parameters
+from walktalk.codecs import Bytes, codec_named
+from walktalk.runtimes.meaning import Contents, Encoded, Packed
 
 
-class Slots:
-    """Named models, each a flat float32 tensor on the CPU."""
+class Tensors(Contents[Tensor]):
+    """Contents of slots that are the numbers themselves, on the CPU."""
 
-    def __init__(self, models: Mapping[str, Tensor] | None = None, parameters: int = ALL) -> None:
-        self._models: dict[str, Tensor] = dict(models or {})
-        self.parameters = parameters  # what comes behind that many numbers are statistics
-        self._updates: dict[str, tuple[Tensor, Tensor]] = {}  # slots that hold one: what was trained, what it became
+    def __init__(self, width: int, parameters: int) -> None:
+        self.width = width  # numbers of a model
+        self.parameters = parameters  # what comes behind that many are statistics
 
-    def __contains__(self, slot: str) -> bool:
-        return slot in self._models
+    def combined(
+        self, here: Mapping[str, Tensor], terms: Mapping[str, float], statistics: Mapping[str, float] | None
+    ) -> Tensor:
+        """Added up in the order given, as the stacked executor does."""
+        made = added_up(here, terms)
+        if statistics is not None and self.parameters < self.width:
+            made[self.parameters :] = added_up(here, statistics)[self.parameters :]
+        return made
 
-    def read(self, slot: str) -> Tensor:
-        """The model in a slot; not to be changed."""
-        return self._models[slot]
+    def update(self, start: Tensor, trained: Tensor) -> Tensor:
+        """Trained minus start; behind the parameters the trained numbers themselves."""
+        change = trained - start
+        change[self.parameters :] = trained[self.parameters :]
+        return change
 
-    def write(self, slot: str, model: Tensor) -> None:
-        """Put a model into a slot; not to be changed afterwards."""
-        self._models[slot] = model
-        self._updates.pop(slot, None)
+    def encoded(self, content: Tensor, codec: str, key: int) -> Encoded[Tensor]:
+        """The bytes, and what they stand for."""
+        data = codec_named(codec).encode(content, key)
+        return Encoded(codec, codec_named(codec).decode(data, self.width), data)
 
-    def write_update(self, slot: str, before: Tensor, trained: Tensor) -> None:
-        """Put what a training has changed into a slot."""
-        self._models[slot] = trained - before
-        self._updates[slot] = before, trained
+    def mean(self, contents: Iterable[Tensor]) -> Tensor:
+        """The plain average."""
+        return torch.stack(list(contents)).mean(0)
 
-    def forget(self, slot: str) -> None:
-        """Drop a slot; nothing happens if there is none."""
-        self._models.pop(slot, None)
-        self._updates.pop(slot, None)
-
-    def combine(self, into: str, terms: Mapping[str, float]) -> None:
-        """A linear combination, added up in the order given, as the stacked executor does."""
-        made = added_up(self._models, terms)
-        if self.parameters < len(made):
-            statistics = self._statistics(terms)
-            if statistics is not None:
-                made[self.parameters :] = statistics
-        copied = self._updates.get(next(iter(terms))) if len(terms) == 1 else None
-        self.write(into, made)
-        if copied is not None and made is self._models[next(iter(terms))]:
-            self._updates[into] = copied  # a plain copy of an update is one
-
-    def _statistics(self, terms: Mapping[str, float]) -> Tensor | None:
-        """What comes behind the parameters, where it is combined otherwise; see `protocols.statistics`."""
-        update = next((slot for slot in terms if slot in self._updates), None)
-        if update is None:
-            calmer = for_statistics(terms)
-            return None if calmer is terms else added_up(self._models, calmer, self.parameters)
-        if len(terms) == 1:
-            return None
-        before, trained = self._updates[update]
-        begun_with = next((slot for slot in terms if self._models[slot] is before), None)
-        models = {**self._models, TRAINED: trained}
-        return added_up(models, with_update(terms, update, begun_with), self.parameters)
-
-    def everything(self) -> dict[str, Tensor]:
-        """All slots, as they are now."""
-        return dict(self._models)
+    def from_wire(self, data: Bytes, into: str, codec: str) -> Packed:
+        """What came with a message, from its bytes; `ValueError` where no codec writes such."""
+        if codec:
+            return Packed(into, Encoded(codec, codec_named(codec).decode(data, self.width), data), None, len(data))
+        numbers = torch.from_numpy(data.view("<f4"))
+        state = numbers[self.width :] if len(numbers) > self.width else None
+        return Packed(into, numbers[: self.width], state, len(data))
 
 
-def added_up(models: Mapping[str, Tensor], terms: Mapping[str, float], start: int = 0) -> Tensor:
-    """A combination of models, from that number on."""
+def added_up(here: Mapping[str, Tensor], terms: Mapping[str, float]) -> Tensor:
+    """A combination of models, as a new tensor."""
     total: Tensor | None = None
     for slot, weight in terms.items():
-        model = models[slot][start:] if start else models[slot]
-        if len(terms) == 1 and weight == 1.0:
-            total = model
-        elif total is None:
-            total = model * weight
-        else:
-            total.add_(model, alpha=weight)
+        total = here[slot] * weight if total is None else total.add_(here[slot], alpha=weight)
     if total is None:
         raise ValueError("a combination of nothing")
     return total
 
 
-def to_wire(*parts: Tensor) -> Floats:
-    """Tensors as one flat buffer; the first alone is not copied."""
-    if len(parts) == 1:
-        return np.asarray(parts[0].contiguous().numpy(), dtype="<f4")
-    return np.concatenate([part.numpy() for part in parts]).astype("<f4", copy=False)
+def to_wire(packed: Packed, state_width: int) -> Bytes | None:
+    """What goes along with a message as bytes, a single model without a copy; None for nothing.
 
-
-def from_wire(model: Floats, width: int) -> tuple[Tensor, Tensor | None]:
-    """The model, and what travelled behind it."""
-    tensor = torch.from_numpy(model)
-    return tensor[:width], (tensor[width:] if len(tensor) > width else None)
+    `state_width`: of the optimizer state that goes behind the model; one that is not there yet is all zeros.
+    """
+    content = packed.content
+    if content is None:
+        return None
+    if isinstance(content, Encoded):
+        data: Bytes = content.data
+        return data
+    parts = [content.contiguous().numpy()]
+    if state_width:
+        parts.append(np.zeros(state_width, "<f4") if packed.state is None else packed.state.numpy())
+    model = parts[0] if len(parts) == 1 else np.concatenate(parts)
+    return np.ascontiguousarray(model, dtype="<f4").view(np.uint8)

@@ -10,77 +10,76 @@ from __future__ import annotations
 import heapq
 from collections.abc import Iterable, Iterator
 from pathlib import Path
-from typing import Any
+from typing import TypeAlias
 
-from walktalk.records import TRACE_COLUMNS
+from walktalk.records import TraceRow
 from walktalk.runtimes.peers.diary import NAME, read_lines
 
-Row = tuple[Any, ...]
-TIME, NODE, EVENT, SLOT, PEER, WALK, ITERATION, NUMBER, BYTES, KEY, LR, DETAIL = range(len(TRACE_COLUMNS))
+MessageName: TypeAlias = tuple[int, int, int, int, bool]
 
 
-def read_diary(folder: Path) -> list[Row]:
+def read_diary(folder: Path) -> list[TraceRow]:
     """All that a node wrote down, over all its lives, in order."""
     lives = sorted(folder.glob(NAME.format(life="*")))  # a life is a time in nanoseconds, of as many digits always
     return [row for path in lives for row in read_lines(path)]
 
 
-def merge(diaries: Iterable[list[Row]]) -> list[Row]:
+def merge(diaries: Iterable[list[TraceRow]]) -> list[TraceRow]:
     """One trace, with times from 0."""
     ordered = list(_causal([diary for diary in diaries if diary]))
     return list(_renumbered(ordered))
 
 
-def _causal(diaries: list[list[Row]]) -> Iterator[Row]:
+def _causal(diaries: list[list[TraceRow]]) -> Iterator[TraceRow]:
     """By time, but a `receive` waits for its `send`; one whose sender's diary is torn off comes in the end."""
-    sent = {_message(row) for diary in diaries for row in diary if row[EVENT] == "send"}
-    seen: set[Row] = set()
-    waiting: dict[Row, int] = {}  # message -> the diary that waits for it
+    sent = {_message(row) for diary in diaries for row in diary if row.event == "send"}
+    seen: set[MessageName] = set()
+    waiting: dict[MessageName, int] = {}  # message -> the diary that waits for it
     position = [0] * len(diaries)
-    ready = [(diary[0][TIME], index) for index, diary in enumerate(diaries)]
+    ready = [(diary[0].time, index) for index, diary in enumerate(diaries)]
     heapq.heapify(ready)
     while ready:
         _, index = heapq.heappop(ready)
         row = diaries[index][position[index]]
         message = _message(row)
-        if row[EVENT] == "receive" and message in sent and message not in seen:
+        if row.event == "receive" and message in sent and message not in seen:
             waiting[message] = index
             continue
         yield row
         position[index] += 1
-        if row[EVENT] == "send":
+        if row.event == "send":
             seen.add(message)
             if message in waiting:
                 freed = waiting.pop(message)
-                heapq.heappush(ready, (row[TIME], freed))
+                heapq.heappush(ready, (row.time, freed))
         if position[index] < len(diaries[index]):
-            heapq.heappush(ready, (diaries[index][position[index]][TIME], index))
+            heapq.heappush(ready, (diaries[index][position[index]].time, index))
 
 
-def _message(row: Row) -> Row:
+def _message(row: TraceRow) -> MessageName:
     """What tells a message from all others: sender, receiver, the sender's life, its number, and its channel."""
-    outgoing = row[EVENT] == "send"
-    sender, receiver = (row[NODE], row[PEER]) if outgoing else (row[PEER], row[NODE])
-    return (sender, receiver, row[KEY], row[NUMBER], bool(row[SLOT]))
+    outgoing = row.event != "receive"
+    sender, receiver = (row.node, row.peer) if outgoing else (row.peer, row.node)
+    return (sender, receiver, row.key, row.number, bool(row.slot))
 
 
-def _renumbered(rows: list[Row]) -> Iterator[Row]:
-    messages: dict[Row, int] = {}
+def _renumbered(rows: list[TraceRow]) -> Iterator[TraceRow]:
+    messages: dict[MessageName, int] = {}
     trainings: dict[tuple[int, int], int] = {}  # (node, its own number) -> the latest such training's number
     started = iteration = 0
-    start = before = min((row[TIME] for row in rows), default=0.0)
+    start = before = min((row.time for row in rows), default=0.0)
     for row in rows:
-        if row[EVENT] == "resumed":  # while nobody was there, no time has passed
-            start += row[TIME] - before
-        before = row[TIME]
-        new = list(row)
-        new[TIME] = row[TIME] - start
-        if row[EVENT] in ("send", "receive"):
-            new[NUMBER], new[KEY] = messages.setdefault(_message(row), len(messages)), 0
-        elif row[EVENT] == "train":
-            trainings[row[NODE], row[NUMBER]] = new[NUMBER] = started
+        if row.event == "resumed":  # while nobody was there, no time has passed
+            start += row.time - before
+        before = row.time
+        new = row._replace(time=row.time - start)
+        if row.event in ("send", "receive", "superseded"):
+            new = new._replace(number=messages.setdefault(_message(row), len(messages)), key=0)
+        elif row.event in ("train", "differentiate"):
+            trainings[row.node, row.number] = started
+            new = new._replace(number=started)
             started += 1
-        elif row[EVENT] == "trained":
+        elif row.event == "trained":
             iteration += 1
-            new[NUMBER], new[ITERATION] = trainings.pop((row[NODE], row[NUMBER])), iteration
-        yield tuple(new)
+            new = new._replace(number=trainings.pop((row.node, row.number)), iteration=iteration)
+        yield new

@@ -11,6 +11,8 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
+from walktalk.learning import Extras
+from walktalk.runtimes.meaning import Work
 from walktalk.runtimes.stacked import RowTrainer
 
 MEASURE_EVERY = 1.0  # seconds between two measurements of the loss, which `walktalk status` shows
@@ -18,24 +20,11 @@ MEASURING = 0.05  # of the time may go into them
 
 
 @dataclass(frozen=True)
-class Job:
-    """One local training."""
-
-    slot: str
-    walk: int
-    number: int  # counts this node's trainings
-    start: Tensor
-    key: int  # decides the batches
-    lr: float
-    state: Tensor | None  # optimizer state to start from; None: a fresh one, thrown away afterwards
-
-
-@dataclass(frozen=True)
 class Outcome:
     """A training that is over."""
 
-    job: Job
-    model: Tensor | None  # None: it failed
+    work: Work
+    result: Tensor | None  # the trained model, or the gradient; None: it failed
     state: Tensor | None
     error: BaseException | None = None
     loss: float | None = None  # of the model before, on this node's data; measured now and then
@@ -48,13 +37,13 @@ class TrainingThread:
         self._trainer, self._part, self._report = trainer, part, report
         self._least = least  # seconds that a training takes at least
         self._measure_at = 0.0
-        self._jobs: queue.SimpleQueue[Job | None] = queue.SimpleQueue()
+        self._jobs: queue.SimpleQueue[Work | None] = queue.SimpleQueue()
         self._thread = threading.Thread(target=self._run, name="training", daemon=True)
         self._thread.start()
 
-    def begin(self, job: Job) -> None:
+    def begin(self, work: Work) -> None:
         """Start a training; the report comes from the thread."""
-        self._jobs.put(job)
+        self._jobs.put(work)
 
     def close(self, seconds: float) -> None:
         """Let the training under way end, if it does so in time."""
@@ -62,26 +51,36 @@ class TrainingThread:
         self._thread.join(seconds)
 
     def _run(self) -> None:
-        while (job := self._jobs.get()) is not None:
+        while (work := self._jobs.get()) is not None:
             began = time.monotonic()
             try:
-                outcome = self._train(job)
+                outcome = self._train(work)
             except Exception as error:  # anything at all in a model or loss: the node reports it and ends
-                outcome = Outcome(job, None, None, error)
+                outcome = Outcome(work, None, None, error)
             time.sleep(max(0.0, began + self._least - time.monotonic()))
             self._report(outcome)
 
-    def _train(self, job: Job) -> Outcome:
+    def _train(self, work: Work) -> Outcome:
         device = self._trainer.device
-        loss = self._measure(job.start[None].to(device))
+        loss = self._measure(work.start[None].to(device))
         rows, state = self._trainer.train(
-            job.start[None].to(device),
+            work.start[None].to(device),
             torch.tensor([self._part], device=device),
-            torch.tensor([job.key], device=device),
-            torch.tensor([job.lr], device=device),
-            job.state[None].to(device) if job.state is not None else None,
+            torch.tensor([work.key], device=device),
+            torch.tensor([work.lr], device=device),
+            work.state[None].to(device) if work.state is not None else None,
+            self._extras(work),
         )
-        return Outcome(job, rows[0].cpu(), state[0].cpu() if state is not None else None, loss=loss)
+        return Outcome(work, rows[0].cpu(), state[0].cpu() if state is not None else None, loss=loss)
+
+    def _extras(self, work: Work) -> Extras | None:
+        """What is out of the ordinary in it; None where nothing is."""
+        if work.is_plain and work.steps == self._trainer.local_steps:
+            return None
+        device = self._trainer.device
+        correction, anchor = (None if t is None else t[None].to(device) for t in (work.correction, work.anchor))
+        pulls = None if anchor is None else torch.tensor([work.pull], device=device)
+        return Extras(work.steps, work.gradient, correction, anchor, pulls)
 
     def _measure(self, rows: Tensor) -> float | None:
         """The loss of a model as it came, on this node's data; trained on them, it would look too good."""

@@ -1,9 +1,9 @@
-"""What goes over the wire: a header of exactly 64 bytes, a note, and a model as one flat float32 buffer.
+"""What goes over the wire: a header of exactly 64 bytes, a note, and a payload: a model, or a codec's form of it.
 
-    message:  header (64 bytes) | note | model (float32, little-endian)
+    message:  header (64 bytes) | note | payload (a model: float32, little-endian)
     chunk:    frame (32 bytes)  | a piece of the message
 
-A message is what the simulator counts, `control_bytes(message)` plus the model. It travels in chunks, because one
+A message is what the simulator counts, `control_bytes(message)` plus the payload. It travels in chunks, because one
 transfer of 500 MB would block its connection, and because sender, network and receiver can then work at the same time.
 A chunk's frame says which message it is part of and carries a checksum; it belongs to the transport, like TCP's own
 headers. Everything is read with fixed layouts and checked against a schema: nothing that arrives is ever executed,
@@ -28,14 +28,14 @@ from walktalk.protocols import HEADER_BYTES, Message
 
 Buffer: TypeAlias = bytes | bytearray | memoryview
 
-FLOAT_BYTES = 4
 CHUNK_BYTES = 512 * 1024
 """The largest piece of a message in one chunk. Measured on loopback: 256 KiB to 512 KiB is the best size for 1 MB and
 for 500 MB alike; at 1 MiB every chunk costs fresh pages from the kernel, at 64 KiB Python's overhead a chunk shows."""
 
-_HEADER = struct.Struct("<2sBB12s18sIIIIIHII")
-_MAGIC, _VERSION = b"WT", 1
-_HAS_MODEL = 1
+_HEADER = struct.Struct("<2sBB26sIIIIIHQI")
+_MAGIC, _VERSION = b"WT", 2
+_HAS_PAYLOAD = 1
+LONGEST_KIND = 26  # characters
 _FRAME = struct.Struct("<4sQIIIQ")
 _FRAME_MAGIC = b"wtc1"
 _ACK = struct.Struct("<4sQII")
@@ -44,7 +44,6 @@ FRAME_BYTES = _FRAME.size
 _ROW = 512  # words: a page. A page that changes its place changes the sum, a swap within one does not.
 
 _KIND = re.compile(rb"[a-z][a-z0-9_-]*")
-_SLOT = re.compile(rb"[a-z][a-z0-9_/-]*")
 
 assert _HEADER.size == HEADER_BYTES
 
@@ -63,13 +62,12 @@ class Parcel(NamedTuple):
     sender: int  # node numbers
     receiver: int
     message: Message
-    into: str = ""  # the slot in which the model arrives
-    width: int = -1  # the model's number of parameters; -1 when there is no model
+    payload: int = -1  # bytes of what goes along; -1 when nothing does
 
     @property
     def body_bytes(self) -> int:
-        """Bytes of note and model, after the header."""
-        return len(self.message.note) + FLOAT_BYTES * max(self.width, 0)
+        """Bytes of note and payload, after the header."""
+        return len(self.message.note) + max(self.payload, 0)
 
 
 class Stamp(NamedTuple):
@@ -106,26 +104,12 @@ class Ack(NamedTuple):
 def encode_header(parcel: Parcel) -> bytes:
     """The header and the note."""
     message = parcel.message
-    kind, into = message.kind.encode(), parcel.into.encode()
-    if not _KIND.fullmatch(kind) or len(kind) > 12:
-        raise ValueError(f"kind {message.kind!r}: at most 12 characters a-z, 0-9, _ and -")
-    if (into and not _SLOT.fullmatch(into)) or len(into) > 18:
-        raise ValueError(f"slot {parcel.into!r}: at most 18 characters a-z, 0-9, _, - and /")
-    flags, width = (_HAS_MODEL, parcel.width) if parcel.width >= 0 else (0, 0)
-    fields = (
-        _MAGIC,
-        _VERSION,
-        flags,
-        kind,
-        into,
-        parcel.sender,
-        parcel.receiver,
-        message.walk,
-        message.round,
-        message.term,
-        len(message.note),
-        width,
-    )
+    kind = message.kind.encode()
+    if not _KIND.fullmatch(kind) or len(kind) > LONGEST_KIND:
+        raise ValueError(f"kind {message.kind!r}: at most {LONGEST_KIND} characters a-z, 0-9, _ and -")
+    flags = _HAS_PAYLOAD if parcel.payload >= 0 else 0
+    numbers = (parcel.sender, parcel.receiver, message.walk, message.round, message.term, len(message.note))
+    fields = (_MAGIC, _VERSION, flags, kind, *numbers, max(parcel.payload, 0))
     head = _HEADER.pack(*fields, 0)[:-4]
     return head + zlib.crc32(message.note, zlib.crc32(head)).to_bytes(4, "little") + message.note
 
@@ -135,28 +119,25 @@ def decode_header(data: Buffer) -> Parcel:
     if len(data) < HEADER_BYTES:
         raise WireError("truncated", f"{len(data)} bytes, a header has {HEADER_BYTES}")
     fields = _HEADER.unpack_from(data)
-    magic, version, flags, kind, into, sender, receiver, walk, round_, term, note_length, width, check = fields
-    if magic != _MAGIC or version != _VERSION or flags not in (0, _HAS_MODEL):
+    magic, version, flags, kind, sender, receiver, walk, round_, term, note_length, payload, check = fields
+    if magic != _MAGIC or version != _VERSION or flags not in (0, _HAS_PAYLOAD):
         raise WireError("malformed", f"starts with {bytes(data[:4])!r}")
     if len(data) < HEADER_BYTES + note_length:
         raise WireError("truncated", f"note of {note_length} bytes, {len(data) - HEADER_BYTES} came")
     note = bytes(data[HEADER_BYTES : HEADER_BYTES + note_length])
     if zlib.crc32(note, zlib.crc32(data[: HEADER_BYTES - 4])) != check:
         raise WireError("checksum", "header")
-    if width and not flags:
-        raise WireError("malformed", "a width without a model")
+    if payload and not flags:
+        raise WireError("malformed", "a payload's length without a payload")
     message = Message(_text(kind, _KIND, "kind"), walk, round_, term, note)
-    slot = _text(into, _SLOT, "slot") if into.strip(b"\0") else ""
-    if bool(slot) != bool(flags):
-        raise WireError("malformed", "a model has a slot, and a slot a model")
-    return Parcel(sender, receiver, message, slot, width if flags else -1)
+    return Parcel(sender, receiver, message, payload if flags else -1)
 
 
-def chunks(parcel: Parcel, model: Buffer | None, stamp: Stamp, chunk_bytes: int = CHUNK_BYTES) -> Iterator[bytes]:
+def chunks(parcel: Parcel, payload: Buffer | None, stamp: Stamp, chunk_bytes: int = CHUNK_BYTES) -> Iterator[bytes]:
     """The message in pieces of equal size, each made when it is asked for, so that no second copy of a model exists."""
-    body = memoryview(model).cast("B") if model is not None else memoryview(b"")
-    if len(body) != FLOAT_BYTES * max(parcel.width, 0):
-        raise ValueError(f"a model of {len(body)} bytes, the header says {parcel.width} parameters")
+    body = memoryview(payload).cast("B") if payload is not None else memoryview(b"")
+    if len(body) != max(parcel.payload, 0):
+        raise ValueError(f"a payload of {len(body)} bytes, the header says {parcel.payload}")
     head = encode_header(parcel)
     count = max(1, -(-(len(head) + len(body)) // chunk_bytes))
     size = -(-(len(head) + len(body)) // count)

@@ -2,12 +2,14 @@
 
 from walktalk.runtimes.simulator.fault_plan import Fault, FaultKind, FaultPlan
 from walktalk.runtimes.simulator.garbage import no_garbage_collection
-from walktalk.runtimes.simulator.run_setup import Evaluate, EvaluatedModel, OptimizerState, RunSetup, Stop
+from walktalk.runtimes.simulator.run_setup import RunSetup
 from walktalk.runtimes.simulator.schedule import (
     INITIAL_VALUE,
     NO_STATE,
+    NO_VALUE,
     Chunk,
     CombineOp,
+    EncodeOp,
     EvaluateOp,
     MixOp,
     Notebook,
@@ -22,11 +24,11 @@ from walktalk.runtimes.simulator.timing import NetworkTiming, PoissonTiming, Tim
 __all__ = [
     "INITIAL_VALUE",
     "NO_STATE",
+    "NO_VALUE",
     "Chunk",
     "CombineOp",
-    "Evaluate",
+    "EncodeOp",
     "EvaluateOp",
-    "EvaluatedModel",
     "Fault",
     "FaultKind",
     "FaultPlan",
@@ -34,11 +36,9 @@ __all__ = [
     "NetworkTiming",
     "Notebook",
     "Op",
-    "OptimizerState",
     "PoissonTiming",
     "RunSetup",
     "Simulation",
-    "Stop",
     "Terms",
     "Timing",
     "TrainOp",

@@ -49,7 +49,6 @@ class Faults:
         self.sides: list[frozenset[int]] = []  # partitions that are on
         self.shares: list[float] = []  # of lost messages, that are on
         self.torn: set[int] = set()  # messages that were cut short
-        self.owners: dict[int, int] = {}  # member -> the node that recorded it
         self.aggregator = int(getattr(simulation.setup.protocol, "aggregator", 0))
         self.elects = False  # whether the protocol says itself who aggregates
         self.looking = False  # whether it is looked now and then if all walks are lost
@@ -79,13 +78,11 @@ class Faults:
         )
 
     def watching(self, record: Callable[[int, Any], None] | None) -> Callable[[int, Any], None]:
-        """The simulation's handler of `Record`, watched: who holds which member, and who aggregates."""
+        """The simulation's handler of `Record`, watched: who aggregates."""
 
         def call(node: int, effect: Record) -> None:
             if effect.role == AGGREGATE:
                 self.aggregator, self.elects = node, True
-            else:
-                self.owners[effect.key] = node
             if record is not None:
                 record(node, effect)
 
@@ -110,7 +107,7 @@ class Faults:
         if not self._loses(envelope):
             return False
         self.torn.discard(envelope.number)
-        self.simulation.under_way.pop(envelope.number, None)
+        self.simulation.lose(envelope.number)
         self._note(envelope.to, "lost", peer=envelope.sender, walk=envelope.message.walk, number=envelope.number)
         return True
 
@@ -130,8 +127,7 @@ class Faults:
         return planned
 
     def _note(self, node: int, event: str, **more: Any) -> None:
-        if self.simulation.setup.keep_trace:
-            self.simulation._note(node, event, **more)
+        self.simulation.interpreter.note_down(node, event, **more)
 
     # -- what goes wrong ------------------------------------------------------------------------------------------
 
@@ -191,10 +187,7 @@ class Faults:
         self.hung.pop(node, None)
         self.born[node], self.cut_off[node] = simulation.trainings, simulation.messages
         simulation.stop_node(node)
-        gone = [key for key, owner in self.owners.items() if owner == node]
-        for key in gone if len(gone) < len(simulation.members) else gone[1:]:  # somebody must be left
-            del self.owners[key]
-            simulation.members.pop(key, None)
+        simulation.interpreter.node_dies(node)
         if not self.elects and self.aggregator == node:
             self.aggregator = -1
         self._tell_neighbours(node, PeerLost(node))

@@ -4,61 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from typing import Literal, TypeAlias
 
-from walktalk.errors import SpecError
 from walktalk.graphs import Graph
 from walktalk.protocols import Protocol
+from walktalk.runtimes.meaning import Evaluate, OptimizerState, Stop
 from walktalk.runtimes.simulator.fault_plan import FaultPlan
 from walktalk.runtimes.simulator.timing import PoissonTiming, Timing
 from walktalk.seeds import Seed
-
-EvaluatedModel: TypeAlias = Literal["aggregated", "mean", "node"]
-OptimizerState: TypeAlias = Literal["visit", "walk", "node"]
-
-
-@dataclass(frozen=True)
-class Stop:
-    """When a run ends: at the first of these that is met."""
-
-    iterations: int | None = None
-    time: float | None = None  # seconds of virtual time
-    bits: float | None = None
-    target_loss: float | None = None  # of the aggregated model, seen at an evaluation
-
-    def __post_init__(self) -> None:
-        for name in ("iterations", "time", "bits"):
-            value = getattr(self, name)
-            if value is not None and not value > 0:
-                raise SpecError(f"stop.{name}: {value} is not possible; a number above 0 is needed")
-        if self.iterations is None and self.time is None and self.bits is None:
-            raise SpecError("stop: at least one of iterations, time, bits is needed, or the run would never end")
-
-    def progress(self, iteration: int, time: float, bits: float) -> float:
-        """The share of the run that is done: 0 at the start, 1 at the end."""
-        done = 0.0
-        if self.iterations is not None:
-            done = iteration / self.iterations
-        if self.time is not None:
-            done = max(done, time / self.time)
-        if self.bits is not None:
-            done = max(done, bits / self.bits)
-        return min(done, 1.0)
-
-
-@dataclass(frozen=True)
-class Evaluate:
-    """When a run is measured: at the start, at the end, and every so often between."""
-
-    every: int | None = 100  # iterations
-    seconds: float | None = None  # of virtual time
-    model: EvaluatedModel = "aggregated"  # which model is measured
-
-    def __post_init__(self) -> None:
-        for name in ("every", "seconds"):
-            value = getattr(self, name)
-            if value is not None and not value > 0:
-                raise SpecError(f"evaluate.{name}: {value} is not possible; a number above 0 is needed")
 
 
 def constant_rate(progress: float) -> float:
@@ -80,6 +32,9 @@ class RunSetup:
     model_bytes: int = 0  # of one model on the wire
     state_bytes: int = 0  # of one optimizer state on the wire
     optimizer_state: OptimizerState = "visit"  # where the optimizer's state lives between two visits
+    local_steps: int = 1  # of a training, where the protocol does not say
+    samples: tuple[int, ...] = ()  # by node: how much data it has; (): one each
+    statistics: bool = False  # whether models carry any beside their parameters
     faults: FaultPlan = field(default_factory=FaultPlan)  # what goes wrong; where anything does, protocols are hardened
     keep_trace: bool = True
     keep_schedule: bool = True  # False: for planning only, when and how much but no arithmetic

@@ -8,15 +8,17 @@ to see: the stacked executor does in one wave whatever the dependencies allow, i
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import NamedTuple, TypeAlias
 
-from walktalk.protocols import TRAINED, for_statistics, with_update
+from walktalk.records import TraceRow
+from walktalk.runtimes.meaning import Contents, Encoded, Work
 
 Terms: TypeAlias = tuple[tuple[int, float], ...]  # a linear combination of values: (value, weight) pairs
 
 INITIAL_VALUE = 0  # the value that every run starts from, x_0
 NO_STATE = -1  # "no optimizer state": start from a fresh one, or throw it away
+NO_VALUE = -1
 
 
 class TrainOp(NamedTuple):
@@ -29,6 +31,16 @@ class TrainOp(NamedTuple):
     lr: float  # learning rate
     state_in: int  # optimizer state to start from, or NO_STATE
     state_out: int  # optimizer state that is left, or NO_STATE
+    steps: int = 0  # local steps, or batches of a gradient
+    gradient: bool = False  # a gradient is made, not a trained model
+    correction: int = NO_VALUE  # the value that is added to every gradient
+    anchor: int = NO_VALUE  # the value that every step is pulled back to
+    pull: float = 0.0
+
+    @property
+    def shape(self) -> tuple[int, bool, bool, bool]:
+        """What trainings must have in common to be done at once: steps, gradient, correction, anchor."""
+        return self.steps, self.gradient, self.correction != NO_VALUE, self.anchor != NO_VALUE
 
 
 class CombineOp(NamedTuple):
@@ -37,6 +49,15 @@ class CombineOp(NamedTuple):
     out: int
     terms: Terms
     statistics: tuple[float, ...] | None = None  # the weights of the same values for statistics, where they are others
+
+
+class EncodeOp(NamedTuple):
+    """Make the value that the receiver of an encoded message sees."""
+
+    out: int
+    source: int
+    codec: str
+    key: int  # decides the random numbers in it
 
 
 class MixOp(NamedTuple):
@@ -56,9 +77,10 @@ class EvaluateOp(NamedTuple):
     aggregate: Terms  # the model that the algorithm outputs
     members: tuple[Terms, ...]  # the models that are to agree
     noted: int = 0  # lines of the trace up to here
+    each: bool = False  # whether every member is measured by itself, too
 
 
-Op: TypeAlias = TrainOp | CombineOp | MixOp | EvaluateOp
+Op: TypeAlias = TrainOp | CombineOp | EncodeOp | MixOp | EvaluateOp
 
 
 @dataclass
@@ -68,62 +90,70 @@ class Chunk:
     ops: list[Op]
     live: list[int]  # values that may be used after it
     live_states: list[int]  # optimizer states that may be used after it
-    trace: list[tuple[object, ...]]  # what happened, event by event (`records.trace`)
+    trace: list[TraceRow]  # what happened, event by event
     finished: bool  # whether the run ends with it
 
 
-@dataclass
-class Notebook:
-    """Writes a run's schedule: the slots of all nodes, and the operations so far."""
+class Notebook(Contents[Terms]):
+    """Writes a run's schedule: the contents of slots are combinations of values."""
 
-    ops: list[Op] = field(default_factory=list)
-    slots: dict[int, dict[str, Terms]] = field(default_factory=dict)  # node -> slot -> what it is
-    next_value: int = INITIAL_VALUE + 1
-    next_state: int = 0
-    statistics: bool = True  # whether models carry any
+    def __init__(self, statistics: bool = True) -> None:
+        self.ops: list[Op] = []
+        self.next_value = INITIAL_VALUE + 1
+        self.next_state = 0
+        self.statistics = statistics  # whether models carry any
 
-    def read(self, node: int, slot: str) -> Terms:
-        """What a slot is."""
-        return self.slots[node][slot]
-
-    def write(self, node: int, slot: str, terms: Terms) -> None:
-        """Name a combination; no arithmetic."""
-        here = self.slots.get(node)
-        if here is None:
-            here = self.slots[node] = {}
-        here[slot] = terms
-
-    def forget(self, node: int, slot: str) -> None:
-        self.slots[node].pop(slot, None)
-
-    def combine(self, node: int, into: str, terms: Mapping[str, float]) -> None:
-        """Set a slot to a combination of slots. A plain copy stays a name; everything else makes a new value."""
-        here = self.slots[node]
-        if len(terms) == 1:
-            ((slot, weight),) = terms.items()
-            if weight == 1.0:
-                here[into] = here[slot]
-                return
-        total = added_up(here, terms)
-        other = self._for_statistics(here, terms) if self.statistics else None
-        if other is None or other == total:
-            here[into] = self.as_one(tuple((value, weight) for value, weight in total.items() if weight != 0.0))
-            return
+    def combined(
+        self, here: Mapping[str, Terms], terms: Mapping[str, float], statistics: Mapping[str, float] | None
+    ) -> Terms:
+        """A new value."""
+        total: dict[int, float] = {}
+        for slot, weight in terms.items():
+            for value, inner in here[slot]:
+                total[value] = total.get(value, 0.0) + weight * inner
+        other = self._statistics(here, terms if statistics is None else statistics) if self.statistics else total
+        if other == total:
+            return self.as_one(tuple((value, weight) for value, weight in total.items() if weight != 0.0))
         both = {value: (total.get(value, 0.0), other.get(value, 0.0)) for value in (*total, *other)}
         kept = [(value, *weights) for value, weights in both.items() if any(weights)]
-        made, statistics = tuple((value, weight) for value, weight, _ in kept), tuple(weight for _, _, weight in kept)
-        here[into] = self.as_one(made, None if statistics == tuple(weight for _, weight in made) else statistics)
+        values, weights = tuple((value, weight) for value, weight, _ in kept), tuple(weight for _, _, weight in kept)
+        return self.as_one(values, None if weights == tuple(weight for _, weight in values) else weights)
 
-    def _for_statistics(self, here: Mapping[str, Terms], terms: Mapping[str, float]) -> dict[int, float] | None:
-        """The same combination for statistics; None where it is no other one."""
-        update = next((slot for slot in terms if any(weight < 0 for _, weight in here[slot])), None)
-        if update is None:
-            calmer = for_statistics(terms)
-            return None if calmer is terms else added_up(here, calmer)
-        trained = tuple((value, weight) for value, weight in here[update] if weight > 0)
-        before = tuple((value, -weight) for value, weight in here[update] if weight < 0)
-        begun_with = next((slot for slot in terms if here[slot] == before), None)
-        return added_up({**here, TRAINED: trained}, with_update(terms, update, begun_with))
+    def _statistics(self, here: Mapping[str, Terms], terms: Mapping[str, float]) -> dict[int, float]:
+        """The combination for statistics, in which an update is the trained model itself."""
+        total: dict[int, float] = {}
+        for slot, weight in terms.items():
+            for value, inner in here[slot]:
+                if inner > 0.0:
+                    total[value] = total.get(value, 0.0) + weight * inner
+        return total
+
+    def update(self, start: Terms, trained: Terms) -> Terms:
+        """Trained minus start, not added up yet."""
+        return (trained[0], (start[0][0], -1.0))
+
+    def encoded(self, content: Terms, codec: str, key: int) -> Encoded[Terms]:
+        """A new value, what the receiver sees."""
+        out = self.new_value()
+        self.ops.append(EncodeOp(out, self.as_one(content)[0][0], codec, key))
+        return Encoded(codec, ((out, 1.0),))
+
+    def mean(self, contents: Iterable[Terms]) -> Terms:
+        """The plain average, not added up."""
+        return mean_of(contents)
+
+    def trained(self, work: Work, part: int, state_in: int, state_out: int) -> Terms:
+        """Write down a training: the value that it makes."""
+        start = self.as_one(work.start)[0][0]
+        out = self.new_value()
+        op = TrainOp(out, start, part, work.key, work.lr, state_in, state_out, work.steps)
+        if not work.is_plain:
+            correction, anchor = (
+                NO_VALUE if each is None else self.as_one(each)[0][0] for each in (work.correction, work.anchor)
+            )
+            op = op._replace(gradient=work.gradient, correction=correction, anchor=anchor, pull=work.pull)
+        self.ops.append(op)
+        return ((out, 1.0),)
 
     def as_one(self, terms: Terms, statistics: tuple[float, ...] | None = None) -> Terms:
         """The combination as a single value, made if there is none yet."""
@@ -134,37 +164,32 @@ class Notebook:
         return ((out, 1.0),)
 
     def new_value(self) -> int:
+        """The number of a value that is about to be made."""
         self.next_value += 1
         return self.next_value - 1
 
     def new_state(self) -> int:
+        """The number of an optimizer state that is about to be made."""
         self.next_state += 1
         return self.next_state - 1
 
 
-def added_up(slots: Mapping[str, Terms], terms: Mapping[str, float]) -> dict[int, float]:
-    """A combination of slots in terms of values."""
-    total: dict[int, float] = {}
-    for slot, weight in terms.items():
-        for value, inner in slots[slot]:
-            total[value] = total.get(value, 0.0) + weight * inner
-    return total
+class Unwritten(Contents[Terms]):
+    """Nothing is written down: for planning, where only when and how much is asked."""
 
-
-class BlankNotebook(Notebook):
-    """Writes nothing down: for planning, where only when and how much is asked."""
-
-    def read(self, node: int, slot: str) -> Terms:
+    def combined(
+        self, here: Mapping[str, Terms], terms: Mapping[str, float], statistics: Mapping[str, float] | None
+    ) -> Terms:
         return ANYTHING
 
-    def write(self, node: int, slot: str, terms: Terms) -> None:
-        pass
+    def update(self, start: Terms, trained: Terms) -> Terms:
+        return ANYTHING
 
-    def forget(self, node: int, slot: str) -> None:
-        pass
+    def encoded(self, content: Terms, codec: str, key: int) -> Encoded[Terms]:
+        return Encoded(codec, ANYTHING)
 
-    def combine(self, node: int, into: str, terms: Mapping[str, float]) -> None:
-        pass
+    def mean(self, contents: Iterable[Terms]) -> Terms:
+        return ANYTHING
 
 
 ANYTHING: Terms = ((INITIAL_VALUE, 1.0),)

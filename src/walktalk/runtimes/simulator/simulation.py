@@ -10,13 +10,14 @@ from __future__ import annotations
 import math
 from collections import deque
 from collections.abc import Callable
-from typing import Any
+from typing import Any, TypeAlias
 
 from walktalk.protocols import (
-    AGGREGATE,
-    INITIAL,
-    UPDATE,
     Combine,
+    Decode,
+    Differentiate,
+    Effect,
+    Encode,
     Event,
     Forget,
     Machine,
@@ -29,11 +30,14 @@ from walktalk.protocols import (
     Send,
     SetTimer,
     Started,
+    Surroundings,
     TimerFired,
     Train,
     Trained,
     control_bytes,
 )
+from walktalk.records import TraceRow
+from walktalk.runtimes.meaning import Encoded, Interpreter, Packed, Scale, Work, made
 from walktalk.runtimes.simulator.agenda import INFINITY, Agenda
 from walktalk.runtimes.simulator.faults import Faults
 from walktalk.runtimes.simulator.garbage import no_garbage_collection
@@ -43,27 +47,26 @@ from walktalk.runtimes.simulator.schedule import (
     ANYTHING,
     INITIAL_VALUE,
     NO_STATE,
-    BlankNotebook,
     Chunk,
     EvaluateOp,
     MixOp,
     Notebook,
     Terms,
-    TrainOp,
-    mean_of,
+    Unwritten,
 )
 from walktalk.runtimes.simulator.surroundings import all_surroundings
 from walktalk.runtimes.simulator.timing import NetworkTiming, Stopwatch
-from walktalk.runtimes.simulator.under_way import Envelope, Training, made
+from walktalk.runtimes.simulator.under_way import Envelope, Training
 
 TRAINED, ARRIVED, TIMER, TRANSFERRED, EVALUATION = range(5)  # kinds of agenda entries: see `Simulation._happens`
+Asked: TypeAlias = Train | Differentiate
 
 
 class Simulation:
     """The state of one run; `advance` moves it on."""
 
     def __init__(self, setup: RunSetup) -> None:
-        setup.protocol.check(setup.graph.nodes)
+        setup.protocol.check_graph(setup.graph)
         self.setup = setup
         self.agenda = Agenda()
         self.outside = Outside(0.0, setup.seed.child("protocol").python())
@@ -71,11 +74,14 @@ class Simulation:
         self.stopwatch = Stopwatch(setup.timing, setup.graph, setup.seed)
         self.links = Links(setup.timing, setup.graph) if isinstance(setup.timing, NetworkTiming) else None
         self.protocol = setup.protocol.hardened() if setup.faults else setup.protocol
-        self.machines: list[Machine] = [
-            self.protocol.machine(around) for around in all_surroundings(setup.graph, self.stopwatch)
-        ]
-        self.notebook = Notebook() if setup.keep_schedule else BlankNotebook()
+        self.machines: list[Machine] = [self.protocol.machine(around) for around in self._surroundings()]
         self.written = setup.keep_schedule or setup.keep_trace  # False: what the models are is of no interest
+        self.notebook = Notebook(setup.statistics)
+        self.trace: list[TraceRow] = []
+        self.interpreter: Interpreter[Terms] = Interpreter(
+            self.notebook if setup.keep_schedule else Unwritten(), self.protocol.messages, self._scale(),
+            self._write if setup.keep_trace else None, self._now,
+        )  # fmt: skip
         self._happens: tuple[Callable[[Any], None], ...] = (
             self._training_ends,
             self._message_arrives,
@@ -84,23 +90,16 @@ class Simulation:
             self._evaluation_is_due,
         )
         self._carries_out = self._handlers()
-        self.trace: list[tuple[object, ...]] = []
-        self.noted = 0  # lines of it that were handed out
+        self.noted = 0  # lines of the trace that were handed out
         self.training: dict[int, Training] = {}  # by node, where a node trains one model at a time
-        self.waiting: dict[int, deque[Train]] = {}  # by node: trainings that queue
+        self.waiting: dict[int, deque[Asked]] = {}  # by node: trainings that queue
         self.under_way: dict[int, Terms] = {}  # messages and trainings that hold values
-        self.members: dict[int, Terms] = {}  # what `Record` said last
-        self.aggregate: Terms | None = None
-        self.aggregate_term = 0  # of two that aggregate at the same time, the higher term counts
-        self.states: dict[int, int] = {}  # owner -> its optimizer state
+        self.states_under_way: dict[int, int] = {}  # messages that hold optimizer states
         self.timers: dict[tuple[int, str], int] = {}  # the version that counts
         self.timer_versions = 0
-        self.iteration = 0
         self.trainings = 0
         self.messages = 0
         self.events = 0
-        self.bytes = 0
-        self.model_bytes = 0
         self.evaluated_at = -1
         self.finished = False
         self.advanced_to = 0.0  # the share of the run up to which `advance` has gone
@@ -110,11 +109,34 @@ class Simulation:
             self._carries_out[Record] = self.faults.watching(self._carries_out.get(Record))
         self._begin()
 
+    def _surroundings(self) -> list[Surroundings]:
+        return all_surroundings(self.setup.graph, self.stopwatch, self.setup.samples)
+
+    def _scale(self) -> Scale:
+        setup = self.setup
+        return Scale(setup.model_bytes, setup.state_bytes, setup.local_steps, setup.optimizer_state, setup.statistics)
+
+    def _write(self, row: TraceRow) -> None:
+        self.trace.append(row)
+
+    def _now(self) -> float:
+        return self.agenda.now
+
+    @property
+    def iteration(self) -> int:
+        """Trainings that are done."""
+        return self.interpreter.iteration
+
+    @property
+    def bytes(self) -> int:
+        """Sent so far."""
+        return self.interpreter.bytes
+
     # -- the loop -----------------------------------------------------------------------------------------------
 
     def _begin(self) -> None:
         for node in range(self.setup.graph.nodes):
-            self.notebook.write(node, INITIAL, ((INITIAL_VALUE, 1.0),))
+            self.interpreter.add_node(node, ((INITIAL_VALUE, 1.0),))
             self._give(node, Started())
         self._evaluate()
         if self.setup.evaluate.seconds is not None:
@@ -146,8 +168,8 @@ class Simulation:
 
     def _run_events(self, iterations: float, time: float, most_bytes: float) -> None:
         """The loop itself, until a limit is reached or nothing is left to happen."""
-        take, happens, outside = self.agenda.take, self._happens, self.outside
-        while not self.finished and self.iteration < iterations and self.bytes < most_bytes:
+        take, happens, outside, done = self.agenda.take, self._happens, self.outside, self.interpreter
+        while not self.finished and done.iteration < iterations and done.bytes < most_bytes:
             entry = take(time)
             if entry is None:
                 return
@@ -157,8 +179,11 @@ class Simulation:
 
     def _give(self, node: int, event: Event) -> None:
         """Let a node take an event, and carry out what it asks for."""
+        self._carry_out(node, self.machines[node].handle(event, self.outside))
+
+    def _carry_out(self, node: int, effects: list[Effect]) -> None:
         carries_out = self._carries_out
-        for effect in self.machines[node].handle(event, self.outside):
+        for effect in effects:
             carry_out = carries_out.get(type(effect))
             if carry_out is not None:
                 carry_out(node, effect)
@@ -169,105 +194,91 @@ class Simulation:
         """Who carries out which effect; where nothing is written down, those that say what a model is are let pass."""
         when: dict[type, Callable[[int, Any], None]] = {
             Train: self._ask_to_train,
+            Differentiate: self._ask_to_train,
             Send: self._send,
             SetTimer: self._set_timer,
             MixEveryone: self._mix_everyone,
         }
-        what: dict[type, Callable[[int, Any], None]] = {
-            Combine: self._combine,
-            Record: self._record,
-            Forget: self._forget,
-            Note: self._noted,
+        what = self.interpreter
+        told: dict[type, Callable[[int, Any], None]] = {
+            Combine: what.combine,
+            Record: what.record,
+            Forget: what.forget,
+            Note: what.note,
+            Encode: self._encode,
+            Decode: what.decode,
         }
-        return {**when, **what} if self.written else when
+        return {**when, **told} if self.written else when
 
     # -- training -----------------------------------------------------------------------------------------------
 
-    def _ask_to_train(self, node: int, effect: Train) -> None:
+    def _ask_to_train(self, node: int, effect: Asked) -> None:
         if self.links is not None and node in self.training:
             self.waiting.setdefault(node, deque()).append(effect)
         else:
             self._training_starts(node, effect)
 
-    def _training_starts(self, node: int, effect: Train) -> None:
+    def _training_starts(self, node: int, effect: Asked) -> None:
         number = self.trainings
         self.trainings += 1
-        start, out = self._write_training(node, effect, number) if self.written else (ANYTHING, INITIAL_VALUE)
-        training = made(Training, (node, effect.slot, effect.walk, number, start, out))
+        work, made_of = self._write_training(node, effect, number) if self.written else (None, ANYTHING)
+        training = made(Training, (node, effect.slot, effect.walk, number, effect[2], work, made_of))
         self.training[node] = training
         self.agenda.put(self.stopwatch.training_time(node), TRAINED, training)
 
-    def _write_training(self, node: int, effect: Train, number: int) -> tuple[Terms, int]:
-        """Note down a training that starts: the value that it starts from, and the one that it makes."""
-        setup, notebook = self.setup, self.notebook
-        start = notebook.as_one(notebook.read(node, effect.slot))
-        out = notebook.new_value()
+    def _write_training(self, node: int, effect: Asked, number: int) -> tuple[Work, Terms]:
+        """Note down a training that starts: what it begins with, and the value that it makes."""
+        setup, what = self.setup, self.interpreter
         key = self.keys.getrandbits(63)
-        lr = setup.lr * setup.schedule(setup.stop.progress(self.iteration, self.agenda.now, self.bytes * 8))
-        state_in, state_out = self._use_state(node, effect.walk)
-        if setup.keep_schedule:
-            part = setup.graph.nodes if setup.protocol.pools_data else node
-            notebook.ops.append(TrainOp(out, start[0][0], part, key, lr, state_in, state_out))
-        self.under_way[-1 - number] = (*start, (out, 1.0))
-        if setup.keep_trace:
-            self._note(node, "train", effect.slot, -1, effect.walk, -1, number, 0, key, lr)
-        return start, out
-
-    def _use_state(self, node: int, walk: int) -> tuple[int, int]:
-        """The optimizer state to start from and the one to leave; a walk's own where it travels, else the node's."""
-        if self.setup.optimizer_state == "visit" or self.setup.state_bytes == 0:
-            return NO_STATE, NO_STATE
-        owner = -1 - walk if self.setup.optimizer_state == "walk" and walk >= 0 else node
-        before = self.states.get(owner, NO_STATE)
-        self.states[owner] = after = self.notebook.new_state()
-        return before, after
+        lr = setup.lr * setup.schedule(setup.stop.progress(what.iteration, self.agenda.now, what.bytes * 8))
+        work = what.begin_training(node, effect, number, key, lr)
+        if not setup.keep_schedule:
+            return work, ANYTHING
+        state_in, state_out = NO_STATE if work.state is None else work.state, NO_STATE
+        if what.keeps_states:
+            what.states[what.state_owner(node, effect.slot)] = state_out = self.notebook.new_state()
+        result = self.notebook.trained(
+            work, setup.graph.nodes if setup.protocol.pools_data else node, state_in, state_out
+        )
+        held = work.start if work.is_plain else (*work.start, *(work.correction or ()), *(work.anchor or ()))
+        self.under_way[-1 - number] = (*held, *result)
+        return work, result
 
     def _training_ends(self, training: Training) -> None:
-        setup, node = self.setup, training.node
+        setup, what, node = self.setup, self.interpreter, training.node
         self.training.pop(node, None)
-        self.iteration += 1
-        if setup.keep_trace:
-            self._note(node, "trained", training.slot, -1, training.walk, self.iteration, training.number)
-        if self.written:
-            del self.under_way[-1 - training.number]
-            self.notebook.write(node, UPDATE, ((training.out, 1.0), (training.start[0][0], -1.0)))
-            self._give(node, made(Trained, (training.slot,)))
-            self.notebook.forget(node, UPDATE)
+        work = training.work
+        if work is not None:
+            self.under_way.pop(-1 - training.number, None)
+            what.end_training(work, training.result)
+            self._give(node, made(Trained, (training.slot, training.walk, work.lr, work.steps)))
+            what.forget_result(node)
         else:
-            self._give(node, made(Trained, (training.slot,)))
+            what.iteration += 1
+            steps = training.steps or setup.local_steps
+            self._give(node, made(Trained, (training.slot, training.walk, setup.lr, steps)))
         if self.links is not None and node not in self.training and self.waiting.get(node):
             self._training_starts(node, self.waiting[node].popleft())
-        if setup.evaluate.every is not None and self.iteration % setup.evaluate.every == 0:
+        if setup.evaluate.every is not None and what.iteration % setup.evaluate.every == 0:
             self._evaluate()
 
     # -- messages -----------------------------------------------------------------------------------------------
 
     def _send(self, node: int, effect: Send) -> None:
-        model = self.notebook.read(node, effect.slot) if effect.slot else None
-        envelope = made(Envelope, (node, effect.to, effect.message, effect.into, model, self.messages))
+        what, number = self.interpreter, self.messages
         self.messages += 1
-        payload = self._payload(effect)
-        size = control_bytes(effect.message) + payload
-        self.bytes += size
-        self.model_bytes += payload
-        if model is not None and self.written:
-            self.under_way[envelope.number] = model
-        if self.setup.keep_trace:
-            detail = {"kind": effect.message.kind, "into": effect.into}
-            self._note(
-                node, "send", effect.slot, effect.to, effect.message.walk, -1, envelope.number, size, 0, 0.0, detail
-            )
+        packed = what.pack(node, effect) if self.written else made(Packed, ("", None, None, what.size(effect)))
+        size = what.sent(node, effect, packed, number)
+        if packed.content is not None:
+            held = packed.content
+            self.under_way[number] = held.content if isinstance(held, Encoded) else held
+            if packed.state is not None:
+                self.states_under_way[number] = packed.state
+        envelope = made(Envelope, (node, effect.to, effect.message, packed, number))
         if self.links is None:
             self.agenda.put(0.0, ARRIVED, envelope)
         else:
             self.links.add(node, effect.to, size * 8.0, self.agenda.now, envelope)
-
-    def _payload(self, effect: Send) -> int:
-        """Bytes of the model that goes along, and of the optimizer state where that travels with a walk."""
-        if not effect.slot:
-            return 0
-        travels = self.setup.optimizer_state == "walk" and effect.message.walk > 0
-        return self.setup.model_bytes + (self.setup.state_bytes if travels else 0)
 
     def _plan_ends(self, transfers: list[Transfer]) -> None:
         for transfer in transfers:
@@ -281,38 +292,24 @@ class Simulation:
         self._plan_ends(self.links.finish(transfer, self.agenda.now))
 
     def _message_arrives(self, envelope: Envelope) -> None:
-        slot = ""
-        if envelope.model is not None:
-            slot = envelope.into
-            if self.written:
-                self.under_way.pop(envelope.number, None)
-                self.notebook.write(envelope.to, slot, envelope.model)
-        if self.setup.keep_trace:
-            self._note(envelope.to, "receive", slot, envelope.sender, envelope.message.walk, -1, envelope.number)
-        self._give(envelope.to, made(Received, (envelope.sender, envelope.message, slot)))
+        """The machine takes the message first; then what came with it is put into its slot."""
+        sender, node, message, packed, number = envelope
+        effects = self.machines[node].handle(made(Received, (sender, message, packed.into)), self.outside)
+        if self.written:
+            self.lose(number)
+            self.interpreter.receive(node, sender, message.walk, packed, number)
+        self._carry_out(node, effects)
 
-    # -- slots, records, timers -----------------------------------------------------------------------------------
+    def lose(self, number: int) -> None:
+        """A message is not on its way any more."""
+        self.under_way.pop(number, None)
+        if self.states_under_way:
+            self.states_under_way.pop(number, None)
 
-    def _combine(self, node: int, effect: Combine) -> None:
-        self.notebook.combine(node, effect.into, effect.terms)
-        if self.setup.keep_trace:
-            self._note(node, "combine", effect.into, detail=effect.terms)
+    # -- slots, timers --------------------------------------------------------------------------------------------
 
-    def _forget(self, node: int, effect: Forget) -> None:
-        self.notebook.forget(node, effect.slot)
-
-    def _record(self, node: int, effect: Record) -> None:
-        terms = self.notebook.read(node, effect.slot)
-        if effect.role != AGGREGATE:
-            self.members[effect.key] = terms
-        elif effect.key >= self.aggregate_term:
-            self.aggregate, self.aggregate_term = terms, effect.key
-        if self.setup.keep_trace:
-            self._note(node, "record", effect.slot, walk=effect.key, detail=effect.role)
-
-    def _noted(self, node: int, effect: Note) -> None:
-        if self.setup.keep_trace:
-            self._note(node, effect.event, peer=effect.peer, walk=effect.walk, number=effect.number)
+    def _encode(self, node: int, effect: Encode) -> None:
+        self.interpreter.encode(node, effect, self.keys.getrandbits(63))
 
     def _set_timer(self, node: int, effect: SetTimer) -> None:
         self.timer_versions += 1  # never used again, so an entry that was replaced can never be taken for a later one
@@ -327,20 +324,18 @@ class Simulation:
 
     def _mix_everyone(self, node: int, effect: MixEveryone) -> None:
         """Algorithm 2, line 6: all nodes at once. Counts the off-diagonal non-zeros of P as sent."""
-        setup, notebook = self.setup, self.notebook
+        setup, what, notebook = self.setup, self.interpreter, self.notebook
         nodes = range(setup.graph.nodes)
-        sources = tuple(notebook.as_one(notebook.read(v, effect.slot))[0][0] for v in nodes)
-        outs = tuple(notebook.new_value() for _ in nodes)
         if setup.keep_schedule:
+            sources = tuple(notebook.as_one(what.read(v, effect.slot))[0][0] for v in nodes)
+            outs = tuple(notebook.new_value() for _ in nodes)
             notebook.ops.append(MixOp(outs, sources))
-        for v in nodes:
-            self.notebook.write(v, effect.slot, ((outs[v], 1.0),))
-            self.members[v] = ((outs[v], 1.0),)
+            for v in nodes:
+                what.slots[v][effect.slot] = what.members[v] = ((outs[v], 1.0),)
         messages = int(2 * setup.graph.edges)
-        self.bytes += messages * (control_bytes(Message("mix")) + setup.model_bytes)
-        self.model_bytes += messages * setup.model_bytes
-        if setup.keep_trace:
-            self._note(node, "mix_everyone", effect.slot)
+        what.bytes += messages * (control_bytes(Message("mix")) + setup.model_bytes)
+        what.payload_bytes += messages * setup.model_bytes
+        what.note_down(node, "mix_everyone", effect.slot)
 
     # -- nodes that die and come back (`faults`) --------------------------------------------------------------------
 
@@ -358,7 +353,7 @@ class Simulation:
 
     def restart_node(self, node: int) -> None:
         """A node is back, with a machine that knows nothing."""
-        self.machines[node] = self.protocol.machine(all_surroundings(self.setup.graph, self.stopwatch)[node])
+        self.machines[node] = self.protocol.machine(self._surroundings()[node])
 
     def latency(self, sender: int, receiver: int) -> float:
         """Seconds from node to node for next to nothing."""
@@ -370,11 +365,11 @@ class Simulation:
         if self.evaluated_at == self.events or not self.setup.keep_schedule:
             return  # the last evaluation and the end of the run may fall together
         self.evaluated_at = self.events
-        members = tuple(self.members[key] for key in sorted(self.members))
-        bits, model_bits = self.bytes * 8.0, self.model_bytes * 8.0
-        noted = self.noted + len(self.trace)
+        what = self.interpreter
+        bits, model_bits = what.bytes * 8.0, what.payload_bytes * 8.0
+        noted, each, members = self.noted + len(self.trace), self.setup.evaluate.members, tuple(what.in_order())
         self.notebook.ops.append(
-            EvaluateOp(self.iteration, self.agenda.now, bits, model_bits, self.output(), members, noted)
+            EvaluateOp(what.iteration, self.agenda.now, bits, model_bits, self.output(), members, noted, each)
         )
 
     def _evaluation_is_due(self, nothing: None) -> None:
@@ -383,42 +378,18 @@ class Simulation:
             self.agenda.put(self.setup.evaluate.seconds, EVALUATION, None)
 
     def output(self) -> Terms:
-        """The model that is measured and handed out.
-
-        "aggregated": the aggregate where there is one, else the mean of the members; "mean": always the mean;
-        "node": the first member (node 0 in gossip, walk 1 in Multi-Walk), as the authors' own code does for gossip.
-        """
-        which = self.setup.evaluate.model
-        if which == "node":
-            return self.members[min(self.members)]
-        if which == "aggregated" and self.aggregate is not None:
-            return self.aggregate
-        return mean_of(self.members.values())
-
-    def _note(
-        self,
-        node: int,
-        event: str,
-        slot: str = "",
-        peer: int = -1,
-        walk: int = -1,
-        iteration: int = -1,
-        number: int = -1,
-        size: int = 0,
-        key: int = 0,
-        lr: float = 0.0,
-        detail: object = "",
-    ) -> None:
-        self.trace.append((self.agenda.now, node, event, slot, peer, walk, iteration, number, size, key, lr, detail))
+        """The model that is measured and handed out."""
+        return self.interpreter.output(self.setup.evaluate.model)
 
     def _hand_out(self) -> Chunk:
-        notebook = self.notebook
-        holders = [*self.members.values(), self.aggregate or ()]
+        notebook, what = self.notebook, self.interpreter
+        holders = [*what.members.values(), what.aggregate or ()]
         if not self.finished:  # after the end only what the run puts out is of interest
-            holders += [terms for slots in notebook.slots.values() for terms in slots.values()]
+            holders += [terms for slots in what.slots.values() for terms in slots.values()]
+            holders += [packed.content for slots in what.encodings.values() for packed in slots.values()]
             holders += self.under_way.values()
         live = {value for terms in holders for value, _ in terms}
-        states = [] if self.finished else sorted(self.states.values())
+        states = [] if self.finished else sorted({*what.states.values(), *self.states_under_way.values()})
         chunk = Chunk(notebook.ops, sorted(live), states, self.trace, self.finished)
         self.noted += len(self.trace)
         notebook.ops, self.trace = [], []

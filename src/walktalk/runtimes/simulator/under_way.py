@@ -5,10 +5,8 @@ from __future__ import annotations
 from typing import NamedTuple
 
 from walktalk.protocols import Message
+from walktalk.runtimes.meaning import Packed, Work
 from walktalk.runtimes.simulator.schedule import Terms
-
-# Makes a named tuple from its fields without the detour through its own `__new__`, which takes as long again.
-made = tuple.__new__
 
 
 class Training(NamedTuple):
@@ -18,8 +16,9 @@ class Training(NamedTuple):
     slot: str
     walk: int
     number: int  # counts the trainings of the run in the order they start
-    start: Terms  # the value it began from
-    out: int  # the value it makes
+    steps: int  # that were asked for; 0: as many as the study says
+    work: Work | None  # what it begins with; None where nothing is written down
+    result: Terms  # the value it makes
 
 
 class Envelope(NamedTuple):
@@ -28,6 +27,5 @@ class Envelope(NamedTuple):
     sender: int
     to: int
     message: Message
-    into: str
-    model: Terms | None
+    packed: Packed  # what goes along
     number: int  # counts the messages of the run in the order they are sent

@@ -10,8 +10,9 @@ import torch
 from torch import Tensor
 
 from walktalk.chains import metropolis_hastings
+from walktalk.records import TraceRow
 from walktalk.runtimes.simulator import INITIAL_VALUE, Chunk, RunSetup, Simulation
-from walktalk.runtimes.stacked.executor import Executor, Measurement, RowTrainer
+from walktalk.runtimes.stacked.executor import Executor, Measurement, RowTrainer, parameters_of
 from walktalk.runtimes.stacked.waves import Planner, Step, TrainStep, WavePolicy
 
 
@@ -20,7 +21,7 @@ class Advance:
     """What a stretch of all runs has brought."""
 
     measurements: list[Measurement]
-    traces: dict[int, list[tuple[object, ...]]]  # run -> what happened in it
+    traces: dict[int, list[TraceRow]]  # run -> what happened in it
     trainings: int
 
 
@@ -31,6 +32,7 @@ class Engine:
         self, trainer: RowTrainer, setups: list[RunSetup], initial: list[Tensor], policy: WavePolicy | None = None
     ) -> None:
         self.trainer = trainer
+        setups = [self.fitted(setup) for setup in setups]
         self.simulations = [Simulation(setup) for setup in setups]
         self.active = dict.fromkeys(range(len(setups)))  # runs that are not over, in order
         self.planner = Planner(policy)
@@ -38,12 +40,16 @@ class Engine:
             run: setup.stop.target_loss for run, setup in enumerate(setups) if setup.stop.target_loss is not None
         }
         self.executor = Executor(trainer, self.mixing, targets)
-        for simulation in self.simulations:
-            simulation.notebook.statistics = self.executor.parameters < trainer.width
         self.initial = initial
         self.chunks: dict[int, Chunk] = {}
         self._matrices: dict[int, Tensor] = {}
         self.put([(run, INITIAL_VALUE, initial[run]) for run in self.active])
+
+    def fitted(self, setup: RunSetup) -> RunSetup:
+        """A run with what the trainer knows of the models and the data."""
+        statistics = parameters_of(self.trainer) < self.trainer.width
+        samples = tuple(getattr(self.trainer, "samples", ())[: setup.graph.nodes]) or setup.samples
+        return replace(setup, local_steps=self.trainer.local_steps, statistics=statistics, samples=samples)
 
     def put(self, values: list[tuple[int, int, Tensor]]) -> None:
         """Give values from outside a row, (run, value, content)."""

@@ -17,18 +17,21 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from walktalk.codecs import approximated, codec_named
+from walktalk.learning import Extras
 from walktalk.runtimes.simulator import EvaluateOp
 from walktalk.runtimes.stacked.rows import WIDEST_BAG, Matrix
-from walktalk.runtimes.stacked.waves import CombineStep, EvaluateStep, MixStep, Step, TrainStep
+from walktalk.runtimes.stacked.waves import CombineStep, EncodeStep, EvaluateStep, MixStep, Step, TrainStep
 
 ANY_WIDTH = 2**31
+LOSSES = ("train_loss", "test_loss")  # of which the largest is the worst
 NUMBERS_AT_ONCE = 2**22  # of members in an evaluation: 16 MB at a time
 NUMBERS_IN_ALBUM = 2**28  # of models that wait to be measured: 1 GB; ten million parameters and more are measured early
 
 
 TrainRows: TypeAlias = Callable[
-    [Tensor, Tensor, Tensor, Tensor, Tensor | None], tuple[Tensor, Tensor | None]
-]  # rows, parts, keys, learning rates, states -> rows, states
+    [Tensor, Tensor, Tensor, Tensor, Tensor | None, Extras | None], tuple[Tensor, Tensor | None]
+]  # rows, parts, keys, learning rates, states, and what is out of the ordinary -> rows, states
 
 
 class RowTrainer(Interface):
@@ -36,10 +39,17 @@ class RowTrainer(Interface):
 
     width: int
     state_width: int
+    local_steps: int
     device: torch.device
 
     def train(
-        self, rows: Tensor, parts: Tensor, keys: Tensor, lr: Tensor, state: Tensor | None = None
+        self,
+        rows: Tensor,
+        parts: Tensor,
+        keys: Tensor,
+        lr: Tensor,
+        state: Tensor | None = None,
+        extras: Extras | None = None,
     ) -> tuple[Tensor, Tensor | None]: ...
 
     def evaluate(self, rows: Tensor) -> tuple[Tensor, Tensor]: ...
@@ -64,6 +74,7 @@ class Measurement:
     mean_test_accuracy: float
     model: Tensor | None = field(default=None, compare=False, repr=False)  # the aggregated one, where it met its target
     order: int = field(default=0, compare=False, repr=False)  # in the schedule of this stretch
+    further: Mapping[str, float] = field(default_factory=dict)  # what else was measured, by name
 
 
 class Executor:
@@ -100,9 +111,11 @@ class Executor:
                 self.combine(step, tables)
             elif isinstance(step, MixStep):
                 self.mix(step)
+            elif isinstance(step, EncodeStep):
+                self.encode(step)
             else:
                 self.photograph(step, album)
-                if len(album.models) * self.trainer.width > NUMBERS_IN_ALBUM:
+                if album.size * self.trainer.width > NUMBERS_IN_ALBUM:
                     measured += album.develop(self.trainer)
                     album = Album(self.targets)
             if after_step is not None:
@@ -125,12 +138,25 @@ class Executor:
         kept = [k for k, row in enumerate(outs) if row >= 0] if self.trainer.state_width else []
         state = self.read_states(step.states_in[start:end]) if kept else None
         models = self.models.look_at(wave.sources, step.sources[start:end])
-        new, new_state = self.train_rows(models, wave.parts, wave.keys, wave.lrs, state)
+        new, new_state = self.train_rows(
+            models, wave.parts, wave.keys, wave.lrs, state, self.extras_of(step, slice(start, end))
+        )
         self.models.write(wave.outs, new)
         if new_state is not None and kept:
             if len(kept) < len(outs):  # some runs keep their state and others begin anew at every visit
                 new_state = new_state[self.numbers(kept)]
             self.states.write(self.numbers([outs[k] for k in kept]), new_state)
+
+    def extras_of(self, step: TrainStep, piece: slice) -> Extras | None:
+        """What is out of the ordinary in a piece of a wave; None where nothing is."""
+        ordinary = step.steps in (0, self.trainer.local_steps) and not step.gradient
+        if ordinary and not step.corrections and not step.anchors:
+            return None
+        beside = [
+            self.models.read(self.numbers(rows[piece])) if rows else None for rows in (step.corrections, step.anchors)
+        ]
+        pulls = torch.tensor(step.pulls[piece], device=self.device) if step.anchors else None
+        return Extras(step.steps or self.trainer.local_steps, step.gradient, beside[0], beside[1], pulls)
 
     def read_states(self, numbers: list[int]) -> Tensor:
         """The optimizer states of a wave; a fresh one is all zeros."""
@@ -155,6 +181,12 @@ class Executor:
         if calmer is not None:
             self.models.data[outs, self.parameters :] = calmer
 
+    def encode(self, step: EncodeStep) -> None:
+        before = self.models.read(self.numbers(step.sources))
+        self.models.write(
+            self.numbers(step.outs), approximated(codec_named(step.codec), before, self.numbers(step.keys))
+        )
+
     def mix(self, step: MixStep) -> None:
         before = self.models.read(self.numbers(step.sources))
         self.models.write(self.numbers(step.outs), self.mixing(step.run) @ before)
@@ -166,6 +198,8 @@ class Executor:
             self.mean_and_spread(step.members) if step.members else (aggregate, self.models.data.new_zeros(()))
         )
         album.add(step, aggregate, mean, spread)
+        if step.op.each and step.members:
+            album.add_members(step, self.blend_each(step.members))
 
     def mean_and_spread(self, members: Sequence[Sequence[tuple[int, float]]]) -> tuple[Tensor, Tensor]:
         """The mean of the members, and their mean squared distance to it; ten thousand members do not fit at once."""
@@ -260,6 +294,16 @@ class Album:
         self.models: list[Tensor] = []
         self.where: list[tuple[int, int]] = []  # for each step: which model is its aggregate, which its mean
         self.spreads: list[Tensor] = []
+        self.members: dict[int, Tensor] = {}  # place of a step -> its members, where each is measured by itself
+
+    @property
+    def size(self) -> int:
+        """How many models are in it."""
+        return len(self.models) + sum(map(len, self.members.values()))
+
+    def add_members(self, step: EvaluateStep, rows: Tensor) -> None:
+        """To be measured one by one, beside the step that was added last."""
+        self.members[len(self.steps) - 1] = rows
 
     def add(self, step: EvaluateStep, aggregate: Tensor, mean: Tensor, spread: Tensor) -> None:
         self.steps.append(step)
@@ -274,7 +318,8 @@ class Album:
     def develop(self, trainer: RowTrainer) -> list[Measurement]:
         if not self.steps:
             return []
-        losses, accuracies = (t.double().cpu().tolist() for t in trainer.evaluate(torch.stack(self.models)))
+        measured = measured_by(trainer, torch.stack(self.models))
+        losses, accuracies = measured.pop("train_loss"), measured.pop("test_accuracy")
         spreads = torch.stack(self.spreads).double().cpu().tolist()
         return [
             Measurement(
@@ -287,9 +332,43 @@ class Album:
                 accuracies[m],
                 self.models[a] if losses[a] <= self.targets.get(step.run, -math.inf) else None,
                 step.order,
+                {
+                    **{name: values[a] for name, values in measured.items()},
+                    **{f"mean_{name}": values[m] for name, values in measured.items()},
+                    **(of_members(measured_by(trainer, self.members[place])) if place in self.members else {}),
+                },
             )
-            for step, (a, m), spread in zip(self.steps, self.where, spreads, strict=True)
+            for place, (step, (a, m), spread) in enumerate(zip(self.steps, self.where, spreads, strict=True))
         ]
+
+
+def measured_by(trainer: RowTrainer, rows: Tensor) -> dict[str, list[float]]:
+    """Of every row, by name: training loss and test accuracy at least."""
+    measure: Callable[[Tensor], dict[str, Tensor]] | None = getattr(trainer, "measure", None)
+    found = (
+        dict(zip(("train_loss", "test_accuracy"), trainer.evaluate(rows), strict=True))
+        if measure is None
+        else measure(rows)
+    )
+    return {name: values.double().cpu().tolist() for name, values in found.items()}
+
+
+def of_members(measured: Mapping[str, list[float]]) -> dict[str, float]:
+    """Worst, mean and standard deviation over the members; where nobody knows what is worse, both ends."""
+    found: dict[str, float] = {}
+    for name, values in measured.items():
+        column = np.array(values)
+        low, high = float(column.min()), float(column.max())
+        ends = (
+            {"worst": low}
+            if name == "test_accuracy"
+            else {"worst": high}
+            if name in LOSSES
+            else {"min": low, "max": high}
+        )
+        spread = {"mean": float(column.mean()), "std": float(column.std())}
+        found |= {f"each_{name}_{kind}": value for kind, value in (ends | spread).items()}
+    return found
 
 
 def same_model(step: EvaluateStep) -> bool:

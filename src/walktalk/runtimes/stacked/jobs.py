@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 
-from walktalk.runtimes.simulator import NO_STATE, Chunk, CombineOp, MixOp, Op, TrainOp
+from walktalk.runtimes.simulator import NO_STATE, NO_VALUE, Chunk, CombineOp, EncodeOp, MixOp, Op, TrainOp
 
 
 class Value:
@@ -37,9 +37,14 @@ class Job:
 
 
 def inputs_of(op: Op) -> Iterable[int]:
-    """The values that an operation reads, each once."""
+    """The values that an operation reads, each once; of a training its model, then what is beside it, then a state."""
     if isinstance(op, TrainOp):
-        return (op.source,) if op.state_in == NO_STATE else (op.source, -1 - op.state_in)
+        if op.correction == NO_VALUE and op.anchor == NO_VALUE:
+            return (op.source,) if op.state_in == NO_STATE else (op.source, -1 - op.state_in)
+        beside = (op.source, *(value for value in (op.correction, op.anchor) if value != NO_VALUE))
+        return dict.fromkeys(beside if op.state_in == NO_STATE else (*beside, -1 - op.state_in))
+    if isinstance(op, EncodeOp):
+        return (op.source,)
     if isinstance(op, CombineOp):
         return [number for number, _ in op.terms]
     if isinstance(op, MixOp):
@@ -51,7 +56,7 @@ def outputs_of(op: Op) -> Sequence[int]:
     """The values that an operation makes."""
     if isinstance(op, TrainOp):
         return (op.out,) if op.state_out == NO_STATE else (op.out, -1 - op.state_out)
-    if isinstance(op, CombineOp):
+    if isinstance(op, CombineOp | EncodeOp):
         return (op.out,)
     return op.outs if isinstance(op, MixOp) else ()
 

@@ -16,10 +16,22 @@ from heapq import heappop, heappush
 from itertools import accumulate
 from typing import TypeAlias
 
-from walktalk.runtimes.simulator import Chunk, CombineOp, EvaluateOp, MixOp, Terms, TrainOp, no_garbage_collection
+from walktalk.runtimes.simulator import (
+    NO_STATE,
+    NO_VALUE,
+    Chunk,
+    CombineOp,
+    EncodeOp,
+    EvaluateOp,
+    MixOp,
+    Terms,
+    TrainOp,
+    no_garbage_collection,
+)
 from walktalk.runtimes.stacked.jobs import Job, Value, jobs_of
 from walktalk.runtimes.stacked.rows import RowSpace
 
+Shape: TypeAlias = tuple[int, bool, bool, bool]  # see `TrainOp.shape`
 COMBINED_AT_ONCE = 256  # combinations in a step: more would leave the caches between reading and writing
 
 
@@ -34,6 +46,11 @@ class TrainStep:
     lrs: list[float] = field(default_factory=list)
     states_in: list[int] = field(default_factory=list)  # rows of the state matrix; −1 for a fresh state
     states_out: list[int] = field(default_factory=list)
+    steps: int = 0  # local steps of each
+    gradient: bool = False  # gradients are made, not trained models
+    corrections: list[int] = field(default_factory=list)  # rows that are added to every gradient; [] for none
+    anchors: list[int] = field(default_factory=list)  # rows that every step is pulled back to; [] for none
+    pulls: list[float] = field(default_factory=list)  # and how strongly
 
 
 @dataclass
@@ -45,6 +62,16 @@ class CombineStep:
     weights: list[float] = field(default_factory=list)
     starts: list[int] = field(default_factory=list)
     statistics: list[float] = field(default_factory=list)  # the weights for statistics; [] if they are the same
+
+
+@dataclass
+class EncodeStep:
+    """Row outs[i] becomes what a codec leaves of row sources[i]."""
+
+    codec: str
+    sources: list[int] = field(default_factory=list)
+    outs: list[int] = field(default_factory=list)
+    keys: list[int] = field(default_factory=list)
 
 
 @dataclass
@@ -67,7 +94,7 @@ class EvaluateStep:
     order: int  # in the schedule: the next evaluation may be ready earlier
 
 
-Step: TypeAlias = TrainStep | CombineStep | MixStep | EvaluateStep
+Step: TypeAlias = TrainStep | CombineStep | EncodeStep | MixStep | EvaluateStep
 
 
 @dataclass(frozen=True)
@@ -127,7 +154,8 @@ class Stretch:
             before += len(chunk.ops)
         self.remaining = sum(job.is_training for job in self.jobs)
         self.cheap: list[Job] = []
-        self.trainings: list[tuple[int, int, Job]] = []  # a heap: those with the longest chain still ahead first
+        # Heaps, those with the longest chain still ahead first: one for each shape, of which a wave takes only one.
+        self.trainings: dict[Shape, list[tuple[int, int, Job]]] = {}
         self.unread: list[Value] = []  # made in the present step, and nobody will read them
         self.done: list[Step] = []
 
@@ -142,7 +170,7 @@ class Stretch:
                 level, self.cheap = self.cheap, []
                 self.take_level(level)
             if self.trainings:
-                self.take_wave()
+                self.take_wave(min(self.trainings, key=lambda shape: self.trainings[shape][0]))
         self.keep_rows()
         return self.done
 
@@ -167,17 +195,19 @@ class Stretch:
             raise AssertionError("a schedule reads a value that nothing makes")
 
     def ready(self, job: Job) -> None:
-        if job.is_training:
-            heappush(self.trainings, (-job.chain, job.order, job))
+        if isinstance(job.op, TrainOp):
+            heappush(self.trainings.setdefault(job.op.shape, []), (-job.chain, job.order, job))
         else:
             self.cheap.append(job)
 
     # -- taking off -------------------------------------------------------------------------------------------------
 
-    def take_wave(self) -> None:
-        trainings = self.trainings
+    def take_wave(self, shape: Shape) -> None:
+        trainings = self.trainings[shape]
         width = self.planner.policy.width(self.remaining, -trainings[0][0])
         wave = [heappop(trainings)[2] for _ in range(min(width, len(trainings)))]
+        if not trainings:
+            del self.trainings[shape]
         self.remaining -= len(wave)
         ops: list[TrainOp] = [job.op for job in wave]  # type: ignore[misc]
         step = TrainStep(
@@ -185,8 +215,16 @@ class Stretch:
             parts=[op.part for op in ops],
             keys=[op.key for op in ops],
             lrs=[op.lr for op in ops],
-            states_in=[job.inputs[1].row if len(job.inputs) > 1 else -1 for job in wave],
+            states_in=[
+                job.inputs[-1].row if op.state_in != NO_STATE else -1 for job, op in zip(wave, ops, strict=True)
+            ],
+            steps=shape[0],
+            gradient=shape[1],
         )
+        if shape[2] or shape[3]:
+            step.corrections = self.rows_beside(wave, [op.correction for op in ops])
+            step.anchors = self.rows_beside(wave, [op.anchor for op in ops])
+            step.pulls = [op.pull for op in ops]
         # No row that is read is written, so that a wide wave can be done piece by piece, each while it is in the cache.
         step.outs = [self.make(job.outputs[0]) for job in wave]
         step.states_out = [self.make(job.outputs[1]) if len(job.outputs) > 1 else -1 for job in wave]
@@ -194,16 +232,30 @@ class Stretch:
         self.consume(wave)
         self.tell_readers(wave)
 
+    def rows_beside(self, wave: list[Job], numbers: list[int]) -> list[int]:
+        """Where the values are that a wave reads beside its models; [] where it reads none."""
+        if numbers[0] == NO_VALUE:
+            return []
+        return [self.values[job.run][number].row for job, number in zip(wave, numbers, strict=True)]
+
     def take_level(self, level: list[Job]) -> None:
-        """Everything but training that is ready now, all combinations together."""
+        """Everything but training that is ready now, all combinations together, and all encodings by one codec."""
         combinations = []
+        encodings: dict[str, list[Job]] = {}
         for job in level:
             if isinstance(job.op, CombineOp):
                 combinations.append(job)
+            elif isinstance(job.op, EncodeOp):
+                encodings.setdefault(job.op.codec, []).append(job)
             else:
                 self.take_single(job)
         for start in range(0, len(combinations), COMBINED_AT_ONCE):
             self.take_combinations(combinations[start : start + COMBINED_AT_ONCE])
+        for codec, group in encodings.items():
+            keys = [job.op.key for job in group]  # type: ignore[union-attr]
+            rows = [job.inputs[0].row for job in group]
+            self.emit(EncodeStep(codec, rows, [self.make(job.outputs[0]) for job in group], keys))
+            self.consume(group)
         self.consume(combinations)
         self.tell_readers(level)
 

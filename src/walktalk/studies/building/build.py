@@ -14,7 +14,8 @@ import torch
 from walktalk.errors import SpecError, UnavailableError
 from walktalk.graphs import Graph, Sites, build
 from walktalk.learning import Arithmetic, Schedule, Task, Trainer, tasks
-from walktalk.runtimes.simulator import Evaluate, FaultPlan, NetworkTiming, PoissonTiming, Stop, Timing
+from walktalk.runtimes.meaning import Evaluate, Stop
+from walktalk.runtimes.simulator import FaultPlan, NetworkTiming, PoissonTiming, Timing
 from walktalk.seeds import Seed
 from walktalk.studies.building.runs import AlgorithmPlan
 from walktalk.studies.spec import StudySpec, TimingSpec
@@ -84,7 +85,8 @@ def build_faults(spec: StudySpec, repetition: int) -> FaultPlan:
 
 def build_evaluate(spec: StudySpec) -> Evaluate:
     """When each run is measured."""
-    return Evaluate(every=spec.evaluate.every, seconds=spec.evaluate.seconds, model=spec.evaluate.model)
+    given = spec.evaluate
+    return Evaluate(given.every, given.seconds, given.model, members=bool(given.members))
 
 
 def build_rate(spec: StudySpec) -> Callable[[float], float]:
@@ -99,6 +101,12 @@ def build_task(spec: StudySpec, nodes: int | None = None) -> Task:
     if count is None:
         count = build_graph(spec).nodes
     return tasks.build(spec.task.name, nodes=count, seed=Seed(spec.seed).child("data"), **spec.task.settings)
+
+
+def build_task_of(spec: StudySpec, nodes: int, node: tasks.Node) -> Task:
+    """The task of one node alone, for a machine that has no other data than its own."""
+    seed = Seed(spec.seed).child("data")
+    return tasks.build_part(spec.task.name, nodes, seed, node, **spec.task.settings)
 
 
 def build_trainer(spec: StudySpec, task: Task, device: str = "auto", samples: int | None = None) -> Trainer:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from walktalk.graphs import Graph
-from walktalk.learning import Task, Trainer
+from walktalk.learning import Task, Trainer, tasks
 from walktalk.seeds import Seed
 from walktalk.studies.building.build import (
     build_evaluate,
@@ -15,6 +15,7 @@ from walktalk.studies.building.build import (
     build_rate,
     build_stop,
     build_task,
+    build_task_of,
     build_timing,
     build_trainer,
     check_links,
@@ -40,6 +41,10 @@ class Foundation:
     def task(self) -> Task:
         """The task, its data read and split over the nodes."""
         return matched(build_task(self.spec, self.graph.nodes), self.graph)[0]
+
+    def task_of(self, node: tasks.Node) -> Task:
+        """One node's part of it, for a machine that has no other data than its own."""
+        return build_task_of(self.spec, self.graph.nodes, node)
 
     def conditions(self, trainer: Trainer) -> Conditions:
         """What all runs have in common, with a trainer of the study's task."""

@@ -9,8 +9,9 @@ from torch import Tensor
 
 from walktalk.graphs import Graph
 from walktalk.protocols import Protocol
-from walktalk.records import HistoryRow
-from walktalk.runtimes.simulator import Evaluate, FaultPlan, OptimizerState, RunSetup, Stop, Timing
+from walktalk.records import HistoryRow, TraceRow
+from walktalk.runtimes.meaning import Evaluate, OptimizerState, Stop
+from walktalk.runtimes.simulator import FaultPlan, RunSetup, Timing
 from walktalk.seeds import Seed
 
 
@@ -91,8 +92,10 @@ class RunRecord:
     label: str
     repetition: int
     history: list[HistoryRow] = field(default_factory=list)
-    trace: list[tuple[object, ...]] = field(default_factory=list)  # empty where it went to a file
+    trace: list[TraceRow] = field(default_factory=list)  # empty where it went to a file
     output: Tensor | None = None  # the aggregated model at the end, as a row
     trainings: int = 0
     met_target: bool = False
     noted: int = 0  # lines of the trace until the target was met
+    nodes: int = 0
+    aggregated_at: int | None = None  # the iteration in which the aggregator's copy was last brought up to date

@@ -2,7 +2,7 @@
 
 from walktalk.studies.chaos.blows import Blow
 from walktalk.studies.chaos.loss import Comparison
-from walktalk.studies.chaos.records import summary, write_rounds
+from walktalk.studies.chaos.records import ROUNDS, summary, write_rounds
 from walktalk.studies.chaos.round import Storm, Verdict, chaos_round
 
-__all__ = ["Blow", "Comparison", "Storm", "Verdict", "chaos_round", "summary", "write_rounds"]
+__all__ = ["ROUNDS", "Blow", "Comparison", "Storm", "Verdict", "chaos_round", "summary", "write_rounds"]

@@ -7,10 +7,11 @@ import signal
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Literal, NamedTuple
+from typing import TYPE_CHECKING, Literal, NamedTuple
 
 from walktalk.errors import StudyError
 from walktalk.graphs import Graph
+from walktalk.records import TraceRow
 from walktalk.runtimes.peers import BLOCKED, STATUS, Cluster, Fleet, ask_everyone
 from walktalk.studies.peers import NodeJob, run_node
 
@@ -69,9 +70,9 @@ class Disturbance:
         self.stuck = [process.name for process in left if process.exitcode == -signal.SIGKILL]
         self.seconds = time.monotonic() - began
 
-    def rows(self) -> list[tuple[Any, ...]]:
+    def rows(self) -> list[TraceRow]:
         """What was done, as rows of a trace."""
-        return [(when, node, what, "", -1, -1, -1, -1, 0, 0, 0.0, more) for when, node, what, more in self.events]
+        return [TraceRow(when, node, what, detail=more) for when, node, what, more in self.events]
 
     def _note(self, what: str, node: int = -1, more: str = "") -> None:
         self.events.append((time.time(), node, what, more))

@@ -4,41 +4,40 @@ from __future__ import annotations
 
 from itertools import pairwise
 from statistics import median
-from typing import Any
 
-Row = tuple[Any, ...]
+from walktalk.records import TraceRow
 
 
-def taking_part(trace: list[Row], start: float, end: float) -> set[int]:
+def taking_part(trace: list[TraceRow], start: float, end: float) -> set[int]:
     """Nodes that took somebody's model in this time: whoever is cut off, hung or forgotten does not."""
-    return {row[1] for row in trace if row[2] == "receive" and row[3] and start < row[0] < end}
+    return {row.node for row in trace if row.event == "receive" and row.slot and start < row.time < end}
 
 
-def copies_of_walks(trace: list[Row], start: float, end: float) -> tuple[int, int]:
+def copies_of_walks(trace: list[TraceRow], start: float, end: float) -> tuple[int, int]:
     """Walks that are trained in this time, and how often two copies of one were in training at the same moment."""
     busy: dict[int, set[int]] = {}
     seen: set[int] = set()
     copies = 0
     for row in trace:
-        if row[2] == "train":
-            others = busy.setdefault(row[5], set())
-            copies += start < row[0] < end and bool(others - {row[1]})
-            others.add(row[1])
-            seen |= {row[5]} if start < row[0] < end else set()
-        elif row[2] in ("trained", "handed_on"):
-            busy.get(row[5], set()).discard(row[1])
-        elif row[2] in ("started", "rejoined", "kill"):
+        if row.event == "train":
+            others = busy.setdefault(row.walk, set())
+            copies += start < row.time < end and bool(others - {row.node})
+            others.add(row.node)
+            seen |= {row.walk} if start < row.time < end else set()
+        elif row.event in ("trained", "handed_on"):
+            busy.get(row.walk, set()).discard(row.node)
+        elif row.event in ("started", "rejoined", "kill"):
             for nodes in busy.values():
-                nodes.discard(row[1])
+                nodes.discard(row.node)
     return len(seen), copies
 
 
-def recoveries(trace: list[Row]) -> list[tuple[float, float]]:
+def recoveries(trace: list[TraceRow]) -> list[tuple[float, float]]:
     """For each kill of the aggregator: seconds to the first suspicion, and to the first mixing of a later term."""
-    mixings = [(row[0], row[1], row[5]) for row in trace if row[2] == "record" and row[11] == "aggregate"]
-    suspicions = [row[0] for row in trace if row[2] in ("suspected", "elected")]
+    mixings = [(row.time, row.node, row.walk) for row in trace if row.event == "record" and row.detail == "aggregate"]
+    suspicions = [row.time for row in trace if row.event in ("suspected", "elected")]
     found = []
-    for when, node in ((row[0], row[1]) for row in trace if row[2] == "kill"):
+    for when, node in ((row.time, row.node) for row in trace if row.event == "kill"):
         before = max(((term, mixer) for time, mixer, term in mixings if time <= when), default=(0, -1))
         if before[1] != node:
             continue
@@ -49,7 +48,7 @@ def recoveries(trace: list[Row]) -> list[tuple[float, float]]:
     return found
 
 
-def replacements(trace: list[Row]) -> list[float]:
+def replacements(trace: list[TraceRow]) -> list[float]:
     """From the last training of a lost walk to its restart, in mean return times of that aggregator.
 
     A walk that was trained somewhere until a moment before was not lost: it lives in the other half of a split network,
@@ -60,24 +59,24 @@ def replacements(trace: list[Row]) -> list[float]:
     if not steps:
         return []
     moment = 10 * median(steps)
-    for restart in (row for row in trace if row[2] == "restarted"):
+    for restart in (row for row in trace if row.event == "restarted"):
         visits: dict[int, list[float]] = {}
         last = None
         for row in trace:
-            if row[2] == "trained" and row[1] == restart[1]:
-                visits.setdefault(row[5], []).append(row[0])
-            if row[2] == "trained" and row[5] == restart[5] and row[0] < restart[0]:
-                last = row[0]
+            if row.event == "trained" and row.node == restart.node:
+                visits.setdefault(row.walk, []).append(row.time)
+            if row.event == "trained" and row.walk == restart.walk and row.time < restart.time:
+                last = row.time
         gaps = [b - a for times in visits.values() for a, b in pairwise(times)]
-        if gaps and last is not None and restart[0] - last > moment:
-            found.append((restart[0] - last) / (sum(gaps) / len(gaps)))
+        if gaps and last is not None and restart.time - last > moment:
+            found.append((restart.time - last) / (sum(gaps) / len(gaps)))
     return found
 
 
-def _steps(trace: list[Row]) -> list[float]:
+def _steps(trace: list[TraceRow]) -> list[float]:
     """Seconds between two trainings of the same walk."""
     times: dict[int, list[float]] = {}
     for row in trace:
-        if row[2] == "trained":
-            times.setdefault(row[5], []).append(row[0])
+        if row.event == "trained":
+            times.setdefault(row.walk, []).append(row.time)
     return [b - a for walk in times.values() for a, b in pairwise(walk)]

@@ -12,15 +12,15 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass, replace
 from statistics import fmean, pstdev
-from typing import Any
 
 from torch import Tensor
 
 from walktalk.graphs import Graph
-from walktalk.learning import Trainer
+from walktalk.learning import Extras, Trainer
 from walktalk.protocols import AGGREGATE, MultiWalk, Protocol
+from walktalk.records import TraceRow
+from walktalk.runtimes.meaning import Evaluate, Stop
 from walktalk.runtimes.peers import ReplaySetup, replay
-from walktalk.runtimes.simulator import Evaluate, Stop
 from walktalk.runtimes.stacked import Engine
 from walktalk.seeds import Seed
 from walktalk.studies.building import Preparation, build_trainer
@@ -50,30 +50,34 @@ class Judged:
     def __init__(self, pupil: Trainer, judge: Trainer) -> None:
         self.pupil, self.judge = pupil, judge
         self.device, self.width, self.state_width = pupil.device, pupil.width, pupil.state_width
-        self.parameters = pupil.parameters
+        self.parameters, self.local_steps = pupil.parameters, pupil.local_steps
 
     def train(
-        self, rows: Tensor, parts: Tensor, keys: Tensor, lr: Tensor, state: Tensor | None = None
+        self,
+        rows: Tensor,
+        parts: Tensor,
+        keys: Tensor,
+        lr: Tensor,
+        state: Tensor | None = None,
+        extras: Extras | None = None,
     ) -> tuple[Tensor, Tensor | None]:
-        return self.pupil.train(rows, parts, keys, lr, state)
+        return self.pupil.train(rows, parts, keys, lr, state, extras)
 
     def evaluate(self, rows: Tensor) -> tuple[Tensor, Tensor]:
         return self.judge.evaluate(rows)
 
 
-def compare(
-    ready: Preparation, trace: list[tuple[Any, ...]], alive: list[int], window: tuple[float, float]
-) -> Comparison:
+def compare(ready: Preparation, trace: list[TraceRow], alive: list[int], window: tuple[float, float]) -> Comparison:
     """The losses between two moments of the trace, and in the same iterations of undisturbed runs."""
     run = ready.runs[0]
     task = replace(ready.task, parts=[ready.task.parts[node] for node in alive], names=None, test_parts=None)
     judge = build_trainer(ready.spec, task, "cpu", samples=sum(len(part) for part in task.parts))
-    again = ReplaySetup(ready.task.nodes, run.initial.cpu(), Evaluate(every=MEASURED), run.setup.optimizer_state)
+    again = ReplaySetup.of(run.setup, run.initial.cpu(), Evaluate(every=MEASURED))
     measured = replay(trace, again, Judged(ready.trainer, judge)).measurements
     judged = [m for m in measured if window[0] < m.op.time < window[1]]
     if not judged:
         return Comparison()
-    aggregator = next((row[1] for row in reversed(trace) if row[2] == "record" and row[11] == AGGREGATE), -1)
+    aggregator = next((row.node for row in reversed(trace) if row.event == "record" and row.detail == AGGREGATE), -1)
     first, last = judged[0].op.iteration, judged[-1].op.iteration
     graph = replace(run.setup.graph.part(alive).connected(), name="what is left", sites=None)
     place = alive.index(aggregator) if aggregator in alive else 0

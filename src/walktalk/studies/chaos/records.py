@@ -13,6 +13,7 @@ from typing import Any
 from walktalk.records import write_text
 from walktalk.studies.chaos.round import Storm, Verdict
 
+ROUNDS = ("rounds.csv", "rounds.json")
 COLUMNS = (
     "seed",
     "algorithm",
@@ -40,16 +41,16 @@ COLUMNS = (
 
 
 def write_rounds(folder: Path, storm: Storm, verdicts: list[Verdict]) -> None:
-    """`rounds.csv` and `rounds.json`, whole or not at all."""
+    """`rounds.csv` and `rounds.json`, each whole or not at all."""
     folder.mkdir(parents=True, exist_ok=True)
     table = io.StringIO()
     writer = csv.DictWriter(table, COLUMNS, lineterminator="\n")
     writer.writeheader()
     writer.writerows(_row(verdict) for verdict in verdicts)
-    write_text(folder / "rounds.csv", table.getvalue())
+    write_text(folder / ROUNDS[0], table.getvalue())
     rounds = [{**asdict(v), "passed": v.passed, "failures": v.failures()} for v in verdicts]
     everything = {"storm": asdict(storm), "summary": summary(verdicts), "rounds": rounds}
-    write_text(folder / "rounds.json", json.dumps(everything, indent=1) + "\n")
+    write_text(folder / ROUNDS[1], json.dumps(everything, indent=1) + "\n")
 
 
 def summary(verdicts: list[Verdict]) -> dict[str, Any]:

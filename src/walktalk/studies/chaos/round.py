@@ -140,9 +140,9 @@ def chaos_round(storm: Storm, seed: int, folder: Path, say: Callable[[str], None
     say("checking the books")
     diaries = [read_diary(folder / name) for name in cluster.nodes]
     trace = merge([*diaries, disturbance.rows()])
-    end = disturbance.end - min(row[0] for diary in diaries for row in diary)  # a trace's times count from there
+    end = disturbance.end - min(row.time for diary in diaries for row in diary)  # a trace's times count from there
     judged = end - storm.judged
-    ledger = Ledger(storm.nodes, sum(row[2] == "train" for row in trace)).play(trace)
+    ledger = Ledger(run.setup.protocol, storm.nodes, sum(row.event == "train" for row in trace)).play(trace)
     alive = [node for node in range(storm.nodes) if node not in disturbance.gone]
     walking = storm.algorithm == "multi_walk"
     walks, copies = copies_of_walks(trace, judged, end) if walking else (0, 0)
@@ -156,7 +156,7 @@ def chaos_round(storm: Storm, seed: int, folder: Path, say: Callable[[str], None
         sum(kill.aggregator for kill in disturbance.kills),
         tuple(disturbance.stuck),
         tuple(node for node in alive if node not in busy),
-        sum(row[2] == "trained" for row in trace),
+        sum(row.event == "trained" for row in trace),
         ledger.mixings,
         max(ledger.counted, ledger.worst),
         ledger.twice,

@@ -16,7 +16,8 @@ import torch
 from walktalk.errors import UnavailableError
 from walktalk.learning import Trainer
 from walktalk.records import StudyFolder
-from walktalk.runtimes.simulator import Evaluate, Simulation
+from walktalk.runtimes.meaning import Evaluate
+from walktalk.runtimes.simulator import Simulation
 from walktalk.runtimes.stacked import Planner
 from walktalk.studies.building import PlannedRun, Progress, RunRecord
 from walktalk.studies.driving.runner import Runner, estimated_trainings, trainings_a_stretch, wave_policy
@@ -94,8 +95,10 @@ def need_of(run: PlannedRun, trainer: Trainer) -> Need:
     planner = Planner()
     planner.place(0, 0)
     planner.plan({0: simulation.advance(share)})
-    slots = sum(len(slots) for slots in simulation.notebook.slots.values()) - setup.graph.nodes  # all have the initial
-    held = slots + 2 * len(simulation.under_way) + len(simulation.members)
+    slots = (
+        sum(len(slots) for slots in simulation.interpreter.slots.values()) - setup.graph.nodes
+    )  # all have the initial
+    held = slots + 2 * len(simulation.under_way) + len(simulation.interpreter.members)
     rows, states = round(ROOM * max(planner.models.size, held)), planner.states.size
     if trainer.state_width and setup.optimizer_state != "visit":
         states = max(round(ROOM * states), 2 * setup.graph.nodes)

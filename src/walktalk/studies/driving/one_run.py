@@ -6,6 +6,7 @@ course of the same run. A hundred thousand nodes take seconds.
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from functools import cached_property
@@ -17,11 +18,12 @@ from walktalk.graphs import GraphLike, as_graph
 from walktalk.learning import Buffers, OptimizerSpec, Schedule, Task, Trainer
 from walktalk.protocols import Protocol
 from walktalk.records import RUN_COLUMNS, TRACE_COLUMNS, frame
-from walktalk.runtimes.simulator import Evaluate, OptimizerState, PoissonTiming, Simulation, Stop, Timing
+from walktalk.runtimes.meaning import Evaluate, OptimizerState, Stop
+from walktalk.runtimes.simulator import PoissonTiming, Simulation, Timing
 from walktalk.seeds import Seed, as_seed
 from walktalk.studies.building import AlgorithmPlan, Conditions, PlannedRun, Progress, RunRecord, matched, pick_device
 from walktalk.studies.driving.runner import Runner
-from walktalk.studies.results import trace_columns
+from walktalk.studies.results import trace_columns, word_on_aggregate
 
 Optimizer = OptimizerSpec  # its public name
 STOP, TIMING = Stop(iterations=1000), PoissonTiming()  # where nothing else is said
@@ -76,6 +78,11 @@ class Run:
         """The aggregated model, as a torch module with its weights."""
         return self.trainer.module(self.row)
 
+    @cached_property
+    def by_node(self) -> pd.DataFrame:
+        """The aggregated model on every node's own data: samples, loss, and, where it has any, its own test data's."""
+        return pd.DataFrame(self.trainer.by_node(self.row)).set_index("node")
+
 
 def train(
     task: Task,
@@ -124,7 +131,11 @@ def train(
     setup = conditions.setup(AlgorithmPlan(protocol.label, protocol, optimizer.lr), root)
     initial = trainer.initial_row(root.child("initial model", 0).integer)
     runner = Runner(trainer, [PlannedRun(protocol.label, 0, setup, initial)], report=progress)
-    return Run(runner.run()[0], trainer)
+    record = runner.run()[0]
+    word = word_on_aggregate(record)
+    if word is not None:
+        warnings.warn(word, stacklevel=2)
+    return Run(record, trainer)
 
 
 @dataclass(frozen=True)

@@ -40,6 +40,7 @@ class Batch:
     share: Share
     device: str
     files: Files  # what earlier attempts left, to go on from
+    memory: float | None = None  # bytes that it may use; what is free where it runs, if nothing is said
 
 
 @dataclass(frozen=True)
@@ -61,6 +62,7 @@ class RayCrew:
         folder: StudyFolder,
         report: Callable[[Progress], None] | None,
         device: str = "auto",
+        memory: float | None = None,
     ) -> None:
         self.ray = started_ray()
         self.prepare, self.runs, self.folder, self.report = prepare, runs, folder, report
@@ -68,6 +70,7 @@ class RayCrew:
         self.device = "cuda" if device != "cpu" and gpus else "cpu"
         slots = gpus if self.device == "cuda" else int(self.ray.cluster_resources().get("CPU", 1))
         self.work = shares(runs, max(1, min(len(runs), BATCHES_A_SLOT * slots)))
+        self.memory = None if memory is None else memory / self.at_once()
         self.progress = {
             share.number: Progress(0, estimated_trainings([runs[k] for k in share.runs]), 0, 0.0, 0.0, {}, "on Ray")
             for share in self.work
@@ -90,6 +93,13 @@ class RayCrew:
             raise Interrupted
         return [self.records[index] for index in sorted(self.records)]
 
+    def at_once(self) -> int:
+        """How many batches one machine may do at the same time, who then share its memory; a GPU does one."""
+        if self.device == "cuda":
+            return 1
+        processors = [int(node["Resources"].get("CPU", 1)) for node in self.ray.nodes() if node["Alive"]]
+        return max(1, min(len(self.work), max(processors, default=1)))
+
     def batch(self, share: Share, resume: bool) -> Batch:
         files: Files = {}
         for index in share.runs if resume else ():
@@ -97,7 +107,7 @@ class RayCrew:
             checkpoint = self.folder.run(run.label, run.repetition).checkpoint
             if checkpoint.is_file():
                 files[str(checkpoint.relative_to(self.folder.path))] = checkpoint.read_bytes()
-        return Batch(share, self.device, files)
+        return Batch(share, self.device, files, self.memory)
 
     def take(self, share: Share, reference: Any) -> None:
         """Put what a batch brought into the folder."""
@@ -152,7 +162,13 @@ def do_batch(prepare: PrepareOn, batch: Batch) -> Done:
         total = estimated_trainings(chosen)
         told = [Progress(total, total, 0, 0.0, 0.0, {}, "on Ray")]  # stays the last where nothing is left to do
         records = run_in_groups(
-            trainer, chosen, folder, resume=bool(batch.files), report=told.append, handle_ctrl_c=False
+            trainer,
+            chosen,
+            folder,
+            resume=bool(batch.files),
+            memory=batch.memory,
+            report=told.append,
+            handle_ctrl_c=False,
         )
         files = {str(f.relative_to(folder.path)): f.read_bytes() for f in folder.path.rglob("*") if f.is_file()}
     brought = [

@@ -17,7 +17,7 @@ from torch import Tensor
 
 from walktalk.errors import StudyError
 from walktalk.learning import Trainer
-from walktalk.records import HistoryRow, RunFolder, StudyFolder, TraceWriter, load_checkpoint, save_checkpoint
+from walktalk.records import HistoryRow, RunFolder, StudyFolder, TraceRow, TraceWriter, load_checkpoint, save_checkpoint
 from walktalk.runtimes.simulator import PoissonTiming
 from walktalk.runtimes.stacked import Engine, Measurement, Step, TrainStep, WavePolicy
 from walktalk.studies.building import PlannedRun, Progress, RunRecord
@@ -153,7 +153,7 @@ class Runner:
             )
         )
 
-    def _keep_trace(self, run: int, rows: list[tuple[object, ...]]) -> None:
+    def _keep_trace(self, run: int, rows: list[TraceRow]) -> None:
         record, writer = self.records[run], self.writers[run]
         if record.met_target:
             rows = rows[: max(0, record.noted - self.traced[run])]
@@ -181,7 +181,10 @@ class Runner:
                 record.trainings = record.history[-1].iteration
             else:
                 record.output = self.engine.output(index).cpu()
-                record.trainings = self.engine.simulations[index].trainings
+                simulation = self.engine.simulations[index]
+                record.trainings, record.nodes = simulation.trainings, simulation.setup.graph.nodes
+                if simulation.setup.evaluate.model == "aggregated":
+                    record.aggregated_at = simulation.interpreter.aggregated_at
             assert record.output is not None
             folder, writer = self.folders[index], self.writers[index]
             if writer is not None:

@@ -16,6 +16,7 @@ import queue
 import signal
 import sys
 import threading
+import traceback
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, nullcontext, suppress
 from dataclasses import dataclass, replace
@@ -27,7 +28,8 @@ from typing import Any
 
 import torch
 
-from walktalk.errors import StudyError, UserError
+from walktalk.errors import StudyError, UserError, WalktalkError
+from walktalk.learning import is_out_of_memory
 from walktalk.records import StudyFolder, remove_unfinished
 from walktalk.studies.building import PlannedRun, Progress, RunRecord
 from walktalk.studies.driving.groups import free_memory, run_in_groups, together
@@ -160,20 +162,29 @@ class Crew:
             self.records[index] = replace(record, output=torch.from_numpy(output))
         elif kind == "done":
             self.waiting.discard(number)
+        elif kind == "bug":
+            raise WalktalkError(f"a worker process failed; what it says:\n{content}")
         else:
             raise content
 
     def look_after(self, stopping: bool) -> None:
-        """Start again what died; let go what stopped because it was asked to."""
+        """Start again what was killed; let go what stopped because it was asked to.
+
+        Who ends with an error would do so again: a mistake in a program is not tried a second time.
+        """
         for share in self.work:
             process = self.processes[share.number]
             if share.number not in self.waiting or process.is_alive() or not self.messages.empty():
                 continue
             if stopping:
                 self.waiting.discard(share.number)
+            elif (process.exitcode or 0) > 0:
+                raise WalktalkError(
+                    f"a worker process ended with exit code {process.exitcode}; what it said is printed above"
+                )
             elif self.starts[share.number] >= STARTS_AT_MOST:
                 raise StudyError(
-                    f"a worker process died {STARTS_AT_MOST} times (exit code {process.exitcode}); "
+                    f"a worker process was ended {STARTS_AT_MOST} times (signal {-(process.exitcode or 0)}); "
                     "the machine may be out of memory: try fewer --workers, and --resume to keep what is done"
                 )
             else:
@@ -264,5 +275,11 @@ def do_share(
         pass
     except UserError as error:
         messages.put((share.number, "error", error))
+    except Exception as error:
+        if is_out_of_memory(error):
+            words = "a worker process has no memory left; take fewer --workers, and --resume to keep what is done"
+            messages.put((share.number, "error", StudyError(words)))
+        else:  # as text: not every exception can be sent, and one that cannot be would be lost
+            messages.put((share.number, "bug", traceback.format_exc()))
     messages.close()
     messages.join_thread()

@@ -11,11 +11,10 @@ from __future__ import annotations
 import time
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 from torch import Tensor
 
-from walktalk.records import RunFolder, load_checkpoint, save_checkpoint
+from walktalk.records import RunFolder, TraceRow, load_checkpoint, save_checkpoint
 from walktalk.runtimes.peers import Diary, ReplaySetup, merge, read_diary, replay
 from walktalk.studies.building import PlannedRun, Preparation, build_evaluate
 
@@ -33,27 +32,27 @@ class Beginning:
     bytes: list[int]  # by node
 
 
-def whole_trace(here: RunFolder, nodes: int) -> list[tuple[Any, ...]]:
+def whole_trace(here: RunFolder, nodes: int) -> list[TraceRow]:
     """All that nodes wrote down in a run, and what the launcher did."""
     names = [*(f"node-{number}" for number in range(nodes)), LAUNCHER]
-    return merge(read_diary(here.path / "nodes" / name) for name in names)
+    return merge(read_diary(here.nodes / name) for name in names)
 
 
 def write_beginning(ready: Preparation, run: PlannedRun, here: RunFolder) -> Path | None:
     """Sum up an interrupted run for its nodes; None where it had not begun."""
-    nodes, folder = run.setup.graph.nodes, here.path / "nodes"
+    nodes, folder = run.setup.graph.nodes, here.nodes
     trace = whole_trace(here, nodes)
-    if not any(row[2] == "trained" for row in trace):
+    if not any(row.event == "trained" for row in trace):
         return None
-    setup = ReplaySetup(nodes, run.initial.cpu(), build_evaluate(ready.spec), run.setup.optimizer_state)
+    setup = ReplaySetup.of(run.setup, run.initial.cpu(), build_evaluate(ready.spec))
     facts = {
-        "seconds": trace[-1][0],
-        "iterations": [sum(row[1] == node and row[2] == "trained" for row in trace) for node in range(nodes)],
-        "bytes": [sum(row[8] for row in trace if row[1] == node and row[2] == "send") for node in range(nodes)],
+        "seconds": trace[-1].time,
+        "iterations": [sum(row.node == node and row.event == "trained" for row in trace) for node in range(nodes)],
+        "bytes": [sum(row.bytes for row in trace if row.node == node and row.event == "send") for node in range(nodes)],
     }
     save_checkpoint(folder / BEGINNING, {"model": replay(trace, setup, ready.trainer).output}, facts)
     diary = Diary(folder / LAUNCHER, time.time_ns())
-    diary.note((time.time(), -1, "resumed", "", -1, -1, -1, -1, 0, 0, 0.0, ""))
+    diary.note(TraceRow(time.time(), -1, "resumed"))
     diary.close()
     return folder / BEGINNING
 

@@ -15,12 +15,11 @@ from functools import partial
 from os import PathLike
 from pathlib import Path
 
-import numpy as np
-
 from walktalk.errors import SpecError, StudyError, UnavailableError
-from walktalk.learning import Task, Trainer
+from walktalk.graphs import Graph
+from walktalk.learning import Trainer, tasks
 from walktalk.protocols import Surroundings
-from walktalk.records import RunFolder, TraceWriter, opened_folder
+from walktalk.records import RunFolder, TraceWriter, check_folder, opened_folder
 from walktalk.runtimes.peers import (
     Cluster,
     Fleet,
@@ -66,7 +65,7 @@ class NodeJob:
     name: str
     rejoin: bool = False
     device: str = "cpu"
-    beginning: Path | None = None  # of a run that goes on (`peers_resume`)
+    beginning: Path | None = None  # of a run that goes on (`resume`)
 
 
 def run_on_peers(
@@ -74,21 +73,31 @@ def run_on_peers(
     out: str | PathLike[str],
     *,
     resume: bool = False,
+    overwrite: bool = False,
     device: str = "cpu",
     pace: float = 0.0,
     progress: Callable[[Progress], None] | None = None,
 ) -> StudyResult:
     """All runs of a study, one after the other, each with one process a node on this machine.
 
-    `pace`: seconds that a training takes at least, so that more nodes than processors take turns.
+    Args:
+        spec: What is to be run.
+        out: The folder for its records.
+        resume: Go on where an interrupted run of this study stopped in that folder.
+        overwrite: Replace what is in that folder, when the new results are whole; without it they are refused.
+        device: auto, cpu or cuda: of the arithmetic afterwards; nodes train on the CPU.
+        pace: Seconds that a training takes at least, so that more nodes than processors take turns.
+        progress: Called now and then with how far things are.
     """
     if spec.faults:
         raise UnavailableError("faults: are for the simulator; on real peers, `walktalk chaos` makes them happen")
+    taking = {"resume": resume, "overwrite": overwrite}
+    check_folder(out, dump_spec(spec), **taking, engine="peers")  # before any data is read
     ready = prepare(spec, pick_device(device))
     for run in ready.runs:
         if "peers" not in run.setup.protocol.runtimes:
             raise UnavailableError(f"{run.label} runs in the simulator only; leave it out or use --engine sim")
-    with opened_folder(out, dump_spec(spec), resume=resume) as folder:
+    with opened_folder(out, dump_spec(spec), **taking, engine="peers") as folder:
         records: list[RunRecord] = []
         reporter = Reporter(progress, ready.runs)
         for index, run in enumerate(ready.runs):
@@ -116,19 +125,12 @@ def run_node(job: NodeJob) -> None:
     node.run()
 
 
-def own_part(task: Task, node: int) -> Task:
-    """The task with this node's samples and nobody else's."""
-    mine = np.asarray(task.parts[node])
-    labels = None if task.labels is None else task.labels[mine]
-    inputs, targets = task.inputs[mine].clone(), task.targets[mine].clone()
-    return replace(task, inputs=inputs, targets=targets, parts=[np.arange(len(mine))], labels=labels, test=None)
-
-
 def _node_setup(cluster: Cluster, base: Foundation, job: NodeJob) -> tuple[NodeSetup, Trainer]:
     spec, graph, number = base.spec, base.graph, cluster.number(job.name)
     plan = _chosen(base.algorithms, cluster.algorithm)
-    task = base.task()
-    trainer = build_trainer(spec, own_part(task, number), job.device)
+    _check_names(cluster, graph)
+    task = base.task_of(tasks.Node(cluster.part(job.name), number))
+    trainer = build_trainer(spec, replace(task, test=None), job.device)  # a node measures on its own data as it goes
     neighbours = graph.neighbours(number)
     initial, before = trainer.initial_row(base.initial_seed(cluster.repetition)).cpu(), (0, 0, 0.0)
     if job.beginning is not None:
@@ -152,9 +154,18 @@ def _node_setup(cluster: Cluster, base: Foundation, job: NodeJob) -> tuple[NodeS
         rejoin=job.rejoin,
         pace=cluster.pace,
         wait_for_neighbours=cluster.wait,
-        samples=len(task.parts[number]),
+        samples=len(task.parts[0]),
     )
     return setup, trainer
+
+
+def _check_names(cluster: Cluster, graph: Graph) -> None:
+    """Where the graph has names, a cluster's nodes have the same, in the same order: its numbers are theirs."""
+    if graph.names is not None and tuple(cluster.part(name) for name in cluster.nodes) != graph.names:
+        raise SpecError(
+            f"nodes: are {', '.join(cluster.nodes)}, but those of the study's graph are {', '.join(graph.names)}; list "
+            "them by these names, in this order"
+        )
 
 
 def own_resources() -> tuple[float, float, float]:
@@ -173,7 +184,11 @@ def _chosen(plans: list[AlgorithmPlan], label: str) -> AlgorithmPlan:
 def local_cluster(spec: StudySpec, run: PlannedRun, folder: Path, pace: float = 0.0) -> Cluster:
     """All nodes of a run on this machine, on free ports."""
     ports = free_ports(run.setup.graph.nodes)
-    nodes = {f"node-{number}": {"address": f"127.0.0.1:{port}"} for number, port in enumerate(ports)}
+    called = run.setup.graph.names or range(len(ports))
+    nodes = {
+        f"node-{number}": {"address": f"127.0.0.1:{port}", "part": part}
+        for number, (port, part) in enumerate(zip(ports, called, strict=True))
+    }
     study = spec_mapping(spec)
     return make_cluster(
         {
@@ -191,7 +206,7 @@ def local_cluster(spec: StudySpec, run: PlannedRun, folder: Path, pace: float = 
 def _run_fleet(
     ready: Preparation, run: PlannedRun, here: RunFolder, pace: float, tell: Callable[[Watch], None]
 ) -> None:
-    cluster = local_cluster(ready.spec, run, here.path / "nodes", pace)
+    cluster = local_cluster(ready.spec, run, here.nodes, pace)
     names, beginning = list(cluster.nodes), write_beginning(ready, run, here)
     watch = Watch(cluster.folder, read_beginning(beginning).seconds if beginning is not None else 0.0)
     fleet = Fleet(run_node, [NodeJob(cluster, name, beginning=beginning) for name in names], names)
@@ -204,7 +219,9 @@ def _record(ready: Preparation, run: PlannedRun, here: RunFolder) -> RunRecord:
     """The run's trace, history and model, from what its nodes wrote down."""
     setup = run.setup
     trace = whole_trace(here, setup.graph.nodes)
-    lost = next((row[0] for row in trace if row[2] == "all_lost"), None)
+    if not trace:
+        raise StudyError(f"{here.nodes}: what the nodes wrote down is gone, so the run's records cannot be made again")
+    lost = next((row.time for row in trace if row.event == "all_lost"), None)
     if lost is not None:
         log.warning(
             "%s: all walks were lost by %.0f s and nobody starts them again; the run ended there (guard: "
@@ -214,10 +231,10 @@ def _record(ready: Preparation, run: PlannedRun, here: RunFolder) -> RunRecord:
         )
     with TraceWriter(here.trace) as writer:
         writer.write(trace_columns(trace))
-    again = ReplaySetup(setup.graph.nodes, run.initial.cpu(), build_evaluate(ready.spec), setup.optimizer_state)
+    again = ReplaySetup.of(setup, run.initial.cpu(), build_evaluate(ready.spec))
     replayed = replay(trace, again, ready.trainer)
     history = [history_row(run.label, run.repetition, m) for m in replayed.measurements]
-    trained = sum(row[2] == "trained" for row in trace)
+    trained = sum(row.event == "trained" for row in trace)
     record = RunRecord(run.label, run.repetition, history, [], replayed.output, trained)
     write_run(here, record, ready.trainer)
     return record

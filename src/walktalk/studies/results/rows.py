@@ -6,7 +6,7 @@ import json
 from collections.abc import Sequence
 
 from walktalk.learning import Trainer
-from walktalk.records import RUN_COLUMNS, TRACE_COLUMNS, HistoryRow, RunFolder, save_checkpoint, write_history
+from walktalk.records import RUN_COLUMNS, TRACE_COLUMNS, HistoryRow, RunFolder, TraceRow, save_checkpoint, write_history
 from walktalk.runtimes.stacked import Measurement
 from walktalk.studies.building import RunRecord
 
@@ -25,6 +25,7 @@ def history_row(label: str, repetition: int, m: Measurement) -> HistoryRow:
         model_bits=int(m.op.model_bits),
         mean_train_loss=m.mean_train_loss,
         mean_test_accuracy=m.mean_test_accuracy,
+        further=dict(m.further) or None,
     )
 
 
@@ -37,7 +38,7 @@ def write_run(here: RunFolder, record: RunRecord, trainer: Trainer) -> None:
     save_checkpoint(here.model, tensors, {"run": record.label})
 
 
-def trace_columns(rows: list[tuple[object, ...]]) -> dict[str, Sequence[object]]:
+def trace_columns(rows: list[TraceRow]) -> dict[str, Sequence[object]]:
     """The rows as columns; what a row says in detail becomes JSON."""
     columns = zip(*rows, strict=True) if rows else [()] * len(TRACE_COLUMNS)
     table: dict[str, Sequence[object]] = dict(zip(TRACE_COLUMNS, columns, strict=True))

@@ -2,16 +2,20 @@
 
 from __future__ import annotations
 
+import logging
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import pandas as pd
 
-from walktalk.records import StudyFolder, frame, write_history, write_text
+from walktalk.records import RUN_COLUMNS, StudyFolder, frame, write_history, write_text
 from walktalk.studies.building import RunRecord
 from walktalk.studies.results.summary import summarize, summary_text
+from walktalk.studies.results.words import word_on_aggregate
 from walktalk.studies.spec import StudySpec
+
+log = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True)
@@ -37,9 +41,14 @@ def study_result(
     """
     rows = [row for record in records for row in record.history]
     history = frame(rows)
-    summary = {**summarize(history, spec), "engine": engine}
+    summary = {**summarize(frame(rows, RUN_COLUMNS), spec), "engine": engine}
+    words = [word for record in records if (word := word_on_aggregate(record)) is not None]
+    if words:
+        summary["notes"] = words
+        for word in words:
+            log.warning("%s", word)
     if folder is None:
         return StudyResult(history, summary, records, None)
     write_history(folder.history, rows)
     write_text(folder.summary, summary_text(summary))
-    return StudyResult(history, summary, records, folder.path)
+    return StudyResult(history, summary, records, folder.home)

@@ -18,6 +18,7 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
+from walktalk.records import RUN_COLUMNS
 from walktalk.studies.spec import StudySpec, spec_mapping
 
 AXES = ("iteration", "time", "bits")
@@ -100,8 +101,14 @@ def _algorithm(runs: list[pd.DataFrame], target: float) -> dict[str, Any]:
         "final_accuracy": _spread([float(run["test_accuracy"].iloc[-1]) for run in runs]),
         "final_consensus": _spread([float(run["consensus"].iloc[-1]) for run in runs]),
         **{f"final_{axis}": _spread([float(run[axis].iloc[-1]) for run in runs]) for axis in AXES},
+        **{f"final_{name}": _spread([float(run[name].iloc[-1]) for run in runs]) for name in _further(runs)},
         "to_target": {axis: _spread([first_below(run, axis, target) for run in runs]) for axis in AXES},
     }
+
+
+def _further(runs: list[pd.DataFrame]) -> list[str]:
+    """What was measured beside the usual: the test loss, and metrics that somebody asked for."""
+    return [str(name) for name in runs[0].columns if name not in RUN_COLUMNS and not str(name).startswith("mean_")]
 
 
 def first_below(run: pd.DataFrame, axis: str, target: float) -> float:

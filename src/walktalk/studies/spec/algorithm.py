@@ -20,7 +20,9 @@ class AlgorithmSpec(Section):
     model_config = ConfigDict(extra="allow", frozen=True, strict=True, allow_inf_nan=False)
 
     name: str = key("multi_walk", "an algorithm (see below) or module:object", "the protocol")
-    lr: float | None = key(None, "a number above 0", "its own learning rate, in place of optimizer.lr", gt=0)
+    lr: float | None = key(
+        None, "a number above 0, at most 1e30", "its own learning rate, in place of optimizer.lr", gt=0, le=1e30
+    )
     label: str | None = key(
         None, "a short text on one line", "its name in tables, legends and folders", pattern=r"^\S([^\n\r]{0,58}\S)?$"
     )

@@ -17,13 +17,17 @@ class FaultSpec(Section):
     kind: Literal["kill", "revive", "pause", "partition", "slow", "lose"] = key(
         "kill", "kill, revive, pause, partition, slow, lose", "what happens"
     )
-    at: float | None = key(None, "a number, 0 or more (seconds)", "when, in virtual time", ge=0)
-    rate: float | None = key(None, "a number above 0 (1/second)", "in place of at: how often, at random", gt=0)
-    seconds: float | None = key(None, "a number above 0 (seconds)", "how long; for good if left out", gt=0)
+    at: float | None = key(None, "a number from 0 to 1e12 (seconds)", "when, in virtual time", ge=0, le=1e12)
+    rate: float | None = key(
+        None, "a number from 1e-12 to 1e6 (1/second)", "in place of at: how often, at random", ge=1e-12, le=1e6
+    )
+    seconds: float | None = key(
+        None, "a number from 1e-9 to 1e12 (seconds)", "how long; for good if left out", ge=1e-9, le=1e12
+    )
     node: Any = key(None, "a node's number, aggregator, random", "kill, revive, pause, slow: whom it hits, as of then")
     nodes: list[Whole] = key([], "a list of nodes", "partition: one side of it")
     link: list[Whole] | None = key(None, "two nodes", "slow: a link, in place of a node", min_length=2, max_length=2)
-    factor: float = key(10.0, "a number above 0", "slow: how many times slower", gt=0)
+    factor: float = key(10.0, "a number from 1e-6 to 1e6", "slow: how many times slower", ge=1e-6, le=1e6)
     share: float = key(0.1, "a number from 0 to 1", "lose: share of the messages", ge=0, le=1)
 
     @model_validator(mode="after")

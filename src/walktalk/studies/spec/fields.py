@@ -33,8 +33,8 @@ def allowed_text(section: type[BaseModel], name: str) -> str:
 
 
 def _whole(value: object) -> object:
-    """1e5 is a float in YAML, but people write it for a whole number."""
-    return int(value) if isinstance(value, float) and value.is_integer() else value
+    """1e5 is a float in YAML, but people write it for a whole number; 1e30 stays what it is, to be refused as such."""
+    return int(value) if isinstance(value, float) and value.is_integer() and abs(value) < 2**63 else value
 
 
 Whole = Annotated[int, BeforeValidator(_whole)]

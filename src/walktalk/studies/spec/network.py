@@ -19,7 +19,11 @@ class NetworkSpec(Section):
 
     topology: str = key("erdos_renyi", "a topology (see below) or module:object", "the family of graphs")
     nodes: Whole | None = key(
-        None, "a whole number, 1 or more", "how many nodes, V; 20 unless the topology or its settings say", ge=1
+        None,
+        "a whole number from 1 to 16,777,216",
+        "how many nodes, V; 20 unless the topology or its settings say",
+        ge=1,
+        le=2**24,
     )
     sites: str | None = key(
         None, ", ".join(sorted(SITE_PRESETS)), "where the nodes stand: sets latency and bandwidth of `network` timing"

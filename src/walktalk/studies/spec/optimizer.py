@@ -24,8 +24,10 @@ class OptimizerSpec(Section):
     """The optimizer, the same for every algorithm. Keys that it does not take are left out."""
 
     name: str = key("sgd", "sgd, adam, adamw or another element-wise optimizer of torch.optim", "the optimizer")
-    lr: float = key(0.05, "a number above 0", "learning rate; 0.05 for sgd, torch's default for others", gt=0)
-    weight_decay: float = key(0.0, "a number, 0 or more", "weight decay", ge=0)
+    lr: float = key(
+        0.05, "a number above 0, at most 1e30", "learning rate; 0.05 for sgd, torch's default for others", gt=0, le=1e30
+    )
+    weight_decay: float = key(0.0, "a number from 0 to 1e6", "weight decay", ge=0, le=1e6)
     momentum: float | None = key(None, "a number from 0 to below 1", "sgd: 0.9 unless given", ge=0, lt=1)
     nesterov: bool | None = key(None, "true, false", "sgd: true unless momentum is 0")
     betas: list[float] | None = key(
@@ -35,7 +37,9 @@ class OptimizerSpec(Section):
         min_length=2,
         max_length=2,
     )
-    eps: float | None = key(None, "a number above 0", "adam and its kin: torch's default unless given", gt=0)
+    eps: float | None = key(
+        None, "a number above 0, at most 1", "adam and its kin: torch's default unless given", gt=0, le=1
+    )
 
     @model_validator(mode="before")
     @classmethod

@@ -1,7 +1,8 @@
 """What a study is: network, task, training, algorithms, when to stop and when to look. The YAML of the README, typed.
 
 Every key has a default. An unknown key, a wrong type or an impossible value is a `SpecError` that names the key.
-`load_spec` and `make_spec` (in `spec_load`) are the ways in; the classes here say what is allowed.
+Every number has bounds: within them nothing overflows or stands still, and far beyond them nothing is meant.
+`load_spec` and `make_spec` (in `load`) are the ways in; the classes here say what is allowed.
 """
 
 from __future__ import annotations
@@ -20,12 +21,16 @@ from walktalk.studies.spec.network import NetworkSpec
 from walktalk.studies.spec.optimizer import OptimizerSpec
 from walktalk.studies.spec.task import TaskSpec
 
+COUNT = "a whole number from 1 to 1e15"  # beyond it a float, as times and bits are, no longer counts by ones
+SECONDS = "a number from 1e-9 to 1e9 (seconds)"
+RATE = "a number from 1e-3 to 1e18 (bit/s)"
+
 
 class TrainingSpec(Section):
     """One local training: what a node does between two messages."""
 
-    batch_size: Whole = key(32, "a whole number, 1 or more", "samples per step", ge=1)
-    local_steps: Whole = key(5, "a whole number, 1 or more", "optimizer steps in one iteration", ge=1)
+    batch_size: Whole = key(32, "a whole number from 1 to 1e6", "samples per step", ge=1, le=1e6)
+    local_steps: Whole = key(5, "a whole number from 1 to 1e6", "optimizer steps in one iteration", ge=1, le=1e6)
     optimizer_state: Literal["visit", "walk", "node"] = key(
         "visit", "visit, walk, node", "where its memory lives: nowhere, with the walk, at the node"
     )
@@ -60,28 +65,29 @@ class StragglersSpec(Section):
     """Nodes that are slower than the others all the time."""
 
     share: float = key(0.0, "a number from 0 to 1", "share of the nodes that are slow", ge=0, le=1)
-    slowdown: float = key(1.0, "a number, 1 or more", "how many times longer they take", ge=1)
+    slowdown: float = key(1.0, "a number from 1 to 1e6", "how many times longer they take", ge=1, le=1e6)
 
 
 class TimingSpec(Section):
     """How long things take. `poisson` is Section 4.3 of the paper; `network` has computers and links."""
 
     model: Literal["poisson", "network"] = key("poisson", "poisson, network", "the timing model")
-    d: float = key(1.0, "a number above 0 (seconds)", "poisson: mean time of one iteration of a walk or node", gt=0)
-    compute: float = key(1.0, "a number above 0 (seconds)", "network: time of one local training", gt=0)
-    spread: float = key(0.0, "a number, 0 or more", "network: σ of the logarithm of that time", ge=0)
+    d: float = key(1.0, SECONDS, "poisson: mean time of one iteration of a walk or node", ge=1e-9, le=1e9)
+    compute: float = key(1.0, SECONDS, "network: time of one local training", ge=1e-9, le=1e9)
+    spread: float = key(0.0, "a number from 0 to 10", "network: σ of the logarithm of that time", ge=0, le=10)
     stragglers: StragglersSpec = key({}, "share and slowdown", "network: slow nodes")
     latency: float | None = key(
         None,
-        "a number, 0 or more (seconds)",
+        "a number from 0 to 1e6 (seconds)",
         "network: one way; between sites as they say, else 0.01, if left out",
         ge=0,
+        le=1e6,
     )
     bandwidth: float | None = key(
-        None, "a number above 0 (bit/s)", "network: of a link; between sites as they say, else 1e9, if left out", gt=0
+        None, RATE, "network: of a link; between sites as they say, else 1e9, if left out", ge=1e-3, le=1e18
     )
     node_bandwidth: float | None = key(
-        None, "a number above 0 (bit/s)", "network: of each node, in and out; unlimited if left out", gt=0
+        None, RATE, "network: of each node, in and out; unlimited if left out", ge=1e-3, le=1e18
     )
 
     model_config = ConfigDict(extra="forbid", frozen=True, strict=True, allow_inf_nan=False, validate_default=True)
@@ -98,10 +104,12 @@ class TimingSpec(Section):
 class StopSpec(Section):
     """When a run ends: at the first that is met."""
 
-    iterations: Whole | None = key(None, "a whole number, 1 or more", "local trainings completed", ge=1)
-    time: float | None = key(None, "a number above 0 (seconds)", "virtual or real time", gt=0)
-    bits: float | None = key(None, "a number above 0", "bits sent between nodes", gt=0)
-    target_loss: float | None = key(None, "a number", "training loss of the evaluated model")
+    iterations: Whole | None = key(None, COUNT, "local trainings completed", ge=1, le=1e15)
+    time: float | None = key(None, "a number from 1e-9 to 1e12 (seconds)", "virtual or real time", ge=1e-9, le=1e12)
+    bits: float | None = key(None, "a number from 1 to 1e24", "bits sent between nodes", ge=1, le=1e24)
+    target_loss: float | None = key(
+        None, "a number from −1e9 to 1e9", "training loss of the evaluated model", ge=-1e9, le=1e9
+    )
 
     @model_validator(mode="after")
     def _fits(self) -> StopSpec:
@@ -115,17 +123,16 @@ class StopSpec(Section):
 class EvaluateSpec(Section):
     """When and on what the models are measured."""
 
-    every: Whole | None = key(
-        None, "a whole number, 1 or more", "iterations between evaluations; 100 unless seconds", ge=1
-    )
+    every: Whole | None = key(None, COUNT, "iterations between evaluations; 100 unless seconds", ge=1, le=1e15)
     seconds: float | None = key(
-        None, "a number, 1e-6 or more (seconds)", "time between evaluations, in place of every", ge=1e-6
+        None, "a number from 1e-6 to 1e12 (seconds)", "time between evaluations, in place of every", ge=1e-6, le=1e12
     )
     model: Literal["aggregated", "mean", "node"] = key(
         "aggregated", "aggregated, mean, node", "what is measured: the algorithm's output, the members' mean, node 0"
     )
-    samples: Whole | None = key(
-        None, "a whole number, 1 or more", "training samples for the loss; 10,000 or all if left out", ge=1
+    samples: Whole | None = key(None, COUNT, "training samples for the loss; 10,000 or all if left out", ge=1, le=1e15)
+    members: bool | None = key(
+        None, "true or false", "measure every node's or walk's model, too: worst, mean and spread; false if left out"
     )
 
     @model_validator(mode="before")
@@ -159,7 +166,7 @@ class StudySpec(Section):
         "names the output folder",
         pattern=r"^[A-Za-z0-9][\w.-]{0,99}$",
     )
-    seed: Whole = key(0, "a whole number, 0 or more", "the root of all randomness", ge=0)
+    seed: Whole = key(0, "a whole number from 0 to 2⁶³ − 1", "the root of all randomness", ge=0, le=2**63 - 1)
     repetitions: Whole = key(
         1, "a whole number from 1 to 100,000", "runs per algorithm, with different randomness", ge=1, le=100_000
     )

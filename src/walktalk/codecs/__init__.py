@@ -1,0 +1,23 @@
+"""Codecs: smaller forms of a model for the wire. One file each; a protocol names one in `Encode` and its `messages`."""
+
+from walktalk.codecs.brain_float import BrainFloat
+from walktalk.codecs.codec import CODECS, Bytes, Codec, approximated, codec_named
+from walktalk.codecs.quantized import EightBits, FourBits
+from walktalk.codecs.random_bits import hashed, uniform
+from walktalk.codecs.top_k import TopK
+
+CODECS.update({codec.name: codec for codec in (BrainFloat, EightBits, FourBits, TopK)})
+
+__all__ = [
+    "CODECS",
+    "BrainFloat",
+    "Bytes",
+    "Codec",
+    "EightBits",
+    "FourBits",
+    "TopK",
+    "approximated",
+    "codec_named",
+    "hashed",
+    "uniform",
+]

@@ -1,0 +1,29 @@
+"""16-bit numbers with float32's exponent: half the bytes, three decimal digits."""
+
+from __future__ import annotations
+
+from typing import ClassVar
+
+import torch
+from torch import Tensor
+
+from walktalk.codecs.codec import Bytes, Codec
+
+
+class BrainFloat(Codec):
+    """bf16, rounded to nearest."""
+
+    name: ClassVar[str] = "bf16"
+
+    def size(self, width: int) -> int:
+        return 2 * width
+
+    def encode(self, row: Tensor, key: int) -> Bytes:
+        return row.to(torch.bfloat16).view(torch.uint8).numpy()
+
+    def decode(self, data: Bytes, width: int) -> Tensor:
+        return torch.from_numpy(data).view(torch.bfloat16).float()
+
+    def approximate(self, rows: Tensor, keys: Tensor) -> Tensor:
+        """Many rows at once."""
+        return rows.to(torch.bfloat16).float()

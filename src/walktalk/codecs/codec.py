@@ -1,0 +1,73 @@
+"""What a codec is: a smaller form of a model for the wire, of a size that is known before the model is.
+
+When things happen never depends on the numbers in a model, so the size of a message must not either.
+"""
+
+from __future__ import annotations
+
+import re
+from abc import ABC, abstractmethod
+from collections.abc import Callable
+from typing import ClassVar
+
+import numpy as np
+import numpy.typing as npt
+import torch
+from torch import Tensor
+
+from walktalk.errors import SpecError
+
+Bytes = npt.NDArray[np.uint8]
+
+
+class Codec(ABC):
+    """Encodes one row of numbers into bytes, and back.
+
+    A codec may also have a method `approximate(rows, keys) -> rows`: what decoding gives after encoding, for many rows
+    on their device at once and equal to it to the bit. Without it the executor goes through bytes, row by row.
+    """
+
+    name: ClassVar[str]  # in specifications
+
+    @abstractmethod
+    def size(self, width: int) -> int:
+        """Bytes of an encoded row of so many numbers."""
+
+    @abstractmethod
+    def encode(self, row: Tensor, key: int) -> Bytes:
+        """A row (float32, on the CPU) as exactly `size` bytes; all that is random in it follows from the key."""
+
+    @abstractmethod
+    def decode(self, data: Bytes, width: int) -> Tensor:
+        """The row that these bytes stand for; `ValueError` where no row is encoded like that."""
+
+
+CODECS: dict[str, Callable[..., Codec]] = {}
+"""Every codec by name: its class, which is called with the settings that stand in parentheses behind the name."""
+
+_NAME = re.compile(r"([\w.:-]+)(?:\(([^()]*)\))?")
+_MADE: dict[str, Codec] = {}
+
+
+def codec_named(text: str) -> Codec:
+    """The codec with this name and settings, e.g. "int8" or "top_k(0.01)"; `SpecError` where there is none."""
+    if text not in _MADE:
+        found = _NAME.fullmatch(text.strip())
+        make = CODECS.get(found[1]) if found else None
+        if found is None or make is None:
+            raise SpecError(f"codec: {text!r} is unknown; allowed: {', '.join(CODECS)}")
+        try:
+            _MADE[text] = make(*(float(number) for number in (found[2] or "").split(",") if number.strip()))
+        except (TypeError, ValueError) as error:
+            raise SpecError(f"codec: {text!r} is not possible: {error}") from error
+    return _MADE[text]
+
+
+def approximated(codec: Codec, rows: Tensor, keys: Tensor) -> Tensor:
+    """What the receivers of these rows see, each encoded with its own key."""
+    fast: Callable[[Tensor, Tensor], Tensor] | None = getattr(codec, "approximate", None)
+    if fast is not None:
+        return fast(rows, keys)
+    width = rows.shape[1]
+    seen = [codec.decode(codec.encode(row, int(key)), width) for row, key in zip(rows.cpu(), keys, strict=True)]
+    return torch.stack(seen).to(rows.device)

@@ -1,0 +1,43 @@
+"""What a protocol may ask of a training beyond the study's settings: see `protocols.effects.Train`."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import torch
+from torch import Tensor
+
+
+class Extras(NamedTuple):
+    """The same for all rows of a wave, but for the tensors, which have a row each."""
+
+    steps: int  # local steps, or batches of a gradient
+    gradient: bool = False  # the mean gradient over the batches is wanted, and no step is made
+    correction: Tensor | None = None  # [W, P]: added to every gradient
+    anchor: Tensor | None = None  # [W, P]: every step is pulled back to it
+    pulls: Tensor | None = None  # [W]: by so much times the difference
+
+    @property
+    def kind(self) -> tuple[int, bool, bool, bool]:
+        """What a training of this sort is made for."""
+        return self.steps, self.gradient, self.correction is not None, self.anchor is not None
+
+    def part(self, piece: slice) -> Extras:
+        """Those of some of the rows."""
+        beside = [None if t is None else t[piece] for t in (self.correction, self.anchor, self.pulls)]
+        return Extras(self.steps, self.gradient, *beside)
+
+    def beside(self, rows: Tensor) -> Tensor:
+        """Rows with these tensors behind them, as one."""
+        pulls = None if self.pulls is None else self.pulls[:, None]
+        return torch.cat([rows, *(t for t in (self.correction, self.anchor, pulls) if t is not None)], dim=1)
+
+
+def taken_apart(kind: tuple[int, bool, bool, bool], rows: Tensor, width: int) -> tuple[Tensor, Extras]:
+    """What `beside` put together, by the kind and the width of a row."""
+    steps, gradient, corrected, anchored = kind
+    sizes = [width] * (1 + corrected + anchored) + [1] * anchored
+    parts = list(rows.split(sizes, dim=1))
+    correction = parts[1] if corrected else None
+    anchor, pulls = (parts[-2], parts[-1][:, 0]) if anchored else (None, None)
+    return parts[0], Extras(steps, gradient, correction, anchor, pulls)

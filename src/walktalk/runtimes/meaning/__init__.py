@@ -1,0 +1,25 @@
+"""What effects mean, whoever carries them out: slots, combinations, statistics, records, optimizer states, traces."""
+
+from walktalk.runtimes.meaning.contents import Contents, Encoded, Work
+from walktalk.runtimes.meaning.interpreter import FLOAT_BYTES, NOTHING, Interpreter, Packed, Scale, made
+from walktalk.runtimes.meaning.player import Player, Watcher, parsed
+from walktalk.runtimes.meaning.run_rules import Evaluate, EvaluatedModel, OptimizerState, Stop
+
+__all__ = [
+    "FLOAT_BYTES",
+    "NOTHING",
+    "Contents",
+    "Encoded",
+    "Evaluate",
+    "EvaluatedModel",
+    "Interpreter",
+    "OptimizerState",
+    "Packed",
+    "Player",
+    "Scale",
+    "Stop",
+    "Watcher",
+    "Work",
+    "made",
+    "parsed",
+]

@@ -1,0 +1,108 @@
+"""Worker processes: what is tried again and what is not, and who is blamed."""
+
+from __future__ import annotations
+
+import os
+import signal
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from walktalk.errors import StudyError, UnavailableError, WalktalkError
+from walktalk.records import StudyFolder
+from walktalk.studies import make_spec, prepare
+from walktalk.studies.driving import ray_workers, workers
+from walktalk.studies.driving.ray_workers import Batch, RayCrew, do_batch
+from walktalk.studies.driving.workers import STARTS_AT_MOST, Crew, Share
+
+SPEC = {
+    "name": "crew",
+    "network": {"topology": "cycle", "nodes": 4},
+    "algorithms": [{"name": "multi_walk", "walks": [1, 2]}],
+    "stop": {"iterations": 20},
+}
+
+
+def crew(folder: Path, misfortune: Any, monkeypatch: pytest.MonkeyPatch) -> tuple[Crew, Path]:
+    """Two processes that count their starts in a file, and then meet with a misfortune."""
+    monkeypatch.setattr(workers, "fork_is_safe", lambda: True)
+    starts = folder / "starts"
+
+    def prepared() -> Any:
+        with starts.open("a") as file:
+            file.write("x")
+        misfortune()
+
+    ready = prepare(make_spec(SPEC), "cpu")
+    one = Crew(
+        prepared, [Share(0, (0,)), Share(1, (1,))], StudyFolder(folder), None, prepared=(ready.trainer, ready.runs)
+    )
+    monkeypatch.setattr(one, "prepared", None)  # or a fork would not prepare anything
+    monkeypatch.setattr(workers.multiprocessing, "get_context", lambda kind: forking)
+    return one, starts
+
+
+forking = workers.multiprocessing.get_context("fork")
+
+
+def test_a_mistake_in_a_worker_is_shown_as_it_is_and_not_tried_again(tmp_path, monkeypatch):
+    def mistake() -> None:
+        raise ZeroDivisionError("somebody's program")
+
+    one, starts = crew(tmp_path, mistake, monkeypatch)
+    with pytest.raises(WalktalkError, match=r"(?s)a worker process failed.*Traceback.*somebody's program") as raised:
+        one.run(resume=False)
+    assert "memory" not in str(raised.value)
+    assert len(starts.read_text()) <= 2  # once in each process
+
+
+def test_an_end_with_an_error_is_not_tried_again_either(tmp_path, monkeypatch):
+    one, starts = crew(tmp_path, lambda: os._exit(3), monkeypatch)
+    with pytest.raises(WalktalkError, match="ended with exit code 3"):
+        one.run(resume=False)
+    assert len(starts.read_text()) <= 2
+
+
+def test_no_memory_is_said_at_once(tmp_path, monkeypatch):
+    def too_much() -> None:
+        raise RuntimeError("DefaultCPUAllocator: can't allocate memory: you tried to allocate 1 bytes")
+
+    one, starts = crew(tmp_path, too_much, monkeypatch)
+    with pytest.raises(StudyError, match="no memory left; take fewer --workers"):
+        one.run(resume=False)
+    assert len(starts.read_text()) <= 2
+
+
+def test_a_worker_that_is_killed_is_tried_again(tmp_path, monkeypatch):
+    one, starts = crew(tmp_path, lambda: os.kill(os.getpid(), signal.SIGKILL), monkeypatch)
+    with pytest.raises(StudyError, match=r"ended 3 times \(signal 9\).*memory.*--resume"):
+        one.run(resume=False)
+    assert STARTS_AT_MOST <= len(starts.read_text()) <= 2 * STARTS_AT_MOST
+
+
+@pytest.fixture
+def cluster(monkeypatch):
+    """A cluster of machines with two and with eight processors, one of which is gone."""
+    nodes = [
+        {"Alive": alive, "Resources": {"CPU": count}} for count, alive in ((2.0, True), (8.0, True), (64.0, False))
+    ]
+    stand_in = SimpleNamespace(cluster_resources=lambda: {"CPU": 10.0}, nodes=lambda: nodes)
+    monkeypatch.setattr(ray_workers, "started_ray", lambda: stand_in)
+
+
+def test_memory_is_shared_by_what_a_machine_does_at_once_on_ray(tmp_path, cluster):
+    ready = prepare(make_spec({**SPEC, "repetitions": 20}), "cpu")
+    many = RayCrew(lambda device: None, ready.runs, StudyFolder(tmp_path), None, "cpu", memory=8e9)
+    assert many.batch(many.work[0], False).memory == 1e9
+    few = RayCrew(lambda device: None, ready.runs[:2], StudyFolder(tmp_path), None, "cpu", memory=8e9)
+    assert few.batch(few.work[0], False).memory == 4e9
+    assert RayCrew(lambda device: None, ready.runs, StudyFolder(tmp_path), None, "cpu").memory is None
+
+
+def test_a_batch_on_ray_uses_no_more_memory_than_it_may():
+    ready = prepare(make_spec(SPEC), "cpu")
+    batch = Batch(Share(0, (0,)), "cpu", {}, memory=1e3)
+    with pytest.raises(UnavailableError, match="may be used"):
+        do_batch(lambda device: (ready.trainer, ready.runs), batch)
