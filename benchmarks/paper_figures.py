@@ -148,7 +148,6 @@ def fairness(folder: Path) -> Any:
     }
     notes = [
         f"After {table['iteration'].max():,} iterations.",
-        plots.WALKS,
         "Pale: repeats another column. Gossip has no walk for its state to go with, so it stays at the nodes; where "
         "the paper's rate was an algorithm's best, its own is the first column.",
     ]
@@ -167,7 +166,6 @@ def threshold(folder: Path) -> Any:
     notes: Sequence[str] = [
         f"Complete graph; {'; '.join(setting_of(spec))}; {ends['iteration'].max():,} iterations.",
         f"Mean ± σ over {' or '.join(str(count) for count in counts)} repetitions." if max(counts) > 1 else "",
-        plots.WALKS,
         "Below √(V/p) walks, by the paper's bounds and with iid data, Multi-Walk needs fewer iterations.",
         plots.missing_words([ends]),
     ]

@@ -27,7 +27,7 @@ PHASE_TITLES = {"iterations": "Cost in iterations", "time": "Cost in time"}
 
 def bounds(folder: Path) -> Any:
     table = pd.read_csv(folder / "curves.csv")
-    notes = ["Cycle of V = 16, σ² = ζ² = 1, η tuned for T = 8,000. Mean of three repetitions.", plots.WALKS]
+    notes = ["Cycle of V = 16, σ² = ζ² = 1, η tuned for T = 8,000. Mean of three repetitions."]
     return plots.bound_curves(table, notes=notes)
 
 
@@ -37,7 +37,7 @@ def slopes(folder: Path) -> Any:
         "Mean of two repetitions; σ² = ζ² = 1; η tuned for the bound.",
         "No average can exceed ‖∇f‖² at the start, which is 12.",
         "(d): cycle, random 4- and 8-regular, complete graph.",
-        f"{plots.WALKS} In (b) a mark has the colour of its R.",
+        "In (b) a mark has the colour of its R.",
     ]
     tables = (pd.read_csv(folder / "scaling.csv"), pd.read_csv(folder / "slopes.csv"))
     return plots.scaling(*tables, titles=FIXED, notes=notes)
@@ -48,7 +48,7 @@ def speedup(folder: Path) -> Any:
     notes = [
         "Time to 1 % of the start's excess loss, best of five learning rates, mean of four repetitions.",
         "σ² = 30, ζ² = 0; V = 16 for walks.",
-        f"{plots.WALKS} A mark has the colour of its R.",
+        "A mark has the colour of its R.",
     ]
     return plots.speed_up_figure(table[np.isfinite(table["time"])], notes=notes)
 

@@ -28,6 +28,7 @@ RUNGS = (
     "runtimes.simulator",
     "runtimes.stacked",
     "runtimes.peers",
+    "testing",
     "studies.spec",
     "studies.building",
     "studies.results",

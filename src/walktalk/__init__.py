@@ -23,6 +23,7 @@ avoid_broken_amx()
 
 if TYPE_CHECKING:
     from walktalk import advisor, chains, graphs, plots, theory
+    from walktalk.codecs import Codec
     from walktalk.errors import UserError, WalktalkError
     from walktalk.graphs import Graph
     from walktalk.learning import Schedule, Task, split, tasks
@@ -47,6 +48,7 @@ if TYPE_CHECKING:
 
 _HOMES = {
     "": ("advisor", "chains", "graphs", "plots", "theory"),
+    "codecs": ("Codec",),
     "errors": ("UserError", "WalktalkError"),
     "graphs": ("Graph",),
     "learning": ("Schedule", "Task", "split", "tasks"),
@@ -75,6 +77,7 @@ __all__ = [
     "AdamW",
     "AsyncGossip",
     "Centralized",
+    "Codec",
     "Evaluate",
     "Forecast",
     "Graph",

@@ -21,13 +21,15 @@ import traceback
 import types
 import warnings
 from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from contextvars import ContextVar
 from typing import Any, Generic, TypeVar, overload
 
 from walktalk.errors import SettingError, suggestion
 from walktalk.settings import misfit
 
 GROUP = "walktalk"
-HOMES = ("walktalk.graphs", "walktalk.protocols", "walktalk.learning")  # where registries are made
+HOMES = ("walktalk.graphs", "walktalk.codecs", "walktalk.protocols", "walktalk.learning")  # where registries are made
 T = TypeVar("T")
 
 
@@ -38,10 +40,19 @@ class Registry(Mapping[str, T], Generic[T]):
         kind: what one of them is called, as in "algorithm".
         wanted: what it is, in words that end an error.
         fits: whether something is one; None where it cannot be told before it is used.
+        absent: what stands for one that is not here, from the error that says so; a function that raises it unless
+            given.
     """
 
-    def __init__(self, kind: str, wanted: str, fits: Callable[[Any], bool | None]) -> None:
+    def __init__(
+        self,
+        kind: str,
+        wanted: str,
+        fits: Callable[[Any], bool | None],
+        absent: Callable[[SettingError], T] | None = None,
+    ) -> None:
         self.kind, self.wanted, self.fits = kind, wanted, fits
+        self.absent: Callable[[SettingError], Any] = absent or _absent
         self._things: dict[str, T] = {}
         REGISTRIES[kind] = self
 
@@ -56,6 +67,14 @@ class Registry(Mapping[str, T], Generic[T]):
 
     def find(self, name: object, key: str = "name") -> T:
         """The thing of that name, or the `module:object`; an error that begins with the key and says what to do."""
+        try:
+            return self._found(name, key)
+        except SettingError as error:
+            if _without_plugins.get():
+                return self.absent(error)  # type: ignore[no-any-return]
+            raise
+
+    def _found(self, name: object, key: str) -> T:
         if isinstance(name, str) and ":" in name:
             return self._imported(name, key)
         if isinstance(name, str) and name in self:
@@ -88,6 +107,30 @@ class Registry(Mapping[str, T], Generic[T]):
         if self.fits(found) is False:
             raise SettingError(f"{key}: {name!r} is {_words(found)}, but {self.wanted}")
         return found  # type: ignore[no-any-return]
+
+
+_without_plugins: ContextVar[bool] = ContextVar("without_plugins", default=False)
+
+
+@contextmanager
+def plugins_may_be_absent() -> Iterator[None]:
+    """Within it, what cannot be found is something that takes any settings and cannot be run.
+
+    So the records of a study can be read where its plug-ins are not.
+    """
+    token = _without_plugins.set(True)
+    try:
+        yield
+    finally:
+        _without_plugins.reset(token)
+
+
+def _absent(error: SettingError) -> Callable[..., Any]:
+    def absent(**settings: Any) -> Any:
+        """Not here."""
+        raise error
+
+    return absent
 
 
 REGISTRIES: dict[str, Registry[Any]] = {}

@@ -52,16 +52,22 @@ REQUIRED: Any = inspect.Parameter.empty
 """The default of a setting that has none."""
 
 
+ANY = "**"
+"""Stands among the settings of what takes any others, too, as they are."""
+
+
 def settings_of(thing: Callable[..., Any], without: Iterable[str] = ()) -> dict[str, Setting]:
     """The settings that a function or dataclass takes, by name; `without` those that are not a person's to give."""
     parameters = inspect.signature(thing).parameters
     kinds, meanings = _kinds(thing), meanings_in(thing.__doc__)
     named = (p for p in parameters.values() if p.kind not in (p.VAR_POSITIONAL, p.VAR_KEYWORD))
-    return {
+    found = {
         p.name: Setting(kinds.get(p.name, Any), p.default, meanings.get(p.name, ""))
         for p in named
         if p.name not in without
     }
+    any_other = any(p.kind is p.VAR_KEYWORD for p in parameters.values())
+    return found | ({ANY: Setting(Any, None)} if any_other else {})
 
 
 def meanings_in(doc: str | None) -> dict[str, str]:
@@ -73,16 +79,17 @@ def meanings_in(doc: str | None) -> dict[str, str]:
 
 def complete(given: Mapping[str, Any], known: Mapping[str, Setting], also: Iterable[str] = ()) -> dict[str, Any]:
     """The known settings, given or default, each of the right type; `also` names keys that belong to others."""
-    words = [*also, *known]
-    for name in given:
-        if name not in words:
-            allowed = ", ".join(words) or "none"
-            raise SettingError(f"{name}: is an unknown key; allowed: {allowed}{suggestion(name, words)}")
+    words = [*also, *(name for name in known if name != ANY)]
+    others = {name: value for name, value in given.items() if name not in words}
+    for name in others if ANY not in known else ():
+        allowed = ", ".join(words) or "none"
+        raise SettingError(f"{name}: is an unknown key; allowed: {allowed}{suggestion(name, words)}")
     for name, setting in known.items():
         if setting.default is REQUIRED and given.get(name) is None:
             meaning = f"{setting.meaning}: " if setting.meaning else ""
             raise SettingError(f"{name}: is missing; needed: {meaning}{setting.allowed}")
-    return {name: typed(name, given[name], known[name]) if name in given else known[name].default for name in known}
+    own = {name: one for name, one in known.items() if name != ANY}
+    return {name: typed(name, given[name], one) if name in given else one.default for name, one in own.items()} | others
 
 
 def typed(name: str, value: Any, setting: Setting) -> Any:

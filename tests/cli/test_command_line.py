@@ -55,7 +55,7 @@ def tiny(tmp_path_factory: pytest.TempPathFactory) -> Path:
     code, output, errors = walktalk("run", folder / "tiny.yaml", "--out", folder / "out")
     assert code == 0, errors
     assert "Results of tiny" in output
-    assert "MW, R=2" in output
+    assert "2 walks" in output
     assert "report.html" in output
     return folder / "out"
 
@@ -82,7 +82,7 @@ def test_a_study_that_diverges_says_so(tmp_path: Path) -> None:
         "run", tmp_path / "tiny.yaml", "--set", "optimizer.lr=1e20", "--out", tmp_path / "out"
     )
     assert code == 0, errors
-    assert "Diverged, the loss is not a number: MW, R=2 (2 of 2 runs); Async-Gossip (pairwise) (2 of 2 runs)." in output
+    assert "Diverged, the loss is not a number: 2 walks (2 of 2 runs); Gossip in pairs (2 of 2 runs)." in output
     told = "Diverged, the loss is not a number: 2 walks (2 of 2 runs); Gossip in pairs (2 of 2 runs)."
     assert told in (tmp_path / "out" / "report.html").read_text()
     assert "Accuracy" not in output

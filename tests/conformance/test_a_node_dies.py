@@ -10,12 +10,12 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from tests.conformance.engines import ENGINES, Blow, Outcome
 from walktalk import graphs
 from walktalk.protocols import AsyncGossip, MultiWalk, Protocol, SyncGossip
 from walktalk.runtimes.meaning import Stop
 from walktalk.runtimes.peers import Ledger
 from walktalk.studies.chaos.checks import copies_of_walks, taking_part
+from walktalk.testing.engines import ENGINES, Blow, Outcome
 
 HEARTBEAT, UNTIL = 0.1, 7.0
 BLOW = Blow(at=0.7, node=0, seconds=1.2)  # node 0 aggregates at first

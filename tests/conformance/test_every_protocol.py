@@ -9,7 +9,6 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from tests.conformance.engines import ENGINES, EVERY, Outcome
 from walktalk import graphs
 from walktalk.protocols import HEADER_BYTES, AsyncGossip, MultiWalk, Protocol, SyncGossip
 from walktalk.records import RUN_COLUMNS, TRACE_COLUMNS, HistoryRow
@@ -17,6 +16,7 @@ from walktalk.runtimes.meaning import Stop
 from walktalk.runtimes.peers import Ledger
 from walktalk.studies.chaos.checks import copies_of_walks
 from walktalk.studies.results import trace_columns
+from walktalk.testing.engines import ENGINES, EVERY, Outcome
 
 ITERATIONS = 120
 PROTOCOLS: tuple[Protocol, ...] = (
@@ -132,7 +132,7 @@ def test_records_have_the_same_columns(run: Outcome) -> None:
 
 
 def test_events_have_the_same_names(run: Outcome) -> None:
-    both = {row.event for row in run.trace} & {row.event for row in outcome("simulator", run.protocol).trace}
+    both = {row.event for row in run.trace} & {row.event for row in outcome("sim", run.protocol).trace}
     assert {"train", "trained", "combine", "record", "send", "receive"} <= both
 
 

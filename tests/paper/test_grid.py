@@ -73,8 +73,8 @@ def test_failures_falls_of_the_rate_and_what_would_have_been():
     )
     figure = grid([panel], [[Cell(0, "time", value) for value in ("train_loss", "test_accuracy")]])
     assert [text.get_text() for text in figure.legends[0].get_texts()] == [
-        "MW, R=4",
-        "Async-Gossip (pairwise)",
+        "4 walks",
+        "Gossip in pairs",
         "killed",
         "thin: without failures",
     ]
@@ -88,7 +88,6 @@ def test_failures_falls_of_the_rate_and_what_would_have_been():
         "over 2 repetitions",
         "4 of 80 evaluations",
         "the learning rate falls to a tenth, at 75 % and 90 % of a run",
-        "MW: Multi-Walk",
     ):
         assert part in words
 

@@ -8,11 +8,11 @@ from pathlib import Path
 
 import numpy as np
 
-from tests.peers.cluster import SECONDS, Cluster, running
 from walktalk import graphs
 from walktalk.protocols import AsyncGossip, MultiWalk
 from walktalk.runtimes.meaning import Evaluate, Stop
 from walktalk.runtimes.peers import BLOCKED, ReplaySetup, replay
+from walktalk.testing.cluster import SECONDS, Cluster, running
 
 HEARTBEAT = 0.2
 

@@ -12,13 +12,13 @@ import zenoh
 from hypothesis import Phase, given, settings
 from hypothesis import strategies as st
 
-from tests.peers.cluster import running
 from tests.support.memory import resident
 from walktalk import graphs
 from walktalk.protocols import Message, MultiWalk
 from walktalk.runtimes.meaning import Stop
 from walktalk.runtimes.peers.session import Endpoint, open_session
 from walktalk.runtimes.peers.wire import Ack, Answer, Parcel, Stamp, chunks, encode_ack
+from walktalk.testing.cluster import running
 
 SECONDS = 120
 

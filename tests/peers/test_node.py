@@ -11,7 +11,6 @@ import numpy as np
 import pytest
 import torch
 
-from tests.peers.cluster import SECONDS, SlowTrainer, endpoints, running
 from walktalk import graphs
 from walktalk.errors import UnavailableError
 from walktalk.protocols import AsyncGossip, Message, MultiWalk, Protocol, Surroundings, SyncGossip
@@ -19,6 +18,7 @@ from walktalk.runtimes.meaning import Stop
 from walktalk.runtimes.peers import Delivery, Node, NodeSetup, Parcel, finished_before
 from walktalk.runtimes.peers.wire import Stamp
 from walktalk.seeds import Seed
+from walktalk.testing.cluster import SECONDS, SlowTrainer, endpoints, running
 
 PROTOCOLS = [MultiWalk(walks=1), MultiWalk(walks=3), AsyncGossip(), AsyncGossip(mixing="neighbourhood"), SyncGossip()]
 

@@ -8,14 +8,14 @@ import numpy as np
 import pytest
 from torch import Tensor
 
-from tests.peers.cluster import Cluster, running
-from tests.support.quadratic_trainer import MeasuringTrainer, QuadraticTrainer
 from walktalk import graphs
 from walktalk.protocols import AsyncGossip, MultiWalk, Protocol, SyncGossip
 from walktalk.records import TraceRow
 from walktalk.runtimes.meaning import Evaluate, Stop
 from walktalk.runtimes.peers.replay import Replayed, ReplaySetup, replay
 from walktalk.runtimes.peers.traces import merge
+from walktalk.testing.cluster import Cluster, running
+from walktalk.testing.quadratic import MeasuringTrainer, QuadraticTrainer
 
 
 def last_members(cluster: Cluster) -> dict[int, Tensor]:

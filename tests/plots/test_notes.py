@@ -57,6 +57,6 @@ def test_without_sentences_there_is_no_note() -> None:
 
 
 def test_a_legend_has_as_few_rows_as_fit() -> None:
-    assert legend_columns(["MW, R=1"] * 4, 7.2) == 4
-    assert legend_columns(["MW, R=1"] * 5, 4.0) == 3
+    assert legend_columns(["One walk"] * 4, 7.2) == 4
+    assert legend_columns(["One walk"] * 5, 4.0) == 3
     assert legend_columns(["a name that is far too long for a figure"] * 2, 3.0) == 1

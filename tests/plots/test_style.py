@@ -12,6 +12,8 @@ from matplotlib.image import imread
 
 from walktalk import plots
 from walktalk.plots import style
+from walktalk.protocols import PROTOCOLS
+from walktalk.protocols.descriptions import FREE_COLOURS
 
 
 def test_the_usual_numbers_of_walks_differ_visibly() -> None:
@@ -23,9 +25,9 @@ def test_the_usual_numbers_of_walks_differ_visibly() -> None:
 
 
 def test_a_name_keeps_its_colour_whoever_is_beside_it() -> None:
-    assert not set(style.SPARE) & set(style.FIXED.values())
-    fixed = list(style.FIXED)
-    assert plots.colours(["mine"])["mine"] == plots.colours([*fixed, "mine"])["mine"]
+    ours = [one for protocol in PROTOCOLS.values() for one in protocol.usual() if one.colour]
+    assert not set(FREE_COLOURS) & {one.colour for one in ours}
+    assert plots.colours(["mine"])["mine"] == plots.colours([*(one.label for one in ours), "mine"])["mine"]
 
 
 def test_legends_have_one_order() -> None:

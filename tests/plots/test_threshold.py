@@ -30,7 +30,7 @@ def test_a_mark_for_every_r_and_a_line_for_gossip():
     assert line.get_ydata().tolist() == pytest.approx([0.4, 1.3])
     assert [text.get_text() for text in panel.get_xticklabels()] == ["1", "8"]
     named = [text.get_text() for text in panel.figure.legends[0].get_texts()]
-    assert named == ["MW, any R", "Async-Gossip (pairwise)", "√(V/p) = 4.5"]
+    assert named == ["Any number of walks", "Gossip in pairs", "√(V/p) = 4.5"]
 
 
 def test_without_walks_there_is_nothing_to_draw():

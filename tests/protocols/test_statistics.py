@@ -10,7 +10,6 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tests.support.quadratic_trainer import MeasuringTrainer
 from tests.support.runs import setup, some_graphs, some_protocols, some_timings
 from walktalk import graphs
 from walktalk.protocols import UPDATE, AsyncGossip, Combine, MultiWalk, SyncGossip, absorb, apply_update
@@ -20,6 +19,7 @@ from walktalk.runtimes.simulator import CombineOp, Notebook, PoissonTiming
 from walktalk.runtimes.stacked import Engine, Executor, executor
 from walktalk.runtimes.stacked.waves import CombineStep
 from walktalk.seeds import Seed
+from walktalk.testing.quadratic import MeasuringTrainer
 
 
 @given(st.integers(1, 30))

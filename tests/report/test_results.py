@@ -42,9 +42,9 @@ def test_the_table_has_means_spreads_and_units() -> None:
     assert table.title == "Results of mine"
     assert table.head == ["Algorithm", "Final loss", "Accuracy (%)", "Iterations", "Time", "Data sent"]
     walk, gossip, broken = ([cell.text for cell in row] for row in table.rows)
-    assert walk == ["MW, R=4", "0.250 ± 0.500", "95.1 ± 1.1", "1,200 ± 12", "300 ± 3 s", "150 ± 0 MB"]
-    assert gossip[:2] == ["Async-Gossip (pairwise)", "1.20e-04 ± 3e-05"]
-    assert broken == ["Sync-Gossip", "–", "–", "not reached", "not reached", "not reached"]
+    assert walk == ["4 walks", "0.250 ± 0.500", "95.1 ± 1.1", "1,200 ± 12", "300 ± 3 s", "150 ± 0 MB"]
+    assert gossip[:2] == ["Gossip in pairs", "1.20e-04 ± 3e-05"]
+    assert broken == ["Gossip in rounds", "–", "–", "not reached", "not reached", "not reached"]
     assert [cell.best for cell in table.rows[0]] == [False, True, True, True, True, True]
     assert not any(cell.best for cell in table.rows[1])
 
@@ -55,13 +55,13 @@ def test_the_note_says_what_is_too_close_to_call() -> None:
         results_table(content).note == "Iterations, time and data: to training loss 0.123. Mean ± σ over 5 repetitions."
     )
     content["winners"]["time"]["clear"] = False
-    assert results_table(content).note.endswith("Too close to call: time (MW, R=4, Async-Gossip (pairwise)).")
+    assert results_table(content).note.endswith("Too close to call: time (4 walks, Gossip in pairs).")
 
 
 def test_runs_that_diverged_are_named() -> None:
     assert results_table(summary()).warning == ""
     warning = results_table({**summary(), "diverged": {"multi_walk-4": [1, 3]}}).warning
-    assert warning.startswith("Diverged, the loss is not a number: MW, R=4 (2 of 5 runs).")
+    assert warning.startswith("Diverged, the loss is not a number: 4 walks (2 of 5 runs).")
 
 
 def test_a_task_without_accuracy_has_no_such_column() -> None:

@@ -16,7 +16,7 @@ from walktalk.report.page.story import story
 from walktalk.studies import load_spec, make_spec, preset_names, spec_mapping
 
 AXES = ("iteration", "time", "bits")
-NAMES = {"a": Name("One walk", "MW, R=1", ""), "b": Name("Gossip in pairs", "Async-Gossip", "")}
+NAMES = {"a": Name("One walk", "One walk", ""), "b": Name("Gossip in pairs", "Async-Gossip", "")}
 
 
 def summary(clear: bool | None = True, target: float | None = 0.25) -> dict[str, Any]:
@@ -74,9 +74,9 @@ def test_algorithms_have_names_that_need_no_paper_and_no_two_share_one() -> None
             {"name": "centralized"},
         ]
     })  # fmt: skip
-    names = names_of(spec)
+    names = names_of(spec.described)
     assert names["multi_walk-1"].name == "One walk"
-    assert names["multi_walk-4-at3"].name == "4 walks (MW, R=4, at node 3)"
+    assert names["multi_walk-4-at3"].name == "4 walks, aggregator 3"
     assert names["mine"].name == "mine"
     assert len({name.name for name in names.values()}) == len(names)
     assert all(name.description.endswith(".") for name in names.values())

@@ -7,7 +7,6 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tests.support.quadratic_trainer import QuadraticTrainer
 from tests.support.runs import ALL_PROTOCOLS, Played, setup, some_graphs, some_protocols, some_timings
 from walktalk import graphs
 from walktalk.protocols import AsyncGossip, MultiWalk
@@ -15,6 +14,7 @@ from walktalk.runtimes.meaning import Evaluate, Stop
 from walktalk.runtimes.simulator import Fault, FaultPlan, Simulation
 from walktalk.runtimes.stacked import Engine, EvaluateStep, Planner, TrainStep, WavePolicy
 from walktalk.seeds import Seed
+from walktalk.testing.quadratic import QuadraticTrainer
 
 
 @settings(max_examples=40, deadline=None)

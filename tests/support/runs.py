@@ -7,8 +7,6 @@ from typing import Any
 import numpy as np
 from hypothesis import strategies as st
 
-from tests.support.quadratic_trainer import QuadraticTrainer
-from tests.support.replay import Replay
 from walktalk import graphs
 from walktalk.graphs import Graph
 from walktalk.protocols import AsyncGossip, Centralized, MultiWalk, Protocol, SyncGossip
@@ -16,6 +14,8 @@ from walktalk.runtimes.meaning import Evaluate, Stop
 from walktalk.runtimes.simulator import NetworkTiming, PoissonTiming, RunSetup
 from walktalk.runtimes.stacked import Engine, WavePolicy
 from walktalk.seeds import Seed
+from walktalk.testing.quadratic import QuadraticTrainer
+from walktalk.testing.replay import Replay
 
 
 def setup(protocol: Protocol, graph: Graph, **changes: Any) -> RunSetup:

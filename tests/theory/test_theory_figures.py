@@ -33,7 +33,7 @@ def test_bound_beside_the_measured_curve() -> None:
     figure = bound_curves(table, title="a title")
     assert len(figure.axes[0].lines) == 4
     assert figure.axes[0].get_xscale() == figure.axes[0].get_yscale() == "log"
-    for word in ("MW, R=1", "Async-Gossip (matrix)", "bound, same colour", "a title"):
+    for word in ("One walk", "Gossip with everybody", "bound, same colour", "a title"):
         assert word in texts(figure)
 
 

@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 from dataclasses import asdict, fields, is_dataclass
-from math import isfinite
+from math import inf, isfinite
 from typing import Any
 
 from walktalk.advisor.advice import Advice
 from walktalk.advisor.candidates import Candidate
 from walktalk.advisor.finals import Finalist
 from walktalk.chains import aggregators, metropolis_hastings
-from walktalk.protocols import MultiWalk
+from walktalk.protocols import AsyncGossip, MultiWalk
 from walktalk.theory import crossover_walks
 
 SURE = ((0.9, "high"), (0.7, "fair"), (0.0, "low"))
@@ -19,11 +19,7 @@ UNITS = {"iterations": "iterations", "time": "s", "bits": "bits"}
 
 def name_of(candidate: Candidate) -> str:
     """An algorithm in words."""
-    protocol = candidate.protocol
-    if isinstance(protocol, MultiWalk):
-        return "one walk" if protocol.walks == 1 else f"Multi-Walk with {protocol.walks} walks"
-    kinds = {"async_gossip-pairwise": "asynchronous gossip", "sync_gossip": "synchronous gossip"}
-    return kinds.get(protocol.label, protocol.label)
+    return candidate.protocol.title
 
 
 def amount(objective: str, value: float) -> str:
@@ -71,32 +67,27 @@ def _runner_up(advice: Advice, others: list[Finalist]) -> str:
     if others:
         more = others[0].mean / max(min(r.mean for r in advice.rivals), 1e-300) - 1
         return f"; next was {name_of(others[0].candidate)} at {others[0].candidate.lr:g}, {more:.0%} more"
-    mine = advice.best.algorithm
-    rest = {
-        label: value
-        for label, value in advice.prospects.items()
-        if not label.startswith(f"{mine}-lr") and isfinite(value)
-    }
+    others_ = [c for c in advice.ground.candidates if c.algorithm != advice.best.algorithm]
+    rest = [c for c in others_ if isfinite(advice.prospects.get(c.label, inf))]
     if not rest:
         return ""
-    label = min(rest, key=lambda name: rest[name])
-    candidate = next(c for c in advice.ground.candidates if c.label == label)
-    times = rest[label] / max(advice.prospects[advice.best.label], 1e-300)
+    candidate = min(rest, key=lambda c: advice.prospects[c.label])
+    times = advice.prospects[candidate.label] / max(advice.prospects[advice.best.label], 1e-300)
     return f"; {name_of(candidate)} was heading for {times:.1f} times that"
 
 
 def _cost_of_an_iteration(advice: Advice) -> str:
     """What makes the difference on this axis."""
     best, objective = advice.best, advice.ground.goal.objective
-    one = next(c for c in advice.ground.candidates if c.active == 1 or isinstance(c.protocol, MultiWalk))
-    gossip = next(c for c in advice.ground.candidates if c.algorithm == "async_gossip-pairwise")
+    one = next(c for c in advice.ground.candidates if c.active == 1 or c.protocol.family == "walks")
+    gossip = next(c for c in advice.ground.candidates if c.protocol == AsyncGossip())
     if objective == "iterations":
         return (
             f"{_active(best.active)}; so fewer models learn more per iteration, as long as their noise and the "
             "differences between nodes allow the target."
         )
     unit = amount(objective, best.rates.of(objective))
-    against = one if best is not one and not isinstance(best.protocol, MultiWalk) else gossip
+    against = one if best is not one and best.protocol.family != "walks" else gossip
     other = amount(objective, against.rates.of(objective))
     verb = "takes" if objective == "time" else "sends"
     return f"An iteration {verb} {unit} on average here, {other} with {name_of(against)}."

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from enum import Enum
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -14,19 +13,12 @@ if TYPE_CHECKING:
 FAILED = 1
 
 
-class Algorithm(Enum):
-    """What the nodes run."""
-
-    multi_walk = "multi_walk"
-    async_gossip = "async_gossip"
-
-
 def chaos(
     nodes: Annotated[int, typer.Option(min=4, help="Processes.")] = 20,
     rounds: Annotated[int, typer.Option(min=1, help="Storms, each with a seed of its own.")] = 30,
     seed: Annotated[int, typer.Option(min=0, help="Of the first round; the next has the next.")] = 0,
-    algorithm: Annotated[Algorithm, typer.Option(help="What the nodes run.")] = Algorithm.multi_walk,
-    walks: Annotated[int, typer.Option(min=1, help="R, of multi_walk.")] = 4,
+    algorithm: Annotated[str, typer.Option(help="What the nodes run: multi_walk, async_gossip, …")] = "multi_walk",
+    walks: Annotated[int, typer.Option(min=1, help="R, of walks.")] = 4,
     pace: Annotated[
         float | None, typer.Option(min=0.0, help="Seconds that a training takes at least, so that nodes take turns.")
     ] = None,
@@ -45,7 +37,7 @@ def chaos(
     from walktalk.studies.chaos import ROUNDS, Storm, chaos_round, summary, write_rounds
 
     signal.signal(signal.SIGTERM, signal.default_int_handler)  # as Ctrl-C: the nodes are stopped before this ends
-    storm = Storm(nodes=nodes, algorithm=algorithm.value, walks=walks, pace=pace)
+    storm = Storm(nodes=nodes, algorithm=algorithm, walks=walks, pace=pace)
     if calm:
         storm = storm.without_blows()
     verdicts: list[Verdict] = []

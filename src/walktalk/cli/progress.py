@@ -13,18 +13,25 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, T
 from rich.text import Text
 
 from walktalk.cli.waiting import getting_ready
-from walktalk.plots import in_words, title_of
+from walktalk.plots import Algorithms, in_words
+from walktalk.protocols import known
 from walktalk.studies import Progress as Report
 
+NO_BREAK = "\u00a0"  # a space at which no line ends
 SECONDS_BETWEEN_LINES = 10.0  # of plain output
 
 
 @contextmanager
-def shown_progress(name: str) -> Iterator[Callable[[Report], None]]:
-    """A function to report progress to, shown on stderr while the block lasts."""
+def shown_progress(name: str, algorithms: Algorithms | None = None) -> Iterator[Callable[[Report], None]]:
+    """A function to report progress to, shown on stderr while the block lasts.
+
+    Args:
+        name: of the study.
+        algorithms: what they say of themselves; their labels say it if left out.
+    """
     console = Console(stderr=True)
     if not console.is_terminal:
-        yield Lines(name)
+        yield Lines(name, algorithms)
         return
     bar = Progress(
         TextColumn("[bold]{task.description}"),
@@ -41,19 +48,22 @@ def shown_progress(name: str) -> Iterator[Callable[[Report], None]]:
     with ExitStack() as waiting:
         waiting.enter_context(getting_ready(name))
         try:
-            yield Bar(name, bar, live, waiting)
+            yield Bar(name, bar, live, waiting, algorithms)
         finally:
             live.stop()  # does nothing where it never started
 
 
 class Bar:
-    """A bar, and a line of facts below it.
+    """A bar, a line of facts below it, and the loss of every algorithm, on as many lines as that takes.
 
     It is drawn by a thread, which starts with the first report and not before: by then the study's processes are there,
     and they can only be forks of a process that has no other threads.
     """
 
-    def __init__(self, name: str, bar: Progress, live: Live, waiting: ExitStack) -> None:
+    def __init__(
+        self, name: str, bar: Progress, live: Live, waiting: ExitStack, algorithms: Algorithms | None = None
+    ) -> None:
+        self.algorithms = algorithms
         self.bar = bar
         self.live = live
         self.waiting = waiting  # ends when the bar begins
@@ -64,14 +74,16 @@ class Bar:
             self.waiting.close()
             self.live.start()
         self.bar.update(self.task, completed=report.done, total=max(report.total, 1))
-        self.live.update(Group(self.bar, Text(facts(report), style="dim", overflow="ellipsis", no_wrap=True)))
+        below = [Text(" · ".join(where(report)), style="dim", overflow="ellipsis", no_wrap=True)]
+        below += [Text(losses_in_words(report, self.algorithms), style="dim")] if report.loss else []
+        self.live.update(Group(self.bar, *below))
 
 
 class Lines:
     """A line now and then: the first, the last, and one every few seconds between."""
 
-    def __init__(self, name: str) -> None:
-        self.name = name
+    def __init__(self, name: str, algorithms: Algorithms | None = None) -> None:
+        self.name, self.algorithms = name, algorithms
         self.last = float("-inf")
 
     def __call__(self, report: Report) -> None:
@@ -79,15 +91,27 @@ class Lines:
         if now - self.last < SECONDS_BETWEEN_LINES and report.done < report.total:
             return
         self.last = now
-        share = report.done / max(report.total, 1)
-        print(
-            f"{self.name}: {report.done:,} of {report.total:,} iterations ({share:.0%}), {facts(report)}",
-            file=sys.stderr,
-        )
+        share, told = report.done / max(report.total, 1), facts(report, self.algorithms)
+        print(f"{self.name}: {report.done:,} of {report.total:,} iterations ({share:.0%}), {told}", file=sys.stderr)
 
 
-def facts(report: Report) -> str:
+def facts(report: Report, algorithms: Algorithms | None = None) -> str:
     """Virtual time, data sent and the loss of every algorithm, on one line."""
-    losses = ", ".join(f"{title_of(label)} {loss:.3g}" for label, loss in report.loss.items())
-    parts = [report.phase, in_words("time", report.time), f"{in_words('bits', report.bits)} sent"]
-    return " · ".join([*parts, f"loss: {losses}"] if losses else parts)
+    losses = ", ".join(_losses(report, algorithms))
+    return " · ".join([*where(report), f"loss: {losses}"] if losses else where(report))
+
+
+def where(report: Report) -> list[str]:
+    """What is done, up to which time, and how much was sent by then."""
+    return [report.phase, in_words("time", report.time), f"{in_words('bits', report.bits)} sent"]
+
+
+def losses_in_words(report: Report, algorithms: Algorithms | None = None) -> str:
+    """The loss of every algorithm, in few letters; a line breaks between two of them, never within one."""
+    each = [text.removeprefix("MW, ").replace(" ", NO_BREAK) for text in _losses(report, algorithms)]
+    return "loss: " + " · ".join(each)
+
+
+def _losses(report: Report, algorithms: Algorithms | None) -> list[str]:
+    named = known(report.loss, algorithms)
+    return [f"{named[label].title} {loss:.3g}" for label, loss in report.loss.items()]

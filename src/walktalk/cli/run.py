@@ -67,7 +67,7 @@ def run(
 
     taking = {"resume": resume, "overwrite": overwrite}
     try:
-        with shown_progress(spec.name) as progress:
+        with shown_progress(spec.name, spec.described) as progress:
             if engine == "peers":
                 from walktalk.studies.peers import run_on_peers  # needs Zenoh
 

@@ -6,7 +6,8 @@ from walktalk.codecs.quantized import EightBits, FourBits
 from walktalk.codecs.random_bits import hashed, uniform
 from walktalk.codecs.top_k import TopK
 
-CODECS.update({codec.name: codec for codec in (BrainFloat, EightBits, FourBits, TopK)})
+for _codec in (BrainFloat, EightBits, FourBits, TopK):
+    CODECS.add(_codec.name, _codec)
 
 __all__ = [
     "CODECS",

@@ -16,6 +16,7 @@ import torch
 from torch import Tensor
 
 from walktalk.errors import SpecError
+from walktalk.plugins import Registry
 
 Bytes = npt.NDArray[np.uint8]
 
@@ -42,7 +43,11 @@ class Codec(ABC):
         """The row that these bytes stand for; `ValueError` where no row is encoded like that."""
 
 
-CODECS: dict[str, Callable[..., Codec]] = {}
+CODECS: Registry[type[Codec]] = Registry(
+    "codec",
+    "a codec is a class that inherits walktalk.Codec",
+    lambda thing: isinstance(thing, type) and issubclass(thing, Codec) and thing is not Codec,
+)
 """Every codec by name: its class, which is called with the settings that stand in parentheses behind the name."""
 
 _NAME = re.compile(r"([\w.:-]+)(?:\(([^()]*)\))?")
@@ -53,11 +58,10 @@ def codec_named(text: str) -> Codec:
     """The codec with this name and settings, e.g. "int8" or "top_k(0.01)"; `SpecError` where there is none."""
     if text not in _MADE:
         found = _NAME.fullmatch(text.strip())
-        make = CODECS.get(found[1]) if found else None
-        if found is None or make is None:
-            raise SpecError(f"codec: {text!r} is unknown; allowed: {', '.join(CODECS)}")
+        make = CODECS.find(found[1] if found else text, "codec")
+        numbers = (found[2] or "").split(",") if found else []
         try:
-            _MADE[text] = make(*(float(number) for number in (found[2] or "").split(",") if number.strip()))
+            _MADE[text] = make(*(float(number) for number in numbers if number.strip()))
         except (TypeError, ValueError) as error:
             raise SpecError(f"codec: {text!r} is not possible: {error}") from error
     return _MADE[text]

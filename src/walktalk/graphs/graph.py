@@ -116,6 +116,12 @@ class Graph:
         arcs = self.edge_list()
         return Graph.from_arcs(self.nodes, arcs[:, ::-1], self.name, self.notes)
 
+    def contacts(self, node: int) -> tuple[int, ...]:
+        """All that a node has a link with, whichever way it goes, in order."""
+        if not self.directed:
+            return self.neighbours(node)
+        return tuple(sorted({*self.neighbours(node), *self.reverse.neighbours(node)}))
+
     def edge_list(self) -> Ints:
         """The edges as pairs (a, b) with a < b, in order; of a directed graph the links (from, to)."""
         heads = np.repeat(np.arange(self.nodes), self.degrees)

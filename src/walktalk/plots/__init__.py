@@ -7,10 +7,22 @@ from walktalk.plots.histories import History, as_history
 from walktalk.plots.layout import positions
 from walktalk.plots.mean_curve import AXES, Axis, Curve, mean_curve
 from walktalk.plots.network import network
-from walktalk.plots.notes import OPENING, WALKS, legend_below, missing_words, note_below, spread_words, upright
+from walktalk.plots.notes import OPENING, legend_below, missing_words, note_below, spread_words, upright
 from walktalk.plots.partition import class_counts, partition
 from walktalk.plots.scales import needs_logarithm, scale_accuracy, scale_loss
-from walktalk.plots.style import GREY, colours, in_order, line_style, new_figure, save, save_for_print, styled, title_of
+from walktalk.plots.style import (
+    GREY,
+    WALK_COLOURS,
+    Algorithms,
+    colours,
+    in_order,
+    line_style,
+    new_figure,
+    save,
+    save_for_print,
+    styled,
+    title_of,
+)
 from walktalk.plots.theory_bound import bound_curves
 from walktalk.plots.theory_phase import phase, phase_grid
 from walktalk.plots.theory_scaling import scaling
@@ -24,7 +36,8 @@ __all__ = [
     "AXES",
     "GREY",
     "OPENING",
-    "WALKS",
+    "WALK_COLOURS",
+    "Algorithms",
     "Along",
     "Axis",
     "Curve",

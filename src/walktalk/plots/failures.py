@@ -11,7 +11,7 @@ from matplotlib.figure import Figure
 from walktalk.plots.along import along
 from walktalk.plots.curves import curves
 from walktalk.plots.histories import History, as_history
-from walktalk.plots.style import GREY
+from walktalk.plots.style import GREY, Algorithms
 
 EVENTS = ("kill", "revive", "pause", "resume", "partition", "heal")
 
@@ -25,11 +25,16 @@ class Failure(NamedTuple):
 
 
 def failures(
-    history: History, marks: Iterable[Failure], *, time: str | None = None, title: str | None = None
+    history: History,
+    marks: Iterable[Failure],
+    *,
+    time: str | None = None,
+    algorithms: Algorithms | None = None,
+    title: str | None = None,
 ) -> Figure:
     """Curves against time, called as `time` says, with a line at every failure, and its name above every panel."""
     history = as_history(history)
-    figure = curves(history, "time", time=time, title=title)
+    figure = curves(history, "time", time=time, algorithms=algorithms, title=title)
     unit = along([history], "time").unit
     marks = list(marks)
     for panel in figure.axes:

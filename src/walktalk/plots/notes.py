@@ -13,7 +13,6 @@ from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 
 SMALL = 7.5  # points
-WALKS = "MW: Multi-Walk with R walks."
 OPENING = "The axis of the accuracy opens up toward 100 %."
 LINE = 1.35 * SMALL / 72  # inches from one line of the note to the next
 GAP = 0.1  # inches above the legend

@@ -1,45 +1,30 @@
 """How every figure looks: one colour and one line style per algorithm everywhere, readable without colour vision.
 
+Which those are, the algorithms say themselves (`walktalk.protocols`), or a study's folder where they are not at hand.
 Colours are those of Okabe and Ito (2008) and Tol's muted set. Figures are drawn without pyplot, so no window opens and
 nothing is global; the bytes of a file depend on what is drawn only.
 """
 
 from __future__ import annotations
 
-import re
-import zlib
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from os import PathLike
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeAlias
 
 import matplotlib
 from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.figure import Figure
 
+from walktalk.protocols import Described, known
 from walktalk.records import replacing
 
-ANY_R = "multi_walk-R"  # a line on which the number of walks changes; its marks have the colours of their R
+Algorithms: TypeAlias = Mapping[str, Described]  # by label, as a study's folder says it
 
-FIXED = {
-    "multi_walk-1": "#0072B2",  # blue
-    "multi_walk-2": "#56B4E9",  # sky
-    "multi_walk-4": "#009E73",  # green
-    "multi_walk-6": "#999933",  # olive
-    "multi_walk-8": "#332288",  # indigo
-    "multi_walk-10": "#882255",  # wine
-    "multi_walk-15": "#CC79A7",  # pink
-    "multi_walk-16": "#AA4499",  # purple
-    "multi_walk-32": "#DDCC77",  # sand
-    ANY_R: "#4D4D4D",  # charcoal
-    "async_gossip-pairwise": "#D55E00",  # vermilion
-    "async_gossip-matrix": "#E69F00",  # orange
-    "async_gossip-neighbourhood": "#8C510A",  # brown
-    "sync_gossip": "#777777",
-    "centralized": "#000000",
-}
-# For all others. None of them is fixed to anybody, so a name keeps its colour whoever is drawn beside it.
-SPARE = ("#117733", "#44AA99", "#6699CC", "#661100", "#EE6677", "#CCBB44", "#997700", "#994455")
+ANY_WALKS = Described("", "multi_walk", "any number of walks", "walks", "#4D4D4D")
+"""A line on which the number of walks changes; its marks have the colours of their number."""
+
+LINES: dict[str, Any] = {"walks": "-", "gossip": (0, (5, 1.6)), "reference": (0, (1, 1.4))}
 GREY = "#777777"  # what is no algorithm: failures, references
 WALK_COLOURS = (  # of the walks of one run, by number, in a time line
     "#0072B2",
@@ -93,53 +78,24 @@ def styled() -> Any:
     return matplotlib.rc_context(STYLE)
 
 
-def colours(labels: Iterable[str]) -> dict[str, str]:
-    """A colour for each algorithm: fixed for the usual ones, for others by name, none twice while there are enough."""
-    names = list(dict.fromkeys(labels))
-    chosen = {name: FIXED[name] for name in names if name in FIXED}
-    for name in sorted(set(names) - set(chosen)):
-        first = zlib.crc32(name.encode()) % len(SPARE)
-        order = [*SPARE[first:], *SPARE[:first]]
-        chosen[name] = next((colour for colour in order if colour not in chosen.values()), order[0])
-    return chosen
+def colours(labels: Iterable[str], algorithms: Algorithms | None = None) -> dict[str, str]:
+    """A colour for each algorithm: its own, or one that is free, by name; none twice while there are enough."""
+    return {label: one.colour for label, one in known(labels, algorithms).items()}
 
 
-def line_style(label: str) -> Any:
+def line_style(family: str) -> Any:
     """Solid for walks, dashed for gossip, dotted for the reference: families can be told apart in grey."""
-    if "gossip" in label:
-        return (0, (5, 1.6))
-    return (0, (1, 1.4)) if label.startswith("centralized") else "-"
+    return LINES.get(family, (0, (4, 1.2, 1, 1.2)) if family and family != "other" else "-")
 
 
-def in_order(labels: Iterable[str]) -> list[str]:
+def in_order(labels: Iterable[str], algorithms: Algorithms | None = None) -> list[str]:
     """Labels as every legend lists them: walks by their number, anything else, gossip, and the reference last."""
-    return sorted(dict.fromkeys(labels), key=_place)
+    return list(known(labels, algorithms))
 
 
-def _place(label: str) -> tuple[int, int]:
-    walks = re.match(r"multi_walk-(\d+)", label)
-    if walks:
-        return 0, int(walks[1])
-    families = (label.startswith("centralized"), "gossip" in label)
-    return (3, 0) if families[0] else (2, 0) if families[1] else (1, 0)
-
-
-_PARTS = (
-    (re.compile(r"^multi_walk-R$"), "MW, any R"),
-    (re.compile(r"^multi_walk-(\d+)"), r"MW, R=\1"),
-    (re.compile(r"^async_gossip-(\w+)"), r"Async-Gossip (\1)"),
-    (re.compile(r"^sync_gossip"), "Sync-Gossip"),
-    (re.compile(r"^centralized"), "Centralized"),
-    (re.compile(r"-at(\d+)"), r", at node \1"),
-    (re.compile(r"-lr([\d.e+-]+)$"), r", lr \1"),
-)
-
-
-def title_of(label: str) -> str:
-    """An algorithm's label as the paper writes it, and which gossip: "MW, R=4", "Async-Gossip (pairwise)"."""
-    for pattern, replacement in _PARTS:
-        label = pattern.sub(replacement, label)
-    return label
+def title_of(label: str, algorithms: Algorithms | None = None) -> str:
+    """What people call an algorithm, as it begins a line: "4 walks", "Gossip in pairs"; the label if nobody knows."""
+    return known([label], algorithms)[label].heading
 
 
 def new_figure(width: float, height: float) -> Figure:

@@ -12,9 +12,10 @@ from matplotlib.figure import Figure
 
 from walktalk.plots.notes import legend_below, note_below
 from walktalk.plots.scales import log_axis, ticks_at
-from walktalk.plots.style import ANY_R, FIXED, new_figure, styled
+from walktalk.plots.style import ANY_WALKS, new_figure, styled
 from walktalk.plots.theory_bound import GRADIENT
 from walktalk.plots.theory_series import BOUND_WIDTH, DOTTED, MARK_SIZE, MATRIX, Look, bound_handle, handles_of, looks
+from walktalk.protocols import MultiWalk
 
 NAMES = {"T": "Iterations T", "R": "Walks R", "V": "Nodes V", "p": "Spectral gap p"}
 SIGNS = {"o": "●", "s": "□", "D": "◆"}  # a graph's mark as a letter, for the exponents beside a panel
@@ -94,9 +95,9 @@ def draw_series(panel: Any, x: Any, y: Any, look: Look) -> None:
         label="_",
         zorder=3,
     )
-    if look.label == ANY_R:
+    if look.algorithm == ANY_WALKS:
         for at, value in zip(x, y, strict=True):
-            colour = FIXED.get(f"multi_walk-{at:g}", look.colour)
+            colour = MultiWalk(int(at)).colour or look.colour
             fill = "white" if look.fill == "white" else colour
             panel.plot(at, value, look.mark, color=colour, markerfacecolor=fill, markersize=MARK_SIZE, zorder=4)
 

@@ -8,9 +8,10 @@ from typing import Any, NamedTuple
 
 from matplotlib.lines import Line2D
 
-from walktalk.plots.style import ANY_R, colours, in_order, line_style, title_of
+from walktalk.plots.style import ANY_WALKS, line_style
+from walktalk.protocols import AsyncGossip, Described, MultiWalk, Protocol, described, known, together
 
-MATRIX, PAIRWISE = "async_gossip-matrix", "async_gossip-pairwise"  # Theorem 2's gossip, and the one that people run
+MATRIX, PAIRWISE = AsyncGossip("matrix"), AsyncGossip("pairwise")  # Theorem 2's gossip, and the one that people run
 MARKS = {"cycle": "o", "complete": "s", "": "D"}  # empty: the graph is what changes along the line
 OTHERS = "^vPX*"
 DOTTED: Any = (0, (1, 1.2))  # a bound, in every figure
@@ -22,7 +23,7 @@ GRAPHS = {"cycle": "cycle", "complete": "complete graph", "": "cycle to complete
 class Look(NamedTuple):
     """How a series is drawn: its algorithm's colour and line, as in every figure, and a mark for its graph."""
 
-    label: str  # the algorithm's, as a study would give it
+    algorithm: Described
     graph: str  # empty if none is named
     colour: str
     line: Any
@@ -31,31 +32,33 @@ class Look(NamedTuple):
 
     @property
     def title(self) -> str:
-        return title_of(self.label)
+        return self.algorithm.heading
 
 
-def looks(names: Iterable[str], gossip: str) -> dict[str, Look]:
-    """For series such as "MW R=8, cycle" and "gossip, complete"; `gossip`: the label of what is called so."""
+def looks(names: Iterable[str], gossip: Protocol) -> dict[str, Look]:
+    """For series such as "MW R=8, cycle" and "gossip, complete"; `gossip`: what is called so."""
     names = [str(name) for name in names]
-    labels = {name: _label(name, gossip) for name in names}
-    chosen = colours(labels.values())
+    found_in = {name: _algorithm(name, gossip) for name in names}
+    chosen = together({one.label: one for one in found_in.values()}.values())
     graphs = {name: _graph(name) for name in names}
     others = dict(zip((graph for graph in dict.fromkeys(graphs.values()) if graph not in MARKS), OTHERS, strict=False))
     found = {}
     for name in names:
-        colour, graph = chosen[labels[name]], graphs[name]
+        algorithm, graph = chosen[found_in[name].label], graphs[name]
+        colour = algorithm.colour
         mark = MARKS.get(graph, others.get(graph, "o"))
         fill = "white" if graph == "complete" else colour
-        found[name] = Look(labels[name], graph, colour, line_style(labels[name]), mark, fill)
+        found[name] = Look(algorithm, graph, colour, line_style(algorithm.family), mark, fill)
     return found
 
 
-def _label(name: str, gossip: str) -> str:
-    """The algorithm's label, as a study would give it."""
-    if "gossip" in name.lower():
-        return MATRIX if "matrix" in name else gossip
+def _algorithm(name: str, gossip: Protocol) -> Described:
+    """Whose series it is; one of walks without their number is for any."""
     walks = re.search(r"R=(\d+)", name)
-    return f"multi_walk-{walks[1]}" if walks else ANY_R
+    if "gossip" not in name.lower() and not walks:
+        return ANY_WALKS
+    protocol = MultiWalk(int(walks[1])) if walks else MATRIX if "matrix" in name else gossip
+    return described(protocol.label, protocol)
 
 
 def _graph(name: str) -> str:
@@ -66,10 +69,10 @@ def _graph(name: str) -> str:
 
 def handles_of(found: Mapping[str, Look], more: Sequence[Line2D] = ()) -> list[Line2D]:
     """A legend's lines: algorithms by colour and line, then `more`, then graphs by mark."""
-    labels = in_order(look.label for look in found.values())
-    chosen = colours(labels)
+    each = {look.algorithm.label: look.algorithm for look in found.values()}
+    ordered = known(each, each).values()
     graphs = dict.fromkeys(look.graph for look in found.values())
-    lines = [Line2D([], [], color=chosen[one], linestyle=line_style(one), label=title_of(one)) for one in labels]
+    lines = [Line2D([], [], color=x.colour, linestyle=line_style(x.family), label=x.heading) for x in ordered]
     return [*lines, *more, *(_graph_handle(graph) for graph in GRAPHS if graph in graphs)]
 
 

@@ -12,7 +12,8 @@ from matplotlib.figure import Figure
 from walktalk.errors import StudyError
 from walktalk.plots.notes import legend_below, note_below, upright
 from walktalk.plots.scales import ticks_at
-from walktalk.plots.style import ANY_R, GREY, colours, line_style, new_figure, styled, title_of
+from walktalk.plots.style import ANY_WALKS, GREY, Algorithms, line_style, new_figure, styled
+from walktalk.protocols import Described, known
 
 
 def threshold(
@@ -22,29 +23,27 @@ def threshold(
     value: str = "train_loss",
     y: str = "Final training loss",
     notes: Sequence[str] = (),
+    algorithms: Algorithms | None = None,
 ) -> Figure:
     """Columns: algorithm, repetition and the value at a run's end. `crossover`: the R at which theory has them even."""
-    walks = {
-        int(str(label).removeprefix("multi_walk-")): runs[value].dropna()
-        for label, runs in ends.groupby("algorithm")
-        if str(label).startswith("multi_walk-")
-    }
-    walks = {count: runs for count, runs in sorted(walks.items()) if len(runs)}
+    found = known((str(label) for label in ends["algorithm"]), algorithms).values()
+    of = {one.label: ends.loc[ends["algorithm"] == one.label, value].dropna() for one in found}
+    walks = {int(one.settings["walks"]): one for one in found if "walks" in one.settings and len(of[one.label])}
     if not walks:
         raise StudyError("there is no run of Multi-Walk that ended with a number, so there is nothing to draw")
-    chosen = colours([ANY_R, *(f"multi_walk-{count}" for count in walks)])
     with styled():
         figure = new_figure(4.6, 3.7)
         panel = figure.subplots()
-        means = [float(runs.mean()) for runs in walks.values()]
-        panel.plot(list(walks), means, color=chosen[ANY_R], linewidth=1.0, zorder=2, label=title_of(ANY_R))
-        for count, runs in walks.items():
-            label = f"multi_walk-{count}"
+        means = [float(of[one.label].mean()) for one in walks.values()]
+        look: Any = {"color": ANY_WALKS.colour, "linewidth": 1.0, "zorder": 2, "label": ANY_WALKS.heading}
+        panel.plot(list(walks), means, **look)
+        for count, one in walks.items():
+            runs = of[one.label]
             spread = float(runs.std(ddof=1)) if len(runs) > 1 else None
-            look: Any = {"fmt": "o", "markersize": 4, "capsize": 3, "ecolor": "black", "elinewidth": 0.8, "zorder": 3}
-            panel.errorbar(count, float(runs.mean()), spread, color=chosen[label], **look)
-        for name in sorted({str(name) for name in ends["algorithm"] if "gossip" in str(name)}):
-            _level(panel, name, ends.loc[ends["algorithm"] == name, value].dropna())
+            look = {"fmt": "o", "markersize": 4, "capsize": 3, "ecolor": "black", "elinewidth": 0.8, "zorder": 3}
+            panel.errorbar(count, float(runs.mean()), spread, color=one.colour, **look)
+        for one in sorted((one for one in found if one.family == "gossip"), key=lambda one: one.label):
+            _level(panel, one, of[one.label])
         panel.axvline(crossover, color=GREY, linewidth=1.0, zorder=1)
         panel.set_xscale("log")
         panel.set_ylim(bottom=0)
@@ -57,10 +56,10 @@ def threshold(
     return figure
 
 
-def _level(panel: Any, label: str, runs: pd.Series[float]) -> None:
+def _level(panel: Any, one: Described, runs: pd.Series[float]) -> None:
     """Gossip has no R: a line across, and its band."""
-    colour, mean = colours([label])[label], float(runs.mean())
+    colour, mean = one.colour, float(runs.mean())
     spread = float(runs.std(ddof=1)) if len(runs) > 1 else 0.0
     if np.isfinite(mean):
         panel.axhspan(mean - spread, mean + spread, color=colour, alpha=0.18, linewidth=0)
-        panel.axhline(mean, color=colour, linestyle=line_style(label), label=title_of(label))
+        panel.axhline(mean, color=colour, linestyle=line_style(one.family), label=one.heading)

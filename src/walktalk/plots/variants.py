@@ -12,14 +12,21 @@ from matplotlib.figure import Figure
 
 from walktalk.errors import StudyError
 from walktalk.plots.notes import legend_below, missing_words, note_below
-from walktalk.plots.style import colours, in_order, new_figure, styled, title_of
+from walktalk.plots.style import Algorithms, new_figure, styled
+from walktalk.protocols import Described, known
 
 WIDTH = 0.8  # of a variant's place that its algorithms share
 PALE = 0.4  # opacity of a bar that repeats another
 
 
 def variants(
-    panels: Mapping[str, pd.DataFrame], *, value: str, y: str, names: Mapping[str, str], notes: Sequence[str] = ()
+    panels: Mapping[str, pd.DataFrame],
+    *,
+    value: str,
+    y: str,
+    names: Mapping[str, str],
+    notes: Sequence[str] = (),
+    algorithms: Algorithms | None = None,
 ) -> Figure:
     """A panel per table; columns: algorithm, variant, and the value, one row a run. `names` orders the variants.
 
@@ -28,26 +35,16 @@ def variants(
     """
     if not panels:
         raise StudyError("there is no table to draw")
-    labels = in_order(str(label) for table in panels.values() for label in table["algorithm"])
-    chosen = colours(labels)
+    found = known((str(label) for table in panels.values() for label in table["algorithm"]), algorithms)
     columns = min(2, len(panels))
     rows = -(-len(panels) // columns)
     with styled():
         figure = new_figure(3.6 * columns, 2.3 * rows + 0.8)
         places = figure.subplots(rows, columns, squeeze=False, sharey=True)
         for letter, place, (title, table) in zip(ascii_lowercase, places.flat, panels.items(), strict=False):
-            for k, label in enumerate(labels):
-                at = (k - (len(labels) - 1) / 2) * WIDTH / len(labels)
-                _bars(
-                    place,
-                    table[table["algorithm"] == label],
-                    value,
-                    list(names),
-                    at,
-                    WIDTH / len(labels),
-                    label,
-                    chosen[label],
-                )
+            for k, (label, one) in enumerate(found.items()):
+                at = (k - (len(found) - 1) / 2) * WIDTH / len(found)
+                _bars(place, table[table["algorithm"] == label], value, list(names), at, WIDTH / len(found), one)
             place.set_xticks(range(len(names)), list(names.values()), fontsize=8)
             place.set_title(f"({letter}) {title}", loc="left")
             place.grid(axis="x", visible=False)
@@ -61,18 +58,18 @@ def variants(
 
 
 def _bars(
-    place: Any, runs: pd.DataFrame, value: str, names: list[str], shift: float, width: float, label: str, colour: str
+    place: Any, runs: pd.DataFrame, value: str, names: list[str], shift: float, width: float, algorithm: Described
 ) -> None:
     """An algorithm's bar in each variant."""
     found = [runs[runs["variant"] == name] for name in names]
     at = np.arange(len(names)) + shift
     means = [float(one[value].mean()) if one[value].notna().any() else np.nan for one in found]
     spread = [float(one[value].std(ddof=1)) if one[value].notna().sum() > 1 else 0.0 for one in found]
-    bars = place.bar(at, means, width, color=colour, label=title_of(label))
+    bars = place.bar(at, means, width, color=algorithm.colour, label=algorithm.heading)
     if any(spread):
         place.errorbar(at, means, spread, fmt="none", ecolor="black", elinewidth=0.8, capsize=1.5)
     for bar, one in zip(bars, found, strict=True):
-        if "gossip" in label:
+        if algorithm.family == "gossip":
             bar.set_hatch("///")  # families can be told apart in grey
             bar.set_edgecolor("white")
         if "repeated" in one and one["repeated"].any():

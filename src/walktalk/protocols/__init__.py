@@ -3,7 +3,7 @@
 from walktalk.plugins import Registry
 from walktalk.protocols.async_gossip import AsyncGossip
 from walktalk.protocols.centralized import Centralized
-from walktalk.protocols.descriptions import Described, described, distinct, together
+from walktalk.protocols.descriptions import Described, absent_protocol, described, known, together
 from walktalk.protocols.effects import (
     AGGREGATE,
     GRADIENT,
@@ -36,6 +36,7 @@ PROTOCOLS: Registry[type[Protocol]] = Registry(
     "algorithm",
     "an algorithm is a class that inherits walktalk.Protocol",
     lambda thing: isinstance(thing, type) and issubclass(thing, Protocol) and thing is not Protocol,
+    absent=absent_protocol,
 )
 """The protocols that a specification can name."""
 
@@ -88,6 +89,6 @@ __all__ = [
     "apply_update",
     "control_bytes",
     "described",
-    "distinct",
+    "known",
     "together",
 ]

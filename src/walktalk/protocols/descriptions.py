@@ -12,7 +12,9 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from walktalk.protocols.machine import Protocol
+from walktalk.errors import SettingError
+from walktalk.plugins import REGISTRIES
+from walktalk.protocols.machine import Machine, Protocol, Surroundings
 
 # Of Tol's muted and bright sets. No protocol of ours has one of them, so one without keeps its own beside any of ours.
 FREE_COLOURS = ("#117733", "#44AA99", "#6699CC", "#661100", "#EE6677", "#CCBB44", "#997700", "#994455")
@@ -40,6 +42,11 @@ class Described:
     description: str = ""
     settings: Mapping[str, Any] = field(default_factory=dict)
 
+    @property
+    def heading(self) -> str:
+        """The title as it begins a line: "One walk"; a label that a person chose is left as it is."""
+        return self.title if self.title == self.label else self.title[:1].upper() + self.title[1:]
+
 
 def described(label: str, protocol: Protocol, title: str | None = None) -> Described:
     """What a protocol says of itself, under a label of the study's; the colour is "" where it has none of its own."""
@@ -47,11 +54,56 @@ def described(label: str, protocol: Protocol, title: str | None = None) -> Descr
     return Described(label, protocol.name, title or protocol.title, *says)
 
 
+def absent_protocol(error: SettingError) -> type[Protocol]:
+    """What stands for a protocol that is not here; its label is not known, so the study has to say it."""
+
+    class Absent(Protocol):
+        """A protocol that is not here."""
+
+        def __init__(self, **settings: Any) -> None:
+            self.given = settings
+
+        @property
+        def label(self) -> str:
+            return "-".join(["absent", *(f"{name}{value}" for name, value in self.given.items())])
+
+        def machine(self, surroundings: Surroundings) -> Machine:
+            raise error
+
+    return Absent
+
+
 def together(found: Iterable[Described]) -> dict[str, Described]:
     """The algorithms of one study by label: with a title and a colour each that no other has."""
     titled = _told_apart(list(found))
     chosen = distinct({one.label: one.colour for one in titled})
     return {one.label: replace(one, colour=chosen[one.label]) for one in titled}
+
+
+def known(labels: Iterable[str], algorithms: Mapping[str, Described] | None = None) -> dict[str, Described]:
+    """What is known of these labels, in the order in which every legend lists them: as a study says, or as usual.
+
+    Args:
+        labels: of algorithms, each as often as one likes.
+        algorithms: what the study's folder says of its own.
+    """
+    given = dict(algorithms or {})
+    wanted = list(dict.fromkeys(labels))
+    usual = _usual() if any(label not in given for label in wanted) else {}
+    found = [given.get(label) or usual.get(label) or Described(label, title=label) for label in wanted]
+    return together(sorted(found, key=_place))
+
+
+def _usual() -> dict[str, Described]:
+    """The usual settings of every protocol by label, for what has nothing but labels."""
+    each = (protocol for one in REGISTRIES["algorithm"].values() for protocol in one.usual())
+    return {protocol.label: described(protocol.label, protocol) for protocol in each}
+
+
+def _place(one: Described) -> tuple[int, float]:
+    """Walks by their number, anything else, gossip, and the reference last."""
+    families = {"walks": 0, "gossip": 2, "reference": 3}
+    return families.get(one.family, 1), float(one.settings.get("walks", 0)) if one.family == "walks" else 0.0
 
 
 def distinct(wanted: Mapping[str, str]) -> dict[str, str]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from os import PathLike
 from pathlib import Path
-from typing import NamedTuple, cast
+from typing import Any, NamedTuple, cast
 
 import numpy as np
 
@@ -13,7 +13,6 @@ from walktalk import plots
 from walktalk.errors import StudyError, UserError
 from walktalk.records import read_history, read_trace
 from walktalk.report.study import Study, open_study
-from walktalk.studies import StudySpec
 
 FORMATS = ("png", "svg", "pdf")  # for a page, for the web, for print
 
@@ -51,18 +50,19 @@ def draw_all(study: Study) -> None:
 
 
 def _draw_telling(study: Study) -> list[Path]:
-    return draw_timeline(study, Window(_telling(study.spec)))
+    return draw_timeline(study, Window(_telling(study)))
 
 
-def _telling(spec: StudySpec) -> str:
+def _telling(study: Study) -> str:
     """The algorithm whose time line shows most: the first with a few walks at once."""
-    walks = {a.title: int((a.model_extra or {}).get("walks", 0)) for a in spec.algorithms}
-    return next((title for title, count in walks.items() if 2 <= count <= 4), next(iter(walks)))
+    walks = {label: int(one.settings.get("walks", 0)) for label, one in study.algorithms.items()}
+    return next((label for label, count in walks.items() if 2 <= count <= 4), next(iter(walks)))
 
 
 def draw_curves(study: Study, x: str) -> list[Path]:
     """Loss and accuracy against one axis."""
-    figure = plots.curves(read_history(study.folder.history), cast(plots.Axis, x), time=study.time.capitalize())
+    named: Any = {"time": study.time.capitalize(), "algorithms": study.algorithms}
+    figure = plots.curves(read_history(study.folder.history), cast(plots.Axis, x), **named)
     return plots.save(figure, study.folder.figures / f"curves-{x}", FORMATS)
 
 
@@ -80,12 +80,12 @@ def draw_timeline(study: Study, window: Window) -> list[Path]:
     if window.end is not None and not window.start < window.end < np.inf:
         raise StudyError(f"--to {window.end:g}: must be a number after --from {window.start:g}")
     run = study.folder.run(label, window.repetition)
-    title = f"{plots.title_of(label)}, repetition {window.repetition}"
+    title = f"{plots.title_of(label, study.algorithms)}, repetition {window.repetition}"
     trace = read_trace(run.trace)
     last = float(trace["time"].max()) if len(trace) else 0.0
     if window.start > last:
         raise StudyError(f"--from {window.start:g}: the run was over by then; allowed: 0 to {last:.4g} seconds")
-    figure = plots.timeline(trace, start=window.start, end=window.end, names=study.graph.names, title=title)
+    figure = plots.timeline(trace, start=window.start, end=window.end, names=study.node_names, title=title)
     name = f"timeline-{run.path.parent.name}-{window.repetition}"
     return plots.save(figure, study.folder.figures / name, FORMATS)
 
@@ -97,7 +97,8 @@ def draw_failures(study: Study) -> list[Path]:
     if not marks:
         said = "nothing went wrong in this study; `faults` in a specification make it so"
         raise StudyError(f"{study.folder.path}: {said}")
-    figure = plots.failures(read_history(study.folder.history), marks, time=study.time.capitalize())
+    named: Any = {"time": study.time.capitalize(), "algorithms": study.algorithms}
+    figure = plots.failures(read_history(study.folder.history), marks, **named)
     return plots.save(figure, study.folder.figures / "failures", FORMATS)
 
 

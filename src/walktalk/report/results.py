@@ -5,7 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Any, NamedTuple
 
-from walktalk.plots import title_of, unit_of
+from walktalk.plots import unit_of
+from walktalk.protocols import known
+from walktalk.studies import algorithms_of
 
 
 class Cell(NamedTuple):
@@ -28,11 +30,13 @@ class Results(NamedTuple):
 AXES = {"iteration": "Iterations", "time": "Time", "bits": "Data sent"}
 
 
-def results_table(summary: Mapping[str, Any], name: Callable[[str], str] = title_of) -> Results:
+def results_table(summary: Mapping[str, Any], name: Callable[[str], str] | None = None) -> Results:
     """A row per algorithm: final loss and accuracy, then what it took to reach the common target on each axis.
 
-    `name`: what an algorithm is called, from its label; as in the paper unless given.
+    `name`: what an algorithm is called, from its label; as it says itself unless given.
     """
+    named = known(summary["algorithms"], algorithms_of(summary))
+    name = name or (lambda label: named[label].heading)
     accuracy = any(entry["final_accuracy"] is not None for entry in summary["algorithms"].values())
     head = ["Algorithm", "Final loss", *(["Accuracy (%)"] if accuracy else []), *AXES.values()]
     rows = [

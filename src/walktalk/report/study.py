@@ -10,11 +10,13 @@ from typing import Any
 
 import pandas as pd
 
-from walktalk.errors import StudyError
+from walktalk.errors import SpecError, StudyError, UserError
 from walktalk.graphs import Graph
 from walktalk.learning import Task
+from walktalk.plugins import plugins_may_be_absent
+from walktalk.protocols import Described
 from walktalk.records import StudyFolder, existing_folder, read_history
-from walktalk.studies import StudySpec, build_graph, build_task, load_spec, summarize
+from walktalk.studies import StudySpec, algorithms_of, build_graph, build_task, load_spec, summarize
 
 TIMES = {"sim": "virtual time", "peers": "wall-clock time"}
 
@@ -45,6 +47,12 @@ class Study:
         """Who won: what the run wrote, with the machine it ran on; else from the history."""
         return read_summary(self.folder) or summarize(self.history, self.spec)
 
+    @cached_property
+    def algorithms(self) -> dict[str, Described]:
+        """What is known of the algorithms, by label: as the folder says, or from the specification."""
+        said = algorithms_of(self.summary)
+        return {**(self.spec.described if len(said) < len(self.spec.algorithms) else {}), **said}
+
     @property
     def engine(self) -> str:
         """What ran it: "sim" in virtual time, or "peers", one real process a node."""
@@ -63,6 +71,23 @@ class Study:
         """The network."""
         return build_graph(self.spec)
 
+    @property
+    def nodes(self) -> int | None:
+        """How many nodes there were; none where a topology that is gone would have to say."""
+        return self.spec.network.nodes or self._graph_if_there("nodes")
+
+    @property
+    def node_names(self) -> tuple[str, ...] | None:
+        """The nodes' names, where they have any and the topology is at hand."""
+        names: tuple[str, ...] | None = self._graph_if_there("names")
+        return names
+
+    def _graph_if_there(self, what: str) -> Any:
+        try:
+            return getattr(self.graph, what)
+        except UserError:  # a plug-in or a file that has gone
+            return None
+
     @cached_property
     def task(self) -> Task:
         """What was learned, its data split as when it ran."""
@@ -79,7 +104,20 @@ class Study:
 def open_study(folder: str | PathLike[str]) -> Study:
     """The study in this folder; a `StudyError` if there is none."""
     place = existing_folder(folder)
-    return Study(place, load_spec(place.spec))
+    try:
+        return Study(place, load_spec(place.spec))
+    except SpecError:
+        summary = read_summary(place)
+        if summary is None:  # nobody else knows what the labels are
+            raise
+        with plugins_may_be_absent():
+            return Study(place, _labelled(load_spec(place.spec), list(summary["algorithms"])))
+
+
+def _labelled(spec: StudySpec, labels: list[str]) -> StudySpec:
+    """The specification with the labels that its runs had; a plug-in that is not here cannot say its own."""
+    pairs = zip(spec.algorithms, labels, strict=True)
+    return spec.model_copy(update={"algorithms": [one.model_copy(update={"label": label}) for one, label in pairs]})
 
 
 def read_summary(folder: StudyFolder) -> dict[str, Any] | None:

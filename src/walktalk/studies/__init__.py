@@ -32,7 +32,7 @@ if TYPE_CHECKING:
         run_study,
         train,
     )
-    from walktalk.studies.results import StudyResult, first_below, summarize
+    from walktalk.studies.results import StudyResult, algorithms_of, first_below, summarize
     from walktalk.studies.spec import (
         StudySpec,
         dump_spec,
@@ -73,7 +73,7 @@ _HOMES = {
         "run_study",
         "train",
     ),
-    "results": ("StudyResult", "first_below", "summarize"),
+    "results": ("StudyResult", "algorithms_of", "first_below", "summarize"),
     "spec": (
         "StudySpec",
         "dump_spec",
@@ -103,6 +103,7 @@ __all__ = [
     "Runner",
     "StudyResult",
     "StudySpec",
+    "algorithms_of",
     "build_graph",
     "build_protocols",
     "build_task",

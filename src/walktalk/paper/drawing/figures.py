@@ -25,7 +25,8 @@ def shown(panel: paper.PanelRun) -> Shown:
     times = tuple((entry.at, in_words(entry.fault())) for entry in panel.spec.faults if entry.at is not None)
     spec = spec_mapping(panel.spec)
     history = read_history(panel.folder / "history.csv")
-    return Shown(panel.panel.title, history, times, rate_falls(spec), setting_of(spec))
+    algorithms = panel.spec.described
+    return Shown(panel.panel.title, history, times, rate_falls(spec), setting_of(spec), algorithms=algorithms)
 
 
 def in_words(fault: Fault) -> str:

@@ -40,6 +40,7 @@ class Shown:
     falls: RateFalls | None = None  # of the learning rate
     setting: tuple[str, ...] = ()  # what else a reader has to know, such as "α = 1"
     without: pd.DataFrame | None = None  # the same runs, had nothing gone wrong
+    algorithms: plots.Algorithms | None = None  # what the study says of them
 
     @property
     def histories(self) -> list[pd.DataFrame]:
@@ -71,7 +72,7 @@ def grid(panels: Sequence[Shown], cells: list[list[Cell]], notes: Sequence[str] 
             place.axes.set_title(f"({letter}) {title}", loc="left")
         opens = _scale(rows)
         for place in every:
-            plots.draw_bands(place.axes, place.shown.history, place.along, place.curves)
+            plots.draw_bands(place.axes, place.shown.history, place.along, place.curves, place.shown.algorithms)
             mark_falls(place)
             if place.cell.x == "time":
                 mark_faults(place)
@@ -111,9 +112,9 @@ def _draw(axes: Any, cell: Cell, panels: Sequence[Shown], row: Sequence[Cell]) -
     beside = [history for other in row if other.x == cell.x for history in panels[other.panel].histories]
     along = plots.along(beside, cell.x)
     plots.scale_along([axes], along)
-    curves = plots.draw_curves(axes, shown.history, along, cell.value)
+    curves = plots.draw_curves(axes, shown.history, along, cell.value, algorithms=shown.algorithms)
     if shown.without is not None:
-        curves += plots.draw_curves(axes, shown.without, along, cell.value, thin=True)
+        curves += plots.draw_curves(axes, shown.without, along, cell.value, thin=True, algorithms=shown.algorithms)
     return Place(axes, cell, shown, along, curves)
 
 
@@ -189,7 +190,6 @@ def _note(panels: Sequence[Shown], places: Sequence[Place]) -> list[str]:
     return [
         "; ".join(common) + "." if common else "",
         plots.spread_words([panel.history for panel in panels]),
-        plots.WALKS if any(label.startswith("multi_walk") for one in histories for label in one["algorithm"]) else "",
         fall_words(falls, marked=bool(marked)),
         plots.missing_words(histories),
     ]

@@ -10,6 +10,8 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterator, Sequence
+from dataclasses import replace
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -20,6 +22,7 @@ from matplotlib.figure import Figure
 from walktalk import paper, plots
 from walktalk.advisor import Goal, Objective, advise
 from walktalk.errors import StudyError
+from walktalk.protocols import MultiWalk, Protocol, known
 from walktalk.records import read_history, write_text
 from walktalk.studies import first_below, load_spec, make_spec
 
@@ -110,8 +113,10 @@ def verdicts(history: pd.DataFrame, alpha: float, topology: str) -> list[tuple[A
     return found
 
 
+@cache
 def family(label: str) -> str:
-    return "gossip" if "gossip" in label else "walk"
+    """Which of the two an algorithm of the paper is: as the protocol of that label says."""
+    return "gossip" if known([label])[label].family == "gossip" else "walk"
 
 
 def worst_best(runs: Sequence[pd.DataFrame]) -> float:
@@ -186,13 +191,15 @@ def word(
     spec = make_spec({**base, "network": NETWORKS[topology], "task": {**base["task"], "alpha": alpha}})
     advice = advise(spec, goal, device=device, model_bytes=model_bytes)
     costs = {**advice.prospects, **{rival.candidate.label: rival.mean for rival in advice.rivals}}
-    best = {one: min(x for label, x in costs.items() if family(label) == one) for one in FAMILIES}
-    return short(advice.best.algorithm), best["gossip"] / best["walk"], advice.sure >= SURE
+    gossips = {one.label for one in advice.ground.candidates if one.protocol.family == "gossip"}
+    gossip = min(cost for label, cost in costs.items() if label in gossips)
+    walk = min(cost for label, cost in costs.items() if label not in gossips)
+    return short(advice.best.protocol), gossip / walk, advice.sure >= SURE
 
 
-def short(label: str) -> str:
-    """An algorithm without where its aggregator is: multi_walk-4-at7 is multi_walk-4."""
-    return label.partition("-at")[0]
+def short(protocol: Protocol) -> str:
+    """An algorithm's label without where its aggregator is: multi_walk-4-at7 is multi_walk-4."""
+    return (replace(protocol, aggregator=0) if isinstance(protocol, MultiWalk) else protocol).label
 
 
 # -- drawn ------------------------------------------------------------------------------------------------------------
@@ -232,5 +239,6 @@ def table_of(found: pd.DataFrame) -> pd.DataFrame:
 
 def cell(winner: str, clear: bool) -> str:
     """A name that fits into a cell; a question mark where it may be luck."""
-    name = "gossip" if family(winner) == "gossip" else f"R={winner.removeprefix('multi_walk-')}"
+    walks = known([winner])[winner].settings.get("walks", winner)
+    name = "gossip" if family(winner) == "gossip" else f"R={walks}"
     return name if clear else f"{name} ?"

@@ -135,4 +135,4 @@ def round_ends(round_: int, row: Mapping[int, float]) -> list[Effect]:
 
 
 # Who cannot keep up is sent the model of the newest round alone: the others go on without it.
-MESSAGES = {"round": Arrival("round/{round}/{sender}", once=True, latest=True)}
+MESSAGES = {"round": Arrival("round/{round}/{sender}", latest=True)}

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from walktalk.plots import AXES, in_order, mean_curve
+from walktalk.plots import AXES, mean_curve
 from walktalk.records import HistoryRow
 
 POINTS = 400  # of one run; more cannot be seen
@@ -37,12 +37,11 @@ def metrics_of(history: pd.DataFrame) -> list[dict[str, Any]]:
     return found
 
 
-def means(history: pd.DataFrame, metrics: Iterable[str]) -> dict[str, Any]:
+def means(history: pd.DataFrame, labels: Iterable[str], metrics: Iterable[str]) -> dict[str, Any]:
     """Mean and σ over repetitions: by algorithm, by axis, by metric."""
     keys = list(metrics)
     return {
-        label: {axis: _along(history[history["algorithm"] == label], axis, keys) for axis in AXES}
-        for label in in_order(str(name) for name in history["algorithm"])
+        label: {axis: _along(history[history["algorithm"] == label], axis, keys) for axis in AXES} for label in labels
     }
 
 

@@ -6,17 +6,19 @@ import math
 from typing import Any, NamedTuple
 
 from walktalk.errors import UserError
-from walktalk.plots import colours, in_order, line_style
+from walktalk.plots import Algorithms, line_style
+from walktalk.protocols import known
 from walktalk.report.page import sections
 from walktalk.report.page.curves import RUNS, means, metrics_of, numbers, single_runs
 from walktalk.report.page.incidents import Incident, incidents_of
 from walktalk.report.page.markup import Html, tag
-from walktalk.report.page.names import Name, names_of
+from walktalk.report.page.names import names_of
 from walktalk.report.page.network import network_data, partition_data
 from walktalk.report.page.repeat import repeat_command
 from walktalk.report.page.shades import on_dark, on_light
 from walktalk.report.page.story import story
 from walktalk.report.page.table import results_html
+from walktalk.report.replay import runs_data
 from walktalk.report.study import Study
 
 
@@ -30,25 +32,25 @@ class PageParts(NamedTuple):
 
 def page_parts(study: Study) -> PageParts:
     """The page of a study, finished or still running."""
-    names, summary, engine = names_of(study.spec), study.summary, study.engine
-    known = {label: name for label, name in names.items() if label in summary["algorithms"]}
+    names, summary, engine = names_of(study.algorithms), study.summary, study.engine
+    finished = {label: name for label, name in names.items() if label in summary["algorithms"]}
     incidents = incidents_of(study)
     labels = [algorithm.title for algorithm in study.spec.algorithms]
     content = {
         "lead": tag("p", sections.lead(study), class_="lead"),
         "story": sections.story_html(story(summary, names, engine), names),
         "algorithms": sections.algorithms_html(names),
-        "results": results_html(summary, known, engine),
+        "results": results_html(summary, finished, engine),
         "incidents": sections.incidents_html(incidents, names, study.time),
         "settings": sections.settings_html(study),
         "repeat": sections.repeat_html(repeat_command(study.spec, study.folder.path, engine)),
         "records": sections.records_html(study.folder, labels, names, study.spec.repetitions),
         "circumstances": tag("p", sections.circumstances(summary), class_="note"),
     }
-    return PageParts(study.spec.name, _data(study, names, incidents), content)
+    return PageParts(study.spec.name, _data(study, incidents), content)
 
 
-def _data(study: Study, names: dict[str, Name], incidents: dict[str, list[Incident]]) -> dict[str, Any]:
+def _data(study: Study, incidents: dict[str, list[Incident]]) -> dict[str, Any]:
     task = _task(study)
     samples = None if task is None else [len(part) for part in task.parts]
     return {
@@ -56,18 +58,19 @@ def _data(study: Study, names: dict[str, Name], incidents: dict[str, list[Incide
         "finished": study.finished,
         "incidents": {label: [one._asdict() for one in told] for label, told in incidents.items()},
         "network": network_data(study, samples),
+        "replay": runs_data(study),
         "partition": None if task is None else partition_data(task, study.spec.task.settings.get("alpha")),
-        **curve_data(study.history, names, study.summary["target_loss"], study.time),
+        **curve_data(study.history, study.algorithms, study.summary["target_loss"], study.time),
     }
 
 
-def curve_data(history: Any, names: dict[str, Name], target: float | None, time: str) -> dict[str, Any]:
+def curve_data(history: Any, algorithms: Algorithms, target: float | None, time: str) -> dict[str, Any]:
     """Everything that the curves and the target line need."""
     metrics = metrics_of(history)
     keys = [metric["key"] for metric in metrics]
     runs, thinned = single_runs(history, keys)
-    labels = in_order(str(label) for label in history["algorithm"])
-    chosen = colours(labels)
+    shown = known((str(label) for label in history["algorithm"]), algorithms)
+    names = names_of(shown)
     return {
         "axes": [
             {"key": "iteration", "name": "Iterations"},
@@ -79,13 +82,13 @@ def curve_data(history: Any, names: dict[str, Name], target: float | None, time:
             {
                 "label": label,
                 **names[label]._asdict(),
-                "colour": on_light(chosen[label]),
-                "colour_dark": on_dark(chosen[label]),
-                "dash": _dash(label),
+                "colour": on_light(one.colour),
+                "colour_dark": on_dark(one.colour),
+                "dash": _dash(one.family),
             }
-            for label in labels
+            for label, one in shown.items()
         ],
-        "means": means(history, keys),
+        "means": means(history, shown, keys),
         "runs": runs,
         "most_runs": RUNS,
         "thinned": thinned,
@@ -93,9 +96,9 @@ def curve_data(history: Any, names: dict[str, Name], target: float | None, time:
     }
 
 
-def _dash(label: str) -> list[float]:
+def _dash(family: str) -> list[float]:
     """Lengths of dashes and gaps in pixels: the same families as in the figures."""
-    style = line_style(label)
+    style = line_style(family)
     return [] if isinstance(style, str) else [2.0 * length for length in style[1]]
 
 

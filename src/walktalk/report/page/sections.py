@@ -31,14 +31,21 @@ TOPOLOGIES = {
 def lead(study: Study) -> str:
     """What was done, in a sentence."""
     spec, repetitions = study.spec, study.spec.repetitions
-    nodes = study.graph.nodes
-    network = TOPOLOGIES.get(spec.network.topology, f"a {spec.network.topology.replace('_', ' ')}")
+    nodes = "" if study.nodes is None else f"{study.nodes:,} "
+    network = TOPOLOGIES.get(spec.network.topology, f"a {last_name(spec.network.topology).replace('_', ' ')}")
     how = "simulated" if study.engine == "sim" else "run for real, one process a node"
     count = len(spec.algorithms)
     many = f"{count} algorithms" if count > 1 else "One algorithm"
     times = f"{repetitions} times each" if repetitions > 1 else "once" if count == 1 else "once each"
     going_on = "" if study.finished else " It is still running."
-    return f"{many} learning {spec.task.name} on {nodes:,} nodes, joined by {network}; {how}, {times}.{going_on}"
+    return (
+        f"{many} learning {last_name(spec.task.name)} on {nodes}nodes, joined by {network}; {how}, {times}.{going_on}"
+    )
+
+
+def last_name(name: str) -> str:
+    """What stands last in `module:object`."""
+    return name.rpartition(":")[2]
 
 
 def swatch(label: str | None) -> Html:
@@ -68,8 +75,8 @@ def algorithms_html(names: Mapping[str, Name]) -> Html:
     """What each algorithm is, in a line."""
     entries = []
     for label, name in names.items():
-        paper = [tag("span", name.paper, class_="paper")] if name.paper != name.name else []
-        entries += [tag("dt", swatch(label), name.name), tag("dd", name.description, *paper)]
+        files = [tag("span", name.label, class_="label")] if name.label != name.name else []
+        entries += [tag("dt", swatch(label), name.name), tag("dd", name.description, *files)]
     return tag("dl", *entries, class_="algorithms")
 
 

@@ -13,7 +13,7 @@ from walktalk.runtimes.peers.node_state import BLOCKED, NodeSetup
 from walktalk.runtimes.peers.operator import ask_everyone
 from walktalk.runtimes.peers.ports import with_known_ports, with_own_port
 from walktalk.runtimes.peers.replay import Replayed, ReplaySetup, replay
-from walktalk.runtimes.peers.session import STATUS, STOP, Endpoint, open_session
+from walktalk.runtimes.peers.session import STATUS, STOP, Endpoint, Tuning, open_session
 from walktalk.runtimes.peers.traces import merge, read_diary
 from walktalk.runtimes.peers.unused_ports import free_ports
 from walktalk.runtimes.peers.wire import Parcel
@@ -37,6 +37,7 @@ __all__ = [
     "Parcel",
     "ReplaySetup",
     "Replayed",
+    "Tuning",
     "ask_everyone",
     "credentials",
     "finished_before",

@@ -171,7 +171,8 @@ class Node:
         """
         self.news.say(f"listens on {self.setup.endpoint.listen}, waits for its neighbours")
         end = time.monotonic() + self.setup.wait_for_neighbours
-        everyone, returns = set(self.setup.around.neighbours), self.setup.rejoin and self.keeper.path.exists()
+        everyone = set(self.setup.endpoint.neighbours.values())
+        returns = self.setup.rejoin and self.keeper.path.exists()
         while self.state.alive != everyone and not self.state.leaving and time.monotonic() < end:
             self.link.look_around()
             with suppress(queue.Empty):
@@ -196,12 +197,12 @@ class Node:
             self.clock.behind = kept.seconds
             self._note("rejoined", number=kept.number)
             self._give(Rejoined(kept.memory))
-            for peer in sorted(set(self.setup.around.neighbours) - self.state.alive):
+            for peer in sorted(set(self.setup.endpoint.neighbours.values()) - self.state.alive):
                 self._give(PeerLost(peer))
         self.interpreter.iteration = self.state.tally.own.iterations
         self.begun = True
         self._note("started", detail={"alive": len(self.state.alive)})
-        self.news.say(f"begins; {len(self.state.alive)} of {len(self.setup.around.neighbours)} neighbours are there")
+        self.news.say(f"begins; {len(self.state.alive)} of {len(self.setup.endpoint.neighbours)} neighbours are there")
         for delivery in self.early:
             self._arrived(delivery)
         self.clock.set_timer(tallies.KIND, TALLY_EVERY)
@@ -441,7 +442,7 @@ class Node:
         self.state.tally.say(not (waiting or self.machine.has_work()), self.state.loss, self.setup.samples)
         self._see_the_end()
         self.link.blocked = blocked_by(self.setup.folder)
-        if len(self.state.alive) < len(self.setup.around.neighbours):
+        if len(self.state.alive) < len(self.setup.endpoint.neighbours):
             self.link.look_around()
         for peer in self.state.alive:
             self._tell_tally(peer)

@@ -19,6 +19,7 @@ from walktalk.runtimes.simulator.schedule import (
     mean_of,
 )
 from walktalk.runtimes.simulator.simulation import Simulation
+from walktalk.runtimes.simulator.surroundings import all_surroundings
 from walktalk.runtimes.simulator.timing import NetworkTiming, PoissonTiming, Timing
 
 __all__ = [
@@ -42,6 +43,7 @@ __all__ = [
     "Terms",
     "Timing",
     "TrainOp",
+    "all_surroundings",
     "mean_of",
     "no_garbage_collection",
 ]

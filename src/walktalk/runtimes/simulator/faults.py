@@ -237,14 +237,14 @@ class Faults:
         memory = simulation.machines[node].keepsake()  # as of its death, like its slots
         simulation.restart_node(node)
         simulation._give(node, Rejoined(memory))
-        for peer in simulation.setup.graph.neighbours(node):
+        for peer in simulation.setup.graph.contacts(node):
             if peer in self.dead:
                 simulation._give(node, PeerLost(peer))
         self._tell_neighbours(node, PeerFound(node))
 
     def _tell_neighbours(self, node: int, event: Event) -> None:
         simulation = self.simulation
-        for peer in simulation.setup.graph.neighbours(node):
+        for peer in simulation.setup.graph.contacts(node):
             simulation.agenda.put(simulation.latency(node, peer), FAULT, ("told", (peer, event)))
 
     def _told(self, news: tuple[int, Event]) -> None:

@@ -7,7 +7,9 @@ from walktalk.protocols import Surroundings
 from walktalk.runtimes.simulator.timing import Stopwatch
 
 
-def all_surroundings(graph: Graph, stopwatch: Stopwatch, samples: tuple[int, ...] = ()) -> list[Surroundings]:
+def all_surroundings(
+    graph: Graph, stopwatch: Stopwatch | None = None, samples: tuple[int, ...] = ()
+) -> list[Surroundings]:
     """Of every node. Equal numbers are one object: less memory, and near each other in it.
 
     Of what counts in an election, machines differ here in how fast they compute: a straggler is not preferred.
@@ -16,7 +18,8 @@ def all_surroundings(graph: Graph, stopwatch: Stopwatch, samples: tuple[int, ...
     peers = [names[peer] for peer in graph.indices.tolist()]
     degrees = graph.degrees[graph.indices].tolist()
     alike = (0.0, 0.0, 1.0)
-    resources = [(0.0, 0.0, 1.0 / factor) for factor in stopwatch.slowness] or [alike] * graph.nodes
+    slowness = stopwatch.slowness if stopwatch is not None else []
+    resources = [(0.0, 0.0, 1.0 / factor) for factor in slowness] or [alike] * graph.nodes
     heard = [graph.reverse.neighbours(node) for node in names] if graph.directed else [None] * graph.nodes
     counts = samples or (1,) * graph.nodes
     return [

@@ -107,7 +107,7 @@ class Disturbance:
 
     def _aggregator(self, blow: Blow) -> None:
         """Gossip has none: it loses the node that would be elected."""
-        leader = self._leader() if self.storm.algorithm == "multi_walk" else None
+        leader = self._leader() if self.storm.walking else None
         if leader is not None:
             self._kill(leader, blow, True)
             return

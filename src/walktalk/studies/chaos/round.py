@@ -16,9 +16,10 @@ import random
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any, Literal
 
+from walktalk.protocols import PROTOCOLS
 from walktalk.runtimes.peers import Ledger, merge, read_diary
+from walktalk.settings import settings_of
 from walktalk.studies.building import prepare
 from walktalk.studies.chaos.blows import Blow, Disturbance
 from walktalk.studies.chaos.checks import copies_of_walks, recoveries, replacements, taking_part
@@ -27,7 +28,6 @@ from walktalk.studies.peers import local_cluster
 from walktalk.studies.spec import StudySpec, make_spec
 
 TOLERANCE = 1.1  # of the undisturbed run's loss
-Algorithm = Literal["multi_walk", "async_gossip"]
 
 FULL_STORM = (
     Blow("aggregator", for_good=True),
@@ -45,7 +45,7 @@ class Storm:
     """How many nodes, what they train, and what happens to them."""
 
     nodes: int = 20
-    algorithm: Algorithm = "multi_walk"
+    algorithm: str = "multi_walk"  # any that survives failures
     walks: int = 4
     heartbeat: float = 0.5
     pace: float | None = None  # seconds that a training takes at least; None: 0.05 for walks, 0.25 for gossip
@@ -59,7 +59,12 @@ class Storm:
     @property
     def least(self) -> float:
         """Seconds that a training takes at least: few enough trainings a second for two processors."""
-        return self.pace if self.pace is not None else 0.05 if self.algorithm == "multi_walk" else 0.25
+        return self.pace if self.pace is not None else 0.05 if self.walking else 0.25
+
+    @property
+    def walking(self) -> bool:
+        """Whether walks are what must not be lost."""
+        return PROTOCOLS.find(self.algorithm)().family == "walks"
 
     def without_blows(self) -> Storm:
         """The same with nothing going wrong: how far the measure is from 1 by itself."""
@@ -67,11 +72,9 @@ class Storm:
 
     def spec(self, seed: int) -> StudySpec:
         """The study: uneven data, so that it matters whose is missing, and a loss that has a floor (weight decay)."""
-        algorithm: dict[str, Any] = {"name": self.algorithm}
-        if self.algorithm == "multi_walk":
-            algorithm |= {"walks": self.walks, "heartbeat": self.heartbeat}
-        else:
-            algorithm |= {"patience": 4 * self.heartbeat}
+        wanted = {"walks": self.walks, "heartbeat": self.heartbeat, "patience": 4 * self.heartbeat}
+        takes = settings_of(PROTOCOLS.find(self.algorithm))
+        algorithm = {"name": self.algorithm, **{name: value for name, value in wanted.items() if name in takes}}
         return make_spec(
             {
                 "name": "chaos",
@@ -144,7 +147,7 @@ def chaos_round(storm: Storm, seed: int, folder: Path, say: Callable[[str], None
     judged = end - storm.judged
     ledger = Ledger(run.setup.protocol, storm.nodes, sum(row.event == "train" for row in trace)).play(trace)
     alive = [node for node in range(storm.nodes) if node not in disturbance.gone]
-    walking = storm.algorithm == "multi_walk"
+    walking = storm.walking
     walks, copies = copies_of_walks(trace, judged, end) if walking else (0, 0)
     busy = taking_part(trace, judged, end)
     verdict = Verdict(

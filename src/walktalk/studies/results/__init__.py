@@ -2,11 +2,12 @@
 
 from walktalk.studies.results.rows import history_row, trace_columns, write_run
 from walktalk.studies.results.study import StudyResult, study_result
-from walktalk.studies.results.summary import first_below, summarize
+from walktalk.studies.results.summary import algorithms_of, first_below, summarize
 from walktalk.studies.results.words import word_on_aggregate
 
 __all__ = [
     "StudyResult",
+    "algorithms_of",
     "first_below",
     "history_row",
     "study_result",

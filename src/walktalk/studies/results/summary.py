@@ -11,13 +11,15 @@ import json
 import math
 import os
 import platform
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
+from dataclasses import fields
 from importlib.metadata import PackageNotFoundError, version
 from typing import Any
 
 import numpy as np
 import pandas as pd
 
+from walktalk.protocols import Described
 from walktalk.records import RUN_COLUMNS
 from walktalk.studies.spec import StudySpec, spec_mapping
 
@@ -28,11 +30,12 @@ LEARNS = 0.1  # of the largest fall in loss that any run achieved; less is "hard
 def summarize(history: pd.DataFrame, spec: StudySpec | None = None, device: str | None = None) -> dict[str, Any]:
     """Mean ± σ over repetitions for every algorithm, and the winner on every axis.
 
-    With a specification also the settings, and the versions and the machine they ran on.
+    With a specification also what each algorithm is, the settings, and the versions and the machine they ran on.
     """
     runs = {label: _runs(part) for label, part in history.groupby("algorithm", sort=False)}
     target = _target(runs.values())
-    algorithms = {str(label): _algorithm(of, target) for label, of in runs.items()}
+    says = {label: vars(one) for label, one in spec.described.items()} if spec is not None else {}
+    algorithms = {str(label): {**_algorithm(of, target), **says.get(str(label), {})} for label, of in runs.items()}
     winners = {
         "loss": _winner(algorithms, ("final_loss",), smallest=True),
         "accuracy": _winner(algorithms, ("final_accuracy",), smallest=False),
@@ -43,6 +46,13 @@ def summarize(history: pd.DataFrame, spec: StudySpec | None = None, device: str 
     if spec is None:
         return summary
     return {"study": spec.name, **summary, "settings": spec_mapping(spec), **circumstances(device)}
+
+
+def algorithms_of(summary: Mapping[str, Any]) -> dict[str, Described]:
+    """What a summary says of the study's algorithms, by label; nothing of those in a summary from before it did."""
+    names = [one.name for one in fields(Described)]
+    entries = {label: entry for label, entry in summary["algorithms"].items() if set(names) <= set(entry)}
+    return {label: Described(**{name: entry[name] for name in names}) for label, entry in entries.items()}
 
 
 def summary_text(summary: dict[str, Any]) -> str:

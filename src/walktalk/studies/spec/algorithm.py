@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Mapping
+from dataclasses import replace
 from typing import Any
 
 from pydantic import ConfigDict, model_validator
 
 from walktalk.errors import SpecError
-from walktalk.protocols import PROTOCOLS, Protocol
+from walktalk.protocols import PROTOCOLS, Described, Protocol, described
 from walktalk.settings import complete, settings_of
 from walktalk.studies.spec.fields import Section, key
 
@@ -47,6 +48,14 @@ class AlgorithmSpec(Section):
     def protocol(self) -> Protocol:
         """The protocol with its settings."""
         return PROTOCOLS.find(self.name)(**(self.model_extra or {}))
+
+    def described(self) -> Described:
+        """What it says of itself, under the label that it has in the study."""
+        protocol = self.protocol()
+        rate = f", learning rate {self.lr:g}" if self.lr is not None else ""
+        found = described(self.title, protocol, self.label or f"{protocol.title}{rate}")
+        plain = self.model_dump(mode="json", exclude=set(type(self).model_fields))
+        return replace(found, settings=plain)
 
     @property
     def title(self) -> str:

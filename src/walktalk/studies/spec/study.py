@@ -12,6 +12,7 @@ from typing import Any, Literal
 from pydantic import ConfigDict, model_validator
 
 from walktalk.errors import SpecError
+from walktalk.protocols import Described, together
 from walktalk.records import folder_name
 from walktalk.settings import misfit
 from walktalk.studies.spec.algorithm import AlgorithmSpec
@@ -184,6 +185,11 @@ class StudySpec(Section):
     evaluate: EvaluateSpec = key({}, "a section", "when the models are measured")
 
     model_config = ConfigDict(extra="forbid", frozen=True, strict=True, allow_inf_nan=False, validate_default=True)
+
+    @property
+    def described(self) -> dict[str, Described]:
+        """What its algorithms say of themselves, by label; no two have the same title or colour."""
+        return together(algorithm.described() for algorithm in self.algorithms)
 
     @model_validator(mode="after")
     def _fits(self) -> StudySpec:

@@ -2,11 +2,17 @@
 
 from __future__ import annotations
 
+import time
+from typing import Any, TypeAlias
+
 import numpy as np
+import numpy.typing as npt
 import torch
 from torch import Tensor
 
 from walktalk.learning import Extras
+
+Floats: TypeAlias = npt.NDArray[np.float64]
 
 
 class QuadraticTrainer:
@@ -23,7 +29,7 @@ class QuadraticTrainer:
         self.width = dimension
         self.state_width = dimension if momentum else 0
         self.device = torch.device("cpu")
-        self.evaluated: list[np.ndarray] = []
+        self.evaluated: list[Floats] = []
         self.widths: list[int] = []
 
     def initial(self) -> Tensor:
@@ -49,6 +55,7 @@ class QuadraticTrainer:
             if extras is not None and extras.correction is not None:
                 gradient = gradient + extras.correction
             if extras is not None and extras.anchor is not None:
+                assert extras.pulls is not None
                 gradient = gradient + extras.pulls[:, None] * (x - extras.anchor)
             velocity = self.momentum * velocity + gradient
             x = x - lr[:, None] * velocity
@@ -59,6 +66,16 @@ class QuadraticTrainer:
         a, b = torch.tensor(self.curvature), torch.tensor(self.centres[:-1])
         losses = 0.5 * (a * (rows[:, None, :].double() - b) ** 2).sum(2).mean(1)
         return losses.float(), torch.full((len(rows),), float("nan"))
+
+
+class SlowTrainer(QuadraticTrainer):
+    """Takes a moment for each training, as real ones do."""
+
+    seconds = 0.01
+
+    def train(self, *args: Any, **kwargs: Any) -> Any:
+        time.sleep(self.seconds)
+        return super().train(*args, **kwargs)
 
 
 class MeasuringTrainer(QuadraticTrainer):

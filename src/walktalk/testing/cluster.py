@@ -7,35 +7,23 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from tests.support.quadratic_trainer import QuadraticTrainer
-from tests.support.replay import Replay
 from walktalk.graphs import Graph
-from walktalk.protocols import Protocol, Surroundings
+from walktalk.protocols import Protocol
 from walktalk.records import TraceRow
 from walktalk.runtimes.meaning import Stop
-from walktalk.runtimes.peers.node import Node
-from walktalk.runtimes.peers.node_state import NodeSetup
-from walktalk.runtimes.peers.session import Endpoint, Tuning
-from walktalk.runtimes.peers.traces import merge, read_diary
-from walktalk.runtimes.peers.unused_ports import free_ports
+from walktalk.runtimes.peers import Endpoint, Node, NodeSetup, Tuning, free_ports, merge, read_diary
+from walktalk.runtimes.simulator import all_surroundings
 from walktalk.seeds import Seed
+from walktalk.testing.quadratic import Floats, QuadraticTrainer, SlowTrainer
+from walktalk.testing.replay import Replay
 
 SECONDS = 60  # a run that takes so long hangs
-
-
-class SlowTrainer(QuadraticTrainer):
-    """Takes a moment for each training, as real ones do."""
-
-    seconds = 0.01
-
-    def train(self, *args: Any, **kwargs: Any) -> Any:
-        time.sleep(self.seconds)
-        return super().train(*args, **kwargs)
 
 
 class Killed(BaseException):
@@ -77,7 +65,7 @@ def endpoints(graph: Graph, tuning: Tuning | None = None) -> list[Endpoint]:
     ports = free_ports(graph.nodes)
     made = []
     for v in range(graph.nodes):
-        neighbours = graph.neighbours(v)
+        neighbours = graph.contacts(v)
         made.append(
             Endpoint(
                 "test",
@@ -109,11 +97,10 @@ def running(
 ) -> Iterator[Cluster]:
     """All nodes of a graph, started."""
     trainer = trainer or SlowTrainer(graph.nodes, momentum=momentum)
+    surroundings = all_surroundings(graph)
     setups = []
     for v, endpoint in enumerate(endpoints(graph)):
-        neighbours = graph.neighbours(v)
-        around = Surroundings(v, graph.nodes, neighbours, tuple(int(graph.degrees[u]) for u in neighbours))
-        setups.append(NodeSetup(protocol, around, Seed(0), stop, trainer.initial(), endpoint, folder / str(v)))
+        setups.append(NodeSetup(protocol, surroundings[v], Seed(0), stop, trainer.initial(), endpoint, folder / str(v)))
     setups = [replace(setup, **changes) for setup in setups]
     nodes = [Node(setup, trainer) for setup in setups]
     threads = [_thread(node, v) for v, node in enumerate(nodes)]
@@ -126,3 +113,42 @@ def running(
         for node in nodes:
             node.leave()
         cluster.wait()
+
+
+def strike(cluster: Cluster, struck: list[int], at: float, seconds: float, with_walks: int | None) -> None:
+    """Let nodes die in the middle of whatever they do, and start them again from their checkpoints after a while."""
+    end = time.monotonic() + SECONDS
+    while any(cluster.nodes[v].status()["seconds"] < at or not cluster.nodes[v].begun for v in struck):
+        assert time.monotonic() < end, "it does not begin"
+        time.sleep(0.01)
+
+    def die(node: Node) -> None:
+        if with_walks not in (None, len(node.trainings.walks)):
+            threading.Timer(0.001, node.events.put, (partial(die, node),)).start()
+            return
+        raise Killed
+
+    for node in [cluster.nodes[v] for v in struck]:
+        node.events.put(partial(die, node))
+    for v in struck:
+        cluster.threads[v].join(SECONDS)
+    time.sleep(seconds)
+    for v in struck:
+        back = Node(replace(cluster.setups[v], rejoin=True), cluster.trainer)
+        thread = threading.Thread(target=quietly, args=(back.run,), name=f"node {v}", daemon=True)
+        cluster.nodes[v], cluster.threads[v] = back, thread
+        thread.start()
+
+
+def last_output(cluster: Cluster) -> Floats:
+    """The aggregate of the highest term, or the mean of what nodes recorded last."""
+    held = {v: node.interpreter for v, node in enumerate(cluster.nodes)}
+    terms = {v: what.aggregate_term for v, what in held.items() if what.aggregate is not None}
+    if terms:
+        aggregate = held[max(terms, key=lambda v: (terms[v], v))].aggregate
+        assert aggregate is not None
+        return aggregate.double().numpy()
+    last = {row.walk: row.node for row in cluster.trace() if row.event == "record"}
+    members = [held[v].members.get(key) for key, v in last.items()]
+    models = [model.double().numpy() for model in members if model is not None]
+    return np.asarray(np.mean(models, axis=0) if models else [np.nan])

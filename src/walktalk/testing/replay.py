@@ -1,0 +1,111 @@
+"""Recomputes a run from its trace, in NumPy and float64, sharing no code with the runtimes.
+
+Only the meanings of the trace's events are used (`walktalk.records.trace`), and f_v(x) = ½ (x − b_v)ᵀ diag(a) (x − b_v)
+with plain SGD. What a codec leaves of a model, the codec is asked.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterable
+from typing import Any, TypeAlias
+
+import numpy as np
+import numpy.typing as npt
+import torch
+
+from walktalk.codecs import codec_named
+from walktalk.records import TraceRow
+
+Floats: TypeAlias = npt.NDArray[np.float64]
+
+
+class Replay:
+    """The slots of every node, brought up to date event by event."""
+
+    def __init__(self, initial: Floats, a: Floats, b: Floats, steps: int, mixing: Floats) -> None:
+        """
+        - `initial`: the initial model.
+        - `a`, `b`: the curvature, and every node's centre.
+        - `steps`: of a local training.
+        - `mixing`: the matrix P, for `mix_everyone`.
+        """
+        nodes = len(b)
+        self.slots: list[dict[str, Floats]] = [{"initial": initial.copy()} for _ in range(nodes)]
+        self.a, self.b, self.steps, self.mixing = a, b, steps, mixing
+        self.started: dict[int, Floats] = {}  # by training: its outcome
+        self.on_the_way: dict[int, tuple[str, Floats]] = {}
+        self.members: dict[int, Floats] = {}
+        self.aggregate: Floats | None = None
+        self.updates: list[Floats] = []
+
+    def play(self, events: Iterable[TraceRow], watch: Callable[[Replay, TraceRow], None] | None = None) -> Replay:
+        """Go through a trace; `watch` is shown every row after it was played."""
+        for row in events:
+            take = getattr(self, f"_{row.event}", None)
+            if take is not None:
+                take(row, self.slots[row.node])
+            if watch is not None:
+                watch(self, row)
+        return self
+
+    def output(self) -> Floats:
+        """The aggregate, or the mean of the members."""
+        return self.aggregate if self.aggregate is not None else np.mean(list(self.members.values()), axis=0)
+
+    def _train(self, row: TraceRow, here: dict[str, Floats]) -> None:
+        asked: dict[str, Any] = _parsed(row.detail) if row.detail else {}
+        start = here[row.slot]
+        x, rate = start.copy(), row.lr * asked.get("rate", 1.0)
+        correction = here[asked["correction"]] if "correction" in asked else 0.0
+        anchor, pull = (here[asked["anchor"]], asked["pull"]) if "anchor" in asked else (x, 0.0)
+        for _ in range(asked.get("steps", self.steps)):
+            x = x - rate * (self.a * (x - self.b[row.node]) + correction + pull * (x - anchor))
+        self.started[row.number] = x - start
+
+    def _differentiate(self, row: TraceRow, here: dict[str, Floats]) -> None:
+        self.started[row.number] = self.a * (here[row.slot] - self.b[row.node])
+
+    def _trained(self, row: TraceRow, here: dict[str, Floats]) -> None:
+        here["update"] = here["gradient"] = self.started.pop(row.number)
+        self.updates.append(here["update"])
+
+    def _handed_on(self, row: TraceRow, here: dict[str, Floats]) -> None:
+        here["update"] = np.zeros_like(here["initial"])
+
+    def _combine(self, row: TraceRow, here: dict[str, Floats]) -> None:
+        terms = {name: weight for name, weight in _parsed(row.detail).items() if not name.startswith("statistics:")}
+        here[row.slot] = np.sum([weight * here[name] for name, weight in terms.items()], axis=0)
+
+    def _encode(self, row: TraceRow, here: dict[str, Floats]) -> None:
+        detail = _parsed(row.detail)
+        codec, model = codec_named(detail["codec"]), torch.from_numpy(here[detail["slot"]]).float()
+        here[row.slot] = codec.decode(codec.encode(model, row.key), len(model)).double().numpy()
+
+    def _decode(self, row: TraceRow, here: dict[str, Floats]) -> None:
+        here[row.slot] = here[row.detail]
+
+    def _send(self, row: TraceRow, here: dict[str, Floats]) -> None:
+        if row.slot:
+            self.on_the_way[row.number] = (_parsed(row.detail)["into"], here[row.slot].copy())
+
+    def _receive(self, row: TraceRow, here: dict[str, Floats]) -> None:
+        if row.slot:
+            into, model = self.on_the_way.pop(row.number)
+            here[into] = model
+
+    def _mix_everyone(self, row: TraceRow, here: dict[str, Floats]) -> None:
+        mixed = self.mixing @ np.stack([slots[row.slot] for slots in self.slots])
+        for v, slots in enumerate(self.slots):
+            slots[row.slot] = self.members[v] = mixed[v]
+
+    def _record(self, row: TraceRow, here: dict[str, Floats]) -> None:
+        if row.detail == "aggregate":
+            self.aggregate = here[row.slot]
+        else:
+            self.members[row.walk] = here[row.slot]
+
+
+def _parsed(detail: Any) -> dict[str, Any]:
+    found: dict[str, Any] = detail if isinstance(detail, dict) else json.loads(detail)
+    return found

@@ -1,0 +1,167 @@
+"""The conformance suite: our own protocols pass it, strangers' do, and what is broken is told."""
+
+from __future__ import annotations
+
+import random
+import sys
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from torch import nn
+
+import walktalk as wt
+from walktalk import graphs
+from walktalk.protocols import (
+    INITIAL,
+    MEMBER,
+    PROTOCOLS,
+    UPDATE,
+    Arrival,
+    Combine,
+    Effect,
+    Event,
+    Machine,
+    Message,
+    Outside,
+    Received,
+    Record,
+    Send,
+    Started,
+    Surroundings,
+    Train,
+    Trained,
+)
+from walktalk.testing import ProtocolFlaws, check_protocol
+
+sys.path.append(str(Path(__file__).parents[2] / "examples" / "protocols"))
+from eight_bits import EightBitGossip
+from push_sum import PushSum
+
+QUICK = {"heartbeat": 0.1, "patience": 0.4}  # settings that say how long to wait, where a protocol has them
+
+
+def quick(protocol: type[wt.Protocol]) -> list[wt.Protocol]:
+    """The forms that people compare, few and impatient."""
+    found = []
+    for usual in protocol.usual()[:3]:
+        short = {key: value for key, value in QUICK.items() if key in usual.settings}
+        found.append(type(usual)(**{**usual.settings, **short}))
+    return found
+
+
+OURS = [one for name in PROTOCOLS for one in quick(PROTOCOLS[name])]
+
+
+@pytest.mark.parametrize("protocol", OURS, ids=lambda p: p.label)
+def test_every_protocol_that_is_registered_passes(protocol: wt.Protocol) -> None:
+    check_protocol(protocol)
+
+
+@pytest.mark.parametrize("protocol", [PushSum(), EightBitGossip()], ids=lambda p: p.label)
+def test_a_strangers_passes_in_both_runtimes(protocol: wt.Protocol) -> None:
+    check_protocol(protocol)
+
+
+@pytest.mark.parametrize(
+    "graph", [graphs.one_peer_exponential(8), graphs.random_matchings(6, seed=1)], ids=lambda graph: graph.name
+)
+def test_push_sum_on_graphs_that_change_by_round(graph: wt.Graph) -> None:
+    check_protocol(PushSum(), graph=graph)
+
+
+class Faulty(Machine):
+    """Trains its own model and sends it to the next node, with one thing wrong."""
+
+    def __init__(self, around: Surroundings, fault: str) -> None:
+        self.around, self.fault = around, fault
+
+    def handle(self, event: Event, outside: Outside) -> list[Effect]:
+        around = self.around
+        if isinstance(event, Started):
+            return [Combine("x", {INITIAL: 1.0}), Record(MEMBER, around.node, "x"), Train("x")]
+        if isinstance(event, Received):
+            weight = 0.5 if self.fault != "sum" else 0.6
+            return [Combine("x", {"x": 0.5, event.slot: weight}), Record(MEMBER, around.node, "x")]
+        if not isinstance(event, Trained):
+            return []
+        dice = random if self.fault == "random" else outside.random
+        to = around.neighbours[int(dice.random() * len(around.neighbours))]
+        if self.fault == "stranger":
+            to = (around.node + 2) % around.nodes
+        grow = {"x": 1.0, UPDATE: -1.0} if self.fault == "loss" else {"x": 1.0, UPDATE: 1.0}
+        learn = Combine("x", grow, None if self.fault == "statistics" else {UPDATE: 1.0})
+        kind = "other" if self.fault == "undeclared" else "model"
+        return [learn, Record(MEMBER, around.node, "x"), Send(to, Message(kind), "x"), Train("x")]
+
+
+@dataclass(frozen=True)
+class Broken(wt.Protocol):
+    """Pushes its model to a neighbour, who averages."""
+
+    fault: str = "none"
+
+    @property
+    def conserves(self) -> tuple[str, ...]:  # type: ignore[override]
+        return ("sum",) if self.fault == "sum" else ()
+
+    @property
+    def messages(self) -> Mapping[str, Arrival]:
+        return {"model": Arrival("model/{sender}")}
+
+    def machine(self, surroundings: Surroundings) -> Machine:
+        return Faulty(surroundings, self.fault)
+
+
+def test_one_without_a_fault_passes() -> None:
+    check_protocol(Broken(), graph=graphs.cycle(5))
+
+
+@pytest.mark.parametrize(
+    ("fault", "said"),
+    [
+        ("random", "something random does not come from outside"),
+        ("stranger", "to which it has no link"),
+        ("undeclared", "'other' are not declared"),
+        ("loss", "the loss starts at"),
+        ("statistics", "a variance is"),
+        ("sum", "sum"),
+    ],
+)
+def test_what_is_broken_is_told(fault: str, said: str) -> None:
+    with pytest.raises(ProtocolFlaws, match=said):
+        check_protocol(Broken(fault), engines=("sim",), graph=graphs.cycle(5))
+
+
+def digits_with_batch_norm(nodes: int) -> wt.Task:
+    from sklearn.datasets import load_digits
+
+    data = load_digits()
+    inputs, labels = torch.tensor(data.data / 16.0, dtype=torch.float32), torch.tensor(data.target)
+    model = nn.Sequential(nn.Linear(64, 32), nn.BatchNorm1d(32), nn.ReLU(), nn.Linear(32, 10))
+    parts = np.array_split(np.random.default_rng(0).permutation(len(inputs)), nodes)
+    return wt.tasks.torch(
+        model, nn.functional.cross_entropy, [(inputs[p], labels[p]) for p in parts], test=(inputs, labels)
+    )
+
+
+def test_push_sum_on_one_way_links_learns_as_gossip_does_with_batch_norm() -> None:
+    task, losses = digits_with_batch_norm(8), {}
+    for protocol, graph in ((PushSum(), graphs.exponential(8)), (wt.AsyncGossip(), graphs.complete(8))):
+        stop, rate = wt.Stop(iterations=1000), wt.SGD(lr=0.05)
+        run = wt.train(task, protocol, graph, stop=stop, optimizer=rate, evaluate=wt.Evaluate(every=500), seed=0)
+        losses[protocol.name] = float(run.history["train_loss"].iloc[-1])
+    assert losses["push_sum"] == pytest.approx(losses["async_gossip"], rel=0.1)
+
+
+def test_eight_bits_learn_as_gossip_does_and_cost_a_quarter() -> None:
+    task, graph, ends = wt.tasks.digits(nodes=8, alpha=1.0, seed=0), graphs.cycle(8), {}
+    for protocol in (EightBitGossip(), wt.SyncGossip()):
+        run = wt.train(task, protocol, graph, stop=wt.Stop(iterations=1600), evaluate=wt.Evaluate(every=400), seed=0)
+        ends[protocol.name] = run.history.iloc[-1]
+    ours, plain = ends["eight_bit_gossip"], ends["sync_gossip"]
+    assert ours["train_loss"] == pytest.approx(plain["train_loss"], rel=0.1)
+    assert ours["bits"] == pytest.approx(plain["bits"] / 4, rel=0.02)

@@ -1,0 +1,76 @@
+"""Codecs: what arrives is what the executor computes, sizes are exact, the mean is kept, and nonsense is refused."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from walktalk.codecs import CODECS, Codec, approximated, codec_named
+from walktalk.errors import UserError
+
+NAMES = ["bf16", "int8", "int4", "top_k", "top_k(0.3)", "top_k(1)"]
+
+
+def rows_of(seed: int, count: int, width: int) -> torch.Tensor:
+    return torch.randn(count, width, generator=torch.Generator().manual_seed(seed)) * 10.0 ** (seed % 5 - 2)
+
+
+@pytest.mark.parametrize("name", NAMES)
+@settings(max_examples=30, deadline=None)
+@given(seed=st.integers(0, 1000), width=st.integers(1, 3000), key=st.integers(0, 2**63 - 1))
+def test_what_arrives_is_what_the_executor_computes_and_as_large_as_said(
+    name: str, seed: int, width: int, key: int
+) -> None:
+    codec, rows = codec_named(name), rows_of(seed, 3, width)
+    keys = torch.tensor([key, key // 2, 1])
+    seen = approximated(codec, rows, keys)
+    for row, one, expected in zip(rows, keys, seen, strict=True):
+        data = codec.encode(row, int(one))
+        assert data.dtype == np.uint8
+        assert len(data) == codec.size(width)
+        assert torch.equal(codec.decode(data, width), expected)
+
+
+@pytest.mark.parametrize(("name", "levels"), [("int8", 127), ("int4", 7)])
+def test_quantization_is_right_in_the_mean_and_never_off_by_more_than_a_level(name: str, levels: int) -> None:
+    row = rows_of(3, 1, 50).expand(4000, -1)
+    seen = approximated(codec_named(name), row, torch.arange(4000) * 7919)
+    step = float(row.abs().max()) / levels
+    assert float((seen - row).abs().max()) <= step * 1.001
+    assert float((seen.mean(0) - row[0]).abs().max()) <= 5 * step / 2 / 4000**0.5
+
+
+def test_zeros_stay_zeros() -> None:
+    for name in NAMES:
+        assert not approximated(codec_named(name), torch.zeros(2, 1500), torch.tensor([1, 2])).any()
+
+
+def test_top_k_keeps_the_largest() -> None:
+    row = torch.tensor([[0.1, -5.0, 3.0, 0.2, 4.0]])
+    assert approximated(codec_named("top_k(0.4)"), row, torch.tensor([0])).tolist() == [[0.0, -5.0, 0.0, 0.0, 4.0]]
+
+
+@pytest.mark.parametrize("name", ["int8", "int4", "top_k(0.5)"])
+@given(junk=st.binary(min_size=1, max_size=400))
+def test_bytes_from_a_stranger_are_a_model_or_refused(name: str, junk: bytes) -> None:
+    codec, width = codec_named(name), 40
+    data = np.frombuffer((junk * 400)[: codec.size(width)], np.uint8)
+    try:
+        row = codec.decode(data, width)
+    except ValueError:
+        return
+    assert row.shape == (width,)
+
+
+@pytest.mark.parametrize("text", ["int9", "top_k(2)", "top_k(x)", "int8(1)", "", "no_module:Codec"])
+def test_a_codec_that_is_not_there_is_one_line(text: str) -> None:
+    with pytest.raises(UserError) as caught:
+        codec_named(text)
+    assert "\n" not in str(caught.value)
+
+
+def test_every_codec_has_its_name() -> None:
+    assert all(isinstance(name, str) and issubclass(CODECS[name], Codec) for name in CODECS)  # type: ignore[arg-type]
