@@ -106,7 +106,13 @@ def new_figure(width: float, height: float) -> Figure:
 
 
 def save(figure: Figure, path: str | PathLike[str], formats: Iterable[str] = ("png", "svg")) -> list[Path]:
-    """Write the figure under this name as PNG and SVG (or PDF), without a date: equal figures are equal bytes."""
+    """Write the figure under this name as PNG and SVG (or PDF), without a date: equal figures are equal bytes.
+
+    Args:
+        figure: The figure.
+        path: Where, without an ending.
+        formats: Endings: png, svg or pdf.
+    """
     written = []
     for kind in formats:
         file = Path(path).with_name(f"{Path(path).name}.{kind}")
