@@ -1,6 +1,7 @@
 """The page a person reads, its table of results, and the figures of a study drawn from its folder."""
 
 from walktalk.report.figures import Window, draw
+from walktalk.report.live import live_page
 from walktalk.report.page import PageParts, page_html, page_parts, write_page, write_report
 from walktalk.report.replay import replay_data, write_film
 from walktalk.report.results import Cell, Results, results_table
@@ -13,6 +14,7 @@ __all__ = [
     "Study",
     "Window",
     "draw",
+    "live_page",
     "open_study",
     "page_html",
     "page_parts",
