@@ -10,8 +10,11 @@ from typer.testing import CliRunner
 
 from walktalk import graphs
 from walktalk.bench import BENCHMARKS, BenchResult, theory
+from walktalk.bench.limit import operations_per_step
+from walktalk.bench.models import MODELS
 from walktalk.chains import metropolis_hastings, return_time, spectrum
 from walktalk.cli.app import app
+from walktalk.cli.bench import MODELS as MODEL_NAMES
 from walktalk.cli.bench import NAMES
 
 DENSE = sys.modules["walktalk.bench.theory"]
@@ -19,6 +22,35 @@ DENSE = sys.modules["walktalk.bench.theory"]
 
 def test_the_command_names_all_benchmarks():
     assert NAMES.split(", ") == list(BENCHMARKS)
+    assert MODEL_NAMES.split(", ") == list(MODELS)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words"), [(["executor", "--model", "lenet"], "lenet5"), (["hop", "--model", "vit"], "executor")]
+)
+def test_a_model_that_is_not_there(arguments, words):
+    result = CliRunner().invoke(app, ["bench", *arguments])
+    assert result.exit_code == 2
+    assert words in result.output
+
+
+def test_a_model_beside_its_limit(monkeypatch):
+    """A product of [32, 784] and [784, 10], and one on the way back: nothing that enters needs a gradient."""
+    assert operations_per_step(MODELS["logistic"].task(40)) == 2 * 2 * 32 * 784 * 10
+    module = sys.modules["walktalk.bench.executor"]
+    monkeypatch.setattr(module, "MODEL_WIDTHS", (2,))
+    monkeypatch.setattr(module, "steps_per_second", lambda step, seconds, device: 100.0)
+    monkeypatch.setattr(module.StackedWave, "steps_per_second", lambda wave: 300.0)
+    result = BENCHMARKS["executor"](lambda what: None, model="logistic")
+    assert (result.name, result.ratio) == ("executor logistic", 3.0)
+    assert result.details["of the limit"] == pytest.approx(300.0 / result.details["limit"])
+
+
+@pytest.mark.parametrize("name", list(MODELS))
+def test_every_model_has_a_gradient(name):
+    task = MODELS[name].task(40)
+    task.loss(task.model(task.inputs[:2]), task.targets[:2]).backward()
+    assert all(p.grad is not None for p in task.model.parameters())
 
 
 def test_an_unknown_benchmark_is_refused():

@@ -99,5 +99,5 @@ def test_threads_may_share_a_trainer():
 
 def test_a_wide_wave_is_trained_in_even_pieces(monkeypatch):
     trainer = trainer_for(perceptron(12, 9, 5), SPECS["plain"])
-    monkeypatch.setattr("walktalk.learning.chain_training.BYTES_AT_ONCE", 0)
+    monkeypatch.setattr("walktalk.learning.chain_training.ChainTraining.rows_at_once", 4)
     assert [trainer._at_once(rows) for rows in (1, 4, 5, 8, 9)] == [1, 4, 3, 4, 3]

@@ -166,7 +166,7 @@ def test_a_training_reads_its_own_batches_and_each_sample_once():
 
 
 def test_what_does_not_fit_is_not_put_into_memory(monkeypatch):
-    monkeypatch.setattr("walktalk.learning.tasks.own.free_memory", lambda: 1000.0)
+    monkeypatch.setattr("walktalk.learning.tasks.own.machine_memory", lambda: 1000.0)
     assert isinstance(tasks.torch(perceptron(), functional.cross_entropy, [OnDisk(0, 40)]).inputs, Column)
     assert isinstance(tasks.torch(perceptron(), functional.cross_entropy, [OnDisk(0, 9)]).inputs, torch.Tensor)
     with pytest.raises(DataError, match=r"partitions\[0\]: it gives more than .* only be gone through once"):

@@ -19,7 +19,7 @@ from walktalk.learning import Arithmetic, OptimizerSpec, Task, Trainer, data, ta
 from walktalk.learning.data import files
 from walktalk.learning.data.images import RECORD, CropAndFlip, cifar_batch, idx
 from walktalk.learning.models import resnet20
-from walktalk.learning.stacked import TracedModel, stack
+from walktalk.learning.stacked import SequentialModel, TracedModel
 
 
 @pytest.fixture(scope="module")
@@ -203,7 +203,7 @@ def test_fashion_mnist(at_home):
     task = tasks.fashion_mnist(nodes=4, labels_per_node=3)
     assert task.inputs.shape == (200, 1, 28, 28)
     trainer = Trainer(task, batch_size=8, local_steps=2)
-    assert type(trainer.model) is TracedModel
+    assert type(trainer.model) is SequentialModel  # on a CPU
     rows = torch.stack([trainer.initial_row(k) for k in (0, 1)])
     trained, _ = trainer.train(rows, torch.tensor([0, 1]), torch.tensor([3, 4]), torch.full((2,), 0.05))
     assert torch.isfinite(trained).all()
@@ -236,8 +236,7 @@ def stacked_and_plain(norm, width, size, batch, seed):
     """A stacked ResNet-20 with its rows' gradients and statistics, and those of plain modules on the same batches."""
     torch.manual_seed(seed)
     module, inputs, labels = resnet20(norm=norm), plain.images(16, 3, size, size), plain.classes(16, count=10)
-    model = stack(module, functional.cross_entropy, inputs, labels)
-    assert type(model) is TracedModel
+    model = TracedModel(module, functional.cross_entropy)
     models = plain.copies(module, width, seed)
     rows, layout = torch.stack([plain.numbers(m) for m in models]), model.layout
     before = torch.stack([m.eval()(inputs) for m in models]).detach()

@@ -9,11 +9,83 @@ from torch import nn
 from torch.nn import functional
 
 from tests.learning import plain
+from walktalk.bench.models import VisionTransformer
 from walktalk.errors import ModelError
 from walktalk.learning import OptimizerSpec, Task, Trainer
-from walktalk.learning.stacked import ChainModel, RowLayout, SequentialModel, TracedModel, VmapModel, stack
+from walktalk.learning.stacked import ChainModel, RowLayout, SequentialModel, TracedModel, VmapModel, recurrent, stack
+from walktalk.learning.stacked.choice import agrees
 
 SAMPLES = 40
+
+
+class Encoder(nn.Module):
+    """torch's own transformer."""
+
+    def __init__(self, **settings) -> None:
+        super().__init__()
+        self.words = nn.Embedding(11, 8)
+        layer = nn.TransformerEncoderLayer(8, 2, 16, dropout=0.0, batch_first=True, **settings)
+        self.encoder = nn.TransformerEncoder(layer, 2, norm=nn.LayerNorm(8), enable_nested_tensor=False)
+        self.head = nn.Linear(8, 5)
+
+    def forward(self, tokens):
+        return self.head(self.encoder(self.words(tokens)).mean(1))
+
+
+class Masked(nn.Module):
+    """Attention by module, padding and causal masks, the batch second; parameters and constants without a layer."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.words = nn.Embedding(11, 8, padding_idx=0)
+        self.attention = nn.MultiheadAttention(8, 2)
+        self.places = nn.Parameter(0.1 * torch.randn(6, 1, 8))
+        self.register_buffer("ahead", torch.ones(6, 6).triu(1).bool(), persistent=False)
+        self.register_buffer("later", torch.arange(6) > 0, persistent=False)
+        self.head = nn.Linear(8, 5)
+
+    def forward(self, tokens):
+        x = self.words(tokens).transpose(0, 1) + self.places
+        mixed, _ = self.attention(
+            x, x, x, key_padding_mask=(tokens == 10) & self.later, attn_mask=self.ahead, need_weights=False
+        )
+        return self.head((x + mixed).mean(0))
+
+
+class Recurrent(nn.Module):
+    def __init__(self, kind, batch_first=True, **settings) -> None:
+        super().__init__()
+        self.words = nn.Embedding(11, 4)
+        self.inner = kind(4, 6, batch_first=batch_first, **settings)
+        self.batch_first = batch_first
+        self.head = nn.Linear(12 if settings.get("bidirectional") else 6, 5)
+
+    def forward(self, tokens):
+        x = self.words(tokens)
+        outputs, last = self.inner(x if self.batch_first else x.transpose(0, 1))
+        return self.head(outputs[:, -1] if self.batch_first else last[-1])
+
+
+class Forward(nn.Module):
+    """What people write in a forward: shapes, cuts, joins, a softmax by hand, something that only vmap knows."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.token = nn.Parameter(0.1 * torch.randn(1, 1, 12))
+        self.scale = nn.Parameter(torch.ones(12))
+        self.inner, self.head = nn.Linear(12, 24), nn.Linear(12, 5)
+
+    def forward(self, x):
+        b, c, h, w = x.shape
+        x = x.reshape(b, c, h * 2, w // 2).permute(0, 2, 1, 3).flatten(2)
+        x = torch.cat([self.token.expand(b, -1, -1), x], dim=1) * self.scale
+        first, second = self.inner(x).chunk(2, dim=-1)
+        weights = torch.softmax(first @ second.transpose(-2, -1) / 12**0.5, dim=-1)
+        x = x + weights.matmul(second)
+        x = x - x.logsumexp(dim=-1).unsqueeze(-1) / 10
+        return self.head(x[:, 0] + x[:, 1:].mean(dim=1) + torch.stack([x[:, 1], x[:, 2]]).sum(0))
+
+
 FLAT, PICTURES = plain.images(SAMPLES, 12), plain.images(SAMPLES, 3, 8, 8)
 TOKENS = plain.classes(SAMPLES, 6, seed=4, count=11)
 LABELS = plain.classes(SAMPLES)
@@ -26,10 +98,20 @@ CASES = {
         TracedModel,
         1e-5,
     ),
-    "batch-norm": (lambda: plain.ConvNet("batch"), PICTURES, TracedModel, 1e-4),
-    "group-norm": (lambda: plain.ConvNet("group"), PICTURES, TracedModel, 1e-5),
+    "batch-norm": (lambda: plain.ConvNet("batch"), PICTURES, SequentialModel, 1e-4),
+    "group-norm": (lambda: plain.ConvNet("group"), PICTURES, SequentialModel, 1e-5),
+    "logistic": (lambda: nn.Linear(12, 5), FLAT, ChainModel, 1e-5),
+    "flattened": (lambda: nn.Sequential(nn.Flatten(), nn.Linear(192, 5)), PICTURES, ChainModel, 1e-5),
+    "vision": (lambda: VisionTransformer(8, 3, 2, 8, 2, 2), PICTURES, TracedModel, 1e-4),
+    "encoder": (lambda: Encoder(norm_first=True), TOKENS, TracedModel, 1e-4),
+    "encoder-after": (lambda: Encoder(norm_first=False, activation="gelu"), TOKENS, TracedModel, 1e-4),
+    "masked": (Masked, TOKENS, TracedModel, 1e-4),
+    "gru": (lambda: Recurrent(nn.GRU, num_layers=2, bidirectional=True), TOKENS, TracedModel, 1e-4),
+    "rnn": (lambda: Recurrent(nn.RNN, batch_first=False), TOKENS, TracedModel, 1e-4),
+    "lstm": (lambda: Recurrent(nn.LSTM), TOKENS, SequentialModel, 1e-5),
+    "forward": (Forward, PICTURES, TracedModel, 1e-4),
     "words": (plain.Words, TOKENS, TracedModel, 1e-5),
-    "weird": (plain.Weird, FLAT, VmapModel, 1e-5),
+    "weird": (plain.Weird, FLAT, TracedModel, 1e-5),
     "branching": (plain.Branching, FLAT, SequentialModel, 1e-5),
 }
 
@@ -116,6 +198,45 @@ def test_rates_that_differ_change_nothing_for_the_others(case):
     assert not torch.allclose(mixed[1], same[1])
 
 
+@pytest.mark.parametrize(
+    ("kind", "make", "inputs"),
+    [
+        (TracedModel, lambda: plain.ConvNet("batch"), PICTURES),
+        (TracedModel, lambda: plain.ConvNet("group"), PICTURES),
+        (TracedModel, lambda: Recurrent(nn.LSTM, num_layers=2, bidirectional=True), TOKENS),
+        (VmapModel, plain.Weird, FLAT),
+    ],
+    ids=["batch-norm", "group-norm", "lstm", "vmap"],
+)
+def test_forms_that_only_a_gpu_takes(kind, make, inputs, monkeypatch):
+    """On a CPU these models are trained one after the other, but the stacked forms give the same."""
+    torch.manual_seed(0)
+    monkeypatch.setattr(recurrent, "one_by_one", recurrent.in_steps)
+    module = make()
+    assert agrees(kind(module, functional.cross_entropy), inputs, LABELS)
+
+
+@pytest.mark.parametrize("make", [lambda: Recurrent(nn.LSTM), lambda: Recurrent(nn.RNN, nonlinearity="relu")])
+def test_recurrent_layers_row_by_row(make):
+    assert agrees(TracedModel(make(), functional.cross_entropy), TOKENS, LABELS)
+
+
+def test_what_hangs_on_the_mode_is_traced_in_both():
+    class Two(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.head = nn.Linear(12, 5)
+
+        def forward(self, x):
+            return torch.tanh(self.head(x)) if self.training else self.head(x) * 2
+
+    module = Two()
+    model = stack(module, functional.cross_entropy, FLAT, LABELS)
+    assert type(model) is TracedModel
+    row = model.layout.row(module).view(1, -1)
+    assert torch.allclose(model.outputs(row, FLAT)[0], module.eval()(FLAT), atol=1e-6)
+
+
 def dropping() -> nn.Module:
     return nn.Sequential(nn.Linear(12, 64), nn.Dropout(0.3), nn.ReLU(), nn.Linear(64, 5))
 
@@ -156,7 +277,8 @@ def test_dropout_is_a_function_of_the_rows_key(make, kind):
 
 
 def test_dropout_keeps_the_right_share():
-    from walktalk.learning.stacked.layers import Laid, Pass, dropout
+    from walktalk.learning.stacked.laid import Laid, Pass
+    from walktalk.learning.stacked.layers import dropout
 
     ones = torch.ones(3, 100, 400)
     out = dropout(Laid(ones, 3), nn.Dropout(0.3), lambda _: ones, Pass({}, True, torch.tensor([1, 2, 3]))).tensor

@@ -281,6 +281,14 @@ def test_impossible_schedules(settings):
 # -- waves that fit ---------------------------------------------------------------------------------------------------
 
 
+@pytest.fixture
+def stacked_on_a_cpu(monkeypatch):
+    """A convolutional model in waves, as a GPU has it: on a CPU it would be trained alone."""
+    monkeypatch.setattr("walktalk.learning.stacked.choice.is_better_alone", lambda module: False)
+    monkeypatch.setattr("walktalk.learning.trainer.BYTES_IN_CACHE", 2**40)
+
+
+@pytest.mark.usefixtures("stacked_on_a_cpu")
 def test_a_wave_that_does_not_fit_is_trained_in_pieces(monkeypatch):
     x, y = plain.images(20, 3, 8, 8), plain.classes(20)
     task = Task("own", plain.ConvNet("batch"), functional.cross_entropy, x, y, [np.arange(20)])
@@ -301,6 +309,7 @@ def test_a_wave_that_does_not_fit_is_trained_in_pieces(monkeypatch):
                 plain.close(b, a, 1e-5)
 
 
+@pytest.mark.usefixtures("stacked_on_a_cpu")
 @pytest.mark.parametrize("words", ["CUDA out of memory. Tried to allocate", "[enforce fail] can't allocate memory"])
 def test_a_wave_that_does_not_fit_after_all_is_halved_and_goes_on(words, monkeypatch):
     trainer = Trainer(normalized_task(), batch_size=8, local_steps=2, optimizer=OptimizerSpec("sgd", 0.05, 0.9))
@@ -329,6 +338,7 @@ def test_a_wave_that_does_not_fit_after_all_is_halved_and_goes_on(words, monkeyp
         assert torch.allclose(a, b, rtol=1e-6)
 
 
+@pytest.mark.usefixtures("stacked_on_a_cpu")
 def test_one_model_that_does_not_fit_ends_in_one_line(monkeypatch):
     trainer = Trainer(normalized_task(), batch_size=8)
 
@@ -336,10 +346,12 @@ def test_one_model_that_does_not_fit_ends_in_one_line(monkeypatch):
         raise torch.OutOfMemoryError("CUDA out of memory.")
 
     monkeypatch.setattr(trainer, "_train", never)
+    monkeypatch.setattr(trainer, "single", None)
     with pytest.raises(UnavailableError, match=r"not even one model fits .* smaller batch_size"):
         trainer.train(*wave(trainer, 4))
 
 
+@pytest.mark.usefixtures("stacked_on_a_cpu")
 def test_other_errors_of_torch_are_not_taken_for_a_lack_of_memory(monkeypatch):
     trainer = Trainer(normalized_task(), batch_size=8)
 

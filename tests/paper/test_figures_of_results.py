@@ -10,8 +10,9 @@ from pathlib import Path
 
 import numpy as np
 import pandas as pd
+import pytest
 
-from walktalk.records import COLUMNS
+from walktalk.records import COLUMNS, read_history
 
 ROOT = Path(__file__).resolve().parents[2]
 LABELS = ("multi_walk-1", "multi_walk-4", "async_gossip-pairwise")
@@ -111,3 +112,10 @@ def test_theory_is_drawn_again_from_its_tables(tmp_path):
     script("theory", "--out", str(tmp_path), "--draw-only")
     assert {file.name for file in tmp_path.glob("*.png")} == {"bound.png", "phase.png", "scaling.png", "speedup.png"}
     assert not (tmp_path / "summary.json").exists()
+
+
+@pytest.mark.parametrize("file", sorted((ROOT / "results").glob("*/history.csv")), ids=lambda file: file.parent.name)
+def test_rows_of_a_shipped_history_stand_in_the_runs_own_order(file):
+    for _, run in read_history(file).groupby(["algorithm", "repetition"]):
+        assert run["time"].is_monotonic_increasing
+        assert run["iteration"].is_monotonic_increasing

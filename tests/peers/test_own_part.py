@@ -7,6 +7,7 @@ from pathlib import Path
 import numpy as np
 import pandas as pd
 import pytest
+import torch
 from torch import nn
 from torch.nn import functional
 
@@ -66,6 +67,14 @@ def test_it_reads_its_own_folder_only(cluster, tmp_path):
     assert trainer.task.test is None
     assert setup.samples == len(trainer.inputs) == 9
     assert (setup.part, setup.around.node) == (0, 1)
+
+
+def test_all_nodes_start_from_the_same_weights(cluster, tmp_path):
+    made = cluster({name: {} for name in NAMES}, folder=str(tmp_path / "all"))
+    starts = [setup_of(made, name)[0].initial for name in NAMES]
+    whole = study.prepare(study.make_spec(made.study), "cpu").runs[0].initial
+    for start in starts:
+        assert torch.equal(start, whole)
 
 
 def test_a_node_may_be_called_otherwise_than_its_data(cluster, tmp_path):

@@ -42,6 +42,24 @@ REAL = {
     "evaluate": {"every": 6},
 }
 
+BUSY = {  # 20 nodes and more than 3,000 events a run
+    **SMALL,
+    "name": "busy",
+    "repetitions": 1,
+    "task": {"name": "quadratic"},
+    "algorithms": [{"name": "multi_walk", "walks": 15}, {"name": "async_gossip"}],
+    "stop": {"iterations": 700},
+    "evaluate": {"every": 100},
+}
+THOUSAND = {
+    **BUSY,
+    "name": "thousand",
+    "network": {"topology": "random_regular", "nodes": 1000, "degree": 14},
+    "algorithms": [{"name": "async_gossip"}, {"name": "multi_walk", "walks": 60}],
+    "stop": {"iterations": 2000},
+    "evaluate": {"every": 500},
+}
+
 
 def simulate(content: dict[str, Any], folder: Path) -> None:
     run_study(make_spec(content), folder, workers=1)
@@ -62,6 +80,8 @@ def studies(tmp_path_factory: pytest.TempPathFactory, worker_id: str) -> Callabl
         "simulated": lambda folder: simulate(SMALL, folder),
         "broken": lambda folder: simulate(BROKEN, folder),
         "real": lambda folder: on_peers(REAL, folder),
+        "busy": lambda folder: simulate(BUSY, folder),
+        "thousand": lambda folder: simulate(THOUSAND, folder),
     }
 
     def folder_of(kind: str) -> Path:

@@ -74,7 +74,7 @@ def test_every_control_of_the_curves_does_what_it_says(studies: Studies, visit: 
 def test_zoom_by_dragging_and_by_buttons_and_back(studies: Studies, visit: Visits) -> None:
     page = visit(studies("simulated") / "report.html").page
     page.locator("#curves .chart").scroll_into_view_if_needed()
-    box = page.locator(".u-over").bounding_box()
+    box = page.locator("#curves .u-over").bounding_box()
     page.mouse.move(box["x"] + 0.25 * box["width"], box["y"] + 15)
     page.mouse.down()
     page.mouse.move(box["x"] + 0.5 * box["width"], box["y"] + 20, steps=4)
@@ -87,7 +87,7 @@ def test_zoom_by_dragging_and_by_buttons_and_back(studies: Studies, visit: Visit
     assert shown(page)["range"] is None
     assert page.is_disabled("#zoom-reset")
     page.click("#zoom-in")
-    page.locator(".u-over").dblclick(position={"x": 60, "y": 20})
+    page.locator("#curves .u-over").dblclick(position={"x": 60, "y": 20})
     assert shown(page)["range"] is None
 
 
@@ -95,7 +95,7 @@ def test_hovering_reads_off_the_history(studies: Studies, visit: Visits) -> None
     folder = studies("simulated")
     page = visit(folder / "report.html").page
     page.locator("#curves .chart").scroll_into_view_if_needed()
-    box = page.locator(".u-over").bounding_box()
+    box = page.locator("#curves .u-over").bounding_box()
     page.mouse.move(box["x"] + 0.5 * box["width"], box["y"] + 30)
     data = json.loads(page.locator("#walktalk-data").text_content())
     along = data["means"]["multi_walk-1"]["iteration"]
@@ -123,7 +123,7 @@ def test_the_target_says_who_gets_there_first_and_agrees_with_the_summary(studie
     assert shown(page)["target"] == 2.0
     assert page.locator("#target-sentence").inner_text() != before
     page.locator(".target-line").scroll_into_view_if_needed()
-    line, box = page.locator(".target-line").bounding_box(), page.locator(".u-over").bounding_box()
+    line, box = page.locator(".target-line").bounding_box(), page.locator("#curves .u-over").bounding_box()
     page.mouse.move(line["x"] + 40, line["y"] + line["height"] / 2)
     page.mouse.down()
     page.mouse.move(line["x"] + 40, box["y"] + 0.5 * box["height"], steps=4)

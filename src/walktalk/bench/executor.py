@@ -1,4 +1,7 @@
-"""Stacked training alone, at several widths, against the plain loop: the digits model on a CPU, ResNet-20 on a GPU."""
+"""Stacked training alone, at several widths, against the plain loop.
+
+The digits model on a CPU, ResNet-20 on a GPU, or any of `models.MODELS`.
+"""
 
 from __future__ import annotations
 
@@ -6,42 +9,80 @@ import time
 
 import torch
 
-from walktalk.bench.plain_loop import plain_steps_per_second
+from walktalk.bench.limit import operations_per_step, peak_rate
+from walktalk.bench.models import MODELS
+from walktalk.bench.plain_loop import plain_step, plain_steps_per_second, steps_per_second
 from walktalk.bench.result import BenchResult, Say
+from walktalk.errors import UserError
 from walktalk.learning import Arithmetic, OptimizerSpec, Task, Trainer, tasks
 
 WIDTHS = (1, 4, 16, 64, 256)
+MODEL_WIDTHS, MODEL_GPU_WIDTHS = (1, 4, 20, 100), (1, 20, 64, 128)
 GPU_WIDTHS = (1, 8, 20, 64, 100, 128)
 LOCAL_STEPS = 5
 
 
-def executor(say: Say) -> BenchResult:
-    """Model-steps/s with batch 32 at the best width."""
+def executor(say: Say, model: str | None = None) -> BenchResult:
+    """Model-steps/s with batch 32 at the best width; of one of `MODELS`, or of the device's usual one."""
     device = "cuda" if torch.cuda.is_available() else "cpu"
+    if model is not None:
+        return of_model(say, model, device)
     task = tasks.random_images() if device == "cuda" else digits()
-    threads = torch.get_num_threads()
     say(f"the plain loop on {device}")
     baseline = plain_steps_per_second(device=device, task=task)
+    rates = stacked_rates(say, task, device, GPU_WIDTHS if device == "cuda" else WIDTHS)
+    what = "ResNet-20 in bf16, augmented," if device == "cuda" else "digits models"
+    return result_of("executor", what, rates, baseline, device, {})
+
+
+def of_model(say: Say, name: str, device: str) -> BenchResult:
+    """One of `MODELS` against a plain loop on one thread, or on the GPU, and beside the device's limit."""
+    if name not in MODELS:
+        raise UserError(f"there is no model {name!r}; allowed: {', '.join(MODELS)}")
+    task = MODELS[name].task()
+    say(f"{MODELS[name].title}: the plain loop on {device}")
+    threads = torch.get_num_threads()
+    torch.set_num_threads(1)
+    try:
+        step = plain_step(device=device, task=task, warm=10)
+        before = steps_per_second(step, 2.0, device)
+        rates = stacked_rates(say, task, device, MODEL_GPU_WIDTHS if device == "cuda" else MODEL_WIDTHS)
+        baseline = max(before, steps_per_second(step, 2.0, device))  # again: others may have used the machine
+        operations = operations_per_step(task)
+        limit = peak_rate(device) / operations
+    finally:
+        torch.set_num_threads(threads)
+    more = {"limit": limit, "of the limit": max(rates.values()) / limit, "operations a step": operations}
+    return result_of(f"executor {name}", MODELS[name].title, rates, baseline, device, more)
+
+
+def stacked_rates(say: Say, task: Task, device: str, widths: tuple[int, ...]) -> dict[int, float]:
+    """Model-steps/s by width; on a CPU with one thread, as a study does."""
+    threads = torch.get_num_threads()
     if device == "cpu":
-        torch.set_num_threads(1)  # as a study does: small models leave a second thread nothing to do
+        torch.set_num_threads(1)  # small models leave a second thread nothing to do
     trainer = make_trainer(task, device)
     rates = {}
-    for width in GPU_WIDTHS if device == "cuda" else WIDTHS:
-        say(f"{width} models stacked")
+    for width in widths:
+        say(f"{width} models at once")
         rates[width] = StackedWave(width, trainer).steps_per_second()
     torch.set_num_threads(threads)
+    return rates
+
+
+def result_of(
+    name: str, what: str, rates: dict[int, float], baseline: float, device: str, more: dict[str, float]
+) -> BenchResult:
     best = max(rates, key=lambda width: rates[width])
-    details = {f"{width} stacked": rate for width, rate in rates.items()}
-    what = "ResNet-20 in bf16, augmented," if device == "cuda" else "digits models"
     where = torch.cuda.get_device_name() if device == "cuda" else "cpu"
     return BenchResult(
-        "executor",
+        name,
         rates[best],
         baseline,
         "model-steps/s",
         f"{best} × {what} stacked, batch 32, on {where}",
         "one model in a plain PyTorch loop on the same device",
-        details=details,
+        details={f"{width} stacked": rate for width, rate in rates.items()} | more,
     )
 
 
@@ -66,7 +107,7 @@ class StackedWave:
         numbers = torch.arange(width, device=trainer.device)
         self.parts, self.keys = numbers % trainer.task.nodes, numbers * 7919
         self.lr = torch.full((width,), 0.05, device=trainer.device)
-        for _ in range(3):
+        for _ in range(2):
             self.train()
 
     def train(self) -> None:

@@ -13,7 +13,9 @@ from torch.nn import functional
 from walktalk.learning import Task, tasks
 
 
-def plain_step(batch_size: int = 32, device: str = "cpu", task: Task | None = None) -> Callable[[], None]:
+def plain_step(
+    batch_size: int = 32, device: str = "cpu", task: Task | None = None, warm: int = 50
+) -> Callable[[], None]:
     """One optimizer step of a task's model (the digits one by default), as anyone would write it."""
     task = task or tasks.digits(nodes=1, alpha=None, seed=0)
     model = copy.deepcopy(task.model).to(device).train()
@@ -27,7 +29,7 @@ def plain_step(batch_size: int = 32, device: str = "cpu", task: Task | None = No
         loss.backward()
         optimizer.step()
 
-    for _ in range(50):
+    for _ in range(warm):
         step()
     return step
 

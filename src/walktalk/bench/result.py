@@ -10,7 +10,7 @@ from dataclasses import asdict, dataclass, field
 from typing import Any, TypeAlias
 
 Say: TypeAlias = Callable[[str], None]  # is told what is being measured
-Benchmark: TypeAlias = "Callable[[Say], BenchResult]"
+Benchmark: TypeAlias = "Callable[..., BenchResult]"  # of `Say`; the executor also takes a model
 
 
 @dataclass(frozen=True)

@@ -154,7 +154,20 @@ def _options(
 for _command in (run, plot, report, presets):
     app.command()(guarded(_command))
 
-OPTIONAL = ("theory", "advise", "paper", "node", "status", "stop", "certs", "chaos", "data", "bench", "doctor")
+OPTIONAL = (
+    "replay",
+    "theory",
+    "advise",
+    "paper",
+    "node",
+    "status",
+    "stop",
+    "certs",
+    "chaos",
+    "data",
+    "bench",
+    "doctor",
+)
 """Commands with a file of their own: a function, or a group of commands named `app`, in `walktalk.cli.<name>`."""
 
 for _name in OPTIONAL:

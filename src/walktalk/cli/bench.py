@@ -12,19 +12,26 @@ from walktalk.errors import UserError
 if TYPE_CHECKING:
     from walktalk.bench import BenchResult
 
+MODELS = "logistic, perceptron, lenet5, gn-lenet, tiny-vit, vit, text, lstm, gru, resnet20, resnet20-gn, vgg11"
 NAMES = "simulator, gossip, executor, events, growth, theory, hop"
 
 
 def bench(
     name: Annotated[str, typer.Argument(help=f"Which benchmark: {NAMES}.")],
+    model: Annotated[str | None, typer.Option(help=f"Of the benchmark executor, which model: {MODELS}.")] = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object and nothing else.")] = False,
 ) -> None:
     """Measure speed here, beside a baseline in the same run, and print the ratio."""
     if name not in NAMES.split(", "):
         raise UserError(f"there is no benchmark {name!r}; allowed: {NAMES}")
+    if model is not None and name != "executor":
+        raise UserError(f"--model is for the benchmark executor, not for {name}")
+    if model is not None and model not in MODELS.split(", "):
+        raise UserError(f"there is no model {model!r}; allowed: {MODELS}")
     from walktalk.bench import BENCHMARKS  # imports torch, which takes a while
 
-    result = BENCHMARKS[name](lambda what: typer.echo(f"bench {name}: {what} …", err=True))
+    given = {} if model is None else {"model": model}
+    result = BENCHMARKS[name](lambda what: typer.echo(f"bench {name}: {what} …", err=True), **given)
     if as_json:
         typer.echo(json.dumps(result.as_json()))
     else:

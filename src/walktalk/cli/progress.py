@@ -17,6 +17,7 @@ from walktalk.plots import Algorithms, in_words
 from walktalk.protocols import known
 from walktalk.studies import Progress as Report
 
+NO_BREAK = "\u00a0"  # a space at which no line ends
 SECONDS_BETWEEN_LINES = 10.0  # of plain output
 
 
@@ -53,7 +54,7 @@ def shown_progress(name: str, algorithms: Algorithms | None = None) -> Iterator[
 
 
 class Bar:
-    """A bar, and a line of facts below it.
+    """A bar, a line of facts below it, and the loss of every algorithm, on as many lines as that takes.
 
     It is drawn by a thread, which starts with the first report and not before: by then the study's processes are there,
     and they can only be forks of a process that has no other threads.
@@ -73,9 +74,9 @@ class Bar:
             self.waiting.close()
             self.live.start()
         self.bar.update(self.task, completed=report.done, total=max(report.total, 1))
-        self.live.update(
-            Group(self.bar, Text(facts(report, self.algorithms), style="dim", overflow="ellipsis", no_wrap=True))
-        )
+        below = [Text(" · ".join(where(report)), style="dim", overflow="ellipsis", no_wrap=True)]
+        below += [Text(losses_in_words(report, self.algorithms), style="dim")] if report.loss else []
+        self.live.update(Group(self.bar, *below))
 
 
 class Lines:
@@ -96,7 +97,21 @@ class Lines:
 
 def facts(report: Report, algorithms: Algorithms | None = None) -> str:
     """Virtual time, data sent and the loss of every algorithm, on one line."""
+    losses = ", ".join(_losses(report, algorithms))
+    return " · ".join([*where(report), f"loss: {losses}"] if losses else where(report))
+
+
+def where(report: Report) -> list[str]:
+    """What is done, up to which time, and how much was sent by then."""
+    return [report.phase, in_words("time", report.time), f"{in_words('bits', report.bits)} sent"]
+
+
+def losses_in_words(report: Report, algorithms: Algorithms | None = None) -> str:
+    """The loss of every algorithm, in few letters; a line breaks between two of them, never within one."""
+    each = [text.removeprefix("MW, ").replace(" ", NO_BREAK) for text in _losses(report, algorithms)]
+    return "loss: " + " · ".join(each)
+
+
+def _losses(report: Report, algorithms: Algorithms | None) -> list[str]:
     named = known(report.loss, algorithms)
-    losses = ", ".join(f"{named[label].title} {loss:.3g}" for label, loss in report.loss.items())
-    parts = [report.phase, in_words("time", report.time), f"{in_words('bits', report.bits)} sent"]
-    return " · ".join([*parts, f"loss: {losses}"] if losses else parts)
+    return [f"{named[label].title} {loss:.3g}" for label, loss in report.loss.items()]

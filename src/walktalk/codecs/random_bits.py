@@ -10,12 +10,13 @@ _FIRST = -4658895280553007687  # 0xBF58476D1CE4E5B9
 _SECOND = -7723592293110705685  # 0x94D049BB133111EB
 
 
-def hashed(keys: Tensor, counters: Tensor) -> Tensor:
-    """31 random bits for every pair of key and counter (splitmix64); shapes are broadcast."""
+def hashed(keys: Tensor, counters: Tensor, bits: int = 31) -> Tensor:
+    """31 random bits (or all 64) for every pair of key and counter (splitmix64); shapes are broadcast."""
     z = keys + (counters + 1) * _GOLDEN  # int64 arithmetic wraps around, as intended
     z = (z ^ _shift(z, 30)) * _FIRST
     z = (z ^ _shift(z, 27)) * _SECOND
-    return _shift(z ^ _shift(z, 31), 33)
+    z = z ^ _shift(z, 31)
+    return z if bits == 64 else _shift(z, 33)
 
 
 def uniform(keys: Tensor, count: int) -> Tensor:

@@ -3,6 +3,7 @@
 from walktalk.learning import data, partition, tasks
 from walktalk.learning.arithmetic import Arithmetic
 from walktalk.learning.extras import Extras
+from walktalk.learning.machine_memory import machine_memory
 from walktalk.learning.memory import is_out_of_memory
 from walktalk.learning.optimizers import OptimizerSpec
 from walktalk.learning.schedule import Schedule
@@ -21,6 +22,7 @@ __all__ = [
     "Trainer",
     "data",
     "is_out_of_memory",
+    "machine_memory",
     "partition",
     "split",
     "tasks",

@@ -20,7 +20,6 @@ from walktalk.learning.stacked import ChainModel
 
 WIDTHS_REMEMBERED = 256  # whose views are kept
 BYTES_AT_ONCE = 2**22  # of a wave's memory: the products of a wider one wait for what has left the cache
-LEAST_AT_ONCE = 4  # rows
 
 
 class Layer(NamedTuple):
@@ -60,7 +59,7 @@ class ChainTraining:
         self, model: ChainModel, optimizer: RowOptimizer, sampler: Sampler, data: tuple[Tensor, Tensor], steps: int
     ) -> None:
         self.model, self.optimizer, self.sampler, self.steps = model, optimizer, sampler, steps
-        self.inputs, self.targets = data
+        self.inputs, self.targets = data[0].flatten(1), data[1]
         self.shapes = [tuple(entry.shape) for entry in model.layout.parameters[::2]]  # (out, in) of every layer
         self.memory: list[Tensor] = []
         self.spaces: dict[int, Space] = {}
@@ -98,7 +97,7 @@ class ChainTraining:
     @property
     def rows_at_once(self) -> int:
         """The widest wave that pays; a wider one is better trained in pieces."""
-        return max(LEAST_AT_ONCE, BYTES_AT_ONCE // (4 * sum(self.lengths(LINE)) // LINE))
+        return max(1, BYTES_AT_ONCE // (4 * sum(self.lengths(LINE)) // LINE))
 
     # -- memory -------------------------------------------------------------------------------------------------------
 

@@ -25,12 +25,22 @@ from walktalk.learning.optimizers import OptimizerSpec, RowTorch, Spread, row_op
 from walktalk.learning.row_training import RowTraining
 from walktalk.learning.samples import Column, Samples, bytes_in_memory, only, pieces
 from walktalk.learning.sampling import Sampler
-from walktalk.learning.stacked import ChainModel, EachByItself, RowByRow, SequentialModel, stack, use
+from walktalk.learning.stacked import (
+    ChainModel,
+    EachByItself,
+    RowByRow,
+    SequentialModel,
+    TracedModel,
+    active_dropouts,
+    stack,
+    use,
+)
 from walktalk.learning.task import Task
 
 EVALUATION_SAMPLES = 10_000  # of the training data; the loss of more would cost more than it tells
 NUMBERS_AT_ONCE = 2**25  # of activations in an evaluation: bounds its memory
 TRIED = 64  # samples that a model is tried on, where not all are in memory
+BYTES_IN_CACHE = 2**23  # of what a wave's forward pass keeps on a CPU
 NUMBERS_IN_CACHE = 2**23  # the same on a CPU, where what leaves the cache takes half as long again
 
 Buffers: TypeAlias = Literal["travel", "batch"]
@@ -86,6 +96,7 @@ class Trainer:
         self.with_extras: dict[tuple[int, bool, bool, bool], Train] = {}  # by `Extras.kind`, made when first asked for
         self.chain = self._chain()
         self.alone = self._alone()
+        self.single = self._single()
 
     def _rows_at_once(self, batch_size: int) -> int | None:
         """The widest wave that fits into memory; a wider one is trained in pieces."""
@@ -125,7 +136,7 @@ class Trainer:
         """The fast way for small perceptrons on a CPU."""
         if self.device.type != "cpu" or not isinstance(self.model, ChainModel) or self.task.augment is not None:
             return None
-        if self.arithmetic.precision == "bf16" or self.inputs.dim() != 2:
+        if self.arithmetic.precision == "bf16" or self.inputs.dim() < 2:
             return None
         if isinstance(self.inputs, Column) or isinstance(self.targets, Column):
             return None
@@ -139,6 +150,18 @@ class Trainer:
         graphs = self.arithmetic.uses_graphs(self.device) and not self.model.draws and not self._waits()
         return RowTraining(self.model, self.optimizer, self.sampler, data, self.local_steps, self.task.augment, graphs)
 
+    def _single(self) -> RowTraining | None:
+        """On a CPU, what trains a wave of one: torch's own layers have less to do than stacked ones.
+
+        Not where something is dropped: a row has the same masks in every wave.
+        """
+        if self.device.type != "cpu" or type(self.model) is not TracedModel or active_dropouts(self.template):
+            return None
+        one = SequentialModel(self.template, self.model.loss, self.model.with_buffers)
+        one.arithmetic, one.draws = self.arithmetic, False
+        data = self.inputs, self.targets
+        return RowTraining(one, self.optimizer, self.sampler, data, self.local_steps, self.task.augment)
+
     @property
     def wave_sizes(self) -> tuple[int, ...]:
         """Widths that cost nothing extra; () if all are equal."""
@@ -151,7 +174,9 @@ class Trainer:
         """A wider wave is better trained in pieces; None if width is all that counts."""
         if self.alone is not None:
             return 1
-        return None if self.chain is None else self.chain.rows_at_once
+        if self.chain is not None:
+            return self.chain.rows_at_once
+        return None if self.device.type != "cpu" else max(1, BYTES_IN_CACHE // max(1, self.activations))
 
     @property
     def samples(self) -> list[int]:
@@ -249,7 +274,13 @@ class Trainer:
     def _plainly(self, on_loan: bool) -> Train:
         """The fastest way for a training as the study describes it."""
         alone = None if self.alone is None else partial(self.alone, on_loan=on_loan)
-        return self.graphed or self.chain or alone or self._train
+        return self.graphed or self.chain or alone or self._in_a_wave
+
+    def _in_a_wave(
+        self, rows: Tensor, parts: Tensor, keys: Tensor, lr: Tensor, state: Tensor | None
+    ) -> tuple[Tensor, Tensor | None]:
+        """Stacked layers; a row alone by torch's own, where that is faster and the same."""
+        return (self._train if self.single is None or len(rows) > 1 else self.single)(rows, parts, keys, lr, state)
 
     def _train_with_extras(
         self, rows: Tensor, parts: Tensor, keys: Tensor, lr: Tensor, state: Tensor | None, extras: Extras

@@ -12,6 +12,7 @@ from walktalk.plots.partition import class_counts, partition
 from walktalk.plots.scales import needs_logarithm, scale_accuracy, scale_loss
 from walktalk.plots.style import (
     GREY,
+    WALK_COLOURS,
     Algorithms,
     colours,
     in_order,
@@ -35,6 +36,7 @@ __all__ = [
     "AXES",
     "GREY",
     "OPENING",
+    "WALK_COLOURS",
     "Algorithms",
     "Along",
     "Axis",

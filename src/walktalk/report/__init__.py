@@ -2,6 +2,7 @@
 
 from walktalk.report.figures import Window, draw
 from walktalk.report.page import PageParts, page_html, page_parts, write_page, write_report
+from walktalk.report.replay import replay_data, write_film
 from walktalk.report.results import Cell, Results, results_table
 from walktalk.report.study import Study, open_study
 
@@ -15,7 +16,9 @@ __all__ = [
     "open_study",
     "page_html",
     "page_parts",
+    "replay_data",
     "results_table",
+    "write_film",
     "write_page",
     "write_report",
 ]

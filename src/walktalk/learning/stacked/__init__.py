@@ -1,7 +1,7 @@
 """Many models of one architecture, computed at once."""
 
 from walktalk.learning.stacked.chain import ChainModel
-from walktalk.learning.stacked.choice import EachByItself, stack, use
+from walktalk.learning.stacked.choice import EachByItself, active_dropouts, stack, use
 from walktalk.learning.stacked.layout import RowLayout
 from walktalk.learning.stacked.model import RowByRow, StackedModel, TracedModel, VmapModel, row_losses
 from walktalk.learning.stacked.sequential import SequentialModel, seeded
@@ -15,6 +15,7 @@ __all__ = [
     "StackedModel",
     "TracedModel",
     "VmapModel",
+    "active_dropouts",
     "row_losses",
     "seeded",
     "stack",

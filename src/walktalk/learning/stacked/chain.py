@@ -7,28 +7,29 @@ not need, is not computed.
 
 from __future__ import annotations
 
-import torch
-from torch import Tensor, nn
+from itertools import pairwise
 
-from walktalk.learning.stacked.layers import NotStackable
+import torch
+from torch import Tensor, fx, nn
+
+from walktalk.learning.stacked.fused.recipes import is_relu
+from walktalk.learning.stacked.laid import NotStackable
 from walktalk.learning.stacked.model import Gradients, TracedModel, is_cross_entropy
+from walktalk.learning.stacked.traced import Graph
 from walktalk.learning.task import Loss
 
 
 class ChainModel(TracedModel):
-    """`nn.Sequential` of `Linear` layers with `ReLU` between them, trained with cross-entropy."""
+    """`Linear` layers with `ReLU` between them, on flat samples, with cross-entropy; logistic regression, too."""
 
     def __init__(self, module: nn.Module, loss: Loss, with_buffers: bool = True) -> None:
-        if not is_cross_entropy(loss) or not isinstance(module, nn.Sequential):
+        if not is_cross_entropy(loss):
             raise NotStackable("not a chain with cross-entropy")
-        kinds = [type(layer) for layer in module]
-        if kinds != [nn.Linear, nn.ReLU] * (len(kinds) // 2) + [nn.Linear]:
-            raise NotStackable("not a chain of Linear and ReLU")
-        if any(layer.bias is None for layer in module if isinstance(layer, nn.Linear)):
-            raise NotStackable("a Linear without bias")
         super().__init__(module, loss, with_buffers)
-        if not all(p.requires_grad for p in module.parameters()) or len(self.layout.parameters) != len(kinds) + 1:
-            raise NotStackable("frozen or shared weights")
+        names = chain_of(self.traced.training)
+        expected = [f"{name}.{part}".removeprefix(self.traced.prefix) for name in names for part in ("weight", "bias")]
+        if [entry.name for entry in self.layout.parameters] != expected or self.layout.buffers:
+            raise NotStackable("frozen, shared or unused weights")
 
     def wave(self, weights: Tensor, buffers: Tensor, keys: Tensor) -> Gradients:
         rows = len(keys)
@@ -39,7 +40,7 @@ class ChainModel(TracedModel):
 
         def gradients(inputs: Tensor, targets: Tensor, step: int) -> Tensor:
             with torch.no_grad():
-                entering = forward(layers, inputs)
+                entering = forward(layers, inputs.flatten(2))
                 weight, bias = layers[-1]
                 # [W, classes, B]: a softmax over ten classes is much faster when the samples are innermost.
                 scores = torch.baddbmm(bias.unsqueeze(2), weight, entering[-1].transpose(1, 2))
@@ -50,6 +51,33 @@ class ChainModel(TracedModel):
             return everything
 
         return gradients
+
+
+def chain_of(graph: Graph) -> list[str]:
+    """The names of the linear layers, in order; raises where there is anything else than them and ReLUs."""
+    names: list[str] = []
+    kinds: list[str] = []
+    for before, node in pairwise(graph.nodes):
+        if node.all_input_nodes != [before]:
+            raise NotStackable("not a chain")
+        module = graph.modules.get(str(node.target)) if node.op == "call_module" else None
+        if type(module) is nn.Linear and module.bias is not None:
+            names.append(str(node.target))
+            kinds.append("linear")
+        elif is_relu(node, graph.modules):
+            kinds.append("relu")
+        elif not (is_flattening(node, module) and not kinds) and node.op != "output":
+            raise NotStackable(f"{node.target} in a chain")
+    if not names or kinds != ["linear", "relu"] * (len(names) - 1) + ["linear"]:
+        raise NotStackable("not a chain of Linear and ReLU")
+    return names
+
+
+def is_flattening(node: fx.Node, module: nn.Module | None) -> bool:
+    if module is not None:
+        return type(module) is nn.Flatten and (module.start_dim, module.end_dim) == (1, -1)
+    is_flatten = node.target is torch.flatten or (node.op == "call_method" and node.target == "flatten")
+    return is_flatten and node.args[1:] == (1,) and not node.kwargs
 
 
 def pairs(views: dict[str, Tensor]) -> list[tuple[Tensor, Tensor]]:

@@ -12,7 +12,8 @@ from walktalk.errors import ModelError
 from walktalk.learning.arithmetic import Arithmetic
 from walktalk.learning.stacked.chain import ChainModel
 from walktalk.learning.stacked.fused import is_possible
-from walktalk.learning.stacked.layers import NotStackable
+from walktalk.learning.stacked.laid import NotStackable
+from walktalk.learning.stacked.layers import is_patchwise
 from walktalk.learning.stacked.model import RowByRow, StackedModel, TracedModel, VmapModel, row_losses
 from walktalk.learning.stacked.sequential import SequentialModel, seeded
 from walktalk.learning.task import Loss
@@ -36,8 +37,10 @@ def stack(module: nn.Module, loss: Loss, inputs: Tensor, targets: Tensor, with_b
         loss = EachByItself(loss)  # labels that are to be ignored: the mean is over fewer samples in some rows
     if not can_be_stacked(loss, outputs, targets[: len(outputs)]):
         loss = RowByRow(loss)
-    if sum(p.numel() for p in module.parameters()) <= STACKED_UP_TO:
-        for kind in FORMS:
+    small = sum(p.numel() for p in module.parameters()) <= STACKED_UP_TO
+    on_cpu = inputs.device.type == "cpu"
+    if small and not (on_cpu and is_better_alone(module)):
+        for kind in FORMS[:-1] if on_cpu else FORMS:  # on a CPU vmap is slower than one model after the other
             try:
                 model = kind(module, loss, with_buffers)
                 with warnings.catch_warnings():
@@ -47,6 +50,15 @@ def stack(module: nn.Module, loss: Loss, inputs: Tensor, targets: Tensor, with_b
             except CANNOT:
                 continue  # whatever it was, the next form can do without it
     return SequentialModel(module, loss, with_buffers)
+
+
+def is_better_alone(module: nn.Module) -> bool:
+    """Whether a CPU is fastest with one model at a time: oneDNN's convolutions and LSTM keep it busy with one.
+
+    Grouped, or with the activations of many models in turn in its caches, they take up to twice as long.
+    """
+    convolutions = [part for part in module.modules() if isinstance(part, nn.modules.conv._ConvNd)]
+    return any(not is_patchwise(part) for part in convolutions) or any(isinstance(p, nn.LSTM) for p in module.modules())
 
 
 def use(model: StackedModel, arithmetic: Arithmetic, inputs: Tensor, targets: Tensor) -> None:
@@ -177,23 +189,26 @@ def plain_gradient(model: StackedModel, row: Tensor, inputs: Tensor, targets: Te
     return torch.cat([g.reshape(-1) for g in gradients if g is not None])
 
 
-def active_dropouts(module: nn.Module) -> list[nn.modules.dropout._DropoutNd]:
-    return [m for m in module.modules() if isinstance(m, nn.modules.dropout._DropoutNd) and m.p > 0]
+def active_dropouts(module: nn.Module) -> list[tuple[nn.Module, str]]:
+    """Layers that drop something, and the name of the share: attention and recurrent layers have it inside."""
+    kinds = {nn.modules.dropout._DropoutNd: "p", nn.MultiheadAttention: "dropout", nn.RNNBase: "dropout"}
+    found = [(m, name) for m in module.modules() for kind, name in kinds.items() if isinstance(m, kind)]
+    return [(m, name) for m, name in found if getattr(m, name) > 0]
 
 
 class without_dropout:
     """Dropout layers let everything through inside the block."""
 
     def __init__(self, module: nn.Module) -> None:
-        self.kept = [(layer, layer.p) for layer in active_dropouts(module)]
+        self.kept = [(layer, name, getattr(layer, name)) for layer, name in active_dropouts(module)]
 
     def __enter__(self) -> None:
-        for layer, _ in self.kept:
-            layer.p = 0.0
+        for layer, name, _ in self.kept:
+            setattr(layer, name, 0.0)
 
     def __exit__(self, *error: object) -> None:
-        for layer, p in self.kept:
-            layer.p = p
+        for layer, name, p in self.kept:
+            setattr(layer, name, p)
 
 
 def is_random(module: nn.Module, inputs: Tensor) -> bool:

@@ -11,7 +11,7 @@ from torch.func import functional_call, grad, vmap
 from torch.nn import functional
 
 from walktalk.learning.arithmetic import Arithmetic
-from walktalk.learning.stacked.layers import NotStackable, Pass
+from walktalk.learning.stacked.laid import NotStackable, Pass
 from walktalk.learning.stacked.layout import RowLayout
 from walktalk.learning.stacked.traced import Traced
 from walktalk.learning.task import Loss

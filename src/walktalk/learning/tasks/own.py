@@ -10,8 +10,8 @@ import numpy as np
 from torch import Tensor, nn
 
 from walktalk.errors import ModelError
-from walktalk.learning.free_memory import free_memory
 from walktalk.learning.given import Choice, InMemory, OnDemand, Part, accepted_by, chosen, part_of, sources_of
+from walktalk.learning.machine_memory import machine_memory
 from walktalk.learning.samples import Column, Reader, Samples
 from walktalk.learning.task import Loss, Metric, Task
 from walktalk.learning.tasks.own_model import Fitted, fit
@@ -62,7 +62,7 @@ def torch(
         raise ModelError("loss: a function of (outputs, targets) is needed, such as torch.nn.functional.cross_entropy")
     check_metrics(metrics or {})
     choice = Choice(target, columns, accepted_by(model), collate)
-    most = SHARE_OF_MEMORY * free_memory()
+    most = SHARE_OF_MEMORY * machine_memory()
     sources = chosen(sources_of(partitions, names), part)
     parts = [part_of(source.load(), source.where, choice, most) for source in sources]
     tests = tests_of(test, [source.name for source in sources], part, choice, most)

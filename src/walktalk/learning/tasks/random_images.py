@@ -8,12 +8,15 @@ from torch.nn import functional
 
 from walktalk.learning.data.images import CropAndFlip
 from walktalk.learning.models import resnet20
+from walktalk.learning.models.resnet20 import Norm
 from walktalk.learning.task import Task
 
 
-def random_images(nodes: int = 20, samples: int = 10_000, seed: int = 0) -> Task:
+def random_images(nodes: int = 20, samples: int = 10_000, seed: int = 0, norm: Norm = "batch") -> Task:
     generator = torch.Generator().manual_seed(seed)
     inputs = torch.randn(samples, 3, 32, 32, generator=generator)
     targets = torch.randint(0, 10, (samples,), generator=generator)
     parts = np.array_split(np.arange(samples), nodes)
-    return Task("random images", resnet20(), functional.cross_entropy, inputs, targets, parts, augment=CropAndFlip())
+    return Task(
+        "random images", resnet20(norm=norm), functional.cross_entropy, inputs, targets, parts, augment=CropAndFlip()
+    )

@@ -10,7 +10,10 @@ import inspect
 from collections.abc import Callable
 from typing import Any
 
+import torch
+
 from walktalk.errors import DataError, SettingError
+from walktalk.learning.stacked import seeded
 from walktalk.learning.task import Task
 from walktalk.learning.tasks.cifar10 import cifar10
 from walktalk.learning.tasks.digits import digits
@@ -19,7 +22,7 @@ from walktalk.learning.tasks.mnli import mnli
 from walktalk.learning.tasks.parts import Node, only_part, part_wanted
 from walktalk.learning.tasks.quadratic import quadratic
 from walktalk.plugins import Registry, returns
-from walktalk.seeds import Seed
+from walktalk.seeds import Seed, as_seed
 from walktalk.settings import Setting, complete, settings_of
 
 FROM_THE_STUDY = ("nodes", "seed", "part")
@@ -55,8 +58,11 @@ def build(name: str, nodes: int, seed: int | Seed, part: str | int | None = None
         raise DataError(f"task.{error}") from error
     takes = inspect.signature(make).parameters
     from_study = {"nodes": nodes, "seed": seed, "part": part}
+    # A module that the function makes has the same weights on every node of a deployment, and whenever it is run again.
+    torch_seed = as_seed(seed).child("torch").integer % 2**63
     try:
-        task = make(**{key: value for key, value in from_study.items() if key in takes}, **given)
+        with seeded(torch_seed, torch.device("cpu")):
+            task = make(**{key: value for key, value in from_study.items() if key in takes}, **given)
     except DataError as error:
         raise DataError(f"task.{error}") from error
     if not isinstance(task, Task):

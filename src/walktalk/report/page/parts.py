@@ -18,6 +18,7 @@ from walktalk.report.page.repeat import repeat_command
 from walktalk.report.page.shades import on_dark, on_light
 from walktalk.report.page.story import story
 from walktalk.report.page.table import results_html
+from walktalk.report.replay import runs_data
 from walktalk.report.study import Study
 
 
@@ -57,6 +58,7 @@ def _data(study: Study, incidents: dict[str, list[Incident]]) -> dict[str, Any]:
         "finished": study.finished,
         "incidents": {label: [one._asdict() for one in told] for label, told in incidents.items()},
         "network": network_data(study, samples),
+        "replay": runs_data(study),
         "partition": None if task is None else partition_data(task, study.spec.task.settings.get("alpha")),
         **curve_data(study.history, study.algorithms, study.summary["target_loss"], study.time),
     }

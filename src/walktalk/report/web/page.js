@@ -48,11 +48,11 @@
   }
 
   function showReplay() {
-    const there = Boolean(data.replay && window.WalktalkReplay);
+    const there = Boolean(data.replay && data.network && data.network.places);
     byId("replay").hidden = !there;
     if (!there) return;
     if (replay && replay.update) replay.update(data.replay);
-    else replay = window.WalktalkReplay.mount(byId("replay-mount"), data.replay, { onTime: ({ time }) => curves.follow(time) });
+    else replay = window.WalktalkReplay.mount(byId("replay-mount"), data.replay, { network: data.network, onTime: ({ time }) => curves.follow(time) });
   }
 
   function copying() {

@@ -267,7 +267,11 @@ class Simulation:
     def _send(self, node: int, effect: Send) -> None:
         what, number = self.interpreter, self.messages
         self.messages += 1
-        packed = what.pack(node, effect) if self.written else made(Packed, ("", None, None, what.size(effect)))
+        if self.written:
+            packed = what.pack(node, effect)
+        else:  # a machine looks at the slot of what has arrived, so it is named though nothing is in it
+            into = what.arrives_in(node, effect.message) if effect.slot else ""
+            packed = made(Packed, (into, None, None, what.size(effect)))
         size = what.sent(node, effect, packed, number)
         if packed.content is not None:
             held = packed.content

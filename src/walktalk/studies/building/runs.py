@@ -73,6 +73,7 @@ class Progress:
     bits: float  # of the run that has sent most
     loss: dict[str, float]  # algorithm -> last training loss, mean over repetitions
     phase: str  # what is being done
+    rows: tuple[HistoryRow, ...] = ()  # evaluations since the report before
 
 
 @dataclass(frozen=True)

@@ -9,12 +9,11 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
-from pathlib import Path
 
 import torch
 
 from walktalk.errors import UnavailableError
-from walktalk.learning import Trainer
+from walktalk.learning import Trainer, machine_memory
 from walktalk.records import StudyFolder
 from walktalk.runtimes.meaning import Evaluate
 from walktalk.runtimes.simulator import Simulation
@@ -63,21 +62,7 @@ def free_memory(device: torch.device) -> float:
     if device.type == "cuda":
         unused = torch.cuda.memory_reserved(device) - torch.cuda.memory_allocated(device)  # kept by torch for us
         return SHARE * (torch.cuda.mem_get_info(device)[0] + unused)
-    try:
-        lines = Path("/proc/meminfo").read_text().splitlines()
-    except OSError:
-        return float("inf")
-    free = {line.split(":")[0]: 1024.0 * int(line.split()[1]) for line in lines}
-    return SHARE * min(free.get("MemAvailable", float("inf")), _container_limit())
-
-
-def _container_limit() -> float:
-    """What a container leaves this process."""
-    folder = Path("/sys/fs/cgroup")
-    try:
-        return float((folder / "memory.max").read_text()) - float((folder / "memory.current").read_text())
-    except (OSError, ValueError):
-        return float("inf")
+    return SHARE * machine_memory()
 
 
 def need_of(run: PlannedRun, trainer: Trainer) -> Need:
@@ -194,7 +179,7 @@ def run_in_groups(
             parts[number] = progress
             if report is not None:
                 phase = f"{progress.phase}, group {number + 1} of {len(groups)}" if len(groups) > 1 else progress.phase
-                report(replace(together(parts), phase=phase))
+                report(replace(together(parts), phase=phase, rows=progress.rows))
 
         runner = Runner(trainer, group, folder, report=tell, handle_ctrl_c=handle_ctrl_c)
         if trainer.width > LARGE_MODEL:

@@ -18,7 +18,7 @@ from typing import Any
 import torch
 
 from walktalk.errors import StudyError, UnavailableError, UserError
-from walktalk.records import StudyFolder, write_bytes
+from walktalk.records import HistoryRow, StudyFolder, write_bytes
 from walktalk.studies.building import PlannedRun, Progress, RunRecord
 from walktalk.studies.driving.groups import run_in_groups, together
 from walktalk.studies.driving.process import Interrupted, asking_to_stop
@@ -128,11 +128,11 @@ class RayCrew:
         for index, record, output in done.records:
             self.records[index] = replace(record, output=torch.from_numpy(output.copy()))
         self.progress[share.number] = done.progress
-        self.tell()
+        self.tell(tuple(row for _, record, _ in done.records for row in record.history))
 
-    def tell(self) -> None:
+    def tell(self, rows: tuple[HistoryRow, ...] = ()) -> None:
         if self.report is not None:
-            self.report(together(list(self.progress.values())))
+            self.report(replace(together(list(self.progress.values())), rows=rows))
 
 
 def started_ray() -> Any:

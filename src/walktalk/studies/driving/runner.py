@@ -53,6 +53,7 @@ class Runner:
         self.folders = [folder.run(run.label, run.repetition) if folder else None for run in runs]
         self.writers: list[TraceWriter | None] = [self._writer(index) for index in range(len(runs))]
         self.traced = [0] * len(runs)  # lines of each trace so far
+        self._told = [0] * len(runs)  # evaluations of each that were reported
         self.report = report
         self.progress = 0.0
         self.trainings = 0
@@ -150,8 +151,15 @@ class Runner:
                 bits=max(s.bytes for s in simulations) * 8.0,
                 loss={label: sum(values) / len(values) for label, values in losses.items()},
                 phase=phase,
+                rows=self._new_rows(),
             )
         )
+
+    def _new_rows(self) -> tuple[HistoryRow, ...]:
+        """Evaluations that were not reported yet."""
+        new = [row for record, told in zip(self.records, self._told, strict=True) for row in record.history[told:]]
+        self._told = [len(record.history) for record in self.records]
+        return tuple(new)
 
     def _keep_trace(self, run: int, rows: list[TraceRow]) -> None:
         record, writer = self.records[run], self.writers[run]

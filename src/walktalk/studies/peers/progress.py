@@ -57,6 +57,7 @@ class Reporter:
         self._estimates = [estimated_trainings([run]) for run in runs]
         self._next_look = 0.0
         self._complete = False
+        self._told = 0  # runs whose evaluations were reported
 
     def now_and_then(self, index: int, watch: Watch, records: Sequence[RunRecord]) -> None:
         """The run of this number goes on."""
@@ -78,4 +79,6 @@ class Reporter:
             done += round(share * self._estimates[index])
         self._complete = done >= sum(self._estimates)  # said once
         phase = f"{self._runs[min(index, len(self._runs) - 1)].label} on real peers"
-        self._tell(Progress(done, sum(self._estimates), iterations, seconds, bits, losses, phase))
+        rows = tuple(row for record in records[self._told :] for row in record.history)
+        self._told = len(records)
+        self._tell(Progress(done, sum(self._estimates), iterations, seconds, bits, losses, phase, rows))

@@ -14,7 +14,7 @@ from torch import Tensor, fx, nn
 from torch.nn import functional
 
 from walktalk.learning.models import PaddedShortcut
-from walktalk.learning.stacked.layers import Laid, Pass
+from walktalk.learning.stacked.laid import Laid, Pass
 
 CHANNELS = (16, 32, 64)  # what the kernels have tiles for
 FEW = 4  # channels that images may have; filled up to that number

@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 
-def free_memory() -> float:
+def machine_memory() -> float:
     """Bytes, of the machine and of the container; infinity where the system does not tell."""
     try:
         lines = Path("/proc/meminfo").read_text().splitlines()

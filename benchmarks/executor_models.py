@@ -1,0 +1,101 @@
+"""Model-steps/s of every model of `walktalk bench executor --model`, at several widths, as one table.
+
+    OMP_NUM_THREADS=1 python benchmarks/executor_models.py [--models lenet5,vit] [--widths 1,4,20] [--csv FILE]
+
+Batch 32, five local steps, Nesterov momentum; bf16 on a GPU, float32 on one thread of a CPU. The plain loop is measured
+before and after the waves; of both, and of several rounds of each width, the best counts: what else runs on a machine
+makes either slower, never faster. On a CPU, seconds are CPU seconds for the same reason.
+"""
+
+from __future__ import annotations
+
+import argparse
+import csv
+import sys
+import time
+import warnings
+from collections.abc import Callable
+from pathlib import Path
+
+import torch
+
+sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "src"))  # also runs where nothing is installed
+
+from walktalk.bench.executor import LOCAL_STEPS, StackedWave, make_trainer
+from walktalk.bench.limit import operations_per_step, peak_rate
+from walktalk.bench.models import MODELS
+from walktalk.bench.plain_loop import plain_step
+
+DEVICE = "cuda" if torch.cuda.is_available() else "cpu"
+
+
+def best_rate(work: Callable[[], object], amount: int, seconds: float) -> float:
+    """The amount per second in the best of the rounds that fit."""
+    wait()
+    best, clock = 0.0, time.perf_counter if DEVICE == "cuda" else time.process_time
+    until = time.perf_counter() + seconds
+    while best == 0.0 or time.perf_counter() < until:
+        began = clock()
+        work()
+        wait()
+        best = max(best, amount / (clock() - began))
+    return best
+
+
+def wait() -> None:
+    if DEVICE == "cuda":
+        torch.cuda.synchronize()
+
+
+def measured(name: str, widths: list[int], seconds: float, peak: float) -> dict[str, object]:
+    task = MODELS[name].task()
+    step = plain_step(device=DEVICE, task=task, warm=5)
+    plain = best_rate(lambda: [step() for _ in range(LOCAL_STEPS)], LOCAL_STEPS, seconds)
+    trainer = make_trainer(task, DEVICE)
+    rates: dict[str, object] = {}
+    for width in widths:
+        try:
+            wave = StackedWave(width, trainer)
+            rates[str(width)] = best_rate(wave.train, width * LOCAL_STEPS, seconds)
+        except Exception as error:  # one that does not fit must not end the others' measurement
+            print(f"{name}, width {width}: {error}", file=sys.stderr)
+    plain = max(plain, best_rate(lambda: [step() for _ in range(LOCAL_STEPS)], LOCAL_STEPS, seconds))
+    form = type(trainer.model).__name__ + (" fused" if trainer.model.fused is not None else "")
+    limit = peak / operations_per_step(task)
+    return {"model": name, "form": form, "plain": plain, "limit": limit, **rates}
+
+
+def line(found: dict[str, object], widths: list[int]) -> str:
+    plain = float(found["plain"])  # type: ignore[arg-type]
+    rates = {w: float(found[str(w)]) for w in widths if str(w) in found}  # type: ignore[arg-type]
+    each = "  ".join(f"{w}: {rate:,.0f} ({rate / plain:.2f})" for w, rate in rates.items())
+    return f"{found['model']:12} {found['form']:20} plain {plain:,.1f}  {each}  limit {found['limit']:,.0f}"
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--models", default=",".join(MODELS))
+    parser.add_argument("--widths", default="1,20,64,128" if DEVICE == "cuda" else "1,4,20,100")
+    parser.add_argument("--seconds", type=float, default=1.5)
+    parser.add_argument("--csv", type=Path)
+    options = parser.parse_args()
+    warnings.simplefilter("ignore")
+    if DEVICE == "cpu":
+        torch.set_num_threads(1)
+    widths = [int(width) for width in options.widths.split(",")]
+    peak, results = peak_rate(DEVICE), []
+    print(f"{DEVICE}: {peak / 1e9:,.0f} Gflop/s in a large product")
+    for name in options.models.split(","):
+        results.append(measured(name, widths, options.seconds, peak))
+        print(line(results[-1], widths), flush=True)
+        if options.csv:
+            with options.csv.open("w", newline="") as file:
+                writer = csv.DictWriter(file, ["model", "form", "plain", "limit", *map(str, widths)])
+                writer.writeheader()
+                writer.writerows(
+                    [{k: f"{v:.1f}" if isinstance(v, float) else v for k, v in row.items()} for row in results]
+                )
+
+
+if __name__ == "__main__":
+    main()

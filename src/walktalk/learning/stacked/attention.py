@@ -1,0 +1,227 @@
+"""Attention of many models at once: it has no weights of its own, so rows are only more samples.
+
+The weights are in the linear layers around it. torch's own modules, which have both, are here too.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from torch.nn import functional
+
+from walktalk.learning.stacked.laid import Laid, NotStackable, Pass
+from walktalk.learning.stacked.products import batched_linear
+
+Get = Callable[[str], Tensor]
+FEW_TOKENS = 16  # up to here two products and a softmax take half the time of torch's own attention on a CPU
+Mask = Tensor | Laid | None  # a tensor is the same for all rows
+
+
+def attend(
+    run: Pass,
+    q: Laid,
+    k: Laid,
+    v: Laid,
+    attn_mask: Mask = None,
+    dropout_p: float = 0.0,
+    is_causal: bool = False,
+    *,
+    scale: float | None = None,
+    enable_gqa: bool = False,
+) -> Laid:
+    """torch's `scaled_dot_product_attention` on [W, B, heads, T, d]; with dropout, step by step."""
+    if enable_gqa or q.tensor.dim() < 4:
+        raise NotStackable("this kind of attention")
+    mask = attn_mask.joined() if isinstance(attn_mask, Laid) else attn_mask
+    if mask is not None and isinstance(attn_mask, Laid):
+        if attn_mask.tensor.dim() != q.tensor.dim():
+            raise NotStackable("a mask without all dimensions")
+        if attn_mask.tensor.shape[1] == 1:  # one for all samples of a row
+            mask = attn_mask.tensor.expand(-1, q.tensor.shape[1], *attn_mask.tensor.shape[2:]).flatten(0, 1)
+    queries, keys, values = q.joined(), k.joined(), v.joined()
+    drops = dropout_p > 0.0 and run.training
+    if drops or (not queries.is_cuda and keys.shape[-2] <= FEW_TOKENS):
+        scores = (queries * (scale or 1 / math.sqrt(queries.shape[-1]))) @ keys.transpose(-2, -1)
+        if is_causal:
+            mask = torch.ones(scores.shape[-2:], dtype=torch.bool, device=scores.device).tril()
+        if mask is not None:
+            scores = scores.masked_fill(~mask, -math.inf) if mask.dtype == torch.bool else scores + mask
+        weights = scores.softmax(-1)
+        if drops:
+            weights = run.dropped(weights.unflatten(0, (q.rows, -1)), dropout_p).flatten(0, 1)
+        out = weights.to(values.dtype) @ values
+    else:
+        out = functional.scaled_dot_product_attention(queries, keys, values, mask, 0.0, is_causal, scale=scale)
+    return Laid(out.unflatten(0, (q.rows, -1)), q.rows)
+
+
+def multihead_attention(args: list[Any], kwargs: dict[str, Any], module: Any, get: Get, run: Pass) -> Any:
+    """torch.nn.MultiheadAttention. The weights that it can give back beside the result are not computed."""
+    return attended(module, get, run, *args, **kwargs), None
+
+
+def attended(
+    module: nn.MultiheadAttention,
+    get: Get,
+    run: Pass,
+    query: Laid,
+    key: Laid,
+    value: Laid,
+    key_padding_mask: Mask = None,
+    need_weights: bool = True,
+    attn_mask: Mask = None,
+    average_attn_weights: bool = True,
+    is_causal: bool = False,
+) -> Laid:
+    if not module._qkv_same_embed_dim or module.bias_k is not None or module.add_zero_attn:
+        raise NotStackable("this kind of MultiheadAttention")
+    rows, heads = query.rows, module.num_heads
+    weight = get("in_proj_weight")
+    bias = None if module.in_proj_bias is None else get("in_proj_bias")
+    given = [x.stacked() if module.batch_first else x.stacked().transpose(1, 2) for x in (query, key, value)]
+    if query is key and key is value:
+        parts = list(batched_linear(given[0], weight, bias).chunk(3, dim=-1))
+    else:
+        biases = [None] * 3 if bias is None else bias.chunk(3, dim=1)
+        parts = [batched_linear(x, w, b) for x, w, b in zip(given, weight.chunk(3, dim=1), biases, strict=True)]
+    q, k, v = (Laid(part.unflatten(-1, (heads, -1)).transpose(2, 3), rows) for part in parts)
+    causal = is_causal and key_padding_mask is None
+    mask = None if causal else merged(key_padding_mask, attn_mask)
+    mixed = attend(run, q, k, v, mask, module.dropout, causal).tensor.transpose(2, 3).flatten(-2)
+    out = batched_linear(mixed, get("out_proj.weight"), None if module.out_proj.bias is None else get("out_proj.bias"))
+    return Laid(out if module.batch_first else out.transpose(1, 2), rows)
+
+
+def merged(padding: Mask, mask: Mask) -> Mask:
+    """Both masks of a MultiheadAttention, True where nothing is to be looked at, as one of `attend`."""
+    if isinstance(mask, Laid) or (mask is not None and mask.dim() != 2):
+        raise NotStackable("a mask that differs from row to row")
+    if mask is not None and mask.dtype == torch.bool:
+        mask = ~mask
+    if padding is None:
+        return mask
+    if not isinstance(padding, Laid) or padding.tensor.dtype != torch.bool:
+        raise NotStackable("this kind of padding mask")
+    seen = ~padding.stacked()[:, :, None, None, :]
+    if mask is None:
+        return Laid(seen, padding.rows)
+    if mask.dtype == torch.bool:
+        return Laid(seen & mask, padding.rows)
+    return Laid(torch.where(seen, mask, -math.inf), padding.rows)
+
+
+def encoder_layer(args: list[Any], kwargs: dict[str, Any], module: Any, get: Get, run: Pass) -> Laid:
+    """torch.nn.TransformerEncoderLayer."""
+    return encoded(module, get, run, *args, **kwargs)
+
+
+def encoded(
+    module: nn.TransformerEncoderLayer,
+    get: Get,
+    run: Pass,
+    src: Laid,
+    src_mask: Mask = None,
+    src_key_padding_mask: Mask = None,
+    is_causal: bool = False,
+) -> Laid:
+    def attention(x: Laid) -> Tensor:
+        out = attended(
+            module.self_attn,
+            under(get, "self_attn"),
+            run,
+            x,
+            x,
+            x,
+            src_key_padding_mask,
+            False,
+            src_mask,
+            True,
+            is_causal,
+        )
+        return run.dropped(out.tensor, module.dropout1.p)
+
+    def perceptron(x: Tensor) -> Tensor:
+        inner = module.activation(affine(x, module.linear1, under(get, "linear1")))
+        return run.dropped(
+            affine(run.dropped(inner, module.dropout.p), module.linear2, under(get, "linear2")), module.dropout2.p
+        )
+
+    def norm(x: Tensor, name: str) -> Tensor:
+        return normed(x, getattr(module, name), under(get, name))
+
+    x = src.stacked()
+    if module.norm_first:
+        x = x + attention(Laid(norm(x, "norm1"), src.rows))
+        return Laid(x + perceptron(norm(x, "norm2")), src.rows)
+    x = norm(x + attention(Laid(x, src.rows)), "norm1")
+    return Laid(norm(x + perceptron(x), "norm2"), src.rows)
+
+
+def encoder(args: list[Any], kwargs: dict[str, Any], module: Any, get: Get, run: Pass) -> Laid:
+    """torch.nn.TransformerEncoder."""
+    names = ("mask", "src_key_padding_mask", "is_causal")
+    given = dict(zip(names, args[1:], strict=False)) | kwargs
+    mask, padding, causal = (given.get(name) for name in names)
+    x: Laid = args[0]
+    for k, layer in enumerate(module.layers):
+        if type(layer) is not nn.TransformerEncoderLayer:
+            raise NotStackable("an encoder of other layers")
+        x = encoded(layer, under(get, f"layers.{k}"), run, x, mask, padding, bool(causal))
+    if module.norm is None:
+        return x
+    if type(module.norm) is not nn.LayerNorm:
+        raise NotStackable("an encoder with another norm")
+    return Laid(normed(x.stacked(), module.norm, under(get, "norm")), x.rows)
+
+
+def under(get: Get, name: str) -> Get:
+    """The parameters of a part."""
+    return lambda part: get(f"{name}.{part}")
+
+
+def affine(x: Tensor, module: nn.Linear, get: Get) -> Tensor:
+    return batched_linear(x, get("weight"), None if module.bias is None else get("bias"))
+
+
+def normed(x: Tensor, module: nn.LayerNorm, get: Get) -> Tensor:
+    """torch.nn.LayerNorm on [W, …]."""
+    shape = module.normalized_shape
+    weight = get("weight") if module.elementwise_affine else None
+    bias = get("bias") if module.elementwise_affine and module.bias is not None else None
+    if len(x) == 1:  # as torch has it
+        one = None if weight is None else weight.squeeze(0)
+        return functional.layer_norm(x, shape, one, None if bias is None else bias.squeeze(0), module.eps)
+    if weight is None:
+        return functional.layer_norm(x, shape, None, None, module.eps)
+    out: Tensor = BatchedLayerNorm.apply(x, list(shape), weight, bias, module.eps)  # type: ignore[no-untyped-call]
+    return out
+
+
+class BatchedLayerNorm(torch.autograd.Function):
+    """LayerNorm on [W, …] with weights of its own for each row: torch's, and one pass for the weights."""
+
+    @staticmethod
+    def forward(ctx: Any, x: Tensor, shape: list[int], weight: Tensor, bias: Tensor | None, eps: float) -> Tensor:
+        normal, mean, inverse = torch.native_layer_norm(x, shape, None, None, eps)
+        places = (len(x), *[1] * (x.dim() - 1 - len(shape)), *shape)
+        ctx.save_for_backward(x, normal, mean, inverse, weight.view(places))
+        ctx.shape, ctx.has_bias = shape, bias is not None
+        out = normal * weight.view(places)
+        return out if bias is None else out.add_(bias.view(places))
+
+    @staticmethod
+    def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor | None, ...]:  # type: ignore[override]
+        x, normal, mean, inverse, weight = ctx.saved_tensors
+        rows, size = len(x), math.prod(ctx.shape)
+        flat = (rows, -1, size)
+        for_bias = gradient.reshape(flat).sum(1) if ctx.has_bias else None
+        for_weight = (gradient * normal).view(flat).sum(1)
+        for_x = torch.ops.aten.native_layer_norm_backward(
+            gradient * weight, x, ctx.shape, mean, inverse, None, None, [True, False, False]
+        )[0]
+        own = (rows, *ctx.shape)
+        return for_x, None, for_weight.view(own), None if for_bias is None else for_bias.view(own), None

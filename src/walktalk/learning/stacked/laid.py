@@ -1,0 +1,95 @@
+"""Activations of many models at once, and what a pass through them needs.
+
+Activations have one of two layouts. *Stacked*, [W, …]: the row, then what one model has; for linear layers, which
+become batched matrix products, and for attention. *Folded*, [B, W·C, …]: the rows side by side in the channel
+dimension; for convolutions, which become one grouped convolution, and for normalizations and pools, which then need no
+change at all.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from walktalk.codecs import hashed
+
+FEW_PARTS = 8
+STREAMS = 2**16  # values of a draw: a hash of 64 bits is four of them
+
+
+class NotStackable(Exception):
+    """This module or function has no stacked form here; the whole model goes through another form instead."""
+
+
+@dataclass(slots=True)
+class Laid:
+    """An activation, or a parameter, and its layout."""
+
+    tensor: Tensor
+    rows: int  # W
+    is_folded: bool = False
+    parts: tuple[Tensor, ...] | None = None  # along the first dimension of a row, once somebody asked for one of them
+
+    def stacked(self) -> Tensor:
+        """As [W, …]."""
+        if not self.is_folded:
+            return self.tensor
+        b, wc = self.tensor.shape[:2]
+        return self.tensor.view(b, self.rows, wc // self.rows, *self.tensor.shape[2:]).transpose(0, 1)
+
+    def folded(self) -> Tensor:
+        """As [B, W·C, …]."""
+        if self.is_folded:
+            return self.tensor
+        if self.rows == 1:
+            return self.tensor.squeeze(0)
+        w, b, c = self.tensor.shape[:3]
+        return self.tensor.transpose(0, 1).reshape(b, w * c, *self.tensor.shape[3:])
+
+    def joined(self) -> Tensor:
+        """As [W·B, …]: for whatever does the same to every sample, the weights having no say."""
+        return self.stacked().flatten(0, 1)
+
+    def part(self, place: int) -> Tensor:
+        """`tensor[:, place]`; of few, all are taken apart at once, so that their gradients are put together at once."""
+        tensor = self.stacked()
+        if tensor.shape[1] > FEW_PARTS:
+            return tensor[:, place]
+        if self.parts is None:
+            self.parts = tensor.unbind(1)
+        return self.parts[place]
+
+    def like(self, tensor: Tensor) -> Laid:
+        return Laid(tensor, self.rows, self.is_folded)
+
+
+@dataclass
+class Pass:
+    """What one pass through the model needs beside the data."""
+
+    tensors: dict[str, Tensor]  # name -> [W, *shape]
+    training: bool
+    keys: Tensor | None = None  # of the rows, for dropout
+    step: int = 0
+    draws: int = 0  # how many dropouts this pass has had
+    channels_last: bool = False  # whether convolutions work on channels-last memory
+    with_buffers: bool = True  # whether running statistics are kept; else every batch has its own
+    fused: torch.dtype | None = None  # of activations in the kernels of `fused`; None: those are not used
+
+    def dropped(self, x: Tensor, p: float) -> Tensor:
+        """Dropout on [W, …]: the mask is a hash of the row's key, the step and the place, and of no other row."""
+        if not self.training or p == 0.0:
+            return x
+        if self.keys is None:
+            raise NotStackable("dropout without keys")
+        self.draws += 1
+        here = self.keys * 31 + (self.step * 1009 + self.draws)  # a stream of its own for every dropout of every step
+        count, threshold = x[0].numel(), round(p * STREAMS)
+        if threshold >= STREAMS:
+            return torch.zeros_like(x)
+        places = torch.arange(-(-count // 4), device=x.device)
+        draws = hashed(here.view(-1, 1), places.view(1, -1), bits=64).view(torch.int16)[:, :count]
+        keep = draws >= threshold - STREAMS // 2  # as signed numbers
+        return x * keep.view(x.shape).to(x.dtype).mul_(STREAMS / (STREAMS - threshold))

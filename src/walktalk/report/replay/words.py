@@ -1,0 +1,109 @@
+"""What happened, in words: one template for each kind of event, filled in by the page's script and by the film alike.
+
+A template goes on after "Node 3 ". `{peer}`, `{walk}`, `{number}`, `{iteration}`, `{slot}`, `{kind}`, `{size}` and
+`{detail}` are filled in; of `[with {walk}|without]` the second part stands where the first has nothing to fill in.
+A template that begins with a capital letter is a sentence of its own: it is about no node in particular.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+
+WORDS: dict[str, str] = {
+    "train": "starts to train [walk {walk}|its model]",
+    "differentiate": "starts to compute a gradient[ for walk {walk}|]",
+    "trained": "has trained [walk {walk}|its model]: iteration {iteration}",
+    "send": "sends [walk {walk}|a model] to node {peer} ({kind}, {size})",
+    "send.control": "sends node {peer} a message ({kind}[, walk {walk}|])",
+    "receive": "receives [walk {walk}|a model] from node {peer}",
+    "receive.control": "receives a message from node {peer} ({kind})",
+    "lost": "never receives [walk {walk}|a message] from node {peer}: lost on the way",
+    "lost.peer": "has lost its connection to node {peer}",
+    "combine.update": "adds what was learned to {slot}",
+    "combine.copy": "sets {slot}",
+    "combine.mix": "mixes models ({slot})",
+    "record.member": "shows the observer [walk {walk}|its model]",
+    "record.aggregate": "has a new aggregated model",
+    "encode": "encodes a model ({slot})",
+    "decode": "decodes a model ({slot})",
+    "counted": "counts walk {walk} in for the first time",
+    "refused": "refuses what node {peer} sends",
+    "mix_everyone": "makes everybody mix",
+    "kill": "dies",
+    "revive": "comes back",
+    "pause": "hangs",
+    "resume": "goes on",
+    "partition": "The network splits: nodes {detail} are cut off from the others",
+    "heal": "The network is whole again",
+    "lose": "From now on a share of {detail} of all messages is lost",
+    "slow": "becomes slower[ towards node {peer}|], by a factor of {detail}",
+    "all_lost": "All walks are lost, and nobody starts them again",
+    "suspected": "hears nothing from the aggregator[, node {peer}|]",
+    "elected": "is elected: it aggregates from now on (term {number})",
+    "stepped_down": "aggregates no more: another does, in a higher term",
+    "restarted": "starts walk {walk} again, which was lost",
+    "forked": "starts walk {walk} again from a copy",
+    "retired": "ends an outdated copy of walk {walk}",
+    "rerouted": "sends walk {walk} another way: no answer from node {peer}",
+    "handed_on": "hands walk {walk} on without training it",
+    "interrupted": "breaks off the exchange with node {peer}",
+    "left_out": "goes on without node {peer}, which is late[ in round {number}|]",
+    "catches_up": "catches up, to round {number}",
+    "silent": "has heard nothing from node {peer} for too long",
+    "found": "is connected to node {peer}",
+    "found_alive": "hears from node {peer} again",
+    "rejoined": "comes back from its checkpoint",
+    "started": "begins",
+    "resumed": "takes up an interrupted run",
+    "saved": "saves a checkpoint",
+}
+
+BAD, GOOD, CHANGE = "bad", "good", "change"
+INCIDENTS: dict[str, str] = {  # what is marked on the time line; all kinds that are not in WORDS are, too
+    **dict.fromkeys(("kill", "pause", "partition", "lose", "slow", "all_lost", "lost"), BAD),
+    **dict.fromkeys(("revive", "resume", "heal", "rejoined"), GOOD),
+    **dict.fromkeys(
+        (
+            "suspected",
+            "elected",
+            "stepped_down",
+            "restarted",
+            "forked",
+            "retired",
+            "rerouted",
+            "interrupted",
+            "left_out",
+            "catches_up",
+            "silent",
+            "refused",
+        ),
+        CHANGE,
+    ),
+}
+
+_CHOICE = re.compile(r"\[([^|\]]*)\|([^\]]*)\]")
+_FIELD = re.compile(r"\{(\w+)\}")
+
+
+def incident(kind: str) -> str | None:
+    """How an event of this kind is marked: bad, good, a change; None for what always goes on."""
+    return INCIDENTS.get(kind, None if kind in WORDS or f"{kind}.update" in WORDS else CHANGE)
+
+
+def template(kind: str) -> str:
+    """The words for a kind; of one that only a protocol knows, its name and what it is about."""
+    unknown = f"{kind.replace('_', ' ')}[, walk {{walk}}|][, node {{peer}}|][ ({{number}})|][ {{detail}}|]"
+    return WORDS.get(kind, unknown)
+
+
+def in_words(kind: str, node: int, facts: Mapping[str, object]) -> str:
+    """An event as a sentence; `facts` has what is known of it."""
+
+    def choose(match: re.Match[str]) -> str:
+        known = all(name in facts for name in _FIELD.findall(match[1]))
+        return match[1] if known else match[2]
+
+    text = _CHOICE.sub(choose, template(kind))
+    text = _FIELD.sub(lambda match: str(facts.get(match[1], "?")), text)
+    return text if node < 0 or text[:1].isupper() else f"Node {node} {text}"
