@@ -111,6 +111,6 @@ def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
         monkeypatch.setattr(registry, "_things", dict(registry._things))
     monkeypatch.setattr(plugins, "_tried", set())
     yield tmp_path
-    for name in ("outside", "broken", "package_inside"):
+    for name in ("outside", "other", "broken", "needy", "mine", "package_inside"):
         sys.modules.pop(name, None)
     importlib.invalidate_caches()

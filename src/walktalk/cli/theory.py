@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 def theory(
     topology: Annotated[
-        str | None, typer.Option(help="cycle, torus, complete, erdos_renyi (unless given), … or edge_list.")
+        str | None, typer.Option(help="cycle, torus, complete, erdos_renyi (unless given), … or module:object.")
     ] = None,
     nodes: Annotated[int | None, typer.Option(help="Number of nodes; 20 if nothing else says it.")] = None,
     walks: Annotated[int, typer.Option(help="R, the number of walks of Multi-Walk.")] = 4,
@@ -86,8 +86,8 @@ def _graph(topology: str | None, nodes: int | None, p: float | None, settings: l
     from walktalk import graphs
 
     topology, parameters = topology or "erdos_renyi", _parameters(settings, p)
-    if nodes is None and not {"rows", "cols", "dimension", "file"} & set(parameters) and "five" not in topology:
-        nodes = 20
+    if nodes is None:
+        nodes = graphs.default_nodes(topology, parameters)
     return graphs.build(topology, nodes, seed, **parameters)
 
 
