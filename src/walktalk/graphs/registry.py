@@ -117,7 +117,11 @@ for _name, _make in _OURS.items():
 
 
 def known_as(topology: str) -> str:
-    """The name as it is registered: dashes and underscores are the same, but not in `module:object`."""
+    """The name as it is registered: dashes and underscores are the same, but not in `module:object`.
+
+    Args:
+        topology: a name as a person writes it.
+    """
     return topology if ":" in topology else topology.replace("-", "_")
 
 
