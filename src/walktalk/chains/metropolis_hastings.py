@@ -17,7 +17,11 @@ from walktalk.graphs import GraphLike, as_graph
 
 
 def metropolis_hastings(graph: GraphLike) -> Chain:
-    """The chain as a sparse matrix; a node without neighbours stays where it is."""
+    """The chain as a sparse matrix; a node without neighbours stays where it is.
+
+    Args:
+        graph: The graph that walks move on.
+    """
     graph = as_graph(graph)
     degrees = graph.degrees
     sizes = np.maximum(np.repeat(degrees, degrees), degrees[graph.indices]) + 1

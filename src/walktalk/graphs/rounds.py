@@ -84,7 +84,11 @@ def doublings(nodes: int) -> tuple[int, ...]:
 
 
 def exponential(nodes: int) -> Graph:
-    """Directed: node i sends to i + 1, i + 2, i + 4 … (modulo V), log₂ V neighbours each (Ying et al. 2021)."""
+    """Directed: node i sends to i + 1, i + 2, i + 4 … (modulo V), log₂ V neighbours each (Ying et al. 2021).
+
+    Args:
+        nodes: How many nodes, V.
+    """
     shifts = doublings(at_least("exponential", "nodes", nodes, 2))
     arcs = [(i, (i + shift) % nodes) for i in range(nodes) for shift in shifts]
     return Graph.from_arcs(nodes, arcs, f"exponential({nodes})")
@@ -94,6 +98,9 @@ def one_peer_exponential(nodes: int) -> Graph:
     """The exponential graph, one neighbour a round: i sends to i + 2^(t mod log₂ V) (Assran et al. 2019; Ying 2021).
 
     Where V is a power of two, log₂ V rounds of averaging halves give the exact mean.
+
+    Args:
+        nodes: How many nodes, V.
     """
     every = exponential(nodes)
     return Graph(
@@ -126,7 +133,12 @@ def k_peer_exponential(nodes: int, peers: Annotated[int, Ge(1)] = 2) -> Graph:
 
 
 def random_matchings(nodes: int, seed: int | Seed = 0) -> Graph:
-    """Any two may meet; in every round nodes meet in random pairs."""
+    """Any two may meet; in every round nodes meet in random pairs.
+
+    Args:
+        nodes: How many nodes, V.
+        seed: Of all pairs of all rounds.
+    """
     every = complete(at_least("random_matchings", "nodes", nodes, 2))
     rounds = RandomMatchings(nodes, as_seed(seed))
     return Graph(every.indptr, every.indices, f"random_matchings({nodes})", rounds=rounds)

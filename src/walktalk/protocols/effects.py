@@ -60,9 +60,8 @@ class Combine(NamedTuple):
 
     into: str  # the slot that is set
     terms: Mapping[str, float]  # slot -> weight
-    statistics: Mapping[str, float] | None = None
-    # The weights for what a model carries beside its parameters, BatchNorm's running means and variances; None: the
-    # same. They are no sums of increments: a variance that others are taken away from can fall below zero. For them an
+    statistics: Mapping[str, float] | None = None  # weights for BatchNorm's means and variances; None: the same
+    # Those are no sums of increments: a variance that others are taken away from can fall below zero. For them an
     # update is the trained model itself.
 
 

@@ -49,8 +49,8 @@ class Surroundings:
 class Outside:
     """What comes from outside with every event: the time and the random bits."""
 
-    now: float
-    random: random.Random
+    now: float  # seconds, virtual or real
+    random: random.Random  # where random bits come from; the only place
     resources: tuple[float, float, float] | None = None  # bandwidth, memory and compute, where they are measured
 
 

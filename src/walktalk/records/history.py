@@ -68,9 +68,13 @@ def history_text(rows: Iterable[HistoryRow], columns: tuple[str, ...] = COLUMNS)
 
 
 def further_columns(rows: Sequence[HistoryRow], columns: tuple[str, ...]) -> list[str]:
-    """What else was measured in any of the rows, in order."""
-    names = dict.fromkeys(name for row in rows for name in row.further or ())
-    return [name for name in names if len(columns) > len(COLUMNS) or name not in UNASKED]
+    """What else was measured in any of the rows.
+
+    In an order of its own: a run that was taken up again has read its rows from a file, where theirs is another.
+    """
+    names = {name for row in rows for name in row.further or ()}
+    wanted = [name for name in names if len(columns) > len(COLUMNS) or name not in UNASKED]
+    return sorted(wanted, key=lambda name: (name not in UNASKED, name.startswith("mean_"), name))
 
 
 def read_history(path: str | PathLike[str]) -> pd.DataFrame:

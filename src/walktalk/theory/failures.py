@@ -27,7 +27,15 @@ from walktalk.theory.problem import Problem
 def theorem3(
     networks: Sequence[Network], problem: Problem, walks: int, iterations: int, step_size: float | None = None
 ) -> Bound | NotApplicable:
-    """The bound with the proof's constants; one network before each failure and one after the last."""
+    """The bound with the proof's constants; one network before each failure and one after the last.
+
+    Args:
+        networks: From `theory.stages`: one before each failure and one after the last.
+        problem: The task's constants.
+        walks: R.
+        iterations: T, over which ‖∇f‖² is averaged.
+        step_size: One's own η; tuned as in Lemma 5 if left out.
+    """
     proof = theorem3_inequality(networks, problem, walks, iterations)
     return proof.tuned(iterations) if step_size is None else proof.at(step_size, iterations)
 
@@ -63,6 +71,11 @@ def stages(graph: GraphLike, failures: int, aggregator: int = 0) -> list[Network
     """The networks between failures: each time the aggregator dies, the living node with most neighbours takes over.
 
     Ties go to the lowest number. What is left must stay connected, as Assumption 4 demands after every failure.
+
+    Args:
+        graph: The graph before any failure.
+        failures: How many aggregators die, E.
+        aggregator: The first of them.
     """
     graph = as_graph(graph)
     if not 0 <= failures < graph.nodes:

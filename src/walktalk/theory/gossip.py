@@ -24,7 +24,14 @@ GENEROUS = "generous, not tight: the proof lets every node take a gradient where
 def theorem2(
     network: Network, problem: Problem, iterations: int, step_size: float | None = None
 ) -> Bound | NotApplicable:
-    """The bound with the proof's constants, for Lemma 5's step size or for one's own."""
+    """The bound with the proof's constants, for Lemma 5's step size or for one's own.
+
+    Args:
+        network: From `theory.network(graph)`.
+        problem: The task's constants.
+        iterations: T, over which ‖∇f‖² is averaged.
+        step_size: One's own η; tuned as in Lemma 5 if left out.
+    """
     proof = theorem2_inequality(network, problem, iterations)
     return proof.tuned(iterations) if step_size is None else proof.at(step_size, iterations)
 

@@ -23,7 +23,15 @@ from walktalk.theory.problem import Problem
 def theorem1(
     network: Network, problem: Problem, walks: int, iterations: int, step_size: float | None = None
 ) -> Bound | NotApplicable:
-    """The bound with the proof's constants, for Lemma 5's step size or for one's own."""
+    """The bound with the proof's constants, for Lemma 5's step size or for one's own.
+
+    Args:
+        network: From `theory.network(graph)`.
+        problem: The task's constants.
+        walks: R.
+        iterations: T, over which ‖∇f‖² is averaged.
+        step_size: One's own η; tuned as in Lemma 5 if left out.
+    """
     proof = theorem1_inequality(network, problem, walks, iterations)
     return proof.tuned(iterations) if step_size is None else proof.at(step_size, iterations)
 

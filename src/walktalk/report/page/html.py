@@ -79,6 +79,7 @@ def _body(parts: PageParts) -> list[Html]:
     given = parts.sections
     explore = tag("div", tag("div", "", id="curves"), tag("div", "", id="target-panel"), class_="panel")
     drawings = [tag("div", tag("div", "", id=f"{name}-drawing"), class_="panel") for name in ("network", "partition")]
+    differs = parts.intros.get("settings", "What differs from the defaults comes first.")
     invitation = "Choose what to show and against what; drag the dashed line to set a target."
     return [
         _section("algorithms", "What was compared", "", _filled("algorithms", given)),
@@ -87,7 +88,7 @@ def _body(parts: PageParts) -> list[Html]:
         _section("replay", "Replay", "", tag("div", tag("div", "", id="replay-mount"), class_="panel"), hidden=True),
         _section("failures", "What went wrong", "", _filled("incidents", given), hidden=not given.get("incidents")),
         _section("network", "Network and data", "", tag("div", *drawings, class_="pair"), hidden=True),
-        _section("settings", "Settings", "What differs from the defaults comes first.", _filled("settings", given)),
+        _section("settings", "Settings", differs, _filled("settings", given)),
         _section("repeat", "Run it again", "", _filled("repeat", given), hidden=not given.get("repeat")),
         _section("records", "Records", "", _filled("records", given), hidden=not given.get("records")),
     ]  # fmt: skip

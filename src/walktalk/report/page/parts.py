@@ -28,6 +28,7 @@ class PageParts(NamedTuple):
     name: str  # of the study
     data: dict[str, Any]  # for the script, as JSON
     sections: dict[str, Html]  # by the id of where they go; an empty one is not shown
+    intros: dict[str, str] = {}  # noqa: RUF012  what stands below a section's heading, in place of the usual words
 
 
 def page_parts(study: Study) -> PageParts:
@@ -38,9 +39,9 @@ def page_parts(study: Study) -> PageParts:
     labels = [algorithm.title for algorithm in study.spec.algorithms]
     content = {
         "lead": tag("p", sections.lead(study), class_="lead"),
-        "story": sections.story_html(story(summary, names, engine), names),
+        "story": sections.story_html(story(summary, names, study.time), names),
         "algorithms": sections.algorithms_html(names),
-        "results": results_html(summary, finished, engine),
+        "results": results_html(summary, finished, study.time),
         "incidents": sections.incidents_html(incidents, names, study.time),
         "settings": sections.settings_html(study),
         "repeat": sections.repeat_html(repeat_command(study.spec, study.folder.path, engine)),
@@ -80,7 +81,6 @@ def curve_data(history: Any, algorithms: Algorithms, target: float | None, time:
         "metrics": metrics,
         "algorithms": [
             {
-                "label": label,
                 **names[label]._asdict(),
                 "colour": on_light(one.colour),
                 "colour_dark": on_dark(one.colour),
