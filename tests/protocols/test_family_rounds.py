@@ -6,6 +6,7 @@ NumPy, written here from its definition.
 
 from __future__ import annotations
 
+import itertools
 from dataclasses import dataclass
 
 import numpy as np
@@ -242,7 +243,7 @@ def test_compression_does_not_touch_the_mean_and_public_copies_agree(codec: str)
 def test_whoever_meets_the_mean_of_noloco_follows_momentum_on_the_mean_change(graph: Graph) -> None:
     eta, beta, states = 0.7, 0.5, [run(NoLoCo(), graph, t) for t in range(5)]
     step = np.zeros(3)
-    for before, after in zip(states, states[1:], strict=False):
+    for before, after in itertools.pairwise(states):
         step = beta * step - eta * LR * before.trainer.gradients(before.members).mean(0)
         assert np.allclose(after.members.mean(0), before.members.mean(0) + step, atol=1e-5)
 
