@@ -3,6 +3,7 @@
 from walktalk.report.comparison import Comparison, open_comparison, write_comparison
 from walktalk.report.differences import in_words
 from walktalk.report.figures import Window, draw
+from walktalk.report.live import live_page
 from walktalk.report.page import PageParts, page_html, page_parts, write_page, write_report
 from walktalk.report.replay import replay_data, write_film
 from walktalk.report.results import Cell, Results, results_table
@@ -17,6 +18,7 @@ __all__ = [
     "Window",
     "draw",
     "in_words",
+    "live_page",
     "open_comparison",
     "open_study",
     "page_html",

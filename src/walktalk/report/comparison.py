@@ -22,7 +22,7 @@ from walktalk.report.page.markup import Html, tag
 from walktalk.report.page.markup import together as joined
 from walktalk.report.page.names import names_of
 from walktalk.report.page.parts import curve_data
-from walktalk.report.page.sections import lead, repeat_html, story_html, swatch
+from walktalk.report.page.sections import lead, repeat_html, story_html
 from walktalk.report.page.story import story
 from walktalk.report.page.table import results_html
 from walktalk.report.study import Study, open_study
@@ -151,9 +151,7 @@ def _studies_html(comparison: Comparison, out: Path) -> Html:
     for name, study in comparison.studies.items():
         page = Path(os.path.relpath(study.folder.report, out.resolve().parent)).as_posix()
         link = [tag("a", "its page", href=page)] if study.folder.report.is_file() else []
-        labels = [f"{name}: {label}" for label in study.algorithms]
-        shades = [swatch(label) for label in labels]
-        entries += [tag("dt", name), tag("dd", lead(study), " ", *link, " ", *shades)]
+        entries += [tag("dt", name), tag("dd", lead(study), " ", *link)]
     return tag("dl", *entries, class_="algorithms")
 
 

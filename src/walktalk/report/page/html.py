@@ -16,7 +16,7 @@ from walktalk.report.page.markup import Html, tag
 from walktalk.report.page.parts import PageParts, page_parts
 from walktalk.report.study import Study, open_study
 
-STYLES = ("uplot/uPlot.min.css", "page.css", "replay/replay.css")
+STYLES = ("uplot/uPlot.min.css", "page.css", "replay/replay.css", "live/live.css")
 SCRIPTS = (  # in the order in which they build on each other
     "uplot/uPlot.iife.min.js",
     "format.js",
