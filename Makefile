@@ -12,7 +12,7 @@ TESTS ?= tests
 # Two test processes on two cores: a second thread in each would only wait for its turn.
 test test-slow: export OMP_NUM_THREADS := 1
 
-.PHONY: demo test lint test-slow test-gpu docs bench clean
+.PHONY: demo test lint test-slow test-gpu docs examples bench clean
 
 demo: $(READY)
 	$(BIN)/walktalk run quickstart --out out/quickstart --resume
@@ -21,8 +21,8 @@ test: lint
 	$(BIN)/pytest -n 2 -m "not slow and not gpu and not network" $(TESTS)
 
 lint: $(READY)
-	$(BIN)/ruff check src tests benchmarks
-	$(BIN)/ruff format --check --quiet src tests benchmarks
+	$(BIN)/ruff check src tests benchmarks examples docs/site
+	$(BIN)/ruff format --check --quiet src tests benchmarks examples docs/site
 	$(BIN)/mypy
 
 test-slow: $(READY)
@@ -31,8 +31,15 @@ test-slow: $(READY)
 test-gpu: $(READY)
 	$(BIN)/pytest -m "gpu" $(TESTS)
 
+docs: export NO_MKDOCS_2_WARNING := 1
 docs: $(READY)
 	$(BIN)/python -m walktalk.studies.spec.reference > docs/spec.md
+	$(BIN)/mkdocs build --strict --quiet
+	@echo "site/index.html"
+
+# What the scripts print, as docs and tests have it; look at the difference before you keep it.
+examples: $(READY)
+	for one in examples/*.py; do (cd /tmp && $(CURDIR)/$(BIN)/python $(CURDIR)/$$one) > examples/output/$$(basename $$one .py).txt; done
 
 bench: $(READY)
 	$(BIN)/walktalk bench simulator
@@ -45,4 +52,4 @@ $(READY): pyproject.toml constraints.txt
 	touch $@
 
 clean:
-	rm -rf $(VENV) .pytest_cache .mypy_cache .ruff_cache build
+	rm -rf $(VENV) .pytest_cache .mypy_cache .ruff_cache build site

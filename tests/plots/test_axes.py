@@ -44,6 +44,7 @@ def test_no_band_is_cut() -> None:
     for spread in (0.05, 0.5):
         panel = plots.curves(history(0.3, 1.0, spread=spread)).axes[0]
         low, high = panel.get_ylim()
+        assert len(panel.collections) == 2  # a band for each
         for band in panel.collections:
             heights = band.get_paths()[0].vertices[:, 1]
             assert low < heights.min() < heights.max() < high
@@ -81,6 +82,7 @@ def test_on_a_logarithmic_axis_no_line_comes_from_the_start() -> None:
     """It is infinitely far away, and a line to there would be flat."""
     panel = plots.curves(history(0.3, 1.0, 1.5), "time").axes[0]
     assert panel.get_xscale() == "log"
+    assert len(panel.lines) == 3
     assert all(line.get_xdata().min() > 0 for line in panel.lines)
 
 

@@ -165,6 +165,8 @@ def test_bars_of_gossip_never_overlap_in_a_lane() -> None:
         ]
     bars = bars_of(trace(*events), 20.0)
     placed = [(bar, lane) for bar, (lane, _) in zip(bars, lanes_of(bars), strict=True)]
+    assert len(placed) == 60
+    assert len({lane for _, lane in placed}) < 20  # and lanes are used again
     for a, lane_a in placed:
         for b, lane_b in placed:
             if a is not b and (a.node, lane_a) == (b.node, lane_b):

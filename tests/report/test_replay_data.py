@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from hypothesis import given
+from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 import walktalk
@@ -58,6 +58,7 @@ def event_lists(draw: st.DrawFn) -> Events:
     return Events(kinds, time=np.cumsum(gaps), texts=("a", "b", "c", "walk|12"), **columns)
 
 
+@settings(suppress_health_check=[HealthCheck.too_slow])  # a busy machine is slow to make up lists
 @given(event_lists())
 def test_what_is_encoded_is_read_again(events: Events) -> None:
     again = decode(json.loads(json.dumps(encode(events))))

@@ -42,7 +42,7 @@ def test_the_sentence_names_the_winner_on_each_axis_and_says_which_time_it_is() 
         "To get down to a training loss of 0.25, the fewest iterations are needed by one walk, "
         "the least virtual time by one walk, and the least data is sent by one walk."
     )
-    assert "least wall-clock time" in story(summary(), NAMES, "peers").sentence
+    assert "least wall-clock time" in story(summary(), NAMES, "wall-clock time").sentence
 
 
 def test_a_victory_that_may_be_luck_is_no_victory() -> None:

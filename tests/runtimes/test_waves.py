@@ -26,10 +26,8 @@ def test_stretches_and_wave_widths_change_no_byte(data):
     parts = Played(run, stretches=data.draw(st.integers(2, 7)), policy=WavePolicy(widest=data.draw(st.integers(1, 4))))
     assert np.array_equal(whole.output, parts.output)
     assert whole.trace == parts.trace
-    assert whole.measurements == parts.measurements or all(
-        a.train_loss == b.train_loss and a.consensus == b.consensus
-        for a, b in zip(whole.measurements, parts.measurements, strict=True)
-    )
+    assert len(whole.measurements) > 1
+    assert list(map(repr, whole.measurements)) == list(map(repr, parts.measurements))  # repr: nan is nan
 
 
 @pytest.mark.parametrize("state", ["visit", "walk", "node"])
@@ -66,8 +64,11 @@ def test_no_step_writes_a_row_that_it_or_its_level_reads():
     planner = Planner()
     planner.place(0, 0)
     simulation = Simulation(setup(AsyncGossip(), graphs.cycle(6), stop=Stop(iterations=300)))
-    for step in planner.plan({0: simulation.advance(1.0)}):
-        assert not set(getattr(step, "outs", ())) & set(getattr(step, "sources", ()))
+    steps = planner.plan({0: simulation.advance(1.0)})
+    both = [step for step in steps if getattr(step, "outs", ()) and getattr(step, "sources", ())]
+    assert {type(step).__name__ for step in both} == {"CombineStep", "TrainStep"}
+    for step in both:
+        assert not set(step.outs) & set(step.sources)
 
 
 def test_waves_are_even_and_as_few_as_the_longest_chain():
@@ -87,8 +88,9 @@ def test_no_row_is_written_twice_in_a_step_and_rows_stay_few():
     simulation = Simulation(setup(AsyncGossip(), graph, stop=Stop(iterations=500)))
     planner = Planner()
     planner.place(0, 0)
-    for step in planner.plan({0: simulation.advance(1.0)}):
-        outs = getattr(step, "outs", [])
+    written = [step.outs for step in planner.plan({0: simulation.advance(1.0)}) if getattr(step, "outs", [])]
+    assert max(map(len, written)) > 1
+    for outs in written:
         assert len(set(outs)) == len(outs)
     assert planner.models.size <= 6 * 5
 

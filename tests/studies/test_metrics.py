@@ -44,11 +44,11 @@ def test_loss_and_own_metrics_are_those_of_the_model():
     assert last["count"] == 30
     assert list(run.history.columns[-6:]) == [
         "test_loss",
-        "zeros",
-        "count",
         "mean_test_loss",
-        "mean_zeros",
+        "count",
+        "zeros",
         "mean_count",
+        "mean_zeros",
     ]
 
 

@@ -54,6 +54,7 @@ def test_top_k_keeps_the_largest() -> None:
 
 
 @pytest.mark.parametrize("name", ["int8", "int4", "top_k(0.5)"])
+@settings(deadline=None)
 @given(junk=st.binary(min_size=1, max_size=400))
 def test_bytes_from_a_stranger_are_a_model_or_refused(name: str, junk: bytes) -> None:
     codec, width = codec_named(name), 40

@@ -28,12 +28,12 @@ WITHIN = 1.1  # "as good as": within 10 % of the best
 class Advice:
     """What to do, and what it will cost."""
 
-    ground: Ground
-    best: Candidate
+    ground: Ground  # what was known before the pilots
+    best: Candidate  # the advised algorithm and its learning rate
     cost: float  # in the objective's unit, to the target; the budget where there is one
     loss: float  # at that cost
     low: float  # 95 % interval of the cost of one run; of its loss, with a budget
-    high: float
+    high: float  # the other end of that interval
     rivals: list[Finalist]  # the advised one among them
     sure: float  # probability of being within 10 % of the best candidate
     reached: bool  # whether a pilot really got there; else it is extrapolated
@@ -53,7 +53,15 @@ def advise(
     model_bytes: int | None = None,
     told: Told | None = None,
 ) -> Advice:
-    """Which algorithm, how many walks, which aggregator, which learning rate: by theory, then by short pilots."""
+    """Which algorithm, how many walks, which aggregator, which learning rate: by theory, then by short pilots.
+
+    Args:
+        spec: The study: graph, task, timing, learning rate.
+        goal: What to save, and how far to get; time to a tenth of the excess loss if left out.
+        device: `auto`, `cpu` or `cuda`, for the pilots.
+        model_bytes: Size of the model on the wire, where the pilots train a smaller one.
+        told: Called with a line now and then.
+    """
     say = told or (lambda text, share: None)
     say("looking at the task and the network", 0.0)
     return advise_on(survey(spec, goal or Goal(), device=device, model_bytes=model_bytes), say)

@@ -36,9 +36,9 @@ class Rates:
 class Candidate:
     """One algorithm with one learning rate."""
 
-    protocol: Protocol
-    lr: float
-    rates: Rates
+    protocol: Protocol  # the algorithm
+    lr: float  # its learning rate
+    rates: Rates  # what an iteration of it costs
     active: int  # models that train at the same time: R or V
 
     @property

@@ -32,18 +32,18 @@ from walktalk.theory import Problem
 class Estimate:
     """A number, how far off it may be, and where it comes from."""
 
-    value: float
+    value: float  # the estimate
     error: float  # standard error; 0 where it is exact
-    how: str
+    how: str  # in words
 
 
 @dataclass(frozen=True)
 class Constants:
     """What the bounds need to know about a task."""
 
-    F: Estimate
-    L: Estimate
-    sigma2: Estimate
+    F: Estimate  # f(x₀) − f*, what there is to gain
+    L: Estimate  # smoothness
+    sigma2: Estimate  # σ², the variance of a mini-batch gradient at a node
     zeta2: Estimate  # the largest over nodes, as Assumption 3 has it
     zeta2_mean: Estimate  # the mean over nodes
     f0: float  # the loss of the initial model, mean over nodes
@@ -83,7 +83,15 @@ def estimate_constants(
     lower_bound: float | None = None,
     effort: Effort | None = None,
 ) -> Constants:
-    """The constants of a task; `ModelError` in one line where a gradient is not finite."""
+    """The constants of a task; `ModelError` in one line where a gradient is not finite.
+
+    Args:
+        task: The task to look at.
+        batch_size: Of the mini-batches whose gradients σ² is about.
+        seed: Of initial model and batches.
+        lower_bound: Of the loss, if you know one; else a short descent looks for it.
+        effort: How much work it may be.
+    """
     effort = effort or Effort()
     if batch_size < 1:
         raise ModelError(f"batch_size: {batch_size} is not possible; at least 1 is needed")

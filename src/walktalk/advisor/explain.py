@@ -133,7 +133,11 @@ def notes(advice: Advice) -> list[str]:
 
 
 def as_json(advice: Advice) -> dict[str, Any]:
-    """Everything, as plain data."""
+    """Everything, as plain data.
+
+    Args:
+        advice: What `advise` gave.
+    """
     ground, best, goal = advice.ground, advice.best, advice.ground.goal
     protocol = best.protocol
     names: list[str] = [f.name for f in fields(protocol)] if is_dataclass(protocol) else []

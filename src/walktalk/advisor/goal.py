@@ -17,7 +17,7 @@ AXIS = {"iterations": "iteration", "time": "time", "bits": "bits"}  # the column
 class Goal:
     """Reach `target_loss` at the least cost; or, with a budget, the lowest loss within it."""
 
-    objective: Objective = "time"
+    objective: Objective = "time"  # what to save: iterations, time or bits
     target_loss: float | None = None  # None: chosen from the task, see `advise`
     budget: float | None = None  # iterations, seconds or bits
 

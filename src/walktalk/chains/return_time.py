@@ -30,7 +30,7 @@ SHORTLIST = 8  # nodes at each end of the estimate that are then computed exactl
 class ReturnTime:
     """The time of a walk from a node back to it."""
 
-    node: int
+    node: int  # the node
     mean: float  # E[h] = 1/π: V for a doubly stochastic chain
     second_moment: float  # H² = E[h²]
 
@@ -58,14 +58,19 @@ class ReturnTime:
 class Aggregators:
     """Who should be Node 0: the nodes with the shortest and the longest return times."""
 
-    best: ReturnTime
-    worst: ReturnTime
+    best: ReturnTime  # the node with the least H²
+    worst: ReturnTime  # the node with the largest
     exact: bool  # False: the nodes were found by an estimate (their own numbers are exact)
     method: str  # how, in words
 
 
 def return_time(chain: Chain, node: int = 0) -> ReturnTime:
-    """Mean and second moment of the time to come back to a node."""
+    """Mean and second moment of the time to come back to a node.
+
+    Args:
+        chain: The chain.
+        node: The node to come back to.
+    """
     _inside(chain, node)
     if chain.nodes <= DENSE:
         stationary, hitting = _dense_hitting(chain, node)
@@ -76,7 +81,12 @@ def return_time(chain: Chain, node: int = 0) -> ReturnTime:
 
 
 def hitting_times(chain: Chain, target: int = 0) -> Floats:
-    """The mean number of steps to a node, from every node; 0 from itself."""
+    """The mean number of steps to a node, from every node; 0 from itself.
+
+    Args:
+        chain: The chain.
+        target: The node to reach.
+    """
     _inside(chain, target)
     if chain.nodes <= DENSE:
         return _dense_hitting(chain, target)[1]
@@ -90,6 +100,10 @@ def aggregators(chain: Chain, sketches: int = SKETCHES) -> Aggregators:
     Exact up to 1500 nodes. For larger graphs L⁺_vv is estimated for all v at once (Spielman and Srivastava, 2011): it
     is the squared length of column v of W^½ B L⁺, which random ±1 combinations of its rows preserve to about
     √(2/sketches). The most promising at each end are then solved exactly.
+
+    Args:
+        chain: The chain.
+        sketches: Random combinations for large graphs: more are more exact and slower.
     """
     if chain.nodes <= DENSE:
         moments = second_moments(chain)
@@ -107,7 +121,11 @@ def aggregators(chain: Chain, sketches: int = SKETCHES) -> Aggregators:
 
 
 def second_moments(chain: Chain) -> Floats:
-    """H² of every node of a symmetric chain of moderate size."""
+    """H² of every node of a symmetric chain of moderate size.
+
+    Args:
+        chain: a symmetric one, of moderate size: it is solved densely.
+    """
     chain.check()
     if not chain.is_symmetric():
         return np.array([return_time(chain, node).second_moment for node in range(chain.nodes)])

@@ -50,7 +50,11 @@ class Spectrum:
 
 
 def spectrum(chain: Chain) -> Spectrum:
-    """p and p' of a doubly stochastic chain, to about seven digits each."""
+    """p and p' of a doubly stochastic chain, to about seven digits each.
+
+    Args:
+        chain: A doubly stochastic chain.
+    """
     if chain.nodes == 1:
         chain.check()
         return Spectrum(1.0, 1.0, 0.0)

@@ -155,6 +155,8 @@ for _command in (run, plot, report, presets):
     app.command()(guarded(_command))
 
 OPTIONAL = (
+    "list",
+    "compare",
     "replay",
     "theory",
     "advise",

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from contextlib import ExitStack
 from pathlib import Path
 from typing import Annotated, Literal
 
 import typer
 
 from walktalk.cli import completion
+from walktalk.cli.live import both, check_live, stay
 from walktalk.cli.waiting import getting_ready
 from walktalk.errors import UnavailableError
 from walktalk.studies import read_study
@@ -45,6 +47,16 @@ def run(
     memory: Annotated[
         str | None, typer.Option(metavar="SIZE", help="Use at most this much, e.g. 8GB; what is free if left out.")
     ] = None,
+    live: Annotated[bool, typer.Option("--live", help="Show the report in a browser while the study runs.")] = False,
+    port: Annotated[
+        int | None, typer.Option(min=0, max=65535, help="With --live: where to listen; a free port if left out.")
+    ] = None,
+    host: Annotated[
+        str | None,
+        typer.Option(
+            help="With --live: the address to listen on, e.g. 0.0.0.0 for all; this machine alone if left out."
+        ),
+    ] = None,
 ) -> None:
     """Run a study and write its records, figures and report."""
     if engine not in ENGINES:
@@ -52,12 +64,13 @@ def run(
     if engine == "peers" and (workers is not None or memory is not None):
         named = "--workers" if workers is not None else "--memory"
         raise UnavailableError(f"{named} has no meaning for --engine peers, where a node is a process; leave it out")
+    check_live(live, port, host)
     crew = _crew(workers)
     read_study(study)  # a mistake in the name or in the YAML is told before anything heavy is imported
     with getting_ready("walktalk"):
         from walktalk.cli.progress import shown_progress  # imports torch, which takes a while
         from walktalk.cli.tables import print_results
-        from walktalk.report import write_report
+        from walktalk.report import live_page, write_report
         from walktalk.studies import load_spec, parse_memory, run_study
 
     most = None if memory is None else parse_memory(memory)
@@ -66,18 +79,28 @@ def run(
     folder = out if out is not None else Path("out") / spec.name
 
     taking = {"resume": resume, "overwrite": overwrite}
-    try:
-        with shown_progress(spec.name, spec.described) as progress:
-            if engine == "peers":
-                from walktalk.studies.peers import run_on_peers  # needs Zenoh
+    with ExitStack() as shown:
+        page = shown.enter_context(live_page(folder, spec, engine, host=host, port=port or 0)) if live else None
+        if page is not None:
+            typer.echo(f"Live     {page.url}", err=True)
+        try:
+            with shown_progress(spec.name, spec.described) as told:
+                progress = told if page is None else both(told, page)
+                if engine == "peers":
+                    from walktalk.studies.peers import run_on_peers  # needs Zenoh
 
-                result = run_on_peers(spec, folder, **taking, device=device, progress=progress)
-            else:
-                result = run_study(spec, folder, **taking, device=device, workers=crew, memory=most, progress=progress)
-    except KeyboardInterrupt as stop:
-        raise KeyboardInterrupt(f"stopped; go on with: {_again(study, overrides, folder, engine)}") from stop
-    page = write_report(folder)
-    print_results(result.summary, folder, page)
+                    result = run_on_peers(spec, folder, **taking, device=device, progress=progress)
+                else:
+                    result = run_study(
+                        spec, folder, **taking, device=device, workers=crew, memory=most, progress=progress
+                    )
+        except KeyboardInterrupt as stop:
+            raise KeyboardInterrupt(f"stopped; go on with: {_again(study, overrides, folder, engine)}") from stop
+        report = write_report(folder)
+        print_results(result.summary, folder, report)
+        if page is not None:
+            page.finish()
+            stay(page.url)
 
 
 def _crew(workers: str | None) -> int | Literal["ray"] | None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -10,7 +11,7 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from walktalk.report import results_table
+from walktalk.report import Results, in_words, results_table
 
 NAME = 12  # characters, of an algorithm: its longest word
 WIDTH = 100  # where there is no terminal to say
@@ -18,18 +19,17 @@ WIDTH = 100  # where there is no terminal to say
 
 def print_results(summary: dict[str, Any], folder: Path, page: Path) -> None:
     """The table of results, and where everything was written."""
-    console = Console()
-    if not console.is_terminal:
-        console = Console(width=WIDTH)
-    results = results_table(summary)
-    table = Table(
-        box=SIMPLE_HEAD,
-        title=results.title,
-        title_justify="left",
-        title_style="bold",
-        caption=results.note,
-        caption_justify="left",
+    console = print_table(results_table(summary))
+    console.print(f"Report   {page}", highlight=False, soft_wrap=True)
+    console.print(
+        f"Records  {folder} (spec.yaml, history.csv, summary.json, figures/, runs/)", highlight=False, soft_wrap=True
     )
+
+
+def print_table(results: Results) -> Console:
+    """A table of results, the best of each column marked; where it was printed."""
+    console = _console()
+    table = _table(results.title, results.note)
     for index, head in enumerate(results.head):
         # Where it is too wide, a name takes two lines; a number only on a narrow terminal.
         keep = index > 0 and console.width >= WIDTH
@@ -41,7 +41,28 @@ def print_results(summary: dict[str, Any], folder: Path, page: Path) -> None:
     console.print(table)
     if results.warning:
         console.print(results.warning, style="bold red", highlight=False, soft_wrap=True)
-    console.print(f"Report   {page}", highlight=False, soft_wrap=True)
-    console.print(
-        f"Records  {folder} (spec.yaml, history.csv, summary.json, figures/, runs/)", highlight=False, soft_wrap=True
-    )
+    return console
+
+
+def print_differences(studies: list[str], differences: Mapping[str, list[Any]]) -> None:
+    """A row for each setting in which studies differ."""
+    console = _console()
+    if not differences:
+        console.print("All settings are the same, but for the algorithms.", highlight=False)
+        return
+    table = _table("Settings that differ")
+    for head in ("Setting", *studies):
+        table.add_column(head, overflow="fold")
+    for key, values in differences.items():
+        table.add_row(key, *(Text(in_words(value)) for value in values))
+    console.print(table)
+
+
+def _console() -> Console:
+    console = Console()
+    return console if console.is_terminal else Console(width=WIDTH)
+
+
+def _table(title: str, caption: str | None = None) -> Table:
+    looks: Any = {"title_justify": "left", "title_style": "bold", "caption_justify": "left"}
+    return Table(box=SIMPLE_HEAD, title=title, caption=caption, **looks)

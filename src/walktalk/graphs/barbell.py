@@ -9,7 +9,11 @@ from walktalk.graphs.graph import Graph
 
 
 def barbell(nodes: int) -> Graph:
-    """Two complete halves, joined by an edge, or by a node in the middle where the number of nodes is odd."""
+    """Two complete halves, joined by an edge, or by a node in the middle where the number of nodes is odd.
+
+    Args:
+        nodes: How many nodes, V.
+    """
     n = at_least("barbell", "nodes", nodes, 2)
     half = n // 2
     inside = np.stack(np.triu_indices(half, 1), axis=1).astype(np.int64)

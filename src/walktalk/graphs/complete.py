@@ -12,7 +12,11 @@ LARGEST = 20_000  # nodes; 400 million neighbours, 3 GB
 
 
 def complete(nodes: int) -> Graph:
-    """Every two nodes are neighbours."""
+    """Every two nodes are neighbours.
+
+    Args:
+        nodes: How many nodes, V.
+    """
     n = at_least("complete", "nodes", nodes, 1)
     if n > LARGEST:
         raise GraphError(f"complete: nodes = {n}, but it must be {LARGEST} or less to fit in memory")

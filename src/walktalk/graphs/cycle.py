@@ -9,7 +9,11 @@ from walktalk.graphs.graph import Graph
 
 
 def cycle(nodes: int) -> Graph:
-    """A ring. Two nodes are one edge; one node stands alone."""
+    """A ring. Two nodes are one edge; one node stands alone.
+
+    Args:
+        nodes: How many nodes, V.
+    """
     n = at_least("cycle", "nodes", nodes, 1)
     name = f"cycle({n})"
     if n < 3:

@@ -10,7 +10,11 @@ from walktalk.graphs.graph import Graph
 
 
 def edge_list(file: str | PathLike[str]) -> Graph:
-    """The graph in this file. Whole numbers as names are put in order; other names come as they do, and are kept."""
+    """The graph in this file. Whole numbers as names are put in order; other names come as they do, and are kept.
+
+    Args:
+        file: A text file with two node names a line; `#` begins a comment.
+    """
     path = Path(file)
     name = f"edge_list({path.name})"
     try:

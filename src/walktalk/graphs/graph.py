@@ -218,7 +218,12 @@ class Graph:
 
 
 def from_networkx(graph: Any, name: str | None = None) -> Graph:
-    """A connected `Graph` from any networkx graph; a directed one is strongly connected."""
+    """A connected `Graph` from any networkx graph; a directed one is strongly connected.
+
+    Args:
+        graph: Any undirected networkx graph; its nodes are numbered in its own order.
+        name: How it is called; networkx's own name if left out.
+    """
     return Graph.from_networkx(graph, name)
 
 

@@ -10,7 +10,11 @@ from walktalk.graphs.graph import Graph
 
 
 def hypercube(dimension: int) -> Graph:
-    """The cube of this dimension, with 2^dimension nodes."""
+    """The cube of this dimension, with 2^dimension nodes.
+
+    Args:
+        dimension: Bits of a node's number.
+    """
     dimension = at_least("hypercube", "dimension", dimension, 0)
     if dimension > 24:
         raise GraphError(f"hypercube: dimension = {dimension}, but it must be 24 or less (16 million nodes)")

@@ -77,7 +77,12 @@ PRESETS: dict[str, Callable[[int], Sites]] = {}
 
 
 def with_sites(graph: Graph, sites: str | Sites) -> Graph:
-    """The same overlay graph, laid over sites: a preset's name, or sites of your own, one entry per node."""
+    """The same overlay graph, laid over sites: a preset's name, or sites of your own, one entry per node.
+
+    Args:
+        graph: The overlay.
+        sites: A preset's name, or sites of your own, one entry per node.
+    """
     if isinstance(sites, str):
         maker = PRESETS.get(sites.replace("_", "-"))
         if maker is None:

@@ -17,6 +17,10 @@ def torus(rows: int, cols: int | None = None) -> Graph:
     """rows × cols nodes, each with a neighbour to the left, right, above and below, around the edges too.
 
     A side of 2 gives one edge where two would fall together; a side of 1 gives none.
+
+    Args:
+        rows: How many rows.
+        cols: How many columns; as many as rows if left out.
     """
     rows = at_least("torus", "rows", rows, 1)
     cols = rows if cols is None else at_least("torus", "cols", cols, 1)

@@ -15,7 +15,7 @@ class Schedule:
 
     warmup: float = 0.0  # share of the run in which the rate grows from (almost) nothing
     decay_at: tuple[float, ...] = ()  # shares of the run at which the rate is multiplied by `factor`
-    factor: float = 0.1
+    factor: float = 0.1  # what the rate is multiplied by each time
 
     def __post_init__(self) -> None:
         if not 0 <= self.warmup < 1:

@@ -33,13 +33,20 @@ def split(
 ) -> Any:
     """The data of every node: a list, or a dictionary where `nodes` are names or `by` gives them.
 
-    `data` is a pair (inputs, targets), a pandas frame, a torch `Dataset`, a Hugging Face `Dataset` or a dictionary of
-    columns; every node gets the same kind. `by` is a column's name, or one key for every sample: every key then is a
-    node of that name (and the column is left out of its data), or, with `nodes`, keys are shared out over them.
-
-    Else `how` says: "iid" (shuffled and dealt out), "dirichlet" (of every class, shares drawn from Dirichlet(`alpha`)),
-    "balanced_dirichlet" (the published one, whose nodes have about as much each), "shards" (sorted by label, cut,
-    `shards` to a node) or "labels" (`labels_per_node` classes to a node). `target` names the column of the labels.
+    Args:
+        data: A pair (inputs, targets), a pandas frame, a torch `Dataset`, a Hugging Face `Dataset` or a
+            dictionary of columns; every node gets the same kind.
+        nodes: How many, or their names; may be left out with `by`.
+        how: `iid`, shuffled and dealt out; `dirichlet`, of every class shares drawn from Dirichlet(`alpha`);
+            `balanced_dirichlet`, the published one, whose nodes have about as much each; `shards`, sorted by
+            label, cut, `shards` to a node; `labels`, `labels_per_node` classes to a node.
+        by: In place of `how`: a column's name, or one key for every sample. Every key then is a node of that
+            name (and the column is left out of its data), or, with `nodes`, keys are shared out over them.
+        alpha: Of the Dirichlet splits: 10 is almost even, 0.1 very uneven.
+        shards: Shards of a node.
+        labels_per_node: Classes of a node.
+        target: The column of the labels.
+        seed: Of the split.
     """
     if nodes is None and by is None:
         raise DataError("nodes: how many? A number or a list of names is needed, or by=…, such as by='hospital'")

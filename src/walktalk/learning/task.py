@@ -26,19 +26,19 @@ Augment: TypeAlias = Callable[[Tensor, Tensor, int], Tensor]  # (inputs [W, B, â
 class Task:
     """What is learned, and who has which samples."""
 
-    name: str
+    name: str  # how it is called in tables and folders
     model: nn.Module  # the architecture; its weights are replaced by `initial`, unless it is pretrained
-    loss: Loss
+    loss: Loss  # (outputs, targets) -> mean loss, as torch.nn.functional.cross_entropy
     inputs: Samples  # all training samples
-    targets: Samples
+    targets: Samples  # what is to be learned, one for each sample
     parts: list[np.ndarray]  # node -> indices of its samples; disjoint, none empty
-    test: tuple[Samples, Samples] | None = None
+    test: tuple[Samples, Samples] | None = None  # inputs and targets that nobody trains on
     facts: dict[str, float] = field(default_factory=dict)  # what is known exactly, e.g. the smoothness of a quadratic
     labels: np.ndarray | None = None  # the class of each sample, for pictures of the partition
     pretrained: bool = False  # whether every run starts from the weights that the model has
     augment: Augment | None = None  # changes batches in training; random by the rows' keys alone (`sampling.hashed`)
     lengths: Lengths | None = None  # of samples that are padded: a large model then need not be given all of it
-    details: dict[str, Any] = field(default_factory=dict)
+    details: dict[str, Any] = field(default_factory=dict)  # anything else that a person may want to know
     names: tuple[str, ...] | None = None  # of the nodes, where they have any
     test_parts: list[np.ndarray] | None = None  # node -> indices of its test samples, where each has its own
     metrics: Mapping[str, Metric] = field(default_factory=dict)  # measured on the test samples beside loss and accuracy

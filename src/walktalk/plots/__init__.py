@@ -5,7 +5,7 @@ from walktalk.plots.curves import curves, draw_bands, draw_curves
 from walktalk.plots.failures import Failure, failure_line, failures, marks_of
 from walktalk.plots.histories import History, as_history
 from walktalk.plots.layout import positions
-from walktalk.plots.mean_curve import AXES, Axis, Curve, mean_curve
+from walktalk.plots.mean_curve import AXES, Axis, Curve, is_share, mean_curve
 from walktalk.plots.network import network
 from walktalk.plots.notes import OPENING, legend_below, missing_words, note_below, spread_words, upright
 from walktalk.plots.partition import class_counts, partition
@@ -56,6 +56,7 @@ __all__ = [
     "failures",
     "in_order",
     "in_words",
+    "is_share",
     "legend_below",
     "line_style",
     "marks_of",

@@ -32,7 +32,15 @@ def failures(
     algorithms: Algorithms | None = None,
     title: str | None = None,
 ) -> Figure:
-    """Curves against time, called as `time` says, with a line at every failure, and its name above every panel."""
+    """Curves against time, with a line at every failure, and its name above every panel.
+
+    Args:
+        history: A study's history.
+        marks: What went wrong and when, from `marks_of(trace)`.
+        time: What time is called, "Virtual time" for instance.
+        algorithms: What the study's folder says of its algorithms; their labels alone say it if left out.
+        title: Above the figure; none if left out.
+    """
     history = as_history(history)
     figure = curves(history, "time", time=time, algorithms=algorithms, title=title)
     unit = along([history], "time").unit

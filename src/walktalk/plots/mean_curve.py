@@ -27,6 +27,11 @@ class Curve:
     std: Floats  # 0 where fewer than two have
 
 
+def is_share(value: str) -> bool:
+    """Whether a column is a share from 0 to 1, which people read in percent."""
+    return value.endswith("test_accuracy")
+
+
 def mean_curve(runs: pd.DataFrame, x: Axis, value: str) -> Curve:
     """Mean and σ over repetitions, on the points that they share or, failing that, on those of all, thinned if many.
 
@@ -36,7 +41,7 @@ def mean_curve(runs: pd.DataFrame, x: Axis, value: str) -> Curve:
     """
     parts = [run.sort_values(x, kind="stable") for _, run in runs.groupby("repetition")]
     xs = [part[x].to_numpy(float) for part in parts]
-    scale = 100.0 if value.endswith("test_accuracy") else 1.0
+    scale = 100.0 if is_share(value) else 1.0
     ys = [part[value].to_numpy(float) * scale for part in parts]
     grid = xs[0]
     if any(len(other) != len(grid) or not np.array_equal(other, grid) for other in xs[1:]):

@@ -19,7 +19,13 @@ LONGEST_WITHIN = 3  # letters of a name that fit into a node; longer ones stand 
 
 
 def network(graph: GraphLike, *, aggregator: int | None = 0, title: str | None = None) -> Figure:
-    """A drawing of the graph; the same graph gives the same drawing."""
+    """A drawing of the graph; the same graph gives the same drawing.
+
+    Args:
+        graph: The graph, at its sites where it has them.
+        aggregator: The node that is marked; None for none.
+        title: Above the figure; none if left out.
+    """
     graph = as_graph(graph)
     if graph.nodes > LARGEST:
         raise GraphError(f"{graph.name} has {graph.nodes} nodes, but at most {LARGEST} can be drawn")

@@ -106,12 +106,19 @@ def new_figure(width: float, height: float) -> Figure:
 
 
 def save(figure: Figure, path: str | PathLike[str], formats: Iterable[str] = ("png", "svg")) -> list[Path]:
-    """Write the figure under this name as PNG and SVG (or PDF), without a date: equal figures are equal bytes."""
+    """Write the figure under this name as PNG and SVG (or PDF), without a date: equal figures are equal bytes.
+
+    Args:
+        figure: The figure.
+        path: Where, without an ending.
+        formats: Endings: png, svg or pdf.
+    """
     written = []
     for kind in formats:
         file = Path(path).with_name(f"{Path(path).name}.{kind}")
         with replacing(file) as part, styled():
             figure.savefig(part, format=kind, dpi=DPI, metadata=_METADATA[kind])
+        figure.set_layout_engine("none")  # laid out once; again for every format would take as long as drawing it
         written.append(file)
     return written
 

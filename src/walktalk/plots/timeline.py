@@ -57,7 +57,13 @@ def timeline(
 ) -> Figure:
     """Draw what happened from `start` to `end` (seconds; a few iterations if left out) at the first `nodes` nodes.
 
-    `names` of all nodes stand beside their rows, in place of their numbers.
+    Args:
+        trace: A run's trace.
+        start: Seconds.
+        end: Seconds; a few iterations if left out.
+        nodes: Only the first so many; all if left out.
+        names: Of all nodes, beside their rows in place of their numbers.
+        title: Above the figure; none if left out.
     """
     if trace.empty or not (trace["event"] == "train").any():
         raise StudyError("the trace has no training in it, so there is no time line to draw")

@@ -7,6 +7,7 @@ each effect means is written once, in `runtimes.meaning`, for virtual time and r
 from __future__ import annotations
 
 from collections.abc import Mapping
+from functools import lru_cache
 from typing import NamedTuple, TypeAlias
 
 from walktalk.protocols.message import Message
@@ -60,9 +61,8 @@ class Combine(NamedTuple):
 
     into: str  # the slot that is set
     terms: Mapping[str, float]  # slot -> weight
-    statistics: Mapping[str, float] | None = None
-    # The weights for what a model carries beside its parameters, BatchNorm's running means and variances; None: the
-    # same. They are no sums of increments: a variance that others are taken away from can fall below zero. For them an
+    statistics: Mapping[str, float] | None = None  # weights for BatchNorm's means and variances; None: the same
+    # Those are no sums of increments: a variance that others are taken away from can fall below zero. For them an
     # update is the trained model itself.
 
 
@@ -128,6 +128,7 @@ Effect: TypeAlias = (
 )
 
 
+@lru_cache(maxsize=1024)  # the same few are asked for at every iteration
 def apply_update(slot: str, moved: bool = False) -> Combine:
     """Add the update of a training to the model in a slot.
 
@@ -137,6 +138,7 @@ def apply_update(slot: str, moved: bool = False) -> Combine:
     return Combine(slot, {slot: 1.0, UPDATE: 1.0}, {slot: 0.5, UPDATE: 0.5} if moved else {UPDATE: 1.0})
 
 
+@lru_cache(maxsize=1024)
 def absorb(into: str, base: str, share: float, new: str, old: str) -> Combine:
     """into ← base + share · (new − old), slots of which some may be the same; of statistics (1 − share) base + share
     new: what is taken away is taken from the one that is added to."""

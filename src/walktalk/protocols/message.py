@@ -28,9 +28,8 @@ class Arrival(NamedTuple):
     refused before the machine sees it, and no slot is written before the machine has taken the message.
     """
 
-    slot: str = ""
-    # The slot in which what comes with it is put, with {sender}, {walk} and {round} of the message filled in, e.g.
-    # "offer/{sender}"; "": nothing comes with it.
+    slot: str = ""  # where what comes with it is put, such as "offer/{sender}"; "": nothing comes with it
+    # {sender}, {walk} and {round} of the message are filled in.
     codec: str = ""  # what comes is encoded by this codec; "": a model as it is
     once: bool = False  # what comes is mixed in once at most; the ledger checks it
     latest: bool = False  # only the last one for each receiver and walk counts: an earlier one that still waits is void

@@ -18,6 +18,7 @@ if TYPE_CHECKING:
         read_history,
         write_history,
     )
+    from walktalk.records.listing import ListedStudy, studies_below
     from walktalk.records.opening import check_folder, opened_folder, replacing_files
     from walktalk.records.trace import TRACE_COLUMNS, TraceRow, TraceWriter, read_trace
 
@@ -27,6 +28,7 @@ _HOMES = {
     "checkpoint": ("load_checkpoint", "save_checkpoint"),
     "folder": ("RunFolder", "StudyFolder", "existing_folder", "folder_name"),
     "history": ("COLUMNS", "RUN_COLUMNS", "HistoryRow", "frame", "history_text", "read_history", "write_history"),
+    "listing": ("ListedStudy", "studies_below"),
     "opening": ("check_folder", "opened_folder", "replacing_files"),
     "trace": ("TRACE_COLUMNS", "TraceRow", "TraceWriter", "read_trace"),
 }
@@ -36,6 +38,7 @@ __all__ = [
     "RUN_COLUMNS",
     "TRACE_COLUMNS",
     "HistoryRow",
+    "ListedStudy",
     "RunFolder",
     "StudyFolder",
     "TraceRow",
@@ -53,6 +56,7 @@ __all__ = [
     "replacing",
     "replacing_files",
     "save_checkpoint",
+    "studies_below",
     "write_bytes",
     "write_history",
     "write_text",

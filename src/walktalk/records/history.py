@@ -50,12 +50,23 @@ _INTEGERS = {"repetition", "iteration", "bits", "model_bits"}
 
 
 def write_history(path: str | PathLike[str], rows: Iterable[HistoryRow], columns: tuple[str, ...] = COLUMNS) -> None:
-    """Write the rows in the order given; `columns=RUN_COLUMNS` for a run's own history."""
+    """Write the rows in the order given; `columns=RUN_COLUMNS` for a run's own history.
+
+    Args:
+        path: the file; it is replaced whole or not at all.
+        rows: evaluations.
+        columns: which of their fields are written.
+    """
     write_text(path, history_text(rows, columns))
 
 
 def history_text(rows: Iterable[HistoryRow], columns: tuple[str, ...] = COLUMNS) -> str:
-    """The rows as CSV."""
+    """The rows as CSV.
+
+    Args:
+        rows: evaluations, in the order in which they are to stand.
+        columns: `COLUMNS` for a study's history, `RUN_COLUMNS` for a run's own.
+    """
     buffer = io.StringIO()
     writer = csv.writer(buffer, lineterminator="\n")
     rows = list(rows)
@@ -68,13 +79,21 @@ def history_text(rows: Iterable[HistoryRow], columns: tuple[str, ...] = COLUMNS)
 
 
 def further_columns(rows: Sequence[HistoryRow], columns: tuple[str, ...]) -> list[str]:
-    """What else was measured in any of the rows, in order."""
-    names = dict.fromkeys(name for row in rows for name in row.further or ())
-    return [name for name in names if len(columns) > len(COLUMNS) or name not in UNASKED]
+    """What else was measured in any of the rows.
+
+    In an order of its own: a run that was taken up again has read its rows from a file, where theirs is another.
+    """
+    names = {name for row in rows for name in row.further or ()}
+    wanted = [name for name in names if len(columns) > len(COLUMNS) or name not in UNASKED]
+    return sorted(wanted, key=lambda name: (name not in UNASKED, name.startswith("mean_"), name))
 
 
 def read_history(path: str | PathLike[str]) -> pd.DataFrame:
-    """A history as a table, with either set of columns; a `StudyError` if the file is missing or damaged."""
+    """A history as a table, with either set of columns; a `StudyError` if the file is missing or damaged.
+
+    Args:
+        path: of a `history.csv`.
+    """
     path = Path(path)
     try:
         text = path.read_text(encoding="utf-8")
@@ -85,7 +104,12 @@ def read_history(path: str | PathLike[str]) -> pd.DataFrame:
 
 
 def frame(rows: Iterable[HistoryRow], columns: tuple[str, ...] = COLUMNS) -> pd.DataFrame:
-    """The table that reading the written rows would give."""
+    """The table that reading the written rows would give.
+
+    Args:
+        rows: evaluations, in any order.
+        columns: `COLUMNS` for a study's history, `RUN_COLUMNS` for a run's own.
+    """
     return _parse(history_text(rows, columns), Path("history.csv"))
 
 

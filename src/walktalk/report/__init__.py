@@ -1,6 +1,9 @@
 """The page a person reads, its table of results, and the figures of a study drawn from its folder."""
 
+from walktalk.report.comparison import Comparison, open_comparison, write_comparison
+from walktalk.report.differences import in_words
 from walktalk.report.figures import Window, draw
+from walktalk.report.live import live_page
 from walktalk.report.page import PageParts, page_html, page_parts, write_page, write_report
 from walktalk.report.replay import replay_data, write_film
 from walktalk.report.results import Cell, Results, results_table
@@ -8,16 +11,21 @@ from walktalk.report.study import Study, open_study
 
 __all__ = [
     "Cell",
+    "Comparison",
     "PageParts",
     "Results",
     "Study",
     "Window",
     "draw",
+    "in_words",
+    "live_page",
+    "open_comparison",
     "open_study",
     "page_html",
     "page_parts",
     "replay_data",
     "results_table",
+    "write_comparison",
     "write_film",
     "write_page",
     "write_report",

@@ -6,7 +6,7 @@ import json
 from dataclasses import dataclass
 from functools import cached_property
 from os import PathLike
-from typing import Any
+from typing import Any, NamedTuple
 
 import pandas as pd
 
@@ -21,16 +21,26 @@ from walktalk.studies import StudySpec, algorithms_of, build_graph, build_task, 
 TIMES = {"sim": "virtual time", "peers": "wall-clock time"}
 
 
+class Running(NamedTuple):
+    """What is known of a study that still runs; its folder may be empty yet, or hold what an earlier run left."""
+
+    history: pd.DataFrame  # every evaluation so far
+    engine: str  # what runs it
+
+
 @dataclass(frozen=True)
 class Study:
     """Everything of one study that can be shown; read when it is asked for, and once."""
 
     folder: StudyFolder
     spec: StudySpec
+    running: Running | None = None  # None: what is in the folder counts
 
     @cached_property
     def history(self) -> pd.DataFrame:
         """Every evaluation; from the runs' own files, which say more, where all are there."""
+        if self.running is not None:
+            return self.running.history
         runs = [self.folder.run(a.title, r).history for a in self.spec.algorithms for r in range(self.spec.repetitions)]
         there = [path for path in runs if path.is_file()]
         if there and (len(there) == len(runs) or not self.finished):
@@ -40,11 +50,13 @@ class Study:
     @property
     def finished(self) -> bool:
         """Whether all runs are over: then there is a history of the whole study."""
-        return self.folder.history.is_file()
+        return self.running is None and self.folder.history.is_file()
 
     @cached_property
     def summary(self) -> dict[str, Any]:
         """Who won: what the run wrote, with the machine it ran on; else from the history."""
+        if self.running is not None:
+            return {**summarize(self.history, self.spec), "engine": self.running.engine}
         return read_summary(self.folder) or summarize(self.history, self.spec)
 
     @cached_property

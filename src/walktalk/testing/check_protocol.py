@@ -44,11 +44,12 @@ def check_protocol(
     own, and the laws hold that the protocol says it conserves. In each engine: see `walktalk.testing.checks`. If it
     says that it survives failures, a node dies in the middle of its work and comes back.
 
-    - `protocol`: the one to check; give it short heartbeats and patience, if it has any, or `seconds` more time.
-    - `engines`: "sim", virtual time, and "peers", real nodes over loopback (needs the extra `peers`); those that the
-      protocol cannot run on by its own word are passed over.
-    - `graph`: where to run it; otherwise one that it can run on is chosen.
-    - `seconds`: how long the runs with a failure last.
+    Args:
+        protocol: the one to check; give it short heartbeats and patience, if it has any, or `seconds` more time.
+        engines: "sim", virtual time, and "peers", real nodes over loopback (needs the extra `peers`); those that the
+            protocol cannot run on by its own word are passed over.
+        graph: where to run it; otherwise one that it can run on is chosen.
+        seconds: how long the runs with a failure last.
     """
     flaws = [*_described(protocol)]
     graph = graph or _graph_for(protocol)
@@ -72,6 +73,8 @@ def _described(protocol: Protocol) -> Iterator[str]:
 
 
 def _graph_for(protocol: Protocol) -> Graph:
+    if protocol.made_for:
+        return graphs.build(protocol.made_for, 5)
     return graphs.exponential(5) if protocol.on_directed_graphs else graphs.erdos_renyi(5, p=0.6, seed=2)
 
 

@@ -27,7 +27,7 @@ class Bound:
     deviation: float  # models drift apart between two mixings
     step_size: float | None = None  # the η that it holds for; None for an order expression
     largest_step_size: float | None = None  # the largest η that the lemmas allow
-    note: str = ""
+    note: str = ""  # what a reader should know about it
 
     @property
     def total(self) -> float:
@@ -39,9 +39,9 @@ class Bound:
 class NotApplicable:
     """What is returned instead of a bound when the lemmas do not allow the step size."""
 
-    theorem: str
-    step_size: float
-    largest_step_size: float
+    theorem: str  # which
+    step_size: float  # the η that was asked for
+    largest_step_size: float  # the largest that the lemmas allow
 
     @property
     def note(self) -> str:

@@ -28,6 +28,10 @@ def crossover_walks(network: Network, problem: Problem | None = None) -> float:
 
     Without a problem the data are taken as iid, and it is √(V/p) (the paper: p against V/R²). It may be above V: then
     Multi-Walk wins for every R.
+
+    Args:
+        network: From `theory.network(graph)`.
+        problem: The task's constants; iid data if left out.
     """
     sigma2, zeta2 = (1.0, 0.0) if problem is None else (problem.sigma2, problem.zeta2)
     if sigma2 == zeta2 == 0:
@@ -39,7 +43,17 @@ def crossover_walks(network: Network, problem: Problem | None = None) -> float:
 def on_axis(
     network: Network, problem: Problem, walks: int, axis: str, budget: float, model_bits: float = 1.0, d: float = 1.0
 ) -> dict[str, Bound]:
-    """Both order expressions at the same budget of `iterations`, `bits` or `time` (Tables 3 and 4)."""
+    """Both order expressions at the same budget of `iterations`, `bits` or `time` (Tables 3 and 4).
+
+    Args:
+        network: what `network(graph)` found.
+        problem: F, L, σ² and ζ² of the task.
+        walks: R, from 1 to the number of nodes.
+        axis: iterations, bits or time.
+        budget: how much of it there is: a count, bits, or seconds.
+        model_bits: the size of one model, for bits.
+        d: mean seconds of one iteration of a walk or node, for time.
+    """
     messages = messages_per_iteration(network)
     counts: dict[str, Callable[[float, float], float]] = {
         "iterations": lambda active, sent: budget,
@@ -57,7 +71,11 @@ def on_axis(
 
 
 def winner(bounds: dict[str, Bound]) -> str:
-    """The algorithm with the smaller bound."""
+    """The algorithm with the smaller bound.
+
+    Args:
+        bounds: by algorithm, as `on_axis` gives them.
+    """
     return min(bounds, key=lambda name: bounds[name].total)
 
 
@@ -75,7 +93,14 @@ def iterations_to(target: float, order: Callable[[float], Bound]) -> float:
 
 
 def speed_up(network: Network, problem: Problem, walks: int, target: float) -> float:
-    """Time to the target with one walk over time with R, by the order of Theorem 1: near R once the target is small."""
+    """Time to the target with one walk over time with R, by the order of Theorem 1: near R once the target is small.
+
+    Args:
+        network: From `theory.network(graph)`.
+        problem: The task's constants.
+        walks: R.
+        target: Of the average of ‖∇f‖².
+    """
 
     def time(count: int) -> float:
         iterations = iterations_to(target, lambda t: theorem1_order(network, problem, count, t))
@@ -85,7 +110,13 @@ def speed_up(network: Network, problem: Problem, walks: int, target: float) -> f
 
 
 def gossip_speed_up(network: Network, problem: Problem, target: float) -> float:
-    """Time to the target with one walk over time with gossip on all V nodes: near V once the target is small."""
+    """Time to the target with one walk over time with gossip on all V nodes: near V once the target is small.
+
+    Args:
+        network: From `theory.network(graph)`.
+        problem: The task's constants.
+        target: Of the average of ‖∇f‖².
+    """
     walk = iterations_to(target, lambda t: theorem1_order(network, problem, 1, t))
     gossip = iterations_to(target, lambda t: theorem2_order(network, problem, t))
     return time_from_iterations(walk, 1, d=1.0) / time_from_iterations(gossip, network.nodes, d=1.0)

@@ -27,13 +27,28 @@ from walktalk.theory.problem import Problem
 def theorem3(
     networks: Sequence[Network], problem: Problem, walks: int, iterations: int, step_size: float | None = None
 ) -> Bound | NotApplicable:
-    """The bound with the proof's constants; one network before each failure and one after the last."""
+    """The bound with the proof's constants; one network before each failure and one after the last.
+
+    Args:
+        networks: From `theory.stages`: one before each failure and one after the last.
+        problem: The task's constants.
+        walks: R.
+        iterations: T, over which ‖∇f‖² is averaged.
+        step_size: One's own η; tuned as in Lemma 5 if left out.
+    """
     proof = theorem3_inequality(networks, problem, walks, iterations)
     return proof.tuned(iterations) if step_size is None else proof.at(step_size, iterations)
 
 
 def theorem3_inequality(networks: Sequence[Network], problem: Problem, walks: int, iterations: int) -> Inequality:
-    """Where the proof of Theorem 3 ends, before the step size is tuned."""
+    """Where the proof of Theorem 3 ends, before the step size is tuned.
+
+    Args:
+        networks: one network before each failure and one after the last, as `stages` gives them.
+        problem: F, L, σ² and ζ² of the task.
+        walks: R, from 1 to the number of nodes.
+        iterations: T, the number of completed local trainings.
+    """
     failures, nodes, H2 = _summary(networks, walks, iterations)
     return Inequality(
         "Theorem 3",
@@ -46,7 +61,14 @@ def theorem3_inequality(networks: Sequence[Network], problem: Problem, walks: in
 
 
 def theorem3_order(networks: Sequence[Network], problem: Problem, walks: int, iterations: float) -> Bound:
-    """The expression inside the O(·), constants left out."""
+    """The expression inside the O(·), constants left out.
+
+    Args:
+        networks: one network before each failure and one after the last, as `stages` gives them.
+        problem: F, L, σ² and ζ² of the task.
+        walks: R, from 1 to the number of nodes.
+        iterations: T, the number of completed local trainings.
+    """
     failures, nodes, H2 = _summary(networks, walks, iterations)
     scale = problem.F * problem.L
     spread = failures * nodes * problem.sigma2 + failures**2 * problem.zeta2 * H2
@@ -63,6 +85,11 @@ def stages(graph: GraphLike, failures: int, aggregator: int = 0) -> list[Network
     """The networks between failures: each time the aggregator dies, the living node with most neighbours takes over.
 
     Ties go to the lowest number. What is left must stay connected, as Assumption 4 demands after every failure.
+
+    Args:
+        graph: The graph before any failure.
+        failures: How many aggregators die, E.
+        aggregator: The first of them.
     """
     graph = as_graph(graph)
     if not 0 <= failures < graph.nodes:

@@ -24,13 +24,26 @@ GENEROUS = "generous, not tight: the proof lets every node take a gradient where
 def theorem2(
     network: Network, problem: Problem, iterations: int, step_size: float | None = None
 ) -> Bound | NotApplicable:
-    """The bound with the proof's constants, for Lemma 5's step size or for one's own."""
+    """The bound with the proof's constants, for Lemma 5's step size or for one's own.
+
+    Args:
+        network: From `theory.network(graph)`.
+        problem: The task's constants.
+        iterations: T, over which ‖∇f‖² is averaged.
+        step_size: One's own η; tuned as in Lemma 5 if left out.
+    """
     proof = theorem2_inequality(network, problem, iterations)
     return proof.tuned(iterations) if step_size is None else proof.at(step_size, iterations)
 
 
 def theorem2_inequality(network: Network, problem: Problem, iterations: int) -> Inequality:
-    """Where the proof of Theorem 2 ends, before the step size is tuned."""
+    """Where the proof of Theorem 2 ends, before the step size is tuned.
+
+    Args:
+        network: what `network(graph)` found.
+        problem: F, L, σ² and ζ² of the task.
+        iterations: T, the number of completed local trainings.
+    """
     check_iterations(iterations)
     spread = 8 * problem.sigma2 / network.p + 48 * problem.zeta2 / network.p**2
     return Inequality(
@@ -45,7 +58,13 @@ def theorem2_inequality(network: Network, problem: Problem, iterations: int) -> 
 
 
 def theorem2_order(network: Network, problem: Problem, iterations: float) -> Bound:
-    """The expression inside the O(·), constants left out."""
+    """The expression inside the O(·), constants left out.
+
+    Args:
+        network: what `network(graph)` found.
+        problem: F, L, σ² and ζ² of the task.
+        iterations: T, the number of completed local trainings.
+    """
     check_iterations(iterations)
     scale = problem.F * problem.L
     spread = problem.sigma2 / network.p + problem.zeta2 / network.p**2

@@ -23,13 +23,28 @@ from walktalk.theory.problem import Problem
 def theorem1(
     network: Network, problem: Problem, walks: int, iterations: int, step_size: float | None = None
 ) -> Bound | NotApplicable:
-    """The bound with the proof's constants, for Lemma 5's step size or for one's own."""
+    """The bound with the proof's constants, for Lemma 5's step size or for one's own.
+
+    Args:
+        network: From `theory.network(graph)`.
+        problem: The task's constants.
+        walks: R.
+        iterations: T, over which ‖∇f‖² is averaged.
+        step_size: One's own η; tuned as in Lemma 5 if left out.
+    """
     proof = theorem1_inequality(network, problem, walks, iterations)
     return proof.tuned(iterations) if step_size is None else proof.at(step_size, iterations)
 
 
 def theorem1_inequality(network: Network, problem: Problem, walks: int, iterations: int) -> Inequality:
-    """Where the proof of Theorem 1 ends, before the step size is tuned."""
+    """Where the proof of Theorem 1 ends, before the step size is tuned.
+
+    Args:
+        network: what `network(graph)` found.
+        problem: F, L, σ² and ζ² of the task.
+        walks: R, from 1 to the number of nodes.
+        iterations: T, the number of completed local trainings.
+    """
     check_walks(walks, network.nodes)
     check_iterations(iterations)
     spread = network.nodes * problem.sigma2 + network.H2 * problem.zeta2
@@ -49,7 +64,14 @@ def mixing_term(network: Network, problem: Problem, walks: int) -> float:
 
 
 def theorem1_order(network: Network, problem: Problem, walks: int, iterations: float) -> Bound:
-    """The expression inside the O(·), constants left out."""
+    """The expression inside the O(·), constants left out.
+
+    Args:
+        network: what `network(graph)` found.
+        problem: F, L, σ² and ζ² of the task.
+        walks: R, from 1 to the number of nodes.
+        iterations: T, the number of completed local trainings.
+    """
     check_walks(walks, network.nodes)
     check_iterations(iterations)
     scale = problem.F * problem.L

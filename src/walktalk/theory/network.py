@@ -15,7 +15,7 @@ class Network:
     name: str  # the graph's
     nodes: int  # V
     edges: int  # undirected
-    mean_degree: float
+    mean_degree: float  # neighbours of a node, on average
     p: float  # spectral gap of PᵀP
     p_prime: float  # spectral gap of P
     modulus: float  # λ*, the second largest modulus of an eigenvalue of P
@@ -37,7 +37,13 @@ class Network:
 
 
 def network(graph: GraphLike, aggregator: int = 0, chain: Chain | None = None) -> Network:
-    """The network's numbers, with Metropolis–Hastings unless another chain is given."""
+    """The network's numbers, with Metropolis–Hastings unless another chain is given.
+
+    Args:
+        graph: The graph.
+        aggregator: The node at which walks are mixed.
+        chain: Another chain than Metropolis–Hastings.
+    """
     graph = as_graph(graph)
     chain = chain or metropolis_hastings(graph)
     gaps = spectrum(chain)

@@ -29,7 +29,7 @@ class Question:
 
     walks: int = 4  # R
     iterations: int = 3000  # T
-    aggregator: int = 0
+    aggregator: int = 0  # the node at which walks are mixed
     failures: int = 0  # E
     model_bits: float = 32 * 269_722  # m: ResNet-20 in float32, the paper's 1.08 MB
     d: float = 1.0  # mean seconds of one training and one hop
@@ -43,7 +43,13 @@ class Question:
 
 
 def summary(graph: GraphLike, problem: Problem, question: Question) -> dict[str, Any]:
-    """The answers, ready for JSON."""
+    """The answers, ready for JSON.
+
+    Args:
+        graph: The graph.
+        problem: The task's constants.
+        question: Walks, iterations and the rest of what is asked.
+    """
     graph = as_graph(graph)
     networks = stages(graph, question.failures, question.aggregator)
     network = networks[0]

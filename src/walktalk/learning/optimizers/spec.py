@@ -26,13 +26,13 @@ def element_wise() -> dict[str, type[torch.optim.Optimizer]]:
 class OptimizerSpec:
     """An optimizer by torch.optim's name, with its settings."""
 
-    name: str = "sgd"
-    lr: float = 0.05
-    momentum: float = 0.0
-    nesterov: bool = False
-    weight_decay: float = 0.0
+    name: str = "sgd"  # sgd, adam, adamw, or another element-wise optimizer of torch.optim
+    lr: float = 0.05  # learning rate
+    momentum: float = 0.0  # sgd: share of the last step that is kept
+    nesterov: bool = False  # sgd: Nesterov's form of momentum
+    weight_decay: float = 0.0  # as torch.optim has it
     betas: tuple[float, float] | None = None  # None: torch.optim's own default
-    eps: float | None = None
+    eps: float | None = None  # added to the denominator; None: torch.optim's own default
     extra: dict[str, Any] = field(default_factory=dict)  # further arguments of the torch.optim class
 
     def __post_init__(self) -> None:

@@ -38,24 +38,30 @@ def torch(
     fresh: bool = False,
     metrics: Mapping[str, Metric] | None = None,
 ) -> Task:
-    """A task of one's own.
+    """A task of one's own: any module, any data.
 
-    `module` is where training starts, with the weights that it has; `fresh=True` draws them anew for every repetition,
-    and so does a function that makes the module. `init` has other weights to start from: a safetensors file, a state
-    dict, or a module such as `run.model`. `loss(outputs, targets)` is the mean over a batch; it may be left out where
-    the module is given the labels and puts out its own `loss`, as those of Hugging Face.
-
-    `partitions` has the data of every node: a list, a dictionary by node name, a function of the name (with `names`),
-    or what has `load_partition`. One node's data is a pair (inputs, targets) of arrays or tensors, a torch `Dataset`, a
-    `DataLoader`, a pandas frame, a Hugging Face `Dataset`, a dictionary of columns, or a function that gives one of
-    these when it is called. Of named columns, `target` says which are the targets (else labels, label, targets, target
-    or y) and `columns` which are the inputs (else those that the module takes, or all). With `part`, a node's name or
-    number, only that node's data is asked for. `collate` makes a batch of single samples, as a `DataLoader`'s does.
-
-    What does not fit into half of the free memory is read batch by batch; `in_memory` says it either way.
-
-    `test` is data as above, or a dictionary by node name, each node's own. Loss is measured on it, accuracy where
-    targets are classes, and `metrics`: names with functions of (outputs, targets) of all its samples.
+    Args:
+        module: Where training starts, with the weights that it has; or a function that makes the module anew
+            for every repetition.
+        loss: `loss(outputs, targets)` is the mean over a batch; it may be left out where the module is given
+            the labels and puts out its own `loss`, as those of Hugging Face.
+        partitions: The data of every node: a list, a dictionary by node name, a function of the name (with
+            `names`), or what has `load_partition`. One node's data is a pair (inputs, targets) of arrays or
+            tensors, a torch `Dataset`, a `DataLoader`, a pandas frame, a Hugging Face `Dataset`, a dictionary
+            of columns, or a function that gives one of these when it is called.
+        test: Data as above, or a dictionary by node name, each node's own. Loss is measured on it, accuracy
+            where targets are classes, and `metrics`.
+        name: How the task is called in tables and folders.
+        part: A node's name or number: only that node's data is asked for.
+        names: The nodes' names, where `partitions` is a function.
+        target: Of named columns, which are the targets; else labels, label, targets, target or y.
+        columns: Of named columns, which are the inputs; else those that the module takes, or all.
+        collate: Makes a batch of single samples, as a `DataLoader`'s does.
+        in_memory: Whether data is read into memory at once; if left out, what does not fit into half of the
+            free memory is read batch by batch.
+        init: Other weights to start from: a safetensors file, a state dict, or a module such as `run.model`.
+        fresh: Draw the module's weights anew for every repetition.
+        metrics: Names with functions of (outputs, targets) of all test samples.
     """
     model, make = started(module, init, fresh)
     if loss is not None and not callable(loss):

@@ -51,27 +51,38 @@ class View(NamedTuple):
     ballot: Claim  # the best candidate, where an election is under way; else not above the claim
     degree: int  # how many living neighbours the sender has
     incidents: int  # counts what went wrong anywhere: a node that was lost, or was silent for too long
+    depth: int = 0  # hops from the aggregator to the sender
+    deepest: int = 0  # the most hops to any node that the sender has heard of
+    sightings: tuple[int, ...] = ()  # by walk: the beat at which somebody had it last, as far as the sender knows
 
 
 _CLAIM = struct.Struct("<Ii4f")
-_HEAD = struct.Struct("<III")
+_HEAD = struct.Struct("<IIIHHBH")
+_MOST = 2**16 - 1  # beats ago, what is older was never; and hops
 
 
 def encode(view: View) -> bytes:
-    """As the note of a message; the ballot only where there is one."""
-    head = _HEAD.pack(view.beat, view.degree, view.incidents) + _pack(view.claim)
-    return head + _pack(view.ballot) if view.ballot.term > view.claim.term else head
+    """As the note of a message; the ballot only where there is one, and sightings as how long they are ago."""
+    claims = [view.claim, view.ballot] if view.ballot.term > view.claim.term else [view.claim]
+    ago = [min(view.beat - seen, _MOST) for seen in view.sightings]
+    counts = min(view.depth, _MOST), min(view.deepest, _MOST), len(claims), len(ago)
+    head = _HEAD.pack(view.beat, view.degree, view.incidents, *counts)
+    return b"".join((head, *map(_pack, claims), struct.pack(f"<{len(ago)}H", *ago)))
 
 
 def decode(note: bytes) -> View:
     """Back again; `ValueError` where it is not a view."""
-    claims = (len(note) - _HEAD.size) / _CLAIM.size
-    if claims not in (1, 2):
-        raise ValueError(f"a view has one or two claims, not {claims:g}")
-    beat, degree, incidents = _HEAD.unpack_from(note)
+    if len(note) < _HEAD.size:
+        raise ValueError("a view is longer")
+    beat, degree, incidents, depth, deepest, claims, walks = _HEAD.unpack_from(note)
+    end = _HEAD.size + claims * _CLAIM.size
+    if claims not in (1, 2) or len(note) != end + 2 * walks:
+        raise ValueError(f"a view of {claims} claims and {walks} walks is not {len(note)} bytes long")
     claim = _unpack(note, _HEAD.size)
     ballot = _unpack(note, _HEAD.size + _CLAIM.size) if claims == 2 else NOBODY
-    return View(claim, beat, ballot, degree, incidents)
+    ago = struct.unpack_from(f"<{walks}H", note, end)
+    sightings = tuple(beat - age if age < _MOST and age < beat else 0 for age in ago)
+    return View(claim, beat, ballot, degree, incidents, depth, deepest, sightings)
 
 
 def _pack(claim: Claim) -> bytes:

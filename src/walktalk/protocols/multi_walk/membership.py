@@ -21,6 +21,7 @@ from walktalk.protocols.effects import Effect, Note, Send, SetTimer
 from walktalk.protocols.machine import Surroundings
 from walktalk.protocols.message import Message
 from walktalk.protocols.multi_walk.election import NOBODY, Claim, View, candidate, decode, encode
+from walktalk.protocols.multi_walk.sightings import Sightings
 
 BEAT = "beat"  # kind of the message, and name of the timer
 WATCH = "watch"  # timer: the aggregator's silence becomes suspicious
@@ -51,9 +52,12 @@ class Membership:
         "news",
         "own",
         "resources",
+        "sightings",
     )
 
-    def __init__(self, around: Surroundings, interval: float) -> None:
+    def __init__(self, around: Surroundings, interval: float, sightings: Sightings) -> None:
+        """around: what the node knows of its place. interval: seconds between heartbeats. sightings: of walks."""
+        self.sightings = sightings
         self.around, self.interval, self.resources = around, interval, around.resources
         self.living: set[int] = set(around.neighbours)
         self.cut: set[int] = set()  # those that the runtime says are lost: nothing is sent to them
@@ -102,6 +106,7 @@ class Membership:
         if view.incidents > self.incidents:
             self.incidents, self.incident_at = view.incidents, now
             effects += self._tell_all()
+        self._hear_sightings(view)
         effects += self._hear_claim(view, now)
         return effects + self._hear_ballot(view.ballot, now)
 
@@ -133,7 +138,7 @@ class Membership:
         self.living.add(peer)
         self.cut.discard(peer)
         self.heard[peer] = Arrivals(PAUSE * self.interval, now + FIRST * self.interval)
-        return [self._tell(peer)]
+        return [Send(peer, self._message())]
 
     def silent(self, now: float) -> tuple[list[int], list[Effect]]:
         """Neighbours that have been silent for too long: they count as dead until they speak again, and all are told.
@@ -151,6 +156,17 @@ class Membership:
         return self._tell_all()
 
     # -- the aggregator -------------------------------------------------------------------------------------------
+
+    def _hear_sightings(self, view: View) -> None:
+        """Before its claim is taken over and passed on: what is told then contains this."""
+        if view.claim < self.claim:
+            return
+        nodes, sightings, new = self.around.nodes, self.sightings, view.claim > self.claim
+        if new:
+            sightings.new_reign()
+        if new or (view.beat > self.beat and not self.leads):
+            sightings.passed_on(view.depth, nodes)
+        sightings.hear(view.sightings, view.deepest, view.beat if new else max(view.beat, self.beat), nodes)
 
     def _hear_claim(self, view: View, now: float) -> list[Effect]:
         if view.claim < self.claim or (view.claim == self.claim and (view.beat <= self.beat or self.leads)):
@@ -191,6 +207,7 @@ class Membership:
         if self.ballot.node == self.around.node:
             self.claim = self.own = self.ballot
             self.beat = 1
+            self.sightings.new_reign()
             return [Note("elected", peer=self.around.node, number=self.claim.term), *self._tell_all()]
         if self.granted == self.ballot:
             return self._call_election(now)  # it must be dead; without it, it will not be proposed again
@@ -205,8 +222,15 @@ class Membership:
     def _tell_all(self) -> list[Effect]:
         wait = self.interval if self.leads else PAUSE * self.interval
         peers = [peer for peer in self.around.neighbours if peer not in self.cut]
-        return [*(self._tell(peer) for peer in peers), SetTimer(BEAT, wait)]
+        message = self._message()
+        return [*(Send(peer, message) for peer in peers), SetTimer(BEAT, wait)]
 
-    def _tell(self, peer: int) -> Effect:
-        view = View(self.claim, self.beat, self.ballot, len(self.living), self.incidents)
-        return Send(peer, Message(BEAT, term=self.claim.term, note=encode(view)))
+    def _message(self) -> Message:
+        seen = self.sightings
+        seen.look(self.beat)
+        around = (len(self.living), self.incidents, seen.depth, seen.deepest)
+        return Message(
+            BEAT,
+            term=self.claim.term,
+            note=encode(View(self.claim, self.beat, self.ballot, *around, tuple(seen.beats))),
+        )

@@ -8,7 +8,7 @@ the same sums.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 
 from walktalk.chains import metropolis_step
 from walktalk.protocols.arrivals import Arrivals
@@ -31,8 +31,9 @@ from walktalk.protocols.message import Arrival
 from walktalk.protocols.multi_walk.aggregation import Reign, walk_slot
 from walktalk.protocols.multi_walk.hops import Hops, kept_slot
 from walktalk.protocols.multi_walk.membership import BEAT, TIMERS, Membership
+from walktalk.protocols.multi_walk.sightings import Sightings
 from walktalk.protocols.multi_walk.walk_copies import Copies
-from walktalk.protocols.multi_walk.walk_guard import PRIOR, Guard, Headcount, ReturnTimes
+from walktalk.protocols.multi_walk.walk_guard import HARDLY_EVER, PRIOR, RARELY, Guard, Headcount, ReturnTimes
 from walktalk.protocols.multi_walk.walk_pass import ACK, NO_REIGN, WALK, Pass, pass_of
 
 LAST = "last"  # the model of the last walk that was trained here: what is left where every walk is lost
@@ -63,7 +64,7 @@ class ResilientNode(Machine):
     def __init__(self, around: Surroundings, walks: int, aggregator: int, heartbeat: float, guard: str) -> None:
         self.around, self.walks, self.aggregator = around, walks, aggregator
         self.guards = guard == "aggregator"
-        self.members = Membership(around, heartbeat)
+        self.members = Membership(around, heartbeat, Sightings(walks if self.guards else 0, self._holds))
         self.hops = Hops(Arrivals(heartbeat, 0.0))
         self.pace, self.visited = heartbeat, False  # what a visit takes, and whether there was one in this life
         self.trained = False  # whether there is a model in `LAST`, of this life or an earlier one
@@ -133,7 +134,9 @@ class ResilientNode(Machine):
     def _timer(self, name: str, outside: Outside) -> list[Effect]:
         if name in TIMERS:
             effects = self.members.timer(name, outside.now)
-            return [*effects, *self._leave_out_the_silent(outside)] if name == BEAT else effects
+            if name != BEAT:
+                return effects
+            return [*effects, *self._leave_out_the_silent(outside), *self._look_for_lost_walks(outside)]
         if name == GUARD:
             return self._look_for_lost_walks(outside)
         walk = int(name.rpartition("/")[2])
@@ -173,6 +176,7 @@ class ResilientNode(Machine):
         if copies.lags(what, self.hops.what(walk)):
             return [Forget(arrived), Note("retired", walk=walk, number=what.ticket)]
         copies.accept(what)
+        self.members.sightings.saw(walk, self.members.beat)
         effects = self.hops.give_up(walk) if walk in self.hops.leaving else []
         if walk in copies.here:
             copies.next[walk] = what
@@ -259,14 +263,31 @@ class ResilientNode(Machine):
     def _watch_walks(self, now: float) -> list[Effect]:
         if not self.guards or self.reign is None:
             return []
-        return [SetTimer(GUARD, self.reign.guard.next_check(now, self.members.incident_at))]
+        return [SetTimer(GUARD, self.reign.guard.next_check(now, self._chance(now)))]
+
+    def _chance(self, now: float) -> Callable[[int, float], float]:
+        """How often a living walk may be taken for lost because it is away for so long."""
+        members, seen = self.members, self.members.sightings
+
+        def of(walk: int, left: float) -> float:
+            alive = now - seen.age(walk, members.beat) * members.interval if seen.is_known(walk) else left
+            if max(left, alive) <= members.incident_at:
+                return RARELY
+            return 0.0 if seen.is_known(walk) else HARDLY_EVER  # somebody has it, or will soon be known to have had it
+
+        return of
+
+    def _unseen(self, reign: Reign) -> list[int]:
+        """Walks that nobody has had for longer than news of them take."""
+        members, later = self.members, reign.name[0] > 1
+        return [walk for walk in reign.everyone() if members.sightings.unseen(walk, members.beat, awaited=later)]
 
     def _look_for_lost_walks(self, outside: Outside) -> list[Effect]:
         reign, now = self.reign, outside.now
-        if reign is None:
+        if reign is None or not self.guards:
             return []
         effects: list[Effect] = []
-        for walk in reign.guard.overdue(now, self.members.incident_at):
+        for walk in sorted({*reign.guard.overdue(now, self._chance(now)), *self._unseen(reign)}):
             if self._holds(walk):
                 reign.guard.leaves(walk, now)  # it is here: a queue, not a loss
             else:

@@ -1,18 +1,20 @@
 """Walks that are lost with their nodes, noticed from the distribution of return times.
 
-A walk is overdue when a living one would have come back by then but for one time in a hundred, if a node is known to
-have failed since it left (one of V has failed: it may well have been there), and but for one time in a million, if none
-is. A new aggregator owes its election to a failure, so it begins with the shorter patience. The tail of a return time
-falls exponentially, with a mean of about E[h²] / (2 E[h]), the mean age of an excursion
-(`chains.return_time`): about V on a complete graph, V²/6 on a cycle. Both moments are measured, so the guard fits the
-graph, the speed of the nodes and the links by itself, and whatever is left of the graph after failures. Every node
-measures the return times to itself, so that one that is elected knows them already.
+Nodes tell each other which walks they have (`sightings`), and whatever nobody has is lost. This is for what that cannot
+say in time. A walk is overdue when a living one would have come back by then but for one time in a hundred, if a node
+is known to have failed since it left and since it was last seen (one of V has failed: it may well have been there), and
+but for one time in a million, if none is and nobody has seen it yet. A new aggregator owes its election to a failure,
+so it begins with the shorter patience. The tail of a return time falls exponentially, with a mean of about E[h²] / (2
+E[h]), the mean age of an excursion (`chains.return_time`): about V on a complete graph, V²/6 on a cycle. Both moments
+are measured, so the guard fits the graph, the speed of the nodes and the links by itself, and whatever is left of the
+graph after failures. Every node measures the return times to itself, so that one that is elected knows them already.
 """
 
 from __future__ import annotations
 
 import math
 from collections import deque
+from collections.abc import Callable
 from dataclasses import dataclass, field
 
 RARELY = 1e-2  # how often a living walk is given up after a failure: it costs the updates of one excursion, no more
@@ -80,18 +82,22 @@ class Guard:
         """A walk goes out, or is awaited from now on."""
         self.away[walk] = now
 
-    def overdue(self, now: float, incident_at: float) -> list[int]:
-        """Walks that must be lost; `incident_at`: when it was last heard that a node failed."""
-        return sorted(walk for walk, due in self._due(incident_at).items() if now >= due)
+    def overdue(self, now: float, chance: Callable[[int, float], float]) -> list[int]:
+        """Walks that must be lost.
 
-    def next_check(self, now: float, incident_at: float) -> float:
-        """Seconds until one may be overdue."""
+        chance: of a walk, and when it left: how often a living one may be taken for lost; 0 if never.
+        """
+        return sorted(walk for walk, due in self._due(chance).items() if now >= due)
+
+    def next_check(self, now: float, chance: Callable[[int, float], float]) -> float:
+        """Seconds until one may be overdue; `chance` as above."""
         limit = self.times.limit(RARELY)
-        return max(min(self._due(incident_at).values(), default=now + limit) - now, 1e-3 * limit)
+        soonest = min(self._due(chance).values(), default=math.inf)
+        return max(soonest - now, 1e-3 * limit) if soonest < math.inf else limit
 
-    def _due(self, incident_at: float) -> dict[int, float]:
-        soon, late = self.times.limit(RARELY), self.times.limit(HARDLY_EVER)
-        return {walk: left + (soon if left <= incident_at else late) for walk, left in self.away.items()}
+    def _due(self, chance: Callable[[int, float], float]) -> dict[int, float]:
+        limits = {0.0: math.inf} | {rare: self.times.limit(rare) for rare in (RARELY, HARDLY_EVER)}
+        return {walk: left + limits[chance(walk, left)] for walk, left in self.away.items()}
 
 
 ENOUGH = 40  # return times that must be known before their distribution is trusted to the fourth decimal

@@ -9,19 +9,22 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from walktalk.plots import AXES, mean_curve
+from walktalk.plots import AXES, is_share, mean_curve
 from walktalk.records import HistoryRow
 
 POINTS = 400  # of one run; more cannot be seen
 BUDGET = 60_000  # points of all runs together: about a megabyte and a half of page
 RUNS = 20  # of one algorithm that are drawn singly; more are a blot
-METRICS = {  # column: name, unit, whether less is better
-    "train_loss": ("Training loss", "", True),
-    "test_accuracy": ("Test accuracy", "%", False),
-    "consensus": ("Disagreement between models", "", True),
-    "mean_train_loss": ("Training loss of the mean model", "", True),
-    "mean_test_accuracy": ("Test accuracy of the mean model", "%", False),
+METRICS = {  # column: name, whether less is better
+    "train_loss": ("Training loss", True),
+    "test_accuracy": ("Test accuracy", False),
+    "test_loss": ("Test loss", True),
+    "consensus": ("Disagreement between models", True),
+    "mean_train_loss": ("Training loss of the mean model", True),
+    "mean_test_accuracy": ("Test accuracy of the mean model", False),
+    "mean_test_loss": ("Test loss of the mean model", True),
 }
+MORE_IS_BETTER = ("accuracy", "f1", "auc", "precision", "recall", "score")  # in the name of a metric of one's own
 NOT_METRICS = {*HistoryRow._fields} - set(METRICS)
 
 
@@ -32,8 +35,9 @@ def metrics_of(history: pd.DataFrame) -> list[dict[str, Any]]:
     for key in columns:
         if key in NOT_METRICS or key not in history or not np.isfinite(history[key].to_numpy(float)).any():
             continue
-        name, unit, less = METRICS.get(key, (key.replace("_", " ").capitalize(), "", True))
-        found.append({"key": key, "name": name, "unit": unit, "less": less})
+        usual = (key.replace("_", " ").capitalize(), not any(word in key.lower() for word in MORE_IS_BETTER))
+        name, less = METRICS.get(key, usual)
+        found.append({"key": key, "name": name, "unit": "%" if is_share(key) else "", "less": less})
     return found
 
 
@@ -91,4 +95,4 @@ def _number(value: float) -> float | int | None:
 
 
 def _scaled(key: str, values: Any) -> Any:
-    return values * 100.0 if METRICS.get(key, ("", "", True))[1] == "%" else values
+    return values * 100.0 if is_share(key) else values

@@ -16,7 +16,7 @@ from walktalk.report.page.markup import Html, tag
 from walktalk.report.page.parts import PageParts, page_parts
 from walktalk.report.study import Study, open_study
 
-STYLES = ("uplot/uPlot.min.css", "page.css", "replay/replay.css")
+STYLES = ("uplot/uPlot.min.css", "page.css", "replay/replay.css", "live/live.css")
 SCRIPTS = (  # in the order in which they build on each other
     "uplot/uPlot.iife.min.js",
     "format.js",
@@ -79,6 +79,7 @@ def _body(parts: PageParts) -> list[Html]:
     given = parts.sections
     explore = tag("div", tag("div", "", id="curves"), tag("div", "", id="target-panel"), class_="panel")
     drawings = [tag("div", tag("div", "", id=f"{name}-drawing"), class_="panel") for name in ("network", "partition")]
+    differs = parts.intros.get("settings", "What differs from the defaults comes first.")
     invitation = "Choose what to show and against what; drag the dashed line to set a target."
     return [
         _section("algorithms", "What was compared", "", _filled("algorithms", given)),
@@ -87,7 +88,7 @@ def _body(parts: PageParts) -> list[Html]:
         _section("replay", "Replay", "", tag("div", tag("div", "", id="replay-mount"), class_="panel"), hidden=True),
         _section("failures", "What went wrong", "", _filled("incidents", given), hidden=not given.get("incidents")),
         _section("network", "Network and data", "", tag("div", *drawings, class_="pair"), hidden=True),
-        _section("settings", "Settings", "What differs from the defaults comes first.", _filled("settings", given)),
+        _section("settings", "Settings", differs, _filled("settings", given)),
         _section("repeat", "Run it again", "", _filled("repeat", given), hidden=not given.get("repeat")),
         _section("records", "Records", "", _filled("records", given), hidden=not given.get("records")),
     ]  # fmt: skip

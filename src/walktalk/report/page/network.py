@@ -36,6 +36,7 @@ def network_data(study: Study, samples: list[int] | None) -> dict[str, Any] | No
         "pairs": edges[kept].tolist(),
         "shown": len(kept),
         "degrees": graph.degrees.tolist(),
+        "names": None if graph.names is None else list(graph.names),
         "aggregator": study.aggregator,
         "samples": samples,
         "sites": None if sites is None else {"names": list(sites.names), "of": sites.site_of.tolist()},
@@ -50,6 +51,7 @@ def partition_data(task: Task, alpha: float | None) -> dict[str, Any] | None:
     return {
         "classes": [str(name) for name in classes],
         "counts": counts[:MOST_COLUMNS].tolist(),
+        "names": None if task.names is None else list(task.names),
         "nodes": len(counts),
         "alpha": alpha,
     }

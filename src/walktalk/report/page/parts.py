@@ -10,7 +10,7 @@ from walktalk.plots import Algorithms, line_style
 from walktalk.protocols import known
 from walktalk.report.page import sections
 from walktalk.report.page.curves import RUNS, means, metrics_of, numbers, single_runs
-from walktalk.report.page.incidents import Incident, incidents_of
+from walktalk.report.page.incidents import incidents_of
 from walktalk.report.page.markup import Html, tag
 from walktalk.report.page.names import names_of
 from walktalk.report.page.network import network_data, partition_data
@@ -28,39 +28,48 @@ class PageParts(NamedTuple):
     name: str  # of the study
     data: dict[str, Any]  # for the script, as JSON
     sections: dict[str, Html]  # by the id of where they go; an empty one is not shown
+    intros: dict[str, str] = {}  # noqa: RUF012  what stands below a section's heading, in place of the usual words
 
 
-def page_parts(study: Study) -> PageParts:
-    """The page of a study, finished or still running."""
+def page_parts(study: Study, drawings: dict[str, Any] | None = None) -> PageParts:
+    """The page of a study, finished or still running; of one that runs there are no events and records to show yet.
+
+    `drawings`: of the network and the data, where they were made before.
+    """
     names, summary, engine = names_of(study.algorithms), study.summary, study.engine
     finished = {label: name for label, name in names.items() if label in summary["algorithms"]}
-    incidents = incidents_of(study)
+    running = study.running is not None
+    incidents = {} if running else incidents_of(study)
     labels = [algorithm.title for algorithm in study.spec.algorithms]
     content = {
         "lead": tag("p", sections.lead(study), class_="lead"),
-        "story": sections.story_html(story(summary, names, engine), names),
+        "story": sections.story_html(story(summary, names, study.time), names),
         "algorithms": sections.algorithms_html(names),
-        "results": results_html(summary, finished, engine),
+        "results": results_html(summary, finished, study.time),
         "incidents": sections.incidents_html(incidents, names, study.time),
         "settings": sections.settings_html(study),
         "repeat": sections.repeat_html(repeat_command(study.spec, study.folder.path, engine)),
-        "records": sections.records_html(study.folder, labels, names, study.spec.repetitions),
+        "records": Html("") if running else sections.records_html(study.folder, labels, names, study.spec.repetitions),
         "circumstances": tag("p", sections.circumstances(summary), class_="note"),
     }
-    return PageParts(study.spec.name, _data(study, incidents), content)
-
-
-def _data(study: Study, incidents: dict[str, list[Incident]]) -> dict[str, Any]:
-    task = _task(study)
-    samples = None if task is None else [len(part) for part in task.parts]
-    return {
+    data = {
         "name": study.spec.name,
         "finished": study.finished,
         "incidents": {label: [one._asdict() for one in told] for label, told in incidents.items()},
+        "replay": None if running else runs_data(study),
+        **(drawings_of(study) if drawings is None else drawings),
+        **curve_data(study.history, study.algorithms, summary["target_loss"], study.time),
+    }
+    return PageParts(study.spec.name, data, content)
+
+
+def drawings_of(study: Study) -> dict[str, Any]:
+    """The network, and who holds which data: what does not change while a study runs."""
+    task = _task(study)
+    samples = None if task is None else [len(part) for part in task.parts]
+    return {
         "network": network_data(study, samples),
-        "replay": runs_data(study),
         "partition": None if task is None else partition_data(task, study.spec.task.settings.get("alpha")),
-        **curve_data(study.history, study.algorithms, study.summary["target_loss"], study.time),
     }
 
 
@@ -80,7 +89,6 @@ def curve_data(history: Any, algorithms: Algorithms, target: float | None, time:
         "metrics": metrics,
         "algorithms": [
             {
-                "label": label,
                 **names[label]._asdict(),
                 "colour": on_light(one.colour),
                 "colour_dark": on_dark(one.colour),

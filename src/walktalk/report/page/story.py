@@ -7,9 +7,12 @@ from typing import Any, NamedTuple
 
 from walktalk.plots import in_words
 from walktalk.report.page.names import Name, within
-from walktalk.report.study import TIMES
 
 AXES = ("iteration", "time", "bits")
+CLOCKS = {
+    "virtual time": "What a clock would have shown in the simulated network.",
+    "wall-clock time": "What the clock on the wall showed.",
+}
 CLEAR = 1.05  # times less than the next; below, a factor says nothing
 
 
@@ -31,24 +34,24 @@ class Story(NamedTuple):
     cards: list[Card]
 
 
-def story(summary: Mapping[str, Any], names: Mapping[str, Name], engine: str = "sim") -> Story:
-    """The sentence on top of the page, and a card for each axis."""
-    cards = [_axis_card(axis, summary, names, engine) for axis in AXES if summary["winners"].get(axis)]
+def story(summary: Mapping[str, Any], names: Mapping[str, Name], time: str = "virtual time") -> Story:
+    """The sentence on top of the page, and a card for each axis; `time` is what its time is called."""
+    cards = [_axis_card(axis, summary, names, time) for axis in AXES if summary["winners"].get(axis)]
     end = _end_card(summary, names)
-    return Story(_sentence(summary, names, engine), [*cards, *([end] if end else [])])
+    return Story(_sentence(summary, names, time), [*cards, *([end] if end else [])])
 
 
-def _sentence(summary: Mapping[str, Any], names: Mapping[str, Name], engine: str) -> str:
+def _sentence(summary: Mapping[str, Any], names: Mapping[str, Name], time: str) -> str:
     target, winners = summary["target_loss"], summary["winners"]
     found = [axis for axis in AXES if winners.get(axis)]
     if target is None or not found:
         return "No training loss was reached by all algorithms, so nobody can be said to have needed less."
     if len(summary["algorithms"]) == 1:
-        needs = ", ".join(f"{in_words(axis, winners[axis]['value'])} {_noun(axis, engine)}" for axis in found)
+        needs = ", ".join(f"{in_words(axis, winners[axis]['value'])} {_noun(axis, time)}" for axis in found)
         return f"Its lowest training loss, {target:.3g}, took {needs}."
     nouns = {
         "iteration": "the fewest iterations are needed by",
-        "time": f"the least {TIMES[engine]} by",
+        "time": f"the least {time} by",
         "bits": "the least data is sent by",
     }
     parts = [f"{nouns[axis]} {_who(winners[axis], names)}" for axis in found]
@@ -62,17 +65,15 @@ def _who(winner: Mapping[str, Any], names: Mapping[str, Name]) -> str:
     return best
 
 
-def _noun(axis: str, engine: str) -> str:
-    return {"iteration": "iterations", "time": f"of {TIMES[engine]}", "bits": "of data sent"}[axis]
+def _noun(axis: str, time: str) -> str:
+    return {"iteration": "iterations", "time": f"of {time}", "bits": "of data sent"}[axis]
 
 
-def _axis_card(axis: str, summary: Mapping[str, Any], names: Mapping[str, Name], engine: str) -> Card:
-    titles = {"iteration": "Fewest iterations", "time": f"Least {TIMES[engine]}", "bits": "Least data sent"}
+def _axis_card(axis: str, summary: Mapping[str, Any], names: Mapping[str, Name], time: str) -> Card:
+    titles = {"iteration": "Fewest iterations", "time": f"Least {time}", "bits": "Least data sent"}
     meanings = {
         "iteration": "An iteration is one training at one node, on a few batches of its data.",
-        "time": "What a clock would have shown in the simulated network."
-        if engine == "sim"
-        else "What the clock on the wall showed.",
+        "time": CLOCKS.get(time, "Virtual in simulations, by the clock on real peers."),
         "bits": "Everything sent between nodes, models and messages.",
     }
     winner = summary["winners"][axis]

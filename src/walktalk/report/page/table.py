@@ -10,13 +10,12 @@ from walktalk.report.page.names import Name
 from walktalk.report.page.sections import swatch
 from walktalk.report.page.story import AXES
 from walktalk.report.results import results_table
-from walktalk.report.study import TIMES
 
 
-def results_html(summary: Mapping[str, Any], names: Mapping[str, Name], engine: str) -> Html:
+def results_html(summary: Mapping[str, Any], names: Mapping[str, Name], time: str) -> Html:
     """The table, each column sortable, the best of each marked."""
     table = results_table(summary, lambda label: names[label].name)
-    titles = {"Time": TIMES[engine].capitalize()}
+    titles = {"Time": time.capitalize()}
     head = tag("tr", *(_head(titles.get(text, text), place) for place, text in enumerate(table.head)))
     rows = [
         _row(row, _keys(summary["algorithms"][label], len(row)), names[label], label)

@@ -18,12 +18,13 @@ window.Walktalk = window.Walktalk || {};
   function draw(curves, u) {
     const { ctx, bbox } = u;
     ctx.save();
+    ctx.setLineDash([]); // the last curve may have left its own
     ctx.beginPath();
     ctx.rect(bbox.left, bbox.top, bbox.width, bbox.height);
     ctx.clip();
     if (curves.state.axis === "time") times(curves, u);
     for (const algorithm of curves.shown) crosses(curves, u, algorithm);
-    if (curves.replayTime !== null && curves.state.axis === "time") upright(u, curves.replayTime, token("--accent"), 2);
+    if (curves.replayTime > 0 && curves.state.axis === "time") upright(u, curves.replayTime, token("--accent"), 2);
     ctx.restore();
   }
 

@@ -19,7 +19,7 @@ window.Walktalk = window.Walktalk || {};
     const shift = (WIDTH - widest * span) / 2;
     const at = (node) => [shift + places[node][0] * span, height - room - places[node][1] * span];
     const size = nodes <= NUMBERED ? 11 : Math.max(2, 90 / Math.sqrt(nodes));
-    const said = svg("g", {});
+    const called = (node) => (data.names && data.names[node].length > 3 ? [data.names[node], -16, "beside"] : [data.names ? data.names[node] : String(node), 3.6, null]);
     const lines = svg("path", { class: "edges", d: pairs.map(([a, b]) => `M${at(a).map(short)}L${at(b).map(short)}`).join("") });
     const near = svg("path", { class: "edges near" });
     const neighbours = new Map();
@@ -30,7 +30,10 @@ window.Walktalk = window.Walktalk || {};
         ? svg("rect", { x: x - size, y: y - size, width: 2 * size, height: 2 * size, rx: 3 })
         : svg("circle", { cx: x, cy: y, r: size });
       const group = svg("g", { class: node === data.aggregator ? "node aggregator" : "node" }, svg("title", {}, about(node)), shape);
-      if (nodes <= NUMBERED) group.append(svg("text", { x, y: y + 3.6 }, String(node)));
+      if (nodes <= NUMBERED) {
+        const [name, below, where] = called(node); // a long name stands above its node
+        group.append(svg("text", { x, y: y + below, class: where }, name));
+      }
       const [from, path] = [at(node).map(short), neighbours.get(node) || []];
       const light = () => near.setAttribute("d", path.map((peer) => `M${from}L${at(peer).map(short)}`).join(""));
       group.addEventListener("pointerenter", () => { light(); told.textContent = about(node); });
@@ -38,7 +41,7 @@ window.Walktalk = window.Walktalk || {};
       return group;
     });
     function about(node) {
-      const parts = [`Node ${node}`];
+      const parts = [data.names ? data.names[node] : `Node ${node}`];
       if (node === data.aggregator) parts.push("the aggregator, where walks are mixed");
       if (data.sites) parts.push(`at ${data.sites.names[data.sites.of[node]]}`);
       parts.push(`${data.degrees[node]} neighbours`);
@@ -48,9 +51,9 @@ window.Walktalk = window.Walktalk || {};
     const usual = `${nodes.toLocaleString("en-US")} nodes, ${data.edges.toLocaleString("en-US")} edges` +
       (data.shown < data.edges ? ` (${data.shown.toLocaleString("en-US")} drawn)` : "") + (data.notes.length ? `; ${data.notes.join("; ")}` : "") + ".";
     const told = el("figcaption", {}, usual);
-    const title = `The network: ${usual}` + (data.aggregator !== null && data.aggregator !== undefined ? ` The square is the aggregator, node ${data.aggregator}.` : "");
+    const title = `The network: ${usual}` + (data.aggregator !== null && data.aggregator !== undefined ? ` The square is the aggregator, ${data.names ? data.names[data.aggregator] : `node ${data.aggregator}`}.` : "");
     const picture = svg("svg", { viewBox: `0 0 ${WIDTH} ${Math.round(height)}`, role: "img", "aria-label": title },
-      sitesOf(data, at, size), lines, near, said, ...drawn);
+      sitesOf(data, at, size), lines, near, ...drawn);
     root.replaceChildren(el("figure", {}, picture, told));
   }
 
@@ -82,7 +85,7 @@ window.Walktalk = window.Walktalk || {};
     const [width, height] = [left + counts.length * cell + 8, classes.length * row + 34];
     const most = Math.min(cell, row) / 2 - 0.5;
     const bubbles = counts.flatMap((held, node) => held.map((count, kind) => (count === 0 ? null : svg("circle",
-      { cx: left + (node + 0.5) * cell, cy: (kind + 0.5) * row, r: Math.max(0.8, most * Math.sqrt(count / largest)).toFixed(2), "data-at": `Node ${node}, class ${classes[kind]}: ${count.toLocaleString("en-US")} samples` }))));
+      { cx: left + (node + 0.5) * cell, cy: (kind + 0.5) * row, r: Math.max(0.8, most * Math.sqrt(count / largest)).toFixed(2), "data-at": `${data.names ? data.names[node] : `Node ${node}`}, class ${classes[kind]}: ${count.toLocaleString("en-US")} samples` }))));
     const names = classes.map((name, kind) => svg("text", { x: left - 6, y: (kind + 0.5) * row + 4, class: "end" }, name));
     const every = Math.ceil(26 / cell) * (counts.length > 60 ? 2 : 1);
     const numbers = counts.flatMap((_, node) => (node % every ? [] : [svg("text", { x: left + (node + 0.5) * cell, y: height - 18 }, String(node))]));

@@ -15,9 +15,9 @@ OptimizerState: TypeAlias = Literal["visit", "walk", "node"]
 class Stop:
     """When a run ends: at the first of these that is met."""
 
-    iterations: int | None = None
+    iterations: int | None = None  # local trainings completed, over all nodes
     time: float | None = None  # seconds of virtual time
-    bits: float | None = None
+    bits: float | None = None  # sent between nodes
     target_loss: float | None = None  # of the aggregated model, seen at an evaluation
 
     def __post_init__(self) -> None:

@@ -59,6 +59,7 @@ from walktalk.runtimes.simulator.timing import NetworkTiming, Stopwatch
 from walktalk.runtimes.simulator.under_way import Envelope, Training
 
 TRAINED, ARRIVED, TIMER, TRANSFERRED, EVALUATION = range(5)  # kinds of agenda entries: see `Simulation._happens`
+MOST_ENVELOPES = 2**16
 Asked: TypeAlias = Train | Differentiate
 
 
@@ -97,6 +98,7 @@ class Simulation:
         self.states_under_way: dict[int, int] = {}  # messages that hold optimizer states
         self.timers: dict[tuple[int, str], int] = {}  # the version that counts
         self.timer_versions = 0
+        self._envelopes: dict[tuple[str, int, int, int] | None, Packed] = {}  # see `_planned`
         self.trainings = 0
         self.messages = 0
         self.events = 0
@@ -269,20 +271,34 @@ class Simulation:
         self.messages += 1
         if self.written:
             packed = what.pack(node, effect)
-        else:  # a machine looks at the slot of what has arrived, so it is named though nothing is in it
-            into = what.arrives_in(node, effect.message) if effect.slot else ""
-            packed = made(Packed, (into, None, None, what.size(effect)))
-        size = what.sent(node, effect, packed, number)
-        if packed.content is not None:
-            held = packed.content
-            self.under_way[number] = held.content if isinstance(held, Encoded) else held
-            if packed.state is not None:
-                self.states_under_way[number] = packed.state
+            size = what.sent(node, effect, packed, number)
+            if packed.content is not None:
+                held = packed.content
+                self.under_way[number] = held.content if isinstance(held, Encoded) else held
+                if packed.state is not None:
+                    self.states_under_way[number] = packed.state
+        else:
+            packed = self._planned(node, effect)
+            size = control_bytes(effect.message) + packed.payload
+            what.bytes += size
+            what.payload_bytes += packed.payload
         envelope = made(Envelope, (node, effect.to, effect.message, packed, number))
         if self.links is None:
             self.agenda.put(0.0, ARRIVED, envelope)
         else:
             self.links.add(node, effect.to, size * 8.0, self.agenda.now, envelope)
+
+    def _planned(self, node: int, effect: Send) -> Packed:
+        """A machine looks at the slot of what has arrived, so it is named where nothing is in it; few come often."""
+        slot, (kind, walk, round_, _, _) = effect.slot, effect.message
+        name = (kind, node, walk, round_) if slot else None
+        packed = self._envelopes.get(name)
+        if packed is None:
+            if len(self._envelopes) >= MOST_ENVELOPES:
+                self._envelopes.clear()
+            into = self.interpreter.arrives_in(node, effect.message) if slot else ""
+            packed = self._envelopes[name] = Packed(into, None, None, self.interpreter.size(effect))
+        return packed
 
     def _plan_ends(self, transfers: list[Transfer]) -> None:
         for transfer in transfers:

@@ -30,7 +30,14 @@ STOP, TIMING = Stop(iterations=1000), PoissonTiming()  # where nothing else is s
 
 
 def SGD(lr: float = 0.05, momentum: float = 0.9, nesterov: bool = True, weight_decay: float = 0.0) -> OptimizerSpec:
-    """Stochastic gradient descent; the defaults are the paper's (Table 5)."""
+    """Stochastic gradient descent; the defaults are the paper's (Table 5).
+
+    Args:
+        lr: Learning rate.
+        momentum: Share of the last step that is kept; 0 for none.
+        nesterov: Nesterov's form of momentum.
+        weight_decay: Weight decay, as torch.optim has it.
+    """
     return OptimizerSpec(
         name="sgd", lr=lr, momentum=momentum, nesterov=nesterov and momentum > 0, weight_decay=weight_decay
     )
@@ -39,14 +46,28 @@ def SGD(lr: float = 0.05, momentum: float = 0.9, nesterov: bool = True, weight_d
 def Adam(
     lr: float = 1e-3, betas: tuple[float, float] = (0.9, 0.999), eps: float = 1e-8, weight_decay: float = 0.0
 ) -> OptimizerSpec:
-    """Adam, as torch.optim.Adam."""
+    """Adam, as torch.optim.Adam.
+
+    Args:
+        lr: Learning rate.
+        betas: How slowly the two running means forget.
+        eps: Added to the denominator.
+        weight_decay: Weight decay, as torch.optim has it.
+    """
     return OptimizerSpec(name="adam", lr=lr, betas=betas, eps=eps, weight_decay=weight_decay)
 
 
 def AdamW(
     lr: float = 1e-3, betas: tuple[float, float] = (0.9, 0.999), eps: float = 1e-8, weight_decay: float = 1e-2
 ) -> OptimizerSpec:
-    """AdamW, as torch.optim.AdamW."""
+    """AdamW, as torch.optim.AdamW.
+
+    Args:
+        lr: Learning rate.
+        betas: How slowly the two running means forget.
+        eps: Added to the denominator.
+        weight_decay: Weight decay, as torch.optim has it.
+    """
     return OptimizerSpec(name="adamw", lr=lr, betas=betas, eps=eps, weight_decay=weight_decay)
 
 
@@ -54,8 +75,8 @@ def AdamW(
 class Run:
     """What one run leaves."""
 
-    record: RunRecord
-    trainer: Trainer
+    record: RunRecord  # history, trace and models as they were recorded
+    trainer: Trainer  # what trained the models
 
     @cached_property
     def history(self) -> pd.DataFrame:
@@ -104,8 +125,24 @@ def train(
 ) -> Run:
     """Train one model with a protocol on a graph, in virtual time.
 
-    Without further word: the paper's optimizer, Poisson timing with d = 1 second, 1,000 iterations. `buffers` says what
-    becomes of BatchNorm's statistics: they travel with the model, or every batch has its own ("batch").
+    Args:
+        task: What is learned, and who has which samples; one part for each node of the graph.
+        protocol: The algorithm: `MultiWalk`, `AsyncGossip`, `SyncGossip`, `Centralized`, or one of your own.
+        graph: Who may talk to whom.
+        optimizer: The optimizer of every local training; `SGD()`, the paper's, if left out.
+        batch_size: Samples of a batch; drawn with replacement from the node's own.
+        local_steps: Optimizer steps of one local training.
+        optimizer_state: Where momentum and the like live between two trainings: `visit`, nowhere; `walk`, they
+            travel with the walk; `node`, they stay at the node.
+        buffers: What becomes of BatchNorm's statistics: `travel`, sent and mixed with the model; `batch`, every
+            batch has its own.
+        schedule: The learning rate over the run, by progress toward the stop; constant if left out.
+        timing: How long things take in virtual time; `PoissonTiming()` with d = 1 second if left out.
+        stop: When the run ends; after 1,000 iterations if left out.
+        evaluate: When the model is measured; every 100 iterations if left out.
+        seed: The root of all randomness: initial weights, batches, walks, times.
+        device: `auto`, `cpu` or `cuda`.
+        progress: Called now and then with how far the run is.
     """
     task, graph = matched(task, graph)
     optimizer = optimizer or SGD()
@@ -142,10 +179,10 @@ def train(
 class Forecast:
     """A run as it will be."""
 
-    iterations: int
+    iterations: int  # local trainings, over all nodes
     time: float  # virtual seconds
     bits: float  # sent by all nodes together
-    events: int
+    events: int  # how many events the schedule has
 
 
 def forecast(
@@ -159,7 +196,18 @@ def forecast(
     stop: Stop | None = None,
     seed: int | Seed = 0,
 ) -> Forecast:
-    """The schedule of `train` with the same arguments, for a model of that many bytes on the wire."""
+    """The schedule of `train` with the same arguments, for a model of that many bytes on the wire.
+
+    Args:
+        protocol: The algorithm.
+        graph: Who may talk to whom.
+        model_bytes: Size of one model on the wire.
+        state_bytes: Size of one optimizer state on the wire, where it travels with the walk.
+        optimizer_state: Where the optimizer's state lives, as for `train`.
+        timing: How long things take, as for `train`.
+        stop: When the run ends, as for `train`; a target loss has no meaning here.
+        seed: The root of all randomness; that of the run to be forecast.
+    """
     graph = as_graph(graph)
     protocol.check(graph.nodes)
     conditions = Conditions(

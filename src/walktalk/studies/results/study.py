@@ -22,10 +22,10 @@ log = logging.getLogger(__name__)
 class StudyResult:
     """What a study leaves in memory; the rest is in its folder."""
 
-    history: pd.DataFrame
-    summary: dict[str, Any]
-    runs: list[RunRecord]
-    folder: Path | None
+    history: pd.DataFrame  # one row per evaluation of every run
+    summary: dict[str, Any]  # what `summary.json` has: means, spreads, winners
+    runs: list[RunRecord]  # each run's record, in the order of the study
+    folder: Path | None  # where everything was written; None if nowhere
 
 
 def study_result(

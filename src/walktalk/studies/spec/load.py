@@ -20,7 +20,12 @@ from walktalk.studies.spec.study import StudySpec
 
 
 def load_spec(source: str | os.PathLike[str], overrides: Iterable[str] = ()) -> StudySpec:
-    """The study in a YAML file or of a preset's name, with `a.b=value` overrides applied in order."""
+    """The study in a YAML file or of a preset's name, with `a.b=value` overrides applied in order.
+
+    Args:
+        source: A YAML file's path, or a preset's name.
+        overrides: Texts such as `"optimizer.lr=0.1"`, as after `--set`.
+    """
     content = read_study(source)
     for override in overrides:
         _set(content, override)

@@ -1,0 +1,79 @@
+"""Up to which heartbeat each walk was in somebody's hands: how the aggregator knows in a few beats that one is lost.
+
+A living walk is always with some node: in training, waiting, or sent and not yet acknowledged. Every heartbeat that a
+node passes on says, walk by walk, at which of the aggregator's beats somebody is known to have had it last; nodes take
+the greater of what they hear and what they see. So the news travel with the heartbeats that there are anyway, one hop
+towards the aggregator with every beat, and a walk of which nothing is heard for longer than that takes is lost: however
+long its trainings are, how many walks there are, and how seldom they come by. The depth of the network, which says how
+long news take, is found out in the same way.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+from walktalk.protocols.arrivals import Arrivals
+
+
+class Sightings:
+    """What one node knows, all of it about the present aggregator's beats."""
+
+    __slots__ = ("_gaps", "_heard", "_holds", "beats", "deepest", "depth")
+
+    def __init__(self, walks: int, holds: Callable[[int], bool]) -> None:
+        """walks: how many there are, 0 where nobody asks. holds: whether a walk, counted from 1, is here."""
+        self._holds = holds
+        self.beats = [0] * walks  # by walk: the latest beat at which somebody had it
+        self.new_reign()
+
+    def new_reign(self) -> None:
+        """Another node aggregates, and counts from 1 again."""
+        self.beats = [0] * len(self.beats)
+        self.depth = self.deepest = 0  # hops from the aggregator: this node's, and the most that was heard of
+        self._heard = [0] * len(self.beats)  # the beat at which the news came here
+        self._gaps = Arrivals(1.0, 0.0)  # beats from news to news: more than one where messages are lost
+
+    def saw(self, walk: int, beat: int) -> None:
+        """A walk is here, at this beat."""
+        if self.beats:
+            self._learn(walk - 1, beat, beat)
+
+    def look(self, beat: int) -> None:
+        """See which walks are here."""
+        for walk in range(1, len(self.beats) + 1):
+            if self._holds(walk):
+                self.saw(walk, beat)
+
+    def passed_on(self, depth: int, nodes: int) -> None:
+        """A new beat came first from a neighbour of this depth; no path is longer than all nodes."""
+        self.depth = min(depth + 1, nodes - 1)
+        self.deepest = max(self.deepest, self.depth)
+
+    def hear(self, beats: Sequence[int], deepest: int, beat: int, nodes: int) -> None:
+        """What a neighbour knows. `beat`: the latest of all, here and there; nothing was seen after it."""
+        self.deepest = max(self.deepest, min(deepest, nodes - 1))
+        for place, seen in enumerate(beats[: len(self.beats)]):
+            self._learn(place, min(seen, beat), beat)
+
+    def _learn(self, place: int, seen: int, beat: int) -> None:
+        if seen > self.beats[place]:
+            if beat > self._heard[place] > 0:
+                self._gaps.observe(float(beat - self._heard[place]))
+            self.beats[place], self._heard[place] = seen, beat
+
+    def unseen(self, walk: int, beat: int, awaited: bool) -> bool:
+        """Whether news of a walk stay out for longer than they take, at the aggregator's latest beat.
+
+        awaited: whether one that was not seen at all counts as well; nodes of a new network do not start all at once.
+        """
+        if not self.beats or not (awaited or self.is_known(walk)):
+            return False
+        return beat - self.beats[walk - 1] > self.deepest + self._gaps.patience
+
+    def is_known(self, walk: int) -> bool:
+        """Whether anybody has seen it under this aggregator."""
+        return bool(self.beats) and self.beats[walk - 1] > 0
+
+    def age(self, walk: int, beat: int) -> int:
+        """How many beats ago, at most, somebody had a walk that is known."""
+        return beat - self.beats[walk - 1] + 1

@@ -1,0 +1,59 @@
+/* A page of something that still runs: says how far it is, and takes new results in place of the old as they come. */
+(() => {
+  const token = new URLSearchParams(location.search).get("token");
+  const at = (path) => (token ? `${path}?token=${encodeURIComponent(token)}` : path);
+  const part = (name, ...children) => {
+    const element = document.createElement("div");
+    element.className = name;
+    element.append(...children);
+    return element;
+  };
+  const fill = document.createElement("span"), words = document.createElement("b"), losses = document.createElement("span");
+  losses.className = "live-losses";
+  const bar = part("live-bar", fill);
+  bar.setAttribute("role", "progressbar");
+  bar.setAttribute("aria-label", "How far it is");
+  const box = part("live", bar, part("live-words", words, losses));
+  document.body.prepend(box);
+  let version = 0;
+  let over = false;
+  let lastTold = {};
+
+  function tell(progress) {
+    if (!Object.keys(progress).length) return;
+    lastTold = progress;
+    const share = Math.round(100 * progress.share);
+    fill.style.width = `${share}%`;
+    bar.setAttribute("aria-valuenow", String(share));
+    words.textContent = progress.words;
+    losses.textContent = Object.entries(progress.losses).map(([name, loss]) => `${name}: ${loss}`).join(" · ");
+    document.title = `${share < 100 ? `${share} % · ` : ""}${progress.name} · walktalk`;
+  }
+
+  async function take() {
+    const answer = await (await fetch(at("page.json"))).json();
+    if (!answer.parts || answer.version === version) return;
+    version = answer.version;
+    if (window.WalktalkPage) window.WalktalkPage.update(answer.parts);
+    else location.reload(); // it was the page that waits
+  }
+
+  const source = new EventSource(at("events"));
+  source.addEventListener("progress", (event) => {
+    box.dataset.state = "";
+    tell(JSON.parse(event.data));
+  });
+  source.addEventListener("page", take);
+  source.addEventListener("end", async () => {
+    over = true;
+    source.close();
+    await take();
+    box.dataset.state = "done";
+  });
+  source.addEventListener("error", () => {
+    if (over) return;
+    box.dataset.state = "lost";
+    words.textContent = `${lastTold.words || ""} · not connected: the process that served this page does not answer`;
+  });
+  window.WalktalkLive = { get version() { return version; }, get over() { return over; } };
+})();

@@ -1,0 +1,58 @@
+"""Every script and notebook of `examples` runs, and prints what the documentation says that it prints."""
+
+from __future__ import annotations
+
+import contextlib
+import io
+import json
+import re
+import runpy
+from pathlib import Path
+
+import matplotlib as mpl
+import pytest
+
+ROOT = Path(__file__).parents[2] / "examples"
+SCRIPTS = sorted(ROOT.glob("*.py"))
+NOTEBOOKS = sorted((ROOT / "notebooks").glob("*.ipynb"))
+NUMBER = re.compile(r"-?\d+(?:\.\d+)?")
+RELATIVE, ABSOLUTE = 0.05, 0.03  # other processors add in another order, and training carries that on
+
+
+def check_alike(found: str, expected: str) -> None:
+    """The same words and the same layout; numbers about the same."""
+    assert NUMBER.sub("#", " ".join(found.split())) == NUMBER.sub("#", " ".join(expected.split()))
+    for mine, theirs in zip(NUMBER.findall(found), NUMBER.findall(expected), strict=True):
+        assert float(mine) == pytest.approx(float(theirs), rel=RELATIVE, abs=ABSOLUTE), f"{mine}, not {theirs}"
+
+
+def test_there_are_enough_of_them():
+    assert len(SCRIPTS) >= 12
+    assert len(NOTEBOOKS) >= 3
+
+
+@pytest.mark.parametrize("script", SCRIPTS, ids=lambda path: path.stem)
+def test_a_script_prints_what_is_documented(script, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    said = io.StringIO()
+    with contextlib.redirect_stdout(said):
+        runpy.run_path(str(script), run_name="__main__")
+    check_alike(said.getvalue(), (ROOT / "output" / f"{script.stem}.txt").read_text(encoding="utf-8"))
+
+
+@pytest.mark.parametrize("notebook", NOTEBOOKS, ids=lambda path: path.stem)
+def test_a_notebook_prints_what_it_shows(notebook, tmp_path, monkeypatch):
+    """Cell by cell, without a kernel: all that a cell may not be is magic, but for where figures are drawn."""
+    monkeypatch.chdir(tmp_path)
+    mpl.use("agg")
+    names: dict[str, object] = {}
+    for cell in json.loads(notebook.read_text(encoding="utf-8"))["cells"]:
+        if cell["cell_type"] != "code":
+            continue
+        source = "".join(cell["source"]).replace("%matplotlib inline\n", "")
+        shown = "".join("".join(out["text"]) for out in cell["outputs"] if out["output_type"] == "stream")
+        assert not any(out["output_type"] == "error" for out in cell["outputs"])
+        said = io.StringIO()
+        with contextlib.redirect_stdout(said):
+            exec(compile(source, f"{notebook.name}, a cell", "exec"), names)
+        check_alike(said.getvalue(), shown)

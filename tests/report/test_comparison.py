@@ -1,0 +1,120 @@
+"""Several studies in one table and on one page, and the list of what there is."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from typer.testing import CliRunner
+
+from walktalk.cli import app
+from walktalk.errors import StudyError
+from walktalk.records import read_history, studies_below
+from walktalk.report import open_comparison, write_comparison
+from walktalk.report.page.curves import metrics_of
+
+Studies = Callable[[str], Path]
+
+
+def walktalk(*words: object) -> tuple[int, str, str]:
+    result = CliRunner().invoke(app, [str(word) for word in words])
+    return result.exit_code, result.stdout, result.stderr
+
+
+def test_studies_are_found_below_a_folder_and_nothing_else_is(studies: Studies, tmp_path: Path) -> None:
+    kept = tmp_path / "kept"
+    for name, kind in (("a", "simulated"), ("deep/b", "broken")):
+        (kept / name).parent.mkdir(parents=True, exist_ok=True)
+        (kept / name).mkdir()
+        for file in ("spec.yaml", "history.csv", "summary.json"):
+            (kept / name / file).write_bytes((studies(kind) / file).read_bytes())
+    (kept / "a" / "history.csv").unlink()  # as while it runs
+    (kept / "other").mkdir()
+    (kept / "other" / "spec.yaml").write_text("what: ever")
+    found = {study.folder.relative_to(kept).as_posix(): study for study in studies_below(kept)}
+    assert set(found) == {"a", "deep/b"}
+    assert (found["a"].finished, found["deep/b"].finished) == (False, True)
+    assert (found["a"].name, found["a"].task, found["a"].runs) == ("small", "digits", 9)
+    code, output, _ = walktalk("list", kept)
+    assert code == 0
+    assert re.search(r"deep/b +digits +erdos_renyi 8 +3 × 2 +finished", output)
+    assert "0 of 9 runs" in output
+    lines = walktalk("list", kept, "--json")[1].splitlines()
+    assert {json.loads(line)["engine"] for line in lines} == {"sim"}
+
+
+def test_where_there_is_nothing_it_says_so(tmp_path: Path) -> None:
+    assert "no studies in" in walktalk("list", tmp_path)[1]
+    code, _, error = walktalk("list", tmp_path / "nowhere")
+    assert (code, error.count("\n")) == (2, 1)
+
+
+def test_a_comparison_has_every_algorithm_of_every_study_and_says_what_differs(studies: Studies) -> None:
+    found = open_comparison([studies("simulated"), studies("broken")])
+    assert len(found.algorithms) == 6
+    assert len({one.title for one in found.algorithms.values()}) == 6
+    assert len({one.colour for one in found.algorithms.values()}) == 6
+    assert found.algorithms["small: multi_walk-1"].heading == "One walk · small"
+    assert found.differences["network.topology"] == ["us_five_sites", "erdos_renyi"]
+    assert found.differences["stop.time"] == [None, 24.0]
+    assert not {"name", "task.alpha", "seed"} & set(found.differences)
+    rows = sum(len(read_history(studies(kind) / "history.csv")) for kind in ("simulated", "broken"))
+    assert len(found.history) == rows
+    assert found.warning == ""
+
+
+def test_studies_of_one_name_are_told_apart_by_their_folders(studies: Studies, tmp_path: Path) -> None:
+    for name in ("a", "b"):
+        (tmp_path / name).mkdir()
+        for file in ("spec.yaml", "history.csv", "summary.json"):
+            (tmp_path / name / file).write_bytes((studies("simulated") / file).read_bytes())
+    found = open_comparison([tmp_path / "a", tmp_path / "b"])
+    assert list(found.studies) == ["a", "b"]
+    assert found.differences == {}
+
+
+def test_mistakes_are_one_line(studies: Studies, tmp_path: Path) -> None:
+    here = studies("simulated")
+    with pytest.raises(StudyError, match="two studies or more"):
+        open_comparison([here])
+    with pytest.raises(StudyError, match="twice"):
+        open_comparison([here, here / ".." / here.name])
+    with pytest.raises(StudyError, match="is a folder"):
+        write_comparison(open_comparison([here, studies("broken")]), tmp_path)
+    assert walktalk("compare", here, tmp_path)[0] == 2
+
+
+def test_the_page_of_a_comparison(studies: Studies, visit: Any, tmp_path: Path) -> None:
+    from axe_playwright_python.sync_playwright import Axe
+
+    out = tmp_path / "pages" / "compare.html"
+    code, output, error = walktalk("compare", studies("simulated"), studies("broken"), "--out", out)
+    assert code == 0, error
+    assert "Settings that differ" in output
+    assert str(out) in output.replace("\n", "")
+    page = visit(out).page
+    assert page.locator("#curves .chip").count() == 6
+    assert page.locator("#results-table tbody tr").count() == 6
+    assert page.locator("#differences").inner_text().count("us_five_sites") == 1
+    assert not page.locator("#network").is_visible()
+    for link in page.locator("#algorithms a").evaluate_all("all => all.map(a => a.getAttribute('href'))"):
+        assert (out.parent / link).resolve().is_file()
+    page.locator("label[for=axis-time]").click()
+    assert page.evaluate("Walktalk.curves.state.axis") == "time"
+    found = Axe().run(page).response["violations"]
+    assert [(one["id"], [node["html"][:200] for node in one["nodes"]]) for one in found] == []
+    page.set_viewport_size({"width": 390, "height": 900})
+    assert page.evaluate("document.documentElement.scrollWidth") <= 390
+
+
+def test_metrics_of_one_s_own_are_on_the_page(studies: Studies) -> None:
+    history = read_history(studies("simulated") / "history.csv").assign(f1_score=0.5, perplexity=9.0, nothing=np.nan)
+    found = {metric["key"]: metric for metric in metrics_of(history)}
+    assert (found["f1_score"]["less"], found["perplexity"]["less"]) == (False, True)
+    assert found["test_accuracy"]["unit"] == "%"
+    assert not {"nothing", "iteration", "algorithm", "bits"} & set(found)

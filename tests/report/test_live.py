@@ -1,0 +1,255 @@
+"""A live page: it tells how far a run is, takes results as they come, lets in who may, and never holds the run up."""
+
+from __future__ import annotations
+
+import json
+import math
+import os
+import re
+import signal
+import socket
+import subprocess
+import sys
+import threading
+import time
+import urllib.error
+import urllib.request
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from walktalk.errors import UnavailableError
+from walktalk.records import HistoryRow
+from walktalk.report import live_page
+from walktalk.report.live.board import Board
+from walktalk.report.live.server import Door, Server, is_loopback
+from walktalk.studies import Progress, make_spec
+
+Studies = Callable[[str], Path]
+SPEC = make_spec(
+    {
+        "name": "live",
+        "repetitions": 1,
+        "network": {"topology": "cycle", "nodes": 4},
+        "task": {"name": "quadratic"},
+        "algorithms": [{"name": "multi_walk", "walks": 2}],
+        "stop": {"iterations": 40},
+        "evaluate": {"every": 10},
+    }
+)
+
+
+def get(url: str, **headers: str) -> tuple[int, str]:
+    request = urllib.request.Request(url, headers=headers)
+    try:
+        with urllib.request.urlopen(request, timeout=10) as answer:
+            return answer.status, answer.read().decode()
+    except urllib.error.HTTPError as error:
+        return error.code, error.read().decode()
+
+
+def report(done: int, rows: tuple[HistoryRow, ...] = ()) -> Progress:
+    return Progress(done, 40, done, float(done), 100.0, {"multi_walk-2": 0.5}, "training", rows)
+
+
+def row(iteration: int, loss: float = 0.5) -> HistoryRow:
+    return HistoryRow("multi_walk-2", 0, iteration, float(iteration), 8 * iteration, loss, math.nan, 0.1)
+
+
+def eventually(condition: Callable[[], Any], seconds: float = 20.0) -> Any:
+    """What the condition gives as soon as that is true; the pages come from another process."""
+    pause, end = threading.Event(), time.monotonic() + seconds
+    while time.monotonic() < end:
+        found = condition()
+        if found:
+            return found
+        pause.wait(0.05)
+    raise AssertionError("it never happened")
+
+
+@pytest.fixture
+def served(tmp_path: Path) -> Iterator[Callable[..., tuple[Door, Board]]]:
+    """A server of a board, with a folder of records."""
+    (tmp_path / "study" / ".git").mkdir(parents=True)
+    (tmp_path / "study" / "history.csv").write_text("a,b\n")
+    (tmp_path / "study" / ".git" / "secret").write_text("no")
+    (tmp_path / "secret.txt").write_text("no")
+    running: list[Server] = []
+
+    def serve(**where: Any) -> tuple[Door, Board]:
+        door, board = Door(**where), Board()
+        running.append(Server(door, board, lambda: "<p>page</p>", tmp_path / "study"))
+        running[-1].start()
+        return door, board
+
+    yield serve
+    for server in running:
+        server.stop()
+
+
+def test_only_this_machine_is_let_in_and_only_under_its_own_names(served: Callable[..., tuple[Door, Board]]) -> None:
+    door, _ = served()
+    assert door.url == f"http://127.0.0.1:{door.port}/"
+    assert get(door.url) == (200, "<p>page</p>")
+    assert get(door.url, Host=f"localhost:{door.port}")[0] == 200
+    assert get(door.url, Host="evil.example")[0] == 403
+    with socket.socket() as other:
+        assert other.connect_ex(("127.0.0.2", door.port)) != 0  # nobody answers on another address
+
+
+def test_elsewhere_the_token_is_needed_for_everything(served: Callable[..., tuple[Door, Board]]) -> None:
+    door, _ = served(host="0.0.0.0")
+    here = f"http://127.0.0.1:{door.port}"
+    assert len(door.token) > 16
+    assert door.url.endswith(f"?token={door.token}")
+    for path in ("/", "/page.json", "/events", "/history.csv"):
+        assert get(here + path)[0] == 403
+        assert get(f"{here}{path}?token=wrong")[0] == 403
+    for path in ("/", "/page.json", "/history.csv"):
+        assert get(f"{here}{path}?token={door.token}")[0] == 200
+    assert get(f"{here}/history.csv", Referer=f"{here}/?token={door.token}")[0] == 200  # a link on the page
+
+
+def test_records_are_served_and_nothing_else(served: Callable[..., tuple[Door, Board]]) -> None:
+    door, _ = served()
+    assert get(f"{door.url}history.csv") == (200, "a,b\n")
+    for path in ("../secret.txt", "%2e%2e/secret.txt", ".git/secret", "nothing", "/etc/passwd"):
+        assert get(door.url + path)[0] == 404
+
+
+def test_news_come_as_they_happen(served: Callable[..., tuple[Door, Board]]) -> None:
+    door, board = served()
+    board.show(progress={"share": 0.5})
+    with urllib.request.urlopen(f"{door.url}events", timeout=10) as stream:
+        lines = iter(lambda: stream.readline().decode().strip(), None)
+        assert next(lines) == "event: progress"
+        assert json.loads(next(lines).removeprefix("data: ")) == {"share": 0.5}
+        board.show(parts={"data": {}, "sections": {}}, ended=True)
+        told = [line for line in (next(lines) for _ in range(9)) if line.startswith("event")]
+        assert told == ["event: progress", "event: page", "event: end"]
+    assert json.loads(get(f"{door.url}page.json")[1])["parts"] == {"data": {}, "sections": {}}
+    board.wait_until_taken(0.0)
+
+
+def test_a_port_in_use_and_a_wrong_address_are_mistakes() -> None:
+    door = Door()
+    with pytest.raises(UnavailableError, match=rf"--port {door.port} on 127.0.0.1.*leave --port out"):
+        Door(port=door.port)
+    with pytest.raises(UnavailableError, match="no address of this machine"):
+        Door(host="203.0.113.7")
+    door.socket.close()
+    assert is_loopback("::1")
+    assert not is_loopback("example.org")
+
+
+def test_a_run_is_shown_while_it_runs(tmp_path: Path) -> None:
+    with live_page(tmp_path / "out", SPEC, "sim") as page:
+        assert "first results come in a moment" in get(page.url)[1]
+        page(report(0))
+        page(report(10, (row(0), row(10, 0.25))))
+
+        def so_far(count: int) -> Any:
+            page(report(10))  # what came too soon after another goes along with the next
+            parts = json.loads(get(f"{page.url}page.json")[1])["parts"]
+            return parts if parts and len(parts["data"]["runs"]["multi_walk-2"][0]["time"]) == count else None
+
+        parts = eventually(lambda: so_far(2))
+        assert parts["data"]["finished"] is False
+        assert parts["data"]["runs"]["multi_walk-2"][0]["train_loss"] == [0.5, 0.25]
+        assert "It is still running." in parts["sections"]["lead"]
+        assert "live-bar" in get(page.url)[1]
+        with urllib.request.urlopen(f"{page.url}events", timeout=10) as watching:
+            page(report(40, (row(10, 0.25), row(20, math.nan))))  # some told again, and one that went wrong
+            assert eventually(lambda: so_far(3))
+            assert b"progress" in watching.readline()
+        url = page.url
+    with pytest.raises(OSError, match="refused"):
+        urllib.request.urlopen(url, timeout=5)
+
+
+def test_a_report_costs_next_to_nothing_even_if_nobody_reads(tmp_path: Path) -> None:
+    with live_page(tmp_path / "out", SPEC, "sim") as page:
+        began = time.perf_counter()
+        for number in range(2000):
+            page(report(0, (row(number),)))
+        assert (time.perf_counter() - began) / 2000 < 0.001
+        ours, theirs = socket.socketpair()
+        page._pipe.close()
+        page._pipe = ours  # and nobody reads from the other end
+        ours.setblocking(False)
+        for _ in range(50):
+            page._next = 0.0
+            page(report(0, tuple(row(k) for k in range(200))))
+        assert len(page._waiting) > 0  # kept for later, not waited for
+        theirs.close()
+
+
+def command(*words: str) -> subprocess.Popen[str]:
+    environment = {**os.environ, "OMP_NUM_THREADS": "1"}
+    code = "from walktalk.cli import main; main()"
+    return subprocess.Popen(
+        [sys.executable, "-c", code, *words], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=environment
+    )
+
+
+def url_of(process: subprocess.Popen[str]) -> str:
+    assert process.stderr is not None
+    found = re.match(r"Live +(\S+)", process.stderr.readline())
+    assert found
+    return found[1]
+
+
+LONG = ["--set", "repetitions=1", "--set", "stop.iterations=200000"]
+
+
+def test_the_command_says_where_and_becomes_the_report(tmp_path: Path, browser: Any) -> None:
+    out = tmp_path / "out"
+    study = command("run", "smoke", "--set", "stop.iterations=600", "--out", str(out), "--live", "--workers", "1")
+    page = browser.new_page()
+    complaints: list[str] = []
+    page.on("pageerror", lambda error: complaints.append(str(error)))
+    page.goto(url_of(study))
+    page.wait_for_function("() => window.WalktalkLive && WalktalkLive.over", timeout=90_000)
+    page.wait_for_selector("#replay:not([hidden]) .wr-stage")
+    assert study.wait(timeout=60) == 0
+    assert "this is the report now" in page.locator(".live-words").inner_text()
+    assert page.locator("#results-table tbody tr").count() == 3
+    assert page.evaluate("Walktalk.data.finished") is True
+    assert (out / "report.html").is_file()
+    assert complaints == []
+    page.close()
+
+
+def test_ctrl_c_ends_the_page_too(tmp_path: Path) -> None:
+    study = command("run", "smoke", *LONG, "--out", str(tmp_path / "out"), "--live")
+    url = url_of(study)
+    eventually(lambda: json.loads(get(f"{url}page.json")[1])["parts"], 60)
+    study.send_signal(signal.SIGINT)
+    assert study.wait(timeout=60) == 130
+    with pytest.raises(OSError, match="refused"):
+        urllib.request.urlopen(url, timeout=5)
+
+
+def test_a_killed_run_leaves_no_server_behind(tmp_path: Path) -> None:
+    study = command("run", "smoke", *LONG, "--out", str(tmp_path / "out"), "--live")
+    url = url_of(study)
+    study.kill()
+    study.wait(timeout=30)
+
+    def gone() -> bool:
+        try:
+            get(url)
+        except OSError:
+            return True
+        return False
+
+    assert eventually(gone)
+
+
+def test_options_without_live_are_a_mistake(tmp_path: Path) -> None:
+    study = command("run", "smoke", "--port", "9000", "--out", str(tmp_path / "out"))
+    assert study.wait(timeout=60) == 2
+    assert study.stderr is not None
+    assert "add --live" in study.stderr.read()

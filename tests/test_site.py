@@ -1,0 +1,134 @@
+"""The documentation builds without a warning, needs nothing from elsewhere, explains every argument, and is true."""
+
+from __future__ import annotations
+
+import contextlib
+import io
+import os
+import re
+import shlex
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+import typer
+
+import walktalk
+from walktalk.cli import app
+from walktalk.studies import make_spec
+from walktalk.studies.spec import reference
+
+griffe = pytest.importorskip("griffe")
+ROOT = Path(__file__).parents[1]
+DOCS = ROOT / "docs"
+PAGES = {page.name: page.read_text(encoding="utf-8") for page in (DOCS / "api").glob("*.md")}
+API = {name: page for page, text in PAGES.items() for name in re.findall(r"^::: (\S+)", text, re.M)}
+EXECUTED = ("start.md", "own.md")  # advisor.md and theory.md have tests of their own
+COMMANDS = sorted(
+    {
+        (page.name, line.split(" #")[0].strip())
+        for page in DOCS.glob("*.md")
+        for line in re.findall(r"^ {0,4}(walktalk [^\n`]+)$", page.read_text(encoding="utf-8"), re.M)
+    }
+)
+
+
+@pytest.fixture(scope="module")
+def site(tmp_path_factory) -> Path:
+    folder = tmp_path_factory.mktemp("site")
+    build = [sys.executable, "-m", "mkdocs", "build", "--strict", "--quiet", "--site-dir", str(folder)]
+    done = subprocess.run(
+        build, cwd=ROOT, env={**os.environ, "NO_MKDOCS_2_WARNING": "1"}, capture_output=True, text=True
+    )
+    assert done.returncode == 0, done.stdout + done.stderr
+    return folder
+
+
+def test_it_builds_without_a_warning_and_every_page_is_there(site):
+    pages = {path.relative_to(site).as_posix() for path in site.rglob("*.html")}
+    assert {"index.html", "start.html", "protocol.html", "commands.html", "api/train.html"} <= pages
+    assert "project/REPRODUCTION.html" in pages
+
+
+def test_it_asks_nobody_else_for_anything(site):
+    """Scripts, styles, fonts and pictures are the site's own; links that a person may follow are another matter."""
+    asked = re.compile(r"""(?:<script[^>]*\ssrc|<link[^>]*\shref|<img[^>]*\ssrc)=["']?(https?:[^"'\s>]+)""")
+    for path in site.rglob("*.html"):
+        assert not asked.findall(path.read_text(encoding="utf-8")), path
+    for path in (*site.rglob("*.css"),):
+        assert not re.findall(r"url\(['\"]?https?:", path.read_text(encoding="utf-8")), path
+
+
+def test_the_reference_of_keys_is_the_programs_own():
+    told = subprocess.run([sys.executable, "-m", reference.__name__], capture_output=True, text=True, check=True)
+    assert (DOCS / "spec.md").read_text(encoding="utf-8") == told.stdout
+
+
+@pytest.fixture(scope="module")
+def sources():
+    sys.path.insert(0, str(DOCS / "site"))
+    try:
+        from field_comments import FieldComments
+    finally:
+        sys.path.pop(0)
+    extensions = griffe.load_extensions(FieldComments())
+    return griffe.load("walktalk", search_paths=[str(ROOT / "src")], extensions=extensions, docstring_parser="google")
+
+
+@pytest.mark.parametrize("name", API)
+def test_every_argument_in_the_reference_is_explained(name, sources):
+    thing = sources
+    for part in name.split(".")[1:]:
+        thing = thing[part]
+        thing = thing.final_target if thing.is_alias else thing
+    assert thing.docstring is not None
+    takes = {parameter.name.lstrip("*") for parameter in getattr(thing, "parameters", ())} - {"self"}
+    parts = [part for part in thing.docstring.parsed if part.kind.value == "parameters"]
+    explained = {parameter.name.lstrip("*") for part in parts for parameter in part.value if parameter.description}
+    assert takes <= explained, f"{name} says nothing about {', '.join(sorted(takes - explained))}"
+
+
+def test_everything_that_the_package_offers_is_in_the_reference(site):
+    shown = "".join(path.read_text(encoding="utf-8") for path in (site / "api").glob("*.html"))
+    modules = {"advisor", "chains", "graphs", "plots", "tasks", "theory"}
+    elsewhere = {"Optimizer", "StudySpec", "__version__"}  # OptimizerSpec under its own name; the keys of a study
+    for name in set(walktalk.__all__) - modules - elsewhere:
+        assert re.search(rf'id="walktalk\.(\w+\.)*{name}"', shown), name
+
+
+@pytest.mark.parametrize(("page", "command"), COMMANDS, ids=lambda text: text)
+def test_commands_have_the_options_that_pages_say(page, command):
+    """Parsed as the command line would, without running anything; `[…]` and `…` are for the reader."""
+    words = shlex.split(re.sub(r"\[[^\]]*\]|…", "", command))[1:]
+    one, path = typer.main.get_command(app), "walktalk"
+    while words and hasattr(one, "commands"):
+        assert words[0] in one.commands, f"{path} has no command {words[0]}"
+        path, one = f"{path} {words[0]}", one.commands[words.pop(0)]
+    known = {option for parameter in one.params for option in parameter.opts} | {"--help"}
+    for word in words:
+        assert not word.startswith("--") or word.partition("=")[0] in known, f"{path} has no option {word}"
+
+
+def blocks(page: str, language: str) -> list[str]:
+    return re.findall(rf"^```{language}\n(.*?)^```", (DOCS / page).read_text(encoding="utf-8"), re.M | re.S)
+
+
+@pytest.mark.parametrize("page", EXECUTED)
+def test_python_on_the_pages_for_beginners_runs(page, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    for example in blocks(page, "python"):
+        if "--8<--" not in example:
+            with contextlib.redirect_stdout(io.StringIO()):
+                exec(compile(example, page, "exec"), {"__name__": "__main__"})
+
+
+@pytest.mark.parametrize("page", sorted(path.name for path in DOCS.glob("*.md")))
+def test_studies_on_the_pages_are_accepted(page):
+    from walktalk.records import yaml_text
+
+    for example in blocks(page, "yaml"):
+        content = yaml_text.parse(example, page)
+        of_yours = re.search(r"\w+:\w", example)  # module:object, of a module that the reader has
+        if isinstance(content, dict) and "algorithms" in content and not of_yours:
+            assert make_spec(content).algorithms
