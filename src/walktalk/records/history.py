@@ -126,10 +126,13 @@ def _parse(text: str, path: Path) -> pd.DataFrame:
     kinds["algorithm"] = "str"
     absent = {name: [""] for name in header[1:]}  # an algorithm may well be called "nan"
     try:
-        return pd.read_csv(io.StringIO(text), dtype=kinds, keep_default_na=False, na_values=absent, **EXACT)
+        found: pd.DataFrame = pd.read_csv(
+            io.StringIO(text), dtype=kinds, keep_default_na=False, na_values=absent, **EXACT
+        )
     except (ValueError, TypeError) as error:
         reason = " ".join(str(error).split())
         raise StudyError(f"{path} is damaged ({reason}); run the study again with --resume") from error
+    return found
 
 
 def _cell(name: str, value: object) -> str:
