@@ -21,8 +21,8 @@ test: lint
 	$(BIN)/pytest -n 2 -m "not slow and not gpu and not network" $(TESTS)
 
 lint: $(READY)
-	$(BIN)/ruff check src tests benchmarks examples docs
-	$(BIN)/ruff format --check --quiet src tests benchmarks examples docs
+	$(BIN)/ruff check src tests benchmarks examples docs/site
+	$(BIN)/ruff format --check --quiet src tests benchmarks examples docs/site
 	$(BIN)/mypy
 
 test-slow: $(READY)

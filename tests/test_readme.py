@@ -10,8 +10,6 @@ from pathlib import Path
 
 import pytest
 
-from walktalk.studies import load_spec
-
 README = (Path(__file__).parents[1] / "README.md").read_text(encoding="utf-8")
 SETS_UP = ("make demo", "make test")  # what these two do is what runs this test
 
@@ -38,9 +36,6 @@ def test_python_examples_run(example, tmp_path):
 
 def test_commands_run_in_the_order_in_which_they_stand(tmp_path):
     """One after the other in one folder, as a person would type them; `walktalk` is the one of this environment."""
-    for name, block in zip(("mine.yaml", *("",) * 9), blocks("yaml"), strict=False):
-        if name:
-            (tmp_path / name).write_text(block)
     bin_folder = str(Path(sys.executable).parent)
     environment = {**os.environ, "PATH": bin_folder + os.pathsep + os.environ["PATH"], "OMP_NUM_THREADS": "1"}
     for command in commands():
@@ -48,9 +43,3 @@ def test_commands_run_in_the_order_in_which_they_stand(tmp_path):
             command, shell=True, cwd=tmp_path, env=environment, capture_output=True, text=True, timeout=300
         )
         assert done.returncode == 0, f"{command}\n{done.stdout}\n{done.stderr}"
-
-
-@pytest.mark.parametrize("example", blocks("yaml"), ids=lambda text: text.split("\n")[0])
-def test_specs_are_accepted(example, tmp_path):
-    (tmp_path / "example.yaml").write_text(example)
-    assert load_spec(tmp_path / "example.yaml").algorithms

@@ -8,6 +8,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import numpy as np
+import torch
 import zenoh
 from hypothesis import Phase, given, settings
 from hypothesis import strategies as st
@@ -112,4 +113,12 @@ def test_a_live_node_survives_100_000_fuzzed_messages(tmp_path: Path) -> None:
         assert cluster.threads[0].is_alive()
         assert dropped.total() >= most
         assert resident() - before < 50e6
+        slots = target.interpreter.slots[0]
+        assert torch.equal(slots["initial"], target.setup.initial)  # no message names a slot, so none is overwritten
+        own = {
+            "initial",
+            "last",
+            *(f"{kind}/{walk}" for kind in ("walk", "copy", "hop", "in", "next") for walk in (1, 2)),
+        }
+        assert set(slots) <= own
         stranger.close()

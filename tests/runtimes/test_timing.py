@@ -12,6 +12,7 @@ from walktalk.errors import SpecError
 from walktalk.protocols import AsyncGossip, MultiWalk, SyncGossip
 from walktalk.runtimes.meaning import Stop
 from walktalk.runtimes.simulator import NetworkTiming, PoissonTiming, RunSetup, Simulation
+from walktalk.runtimes.simulator.timing import Stopwatch
 from walktalk.seeds import Seed
 from walktalk.theory import time_deviation_bound
 
@@ -35,6 +36,15 @@ def test_poisson_iterations_take_what_section_4_3_says(protocol, active):
     assert np.all(np.abs(times - expected) < delta * expected)
     # And the mean over runs: Z_t is Gamma(t), so its standard error is expected / sqrt(t · runs); 4 of them.
     assert abs(times.mean() - expected) < 4 * expected / math.sqrt(t * runs)
+
+
+@pytest.mark.parametrize("spread", [0.3, 1.0])
+def test_a_spread_of_training_times_leaves_their_mean(spread):
+    """exp of N(−σ²/2, σ²) has mean 1 and variance exp(σ²) − 1; five standard errors."""
+    stopwatch, draws = Stopwatch(NetworkTiming(compute=3.0, spread=spread), graphs.cycle(3), Seed(1)), 20_000
+    times = np.array([stopwatch.training_time(k % 3) for k in range(draws)]) / 3.0
+    assert abs(times.mean() - 1.0) < 5 * math.sqrt((math.exp(spread**2) - 1) / draws)
+    assert np.log(times).std() == pytest.approx(spread, rel=0.03)
 
 
 def test_the_clock_stops_at_the_time_that_was_asked_for():

@@ -39,6 +39,13 @@ def metropolis_step(
     else stay. That is p_ij = 1/(d_i+1) · min(1, (d_i+1)/(d_j+1)), the formula above. One random number a step: its
     whole part proposes, its fraction accepts. A node with a dead neighbour may leave its `degree` as it was and only
     drop the dead one from `neighbours`: it stays put where it would have gone there, and the chain stays symmetric.
+
+    Args:
+        node: where the walk is.
+        degree: how many neighbours that node has.
+        neighbours: the neighbours that it may go to.
+        neighbour_degrees: how many neighbours each of those has, in the same order.
+        random: where the one random number comes from.
     """
     size = degree + 1
     x = random.random() * size

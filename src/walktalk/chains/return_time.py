@@ -121,7 +121,11 @@ def aggregators(chain: Chain, sketches: int = SKETCHES) -> Aggregators:
 
 
 def second_moments(chain: Chain) -> Floats:
-    """H² of every node of a symmetric chain of moderate size."""
+    """H² of every node of a symmetric chain of moderate size.
+
+    Args:
+        chain: a symmetric one, of moderate size: it is solved densely.
+    """
     chain.check()
     if not chain.is_symmetric():
         return np.array([return_time(chain, node).second_moment for node in range(chain.nodes)])

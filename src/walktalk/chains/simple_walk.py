@@ -11,7 +11,11 @@ from walktalk.graphs import GraphLike, as_graph
 
 
 def simple_walk(graph: GraphLike) -> Chain:
-    """The chain as a sparse matrix; a node without neighbours stays where it is."""
+    """The chain as a sparse matrix; a node without neighbours stays where it is.
+
+    Args:
+        graph: a `Graph`, or one of networkx.
+    """
     graph = as_graph(graph)
     degrees = graph.degrees
     chance = 1.0 / np.repeat(degrees, degrees)

@@ -6,6 +6,7 @@ one's own.
 """
 
 from walktalk.graphs.barbell import barbell
+from walktalk.graphs.base_graph import base_graph
 from walktalk.graphs.complete import complete
 from walktalk.graphs.cycle import cycle
 from walktalk.graphs.edge_list import edge_list
@@ -14,13 +15,22 @@ from walktalk.graphs.graph import Graph, GraphLike, as_graph, from_networkx
 from walktalk.graphs.hypercube import hypercube
 from walktalk.graphs.path import path
 from walktalk.graphs.random_regular import random_regular
+from walktalk.graphs.random_rounds import RandomCirculants, RandomTargets, random_groups
 from walktalk.graphs.registry import TOPOLOGIES, build, default_nodes, known_as, topology_settings
-from walktalk.graphs.rounds import Rounds, exponential, one_peer_exponential, random_matchings
+from walktalk.graphs.rounds import (
+    Rounds,
+    WeightedRounds,
+    exponential,
+    k_peer_exponential,
+    one_peer_exponential,
+    random_matchings,
+)
 from walktalk.graphs.sites import PRESETS as SITE_PRESETS
 from walktalk.graphs.sites import Sites, with_sites
 from walktalk.graphs.small_world import small_world
 from walktalk.graphs.star import star
 from walktalk.graphs.torus import torus
+from walktalk.graphs.trees import binary_tree, spanning_tree
 from walktalk.graphs.us_five_sites import us_five_sites
 
 __all__ = [
@@ -28,10 +38,15 @@ __all__ = [
     "TOPOLOGIES",
     "Graph",
     "GraphLike",
+    "RandomCirculants",
+    "RandomTargets",
     "Rounds",
     "Sites",
+    "WeightedRounds",
     "as_graph",
     "barbell",
+    "base_graph",
+    "binary_tree",
     "build",
     "complete",
     "cycle",
@@ -41,12 +56,15 @@ __all__ = [
     "exponential",
     "from_networkx",
     "hypercube",
+    "k_peer_exponential",
     "known_as",
     "one_peer_exponential",
     "path",
+    "random_groups",
     "random_matchings",
     "random_regular",
     "small_world",
+    "spanning_tree",
     "star",
     "topology_settings",
     "torus",

@@ -15,6 +15,7 @@ from annotated_types import Ge
 
 from walktalk.errors import GraphError, SettingError
 from walktalk.graphs.barbell import barbell
+from walktalk.graphs.base_graph import base_graph
 from walktalk.graphs.complete import complete
 from walktalk.graphs.cycle import cycle
 from walktalk.graphs.edge_list import edge_list
@@ -23,11 +24,13 @@ from walktalk.graphs.graph import Graph, as_graph
 from walktalk.graphs.hypercube import hypercube
 from walktalk.graphs.path import path
 from walktalk.graphs.random_regular import random_regular
-from walktalk.graphs.rounds import exponential, one_peer_exponential, random_matchings
+from walktalk.graphs.random_rounds import random_groups
+from walktalk.graphs.rounds import exponential, k_peer_exponential, one_peer_exponential, random_matchings
 from walktalk.graphs.sites import with_sites
 from walktalk.graphs.small_world import small_world
 from walktalk.graphs.star import star
 from walktalk.graphs.torus import squarest, torus
+from walktalk.graphs.trees import binary_tree
 from walktalk.graphs.us_five_sites import us_five_sites
 from walktalk.plugins import Registry, returns
 from walktalk.seeds import Seed
@@ -105,7 +108,11 @@ _OURS: dict[str, Topology] = {
     "small_world": small_world,
     "exponential": exponential,
     "one_peer_exponential": one_peer_exponential,
+    "k_peer_exponential": k_peer_exponential,
+    "base_graph": base_graph,
     "random_matchings": random_matchings,
+    "random_groups": random_groups,
+    "binary_tree": binary_tree,
     "star": star,
     "barbell": barbell,
     "hypercube": _hypercube,
@@ -117,7 +124,11 @@ for _name, _make in _OURS.items():
 
 
 def known_as(topology: str) -> str:
-    """The name as it is registered: dashes and underscores are the same, but not in `module:object`."""
+    """The name as it is registered: dashes and underscores are the same, but not in `module:object`.
+
+    Args:
+        topology: a name as a person writes it.
+    """
     return topology if ":" in topology else topology.replace("-", "_")
 
 

@@ -7,8 +7,11 @@ rounds ask `Surroundings.meets`; for all others it is the graph of all edges.
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import lru_cache
+from typing import Annotated
+
+from annotated_types import Ge
 
 from walktalk.graphs.checks import at_least
 from walktalk.graphs.complete import complete
@@ -28,18 +31,26 @@ class Rounds(ABC):
         """Those that can send to a node in this round."""
 
 
+class WeightedRounds(Rounds):
+    """Rounds in which weights are not those of Metropolis and Hastings."""
+
+    @abstractmethod
+    def weight(self, node: int, source: int, round_: int) -> float:
+        """What a node mixes in of one that sends to it in this round; the rest of the row is its own."""
+
+
 @dataclass(frozen=True)
 class Shifts(Rounds):
-    """In round t node i sends to i + shifts[t mod k], all numbers modulo the number of nodes."""
+    """In round t node i sends to i + s for all s in shifts[t mod k], all numbers modulo the number of nodes."""
 
     nodes: int
-    shifts: tuple[int, ...]
+    shifts: tuple[tuple[int, ...], ...]
 
     def targets(self, node: int, round_: int) -> tuple[int, ...]:
-        return ((node + self.shifts[round_ % len(self.shifts)]) % self.nodes,)
+        return tuple((node + shift) % self.nodes for shift in self.shifts[round_ % len(self.shifts)])
 
     def sources(self, node: int, round_: int) -> tuple[int, ...]:
-        return ((node - self.shifts[round_ % len(self.shifts)]) % self.nodes,)
+        return tuple((node - shift) % self.nodes for shift in self.shifts[round_ % len(self.shifts)])
 
 
 @dataclass(frozen=True)
@@ -97,8 +108,28 @@ def one_peer_exponential(nodes: int) -> Graph:
         every.indices,
         f"one_peer_exponential({nodes})",
         directed=True,
-        rounds=Shifts(nodes, doublings(nodes)),
+        rounds=Shifts(nodes, tuple((shift,) for shift in doublings(nodes))),
     )
+
+
+def k_peer_exponential(nodes: int, peers: Annotated[int, Ge(1)] = 2) -> Graph:
+    """With b = peers + 1, node i sends in round t to i + b^t, i + 2 b^t … i + peers · b^t (t modulo log_b V).
+
+    Where V is a power of b, log_b V rounds give the exact mean, in any order: all rounds are circulant.
+
+    Args:
+        nodes: how many nodes, V.
+        peers: how many a node sends to in a round.
+    """
+    at_least("k_peer_exponential", "nodes", nodes, 2)
+    at_least("k_peer_exponential", "peers", peers, 1)
+    base, stride, shifts = peers + 1, 1, []
+    while stride < nodes:
+        shifts.append(tuple(sorted({step * stride % nodes for step in range(1, base)} - {0})))
+        stride *= base
+    arcs = [(i, (i + shift) % nodes) for i in range(nodes) for shift in {s for one in shifts for s in one}]
+    every = Graph.from_arcs(nodes, arcs, f"k_peer_exponential({nodes}, peers={peers})")
+    return replace(every, rounds=Shifts(nodes, tuple(shifts)))
 
 
 def random_matchings(nodes: int, seed: int | Seed = 0) -> Graph:

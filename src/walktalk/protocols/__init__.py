@@ -29,6 +29,17 @@ from walktalk.protocols.events import Event, PeerFound, PeerLost, Received, Rejo
 from walktalk.protocols.machine import Machine, Outside, Protocol, Surroundings
 from walktalk.protocols.message import HEADER_BYTES, Arrival, Message, control_bytes
 from walktalk.protocols.multi_walk import MultiWalk
+from walktalk.protocols.rounds import (
+    D2,
+    SGP,
+    ChocoSGD,
+    EpidemicLearning,
+    GradientTracking,
+    LocalDSGD,
+    NoLoCo,
+    QGDSGDm,
+    RelaySGD,
+)
 from walktalk.protocols.self_description import InLabel, Law, Runtime
 from walktalk.protocols.sync_gossip import SyncGossip
 
@@ -40,42 +51,65 @@ PROTOCOLS: Registry[type[Protocol]] = Registry(
 )
 """The protocols that a specification can name."""
 
-for _protocol in (MultiWalk, AsyncGossip, SyncGossip, Centralized):
+for _protocol in (
+    MultiWalk,
+    AsyncGossip,
+    SyncGossip,
+    Centralized,
+    LocalDSGD,
+    QGDSGDm,
+    GradientTracking,
+    D2,
+    SGP,
+    RelaySGD,
+    ChocoSGD,
+    EpidemicLearning,
+    NoLoCo,
+):
     PROTOCOLS.add(_protocol.name, _protocol)
 
 __all__ = [
     "AGGREGATE",
+    "D2",
     "GRADIENT",
     "HEADER_BYTES",
     "INITIAL",
     "MEMBER",
     "PROTOCOLS",
+    "SGP",
     "UPDATE",
     "Arrival",
     "AsyncGossip",
     "Centralized",
+    "ChocoSGD",
     "Combine",
     "Decode",
     "Described",
     "Differentiate",
     "Effect",
     "Encode",
+    "EpidemicLearning",
     "Event",
     "Forget",
+    "GradientTracking",
     "InLabel",
     "Law",
+    "LocalDSGD",
     "Machine",
     "Message",
     "MixEveryone",
     "MultiWalk",
+    "NoLoCo",
     "Note",
     "Outside",
     "PeerFound",
     "PeerLost",
     "Protocol",
+    "QGDSGDm",
     "Received",
     "Record",
     "Rejoined",
+    "RelaySGD",
     "Runtime",
     "Send",
     "SetTimer",

@@ -77,6 +77,7 @@ class Protocol(SelfDescribed):
 
     pools_data: ClassVar[bool] = False  # trains on everybody's data at once: a reference, not a decentralized method
     on_directed_graphs: ClassVar[bool] = False  # whether links may be one-way
+    made_for: ClassVar[str] = ""  # the name of a topology that it needs or shows best on: star, binary_tree; "": any
 
     @property
     def messages(self) -> Mapping[str, Arrival]:

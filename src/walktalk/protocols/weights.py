@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Collection
 
+from walktalk.graphs import WeightedRounds
 from walktalk.protocols.machine import Surroundings
 
 
@@ -23,3 +24,19 @@ def weights(around: Surroundings, there: Collection[int]) -> dict[int, float]:
     own = len(around.neighbours)
     everyone = zip(around.neighbours, around.degrees, strict=True)
     return {peer: 1.0 / (max(own, degree) + 1) for peer, degree in everyone if peer in there}
+
+
+def row_of(around: Surroundings, round_: int) -> dict[int, float]:
+    """The row of W in a round: for everybody whom the node hears; the rest is its own.
+
+    On a fixed graph and on one that changes those of Metropolis and Hastings, unless the rounds have weights of their
+    own; with one-way links, equal shares.
+    """
+    rounds, node = around.rounds, around.node
+    if rounds is None:
+        equal = 1.0 / (len(around.sources) + 1)
+        return weights(around, around.neighbours) if around.heard is None else dict.fromkeys(around.heard, equal)
+    sources = rounds.sources(node, round_)
+    if isinstance(rounds, WeightedRounds):
+        return {peer: rounds.weight(node, peer, round_) for peer in sources}
+    return {peer: 1.0 / (max(len(sources), len(rounds.sources(peer, round_))) + 1) for peer in sources}

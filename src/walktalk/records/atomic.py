@@ -81,13 +81,23 @@ def finish(part: Path, path: Path) -> None:
 
 
 def write_bytes(path: str | os.PathLike[str], content: bytes) -> None:
-    """Write a whole file, atomically."""
+    """Write a whole file, atomically.
+
+    Args:
+        path: the file; it appears whole or not at all.
+        content: all of it.
+    """
     with replacing(path) as part:
         part.write_bytes(content)
 
 
 def write_text(path: str | os.PathLike[str], content: str) -> None:
-    """Write a whole text file, atomically; UTF-8 and `\\n` on every system, so that the bytes are the same."""
+    """Write a whole text file, atomically; UTF-8 and `\\n` on every system, so that the bytes are the same.
+
+    Args:
+        path: the file; it appears whole or not at all.
+        content: all of it.
+    """
     write_bytes(path, content.encode("utf-8"))
 
 

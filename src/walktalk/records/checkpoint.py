@@ -25,7 +25,13 @@ FORMAT = "walktalk-checkpoint-1"
 
 
 def save_checkpoint(path: str | PathLike[str], tensors: Mapping[str, torch.Tensor], facts: Mapping[str, Any]) -> None:
-    """Write the checkpoint, replacing the one before it only when this one is safe on the disk."""
+    """Write the checkpoint, replacing the one before it only when this one is safe on the disk.
+
+    Args:
+        path: the file.
+        tensors: by name, from any device.
+        facts: whatever else is to be known, as JSON can hold it.
+    """
     from safetensors.torch import save_file
 
     ready = _ready(tensors)
@@ -37,7 +43,11 @@ def save_checkpoint(path: str | PathLike[str], tensors: Mapping[str, torch.Tenso
 
 
 def load_checkpoint(path: str | PathLike[str]) -> tuple[dict[str, torch.Tensor], dict[str, Any]]:
-    """The tensors, on the CPU, and the facts; a `StudyError` if the file is missing, damaged or something else."""
+    """The tensors, on the CPU, and the facts; a `StudyError` if the file is missing, damaged or something else.
+
+    Args:
+        path: of the file that `save_checkpoint` wrote.
+    """
     path = Path(path)
     if not path.is_file():
         raise StudyError(f"{path}: there is no such checkpoint; run the study without --resume")

@@ -119,7 +119,11 @@ def folder_name(label: str) -> str:
 
 
 def existing_folder(path: str | PathLike[str]) -> StudyFolder:
-    """The folder of a study that was run, for reading; a `StudyError` if this is none."""
+    """The folder of a study that was run, for reading; a `StudyError` if this is none.
+
+    Args:
+        path: as a person gave it.
+    """
     folder = StudyFolder(Path(path))
     if not folder.path.is_dir():
         raise StudyError(f"{path}: there is no such folder; name the folder that `walktalk run` wrote to")

@@ -50,12 +50,23 @@ _INTEGERS = {"repetition", "iteration", "bits", "model_bits"}
 
 
 def write_history(path: str | PathLike[str], rows: Iterable[HistoryRow], columns: tuple[str, ...] = COLUMNS) -> None:
-    """Write the rows in the order given; `columns=RUN_COLUMNS` for a run's own history."""
+    """Write the rows in the order given; `columns=RUN_COLUMNS` for a run's own history.
+
+    Args:
+        path: the file; it is replaced whole or not at all.
+        rows: evaluations.
+        columns: which of their fields are written.
+    """
     write_text(path, history_text(rows, columns))
 
 
 def history_text(rows: Iterable[HistoryRow], columns: tuple[str, ...] = COLUMNS) -> str:
-    """The rows as CSV."""
+    """The rows as CSV.
+
+    Args:
+        rows: evaluations, in the order in which they are to stand.
+        columns: `COLUMNS` for a study's history, `RUN_COLUMNS` for a run's own.
+    """
     buffer = io.StringIO()
     writer = csv.writer(buffer, lineterminator="\n")
     rows = list(rows)
@@ -78,7 +89,11 @@ def further_columns(rows: Sequence[HistoryRow], columns: tuple[str, ...]) -> lis
 
 
 def read_history(path: str | PathLike[str]) -> pd.DataFrame:
-    """A history as a table, with either set of columns; a `StudyError` if the file is missing or damaged."""
+    """A history as a table, with either set of columns; a `StudyError` if the file is missing or damaged.
+
+    Args:
+        path: of a `history.csv`.
+    """
     path = Path(path)
     try:
         text = path.read_text(encoding="utf-8")
@@ -89,7 +104,12 @@ def read_history(path: str | PathLike[str]) -> pd.DataFrame:
 
 
 def frame(rows: Iterable[HistoryRow], columns: tuple[str, ...] = COLUMNS) -> pd.DataFrame:
-    """The table that reading the written rows would give."""
+    """The table that reading the written rows would give.
+
+    Args:
+        rows: evaluations, in any order.
+        columns: `COLUMNS` for a study's history, `RUN_COLUMNS` for a run's own.
+    """
     return _parse(history_text(rows, columns), Path("history.csv"))
 
 

@@ -61,7 +61,15 @@ def opened_folder(
 def check_folder(
     path: str | PathLike[str], spec: str, *, resume: bool = False, overwrite: bool = False, engine: str = "sim"
 ) -> None:
-    """Raise the `StudyError` that `opened_folder` would raise for this study, before any work; nothing is made."""
+    """Raise the `StudyError` that `opened_folder` would raise for this study, before any work; nothing is made.
+
+    Args:
+        path: the study's folder.
+        spec: its specification, as the text that would be written there.
+        resume: whether to go on with what is there.
+        overwrite: whether to replace what is there, once the new results are whole.
+        engine: sim or peers: the two do not mix in one folder.
+    """
     folder = StudyFolder(Path(path))
     _refuse_foreign(folder)
     if folder.path.is_dir():

@@ -142,7 +142,11 @@ class TraceWriter:
 
 
 def read_trace(path: str | PathLike[str]) -> pd.DataFrame:
-    """A trace as a table, strings as categories; a `StudyError` if the file is missing or damaged."""
+    """A trace as a table, strings as categories; a `StudyError` if the file is missing or damaged.
+
+    Args:
+        path: of a `trace.parquet`.
+    """
     path = Path(path)
     if not path.is_file():
         raise StudyError(f"{path} is not there; a run writes its trace when it ends, so finish it with --resume")

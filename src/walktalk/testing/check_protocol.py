@@ -73,6 +73,8 @@ def _described(protocol: Protocol) -> Iterator[str]:
 
 
 def _graph_for(protocol: Protocol) -> Graph:
+    if protocol.made_for:
+        return graphs.build(protocol.made_for, 5)
     return graphs.exponential(5) if protocol.on_directed_graphs else graphs.erdos_renyi(5, p=0.6, seed=2)
 
 

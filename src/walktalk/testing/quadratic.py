@@ -99,6 +99,9 @@ class MeasuringTrainer(QuadraticTrainer):
         state: Tensor | None = None,
         extras: Extras | None = None,
     ) -> tuple[Tensor, Tensor | None]:
+        if extras is not None:
+            beside = [None if t is None else t[:, : self.parameters] for t in (extras.correction, extras.anchor)]
+            extras = extras._replace(correction=beside[0], anchor=beside[1])
         trained, state = super().train(rows[:, : self.parameters], parts, keys, lr, state, extras)
         here = torch.tensor(self.variances, dtype=torch.float32)[parts]
         return torch.cat((trained, (0.3 * rows[:, -1] + 0.7 * here)[:, None]), 1), state

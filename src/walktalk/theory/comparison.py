@@ -43,7 +43,17 @@ def crossover_walks(network: Network, problem: Problem | None = None) -> float:
 def on_axis(
     network: Network, problem: Problem, walks: int, axis: str, budget: float, model_bits: float = 1.0, d: float = 1.0
 ) -> dict[str, Bound]:
-    """Both order expressions at the same budget of `iterations`, `bits` or `time` (Tables 3 and 4)."""
+    """Both order expressions at the same budget of `iterations`, `bits` or `time` (Tables 3 and 4).
+
+    Args:
+        network: what `network(graph)` found.
+        problem: F, L, σ² and ζ² of the task.
+        walks: R, from 1 to the number of nodes.
+        axis: iterations, bits or time.
+        budget: how much of it there is: a count, bits, or seconds.
+        model_bits: the size of one model, for bits.
+        d: mean seconds of one iteration of a walk or node, for time.
+    """
     messages = messages_per_iteration(network)
     counts: dict[str, Callable[[float, float], float]] = {
         "iterations": lambda active, sent: budget,
@@ -61,7 +71,11 @@ def on_axis(
 
 
 def winner(bounds: dict[str, Bound]) -> str:
-    """The algorithm with the smaller bound."""
+    """The algorithm with the smaller bound.
+
+    Args:
+        bounds: by algorithm, as `on_axis` gives them.
+    """
     return min(bounds, key=lambda name: bounds[name].total)
 
 

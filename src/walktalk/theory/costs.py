@@ -20,6 +20,9 @@ def messages_per_iteration(network: Network) -> dict[str, float]:
     A walk that stays put trains but sends nothing. Pairwise gossip, the default, is one exchange; with
     `neighbourhood` the active node exchanges with each neighbour; with `matrix` every off-diagonal entry of P is a
     message. Synchronous gossip sends along every edge both ways for V trainings.
+
+    Args:
+        network: what `network(graph)` found.
     """
     alone = network.nodes == 1
     return {
@@ -33,29 +36,57 @@ def messages_per_iteration(network: Network) -> dict[str, float]:
 
 
 def paper_messages_per_iteration(network: Network) -> dict[str, float]:
-    """The same as the paper counts: one for Multi-Walk, ‖P‖₀ with its diagonal for gossip (Table 3)."""
+    """The same as the paper counts: one for Multi-Walk, ‖P‖₀ with its diagonal for gossip (Table 3).
+
+    Args:
+        network: what `network(graph)` found.
+    """
     return {"multi_walk": 1.0, "async_gossip_matrix": float(network.nonzeros)}
 
 
 def iterations_from_bits(bits: float, model_bits: float, messages: float) -> float:
-    """T = B/(m · messages per iteration): how many iterations so many bits pay for."""
+    """T = B/(m · messages per iteration): how many iterations so many bits pay for.
+
+    Args:
+        bits: B, what may be sent in all.
+        model_bits: m, the size of one model.
+        messages: models sent per iteration, of `messages_per_iteration`.
+    """
     _positive(bits=bits, model_bits=model_bits, messages=messages)
     return bits / (model_bits * messages)
 
 
 def bits_from_iterations(iterations: float, model_bits: float, messages: float) -> float:
-    """B = T · m · messages per iteration."""
+    """B = T · m · messages per iteration.
+
+    Args:
+        iterations: T, the number of completed local trainings.
+        model_bits: m, the size of one model.
+        messages: models sent per iteration, of `messages_per_iteration`.
+    """
     return iterations * model_bits * messages
 
 
 def iterations_from_time(seconds: float, active: float, d: float) -> float:
-    """T = active · Z/d: `active` is R for Multi-Walk and V for gossip."""
+    """T = active · Z/d: `active` is R for Multi-Walk and V for gossip.
+
+    Args:
+        seconds: Z.
+        active: how many train at the same time.
+        d: mean seconds of one iteration of one of them.
+    """
     _positive(seconds=seconds, active=active, d=d)
     return active * seconds / d
 
 
 def time_from_iterations(iterations: float, active: float, d: float) -> float:
-    """E[Z_T] = T d/active (Section 4.3)."""
+    """E[Z_T] = T d/active (Section 4.3).
+
+    Args:
+        iterations: T, the number of completed local trainings.
+        active: how many train at the same time: R for Multi-Walk, V for gossip.
+        d: mean seconds of one iteration of one of them.
+    """
     _positive(active=active, d=d)
     return iterations * d / active
 

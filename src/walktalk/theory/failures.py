@@ -41,7 +41,14 @@ def theorem3(
 
 
 def theorem3_inequality(networks: Sequence[Network], problem: Problem, walks: int, iterations: int) -> Inequality:
-    """Where the proof of Theorem 3 ends, before the step size is tuned."""
+    """Where the proof of Theorem 3 ends, before the step size is tuned.
+
+    Args:
+        networks: one network before each failure and one after the last, as `stages` gives them.
+        problem: F, L, σ² and ζ² of the task.
+        walks: R, from 1 to the number of nodes.
+        iterations: T, the number of completed local trainings.
+    """
     failures, nodes, H2 = _summary(networks, walks, iterations)
     return Inequality(
         "Theorem 3",
@@ -54,7 +61,14 @@ def theorem3_inequality(networks: Sequence[Network], problem: Problem, walks: in
 
 
 def theorem3_order(networks: Sequence[Network], problem: Problem, walks: int, iterations: float) -> Bound:
-    """The expression inside the O(·), constants left out."""
+    """The expression inside the O(·), constants left out.
+
+    Args:
+        networks: one network before each failure and one after the last, as `stages` gives them.
+        problem: F, L, σ² and ζ² of the task.
+        walks: R, from 1 to the number of nodes.
+        iterations: T, the number of completed local trainings.
+    """
     failures, nodes, H2 = _summary(networks, walks, iterations)
     scale = problem.F * problem.L
     spread = failures * nodes * problem.sigma2 + failures**2 * problem.zeta2 * H2

@@ -37,7 +37,13 @@ def theorem2(
 
 
 def theorem2_inequality(network: Network, problem: Problem, iterations: int) -> Inequality:
-    """Where the proof of Theorem 2 ends, before the step size is tuned."""
+    """Where the proof of Theorem 2 ends, before the step size is tuned.
+
+    Args:
+        network: what `network(graph)` found.
+        problem: F, L, σ² and ζ² of the task.
+        iterations: T, the number of completed local trainings.
+    """
     check_iterations(iterations)
     spread = 8 * problem.sigma2 / network.p + 48 * problem.zeta2 / network.p**2
     return Inequality(
@@ -52,7 +58,13 @@ def theorem2_inequality(network: Network, problem: Problem, iterations: int) -> 
 
 
 def theorem2_order(network: Network, problem: Problem, iterations: float) -> Bound:
-    """The expression inside the O(·), constants left out."""
+    """The expression inside the O(·), constants left out.
+
+    Args:
+        network: what `network(graph)` found.
+        problem: F, L, σ² and ζ² of the task.
+        iterations: T, the number of completed local trainings.
+    """
     check_iterations(iterations)
     scale = problem.F * problem.L
     spread = problem.sigma2 / network.p + problem.zeta2 / network.p**2

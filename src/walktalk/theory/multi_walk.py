@@ -37,7 +37,14 @@ def theorem1(
 
 
 def theorem1_inequality(network: Network, problem: Problem, walks: int, iterations: int) -> Inequality:
-    """Where the proof of Theorem 1 ends, before the step size is tuned."""
+    """Where the proof of Theorem 1 ends, before the step size is tuned.
+
+    Args:
+        network: what `network(graph)` found.
+        problem: F, L, σ² and ζ² of the task.
+        walks: R, from 1 to the number of nodes.
+        iterations: T, the number of completed local trainings.
+    """
     check_walks(walks, network.nodes)
     check_iterations(iterations)
     spread = network.nodes * problem.sigma2 + network.H2 * problem.zeta2
@@ -57,7 +64,14 @@ def mixing_term(network: Network, problem: Problem, walks: int) -> float:
 
 
 def theorem1_order(network: Network, problem: Problem, walks: int, iterations: float) -> Bound:
-    """The expression inside the O(·), constants left out."""
+    """The expression inside the O(·), constants left out.
+
+    Args:
+        network: what `network(graph)` found.
+        problem: F, L, σ² and ζ² of the task.
+        walks: R, from 1 to the number of nodes.
+        iterations: T, the number of completed local trainings.
+    """
     check_walks(walks, network.nodes)
     check_iterations(iterations)
     scale = problem.F * problem.L

@@ -112,6 +112,15 @@ def table(
     """Table 1, 2, 3 or 4 for this network: Multi-Walk, then gossip.
 
     The budget is T for Tables 1 and 2, B (bits) for Table 3 and Z (seconds) for Table 4. Table 1 takes ζ² as 0.
+
+    Args:
+        number: 1 to 4.
+        network: what `network(graph)` found.
+        problem: F, L, σ² and ζ² of the task.
+        walks: R, from 1 to the number of nodes.
+        budget: T, B or Z, as above.
+        model_bits: m, the size of one model (Table 3).
+        d: mean seconds of one iteration of a walk or node (Table 4).
     """
     if number not in TABLES:
         raise SpecError(f"table = {number!r}, but it must be 1, 2, 3 or 4")

@@ -9,8 +9,12 @@ from hypothesis import strategies as st
 from tests.protocols.failures.worlds import copies, simulate
 from walktalk import graphs
 from walktalk.protocols import MultiWalk
+from walktalk.protocols.multi_walk.aggregation import Reign
 from walktalk.protocols.multi_walk.election import NOBODY, Claim, Score, View, decode, encode
 from walktalk.protocols.multi_walk.sightings import Sightings
+from walktalk.protocols.multi_walk.walk_copies import further
+from walktalk.protocols.multi_walk.walk_guard import Guard, ReturnTimes
+from walktalk.protocols.multi_walk.walk_pass import Pass
 from walktalk.runtimes.simulator import Fault, NetworkTiming, PoissonTiming
 
 KILLED_AT = 60.3
@@ -146,3 +150,29 @@ def test_a_walk_that_nobody_has_seen_yet_is_awaited_by_a_new_aggregator_only():
     assert sightings.unseen(1, 100, awaited=True)
     sightings.saw(1, 99)
     assert not sightings.unseen(1, 100, awaited=True)
+
+
+def test_a_ticket_is_accepted_once():
+    """Whatever a node lets in before: the aggregator mixes no copy twice, and none of before a restart."""
+    reign = Reign(2, (1, 0), Guard(ReturnTimes(1.0)))
+    reign.begin_afresh(0.0)
+    first = Pass(1, (1, 0), 0)
+    assert reign.admits(first)
+    reign.mix(first, 1.0)
+    assert not reign.admits(first)
+    second = reign.stamped(1)
+    assert reign.admits(second)
+    reign.restart(1, "initial", 2.0)
+    assert not reign.admits(second)
+    assert reign.admits(reign.stamped(1))
+    assert reign.admits(Pass(2, (1, 0), 0))
+
+
+def test_a_copy_is_not_further_than_itself():
+    here = Pass(1, (2, 0), 3, hop=4)
+    assert not further(here, here)
+    assert further(here._replace(hop=5), here)
+    assert further(here._replace(ticket=4, hop=0), here)
+    assert not further(here._replace(ticket=2, hop=9), here)
+    assert further(here._replace(reign=(3, 1), ticket=0), here)
+    assert not further(here._replace(reign=(1, 1), ticket=9), here)

@@ -27,6 +27,8 @@ from walktalk.protocols.weights import weights
 class SyncGossip(Protocol):
     """Every node trains and mixes with all neighbours, round by round.
 
+    With a momentum in the study's optimizer and `optimizer_state: node` it is D-PSGD with momentum, D-SGDm.
+
     Args:
         resilient: whether it survives failures; if left out, where there may be any.
         patience: seconds to wait for late neighbours at first; after that it is known how late they are.

@@ -1,0 +1,81 @@
+"""D² (Tang, Lian, Yan, Zhang, Liu 2018), which is exact diffusion (Yuan, Ying, Zhao, Sayed 2019).
+
+    x_i(t+1) = Σ_j W_ij (2 x_j(t) − x_j(t−1) − η g_j(t) + η g_j(t−1)),    x(1) = W (x(0) − η g(0))
+
+What the averaging did to a node's model is added once more the next time, so at rest nodes agree and the mean of the
+gradients is zero: the optimum with a constant η, for the bytes of D-PSGD. W must be symmetric and its eigenvalues above
+−1/3; (I + W)/2 is both on every graph.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import ClassVar
+
+from walktalk.graphs import Graph
+from walktalk.protocols.effects import UPDATE, Combine, Effect, Train
+from walktalk.protocols.events import Trained
+from walktalk.protocols.machine import Machine, Protocol, Surroundings
+from walktalk.protocols.message import Arrival
+from walktalk.protocols.rounds.meeting import HALF, MODEL, InRounds, Meeting, Rule, arrivals, check_fixed
+from walktalk.protocols.self_description import Law
+
+MESSAGES = arrivals("round")
+LEARNED, MIXED, DRIFT = "learned", "mixed", "drift"  # −ηg, the next x, x(t) − x(t−1) + ηg(t−1)
+
+
+@dataclass(frozen=True)
+class D2(Protocol):
+    """Gossip in rounds that undoes the bias of unlike data, at no cost in bytes.
+
+    Args:
+        lazy: mix by (I + W)/2, which any graph allows, as exact diffusion does; if not, by W itself, as D² does.
+    """
+
+    lazy: bool = True
+    name: ClassVar[str] = "d2"
+    family: ClassVar[str] = "gossip"
+    title: ClassVar[str] = "D²"
+    description: ClassVar[str] = "Gossip in rounds that takes back what averaging did to a model: for unlike data."
+    colour: ClassVar[str] = "#A05195"
+    conserves: ClassVar[tuple[Law, ...]] = ("sum",)
+
+    @property
+    def messages(self) -> Mapping[str, Arrival]:
+        return MESSAGES
+
+    def check_graph(self, graph: Graph) -> None:
+        super().check_graph(graph)
+        check_fixed(self.label, graph)
+
+    def machine(self, surroundings: Surroundings) -> Machine:
+        return InRounds(surroundings, ExactDiffusion(self.lazy), MESSAGES)
+
+
+class ExactDiffusion(Rule):
+    """x(t) − x(t−1) + ηg(t−1), what the averaging did last time, is all that is kept."""
+
+    __slots__ = ("drifts", "lazy")
+
+    def __init__(self, lazy: bool) -> None:
+        self.lazy, self.drifts = lazy, False
+
+    def begin(self) -> list[Effect]:
+        return []
+
+    def work(self) -> Train:
+        return Train(MODEL)
+
+    def learn(self, event: Trained, meeting: Meeting) -> list[Effect]:
+        drift = {DRIFT: 1.0} if self.drifts else {}
+        half = Combine(HALF, {MODEL: 1.0, UPDATE: 1.0, **drift}, {UPDATE: 1.0})
+        return [Combine(LEARNED, {UPDATE: 1.0}), half, *meeting.send(HALF, "round")]
+
+    def mix(self, meeting: Meeting) -> list[Effect]:
+        self.drifts = True
+        return [
+            Combine(MIXED, meeting.mean(HALF, "round", self.lazy)),
+            Combine(DRIFT, {MIXED: 1.0, MODEL: -1.0, LEARNED: -1.0}),
+            Combine(MODEL, {MIXED: 1.0}),
+        ]

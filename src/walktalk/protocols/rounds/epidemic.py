@@ -1,0 +1,71 @@
+"""Epidemic Learning (de Vos, Farhadkhani, Guerraoui, Kermarrec, Pires, Sharma 2023): new random neighbours every round.
+
+    x_i ← mean of x_i½ and all x_j½ that came,    x_j½ = x_j − η g_j, sent to s others drawn anew in every round
+
+Local: each draws its s receivers alone, so s arrive in expectation only, and the mean is kept in expectation. Oracle:
+a random graph on which everybody sends s and gets s, and the mean is kept exactly. All draw from one seed, so that a
+node knows whom to wait for.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from typing import Annotated, ClassVar, Literal
+
+from annotated_types import Ge
+
+from walktalk.errors import SpecError
+from walktalk.graphs import Graph, RandomCirculants, RandomTargets, Rounds
+from walktalk.protocols.machine import Machine, Protocol, Surroundings
+from walktalk.protocols.message import Arrival
+from walktalk.protocols.rounds.local_dsgd import TrainThenMix
+from walktalk.protocols.rounds.meeting import InRounds, arrivals
+from walktalk.protocols.self_description import Law
+from walktalk.seeds import Seed
+
+MESSAGES = arrivals("round")
+
+
+@dataclass(frozen=True)
+class EpidemicLearning(Protocol):
+    """Every node sends its model to a few others, drawn anew in every round.
+
+    Args:
+        peers: how many others a node sends to, s.
+        draw: "oracle", everybody gets as many as it sends; "local", each draws its own alone.
+        seed: of the draws, which all nodes share.
+    """
+
+    peers: Annotated[int, Ge(1)] = 2
+    draw: Literal["oracle", "local"] = "oracle"
+    seed: int = 0
+    name: ClassVar[str] = "epidemic_learning"
+    family: ClassVar[str] = "gossip"
+    title: ClassVar[str] = "Epidemic Learning"
+    description: ClassVar[str] = "Every node trains, then sends its model to a few others, new ones in every round."
+    colour: ClassVar[str] = "#4F7942"
+    made_for: ClassVar[str] = "complete"
+
+    @property
+    def conserves(self) -> tuple[Law, ...]:
+        return ("sum",) if self.draw == "oracle" else ()
+
+    @property
+    def messages(self) -> Mapping[str, Arrival]:
+        return MESSAGES
+
+    def check(self, nodes: int) -> None:
+        super().check(nodes)
+        if self.peers >= nodes > 1:
+            raise SpecError(f"peers: {self.peers} is not possible with {nodes} nodes; {nodes - 1} or fewer are needed")
+
+    def check_graph(self, graph: Graph) -> None:
+        super().check_graph(graph)
+        if graph.edges != graph.nodes * (graph.nodes - 1) // 2:
+            raise SpecError(f"network: {self.label} sends to anybody, but {graph.name} is not complete; take complete")
+
+    def machine(self, surroundings: Surroundings) -> Machine:
+        seed, nodes, s = Seed(self.seed).child("epidemic"), surroundings.nodes, min(self.peers, surroundings.nodes - 1)
+        draws: Rounds = RandomCirculants(nodes, s, seed) if self.draw == "oracle" else RandomTargets(nodes, s, seed)
+        return InRounds(replace(surroundings, rounds=draws), TrainThenMix(), MESSAGES)

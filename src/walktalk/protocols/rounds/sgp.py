@@ -1,0 +1,84 @@
+"""SGP, stochastic gradient push (Assran, Loizou, Ballas, Rabbat 2019): averaging where links go one way only.
+
+Every node keeps a sum x and a weight w, which starts at 1, and trains at z = x/w. In every round it sends equal shares
+of x and w to those that it can reach, keeps one itself, and adds up what comes:
+
+    x_i ← Σ_j p_ij (x_j − η g_j(z_j)),    w_i ← Σ_j p_ij w_j,    z_i = x_i / w_i,    with columns of P that sum to 1
+
+Σx and Σw are conserved, what is on the way included, so z comes to the mean although rows of P do not sum to one. Where
+they do, w stays 1, and it is D-PSGD in the order train, then mix.
+"""
+
+from __future__ import annotations
+
+import math
+import struct
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import ClassVar
+
+from walktalk.protocols.effects import INITIAL, UPDATE, Combine, Effect, Train
+from walktalk.protocols.events import Trained
+from walktalk.protocols.machine import Machine, Protocol, Surroundings
+from walktalk.protocols.message import Arrival
+from walktalk.protocols.rounds.meeting import MODEL, InRounds, Meeting, Rule, arrivals
+from walktalk.protocols.self_description import Law
+
+MESSAGES = arrivals("push")
+SUM, SHARE = "sum", "share"  # x, and the part of it that goes to each; z is the model
+
+
+@dataclass(frozen=True)
+class SGP(Protocol):
+    """Every node pushes shares of its model along one-way links, with a weight that puts the average right."""
+
+    name: ClassVar[str] = "sgp"
+    family: ClassVar[str] = "gossip"
+    title: ClassVar[str] = "stochastic gradient push"
+    description: ClassVar[str] = "Nodes push shares of their models along links that may go one way only."
+    colour: ClassVar[str] = "#7A5195"
+    conserves: ClassVar[tuple[Law, ...]] = ("sum",)
+    on_directed_graphs: ClassVar[bool] = True
+
+    @property
+    def messages(self) -> Mapping[str, Arrival]:
+        return MESSAGES
+
+    def machine(self, surroundings: Surroundings) -> Machine:
+        return InRounds(surroundings, Push(), MESSAGES)
+
+
+class Push(Rule):
+    """Weights travel in the messages' notes; running statistics weigh as much as the model that was trained."""
+
+    __slots__ = ("weight",)
+
+    def __init__(self) -> None:
+        self.weight = 1.0
+
+    def begin(self) -> list[Effect]:
+        return [Combine(SUM, {INITIAL: 1.0})]
+
+    def work(self) -> Train:
+        return Train(MODEL)
+
+    def learn(self, event: Trained, meeting: Meeting) -> list[Effect]:
+        share = 1.0 / (len(meeting.targets) + 1)
+        learn = Combine(SUM, {SUM: 1.0, UPDATE: 1.0}, {UPDATE: self.weight})
+        self.weight *= share
+        send = meeting.send(SHARE, "push", struct.pack("<d", self.weight))
+        return [learn, Combine(SHARE, {SUM: share}), *send]
+
+    def mix(self, meeting: Meeting) -> list[Effect]:
+        for sender in meeting.sources:
+            self.weight += _weight(meeting.note("push", sender))
+        came = {meeting.slot("push", sender): 1.0 for sender in meeting.sources}
+        return [Combine(SUM, {SHARE: 1.0, **came}), Combine(MODEL, {SUM: 1.0 / self.weight})]
+
+
+def _weight(note: bytes) -> float:
+    """The weight in a message, which may come from a stranger."""
+    (weight,) = struct.unpack("<d", note)
+    if not (math.isfinite(weight) and weight > 0):
+        raise ValueError(f"{weight} is no weight")
+    return float(weight)

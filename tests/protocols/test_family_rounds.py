@@ -1,0 +1,359 @@
+"""The protocols in rounds: the law that defines each, their special cases, and where they end on unlike data.
+
+f_v(x) = ½ (x − b_v)ᵀ diag(a_v) (x − b_v), with exact gradients: the optimum is known, and every rule is a few lines of
+NumPy, written here from its definition.
+"""
+
+from __future__ import annotations
+
+import itertools
+from dataclasses import dataclass
+
+import numpy as np
+import pytest
+import torch
+from torch import Tensor
+
+from walktalk import graphs
+from walktalk.errors import SpecError
+from walktalk.graphs import Graph
+from walktalk.learning import Extras
+from walktalk.protocols import (
+    D2,
+    SGP,
+    ChocoSGD,
+    EpidemicLearning,
+    GradientTracking,
+    LocalDSGD,
+    NoLoCo,
+    Protocol,
+    QGDSGDm,
+    RelaySGD,
+    Surroundings,
+    SyncGossip,
+)
+from walktalk.protocols.weights import row_of
+from walktalk.runtimes.meaning import Evaluate, Stop
+from walktalk.runtimes.simulator import NetworkTiming, RunSetup
+from walktalk.runtimes.stacked import Engine
+from walktalk.seeds import Seed
+from walktalk.testing import QuadraticTrainer, check_protocol
+
+LR = 0.1
+
+
+class Unlike(QuadraticTrainer):
+    """Nodes differ in their curvatures, too, so that the mean of their centres is not the optimum."""
+
+    def __init__(self, nodes: int, steps: int = 1) -> None:
+        super().__init__(nodes, dimension=3, steps=steps)
+        self.curvatures = np.random.default_rng(5).uniform(0.3, 1.5, (nodes, 3))
+
+    def train(
+        self,
+        rows: Tensor,
+        parts: Tensor,
+        keys: Tensor,
+        lr: Tensor,
+        state: Tensor | None = None,
+        extras: Extras | None = None,
+    ) -> tuple[Tensor, Tensor | None]:
+        a, b = (torch.tensor(which, dtype=torch.float32)[parts] for which in (self.curvatures, self.centres))
+        if extras is not None and extras.gradient:
+            return a * (rows - b), state
+        x = rows.clone()
+        for _ in range(self.steps if extras is None else extras.steps):
+            gradient = a * (x - b)
+            if extras is not None and extras.correction is not None:
+                gradient = gradient + extras.correction
+            if extras is not None and extras.anchor is not None and extras.pulls is not None:
+                gradient = gradient + extras.pulls[:, None] * (x - extras.anchor)
+            x = x - lr[:, None] * gradient
+        return x, state
+
+    def gradients(self, x: np.ndarray) -> np.ndarray:
+        """Of all nodes, each at its own row."""
+        return self.curvatures * (x - self.centres[:-1])
+
+    def optimum(self) -> np.ndarray:
+        return np.asarray((self.curvatures * self.centres[:-1]).sum(0) / self.curvatures.sum(0))
+
+
+@dataclass
+class Ended:
+    """Where a run is after some rounds."""
+
+    members: np.ndarray  # every node's model
+    output: np.ndarray
+    slots: list[dict[str, np.ndarray]]  # all that nodes have
+    trainer: Unlike
+    bits: int
+
+
+def run(protocol: Protocol, graph: Graph, rounds: int, steps: int = 1, lr: float = LR) -> Ended:
+    """So many rounds, in which everybody trains once; the last averaging is over, and the next training under way."""
+    protocol.check_graph(graph)
+    trainer = Unlike(graph.nodes, steps)
+    timing = NetworkTiming(compute=1.0, latency=0.001)  # all take the same time, so all end a round together
+    half = rounds + 0.5
+    setup = RunSetup(
+        protocol, graph, Seed(1), Stop(time=2 * half), timing, Evaluate(every=10**6), lr=lr, model_bytes=12
+    )
+    engine = Engine(trainer, [setup], [trainer.initial()])
+    engine.advance(0.5)
+    what = engine.simulations[0].interpreter
+
+    def value(terms: tuple[tuple[int, float], ...]) -> np.ndarray:
+        row = engine.executor.blend([(engine.planner.rows[0, one], weight) for one, weight in terms])
+        return np.asarray(row.double().numpy())
+
+    members = [value(what.members[v]) for v in sorted(what.members)]
+    slots = [{slot: value(terms) for slot, terms in what.slots[v].items()} for v in range(graph.nodes)]
+    return Ended(np.stack(members), value(tuple(engine.simulations[0].output())), slots, trainer, 8 * what.bytes)
+
+
+def matrix(graph: Graph, round_: int = 0) -> np.ndarray:
+    """W of a round, from every node's own row."""
+    w = np.zeros((graph.nodes, graph.nodes))
+    for v in range(graph.nodes):
+        degrees = tuple(len(graph.neighbours(u)) for u in graph.neighbours(v))
+        heard = graph.reverse.neighbours(v) if graph.directed else None
+        around = Surroundings(v, graph.nodes, graph.neighbours(v), degrees, heard=heard, rounds=graph.rounds)
+        for source, weight in row_of(around, round_).items():
+            w[v, source] = weight
+        w[v, v] = 1.0 - w[v].sum()
+    return w
+
+
+def train_then_mix(graph: Graph, rounds: int) -> np.ndarray:
+    """D-PSGD in NumPy: W(x − ηg)."""
+    trainer = Unlike(graph.nodes)
+    x = np.repeat(trainer.initial().double().numpy()[None], graph.nodes, 0)
+    for t in range(rounds):
+        x = matrix(graph, t) @ (x - LR * trainer.gradients(x))
+    return x
+
+
+GRAPH = graphs.erdos_renyi(6, p=0.5, seed=2)
+CHANGING = (graphs.one_peer_exponential(8), graphs.random_matchings(6, seed=1), graphs.base_graph(7, peers=2))
+VARIANTS = [
+    QGDSGDm(nesterov=True),
+    ChocoSGD(codec=""),
+    ChocoSGD(codec="top_k(0.3)", gamma=0.3),
+    EpidemicLearning(draw="local"),
+    D2(lazy=False),
+]
+
+
+@pytest.mark.parametrize("protocol", VARIANTS, ids=lambda p: p.label)
+def test_other_settings_pass_in_virtual_time(protocol: Protocol) -> None:
+    graph = graphs.complete(5) if isinstance(protocol, (EpidemicLearning, D2)) else None
+    check_protocol(protocol, engines=("sim",), graph=graph)
+
+
+# -- special cases ----------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("graph", [GRAPH, *CHANGING], ids=lambda g: g.name)
+@pytest.mark.parametrize("protocol", [LocalDSGD(), LocalDSGD(steps=1), QGDSGDm(beta=0.0)], ids=lambda p: p.label)
+def test_it_is_d_psgd(protocol: Protocol, graph: Graph) -> None:
+    assert np.allclose(run(protocol, graph, 9).members, train_then_mix(graph, 9), atol=1e-5)
+
+
+@pytest.mark.parametrize("protocol", [ChocoSGD(codec="", gamma=1.0)], ids=lambda p: p.label)
+def test_choco_without_compression_is_d_psgd(protocol: Protocol) -> None:
+    assert np.allclose(run(protocol, GRAPH, 9).members, train_then_mix(GRAPH, 9), atol=1e-5)
+
+
+@pytest.mark.parametrize("graph", [graphs.exponential(8), graphs.one_peer_exponential(8)], ids=lambda g: g.name)
+def test_sgp_with_doubly_stochastic_weights_is_d_psgd(graph: Graph) -> None:
+    assert np.allclose(run(SGP(), graph, 9).members, train_then_mix(graph, 9), atol=1e-5)
+
+
+def test_epidemic_learning_with_everybody_is_one_large_batch() -> None:
+    everyone = graphs.complete(6)
+    members = run(EpidemicLearning(peers=5), everyone, 7).members
+    assert np.allclose(members, train_then_mix(everyone, 7), atol=1e-5)
+    assert np.allclose(members, members[0], atol=1e-5)
+
+
+# -- the law that defines each ----------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("nesterov", [False, True])
+def test_quasi_global_momentum_follows_its_rule(nesterov: bool) -> None:
+    beta, mu, w = 0.9, 0.1, matrix(GRAPH)
+    ended = run(QGDSGDm(nesterov=nesterov), GRAPH, 12)
+    x = np.repeat(ended.trainer.initial().double().numpy()[None], 6, 0)
+    m = np.zeros_like(x)
+    for _ in range(12):
+        g = ended.trainer.gradients(x)
+        v = g + beta * m
+        mixed = w @ (x - LR * (g + beta * v if nesterov else v))
+        m, x = (1 - mu) * m + mu * (x - mixed) / LR, mixed
+    assert np.allclose(ended.members, x, atol=1e-4)
+    assert np.allclose([slots["momentum"] for slots in ended.slots], m, atol=1e-4)
+
+
+def test_quasi_global_momentum_costs_what_d_psgd_costs() -> None:
+    assert run(QGDSGDm(), GRAPH, 5).bits == run(LocalDSGD(), GRAPH, 5).bits
+
+
+@pytest.mark.parametrize("graph", [GRAPH, *CHANGING], ids=lambda g: g.name)
+def test_the_mean_of_trackers_is_the_mean_of_gradients(graph: Graph) -> None:
+    ended = run(GradientTracking(), graph, 10)
+    tracked, last = ([slots[name] for slots in ended.slots] for name in ("tracker", "last"))
+    assert np.allclose(np.mean(tracked, 0), np.mean(last, 0), atol=1e-5)
+
+
+def test_a_relayed_model_arrives_as_many_rounds_later_as_it_is_links_away() -> None:
+    tree, rounds = graphs.binary_tree(7), 8
+    ended = run(RelaySGD(), tree, rounds)
+    far = np.array([[_distance(tree, i, j) for j in range(7)] for i in range(7)])
+    x, halves = np.repeat(ended.trainer.initial().double().numpy()[None], 7, 0), []
+    for t in range(rounds):
+        halves.append(x - LR * ended.trainer.gradients(x))
+        # that of node j as it was when it left; one's own, where nothing can have come yet
+        late = np.maximum(far - 1, 0)
+        came = [[halves[t - late[i, j]][j] if late[i, j] <= t else halves[t][i] for j in range(7)] for i in range(7)]
+        x = np.mean(came, axis=1)
+    assert np.allclose(ended.members, x, atol=1e-5)
+
+
+def _distance(tree: Graph, a: int, b: int) -> int:
+    steps, seen = 0, {a}
+    while b not in seen:
+        seen |= {u for v in seen for u in tree.neighbours(v)}
+        steps += 1
+    return steps
+
+
+@pytest.mark.parametrize("codec", ["int4", "top_k(0.34)"])
+def test_compression_does_not_touch_the_mean_and_public_copies_agree(codec: str) -> None:
+    ended, w = run(ChocoSGD(codec=codec, gamma=0.3), GRAPH, 10), matrix(GRAPH)
+    public = np.stack([slots["public"] for slots in ended.slots])
+    around = np.stack([slots["around"] for slots in ended.slots])
+    assert np.allclose(around, (w - np.diag(np.diag(w))) @ public, atol=1e-4)
+    before = run(ChocoSGD(codec=codec, gamma=0.3), GRAPH, 9)
+    learned = -LR * before.trainer.gradients(before.members)
+    assert np.allclose(ended.members.mean(0), before.members.mean(0) + learned.mean(0), atol=1e-5)
+
+
+@pytest.mark.parametrize("graph", [graphs.random_matchings(6, seed=3), GRAPH], ids=lambda g: g.name)
+def test_whoever_meets_the_mean_of_noloco_follows_momentum_on_the_mean_change(graph: Graph) -> None:
+    eta, beta, states = 0.7, 0.5, [run(NoLoCo(), graph, t) for t in range(5)]
+    step = np.zeros(3)
+    for before, after in itertools.pairwise(states):
+        step = beta * step - eta * LR * before.trainer.gradients(before.members).mean(0)
+        assert np.allclose(after.members.mean(0), before.members.mean(0) + step, atol=1e-5)
+
+
+# -- where they end on unlike data ------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("protocol", "graph", "rounds"),
+    [
+        (GradientTracking(), GRAPH, 300),
+        (GradientTracking(), CHANGING[1], 300),
+        (D2(), GRAPH, 300),
+        (D2(lazy=False), graphs.complete(6), 300),
+        (LocalDSGD(), graphs.complete(6), 300),
+        (EpidemicLearning(peers=5), graphs.complete(6), 300),
+    ],
+    ids=lambda value: getattr(value, "label", getattr(value, "name", "")),
+)
+def test_it_reaches_the_optimum(protocol: Protocol, graph: Graph, rounds: int) -> None:
+    ended = run(protocol, graph, rounds)
+    assert np.abs(ended.members - ended.trainer.optimum()).max() < 1e-4
+
+
+@pytest.mark.parametrize("protocol", [SyncGossip(resilient=False), LocalDSGD(), QGDSGDm()], ids=lambda p: p.label)
+def test_it_stays_beside_the_optimum(protocol: Protocol) -> None:
+    ended = run(protocol, GRAPH, 300)
+    assert np.abs(ended.members - ended.trainer.optimum()).max() > 1e-2
+
+
+# -- graphs -----------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("peers", [1, 2, 3, 5])
+@pytest.mark.parametrize("nodes", [2, 3, 5, 6, 7, 11, 12, 16, 22, 25, 33])
+def test_the_rounds_of_a_base_graph_give_the_exact_mean(nodes: int, peers: int) -> None:
+    graph = graphs.base_graph(nodes, peers=peers)
+    period, product = len(graph.rounds.tables), np.eye(nodes)  # type: ignore[union-attr]
+    for t in range(period):
+        w = matrix(graph, t)
+        assert np.allclose(w, w.T)
+        assert (w >= -1e-12).all()
+        assert ((w - np.diag(np.diag(w)) > 0).sum(1) <= peers).all()
+        product = w @ product
+    assert np.allclose(product, 1 / nodes)
+    assert period <= 2 * np.log(nodes) / np.log(peers + 1) + 2
+
+
+@pytest.mark.parametrize(
+    ("graph", "rounds"),
+    [
+        (graphs.one_peer_exponential(16), 4),
+        (graphs.k_peer_exponential(27, peers=2), 3),
+        (graphs.k_peer_exponential(16, peers=3), 2),
+        (graphs.k_peer_exponential(8, peers=1), 3),
+    ],
+    ids=lambda value: getattr(value, "name", ""),
+)
+def test_exponential_graphs_give_the_exact_mean_from_any_round_on(graph: Graph, rounds: int) -> None:
+    for start in range(rounds):
+        product = np.linalg.multi_dot([np.eye(graph.nodes), *(matrix(graph, start + t) for t in range(rounds))])
+        assert np.allclose(product, 1 / graph.nodes)
+
+
+def test_random_groups_partition_the_nodes() -> None:
+    rounds = graphs.random_groups(11, seed=4, size=3).rounds
+    assert rounds is not None
+    for t in range(20):
+        groups = {tuple(sorted((v, *rounds.targets(v, t)))) for v in range(11)}
+        assert sorted(len(group) for group in groups) == [3, 3, 5]
+        assert sorted(v for group in groups for v in group) == list(range(11))
+    assert rounds.targets(0, 1) != rounds.targets(0, 2)
+
+
+def test_receivers_are_drawn_evenly_and_an_oracle_gives_everybody_as_many() -> None:
+    local, oracle = graphs.RandomTargets(9, 3, Seed(2)), graphs.RandomCirculants(9, 3, Seed(2))
+    counts = np.zeros((9, 9))
+    for t in range(400):
+        for v in range(9):
+            assert len(set(local.targets(v, t)) - {v}) == 3
+            assert all(v in local.sources(to, t) for to in local.targets(v, t))
+            assert len(oracle.sources(v, t)) == len(oracle.targets(v, t)) == 3
+            assert all(v in oracle.sources(to, t) for to in oracle.targets(v, t))
+            counts[v, list(local.targets(v, t))] += 1
+    off = counts[~np.eye(9, dtype=bool)] / 400
+    assert np.abs(off - 3 / 8).max() < 0.12  # five standard deviations
+
+
+def test_a_spanning_tree_is_a_tree_of_the_graphs_own_edges() -> None:
+    graph = graphs.erdos_renyi(12, p=0.4, seed=3)
+    tree = graphs.spanning_tree(graph, root=2)
+    assert tree.edges == 11
+    assert tree.is_connected()
+    assert all(set(tree.neighbours(v)) <= set(graph.neighbours(v)) for v in range(12))
+    assert [_distance(tree, 2, v) for v in range(12)] == [_distance(graph, 2, v) for v in range(12)]
+
+
+@pytest.mark.parametrize(
+    ("protocol", "graph", "said"),
+    [
+        (RelaySGD(), graphs.cycle(5), "no tree"),
+        (D2(), graphs.random_matchings(6), "changes by round"),
+        (ChocoSGD(), graphs.random_matchings(6), "changes by round"),
+        (EpidemicLearning(), graphs.cycle(5), "not complete"),
+        (EpidemicLearning(peers=5), graphs.complete(5), "4 or fewer"),
+        (LocalDSGD(), Graph.from_arcs(3, [(0, 1), (1, 2), (2, 0), (0, 2)], "lopsided"), "take sgp"),
+    ],
+    ids=lambda value: getattr(value, "label", getattr(value, "name", "")),
+)
+def test_what_cannot_run_somewhere_says_so(protocol: Protocol, graph: Graph, said: str) -> None:
+    with pytest.raises(SpecError, match=said) as caught:
+        protocol.check_graph(graph)
+    assert "\n" not in str(caught.value)
