@@ -293,6 +293,8 @@ def test_a_cluster_is_seen_from_answer_to_answer(tmp_path: Path) -> None:
     assert parts["data"]["runs"]["multi_walk-2"][0]["iteration"] == [7, 9, 10]
     assert page.progress()["words"] == "4 of 4 nodes answer · 10 iterations · aggregator: b"
     assert "&lt;d&gt;" in parts["sections"]["results"]
+    assert "2 walks" in parts["sections"]["algorithms"]
+    assert "network.nodes" in parts["sections"]["settings"]
     assert not page.done
     page.take(dict.fromkeys("abcd", answer([], 9, done=True)), 6.0)
     assert page.done

@@ -17,7 +17,7 @@ from walktalk.plots import in_words
 from walktalk.protocols import AGGREGATE, known
 from walktalk.records import TRACE_COLUMNS, HistoryRow, StudyFolder, frame
 from walktalk.report.live.pages import SCRIPTS, waiting_page
-from walktalk.report.page import PageParts, curve_data, network_data, page_html
+from walktalk.report.page import PageParts, curve_data, network_data, page_html, sections
 from walktalk.report.page.markup import Html, tag, together
 from walktalk.report.page.names import names_of
 from walktalk.report.page.shades import on_dark, on_light
@@ -35,7 +35,8 @@ class ClusterPage:
     def __init__(self, name: str, folder: Path, sites: Mapping[str, str], spec: StudySpec, algorithm: str) -> None:
         self.name, self.sites, self.label = name, dict(sites), algorithm or spec.algorithms[0].title
         self.described = known([self.label], spec.described)
-        self.network = network_data(Study(StudyFolder(folder), spec), None)
+        self.study = Study(StudyFolder(folder), spec)
+        self.network = network_data(self.study, None)
         self.seen = Seen(list(self.sites))
         self.history: list[HistoryRow] = []
         self.answers: dict[str, Answer | None] = {}
@@ -77,6 +78,8 @@ class ClusterPage:
             "lead": tag("p", f"A cluster of {len(self.sites)} nodes, as they answer every few seconds.", class_="lead"),
             "story": tag("p", self.progress()["words"], class_="verdict"),
             "results": self._nodes(),
+            "algorithms": sections.algorithms_html(names_of(self.described)),
+            "settings": sections.settings_html(self.study),
         }
         data = {
             "name": self.name,
