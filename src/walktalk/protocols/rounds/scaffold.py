@@ -33,6 +33,9 @@ DOWN, UP = (MODEL, CONTROL), (CHANGE, SHIFT)
 class Scaffold(Protocol):
     """FedAvg with corrections to every local gradient, so that nodes with unlike data do not drift apart.
 
+    Give the study's optimizer no momentum (momentum: 0): a node's gradient is told from how far its steps went, and
+    with a momentum that is several times too far, so that the corrections can diverge.
+
     Args:
         steps: local steps K in a round; 0: as many as the study says.
         server: the node that is the server; it needs a link with every other.
