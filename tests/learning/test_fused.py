@@ -36,8 +36,22 @@ def test_a_resnet_is_one_unit_and_nine_blocks():
     assert sorted(k.__name__ for k in kinds(traced(resnet20()))) == ["Residual"] * 9 + ["Unit"]
 
 
-def test_group_norm_has_no_fused_form():
-    assert kinds(traced(resnet20(norm="group"))) == []
+def test_with_group_norm_too():
+    assert sorted(k.__name__ for k in kinds(traced(resnet20(norm="group")))) == ["Residual"] * 9 + ["Unit"]
+
+
+def test_one_norm_of_each_kind_is_no_block():
+    class Mixed(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.one, self.two = (nn.Conv2d(16, 16, 3, padding=1, bias=False) for _ in range(2))
+            self.batch, self.group, self.out = nn.BatchNorm2d(16), nn.GroupNorm(4, 16), nn.Linear(16, 10)
+
+        def forward(self, x):
+            x = functional.relu(self.group(self.two(functional.relu(self.batch(self.one(x))))) + x)
+            return self.out(x.mean((2, 3)))
+
+    assert kinds(traced(Mixed())) == [Unit]
 
 
 def sequential(conv: nn.Module, norm: nn.Module) -> nn.Module:
@@ -105,9 +119,10 @@ def two_rows(model: TracedModel, device: str) -> torch.Tensor:
 
 
 @pytest.mark.skipif(not INTERPRETED, reason="needs Triton's interpreter: TRITON_INTERPRET=1")
-def test_in_full_precision_they_are_torchs():
+@pytest.mark.parametrize("norm", ["batch", "group"])
+def test_in_full_precision_they_are_torchs(norm):
     torch.manual_seed(0)
-    model = traced(resnet20())
+    model = traced(resnet20(norm=norm))
     rows, x, y = (
         two_rows(model, "cpu"),
         plain.images(4, 3, 16, 16).view(2, 2, 3, 16, 16),

@@ -92,7 +92,7 @@ class Cluster(BaseModel):
         names, number = list(self.nodes), self.number(name)
         if graph.nodes != len(names):
             raise SpecError(f"nodes: the cluster has {len(names)}, but the study's graph has {graph.nodes}")
-        neighbours = {names[peer]: peer for peer in graph.neighbours(number)}
+        neighbours = {names[peer]: peer for peer in graph.contacts(number)}
         return Endpoint(
             self.name,
             name,

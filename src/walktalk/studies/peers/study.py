@@ -18,7 +18,6 @@ from pathlib import Path
 from walktalk.errors import SpecError, StudyError, UnavailableError
 from walktalk.graphs import Graph
 from walktalk.learning import Trainer, tasks
-from walktalk.protocols import Surroundings
 from walktalk.records import RunFolder, TraceWriter, check_folder, opened_folder
 from walktalk.runtimes.peers import (
     Cluster,
@@ -34,6 +33,7 @@ from walktalk.runtimes.peers import (
     replay,
     with_own_port,
 )
+from walktalk.runtimes.simulator import all_surroundings
 from walktalk.studies.building import (
     AlgorithmPlan,
     Foundation,
@@ -131,16 +131,13 @@ def _node_setup(cluster: Cluster, base: Foundation, job: NodeJob) -> tuple[NodeS
     _check_names(cluster, graph)
     task = base.task_of(tasks.Node(cluster.part(job.name), number))
     trainer = build_trainer(spec, replace(task, test=None), job.device)  # a node measures on its own data as it goes
-    neighbours = graph.neighbours(number)
     initial, before = trainer.initial_row(base.initial_seed(cluster.repetition)).cpu(), (0, 0, 0.0)
     if job.beginning is not None:
         begun = read_beginning(job.beginning)
         initial, before = begun.model, (begun.iterations[number], begun.bytes[number], begun.seconds)
     setup = NodeSetup(
         protocol=plan.protocol,
-        around=Surroundings(
-            number, graph.nodes, neighbours, tuple(int(graph.degrees[peer]) for peer in neighbours), own_resources()
-        ),
+        around=replace(all_surroundings(graph)[number], resources=own_resources(), samples=len(task.parts[0])),
         seed=base.root.child("run", plan.label, cluster.repetition),
         stop=build_stop(spec),
         initial=initial,

@@ -28,7 +28,7 @@ def is_possible() -> bool:
 
 @dataclass(frozen=True)
 class Unit:
-    """A convolution and its batch norm, by their names in the model."""
+    """A convolution and its batch or group norm, by their names in the model."""
 
     x: fx.Node
     conv: str
@@ -36,6 +36,7 @@ class Unit:
     stride: int
     eps: float
     momentum: float
+    groups: int = 0  # of a group norm; 0: it is a batch norm
 
 
 @dataclass(frozen=True)
@@ -92,17 +93,20 @@ def is_relu(node: fx.Node, modules: dict[str, nn.Module]) -> bool:
 
 def unit_before(norm: Any, modules: dict[str, nn.Module]) -> tuple[Unit, set[fx.Node]] | None:
     """The unit whose norm this node is, if nobody else looks inside it."""
-    if not is_module(norm, nn.BatchNorm2d, modules) or len(norm.users) != 1:
+    if not any(is_module(norm, kind, modules) for kind in (nn.BatchNorm2d, nn.GroupNorm)) or len(norm.users) != 1:
         return None
     conv = norm.args[0]
     if not is_module(conv, nn.Conv2d, modules) or len(conv.users) != 1:
         return None
     one, other = modules[conv.target], modules[norm.target]
     assert isinstance(one, nn.Conv2d)
-    assert isinstance(other, nn.BatchNorm2d)
     x = conv.args[0]
-    fits = fits_kernel(one, x.op == "placeholder") and other.affine and other.momentum is not None
-    if not fits or not other.track_running_stats:
+    if not fits_kernel(one, x.op == "placeholder") or not other.affine:
+        return None
+    if isinstance(other, nn.GroupNorm):
+        return Unit(x, conv.target, norm.target, one.stride[0], other.eps, 0.0, other.num_groups), {conv, norm}
+    assert isinstance(other, nn.BatchNorm2d)
+    if other.momentum is None or not other.track_running_stats:
         return None
     return Unit(x, conv.target, norm.target, one.stride[0], other.eps, other.momentum or 0.0), {conv, norm}
 
@@ -125,6 +129,8 @@ def residual_before(
         if second is None or second[0].stride != 1 or second[0].x not in units or len(second[0].x.users) != 1:
             continue
         first = units[second[0].x]
+        if bool(first[0].groups) != bool(second[0].groups):
+            continue  # one norm of each kind
         inner = {add, second[0].x, *first[1], *second[1]}
         entering, leaving = (getattr(modules[first[0].conv], name) for name in ("in_channels", "out_channels"))
         if entering < CHANNELS[0]:
@@ -173,8 +179,13 @@ def as_laid(z: Tensor) -> Laid:
 
 
 def unit(x: Tensor, recipe: Unit, run: Pass) -> Tensor:
-    from walktalk.learning.stacked.fused import functions
+    from walktalk.learning.stacked.fused import functions, group_functions
 
+    if recipe.groups:
+        done: Tensor = group_functions.GroupLayer.apply(  # type: ignore[no-untyped-call]
+            x, *weights_of(recipe, run), recipe.stride, recipe.groups, recipe.eps
+        )
+        return done
     settings = functions.Settings(recipe.stride, recipe.eps, recipe.momentum)
     weights, running = parts(recipe, run)
     if not run.training and running is not None:
@@ -184,9 +195,14 @@ def unit(x: Tensor, recipe: Unit, run: Pass) -> Tensor:
 
 
 def residual(x: Tensor, recipe: Residual, run: Pass) -> Tensor:
-    from walktalk.learning.stacked.fused import functions
+    from walktalk.learning.stacked.fused import functions, group_functions
 
     one, two = recipe.first, recipe.second
+    if one.groups:
+        weights = *weights_of(one, run), *weights_of(two, run)
+        settings = one.stride, (one.groups, two.groups), (one.eps, two.eps), recipe.new_before
+        done: Tensor = group_functions.GroupBlock.apply(x, *weights, *settings)  # type: ignore[no-untyped-call]
+        return done
     first = functions.Settings(one.stride, one.eps, one.momentum)
     second = functions.Settings(1, two.eps, two.momentum, recipe.new_before)
     (weights1, running1), (weights2, running2) = parts(one, run), parts(two, run)
@@ -200,8 +216,12 @@ def residual(x: Tensor, recipe: Residual, run: Pass) -> Tensor:
 
 
 def parts(recipe: Unit, run: Pass) -> tuple[tuple[Tensor, Tensor, Tensor], tuple[Tensor, Tensor] | None]:
-    get = run.tensors
-    weights = get[f"{recipe.conv}.weight"], get[f"{recipe.norm}.weight"], get[f"{recipe.norm}.bias"]
+    weights, get = weights_of(recipe, run), run.tensors
     if not run.with_buffers:
         return weights, None
     return weights, (get[f"{recipe.norm}.running_mean"], get[f"{recipe.norm}.running_var"])
+
+
+def weights_of(recipe: Unit, run: Pass) -> tuple[Tensor, Tensor, Tensor]:
+    get = run.tensors
+    return get[f"{recipe.conv}.weight"], get[f"{recipe.norm}.weight"], get[f"{recipe.norm}.bias"]
