@@ -17,18 +17,23 @@ from torch import Tensor
 from walktalk import graphs
 from walktalk.errors import SpecError
 from walktalk.graphs import Graph
+from walktalk.graphs.matcha import RandomSubgraphs
 from walktalk.learning import Extras
 from walktalk.protocols import (
     D2,
     SGP,
     ChocoSGD,
+    DiLoCo,
     EpidemicLearning,
+    FedAvg,
+    FedProx,
     GradientTracking,
     LocalDSGD,
     NoLoCo,
     Protocol,
     QGDSGDm,
     RelaySGD,
+    Scaffold,
     Surroundings,
     SyncGossip,
 )
@@ -90,14 +95,15 @@ class Ended:
     bits: int
 
 
-def run(protocol: Protocol, graph: Graph, rounds: int, steps: int = 1, lr: float = LR) -> Ended:
+def run(protocol: Protocol, graph: Graph, rounds: int, steps: int = 1, samples: list[int] | None = None) -> Ended:
     """So many rounds, in which everybody trains once; the last averaging is over, and the next training under way."""
     protocol.check_graph(graph)
     trainer = Unlike(graph.nodes, steps)
+    trainer.samples = samples or trainer.samples
     timing = NetworkTiming(compute=1.0, latency=0.001)  # all take the same time, so all end a round together
     half = rounds + 0.5
     setup = RunSetup(
-        protocol, graph, Seed(1), Stop(time=2 * half), timing, Evaluate(every=10**6), lr=lr, model_bytes=12
+        protocol, graph, Seed(1), Stop(time=2 * half), timing, Evaluate(every=10**6), lr=LR, model_bytes=12
     )
     engine = Engine(trainer, [setup], [trainer.initial()])
     engine.advance(0.5)
@@ -142,12 +148,13 @@ VARIANTS = [
     ChocoSGD(codec="top_k(0.3)", gamma=0.3),
     EpidemicLearning(draw="local"),
     D2(lazy=False),
+    FedAvg(server=2, weighted=False),
 ]
 
 
 @pytest.mark.parametrize("protocol", VARIANTS, ids=lambda p: p.label)
 def test_other_settings_pass_in_virtual_time(protocol: Protocol) -> None:
-    graph = graphs.complete(5) if isinstance(protocol, (EpidemicLearning, D2)) else None
+    graph = graphs.complete(5) if isinstance(protocol, (EpidemicLearning, D2, FedAvg)) else None
     check_protocol(protocol, engines=("sim",), graph=graph)
 
 
@@ -175,6 +182,58 @@ def test_epidemic_learning_with_everybody_is_one_large_batch() -> None:
     members = run(EpidemicLearning(peers=5), everyone, 7).members
     assert np.allclose(members, train_then_mix(everyone, 7), atol=1e-5)
     assert np.allclose(members, members[0], atol=1e-5)
+
+
+STAR = graphs.star(6)
+
+
+@pytest.mark.parametrize("protocol", [DiLoCo(outer_lr=1.0, outer_momentum=0.0), FedAvg(), Scaffold()])
+def test_one_local_step_and_a_server_are_data_parallel_sgd(protocol: Protocol) -> None:
+    ended = run(protocol, STAR, 8)
+    x = ended.trainer.initial().double().numpy()
+    for _ in range(8):
+        x = x - LR * ended.trainer.gradients(np.repeat(x[None], 6, 0)).mean(0)
+    assert np.allclose(ended.output, x, atol=1e-5)
+
+
+def test_fedprox_without_a_pull_is_fedavg_and_with_one_strays_less() -> None:
+    plain, same, pulled = (run(p, STAR, 1, steps=6) for p in (FedAvg(), FedProx(mu=0.0), FedProx(mu=2.0)))
+    assert np.array_equal(plain.output, same.output)
+    start = plain.trainer.initial().double().numpy()
+    assert np.linalg.norm(pulled.output - start) < 0.8 * np.linalg.norm(plain.output - start)
+
+
+@pytest.mark.parametrize("weighted", [True, False])
+def test_a_round_of_fedavg_is_the_mean_of_all_that_was_trained(weighted: bool) -> None:
+    samples = [1, 2, 3, 4, 5, 9]
+    ended = run(FedAvg(steps=4, weighted=weighted), STAR, 3, samples=samples)
+    shares = np.array(samples) / sum(samples) if weighted else np.full(6, 1 / 6)
+    x = ended.trainer.initial().double().numpy()
+    for _ in range(3):
+        x = shares @ _trained(ended.trainer, x, 4)
+    assert np.allclose(ended.output, x, atol=1e-5)
+
+
+def test_fedavg_is_local_sgd_where_everybody_meets() -> None:
+    fed, local = run(FedAvg(steps=3), STAR, 5), run(LocalDSGD(steps=3), graphs.complete(6), 5)
+    assert np.allclose(fed.output, local.members, atol=1e-5)
+
+
+def test_noloco_with_one_group_of_all_is_momentum_on_the_mean_change() -> None:
+    ended, eta, beta = run(NoLoCo(steps=3), graphs.complete(6), 6), 0.7, 0.5
+    x = ended.trainer.initial().double().numpy()
+    step = np.zeros_like(x)
+    for _ in range(6):
+        step = beta * step + eta * (_trained(ended.trainer, x, 3) - x).mean(0)
+        x = x + step
+    assert np.allclose(ended.members, x, atol=1e-5)
+
+
+def _trained(trainer: Unlike, x: np.ndarray, steps: int) -> np.ndarray:
+    y = np.repeat(x[None], len(trainer.curvatures), 0)
+    for _ in range(steps):
+        y = y - LR * trainer.gradients(y)
+    return y
 
 
 # -- the law that defines each ----------------------------------------------------------------------------------------
@@ -248,6 +307,25 @@ def test_whoever_meets_the_mean_of_noloco_follows_momentum_on_the_mean_change(gr
         assert np.allclose(after.members.mean(0), before.members.mean(0) + step, atol=1e-5)
 
 
+def test_the_server_of_diloco_goes_nesterov_steps() -> None:
+    ended, eta, beta = run(DiLoCo(steps=5), STAR, 7), 0.7, 0.9
+    x = ended.trainer.initial().double().numpy()
+    m = np.zeros_like(x)
+    for _ in range(7):
+        delta = x - _trained(ended.trainer, x, 5).mean(0)
+        m = beta * m + delta
+        x = x - eta * (delta + beta * m)
+    assert np.allclose(ended.output, x, atol=1e-4)
+
+
+def test_the_servers_control_variate_is_the_mean_of_all() -> None:
+    ended = run(Scaffold(steps=5), STAR, 6)
+    control = ended.slots[0]["control"]
+    assert np.abs(control).max() > 0.01
+    assert np.allclose(control, np.mean([slots["own_control"] for slots in ended.slots], 0), atol=1e-5)
+    assert all(np.allclose(slots["control"], control, atol=1e-6) for slots in ended.slots)
+
+
 # -- where they end on unlike data ------------------------------------------------------------------------------------
 
 
@@ -260,6 +338,7 @@ def test_whoever_meets_the_mean_of_noloco_follows_momentum_on_the_mean_change(gr
         (D2(lazy=False), graphs.complete(6), 300),
         (LocalDSGD(), graphs.complete(6), 300),
         (EpidemicLearning(peers=5), graphs.complete(6), 300),
+        (Scaffold(steps=5), STAR, 150),
     ],
     ids=lambda value: getattr(value, "label", getattr(value, "name", "")),
 )
@@ -268,9 +347,11 @@ def test_it_reaches_the_optimum(protocol: Protocol, graph: Graph, rounds: int) -
     assert np.abs(ended.members - ended.trainer.optimum()).max() < 1e-4
 
 
-@pytest.mark.parametrize("protocol", [SyncGossip(resilient=False), LocalDSGD(), QGDSGDm()], ids=lambda p: p.label)
+@pytest.mark.parametrize(
+    "protocol", [SyncGossip(resilient=False), LocalDSGD(), QGDSGDm(), FedAvg(steps=5)], ids=lambda p: p.label
+)
 def test_it_stays_beside_the_optimum(protocol: Protocol) -> None:
-    ended = run(protocol, GRAPH, 300)
+    ended = run(protocol, STAR if protocol.family == "server" else GRAPH, 300)
     assert np.abs(ended.members - ended.trainer.optimum()).max() > 1e-2
 
 
@@ -306,6 +387,25 @@ def test_exponential_graphs_give_the_exact_mean_from_any_round_on(graph: Graph, 
     for start in range(rounds):
         product = np.linalg.multi_dot([np.eye(graph.nodes), *(matrix(graph, start + t) for t in range(rounds))])
         assert np.allclose(product, 1 / graph.nodes)
+
+
+@pytest.mark.parametrize("budget", [0.3, 0.6])
+def test_matcha_uses_its_budget_and_the_links_that_matter_more_often(budget: float) -> None:
+    graph = graphs.matcha(graphs.barbell(10), budget, seed=1)
+    rounds = graph.rounds
+    assert isinstance(rounds, RandomSubgraphs)
+    for pairs in rounds.matchings:
+        assert len({v for pair in pairs for v in pair}) == 2 * len(pairs)  # no two share a node
+    assert sorted(pair for pairs in rounds.matchings for pair in pairs) == list(map(tuple, graph.edge_list().tolist()))
+    assert sum(rounds.chances) == pytest.approx(budget * len(rounds.matchings), abs=1e-6)
+    bridge = next(p for p, pairs in zip(rounds.chances, rounds.matchings, strict=True) if (4, 5) in pairs)
+    assert bridge > budget + 0.1
+    used = np.zeros((10, 10))
+    for t in range(400):
+        w = matrix(graph, t)
+        assert np.allclose(w.sum(0), 1.0)
+        used += w - np.diag(np.diag(w)) > 0
+    assert used[4, 5] / 400 == pytest.approx(bridge, abs=0.12)
 
 
 def test_random_groups_partition_the_nodes() -> None:
@@ -349,6 +449,8 @@ def test_a_spanning_tree_is_a_tree_of_the_graphs_own_edges() -> None:
         (ChocoSGD(), graphs.random_matchings(6), "changes by round"),
         (EpidemicLearning(), graphs.cycle(5), "not complete"),
         (EpidemicLearning(peers=5), graphs.complete(5), "4 or fewer"),
+        (FedAvg(), graphs.cycle(5), "take star"),
+        (Scaffold(server=5), graphs.star(5), "no node 5"),
         (LocalDSGD(), Graph.from_arcs(3, [(0, 1), (1, 2), (2, 0), (0, 2)], "lopsided"), "take sgp"),
     ],
     ids=lambda value: getattr(value, "label", getattr(value, "name", "")),

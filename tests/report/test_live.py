@@ -22,7 +22,7 @@ import pytest
 
 from walktalk.errors import UnavailableError
 from walktalk.records import HistoryRow
-from walktalk.report import live_page
+from walktalk.report import ClusterPage, live_page, served_cluster
 from walktalk.report.live.board import Board
 from walktalk.report.live.server import Door, Server, is_loopback
 from walktalk.studies import Progress, make_spec
@@ -253,3 +253,69 @@ def test_options_without_live_are_a_mistake(tmp_path: Path) -> None:
     assert study.wait(timeout=60) == 2
     assert study.stderr is not None
     assert "add --live" in study.stderr.read()
+
+
+def answer(walks: list[int], iterations: int, aggregates: bool = False, done: bool = False) -> dict[str, Any]:
+    return {
+        "walks": walks,
+        "iterations": iterations,
+        "aggregates": aggregates,
+        "term": 1,
+        "loss": 1.0 / (1 + iterations),
+        "bytes_sent": 100 * iterations,
+        "alive": [0, 1],
+        "done": done,
+        "dropped": {},
+    }
+
+
+def a_cluster_of_four(folder: Path) -> ClusterPage:
+    """Its page after three rounds of answers, in which a walk moves, and a node dies and comes back."""
+    page = ClusterPage("four", folder, {"a": "north", "b": "north", "c": "", "d": "<d>"}, SPEC, "")
+    page.take({"a": answer([1], 4, True), "b": answer([], 2), "c": answer([2], 1), "d": answer([], 0)}, 0.0)
+    page.take({"a": answer([], 5, True), "b": answer([1], 2), "c": answer([2], 2), "d": None}, 2.0)
+    page.take({"a": answer([], 5), "b": answer([1], 3, True), "c": answer([2], 2), "d": answer([], 0)}, 4.0)
+    return page
+
+
+def test_a_cluster_is_seen_from_answer_to_answer(tmp_path: Path) -> None:
+    page = a_cluster_of_four(tmp_path)
+    seen = [(row["time"], row["node"], row["event"]) for row in page.seen.rows]
+    assert (2.0, 0, "send") in seen
+    assert (2.0, 1, "receive") in seen
+    assert [event for event in seen if event[1] == 3] == [(2.0, 3, "kill"), (4.0, 3, "revive")]
+    assert (4.0, 1, "elected") in seen
+    parts = page.parts()
+    assert parts is not None
+    json.dumps(parts, allow_nan=False)
+    counts = parts["data"]["replay"]["runs"][0]["counts"]
+    assert sum(counts.values()) == len(page.seen.rows)
+    assert parts["data"]["runs"]["multi_walk-2"][0]["iteration"] == [7, 9, 10]
+    assert page.progress()["words"] == "4 of 4 nodes answer · 10 iterations · aggregator: b"
+    assert "&lt;d&gt;" in parts["sections"]["results"]
+    assert "2 walks" in parts["sections"]["algorithms"]
+    assert "network.nodes" in parts["sections"]["settings"]
+    assert not page.done
+    page.take(dict.fromkeys("abcd", answer([], 9, done=True)), 6.0)
+    assert page.done
+
+
+def test_a_cluster_in_a_browser(tmp_path: Path, browser: Any) -> None:
+    page, complaints = a_cluster_of_four(tmp_path), []
+    with served_cluster(page) as (url, take):
+        tab = browser.new_page()
+        tab.on("pageerror", lambda error: complaints.append(str(error)))
+        tab.goto(url)
+        state = {"a": answer([2], 7), "b": answer([1], 4, True), "c": answer([], 3), "d": answer([], 0)}
+        take(state, 6.0)
+        tab.wait_for_function("() => window.Walktalk && Walktalk.data.runs['multi_walk-2'][0].time.length === 4")
+        tab.wait_for_selector("#replay:not([hidden]) .wr-stage")
+        player = "document.getElementById('replay-mount').walktalkReplay"
+        before = tab.evaluate(f"{player}.course.end")
+        take({**state, "c": answer([], 9)}, 8.0)
+        tab.wait_for_function(f"() => {player}.course.end > {before}")
+        tab.wait_for_function(f"() => {player}.t === {player}.course.end")  # it goes on with what is new
+        assert "4 of 4 nodes answer" in tab.locator(".live-words").inner_text()
+        assert tab.locator("#results tbody tr").count() == 4
+        tab.close()
+    assert complaints == []

@@ -4,26 +4,66 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
+
+from walktalk.cli.live import check_live
+
+if TYPE_CHECKING:
+    from walktalk.runtimes.peers import Cluster
+
+SECONDS_BETWEEN_QUESTIONS = 2.0
 
 
 def status(
     config: Annotated[Path, typer.Option(help="The cluster's YAML file.")],
     as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object and nothing else.")] = False,
     seconds: Annotated[float, typer.Option(min=0.1, help="How long to wait for answers.")] = 3.0,
+    live: Annotated[bool, typer.Option("--live", help="Show the cluster in a browser, until Ctrl-C.")] = False,
+    port: Annotated[
+        int | None, typer.Option(min=0, max=65535, help="With --live: where to listen; a free port if left out.")
+    ] = None,
+    host: Annotated[
+        str | None,
+        typer.Option(help="With --live: the address to listen on, 0.0.0.0 for all; this machine alone if left out."),
+    ] = None,
 ) -> None:
     """Ask every node of a cluster how it is."""
     from walktalk.runtimes.peers import STATUS, ask_everyone, load_cluster
 
+    check_live(live, port, host)
     cluster = load_cluster(config)
+    if live:
+        watch(cluster, seconds, host, port or 0)
+        return
     answers = ask_everyone(cluster, STATUS, seconds)
     sites = {name: place.site for name, place in cluster.nodes.items()}
     if as_json:
         typer.echo(json.dumps({name: a if a is None else {**a, "site": sites[name]} for name, a in answers.items()}))
         return
     _print(answers, sites)
+
+
+def watch(cluster: Cluster, seconds: float, host: str | None, port: int) -> None:
+    """Ask again and again, and show the answers in a browser; Ctrl-C ends it."""
+    import time
+
+    from walktalk.report import ClusterPage, served_cluster
+    from walktalk.runtimes.peers import STATUS, ask_everyone
+    from walktalk.studies import load_spec, make_spec
+
+    spec = make_spec(cluster.study) if isinstance(cluster.study, dict) else load_spec(cluster.study)
+    sites = {name: place.site for name, place in cluster.nodes.items()}
+    page = ClusterPage(cluster.name, cluster.folder, sites, spec, cluster.algorithm)
+    with served_cluster(page, host=host, port=port) as (url, take):
+        typer.echo(f"Live     {url}   (Ctrl-C ends it)", err=True)
+        began = time.monotonic()
+        while True:
+            asked = time.monotonic()
+            answers = ask_everyone(cluster, STATUS, seconds)
+            take(dict(answers), asked - began)
+            time.sleep(max(0.0, SECONDS_BETWEEN_QUESTIONS - (time.monotonic() - asked)))
 
 
 def _print(answers: dict[str, dict[str, Any] | None], sites: dict[str, str]) -> None:

@@ -13,6 +13,7 @@ from walktalk.graphs.edge_list import edge_list
 from walktalk.graphs.erdos_renyi import erdos_renyi
 from walktalk.graphs.graph import Graph, GraphLike, as_graph, from_networkx
 from walktalk.graphs.hypercube import hypercube
+from walktalk.graphs.matcha import matcha
 from walktalk.graphs.path import path
 from walktalk.graphs.random_regular import random_regular
 from walktalk.graphs.random_rounds import RandomCirculants, RandomTargets, random_groups
@@ -58,6 +59,7 @@ __all__ = [
     "hypercube",
     "k_peer_exponential",
     "known_as",
+    "matcha",
     "one_peer_exponential",
     "path",
     "random_groups",

@@ -11,7 +11,7 @@ import inspect
 from collections.abc import Callable, Mapping
 from typing import Annotated, Any, TypeAlias
 
-from annotated_types import Ge
+from annotated_types import Ge, Gt, Le
 
 from walktalk.errors import GraphError, SettingError
 from walktalk.graphs.barbell import barbell
@@ -22,6 +22,7 @@ from walktalk.graphs.edge_list import edge_list
 from walktalk.graphs.erdos_renyi import erdos_renyi
 from walktalk.graphs.graph import Graph, as_graph
 from walktalk.graphs.hypercube import hypercube
+from walktalk.graphs.matcha import matcha
 from walktalk.graphs.path import path
 from walktalk.graphs.random_regular import random_regular
 from walktalk.graphs.random_rounds import random_groups
@@ -79,6 +80,23 @@ def _hypercube(nodes: int | None = None, dimension: Annotated[int, Ge(0)] | None
     return hypercube(nodes.bit_length() - 1)
 
 
+def _matcha(
+    nodes: int,
+    seed: int | Seed = 0,
+    budget: Annotated[float, Gt(0), Le(1)] = 0.5,
+    p: Annotated[float, Gt(0), Le(1)] = 0.3,
+) -> Graph:
+    """A random graph of which only some matchings are used in each round, the important ones more often.
+
+    Args:
+        nodes: how many nodes, V.
+        seed: of the graph, and of what is used in which round.
+        budget: how many of the matchings are used in a round, on average, as a share of all.
+        p: with which probability any two nodes have a link.
+    """
+    return matcha(erdos_renyi(nodes, p=p, seed=seed), budget, seed)
+
+
 def _edge_list(file: str) -> Graph:
     """Read from a file, one edge a line.
 
@@ -112,6 +130,7 @@ _OURS: dict[str, Topology] = {
     "base_graph": base_graph,
     "random_matchings": random_matchings,
     "random_groups": random_groups,
+    "matcha": _matcha,
     "binary_tree": binary_tree,
     "star": star,
     "barbell": barbell,

@@ -33,12 +33,16 @@ from walktalk.protocols.rounds import (
     D2,
     SGP,
     ChocoSGD,
+    DiLoCo,
     EpidemicLearning,
+    FedAvg,
+    FedProx,
     GradientTracking,
     LocalDSGD,
     NoLoCo,
     QGDSGDm,
     RelaySGD,
+    Scaffold,
 )
 from walktalk.protocols.self_description import InLabel, Law, Runtime
 from walktalk.protocols.sync_gossip import SyncGossip
@@ -65,6 +69,10 @@ for _protocol in (
     ChocoSGD,
     EpidemicLearning,
     NoLoCo,
+    FedAvg,
+    FedProx,
+    Scaffold,
+    DiLoCo,
 ):
     PROTOCOLS.add(_protocol.name, _protocol)
 
@@ -85,11 +93,14 @@ __all__ = [
     "Combine",
     "Decode",
     "Described",
+    "DiLoCo",
     "Differentiate",
     "Effect",
     "Encode",
     "EpidemicLearning",
     "Event",
+    "FedAvg",
+    "FedProx",
     "Forget",
     "GradientTracking",
     "InLabel",
@@ -111,6 +122,7 @@ __all__ = [
     "Rejoined",
     "RelaySGD",
     "Runtime",
+    "Scaffold",
     "Send",
     "SetTimer",
     "Started",

@@ -3,7 +3,7 @@
 from walktalk.report.comparison import Comparison, open_comparison, write_comparison
 from walktalk.report.differences import in_words
 from walktalk.report.figures import Window, draw
-from walktalk.report.live import live_page
+from walktalk.report.live import ClusterPage, live_page, served_cluster
 from walktalk.report.page import PageParts, page_html, page_parts, write_page, write_report
 from walktalk.report.replay import replay_data, write_film
 from walktalk.report.results import Cell, Results, results_table
@@ -11,6 +11,7 @@ from walktalk.report.study import Study, open_study
 
 __all__ = [
     "Cell",
+    "ClusterPage",
     "Comparison",
     "PageParts",
     "Results",
@@ -25,6 +26,7 @@ __all__ = [
     "page_parts",
     "replay_data",
     "results_table",
+    "served_cluster",
     "write_comparison",
     "write_film",
     "write_page",

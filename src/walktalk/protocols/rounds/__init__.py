@@ -1,23 +1,34 @@
-"""Protocols in rounds: every node trains, sends, waits for all that it hears, and mixes. One file each."""
+"""Protocols in rounds: every node trains, sends, waits for all that it hears, and mixes. One file each.
+
+`meeting` is what those between neighbours share, `server` what those with a server do.
+"""
 
 from walktalk.protocols.rounds.choco_sgd import ChocoSGD
 from walktalk.protocols.rounds.d2 import D2
+from walktalk.protocols.rounds.diloco import DiLoCo
 from walktalk.protocols.rounds.epidemic import EpidemicLearning
+from walktalk.protocols.rounds.fedavg import FedAvg
+from walktalk.protocols.rounds.fedprox import FedProx
 from walktalk.protocols.rounds.gradient_tracking import GradientTracking
 from walktalk.protocols.rounds.local_dsgd import LocalDSGD
 from walktalk.protocols.rounds.noloco import NoLoCo
 from walktalk.protocols.rounds.qg_dsgdm import QGDSGDm
 from walktalk.protocols.rounds.relay_sgd import RelaySGD
+from walktalk.protocols.rounds.scaffold import Scaffold
 from walktalk.protocols.rounds.sgp import SGP
 
 __all__ = [
     "D2",
     "SGP",
     "ChocoSGD",
+    "DiLoCo",
     "EpidemicLearning",
+    "FedAvg",
+    "FedProx",
     "GradientTracking",
     "LocalDSGD",
     "NoLoCo",
     "QGDSGDm",
     "RelaySGD",
+    "Scaffold",
 ]

@@ -33,6 +33,8 @@ MOMENTUM, PUSH, MIXED = "momentum", "push", "mixed"  # m, what is added to gradi
 class QGDSGDm(Protocol):
     """Gossip in rounds with a momentum that follows the averaged models and not a node's own gradients.
 
+    Give the study's optimizer no momentum of its own (momentum: 0): two momenta, one of them of the other, can diverge.
+
     Args:
         beta: how much of the momentum is added to a gradient, β; 0: plain gossip in rounds.
         mu: how fast the momentum follows the models, μ.

@@ -1,5 +1,7 @@
-"""A page of what runs: of a study (`live_page`), while it runs, on this machine unless told otherwise."""
+"""A page of what runs, on this machine unless told otherwise: of a study (`live_page`), or of a cluster."""
 
+from walktalk.report.live.cluster import ClusterPage
 from walktalk.report.live.study import LivePage, live_page
+from walktalk.report.live.watching import served_cluster
 
-__all__ = ["LivePage", "live_page"]
+__all__ = ["ClusterPage", "LivePage", "live_page", "served_cluster"]

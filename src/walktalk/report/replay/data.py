@@ -54,8 +54,13 @@ def runs_data(study: Study, repetitions: Sequence[int] = (0,)) -> dict[str, Any]
         seen = {"colour": on_light(described[label].colour), "colour_dark": on_dark(described[label].colour)}
         curve = curve_of(_history(study, label, repetition))
         runs.append({**named, **seen, **run_data(trace, most), "curve": curve})
+    return with_words(runs, "virtual" if study.engine == "sim" else "real")
+
+
+def with_words(runs: list[dict[str, Any]], clock: str) -> dict[str, Any]:
+    """The runs, and what they have in common: colours of walks, words for what happens. `clock`: virtual or real."""
     return {
-        "clock": "virtual" if study.engine == "sim" else "real",
+        "clock": clock,
         "walk_colours": [on_light(colour) for colour in WALK_COLOURS],
         "walk_colours_dark": [on_dark(colour) for colour in WALK_COLOURS],
         "words": {name: template(name) for name in _kinds(runs)},

@@ -30,6 +30,7 @@
       this.listen();
       const first = data.runs.find((run) => run.label === options.algorithm) || data.runs[0];
       this.load(first.label, first.repetition);
+      if (data.live) this.seek(this.course.end);
     }
 
     acts() {
@@ -108,11 +109,12 @@
       this.data = { network: this.options.network, ...data };
       const now = data.runs.find((run) => run.label === label && run.repetition === repetition);
       R.fillRuns(this.panel, data);
-      if (now && before && now.events.count === before.events.count) return;
+      if (now && before && now.events.count === before.events.count && now.end === before.end) return;
+      const latest = data.live && t >= this.course.end; // who watches the latest goes on watching it
       this.load(label, repetition);
       this.seek(t);
       if (follow.node >= 0) this.followOnly(`node ${follow.node}`);
-      if (playing) this.play();
+      if (playing || latest) this.play();
     }
 
     // -- how it looks ----------------------------------------------------------------------------------------------------

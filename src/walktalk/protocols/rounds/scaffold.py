@@ -1,0 +1,102 @@
+"""SCAFFOLD (Karimireddy, Kale, Mohri, Reddi, Stich, Suresh 2020): control variates against the drift of local steps.
+
+    y_i: K local steps from x with gradients g_i − c_i + c
+    c_i⁺ = c_i − c + (x − y_i) / (K η)                 (option II of the paper)
+    x ← x + η_g mean(y_i − x),    c ← c + mean(c_i⁺ − c_i)
+
+c is always the mean of all c_i. At rest every node's corrected gradient is the mean one, so it reaches the optimum
+however unlike the data are and however many local steps there are; FedAvg does not. Sends two models each way. The
+study's optimizer is to be plain SGD: K η is what a local training moves by.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Annotated, ClassVar
+
+from annotated_types import Ge, Gt
+
+from walktalk.graphs import Graph
+from walktalk.protocols.effects import INITIAL, UPDATE, Combine, Effect, Train
+from walktalk.protocols.events import Trained
+from walktalk.protocols.machine import Machine, Protocol, Surroundings
+from walktalk.protocols.message import Arrival
+from walktalk.protocols.rounds.server import CHANGE, MODEL, ServerNode, ServerRule, check_server, server_messages
+
+CONTROL, OWN_CONTROL = "control", "own_control"  # c and c_i
+SHIFT, CORRECTION = "shift", "correction"  # c_i⁺ − c_i and c − c_i
+DOWN, UP = (MODEL, CONTROL), (CHANGE, SHIFT)
+
+
+@dataclass(frozen=True)
+class Scaffold(Protocol):
+    """FedAvg with corrections to every local gradient, so that nodes with unlike data do not drift apart.
+
+    Give the study's optimizer no momentum (momentum: 0): a node's gradient is told from how far its steps went, and
+    with a momentum that is several times too far, so that the corrections can diverge.
+
+    Args:
+        steps: local steps K in a round; 0: as many as the study says.
+        server: the node that is the server; it needs a link with every other.
+        server_rate: how much of the mean change the server takes, η_g.
+    """
+
+    steps: Annotated[int, Ge(0)] = 0
+    server: Annotated[int, Ge(0)] = 0
+    server_rate: Annotated[float, Gt(0)] = 1.0
+    name: ClassVar[str] = "scaffold"
+    family: ClassVar[str] = "server"
+    title: ClassVar[str] = "SCAFFOLD"
+    description: ClassVar[str] = "FedAvg whose local gradients are corrected for how unlike each node's data are."
+    colour: ClassVar[str] = "#7D2E46"
+    made_for: ClassVar[str] = "star"
+
+    @property
+    def messages(self) -> Mapping[str, Arrival]:
+        return server_messages(DOWN, UP)
+
+    def check_graph(self, graph: Graph) -> None:
+        super().check_graph(graph)
+        check_server(self.label, self.server, graph)
+
+    def machine(self, surroundings: Surroundings) -> Machine:
+        return ServerNode(surroundings, Controlled(self.steps, self.server_rate), self.server)
+
+
+class Controlled(ServerRule):
+    """c_i⁺ − c_i = −c − (y_i − x) / (K η): what was learned and c are all that it takes."""
+
+    __slots__ = ("rate", "steps")
+
+    def __init__(self, steps: int, rate: float) -> None:
+        self.steps, self.rate = steps, rate
+
+    @property
+    def down(self) -> tuple[str, ...]:
+        return DOWN
+
+    @property
+    def up(self) -> tuple[str, ...]:
+        return UP
+
+    def begin(self) -> list[Effect]:
+        return [Combine(CONTROL, {INITIAL: 0.0}), Combine(OWN_CONTROL, {INITIAL: 0.0})]
+
+    def work(self) -> tuple[list[Effect], Train]:
+        correct = Combine(CORRECTION, {CONTROL: 1.0, OWN_CONTROL: -1.0})
+        return [correct], Train(MODEL, steps=self.steps, correction=CORRECTION)
+
+    def learn(self, event: Trained) -> list[Effect]:
+        moved = event.lr * event.steps
+        shift = {CONTROL: -1.0, UPDATE: -1.0 / moved} if moved else {CONTROL: 0.0}  # at rest nothing is learned of it
+        return [
+            Combine(CHANGE, {UPDATE: 1.0}),
+            Combine(SHIFT, shift),
+            Combine(OWN_CONTROL, {OWN_CONTROL: 1.0, SHIFT: 1.0}),
+        ]
+
+    def gather(self, parts: Mapping[str, Mapping[str, float]], shares: Mapping[str, float]) -> list[Effect]:
+        changes = parts[CHANGE]
+        scaled = {slot: self.rate * weight for slot, weight in changes.items()}
+        return [Combine(MODEL, {MODEL: 1.0, **scaled}, changes), Combine(CONTROL, {CONTROL: 1.0, **parts[SHIFT]})]

@@ -1,0 +1,211 @@
+"""A cluster that runs, as a page: from what its nodes answer when they are asked, every few seconds.
+
+The page is that of a study, as far as a cluster's answers go: the mean of the nodes' own losses for curves, the nodes
+in place of the results, and a replay of what could be seen from one answer to the next.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import pandas as pd
+
+from walktalk.plots import in_words
+from walktalk.protocols import AGGREGATE, known
+from walktalk.records import TRACE_COLUMNS, HistoryRow, StudyFolder, frame
+from walktalk.report.live.pages import SCRIPTS, waiting_page
+from walktalk.report.page import PageParts, curve_data, network_data, page_html, sections
+from walktalk.report.page.markup import Html, tag, together
+from walktalk.report.page.names import names_of
+from walktalk.report.page.shades import on_dark, on_light
+from walktalk.report.replay.data import curve_of, run_data, with_words
+from walktalk.report.study import Study
+from walktalk.studies import StudySpec
+
+EVENTS = 60_000  # of the replay; a cluster may run for days
+Answer = Mapping[str, Any]
+
+
+class ClusterPage:
+    """Takes answers, and builds the page of what is known by now."""
+
+    def __init__(self, name: str, folder: Path, sites: Mapping[str, str], spec: StudySpec, algorithm: str) -> None:
+        self.name, self.sites, self.label = name, dict(sites), algorithm or spec.algorithms[0].title
+        self.described = known([self.label], spec.described)
+        self.study = Study(StudyFolder(folder), spec)
+        self.network = network_data(self.study, None)
+        self.seen = Seen(list(self.sites))
+        self.history: list[HistoryRow] = []
+        self.answers: dict[str, Answer | None] = {}
+        self._latest: PageParts | None = None
+
+    def take(self, answers: Mapping[str, Answer | None], now: float) -> None:
+        """What the nodes answered, so many seconds after they were asked first."""
+        self.answers = dict(answers)
+        self.seen.take(answers, now)
+        there = [answer for answer in answers.values() if answer is not None]
+        losses = [float(answer["loss"]) for answer in there if answer["loss"] is not None]
+        if losses:
+            iterations, sent = sum(a["iterations"] for a in there), sum(a["bytes_sent"] for a in there)
+            loss = sum(losses) / len(losses)
+            self.history.append(HistoryRow(self.label, 0, iterations, now, 8 * sent, loss, math.nan, math.nan))
+
+    @property
+    def done(self) -> bool:
+        """Whether the run is over, as far as anybody answers."""
+        there = [answer for answer in self.answers.values() if answer is not None]
+        return bool(there) and all(answer["done"] for answer in there)
+
+    def progress(self) -> dict[str, Any]:
+        """How it is, as the page shows it."""
+        there = {name: answer for name, answer in self.answers.items() if answer is not None}
+        words = [f"{len(there)} of {len(self.sites)} nodes answer"]
+        words += [f"{sum(a['iterations'] for a in there.values()):,} iterations"] if there else []
+        words += [f"aggregator: {name}" for name, answer in there.items() if answer["aggregates"]]
+        words += ["the run is over"] if self.done else []
+        share = len(there) / max(len(self.sites), 1)
+        return {"share": share, "words": " · ".join(words), "losses": {}, "name": self.name}
+
+    def parts(self) -> dict[str, Any] | None:
+        """The page by now; None before anybody has trained."""
+        if not self.history:
+            return None
+        history = frame(self.history)
+        content = {
+            "lead": tag("p", f"A cluster of {len(self.sites)} nodes, as they answer every few seconds.", class_="lead"),
+            "story": tag("p", self.progress()["words"], class_="verdict"),
+            "results": self._nodes(),
+            "algorithms": sections.algorithms_html(names_of(self.described)),
+            "settings": sections.settings_html(self.study),
+        }
+        data = {
+            "name": self.name,
+            "finished": self.done,
+            "incidents": {},
+            "network": self.network,
+            "partition": None,
+            "replay": self._replay(history),
+            **curve_data(history, self.described, None, "time"),
+        }
+        self._latest = PageParts(self.name, data, content)
+        return {"data": data, "sections": content}
+
+    def html(self) -> str:
+        """The page to open."""
+        return waiting_page(self.name) if self._latest is None else page_html(self._latest, live=True, scripts=SCRIPTS)
+
+    def _nodes(self) -> Html:
+        """A row for each node."""
+        titles = ("Node", "Site", "State", "Walks", "Neighbours", "Iterations", "Loss", "Sent")
+        head = tag("thead", tag("tr", *(tag("th", title, scope="col") for title in titles)))
+        rows = [
+            tag("tr", tag("th", name, scope="row"), *(tag("td", cell) for cell in self._cells(name)))
+            for name in self.sites
+        ]
+        note = tag(
+            "p", "The loss is each node's own, on its own data. Time counts from the first answers.", class_="note"
+        )
+        return together(tag("div", tag("table", head, tag("tbody", *rows)), class_="scroll", tabindex="0"), note)
+
+    def _cells(self, name: str) -> list[str]:
+        answer = self.answers.get(name)
+        if answer is None:
+            return [self.sites[name], "no answer", "", "", "", "", ""]
+        state = "done" if answer["done"] else "aggregates" if answer["aggregates"] else "trains"
+        loss = "–" if answer["loss"] is None else f"{answer['loss']:.3g}"
+        counts = [" ".join(map(str, answer["walks"])), str(len(answer["alive"])), f"{answer['iterations']:,}"]
+        return [self.sites[name], state, *counts, loss, in_words("bits", 8 * answer["bytes_sent"])]
+
+    def _replay(self, history: pd.DataFrame) -> dict[str, Any] | None:
+        if not self.seen.rows or self.network is None or "places" not in self.network:
+            return None
+        one = self.described[self.label]
+        named = {"label": self.label, "title": names_of(self.described)[self.label].name, "repetition": 0}
+        seen = {"colour": on_light(one.colour), "colour_dark": on_dark(one.colour)}
+        run = run_data(self.seen.trace(), EVENTS)
+        run["end"] = run["scenes"][-1][1] = float(history["time"].max())  # also where nothing new was seen
+        if run["iterations"] is None:  # more were done than could be seen
+            run["iterations"] = self.seen.totals
+        run["left_out"] = ["Seen from answer to answer: what happens in between is not shown.", *run["left_out"]]
+        return {**with_words([{**named, **seen, **run, "curve": curve_of(history)}], "real"), "live": True}
+
+
+class Seen:
+    """What could be seen from one answer to the next, as the rows of a trace."""
+
+    def __init__(self, names: list[str]) -> None:
+        self.names = names
+        self.rows: list[dict[str, Any]] = []
+        self._alive: dict[int, bool] = {}
+        self._walks: dict[int, int] = {}  # walk -> node
+        self._open: dict[int, list[tuple[int, int]]] = {}  # node -> its trainings that go on: number, walk
+        self._iterations: dict[int, int] = {}
+        self._aggregator = -1
+        self._number = 0
+        self.totals: list[int] = []  # iterations of all nodes at each `trained`
+
+    def trace(self) -> pd.DataFrame:
+        """The rows as `records.read_trace` gives them."""
+        absent = {"bytes": 0, "lr": math.nan, "slot": "", "detail": ""}
+        filled = [{name: row.get(name, absent.get(name, -1)) for name in TRACE_COLUMNS} for row in self.rows]
+        return pd.DataFrame(filled, columns=list(TRACE_COLUMNS))
+
+    def take(self, answers: Mapping[str, Answer | None], now: float) -> None:
+        """New answers."""
+        for node, name in enumerate(self.names):
+            answer = answers.get(name)
+            self._life(node, answer is not None, now)
+            if answer is not None:
+                self._moves(node, answer, now)
+        for node, name in enumerate(self.names):
+            answer = answers.get(name)
+            if answer is not None:
+                self._trains(node, answer, now)
+                self._aggregates(node, answer, now)
+
+    def _note(self, now: float, node: int, event: str, **more: Any) -> None:
+        self.rows.append({"time": now, "node": node, "event": event, **more})
+
+    def _life(self, node: int, there: bool, now: float) -> None:
+        if self._alive.get(node, True) != there:
+            self._note(now, node, "revive" if there else "kill")
+            if not there:
+                self._open.pop(node, None)
+        self._alive[node] = there
+
+    def _moves(self, node: int, answer: Answer, now: float) -> None:
+        for walk in answer["walks"]:
+            before = self._walks.get(walk, node)
+            if before != node:
+                self._number += 1
+                both = {"walk": walk, "slot": f"walk/{walk}", "number": self._number}
+                self._note(now, before, "send", peer=node, detail='{"kind": "walk"}', **both)
+                self._note(now, node, "receive", peer=before, **both)
+            self._walks[walk] = node
+
+    def _trains(self, node: int, answer: Answer, now: float) -> None:
+        grew = answer["iterations"] > self._iterations.get(node, answer["iterations"])
+        walks = set(answer["walks"]) or {-1}
+        staying = []
+        for number, walk in self._open.get(node, []):
+            if grew or answer["done"] or walk not in walks:
+                self._note(now, node, "trained", walk=walk, number=number)
+                self.totals.append(sum({**self._iterations, node: answer["iterations"]}.values()))
+            else:
+                staying.append((number, walk))
+        for walk in sorted(walks - {walk for _, walk in staying}):
+            if not answer["done"] and (walk > 0 or not self._walks):
+                self._number += 1
+                self._note(now, node, "train", walk=walk, number=self._number)
+                staying.append((self._number, walk))
+        self._open[node], self._iterations[node] = staying, answer["iterations"]
+
+    def _aggregates(self, node: int, answer: Answer, now: float) -> None:
+        if answer["aggregates"] and node != self._aggregator:
+            if self._aggregator >= 0:
+                self._note(now, node, "elected", number=answer["term"])
+            self._note(now, node, "record", detail=AGGREGATE)
+            self._aggregator = node
