@@ -12,12 +12,15 @@ import math
 from collections.abc import Iterable, Mapping, Sequence
 from os import PathLike
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import pandas as pd
 
 from walktalk.errors import StudyError
 from walktalk.records.atomic import write_text
+
+# Before pandas 3, which is what Python 3.10 gets, numbers are read to the last bit only if one asks for it.
+EXACT: Any = {"float_precision": "round_trip"} if int(pd.__version__.partition(".")[0]) < 3 else {}
 
 
 class HistoryRow(NamedTuple):
@@ -123,10 +126,13 @@ def _parse(text: str, path: Path) -> pd.DataFrame:
     kinds["algorithm"] = "str"
     absent = {name: [""] for name in header[1:]}  # an algorithm may well be called "nan"
     try:
-        return pd.read_csv(io.StringIO(text), dtype=kinds, keep_default_na=False, na_values=absent)
+        found: pd.DataFrame = pd.read_csv(
+            io.StringIO(text), dtype=kinds, keep_default_na=False, na_values=absent, **EXACT
+        )
     except (ValueError, TypeError) as error:
         reason = " ".join(str(error).split())
         raise StudyError(f"{path} is damaged ({reason}); run the study again with --resume") from error
+    return found
 
 
 def _cell(name: str, value: object) -> str:
