@@ -38,8 +38,8 @@ from walktalk.protocols import (
 from walktalk.testing import ProtocolFlaws, check_protocol
 
 sys.path.append(str(Path(__file__).parents[2] / "examples" / "protocols"))
+from directed_push_sum import DirectedPushSum
 from eight_bits import EightBitGossip
-from push_sum import PushSum
 
 QUICK = {"heartbeat": 0.1, "patience": 0.4}  # settings that say how long to wait, where a protocol has them
 
@@ -61,7 +61,7 @@ def test_every_protocol_that_is_registered_passes(protocol: wt.Protocol) -> None
     check_protocol(protocol)
 
 
-@pytest.mark.parametrize("protocol", [PushSum(), EightBitGossip()], ids=lambda p: p.label)
+@pytest.mark.parametrize("protocol", [DirectedPushSum(), EightBitGossip()], ids=lambda p: p.label)
 def test_a_strangers_passes_in_both_runtimes(protocol: wt.Protocol) -> None:
     check_protocol(protocol)
 
@@ -70,7 +70,7 @@ def test_a_strangers_passes_in_both_runtimes(protocol: wt.Protocol) -> None:
     "graph", [graphs.one_peer_exponential(8), graphs.random_matchings(6, seed=1)], ids=lambda graph: graph.name
 )
 def test_push_sum_on_graphs_that_change_by_round(graph: wt.Graph) -> None:
-    check_protocol(PushSum(), graph=graph)
+    check_protocol(DirectedPushSum(), graph=graph)
 
 
 class Faulty(Machine):
@@ -150,11 +150,11 @@ def digits_with_batch_norm(nodes: int) -> wt.Task:
 
 def test_push_sum_on_one_way_links_learns_as_gossip_does_with_batch_norm() -> None:
     task, losses = digits_with_batch_norm(8), {}
-    for protocol, graph in ((PushSum(), graphs.exponential(8)), (wt.AsyncGossip(), graphs.complete(8))):
+    for protocol, graph in ((DirectedPushSum(), graphs.exponential(8)), (wt.AsyncGossip(), graphs.complete(8))):
         stop, rate = wt.Stop(iterations=1000), wt.SGD(lr=0.05)
         run = wt.train(task, protocol, graph, stop=stop, optimizer=rate, evaluate=wt.Evaluate(every=500), seed=0)
         losses[protocol.name] = float(run.history["train_loss"].iloc[-1])
-    assert losses["push_sum"] == pytest.approx(losses["async_gossip"], rel=0.1)
+    assert losses["directed_push_sum"] == pytest.approx(losses["async_gossip"], rel=0.1)
 
 
 def test_eight_bits_learn_as_gossip_does_and_cost_a_quarter() -> None:

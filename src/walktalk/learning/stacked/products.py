@@ -36,8 +36,8 @@ class BatchedLinear(torch.autograd.Function):
 def batched_linear(x: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor:
     """Of inputs [W, …, in] with weights [W, out, in] and biases [W, out]."""
     if len(x) == 1 and not x.is_cuda:
-        # Torch's own is as fast as can be, and needs no Python on the way back. On a GPU it rounds otherwise in 16 bits,
-        # and a model alone must be what it is in a wave.
+        # Torch's own is as fast as can be, and needs no Python on the way back. On a GPU it rounds otherwise in 16
+        # bits, and a model alone must be what it is in a wave.
         single = functional.linear(x.squeeze(0), weight.squeeze(0), None if bias is None else bias.squeeze(0))
         return single.unsqueeze(0)
     flat = x.reshape(len(x), -1, x.shape[-1])

@@ -6,8 +6,8 @@ shares of x and w to those that it can reach, keeps one itself, and adds up what
     x_i ← Σ_j p_ij (x_j − η ∇f_j(z_j)),    w_i ← Σ_j p_ij w_j,    z_i = x_i / w_i,    with columns of P that sum to 1.
 
 Σx and Σw are conserved, so z comes to the mean although rows of P do not sum to one: no link needs a way back. In a
-specification: `algorithms: [{name: "push_sum:PushSum"}]`; on the command line, `walktalk run` finds the file in the
-folder where it is started.
+specification: `algorithms: [{name: "directed_push_sum:DirectedPushSum"}]`; `walktalk run` finds the file in the folder
+where it is started. (Of the algorithms that come with walktalk, `sgp` is this one.)
 """
 
 from __future__ import annotations
@@ -44,10 +44,10 @@ X, Z, SHARE = "x", "z", "share"  # slots: the numerator, the model that is train
 
 @wt.register
 @dataclass(frozen=True)
-class PushSum(wt.Protocol):
+class DirectedPushSum(wt.Protocol):
     """Every node pushes shares of its model along one-way links, with a weight that puts the average right."""
 
-    title: ClassVar[str] = "push-sum"
+    title: ClassVar[str] = "push-sum in rounds"
     family: ClassVar[str] = "gossip"
     colour: ClassVar[str] = "#7A5195"
     conserves: ClassVar[tuple[str, ...]] = ("sum",)
@@ -58,10 +58,10 @@ class PushSum(wt.Protocol):
         return {"push": Arrival("push/{round}/{sender}", once=True)}
 
     def machine(self, surroundings: Surroundings) -> Machine:
-        return PushSumNode(surroundings)
+        return DirectedPushSumNode(surroundings)
 
 
-class PushSumNode(Machine):
+class DirectedPushSumNode(Machine):
     """One node; whoever it hears may be a round ahead of it."""
 
     def __init__(self, around: Surroundings) -> None:
