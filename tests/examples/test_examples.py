@@ -7,6 +7,7 @@ import io
 import json
 import re
 import runpy
+import sys
 from pathlib import Path
 
 import matplotlib as mpl
@@ -15,6 +16,7 @@ import pytest
 ROOT = Path(__file__).parents[2] / "examples"
 SCRIPTS = sorted(ROOT.glob("*.py"))
 NOTEBOOKS = sorted((ROOT / "notebooks").glob("*.ipynb"))
+NEEDS = {"hugging_face": ("transformers", "this example needs transformers: pip install 'walktalk[language]'")}
 NUMBER = re.compile(r"-?\d+(?:\.\d+)?")
 RELATIVE, ABSOLUTE = 0.05, 0.03  # other processors add in another order, and training carries that on
 
@@ -33,11 +35,23 @@ def test_there_are_enough_of_them():
 
 @pytest.mark.parametrize("script", SCRIPTS, ids=lambda path: path.stem)
 def test_a_script_prints_what_is_documented(script, tmp_path, monkeypatch):
+    if script.stem in NEEDS:
+        package, reason = NEEDS[script.stem]
+        pytest.importorskip(package, reason=reason)
     monkeypatch.chdir(tmp_path)
     said = io.StringIO()
     with contextlib.redirect_stdout(said):
         runpy.run_path(str(script), run_name="__main__")
     check_alike(said.getvalue(), (ROOT / "output" / f"{script.stem}.txt").read_text(encoding="utf-8"))
+
+
+@pytest.mark.parametrize("name", NEEDS)
+def test_without_the_package_a_script_says_what_to_install(name, monkeypatch):
+    package, words = NEEDS[name]
+    monkeypatch.setitem(sys.modules, package, None)  # as if it were not installed
+    with pytest.raises(SystemExit) as ended:
+        runpy.run_path(str(ROOT / f"{name}.py"), run_name="__main__")
+    assert ended.value.code == words
 
 
 @pytest.mark.parametrize("notebook", NOTEBOOKS, ids=lambda path: path.stem)
