@@ -18,6 +18,7 @@ import argparse
 import json
 import sys
 import time
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -63,9 +64,9 @@ def run_all(
     ends, seconds = [], {}
     for precision in precisions_of(device):
         ready = prepare(load_spec(study, [*changes, f"training.precision={precision}"]), device)
-        if ready.trainer.test is not None:
-            inputs, targets = ready.trainer.test
-            ready.trainer.test = inputs[:test_samples], targets[:test_samples]
+        test = ready.trainer.test
+        if test is not None:
+            ready.trainer.test = replace(test, inputs=test.inputs[:test_samples], targets=test.targets[:test_samples])
         began = time.monotonic()
         history = study_result(ready.spec, Runner(ready.trainer, ready.runs).run()).history
         seconds[precision] = round(time.monotonic() - began, 1)

@@ -30,7 +30,7 @@ from walktalk.protocols.machine import Machine, Outside, Surroundings
 from walktalk.protocols.message import Arrival
 from walktalk.protocols.multi_walk.aggregation import Reign, walk_slot
 from walktalk.protocols.multi_walk.hops import Hops, kept_slot
-from walktalk.protocols.multi_walk.membership import BEAT, TIMERS, Membership
+from walktalk.protocols.multi_walk.membership import BEAT, FIRST, TIMERS, Membership
 from walktalk.protocols.multi_walk.sightings import Sightings
 from walktalk.protocols.multi_walk.walk_copies import Copies
 from walktalk.protocols.multi_walk.walk_guard import HARDLY_EVER, PRIOR, RARELY, Guard, Headcount, ReturnTimes
@@ -273,7 +273,9 @@ class ResilientNode(Machine):
             alive = now - seen.age(walk, members.beat) * members.interval if seen.is_known(walk) else left
             if max(left, alive) <= members.incident_at:
                 return RARELY
-            return 0.0 if seen.is_known(walk) else HARDLY_EVER  # somebody has it, or will soon be known to have had it
+            # Somebody has it, or will soon be known to have had it; before news of it can have come, few return times
+            # are known as well, and those of walks that stayed where they were would speak for all.
+            return 0.0 if seen.is_known(walk) or now < left + FIRST * members.interval else HARDLY_EVER
 
         return of
 
