@@ -22,11 +22,6 @@ class Extras(NamedTuple):
         """What a training of this sort is made for."""
         return self.steps, self.gradient, self.correction is not None, self.anchor is not None
 
-    def part(self, piece: slice) -> Extras:
-        """Those of some of the rows."""
-        beside = [None if t is None else t[piece] for t in (self.correction, self.anchor, self.pulls)]
-        return Extras(self.steps, self.gradient, *beside)
-
     def beside(self, rows: Tensor) -> Tensor:
         """Rows with these tensors behind them, as one."""
         pulls = None if self.pulls is None else self.pulls[:, None]

@@ -92,8 +92,7 @@ class Interpreter(Generic[Content]):
         self.aggregate: Content | None = None
         self.aggregated_at: int | None = None  # the iteration in which it was last brought up to date
         self.aggregate_term = 0  # of two that aggregate at the same time, the higher term counts
-        self.aggregator = -1  # who recorded it; -1: nobody did so far
-        self.aggregate_slot = ""  # where that one has it
+        self.aggregate_slot = ""  # where the node that recorded it has it
         self.iteration = 0
         self.bytes = 0  # sent
         self.payload_bytes = 0  # the models' part of it
@@ -160,21 +159,13 @@ class Interpreter(Generic[Content]):
         """Remember what is one of the members, or the model that the algorithm puts out."""
         content = self.read(node, effect.slot)
         if effect.role != AGGREGATE:
-            self.members[effect.key] = content
+            self.members[effect.key], self.owners[effect.key] = content, node
         elif effect.key >= self.aggregate_term:
             self.aggregate, self.aggregate_term, self.aggregate_slot = content, effect.key, effect.slot
             self.aggregated_at = self.iteration
-        self.record_owner(node, effect)
         if self.write is not None:
             row = (self.clock(), node, "record", effect.slot, -1, effect.key, -1, -1, 0, 0, 0.0, effect.role)
             self.write(made(TraceRow, row))
-
-    def record_owner(self, node: int, effect: Record) -> None:
-        """Remember who said so alone."""
-        if effect.role == AGGREGATE:
-            self.aggregator = node
-        else:
-            self.owners[effect.key] = node
 
     def note(self, node: int, effect: Note) -> None:
         """Write it down."""
