@@ -65,7 +65,7 @@ def test_so_is_what_is_said_to_a_cluster(command, tmp_path):
     config.write_text("certificates: certs\nnodes: {a: {address: 127.0.0.1:9}, b: {address: 127.0.0.1:9}}\n")
     spent = []
     for line in ("certs", command):  # who asks needs a certificate, too
-        code, seconds, torch = answered(f"{line} --config {config}")
+        _, seconds, torch = answered(f"{line} --config {config}")
         spent.append(seconds)
         assert torch == "False"
     assert spent[-1] < 2 * SECONDS  # keys are made, sessions opened
