@@ -77,7 +77,11 @@ class Protocol(SelfDescribed):
 
     pools_data: ClassVar[bool] = False  # trains on everybody's data at once: a reference, not a decentralized method
     on_directed_graphs: ClassVar[bool] = False  # whether links may be one-way
-    made_for: ClassVar[str] = ""  # the name of a topology that it needs or shows best on: star, binary_tree; "": any
+
+    @property
+    def made_for(self) -> str:
+        """The name of a topology that it needs or shows best on, such as star or binary_tree; "": any."""
+        return ""
 
     @property
     def messages(self) -> Mapping[str, Arrival]:
