@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from walktalk.codecs import Codec
     from walktalk.errors import UserError, WalktalkError
     from walktalk.graphs import Graph
-    from walktalk.interactive import Compared, Run, compare, train
+    from walktalk.interactive import Callback, Compared, Run, compare, train
     from walktalk.learning import Schedule, Task, split, tasks
     from walktalk.plugins import register
     from walktalk.protocols import AsyncGossip, Centralized, MultiWalk, Protocol, SyncGossip
@@ -50,7 +50,7 @@ _HOMES = {
     "codecs": ("Codec",),
     "errors": ("UserError", "WalktalkError"),
     "graphs": ("Graph",),
-    "interactive": ("Compared", "Run", "compare", "train"),
+    "interactive": ("Callback", "Compared", "Run", "compare", "train"),
     "learning": ("Schedule", "Task", "split", "tasks"),
     "plugins": ("register",),
     "protocols": ("AsyncGossip", "Centralized", "MultiWalk", "Protocol", "SyncGossip"),
@@ -74,6 +74,7 @@ __all__ = [
     "Adam",
     "AdamW",
     "AsyncGossip",
+    "Callback",
     "Centralized",
     "Codec",
     "Compared",

@@ -5,6 +5,7 @@ from typing import TYPE_CHECKING
 from walktalk import lazy
 
 if TYPE_CHECKING:
+    from walktalk.interactive.callbacks import Audience, Callback
     from walktalk.interactive.compared import Compared
     from walktalk.interactive.comparing import compare
     from walktalk.interactive.progress import Lines, shown_progress
@@ -14,6 +15,7 @@ if TYPE_CHECKING:
     from walktalk.interactive.words import losses_in_words
 
 _HOMES = {
+    "callbacks": ("Audience", "Callback"),
     "compared": ("Compared",),
     "comparing": ("compare",),
     "progress": ("Lines", "shown_progress"),
@@ -23,6 +25,17 @@ _HOMES = {
     "words": ("losses_in_words",),
 }
 
-__all__ = ["Compared", "Lines", "Run", "compare", "getting_ready", "losses_in_words", "shown_progress", "train"]
+__all__ = [
+    "Audience",
+    "Callback",
+    "Compared",
+    "Lines",
+    "Run",
+    "compare",
+    "getting_ready",
+    "losses_in_words",
+    "shown_progress",
+    "train",
+]
 
 __getattr__ = lazy.attributes(__name__, _HOMES)

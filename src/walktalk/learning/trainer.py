@@ -21,7 +21,7 @@ from walktalk.learning.evaluation import Test, by_length, mean_loss
 from walktalk.learning.extras import Extras, taken_apart
 from walktalk.learning.given import inner
 from walktalk.learning.memory import activation_bytes, is_out_of_memory, rows_that_fit
-from walktalk.learning.optimizers import OptimizerSpec, RowTorch, Spread, row_optimizer, to_rows, to_vector
+from walktalk.learning.optimizers import Clipped, OptimizerSpec, RowTorch, Spread, row_optimizer, to_rows, to_vector
 from walktalk.learning.row_training import RowTraining
 from walktalk.learning.samples import Column, Samples, bytes_in_memory, only, pieces
 from walktalk.learning.sampling import Sampler
@@ -61,6 +61,7 @@ class Trainer:
         evaluation_samples: int | None = None,
         arithmetic: Arithmetic | None = None,
         buffers: Buffers = "travel",
+        clip_norm: float | None = None,
     ) -> None:
         if buffers not in BUFFERS:
             raise ModelError(f"training.buffers: {buffers!r} is unknown; allowed: {', '.join(BUFFERS)}")
@@ -70,7 +71,8 @@ class Trainer:
         self.task = task
         self.device = torch.device(device)
         self.local_steps = local_steps
-        self.optimizer = row_optimizer(optimizer or OptimizerSpec())
+        plain = row_optimizer(optimizer or OptimizerSpec())
+        self.optimizer = plain if clip_norm is None else Clipped(plain, clip_norm)
         # A copy: the task's own stays as and where it is, so that initial weights are the same whatever the device.
         self.template = copy.deepcopy(task.model).to(self.device)
         self.constants = keep_at_home(self.template)
@@ -130,7 +132,8 @@ class Trainer:
 
     def _waits(self) -> bool:
         """Whether a training waits for the device, for all that is known."""
-        return self.is_read or isinstance(self.optimizer, RowTorch) or isinstance(self.model.loss, RowByRow)
+        optimizer = self.optimizer.inner if isinstance(self.optimizer, Clipped) else self.optimizer
+        return self.is_read or isinstance(optimizer, RowTorch) or isinstance(self.model.loss, RowByRow)
 
     def _chain(self) -> ChainTraining | None:
         """The fast way for small perceptrons on a CPU."""
