@@ -21,4 +21,4 @@ def node(
     from walktalk.studies.peers import NodeJob, run_node
 
     logging.getLogger("walktalk").setLevel(logging.INFO)  # who comes, goes and aggregates; a fleet's nodes are quieter
-    run_node(NodeJob(load_cluster(config), name, rejoin=not fresh, device=device))
+    run_node(NodeJob(load_cluster(config), name, rejoin=not fresh, device=device, deployed=True))

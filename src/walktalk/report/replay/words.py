@@ -57,6 +57,9 @@ WORDS: dict[str, str] = {
     "started": "begins",
     "resumed": "takes up an interrupted run",
     "saved": "saves a checkpoint",
+    "measured": "measures a model on its own data",
+    "over": "sees the end of the run",
+    "left": "leaves, as it was asked to",
 }
 
 BAD, GOOD, CHANGE = "bad", "good", "change"

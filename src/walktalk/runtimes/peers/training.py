@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import queue
 import threading
 import time
@@ -28,6 +29,7 @@ class Outcome:
     state: Tensor | None
     error: BaseException | None = None
     loss: float | None = None  # of the model before, on this node's data; measured now and then
+    accuracy: float = math.nan  # of the same, on its test samples, where it has any
 
 
 class TrainingThread:
@@ -62,7 +64,7 @@ class TrainingThread:
 
     def _train(self, work: Work) -> Outcome:
         device = self._trainer.device
-        loss = self._measure(work.start[None].to(device))
+        loss, accuracy = self._measure(work.start[None].to(device))
         rows, state = self._trainer.train(
             work.start[None].to(device),
             torch.tensor([self._part], device=device),
@@ -71,7 +73,7 @@ class TrainingThread:
             work.state[None].to(device) if work.state is not None else None,
             self._extras(work),
         )
-        return Outcome(work, rows[0].cpu(), state[0].cpu() if state is not None else None, loss=loss)
+        return Outcome(work, rows[0].cpu(), state[0].cpu() if state is not None else None, None, loss, accuracy)
 
     def _extras(self, work: Work) -> Extras | None:
         """What is out of the ordinary in it; None where nothing is."""
@@ -82,12 +84,12 @@ class TrainingThread:
         pulls = None if anchor is None else torch.tensor([work.pull], device=device)
         return Extras(work.steps, work.gradient, correction, anchor, pulls)
 
-    def _measure(self, rows: Tensor) -> float | None:
-        """The loss of a model as it came, on this node's data; trained on them, it would look too good."""
+    def _measure(self, rows: Tensor) -> tuple[float | None, float]:
+        """Loss and accuracy of a model as it came, on this node's data; trained on them, it would look too good."""
         began = time.monotonic()
         if began < self._measure_at:
-            return None
-        loss = float(self._trainer.evaluate(rows)[0][0])
+            return None, math.nan
+        loss, accuracy = (float(found[0]) for found in self._trainer.evaluate(rows))
         took = time.monotonic() - began
         self._measure_at = began + max(MEASURE_EVERY, took / MEASURING)
-        return loss
+        return loss, accuracy

@@ -31,6 +31,7 @@ from walktalk.runtimes.peers import (
     make_cluster,
     quiet_process,
     replay,
+    set_aside,
     with_own_port,
 )
 from walktalk.runtimes.simulator import all_surroundings
@@ -66,6 +67,7 @@ class NodeJob:
     rejoin: bool = False
     device: str = "cpu"
     beginning: Path | None = None  # of a run that goes on (`resume`)
+    deployed: bool = False  # for itself, not in a fleet: it measures on test samples too, and hands out its copy
 
 
 def run_on_peers(
@@ -120,6 +122,8 @@ def run_node(job: NodeJob) -> None:
     if job.rejoin and finished_before(setup.folder, setup.stop):
         log.info("%s: the run is over, as its checkpoint says; --fresh begins anew", job.name)
         return
+    if job.deployed and not job.rejoin:
+        set_aside(setup.folder)
     node = Node(setup, trainer)
     leave_on_signals(node.leave)
     node.run()
@@ -130,7 +134,9 @@ def _node_setup(cluster: Cluster, base: Foundation, job: NodeJob) -> tuple[NodeS
     plan = _chosen(base.algorithms, cluster.algorithm)
     _check_names(cluster, graph)
     task = base.task_of(tasks.Node(cluster.part(job.name), number))
-    trainer = build_trainer(spec, replace(task, test=None), job.device)  # a node measures on its own data as it goes
+    if not job.deployed:
+        task = replace(task, test=None)  # a fleet's history is computed afterwards, from all data
+    trainer = build_trainer(spec, task, job.device)
     initial, before = trainer.initial_row(base.initial_seed(cluster.repetition)).cpu(), (0, 0, 0.0)
     if job.beginning is not None:
         begun = read_beginning(job.beginning)
@@ -152,6 +158,9 @@ def _node_setup(cluster: Cluster, base: Foundation, job: NodeJob) -> tuple[NodeS
         pace=cluster.pace,
         wait_for_neighbours=cluster.wait,
         samples=len(task.parts[0]),
+        tested=0 if task.test is None else len(task.test[0]),
+        named=(lambda row: trainer.module(row).state_dict()) if job.deployed else None,
+        stay=cluster.stay,
     )
     return setup, trainer
 

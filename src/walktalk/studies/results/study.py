@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -29,7 +30,11 @@ class StudyResult:
 
 
 def study_result(
-    spec: StudySpec, records: list[RunRecord], folder: StudyFolder | None = None, engine: str = "sim"
+    spec: StudySpec,
+    records: list[RunRecord],
+    folder: StudyFolder | None = None,
+    engine: str = "sim",
+    further: Mapping[str, Any] | None = None,
 ) -> StudyResult:
     """History and summary of the whole study.
 
@@ -38,10 +43,11 @@ def study_result(
         records: What its runs left, in order.
         folder: Where both are written; nowhere, if left out.
         engine: What ran it: sim, so that its time is virtual, or peers.
+        further: What else the summary says.
     """
     rows = [row for record in records for row in record.history]
     history = frame(rows)
-    summary = {**summarize(frame(rows, RUN_COLUMNS), spec), "engine": engine}
+    summary = {**summarize(frame(rows, RUN_COLUMNS), spec), "engine": engine, **(further or {})}
     words = [word for record in records if (word := word_on_aggregate(record)) is not None]
     if words:
         summary["notes"] = words
