@@ -102,13 +102,13 @@ class Node:
         self.desk = Desk(setup.folder, self._newest_copy, setup.named)
         self.link.answer(STATUS, lambda asked: json.dumps(self.status()).encode())
         self.link.answer(STOP, lambda asked: json.dumps(self._stop_asked()).encode())
-        self.link.answer(RECORDS, lambda asked: self.desk.answer(asked, {"done": self.end.seen}))
+        self.link.answer(RECORDS, lambda asked: self.desk.answer(asked, {"done": self.done}))
         life = self.link.incarnation
         self.outside = Outside(0.0, setup.seed.child("protocol", self.me, life).python())
         self.telling = setup.seed.child("tally", self.me, life).python()
         self.diary = Diary(setup.folder, life)
         self.keys = setup.seed.child("batches", self.me, life).python()
-        self.trainings = Trainings(setup, trainer, self._later(self._trained))
+        self.trainings = Trainings(setup, trainer, self._later(self._trained), self._later(self._measured_last))
 
     def _scale(self) -> Scale:
         setup, trainer = self.setup, self.trainer
@@ -162,6 +162,11 @@ class Node:
             "dropped": dict(traffic.dropped),
             "done": self.end.seen,
         }
+
+    @property
+    def done(self) -> bool:
+        """Whether it has seen the end of the run and written down all that there is to say of it."""
+        return self.end.seen and not self.trainings.measuring
 
     def _stop_asked(self) -> dict[str, Any]:
         self.leave()
@@ -230,6 +235,8 @@ class Node:
         if state.leaving or state.failure is not None:
             return True
         if not self.end.seen:
+            return False
+        if self.trainings.measuring and not self.end.long_seen:
             return False
         if self.desk.awaited or (self.end.since < self.setup.stay and not self.desk.collected):
             return False  # somebody comes for what was learned
@@ -337,6 +344,16 @@ class Node:
         self._see_the_end()
         self._train_next()
 
+    def _measure_last(self) -> None:
+        """What this node has in the end, on its own data: the last that is known of the run's loss."""
+        copy = self._newest_copy() if self.setup.named is not None else None
+        if copy is not None:
+            self.trainings.measure(copy.model)
+
+    def _measured_last(self, loss: float, accuracy: float) -> None:
+        self._note_measured(loss, accuracy)
+        self.trainings.measuring = False
+
     def _note_measured(self, loss: float, accuracy: float) -> None:
         """For whoever collects: nobody else sees this node's data."""
         facts = {"loss": loss, "samples": self.setup.samples, "accuracy": accuracy, "tested": self.setup.tested}
@@ -350,6 +367,7 @@ class Node:
             self._note("all_lost")
         self._note("over")
         self.news.say(f"the run is over: {why}")
+        self._measure_last()
         self.state.tally.add(done=True, over=True)
         for peer in self.state.alive:
             self._tell_tally(peer)

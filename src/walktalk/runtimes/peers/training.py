@@ -35,17 +35,28 @@ class Outcome:
 class TrainingThread:
     """Trains one model at a time on one node's data."""
 
-    def __init__(self, trainer: RowTrainer, part: int, report: Callable[[Outcome], None], least: float = 0.0) -> None:
-        self._trainer, self._part, self._report = trainer, part, report
+    def __init__(
+        self,
+        trainer: RowTrainer,
+        part: int,
+        report: Callable[[Outcome], None],
+        measured: Callable[[float, float], None],
+        least: float = 0.0,
+    ) -> None:
+        self._trainer, self._part, self._report, self._measured = trainer, part, report, measured
         self._least = least  # seconds that a training takes at least
         self._measure_at = 0.0
-        self._jobs: queue.SimpleQueue[Work | None] = queue.SimpleQueue()
+        self._jobs: queue.SimpleQueue[Work | Tensor | None] = queue.SimpleQueue()
         self._thread = threading.Thread(target=self._run, name="training", daemon=True)
         self._thread.start()
 
     def begin(self, work: Work) -> None:
         """Start a training; the report comes from the thread."""
         self._jobs.put(work)
+
+    def measure(self, model: Tensor) -> None:
+        """Measure a model, and report its loss and accuracy."""
+        self._jobs.put(model)
 
     def close(self, seconds: float) -> None:
         """Let the training under way end, if it does so in time."""
@@ -55,6 +66,9 @@ class TrainingThread:
     def _run(self) -> None:
         while (work := self._jobs.get()) is not None:
             began = time.monotonic()
+            if isinstance(work, Tensor):
+                self._measured(*self._loss_and_accuracy(work[None].to(self._trainer.device)))
+                continue
             try:
                 outcome = self._train(work)
             except Exception as error:  # anything at all in a model or loss: the node reports it and ends
@@ -89,7 +103,11 @@ class TrainingThread:
         began = time.monotonic()
         if began < self._measure_at:
             return None, math.nan
-        loss, accuracy = (float(found[0]) for found in self._trainer.evaluate(rows))
+        loss, accuracy = self._loss_and_accuracy(rows)
         took = time.monotonic() - began
         self._measure_at = began + max(MEASURE_EVERY, took / MEASURING)
         return loss, accuracy
+
+    def _loss_and_accuracy(self, rows: Tensor) -> tuple[float, float]:
+        losses, accuracies = self._trainer.evaluate(rows)
+        return float(losses[0]), float(accuracies[0])

@@ -32,7 +32,7 @@ from walktalk.studies.collecting.valid_copy import Account, Valid, choose
 from walktalk.studies.results import study_result, trace_columns
 from walktalk.studies.spec import StudySpec, dump_spec, load_spec, make_spec
 
-LOOK_EVERY = 1.0  # seconds, while the run goes on and somebody waits for its end
+LOOK_EVERY = 1.0  # seconds, while the run goes on; nodes whose ports were not known before are looked for, too
 
 
 @dataclass(frozen=True)
@@ -55,6 +55,7 @@ def collect(
     wait: bool = False,
     seconds: float = 3.0,
     say: Callable[[str], None] = lambda line: None,
+    over: Callable[[], bool] | None = None,
 ) -> Collected:
     """A cluster's model, history and trace as a study's folder.
 
@@ -65,14 +66,14 @@ def collect(
         wait: Until the run is over; nodes stay until what they have is collected.
         seconds: How long to wait for answers.
         say: Called with a line when something begins that takes long.
+        over: Asked while it waits, where somebody else knows that the run is over; may raise, to give up. What the
+            nodes' folders on this machine say, if left out.
     """
-    spec = _spec_of(cluster)
-    taking: Any = {"resume": not overwrite and not _finished(out), "overwrite": overwrite, "engine": "peers"}
-    check_folder(out, dump_spec(spec), **taking)  # before anybody is asked
+    spec, taking = check_out(cluster, out, overwrite=overwrite)  # before anybody is asked
     with tempfile.TemporaryDirectory(prefix="walktalk-") as place:
         gathered = Gathered(cluster, Path(place), say)
         if wait:
-            _await_the_end(gathered, seconds, say)
+            _await_the_end(gathered, seconds, say, over or gathered.ended_before)
         with Caller(cluster) as caller:
             gathered.ask(caller, seconds, **({"waits": 1} if wait else {}))
             gathered.fetch_diaries(caller)
@@ -97,6 +98,20 @@ def collect(
     return Collected(Path(out), model, state_of(nodes), valid.words, nodes, result)
 
 
+def check_out(
+    cluster: Cluster, out: str | PathLike[str], *, overwrite: bool = False
+) -> tuple[StudySpec, dict[str, Any]]:
+    """The study that would be written to a folder, and how it is taken; a `StudyError` where that may not be."""
+    spec = _spec_of(cluster)
+    taking: dict[str, Any] = {
+        "resume": not overwrite and not (Path(out) / "summary.json").exists(),
+        "overwrite": overwrite,
+        "engine": "peers",
+    }
+    check_folder(out, dump_spec(spec), **taking)
+    return spec, taking
+
+
 def _spec_of(cluster: Cluster) -> StudySpec:
     """The study, with the one run that the cluster makes; its task need not be installed where one collects."""
     with plugins_may_be_absent():
@@ -108,10 +123,6 @@ def _spec_of(cluster: Cluster) -> StudySpec:
     return spec.model_copy(update={"algorithms": chosen, "repetitions": 1})
 
 
-def _finished(out: str | PathLike[str]) -> bool:
-    return (Path(out) / "summary.json").exists()
-
-
 def _nobody(cluster: Cluster) -> str:
     return (
         f"nobody answers, and {cluster.folder} has no node's folder; start the nodes (`walktalk node`), or copy their "
@@ -119,17 +130,16 @@ def _nobody(cluster: Cluster) -> str:
     )
 
 
-def _await_the_end(gathered: Gathered, seconds: float, say: Callable[[str], None]) -> None:
+def _await_the_end(gathered: Gathered, seconds: float, say: Callable[[str], None], over: Callable[[], bool]) -> None:
     """Keep what nodes write down as they do, until all that answer have seen the end, or nobody answers any more."""
     seen, told = False, ""
     while True:
         with Caller(gathered.cluster) as caller:
-            while caller.addresses == with_known_ports(gathered.cluster).operator().connect:
-                gathered.ask(caller, seconds, waits=1)
+            while caller.addresses == with_known_ports(gathered.cluster).operator().connect:  # else some are new
+                gathered.ask(caller, min(seconds, LOOK_EVERY), waits=1)
                 seen = seen or bool(gathered.answered)
                 gathered.fetch_diaries(caller)
-                done = [name for name, answer in gathered.answered.items() if answer.get("done")]
-                if len(done) == len(gathered.answered) and (seen or gathered.ended_before()):
+                if all(answer.get("done") for answer in gathered.answered.values()) and (seen or over()):
                     return
                 line = f"{len(gathered.answered)} of {len(gathered.cluster.nodes)} nodes answer"
                 line = line if gathered.answered else "waits for the first node to answer"

@@ -20,6 +20,7 @@ class Participant:
     state: str  # finished: it saw the end; training; left: it was asked to; gone; "" where nothing is known of it
     seconds: float  # that it was there, over all its lives
     lives: int  # how often it was started
+    samples: int  # of its data, as far as it has measured on them
     iterations: int
     bytes: int  # that it sent
     source: str  # whence this is known: the node's answer, its folder, or what others say
@@ -41,6 +42,7 @@ def participants(
                 _state(lives, answers),
                 round(sum(life[-1].time - life[0].time for life in lives), 3),
                 len(lives),
+                max((int(row.detail["samples"]) for row in rows if row.event == "measured"), default=0),
                 sum(row.event == "trained" for row in rows),
                 sum(_sent(row) for row in rows),
                 known if rows else "",

@@ -113,20 +113,29 @@ def run_on_peers(
         return study_result(spec, records, folder, engine="peers")
 
 
-def run_node(job: NodeJob) -> None:
-    """One node, from its first connection to its end; the process leaves when it is told to."""
+def run_node(job: NodeJob, ends: Callable[[bool], None] = lambda over: None) -> None:
+    """One node, from its first connection to its end; the process leaves when it is told to.
+
+    Args:
+        job: Which node of which cluster.
+        ends: Called in the end with whether the run is over, which it is not where the node was asked to leave.
+    """
     quiet_process()
     cluster = with_own_port(job.cluster, job.name) if job.name in job.cluster.nodes else job.cluster
     spec = make_spec(cluster.study) if isinstance(cluster.study, dict) else load_spec(cluster.study)
     setup, trainer = _node_setup(cluster, lay_foundation(spec), job)
     if job.rejoin and finished_before(setup.folder, setup.stop):
         log.info("%s: the run is over, as its checkpoint says; --fresh begins anew", job.name)
+        ends(True)
         return
     if job.deployed and not job.rejoin:
         set_aside(setup.folder)
     node = Node(setup, trainer)
     leave_on_signals(node.leave)
-    node.run()
+    try:
+        node.run()
+    finally:
+        ends(node.end.seen)
 
 
 def _node_setup(cluster: Cluster, base: Foundation, job: NodeJob) -> tuple[NodeSetup, Trainer]:
