@@ -65,13 +65,6 @@ def page_parts(study: Study, drawings: dict[str, Any] | None = None) -> PagePart
     return PageParts(study.spec.name, data, content)
 
 
-def _repeat(study: Study) -> Html:
-    """How to do it again; a deployment's data is where it was, and here is no command that would find it."""
-    if study.cluster is not None:
-        return Html("")
-    return sections.repeat_html(repeat_command(study.spec, study.folder.path, study.engine))
-
-
 def drawings_of(study: Study) -> dict[str, Any]:
     """The network, and who holds which data: what does not change while a study runs."""
     task = _task(study)
@@ -113,6 +106,13 @@ def curve_data(history: Any, algorithms: Algorithms, target: float | None, time:
         "thinned": thinned,
         "target": numbers([math.nan if target is None else target])[0],  # rounded as the curves, so that they meet it
     }
+
+
+def _repeat(study: Study) -> Html:
+    """The command that does it again; none where the specification alone does not say what it is about, or where."""
+    if study.cluster is not None or "given" in (study.spec.task.name, study.spec.network.topology):
+        return Html("")
+    return sections.repeat_html(repeat_command(study.spec, study.folder.path, study.engine))
 
 
 def _dash(family: str) -> list[float]:
