@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from walktalk.cli.waiting import getting_ready
+from walktalk.interactive import getting_ready
 
 if TYPE_CHECKING:
     from walktalk.studies.collecting import Collected, Participant

@@ -79,10 +79,10 @@ class Study:
         """What its time is called."""
         return TIMES[self.engine]
 
-    @property
+    @cached_property
     def cluster(self) -> dict[str, Any] | None:
         """What `walktalk collect` knows of a deployment: who took part, and whose copy the model is; else None."""
-        return None if self.running is not None else self.summary.get("cluster")
+        return None if self.running is not None else (read_summary(self.folder) or {}).get("cluster")
 
     @cached_property
     def graph(self) -> Graph:
