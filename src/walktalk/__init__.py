@@ -23,6 +23,7 @@ avoid_broken_amx()
 
 if TYPE_CHECKING:
     from walktalk import advisor, chains, graphs, plots, theory
+    from walktalk.advisor import Advice, advise
     from walktalk.codecs import Codec
     from walktalk.errors import UserError, WalktalkError
     from walktalk.graphs import Graph
@@ -48,6 +49,7 @@ if TYPE_CHECKING:
 
 _HOMES = {
     "": ("advisor", "chains", "graphs", "plots", "theory"),
+    "advisor": ("Advice", "advise"),
     "codecs": ("Codec",),
     "errors": ("UserError", "WalktalkError"),
     "graphs": ("Graph",),
@@ -75,6 +77,7 @@ __all__ = [
     "SGD",
     "Adam",
     "AdamW",
+    "Advice",
     "AsyncGossip",
     "Centralized",
     "Codec",
@@ -96,6 +99,7 @@ __all__ = [
     "UserError",
     "WalktalkError",
     "__version__",
+    "advise",
     "advisor",
     "chains",
     "forecast",

@@ -7,6 +7,7 @@ from walktalk import lazy
 if TYPE_CHECKING:
     from walktalk.studies.building import (
         AlgorithmPlan,
+        Conditions,
         PlannedRun,
         Preparation,
         Progress,
@@ -14,6 +15,8 @@ if TYPE_CHECKING:
         build_graph,
         build_protocols,
         build_task,
+        matched,
+        pick_device,
         planned_runs,
         prepare,
     )
@@ -48,6 +51,7 @@ if TYPE_CHECKING:
 _HOMES = {
     "building": (
         "AlgorithmPlan",
+        "Conditions",
         "PlannedRun",
         "Preparation",
         "Progress",
@@ -55,6 +59,8 @@ _HOMES = {
         "build_graph",
         "build_protocols",
         "build_task",
+        "matched",
+        "pick_device",
         "planned_runs",
         "prepare",
     ),
@@ -92,6 +98,7 @@ __all__ = [
     "Adam",
     "AdamW",
     "AlgorithmPlan",
+    "Conditions",
     "Forecast",
     "Interrupted",
     "Optimizer",
@@ -113,8 +120,10 @@ __all__ = [
     "forecast",
     "load_spec",
     "make_spec",
+    "matched",
     "nested",
     "parse_memory",
+    "pick_device",
     "planned_runs",
     "prepare",
     "preset_names",
