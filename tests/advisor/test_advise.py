@@ -12,7 +12,7 @@ from typer.testing import CliRunner
 
 from walktalk import advisor, graphs
 from walktalk.advisor import Goal, advise_study, as_json, of_study, survey
-from walktalk.advisor.candidates import algorithms, best_aggregator, learning_rates, measured_rates, walk_counts
+from walktalk.advisor.candidates import World, algorithms, best_aggregator, learning_rates, measured_rates, walk_counts
 from walktalk.advisor.course import Course
 from walktalk.advisor.finals import Tried, choose
 from walktalk.cli.advise import amount_of
@@ -113,7 +113,7 @@ def test_candidates() -> None:
             {"name": "sync_gossip"},
         ],
     )
-    labels = [protocol.label for protocol in algorithms(graph, hub, of_study(spec, "cpu").named)]
+    labels = [protocol.label for protocol in algorithms(World(graph), hub, of_study(spec, "cpu").named)]
     assert len(labels) == len(set(labels))
     assert any(label.startswith("multi_walk-3") for label in labels)
     assert "sync_gossip" in labels

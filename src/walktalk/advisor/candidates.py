@@ -63,23 +63,41 @@ def walk_counts(nodes: int) -> list[int]:
     return [*counts, nodes]
 
 
+@dataclass(frozen=True)
+class World:
+    """What an algorithm has to cope with."""
+
+    graph: Graph
+    momentum: float = 0.0  # of the optimizer, with which some go astray
+    failures: bool = False  # whether nodes or messages are lost
+
+    def check(self, protocol: Protocol) -> None:
+        """Raise `SpecError` where a protocol cannot run here."""
+        protocol.check_graph(self.graph)
+        protocol.check_momentum(self.momentum)
+        if self.failures and not protocol.survives_failures:
+            raise SpecError(f"faults: {protocol.label} knows no failures; take another algorithm or no faults")
+        if "peers" not in protocol.runtimes or protocol.pools_data:
+            raise SpecError(f"algorithms: no real nodes can run {protocol.label}, so it is no advice; take another")
+
+
 def algorithms(
-    graph: Graph, aggregator: int, named: Sequence[Protocol] = (), wanted: str | Sequence[Any] | None = None
+    world: World, aggregator: int, named: Sequence[Protocol] = (), wanted: str | Sequence[Any] | None = None
 ) -> list[Protocol]:
     """Every protocol to consider, each once.
 
     Args:
-        graph: On which it has to run.
+        world: In which it has to run.
         aggregator: The best node to mix walks at; those that name none get it.
         named: By the study; considered beside walks and gossip.
         wanted: What a person wants to choose among instead: "all", names of algorithms, or protocols.
     """
     if wanted is None:
-        found = usable([*walks(graph.nodes), AsyncGossip(), *named], graph)
+        found = usable([*walks(world.graph.nodes), AsyncGossip(), *named], world)
     else:
-        found = [protocol for one in separate(wanted) for protocol in asked_for(one, graph, is_all(wanted))]
+        found = [protocol for one in separate(wanted) for protocol in asked_for(one, world, is_all(wanted))]
     if not found:
-        raise SpecError(f"algorithms: none of these can run on {graph.name}; take others, or another graph")
+        raise SpecError(f"algorithms: none of these can run on {world.graph.name}; take others, or another graph")
     return list(dict.fromkeys(at_the_best(protocol, aggregator) for protocol in found))
 
 
@@ -107,33 +125,32 @@ def walks(nodes: int) -> list[Protocol]:
     return [MultiWalk(count) for count in walk_counts(nodes)]
 
 
-def asked_for(one: Any, graph: Graph, lenient: bool) -> list[Protocol]:
+def asked_for(one: Any, world: World, lenient: bool) -> list[Protocol]:
     """What a person wants to choose among; of Multi-Walk every number of walks, of others the usual settings.
 
     Args:
         one: A protocol, or an algorithm's name.
-        graph: On which it has to run.
-        lenient: Whether one that cannot is left out; else it is an error.
+        world: In which it has to run.
+        lenient: Whether one that cannot is left out; else it is an error that says why.
     """
     kind = type(one) if isinstance(one, Protocol) else PROTOCOLS.find(one, "algorithms")
-    each = [one] if isinstance(one, Protocol) else walks(graph.nodes) if kind is MultiWalk else list(kind.usual())
-    found = usable(each, graph)
-    if not found and not lenient:
-        for protocol in each:
-            protocol.check_graph(graph)  # says why not
-        raise SpecError(f"algorithms: no real nodes can run {kind.name}, so it is no advice; take another")
+    nodes = world.graph.nodes
+    each = [one] if isinstance(one, Protocol) else walks(nodes) if kind is MultiWalk else list(kind.usual())
+    found = usable(each, world)
+    for protocol in each if not found and not lenient else ():
+        world.check(protocol)
     return found
 
 
-def usable(found: Sequence[Protocol], graph: Graph) -> list[Protocol]:
-    """Those that this graph and real nodes can run: what nobody could run is no advice."""
-    return [one for one in found if "peers" in one.runtimes and not one.pools_data and fits(one, graph)]
+def usable(found: Sequence[Protocol], world: World) -> list[Protocol]:
+    """Those that can run: what nobody could run is no advice."""
+    return [one for one in found if fits(one, world)]
 
 
-def fits(protocol: Protocol, graph: Graph) -> bool:
-    """Whether a protocol can run on a graph."""
+def fits(protocol: Protocol, world: World) -> bool:
+    """Whether a protocol can run in a world."""
     try:
-        protocol.check_graph(graph)
+        world.check(protocol)
     except UserError:
         return False
     return True

@@ -7,7 +7,15 @@ from dataclasses import dataclass, replace
 from math import isfinite
 from typing import Any
 
-from walktalk.advisor.candidates import Candidate, Rates, algorithms, best_aggregator, learning_rates, measured_rates
+from walktalk.advisor.candidates import (
+    Candidate,
+    Rates,
+    World,
+    algorithms,
+    best_aggregator,
+    learning_rates,
+    measured_rates,
+)
 from walktalk.advisor.constants import QUICK, Constants, estimate_constants
 from walktalk.advisor.course import Scale
 from walktalk.advisor.goal import Goal
@@ -119,7 +127,8 @@ def make_candidates(
     situation: Situation, setup: RunSetup, aggregator: int, root: Seed, wanted: str | Sequence[Any] | None
 ) -> list[Candidate]:
     found = []
-    for protocol in algorithms(setup.graph, aggregator, situation.named, wanted):
+    world = World(setup.graph, situation.momentum, bool(setup.faults))
+    for protocol in algorithms(world, aggregator, situation.named, wanted):
         rates = measured_rates(replace(setup, protocol=protocol, seed=root.child("rates", protocol.label)))
         active = protocol.active_models(setup.graph.nodes)
         found += [Candidate(protocol, lr, rates, active) for lr in learning_rates(situation.lr)]

@@ -25,6 +25,7 @@ class Situation:
     setup: RunSetup  # of any run in it: graph, timing, stop, evaluations; protocol, seed and rate are a candidate's
     named: Sequence[Protocol]  # algorithms that the person names
     lr: float  # the learning rate around which candidates have theirs
+    momentum: float  # of the optimizer
     batch_size: int  # samples of a batch
     seed: Seed  # the root of all randomness
     constant_rate: bool  # whether the learning rate is the same all the way: then a run may be as long as one likes
@@ -59,6 +60,7 @@ def of_study(spec: StudySpec, device: str = "auto") -> Situation:
         setup=ready.runs[0].setup,
         named=named,
         lr=spec.optimizer.lr,
+        momentum=spec.optimizer.momentum or 0.0,
         batch_size=spec.training.batch_size,
         seed=Seed(spec.seed),
         constant_rate=not spec.schedule.decay_at and not spec.schedule.warmup,
@@ -119,6 +121,7 @@ def of_task(
         setup=conditions.setup(AlgorithmPlan("", MultiWalk(), optimizer.lr), root),
         named=(),
         lr=optimizer.lr,
+        momentum=optimizer.momentum,
         batch_size=batch_size,
         seed=root,
         constant_rate=not schedule.decay_at and not schedule.warmup,
