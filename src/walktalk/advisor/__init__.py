@@ -1,11 +1,11 @@
 """The advisor: what a task is like, and so which algorithm, with how many walks, where and how fast.
 
-`estimate_constants` measures F, L, σ² and ζ² of a task. `advise` combines theory with short pilots in the simulator and
-says which algorithm, with which settings, will cost how much, and why; `advise_study` does so for a study.
-`bound_check` holds the theorems against measurement.
+`estimate_constants` measures F, L, σ² and ζ² of a task. `advise_study` combines theory with short pilots in the
+simulator and says which algorithm, with which settings, will cost how much, and why; `walktalk.advise` does so for
+things in Python. `bound_check` holds the theorems against measurement.
 """
 
-from walktalk.advisor.advice import Advice, advise, advise_on, advise_study
+from walktalk.advisor.advice import Advice, advise_in, advise_on, advise_study
 from walktalk.advisor.bound_check import Case, Outcome, check_bounds, standard_cases
 from walktalk.advisor.candidates import Candidate, Rates
 from walktalk.advisor.carry_out import command
@@ -16,7 +16,7 @@ from walktalk.advisor.ground import Ground, survey
 from walktalk.advisor.measured import plain_sgd, quadratic_problem, squared_gradients
 from walktalk.advisor.pilots import Pilots
 from walktalk.advisor.prediction import Prediction
-from walktalk.advisor.situation import Situation, of_study, of_task
+from walktalk.advisor.situation import InPython, Situation, of_foundation, of_study
 from walktalk.advisor.staged_walk import StagedWalk
 from walktalk.advisor.words import amount, name_of
 
@@ -31,6 +31,7 @@ __all__ = [
     "Estimate",
     "Goal",
     "Ground",
+    "InPython",
     "Objective",
     "Outcome",
     "Pilots",
@@ -38,7 +39,7 @@ __all__ = [
     "Rates",
     "Situation",
     "StagedWalk",
-    "advise",
+    "advise_in",
     "advise_on",
     "advise_study",
     "amount",
@@ -48,8 +49,8 @@ __all__ = [
     "estimate_constants",
     "how_sure",
     "name_of",
+    "of_foundation",
     "of_study",
-    "of_task",
     "plain_sgd",
     "quadratic_problem",
     "reasons",

@@ -20,10 +20,9 @@ from walktalk.advisor.ground import Ground, survey
 from walktalk.advisor.pilots import Pilots
 from walktalk.advisor.prediction import Prediction, predict
 from walktalk.advisor.race import RACE_SHARE, Limits, Race, Told
-from walktalk.advisor.situation import of_study, of_task
+from walktalk.advisor.situation import Situation, of_study
 from walktalk.advisor.words import headline, html
 from walktalk.errors import SpecError
-from walktalk.learning import Task
 from walktalk.studies import StudySpec
 
 LEAST_SPREAD = 0.05  # of one repetition's cost, relative: two that agree by luck prove nothing
@@ -161,41 +160,6 @@ class Advice:
         return html(self)
 
 
-def advise(
-    task: Task,
-    graph: Any,
-    *,
-    objective: str = "time",
-    target_loss: float | None = None,
-    budget: float | None = None,
-    algorithms: str | Sequence[Any] | None = None,
-    model_bytes: int | None = None,
-    told: Told | None = None,
-    **training: Any,
-) -> Advice:
-    """Which algorithm, how many walks, which aggregator, which learning rate, for a task on a graph.
-
-    Args:
-        task: What is learned, and who has which samples: yours, or one of ours.
-        graph: Who may talk to whom; a networkx graph is one, too.
-        objective: What to save: iterations, time or bits.
-        target_loss: The training loss to reach; where a tenth of the excess is left, if left out.
-        budget: Instead: the lowest loss for so many iterations, seconds or bits.
-        algorithms: What to choose among: "all", or a list of names or protocols; walks and gossip if left out.
-        model_bytes: Size of the model on the wire, where the pilots train a smaller one.
-        told: Called with a line now and then.
-        training: As for `wt.train`: optimizer, batch_size, local_steps, schedule, timing, stop, evaluate, seed,
-            device. `stop` is the longest that a run may be.
-    """
-    if budget is not None and target_loss is not None:
-        raise SpecError("budget and target_loss exclude each other: the lowest loss, or the cheapest way to a loss")
-    goal = Goal(objective, target_loss, budget)  # type: ignore[arg-type]  # checked by Goal
-    say = told or silent
-    say("looking at the task and the network", 0.0)
-    situation = of_task(task, graph, **training)
-    return advise_on(survey(situation, goal, wanted=algorithms, model_bytes=model_bytes), say)
-
-
 def advise_study(
     spec: StudySpec,
     goal: Goal | None = None,
@@ -205,20 +169,30 @@ def advise_study(
     model_bytes: int | None = None,
     told: Told | None = None,
 ) -> Advice:
-    """The same for a study: graph, task, timing, learning rate, stop and evaluations are the study's.
+    """Which algorithm, how many walks, which aggregator, which learning rate: by theory, then by short pilots.
 
     Args:
-        spec: The study.
+        spec: The study: graph, task, timing, learning rate, stop and evaluations.
         goal: What to save, and how far to get; time to a tenth of the excess loss if left out.
         algorithms: What to choose among: "all", or a list of names; walks, gossip and what the study names if left out.
         device: `auto`, `cpu` or `cuda`, for the pilots.
         model_bytes: Size of the model on the wire, where the pilots train a smaller one.
         told: Called with a line now and then.
     """
+    return advise_in(of_study(spec, device), goal or Goal(), algorithms, model_bytes, told)
+
+
+def advise_in(
+    situation: Situation,
+    goal: Goal,
+    algorithms: str | Sequence[Any] | None = None,
+    model_bytes: int | None = None,
+    told: Told | None = None,
+) -> Advice:
+    """The same for any situation, which `of_study` or `of_foundation` make; arguments as above."""
     say = told or silent
     say("looking at the task and the network", 0.0)
-    ground = survey(of_study(spec, device), goal or Goal(), wanted=algorithms, model_bytes=model_bytes)
-    return advise_on(ground, say)
+    return advise_on(survey(situation, goal, wanted=algorithms, model_bytes=model_bytes), say)
 
 
 def silent(text: str, share: float) -> None:
@@ -237,8 +211,8 @@ def advise_on(ground: Ground, say: Told) -> Advice:
     if all(one.course.lost for one in tried):  # an extrapolation from them would be made of nothing
         rates = sorted({candidate.lr for candidate in ground.candidates})
         raise SpecError(
-            f"optimizer.lr: {situation.lr:g} is too large; every pilot diverged, with rates of {rates[0]:g} to "
-            f"{rates[-1]:g}; take a much smaller one and ask again"
+            f"optimizer.lr: {situation.optimizer.lr:g} is too large; every pilot diverged, with rates of {rates[0]:g} "
+            f"to {rates[-1]:g}; take a much smaller one and ask again"
         )
     spent = pilots.trainings + search_on(ground, tried, say, RACE_SHARE)
     finals = Finals(ground, tried, spent)

@@ -10,9 +10,11 @@ from typing import TYPE_CHECKING, Any
 import yaml
 
 from walktalk.advisor.pilots import stop_at
+from walktalk.advisor.situation import InPython
+from walktalk.errors import SpecError
 from walktalk.protocols import PROTOCOLS, Protocol
 from walktalk.runtimes.meaning import Stop
-from walktalk.studies import SGD, StudySpec, make_spec, run_study, spec_mapping, train
+from walktalk.studies import SGD, StudySpec, make_spec, run_study, spec_mapping
 
 if TYPE_CHECKING:
     from walktalk.advisor.advice import Advice
@@ -89,26 +91,27 @@ def flow(value: Any) -> str:
 
 def study_of(advice: Advice) -> StudySpec:
     """The study with the advised algorithm alone, ending at the target or the budget."""
-    spec = advice.ground.situation.study
-    assert spec is not None
-    return make_spec({**spec_mapping(spec), **changes(advice)})
+    situation = advice.ground.situation
+    if situation.in_python is not None:
+        raise SpecError("spec: this advice is for things in Python, not for a study; advice.run() carries it out")
+    return make_spec({**spec_mapping(situation.spec), **changes(advice)})
 
 
-def arguments(advice: Advice) -> dict[str, Any]:
+def arguments(advice: Advice, given: InPython) -> dict[str, Any]:
     """The arguments of `train` beside task, protocol and graph."""
-    given = advice.ground.situation.given
-    optimizer = dataclasses.replace(given.get("optimizer") or SGD(), lr=advice.best.lr)
-    return {**given, "optimizer": optimizer, "stop": stop_of(advice)}
+    optimizer = dataclasses.replace(advice.ground.situation.optimizer, lr=advice.best.lr)
+    return {**given.arguments, "optimizer": optimizer, "stop": stop_of(advice)}
 
 
 def code(advice: Advice) -> str:
     """Python that carries the advice out; of a study, `advice` itself has the specification."""
-    if advice.ground.situation.study is not None:
+    given = advice.ground.situation.in_python
+    if given is None:
         return "import walktalk as wt\n\nresult = wt.run_study(advice.spec)"
-    protocol, said = advice.best.protocol, arguments(advice)
+    protocol = advice.best.protocol
     kind = type(protocol)
     home = "walktalk.protocols" if kind.__module__.startswith("walktalk.protocols") else kind.__module__
-    lines = [f"    {name}={as_python(value)}," for name, value in said.items()]
+    lines = [f"    {name}={as_python(value)}," for name, value in arguments(advice, given).items()]
     called = f"{kind.__name__}({_settings(unusual(protocol))})"
     imports = ["import walktalk as wt", f"from {home} import {kind.__name__}", ""]
     return "\n".join([*imports, "run = wt.train(", "    task,", f"    {called},", "    graph,", *lines, ")"])
@@ -118,6 +121,8 @@ def as_python(value: Any) -> str:
     """What makes a value, with names from walktalk's front door."""
     if value == dataclasses.replace(SGD(), lr=getattr(value, "lr", 0.05)):
         return f"wt.SGD(lr={value.lr!r})"
+    if isinstance(value, (list, tuple)):
+        return f"[{', '.join(map(as_python, value))}]"
     if dataclasses.is_dataclass(value):
         name = type(value).__name__
         return f"wt.{NAMES.get(name, name)}({_settings(unusual(value))})"
@@ -130,7 +135,7 @@ def _settings(settings: dict[str, Any]) -> str:
 
 def run(advice: Advice, changed: dict[str, Any]) -> Any:
     """Carry it out: a study's with `run_study`, else with `train`."""
-    situation = advice.ground.situation
-    if situation.study is not None:
+    given = advice.ground.situation.in_python
+    if given is None:
         return run_study(study_of(advice), **changed)
-    return train(situation.task, advice.best.protocol, situation.graph, **{**arguments(advice), **changed})
+    return given.train(given.task, advice.best.protocol, given.graph, **{**arguments(advice, given), **changed})

@@ -95,7 +95,8 @@ def survey(
             "nothing can be learned for it"
         )
     trainer = situation.trainer
-    constants = estimate_constants(situation.task, batch_size=situation.batch_size, seed=root, effort=QUICK)
+    batch_size = situation.spec.training.batch_size
+    constants = estimate_constants(situation.task, batch_size=batch_size, seed=root, effort=QUICK)
     start = float(trainer.evaluate(trainer.initial_row(root.integer)[None])[0][0])
     scale = make_scale(goal, start, constants.f_best)
     costs = {candidate.algorithm: stop_cost(situation.stop, candidate.rates, goal) for candidate in candidates}
@@ -127,11 +128,11 @@ def make_candidates(
     situation: Situation, setup: RunSetup, aggregator: int, root: Seed, wanted: str | Sequence[Any] | None
 ) -> list[Candidate]:
     found = []
-    world = World(setup.graph, situation.momentum, bool(setup.faults))
+    world = World(setup.graph, situation.optimizer.momentum, bool(setup.faults))
     for protocol in algorithms(world, aggregator, situation.named, wanted):
         rates = measured_rates(replace(setup, protocol=protocol, seed=root.child("rates", protocol.label)))
         active = protocol.active_models(setup.graph.nodes)
-        found += [Candidate(protocol, lr, rates, active) for lr in learning_rates(situation.lr)]
+        found += [Candidate(protocol, lr, rates, active) for lr in learning_rates(situation.optimizer.lr)]
     return found
 
 
