@@ -1,4 +1,4 @@
-"""What a person does from Python or sees on a terminal: `train`, `compare`, `advise`, their results, progress, callbacks."""
+"""What a person does from Python or sees on a terminal: `train`, `compare`, `advise`, results, progress, callbacks."""
 
 from typing import TYPE_CHECKING
 
