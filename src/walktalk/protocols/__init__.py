@@ -2,6 +2,7 @@
 
 from walktalk.plugins import Registry
 from walktalk.protocols.async_gossip import AsyncGossip
+from walktalk.protocols.asynchronous import OSGP
 from walktalk.protocols.centralized import Centralized
 from walktalk.protocols.descriptions import Described, absent_protocol, described, known, together
 from walktalk.protocols.effects import (
@@ -65,6 +66,7 @@ for _protocol in (
     GradientTracking,
     D2,
     SGP,
+    OSGP,
     RelaySGD,
     ChocoSGD,
     EpidemicLearning,
@@ -83,6 +85,7 @@ __all__ = [
     "HEADER_BYTES",
     "INITIAL",
     "MEMBER",
+    "OSGP",
     "PROTOCOLS",
     "SGP",
     "UPDATE",

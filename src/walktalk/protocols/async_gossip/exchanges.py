@@ -45,10 +45,10 @@ class Exchanges:
     life: int = 0  # of this node: 0 from the start, something else after each return
     count: int = 0
 
-    def begin(self, peer: int, now: float) -> Exchange:
-        """A new exchange."""
+    def begin(self, peer: int, now: float, waiting: bool) -> Exchange:
+        """A new exchange, for which the node waits or not."""
         self.count += 1
-        self.begun[peer] = exchange = Exchange(self.life, self.count, now)
+        self.begun[peer] = exchange = Exchange(self.life, self.count, now, waiting)
         return exchange
 
     def answered(self, peer: int, life: int, number: int, now: float) -> Exchange | None:
