@@ -2,7 +2,7 @@
 
 from walktalk.plugins import Registry
 from walktalk.protocols.async_gossip import AsyncGossip
-from walktalk.protocols.asynchronous import OSGP
+from walktalk.protocols.asynchronous import OSGP, SwarmSGD
 from walktalk.protocols.centralized import Centralized
 from walktalk.protocols.descriptions import Described, absent_protocol, described, known, together
 from walktalk.protocols.effects import (
@@ -59,6 +59,7 @@ PROTOCOLS: Registry[type[Protocol]] = Registry(
 for _protocol in (
     MultiWalk,
     AsyncGossip,
+    SwarmSGD,
     SyncGossip,
     Centralized,
     LocalDSGD,
@@ -130,6 +131,7 @@ __all__ = [
     "SetTimer",
     "Started",
     "Surroundings",
+    "SwarmSGD",
     "SyncGossip",
     "TimerFired",
     "Train",

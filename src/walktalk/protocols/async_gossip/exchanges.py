@@ -31,7 +31,7 @@ class Exchange:
     life: int  # of this node, in which it began
     number: int
     since: float
-    waiting: bool = True  # whether the node waits for it before it trains on
+    waiting: bool = True  # whether the node waits for it before it trains on, or, with overlap, offers anything else
     tries: int = 1
 
 
@@ -45,10 +45,10 @@ class Exchanges:
     life: int = 0  # of this node: 0 from the start, something else after each return
     count: int = 0
 
-    def begin(self, peer: int, now: float, waiting: bool) -> Exchange:
-        """A new exchange, for which the node waits or not."""
+    def begin(self, peer: int, now: float) -> Exchange:
+        """A new exchange."""
         self.count += 1
-        self.begun[peer] = exchange = Exchange(self.life, self.count, now, waiting)
+        self.begun[peer] = exchange = Exchange(self.life, self.count, now)
         return exchange
 
     def answered(self, peer: int, life: int, number: int, now: float) -> Exchange | None:
@@ -82,5 +82,5 @@ class Exchanges:
 
     @property
     def awaited(self) -> bool:
-        """Whether the node still waits for an answer before it trains on."""
+        """Whether the node still waits for an answer."""
         return any(exchange.waiting for exchange in self.begun.values())

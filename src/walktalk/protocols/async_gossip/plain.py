@@ -10,8 +10,9 @@ whatever else happened to either in between.
 `matrix`: Algorithm 2 to the letter, all nodes mix with P after every single update; only a simulator can.
 
 With `overlap` a node trains on at once while its offer and the answer are on the way, as the paper's two threads do
-(Lian et al. 2018, Section 4: computing and communicating go on at the same time); the answer is added when it comes.
-Without it, a node waits for the answer and trains on what came of it.
+(Lian et al. 2018: computing and communicating go on at the same time); the answer is added when it comes, and nothing
+else is offered before: with many late answers at once, averaging would overshoot. Without it, a node waits for the
+answer and trains on what came of it.
 
 This file is for a world without failures; `resilient` is the same for a world with them.
 """
@@ -25,7 +26,7 @@ from typing import Annotated, ClassVar, Literal, get_args
 from annotated_types import Gt
 
 from walktalk.errors import SpecError
-from walktalk.protocols.async_gossip.habit import MODEL, Habit, kept_offer
+from walktalk.protocols.async_gossip.habit import MODEL, Habit
 from walktalk.protocols.async_gossip.resilient import MESSAGES, ResilientGossip
 from walktalk.protocols.effects import (
     INITIAL,
@@ -93,7 +94,7 @@ class AsyncGossip(Protocol):
 
     @property
     def title(self) -> str:
-        return LOOKS[self.mixing][0]
+        return LOOKS[self.mixing][0] + (", overlapping" if self.overlap else "")
 
     @property
     def description(self) -> str:
@@ -157,7 +158,7 @@ class ExchangingGossip(Machine):
 
     def __init__(self, surroundings: Surroundings, habit: Habit) -> None:
         self.around, self.habit = surroundings, habit
-        self.awaited: set[int] = set()  # neighbours whose answers are still to come
+        self.awaited = 0  # answers that are still to come
         self.training = False
         self.moved = False  # whether the model was mixed since the training under way began
 
@@ -186,15 +187,11 @@ class ExchangingGossip(Machine):
         """The update is applied to the model of now, which others may have moved meanwhile (line 5)."""
         around = self.around
         effects: list[Effect] = [apply_update(MODEL, self.moved), Record(MEMBER, around.node, MODEL)]
-        free = [p for p in around.neighbours if p not in self.awaited] if self.awaited else around.neighbours
-        partners = self.habit.partners(free, outside)
-        self.awaited.update(partners)
-        effects += [Combine(slot, {MODEL: 1.0}) for slot in dict.fromkeys(map(self.offered, partners))]
-        return [*effects, *(Send(to, Message("offer"), MODEL) for to in partners)]
-
-    def offered(self, peer: int) -> str:
-        """The slot of what this node offered; without overlap no other offer comes before all answers are here."""
-        return kept_offer(peer) if self.habit.overlap else OFFERED
+        if self.awaited or not around.neighbours:
+            return effects
+        partners = self.habit.partners(around.neighbours, outside)
+        self.awaited = len(partners)
+        return [*effects, Combine(OFFERED, {MODEL: 1.0}), *(Send(to, Message("offer"), MODEL) for to in partners)]
 
     def answer(self, event: Received) -> list[Effect]:
         """Passive side: send the model of before, then add the weighted difference."""
@@ -209,12 +206,11 @@ class ExchangingGossip(Machine):
 
     def take(self, event: Received) -> list[Effect]:
         """Active side: add the same weighted difference with the other sign; then train on, once none is awaited."""
-        peer, offered = event.sender, self.offered(event.sender)
-        self.awaited.remove(peer)
+        self.awaited -= 1
         self.moved = True
         effects: list[Effect] = [
-            absorb(MODEL, MODEL, self.habit.weight(self.around, peer), event.slot, offered),
+            absorb(MODEL, MODEL, self.habit.weight(self.around, event.sender), event.slot, OFFERED),
             Forget(event.slot),
             Record(MEMBER, self.around.node, MODEL),
         ]
-        return [*effects, Forget(offered)] if self.habit.overlap or not self.awaited else effects
+        return effects if self.awaited else [*effects, Forget(OFFERED)]

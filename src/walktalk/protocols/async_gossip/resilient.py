@@ -82,7 +82,7 @@ class ResilientGossip(Machine):
         return Record(MEMBER, self.around.node, MODEL)
 
     def _train_on(self, outside: Outside) -> list[Effect]:
-        if self.training or self.exchanges.awaited:
+        if self.training or (self.exchanges.awaited and not self.habit.overlap):
             return []
         self.training, self.moved = True, False
         return [self.habit.train(outside)]
@@ -90,10 +90,12 @@ class ResilientGossip(Machine):
     # -- the active side ------------------------------------------------------------------------------------------
 
     def _offer(self, outside: Outside) -> list[Effect]:
+        if self.exchanges.awaited:
+            return self._train_on(outside)
         peers = [p for p in self.around.neighbours if p not in self.cut and p not in self.exchanges.begun]
         effects: list[Effect] = []
         for peer in self.habit.partners(peers, outside):
-            exchange = self.exchanges.begin(peer, outside.now, waiting=not self.habit.overlap)
+            exchange = self.exchanges.begin(peer, outside.now)
             timer = SetTimer(f"ask/{peer}", self.exchanges.patience(peer))
             kept = Combine(kept_offer(peer), {MODEL: 1.0})
             effects += [kept, self._say_offer(peer, exchange, again=False), timer]
