@@ -23,17 +23,7 @@ from typing import Protocol as TypingProtocol
 from annotated_types import Gt
 
 from walktalk.errors import SpecError
-from walktalk.protocols.effects import (
-    AGGREGATE,
-    INITIAL,
-    MEMBER,
-    Combine,
-    Effect,
-    Forget,
-    Record,
-    Send,
-    absorb,
-)
+from walktalk.protocols.effects import AGGREGATE, INITIAL, MEMBER, Combine, Effect, Forget, Record, Send, absorb
 from walktalk.protocols.events import Event, Received, Started, Trained
 from walktalk.protocols.machine import Machine, Outside, Protocol, Surroundings
 from walktalk.protocols.message import Arrival, Message

@@ -11,17 +11,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 
 from walktalk.protocols.arrivals import Arrivals
-from walktalk.protocols.effects import (
-    INITIAL,
-    MEMBER,
-    Combine,
-    Effect,
-    Forget,
-    Note,
-    Record,
-    Send,
-    SetTimer,
-)
+from walktalk.protocols.effects import INITIAL, MEMBER, Combine, Effect, Note, Record, Send, SetTimer
 from walktalk.protocols.events import Event, PeerFound, PeerLost, Received, Rejoined, Started, TimerFired, Trained
 from walktalk.protocols.machine import Machine, Outside, Surroundings
 from walktalk.protocols.message import Arrival

@@ -5,8 +5,8 @@ has put into the mean. That fits only if both speak of the same walk. A walk tha
 past, one that was sent to two nodes goes on as two, and a node that died may have forgotten what it noted last. So a
 walk carries the name of its *lineage*: a number and random bits. Where it comes with none, finds a later one than its
 own, or comes to a node that has been dead, it begins a new lineage, later than what it found. What nodes noted under an
-earlier one counts for nothing from then on. So what is noted and what is counted fit always, and all that a failure
-costs is that some nodes have to be visited again.
+earlier one counts for nothing from then on. So after a failure what is noted and what is counted fit again as soon as
+the walk has been at the nodes that it concerns, and while nothing fails they fit always.
 """
 
 from __future__ import annotations

@@ -12,7 +12,7 @@ Hendrikx, "A principled framework for the design and analysis of token algorithm
 
 The rule of a step is SAGA's and SAG's own; that the abstracts of the two papers mean it is read, how their walks move
 and start is from memory of the papers. With several walks every walk has its own ḡ and every node a ĝ for each, so the
-law holds for each of them, and the models are mixed at the aggregator as in Multi-Walk, which moves z and none of these.
+law holds for each; models are mixed at the aggregator as in Multi-Walk, which moves z and none of these.
 
 `local`: all of the study's local steps, with ḡ − ĝ_v added to every gradient; ĝ_v becomes the mean of the gradients on
 the way, told from how far the steps went, as in SCAFFOLD. One local step of plain SGD is `saga` above.
