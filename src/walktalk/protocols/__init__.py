@@ -46,6 +46,7 @@ from walktalk.protocols.rounds import (
 )
 from walktalk.protocols.self_description import InLabel, Law, Runtime
 from walktalk.protocols.sync_gossip import SyncGossip
+from walktalk.protocols.walks import TokenSaga
 
 PROTOCOLS: Registry[type[Protocol]] = Registry(
     "algorithm",
@@ -73,6 +74,7 @@ for _protocol in (
     FedProx,
     Scaffold,
     DiLoCo,
+    TokenSaga,
 ):
     PROTOCOLS.add(_protocol.name, _protocol)
 
@@ -129,6 +131,7 @@ __all__ = [
     "Surroundings",
     "SyncGossip",
     "TimerFired",
+    "TokenSaga",
     "Train",
     "Trained",
     "absorb",
