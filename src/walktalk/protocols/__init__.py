@@ -47,6 +47,7 @@ from walktalk.protocols.rounds import (
 )
 from walktalk.protocols.self_description import InLabel, Law, Runtime
 from walktalk.protocols.sync_gossip import SyncGossip
+from walktalk.protocols.walks import TokenSaga
 
 PROTOCOLS: Registry[type[Protocol]] = Registry(
     "algorithm",
@@ -76,6 +77,7 @@ for _protocol in (
     FedProx,
     Scaffold,
     DiLoCo,
+    TokenSaga,
 ):
     PROTOCOLS.add(_protocol.name, _protocol)
 
@@ -134,6 +136,7 @@ __all__ = [
     "SwarmSGD",
     "SyncGossip",
     "TimerFired",
+    "TokenSaga",
     "Train",
     "Trained",
     "absorb",
