@@ -68,6 +68,7 @@ TALLY_EVERY = 0.25  # seconds between two rounds of gossip about how far everybo
 LOOK_EVERY = 0.5  # seconds, while a node waits for its neighbours
 COME_BACK = 1.0  # seconds that one which comes back gives its neighbours, after the first: connections take that long
 HAND_OVER = 10.0  # seconds that a leaving node takes at most to pass its walks on
+SETTLE = 1.0  # seconds after the end in which what is on its way arrives: halves of an exchange, a walk
 LAZY_STEPS = 10_000  # a walk that stays put so often has nowhere to go
 
 
@@ -165,8 +166,8 @@ class Node:
 
     @property
     def done(self) -> bool:
-        """Whether it has seen the end of the run and written down all that there is to say of it."""
-        return self.end.seen and not self.trainings.measuring
+        """Whether it has seen the end of the run, and what was under way then has arrived and is written down."""
+        return self.end.since > SETTLE and not self.trainings.measuring and not self.link.waiting(set(self.state.alive))
 
     def _stop_asked(self) -> dict[str, Any]:
         self.leave()
