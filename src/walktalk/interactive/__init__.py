@@ -1,10 +1,11 @@
-"""What a person does from Python or sees on a terminal: `train`, `compare`, their results, progress, callbacks."""
+"""What a person does from Python or sees on a terminal: `train`, `compare`, `advise`, results, progress, callbacks."""
 
 from typing import TYPE_CHECKING
 
 from walktalk import lazy
 
 if TYPE_CHECKING:
+    from walktalk.interactive.advising import advise
     from walktalk.interactive.callbacks import Audience, Callback
     from walktalk.interactive.compared import Compared
     from walktalk.interactive.comparing import compare
@@ -15,6 +16,7 @@ if TYPE_CHECKING:
     from walktalk.interactive.words import losses_in_words
 
 _HOMES = {
+    "advising": ("advise",),
     "callbacks": ("Audience", "Callback"),
     "compared": ("Compared",),
     "comparing": ("compare",),
@@ -31,6 +33,7 @@ __all__ = [
     "Compared",
     "Lines",
     "Run",
+    "advise",
     "compare",
     "getting_ready",
     "losses_in_words",
