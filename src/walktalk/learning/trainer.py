@@ -283,7 +283,42 @@ class Trainer:
         self, rows: Tensor, parts: Tensor, keys: Tensor, lr: Tensor, state: Tensor | None
     ) -> tuple[Tensor, Tensor | None]:
         """Stacked layers; a row alone by torch's own, where that is faster and the same."""
-        return (self._train if self.single is None or len(rows) > 1 else self.single)(rows, parts, keys, lr, state)
+        if len(rows) > 1:
+            return self._train(rows, parts, keys, lr, state)
+        if self.single is not None and self.lone_way == "single":
+            return self.single(rows, parts, keys, lr, state)
+        return self._lonely(self._train, rows, parts, keys, lr, state)
+
+    def _lonely(
+        self, train: Train, rows: Tensor, parts: Tensor, keys: Tensor, lr: Tensor, state: Tensor | None
+    ) -> tuple[Tensor, Tensor | None]:
+        """One row, which has other bits alone than in a wave in some models: then it is computed twice."""
+        if self.lone_way != "twin":
+            return train(rows, parts, keys, lr, state)
+        rows, parts, keys, lr = (tensor.expand(2, *tensor.shape[1:]) for tensor in (rows, parts, keys, lr))
+        trained, after = train(rows, parts, keys, lr, None if state is None else state.expand(2, -1))
+        return trained[:1], None if after is None else after[:1]
+
+    @cached_property
+    def lone_way(self) -> Literal["single", "plain", "twin"]:
+        """How a row alone is trained to have the bits of a wave; tried when first needed, with the threads of the run.
+
+        How wide a wave is depends on how a run is cut, and that on the clock: nothing of it may show in the records.
+        """
+        if self.device.type != "cpu":
+            return "plain"
+        row = self.model.layout.row(self.template).to(self.device)
+        noise = torch.rand(2, len(row), generator=torch.Generator().manual_seed(0)) / 64
+        rows, parts, keys = row + noise, torch.zeros(2, dtype=torch.int64), torch.tensor([1, 2])
+        rates = torch.full((2,), 0.01)
+        wave, _ = self._train(rows, parts, keys, rates, None)
+        ways: dict[Literal["single", "plain"], Train | None] = {"single": self.single, "plain": self._train}
+        for name, train in ways.items():
+            if train is not None:
+                each = [train(rows[k : k + 1], parts[:1], keys[k : k + 1], rates[:1], None)[0] for k in range(2)]
+                if torch.equal(wave, torch.cat(each)):
+                    return name
+        return "twin"
 
     def _train_with_extras(
         self, rows: Tensor, parts: Tensor, keys: Tensor, lr: Tensor, state: Tensor | None, extras: Extras
@@ -304,8 +339,15 @@ class Trainer:
         lr: Tensor,
         state: Tensor | None,
     ) -> tuple[Tensor, Tensor | None]:
-        models, extras = taken_apart(kind, rows, self.width)
-        return self._train(models, parts, keys, lr, state, extras)
+        def train(
+            rows: Tensor, parts: Tensor, keys: Tensor, lr: Tensor, state: Tensor | None
+        ) -> tuple[Tensor, Tensor | None]:
+            models, extras = taken_apart(kind, rows, self.width)
+            return self._train(models, parts, keys, lr, state, extras)
+
+        if len(rows) > 1 or self.chain is not None or self.alone is not None:
+            return train(rows, parts, keys, lr, state)
+        return self._lonely(train, rows, parts, keys, lr, state)
 
     def _train_in_pieces(
         self, rows: Tensor, parts: Tensor, keys: Tensor, lr: Tensor, state: Tensor | None, train: Train
