@@ -45,7 +45,7 @@ from walktalk.protocols.rounds import (
     RelaySGD,
     Scaffold,
 )
-from walktalk.protocols.self_description import InLabel, Law, Runtime
+from walktalk.protocols.self_description import FACTS, InLabel, Law, Runtime, missing_facts
 from walktalk.protocols.sync_gossip import SyncGossip
 from walktalk.protocols.walks import TokenSaga
 
@@ -84,6 +84,7 @@ for _protocol in (
 __all__ = [
     "AGGREGATE",
     "D2",
+    "FACTS",
     "GRADIENT",
     "HEADER_BYTES",
     "INITIAL",
@@ -144,5 +145,6 @@ __all__ = [
     "control_bytes",
     "described",
     "known",
+    "missing_facts",
     "together",
 ]
