@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from walktalk.graphs import Graph
     from walktalk.learning import Schedule, Task, split, tasks
     from walktalk.plugins import register
-    from walktalk.protocols import AsyncGossip, Centralized, MultiWalk, Protocol, SyncGossip
+    from walktalk.protocols import AsyncGossip, Centralized, MultiWalk, Protocol, SyncGossip, compressed
     from walktalk.runtimes.meaning import Evaluate, Stop
     from walktalk.runtimes.simulator import NetworkTiming, PoissonTiming
     from walktalk.studies import (
@@ -53,7 +53,7 @@ _HOMES = {
     "graphs": ("Graph",),
     "learning": ("Schedule", "Task", "split", "tasks"),
     "plugins": ("register",),
-    "protocols": ("AsyncGossip", "Centralized", "MultiWalk", "Protocol", "SyncGossip"),
+    "protocols": ("AsyncGossip", "Centralized", "MultiWalk", "Protocol", "SyncGossip", "compressed"),
     "runtimes.meaning": ("Evaluate", "Stop"),
     "runtimes.simulator": ("NetworkTiming", "PoissonTiming"),
     "studies": (
@@ -98,6 +98,7 @@ __all__ = [
     "__version__",
     "advisor",
     "chains",
+    "compressed",
     "forecast",
     "graphs",
     "load_spec",

@@ -29,6 +29,7 @@ class Codec(ABC):
     """
 
     name: ClassVar[str]  # in specifications
+    wants_feedback: ClassVar[bool] = False  # leaves out so much that a wrapper takes error feedback unless told not to
 
     @abstractmethod
     def size(self, width: int) -> int:

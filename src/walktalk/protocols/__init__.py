@@ -3,6 +3,7 @@
 from walktalk.plugins import Registry
 from walktalk.protocols.async_gossip import AsyncGossip
 from walktalk.protocols.centralized import Centralized
+from walktalk.protocols.compression import UNCODED, Compressed, compressed
 from walktalk.protocols.descriptions import Described, absent_protocol, described, known, together
 from walktalk.protocols.effects import (
     AGGREGATE,
@@ -85,12 +86,14 @@ __all__ = [
     "MEMBER",
     "PROTOCOLS",
     "SGP",
+    "UNCODED",
     "UPDATE",
     "Arrival",
     "AsyncGossip",
     "Centralized",
     "ChocoSGD",
     "Combine",
+    "Compressed",
     "Decode",
     "Described",
     "DiLoCo",
@@ -133,6 +136,7 @@ __all__ = [
     "Trained",
     "absorb",
     "apply_update",
+    "compressed",
     "control_bytes",
     "described",
     "known",

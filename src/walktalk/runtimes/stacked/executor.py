@@ -182,10 +182,12 @@ class Executor:
             self.models.data[outs, self.parameters :] = calmer
 
     def encode(self, step: EncodeStep) -> None:
+        """Parameters go through the codec, running statistics as they are: a variance may be far from all weights."""
         before = self.models.read(self.numbers(step.sources))
-        self.models.write(
-            self.numbers(step.outs), approximated(codec_named(step.codec), before, self.numbers(step.keys))
-        )
+        seen = approximated(codec_named(step.codec), before[:, : self.parameters], self.numbers(step.keys))
+        if self.parameters < self.trainer.width:
+            seen = torch.cat((seen, before[:, self.parameters :]), 1)
+        self.models.write(self.numbers(step.outs), seen)
 
     def mix(self, step: MixStep) -> None:
         before = self.models.read(self.numbers(step.sources))
