@@ -26,24 +26,23 @@ if TYPE_CHECKING:
     from walktalk.codecs import Codec
     from walktalk.errors import UserError, WalktalkError
     from walktalk.graphs import Graph
+    from walktalk.interactive import Compared, Run, compare, train
     from walktalk.learning import Schedule, Task, split, tasks
     from walktalk.plugins import register
     from walktalk.protocols import AsyncGossip, Centralized, MultiWalk, Protocol, SyncGossip, compressed
     from walktalk.runtimes.meaning import Evaluate, Stop
-    from walktalk.runtimes.simulator import NetworkTiming, PoissonTiming
+    from walktalk.runtimes.simulator import Fault, NetworkTiming, PoissonTiming
     from walktalk.studies import (
         SGD,
         Adam,
         AdamW,
         Forecast,
         Optimizer,
-        Run,
         StudyResult,
         StudySpec,
         forecast,
         load_spec,
         run_study,
-        train,
     )
 
 _HOMES = {
@@ -51,24 +50,23 @@ _HOMES = {
     "codecs": ("Codec",),
     "errors": ("UserError", "WalktalkError"),
     "graphs": ("Graph",),
+    "interactive": ("Compared", "Run", "compare", "train"),
     "learning": ("Schedule", "Task", "split", "tasks"),
     "plugins": ("register",),
     "protocols": ("AsyncGossip", "Centralized", "MultiWalk", "Protocol", "SyncGossip", "compressed"),
     "runtimes.meaning": ("Evaluate", "Stop"),
-    "runtimes.simulator": ("NetworkTiming", "PoissonTiming"),
+    "runtimes.simulator": ("Fault", "NetworkTiming", "PoissonTiming"),
     "studies": (
         "SGD",
         "Adam",
         "AdamW",
         "Forecast",
         "Optimizer",
-        "Run",
         "StudyResult",
         "StudySpec",
         "forecast",
         "load_spec",
         "run_study",
-        "train",
     ),
 }
 __all__ = [
@@ -78,7 +76,9 @@ __all__ = [
     "AsyncGossip",
     "Centralized",
     "Codec",
+    "Compared",
     "Evaluate",
+    "Fault",
     "Forecast",
     "Graph",
     "MultiWalk",
@@ -98,6 +98,7 @@ __all__ = [
     "__version__",
     "advisor",
     "chains",
+    "compare",
     "compressed",
     "forecast",
     "graphs",

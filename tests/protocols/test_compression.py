@@ -143,6 +143,13 @@ def test_what_cannot_be_compressed_says_why():
             make_spec({"algorithms": [entry]})
 
 
+def test_all_that_a_protocol_says_of_itself_is_asked_of_the_one_inside():
+    """Whatever is added to what protocols say must be added to the wrapper, or it would speak for itself."""
+    asked_of_all = {name for name in dir(Protocol) if not name.startswith("_")}
+    itself = {"name", "usual", "pools_data", "check_momentum"}  # what pools data sends nothing; made of what is asked
+    assert asked_of_all - itself <= set(vars(Compressed))
+
+
 def test_a_study_names_and_describes_it():
     entries = [{"name": "multi_walk", "walks": 4, "compression": ["none", "int8", "top_k(0.01)"]}]
     spec = make_spec({"algorithms": [*entries, {"name": "sync_gossip", "compression": "int4", "error_feedback": True}]})

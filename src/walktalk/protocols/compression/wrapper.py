@@ -22,6 +22,7 @@ from walktalk.graphs import Graph
 from walktalk.protocols.compression import feedback as with_memory
 from walktalk.protocols.compression.feedback import FeedbackNode
 from walktalk.protocols.compression.plain_code import CodedNode
+from walktalk.protocols.demands import Demand
 from walktalk.protocols.machine import Machine, Protocol, Surroundings
 from walktalk.protocols.message import Arrival
 from walktalk.protocols.self_description import Law, Runtime
@@ -153,8 +154,16 @@ class Compressed(Protocol):
         return self.inner.on_directed_graphs
 
     @property
-    def made_for(self) -> str:  # type: ignore[override]
+    def made_for(self) -> str:
         return self.inner.made_for
+
+    @property
+    def demands(self) -> tuple[Demand, ...]:
+        return self.inner.demands
+
+    @property
+    def plain_sgd_only(self) -> str:
+        return self.inner.plain_sgd_only
 
     def check(self, nodes: int) -> None:
         self.inner.check(nodes)

@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Any, Generic, NamedTuple
 
-from walktalk.codecs import codec_named
+from walktalk.codecs import codec_named, coded_width
 from walktalk.errors import ProtocolError
 from walktalk.protocols import (
     AGGREGATE,
@@ -193,11 +193,11 @@ class Interpreter(Generic[Content]):
         start, state = self.read(node, slot), self.states.get(self.state_owner(node, slot)) if self.states else None
         plain = gradient or (not effect.correction and not effect.anchor and effect.rate == 1.0)  # type: ignore[union-attr]
         if plain:
-            work = made(Work, (node, slot, walk, number, gradient, start, key, lr, steps, None, None, 0.0, state))
+            work = made(Work, (node, slot, walk, number, gradient, start, key, lr, 1.0, steps, None, None, 0.0, state))
         else:
             assert isinstance(effect, Train)
             work = Work(
-                node, slot, walk, number, False, start, key, lr * effect.rate, steps,
+                node, slot, walk, number, False, start, key, lr, effect.rate, steps,
                 self.read(node, effect.correction) if effect.correction else None,
                 self.read(node, effect.anchor) if effect.anchor else None,
                 effect.pull, state,
@@ -255,8 +255,9 @@ class Interpreter(Generic[Content]):
         beside = scale.state_bytes if travels else 0
         if arrival is None or not arrival.codec:
             return scale.model_bytes + beside
-        numbers = (scale.model_bytes - scale.statistics_bytes) // FLOAT_BYTES  # statistics go as they are
-        return codec_named(arrival.codec).size(numbers) + scale.statistics_bytes + beside
+        width, statistics = scale.model_bytes // FLOAT_BYTES, scale.statistics_bytes // FLOAT_BYTES
+        coded = coded_width(arrival.codec, width - statistics, width)
+        return codec_named(arrival.codec).size(coded) + FLOAT_BYTES * (width - coded) + beside
 
     def pack(self, node: int, effect: Send) -> Packed:
         """What goes along, as it is now."""

@@ -9,7 +9,7 @@ import numpy.typing as npt
 import torch
 from torch import Tensor
 
-from walktalk.codecs import Bytes, codec_named
+from walktalk.codecs import Bytes, codec_named, coded_width
 from walktalk.runtimes.meaning import Contents, Encoded, Packed
 
 
@@ -37,16 +37,18 @@ class Tensors(Contents[Tensor]):
 
     def encoded(self, content: Tensor, codec: str, key: int) -> Encoded[Tensor]:
         """The bytes, statistics as they are behind the code, and what they stand for."""
-        code = codec_named(codec).encode(content[: self.parameters], key)
-        beside = content[self.parameters :].numpy().astype("<f4").view(np.uint8)
+        coded = coded_width(codec, self.parameters, self.width)
+        code = codec_named(codec).encode(content[:coded], key)
+        beside = content[coded:].numpy().astype("<f4").view(np.uint8)
         data = np.concatenate((code, beside)) if beside.size else code
         return Encoded(codec, self.decoded(data, codec), data)
 
     def decoded(self, data: Bytes, codec: str) -> Tensor:
         """The model that a code and the statistics behind it stand for; `ValueError` where none is written so."""
-        end = codec_named(codec).size(self.parameters)
-        model = codec_named(codec).decode(data[:end], self.parameters)
-        if self.parameters == self.width:
+        coded = coded_width(codec, self.parameters, self.width)
+        end = codec_named(codec).size(coded)
+        model = codec_named(codec).decode(data[:end], coded)
+        if coded == self.width:
             return model
         return torch.cat((model, torch.from_numpy(data[end:].view("<f4").astype(np.float32))))
 
@@ -57,7 +59,8 @@ class Tensors(Contents[Tensor]):
     def from_wire(self, data: Bytes, into: str, codec: str) -> Packed:
         """What came with a message, from its bytes; `ValueError` where no codec writes such."""
         if codec:
-            size = codec_named(codec).size(self.parameters) + 4 * (self.width - self.parameters)
+            coded = coded_width(codec, self.parameters, self.width)
+            size = codec_named(codec).size(coded) + 4 * (self.width - coded)
             code, rest = data[:size], data[size:]
             state = torch.from_numpy(rest.view("<f4").astype(np.float32)) if rest.size else None
             return Packed(into, Encoded(codec, self.decoded(code, codec), code), state, len(data))
