@@ -2,6 +2,7 @@
 
 from walktalk.plugins import Registry
 from walktalk.protocols.async_gossip import AsyncGossip
+from walktalk.protocols.asynchronous import OSGP, SwarmSGD
 from walktalk.protocols.centralized import Centralized
 from walktalk.protocols.compression import UNCODED, Compressed, compressed
 from walktalk.protocols.descriptions import Described, absent_protocol, described, known, together
@@ -47,6 +48,7 @@ from walktalk.protocols.rounds import (
 )
 from walktalk.protocols.self_description import InLabel, Law, Runtime
 from walktalk.protocols.sync_gossip import SyncGossip
+from walktalk.protocols.walks import TokenSaga
 
 PROTOCOLS: Registry[type[Protocol]] = Registry(
     "algorithm",
@@ -59,6 +61,7 @@ PROTOCOLS: Registry[type[Protocol]] = Registry(
 for _protocol in (
     MultiWalk,
     AsyncGossip,
+    SwarmSGD,
     SyncGossip,
     Centralized,
     LocalDSGD,
@@ -66,6 +69,7 @@ for _protocol in (
     GradientTracking,
     D2,
     SGP,
+    OSGP,
     RelaySGD,
     ChocoSGD,
     EpidemicLearning,
@@ -74,6 +78,7 @@ for _protocol in (
     FedProx,
     Scaffold,
     DiLoCo,
+    TokenSaga,
 ):
     PROTOCOLS.add(_protocol.name, _protocol)
 
@@ -84,6 +89,7 @@ __all__ = [
     "HEADER_BYTES",
     "INITIAL",
     "MEMBER",
+    "OSGP",
     "PROTOCOLS",
     "SGP",
     "UNCODED",
@@ -130,8 +136,10 @@ __all__ = [
     "SetTimer",
     "Started",
     "Surroundings",
+    "SwarmSGD",
     "SyncGossip",
     "TimerFired",
+    "TokenSaga",
     "Train",
     "Trained",
     "absorb",
