@@ -165,6 +165,7 @@ OPTIONAL = (
     "node",
     "status",
     "stop",
+    "collect",
     "certs",
     "chaos",
     "data",
