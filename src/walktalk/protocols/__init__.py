@@ -2,7 +2,7 @@
 
 from walktalk.plugins import Registry
 from walktalk.protocols.async_gossip import AsyncGossip
-from walktalk.protocols.asynchronous import OSGP, SwarmSGD
+from walktalk.protocols.asynchronous import AGRAF, OSGP, SWIFT, A2CiD2, AsyncSGD, FedAsync, FedBuff, SwarmSGD
 from walktalk.protocols.centralized import Centralized
 from walktalk.protocols.descriptions import Described, absent_protocol, described, known, together
 from walktalk.protocols.effects import (
@@ -61,6 +61,9 @@ for _protocol in (
     MultiWalk,
     AsyncGossip,
     SwarmSGD,
+    SWIFT,
+    AGRAF,
+    A2CiD2,
     SyncGossip,
     Centralized,
     LocalDSGD,
@@ -76,6 +79,9 @@ for _protocol in (
     FedAvg,
     FedProx,
     Scaffold,
+    FedBuff,
+    FedAsync,
+    AsyncSGD,
     DiLoCo,
     TokenSaga,
 ):
@@ -83,6 +89,7 @@ for _protocol in (
 
 __all__ = [
     "AGGREGATE",
+    "AGRAF",
     "D2",
     "GRADIENT",
     "HEADER_BYTES",
@@ -91,9 +98,12 @@ __all__ = [
     "OSGP",
     "PROTOCOLS",
     "SGP",
+    "SWIFT",
     "UPDATE",
+    "A2CiD2",
     "Arrival",
     "AsyncGossip",
+    "AsyncSGD",
     "Centralized",
     "ChocoSGD",
     "Combine",
@@ -105,7 +115,9 @@ __all__ = [
     "Encode",
     "EpidemicLearning",
     "Event",
+    "FedAsync",
     "FedAvg",
+    "FedBuff",
     "FedProx",
     "Forget",
     "GradientTracking",
