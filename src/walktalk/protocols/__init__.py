@@ -4,6 +4,7 @@ from walktalk.plugins import Registry
 from walktalk.protocols.async_gossip import AsyncGossip
 from walktalk.protocols.asynchronous import AGRAF, OSGP, SWIFT, A2CiD2, AsyncSGD, FedAsync, FedBuff, SwarmSGD
 from walktalk.protocols.centralized import Centralized
+from walktalk.protocols.compression import UNCODED, Compressed, compressed
 from walktalk.protocols.descriptions import Described, absent_protocol, described, known, together
 from walktalk.protocols.effects import (
     AGGREGATE,
@@ -99,6 +100,7 @@ __all__ = [
     "PROTOCOLS",
     "SGP",
     "SWIFT",
+    "UNCODED",
     "UPDATE",
     "A2CiD2",
     "Arrival",
@@ -107,6 +109,7 @@ __all__ = [
     "Centralized",
     "ChocoSGD",
     "Combine",
+    "Compressed",
     "Decode",
     "Described",
     "DiLoCo",
@@ -153,6 +156,7 @@ __all__ = [
     "Trained",
     "absorb",
     "apply_update",
+    "compressed",
     "control_bytes",
     "described",
     "known",
