@@ -41,7 +41,7 @@ class AGRAF(Protocol):
     keeps: ClassVar[str] = "a model at every node"
     sends: ClassVar[str] = "a model along a random link and one back, whenever the link is used"
     guarantees: ClassVar[str] = (
-        "an exchange never changes the sum of the two; between asynchronous SGD and local SGD, by how often links are used"
+        "an exchange never changes the sum of the two; asynchronous SGD or local SGD by how often links are used"
     )
     title: ClassVar[str] = "AGRAF SGD"
     description: ClassVar[str] = "Every node trains on and on and averages with random neighbours beside it."
