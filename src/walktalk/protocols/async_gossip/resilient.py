@@ -72,7 +72,7 @@ class ResilientGossip(Machine):
             case Started():
                 return [Combine(MODEL, {INITIAL: 1.0}), self._record(), *self._train_on()]
             case Rejoined(memory):
-                self.exchanges.life = outside.random.getrandbits(31) + 1
+                self.exchanges.life = outside.random.getrandbits(30) + 1
                 self.exchanges.remember(memory, outside.now)
                 asked = [effect for peer in self.exchanges.begun for effect in self._ask_again(peer)]
                 return [self._record(), *asked, *self._train_on()]

@@ -18,6 +18,7 @@ ACK = "ack"
 NO_REIGN = (0, -1)  # of a fork: no aggregator knows of it yet
 
 _NOTE = struct.Struct("<iII")
+LARGEST = 2**31 - 1  # hop or generation that is believed: counted on from there, the field is not full for long
 
 
 class Pass(NamedTuple):
@@ -47,4 +48,6 @@ def pass_of(message: Message) -> Pass:
         leader, hop, generation = _NOTE.unpack(message.note)
     except struct.error as error:
         raise ValueError(f"not a pass: {error}") from error
+    if leader < NO_REIGN[1] or max(hop, generation) > LARGEST:
+        raise ValueError(f"not a pass: of node {leader}, hop {hop}, generation {generation}")
     return Pass(message.walk, (message.term, leader), message.round, hop, generation)

@@ -60,6 +60,8 @@ from walktalk.runtimes.peers.training import Outcome
 from walktalk.runtimes.peers.wire import Parcel
 from walktalk.runtimes.stacked import RowTrainer, parameters_of
 
+log = logging.getLogger(__name__)
+
 TALLY_EVERY = 0.25  # seconds between two rounds of gossip about how far everybody is
 LOOK_EVERY = 0.5  # seconds, while a node waits for its neighbours
 COME_BACK = 1.0  # seconds that one which comes back gives its neighbours, after the first: connections take that long
@@ -187,13 +189,13 @@ class Node:
         kept = self.keeper.load() if self.setup.rejoin else None
         if kept is None:
             iterations, sent, self.clock.behind = self.setup.before
-            self.state.tally.add(iterations, sent)
+            self.state.tally.remember(iterations, sent)
             self._give(Started())
         else:
             self.interpreter.slots[self.me] = {**kept.slots, INITIAL: self.setup.initial}
             self.interpreter.states = {(self.me, slot): state for slot, state in kept.states.items()}
             self.state.saved = kept.number
-            self.state.tally.add(kept.iterations, kept.sent)
+            self.state.tally.remember(kept.iterations, kept.sent)
             self.clock.behind = kept.seconds
             self._note("rejoined", number=kept.number)
             self._give(Rejoined(kept.memory))
@@ -228,16 +230,23 @@ class Node:
         return (done and not self.link.waiting(state.alive)) or self.end.long_seen
 
     def _close(self) -> None:
-        self._hand_walks_on()
-        self.state.tally.add(done=True)
+        """Part in order. Whatever of it fails is logged, and the rest is done: no token may outlive its node."""
+        for part in (self._hand_walks_on, self._say_goodbye, self._keep, self.link.close, self.trainings.close):
+            try:
+                part()
+            except Exception:
+                log.exception("%s: something failed while it left", self.setup.endpoint.name)
+        self.diary.close()
+
+    def _say_goodbye(self) -> None:
+        self.state.tally.end(over=False)
         for peer in self.state.alive:
             self._tell_tally(peer)
         if self.state.leaving:
             self._drain()
-        self.link.close()
-        self.trainings.close()
+
+    def _keep(self) -> None:
         self.keeper.save(self._to_keep())
-        self.diary.close()
 
     def _drain(self) -> None:
         """Wait until the walks that were handed on are taken, by all that are not leaving too. Takes nothing in."""
@@ -324,13 +333,13 @@ class Node:
         self._train_next()
 
     def _see_the_end(self) -> None:
-        why = "" if self.end.seen else self.end.look(self.clock.run_time)
+        why = "" if self.end.seen else self.end.look(self.clock.run_time, self.state.alive)
         if not why:
             return
         if why == ALL_LOST:
             self._note("all_lost")
         self.news.say(f"the run is over: {why}")
-        self.state.tally.add(done=True, over=True)
+        self.state.tally.end(over=True)
         for peer in self.state.alive:
             self._tell_tally(peer)
 
@@ -387,21 +396,24 @@ class Node:
         parcel, state = delivery.parcel, self.state
         if parcel.sender not in state.alive:
             self.link.look_around()  # its last words, or we have missed that it is there
-        if parcel.message.kind == tallies.KIND:
-            clock = state.tally.hear(parcel.message.note)
-            if self.begun:
-                self.clock.hear(clock)
-                self._see_the_end()
-            return
-        if not self.begun:
+        if not self.begun and parcel.message.kind != tallies.KIND:
             self.early.append(delivery)
             return
         try:
-            self._take(delivery)
-        except (KeyError, ValueError, ProtocolError) as error:  # nonsense from a neighbour must not end the node
-            self._note("refused", peer=parcel.sender, walk=parcel.message.walk)
-            self.link.drop("nonsense", f"{parcel.message.kind} from {parcel.sender}: {error!r}")
+            self._take(delivery) if parcel.message.kind != tallies.KIND else self._hear_tally(parcel)
+        except (ArithmeticError, LookupError, ValueError, ProtocolError) as error:
+            self._refuse(parcel, error)  # nonsense from a neighbour must not end the node
         self.link.take(delivery)
+
+    def _refuse(self, parcel: Parcel, why: Exception) -> None:
+        self._note("refused", peer=parcel.sender, walk=parcel.message.walk)
+        self.link.drop("nonsense", f"{parcel.message.kind} from {parcel.sender}: {why!r}")
+
+    def _hear_tally(self, parcel: Parcel) -> None:
+        lasted = self.state.tally.hear(parcel.sender, parcel.message.note)
+        if self.begun:
+            self.clock.hear(lasted)
+            self._see_the_end()
 
     def _take(self, delivery: Delivery) -> None:
         """The machine takes the message first, or refuses it; only then is anything written into a slot."""

@@ -1,0 +1,226 @@
+"""What an authenticated neighbour may say: nothing of it ends, mutes or misleads a node for good."""
+
+from __future__ import annotations
+
+import random
+import struct
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from walktalk import graphs
+from walktalk.protocols import AsyncGossip, Message, MultiWalk, Outside, PeerLost, Protocol, Received, Started
+from walktalk.protocols.multi_walk.election import Claim, Score, View, decode, encode
+from walktalk.runtimes.meaning import Stop
+from walktalk.runtimes.peers import Delivery, Node, NodeSetup, Parcel
+from walktalk.runtimes.peers.keeping import Keeper, Kept
+from walktalk.runtimes.peers.node_end import End
+from walktalk.runtimes.peers.tally import FASTEST, KIND, Count, Tally
+from walktalk.runtimes.peers.wire import Stamp, WireError, decode_header, encode_header
+from walktalk.runtimes.simulator import all_surroundings
+from walktalk.seeds import Seed
+from walktalk.testing.cluster import SlowTrainer, endpoints
+
+ENTRY = struct.Struct("<IQQBQfI")
+DICE = random.Random(0)
+
+
+def tally_note(*entries: tuple[int, int, int, int, int, float, int], clock: float = 5.0) -> bytes:
+    """A tally as a neighbour would write it: node, iterations, bytes, flags, moment, loss, samples."""
+    return struct.pack("<d", clock) + b"".join(ENTRY.pack(*entry) for entry in entries)
+
+
+@contextmanager
+def lonely_node(folder: Path, protocol: Protocol | None = None, nodes: int = 3, **changes: Any) -> Iterator[Node]:
+    """Node 0 of a complete graph, whose neighbours are nowhere."""
+    graph, trainer = graphs.complete(nodes), SlowTrainer(nodes)
+    around = all_surroundings(graph)[0]
+    settings = {"stop": Stop(iterations=10_000), **changes}
+    setup = NodeSetup(
+        protocol or MultiWalk(walks=2), around, Seed(0), settings.pop("stop"), trainer.initial(), endpoints(graph)[0], folder
+    )  # fmt: skip
+    node = Node(NodeSetup(**{**setup.__dict__, **settings}), trainer)
+    with node.link:
+        yield node
+
+
+def say(node: Node, message: Message, sender: int = 1) -> None:
+    """Let a neighbour say something small."""
+    node._arrived(Delivery(Parcel(sender, 0, message), None, Stamp(1, 1)))
+
+
+# -- counts --------------------------------------------------------------------------------------------------------
+
+
+def test_what_a_node_remembers_of_itself_and_what_others_do_is_not_added_up(tmp_path: Path) -> None:
+    """Before, every restart doubled it: 464, 1,099, 2,397, 4,961."""
+    Keeper(tmp_path).save(Kept({}, {}, 464, 1000, 1))
+    with lonely_node(tmp_path, rejoin=True, stop=Stop(iterations=1000)) as node:
+        say(node, Message(KIND, note=tally_note((0, 464, 1000, 0, 1, 0.5, 1), (1, 36, 0, 0, 1, 0.5, 1), clock=60.0)))
+        node._begin()
+        assert node.state.tally.own.iterations == 464
+        assert node.state.tally.own.sent >= 1000
+        assert node.end.progress(0.0) == 0.5  # and so the learning rate's schedule goes on where it was
+
+
+def test_a_count_grows_as_fast_as_a_node_can_train_whoever_says_what() -> None:
+    tally, before = Tally(0, 4), time.monotonic()
+    tally.hear(1, tally_note((1, 10, 0, 0, 1, 0.5, 1), (2, 10, 0, 0, 1, 0.5, 1), clock=1.0))
+    for sender in (1, 3):
+        tally.hear(sender, tally_note((2, 10**11, 10**15, 0, 2, 0.5, 1), (0, 10**11, 0, 0, 2, 0.5, 1)))
+    most = FASTEST * (5.0 + time.monotonic() - before) + 10
+    assert tally.iterations <= 3 * most
+    assert tally.counts[1].iterations == 10
+
+
+@pytest.mark.parametrize(
+    "note",
+    [
+        tally_note((1, 2**64 - 1, 0, 0, 0, 0.5, 1)),
+        tally_note((1, 0, 2**64 - 1, 0, 0, 0.5, 1)),
+        tally_note((9, 0, 0, 0, 0, 0.5, 1)),
+        tally_note((1, 0, 0, 255, 0, 0.5, 1)),
+        tally_note((1, 0, 0, 0, 2**64 - 1, 0.5, 1)),
+        tally_note((1, 0, 0, 0, 0, float("inf"), 1)),
+        tally_note(clock=1e300),
+        tally_note(clock=-1.0),
+        tally_note(clock=float("nan")),
+        b"short",
+    ],
+)
+def test_a_tally_out_of_bounds_is_refused_and_changes_nothing(note: bytes, tmp_path: Path) -> None:
+    with lonely_node(tmp_path) as node:
+        node.begun = True
+        say(node, Message(KIND, note=note))
+        assert node.link.traffic.dropped["nonsense"] == 1
+        assert node.state.tally.counts == {0: Count()}
+        assert node.clock.behind == 0.0
+
+
+def test_one_word_does_not_end_a_run() -> None:
+    tally = Tally(0, 5)
+    end = End(Stop(iterations=10_000), tally)
+    over = 3  # done and over
+    tally.hear(1, tally_note(*((node, 50, 0, over, 7, 0.5, 1) for node in range(1, 5))))  # of all, says 1
+    assert not end.look(5.0, {1, 2, 3, 4})
+    tally.hear(2, tally_note((2, 50, 0, over, 8, 0.5, 1)))
+    assert not end.look(5.0, {1, 2, 3, 4})  # two of four
+    tally.hear(3, tally_note((3, 50, 0, over, 8, 0.5, 1)))
+    assert end.look(5.0, {1, 2, 3, 4})  # most of them, each for itself
+
+
+def test_one_word_is_enough_where_the_end_is_near() -> None:
+    tally = Tally(0, 3)
+    end = End(Stop(iterations=1000), tally)
+    tally.hear(1, tally_note((1, 950, 0, 3, 7, 0.5, 1)))
+    assert end.look(5.0, {1, 2})
+
+
+def test_one_that_came_back_is_not_done_any_more_though_its_clock_was_set_back() -> None:
+    here, again = Tally(0, 2), Tally(1, 2)
+    ahead = Tally(1, 2)  # its clock is an hour ahead, and set back after
+    ahead.counts[1] = Count(moment=time.time_ns() // 1_000_000 + 3_600_000)
+    ahead.end(over=True)
+    here.hear(1, ahead.encode(1.0, DICE))
+    assert here.counts[1].done
+    assert here.over([1])
+    again.hear(0, here.encode(1.0, DICE))
+    again.say(idle=False, loss=0.5, samples=1)
+    here.hear(1, again.encode(1.0, DICE))
+    assert not here.counts[1].done
+    assert not here.over([1])
+
+
+def test_of_clocks_that_differ_the_middle_one_is_believed() -> None:
+    tally = Tally(0, 4)
+    tally.hear(1, tally_note(clock=10.0))
+    tally.hear(2, tally_note(clock=11.0))
+    assert tally.hear(3, tally_note(clock=1e8)) == pytest.approx(11.0, abs=1.0)
+
+
+# -- heartbeats ----------------------------------------------------------------------------------------------------
+
+
+def view(**changes: Any) -> Message:
+    """A heartbeat of the aggregator of term 1, node 0."""
+    plain = View(Claim(1, Score(), 0), 5, Claim(0, Score(), 1), 2, 0)
+    return Message("beat", term=1, note=encode(plain._replace(**changes)))
+
+
+def machine_of(node: int = 1) -> Any:
+    protocol = MultiWalk(walks=2).hardened()
+    machine = protocol.machine(all_surroundings(graphs.complete(3))[node])
+    machine.handle(Started(), Outside(0.0, random.Random(0)))
+    return machine
+
+
+def give(machine: Any, event: Any, now: float = 1.0) -> Any:
+    return machine.handle(event, Outside(now, random.Random(0)))
+
+
+def test_incidents_are_never_used_up() -> None:
+    machine = machine_of()
+    give(machine, Received(0, view(incidents=2**31 - 1), ""))
+    give(machine, Received(0, view(incidents=2**32 - 2), ""))
+    give(machine, PeerLost(0))
+    effects = give(machine, PeerLost(2))  # the next one: it was a struct.error
+    assert machine.members.incidents == 0
+    assert decode(machine.members._message().note).incidents == 0
+    assert effects
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {"claim": Claim(2**32 - 1, Score(), 0)},
+        {"claim": Claim(2**31 - 1, Score(), 0)},
+        {"ballot": Claim(2**31 - 1, Score(), 0)},
+        {"claim": Claim(2, Score(), -3)},
+        {"claim": Claim(2, Score(degree=float("inf")), -2)},
+        {"claim": Claim(2, Score(memory=-1.0), -2)},
+        {"beat": 2**32 - 1},
+        {"degree": 3},
+    ],
+)
+def test_a_heartbeat_out_of_bounds_is_refused_and_the_next_election_goes_on(changes: dict[str, Any]) -> None:
+    machine = machine_of()
+    give(machine, Received(0, view(), ""))
+    before = machine.members.claim, machine.members.beat
+    with pytest.raises(ValueError, match="."):
+        give(machine, Received(2, view(**changes), ""))
+    assert (machine.members.claim, machine.members.beat) == before
+    machine.members._call_election(10.0)
+    assert decode(machine.members._message().note).ballot.term == 2
+
+
+def test_numbers_of_a_message_are_bounded_on_the_wire() -> None:
+    for field in ("walk", "round", "term"):
+        data = encode_header(Parcel(1, 0, Message("walk")._replace(**{field: 2**31})))
+        with pytest.raises(WireError, match="at most"):
+            decode_header(data)
+
+
+def test_a_pass_that_would_overflow_is_refused() -> None:
+    machine = machine_of()
+    for fields in ((0, 2**32 - 1, 0), (0, 0, 2**32 - 1), (-2, 0, 0)):
+        message = Message(
+            "walk", walk=1, round=0, term=1, note=struct.pack("<i", fields[0]) + struct.pack("<II", *fields[1:])
+        )
+        with pytest.raises(ValueError, match="not a pass"):
+            give(machine, Received(0, message, "in/1"))
+
+
+# -- leaving -------------------------------------------------------------------------------------------------------
+
+
+def test_closing_cannot_fail(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Whatever part of it does: the session ends, and with it the token that says that this node lives."""
+    with lonely_node(tmp_path, AsyncGossip(), stop=Stop(time=0.01), wait_for_neighbours=0.0) as node:
+        for name in ("_hand_walks_on", "_say_goodbye", "_to_keep"):
+            monkeypatch.setattr(node, name, lambda: struct.pack("<I", 2**32))
+        node.run()
+        assert node.link._session.is_closed()
