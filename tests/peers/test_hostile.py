@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+import math
 import random
 import struct
 import time
@@ -10,16 +12,32 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
+import torch
 
 from walktalk import graphs
-from walktalk.protocols import AsyncGossip, Message, MultiWalk, Outside, PeerLost, Protocol, Received, Started
+from walktalk.protocols import (
+    PROTOCOLS,
+    AsyncGossip,
+    Message,
+    MultiWalk,
+    Outside,
+    PeerLost,
+    Protocol,
+    Received,
+    Send,
+    Started,
+    TimerFired,
+)
 from walktalk.protocols.multi_walk.election import Claim, Score, View, decode, encode
+from walktalk.protocols.multi_walk.walk_pass import Pass
 from walktalk.runtimes.meaning import Stop
 from walktalk.runtimes.peers import Delivery, Node, NodeSetup, Parcel
 from walktalk.runtimes.peers.keeping import Keeper, Kept
 from walktalk.runtimes.peers.node_end import End
 from walktalk.runtimes.peers.tally import FASTEST, KIND, Count, Tally
+from walktalk.runtimes.peers.training import Outcome
 from walktalk.runtimes.peers.wire import Stamp, WireError, decode_header, encode_header
 from walktalk.runtimes.simulator import all_surroundings
 from walktalk.seeds import Seed
@@ -40,9 +58,8 @@ def lonely_node(folder: Path, protocol: Protocol | None = None, nodes: int = 3, 
     graph, trainer = graphs.complete(nodes), SlowTrainer(nodes)
     around = all_surroundings(graph)[0]
     settings = {"stop": Stop(iterations=10_000), **changes}
-    setup = NodeSetup(
-        protocol or MultiWalk(walks=2), around, Seed(0), settings.pop("stop"), trainer.initial(), endpoints(graph)[0], folder
-    )  # fmt: skip
+    stop, place = settings.pop("stop"), endpoints(graph)[0]
+    setup = NodeSetup(protocol or MultiWalk(walks=2), around, Seed(0), stop, trainer.initial(), place, folder)
     node = Node(NodeSetup(**{**setup.__dict__, **settings}), trainer)
     with node.link:
         yield node
@@ -190,7 +207,7 @@ def test_a_heartbeat_out_of_bounds_is_refused_and_the_next_election_goes_on(chan
     machine = machine_of()
     give(machine, Received(0, view(), ""))
     before = machine.members.claim, machine.members.beat
-    with pytest.raises(ValueError, match="."):
+    with pytest.raises(ValueError, match=r"."):
         give(machine, Received(2, view(**changes), ""))
     assert (machine.members.claim, machine.members.beat) == before
     machine.members._call_election(10.0)
@@ -224,3 +241,89 @@ def test_closing_cannot_fail(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) ->
             monkeypatch.setattr(node, name, lambda: struct.pack("<I", 2**32))
         node.run()
         assert node.link._session.is_closed()
+
+
+# -- models --------------------------------------------------------------------------------------------------------
+
+
+def offer(node: Node, numbers: np.ndarray, number: int = 1, sender: int = 1) -> None:
+    """Let a neighbour offer a model."""
+    payload = numbers.astype(np.float32).view(np.uint8)
+    parcel = Parcel(sender, 0, Message("offer", round=number, term=1), len(payload))
+    node._arrived(Delivery(parcel, payload, Stamp(1, number)))
+
+
+@pytest.mark.parametrize("bad", [np.nan, np.inf, -np.inf, 1e30, 1e6])
+def test_a_model_that_is_none_is_refused_and_its_sender_named(bad: float, tmp_path: Path) -> None:
+    with lonely_node(tmp_path, AsyncGossip()) as node:
+        node._begin()
+        width, before = node.trainer.width, node.interpreter.read(0, "model")
+        numbers = np.ones(width)
+        numbers[-1] = bad
+        offer(node, numbers)
+        assert node.interpreter.read(0, "model") is before
+        assert set(node.interpreter.slots[0]) <= {"initial", "model"}
+        assert node.status()["refused"] == {"n1": 1}
+        assert node.link.traffic.dropped["refused"] == 1
+        offer(node, np.ones(width), 2)  # and the next one is taken
+        assert node.interpreter.read(0, "model") is not before
+
+
+def test_a_neighbour_cannot_make_larger_and_larger_models_usual(tmp_path: Path) -> None:
+    with lonely_node(tmp_path, AsyncGossip()) as node:
+        node._begin()
+        for number in range(1, 60):
+            offer(node, np.full(node.trainer.width, 2.0**number), number)
+        assert float(node.interpreter.read(0, "model").abs().max()) < 2 * node.setup.largest * 10
+
+
+def test_models_that_nobody_asked_for_do_not_pile_up(tmp_path: Path) -> None:
+    """Of rounds that are far away: 8,458 of them lay in memory and in the checkpoint."""
+    with lonely_node(tmp_path, PROTOCOLS.find("local_dsgd")()) as node:
+        node._begin()
+        payload = np.ones(node.trainer.width, np.float32).view(np.uint8)
+        (kind,) = node.interpreter.messages
+        for number in range(1, 300):
+            parcel = Parcel(1, 0, Message(kind, round=number), len(payload))
+            node._arrived(Delivery(parcel, payload, Stamp(1, number)))
+        assert len(node.interpreter.slots[0]) < 25
+        assert len(node._to_keep().slots) < 25
+
+
+def test_a_training_that_diverges_is_left_out(tmp_path: Path) -> None:
+    with lonely_node(tmp_path, AsyncGossip()) as node:
+        node._begin()
+        work, before = node.trainings.current, node.interpreter.read(0, "model")
+        assert work is not None
+        node._trained(Outcome(work, torch.full((node.trainer.width,), math.nan), None, loss=math.nan))
+        np.testing.assert_array_equal(node.interpreter.read(0, "model"), before)
+        assert node.status()["diverged"] == 1
+        assert "NaN" not in json.dumps(node.status())
+
+
+def test_status_has_no_numbers_that_json_does_not_know(tmp_path: Path) -> None:
+    with lonely_node(tmp_path) as node:
+        node.state.loss = math.nan
+        assert json.loads(json.dumps(node.status(), allow_nan=False))["loss"] is None
+
+
+def test_a_ticket_that_nobody_wrote_kills_a_walk_for_a_while_only() -> None:
+    """It was the latest for the rest of the reign, and every true copy after it a laggard."""
+    machine = machine_of(2)
+    give(machine, Received(0, view(), ""))
+    forged, true = Pass(1, (1, 0), 2**31 - 1, 3), Pass(1, (1, 0), 4, 1)
+    machine.copies.accept(forged, 1.0)  # it was here, and went on to the aggregator, who knows better
+    give(machine, Received(1, true.message("walk"), "in/1"), 3.0)
+    assert 1 not in machine.copies.here
+    give(machine, TimerFired("beat"), 40.0)
+    give(machine, Received(1, true.message("walk"), "in/1"), 41.0)
+    assert machine.copies.here[1] == true
+
+
+def test_an_aggregator_takes_no_ticket_that_it_never_wrote() -> None:
+    machine = machine_of(0)
+    forged = Pass(2, (1, 0), 2**31 - 1, 3)
+    effects = give(machine, Received(1, forged.message("walk"), "in/2"))
+    assert 2 not in machine.copies.here
+    assert 2 not in machine.copies.seen
+    assert any(isinstance(effect, Send) and effect.message.kind == "ack" for effect in effects)  # nobody keeps it

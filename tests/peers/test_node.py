@@ -94,7 +94,7 @@ def test_a_message_from_a_bad_neighbour_overwrites_no_slot(message: Message, tmp
         node.begun, before = True, dict(node.interpreter.slots[0])
         node._arrived(Delivery(Parcel(1, 0, message, nan.nbytes), nan.view(np.uint8), Stamp(1, 1)))
         after = node.interpreter.slots[0]
-        assert node.link.traffic.dropped["nonsense"] == 1
+        assert node.link.traffic.dropped.total() == 1
         assert all(after[slot] is model for slot, model in before.items())
         assert not any(bool(model.isnan().any()) for model in after.values())
 

@@ -14,7 +14,6 @@ from walktalk.protocols import HEADER_BYTES, Message, control_bytes
 from walktalk.runtimes.peers.assembly import Assembler, Delivery, Limits, Pool
 from walktalk.runtimes.peers.wire import (
     FRAME_BYTES,
-    LARGEST as MOST,
     Ack,
     Answer,
     Parcel,
@@ -27,6 +26,7 @@ from walktalk.runtimes.peers.wire import (
     encode_header,
     open_chunk,
 )
+from walktalk.runtimes.peers.wire import LARGEST as MOST
 
 WIDTH = 1000
 LARGEST = {"walk": frozenset((4 * WIDTH,))}

@@ -80,6 +80,12 @@ class ResilientGossip(Machine):
     def keepsake(self) -> bytes:
         return self.exchanges.keepsake()
 
+    def refused(self, sender: int, message: Message, outside: Outside) -> list[Effect]:
+        """An offer is over for the one that made it; an answer that is none ends what this node began."""
+        if message.kind == "offer":
+            return [Send(sender, Message(CLOSED, round=message.round, term=message.term))]
+        return [*self._close(sender, message, outside.now), *self._train_on()]
+
     def _record(self) -> Effect:
         return Record(MEMBER, self.around.node, MODEL)
 

@@ -27,8 +27,9 @@ from walktalk.protocols.effects import (
 )
 from walktalk.protocols.events import Event, PeerFound, PeerLost, Received, Rejoined, Started, TimerFired, Trained
 from walktalk.protocols.machine import Machine, Outside, Surroundings
-from walktalk.protocols.message import Arrival
+from walktalk.protocols.message import Arrival, Message
 from walktalk.protocols.multi_walk.aggregation import Reign, walk_slot
+from walktalk.protocols.multi_walk.election import LEAP
 from walktalk.protocols.multi_walk.hops import Hops, kept_slot
 from walktalk.protocols.multi_walk.membership import BEAT, FIRST, TIMERS, Membership
 from walktalk.protocols.multi_walk.sightings import Sightings
@@ -38,6 +39,7 @@ from walktalk.protocols.multi_walk.walk_pass import ACK, NO_REIGN, WALK, Pass, p
 
 LAST = "last"  # the model of the last walk that was trained here: what is left where every walk is lost
 GUARD = "guard"  # timer: look for lost walks
+REMEMBERED = 20.0  # heartbeats that a node remembers which copies of walks came: longer than any message is repeated
 MESSAGES = {WALK: Arrival("in/{walk}"), ACK: Arrival(), BEAT: Arrival()}
 
 
@@ -83,6 +85,10 @@ class ResilientNode(Machine):
         elif self.members.incidents != incidents:
             effects += self._watch_walks(outside.now)
         return effects
+
+    def refused(self, sender: int, message: Message, outside: Outside) -> list[Effect]:
+        """Its sender need not keep it: a walk that is no model any more is lost, and started again."""
+        return [Send(sender, pass_of(message).message(ACK))]
 
     def has_work(self) -> bool:
         """With the aggregator's guard there always is: it starts lost walks again."""
@@ -136,6 +142,7 @@ class ResilientNode(Machine):
             effects = self.members.timer(name, outside.now)
             if name != BEAT:
                 return effects
+            self.copies.forget_old(outside.now, REMEMBERED * self.members.interval)
             return [*effects, *self._leave_out_the_silent(outside), *self._look_for_lost_walks(outside)]
         if name == GUARD:
             return self._look_for_lost_walks(outside)
@@ -164,18 +171,24 @@ class ResilientNode(Machine):
         effects = self.members.sign_of_life(event.sender, now)
         if message.kind == ACK:
             return effects + self.hops.acknowledged(what, event.sender, now)
-        if not 1 <= what.walk <= self.walks:
-            raise ValueError(f"there is no walk {what.walk}")
+        self._check(what)
         effects.append(Send(event.sender, what.message(ACK)))
         return effects + self._arrives(what, event.slot, now)
+
+    def _check(self, what: Pass) -> None:
+        """Refuse what cannot be: `ValueError`."""
+        if not 1 <= what.walk <= self.walks:
+            raise ValueError(f"there is no walk {what.walk}")
+        if what.reign[1] >= self.around.nodes or what.reign[0] > self.members.claim.term + LEAP:
+            raise ValueError(f"node {what.reign[1]} does not aggregate in term {what.reign[0]}")
 
     def _arrives(self, what: Pass, arrived: str, now: float) -> list[Effect]:
         walk, copies = what.walk, self.copies
         if copies.repeats(what):
             return [Forget(arrived)]
-        if copies.lags(what, self.hops.what(walk)):
+        if copies.lags(what, self.hops.what(walk)) or (self.reign is not None and self.reign.never_wrote(what)):
             return [Forget(arrived), Note("retired", walk=walk, number=what.ticket)]
-        copies.accept(what)
+        copies.accept(what, now)
         self.members.sightings.saw(walk, self.members.beat)
         effects = self.hops.give_up(walk) if walk in self.hops.leaving else []
         if walk in copies.here:
@@ -209,7 +222,7 @@ class ResilientNode(Machine):
                 return [Forget(slot), Note("retired", walk=walk, number=what.ticket)]
             effects += self.reign.mix(what, now)
             what = self.reign.stamped(walk)
-            self.copies.remember(what)
+            self.copies.remember(what, now)
         self.times.visit(walk, (what.reign, what.generation), now)
         effects += (Record(MEMBER, walk, slot), Combine(LAST, {slot: 1.0}))
         self.trained = True
@@ -221,7 +234,7 @@ class ResilientNode(Machine):
         me, walk, (peers, degrees) = self.around.node, what.walk, self.members.row()
         to = metropolis_step(me, len(peers), peers, degrees, outside.random)
         if to != me:
-            return self.hops.send(what._replace(hop=what.hop + 1), slot, to, outside.now)
+            return self.hops.send(what.moved(), slot, to, outside.now)
         self.copies.here[walk] = what
         stay: list[Effect] = [] if slot == walk_slot(walk) else [Combine(walk_slot(walk), {slot: 1.0}), Forget(slot)]
         return [*stay, self._train(walk, outside.now)]
@@ -299,7 +312,7 @@ class ResilientNode(Machine):
     def _restart(self, reign: Reign, walk: int, now: float) -> list[Effect]:
         effects = reign.restart(walk, LAST if self.trained else INITIAL, now)
         self.copies.here[walk] = what = reign.stamped(walk)
-        self.copies.remember(what)
+        self.copies.remember(what, now)
         return [*effects, Record(MEMBER, walk, walk_slot(walk)), self._train(walk, now)]
 
     # -- the guard without a centre -------------------------------------------------------------------------------

@@ -35,6 +35,10 @@ class Pass(NamedTuple):
         """What tells two copies apart, in the order of their ways."""
         return self.reign, self.ticket, self.hop
 
+    def moved(self) -> Pass:
+        """One hop further."""
+        return self._replace(hop=min(self.hop + 1, LARGEST))
+
     def message(self, kind: str) -> Message:
         """A message about this copy."""
         term, leader = self.reign

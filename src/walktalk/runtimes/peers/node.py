@@ -8,6 +8,7 @@ training.
 from __future__ import annotations
 
 import logging
+import math
 import queue
 import time
 from collections.abc import Callable
@@ -43,10 +44,11 @@ from walktalk.protocols import (
     control_bytes,
 )
 from walktalk.records import TraceRow
-from walktalk.runtimes.meaning import FLOAT_BYTES, NOTHING, Interpreter, Scale
+from walktalk.runtimes.meaning import FLOAT_BYTES, NOTHING, Interpreter, Scale, Work
 from walktalk.runtimes.peers import tally as tallies
 from walktalk.runtimes.peers.assembly import Delivery, Limits
 from walktalk.runtimes.peers.diary import Diary
+from walktalk.runtimes.peers.judging import Judge, Refused
 from walktalk.runtimes.peers.keeping import Keeper, Kept
 from walktalk.runtimes.peers.link import Link, Listener
 from walktalk.runtimes.peers.news import News
@@ -93,6 +95,7 @@ class Node:
         )
         self.interpreter.add_node(self.me, setup.initial)
         self.limits = Limits(self._payloads())
+        self.judge = Judge(setup.initial, setup.largest)
         self.keeper = Keeper(setup.folder)
         listener = Listener(self._later(self._arrived), lambda parcel: None, self._later(self._peer))
         self.link = Link(setup.endpoint, self.limits, listener)
@@ -145,7 +148,7 @@ class Node:
             "alive": sorted(state.alive),
             "aggregates": what.aggregate_slot in what.slots[self.me],
             "term": what.aggregate_term,
-            "loss": state.loss,
+            "loss": state.loss if state.loss is not None and math.isfinite(state.loss) else None,
             "bandwidth": link.bandwidth,
             "walks": self.trainings.walks,
             "iterations": state.tally.own.iterations,
@@ -155,6 +158,8 @@ class Node:
             "unacknowledged": link.waiting(),
             "resent": traffic.resent,
             "dropped": dict(traffic.dropped),
+            "refused": dict(state.refused),
+            "diverged": state.diverged,
             "done": self.end.seen,
         }
 
@@ -265,9 +270,12 @@ class Node:
 
     def _answer(self, event: Event) -> list[Effect]:
         """What the machine asks for."""
+        return self.machine.handle(event, self._outside())
+
+    def _outside(self) -> Outside:
         self.outside.now = self.clock.elapsed
         self.outside.resources = (self.link.bandwidth, *self.setup.around.resources[1:])
-        return self.machine.handle(event, self.outside)
+        return self.outside
 
     def _carry_out_all(self, effects: list[Effect]) -> None:
         for effect in effects:
@@ -322,11 +330,29 @@ class Node:
         if outcome.result is None:
             state.failure = outcome.error
             return
+        if not self.judge.trained(outcome.result) and not work.gradient:
+            self._diverged(work)
+            return
         state.loss = outcome.loss if outcome.loss is not None else state.loss
         state.tally.add(iterations=1)
         if what.keeps_states and outcome.state is not None:
             what.states[what.state_owner(self.me, work.slot)] = outcome.state
         what.end_training(work, outcome.result)
+        self._after_training(work)
+
+    def _diverged(self, work: Work) -> None:
+        """A training that led to no finite model is as if it had not been."""
+        if not self.state.diverged:
+            log.warning(
+                "%s: a training led to numbers that are not finite, and is left out; is optimizer.lr too large?",
+                self.setup.endpoint.name,
+            )
+        self.state.diverged += 1
+        self.interpreter.hand_on(self.me, work.slot, work.walk)
+        self._after_training(work)
+
+    def _after_training(self, work: Work) -> None:
+        what = self.interpreter
         self._give(Trained(work.slot, work.walk, work.lr, work.steps))
         what.forget_result(self.me)
         self._see_the_end()
@@ -401,13 +427,18 @@ class Node:
             return
         try:
             self._take(delivery) if parcel.message.kind != tallies.KIND else self._hear_tally(parcel)
+        except Refused as error:
+            self._refuse(parcel, error)
+            self._carry_out_all(self.machine.refused(parcel.sender, parcel.message, self._outside()))
         except (ArithmeticError, LookupError, ValueError, ProtocolError) as error:
             self._refuse(parcel, error)  # nonsense from a neighbour must not end the node
         self.link.take(delivery)
 
     def _refuse(self, parcel: Parcel, why: Exception) -> None:
         self._note("refused", peer=parcel.sender, walk=parcel.message.walk)
-        self.link.drop("nonsense", f"{parcel.message.kind} from {parcel.sender}: {why!r}")
+        reason, sender = ("refused" if isinstance(why, Refused) else "nonsense"), self.news.name_of(parcel.sender)
+        self.state.refused[sender] += 1
+        self.link.drop(reason, f"{parcel.message.kind} from {sender}: {why}")
 
     def _hear_tally(self, parcel: Parcel) -> None:
         lasted = self.state.tally.hear(parcel.sender, parcel.message.note)
@@ -423,9 +454,15 @@ class Node:
             raise ProtocolError(f"{'nothing' if into else 'a model'} came with it")
         if delivery.payload is not None:
             packed = self.tensors.from_wire(delivery.payload, into, arrival.codec)
+            self.judge.check(sender, message.kind, packed)
+            self.judge.check_room(sender, into, what.slots[self.me])
         effects = self._answer(Received(sender, message, into))
         what.receive(self.me, sender, message.walk, packed, stamp.number, stamp.incarnation)
-        self._carry_out_all(effects)
+        try:
+            self._carry_out_all(effects)
+        except (LookupError, ValueError, ProtocolError):
+            what.forget(self.me, Forget(into))  # what is refused does not stay
+            raise
 
     def _peer(self, peer: int, alive: bool) -> None:
         state = self.state

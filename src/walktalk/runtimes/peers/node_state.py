@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import collections
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -11,6 +12,7 @@ from torch import Tensor
 from walktalk.protocols import Protocol, Surroundings
 from walktalk.runtimes.meaning import OptimizerState, Stop
 from walktalk.runtimes.peers import tally as tallies
+from walktalk.runtimes.peers.judging import LARGEST
 from walktalk.runtimes.peers.session import Endpoint
 from walktalk.seeds import Seed
 
@@ -35,6 +37,7 @@ class NodeSetup:
     pace: float = 0.0  # seconds that a training takes at least
     before: tuple[int, int, float] = (0, 0, 0.0)  # iterations, bytes and seconds of a run that goes on
     samples: int = 1  # of this node's data: the weight of its loss in that of all
+    largest: float = LARGEST  # times the usual norm that a model from a neighbour may have
 
 
 @dataclass
@@ -46,6 +49,8 @@ class State:
     loss: float | None = None  # of a model that was trained here lately, on this node's data
     alive: set[int] = field(default_factory=set)  # neighbours
     leaving: bool = False
+    refused: collections.Counter[str] = field(default_factory=collections.Counter)  # messages, by neighbour
+    diverged: int = 0  # trainings whose result was not finite
     failure: BaseException | None = None
 
 

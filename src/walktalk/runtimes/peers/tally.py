@@ -42,7 +42,9 @@ class Count(NamedTuple):
     done: bool = False  # it trains no more: it has seen the end, or leaves
     over: bool = False  # it has seen the end of the run
     idle: bool = False  # nothing that it holds will ever be trained again
-    moment: int = 0  # when it said so, in milliseconds by its own clock, which never goes back; the later one is believed
+    moment: int = (
+        0  # when it said so, in milliseconds by its own clock, which never goes back; the later one is believed
+    )
     loss: float = math.nan  # of a model that came to it, on its own data, before it trained on it
     samples: int = 0  # of its data
 

@@ -36,7 +36,9 @@ _HEADER = struct.Struct("<2sBB26sIIIIIHQI")
 _MAGIC, _VERSION = b"WT", 2
 _HAS_PAYLOAD = 1
 LONGEST_KIND = 26  # characters
-LARGEST = 2**31 - 1  # of the numbers in a message: whoever counts on from there has as many again until the field is full
+LARGEST = (
+    2**31 - 1
+)  # of the numbers in a message: whoever counts on from there has as many again until the field is full
 _FRAME = struct.Struct("<4sQIIIQ")
 _FRAME_MAGIC = b"wtc1"
 _ACK = struct.Struct("<4sQII")
