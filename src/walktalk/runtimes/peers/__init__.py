@@ -10,7 +10,7 @@ if TYPE_CHECKING:
     from walktalk.runtimes.peers.cluster import Cluster, load_cluster, make_cluster
     from walktalk.runtimes.peers.diary import Diary
     from walktalk.runtimes.peers.keeping import finished_before
-    from walktalk.runtimes.peers.launcher import Fleet, leave_on_signals, quiet_process
+    from walktalk.runtimes.peers.launcher import Fleet, end_process, leave_on_signals, quiet_process
     from walktalk.runtimes.peers.ledger import Ledger
     from walktalk.runtimes.peers.link import Link, Listener
     from walktalk.runtimes.peers.node import Node
@@ -29,7 +29,7 @@ _HOMES = {
     "cluster": ("Cluster", "load_cluster", "make_cluster"),
     "diary": ("Diary",),
     "keeping": ("finished_before",),
-    "launcher": ("Fleet", "leave_on_signals", "quiet_process"),
+    "launcher": ("Fleet", "end_process", "leave_on_signals", "quiet_process"),
     "ledger": ("Ledger",),
     "link": ("Link", "Listener"),
     "node": ("Node",),
@@ -64,6 +64,7 @@ __all__ = [
     "Tuning",
     "ask_everyone",
     "credentials",
+    "end_process",
     "finished_before",
     "free_ports",
     "leave_on_signals",

@@ -26,13 +26,22 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from walktalk.errors import SpecError
 from walktalk.records import yaml_text
-from walktalk.runtimes.peers.certificates import OPERATOR, Credentials, credentials
+from walktalk.runtimes.peers.certificates import AUTHORITY, OPERATOR, Credentials, credentials
 from walktalk.runtimes.peers.session import ALIVE, Endpoint, Tuning
 
 if TYPE_CHECKING:
     from walktalk.graphs import Graph
 
+PORTS = "ports"  # in the cluster's folder: see there
 _NAME = r"^[a-z0-9]([a-z0-9.-]{0,61}[a-z0-9])?$"  # as host names: they become keys, file names and common names
+
+RESERVED = {  # they would share keys or files with something else
+    OPERATOR: "the name of whoever asks for status",
+    ALIVE: "part of the keys that say who lives",
+    AUTHORITY: "the name of the authority's own files among the certificates",
+    PORTS: "the folder for ports that were found",
+    "launcher": "the folder of whoever starts all nodes of a run",
+}
 
 
 class Place(BaseModel):
@@ -150,8 +159,10 @@ def make_cluster(content: Mapping[str, Any], source: str = "cluster") -> Cluster
     except ValidationError as error:
         raise SpecError(f"{source}: {_in_words(error)}") from error
     for name in cluster.nodes:
-        if not re.fullmatch(_NAME, name) or name in (OPERATOR, ALIVE):
+        if not re.fullmatch(_NAME, name):
             raise SpecError(f"{source}: nodes: {name!r} cannot be a node's name; use a-z, 0-9, - and .")
+        if name in RESERVED:
+            raise SpecError(f"{source}: nodes: {name!r} cannot be a node's name: it is {RESERVED[name]}; take another")
     if not cluster.nodes:
         raise SpecError(f"{source}: nodes: there are none")
     return cluster

@@ -2,18 +2,23 @@
 
 from __future__ import annotations
 
+import logging
 import os
 import threading
 import time
 from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
+from safetensors import SafetensorError
 from torch import Tensor
 
 from walktalk.errors import StudyError
 from walktalk.records import load_checkpoint, save_checkpoint
 from walktalk.runtimes.meaning import Stop
+
+log = logging.getLogger(__name__)
 
 EVERY = 10.0  # seconds
 STATE = "optimizer of "  # before the slot's name, in a checkpoint
@@ -62,6 +67,7 @@ class Keeper:
         self.path = folder / "checkpoint.safetensors"
         self._thread: threading.Thread | None = None
         self._next = time.monotonic() + EVERY
+        self.saved_at: float | None = None  # when the last one was written in this life, by the wall clock
 
     def save_sometimes(self, make: Callable[[], Kept]) -> None:
         """Begin to save, if the last time is long enough ago and over."""
@@ -70,13 +76,22 @@ class Keeper:
             self._thread = threading.Thread(target=self._save_and_plan, args=(make(),), name="keeper", daemon=True)
             self._thread.start()
 
-    def save(self, kept: Kept) -> None:
-        """Save now."""
+    def save(self, kept: Kept) -> bool:
+        """Save now; False where it cannot be written, which is logged: the checkpoint before is still there."""
         self.close()
-        save_checkpoint(self.path, kept.tensors(), kept.facts())
+        return self._write(kept)
+
+    def _write(self, kept: Kept) -> bool:
+        try:
+            save_checkpoint(self.path, kept.tensors(), kept.facts())
+        except (OSError, SafetensorError) as error:
+            log.warning("%s could not be written: %s; the one before is kept, and it is tried again", self.path, error)
+            return False
+        self.saved_at = time.time()
+        return True
 
     def load(self) -> Kept | None:
-        """What was saved; None where nothing was, or it cannot be read: then the node starts afresh."""
+        """What was saved; None where nothing was, or it cannot be read: then it is put aside, and that is logged."""
         if not self.path.exists():
             return None
         try:
@@ -86,7 +101,11 @@ class Keeper:
             memory, seconds = bytes.fromhex(facts.get("memory", "")), facts.get("milliseconds", 0) / 1e3
             counts = (int(facts["iterations"]), int(facts["bytes"]), int(facts["number"]))
             return Kept(slots, states, *counts, memory, seconds, str(facts.get("over", "")))
-        except (StudyError, KeyError, TypeError, ValueError):
+        except (StudyError, KeyError, TypeError, ValueError) as error:
+            aside = self.path.with_suffix(".damaged")
+            with suppress(OSError):
+                self.path.replace(aside)
+            log.warning("%s; it is %s now, and the node begins without", error, aside)
             return None
 
     def close(self) -> None:
@@ -96,6 +115,8 @@ class Keeper:
 
     def _save_and_plan(self, kept: Kept) -> None:
         began = time.monotonic()
-        save_checkpoint(self.path, kept.tensors(), kept.facts())
-        took = time.monotonic() - began
-        self._next = time.monotonic() + max(EVERY, took / SHARE)
+        try:
+            self._write(kept)
+        finally:  # whatever happened: the next one may succeed
+            took = time.monotonic() - began
+            self._next = time.monotonic() + max(EVERY, took / SHARE)

@@ -51,6 +51,7 @@ from walktalk.runtimes.peers.diary import Diary
 from walktalk.runtimes.peers.judging import Judge, Refused
 from walktalk.runtimes.peers.keeping import Keeper, Kept
 from walktalk.runtimes.peers.link import Link, Listener
+from walktalk.runtimes.peers.lives import next_life
 from walktalk.runtimes.peers.news import News
 from walktalk.runtimes.peers.node_clock import Clock
 from walktalk.runtimes.peers.node_end import ALL_LOST, End
@@ -98,15 +99,15 @@ class Node:
         self.judge = Judge(setup.initial, setup.largest)
         self.keeper = Keeper(setup.folder)
         listener = Listener(self._later(self._arrived), lambda parcel: None, self._later(self._peer))
-        self.link = Link(setup.endpoint, self.limits, listener)
-        self.link.answer(STATUS, self.status)
-        self.link.answer(STOP, self._stop_asked)
-        life = self.link.incarnation
+        life = next_life(setup.folder)
+        self.link = Link(setup.endpoint, self.limits, listener, life)
         self.outside = Outside(0.0, setup.seed.child("protocol", self.me, life).python())
         self.telling = setup.seed.child("tally", self.me, life).python()
         self.diary = Diary(setup.folder, life)
         self.keys = setup.seed.child("batches", self.me, life).python()
         self.trainings = Trainings(setup, trainer, self._later(self._trained))
+        self.link.answer(STATUS, self.status)  # only now is there all that the answers are made of
+        self.link.answer(STOP, self._stop_asked)
 
     def _scale(self) -> Scale:
         setup, trainer = self.setup, self.trainer

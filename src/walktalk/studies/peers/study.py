@@ -25,6 +25,7 @@ from walktalk.runtimes.peers import (
     Node,
     NodeSetup,
     ReplaySetup,
+    end_process,
     finished_before,
     free_ports,
     leave_on_signals,
@@ -123,6 +124,8 @@ def run_node(job: NodeJob) -> None:
     node = Node(setup, trainer)
     leave_on_signals(node.leave)
     node.run()
+    if node.trainings.busy:
+        end_process()
 
 
 def _node_setup(cluster: Cluster, base: Foundation, job: NodeJob) -> tuple[NodeSetup, Trainer]:
