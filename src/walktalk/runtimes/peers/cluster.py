@@ -7,6 +7,7 @@
     folder: out/five-sites       # where each node writes, in a folder of its name
     pace: 0.0                    # seconds that a training takes at least: many nodes on few processors take turns
     wait: 30.0                   # seconds that a node waits for its neighbours before it starts without them
+    largest: 100.0               # times the usual norm that a model from a neighbour may have, or it is refused
     nodes:                       # in the order of the graph's numbers
       ca-1: {address: 10.0.1.1:7447, site: CA}
       ca-2: {address: 10.0.1.2}  # no port: a free one is found, and ca-2 does the connecting
@@ -31,6 +32,9 @@ from walktalk.runtimes.peers.session import ALIVE, Endpoint, Tuning
 
 if TYPE_CHECKING:
     from walktalk.graphs import Graph
+
+LARGEST = 100.0
+"""Times the usual norm. Models grow by a few times while they are trained; what is sent to do harm is larger."""
 
 PORTS = "ports"  # in the cluster's folder: see there
 _NAME = r"^[a-z0-9]([a-z0-9.-]{0,61}[a-z0-9])?$"  # as host names: they become keys, file names and common names
@@ -85,6 +89,7 @@ class Cluster(BaseModel):
     lease: float = Field(10.0, gt=0)
     pace: float = Field(0.0, ge=0)
     wait: float = Field(30.0, ge=0)
+    largest: float = Field(LARGEST, gt=1)
     nodes: dict[str, Place]
 
     def number(self, name: str) -> int:

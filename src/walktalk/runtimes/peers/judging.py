@@ -19,9 +19,7 @@ import torch
 from torch import Tensor
 
 from walktalk.runtimes.meaning import Encoded, Packed
-
-LARGEST = 100.0
-"""Times the usual norm. Models grow by a few times while they are trained; what is sent to do harm is larger."""
+from walktalk.runtimes.peers.cluster import LARGEST
 
 HELD = 16  # models of one neighbour that wait to be used: it is a round or two ahead at most
 OWN = -1  # this node's voice

@@ -12,7 +12,7 @@ from torch import Tensor
 from walktalk.protocols import Protocol, Surroundings
 from walktalk.runtimes.meaning import OptimizerState, Stop
 from walktalk.runtimes.peers import tally as tallies
-from walktalk.runtimes.peers.judging import LARGEST
+from walktalk.runtimes.peers.cluster import LARGEST
 from walktalk.runtimes.peers.session import Endpoint
 from walktalk.seeds import Seed
 

@@ -155,6 +155,7 @@ def _node_setup(cluster: Cluster, base: Foundation, job: NodeJob) -> tuple[NodeS
         pace=cluster.pace,
         wait_for_neighbours=cluster.wait,
         samples=len(task.parts[0]),
+        largest=cluster.largest,
     )
     return setup, trainer
 
