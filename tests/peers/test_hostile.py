@@ -6,7 +6,9 @@ import json
 import math
 import random
 import struct
+import threading
 import time
+import zlib
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -17,6 +19,7 @@ import pytest
 import torch
 
 from walktalk import graphs
+from walktalk.errors import StudyError
 from walktalk.protocols import (
     PROTOCOLS,
     AsyncGossip,
@@ -33,7 +36,8 @@ from walktalk.protocols import (
 from walktalk.protocols.multi_walk.election import Claim, Score, View, decode, encode
 from walktalk.protocols.multi_walk.walk_pass import Pass
 from walktalk.runtimes.meaning import Stop
-from walktalk.runtimes.peers import Delivery, Node, NodeSetup, Parcel
+from walktalk.runtimes.peers import Delivery, Node, NodeSetup, Parcel, acquaintance
+from walktalk.runtimes.peers.acquaintance import Hello, differences, facts_of
 from walktalk.runtimes.peers.keeping import Keeper, Kept
 from walktalk.runtimes.peers.node_end import End
 from walktalk.runtimes.peers.tally import FASTEST, KIND, Count, Tally
@@ -62,7 +66,16 @@ def lonely_node(folder: Path, protocol: Protocol | None = None, nodes: int = 3, 
     setup = NodeSetup(protocol or MultiWalk(walks=2), around, Seed(0), stop, trainer.initial(), place, folder)
     node = Node(NodeSetup(**{**setup.__dict__, **settings}), trainer)
     with node.link:
+        for peer in range(1, nodes):
+            introduce(node, peer)
         yield node
+
+
+def introduce(node: Node, peer: int, life: int = 1, knows: bool = False, **other: Any) -> None:
+    """Let a neighbour say hello, as if its study were the same but for some facts."""
+    hello = acquaintance.encode(Hello({**node.facts, **other}, met=True, knows=knows))
+    message = Message(acquaintance.KIND, note=hello)
+    node._arrived(Delivery(Parcel(peer, 0, message), None, Stamp(life, 1)))
 
 
 def say(node: Node, message: Message, sender: int = 1) -> None:
@@ -327,3 +340,110 @@ def test_an_aggregator_takes_no_ticket_that_it_never_wrote() -> None:
     assert 2 not in machine.copies.here
     assert 2 not in machine.copies.seen
     assert any(isinstance(effect, Send) and effect.message.kind == "ack" for effect in effects)  # nobody keeps it
+
+
+# -- strangers -----------------------------------------------------------------------------------------------------
+
+
+def test_a_neighbour_of_another_study_is_not_listened_to_and_told_why(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    with lonely_node(tmp_path, AsyncGossip(), study={"optimizer.lr": 0.05, "task.name": "digits"}) as node:
+        node._begin()
+        sent: list[Parcel] = []
+        node.link.send = lambda parcel, payload: sent.append(parcel) or Stamp(1, 1)  # type: ignore[method-assign]
+        introduce(node, 1, life=2, **{"optimizer.lr": "0.1"})
+        before = node.interpreter.read(0, "model")
+        offer(node, np.ones(node.trainer.width), 1)
+        assert node.interpreter.read(0, "model") is before
+        assert 1 not in node.state.alive
+        assert "refuses n1, whose study is another: optimizer.lr is 0.1 there and 0.05 here" in caplog.text
+        assert node.status()["strangers"] == {"n1": "optimizer.lr is 0.1 there and 0.05 here"}
+        introduce(node, 1, life=3)  # it was started again, as it should be
+        assert 1 in node.state.alive
+        assert not node.status()["strangers"]
+
+
+def test_both_sides_of_an_unequal_pair_say_what_differs(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    graph, trainer = graphs.complete(2), SlowTrainer(2)
+    places, around = endpoints(graph), all_surroundings(graph)
+    nodes = [
+        Node(
+            NodeSetup(
+                AsyncGossip(), around[v], Seed(0), Stop(time=30.0), trainer.initial(), places[v], tmp_path / str(v),
+                study={"seed": v}, wait_for_neighbours=20.0,
+            ),
+            trainer,
+        )
+        for v in range(2)
+    ]  # fmt: skip
+    threads = [threading.Thread(target=node.run, daemon=True) for node in nodes]
+    for thread in threads:
+        thread.start()
+    end = time.monotonic() + 20
+    while not all(node.neighbours.strangers for node in nodes) and time.monotonic() < end:
+        time.sleep(0.05)
+    for node in nodes:
+        node.leave()
+    for thread in threads:
+        thread.join(20)
+    assert "n0: refuses n1, whose study is another: seed is 1 there and 0 here" in caplog.text
+    assert "n1: refuses n0, whose study is another: seed is 0 there and 1 here" in caplog.text
+
+
+def test_a_model_that_comes_before_its_senders_hello_waits_for_it(tmp_path: Path) -> None:
+    with lonely_node(tmp_path, AsyncGossip()) as node:
+        node._begin()
+        before = node.interpreter.read(0, "model")
+        payload = np.ones(node.trainer.width, np.float32).view(np.uint8)
+        parcel = Parcel(1, 0, Message("offer", round=1, term=1), len(payload))
+        node._arrived(Delivery(parcel, payload, Stamp(9, 1)))  # of a new life, whose hello was lost
+        assert node.interpreter.read(0, "model") is before
+        introduce(node, 1, life=9)
+        assert node.interpreter.read(0, "model") is not before
+
+
+def test_facts_are_compared_in_words_and_numbers_of_models_nearly() -> None:
+    model = torch.linspace(0.0, 1.0, 50)
+    here = facts_of({"a": "x" * 100, "b": 0.1, "c": 3}, model)
+    assert not differences(here, json.loads(json.dumps(facts_of({"a": "x" * 100, "b": 0.1, "c": 3}, model * 1.0001))))
+    other = facts_of({"a": "x" * 99 + "y", "b": 0.1000001, "c": 3, "d": 1}, model * 2)
+    said = differences(here, other)
+    assert [line.split(" is ")[0] for line in said] == ["initial model", "a", "b", "d"]
+    assert len(acquaintance.encode(Hello({str(k): f"{k}" * 9 for k in range(100)}))) < 4096
+
+
+@pytest.mark.parametrize("note", [b"", b"x", zlib.compress(b"[]"), zlib.compress(b"{}"), zlib.compress(b" " * 10**8)])
+def test_a_hello_that_is_none_is_refused(note: bytes) -> None:
+    with pytest.raises(ValueError, match="not a hello"):
+        acquaintance.decode(note)
+
+
+def test_a_checkpoint_of_another_task_is_refused(tmp_path: Path) -> None:
+    with lonely_node(tmp_path, AsyncGossip(), study={"task.name": "digits", "optimizer.lr": 0.1}) as node:
+        node._begin()
+        node.keeper.save(node._to_keep())
+    with (
+        pytest.raises(StudyError, match=r"is of another study: task.name was digits and is cifar10; .*--fresh"),
+        lonely_node(tmp_path, AsyncGossip(), study={"task.name": "cifar10"}, rejoin=True),
+    ):
+        pass
+    with lonely_node(tmp_path, AsyncGossip(), study={"task.name": "digits", "optimizer.lr": 0.2}, rejoin=True):
+        pass  # all may go on with another learning rate
+    Keeper(tmp_path).save(Kept({"model": torch.ones(7)}, {}, 1, 1, 1))
+    with pytest.raises(StudyError, match="width was 7 and is 5"), lonely_node(tmp_path, AsyncGossip(), rejoin=True):
+        pass
+
+
+def test_one_whose_past_is_gone_starts_no_walk_in_the_middle_of_a_run(tmp_path: Path) -> None:
+    """Nor does it aggregate again from the initial model, as if the run had just begun."""
+    with lonely_node(tmp_path / "new") as node:
+        node._begin()
+        assert node.status()["walks"] == [1]
+        assert node.status()["aggregates"]
+    with lonely_node(tmp_path / "old") as node:
+        introduce(node, 2, life=2, knows=True)  # a neighbour remembers what it has done
+        node._begin()
+        assert node.status()["walks"] == []
+        assert not node.status()["aggregates"]
+        say(node, view(), sender=2)  # of term 1, by this very node, in a life that is over

@@ -106,8 +106,10 @@ class ResilientNode(Machine):
                 return self._trained(event.walk, outside)
             case TimerFired(name):
                 return self._timer(name, outside)
-            case Started():
+            case Started(late=False):
                 return self._start(outside.now)
+            case Started():  # its walk is long on its way, and somebody aggregates
+                return self.members.rejoin(outside.now)
             case Rejoined(memory):
                 self.trained = bool(memory)
                 forgotten = [Forget(name(walk)) for walk in range(1, self.walks + 1) for name in OWN_SLOTS]

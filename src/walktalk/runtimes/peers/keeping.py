@@ -6,10 +6,11 @@ import logging
 import os
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any
 
 from safetensors import SafetensorError
 from torch import Tensor
@@ -37,15 +38,17 @@ class Kept:
     memory: bytes = b""  # the machine's keepsake
     seconds: float = 0.0  # that the run had lasted
     over: str = ""  # what the run was to end by, where this node has seen its end
+    study: Mapping[str, Any] = field(default_factory=dict)  # what it was about (`acquaintance`)
 
     def tensors(self) -> dict[str, Tensor]:
         """All in one."""
         return {**self.slots, **{f"{STATE}{name}": state for name, state in self.states.items()}}
 
-    def facts(self) -> dict[str, int | str]:
+    def facts(self) -> dict[str, Any]:
         """The rest."""
         counts = {"iterations": self.iterations, "bytes": self.sent, "number": self.number}
-        return {**counts, "milliseconds": int(1e3 * self.seconds), "over": self.over, "memory": self.memory.hex()}
+        said = {"over": self.over, "memory": self.memory.hex(), "study": dict(self.study)}
+        return {**counts, "milliseconds": int(1e3 * self.seconds), **said}
 
 
 def finished_before(folder: Path, stop: Stop) -> bool:
@@ -100,7 +103,8 @@ class Keeper:
             states = {name.removeprefix(STATE): t for name, t in tensors.items() if name.startswith(STATE)}
             memory, seconds = bytes.fromhex(facts.get("memory", "")), facts.get("milliseconds", 0) / 1e3
             counts = (int(facts["iterations"]), int(facts["bytes"]), int(facts["number"]))
-            return Kept(slots, states, *counts, memory, seconds, str(facts.get("over", "")))
+            over, study = str(facts.get("over", "")), dict(facts.get("study", {}))
+            return Kept(slots, states, *counts, memory, seconds, over, study)
         except (StudyError, KeyError, TypeError, ValueError) as error:
             aside = self.path.with_suffix(".damaged")
             with suppress(OSError):

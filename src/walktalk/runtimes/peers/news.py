@@ -44,6 +44,12 @@ class News:
         """A node's name, where it is a neighbour's."""
         return self._names.get(peer, f"node {peer}" if peer >= 0 else "whoever it is")
 
+    def stranger(self, peer: int, why: str) -> None:
+        """A neighbour is not listened to."""
+        log.warning(
+            "%s: refuses %s, whose study is another: %s", self._endpoint.name, self.name_of(peer), why
+        )
+
     def absent(self, peers: Iterable[int], level: int) -> None:
         """These did not come: find out why, and say so. Asking takes seconds, so a thread does."""
         missing = {self._names[peer]: self._endpoint.places.get(self._names[peer], "") for peer in sorted(peers)}

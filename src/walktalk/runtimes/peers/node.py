@@ -17,7 +17,7 @@ from typing import Any
 
 import torch
 
-from walktalk.errors import ProtocolError, UnavailableError
+from walktalk.errors import ProtocolError, StudyError, UnavailableError
 from walktalk.protocols import (
     INITIAL,
     Combine,
@@ -45,6 +45,7 @@ from walktalk.protocols import (
 )
 from walktalk.records import TraceRow
 from walktalk.runtimes.meaning import FLOAT_BYTES, NOTHING, Interpreter, Scale, Work
+from walktalk.runtimes.peers import acquaintance
 from walktalk.runtimes.peers import tally as tallies
 from walktalk.runtimes.peers.assembly import Delivery, Limits
 from walktalk.runtimes.peers.diary import Diary
@@ -52,6 +53,7 @@ from walktalk.runtimes.peers.judging import Judge, Refused
 from walktalk.runtimes.peers.keeping import Keeper, Kept
 from walktalk.runtimes.peers.link import Link, Listener
 from walktalk.runtimes.peers.lives import next_life
+from walktalk.runtimes.peers.neighbours import Neighbours, Reactions
 from walktalk.runtimes.peers.news import News
 from walktalk.runtimes.peers.node_clock import Clock
 from walktalk.runtimes.peers.node_end import ALL_LOST, End
@@ -97,10 +99,14 @@ class Node:
         self.interpreter.add_node(self.me, setup.initial)
         self.limits = Limits(self._payloads())
         self.judge = Judge(setup.initial, setup.largest)
+        self.facts = acquaintance.facts_of({"algorithm": protocol, **setup.study}, setup.initial)
         self.keeper = Keeper(setup.folder)
-        listener = Listener(self._later(self._arrived), lambda parcel: None, self._later(self._peer))
+        self.kept = self._own_past() if setup.rejoin else None
+        listener = Listener(self._later(self._arrived), lambda parcel: None, self._later(self._token))
         life = next_life(setup.folder)
         self.link = Link(setup.endpoint, self.limits, listener, life)
+        reactions = Reactions(self._found, self._lost, self._arrived, self._remembers)
+        self.neighbours = Neighbours(self.facts, self.link, self.news, self.state.alive, reactions)
         self.outside = Outside(0.0, setup.seed.child("protocol", self.me, life).python())
         self.telling = setup.seed.child("tally", self.me, life).python()
         self.diary = Diary(setup.folder, life)
@@ -114,6 +120,22 @@ class Node:
         sizes = (FLOAT_BYTES * trainer.width, FLOAT_BYTES * trainer.state_width)
         statistics = parameters_of(trainer) < trainer.width
         return Scale(*sizes, trainer.local_steps, setup.optimizer_state, statistics)
+
+    def _own_past(self) -> Kept | None:
+        """What an earlier life left, if it was one of this study."""
+        kept = self.keeper.load()
+        if kept is None:
+            return None
+        differ = acquaintance.differences_of_the_past(self.facts, kept.study)
+        widths = {tensor.numel() for tensor in kept.slots.values()} - {self.trainer.width}
+        if widths and not differ:
+            differ = [f"width was {min(widths)} and is {self.trainer.width}"]
+        if differ:
+            raise StudyError(
+                f"{self.keeper.path} is of another study: {'; '.join(differ)}; name another folder, or begin anew "
+                "with --fresh"
+            )
+        return kept
 
     def _payloads(self) -> dict[str, frozenset[int]]:
         """How many bytes may come with which kind of message: no other size is a model of this study."""
@@ -160,6 +182,7 @@ class Node:
             "resent": traffic.resent,
             "dropped": dict(traffic.dropped),
             "refused": dict(state.refused),
+            "strangers": {self.news.name_of(peer): why for peer, why in dict(self.neighbours.strangers).items()},
             "diverged": state.diverged,
             "done": self.end.seen,
         }
@@ -180,23 +203,26 @@ class Node:
         self.news.say(f"listens on {self.setup.endpoint.listen}, waits for its neighbours")
         end = time.monotonic() + self.setup.wait_for_neighbours
         everyone = set(self.setup.endpoint.neighbours.values())
-        returns = self.setup.rejoin and self.keeper.path.exists()
-        while self.state.alive != everyone and not self.state.leaving and time.monotonic() < end:
-            self.link.look_around()
+        returns = self.kept is not None
+        while not self.state.leaving and time.monotonic() < end:
+            if everyone == self.state.alive | set(self.neighbours.strangers):
+                break
+            self.neighbours.look_around()
             with suppress(queue.Empty):
                 self.events.get(timeout=max(0.0, min(end - time.monotonic(), LOOK_EVERY)))()
             if returns and self.state.alive:
                 end = min(end, time.monotonic() + COME_BACK)
         if not self.state.leaving:
-            self.news.absent(everyone - self.state.alive, logging.INFO if returns else logging.WARNING)
+            missing = everyone - self.state.alive - set(self.neighbours.strangers)
+            self.news.absent(missing, logging.INFO if returns else logging.WARNING)
 
     def _begin(self) -> None:
         self.clock.begin()
-        kept = self.keeper.load() if self.setup.rejoin else None
+        kept, self.kept = self.kept, None
         if kept is None:
             iterations, sent, self.clock.behind = self.setup.before
             self.state.tally.remember(iterations, sent)
-            self._give(Started())
+            self._give(Started(late=self.neighbours.known))
         else:
             self.interpreter.slots[self.me] = {**kept.slots, INITIAL: self.setup.initial}
             self.interpreter.states = {(self.me, slot): state for slot, state in kept.states.items()}
@@ -423,6 +449,8 @@ class Node:
         parcel, state = delivery.parcel, self.state
         if parcel.sender not in state.alive:
             self.link.look_around()  # its last words, or we have missed that it is there
+        if not self.neighbours.admit(delivery):
+            return
         if not self.begun and parcel.message.kind != tallies.KIND:
             self.early.append(delivery)
             return
@@ -465,18 +493,26 @@ class Node:
             what.forget(self.me, Forget(into))  # what is refused does not stay
             raise
 
-    def _peer(self, peer: int, alive: bool) -> None:
-        state = self.state
-        if alive == (peer in state.alive):
-            return
-        if alive:
-            state.alive.add(peer)
-        else:
-            state.alive.discard(peer)
-            self.link.cancel(peer)  # the protocol sends it elsewhere, or again when the neighbour is back
+    # -- neighbours ---------------------------------------------------------------------------------------------
+
+    def _token(self, peer: int, there: bool) -> None:
+        self.neighbours.token(peer, there)
+
+    def _found(self, peer: int) -> None:
         if self.begun:
-            self._note("found" if alive else "lost", peer=peer)
-            self._give(PeerFound(peer) if alive else PeerLost(peer))
+            self._note("found", peer=peer)
+            self._give(PeerFound(peer))
+
+    def _lost(self, peer: int) -> None:
+        self.link.cancel(peer)  # the protocol sends it elsewhere, or again when the neighbour is back
+        if self.begun:
+            self._note("lost", peer=peer)
+            self._give(PeerLost(peer))
+
+    def _remembers(self, peer: int) -> bool:
+        """Whether anything is known of what a neighbour has done."""
+        count = self.state.tally.counts.get(peer)
+        return count is not None and count.iterations > 0
 
     def _tell_tally(self, peer: int) -> None:
         note = self.state.tally.encode(self.clock.run_time, self.telling)
@@ -493,7 +529,7 @@ class Node:
         self._see_the_end()
         self.link.blocked = blocked_by(self.setup.folder)
         if len(self.state.alive) < len(self.setup.endpoint.neighbours):
-            self.link.look_around()
+            self.neighbours.look_around()
         for peer in self.state.alive:
             self._tell_tally(peer)
         self.keeper.save_sometimes(self._to_keep)
@@ -505,7 +541,8 @@ class Node:
         self._note("saved", number=state.saved)
         counts, over = (own.iterations, own.sent, state.saved), repr(self.setup.stop) if self.end.seen else ""
         states = {slot: tensor for (_, slot), tensor in what.states.items()}
-        return Kept(dict(what.slots[self.me]), states, *counts, self.machine.keepsake(), self.clock.run_time, over)
+        memory = self.machine.keepsake()
+        return Kept(dict(what.slots[self.me]), states, *counts, memory, self.clock.run_time, over, self.facts)
 
     def _note(self, event: str, slot: str = "", **columns: Any) -> None:
         self.interpreter.note_down(self.me, event, slot, **columns)

@@ -62,7 +62,7 @@ class End:
             return False
         target = self._stop.target_loss
         near = self.progress(run_time) >= NEARLY or (target is not None and self._tally.loss <= NEAR * target)
-        return near or self._tally.stalled or (saying > 1 and 2 * saying > alive)
+        return near or self._tally.own.idle or (saying > 1 and 2 * saying > alive)  # idle: nothing will ever come
 
     def _stalled(self) -> bool:
         """Whether nobody has had anything to train for a while, and nobody will: walks that no guard starts again."""

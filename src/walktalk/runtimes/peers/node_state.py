@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import collections
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any
 
 from torch import Tensor
 
@@ -37,6 +38,7 @@ class NodeSetup:
     pace: float = 0.0  # seconds that a training takes at least
     before: tuple[int, int, float] = (0, 0, 0.0)  # iterations, bytes and seconds of a run that goes on
     samples: int = 1  # of this node's data: the weight of its loss in that of all
+    study: Mapping[str, Any] = field(default_factory=dict)  # what must be the same on all nodes, key by key
     largest: float = LARGEST  # times the usual norm that a model from a neighbour may have
 
 
