@@ -39,6 +39,7 @@ RUNGS = (
     "advisor",
     "plots",
     "report",
+    "interactive",
     "paper",
     "paper.drawing",
     "bench",

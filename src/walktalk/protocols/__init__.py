@@ -2,6 +2,7 @@
 
 from walktalk.plugins import Registry
 from walktalk.protocols.async_gossip import AsyncGossip
+from walktalk.protocols.asynchronous import OSGP, SwarmSGD
 from walktalk.protocols.centralized import Centralized
 from walktalk.protocols.descriptions import Described, absent_protocol, described, known, together
 from walktalk.protocols.effects import (
@@ -46,6 +47,7 @@ from walktalk.protocols.rounds import (
 )
 from walktalk.protocols.self_description import InLabel, Law, Runtime
 from walktalk.protocols.sync_gossip import SyncGossip
+from walktalk.protocols.walks import TokenSaga
 
 PROTOCOLS: Registry[type[Protocol]] = Registry(
     "algorithm",
@@ -58,6 +60,7 @@ PROTOCOLS: Registry[type[Protocol]] = Registry(
 for _protocol in (
     MultiWalk,
     AsyncGossip,
+    SwarmSGD,
     SyncGossip,
     Centralized,
     LocalDSGD,
@@ -65,6 +68,7 @@ for _protocol in (
     GradientTracking,
     D2,
     SGP,
+    OSGP,
     RelaySGD,
     ChocoSGD,
     EpidemicLearning,
@@ -73,6 +77,7 @@ for _protocol in (
     FedProx,
     Scaffold,
     DiLoCo,
+    TokenSaga,
 ):
     PROTOCOLS.add(_protocol.name, _protocol)
 
@@ -83,6 +88,7 @@ __all__ = [
     "HEADER_BYTES",
     "INITIAL",
     "MEMBER",
+    "OSGP",
     "PROTOCOLS",
     "SGP",
     "UPDATE",
@@ -127,8 +133,10 @@ __all__ = [
     "SetTimer",
     "Started",
     "Surroundings",
+    "SwarmSGD",
     "SyncGossip",
     "TimerFired",
+    "TokenSaga",
     "Train",
     "Trained",
     "absorb",

@@ -46,9 +46,7 @@ class News:
 
     def stranger(self, peer: int, why: str) -> None:
         """A neighbour is not listened to."""
-        log.warning(
-            "%s: refuses %s, whose study is another: %s", self._endpoint.name, self.name_of(peer), why
-        )
+        log.warning("%s: refuses %s, whose study is another: %s", self._endpoint.name, self.name_of(peer), why)
 
     def absent(self, peers: Iterable[int], level: int) -> None:
         """These did not come: find out why, and say so. Asking takes seconds, so a thread does."""

@@ -376,7 +376,7 @@ class Node:
             )
         self.state.diverged += 1
         self.interpreter.hand_on(self.me, work.slot, work.walk)
-        self._after_training(work)
+        self._after_training(work._replace(steps=0))
 
     def _after_training(self, work: Work) -> None:
         what = self.interpreter
@@ -414,7 +414,7 @@ class Node:
                 if effect.slot not in what.slots[self.me] or effect.walk <= 0:
                     break
                 what.hand_on(self.me, effect.slot, effect.walk)
-                self._give(Trained(effect.slot, effect.walk, self.setup.lr))
+                self._give(Trained(effect.slot, effect.walk, self.setup.lr, 0))
         what.forget_result(self.me)
 
     # -- messages -----------------------------------------------------------------------------------------------

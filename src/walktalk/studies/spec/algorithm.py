@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
 
-from pydantic import ConfigDict, model_validator
+from pydantic import ConfigDict, PrivateAttr, model_validator
 
 from walktalk.errors import SpecError
 from walktalk.protocols import PROTOCOLS, Described, Protocol, described
@@ -28,6 +28,18 @@ class AlgorithmSpec(Section):
         None, "a short text on one line", "its name in tables, legends and folders", pattern=r"^\S([^\n\r]{0,58}\S)?$"
     )
 
+    _given: Protocol | None = PrivateAttr(None)  # the protocol itself, where it was handed over in Python
+
+    @classmethod
+    def of(cls, protocol: Protocol) -> AlgorithmSpec:
+        """The entry of a protocol that is handed over; its class may be one that nobody else can find."""
+        own = type(protocol)
+        known = own.name in PROTOCOLS and PROTOCOLS[own.name] is own
+        name = own.name if known else f"{own.__module__}:{own.__qualname__}"
+        entry = cls.model_construct(name=name, **{key: _plain(value) for key, value in protocol.settings.items()})
+        entry._given = protocol
+        return entry
+
     @model_validator(mode="before")
     @classmethod
     def _complete(cls, given: Any) -> Any:
@@ -47,6 +59,8 @@ class AlgorithmSpec(Section):
 
     def protocol(self) -> Protocol:
         """The protocol with its settings."""
+        if self._given is not None:
+            return self._given
         return PROTOCOLS.find(self.name)(**(self.model_extra or {}))
 
     def described(self) -> Described:
@@ -63,6 +77,13 @@ class AlgorithmSpec(Section):
         if self.label is not None:
             return self.label
         return self.protocol().label + (f"-lr{self.lr:g}" if self.lr is not None else "")
+
+
+def _plain(value: Any) -> Any:
+    """A setting as YAML holds it; what it cannot hold, as people read it."""
+    if isinstance(value, (list, tuple, set, frozenset)):
+        return [_plain(one) for one in value]
+    return value if value is None or isinstance(value, (bool, int, float, str)) else str(value)
 
 
 def expand(entries: list[Any]) -> list[tuple[int, Any]]:
