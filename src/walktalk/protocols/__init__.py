@@ -4,6 +4,7 @@ from walktalk.plugins import Registry
 from walktalk.protocols.async_gossip import AsyncGossip
 from walktalk.protocols.asynchronous import OSGP, SwarmSGD
 from walktalk.protocols.centralized import Centralized
+from walktalk.protocols.compression import UNCODED, Compressed, compressed
 from walktalk.protocols.descriptions import Described, absent_protocol, described, known, together
 from walktalk.protocols.effects import (
     AGGREGATE,
@@ -91,12 +92,14 @@ __all__ = [
     "OSGP",
     "PROTOCOLS",
     "SGP",
+    "UNCODED",
     "UPDATE",
     "Arrival",
     "AsyncGossip",
     "Centralized",
     "ChocoSGD",
     "Combine",
+    "Compressed",
     "Decode",
     "Described",
     "DiLoCo",
@@ -141,6 +144,7 @@ __all__ = [
     "Trained",
     "absorb",
     "apply_update",
+    "compressed",
     "control_bytes",
     "described",
     "known",

@@ -40,6 +40,9 @@ class NodeSetup:
     samples: int = 1  # of this node's data: the weight of its loss in that of all
     study: Mapping[str, Any] = field(default_factory=dict)  # what must be the same on all nodes, key by key
     largest: float = LARGEST  # times the usual norm that a model from a neighbour may have
+    tested: int = 0  # test samples that it measures on, too
+    named: Callable[[Tensor], Mapping[str, Tensor]] | None = None  # a model's weights by name, for whoever collects
+    stay: float = 0.0  # seconds that it stays after the end, unless somebody has collected what it has
 
 
 @dataclass

@@ -23,8 +23,12 @@ MessageName: TypeAlias = tuple[int, int, int, int, bool]
 
 def read_diary(folder: Path) -> list[TraceRow]:
     """All that a node wrote down, over all its lives, in order."""
-    lives = sorted(folder.glob(NAME.format(life="*")), key=_life)
-    return [row for path in lives for row in read_lines(path)]
+    return [row for life in read_lives(folder) for row in life]
+
+
+def read_lives(folder: Path) -> list[list[TraceRow]]:
+    """The same, life by life."""
+    return [read_lines(path) for path in sorted(folder.glob(NAME.format(life="*")), key=_life)]
 
 
 def _life(path: Path) -> tuple[int, str]:
