@@ -46,7 +46,7 @@ from walktalk.protocols.rounds import (
     RelaySGD,
     Scaffold,
 )
-from walktalk.protocols.self_description import InLabel, Law, Runtime
+from walktalk.protocols.self_description import FACTS, InLabel, Law, Runtime, missing_facts
 from walktalk.protocols.sync_gossip import SyncGossip
 from walktalk.protocols.walks import TokenSaga
 
@@ -92,6 +92,7 @@ __all__ = [
     "AGGREGATE",
     "AGRAF",
     "D2",
+    "FACTS",
     "GRADIENT",
     "HEADER_BYTES",
     "INITIAL",
@@ -160,5 +161,6 @@ __all__ = [
     "control_bytes",
     "described",
     "known",
+    "missing_facts",
     "together",
 ]
