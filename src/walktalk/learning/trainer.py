@@ -39,6 +39,7 @@ from walktalk.learning.task import Task
 
 EVALUATION_SAMPLES = 10_000  # of the training data; the loss of more would cost more than it tells
 NUMBERS_AT_ONCE = 2**25  # of activations in an evaluation: bounds its memory
+NUMBERS_TRIED = 2048  # of models that are trained alone and in a wave, to see whether that is the same
 TRIED = 64  # samples that a model is tried on, where not all are in memory
 BYTES_IN_CACHE = 2**23  # of what a wave's forward pass keeps on a CPU
 NUMBERS_IN_CACHE = 2**23  # the same on a CPU, where what leaves the cache takes half as long again
@@ -308,14 +309,15 @@ class Trainer:
         if self.device.type != "cpu":
             return "plain"
         row = self.model.layout.row(self.template).to(self.device)
-        noise = torch.rand(2, len(row), generator=torch.Generator().manual_seed(0)) / 64
-        rows, parts, keys = row + noise, torch.zeros(2, dtype=torch.int64), torch.tensor([1, 2])
-        rates = torch.full((2,), 0.01)
+        count = max(2, min(64, NUMBERS_TRIED // len(row)))  # few numbers may agree by luck
+        noise = torch.rand(count, len(row), generator=torch.Generator().manual_seed(0)) - 0.5
+        rows, parts, keys = row + noise / 16, torch.zeros(count, dtype=torch.int64), torch.arange(count)
+        rates = torch.full((count,), 0.01)
         wave, _ = self._train(rows, parts, keys, rates, None)
         ways: dict[Literal["single", "plain"], Train | None] = {"single": self.single, "plain": self._train}
         for name, train in ways.items():
             if train is not None:
-                each = [train(rows[k : k + 1], parts[:1], keys[k : k + 1], rates[:1], None)[0] for k in range(2)]
+                each = [train(rows[k : k + 1], parts[:1], keys[k : k + 1], rates[:1], None)[0] for k in range(count)]
                 if torch.equal(wave, torch.cat(each)):
                     return name
         return "twin"
