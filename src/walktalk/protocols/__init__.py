@@ -19,6 +19,7 @@ from walktalk.protocols.effects import (
     MixEveryone,
     Note,
     Record,
+    Screen,
     Send,
     SetTimer,
     Train,
@@ -44,8 +45,10 @@ from walktalk.protocols.rounds import (
     RelaySGD,
     Scaffold,
 )
+from walktalk.protocols.screening import Screened, screened
 from walktalk.protocols.self_description import InLabel, Law, Runtime
 from walktalk.protocols.sync_gossip import SyncGossip
+from walktalk.protocols.wrapped import Wrapped
 
 PROTOCOLS: Registry[type[Protocol]] = Registry(
     "algorithm",
@@ -123,6 +126,8 @@ __all__ = [
     "RelaySGD",
     "Runtime",
     "Scaffold",
+    "Screen",
+    "Screened",
     "Send",
     "SetTimer",
     "Started",
@@ -131,10 +136,12 @@ __all__ = [
     "TimerFired",
     "Train",
     "Trained",
+    "Wrapped",
     "absorb",
     "apply_update",
     "control_bytes",
     "described",
     "known",
+    "screened",
     "together",
 ]

@@ -76,6 +76,7 @@ class Protocol(SelfDescribed):
     """One distributed algorithm with its settings: a frozen dataclass whose fields become keys of a specification."""
 
     pools_data: ClassVar[bool] = False  # trains on everybody's data at once: a reference, not a decentralized method
+    averages_at_once: ClassVar[bool] = False  # whether a node averages its model with those of several others at once
     on_directed_graphs: ClassVar[bool] = False  # whether links may be one-way
 
     @property

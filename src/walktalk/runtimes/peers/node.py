@@ -34,6 +34,7 @@ from walktalk.protocols import (
     Received,
     Record,
     Rejoined,
+    Screen,
     Send,
     SetTimer,
     Started,
@@ -282,6 +283,8 @@ class Node:
                 what.encode(me, effect, self.keys.getrandbits(63))
             case Decode():
                 what.decode(me, effect)
+            case Screen():
+                what.screen(me, effect, self.keys.getrandbits(63))
             case Note():
                 what.note(me, effect)
             case SetTimer(name, after):
@@ -360,6 +363,8 @@ class Node:
     def _send(self, effect: Send) -> None:
         what, message = self.interpreter, effect.message
         packed = what.pack(self.me, effect)
+        if self.me in what.corrupt:
+            packed = what.corrupted(self.me, effect.slot, packed, self.keys.getrandbits(63))
         travels = self.setup.optimizer_state == "walk" and message.walk > 0
         payload = to_wire(packed, self.trainer.state_width if travels else 0)
         parcel = Parcel(self.me, effect.to, message, -1 if payload is None else len(payload))

@@ -10,7 +10,7 @@ from typing import Any
 from pydantic import ConfigDict, model_validator
 
 from walktalk.errors import SpecError
-from walktalk.protocols import PROTOCOLS, Described, Protocol, described
+from walktalk.protocols import PROTOCOLS, Described, Protocol, described, screened
 from walktalk.settings import complete, settings_of
 from walktalk.studies.spec.fields import Section, key
 
@@ -26,6 +26,12 @@ class AlgorithmSpec(Section):
     )
     label: str | None = key(
         None, "a short text on one line", "its name in tables, legends and folders", pattern=r"^\S([^\n\r]{0,58}\S)?$"
+    )
+
+    screen: str | None = key(
+        None,
+        "clip(R), refuse(R), median, trim(B) or module:object(S)",
+        "what protects from bad nodes: a rule for what comes from others; none if left out",
     )
 
     @model_validator(mode="before")
@@ -47,7 +53,8 @@ class AlgorithmSpec(Section):
 
     def protocol(self) -> Protocol:
         """The protocol with its settings."""
-        return PROTOCOLS.find(self.name)(**(self.model_extra or {}))
+        plain = PROTOCOLS.find(self.name)(**(self.model_extra or {}))
+        return plain if self.screen is None else screened(plain, self.screen)
 
     def described(self) -> Described:
         """What it says of itself, under the label that it has in the study."""
