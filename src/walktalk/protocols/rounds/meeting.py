@@ -9,8 +9,6 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Iterable, Mapping
 
-from walktalk.errors import SpecError
-from walktalk.graphs import Graph
 from walktalk.protocols.effects import INITIAL, MEMBER, Combine, Differentiate, Effect, Forget, Record, Send, Train
 from walktalk.protocols.events import Event, Received, Started, Trained
 from walktalk.protocols.machine import Machine, Outside, Surroundings
@@ -141,18 +139,3 @@ class InRounds(Machine):
 def arrivals(*kinds: str, codec: str = "", once: bool = True) -> Mapping[str, Arrival]:
     """How messages of these kinds arrive: a slot for each round and sender, by default to be mixed in once."""
     return {kind: Arrival(f"{kind}/{{round}}/{{sender}}", codec=codec, once=once) for kind in kinds}
-
-
-def check_balanced(label: str, graph: Graph) -> None:
-    """Refuse one-way links on which nobody knows weights whose rows and columns both sum to one."""
-    if graph.directed and len({*graph.degrees.tolist(), *graph.reverse.degrees.tolist()}) > 1:
-        raise SpecError(
-            f"network: on {graph.name} nodes hear more or fewer than they send to, and {label} needs as many at all; "
-            "take sgp, or a graph such as exponential"
-        )
-
-
-def check_fixed(label: str, graph: Graph) -> None:
-    """Refuse graphs that change by round."""
-    if graph.rounds is not None:
-        raise SpecError(f"network: {graph.name} changes by round, on which {label} cannot run; take a fixed graph")

@@ -19,16 +19,33 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Annotated, ClassVar, Literal, NamedTuple, get_args
 
-from walktalk.errors import SpecError
-from walktalk.graphs import Graph, pair_of_trees
+from walktalk.graphs import pair_of_trees
+from walktalk.protocols.demands import FIXED, Demand
 from walktalk.protocols.effects import UPDATE, Combine, Decode, Effect, Encode, Forget, Send, Train
 from walktalk.protocols.events import Trained
 from walktalk.protocols.machine import Machine, Protocol, Surroundings
 from walktalk.protocols.message import Arrival, Message
-from walktalk.protocols.rounds.meeting import HALF, MODEL, InRounds, Meeting, Rule, arrivals, check_fixed
+from walktalk.protocols.rounds.meeting import HALF, MODEL, InRounds, Meeting, Rule, arrivals
 from walktalk.protocols.self_description import InLabel
 
 Trees = Literal["graph", "two_binary"]
+
+
+TREE = Demand(
+    "a tree",
+    lambda graph: graph.edges == graph.nodes - 1,
+    "network: {graph} is no tree, on which alone {label} can run; take binary_tree, path or star, or trees: two_binary "
+    "on two_binary_trees",
+)
+BOTH_TREES = Demand(
+    "all links of two binary trees",
+    lambda graph: all(
+        set(tree.neighbours(v)) <= set(graph.neighbours(v))
+        for tree in (pair_of_trees(graph.nodes) if graph.nodes > 1 else ())
+        for v in range(graph.nodes)
+    ),
+    "network: {graph} lacks links of the two trees of {label}; take two_binary_trees",
+)
 
 
 class Tree(NamedTuple):
@@ -56,6 +73,10 @@ class RelaySGD(Protocol):
     colour: ClassVar[str] = "#2F6690"
 
     @property
+    def demands(self) -> tuple[Demand, ...]:
+        return FIXED, TREE if self.trees == "graph" else BOTH_TREES
+
+    @property
     def made_for(self) -> str:
         return "binary_tree" if self.trees == "graph" else "two_binary_trees"
 
@@ -68,17 +89,6 @@ class RelaySGD(Protocol):
         codecs = {"relay": ""} if self.trees == "graph" else {f"relay_{k}": f"part({k}, 2)" for k in (0, 1)}
         # not once: a sum is mixed in, and relayed in the next round
         return {kind: arrivals(kind, codec=codec, once=False)[kind] for kind, codec in codecs.items()}
-
-    def check_graph(self, graph: Graph) -> None:
-        super().check_graph(graph)
-        check_fixed(self.label, graph)
-        if self.trees == "two_binary":
-            _check_trees(self.label, graph)
-        elif graph.edges != graph.nodes - 1:
-            raise SpecError(
-                f"network: {graph.name} is no tree, on which alone {self.label} can run; take binary_tree, path or "
-                "star, or trees: two_binary on two_binary_trees"
-            )
 
     def machine(self, surroundings: Surroundings) -> Machine:
         node, both = surroundings.node, self.trees == "two_binary" and surroundings.nodes > 1
@@ -153,12 +163,3 @@ def _sum_of(tree: Tree, peer: int) -> str:
 
 def _kept(tree: Tree, came: str, into: str) -> Effect:
     return Decode(came, into) if tree.codec else Combine(into, {came: 1.0})
-
-
-def _check_trees(label: str, graph: Graph) -> None:
-    if graph.nodes > 1 and any(
-        not set(tree.neighbours(v)) <= set(graph.neighbours(v))
-        for tree in pair_of_trees(graph.nodes)
-        for v in range(graph.nodes)
-    ):
-        raise SpecError(f"network: {graph.name} lacks links of the two trees of {label}; take two_binary_trees")

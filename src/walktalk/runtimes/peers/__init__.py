@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from walktalk.runtimes.peers.node_state import BLOCKED, NodeSetup
     from walktalk.runtimes.peers.operator import ask_everyone
     from walktalk.runtimes.peers.ports import with_known_ports, with_own_port
-    from walktalk.runtimes.peers.replay import Replayed, ReplaySetup, replay
+    from walktalk.runtimes.peers.replaying import Replayed, ReplaySetup, replay
     from walktalk.runtimes.peers.session import STATUS, STOP, Endpoint, Tuning, open_session
     from walktalk.runtimes.peers.traces import merge, read_diary
     from walktalk.runtimes.peers.unused_ports import free_ports
@@ -36,7 +36,7 @@ _HOMES = {
     "node_state": ("BLOCKED", "NodeSetup"),
     "operator": ("ask_everyone",),
     "ports": ("with_known_ports", "with_own_port"),
-    "replay": ("Replayed", "ReplaySetup", "replay"),
+    "replaying": ("Replayed", "ReplaySetup", "replay"),
     "session": ("STATUS", "STOP", "Endpoint", "Tuning", "open_session"),
     "traces": ("merge", "read_diary"),
     "unused_ports": ("free_ports",),
