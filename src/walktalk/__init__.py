@@ -28,9 +28,10 @@ if TYPE_CHECKING:
     from walktalk.graphs import Graph
     from walktalk.learning import Schedule, Task, split, tasks
     from walktalk.plugins import register
-    from walktalk.protocols import AsyncGossip, Centralized, MultiWalk, Protocol, SyncGossip
+    from walktalk.protocols import AsyncGossip, Centralized, MultiWalk, Protocol, SyncGossip, screened
     from walktalk.runtimes.meaning import Evaluate, Stop
     from walktalk.runtimes.simulator import NetworkTiming, PoissonTiming
+    from walktalk.screens import ScreenRule
     from walktalk.studies import (
         SGD,
         Adam,
@@ -53,9 +54,10 @@ _HOMES = {
     "graphs": ("Graph",),
     "learning": ("Schedule", "Task", "split", "tasks"),
     "plugins": ("register",),
-    "protocols": ("AsyncGossip", "Centralized", "MultiWalk", "Protocol", "SyncGossip"),
+    "protocols": ("AsyncGossip", "Centralized", "MultiWalk", "Protocol", "SyncGossip", "screened"),
     "runtimes.meaning": ("Evaluate", "Stop"),
     "runtimes.simulator": ("NetworkTiming", "PoissonTiming"),
+    "screens": ("ScreenRule",),
     "studies": (
         "SGD",
         "Adam",
@@ -88,6 +90,7 @@ __all__ = [
     "Protocol",
     "Run",
     "Schedule",
+    "ScreenRule",
     "Stop",
     "StudyResult",
     "StudySpec",
@@ -104,6 +107,7 @@ __all__ = [
     "plots",
     "register",
     "run_study",
+    "screened",
     "split",
     "tasks",
     "theory",

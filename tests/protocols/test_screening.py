@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -16,11 +17,13 @@ from tests.support.runs import TIMINGS, Played, setup
 from walktalk import graphs
 from walktalk.errors import SpecError
 from walktalk.protocols import EpidemicLearning, screened
+from walktalk.runtimes.peers import SPOILS
 from walktalk.runtimes.simulator import Fault, FaultPlan
 from walktalk.screens import SCREENS, screen_named
 from walktalk.seeds import Seed
 from walktalk.studies import make_spec, run_study
 from walktalk.testing import check_protocol
+from walktalk.testing.cluster import running
 
 NO_KEYS = torch.zeros(1, dtype=torch.int64)
 
@@ -204,3 +207,18 @@ def test_attacks_and_screens_are_replayed_from_the_trace(protocol: wt.Protocol, 
     played = Played(setup(protocol, graphs.complete(5), seed=Seed(seed), timing=timing, faults=attack))
     assert "corrupted" in {row.event for row in played.trace}
     np.testing.assert_allclose(played.output, played.replay().play(played.trace).output(), rtol=1e-3, atol=1e-3)
+
+
+def test_real_nodes_can_be_bad_too_and_their_run_is_replayed(tmp_path: Path) -> None:
+    """One of five real nodes flips the signs of what it sends; the others refuse it, and the trace says all of it."""
+    (tmp_path / "1").mkdir()
+    (tmp_path / "1" / SPOILS).write_text("flip\n")
+    protocol = screened(wt.AsyncGossip(), "refuse(1)")
+    with running(protocol, graphs.complete(5), tmp_path, wt.Stop(iterations=150)) as cluster:
+        cluster.wait()
+    spoiled = {row.node for row in cluster.trace() if row.event == "corrupted"}
+    assert spoiled == {1}
+    members = cluster.replay().members
+    for v, node in enumerate(cluster.nodes):
+        (kept,) = node.interpreter.members.values()
+        np.testing.assert_allclose(kept.double().numpy(), members[v], rtol=1e-3, atol=1e-3)

@@ -53,7 +53,7 @@ from walktalk.runtimes.peers.link import Link, Listener
 from walktalk.runtimes.peers.news import News
 from walktalk.runtimes.peers.node_clock import Clock
 from walktalk.runtimes.peers.node_end import ALL_LOST, End
-from walktalk.runtimes.peers.node_state import NodeSetup, State, blocked_by
+from walktalk.runtimes.peers.node_state import NodeSetup, State, blocked_by, spoiling
 from walktalk.runtimes.peers.node_training import Trainings
 from walktalk.runtimes.peers.session import STATUS, STOP
 from walktalk.runtimes.peers.slots import Tensors, to_wire
@@ -91,6 +91,7 @@ class Node:
             self.tensors, protocol.messages, self._scale(), self._write, lambda: self.clock.wall
         )
         self.interpreter.add_node(self.me, setup.initial)
+        self._look_how_to_spoil()
         self.limits = Limits(self._payloads())
         self.keeper = Keeper(setup.folder)
         listener = Listener(self._later(self._arrived), lambda parcel: None, self._later(self._peer))
@@ -437,6 +438,11 @@ class Node:
         note = self.state.tally.encode(self.clock.run_time, self.telling)
         self.link.send(Parcel(self.me, peer, Message(tallies.KIND, note=note)), None)
 
+    def _look_how_to_spoil(self) -> None:
+        """Whether this node is to be a bad one, for a trial of what protects from such."""
+        how = spoiling(self.setup.folder)
+        self.interpreter.corrupt = {self.me: how} if how else {}
+
     # -- timers and records ---------------------------------------------------------------------------------------
 
     def _timer(self, name: str) -> None:
@@ -447,6 +453,7 @@ class Node:
         self.state.tally.say(not (waiting or self.machine.has_work()), self.state.loss, self.setup.samples)
         self._see_the_end()
         self.link.blocked = blocked_by(self.setup.folder)
+        self._look_how_to_spoil()
         if len(self.state.alive) < len(self.setup.endpoint.neighbours):
             self.link.look_around()
         for peer in self.state.alive:
