@@ -40,6 +40,7 @@ RUNGS = (
     "advisor",
     "plots",
     "report",
+    "interactive",
     "paper",
     "paper.drawing",
     "bench",

@@ -26,11 +26,12 @@ if TYPE_CHECKING:
     from walktalk.codecs import Codec
     from walktalk.errors import UserError, WalktalkError
     from walktalk.graphs import Graph
+    from walktalk.interactive import Compared, Run, compare, train
     from walktalk.learning import Schedule, Task, split, tasks
     from walktalk.plugins import register
     from walktalk.protocols import AsyncGossip, Centralized, MultiWalk, Protocol, SyncGossip, screened
     from walktalk.runtimes.meaning import Evaluate, Stop
-    from walktalk.runtimes.simulator import NetworkTiming, PoissonTiming
+    from walktalk.runtimes.simulator import Fault, NetworkTiming, PoissonTiming
     from walktalk.screens import ScreenRule
     from walktalk.studies import (
         SGD,
@@ -38,13 +39,11 @@ if TYPE_CHECKING:
         AdamW,
         Forecast,
         Optimizer,
-        Run,
         StudyResult,
         StudySpec,
         forecast,
         load_spec,
         run_study,
-        train,
     )
 
 _HOMES = {
@@ -52,11 +51,12 @@ _HOMES = {
     "codecs": ("Codec",),
     "errors": ("UserError", "WalktalkError"),
     "graphs": ("Graph",),
+    "interactive": ("Compared", "Run", "compare", "train"),
     "learning": ("Schedule", "Task", "split", "tasks"),
     "plugins": ("register",),
     "protocols": ("AsyncGossip", "Centralized", "MultiWalk", "Protocol", "SyncGossip", "screened"),
     "runtimes.meaning": ("Evaluate", "Stop"),
-    "runtimes.simulator": ("NetworkTiming", "PoissonTiming"),
+    "runtimes.simulator": ("Fault", "NetworkTiming", "PoissonTiming"),
     "screens": ("ScreenRule",),
     "studies": (
         "SGD",
@@ -64,13 +64,11 @@ _HOMES = {
         "AdamW",
         "Forecast",
         "Optimizer",
-        "Run",
         "StudyResult",
         "StudySpec",
         "forecast",
         "load_spec",
         "run_study",
-        "train",
     ),
 }
 __all__ = [
@@ -80,7 +78,9 @@ __all__ = [
     "AsyncGossip",
     "Centralized",
     "Codec",
+    "Compared",
     "Evaluate",
+    "Fault",
     "Forecast",
     "Graph",
     "MultiWalk",
@@ -101,6 +101,7 @@ __all__ = [
     "__version__",
     "advisor",
     "chains",
+    "compare",
     "forecast",
     "graphs",
     "load_spec",

@@ -12,8 +12,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from walktalk.cli import completion
-from walktalk.cli.waiting import getting_ready
 from walktalk.errors import SpecError
+from walktalk.interactive import getting_ready
 from walktalk.studies import read_study
 
 if TYPE_CHECKING:

@@ -2,6 +2,7 @@
 
 from walktalk.plugins import Registry
 from walktalk.protocols.async_gossip import AsyncGossip
+from walktalk.protocols.asynchronous import OSGP, SwarmSGD
 from walktalk.protocols.centralized import Centralized
 from walktalk.protocols.descriptions import Described, absent_protocol, described, known, together
 from walktalk.protocols.effects import (
@@ -48,6 +49,7 @@ from walktalk.protocols.rounds import (
 from walktalk.protocols.screening import Screened, screened
 from walktalk.protocols.self_description import InLabel, Law, Runtime
 from walktalk.protocols.sync_gossip import SyncGossip
+from walktalk.protocols.walks import TokenSaga
 from walktalk.protocols.wrapped import Wrapped
 
 PROTOCOLS: Registry[type[Protocol]] = Registry(
@@ -61,6 +63,7 @@ PROTOCOLS: Registry[type[Protocol]] = Registry(
 for _protocol in (
     MultiWalk,
     AsyncGossip,
+    SwarmSGD,
     SyncGossip,
     Centralized,
     LocalDSGD,
@@ -68,6 +71,7 @@ for _protocol in (
     GradientTracking,
     D2,
     SGP,
+    OSGP,
     RelaySGD,
     ChocoSGD,
     EpidemicLearning,
@@ -76,6 +80,7 @@ for _protocol in (
     FedProx,
     Scaffold,
     DiLoCo,
+    TokenSaga,
 ):
     PROTOCOLS.add(_protocol.name, _protocol)
 
@@ -86,6 +91,7 @@ __all__ = [
     "HEADER_BYTES",
     "INITIAL",
     "MEMBER",
+    "OSGP",
     "PROTOCOLS",
     "SGP",
     "UPDATE",
@@ -132,8 +138,10 @@ __all__ = [
     "SetTimer",
     "Started",
     "Surroundings",
+    "SwarmSGD",
     "SyncGossip",
     "TimerFired",
+    "TokenSaga",
     "Train",
     "Trained",
     "Wrapped",

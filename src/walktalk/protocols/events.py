@@ -36,6 +36,7 @@ class Trained(NamedTuple):
     walk: int = -1  # the walk that was named
     lr: float = 0.0  # the learning rate of that moment, by the study's schedule
     steps: int = 1  # local steps that were done, or batches that the gradient is the mean over
+    # 0: it was given up, because the node leaves; a walk is to be handed on as it is.
 
 
 class TimerFired(NamedTuple):

@@ -86,6 +86,11 @@ class Protocol(SelfDescribed):
         return ""
 
     @property
+    def core(self) -> Protocol:
+        """Itself, or the protocol that it is wrapped around."""
+        return self
+
+    @property
     def messages(self) -> Mapping[str, Arrival]:
         """The kinds of messages that its machines send, and how each arrives; nothing else can be sent."""
         return {}

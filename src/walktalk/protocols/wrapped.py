@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from walktalk.graphs import Graph
+from walktalk.protocols.demands import Demand
 from walktalk.protocols.events import Rejoined
 from walktalk.protocols.machine import Machine, Protocol
 from walktalk.protocols.message import Arrival
@@ -28,6 +29,10 @@ class Wrapped(Protocol):
         if name.startswith("__") or name not in self.inner.settings:
             raise AttributeError(name)
         return getattr(self.inner, name)
+
+    @property
+    def core(self) -> Protocol:
+        return self.inner.core
 
     @property
     def messages(self) -> Mapping[str, Arrival]:
@@ -62,8 +67,16 @@ class Wrapped(Protocol):
         return self.inner.on_directed_graphs
 
     @property
-    def made_for(self) -> str:  # type: ignore[override]
+    def made_for(self) -> str:
         return self.inner.made_for
+
+    @property
+    def demands(self) -> tuple[Demand, ...]:
+        return self.inner.demands
+
+    @property
+    def plain_sgd_only(self) -> str:
+        return self.inner.plain_sgd_only
 
     def check(self, nodes: int) -> None:
         self.inner.check(nodes)

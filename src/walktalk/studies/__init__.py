@@ -7,6 +7,10 @@ from walktalk import lazy
 if TYPE_CHECKING:
     from walktalk.studies.building import (
         AlgorithmPlan,
+        Foundation,
+        GivenAlgorithm,
+        GivenGraph,
+        GivenTask,
         PlannedRun,
         Preparation,
         Progress,
@@ -14,6 +18,7 @@ if TYPE_CHECKING:
         build_graph,
         build_protocols,
         build_task,
+        given_foundation,
         planned_runs,
         prepare,
     )
@@ -24,13 +29,12 @@ if TYPE_CHECKING:
         Forecast,
         Interrupted,
         Optimizer,
-        Run,
         Runner,
         fitting_groups,
         forecast,
         parse_memory,
+        run_foundation,
         run_study,
-        train,
     )
     from walktalk.studies.results import StudyResult, algorithms_of, first_below, summarize
     from walktalk.studies.spec import (
@@ -48,6 +52,10 @@ if TYPE_CHECKING:
 _HOMES = {
     "building": (
         "AlgorithmPlan",
+        "Foundation",
+        "GivenAlgorithm",
+        "GivenGraph",
+        "GivenTask",
         "PlannedRun",
         "Preparation",
         "Progress",
@@ -55,6 +63,7 @@ _HOMES = {
         "build_graph",
         "build_protocols",
         "build_task",
+        "given_foundation",
         "planned_runs",
         "prepare",
     ),
@@ -65,13 +74,12 @@ _HOMES = {
         "Forecast",
         "Interrupted",
         "Optimizer",
-        "Run",
         "Runner",
         "fitting_groups",
         "forecast",
         "parse_memory",
+        "run_foundation",
         "run_study",
-        "train",
     ),
     "results": ("StudyResult", "algorithms_of", "first_below", "summarize"),
     "spec": (
@@ -93,12 +101,15 @@ __all__ = [
     "AdamW",
     "AlgorithmPlan",
     "Forecast",
+    "Foundation",
+    "GivenAlgorithm",
+    "GivenGraph",
+    "GivenTask",
     "Interrupted",
     "Optimizer",
     "PlannedRun",
     "Preparation",
     "Progress",
-    "Run",
     "RunRecord",
     "Runner",
     "StudyResult",
@@ -111,6 +122,7 @@ __all__ = [
     "first_below",
     "fitting_groups",
     "forecast",
+    "given_foundation",
     "load_spec",
     "make_spec",
     "nested",
@@ -120,10 +132,10 @@ __all__ = [
     "preset_names",
     "preset_text",
     "read_study",
+    "run_foundation",
     "run_study",
     "spec_mapping",
     "summarize",
-    "train",
 ]
 
 __getattr__ = lazy.attributes(__name__, _HOMES)

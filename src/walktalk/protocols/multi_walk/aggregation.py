@@ -15,13 +15,9 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 
 from walktalk.protocols.effects import AGGREGATE, INITIAL, Combine, Effect, Forget, Note, Record, absorb
+from walktalk.protocols.multi_walk.visits import walk_slot
 from walktalk.protocols.multi_walk.walk_guard import Guard
 from walktalk.protocols.multi_walk.walk_pass import NO_REIGN, Pass
-
-
-def walk_slot(walk: int) -> str:
-    """Where a node keeps the model of a walk that is visiting."""
-    return f"walk/{walk}"
 
 
 def copy_slot(walk: int) -> str:
@@ -89,7 +85,7 @@ class Reign:
         return [*effects, Note("restarted", walk=walk, number=self.generations[walk])]
 
     def stamped(self, walk: int) -> Pass:
-        """What a walk carries when it leaves."""
+        """The pass of a walk that leaves."""
         return Pass(walk, self.name, self.tickets[walk], 0, self.generations.get(walk, 0))
 
     def end(self) -> list[Effect]:

@@ -15,6 +15,7 @@ from walktalk.report.figures import draw_all
 from walktalk.report.page.markup import Html, tag
 from walktalk.report.page.parts import PageParts, page_parts
 from walktalk.report.study import Study, open_study
+from walktalk.studies import Foundation
 
 STYLES = ("uplot/uPlot.min.css", "page.css", "replay/replay.css", "live/live.css")
 SCRIPTS = (  # in the order in which they build on each other
@@ -33,9 +34,9 @@ SCRIPTS = (  # in the order in which they build on each other
 )
 
 
-def write_report(folder: str | PathLike[str]) -> Path:
-    """Draw the study's figures and write `report.html`; its path."""
-    study = open_study(folder)
+def write_report(folder: str | PathLike[str], base: Foundation | None = None) -> Path:
+    """Draw the study's figures and write `report.html`; its path. `base`: what it stands on, where that is at hand."""
+    study = open_study(folder, base)
     draw_all(study)
     return write_page(study)
 

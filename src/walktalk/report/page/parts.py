@@ -48,7 +48,7 @@ def page_parts(study: Study, drawings: dict[str, Any] | None = None) -> PagePart
         "results": results_html(summary, finished, study.time),
         "incidents": sections.incidents_html(incidents, names, study.time),
         "settings": sections.settings_html(study),
-        "repeat": sections.repeat_html(repeat_command(study.spec, study.folder.path, engine)),
+        "repeat": _repeat(study, engine),
         "records": Html("") if running else sections.records_html(study.folder, labels, names, study.spec.repetitions),
         "circumstances": tag("p", sections.circumstances(summary), class_="note"),
     }
@@ -102,6 +102,13 @@ def curve_data(history: Any, algorithms: Algorithms, target: float | None, time:
         "thinned": thinned,
         "target": numbers([math.nan if target is None else target])[0],  # rounded as the curves, so that they meet it
     }
+
+
+def _repeat(study: Study, engine: str) -> Html:
+    """The command that does it again; none where the specification alone does not say what it is about."""
+    if "given" in (study.spec.task.name, study.spec.network.topology):
+        return Html("")
+    return sections.repeat_html(repeat_command(study.spec, study.folder.path, engine))
 
 
 def _dash(family: str) -> list[float]:

@@ -356,7 +356,7 @@ class Node:
                 if effect.slot not in what.slots[self.me] or effect.walk <= 0:
                     break
                 what.hand_on(self.me, effect.slot, effect.walk)
-                self._give(Trained(effect.slot, effect.walk, self.setup.lr))
+                self._give(Trained(effect.slot, effect.walk, self.setup.lr, 0))
         what.forget_result(self.me)
 
     # -- messages -----------------------------------------------------------------------------------------------

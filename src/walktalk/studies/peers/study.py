@@ -108,7 +108,10 @@ def run_on_peers(
                 _run_fleet(ready, run, here, pace, tell)
             records.append(_record(ready, run, here))
         reporter.report(len(records), records)
-        return study_result(spec, records, folder, engine="peers")
+        result = study_result(spec, records, folder, engine="peers", trainer=ready.trainer)
+    for word in result.summary.get("notes", ()):
+        log.warning("%s", word)
+    return result
 
 
 def run_node(job: NodeJob) -> None:

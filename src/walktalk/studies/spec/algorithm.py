@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
 
-from pydantic import ConfigDict, model_validator
+from pydantic import ConfigDict, PrivateAttr, model_validator
 
 from walktalk.errors import SpecError
 from walktalk.protocols import PROTOCOLS, Described, Protocol, described, screened
@@ -34,6 +34,18 @@ class AlgorithmSpec(Section):
         "what protects from bad nodes: a rule for what comes from others; none if left out",
     )
 
+    _given: Protocol | None = PrivateAttr(None)  # the protocol itself, where it was handed over in Python
+
+    @classmethod
+    def of(cls, protocol: Protocol) -> AlgorithmSpec:
+        """The entry of a protocol that is handed over; its class may be one that nobody else can find."""
+        own = type(protocol.core)
+        known = own.name in PROTOCOLS and PROTOCOLS[own.name] is own
+        name = own.name if known else f"{own.__module__}:{own.__qualname__}"
+        entry = cls.model_construct(name=name, **{key: _plain(value) for key, value in protocol.settings.items()})
+        entry._given = protocol
+        return entry
+
     @model_validator(mode="before")
     @classmethod
     def _complete(cls, given: Any) -> Any:
@@ -53,6 +65,8 @@ class AlgorithmSpec(Section):
 
     def protocol(self) -> Protocol:
         """The protocol with its settings."""
+        if self._given is not None:
+            return self._given
         plain = PROTOCOLS.find(self.name)(**(self.model_extra or {}))
         return plain if self.screen is None else screened(plain, self.screen)
 
@@ -70,6 +84,13 @@ class AlgorithmSpec(Section):
         if self.label is not None:
             return self.label
         return self.protocol().label + (f"-lr{self.lr:g}" if self.lr is not None else "")
+
+
+def _plain(value: Any) -> Any:
+    """A setting as YAML holds it; what it cannot hold, as people read it."""
+    if isinstance(value, (list, tuple, set, frozenset)):
+        return [_plain(one) for one in value]
+    return value if value is None or isinstance(value, (bool, int, float, str)) else str(value)
 
 
 def expand(entries: list[Any]) -> list[tuple[int, Any]]:
