@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from walktalk.interactive import Compared, Run, advise, compare, train
     from walktalk.learning import Schedule, Task, split, tasks
     from walktalk.plugins import register
-    from walktalk.protocols import AsyncGossip, Centralized, MultiWalk, Protocol, SyncGossip, screened
+    from walktalk.protocols import AsyncGossip, Centralized, MultiWalk, Protocol, SyncGossip, compressed, screened
     from walktalk.runtimes.meaning import Evaluate, Stop
     from walktalk.runtimes.simulator import Fault, NetworkTiming, PoissonTiming
     from walktalk.screens import ScreenRule
@@ -56,7 +56,7 @@ _HOMES = {
     "interactive": ("Compared", "Run", "advise", "compare", "train"),
     "learning": ("Schedule", "Task", "split", "tasks"),
     "plugins": ("register",),
-    "protocols": ("AsyncGossip", "Centralized", "MultiWalk", "Protocol", "SyncGossip", "screened"),
+    "protocols": ("AsyncGossip", "Centralized", "MultiWalk", "Protocol", "SyncGossip", "compressed", "screened"),
     "runtimes.meaning": ("Evaluate", "Stop"),
     "runtimes.simulator": ("Fault", "NetworkTiming", "PoissonTiming"),
     "screens": ("ScreenRule",),
@@ -106,6 +106,7 @@ __all__ = [
     "advisor",
     "chains",
     "compare",
+    "compressed",
     "forecast",
     "graphs",
     "load_spec",

@@ -18,6 +18,7 @@ class Part(Codec):
     """Every so many-th number, beginning with one of the first: "part(0, 2)" are the 1st, 3rd, 5th …"""
 
     name: ClassVar[str] = "part"
+    takes_statistics: ClassVar[bool] = True  # all parts of a model add up to it
 
     def __init__(self, number: float = 0, of: float = 2) -> None:
         if not (of >= 1 and of == int(of) and 0 <= number < of and number == int(number)):

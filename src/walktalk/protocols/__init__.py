@@ -2,8 +2,9 @@
 
 from walktalk.plugins import Registry
 from walktalk.protocols.async_gossip import AsyncGossip
-from walktalk.protocols.asynchronous import OSGP, SwarmSGD
+from walktalk.protocols.asynchronous import AGRAF, OSGP, SWIFT, A2CiD2, AsyncSGD, FedAsync, FedBuff, SwarmSGD
 from walktalk.protocols.centralized import Centralized
+from walktalk.protocols.compression import UNCODED, Compressed, compressed
 from walktalk.protocols.descriptions import Described, absent_protocol, described, known, together
 from walktalk.protocols.effects import (
     AGGREGATE,
@@ -64,6 +65,9 @@ for _protocol in (
     MultiWalk,
     AsyncGossip,
     SwarmSGD,
+    SWIFT,
+    AGRAF,
+    A2CiD2,
     SyncGossip,
     Centralized,
     LocalDSGD,
@@ -79,6 +83,9 @@ for _protocol in (
     FedAvg,
     FedProx,
     Scaffold,
+    FedBuff,
+    FedAsync,
+    AsyncSGD,
     DiLoCo,
     TokenSaga,
 ):
@@ -86,6 +93,7 @@ for _protocol in (
 
 __all__ = [
     "AGGREGATE",
+    "AGRAF",
     "D2",
     "GRADIENT",
     "HEADER_BYTES",
@@ -94,12 +102,17 @@ __all__ = [
     "OSGP",
     "PROTOCOLS",
     "SGP",
+    "SWIFT",
+    "UNCODED",
     "UPDATE",
+    "A2CiD2",
     "Arrival",
     "AsyncGossip",
+    "AsyncSGD",
     "Centralized",
     "ChocoSGD",
     "Combine",
+    "Compressed",
     "Decode",
     "Described",
     "DiLoCo",
@@ -108,7 +121,9 @@ __all__ = [
     "Encode",
     "EpidemicLearning",
     "Event",
+    "FedAsync",
     "FedAvg",
+    "FedBuff",
     "FedProx",
     "Forget",
     "GradientTracking",
@@ -147,6 +162,7 @@ __all__ = [
     "Wrapped",
     "absorb",
     "apply_update",
+    "compressed",
     "control_bytes",
     "described",
     "known",

@@ -116,8 +116,8 @@ class Node:
     def _scale(self) -> Scale:
         setup, trainer = self.setup, self.trainer
         sizes = (FLOAT_BYTES * trainer.width, FLOAT_BYTES * trainer.state_width)
-        statistics = parameters_of(trainer) < trainer.width
-        return Scale(*sizes, trainer.local_steps, setup.optimizer_state, statistics)
+        beside = trainer.width - parameters_of(trainer)
+        return Scale(*sizes, trainer.local_steps, setup.optimizer_state, beside > 0, FLOAT_BYTES * beside)
 
     def _payloads(self) -> dict[str, frozenset[int]]:
         """How many bytes may come with which kind of message: no other size is a model of this study."""

@@ -10,7 +10,7 @@ from typing import Any
 from pydantic import ConfigDict, PrivateAttr, model_validator
 
 from walktalk.errors import SpecError
-from walktalk.protocols import PROTOCOLS, Described, Protocol, described, screened
+from walktalk.protocols import PROTOCOLS, Described, Protocol, compressed, described, screened
 from walktalk.settings import complete, settings_of
 from walktalk.studies.spec.fields import Section, key
 
@@ -23,6 +23,16 @@ class AlgorithmSpec(Section):
     name: str = key("multi_walk", "an algorithm (see below) or module:object", "the protocol")
     lr: float | None = key(
         None, "a number above 0, at most 1e30", "its own learning rate, in place of optimizer.lr", gt=0, le=1e30
+    )
+    compression: str | None = key(
+        None,
+        "none, bf16, int8, int4, top_k(0.01), or another codec",
+        "what every model that it sends is encoded by; as it is if left out",
+    )
+    error_feedback: bool | None = key(
+        None,
+        "true or false",
+        "with compression: only differences to what was sent before are encoded; as the codec needs if left out",
     )
     label: str | None = key(
         None, "a short text on one line", "its name in tables, legends and folders", pattern=r"^\S([^\n\r]{0,58}\S)?$"
@@ -57,6 +67,8 @@ class AlgorithmSpec(Section):
 
     @model_validator(mode="after")
     def _fits(self) -> AlgorithmSpec:
+        if self.compression is None and self.error_feedback is not None:
+            raise ValueError(f"error_feedback: {self.error_feedback} has no meaning without compression")
         try:
             self.protocol()
         except SpecError as error:
@@ -68,7 +80,8 @@ class AlgorithmSpec(Section):
         if self._given is not None:
             return self._given
         plain = PROTOCOLS.find(self.name)(**(self.model_extra or {}))
-        return plain if self.screen is None else screened(plain, self.screen)
+        safe = plain if self.screen is None else screened(plain, self.screen)
+        return safe if self.compression is None else compressed(safe, self.compression, self.error_feedback)
 
     def described(self) -> Described:
         """What it says of itself, under the label that it has in the study."""
