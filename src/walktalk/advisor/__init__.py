@@ -7,7 +7,7 @@ things in Python. `bound_check` holds the theorems against measurement.
 
 from walktalk.advisor.advice import Advice, advise_in, advise_on, advise_study
 from walktalk.advisor.bound_check import Case, Outcome, check_bounds, standard_cases
-from walktalk.advisor.candidates import Candidate, Rates
+from walktalk.advisor.candidates import Candidate
 from walktalk.advisor.carry_out import command
 from walktalk.advisor.constants import QUICK, Constants, Effort, Estimate, estimate_constants
 from walktalk.advisor.explain import as_json, how_sure, reasons
@@ -18,7 +18,7 @@ from walktalk.advisor.pilots import Pilots
 from walktalk.advisor.prediction import Prediction
 from walktalk.advisor.situation import InPython, Situation, of_foundation, of_study
 from walktalk.advisor.staged_walk import StagedWalk
-from walktalk.advisor.words import amount, name_of
+from walktalk.advisor.words import amount, begun, name_of
 
 __all__ = [
     "OBJECTIVES",
@@ -36,7 +36,6 @@ __all__ = [
     "Outcome",
     "Pilots",
     "Prediction",
-    "Rates",
     "Situation",
     "StagedWalk",
     "advise_in",
@@ -44,6 +43,7 @@ __all__ = [
     "advise_study",
     "amount",
     "as_json",
+    "begun",
     "check_bounds",
     "command",
     "estimate_constants",

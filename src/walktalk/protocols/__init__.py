@@ -48,7 +48,7 @@ from walktalk.protocols.rounds import (
     Scaffold,
 )
 from walktalk.protocols.screening import Screened, screened
-from walktalk.protocols.self_description import InLabel, Law, Runtime
+from walktalk.protocols.self_description import FACTS, InLabel, Law, Runtime, missing_facts
 from walktalk.protocols.sync_gossip import SyncGossip
 from walktalk.protocols.walks import TokenSaga
 from walktalk.protocols.wrapped import Wrapped
@@ -95,6 +95,7 @@ __all__ = [
     "AGGREGATE",
     "AGRAF",
     "D2",
+    "FACTS",
     "GRADIENT",
     "HEADER_BYTES",
     "INITIAL",
@@ -166,6 +167,7 @@ __all__ = [
     "control_bytes",
     "described",
     "known",
+    "missing_facts",
     "screened",
     "together",
 ]

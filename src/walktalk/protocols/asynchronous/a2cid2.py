@@ -57,6 +57,10 @@ class A2CiD2(Protocol):
     chi2: Annotated[float, Gt(0), InLabel("-chi2_{:.3g}")] = 1.0
     name: ClassVar[str] = "a2cid2"
     family: ClassVar[str] = "gossip"
+    paper: ClassVar[str] = "Nabli, Belilovsky, Oyallon, NeurIPS 2023"
+    keeps: ClassVar[str] = "a model and its momentum of communication at every node"
+    sends: ClassVar[str] = "a model along a random link and one back, whenever the link is used"
+    guarantees: ClassVar[str] = "agreement takes √(χ₁χ₂) exchanges instead of χ₁; exchanges keep the sums"
     title: ClassVar[str] = "A²CiD²"
     description: ClassVar[str] = "Every node trains on and averages beside it, with a momentum of the averaging."
     colour: ClassVar[str] = "#148F77"

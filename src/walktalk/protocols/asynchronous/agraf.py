@@ -37,6 +37,12 @@ class AGRAF(Protocol):
     talks: Annotated[float, Gt(0)] = 1.0
     name: ClassVar[str] = "agraf"
     family: ClassVar[str] = "gossip"
+    paper: ClassVar[str] = "Even, Koloskova, Massoulié, AISTATS 2024"
+    keeps: ClassVar[str] = "a model at every node"
+    sends: ClassVar[str] = "a model along a random link and one back, whenever the link is used"
+    guarantees: ClassVar[str] = (
+        "an exchange never changes the sum of the two; asynchronous SGD or local SGD by how often links are used"
+    )
     title: ClassVar[str] = "AGRAF SGD"
     description: ClassVar[str] = "Every node trains on and on and averages with random neighbours beside it."
     colour: ClassVar[str] = "#45B39D"

@@ -28,6 +28,12 @@ class AsyncSGD(AsynchronousServer):
 
     damped: bool = False
     name: ClassVar[str] = "async_sgd"
+    paper: ClassVar[str] = "Recht et al. 2011; Dean et al. 2012; Mishchenko et al., NeurIPS 2022"
+    keeps: ClassVar[str] = "a model at the server"
+    sends: ClassVar[str] = "one model to a node and one change back for every training"
+    guarantees: ClassVar[str] = (
+        "every gradient counts once, however late; who is fast counts more often, so a rest stays on unlike nodes"
+    )
     title: ClassVar[str] = "asynchronous SGD"
     description: ClassVar[str] = "A server adds every gradient to its model as it comes; nobody waits for others."
     colour: ClassVar[str] = "#E59866"

@@ -36,6 +36,10 @@ class FedAsync(DampedServer):
     rho: Annotated[float, Ge(0)] = 0.0
     mixes: Literal["model", "change"] = "model"
     name: ClassVar[str] = "fedasync"
+    paper: ClassVar[str] = "Xie, Koyejo, Gupta 2019"
+    keeps: ClassVar[str] = "a model at the server"
+    sends: ClassVar[str] = "one model to a node and one back for every training"
+    guarantees: ClassVar[str] = "late models count less; who is fast counts more often, so a rest stays on unlike nodes"
     title: ClassVar[str] = "FedAsync"
     description: ClassVar[str] = "A server mixes every model that comes into its own at once; nobody waits for others."
     colour: ClassVar[str] = "#CD6155"

@@ -34,6 +34,10 @@ class FedBuff(DampedServer):
     buffer: Annotated[int, Ge(1)] = 4
     server_rate: Annotated[float, Gt(0)] = 1.0
     name: ClassVar[str] = "fedbuff"
+    paper: ClassVar[str] = "Nguyen et al., AISTATS 2022"
+    keeps: ClassVar[str] = "a model and a buffer of changes at the server"
+    sends: ClassVar[str] = "one model to a node and one change back for every training"
+    guarantees: ClassVar[str] = "a step for every K results, nobody waits for the slow; who is fast counts more often"
     title: ClassVar[str] = "FedBuff"
     description: ClassVar[str] = "A server takes a step whenever a few changes have come; nobody waits for others."
     colour: ClassVar[str] = "#A93226"

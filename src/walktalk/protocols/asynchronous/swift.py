@@ -42,6 +42,10 @@ class SWIFT(Protocol):
     every: Annotated[int, Ge(1)] = 1
     name: ClassVar[str] = "swift"
     family: ClassVar[str] = "gossip"
+    paper: ClassVar[str] = "Bornstein, Rabbani, Wang, Bedi, Huang, ICLR 2023"
+    keeps: ClassVar[str] = "a model and a mailbox for each neighbour at every node"
+    sends: ClassVar[str] = "a model to every neighbour after every training"
+    guarantees: ClassVar[str] = "nobody waits; mixing is doubly stochastic in expectation"
     title: ClassVar[str] = "SWIFT"
     description: ClassVar[str] = "Every node trains on and averages with whatever its neighbours sent last; none waits."
     colour: ClassVar[str] = "#5499C7"
