@@ -34,6 +34,7 @@ RUNGS = (
     "studies.results",
     "studies.driving",
     "studies.peers",  # a door of its own, as chaos: both need Zenoh
+    "studies.collecting",  # likewise
     "studies.chaos",
     "studies",
     "advisor",

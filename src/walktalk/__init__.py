@@ -23,10 +23,11 @@ avoid_broken_amx()
 
 if TYPE_CHECKING:
     from walktalk import advisor, chains, graphs, plots, theory
+    from walktalk.advisor import Advice
     from walktalk.codecs import Codec
     from walktalk.errors import UserError, WalktalkError
     from walktalk.graphs import Graph
-    from walktalk.interactive import Compared, Run, compare, train
+    from walktalk.interactive import Compared, Run, advise, compare, train
     from walktalk.learning import Schedule, Task, split, tasks
     from walktalk.plugins import register
     from walktalk.protocols import AsyncGossip, Centralized, MultiWalk, Protocol, SyncGossip
@@ -47,10 +48,11 @@ if TYPE_CHECKING:
 
 _HOMES = {
     "": ("advisor", "chains", "graphs", "plots", "theory"),
+    "advisor": ("Advice",),
     "codecs": ("Codec",),
     "errors": ("UserError", "WalktalkError"),
     "graphs": ("Graph",),
-    "interactive": ("Compared", "Run", "compare", "train"),
+    "interactive": ("Compared", "Run", "advise", "compare", "train"),
     "learning": ("Schedule", "Task", "split", "tasks"),
     "plugins": ("register",),
     "protocols": ("AsyncGossip", "Centralized", "MultiWalk", "Protocol", "SyncGossip"),
@@ -73,6 +75,7 @@ __all__ = [
     "SGD",
     "Adam",
     "AdamW",
+    "Advice",
     "AsyncGossip",
     "Centralized",
     "Codec",
@@ -96,6 +99,7 @@ __all__ = [
     "UserError",
     "WalktalkError",
     "__version__",
+    "advise",
     "advisor",
     "chains",
     "compare",

@@ -164,6 +164,7 @@ OPTIONAL = (
     "node",
     "status",
     "stop",
+    "collect",
     "certs",
     "chaos",
     "data",

@@ -1,10 +1,11 @@
-"""What a person does from Python or sees on a terminal: `train`, `compare`, their results, progress, callbacks."""
+"""What a person does from Python or sees on a terminal: `train`, `compare`, `advise`, results, progress, callbacks."""
 
 from typing import TYPE_CHECKING
 
 from walktalk import lazy
 
 if TYPE_CHECKING:
+    from walktalk.interactive.advising import advise
     from walktalk.interactive.compared import Compared
     from walktalk.interactive.comparing import compare
     from walktalk.interactive.progress import Lines, shown_progress
@@ -14,6 +15,7 @@ if TYPE_CHECKING:
     from walktalk.interactive.words import losses_in_words
 
 _HOMES = {
+    "advising": ("advise",),
     "compared": ("Compared",),
     "comparing": ("compare",),
     "progress": ("Lines", "shown_progress"),
@@ -23,6 +25,16 @@ _HOMES = {
     "words": ("losses_in_words",),
 }
 
-__all__ = ["Compared", "Lines", "Run", "compare", "getting_ready", "losses_in_words", "shown_progress", "train"]
+__all__ = [
+    "Compared",
+    "Lines",
+    "Run",
+    "advise",
+    "compare",
+    "getting_ready",
+    "losses_in_words",
+    "shown_progress",
+    "train",
+]
 
 __getattr__ = lazy.attributes(__name__, _HOMES)

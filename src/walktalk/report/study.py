@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from os import PathLike
 from typing import Any, NamedTuple
@@ -80,9 +80,15 @@ class Study:
         return TIMES[self.engine]
 
     @cached_property
+    def cluster(self) -> dict[str, Any] | None:
+        """What `walktalk collect` knows of a deployment: who took part, and whose copy the model is; else None."""
+        return None if self.running is not None else (read_summary(self.folder) or {}).get("cluster")
+
+    @cached_property
     def graph(self) -> Graph:
-        """The network."""
-        return build_graph(self.spec) if self.base is None else self.base.graph
+        """The network; a cluster's nodes have their names."""
+        graph, cluster = build_graph(self.spec) if self.base is None else self.base.graph, self.cluster
+        return graph if cluster is None else replace(graph, names=tuple(node["name"] for node in cluster["nodes"]))
 
     @property
     def nodes(self) -> int | None:
@@ -103,7 +109,9 @@ class Study:
 
     @cached_property
     def task(self) -> Task:
-        """What was learned, its data split as when it ran."""
+        """What was learned, its data split as when it ran; that of a cluster is at its nodes, and nowhere else."""
+        if self.cluster is not None:
+            raise StudyError(f"{self.folder.path}: the data of a cluster stays at its nodes, so it cannot be drawn")
         return build_task(self.spec, self.graph.nodes) if self.base is None else self.base.task()
 
     @property

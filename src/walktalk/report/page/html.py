@@ -81,11 +81,13 @@ def _body(parts: PageParts) -> list[Html]:
     explore = tag("div", tag("div", "", id="curves"), tag("div", "", id="target-panel"), class_="panel")
     drawings = [tag("div", tag("div", "", id=f"{name}-drawing"), class_="panel") for name in ("network", "partition")]
     differs = parts.intros.get("settings", "What differs from the defaults comes first.")
+    participants = tag("div", _filled("participants", given), class_="panel")
     invitation = "Choose what to show and against what; drag the dashed line to set a target."
     return [
         _section("algorithms", "What was compared", "", _filled("algorithms", given)),
         _section("explore", "Explore", invitation, explore),
         _section("results", "Results", "", tag("div", _filled("results", given), class_="panel")),
+        _section("participants", "Who took part", "", participants, hidden=not given.get("participants")),
         _section("replay", "Replay", "", tag("div", tag("div", "", id="replay-mount"), class_="panel"), hidden=True),
         _section("failures", "What went wrong", "", _filled("incidents", given), hidden=not given.get("incidents")),
         _section("network", "Network and data", "", tag("div", *drawings, class_="pair"), hidden=True),

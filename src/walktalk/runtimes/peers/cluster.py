@@ -7,6 +7,7 @@
     folder: out/five-sites       # where each node writes, in a folder of its name
     pace: 0.0                    # seconds that a training takes at least: many nodes on few processors take turns
     wait: 30.0                   # seconds that a node waits for its neighbours before it starts without them
+    stay: 0.0                    # seconds that it stays after the end, unless somebody collects what it has before
     nodes:                       # in the order of the graph's numbers
       ca-1: {address: 10.0.1.1:7447, site: CA}
       ca-2: {address: 10.0.1.2}  # no port: a free one is found, and ca-2 does the connecting
@@ -76,6 +77,7 @@ class Cluster(BaseModel):
     lease: float = Field(10.0, gt=0)
     pace: float = Field(0.0, ge=0)
     wait: float = Field(30.0, ge=0)
+    stay: float = Field(0.0, ge=0)
     nodes: dict[str, Place]
 
     def number(self, name: str) -> int:

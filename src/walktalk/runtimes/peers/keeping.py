@@ -52,7 +52,8 @@ def finished_before(folder: Path, stop: Stop) -> bool:
 class Keeper:
     """Writes checkpoints now and then."""
 
-    def __init__(self, folder: Path) -> None:
+    def __init__(self, folder: Path, also: Callable[[], None] = lambda: None) -> None:
+        """`also`: what else is written now and then, at the same times."""
         try:
             folder.mkdir(parents=True, exist_ok=True)
         except OSError as error:
@@ -60,6 +61,7 @@ class Keeper:
         if not os.access(folder, os.W_OK):
             raise StudyError(f"folder: {folder} cannot be written; name another")
         self.path = folder / "checkpoint.safetensors"
+        self._also = also
         self._thread: threading.Thread | None = None
         self._next = time.monotonic() + EVERY
 
@@ -97,5 +99,6 @@ class Keeper:
     def _save_and_plan(self, kept: Kept) -> None:
         began = time.monotonic()
         save_checkpoint(self.path, kept.tensors(), kept.facts())
+        self._also()
         took = time.monotonic() - began
         self._next = time.monotonic() + max(EVERY, took / SHARE)

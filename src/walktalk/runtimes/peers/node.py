@@ -7,7 +7,9 @@ training.
 
 from __future__ import annotations
 
+import json
 import logging
+import math
 import queue
 import time
 from collections.abc import Callable
@@ -18,6 +20,7 @@ import torch
 
 from walktalk.errors import ProtocolError, UnavailableError
 from walktalk.protocols import (
+    AGGREGATE,
     INITIAL,
     Combine,
     Decode,
@@ -47,6 +50,7 @@ from walktalk.runtimes.meaning import FLOAT_BYTES, NOTHING, Interpreter, Scale
 from walktalk.runtimes.peers import tally as tallies
 from walktalk.runtimes.peers.assembly import Delivery, Limits
 from walktalk.runtimes.peers.diary import Diary
+from walktalk.runtimes.peers.handing_out import Copy, Desk
 from walktalk.runtimes.peers.keeping import Keeper, Kept
 from walktalk.runtimes.peers.link import Link, Listener
 from walktalk.runtimes.peers.news import News
@@ -54,7 +58,7 @@ from walktalk.runtimes.peers.node_clock import Clock
 from walktalk.runtimes.peers.node_end import ALL_LOST, End
 from walktalk.runtimes.peers.node_state import SWALLOWS, NodeSetup, State, blocked_by
 from walktalk.runtimes.peers.node_training import Trainings
-from walktalk.runtimes.peers.session import STATUS, STOP
+from walktalk.runtimes.peers.session import RECORDS, STATUS, STOP
 from walktalk.runtimes.peers.slots import Tensors, to_wire
 from walktalk.runtimes.peers.training import Outcome
 from walktalk.runtimes.peers.wire import Parcel
@@ -64,6 +68,7 @@ TALLY_EVERY = 0.25  # seconds between two rounds of gossip about how far everybo
 LOOK_EVERY = 0.5  # seconds, while a node waits for its neighbours
 COME_BACK = 1.0  # seconds that one which comes back gives its neighbours, after the first: connections take that long
 HAND_OVER = 10.0  # seconds that a leaving node takes at most to pass its walks on
+SETTLE = 1.0  # seconds after the end in which what is on its way arrives: halves of an exchange, a walk
 LAZY_STEPS = 10_000  # a walk that stays put so often has nowhere to go
 
 
@@ -81,6 +86,7 @@ class Node:
         self.state = State(tallies.Tally(self.me, setup.around.nodes))
         self.events: queue.SimpleQueue[Callable[[], None]] = queue.SimpleQueue()
         self.begun = False
+        self.recorded: Record | None = None  # the last that the protocol showed
         self.early: list[Delivery] = []  # messages from before the start; one model for each neighbour at most
         self.clock = Clock()
         self.end = End(setup.stop, self.state.tally)
@@ -91,17 +97,19 @@ class Node:
         )
         self.interpreter.add_node(self.me, setup.initial)
         self.limits = Limits(self._payloads())
-        self.keeper = Keeper(setup.folder)
+        self.keeper = Keeper(setup.folder, lambda: self.desk.put_copy())
         listener = Listener(self._later(self._arrived), lambda parcel: None, self._later(self._peer))
         self.link = Link(setup.endpoint, self.limits, listener)
-        self.link.answer(STATUS, self.status)
-        self.link.answer(STOP, self._stop_asked)
+        self.desk = Desk(setup.folder, self._newest_copy, setup.named)
+        self.link.answer(STATUS, lambda asked: json.dumps(self.status()).encode())
+        self.link.answer(STOP, lambda asked: json.dumps(self._stop_asked()).encode())
+        self.link.answer(RECORDS, lambda asked: self.desk.answer(asked, {"done": self.done}))
         life = self.link.incarnation
         self.outside = Outside(0.0, setup.seed.child("protocol", self.me, life).python())
         self.telling = setup.seed.child("tally", self.me, life).python()
         self.diary = Diary(setup.folder, life)
         self.keys = setup.seed.child("batches", self.me, life).python()
-        self.trainings = Trainings(setup, trainer, self._later(self._trained))
+        self.trainings = Trainings(setup, trainer, self._later(self._trained), self._later(self._measured_last))
 
     def _scale(self) -> Scale:
         setup, trainer = self.setup, self.trainer
@@ -155,6 +163,11 @@ class Node:
             "dropped": dict(traffic.dropped),
             "done": self.end.seen,
         }
+
+    @property
+    def done(self) -> bool:
+        """Whether it has seen the end of the run, and what was under way then has arrived and is written down."""
+        return self.end.since > SETTLE and not self.trainings.measuring and not self.link.waiting(set(self.state.alive))
 
     def _stop_asked(self) -> dict[str, Any]:
         self.leave()
@@ -224,6 +237,10 @@ class Node:
             return True
         if not self.end.seen:
             return False
+        if self.trainings.measuring and not self.end.long_seen:
+            return False
+        if self.desk.awaited or (self.end.since < self.setup.stay and not self.desk.collected):
+            return False  # somebody comes for what was learned
         done = all(state.tally.counts.get(peer, tallies.Count()).done for peer in state.alive)
         return (done and not self.link.waiting(state.alive)) or self.end.long_seen
 
@@ -233,10 +250,12 @@ class Node:
         for peer in self.state.alive:
             self._tell_tally(peer)
         if self.state.leaving:
+            self._note("left")
             self._drain()
         self.link.close()
         self.trainings.close()
         self.keeper.save(self._to_keep())
+        self.desk.put_copy()
         self.diary.close()
 
     def _drain(self) -> None:
@@ -271,6 +290,7 @@ class Node:
                 what.combine(me, effect)
             case Record():
                 what.record(me, effect)
+                self.recorded = effect
             case Send():
                 self._send(effect)
             case Train() | Differentiate():
@@ -320,7 +340,9 @@ class Node:
         if outcome.result is None:
             state.failure = outcome.error
             return
-        state.loss = outcome.loss if outcome.loss is not None else state.loss
+        if outcome.loss is not None:
+            state.loss = outcome.loss
+            self._note_measured(outcome.loss, outcome.accuracy)
         state.tally.add(iterations=1)
         if what.keeps_states and outcome.state is not None:
             what.states[what.state_owner(self.me, work.slot)] = outcome.state
@@ -330,13 +352,30 @@ class Node:
         self._see_the_end()
         self._train_next()
 
+    def _measure_last(self) -> None:
+        """What this node has in the end, on its own data: the last that is known of the run's loss."""
+        copy = self._newest_copy() if self.setup.named is not None else None
+        if copy is not None:
+            self.trainings.measure(copy.model)
+
+    def _measured_last(self, loss: float, accuracy: float) -> None:
+        self._note_measured(loss, accuracy)
+        self.trainings.measuring = False
+
+    def _note_measured(self, loss: float, accuracy: float) -> None:
+        """For whoever collects: nobody else sees this node's data."""
+        facts = {"loss": loss, "samples": self.setup.samples, "accuracy": accuracy, "tested": self.setup.tested}
+        self._note("measured", detail={name: value for name, value in facts.items() if not math.isnan(value)})
+
     def _see_the_end(self) -> None:
         why = "" if self.end.seen else self.end.look(self.clock.run_time)
         if not why:
             return
         if why == ALL_LOST:
             self._note("all_lost")
+        self._note("over")
         self.news.say(f"the run is over: {why}")
+        self._measure_last()
         self.state.tally.add(done=True, over=True)
         for peer in self.state.alive:
             self._tell_tally(peer)
@@ -466,6 +505,15 @@ class Node:
         counts, over = (own.iterations, own.sent, state.saved), repr(self.setup.stop) if self.end.seen else ""
         states = {slot: tensor for (_, slot), tensor in what.states.items()}
         return Kept(dict(what.slots[self.me]), states, *counts, self.machine.keepsake(), self.clock.run_time, over)
+
+    def _newest_copy(self) -> Copy | None:
+        """The aggregate, where this node aggregates, else the model that it showed last; callable from any thread."""
+        what, recorded = self.interpreter, self.recorded
+        if what.aggregate is not None and what.aggregate_slot in what.slots[self.me]:
+            return Copy(what.aggregate, AGGREGATE, what.aggregate_term)
+        if recorded is None or recorded.role == AGGREGATE:
+            return None
+        return Copy(what.members[recorded.key], recorded.role, recorded.key)
 
     def _note(self, event: str, slot: str = "", **columns: Any) -> None:
         self.interpreter.note_down(self.me, event, slot, **columns)

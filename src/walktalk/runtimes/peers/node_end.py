@@ -25,9 +25,14 @@ class End:
         return self._seen_at is not None
 
     @property
+    def since(self) -> float:
+        """Seconds since it has; 0 where it has not."""
+        return time.monotonic() - self._seen_at if self._seen_at is not None else 0.0
+
+    @property
     def long_seen(self) -> bool:
         """Whether the others have had the time to see it too."""
-        return self._seen_at is not None and time.monotonic() > self._seen_at + LINGER
+        return self.since > LINGER
 
     def progress(self, run_time: float) -> float:
         """From 0 to 1."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -35,6 +35,9 @@ class NodeSetup:
     pace: float = 0.0  # seconds that a training takes at least
     before: tuple[int, int, float] = (0, 0, 0.0)  # iterations, bytes and seconds of a run that goes on
     samples: int = 1  # of this node's data: the weight of its loss in that of all
+    tested: int = 0  # test samples that it measures on, too
+    named: Callable[[Tensor], Mapping[str, Tensor]] | None = None  # a model's weights by name, for whoever collects
+    stay: float = 0.0  # seconds that it stays after the end, unless somebody has collected what it has
 
 
 @dataclass

@@ -20,8 +20,13 @@ MessageName: TypeAlias = tuple[int, int, int, int, bool]
 
 def read_diary(folder: Path) -> list[TraceRow]:
     """All that a node wrote down, over all its lives, in order."""
-    lives = sorted(folder.glob(NAME.format(life="*")))  # a life is a time in nanoseconds, of as many digits always
-    return [row for path in lives for row in read_lines(path)]
+    return [row for life in read_lives(folder) for row in life]
+
+
+def read_lives(folder: Path) -> list[list[TraceRow]]:
+    """The same, life by life."""
+    paths = sorted(folder.glob(NAME.format(life="*")))  # a life is a time in nanoseconds, of as many digits always
+    return [read_lines(path) for path in paths]
 
 
 def merge(diaries: Iterable[list[TraceRow]]) -> list[TraceRow]:

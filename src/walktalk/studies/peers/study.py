@@ -31,6 +31,7 @@ from walktalk.runtimes.peers import (
     make_cluster,
     quiet_process,
     replay,
+    set_aside,
     with_own_port,
 )
 from walktalk.runtimes.simulator import all_surroundings
@@ -66,6 +67,7 @@ class NodeJob:
     rejoin: bool = False
     device: str = "cpu"
     beginning: Path | None = None  # of a run that goes on (`resume`)
+    deployed: bool = False  # for itself, not in a fleet: it measures on test samples too, and hands out its copy
 
 
 def run_on_peers(
@@ -114,18 +116,29 @@ def run_on_peers(
     return result
 
 
-def run_node(job: NodeJob) -> None:
-    """One node, from its first connection to its end; the process leaves when it is told to."""
+def run_node(job: NodeJob, ends: Callable[[bool], None] = lambda over: None) -> None:
+    """One node, from its first connection to its end; the process leaves when it is told to.
+
+    Args:
+        job: Which node of which cluster.
+        ends: Called in the end with whether the run is over, which it is not where the node was asked to leave.
+    """
     quiet_process()
     cluster = with_own_port(job.cluster, job.name) if job.name in job.cluster.nodes else job.cluster
     spec = make_spec(cluster.study) if isinstance(cluster.study, dict) else load_spec(cluster.study)
     setup, trainer = _node_setup(cluster, lay_foundation(spec), job)
     if job.rejoin and finished_before(setup.folder, setup.stop):
         log.info("%s: the run is over, as its checkpoint says; --fresh begins anew", job.name)
+        ends(True)
         return
+    if job.deployed and not job.rejoin:
+        set_aside(setup.folder)
     node = Node(setup, trainer)
     leave_on_signals(node.leave)
-    node.run()
+    try:
+        node.run()
+    finally:
+        ends(node.end.seen)
 
 
 def _node_setup(cluster: Cluster, base: Foundation, job: NodeJob) -> tuple[NodeSetup, Trainer]:
@@ -133,7 +146,9 @@ def _node_setup(cluster: Cluster, base: Foundation, job: NodeJob) -> tuple[NodeS
     plan = _chosen(base.algorithms, cluster.algorithm)
     _check_names(cluster, graph)
     task = base.task_of(tasks.Node(cluster.part(job.name), number))
-    trainer = build_trainer(spec, replace(task, test=None), job.device)  # a node measures on its own data as it goes
+    if not job.deployed:
+        task = replace(task, test=None)  # a fleet's history is computed afterwards, from all data
+    trainer = build_trainer(spec, task, job.device)
     initial, before = trainer.initial_row(base.initial_seed(cluster.repetition)).cpu(), (0, 0, 0.0)
     if job.beginning is not None:
         begun = read_beginning(job.beginning)
@@ -155,6 +170,9 @@ def _node_setup(cluster: Cluster, base: Foundation, job: NodeJob) -> tuple[NodeS
         pace=cluster.pace,
         wait_for_neighbours=cluster.wait,
         samples=len(task.parts[0]),
+        tested=0 if task.test is None else len(task.test[0]),
+        named=(lambda row: trainer.module(row).state_dict()) if job.deployed else None,
+        stay=cluster.stay,
     )
     return setup, trainer
 

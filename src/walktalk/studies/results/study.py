@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -33,6 +34,7 @@ def study_result(
     folder: StudyFolder | None = None,
     engine: str = "sim",
     trainer: Trainer | None = None,
+    further: Mapping[str, Any] | None = None,
 ) -> StudyResult:
     """History and summary of the whole study.
 
@@ -42,10 +44,11 @@ def study_result(
         folder: Where both are written; nowhere, if left out.
         engine: What ran it: sim, so that its time is virtual, or peers.
         trainer: What trained the models.
+        further: What else the summary says.
     """
     rows = [row for record in records for row in record.history]
     history = frame(rows)
-    summary = {**summarize(frame(rows, RUN_COLUMNS), spec), "engine": engine}
+    summary = {**summarize(frame(rows, RUN_COLUMNS), spec), "engine": engine, **(further or {})}
     words = [word for record in records if (word := word_on_aggregate(record)) is not None]
     if words:
         summary["notes"] = words
