@@ -59,7 +59,7 @@ def test_the_number_of_walks_stays_between_1_and_2_r(guard: str) -> None:
 @pytest.mark.parametrize("guard", ["none", "aggregator"])
 def test_without_it_they_die_out(guard: str) -> None:
     """The aggregator believes the node that says it has them."""
-    counts, simulation = populations(MultiWalk(10, heartbeat=BEAT, guard=guard), GRAPH, 10_000, seed=1)  # type: ignore[arg-type]
+    _, simulation = populations(MultiWalk(10, heartbeat=BEAT, guard=guard), GRAPH, 10_000, seed=1)  # type: ignore[arg-type]
     assert simulation.finished
     assert simulation.iteration < 2_000
     assert living(simulation) == 0

@@ -66,8 +66,8 @@ class MultiWalk(Protocol):
         aggregator: the node that mixes them.
         resilient: whether it survives failures; if left out, where there may be any.
         heartbeat: seconds between two heartbeats of the aggregator.
-        guard: who notices that a walk is lost: the aggregator; every node, from how many seem to be alive (decentralized,
-            after DecAFork) or from how long none came by (average_crossing, create_if_late); or nobody.
+        guard: who notices that a walk is lost: the aggregator; every node, from how many seem to be alive
+            (decentralized, after DecAFork) or from how long none came by (average_crossing, create_if_late); or nobody.
     """
 
     walks: Annotated[int, InLabel("-{}", always=True)] = 1

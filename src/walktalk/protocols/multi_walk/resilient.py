@@ -57,8 +57,8 @@ class ResilientNode(Machine):
         "came",
         "copies",
         "count",
-        "guards",
         "creates",
+        "guards",
         "hops",
         "lateness",
         "members",
@@ -394,7 +394,7 @@ class ResilientNode(Machine):
         return [*again, *self._beget(self._most_missed(0, outside), LAST if self.trained else INITIAL, outside)]
 
     def _most_missed(self, visiting: int, outside: Outside) -> int:
-        """The walk that was here longest ago; one of those that never were, if there are any; 0 if there is no other."""
+        """The walk that was here longest ago, or one of those that never were; 0 if there is no other."""
         left, dice = self.times.left, outside.random
         others = [walk for walk in range(1, self.walks + 1) if walk != visiting and not self._holds(walk)]
         return min(others, key=lambda walk: (left[walk][0] if walk in left else -1.0, dice.random()), default=0)

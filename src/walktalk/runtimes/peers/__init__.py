@@ -52,6 +52,7 @@ __all__ = [
     "RECORDS",
     "STATUS",
     "STOP",
+    "SWALLOWS",
     "Caller",
     "Cluster",
     "Copy",

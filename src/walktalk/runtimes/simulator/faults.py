@@ -4,8 +4,8 @@ A killed node forgets what it was doing; its neighbours hear of it after the lin
 Messages to it, and those that it was still sending, are lost. A node that comes back has the slots that it died with,
 as if from a checkpoint, and a fresh machine. A paused node hangs: everything waits, and nobody is told. A partition
 cuts silently too: messages across it are lost, no connection breaks. A node that swallows takes walks, says so, and
-does not train them nor let them go until that is over; it answers and beats like any other. The trace has every fault, every lost message
-and every walk that was swallowed.
+does not train them nor let them go until that is over; it answers and beats like any other. The trace has every fault,
+every lost message and every walk that was swallowed.
 """
 
 from __future__ import annotations

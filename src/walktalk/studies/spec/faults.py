@@ -24,7 +24,9 @@ class FaultSpec(Section):
     seconds: float | None = key(
         None, "a number from 1e-9 to 1e12 (seconds)", "how long; for good if left out", ge=1e-9, le=1e12
     )
-    node: Any = key(None, "a node's number, aggregator, random", "kill, revive, pause, slow, swallow: whom it hits, as of then")
+    node: Any = key(
+        None, "a node's number, aggregator, random", "kill, revive, pause, slow, swallow: whom it hits, as of then"
+    )
     nodes: list[Whole] = key([], "a list of nodes", "partition: one side of it")
     link: list[Whole] | None = key(None, "two nodes", "slow: a link, in place of a node", min_length=2, max_length=2)
     factor: float = key(10.0, "a number from 1e-6 to 1e6", "slow: how many times slower", ge=1e-6, le=1e6)
