@@ -106,7 +106,7 @@ def test_births_and_deaths_balance_at_r() -> None:
 
 def test_a_fork_is_not_taken_for_one_that_was_here_long_ago() -> None:
     copies = Copies()
-    copies.accept(Pass(3, NO_REIGN, 0, hop=20, generation=5))
+    copies.accept(Pass(3, NO_REIGN, 0, hop=20, generation=5), now=0.0)
     assert not copies.lags(Pass(3, NO_REIGN, 0, hop=2, generation=6), None)
     assert copies.lags(Pass(3, NO_REIGN, 0, hop=2, generation=5), None)
 
