@@ -59,7 +59,7 @@ ANY = "**"
 def settings_of(thing: Callable[..., Any], without: Iterable[str] = ()) -> dict[str, Setting]:
     """The settings that a function or dataclass takes, by name; `without` those that are not a person's to give."""
     parameters = inspect.signature(thing).parameters
-    kinds, meanings = _kinds(thing), meanings_in(thing.__doc__)
+    kinds, meanings = _kinds(thing), _meanings(thing)
     named = (p for p in parameters.values() if p.kind not in (p.VAR_POSITIONAL, p.VAR_KEYWORD))
     found = {
         p.name: Setting(kinds.get(p.name, Any), p.default, meanings.get(p.name, ""))
@@ -68,6 +68,12 @@ def settings_of(thing: Callable[..., Any], without: Iterable[str] = ()) -> dict[
     }
     any_other = any(p.kind is p.VAR_KEYWORD for p in parameters.values())
     return found | ({ANY: Setting(Any, None)} if any_other else {})
+
+
+def _meanings(thing: Callable[..., Any]) -> dict[str, str]:
+    """What its docstring says of its settings; of those that a class inherits, that of the class that has them."""
+    kin = reversed(thing.__mro__) if isinstance(thing, type) else (thing,)
+    return {name: text for one in kin for name, text in meanings_in(one.__doc__).items()}
 
 
 def meanings_in(doc: str | None) -> dict[str, str]:

@@ -59,8 +59,28 @@ def test_it_is_quick_and_does_without_torch(line):
     raise AssertionError(f"walktalk {line} took {min(tries):.2f} s of processor time")
 
 
+@pytest.mark.parametrize("command", ["certs", "status --seconds 0.1", "stop --seconds 0.1"])
+def test_so_is_what_is_said_to_a_cluster(command, tmp_path):
+    config = tmp_path / "cluster.yaml"
+    config.write_text("certificates: certs\nnodes: {a: {address: 127.0.0.1:9}, b: {address: 127.0.0.1:9}}\n")
+    spent = []
+    for line in ("certs", command):  # who asks needs a certificate, too
+        _, seconds, torch = answered(f"{line} --config {config}")
+        spent.append(seconds)
+        assert torch == "False"
+    assert spent[-1] < 2 * SECONDS  # keys are made, sessions opened
+
+
 @pytest.mark.parametrize(
-    "package", ["walktalk", "walktalk.records", "walktalk.studies", "walktalk.studies.spec", "walktalk.paper"]
+    "package",
+    [
+        "walktalk",
+        "walktalk.records",
+        "walktalk.studies",
+        "walktalk.studies.spec",
+        "walktalk.paper",
+        "walktalk.runtimes.peers",
+    ],
 )
 def test_a_lazy_front_door_opens_for_every_name_on_it(package):
     door = importlib.import_module(package)

@@ -12,7 +12,7 @@ from walktalk import graphs
 from walktalk.protocols import AsyncGossip, MultiWalk, Protocol, SyncGossip
 from walktalk.records import TraceRow
 from walktalk.runtimes.meaning import Evaluate, Stop
-from walktalk.runtimes.peers.replay import Replayed, ReplaySetup, replay
+from walktalk.runtimes.peers.replaying import Replayed, ReplaySetup, replay
 from walktalk.runtimes.peers.traces import merge
 from walktalk.testing.cluster import Cluster, running
 from walktalk.testing.quadratic import MeasuringTrainer, QuadraticTrainer

@@ -21,6 +21,7 @@ from walktalk.graphs.matcha import RandomSubgraphs
 from walktalk.learning import Extras
 from walktalk.protocols import (
     D2,
+    HEADER_BYTES,
     SGP,
     ChocoSGD,
     DiLoCo,
@@ -279,6 +280,32 @@ def test_a_relayed_model_arrives_as_many_rounds_later_as_it_is_links_away() -> N
     assert np.allclose(ended.members, x, atol=1e-5)
 
 
+def test_on_two_trees_every_other_parameter_goes_along_the_one_and_the_rest_along_the_other() -> None:
+    rounds, n = 9, 8
+    ended = run(RelaySGD(trees="two_binary"), graphs.two_binary_trees(n), rounds)
+    trees = graphs.pair_of_trees(n)
+    late = [np.maximum([[_distance(tree, i, j) for j in range(n)] for i in range(n)], 1) - 1 for tree in trees]
+    x, halves = np.repeat(ended.trainer.initial().double().numpy()[None], n, 0), []
+    for t in range(rounds):
+        halves.append(x - LR * ended.trainer.gradients(x))
+        x = np.empty_like(x)
+        for which, far in enumerate(late):
+            came = [[halves[t - far[i, j]][j] if far[i, j] <= t else halves[t][i] for j in range(n)] for i in range(n)]
+            x[:, which::2] = np.mean(came, axis=1)[:, which::2]
+    assert np.allclose(ended.members, x, atol=1e-5)
+
+
+def test_on_two_trees_nobody_sends_more_than_two_models_a_round() -> None:
+    """The published log of RelaySGD has exactly 2 models for every node and round, of 16 nodes."""
+    halves = [sum(len(tree.neighbours(v)) for tree in graphs.pair_of_trees(16)) for v in range(16)]
+    assert max(halves) == 2 * 2
+    assert graphs.two_binary_trees(16).diameter() <= 6
+    rounds, n, number = 5, 6, 4  # bytes of a number
+    ended = run(RelaySGD(trees="two_binary"), graphs.two_binary_trees(n), rounds)
+    messages = 2 * (n - 1) * rounds  # along each tree; of 3 numbers 2 go along the first and 1 along the second
+    assert ended.bits == 8 * messages * (2 * (HEADER_BYTES + 4) + 3 * number)  # the note says how many a sum is of
+
+
 def _distance(tree: Graph, a: int, b: int) -> int:
     steps, seen = 0, {a}
     while b not in seen:
@@ -339,6 +366,8 @@ def test_the_servers_control_variate_is_the_mean_of_all() -> None:
         (LocalDSGD(), graphs.complete(6), 300),
         (EpidemicLearning(peers=5), graphs.complete(6), 300),
         (Scaffold(steps=5), STAR, 150),
+        (RelaySGD(), graphs.binary_tree(6), 600),
+        (RelaySGD(trees="two_binary"), graphs.two_binary_trees(6), 600),
     ],
     ids=lambda value: getattr(value, "label", getattr(value, "name", "")),
 )
@@ -445,6 +474,7 @@ def test_a_spanning_tree_is_a_tree_of_the_graphs_own_edges() -> None:
     ("protocol", "graph", "said"),
     [
         (RelaySGD(), graphs.cycle(5), "no tree"),
+        (RelaySGD(trees="two_binary"), graphs.cycle(5), "take two_binary_trees"),
         (D2(), graphs.random_matchings(6), "changes by round"),
         (ChocoSGD(), graphs.random_matchings(6), "changes by round"),
         (EpidemicLearning(), graphs.cycle(5), "not complete"),

@@ -151,17 +151,22 @@ def digits_with_batch_norm(nodes: int) -> wt.Task:
 def test_push_sum_on_one_way_links_learns_as_gossip_does_with_batch_norm() -> None:
     task, losses = digits_with_batch_norm(8), {}
     for protocol, graph in ((DirectedPushSum(), graphs.exponential(8)), (wt.AsyncGossip(), graphs.complete(8))):
-        stop, rate = wt.Stop(iterations=1000), wt.SGD(lr=0.05)
-        run = wt.train(task, protocol, graph, stop=stop, optimizer=rate, evaluate=wt.Evaluate(every=500), seed=0)
-        losses[protocol.name] = float(run.history["train_loss"].iloc[-1])
-    assert losses["directed_push_sum"] == pytest.approx(losses["async_gossip"], rel=0.1)
+        stop, rate = wt.Stop(iterations=500), wt.SGD(lr=0.05)
+        runs = [
+            wt.train(task, protocol, graph, stop=stop, optimizer=rate, evaluate=wt.Evaluate(every=50), seed=seed)
+            for seed in (0, 1)
+        ]
+        # One loss of one run differs by several per cent from one machine's arithmetic to another's. A mean along
+        # the course of two runs, once the first rush is over, does not.
+        losses[protocol.name] = np.mean([np.log(run.history["train_loss"].iloc[4:]).mean() for run in runs])
+    assert losses["directed_push_sum"] == pytest.approx(losses["async_gossip"], abs=np.log(1.1))
 
 
 def test_eight_bits_learn_as_gossip_does_and_cost_a_quarter() -> None:
-    task, graph, ends = wt.tasks.digits(nodes=8, alpha=1.0, seed=0), graphs.cycle(8), {}
+    task, graph, losses, bits = wt.tasks.digits(nodes=8, alpha=1.0, seed=0), graphs.cycle(8), {}, {}
     for protocol in (EightBitGossip(), wt.SyncGossip()):
-        run = wt.train(task, protocol, graph, stop=wt.Stop(iterations=1600), evaluate=wt.Evaluate(every=400), seed=0)
-        ends[protocol.name] = run.history.iloc[-1]
-    ours, plain = ends["eight_bit_gossip"], ends["sync_gossip"]
-    assert ours["train_loss"] == pytest.approx(plain["train_loss"], rel=0.1)
-    assert ours["bits"] == pytest.approx(plain["bits"] / 4, rel=0.02)
+        run = wt.train(task, protocol, graph, stop=wt.Stop(iterations=1600), evaluate=wt.Evaluate(every=80), seed=0)
+        losses[protocol.name] = np.log(run.history["train_loss"].iloc[5:]).mean()  # a mean, as above
+        bits[protocol.name] = run.history["bits"].iloc[-1]
+    assert losses["eight_bit_gossip"] == pytest.approx(losses["sync_gossip"], abs=np.log(1.1))
+    assert bits["eight_bit_gossip"] == pytest.approx(bits["sync_gossip"] / 4, rel=0.02)

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from walktalk.codecs import CODECS, Codec, approximated, codec_named
 from walktalk.errors import UserError
 
-NAMES = ["bf16", "int8", "int4", "top_k", "top_k(0.3)", "top_k(1)"]
+NAMES = ["bf16", "int8", "int4", "top_k", "top_k(0.3)", "top_k(1)", "part", "part(2, 3)"]
 
 
 def rows_of(seed: int, count: int, width: int) -> torch.Tensor:
@@ -51,6 +51,13 @@ def test_zeros_stay_zeros() -> None:
 def test_top_k_keeps_the_largest() -> None:
     row = torch.tensor([[0.1, -5.0, 3.0, 0.2, 4.0]])
     assert approximated(codec_named("top_k(0.4)"), row, torch.tensor([0])).tolist() == [[0.0, -5.0, 0.0, 0.0, 4.0]]
+
+
+def test_all_parts_together_are_the_model() -> None:
+    row = rows_of(1, 2, 11)
+    parts = [approximated(codec_named(f"part({k}, 3)"), row, torch.tensor([0, 0])) for k in range(3)]
+    assert torch.equal(sum(parts, torch.zeros_like(row)), row)
+    assert sum(codec_named(f"part({k}, 3)").size(11) for k in range(3)) == 44
 
 
 @pytest.mark.parametrize("name", ["int8", "int4", "top_k(0.5)"])

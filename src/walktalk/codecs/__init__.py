@@ -2,11 +2,12 @@
 
 from walktalk.codecs.brain_float import BrainFloat
 from walktalk.codecs.codec import CODECS, Bytes, Codec, approximated, codec_named
+from walktalk.codecs.part import Part
 from walktalk.codecs.quantized import EightBits, FourBits
 from walktalk.codecs.random_bits import hashed, uniform
 from walktalk.codecs.top_k import TopK
 
-for _codec in (BrainFloat, EightBits, FourBits, TopK):
+for _codec in (BrainFloat, EightBits, FourBits, Part, TopK):
     CODECS.add(_codec.name, _codec)
 
 __all__ = [
@@ -16,6 +17,7 @@ __all__ = [
     "Codec",
     "EightBits",
     "FourBits",
+    "Part",
     "TopK",
     "approximated",
     "codec_named",

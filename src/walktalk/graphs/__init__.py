@@ -31,7 +31,7 @@ from walktalk.graphs.sites import Sites, with_sites
 from walktalk.graphs.small_world import small_world
 from walktalk.graphs.star import star
 from walktalk.graphs.torus import torus
-from walktalk.graphs.trees import binary_tree, spanning_tree
+from walktalk.graphs.trees import binary_tree, pair_of_trees, spanning_tree, two_binary_trees
 from walktalk.graphs.us_five_sites import us_five_sites
 
 __all__ = [
@@ -61,6 +61,7 @@ __all__ = [
     "known_as",
     "matcha",
     "one_peer_exponential",
+    "pair_of_trees",
     "path",
     "random_groups",
     "random_matchings",
@@ -70,6 +71,7 @@ __all__ = [
     "star",
     "topology_settings",
     "torus",
+    "two_binary_trees",
     "us_five_sites",
     "with_sites",
 ]

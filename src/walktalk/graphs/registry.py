@@ -31,7 +31,7 @@ from walktalk.graphs.sites import with_sites
 from walktalk.graphs.small_world import small_world
 from walktalk.graphs.star import star
 from walktalk.graphs.torus import squarest, torus
-from walktalk.graphs.trees import binary_tree
+from walktalk.graphs.trees import binary_tree, two_binary_trees
 from walktalk.graphs.us_five_sites import us_five_sites
 from walktalk.plugins import Registry, returns
 from walktalk.seeds import Seed
@@ -132,6 +132,7 @@ _OURS: dict[str, Topology] = {
     "random_groups": random_groups,
     "matcha": _matcha,
     "binary_tree": binary_tree,
+    "two_binary_trees": two_binary_trees,
     "star": star,
     "barbell": barbell,
     "hypercube": _hypercube,

@@ -14,6 +14,7 @@ from typing import ClassVar
 
 from walktalk.errors import SpecError
 from walktalk.graphs import Graph, Rounds
+from walktalk.protocols.demands import TWO_WAY, Demand
 from walktalk.protocols.effects import Effect
 from walktalk.protocols.events import Event
 from walktalk.protocols.message import Arrival
@@ -77,7 +78,11 @@ class Protocol(SelfDescribed):
 
     pools_data: ClassVar[bool] = False  # trains on everybody's data at once: a reference, not a decentralized method
     on_directed_graphs: ClassVar[bool] = False  # whether links may be one-way
-    made_for: ClassVar[str] = ""  # the name of a topology that it needs or shows best on: star, binary_tree; "": any
+
+    @property
+    def made_for(self) -> str:
+        """The name of a topology that it needs or shows best on, such as star or binary_tree; "": any."""
+        return ""
 
     @property
     def messages(self) -> Mapping[str, Arrival]:
@@ -93,13 +98,28 @@ class Protocol(SelfDescribed):
         if nodes < 1:
             raise SpecError(f"nodes: {nodes} is not possible; at least 1 is needed")
 
+    @property
+    def demands(self) -> tuple[Demand, ...]:
+        """What it demands of a graph, beside links that go both ways where it does not say that others will do."""
+        return ()
+
+    @property
+    def plain_sgd_only(self) -> str:
+        """Why the study's optimizer may have no momentum, as it follows "because it …"; "": it may have one."""
+        return ""
+
     def check_graph(self, graph: Graph) -> None:
         """Raise `SpecError` where this protocol cannot run on a graph."""
         self.check(graph.nodes)
-        if graph.directed and not self.on_directed_graphs:
+        for demand in (*(() if self.on_directed_graphs else (TWO_WAY,)), *self.demands):
+            demand.check(graph, self.label)
+
+    def check_momentum(self, momentum: float) -> None:
+        """Raise `SpecError` where this protocol goes astray with that momentum in the study's optimizer."""
+        if momentum and self.plain_sgd_only:
             raise SpecError(
-                f"network: {graph.name} has one-way links, on which {self.label} cannot run; take an undirected graph, "
-                "or an algorithm for directed ones"
+                f"optimizer.momentum: with {momentum:g} {self.label} can diverge, because it {self.plain_sgd_only}; "
+                "set momentum to 0"
             )
 
     def active_models(self, nodes: int) -> int:

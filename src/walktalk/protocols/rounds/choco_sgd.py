@@ -18,12 +18,12 @@ from typing import Annotated, ClassVar
 from annotated_types import Gt, Le
 
 from walktalk.codecs import codec_named
-from walktalk.graphs import Graph
+from walktalk.protocols.demands import FIXED, Demand
 from walktalk.protocols.effects import INITIAL, UPDATE, Combine, Decode, Effect, Encode, Forget, Train
 from walktalk.protocols.events import Trained
 from walktalk.protocols.machine import Machine, Protocol, Surroundings
 from walktalk.protocols.message import Arrival
-from walktalk.protocols.rounds.meeting import HALF, MODEL, InRounds, Meeting, Rule, arrivals, check_fixed
+from walktalk.protocols.rounds.meeting import HALF, MODEL, InRounds, Meeting, Rule, arrivals
 from walktalk.protocols.self_description import Law
 from walktalk.protocols.weights import row_of
 
@@ -47,6 +47,7 @@ class ChocoSGD(Protocol):
     title: ClassVar[str] = "CHOCO-SGD"
     description: ClassVar[str] = "Gossip in rounds in which only compressed differences are sent."
     colour: ClassVar[str] = "#6B4226"
+    demands: ClassVar[tuple[Demand, ...]] = (FIXED,)
     conserves: ClassVar[tuple[Law, ...]] = ("sum",)
 
     def __post_init__(self) -> None:
@@ -56,10 +57,6 @@ class ChocoSGD(Protocol):
     @property
     def messages(self) -> Mapping[str, Arrival]:
         return arrivals("difference", codec=self.codec)
-
-    def check_graph(self, graph: Graph) -> None:
-        super().check_graph(graph)
-        check_fixed(self.label, graph)
 
     def machine(self, surroundings: Surroundings) -> Machine:
         return InRounds(surroundings, Differences(self, surroundings), self.messages)

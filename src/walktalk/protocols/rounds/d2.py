@@ -13,12 +13,12 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import ClassVar
 
-from walktalk.graphs import Graph
+from walktalk.protocols.demands import FIXED, Demand
 from walktalk.protocols.effects import UPDATE, Combine, Effect, Train
 from walktalk.protocols.events import Trained
 from walktalk.protocols.machine import Machine, Protocol, Surroundings
 from walktalk.protocols.message import Arrival
-from walktalk.protocols.rounds.meeting import HALF, MODEL, InRounds, Meeting, Rule, arrivals, check_fixed
+from walktalk.protocols.rounds.meeting import HALF, MODEL, InRounds, Meeting, Rule, arrivals
 from walktalk.protocols.self_description import Law
 
 MESSAGES = arrivals("round")
@@ -39,15 +39,12 @@ class D2(Protocol):
     title: ClassVar[str] = "D²"
     description: ClassVar[str] = "Gossip in rounds that takes back what averaging did to a model: for unlike data."
     colour: ClassVar[str] = "#A05195"
+    demands: ClassVar[tuple[Demand, ...]] = (FIXED,)
     conserves: ClassVar[tuple[Law, ...]] = ("sum",)
 
     @property
     def messages(self) -> Mapping[str, Arrival]:
         return MESSAGES
-
-    def check_graph(self, graph: Graph) -> None:
-        super().check_graph(graph)
-        check_fixed(self.label, graph)
 
     def machine(self, surroundings: Surroundings) -> Machine:
         return InRounds(surroundings, ExactDiffusion(self.lazy), MESSAGES)

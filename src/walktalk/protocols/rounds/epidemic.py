@@ -16,7 +16,8 @@ from typing import Annotated, ClassVar, Literal
 from annotated_types import Ge
 
 from walktalk.errors import SpecError
-from walktalk.graphs import Graph, RandomCirculants, RandomTargets, Rounds
+from walktalk.graphs import RandomCirculants, RandomTargets, Rounds
+from walktalk.protocols.demands import COMPLETE, Demand
 from walktalk.protocols.machine import Machine, Protocol, Surroundings
 from walktalk.protocols.message import Arrival
 from walktalk.protocols.rounds.local_dsgd import TrainThenMix
@@ -45,6 +46,7 @@ class EpidemicLearning(Protocol):
     title: ClassVar[str] = "Epidemic Learning"
     description: ClassVar[str] = "Every node trains, then sends its model to a few others, new ones in every round."
     colour: ClassVar[str] = "#4F7942"
+    demands: ClassVar[tuple[Demand, ...]] = (COMPLETE,)
     made_for: ClassVar[str] = "complete"
 
     @property
@@ -59,11 +61,6 @@ class EpidemicLearning(Protocol):
         super().check(nodes)
         if self.peers >= nodes > 1:
             raise SpecError(f"peers: {self.peers} is not possible with {nodes} nodes; {nodes - 1} or fewer are needed")
-
-    def check_graph(self, graph: Graph) -> None:
-        super().check_graph(graph)
-        if graph.edges != graph.nodes * (graph.nodes - 1) // 2:
-            raise SpecError(f"network: {self.label} sends to anybody, but {graph.name} is not complete; take complete")
 
     def machine(self, surroundings: Surroundings) -> Machine:
         seed, nodes, s = Seed(self.seed).child("epidemic"), surroundings.nodes, min(self.peers, surroundings.nodes - 1)

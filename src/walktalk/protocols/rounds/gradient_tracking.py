@@ -13,12 +13,12 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import ClassVar
 
-from walktalk.graphs import Graph
+from walktalk.protocols.demands import BALANCED, Demand
 from walktalk.protocols.effects import GRADIENT, Combine, Differentiate, Effect
 from walktalk.protocols.events import Trained
 from walktalk.protocols.machine import Machine, Protocol, Surroundings
 from walktalk.protocols.message import Arrival
-from walktalk.protocols.rounds.meeting import HALF, MODEL, InRounds, Meeting, Rule, arrivals, check_balanced
+from walktalk.protocols.rounds.meeting import HALF, MODEL, InRounds, Meeting, Rule, arrivals
 
 MESSAGES = arrivals("model", "tracker")
 TRACKER, LAST = "tracker", "last"  # y, and the gradient of the round before
@@ -33,15 +33,12 @@ class GradientTracking(Protocol):
     title: ClassVar[str] = "gradient tracking"
     description: ClassVar[str] = "Nodes gossip models and gradients, so that each follows the mean of all gradients."
     colour: ClassVar[str] = "#3B6E4F"
+    demands: ClassVar[tuple[Demand, ...]] = (BALANCED,)
     on_directed_graphs: ClassVar[bool] = True
 
     @property
     def messages(self) -> Mapping[str, Arrival]:
         return MESSAGES
-
-    def check_graph(self, graph: Graph) -> None:
-        super().check_graph(graph)
-        check_balanced(self.label, graph)
 
     def machine(self, surroundings: Surroundings) -> Machine:
         return InRounds(surroundings, Tracking(), MESSAGES)

@@ -15,12 +15,12 @@ from typing import Annotated, ClassVar
 
 from annotated_types import Ge
 
-from walktalk.graphs import Graph
+from walktalk.protocols.demands import BALANCED, Demand
 from walktalk.protocols.effects import UPDATE, Combine, Effect, Train
 from walktalk.protocols.events import Trained
 from walktalk.protocols.machine import Machine, Protocol, Surroundings
 from walktalk.protocols.message import Arrival
-from walktalk.protocols.rounds.meeting import HALF, MODEL, InRounds, Meeting, Rule, arrivals, check_balanced
+from walktalk.protocols.rounds.meeting import HALF, MODEL, InRounds, Meeting, Rule, arrivals
 from walktalk.protocols.self_description import Law
 
 MESSAGES = arrivals("round")
@@ -40,16 +40,13 @@ class LocalDSGD(Protocol):
     title: ClassVar[str] = "local SGD in rounds"
     description: ClassVar[str] = "Every node trains for a few steps, then averages what came out with its neighbours."
     colour: ClassVar[str] = "#5B7C99"
+    demands: ClassVar[tuple[Demand, ...]] = (BALANCED,)
     conserves: ClassVar[tuple[Law, ...]] = ("sum",)
     on_directed_graphs: ClassVar[bool] = True
 
     @property
     def messages(self) -> Mapping[str, Arrival]:
         return MESSAGES
-
-    def check_graph(self, graph: Graph) -> None:
-        super().check_graph(graph)
-        check_balanced(self.label, graph)
 
     def machine(self, surroundings: Surroundings) -> Machine:
         return InRounds(surroundings, TrainThenMix(self.steps), MESSAGES)

@@ -9,8 +9,6 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Iterable, Mapping
 
-from walktalk.errors import SpecError
-from walktalk.graphs import Graph
 from walktalk.protocols.effects import INITIAL, MEMBER, Combine, Differentiate, Effect, Forget, Record, Send, Train
 from walktalk.protocols.events import Event, Received, Started, Trained
 from walktalk.protocols.machine import Machine, Outside, Surroundings
@@ -24,14 +22,15 @@ HALF = "half"  # that of x after the training and before the mixing
 class Meeting:
     """Whom a node meets in the round that it is in, and what has come of them."""
 
-    __slots__ = ("around", "came", "kinds", "round")
+    __slots__ = ("around", "came", "kinds", "links", "round")
 
-    def __init__(self, around: Surroundings, kinds: Iterable[str]) -> None:
+    def __init__(self, around: Surroundings, kinds: Iterable[str], links: Mapping[str, tuple[int, ...]]) -> None:
         """
         - `around`: what the node knows of the network.
         - `kinds`: the messages that everybody sends to everybody it meets, one of each in a round.
+        - `links`: for kinds that go to some of them alone and come from the same: to whom.
         """
-        self.around, self.kinds, self.round = around, tuple(kinds), 0
+        self.around, self.kinds, self.links, self.round = around, tuple(kinds), links, 0
         self.came: dict[int, dict[tuple[str, int], bytes]] = {}  # round -> kind and sender -> the note that came along
 
     @property
@@ -51,13 +50,17 @@ class Meeting:
 
     def take(self, sender: int, message: Message) -> None:
         """Something has come, perhaps of a later round."""
-        if message.round < self.round or sender not in self.around.meets(message.round)[1]:
+        if message.round < self.round or sender not in self._heard(message.kind, message.round):
             raise ValueError(f"{sender} does not meet this node in round {message.round}")
         self.came.setdefault(message.round, {})[message.kind, sender] = message.note
 
     def is_complete(self) -> bool:
         """Whether all of this round is here."""
-        return len(self.came.get(self.round, {})) == len(self.kinds) * len(self.sources)
+        return len(self.came.get(self.round, {})) == sum(len(self._heard(kind, self.round)) for kind in self.kinds)
+
+    def _heard(self, kind: str, round_: int) -> tuple[int, ...]:
+        """Who sends messages of a kind to this node in a round."""
+        return self.links[kind] if kind in self.links else self.around.meets(round_)[1]
 
     def note(self, kind: str, sender: int) -> bytes:
         """What came along with a message of this round."""
@@ -108,8 +111,10 @@ class InRounds(Machine):
 
     __slots__ = ("meeting", "node", "rule", "trained")
 
-    def __init__(self, around: Surroundings, rule: Rule, kinds: Iterable[str]) -> None:
-        self.node, self.rule, self.meeting, self.trained = around.node, rule, Meeting(around, kinds), False
+    def __init__(
+        self, around: Surroundings, rule: Rule, kinds: Iterable[str], links: Mapping[str, tuple[int, ...]] | None = None
+    ) -> None:
+        self.node, self.rule, self.meeting, self.trained = around.node, rule, Meeting(around, kinds, links or {}), False
 
     def handle(self, event: Event, outside: Outside) -> list[Effect]:
         if isinstance(event, Received):
@@ -134,18 +139,3 @@ class InRounds(Machine):
 def arrivals(*kinds: str, codec: str = "", once: bool = True) -> Mapping[str, Arrival]:
     """How messages of these kinds arrive: a slot for each round and sender, by default to be mixed in once."""
     return {kind: Arrival(f"{kind}/{{round}}/{{sender}}", codec=codec, once=once) for kind in kinds}
-
-
-def check_balanced(label: str, graph: Graph) -> None:
-    """Refuse one-way links on which nobody knows weights whose rows and columns both sum to one."""
-    if graph.directed and len({*graph.degrees.tolist(), *graph.reverse.degrees.tolist()}) > 1:
-        raise SpecError(
-            f"network: on {graph.name} nodes hear more or fewer than they send to, and {label} needs as many at all; "
-            "take sgp, or a graph such as exponential"
-        )
-
-
-def check_fixed(label: str, graph: Graph) -> None:
-    """Refuse graphs that change by round."""
-    if graph.rounds is not None:
-        raise SpecError(f"network: {graph.name} changes by round, on which {label} cannot run; take a fixed graph")

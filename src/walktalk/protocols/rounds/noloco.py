@@ -17,12 +17,12 @@ from typing import Annotated, ClassVar
 
 from annotated_types import Ge, Gt, Lt
 
-from walktalk.graphs import Graph
+from walktalk.protocols.demands import BALANCED, Demand
 from walktalk.protocols.effects import UPDATE, Combine, Effect, Train
 from walktalk.protocols.events import Trained
 from walktalk.protocols.machine import Machine, Protocol, Surroundings
 from walktalk.protocols.message import Arrival
-from walktalk.protocols.rounds.meeting import MODEL, InRounds, Meeting, Rule, arrivals, check_balanced
+from walktalk.protocols.rounds.meeting import MODEL, InRounds, Meeting, Rule, arrivals
 
 MESSAGES = arrivals("outer", "change")
 CHANGE, MEAN, STEP = "change", "mean", "step"  # θ − φ, Σ W φ, δ
@@ -48,16 +48,13 @@ class NoLoCo(Protocol):
     title: ClassVar[str] = "NoLoCo"
     description: ClassVar[str] = "Nodes train long and average outer momentum steps with those that they meet."
     colour: ClassVar[str] = "#9C4A1A"
+    demands: ClassVar[tuple[Demand, ...]] = (BALANCED,)
     on_directed_graphs: ClassVar[bool] = True
     made_for: ClassVar[str] = "random_matchings"
 
     @property
     def messages(self) -> Mapping[str, Arrival]:
         return MESSAGES
-
-    def check_graph(self, graph: Graph) -> None:
-        super().check_graph(graph)
-        check_balanced(self.label, graph)
 
     def machine(self, surroundings: Surroundings) -> Machine:
         return InRounds(surroundings, OuterSteps(self), MESSAGES)

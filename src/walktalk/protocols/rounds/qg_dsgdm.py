@@ -17,12 +17,12 @@ from typing import Annotated, ClassVar
 
 from annotated_types import Ge, Gt, Le, Lt
 
-from walktalk.graphs import Graph
+from walktalk.protocols.demands import BALANCED, Demand
 from walktalk.protocols.effects import UPDATE, Combine, Effect, Train
 from walktalk.protocols.events import Trained
 from walktalk.protocols.machine import Machine, Protocol, Surroundings
 from walktalk.protocols.message import Arrival
-from walktalk.protocols.rounds.meeting import HALF, MODEL, InRounds, Meeting, Rule, arrivals, check_balanced
+from walktalk.protocols.rounds.meeting import HALF, MODEL, InRounds, Meeting, Rule, arrivals
 from walktalk.protocols.self_description import Law
 
 MESSAGES = arrivals("round")
@@ -32,8 +32,6 @@ MOMENTUM, PUSH, MIXED = "momentum", "push", "mixed"  # m, what is added to gradi
 @dataclass(frozen=True)
 class QGDSGDm(Protocol):
     """Gossip in rounds with a momentum that follows the averaged models and not a node's own gradients.
-
-    Give the study's optimizer no momentum of its own (momentum: 0): two momenta, one of them of the other, can diverge.
 
     Args:
         beta: how much of the momentum is added to a gradient, β; 0: plain gossip in rounds.
@@ -49,16 +47,17 @@ class QGDSGDm(Protocol):
     title: ClassVar[str] = "quasi-global momentum"
     description: ClassVar[str] = "Gossip in rounds with a momentum of how the averaged model moves: for unlike data."
     colour: ClassVar[str] = "#8C6D31"
+    demands: ClassVar[tuple[Demand, ...]] = (BALANCED,)
     conserves: ClassVar[tuple[Law, ...]] = ("sum",)
     on_directed_graphs: ClassVar[bool] = True
 
     @property
+    def plain_sgd_only(self) -> str:
+        return "has a momentum of its own, and two of them, one of the other, amplify each other" if self.beta else ""
+
+    @property
     def messages(self) -> Mapping[str, Arrival]:
         return MESSAGES
-
-    def check_graph(self, graph: Graph) -> None:
-        super().check_graph(graph)
-        check_balanced(self.label, graph)
 
     def machine(self, surroundings: Surroundings) -> Machine:
         return InRounds(surroundings, QuasiGlobal(self), MESSAGES)
@@ -82,7 +81,7 @@ class QuasiGlobal(Rule):
         return Train(MODEL, rate=self.rate, correction=PUSH if self.moved and self.beta else "")
 
     def learn(self, event: Trained, meeting: Meeting) -> list[Effect]:
-        moved = event.lr * event.steps / self.rate  # the rate is in the learning rate that is reported
+        moved = event.lr * event.steps
         self.per_step = 1.0 / moved if moved else 0.0
         return [Combine(HALF, {MODEL: 1.0, UPDATE: 1.0}, {UPDATE: 1.0}), *meeting.send(HALF, "round")]
 

@@ -5,6 +5,11 @@
 
 A tree has no cycles, so a sum counts everybody once: each model arrives everywhere after as many rounds as it is links
 away, with weight 1/n, whatever the tree; data may be as unlike as they like. Sends what D-PSGD sends on the same tree.
+
+On two binary trees the same is done twice at once, with every other parameter on the one tree and the rest on the other
+(as in the authors' code, epfml/relaysgd): who sends three halves in one tree is a leaf of the other and sends one, so
+a node sends two models a round at most, and nobody is further away than along a binary tree. While some models are on
+the way still, (n − c) x_i stands for them, as in the paper; their code takes the initial model then.
 """
 
 from __future__ import annotations
@@ -12,54 +17,98 @@ from __future__ import annotations
 import struct
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import ClassVar
+from typing import Annotated, ClassVar, Literal, NamedTuple, get_args
 
-from walktalk.errors import SpecError
-from walktalk.graphs import Graph
-from walktalk.protocols.effects import UPDATE, Combine, Effect, Send, Train
+from walktalk.graphs import pair_of_trees
+from walktalk.protocols.demands import FIXED, Demand
+from walktalk.protocols.effects import UPDATE, Combine, Decode, Effect, Encode, Forget, Send, Train
 from walktalk.protocols.events import Trained
 from walktalk.protocols.machine import Machine, Protocol, Surroundings
 from walktalk.protocols.message import Arrival, Message
-from walktalk.protocols.rounds.meeting import HALF, MODEL, InRounds, Meeting, Rule, arrivals, check_fixed
+from walktalk.protocols.rounds.meeting import HALF, MODEL, InRounds, Meeting, Rule, arrivals
+from walktalk.protocols.self_description import InLabel
 
-MESSAGES = arrivals("relay", once=False)  # a sum is mixed in, and relayed in the next round
+Trees = Literal["graph", "two_binary"]
+
+
+TREE = Demand(
+    "a tree",
+    lambda graph: graph.edges == graph.nodes - 1,
+    "network: {graph} is no tree, on which alone {label} can run; take binary_tree, path or star, or trees: two_binary "
+    "on two_binary_trees",
+)
+BOTH_TREES = Demand(
+    "all links of two binary trees",
+    lambda graph: all(
+        set(tree.neighbours(v)) <= set(graph.neighbours(v))
+        for tree in (pair_of_trees(graph.nodes) if graph.nodes > 1 else ())
+        for v in range(graph.nodes)
+    ),
+    "network: {graph} lacks links of the two trees of {label}; take two_binary_trees",
+)
+
+
+class Tree(NamedTuple):
+    """One tree, as a node sees it."""
+
+    kind: str  # of the messages along it
+    codec: str  # which part of a model goes along it; "": all of it
+    links: tuple[int, ...]  # the node's neighbours in it
 
 
 @dataclass(frozen=True)
 class RelaySGD(Protocol):
-    """On a tree, every node relays the sum of the models behind it, so that all are averaged exactly, only later."""
+    """On a tree, every node relays the sum of the models behind it, so that all are averaged exactly, only later.
 
+    Args:
+        trees: whether the graph itself is the tree, or two binary trees in it carry half of the parameters each
+            (take the topology two_binary_trees, or a graph with all of its links).
+    """
+
+    trees: Annotated[Trees, InLabel("-{}")] = "graph"
     name: ClassVar[str] = "relay_sgd"
     family: ClassVar[str] = "gossip"
     title: ClassVar[str] = "RelaySGD"
     description: ClassVar[str] = "On a tree, sums of models are relayed: everybody gets everybody's, each once."
     colour: ClassVar[str] = "#2F6690"
-    made_for: ClassVar[str] = "binary_tree"
+
+    @property
+    def demands(self) -> tuple[Demand, ...]:
+        return FIXED, TREE if self.trees == "graph" else BOTH_TREES
+
+    @property
+    def made_for(self) -> str:
+        return "binary_tree" if self.trees == "graph" else "two_binary_trees"
+
+    @classmethod
+    def usual(cls) -> tuple[RelaySGD, ...]:
+        return tuple(cls(trees) for trees in get_args(Trees))
 
     @property
     def messages(self) -> Mapping[str, Arrival]:
-        return MESSAGES
-
-    def check_graph(self, graph: Graph) -> None:
-        super().check_graph(graph)
-        check_fixed(self.label, graph)
-        if graph.edges != graph.nodes - 1:
-            raise SpecError(
-                f"network: {graph.name} is no tree, on which alone {self.label} can run; take binary_tree, path or star"
-            )
+        codecs = {"relay": ""} if self.trees == "graph" else {f"relay_{k}": f"part({k}, 2)" for k in (0, 1)}
+        # not once: a sum is mixed in, and relayed in the next round
+        return {kind: arrivals(kind, codec=codec, once=False)[kind] for kind, codec in codecs.items()}
 
     def machine(self, surroundings: Surroundings) -> Machine:
-        return InRounds(surroundings, Relay(surroundings), MESSAGES)
+        node, both = surroundings.node, self.trees == "two_binary" and surroundings.nodes > 1
+        links = [one.neighbours(node) for one in pair_of_trees(surroundings.nodes)] if both else []
+        ways = zip(self.messages.items(), links or [surroundings.neighbours] * len(self.messages), strict=True)
+        trees = [Tree(kind, arrival.codec, to) for (kind, arrival), to in ways]
+        return InRounds(
+            surroundings, Relay(surroundings.nodes, trees), self.messages, {tree.kind: tree.links for tree in trees}
+        )
 
 
 class Relay(Rule):
     """The last sum that came from each neighbour is kept until the next has been sent."""
 
-    __slots__ = ("around", "counts")
+    __slots__ = ("counts", "nodes", "trees")
 
-    def __init__(self, around: Surroundings) -> None:
-        self.around = around
-        self.counts: dict[int, int] = {}  # neighbour -> how many models its last sum is of
+    def __init__(self, nodes: int, trees: list[Tree]) -> None:
+        self.nodes, self.trees = nodes, trees
+        self.counts: dict[str, dict[int, int]] = {tree.kind: {} for tree in trees}
+        # neighbour in the tree -> how many models its last sum is of
 
     def begin(self) -> list[Effect]:
         return []
@@ -68,19 +117,49 @@ class Relay(Rule):
         return Train(MODEL)
 
     def learn(self, event: Trained, meeting: Meeting) -> list[Effect]:
-        effects: list[Effect] = [Combine(HALF, {MODEL: 1.0, UPDATE: 1.0}, {UPDATE: 1.0})]
-        for to in meeting.targets:
-            behind = {f"from/{peer}": 1.0 for peer in self.counts if peer != to}
-            count = 1 + sum(count for peer, count in self.counts.items() if peer != to)
-            effects.append(Combine(f"to/{to}", {HALF: 1.0, **behind}))
-            effects.append(Send(to, Message("relay", round=meeting.round, note=struct.pack("<I", count)), f"to/{to}"))
-        return effects
+        half = Combine(HALF, {MODEL: 1.0, UPDATE: 1.0}, {UPDATE: 1.0})
+        return [half, *(effect for tree in self.trees for to in tree.links for effect in self._send(tree, to, meeting))]
+
+    def _send(self, tree: Tree, to: int, meeting: Meeting) -> list[Effect]:
+        counts, slot = self.counts[tree.kind], f"to/{tree.kind}/{to}"
+        behind = {_sum_of(tree, peer): 1.0 for peer in counts if peer != to}
+        note = struct.pack("<I", 1 + sum(count for peer, count in counts.items() if peer != to))
+        pack: list[Effect] = [Encode(slot, f"packed/{slot}", tree.codec)] if tree.codec else []
+        sends = f"packed/{slot}" if tree.codec else slot
+        message = Message(tree.kind, round=meeting.round, note=note)
+        return [Combine(slot, {HALF: 1.0, **behind}), *pack, Send(to, message, sends)]
 
     def mix(self, meeting: Meeting) -> list[Effect]:
-        n, sums = self.around.nodes, {peer: f"from/{peer}" for peer in meeting.sources}
-        keep: list[Effect] = [Combine(slot, {meeting.slot("relay", peer): 1.0}) for peer, slot in sums.items()]
-        self.counts = {peer: struct.unpack("<I", meeting.note("relay", peer))[0] for peer in sums}
-        others = sum(self.counts.values())
+        effects: list[Effect] = []
+        mean: dict[str, float] = {}
+        for tree in self.trees:
+            came = {peer: meeting.slot(tree.kind, peer) for peer in tree.links}
+            effects += [_kept(tree, slot, _sum_of(tree, peer)) for peer, slot in came.items()]
+            notes = {peer: meeting.note(tree.kind, peer) for peer in came}
+            self.counts[tree.kind] = {peer: struct.unpack("<I", note)[0] for peer, note in notes.items()}
+            mean |= self._row(tree)
+            if tree.codec:
+                effects += [Encode(HALF, f"packed/{tree.kind}", tree.codec)]
+                effects += [Decode(f"packed/{tree.kind}", _own(tree)), Forget(f"packed/{tree.kind}")]
+        return [*effects, Combine(MODEL, mean)]
+
+    def _row(self, tree: Tree) -> dict[str, float]:
+        """The weights of what goes along one tree."""
+        n, others = self.nodes, sum(self.counts[tree.kind].values())
         if others >= n:
             raise ValueError(f"sums of {others} other models came, but there are {n} nodes")
-        return [*keep, Combine(MODEL, {HALF: (n - others) / n, **dict.fromkeys(sums.values(), 1.0 / n)})]
+        return {_own(tree): (n - others) / n, **dict.fromkeys((_sum_of(tree, peer) for peer in tree.links), 1.0 / n)}
+
+
+def _own(tree: Tree) -> str:
+    """The slot with a node's own part of what goes along a tree."""
+    return f"own/{tree.kind}" if tree.codec else HALF
+
+
+def _sum_of(tree: Tree, peer: int) -> str:
+    """The slot with the last sum that a neighbour sent."""
+    return f"from/{tree.kind}/{peer}"
+
+
+def _kept(tree: Tree, came: str, into: str) -> Effect:
+    return Decode(came, into) if tree.codec else Combine(into, {came: 1.0})

@@ -15,14 +15,12 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Annotated, ClassVar
 
-from annotated_types import Ge, Gt
+from annotated_types import Gt
 
-from walktalk.graphs import Graph
 from walktalk.protocols.effects import INITIAL, UPDATE, Combine, Effect, Train
 from walktalk.protocols.events import Trained
-from walktalk.protocols.machine import Machine, Protocol, Surroundings
-from walktalk.protocols.message import Arrival
-from walktalk.protocols.rounds.server import CHANGE, MODEL, ServerNode, ServerRule, check_server, server_messages
+from walktalk.protocols.rounds.server import ServerRounds, ServerRule
+from walktalk.protocols.server import CHANGE, MODEL
 
 CONTROL, OWN_CONTROL = "control", "own_control"  # c and c_i
 SHIFT, CORRECTION = "shift", "correction"  # c_i⁺ − c_i and c − c_i
@@ -30,38 +28,22 @@ DOWN, UP = (MODEL, CONTROL), (CHANGE, SHIFT)
 
 
 @dataclass(frozen=True)
-class Scaffold(Protocol):
+class Scaffold(ServerRounds):
     """FedAvg with corrections to every local gradient, so that nodes with unlike data do not drift apart.
 
-    Give the study's optimizer no momentum (momentum: 0): a node's gradient is told from how far its steps went, and
-    with a momentum that is several times too far, so that the corrections can diverge.
-
     Args:
-        steps: local steps K in a round; 0: as many as the study says.
-        server: the node that is the server; it needs a link with every other.
         server_rate: how much of the mean change the server takes, η_g.
     """
 
-    steps: Annotated[int, Ge(0)] = 0
-    server: Annotated[int, Ge(0)] = 0
     server_rate: Annotated[float, Gt(0)] = 1.0
     name: ClassVar[str] = "scaffold"
-    family: ClassVar[str] = "server"
     title: ClassVar[str] = "SCAFFOLD"
     description: ClassVar[str] = "FedAvg whose local gradients are corrected for how unlike each node's data are."
     colour: ClassVar[str] = "#7D2E46"
-    made_for: ClassVar[str] = "star"
+    plain_sgd_only: ClassVar[str] = "tells gradients from how far a training went, which a momentum makes longer"
 
-    @property
-    def messages(self) -> Mapping[str, Arrival]:
-        return server_messages(DOWN, UP)
-
-    def check_graph(self, graph: Graph) -> None:
-        super().check_graph(graph)
-        check_server(self.label, self.server, graph)
-
-    def machine(self, surroundings: Surroundings) -> Machine:
-        return ServerNode(surroundings, Controlled(self.steps, self.server_rate), self.server)
+    def rule(self) -> Controlled:
+        return Controlled(self.steps, self.server_rate)
 
 
 class Controlled(ServerRule):

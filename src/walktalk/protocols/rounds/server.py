@@ -1,7 +1,6 @@
 """What all protocols with a server share: it sends out, everybody trains, it gathers, round by round.
 
-The server is one node that has a link with every other: the middle of a star. It has data as all others have, and
-trains as they do. What is sent down and up and what is done with it, a protocol says in a `ServerRule`.
+What is sent down and up and what is done with it, a protocol says in a `ServerRule`.
 """
 
 from __future__ import annotations
@@ -9,16 +8,13 @@ from __future__ import annotations
 import struct
 from abc import ABC, abstractmethod
 from collections.abc import Mapping
+from dataclasses import dataclass
 
-from walktalk.errors import SpecError
-from walktalk.graphs import Graph
-from walktalk.protocols.effects import AGGREGATE, INITIAL, MEMBER, Combine, Effect, Forget, Record, Send, Train
+from walktalk.protocols.effects import AGGREGATE, INITIAL, MEMBER, UPDATE, Combine, Effect, Forget, Record, Send, Train
 from walktalk.protocols.events import Event, Received, Started, Trained
 from walktalk.protocols.machine import Machine, Outside, Surroundings
 from walktalk.protocols.message import Arrival, Message
-
-MODEL = "model"  # the slot of the server's model x, at all nodes that of this round
-CHANGE = "change"  # what a node's training changed
+from walktalk.protocols.server import CHANGE, MODEL, ServerProtocol
 
 
 class ServerRule(ABC):
@@ -55,6 +51,54 @@ class ServerRule(ABC):
         - `parts`: for each slot that goes up, everybody's with equal weights.
         - `shares`: everybody's first slot with weights by how much data each has.
         """
+
+
+class ChangesUp(ServerRule):
+    """The rule of those that send the model down and what a training changed up; what the server makes of it differs.
+
+    Args:
+        train: what every node does in a round.
+    """
+
+    __slots__ = ("train",)
+
+    def __init__(self, train: Train) -> None:
+        self.train = train
+
+    @property
+    def down(self) -> tuple[str, ...]:
+        return (MODEL,)
+
+    @property
+    def up(self) -> tuple[str, ...]:
+        return (CHANGE,)
+
+    def begin(self) -> list[Effect]:
+        return []
+
+    def work(self) -> tuple[list[Effect], Train]:
+        return [], self.train
+
+    def learn(self, event: Trained) -> list[Effect]:
+        return [Combine(CHANGE, {UPDATE: 1.0})]
+
+
+@dataclass(frozen=True)
+class ServerRounds(ServerProtocol):
+    """A protocol with a server, in rounds, that goes by a `ServerRule`."""
+
+    @abstractmethod
+    def rule(self) -> ServerRule:
+        """What it does in a round, for one node."""
+
+    @property
+    def messages(self) -> Mapping[str, Arrival]:
+        rule = self.rule()
+        kinds = [*(f"{slot}_down" for slot in rule.down), *(f"{slot}_up" for slot in rule.up)]
+        return {kind: Arrival(f"{kind}/{{sender}}") for kind in kinds}
+
+    def machine(self, surroundings: Surroundings) -> Machine:
+        return ServerNode(surroundings, self.rule(), self.server)
 
 
 class ServerNode(Machine):
@@ -143,20 +187,3 @@ class ServerNode(Machine):
         shares = {named[node]: samples / total for node, samples in self.samples.items()}
         forget = [Forget(slot) for of in slots.values() for slot in of.values()]
         return [*self.rule.gather(parts, shares), *forget, *self._begin_round()]
-
-
-def server_messages(down: tuple[str, ...], up: tuple[str, ...]) -> Mapping[str, Arrival]:
-    """How what goes down and up arrives."""
-    kinds = [*(f"{slot}_down" for slot in down), *(f"{slot}_up" for slot in up)]
-    return {kind: Arrival(f"{kind}/{{sender}}") for kind in kinds}
-
-
-def check_server(label: str, server: int, graph: Graph) -> None:
-    """Refuse a graph whose server does not have a link with everybody."""
-    if server >= graph.nodes:
-        raise SpecError(f"server: there is no node {server}; nodes are 0 to {graph.nodes - 1}")
-    if graph.rounds is not None or len(graph.neighbours(server)) < graph.nodes - 1:
-        raise SpecError(
-            f"network: {label} has node {server} as its server, which has no link with all others on {graph.name}; "
-            "take star"
-        )

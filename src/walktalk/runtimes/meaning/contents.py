@@ -24,7 +24,8 @@ class Work(NamedTuple):
     gradient: bool  # whether a gradient is asked for and not a trained model
     start: Any  # the content that it begins with
     key: int  # decides the batches
-    lr: float
+    lr: float  # the schedule's
+    rate: float  # times which the training takes it
     steps: int  # local steps, or batches of a gradient
     correction: Any = None  # the content that is added to every gradient
     anchor: Any = None  # the content that every step is pulled back to

@@ -185,11 +185,11 @@ class Interpreter(Generic[Content]):
         start, state = self.read(node, slot), self.states.get(self.state_owner(node, slot)) if self.states else None
         plain = gradient or (not effect.correction and not effect.anchor and effect.rate == 1.0)  # type: ignore[union-attr]
         if plain:
-            work = made(Work, (node, slot, walk, number, gradient, start, key, lr, steps, None, None, 0.0, state))
+            work = made(Work, (node, slot, walk, number, gradient, start, key, lr, 1.0, steps, None, None, 0.0, state))
         else:
             assert isinstance(effect, Train)
             work = Work(
-                node, slot, walk, number, False, start, key, lr * effect.rate, steps,
+                node, slot, walk, number, False, start, key, lr, effect.rate, steps,
                 self.read(node, effect.correction) if effect.correction else None,
                 self.read(node, effect.anchor) if effect.anchor else None,
                 effect.pull, state,

@@ -1,23 +1,47 @@
 """The real engine: one process a node, on any number of machines, over Zenoh, with no head."""
 
-from walktalk.runtimes.peers.assembly import Delivery, Limits
-from walktalk.runtimes.peers.certificates import OPERATOR, credentials, make_certificates, valid_until
-from walktalk.runtimes.peers.cluster import Cluster, load_cluster, make_cluster
-from walktalk.runtimes.peers.diary import Diary
-from walktalk.runtimes.peers.keeping import finished_before
-from walktalk.runtimes.peers.launcher import Fleet, leave_on_signals, quiet_process
-from walktalk.runtimes.peers.ledger import Ledger
-from walktalk.runtimes.peers.link import Link, Listener
-from walktalk.runtimes.peers.node import Node
-from walktalk.runtimes.peers.node_state import BLOCKED, NodeSetup
-from walktalk.runtimes.peers.operator import ask_everyone
-from walktalk.runtimes.peers.ports import with_known_ports, with_own_port
-from walktalk.runtimes.peers.replay import Replayed, ReplaySetup, replay
-from walktalk.runtimes.peers.session import STATUS, STOP, Endpoint, Tuning, open_session
-from walktalk.runtimes.peers.traces import merge, read_diary
-from walktalk.runtimes.peers.unused_ports import free_ports
-from walktalk.runtimes.peers.wire import Parcel
+from typing import TYPE_CHECKING
 
+from walktalk import lazy
+
+if TYPE_CHECKING:
+    from walktalk.runtimes.peers.assembly import Delivery, Limits
+    from walktalk.runtimes.peers.certificates import OPERATOR, credentials, make_certificates, valid_until
+    from walktalk.runtimes.peers.cluster import Cluster, load_cluster, make_cluster
+    from walktalk.runtimes.peers.diary import Diary
+    from walktalk.runtimes.peers.keeping import finished_before
+    from walktalk.runtimes.peers.launcher import Fleet, leave_on_signals, quiet_process
+    from walktalk.runtimes.peers.ledger import Ledger
+    from walktalk.runtimes.peers.link import Link, Listener
+    from walktalk.runtimes.peers.node import Node
+    from walktalk.runtimes.peers.node_state import BLOCKED, NodeSetup
+    from walktalk.runtimes.peers.operator import ask_everyone
+    from walktalk.runtimes.peers.ports import with_known_ports, with_own_port
+    from walktalk.runtimes.peers.replaying import Replayed, ReplaySetup, replay
+    from walktalk.runtimes.peers.session import STATUS, STOP, Endpoint, Tuning, open_session
+    from walktalk.runtimes.peers.traces import merge, read_diary
+    from walktalk.runtimes.peers.unused_ports import free_ports
+    from walktalk.runtimes.peers.wire import Parcel
+
+_HOMES = {
+    "assembly": ("Delivery", "Limits"),
+    "certificates": ("OPERATOR", "credentials", "make_certificates", "valid_until"),
+    "cluster": ("Cluster", "load_cluster", "make_cluster"),
+    "diary": ("Diary",),
+    "keeping": ("finished_before",),
+    "launcher": ("Fleet", "leave_on_signals", "quiet_process"),
+    "ledger": ("Ledger",),
+    "link": ("Link", "Listener"),
+    "node": ("Node",),
+    "node_state": ("BLOCKED", "NodeSetup"),
+    "operator": ("ask_everyone",),
+    "ports": ("with_known_ports", "with_own_port"),
+    "replaying": ("Replayed", "ReplaySetup", "replay"),
+    "session": ("STATUS", "STOP", "Endpoint", "Tuning", "open_session"),
+    "traces": ("merge", "read_diary"),
+    "unused_ports": ("free_ports",),
+    "wire": ("Parcel",),
+}
 __all__ = [
     "BLOCKED",
     "OPERATOR",
@@ -55,3 +79,5 @@ __all__ = [
     "with_known_ports",
     "with_own_port",
 ]
+
+__getattr__ = lazy.attributes(__name__, _HOMES)

@@ -20,15 +20,17 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from walktalk.errors import SpecError
-from walktalk.graphs import Graph
 from walktalk.records import yaml_text
 from walktalk.runtimes.peers.certificates import OPERATOR, Credentials, credentials
 from walktalk.runtimes.peers.session import ALIVE, Endpoint, Tuning
+
+if TYPE_CHECKING:
+    from walktalk.graphs import Graph
 
 _NAME = r"^[a-z0-9]([a-z0-9.-]{0,61}[a-z0-9])?$"  # as host names: they become keys, file names and common names
 

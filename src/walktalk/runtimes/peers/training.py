@@ -67,7 +67,7 @@ class TrainingThread:
             work.start[None].to(device),
             torch.tensor([self._part], device=device),
             torch.tensor([work.key], device=device),
-            torch.tensor([work.lr], device=device),
+            torch.tensor([work.lr * work.rate], device=device),
             work.state[None].to(device) if work.state is not None else None,
             self._extras(work),
         )

@@ -146,7 +146,7 @@ class Notebook(Contents[Terms]):
         """Write down a training: the value that it makes."""
         start = self.as_one(work.start)[0][0]
         out = self.new_value()
-        op = TrainOp(out, start, part, work.key, work.lr, state_in, state_out, work.steps)
+        op = TrainOp(out, start, part, work.key, work.lr * work.rate, state_in, state_out, work.steps)
         if not work.is_plain:
             correction, anchor = (
                 NO_VALUE if each is None else self.as_one(each)[0][0] for each in (work.correction, work.anchor)

@@ -146,6 +146,7 @@ def train(
     """
     task, graph = matched(task, graph)
     optimizer = optimizer or SGD()
+    protocol.check_momentum(optimizer.momentum)
     root = as_seed(seed)
     trainer = Trainer(
         task,

@@ -223,6 +223,7 @@ class StudySpec(Section):
                 raise ValueError(f"algorithms.{place}: {repeated}; remove one or give it another label")
             seen.add(folder)
             self._check_nodes(place, algorithm)
+            self._check_momentum(algorithm)
             self._check_end(place, algorithm)
 
     def _check_nodes(self, place: int, algorithm: AlgorithmSpec) -> None:
@@ -232,6 +233,12 @@ class StudySpec(Section):
             algorithm.protocol().check(self.network.nodes)
         except SpecError as error:
             raise ValueError(f"algorithms.{place}.{error}") from error
+
+    def _check_momentum(self, algorithm: AlgorithmSpec) -> None:
+        try:
+            algorithm.protocol().check_momentum(self.optimizer.momentum or 0.0)
+        except SpecError as error:
+            raise ValueError(str(error)) from error
 
     def _check_end(self, place: int, algorithm: AlgorithmSpec) -> None:
         silent = algorithm.protocol().pools_data or self.network.nodes == 1

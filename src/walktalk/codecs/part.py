@@ -1,0 +1,42 @@
+"""A part of the numbers as they are, and zeros in place of all others: parts that go different ways, or at other times.
+
+Whoever adds up all parts of a model has the model.
+"""
+
+from __future__ import annotations
+
+from typing import ClassVar
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from walktalk.codecs.codec import Bytes, Codec
+
+
+class Part(Codec):
+    """Every so many-th number, beginning with one of the first: "part(0, 2)" are the 1st, 3rd, 5th …"""
+
+    name: ClassVar[str] = "part"
+
+    def __init__(self, number: float = 0, of: float = 2) -> None:
+        if not (of >= 1 and of == int(of) and 0 <= number < of and number == int(number)):
+            raise ValueError(f"there is no part {number:g} of {of:g}; parts are 0 to {of - 1:g}")
+        self.places = slice(int(number), None, int(of))
+
+    def size(self, width: int) -> int:
+        return 4 * len(range(width)[self.places])
+
+    def encode(self, row: Tensor, key: int) -> Bytes:
+        return row[self.places].numpy().astype("<f4").view(np.uint8)
+
+    def decode(self, data: Bytes, width: int) -> Tensor:
+        row = torch.zeros(width)
+        row[self.places] = torch.from_numpy(data.view("<f4").astype(np.float32))
+        return row
+
+    def approximate(self, rows: Tensor, keys: Tensor) -> Tensor:
+        """Many rows at once."""
+        seen = torch.zeros_like(rows)
+        seen[:, self.places] = rows[:, self.places]
+        return seen

@@ -1,0 +1,91 @@
+"""What protocols demand before anything runs: of the graph, and of the study's optimizer."""
+
+from __future__ import annotations
+
+import pytest
+
+import walktalk as wt
+from walktalk import graphs
+from walktalk.errors import SpecError, UserError
+from walktalk.protocols import (
+    Combine,
+    Effect,
+    Event,
+    FedAvg,
+    Machine,
+    Outside,
+    Protocol,
+    QGDSGDm,
+    Scaffold,
+    Started,
+    Surroundings,
+    Train,
+    Trained,
+)
+from walktalk.runtimes.meaning import Stop
+from walktalk.runtimes.simulator import RunSetup, Simulation
+from walktalk.seeds import Seed
+from walktalk.settings import settings_of
+from walktalk.studies.spec import StudySpec
+
+
+@pytest.mark.parametrize("name", ["qg_dsgdm", "scaffold"])
+def test_a_study_says_that_a_momentum_lets_it_diverge_and_what_to_do(name: str) -> None:
+    given = {"algorithms": [{"name": name}], "network": {"topology": "star", "nodes": 5}}
+    with pytest.raises((UserError, ValueError), match="set momentum to 0"):
+        StudySpec.model_validate(given)
+    StudySpec.model_validate({**given, "optimizer": {"momentum": 0}})
+
+
+@pytest.mark.parametrize("protocol", [QGDSGDm(), Scaffold()], ids=lambda p: p.label)
+def test_train_says_so_in_one_line(protocol: Protocol) -> None:
+    task = wt.tasks.digits(nodes=4)
+    with pytest.raises(UserError, match=r"optimizer.momentum: with 0.9 .* set momentum to 0") as caught:
+        wt.train(task, protocol, graphs.star(4), optimizer=wt.SGD(momentum=0.9))
+    assert "\n" not in str(caught.value)
+
+
+def test_without_its_own_momentum_it_takes_any() -> None:
+    QGDSGDm(beta=0.0).check_momentum(0.9)
+    FedAvg().check_momentum(0.9)
+
+
+def test_settings_that_are_inherited_have_their_meaning_from_there() -> None:
+    assert settings_of(FedAvg)["server"].meaning.startswith("the node that is the server")
+
+
+def test_a_protocol_lists_its_demands() -> None:
+    assert [demand.words for demand in FedAvg(server=2).demands][1].startswith("links of node 2")
+    with pytest.raises(SpecError, match="take star"):
+        FedAvg(server=2).check_graph(graphs.star(5))
+
+
+class Hurried(Protocol):
+    """Trains at twice the rate, and tells what it was told."""
+
+    heard: list[float]
+
+    def machine(self, surroundings: Surroundings) -> Machine:
+        return Listening(self.heard)
+
+
+class Listening(Machine):
+    def __init__(self, heard: list[float]) -> None:
+        self.heard = heard
+
+    def handle(self, event: Event, outside: Outside) -> list[Effect]:
+        if isinstance(event, Trained):
+            self.heard.append(event.lr)
+        if isinstance(event, (Started, Trained)):
+            return [Combine("model", {"initial": 1.0}), Train("model", rate=2.0)]
+        return []
+
+
+def test_the_learning_rate_that_is_reported_is_the_schedules() -> None:
+    protocol = Hurried()
+    protocol.heard = []
+    run = RunSetup(
+        protocol, graphs.complete(1), Seed(1), Stop(iterations=4), lr=0.3, schedule=lambda progress: 1.0 - progress
+    )
+    Simulation(run).advance()
+    assert protocol.heard == pytest.approx([0.3, 0.3 * 0.75, 0.3 * 0.5, 0.3 * 0.25])
