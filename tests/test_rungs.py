@@ -41,6 +41,7 @@ RUNGS = (
     "report",
     "paper",
     "paper.drawing",
+    "published",
     "bench",
     "doctor",
     "cli",

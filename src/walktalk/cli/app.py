@@ -161,6 +161,7 @@ OPTIONAL = (
     "theory",
     "advise",
     "paper",
+    "published",
     "node",
     "status",
     "stop",
