@@ -2,8 +2,9 @@
 
     OMP_NUM_THREADS=1 python benchmarks/advisor.py --set reporting --out results/DATE-advisor [--part K/N] [--json]
 
-A candidate is an algorithm with a learning rate. Its cost is the mean over repetitions of what it spends until its
-loss, averaged over the last quarter of the way, is at the target; runs end there, or at three times the winner's cost.
+A candidate is an algorithm with a learning rate. Its cost is the mean over repetitions of what it spends until an
+evaluation shows the target, where runs end, or at three times the winner's cost. (`results/2026-11-15-advisor` is of an
+advisor that asked for the mean loss over the last quarter of the way; `advice_coverage.py` looks at the intervals.)
 Those within half of the winner's cost are repeated more often, so that the winner is known. The advice is good if it
 is the winner or within 10 % of its cost. Its share is its trainings over those of all candidates' first three
 repetitions.
@@ -19,7 +20,7 @@ import json
 import random
 import sys
 import time
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from math import inf, isfinite
 from pathlib import Path
 from typing import Any
@@ -28,7 +29,7 @@ import numpy as np
 import pandas as pd
 import torch
 
-from walktalk.advisor import Goal, Ground, Objective, Pilots, advise_on, survey
+from walktalk.advisor import Goal, Ground, Objective, Pilots, advise_on, of_study, survey
 from walktalk.learning import tasks
 from walktalk.seeds import Seed
 from walktalk.studies import StudySpec, make_spec
@@ -149,8 +150,9 @@ class Truth:
     trainings: int  # of the first repetitions of all
 
 
-def find_truth(ground: Ground) -> Truth:
-    candidates = ground.candidates
+def find_truth(ground: Ground, rates: list[float]) -> Truth:
+    algorithms = {candidate.algorithm: candidate for candidate in ground.candidates}
+    candidates = [replace(candidate, lr=lr) for candidate in algorithms.values() for lr in rates]
     pilots = Pilots(ground.bench, [ground.entry(c, k) for c in candidates for k in range(REPETITIONS)])
     everyone, cost = range(len(pilots.entries)), 4 * ground.bench.unit
 
@@ -184,11 +186,12 @@ def measure(setting: Setting) -> dict[str, Any]:
     spec = setting.spec()
     goal = setting.goal(spec)
     began = time.perf_counter()
-    ground = survey(spec, goal, device="cpu", model_bytes=setting.model_bytes)
+    ground = survey(of_study(spec, "cpu"), goal, model_bytes=setting.model_bytes)
     advice = advise_on(ground, lambda text, share: None)
     took = time.perf_counter() - began
     began = time.perf_counter()
-    truth = find_truth(survey(spec, goal, device="cpu", model_bytes=setting.model_bytes, seed="truth"))
+    rates = sorted({one.candidate.lr for one in advice.tried})  # also those beyond the edge
+    truth = find_truth(survey(of_study(spec, "cpu"), goal, model_bytes=setting.model_bytes, seed="truth"), rates)
     full = time.perf_counter() - began
     winner = min(truth.cost, key=lambda label: truth.cost[label])
     best, mine = truth.cost[winner], truth.cost[advice.best.label]

@@ -34,11 +34,13 @@ RUNGS = (
     "studies.results",
     "studies.driving",
     "studies.peers",  # a door of its own, as chaos: both need Zenoh
+    "studies.collecting",  # likewise
     "studies.chaos",
     "studies",
     "advisor",
     "plots",
     "report",
+    "interactive",
     "paper",
     "paper.drawing",
     "published",

@@ -23,62 +23,65 @@ avoid_broken_amx()
 
 if TYPE_CHECKING:
     from walktalk import advisor, chains, graphs, plots, theory
+    from walktalk.advisor import Advice
     from walktalk.codecs import Codec
     from walktalk.errors import UserError, WalktalkError
     from walktalk.graphs import Graph
+    from walktalk.interactive import Compared, Run, advise, compare, train
     from walktalk.learning import Schedule, Task, split, tasks
     from walktalk.plugins import register
-    from walktalk.protocols import AsyncGossip, Centralized, MultiWalk, Protocol, SyncGossip
+    from walktalk.protocols import AsyncGossip, Centralized, MultiWalk, Protocol, SyncGossip, compressed
     from walktalk.runtimes.meaning import Evaluate, Stop
-    from walktalk.runtimes.simulator import NetworkTiming, PoissonTiming
+    from walktalk.runtimes.simulator import Fault, NetworkTiming, PoissonTiming
     from walktalk.studies import (
         SGD,
         Adam,
         AdamW,
         Forecast,
         Optimizer,
-        Run,
         StudyResult,
         StudySpec,
         forecast,
         load_spec,
         run_study,
-        train,
     )
 
 _HOMES = {
     "": ("advisor", "chains", "graphs", "plots", "theory"),
+    "advisor": ("Advice",),
     "codecs": ("Codec",),
     "errors": ("UserError", "WalktalkError"),
     "graphs": ("Graph",),
+    "interactive": ("Compared", "Run", "advise", "compare", "train"),
     "learning": ("Schedule", "Task", "split", "tasks"),
     "plugins": ("register",),
-    "protocols": ("AsyncGossip", "Centralized", "MultiWalk", "Protocol", "SyncGossip"),
+    "protocols": ("AsyncGossip", "Centralized", "MultiWalk", "Protocol", "SyncGossip", "compressed"),
     "runtimes.meaning": ("Evaluate", "Stop"),
-    "runtimes.simulator": ("NetworkTiming", "PoissonTiming"),
+    "runtimes.simulator": ("Fault", "NetworkTiming", "PoissonTiming"),
     "studies": (
         "SGD",
         "Adam",
         "AdamW",
         "Forecast",
         "Optimizer",
-        "Run",
         "StudyResult",
         "StudySpec",
         "forecast",
         "load_spec",
         "run_study",
-        "train",
     ),
 }
 __all__ = [
     "SGD",
     "Adam",
     "AdamW",
+    "Advice",
     "AsyncGossip",
     "Centralized",
     "Codec",
+    "Compared",
     "Evaluate",
+    "Fault",
     "Forecast",
     "Graph",
     "MultiWalk",
@@ -96,8 +99,11 @@ __all__ = [
     "UserError",
     "WalktalkError",
     "__version__",
+    "advise",
     "advisor",
     "chains",
+    "compare",
+    "compressed",
     "forecast",
     "graphs",
     "load_spec",

@@ -1,9 +1,10 @@
-"""Front doors that import what is behind them only when it is asked for: commands without torch start in a moment."""
+"""What is imported only when it is asked for: front doors and libraries. So commands without torch start at once."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from importlib import import_module
+from types import ModuleType
 from typing import Any
 
 
@@ -25,3 +26,26 @@ def attributes(package: str, homes: Mapping[str, Sequence[str]]) -> Callable[[st
         return getattr(import_module(f"{package}.{home}"), name)
 
     return getattr_
+
+
+class _Later(ModuleType):
+    """Stands for a module that is imported when something of it is used for the first time."""
+
+    def __getattr__(self, name: str) -> Any:
+        found = getattr(import_module(self.__name__), name)
+        setattr(self, name, found)  # the next time it is as quick as any other module
+        return found
+
+
+def later(name: str) -> Any:
+    """A library that takes long to import, such as torch, where most who import the module at hand never need it.
+
+        if TYPE_CHECKING:
+            import torch
+        else:
+            torch = later("torch")
+
+    Args:
+        name: The library's module, as after `import`.
+    """
+    return _Later(name)

@@ -11,15 +11,16 @@ import pytest
 from typer.testing import CliRunner
 
 from walktalk import advisor, graphs
-from walktalk.advisor import Goal, advise, as_json, survey
-from walktalk.advisor.candidates import algorithms, best_aggregator, learning_rates, measured_rates, walk_counts
-from walktalk.advisor.finals import choose
+from walktalk.advisor import Goal, advise_study, as_json, of_study, survey
+from walktalk.advisor.candidates import World, algorithms, best_aggregator, learning_rates, walk_counts
+from walktalk.advisor.course import Course
+from walktalk.advisor.finals import Tried, choose
 from walktalk.cli.advise import amount_of
 from walktalk.cli.app import app
 from walktalk.errors import GraphError, SpecError
 from walktalk.protocols import AsyncGossip, MultiWalk
 from walktalk.runtimes.meaning import Stop
-from walktalk.runtimes.simulator import NetworkTiming, RunSetup
+from walktalk.runtimes.simulator import NetworkTiming, RunSetup, measured_rates
 from walktalk.seeds import Seed
 from walktalk.studies import StudySpec, make_spec
 
@@ -39,14 +40,16 @@ def small(**changes: Any) -> StudySpec:
 
 def test_per_iteration_one_walk_wins_and_the_answer_is_complete() -> None:
     told: list[tuple[str, float]] = []
-    advice = advise(small(), Goal("iterations"), device="cpu", told=lambda text, share: told.append((text, share)))
+    advice = advise_study(
+        small(), Goal("iterations"), device="cpu", told=lambda text, share: told.append((text, share))
+    )
     assert isinstance(advice.best.protocol, MultiWalk)
     assert advice.best.protocol.walks <= 2
     assert advice.reached
     found = json.loads(json.dumps(as_json(advice)))
     assert found["algorithm"] == "multi_walk"
     assert found["walks"] == advice.best.protocol.walks
-    assert found["learning_rate"] in learning_rates(0.03)
+    assert found["learning_rate"] == advice.best.lr
     for axis in ("iterations", "time", "bits", "bytes"):
         of = found["expected"][axis]
         assert 0 < of["low"] <= of["value"] <= of["high"]
@@ -60,19 +63,19 @@ def test_per_iteration_one_walk_wins_and_the_answer_is_complete() -> None:
 
 
 def test_the_same_study_gets_the_same_advice() -> None:
-    first, second = (as_json(advise(small(), Goal("bits"), device="cpu")) for _ in range(2))
+    first, second = (as_json(advise_study(small(), Goal("bits"), device="cpu")) for _ in range(2))
     assert first == second
     assert first["algorithm"] == "multi_walk"  # gossip sends two models for each of a walk's
 
 
 def test_in_time_many_at_once_average_away_the_noise_that_stops_one_walk() -> None:
     task = {"name": "quadratic", "noise": 100.0, "heterogeneity": 0.0, "dimension": 5, "convexity": 0.3}
-    advice = advise(small(task=task), Goal("time", 92.4), device="cpu")
+    advice = advise_study(small(task=task), Goal("time", 92.4), device="cpu")
     assert advice.best.active > 1
 
 
 def test_a_budget_asks_for_the_lowest_loss() -> None:
-    advice = advise(small(), Goal("iterations", budget=150.0), device="cpu")
+    advice = advise_study(small(), Goal("iterations", budget=150.0), device="cpu")
     found = as_json(advice)
     assert found["target_loss"] is None
     assert found["expected"]["iterations"]["value"] == 150
@@ -82,15 +85,15 @@ def test_a_budget_asks_for_the_lowest_loss() -> None:
 
 def test_a_target_out_of_reach_is_said_to_be() -> None:
     spec = small(stop={"iterations": 60})
-    floor = survey(spec, Goal("iterations"), device="cpu").constants.f_best
-    found = as_json(advise(spec, Goal("iterations", floor + 1e-4), device="cpu"))
+    floor = survey(of_study(spec, "cpu"), Goal("iterations")).constants.f_best
+    found = as_json(advise_study(spec, Goal("iterations", floor + 1e-4), device="cpu"))
     assert found["reached"] is False
     assert found["confidence"]["words"] == "low"
     assert any("not reached" in note for note in found["notes"])
 
 
 def test_the_size_of_the_model_changes_bits_but_not_the_model() -> None:
-    plain, large = (survey(small(), Goal("bits"), device="cpu", model_bytes=size) for size in (None, 10**6))
+    plain, large = (survey(of_study(small(), "cpu"), Goal("bits"), model_bytes=size) for size in (None, 10**6))
     assert large.candidates[0].rates.bits > 1000 * plain.candidates[0].rates.bits
     assert large.bench.trainer.width == plain.bench.trainer.width
 
@@ -110,7 +113,7 @@ def test_candidates() -> None:
             {"name": "sync_gossip"},
         ],
     )
-    labels = [protocol.label for protocol in algorithms(spec, graph, hub)]
+    labels = [protocol.label for protocol in algorithms(World(graph), hub, of_study(spec, "cpu").named)]
     assert len(labels) == len(set(labels))
     assert any(label.startswith("multi_walk-3") for label in labels)
     assert "sync_gossip" in labels
@@ -133,11 +136,10 @@ def test_rates_are_those_of_theory() -> None:
 
 
 def test_finalists() -> None:
-    ground = survey(small(), Goal("iterations"), device="cpu")
-    count = len(ground.candidates)
-    prospects = [100.0 + 100 * k for k in range(count)]
-    assert choose(ground.candidates, prospects) == [0, 1]  # the neighbour in learning rate of a single walk
-    assert choose(ground.candidates, [inf] * count) == [0]
+    ground = survey(of_study(small(), "cpu"), Goal("iterations"))
+    tried = [Tried(c, Course(ground.bench.scale), 100.0 + 100 * k) for k, c in enumerate(ground.candidates)]
+    assert choose(tried) == tried[:2]  # the neighbour in learning rate of a single walk
+    assert choose([Tried(c, Course(ground.bench.scale), inf) for c in ground.candidates])[0].candidate.active == 1
     assert isfinite(ground.longest)
 
 
@@ -213,7 +215,7 @@ def test_goals_that_make_no_sense() -> None:
     with pytest.raises(SpecError, match="budget"):
         Goal("time", budget=0.0)
     with pytest.raises(SpecError, match="less than a single iteration"):
-        survey(make_spec({"stop": {"iterations": 100}}), Goal("time", budget=1e-9))
+        survey(of_study(make_spec({"stop": {"iterations": 100}})), Goal("time", budget=1e-9))
 
 
 def test_graphs_that_cannot_be_used() -> None:

@@ -49,7 +49,11 @@ def cluster(folder: Path, **changes: object) -> Path:
         ("nodes: {a: {}}\nname: a/b", "name: 'a/b' is not possible"),
     ],
 )
-@pytest.mark.parametrize("command", [("status",), ("stop",), ("certs",), ("node", "--name", "a")], ids=lambda c: c[0])
+@pytest.mark.parametrize(
+    "command",
+    [("status",), ("stop",), ("certs",), ("node", "--name", "a"), ("collect", "--out", "o")],
+    ids=lambda c: c[0],
+)
 def test_a_cluster_file_with_a_mistake(
     command: tuple[str, ...], text: str | None, message: str, tmp_path: Path
 ) -> None:
@@ -91,7 +95,17 @@ def test_nobody_is_there(tmp_path: Path) -> None:
     stopped = call("stop", "--config", cluster(tmp_path), "--seconds", 0.1)
     assert (stopped.exit_code, stopped.stdout) == (1, "0 of 2 nodes leave\nno answer from a, b\n")
     asked = call("status", "--config", cluster(tmp_path), "--seconds", 0.1, "--json")
-    assert (asked.exit_code, json.loads(asked.stdout)) == (0, {"a": None, "b": None})
+    assert (asked.exit_code, json.loads(asked.stdout)) == (1, {"a": None, "b": None})
+    assert asked.stderr.startswith(
+        f"nobody answers; start the nodes, each on its machine: walktalk node --config {tmp_path}"
+    )
+    (tmp_path / "records" / "a").mkdir(parents=True)
+    asked = call("status", "--config", cluster(tmp_path), "--seconds", 0.1)
+    assert asked.exit_code == 1
+    assert "collect what the nodes have left: walktalk collect --config" in asked.stderr
+    assert "nobody answers, and" in mistake(
+        "collect", "--config", cluster(tmp_path), "--out", tmp_path / "o", "--seconds", 0.1
+    )
 
 
 def test_status_fits_a_terminal_of_80_columns(

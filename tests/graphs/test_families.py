@@ -156,7 +156,7 @@ def test_missing_edge_list_file(tmp_path: Path) -> None:
         graphs.edge_list(tmp_path / "no.txt")
 
 
-@pytest.mark.parametrize("name", [name for name in graphs.TOPOLOGIES if name != "edge_list"])
+@pytest.mark.parametrize("name", [name for name in graphs.TOPOLOGIES if name not in ("edge_list", "edges", "given")])
 def test_build_makes_every_family(name: str) -> None:
     graph = graphs.build(name, 20 if name == "us_five_sites" else 16, seed=1)
     assert graph.is_connected()
@@ -211,3 +211,17 @@ def test_a_million_nodes_are_quick(topology: str) -> None:
     graph = graphs.build(topology, 10**6)
     assert graph.nodes == 10**6
     assert time.process_time() - begin < 30  # about 3 s for the slowest on an idle core
+
+
+def test_edge_by_edge_by_number_or_by_name():
+    square = graphs.build("edges", edges=[[0, 1], [1, 2], [2, 3], [3, 0]])
+    assert square == graphs.cycle(4)
+    assert square.names is None
+    named = graphs.build("edges", 3, edges=[["rome", "oslo"], ["oslo", "bern"]])
+    assert named.names == ("rome", "oslo", "bern")
+    assert named == graphs.path(3)
+    assert graphs.build("edges", edges=[[0, 1], [1, 2], [2, 0]], directed=True).directed
+    with pytest.raises(GraphError, match="there is no node 'x'; names: a, b"):
+        graphs.build("edges", edges=[["a", "x"]], names=["a", "b"])
+    with pytest.raises(GraphError, match="disconnected"):
+        graphs.build("edges", 4, edges=[[0, 1], [2, 3]])

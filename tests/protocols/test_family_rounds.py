@@ -7,18 +7,15 @@ NumPy, written here from its definition.
 from __future__ import annotations
 
 import itertools
-from dataclasses import dataclass
 
 import numpy as np
 import pytest
-import torch
-from torch import Tensor
 
+from tests.support.unlike import LR, Unlike, run
 from walktalk import graphs
 from walktalk.errors import SpecError
 from walktalk.graphs import Graph
 from walktalk.graphs.matcha import RandomSubgraphs
-from walktalk.learning import Extras
 from walktalk.protocols import (
     D2,
     HEADER_BYTES,
@@ -39,84 +36,8 @@ from walktalk.protocols import (
     SyncGossip,
 )
 from walktalk.protocols.weights import row_of
-from walktalk.runtimes.meaning import Evaluate, Stop
-from walktalk.runtimes.simulator import NetworkTiming, RunSetup
-from walktalk.runtimes.stacked import Engine
 from walktalk.seeds import Seed
-from walktalk.testing import QuadraticTrainer, check_protocol
-
-LR = 0.1
-
-
-class Unlike(QuadraticTrainer):
-    """Nodes differ in their curvatures, too, so that the mean of their centres is not the optimum."""
-
-    def __init__(self, nodes: int, steps: int = 1) -> None:
-        super().__init__(nodes, dimension=3, steps=steps)
-        self.curvatures = np.random.default_rng(5).uniform(0.3, 1.5, (nodes, 3))
-
-    def train(
-        self,
-        rows: Tensor,
-        parts: Tensor,
-        keys: Tensor,
-        lr: Tensor,
-        state: Tensor | None = None,
-        extras: Extras | None = None,
-    ) -> tuple[Tensor, Tensor | None]:
-        a, b = (torch.tensor(which, dtype=torch.float32)[parts] for which in (self.curvatures, self.centres))
-        if extras is not None and extras.gradient:
-            return a * (rows - b), state
-        x = rows.clone()
-        for _ in range(self.steps if extras is None else extras.steps):
-            gradient = a * (x - b)
-            if extras is not None and extras.correction is not None:
-                gradient = gradient + extras.correction
-            if extras is not None and extras.anchor is not None and extras.pulls is not None:
-                gradient = gradient + extras.pulls[:, None] * (x - extras.anchor)
-            x = x - lr[:, None] * gradient
-        return x, state
-
-    def gradients(self, x: np.ndarray) -> np.ndarray:
-        """Of all nodes, each at its own row."""
-        return self.curvatures * (x - self.centres[:-1])
-
-    def optimum(self) -> np.ndarray:
-        return np.asarray((self.curvatures * self.centres[:-1]).sum(0) / self.curvatures.sum(0))
-
-
-@dataclass
-class Ended:
-    """Where a run is after some rounds."""
-
-    members: np.ndarray  # every node's model
-    output: np.ndarray
-    slots: list[dict[str, np.ndarray]]  # all that nodes have
-    trainer: Unlike
-    bits: int
-
-
-def run(protocol: Protocol, graph: Graph, rounds: int, steps: int = 1, samples: list[int] | None = None) -> Ended:
-    """So many rounds, in which everybody trains once; the last averaging is over, and the next training under way."""
-    protocol.check_graph(graph)
-    trainer = Unlike(graph.nodes, steps)
-    trainer.samples = samples or trainer.samples
-    timing = NetworkTiming(compute=1.0, latency=0.001)  # all take the same time, so all end a round together
-    half = rounds + 0.5
-    setup = RunSetup(
-        protocol, graph, Seed(1), Stop(time=2 * half), timing, Evaluate(every=10**6), lr=LR, model_bytes=12
-    )
-    engine = Engine(trainer, [setup], [trainer.initial()])
-    engine.advance(0.5)
-    what = engine.simulations[0].interpreter
-
-    def value(terms: tuple[tuple[int, float], ...]) -> np.ndarray:
-        row = engine.executor.blend([(engine.planner.rows[0, one], weight) for one, weight in terms])
-        return np.asarray(row.double().numpy())
-
-    members = [value(what.members[v]) for v in sorted(what.members)]
-    slots = [{slot: value(terms) for slot, terms in what.slots[v].items()} for v in range(graph.nodes)]
-    return Ended(np.stack(members), value(tuple(engine.simulations[0].output())), slots, trainer, 8 * what.bytes)
+from walktalk.testing import check_protocol
 
 
 def matrix(graph: Graph, round_: int = 0) -> np.ndarray:

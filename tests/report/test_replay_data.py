@@ -137,6 +137,8 @@ def test_words_are_filled_in() -> None:
     assert in_words("train", 3, {"walk": 2}) == "Node 3 starts to train walk 2"
     assert in_words("train", 3, {}) == "Node 3 starts to train its model"
     assert in_words("heal", -1, {}) == "The network is whole again"
+    assert in_words("found", 1, {"peer": 0}, ["lyon", "nice"]) == "nice is connected to lyon"
+    assert in_words("heal", -1, {}, ["lyon", "nice"]) == "The network is whole again"
     assert in_words("my_own_event", 1, {"peer": 4}) == "Node 1 my own event, node 4"
 
 

@@ -2,19 +2,25 @@
 
 Loss is looked at as progress, y = log of how many times smaller the excess over the lowest possible loss has become:
 a straight line for a descent at constant pace, flat where noise or differences between nodes stop it.
+
+A pilot is looked at in two ways. As a run is: at the evaluations of the study, the first of which with a loss of the
+target or less is its arrival, since a run with that target stops there. And, since these may be few, at costs that rise
+in small ratios: where it stands and how fast it is are read from those.
 """
 
 from __future__ import annotations
 
 from bisect import bisect_left
 from dataclasses import dataclass, field
-from math import inf, isfinite, log
+from math import exp, inf, isfinite, log
+from typing import NamedTuple
 
 import numpy as np
 
-WINDOW = 0.75  # loss is averaged over the last quarter of the way: one lucky moment is not arrival
+WINDOW = 0.75  # progress is averaged over the last quarter of the way: one lucky moment says little
 LOOK_BACK = 0.45  # the pace is taken over the way since then: a shorter stretch is mostly noise
 NOTHING_YET = 0.02  # progress below this is noise: the pilot has not said anything
+NO_FURTHER = 0.01  # of all there is to gain: what is left of it at the lowest loss that seems possible
 DIVERGED = 30.0  # times the excess of the start: nothing comes back from there
 
 
@@ -33,9 +39,31 @@ class Scale:
         excess = max(loss - self.floor, 1e-9 * (self.start - self.floor))
         return log((self.start - self.floor) / excess)
 
+    def excess(self, loss: float) -> float:
+        """How far a loss is above the lowest; below that, which is only an estimate, hardly anything counts."""
+        span = self.start - self.floor
+        return max(loss - self.floor, NO_FURTHER * span) + 1e-9 * loss
+
+    def loss(self, progress: float) -> float:
+        """The loss of a y."""
+        return self.floor + (self.start - self.floor) * exp(-progress)
+
     @property
     def goal(self) -> float:
         return self.progress(self.target)
+
+
+class Seen(NamedTuple):
+    """What an evaluation shows, as a row of a history does."""
+
+    iterations: float
+    time: float  # seconds
+    bits: float
+    loss: float
+
+    def of(self, axis: str) -> float:
+        """On one axis, or the loss."""
+        return float(getattr(self, axis))
 
 
 @dataclass
@@ -45,24 +73,25 @@ class Course:
     scale: Scale
     lag: float = 0.0  # cost by which the aggregated model is behind the models that walk
     settled: float = 0.0  # cost before which it says little: a walk has seen only a few nodes' data
+    to_the_target: bool = True  # whether the target ends it, or only its budget does
     cost: list[float] = field(default_factory=list)  # in the objective's unit
-    iteration: list[int] = field(default_factory=list)
-    seconds: list[float] = field(default_factory=list)
-    bits: list[float] = field(default_factory=list)
     loss: list[float] = field(default_factory=list)  # of the aggregated model
     mean_loss: list[float] = field(default_factory=list)  # of the mean of all models
-    arrived: float | None = None  # the cost at which the target was reached
+    seen: list[Seen] = field(default_factory=list)  # the evaluations that a run has
+    arrival: Seen | None = None  # the first that showed the target: a run would stop there
+    arrived: float | None = None  # its cost
 
-    def add(self, cost: float, where: tuple[int, float, float], loss: float, mean_loss: float) -> None:
-        """One more measurement."""
+    def add(self, cost: float, loss: float, mean_loss: float) -> None:
+        """One more measurement between the evaluations."""
         self.cost.append(cost)
-        self.iteration.append(where[0])
-        self.seconds.append(where[1])
-        self.bits.append(where[2])
         self.loss.append(loss)
         self.mean_loss.append(mean_loss)
-        if self.arrived is None and len(self.cost) > 1:
-            self.arrived = self._arrival()
+
+    def evaluated(self, seen: Seen, objective: str) -> None:
+        """One more evaluation, as a run has it."""
+        self.seen.append(seen)
+        if self.to_the_target and self.arrival is None and seen.loss <= self.scale.target:
+            self.arrival, self.arrived = seen, seen.of(objective)
 
     @property
     def at(self) -> float:
@@ -70,40 +99,42 @@ class Course:
         return self.cost[-1] if self.cost else 0.0
 
     @property
+    def final_loss(self) -> float:
+        """At the last evaluation, which a run has when its budget is spent; not a number counts as no use at all."""
+        loss = self.seen[-1].loss if self.seen else inf
+        return loss if isfinite(loss) else inf
+
+    @property
     def lost(self) -> bool:
         """Whether it has diverged."""
         return bool(self.loss) and self.scale.progress(self.mean_loss[-1]) < -log(DIVERGED)
 
-    def smooth(self, values: list[float], upto: int) -> float:
-        """The mean over the last quarter of the way up to a measurement."""
+    def smooth(self, values: list[float], upto: int) -> tuple[float, float]:
+        """Progress over the last quarter of the way up to a measurement, and the cost in the middle of that quarter."""
         first = bisect_left(self.cost, WINDOW * self.cost[upto], 0, upto + 1)
-        return float(np.mean(values[first : upto + 1]))
+        part = range(first, upto + 1)
+        return float(np.mean([self.scale.progress(values[k]) for k in part])), float(
+            np.mean([self.cost[k] for k in part])
+        )
 
-    def _arrival(self) -> float | None:
-        last = len(self.cost) - 1
-        now = self.smooth(self.loss, last)
-        if not now <= self.scale.target:
-            return None
-        before = self.smooth(self.loss, last - 1)
-        if not isfinite(before) or before <= now:
-            return self.cost[last]
-        share = min(1.0, max(0.0, (before - self.scale.target) / (before - now)))
-        return self.cost[last - 1] + share * (self.cost[last] - self.cost[last - 1])
-
-    def pace(self) -> tuple[float, float]:
-        """Progress so far, and progress per cost over the last half of the way.
+    def pace(self) -> tuple[float, float, float]:
+        """Progress of late, the cost at which it was that, and progress per cost over the last half of the way.
 
         Until a walk has come back often, the aggregated model says little; then the mean of the walks is looked at.
         """
         values = self.loss if self.at > 4 * self.lag else self.mean_loss
         last = len(self.cost) - 1
         half = min(bisect_left(self.cost, LOOK_BACK * self.at), last - 1)
-        now = self.scale.progress(self.smooth(values, last))
-        then = self.scale.progress(self.smooth(values, half)) if half > 0 else 0.0
-        way = self.cost[last] - self.cost[max(half, 0)]
-        if not (isfinite(now) and isfinite(then)) or way <= 0:
-            return now, -inf
-        return now, (now - then) / way
+        now, here = self.smooth(values, last)
+        then, there = self.smooth(values, half) if half > 0 else (0.0, 0.0)
+        if not (isfinite(now) and isfinite(then)) or here <= there:
+            return now, here, -inf
+        return now, here, (now - then) / (here - there)
+
+    @property
+    def progress(self) -> float:
+        """Of late."""
+        return self.pace()[0]
 
     def expected_cost(self) -> float:
         """The cost at which the target will be reached if it goes on as over the last half of the way."""
@@ -111,25 +142,27 @@ class Course:
             return self.arrived
         if self.lost or len(self.cost) < 3:
             return inf
-        progress, pace = self.pace()
-        if pace <= 0:
-            return inf
-        behind = self.lag if self.at <= 4 * self.lag else 0.0
-        return max(self.at, self.at + (self.scale.goal - progress) / pace + behind)
+        progress, here, pace = self.pace()
+        return inf if pace <= 0 else max(self.at, here + (self.scale.goal - progress) / pace + self.behind)
 
     def expected_loss(self, budget: float) -> float:
         """The loss when the budget is spent, if it goes on as over the last half of the way."""
         if self.lost or len(self.cost) < 3:
             return inf
-        progress, pace = self.pace()
+        if self.at >= budget and self.seen:
+            return self.final_loss
+        progress, here, pace = self.pace()
         if not isfinite(pace):
             return inf
-        behind = self.lag if self.at <= 4 * self.lag else 0.0
-        left = max(0.0, budget - self.at - behind)
-        scale = self.scale
-        return scale.floor + (scale.start - scale.floor) * float(np.exp(-(progress + max(pace, 0.0) * left)))
+        left = max(0.0, budget - here - self.behind)
+        return self.scale.loss(progress + max(pace, 0.0) * left)
+
+    @property
+    def behind(self) -> float:
+        """What is to be added where the pace is that of the walks, and the aggregator has to hear of it yet."""
+        return self.lag if self.at <= 4 * self.lag else 0.0
 
     @property
     def silent(self) -> bool:
         """Whether it has not said anything yet."""
-        return len(self.cost) < 3 or self.at < self.settled or abs(self.pace()[0]) < NOTHING_YET
+        return len(self.cost) < 3 or self.at < self.settled or abs(self.progress) < NOTHING_YET

@@ -2,37 +2,20 @@
 
 from __future__ import annotations
 
-from dataclasses import asdict, fields, is_dataclass
+from dataclasses import asdict
 from math import inf, isfinite
 from typing import Any
 
 from walktalk.advisor.advice import Advice
-from walktalk.advisor.candidates import Candidate
+from walktalk.advisor.carry_out import changes
 from walktalk.advisor.finals import Finalist
+from walktalk.advisor.words import amount, name_of
 from walktalk.chains import aggregators, metropolis_hastings
 from walktalk.protocols import AsyncGossip, MultiWalk
 from walktalk.theory import crossover_walks
 
+COARSE = 0.2  # of the way between two evaluations: a run then stops well after it has got there
 SURE = ((0.9, "high"), (0.7, "fair"), (0.0, "low"))
-UNITS = {"iterations": "iterations", "time": "s", "bits": "bits"}
-
-
-def name_of(candidate: Candidate) -> str:
-    """An algorithm in words."""
-    return candidate.protocol.title
-
-
-def amount(objective: str, value: float) -> str:
-    """A cost with its unit; bits as bytes, which people compare with a data plan."""
-    if objective == "iterations":
-        return f"{value:,.0f} iterations"
-    units = (
-        (("h", 3600.0), ("min", 60.0), ("s", 1.0), ("ms", 1e-3))
-        if objective == "time"
-        else (("TB", 8e12), ("GB", 8e9), ("MB", 8e6), ("kB", 8e3), ("bytes", 8.0))
-    )
-    unit, size = next((u for u in units if abs(value) >= u[1]), units[-1])
-    return f"{value / size:,.3g} {unit}"
 
 
 def how_sure(advice: Advice) -> str:
@@ -77,20 +60,20 @@ def _runner_up(advice: Advice, others: list[Finalist]) -> str:
 
 
 def _cost_of_an_iteration(advice: Advice) -> str:
-    """What makes the difference on this axis."""
+    """What makes the difference on this axis: against gossip for a walk, against a walk for anything else."""
     best, objective = advice.best, advice.ground.goal.objective
-    one = next(c for c in advice.ground.candidates if c.active == 1 or c.protocol.family == "walks")
-    gossip = next(c for c in advice.ground.candidates if c.protocol == AsyncGossip())
     if objective == "iterations":
         return (
             f"{_active(best.active)}; so fewer models learn more per iteration, as long as their noise and the "
             "differences between nodes allow the target."
         )
     unit = amount(objective, best.rates.of(objective))
-    against = one if best is not one and best.protocol.family != "walks" else gossip
-    other = amount(objective, against.rates.of(objective))
     verb = "takes" if objective == "time" else "sends"
-    return f"An iteration {verb} {unit} on average here, {other} with {name_of(against)}."
+    walk = best.protocol.family == "walks"
+    others = [c for c in advice.ground.candidates if (c.protocol.family == "walks") != walk]
+    against = next((c for c in others if c.protocol == AsyncGossip()), others[0] if others else None)
+    other = f", {amount(objective, against.rates.of(objective))} with {name_of(against)}" if against else ""
+    return f"An iteration {verb} {unit} on average here{other}."
 
 
 def _active(active: int) -> str:
@@ -120,15 +103,20 @@ def _theory(advice: Advice) -> str:
 
 def notes(advice: Advice) -> list[str]:
     """What a person should know before relying on it."""
-    found = list(advice.ground.graph.notes)
-    rates = sorted({c.lr for c in advice.ground.candidates if c.algorithm == advice.best.algorithm})
+    ground = advice.ground
+    found = list(ground.graph.notes)
+    rates = sorted({one.candidate.lr for one in advice.tried if one.candidate.algorithm == advice.best.algorithm})
     if advice.best.lr in (rates[0], rates[-1]) and len(rates) > 1:
         end = "largest" if advice.best.lr == rates[-1] else "smallest"
-        found.append(
-            f"{advice.best.lr:g} is the {end} learning rate that was tried; set optimizer.lr to it and ask again"
-        )
+        found.append(f"{advice.best.lr:g} is the {end} learning rate that was tried; a further one may be better still")
     if not advice.reached:
         found.append("the target was not reached within the study's stop; costs are extrapolated, and may be far off")
+    every = ground.situation.setup.evaluate.every
+    if ground.goal.budget is None and every is not None and every > COARSE * advice.predictions["iterations"].value:
+        found.append(
+            f"a run looks at its loss every {every:,} iterations only, and stops at the first look that shows the "
+            f"target; with evaluate.every={max(1, every // 10)} it may stop sooner"
+        )
     return found
 
 
@@ -139,9 +127,7 @@ def as_json(advice: Advice) -> dict[str, Any]:
         advice: What `advise` gave.
     """
     ground, best, goal = advice.ground, advice.best, advice.ground.goal
-    protocol = best.protocol
-    names: list[str] = [f.name for f in fields(protocol)] if is_dataclass(protocol) else []
-    settings: dict[str, Any] = {name: getattr(protocol, name) for name in names}
+    protocol, settings = best.protocol, best.protocol.settings
     return {
         "algorithm": protocol.name,
         "walks": settings.get("walks"),
@@ -153,15 +139,16 @@ def as_json(advice: Advice) -> dict[str, Any]:
         "target_loss": ground.target if goal.budget is None else None,
         "budget": goal.budget,
         "expected": expected(advice),
+        "set": changes(advice),
         "why": reasons(advice),
         "notes": notes(advice),
         "confidence": {"within_10_percent_of_the_best": advice.sure, "words": how_sure(advice)},
         "reached": advice.reached,
         "rivals": [
-            {"label": r.candidate.label, "value": r.mean, "repetitions": len(r.values), "reached": r.arrived}
+            {"label": r.candidate.label, "value": finite(r.mean), "repetitions": len(r.values), "reached": r.arrived}
             for r in sorted(advice.rivals, key=lambda r: r.mean)
         ],
-        "candidates": {label: value if isfinite(value) else None for label, value in advice.prospects.items()},
+        "candidates": {label: finite(value) for label, value in advice.prospects.items()},
         "network": {
             "graph": ground.graph.name,
             "nodes": ground.network.nodes,
@@ -176,21 +163,15 @@ def as_json(advice: Advice) -> dict[str, Any]:
     }
 
 
+def finite(value: float) -> float | None:
+    """JSON has no infinity."""
+    return value if isfinite(value) else None
+
+
 def expected(advice: Advice) -> dict[str, Any]:
     """Iterations, seconds, bits and loss, each with its interval."""
-    rates, goal = advice.best.rates, advice.ground.goal
-    per = {"iterations": 1.0, "time": rates.seconds, "bits": rates.bits}
-    found: dict[str, Any] = {}
-    for axis, size in per.items():
-        scale = size / max(rates.of(goal.objective), 1e-300)
-        values = (
-            (advice.cost, advice.cost, advice.cost)
-            if goal.budget is not None
-            else (advice.cost, advice.low, advice.high)
-        )
-        found[axis] = {key: value * scale for key, value in zip(("value", "low", "high"), values, strict=True)}
+    found: dict[str, Any] = {name: asdict(one) for name, one in advice.predictions.items()}
     found["bytes"] = {key: value / 8 for key, value in found["bits"].items()}
-    found["loss"] = {"value": advice.loss}
-    if goal.budget is not None:
-        found["loss"] |= {"low": advice.low, "high": advice.high}
+    if advice.ground.goal.budget is None:
+        found["loss"] = {"value": advice.loss}
     return found

@@ -1,7 +1,8 @@
 """The closest candidates again, with other randomness, one repetition after the other, until one is clearly ahead.
 
 The learning rates of a single walk are told apart badly by one pilot; many models at once hardly differ from run to
-run. So repetitions go on only where they can still change the advice.
+run. So repetitions go on only where they can still change the advice. The one that is advised then runs a few times
+more: what is said about a run to come is taken from runs that had no part in its being chosen by the race.
 """
 
 from __future__ import annotations
@@ -12,6 +13,7 @@ from math import inf, isfinite
 import numpy as np
 
 from walktalk.advisor.candidates import Candidate
+from walktalk.advisor.course import Course, Seen
 from walktalk.advisor.ground import Ground
 from walktalk.advisor.pilots import Pilots
 
@@ -21,16 +23,29 @@ NEAR = 1.5  # prospects within this of the best
 STILL_NEAR = 1.2  # mean values within this of the best
 UNDECIDED = 1.15  # mean values within this of the best are worth more than the usual repetitions
 USUAL, MOST = 2, 4  # repetitions beside the first pilot
+ENOUGH = 8  # runs from which an interval is read
 PATIENCE = 1.15  # times the best cost: a repetition that takes longer is not waited for
+WAIT = 4.0  # times the mean cost: how long one is waited for that tells what a run costs
 HOPELESS = 10.0  # times what was spent on it: what a repetition without any prospect counts as
 
 
-@dataclass
+@dataclass(eq=False)
+class Tried:
+    """A candidate, its pilot, and where that was heading."""
+
+    candidate: Candidate
+    course: Course
+    prospect: float  # the cost at which it will arrive, or its loss above the lowest when the budget is spent
+
+
+@dataclass(eq=False)
 class Finalist:
     """A candidate that is measured to the end."""
 
     candidate: Candidate
     values: list[float] = field(default_factory=list)  # cost at the target, or loss at the budget, by repetition
+    ends: list[Seen] = field(default_factory=list)  # where repetitions ended that had no part in the race
+    left: list[int] = field(default_factory=list)  # repetitions that were not waited for: another was ahead
     arrived: bool = False  # whether any of them really reached the target
 
     @property
@@ -41,29 +56,33 @@ class Finalist:
 class Finals:
     """The last comparison."""
 
-    def __init__(self, ground: Ground, pilots: Pilots, prospects: list[float]) -> None:
-        self.ground = ground
-        self.allowed = pilots.trainings  # beyond the usual repetitions, finals may cost as much as the race did
-        self.trainings = 0
-        self.expected = min((p for p in prospects if isfinite(p)), default=inf)
-        self.finalists = []
-        for p in choose(ground.candidates, prospects):
-            course = pilots.courses[p]
-            finalist = Finalist(ground.candidates[p])
-            # A pilot that was left waiting counts for nothing: it may have been left for bad luck.
-            if ground.goal.budget is not None and course.at >= 0.999 * ground.goal.budget:
-                finalist.values.append(course.smooth(course.loss, len(course.loss) - 1))
-            elif ground.goal.budget is None and course.arrived is not None:
-                finalist.values.append(course.arrived)
-                finalist.arrived = True
-            self.finalists.append(finalist)
+    def __init__(self, ground: Ground, tried: list[Tried], allowed: int) -> None:
+        """
+        - `ground`: what is known.
+        - `tried`: every candidate that was in the race.
+        - `allowed`: trainings that repetitions beyond the usual ones may take.
+        """
+        self.ground, self.allowed, self.trainings, self.repetitions = ground, allowed, 0, 0
+        self.expected = min((one.prospect for one in tried if isfinite(one.prospect)), default=inf)
+        self.finalists = [self.finalist(one) for one in choose(tried)]
 
-    def run(self) -> None:
-        for repetition in range(1, MOST + 1):
-            alive = self.alive(repetition)
-            if not alive:
-                return
-            self.repeat(alive, repetition)
+    def finalist(self, one: Tried) -> Finalist:
+        """With what its pilot has shown; one that was left waiting counts for nothing: it may have been bad luck."""
+        made, budget = Finalist(one.candidate), self.ground.goal.budget
+        if budget is not None and one.course.at >= budget:
+            made.values.append(one.course.final_loss)
+        elif budget is None and one.course.arrived is not None:
+            made.values.append(one.course.arrived)
+            made.arrived = True
+        return made
+
+    def run(self) -> Finalist:
+        """To the end; the one that is advised."""
+        while self.repetitions < MOST and (alive := self.alive(self.repetitions + 1)):
+            self.repeat(alive)
+        best = min(self.finalists, key=lambda finalist: finalist.mean)
+        self.confirm(best)
+        return best
 
     def alive(self, repetition: int) -> list[Finalist]:
         """Who runs again; nobody when the matter is settled."""
@@ -77,21 +96,30 @@ class Finals:
             return [] if len(near[0].values) >= enough else near
         return near
 
-    def repeat(self, alive: list[Finalist], repetition: int) -> None:
-        ground, goal = self.ground, self.ground.goal
-        pilots = Pilots(ground.bench, [ground.entry(finalist.candidate, repetition) for finalist in alive])
-        everyone = range(len(alive))
-        if goal.budget is not None:
-            pilots.climb(everyone, goal.budget)
+    def repeat(self, alive: list[Finalist]) -> None:
+        """One more repetition of each."""
+        self.repetitions += 1
+        pilots = Pilots(self.ground.bench, [self.ground.entry(one.candidate, self.repetitions) for one in alive])
+        if self.ground.goal.budget is not None:
+            pilots.climb(range(len(alive)), self.ground.goal.budget)
         else:
             self.to_the_first(pilots)
         self.trainings += pilots.trainings
         for finalist, course in zip(alive, pilots.courses, strict=True):
-            finalist.arrived |= course.arrived is not None
-            if goal.budget is not None:
-                finalist.values.append(course.smooth(course.loss, len(course.loss) - 1))
-            else:
-                finalist.values.append(min(max(course.expected_cost(), course.at), HOPELESS * course.at))
+            self.take(finalist, course)
+
+    def take(self, finalist: Finalist, course: Course) -> None:
+        """What a repetition has shown."""
+        if self.ground.goal.budget is not None:
+            finalist.values.append(course.final_loss)
+            finalist.ends.append(course.seen[-1])
+            return
+        finalist.values.append(min(max(course.expected_cost(), course.at), HOPELESS * course.at))
+        if course.arrival is not None:
+            finalist.arrived = True
+            finalist.ends.append(course.arrival)
+        else:
+            finalist.left.append(self.repetitions)
 
     def to_the_first(self, pilots: Pilots) -> None:
         """Until the first arrives, and a little longer for those that may be close behind."""
@@ -105,16 +133,43 @@ class Finals:
                 return
             upto *= 1.1
 
+    def confirm(self, best: Finalist) -> None:
+        """Runs of the advised one, all waited for, until there are enough to tell what a run costs.
 
-def choose(candidates: list[Candidate], prospects: list[float]) -> list[int]:
+        Repetitions that were left because another was ahead are made again with the same randomness, to their end: else
+        only the quick ones would count.
+        """
+        goal, ground, again = self.ground.goal, self.ground, best.left
+        if goal.budget is None and not best.arrived:
+            return  # nothing but extrapolations: more of them would not make it sure
+        new = range(self.repetitions + 1, self.repetitions + 1 + max(0, ENOUGH - len(best.ends) - len(again)))
+        pilots = Pilots(ground.bench, [ground.entry(best.candidate, repetition) for repetition in (*again, *new)])
+        upto = goal.budget if goal.budget is not None else min(WAIT * best.mean, 2 * ground.longest)
+        pilots.climb(range(len(pilots.entries)), upto)
+        self.trainings += pilots.trainings
+        best.ends += [self.end_of(course) for course in pilots.courses]
+
+    def end_of(self, course: Course) -> Seen:
+        """Where a run ends, or would by its pace where it was waited for in vain."""
+        if self.ground.goal.budget is not None:
+            return course.seen[-1]
+        if course.arrival is not None:
+            return course.arrival
+        last, objective = course.seen[-1], self.ground.goal.objective
+        more = min(max(course.expected_cost(), course.at), HOPELESS * course.at) / max(last.of(objective), 1e-300)
+        return Seen(last.iterations * more, last.time * more, last.bits * more, inf)
+
+
+def choose(tried: list[Tried]) -> list[Tried]:
     """The best few; where the best has few models, also its neighbours in learning rate, which one run may misjudge."""
-    order = sorted((p for p in range(len(prospects)) if isfinite(prospects[p])), key=lambda p: prospects[p])
+    order = sorted((one for one in tried if isfinite(one.prospect)), key=lambda one: one.prospect)
     if not order:
-        return [0]
+        return tried[:1]
     best = order[0]
-    found = [p for p in order[:RIVALS] if prospects[p] <= NEAR * prospects[best]]
-    if candidates[best].active <= NOISY:
-        same = [p for p, c in enumerate(candidates) if c.protocol == candidates[best].protocol]
+    found = [one for one in order[:RIVALS] if one.prospect <= NEAR * best.prospect]
+    if best.candidate.active <= NOISY:
+        same = [one for one in tried if one.candidate.protocol == best.candidate.protocol]
+        same.sort(key=lambda one: one.candidate.lr)
         place = same.index(best)
         found += same[max(0, place - 1) : place + 2]
     return list(dict.fromkeys(found))

@@ -2,21 +2,23 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from math import isfinite
+from typing import Any
 
-from walktalk.advisor.candidates import Candidate, Rates, algorithms, best_aggregator, learning_rates, measured_rates
+from walktalk.advisor.candidates import Candidate, World, algorithms, best_aggregator, learning_rates
 from walktalk.advisor.constants import QUICK, Constants, estimate_constants
 from walktalk.advisor.course import Scale
 from walktalk.advisor.goal import Goal
 from walktalk.advisor.pilots import Bench, Entry
+from walktalk.advisor.situation import Situation
 from walktalk.errors import SpecError
 from walktalk.graphs import Graph
 from walktalk.protocols import MultiWalk
 from walktalk.runtimes.meaning import Stop
-from walktalk.runtimes.simulator import RunSetup
+from walktalk.runtimes.simulator import Rates, RunSetup, measured_rates
 from walktalk.seeds import Seed
-from walktalk.studies import StudySpec, prepare
 from walktalk.theory import Network, network
 
 OF_THE_WAY = 0.1  # without a target: a tenth of the excess loss is left
@@ -26,16 +28,19 @@ FIRST_LOOK = 4.0  # iterations of the fastest candidate at which pilots are meas
 
 @dataclass(frozen=True)
 class Ground:
-    """A study, looked at before any pilot."""
+    """A situation, looked at before any pilot."""
 
-    spec: StudySpec
+    situation: Situation
     goal: Goal
-    graph: Graph
     network: Network  # with the best aggregator
     constants: Constants
     candidates: list[Candidate]
     bench: Bench
     longest: float  # the cost at which the study's own stop ends the dearest candidate
+
+    @property
+    def graph(self) -> Graph:
+        return self.situation.graph
 
     @property
     def target(self) -> float:
@@ -51,34 +56,54 @@ class Ground:
 
 
 def survey(
-    spec: StudySpec, goal: Goal, *, device: str = "auto", model_bytes: int | None = None, seed: str = "advice"
+    situation: Situation,
+    goal: Goal,
+    *,
+    wanted: str | Sequence[Any] | None = None,
+    model_bytes: int | None = None,
+    seed: str = "advice",
 ) -> Ground:
-    """Prepare a study for pilots; every mistake in it shows here."""
-    ready = prepare(spec, device)
-    first = ready.runs[0].setup
-    graph = first.graph
+    """Prepare for pilots.
+
+    Args:
+        situation: What the advice is about.
+        goal: What to save, and how far to get.
+        wanted: What to choose among: "all", names of algorithms or protocols; walks, gossip and what the study names
+            if left out.
+        model_bytes: Size of the model on the wire, where the pilots train a smaller one.
+        seed: Of the pilots' randomness, by name.
+    """
+    graph = situation.graph
     if goal.objective == "bits" and graph.nodes == 1:
         raise SpecError("objective: bits has no meaning with one node, where nothing is sent; use iterations or time")
-    setup = with_bytes(first, model_bytes)
-    root = Seed(spec.seed).child(seed)
+    setup = with_bytes(situation.setup, model_bytes)
+    root = situation.seed.child(seed)
     aggregator = best_aggregator(graph)
-    candidates = make_candidates(spec, setup, aggregator.node, root)
+    candidates = make_candidates(situation, setup, aggregator.node, root, wanted)
     least = min(candidate.rates.of(goal.objective) for candidate in candidates)
     if goal.budget is not None and goal.budget < least:
         raise SpecError(
             f"budget: {goal.budget:g} is less than a single iteration of the cheapest algorithm costs ({least:.3g}); "
             "nothing can be learned for it"
         )
-    constants = estimate_constants(ready.task, batch_size=spec.training.batch_size, seed=root, effort=QUICK)
-    start = float(ready.trainer.evaluate(ready.trainer.initial_row(root.integer)[None])[0][0])
+    trainer = situation.trainer
+    batch_size = situation.spec.training.batch_size
+    constants = estimate_constants(situation.task, batch_size=batch_size, seed=root, effort=QUICK)
+    start = float(trainer.evaluate(trainer.initial_row(root.integer)[None])[0][0])
     scale = make_scale(goal, start, constants.f_best)
-    costs = {candidate.label: stop_cost(spec, candidate, goal) for candidate in candidates}
-    unit = FIRST_LOOK * least
+    costs = {candidate.algorithm: stop_cost(situation.stop, candidate.rates, goal) for candidate in candidates}
     bench = Bench(
-        ready.trainer, setup, goal.objective, scale, root, unit, schedule_end=lambda candidate: costs[candidate.label]
+        trainer,
+        setup,
+        goal.objective,
+        scale,
+        root,
+        FIRST_LOOK * least,
+        schedule_end=lambda candidate: costs[candidate.algorithm],
+        budget=goal.budget,
     )
     net = network(graph, aggregator.node)
-    return Ground(spec, goal, graph, net, constants, candidates, bench, max(costs.values()))
+    return Ground(situation, goal, net, constants, candidates, bench, max(costs.values()))
 
 
 def with_bytes(setup: RunSetup, model_bytes: int | None) -> RunSetup:
@@ -91,12 +116,15 @@ def with_bytes(setup: RunSetup, model_bytes: int | None) -> RunSetup:
     return replace(setup, model_bytes=model_bytes, state_bytes=round(setup.state_bytes * ratio))
 
 
-def make_candidates(spec: StudySpec, setup: RunSetup, aggregator: int, root: Seed) -> list[Candidate]:
+def make_candidates(
+    situation: Situation, setup: RunSetup, aggregator: int, root: Seed, wanted: str | Sequence[Any] | None
+) -> list[Candidate]:
     found = []
-    for protocol in algorithms(spec, setup.graph, aggregator):
+    world = World(setup.graph, situation.optimizer.momentum, bool(setup.faults))
+    for protocol in algorithms(world, aggregator, situation.named, wanted):
         rates = measured_rates(replace(setup, protocol=protocol, seed=root.child("rates", protocol.label)))
         active = protocol.active_models(setup.graph.nodes)
-        found += [Candidate(protocol, lr, rates, active) for lr in learning_rates(spec.optimizer.lr)]
+        found += [Candidate(protocol, lr, rates, active) for lr in learning_rates(situation.optimizer.lr)]
     return found
 
 
@@ -105,16 +133,17 @@ def make_scale(goal: Goal, start: float, floor: float) -> Scale:
     if not isfinite(start):
         raise SpecError(f"the loss of the initial model is {start}; look at the task's data")
     floor = min(floor, start - 1e-6 * max(abs(start), 1.0))
-    target = goal.target_loss if goal.target_loss is not None else floor + OF_THE_WAY * (start - floor)
+    # To four digits: what is printed is what was meant.
+    target = goal.target_loss if goal.target_loss is not None else float(f"{floor + OF_THE_WAY * (start - floor):.4g}")
     if target >= start:
         raise SpecError(f"target_loss: {target:.4g} is not below {start:.4g}, the loss before any training")
     return Scale(start, min(floor, target - 0.02 * (start - target)), target)
 
 
-def stop_cost(spec: StudySpec, candidate: Candidate, goal: Goal) -> float:
-    """What a candidate costs, in the objective's unit, until the study's own stop ends it."""
-    stop = Stop(**spec.stop.model_dump())
-    rates: Rates = candidate.rates
+def stop_cost(stop: Stop, rates: Rates, goal: Goal) -> float:
+    """What a candidate costs, in the objective's unit, until the budget or the study's own stop ends it."""
+    if goal.budget is not None:
+        return goal.budget
     iterations = [float(stop.iterations)] if stop.iterations is not None else []
     iterations += [stop.time / rates.seconds] if stop.time is not None and rates.seconds > 0 else []
     iterations += [stop.bits / rates.bits] if stop.bits is not None and rates.bits > 0 else []

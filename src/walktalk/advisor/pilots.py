@@ -1,8 +1,8 @@
 """Short runs of all candidates, side by side in one engine; whoever is behind waits, and may be taken up again.
 
 Cost rises in small equal ratios, and after each every active pilot is measured: a few measurements per doubling,
-however long the way turns out to be. Every pilot ends in the objective's own unit, so the same share of the way is the
-same cost.
+however long the way turns out to be. Between them it is evaluated as a run of the study is, so its arrival is that of
+a run. Every pilot ends in the objective's own unit, so the same share of the way is the same cost.
 """
 
 from __future__ import annotations
@@ -13,17 +13,16 @@ from dataclasses import dataclass, replace
 import torch
 
 from walktalk.advisor.candidates import Candidate
-from walktalk.advisor.course import Course, Scale
+from walktalk.advisor.course import Course, Scale, Seen
 from walktalk.advisor.goal import Objective
 from walktalk.learning import Trainer
-from walktalk.runtimes.meaning import Evaluate, Stop
+from walktalk.runtimes.meaning import Stop
 from walktalk.runtimes.simulator import RunSetup, Terms, mean_of
-from walktalk.runtimes.stacked import Engine
+from walktalk.runtimes.stacked import Engine, Measurement
 from walktalk.seeds import Seed
 
 RATIO = 2 ** (1 / 8)  # from one measurement to the next
 FAR = 1e9  # times the first cost: no pilot gets there
-NEVER = Evaluate(every=None, seconds=1e18)  # the pilots are measured from here
 
 
 @dataclass(frozen=True)
@@ -31,12 +30,18 @@ class Bench:
     """What all pilots share."""
 
     trainer: Trainer
-    setup: RunSetup  # graph, timing, bytes; protocol, seed, rate and stop are the pilot's own
+    setup: RunSetup  # graph, timing, bytes, evaluations; protocol, seed, rate and stop are the pilot's own
     objective: Objective
     scale: Scale
     seed: Seed
     unit: float  # the cost at which pilots are measured first
     schedule_end: Callable[[Candidate], float]  # candidate -> the cost at which its learning-rate schedule ends
+    budget: float | None = None  # where every pilot ends as a run with that budget does
+
+    @property
+    def far(self) -> float:
+        """The cost at which a pilot ends: the budget, or one that nobody reaches."""
+        return self.budget if self.budget is not None else self.unit * FAR
 
 
 @dataclass(frozen=True)
@@ -55,24 +60,20 @@ class Pilots:
     def __init__(self, bench: Bench, entries: Sequence[Entry]) -> None:
         self.bench = bench
         self.entries = list(entries)
-        self.courses = [Course(bench.scale, entry.lag, entry.settled) for entry in entries]
+        self.courses = [Course(bench.scale, entry.lag, entry.settled, bench.budget is None) for entry in entries]
         initial = [bench.trainer.initial_row(bench.seed.child("initial", e.repetition).integer) for e in entries]
         self.engine = Engine(bench.trainer, [self._setup(entry) for entry in entries], initial)
         self.trainings = 0
 
     def _setup(self, entry: Entry) -> RunSetup:
         bench, candidate = self.bench, entry.candidate
-        far = bench.unit * FAR
-        stop = {"iterations": Stop(iterations=round(far)), "time": Stop(time=far), "bits": Stop(bits=far)}[
-            bench.objective
-        ]
+        far = bench.far
         end, schedule = bench.schedule_end(candidate), bench.setup.schedule
         return replace(
             bench.setup,
             protocol=candidate.protocol,
             lr=candidate.lr,
-            stop=stop,
-            evaluate=NEVER,
+            stop=stop_at(bench.objective, far),
             keep_trace=False,
             # The same paths and batches at every learning rate: so the rates are compared, not the luck.
             seed=bench.seed.child(candidate.algorithm, entry.repetition),
@@ -86,18 +87,24 @@ class Pilots:
             return
         self.engine.active = dict.fromkeys(chosen)
         before = sum(self.engine.simulations[p].iteration for p in chosen)
-        self.engine.advance(cost / (self.bench.unit * FAR))
+        advance = self.engine.advance(cost / self.bench.far)
         self.trainings += sum(self.engine.simulations[p].iteration for p in chosen) - before
+        for measurement in advance.measurements:
+            self._keep(measurement)
         self._measure(chosen, cost)
+
+    def _keep(self, measurement: Measurement) -> None:
+        """An evaluation that a run of the study has."""
+        op = measurement.op
+        seen = Seen(op.iteration, op.time, op.bits, measurement.train_loss)
+        self.courses[measurement.run].evaluated(seen, self.bench.objective)
 
     def _measure(self, chosen: list[int], cost: float) -> None:
         rows = [self._row(p, self.engine.simulations[p].output()) for p in chosen]
         rows += [self._row(p, mean_of(self.engine.simulations[p].interpreter.members.values())) for p in chosen]
         losses = self.bench.trainer.evaluate(torch.stack(rows))[0].double().cpu().tolist()
         for place, p in enumerate(chosen):
-            run = self.engine.simulations[p]
-            where = (run.iteration, run.agenda.now, run.bytes * 8.0)
-            self.courses[p].add(cost, where, losses[place], losses[len(chosen) + place])
+            self.courses[p].add(cost, losses[place], losses[len(chosen) + place])
 
     def _row(self, pilot: int, terms: Terms) -> torch.Tensor:
         return self.engine.executor.blend([(self.engine.planner.rows[pilot, value], weight) for value, weight in terms])
@@ -112,3 +119,10 @@ class Pilots:
             self.advance([p for p in going if self.courses[p].at < following], following)
             courses = self.courses
             going = [p for p in going if courses[p].arrived is None and not courses[p].lost and courses[p].at < upto]
+
+
+def stop_at(objective: Objective, cost: float) -> Stop:
+    """The end of a run that may cost so much of the objective."""
+    if objective == "iterations":
+        return Stop(iterations=max(1, int(cost)))
+    return Stop(time=cost) if objective == "time" else Stop(bits=cost)

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from math import inf, isfinite
 from typing import TypeAlias
 
-from walktalk.advisor.course import NOTHING_YET
+from walktalk.advisor.course import NOTHING_YET, Course
 from walktalk.advisor.pilots import Entry, Pilots
 
 PLAUSIBLE = 6.0  # times the best promise of theory: the others need not start until the better ones have failed
@@ -77,7 +77,7 @@ class Race:
             chosen = self.plausible()
             self.told(f"{len(chosen)} pilots together", RACE_SHARE * self.way())
             pilots.climb(chosen, self.opened)
-            if any(len(c.cost) > 2 and not c.lost and c.pace()[0] > SAID * goal for c in pilots.courses):
+            if any(len(c.cost) > 2 and not c.lost and c.progress > SAID * goal for c in pilots.courses):
                 return
             self.opened *= OPENING
 
@@ -97,7 +97,7 @@ class Race:
         courses = [c for c in self.pilots.courses if len(c.cost) > 2 and not c.lost]
         if self.budget is not None:
             return max((c.at for c in courses), default=0.0) / self.budget
-        return min(1.0, max((c.pace()[0] for c in courses), default=0.0) / self.pilots.bench.scale.goal)
+        return min(1.0, max((c.progress for c in courses), default=0.0) / self.pilots.bench.scale.goal)
 
     def choose(self) -> list[int]:
         """The pilots to take further: those with the best prospects, while these are better than what is certain."""
@@ -129,14 +129,18 @@ class Race:
         return found
 
     def prospect(self, pilot: int) -> float:
-        course = self.pilots.courses[pilot]
-        if self.budget is not None:
-            return course.expected_loss(self.budget) - course.scale.floor
-        if course.arrived is not None or course.lost or len(course.cost) < 3:
-            return course.expected_cost()
-        progress, pace = course.pace()
-        least = STALLED * max(progress, NOTHING_YET) / course.at
-        return course.at + (course.scale.goal - progress) / least if pace < least else course.expected_cost()
+        return prospect_of(self.pilots.courses[pilot], self.budget)
+
+
+def prospect_of(course: Course, budget: float | None) -> float:
+    """The cost at which a pilot will arrive, or its loss above the lowest when the budget is spent."""
+    if budget is not None:
+        return course.scale.excess(course.expected_loss(budget))
+    if course.arrived is not None or course.lost or len(course.cost) < 3:
+        return course.expected_cost()
+    progress, here, pace = course.pace()
+    least = STALLED * max(progress, NOTHING_YET) / here
+    return max(course.at, here + (course.scale.goal - progress) / least) if pace < least else course.expected_cost()
 
 
 def carried_over(cost: float, leader: Entry, entry: Entry, race: Race) -> float:

@@ -7,15 +7,21 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from math import gcd
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import numpy.typing as npt
-from scipy.sparse import csr_array
-from scipy.sparse.csgraph import breadth_first_order, connected_components
 
 from walktalk.chains.sampler import Sampler
 from walktalk.errors import ChainError
+from walktalk.lazy import later
+
+if TYPE_CHECKING:
+    from scipy import sparse
+    from scipy.sparse import csgraph, csr_array
+else:
+    sparse = later("scipy.sparse")
+    csgraph = later("scipy.sparse.csgraph")
 
 Floats = npt.NDArray[np.float64]
 TOLERANCE = 1e-9  # how far a sum of probabilities may be from 1: rounding, never a mistake
@@ -54,7 +60,7 @@ class Chain:
     def check(self) -> Chain:
         """This chain, or a `ChainError` naming the part of Assumption 4 that it breaks."""
         self.check_doubly_stochastic()
-        components, labels = connected_components(self.matrix, directed=True, connection="strong")
+        components, labels = csgraph.connected_components(self.matrix, directed=True, connection="strong")
         if components > 1:
             alone = int(np.bincount(labels).min())
             raise ChainError(f"{self.name}: not irreducible, {components} classes, the smallest of {alone} nodes")
@@ -84,7 +90,7 @@ class Chain:
         """The greatest common divisor of the lengths of all cycles; the chain is irreducible here."""
         if self.matrix.diagonal().max() > 0:
             return 1
-        order, before = breadth_first_order(self.matrix, 0, directed=True)
+        order, before = csgraph.breadth_first_order(self.matrix, 0, directed=True)
         level = np.zeros(self.nodes, dtype=np.int64)
         for node in order[1:]:
             level[node] = level[before[node]] + 1

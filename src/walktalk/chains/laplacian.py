@@ -9,17 +9,23 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from functools import cached_property
-from typing import Any
+from typing import TYPE_CHECKING, Any
 from weakref import WeakKeyDictionary
 
 import numpy as np
 import numpy.typing as npt
-from scipy.linalg import eigvalsh_tridiagonal
-from scipy.sparse import csr_array, diags_array
 
 from walktalk.chains.chain import Chain
 from walktalk.chains.multigrid import Multigrid, multigrid
 from walktalk.errors import ChainError
+from walktalk.lazy import later
+
+if TYPE_CHECKING:
+    from scipy import linalg, sparse
+    from scipy.sparse import csr_array
+else:
+    linalg = later("scipy.linalg")
+    sparse = later("scipy.sparse")
 
 Floats = npt.NDArray[np.float64]
 
@@ -99,10 +105,12 @@ def _laplacian(matrix: csr_array[Any]) -> csr_array[Any]:
     moves = matrix.copy()
     moves.setdiag(0.0)
     moves.eliminate_zeros()
-    made = csr_array(diags_array(np.asarray(moves.sum(axis=1))) - moves)
+    made = sparse.csr_array(sparse.diags_array(np.asarray(moves.sum(axis=1))) - moves)
     made.sort_indices()
     if made.nnz < np.iinfo(np.int32).max:  # half the memory to read: products are a third faster
-        made = csr_array((made.data, made.indices.astype(np.int32), made.indptr.astype(np.int32)), shape=made.shape)
+        made = sparse.csr_array(
+            (made.data, made.indices.astype(np.int32), made.indptr.astype(np.int32)), shape=made.shape
+        )
     return made
 
 
@@ -166,4 +174,6 @@ def _smallest(alphas: Floats, betas: Floats) -> float:
         return 1.0
     diagonal = 1 / alphas
     diagonal[1:] += betas / alphas[:-1]
-    return float(eigvalsh_tridiagonal(diagonal, np.sqrt(betas) / alphas[:-1], select="i", select_range=(0, 0))[0])
+    return float(
+        linalg.eigvalsh_tridiagonal(diagonal, np.sqrt(betas) / alphas[:-1], select="i", select_range=(0, 0))[0]
+    )

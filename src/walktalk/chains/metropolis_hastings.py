@@ -8,12 +8,18 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from random import Random
+from typing import TYPE_CHECKING
 
 import numpy as np
-from scipy.sparse import csr_array, diags_array
 
 from walktalk.chains.chain import Chain
 from walktalk.graphs import GraphLike, as_graph
+from walktalk.lazy import later
+
+if TYPE_CHECKING:
+    from scipy import sparse
+else:
+    sparse = later("scipy.sparse")
 
 
 def metropolis_hastings(graph: GraphLike) -> Chain:
@@ -25,9 +31,9 @@ def metropolis_hastings(graph: GraphLike) -> Chain:
     graph = as_graph(graph)
     degrees = graph.degrees
     sizes = np.maximum(np.repeat(degrees, degrees), degrees[graph.indices]) + 1
-    moves = csr_array((1.0 / sizes, graph.indices, graph.indptr), shape=(graph.nodes, graph.nodes))
+    moves = sparse.csr_array((1.0 / sizes, graph.indices, graph.indptr), shape=(graph.nodes, graph.nodes))
     stay = 1.0 - np.asarray(moves.sum(axis=1))
-    return Chain(csr_array(moves + diags_array(stay)), f"metropolis_hastings({graph.name})")
+    return Chain(sparse.csr_array(moves + sparse.diags_array(stay)), f"metropolis_hastings({graph.name})")
 
 
 def metropolis_step(

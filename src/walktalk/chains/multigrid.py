@@ -9,11 +9,18 @@ of the conjugate gradients in `solver`. On a million-node torus it takes about t
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import numpy.typing as npt
-from scipy.sparse import csr_array, diags_array
+
+from walktalk.lazy import later
+
+if TYPE_CHECKING:
+    from scipy import sparse
+    from scipy.sparse import csr_array
+else:
+    sparse = later("scipy.sparse")
 
 Floats = npt.NDArray[np.float64]
 Ints = npt.NDArray[np.int64]
@@ -71,13 +78,13 @@ def _coarsen(matrix: csr_array[Any], rng: np.random.Generator) -> tuple[_Level, 
     nodes = matrix.shape[0]
     diagonal = matrix.diagonal()
     damping = 4 / 3 / _radius(matrix, diagonal, rng) / diagonal
-    plain = csr_array((np.ones(nodes), groups, np.arange(nodes + 1)), shape=(nodes, count))
-    smooth = csr_array(plain - diags_array(damping) @ (matrix @ plain))
-    level = _Level(matrix, smooth, csr_array(smooth.T), damping)
-    coarse = csr_array(level.restrict @ (matrix @ smooth))
+    plain = sparse.csr_array((np.ones(nodes), groups, np.arange(nodes + 1)), shape=(nodes, count))
+    smooth = sparse.csr_array(plain - sparse.diags_array(damping) @ (matrix @ plain))
+    level = _Level(matrix, smooth, sparse.csr_array(smooth.T), damping)
+    coarse = sparse.csr_array(level.restrict @ (matrix @ smooth))
     if coarse.nnz > LEAST_COARSENING * matrix.nnz:  # smoothing fills in: do without it on this level
-        level = _Level(matrix, plain, csr_array(plain.T), damping)
-        coarse = csr_array(level.restrict @ (matrix @ plain))
+        level = _Level(matrix, plain, sparse.csr_array(plain.T), damping)
+        coarse = sparse.csr_array(level.restrict @ (matrix @ plain))
     return level, coarse
 
 

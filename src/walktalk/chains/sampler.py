@@ -8,11 +8,18 @@ row is first needed. Many nodes at a time: one sorted search over the cumulative
 from __future__ import annotations
 
 from random import Random
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import numpy.typing as npt
-from scipy.sparse import csr_array
+
+from walktalk.lazy import later
+
+if TYPE_CHECKING:
+    from scipy import sparse
+    from scipy.sparse import csr_array
+else:
+    sparse = later("scipy.sparse")
 
 Ints = npt.NDArray[np.int64]
 Row = tuple[int, list[float], list[int], list[int]]  # parts, where each is cut, below the cut, above the cut

@@ -3,11 +3,18 @@ periodic on bipartite graphs (an even cycle), so it breaks Assumption 4 on most 
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 import numpy as np
-from scipy.sparse import csr_array, diags_array
 
 from walktalk.chains.chain import Chain
 from walktalk.graphs import GraphLike, as_graph
+from walktalk.lazy import later
+
+if TYPE_CHECKING:
+    from scipy import sparse
+else:
+    sparse = later("scipy.sparse")
 
 
 def simple_walk(graph: GraphLike) -> Chain:
@@ -19,7 +26,7 @@ def simple_walk(graph: GraphLike) -> Chain:
     graph = as_graph(graph)
     degrees = graph.degrees
     chance = 1.0 / np.repeat(degrees, degrees)
-    moves = csr_array((chance, graph.indices, graph.indptr), shape=(graph.nodes, graph.nodes))
+    moves = sparse.csr_array((chance, graph.indices, graph.indptr), shape=(graph.nodes, graph.nodes))
     alone = (degrees == 0).astype(np.float64)
-    matrix = csr_array(moves + diags_array(alone)) if alone.any() else moves
+    matrix = sparse.csr_array(moves + sparse.diags_array(alone)) if alone.any() else moves
     return Chain(matrix, f"simple_walk({graph.name})")

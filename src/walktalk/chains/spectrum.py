@@ -11,14 +11,20 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from math import sqrt
+from typing import TYPE_CHECKING
 
 import numpy as np
 import numpy.typing as npt
-from scipy.linalg import eigh_tridiagonal
 
 from walktalk.chains.chain import Chain
 from walktalk.chains.laplacian import Laplacian, dot, laplacian_of
 from walktalk.errors import ChainError
+from walktalk.lazy import later
+
+if TYPE_CHECKING:
+    from scipy import linalg
+else:
+    linalg = later("scipy.linalg")
 
 Floats = npt.NDArray[np.float64]
 
@@ -132,7 +138,7 @@ def _ends(alphas: list[float], betas: list[float], beta: float) -> tuple[float, 
     found = []
     for low in (True, False):
         places = (0, min(1, len(alphas) - 1)) if low else (max(0, len(alphas) - 2), len(alphas) - 1)
-        values, vectors = eigh_tridiagonal(np.array(alphas), off, select="i", select_range=places)
+        values, vectors = linalg.eigh_tridiagonal(np.array(alphas), off, select="i", select_range=places)
         end = 0 if low else -1
         residual = abs(beta * vectors[-1, end])
         apart = abs(values[0] - values[-1])
@@ -152,7 +158,7 @@ def _inverse_lanczos(laplacian: Laplacian, most: int = 60) -> float:
             for known in basis:
                 u -= dot(known, u) * known
         beta = sqrt(dot(u, u))
-        values, vectors = eigh_tridiagonal(np.array(alphas), np.array(betas))
+        values, vectors = linalg.eigh_tridiagonal(np.array(alphas), np.array(betas))
         residual = beta * abs(vectors[-1, -1]) / values[-1]
         apart = (values[-1] - values[-2]) / values[-1] if len(values) > 1 else 1.0
         if residual**2 <= ACCURACY * apart or beta <= BREAKDOWN * values[-1]:

@@ -12,8 +12,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from walktalk.cli import completion
-from walktalk.cli.waiting import getting_ready
 from walktalk.errors import SpecError
+from walktalk.interactive import getting_ready
 from walktalk.studies import read_study
 
 if TYPE_CHECKING:
@@ -42,6 +42,13 @@ def advise(
     budget: Annotated[
         str | None, typer.Option(help="Lowest loss for this much of the objective instead: 3000, 10min, 5GB.")
     ] = None,
+    algorithms: Annotated[
+        str | None,
+        typer.Option(
+            help="What to choose among: all, or names such as multi_walk,d2,sgp (see `walktalk algorithms`); walks, "
+            "gossip and what the study names if left out."
+        ),
+    ] = None,
     model_bytes: Annotated[
         int | None, typer.Option(help="Size of the model on the wire, where the pilots train a smaller one.")
     ] = None,
@@ -51,9 +58,9 @@ def advise(
     """Advise an algorithm and its settings for a study, from theory and short pilot runs."""
     read_study(study)  # a mistake in the name or in the YAML is told before anything heavy is imported
     with getting_ready("walktalk"):
-        from walktalk.advisor import Goal  # imports torch, which takes a while
-        from walktalk.advisor import advise as give_advice
+        from walktalk.advisor import Goal, advise_study  # imports torch, which takes a while
         from walktalk.advisor import as_json as plain
+        from walktalk.advisor import command as carried_out
         from walktalk.studies import load_spec
 
     spec = load_spec(study, changes or [])
@@ -61,12 +68,14 @@ def advise(
         raise SpecError("--budget and --target-loss exclude each other: the cheapest way to a loss, or the lowest loss")
     wanted = target_loss if target_loss is not None or budget is not None else spec.stop.target_loss
     goal = Goal(objective, wanted, amount_of(budget, objective))  # type: ignore[arg-type]  # checked by Goal
+    among = None if algorithms is None else [name.strip() for name in algorithms.split(",")]
     with shown(as_json) as told:
-        advice = give_advice(spec, goal, device=device, model_bytes=model_bytes, told=told)
+        advice = advise_study(spec, goal, algorithms=among, device=device, model_bytes=model_bytes, told=told)
+    command = carried_out(advice, study, changes or [])
     if as_json:
-        typer.echo(json.dumps(plain(advice), indent=2, ensure_ascii=False))
+        typer.echo(json.dumps({**plain(advice), "command": command}, indent=2, ensure_ascii=False))
     else:
-        show(advice, study, changes or [])
+        show(advice, command)
 
 
 def amount_of(text: str | None, objective: str) -> float | None:
@@ -114,7 +123,7 @@ def shown(quiet: bool) -> Iterator[Callable[[str, float], None]]:
         yield lambda text, share: bar.update(task, description=text, completed=share)
 
 
-def show(advice: Advice, study: str, changes: list[str]) -> None:
+def show(advice: Advice, command: str) -> None:
     """The advice on a terminal."""
     from rich.console import Console
     from rich.table import Table
@@ -144,7 +153,7 @@ def show(advice: Advice, study: str, changes: list[str]) -> None:
     )
     for note in found["notes"]:
         console.print(f"Note: {note}.", highlight=False)
-    console.print(f"Run it: {command(found, study, changes)}", highlight=False, soft_wrap=True)
+    console.print(f"Run it: {command}", highlight=False, soft_wrap=True, markup=False)
 
 
 def heading(found: dict[str, Any]) -> str:
@@ -160,18 +169,8 @@ def rows_of(found: dict[str, Any]) -> list[tuple[str, str, str]]:
     for axis, name in (("iterations", "iterations"), ("time", "time"), ("bits", "data sent")):
         of = found["expected"][axis]
         value, low, high = (amount(axis, of[key]).removesuffix(" iterations") for key in ("value", "low", "high"))
-        rows.append((name, value, "" if low == high else f"{low} – {high}"))
+        rows.append((name, value, "" if of["low"] == of["high"] else f"{low} – {high}"))
     loss = found["expected"]["loss"]
     if "low" in loss:
         rows.append(("training loss", f"{loss['value']:.3g}", f"{loss['low']:.3g} – {loss['high']:.3g}"))
     return rows
-
-
-def command(found: dict[str, Any], study: str, changes: list[str]) -> str:
-    """The study with the advised algorithm alone."""
-    import shlex
-
-    kept = {key: found["settings"][key] for key in ("walks", "aggregator", "mixing") if found["settings"].get(key)}
-    entry = ", ".join(f"{key}: {value}" for key, value in {"name": found["algorithm"], **kept}.items())
-    parts = ["walktalk", "run", study, *(p for change in changes for p in ("--set", change))]
-    return shlex.join([*parts, "--set", f"algorithms=[{{{entry}, lr: {found['learning_rate']:g}}}]"])

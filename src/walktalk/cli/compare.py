@@ -8,7 +8,7 @@ from typing import Annotated
 
 import typer
 
-from walktalk.cli.waiting import getting_ready
+from walktalk.interactive import getting_ready
 
 
 def compare(

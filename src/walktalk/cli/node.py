@@ -13,6 +13,14 @@ def node(
     name: Annotated[str, typer.Option(help="Which of its nodes this is.")],
     device: Annotated[str, typer.Option(help="auto, cpu or cuda.")] = "auto",
     fresh: Annotated[bool, typer.Option("--fresh", help="Start anew, even where a checkpoint lies.")] = False,
+    collect: Annotated[
+        Path | None,
+        typer.Option(
+            metavar="DIR",
+            help="At the run's end collect everybody's model, history and trace here, as `walktalk collect` does; "
+            "with certificates this needs the operator's.",
+        ),
+    ] = None,
 ) -> None:
     """Train as one node of a cluster; Ctrl-C or SIGTERM hands its walks on first."""
     import logging
@@ -21,4 +29,14 @@ def node(
     from walktalk.studies.peers import NodeJob, run_node
 
     logging.getLogger("walktalk").setLevel(logging.INFO)  # who comes, goes and aggregates; a fleet's nodes are quieter
-    run_node(NodeJob(load_cluster(config), name, rejoin=not fresh, device=device))
+    job = NodeJob(load_cluster(config), name, rejoin=not fresh, device=device, deployed=True)
+    if collect is None:
+        run_node(job)
+        return
+    from walktalk.cli.collect import print_collected
+    from walktalk.report import write_report
+    from walktalk.studies.collecting import run_and_collect
+
+    collected = run_and_collect(job, collect)
+    if collected is not None:
+        print_collected(collected, write_report(collect))

@@ -182,7 +182,7 @@ def phase(
 
 def _reporter(name: str) -> Callable[[str, Progress], None]:
     """A line now and then for each panel."""
-    from walktalk.cli.progress import Lines
+    from walktalk.interactive import Lines
 
     lines: dict[str, Lines] = {}
     return lambda title, progress: lines.setdefault(title, Lines(f"{name}, {title}"))(progress)

@@ -10,8 +10,8 @@ import typer
 
 from walktalk.cli import completion
 from walktalk.cli.live import both, check_live, stay
-from walktalk.cli.waiting import getting_ready
 from walktalk.errors import UnavailableError
+from walktalk.interactive import getting_ready
 from walktalk.studies import read_study
 
 ENGINES = ("sim", "peers")
@@ -68,8 +68,8 @@ def run(
     crew = _crew(workers)
     read_study(study)  # a mistake in the name or in the YAML is told before anything heavy is imported
     with getting_ready("walktalk"):
-        from walktalk.cli.progress import shown_progress  # imports torch, which takes a while
         from walktalk.cli.tables import print_results
+        from walktalk.interactive import shown_progress  # imports torch, which takes a while
         from walktalk.report import live_page, write_report
         from walktalk.studies import load_spec, parse_memory, run_study
 

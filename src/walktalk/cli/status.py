@@ -13,6 +13,7 @@ from walktalk.cli.live import check_live
 if TYPE_CHECKING:
     from walktalk.runtimes.peers import Cluster
 
+NOBODY = 1  # exit code, as that of `walktalk stop`
 SECONDS_BETWEEN_QUESTIONS = 2.0
 
 
@@ -38,11 +39,29 @@ def status(
         watch(cluster, seconds, host, port or 0)
         return
     answers = ask_everyone(cluster, STATUS, seconds)
+    nobody = not any(answers.values())
     sites = {name: place.site for name, place in cluster.nodes.items()}
     if as_json:
         typer.echo(json.dumps({name: a if a is None else {**a, "site": sites[name]} for name, a in answers.items()}))
-        return
-    _print(answers, sites)
+    else:
+        _print(answers, sites)
+    if nobody:
+        typer.echo(f"nobody answers; {_what_to_do(cluster, config)}", err=True)
+        raise typer.Exit(NOBODY)
+
+
+def _what_to_do(cluster: Cluster, config: Path) -> str:
+    """Whether they have been there, as far as can be seen from here."""
+    first = next(iter(cluster.nodes))
+    if any((cluster.folder / name).is_dir() for name in cluster.nodes):
+        return (
+            "if the run is over, collect what the nodes have left: "
+            f"walktalk collect --config {config} --out out/{cluster.name}"
+        )
+    return (
+        f"start the nodes, each on its machine: walktalk node --config {config} --name {first}; if they are running, "
+        f"find out why they cannot be reached: walktalk doctor --config {config}"
+    )
 
 
 def watch(cluster: Cluster, seconds: float, host: str | None, port: int) -> None:

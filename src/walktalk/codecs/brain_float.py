@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
-from typing import ClassVar
-
-import torch
-from torch import Tensor
+from typing import TYPE_CHECKING, ClassVar
 
 from walktalk.codecs.codec import Bytes, Codec
+from walktalk.lazy import later
+
+if TYPE_CHECKING:
+    import torch
+    from torch import Tensor
+else:
+    torch = later("torch")
 
 
 class BrainFloat(Codec):

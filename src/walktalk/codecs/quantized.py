@@ -6,15 +6,19 @@ probability that makes the expectation the number itself: E[Q(x)] = x. A block o
 
 from __future__ import annotations
 
-from typing import ClassVar
+from typing import TYPE_CHECKING, ClassVar
 
 import numpy as np
-import torch
-from torch import Tensor
-from torch.nn import functional
 
 from walktalk.codecs.codec import Bytes, Codec
 from walktalk.codecs.random_bits import uniform
+from walktalk.lazy import later
+
+if TYPE_CHECKING:
+    import torch
+    from torch import Tensor
+else:
+    torch = later("torch")
 
 BLOCK = 1024  # numbers that share a scale: 4 bytes more for each block, 0.4 % of an 8-bit message
 
@@ -92,5 +96,5 @@ def blocks(width: int) -> int:
 
 def in_blocks(rows: Tensor) -> Tensor:
     """Rows cut into blocks, the last filled with zeros."""
-    filled: Tensor = functional.pad(rows, (0, -rows.shape[1] % BLOCK))
+    filled: Tensor = torch.nn.functional.pad(rows, (0, -rows.shape[1] % BLOCK))
     return filled.view(len(rows), -1, BLOCK)

@@ -2,8 +2,15 @@
 
 from __future__ import annotations
 
-import torch
-from torch import Tensor
+from typing import TYPE_CHECKING
+
+from walktalk.lazy import later
+
+if TYPE_CHECKING:
+    import torch
+    from torch import Tensor
+else:
+    torch = later("torch")
 
 _GOLDEN = -7046029254386353131  # 0x9E3779B97F4A7C15 as a signed number
 _FIRST = -4658895280553007687  # 0xBF58476D1CE4E5B9

@@ -2,19 +2,25 @@
 
 from __future__ import annotations
 
-from typing import ClassVar
+from typing import TYPE_CHECKING, ClassVar
 
 import numpy as np
-import torch
-from torch import Tensor
 
 from walktalk.codecs.codec import Bytes, Codec
+from walktalk.lazy import later
+
+if TYPE_CHECKING:
+    import torch
+    from torch import Tensor
+else:
+    torch = later("torch")
 
 
 class TopK(Codec):
     """A share of the numbers, 8 bytes for each that is sent."""
 
     name: ClassVar[str] = "top_k"
+    wants_feedback: ClassVar[bool] = True
 
     def __init__(self, share: float = 0.01) -> None:
         if not 0 < share <= 1:

@@ -12,17 +12,22 @@ from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, TypeAlias
 
-import networkx as nx
 import numpy as np
 import numpy.typing as npt
-from scipy.sparse import csr_array
-from scipy.sparse.csgraph import connected_components, dijkstra
 
 from walktalk.errors import GraphError
+from walktalk.lazy import later
 
 if TYPE_CHECKING:
+    import networkx as nx
+    from scipy import sparse
+    from scipy.sparse import csgraph, csr_array
+
     from walktalk.graphs.rounds import Rounds
     from walktalk.graphs.sites import Sites
+else:
+    nx, sparse = later("networkx"), later("scipy.sparse")
+    csgraph = later("scipy.sparse.csgraph")
 
 Ints = npt.NDArray[np.int64]
 
@@ -131,11 +136,11 @@ class Graph:
     def adjacency(self) -> csr_array[Any]:
         """The matrix with a one for each edge, in both directions, or for each one-way link."""
         ones = np.ones(len(self.indices))
-        return csr_array((ones, self.indices, self.indptr), shape=(self.nodes, self.nodes))
+        return sparse.csr_array((ones, self.indices, self.indptr), shape=(self.nodes, self.nodes))
 
     def components(self) -> Ints:
         """The number of the component of each node; two nodes of one can reach each other."""
-        found = connected_components(self.adjacency(), directed=self.directed, connection="strong")
+        found = csgraph.connected_components(self.adjacency(), directed=self.directed, connection="strong")
         return np.asarray(found[1], dtype=np.int64)
 
     def is_connected(self) -> bool:
@@ -159,7 +164,9 @@ class Graph:
         longest = 0.0
         for start in range(0, self.nodes, chunk):
             rows = np.arange(start, min(start + chunk, self.nodes))
-            longest = max(longest, dijkstra(adjacency, directed=self.directed, indices=rows, unweighted=True).max())
+            longest = max(
+                longest, csgraph.dijkstra(adjacency, directed=self.directed, indices=rows, unweighted=True).max()
+            )
         if not np.isfinite(longest):
             raise GraphError(f"{self.name}: a disconnected graph has no diameter")
         return int(longest)
@@ -247,8 +254,11 @@ def _in_rows(nodes: int, heads: Ints, tails: Ints, name: str, notes: tuple[str, 
     return Graph(indptr, tails[order], name, notes)
 
 
-GraphLike: TypeAlias = Graph | nx.Graph
-"""A graph, ours or networkx's."""
+if TYPE_CHECKING:
+    GraphLike: TypeAlias = Graph | nx.Graph
+    """A graph, ours or networkx's."""
+else:
+    GraphLike = Graph  # networkx takes a while to import, and a type is not worth that
 
 
 def as_graph(graph: GraphLike) -> Graph:

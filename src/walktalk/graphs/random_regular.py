@@ -8,16 +8,21 @@ networkx (Steger and Wormald, 1999).
 
 from __future__ import annotations
 
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
-import networkx as nx
 import numpy as np
 from annotated_types import Ge
 
 from walktalk.errors import GraphError
 from walktalk.graphs.checks import at_least, until_connected
 from walktalk.graphs.graph import Graph, Ints
+from walktalk.lazy import later
 from walktalk.seeds import Seed
+
+if TYPE_CHECKING:
+    import networkx as nx
+else:
+    nx = later("networkx")
 
 SMALL = 20_000  # stubs; below this networkx takes milliseconds
 

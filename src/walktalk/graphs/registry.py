@@ -19,6 +19,7 @@ from walktalk.graphs.base_graph import base_graph
 from walktalk.graphs.complete import complete
 from walktalk.graphs.cycle import cycle
 from walktalk.graphs.edge_list import edge_list
+from walktalk.graphs.edges import edges
 from walktalk.graphs.erdos_renyi import erdos_renyi
 from walktalk.graphs.graph import Graph, as_graph
 from walktalk.graphs.hypercube import hypercube
@@ -106,6 +107,20 @@ def _edge_list(file: str) -> Graph:
     return edge_list(file)
 
 
+def _given(called: str = "graph", nodes: int | None = None, digest: str = "") -> Graph:
+    """A graph that was handed over in Python, and that no specification can say: one with sites or rounds of its own.
+
+    Args:
+        called: how it is called.
+        nodes: how many nodes, V.
+        digest: of its edges.
+    """
+    raise GraphError(
+        f"topology: {called!r} was given in Python, so this specification does not say what it is; write a function "
+        "that returns it, and name that as module:function"
+    )
+
+
 def _us_five_sites(nodes: int = NODES) -> Graph:
     """The paper's Figure 2: 20 nodes in CA, NV, IA, IL and KS."""
     return us_five_sites()
@@ -136,8 +151,10 @@ _OURS: dict[str, Topology] = {
     "star": star,
     "barbell": barbell,
     "hypercube": _hypercube,
+    "edges": edges,
     "edge_list": _edge_list,
     "us_five_sites": _us_five_sites,
+    "given": _given,
 }
 for _name, _make in _OURS.items():
     TOPOLOGIES.add(_name, _make)

@@ -2,16 +2,21 @@
 
 from __future__ import annotations
 
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
-import networkx as nx
 import numpy as np
 from annotated_types import Ge, Le
 
 from walktalk.errors import GraphError
 from walktalk.graphs.checks import at_least, probability, until_connected
 from walktalk.graphs.graph import Graph
+from walktalk.lazy import later
 from walktalk.seeds import Seed
+
+if TYPE_CHECKING:
+    import networkx as nx
+else:
+    nx = later("networkx")
 
 
 def small_world(

@@ -3,12 +3,18 @@
 from __future__ import annotations
 
 from functools import lru_cache
+from typing import TYPE_CHECKING
 
 import numpy as np
-from scipy.sparse.csgraph import breadth_first_order
 
 from walktalk.graphs.checks import at_least
 from walktalk.graphs.graph import Graph, GraphLike, as_graph
+from walktalk.lazy import later
+
+if TYPE_CHECKING:
+    from scipy.sparse import csgraph
+else:
+    csgraph = later("scipy.sparse.csgraph")
 
 
 def binary_tree(nodes: int) -> Graph:
@@ -53,6 +59,6 @@ def spanning_tree(graph: GraphLike, root: int = 0) -> Graph:
         root: The node that the search begins with.
     """
     whole = as_graph(graph).connected()
-    order, parents = breadth_first_order(whole.adjacency(), root, directed=whole.directed)
+    order, parents = csgraph.breadth_first_order(whole.adjacency(), root, directed=whole.directed)
     edges = [(int(parents[v]), int(v)) for v in order[1:]]
     return Graph.from_edges(whole.nodes, edges, f"spanning_tree({whole.name})")

@@ -2,7 +2,9 @@
 
 from walktalk.plugins import Registry
 from walktalk.protocols.async_gossip import AsyncGossip
+from walktalk.protocols.asynchronous import AGRAF, OSGP, SWIFT, A2CiD2, AsyncSGD, FedAsync, FedBuff, SwarmSGD
 from walktalk.protocols.centralized import Centralized
+from walktalk.protocols.compression import UNCODED, Compressed, compressed
 from walktalk.protocols.descriptions import Described, absent_protocol, described, known, together
 from walktalk.protocols.effects import (
     AGGREGATE,
@@ -44,8 +46,9 @@ from walktalk.protocols.rounds import (
     RelaySGD,
     Scaffold,
 )
-from walktalk.protocols.self_description import InLabel, Law, Runtime
+from walktalk.protocols.self_description import FACTS, InLabel, Law, Runtime, missing_facts
 from walktalk.protocols.sync_gossip import SyncGossip
+from walktalk.protocols.walks import TokenSaga
 
 PROTOCOLS: Registry[type[Protocol]] = Registry(
     "algorithm",
@@ -58,6 +61,10 @@ PROTOCOLS: Registry[type[Protocol]] = Registry(
 for _protocol in (
     MultiWalk,
     AsyncGossip,
+    SwarmSGD,
+    SWIFT,
+    AGRAF,
+    A2CiD2,
     SyncGossip,
     Centralized,
     LocalDSGD,
@@ -65,6 +72,7 @@ for _protocol in (
     GradientTracking,
     D2,
     SGP,
+    OSGP,
     RelaySGD,
     ChocoSGD,
     EpidemicLearning,
@@ -72,25 +80,37 @@ for _protocol in (
     FedAvg,
     FedProx,
     Scaffold,
+    FedBuff,
+    FedAsync,
+    AsyncSGD,
     DiLoCo,
+    TokenSaga,
 ):
     PROTOCOLS.add(_protocol.name, _protocol)
 
 __all__ = [
     "AGGREGATE",
+    "AGRAF",
     "D2",
+    "FACTS",
     "GRADIENT",
     "HEADER_BYTES",
     "INITIAL",
     "MEMBER",
+    "OSGP",
     "PROTOCOLS",
     "SGP",
+    "SWIFT",
+    "UNCODED",
     "UPDATE",
+    "A2CiD2",
     "Arrival",
     "AsyncGossip",
+    "AsyncSGD",
     "Centralized",
     "ChocoSGD",
     "Combine",
+    "Compressed",
     "Decode",
     "Described",
     "DiLoCo",
@@ -99,7 +119,9 @@ __all__ = [
     "Encode",
     "EpidemicLearning",
     "Event",
+    "FedAsync",
     "FedAvg",
+    "FedBuff",
     "FedProx",
     "Forget",
     "GradientTracking",
@@ -127,14 +149,18 @@ __all__ = [
     "SetTimer",
     "Started",
     "Surroundings",
+    "SwarmSGD",
     "SyncGossip",
     "TimerFired",
+    "TokenSaga",
     "Train",
     "Trained",
     "absorb",
     "apply_update",
+    "compressed",
     "control_bytes",
     "described",
     "known",
+    "missing_facts",
     "together",
 ]

@@ -14,6 +14,8 @@ from walktalk.protocols.message import Message
 class Started(NamedTuple):
     """The node begins, with the initial model in slot `INITIAL`."""
 
+    late: bool = False  # it was part of this run before, and nothing of that is left: the others are in its middle
+
 
 class Rejoined(NamedTuple):
     """The node is back after a death, in place of `Started`: its slots are those of its last checkpoint."""
@@ -36,6 +38,7 @@ class Trained(NamedTuple):
     walk: int = -1  # the walk that was named
     lr: float = 0.0  # the learning rate of that moment, by the study's schedule
     steps: int = 1  # local steps that were done, or batches that the gradient is the mean over
+    # 0: it was given up, because the node leaves; a walk is to be handed on as it is.
 
 
 class TimerFired(NamedTuple):

@@ -45,13 +45,15 @@ def history_of(folder: Path, table: Table, row: Row, column: str) -> Path:
     return folder / table.name / column / f"{row.name}.csv"
 
 
-def compared(table: Table, folder: Path) -> list[Compared]:
-    """All cells of a table that are there."""
+def compared(table: Table, folder: Path, until: int | None = None) -> list[Compared]:
+    """All cells of a table that are there; as they were after `until` iterations, if given."""
     found = []
     for row, column in table.cells():
         path = history_of(folder, table, row, column)
         if path.is_file():
-            found.append(_cell(table, row, column, read_history(path)))
+            history = read_history(path)
+            some = history if until is None else history[history["iteration"] <= until]
+            found.append(_cell(table, row, column, some))
     return found
 
 

@@ -68,7 +68,7 @@ def _listed(folder: StudyFolder) -> ListedStudy | None:
             folder=folder.path,
             name=str(spec["name"]),
             engine=_engine(folder),
-            task=str(task["name"]),
+            task=str(task["called"] if task["name"] == "given" else task["name"]),
             topology=str(network["topology"]),
             nodes=network.get("nodes"),
             algorithms=len(algorithms),

@@ -77,7 +77,7 @@ class Comparison:
     @property
     def warning(self) -> str:
         """Why losses may not be compared; nothing where they may."""
-        tasks = dict.fromkeys(study.spec.task.name for study in self.studies.values())
+        tasks = dict.fromkeys(study.spec.task.title for study in self.studies.values())
         if len(tasks) > 1:
             return f"The studies learn different things ({', '.join(tasks)}), so their losses cannot be compared."
         if len({study.time for study in self.studies.values()}) > 1:

@@ -114,6 +114,6 @@ def draw_partition(study: Study) -> list[Path]:
     if study.task.labels is None:
         raise StudyError(f"the task {spec.task.name} has no classes, so there is no partition to draw")
     alpha = spec.task.settings.get("alpha")
-    title = "iid" if alpha is None else f"α = {alpha:g}"
-    figure = plots.partition(study.task, title=f"{spec.task.name}, {title}")
+    split = "" if spec.task.name == "given" else ", iid" if alpha is None else f", α = {alpha:g}"
+    figure = plots.partition(study.task, title=f"{spec.task.title}{split}")
     return plots.save(figure, study.folder.figures / "partition", FORMATS)

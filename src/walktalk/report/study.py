@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from os import PathLike
 from typing import Any, NamedTuple
@@ -16,7 +16,7 @@ from walktalk.learning import Task
 from walktalk.plugins import plugins_may_be_absent
 from walktalk.protocols import Described
 from walktalk.records import StudyFolder, existing_folder, read_history
-from walktalk.studies import StudySpec, algorithms_of, build_graph, build_task, load_spec, summarize
+from walktalk.studies import Foundation, StudySpec, algorithms_of, build_graph, build_task, load_spec, summarize
 
 TIMES = {"sim": "virtual time", "peers": "wall-clock time"}
 
@@ -35,6 +35,7 @@ class Study:
     folder: StudyFolder
     spec: StudySpec
     running: Running | None = None  # None: what is in the folder counts
+    base: Foundation | None = None  # graph and task, where they are at hand; else the specification says what they are
 
     @cached_property
     def history(self) -> pd.DataFrame:
@@ -79,9 +80,15 @@ class Study:
         return TIMES[self.engine]
 
     @cached_property
+    def cluster(self) -> dict[str, Any] | None:
+        """What `walktalk collect` knows of a deployment: who took part, and whose copy the model is; else None."""
+        return None if self.running is not None else (read_summary(self.folder) or {}).get("cluster")
+
+    @cached_property
     def graph(self) -> Graph:
-        """The network."""
-        return build_graph(self.spec)
+        """The network; a cluster's nodes have their names."""
+        graph, cluster = build_graph(self.spec) if self.base is None else self.base.graph, self.cluster
+        return graph if cluster is None else replace(graph, names=tuple(node["name"] for node in cluster["nodes"]))
 
     @property
     def nodes(self) -> int | None:
@@ -102,8 +109,10 @@ class Study:
 
     @cached_property
     def task(self) -> Task:
-        """What was learned, its data split as when it ran."""
-        return build_task(self.spec, self.graph.nodes)
+        """What was learned, its data split as when it ran; that of a cluster is at its nodes, and nowhere else."""
+        if self.cluster is not None:
+            raise StudyError(f"{self.folder.path}: the data of a cluster stays at its nodes, so it cannot be drawn")
+        return build_task(self.spec, self.graph.nodes) if self.base is None else self.base.task()
 
     @property
     def aggregator(self) -> int | None:
@@ -113,9 +122,11 @@ class Study:
         return min(found) if len(found) == 1 else None
 
 
-def open_study(folder: str | PathLike[str]) -> Study:
-    """The study in this folder; a `StudyError` if there is none."""
+def open_study(folder: str | PathLike[str], base: Foundation | None = None) -> Study:
+    """The study in this folder; a `StudyError` if there is none. `base`: what it stands on, where that is at hand."""
     place = existing_folder(folder)
+    if base is not None:
+        return Study(place, base.spec, base=base)
     try:
         return Study(place, load_spec(place.spec))
     except SpecError:

@@ -5,8 +5,13 @@ from typing import TYPE_CHECKING
 from walktalk import lazy
 
 if TYPE_CHECKING:
+    from walktalk.studies.algorithms import Entry, algorithm_entries, algorithms_page
     from walktalk.studies.building import (
         AlgorithmPlan,
+        Foundation,
+        GivenAlgorithm,
+        GivenGraph,
+        GivenTask,
         PlannedRun,
         Preparation,
         Progress,
@@ -14,8 +19,11 @@ if TYPE_CHECKING:
         build_graph,
         build_protocols,
         build_task,
+        given_foundation,
+        lay_foundation,
         planned_runs,
         prepare,
+        prepare_on,
     )
     from walktalk.studies.driving import (
         SGD,
@@ -24,13 +32,12 @@ if TYPE_CHECKING:
         Forecast,
         Interrupted,
         Optimizer,
-        Run,
         Runner,
         fitting_groups,
         forecast,
         parse_memory,
+        run_foundation,
         run_study,
-        train,
     )
     from walktalk.studies.results import StudyResult, algorithms_of, first_below, summarize
     from walktalk.studies.spec import (
@@ -46,8 +53,13 @@ if TYPE_CHECKING:
     )
 
 _HOMES = {
+    "algorithms": ("Entry", "algorithm_entries", "algorithms_page"),
     "building": (
         "AlgorithmPlan",
+        "Foundation",
+        "GivenAlgorithm",
+        "GivenGraph",
+        "GivenTask",
         "PlannedRun",
         "Preparation",
         "Progress",
@@ -55,8 +67,11 @@ _HOMES = {
         "build_graph",
         "build_protocols",
         "build_task",
+        "given_foundation",
+        "lay_foundation",
         "planned_runs",
         "prepare",
+        "prepare_on",
     ),
     "driving": (
         "SGD",
@@ -65,13 +80,12 @@ _HOMES = {
         "Forecast",
         "Interrupted",
         "Optimizer",
-        "Run",
         "Runner",
         "fitting_groups",
         "forecast",
         "parse_memory",
+        "run_foundation",
         "run_study",
-        "train",
     ),
     "results": ("StudyResult", "algorithms_of", "first_below", "summarize"),
     "spec": (
@@ -92,18 +106,24 @@ __all__ = [
     "Adam",
     "AdamW",
     "AlgorithmPlan",
+    "Entry",
     "Forecast",
+    "Foundation",
+    "GivenAlgorithm",
+    "GivenGraph",
+    "GivenTask",
     "Interrupted",
     "Optimizer",
     "PlannedRun",
     "Preparation",
     "Progress",
-    "Run",
     "RunRecord",
     "Runner",
     "StudyResult",
     "StudySpec",
+    "algorithm_entries",
     "algorithms_of",
+    "algorithms_page",
     "build_graph",
     "build_protocols",
     "build_task",
@@ -111,19 +131,22 @@ __all__ = [
     "first_below",
     "fitting_groups",
     "forecast",
+    "given_foundation",
+    "lay_foundation",
     "load_spec",
     "make_spec",
     "nested",
     "parse_memory",
     "planned_runs",
     "prepare",
+    "prepare_on",
     "preset_names",
     "preset_text",
     "read_study",
+    "run_foundation",
     "run_study",
     "spec_mapping",
     "summarize",
-    "train",
 ]
 
 __getattr__ = lazy.attributes(__name__, _HOMES)

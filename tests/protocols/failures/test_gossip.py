@@ -12,7 +12,8 @@ from tests.support.runs import Played, setup
 from tests.support.symbolic import Symbols, plus
 from walktalk import graphs
 from walktalk.protocols import AsyncGossip, SyncGossip
-from walktalk.protocols.async_gossip.resilient import given_slot, kept_offer
+from walktalk.protocols.async_gossip.habit import kept_offer
+from walktalk.protocols.async_gossip.resilient import given_slot
 from walktalk.runtimes.meaning import Stop
 from walktalk.runtimes.simulator import Fault, PoissonTiming
 from walktalk.seeds import Seed
@@ -25,10 +26,11 @@ QUICKLY = (Phase.explicit, Phase.reuse, Phase.generate)
 def test_while_nothing_fails_the_models_are_those_of_plain_gossip(data):
     graph = data.draw(some_graphs)
     mixing, seed = data.draw(st.sampled_from(["pairwise", "neighbourhood", "sync"])), data.draw(st.integers(0, 99))
-    timing = data.draw(some_timings)
+    timing, overlap = data.draw(some_timings), data.draw(st.booleans())
 
     def outcome(**kind) -> np.ndarray:
-        protocol = SyncGossip(patience=1e3, **kind) if mixing == "sync" else AsyncGossip(mixing, patience=1e3, **kind)
+        kind = {"patience": 1e3, **kind}
+        protocol = SyncGossip(**kind) if mixing == "sync" else AsyncGossip(mixing, overlap=overlap, **kind)
         return Played(setup(protocol, graph, timing=timing, seed=Seed(seed), stop=Stop(iterations=120))).output
 
     np.testing.assert_array_equal(outcome(), outcome(resilient=True))
@@ -41,8 +43,9 @@ def test_an_interrupted_exchange_changes_both_sides_or_neither(data):
     graph = data.draw(some_graphs)
     mixing = data.draw(st.sampled_from(["pairwise", "neighbourhood"]))
     faults = data.draw(storms(graph, ("kill", "kill", "pause", "partition", "lose", "slow")))
+    protocol = AsyncGossip(mixing, overlap=data.draw(st.booleans()))
     simulation, trace = simulate(
-        AsyncGossip(mixing), graph, faults, data.draw(some_timings), data.draw(st.integers(0, 999)), until=100.0
+        protocol, graph, faults, data.draw(some_timings), data.draw(st.integers(0, 999)), until=100.0
     )
     symbols = Symbols(graph.nodes).play(trace)
     models = [(slots["model"], 1.0) for slots in symbols.slots]
@@ -58,7 +61,7 @@ def debts(simulation, symbols: Symbols, node: int):
     for peer, exchange in machine.exchanges.begun.items():
         other = simulation.machines[peer]
         if other.exchanges.given.get(node) == (exchange.life, exchange.number):
-            weight = machine._weight(peer)
+            weight = machine.habit.weight(machine.around, peer)
             yield symbols.slots[peer][given_slot(node)], weight
             yield symbols.slots[node][kept_offer(peer)], -weight
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 from collections.abc import Mapping
+from dataclasses import replace
 from os import PathLike
 from pathlib import Path
 from typing import Any, TypeAlias
@@ -14,6 +15,8 @@ from safetensors.torch import load_file
 from torch import Tensor, nn
 
 from walktalk.errors import ModelError
+from walktalk.learning.given import inner
+from walktalk.learning.task import Task
 
 Weights: TypeAlias = str | PathLike[str] | Mapping[str, Tensor] | nn.Module
 MODEL_FILE = "model.safetensors"  # in the folder of a run
@@ -80,3 +83,11 @@ def seeded_module(make: Any, seed: int = 0) -> nn.Module:
     if not isinstance(module, nn.Module):
         raise ModelError(f"module: the function should make a torch.nn.Module, not {type(module).__name__}")
     return module
+
+
+def starting_from(task: Task, weights: Weights) -> Task:
+    """The task, every run of which starts from these weights."""
+    started = copy.deepcopy(task.model)
+    own = inner(started)
+    own.load_state_dict(with_weights(own, weights).state_dict())
+    return replace(task, model=started, pretrained=True, make=None)

@@ -20,7 +20,7 @@ import pandas as pd
 from matplotlib.figure import Figure
 
 from walktalk import paper, plots
-from walktalk.advisor import Goal, Objective, advise
+from walktalk.advisor import Goal, Objective, advise_study
 from walktalk.errors import StudyError
 from walktalk.protocols import MultiWalk, Protocol, known
 from walktalk.records import read_history, write_text
@@ -189,7 +189,7 @@ def word(
     """The advised algorithm, gossip's expected cost over the best walk's, and whether the advisor is sure."""
     base = paper.settings("image", "smoke")
     spec = make_spec({**base, "network": NETWORKS[topology], "task": {**base["task"], "alpha": alpha}})
-    advice = advise(spec, goal, device=device, model_bytes=model_bytes)
+    advice = advise_study(spec, goal, device=device, model_bytes=model_bytes)
     costs = {**advice.prospects, **{rival.candidate.label: rival.mean for rival in advice.rivals}}
     gossips = {one.label for one in advice.ground.candidates if one.protocol.family == "gossip"}
     gossip = min(cost for label, cost in costs.items() if label in gossips)

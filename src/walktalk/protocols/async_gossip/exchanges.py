@@ -31,7 +31,7 @@ class Exchange:
     life: int  # of this node, in which it began
     number: int
     since: float
-    waiting: bool = True  # whether the node waits for it before it trains on
+    waiting: bool = True  # whether the node waits for it before it trains on, or, with overlap, offers anything else
     tries: int = 1
 
 
@@ -82,5 +82,5 @@ class Exchanges:
 
     @property
     def awaited(self) -> bool:
-        """Whether the node still waits for an answer before it trains on."""
+        """Whether the node still waits for an answer."""
         return any(exchange.waiting for exchange in self.begun.values())

@@ -1,5 +1,7 @@
 """Asynchronous gossip, AD-PSGD (Lian et al. 2018; the paper's Algorithm 2), with three ways to mix.
 
+    x_i ← x_i − η g_i(x_i of when the training began),    x_i, x_j ← (x_i + x_j) / 2 with a random neighbour j
+
 `pairwise`, the default and what is really run (Lian et al. 2018, Section 3.2): after its update the active node
 averages with one random neighbour. No locks, no deadlock, no bipartite graph: the passive node answers with its model
 from before the average, and each side adds half the difference it was sent, so the sum of the two is conserved
@@ -8,6 +10,11 @@ whatever else happened to either in between.
 `neighbourhood`: the same exchange with all neighbours at once, with the Metropolis–Hastings weights p_ij = p_ji.
 
 `matrix`: Algorithm 2 to the letter, all nodes mix with P after every single update; only a simulator can.
+
+With `overlap` a node trains on at once while its offer and the answer are on the way, as the paper's two threads do
+(Lian et al. 2018: computing and communicating go on at the same time); the answer is added when it comes, and nothing
+else is offered before: with many late answers at once, averaging would overshoot. Without it, a node waits for the
+answer and trains on what came of it.
 
 This file is for a world without failures; `resilient` is the same for a world with them.
 """
@@ -21,7 +28,8 @@ from typing import Annotated, ClassVar, Literal, get_args
 from annotated_types import Gt
 
 from walktalk.errors import SpecError
-from walktalk.protocols.async_gossip.resilient import MESSAGES, MODEL, ResilientGossip
+from walktalk.protocols.async_gossip.habit import MODEL, Habit
+from walktalk.protocols.async_gossip.resilient import MESSAGES, ResilientGossip
 from walktalk.protocols.effects import (
     INITIAL,
     MEMBER,
@@ -39,9 +47,9 @@ from walktalk.protocols.events import Event, Received, Rejoined, Started, Traine
 from walktalk.protocols.machine import Machine, Outside, Protocol, Surroundings
 from walktalk.protocols.message import Arrival, Message
 from walktalk.protocols.self_description import RUNTIMES, InLabel, Law, Runtime
-from walktalk.protocols.weights import weight
 
 Mixing = Literal["pairwise", "neighbourhood", "matrix"]
+OFFERED = "offered"  # the model that this node sent and whose answers it still waits for
 LOOKS: dict[str, tuple[str, str, str]] = {  # title, description, colour
     "pairwise": (
         "gossip in pairs",
@@ -59,7 +67,6 @@ LOOKS: dict[str, tuple[str, str, str]] = {  # title, description, colour
         "#E69F00",  # orange
     ),
 }
-OFFERED = "offered"  # the model that this node sent and whose answers it still waits for
 
 
 @dataclass(frozen=True)
@@ -68,15 +75,23 @@ class AsyncGossip(Protocol):
 
     Args:
         mixing: with one random neighbour, with all, or (in the simulator alone) everybody with everybody.
+        overlap: whether a node trains on while it waits for an answer.
         resilient: whether it survives failures; if left out, where there may be any.
         patience: seconds to wait for the first answers; after that it is known how long they take.
     """
 
     mixing: Annotated[Mixing, InLabel("-{}", always=True)] = "pairwise"
+    overlap: bool = False
     resilient: bool | None = None
     patience: Annotated[float, Gt(0), InLabel("")] = 10.0
     name: ClassVar[str] = "async_gossip"
     family: ClassVar[str] = "gossip"
+    paper: ClassVar[str] = "Lian, Zhang, Zhang, Liu, ICML 2018 (AD-PSGD); this study's paper, Algorithm 2"
+    keeps: ClassVar[str] = "a model at every node"
+    sends: ClassVar[str] = "a model to a random neighbour, or to all, and one back from each"
+    guarantees: ClassVar[str] = (
+        "mixing never changes the sum of all models; a constant rate leaves a rest on unlike nodes (Theorem 2)"
+    )
     conserves: ClassVar[tuple[Law, ...]] = ("sum",)
 
     def __post_init__(self) -> None:
@@ -87,7 +102,7 @@ class AsyncGossip(Protocol):
 
     @property
     def title(self) -> str:
-        return LOOKS[self.mixing][0]
+        return LOOKS[self.mixing][0] + (", overlapping" if self.overlap else "")
 
     @property
     def description(self) -> str:
@@ -119,8 +134,13 @@ class AsyncGossip(Protocol):
         if self.mixing == "matrix":
             return MatrixGossip(surroundings.node)
         if self.resilient:
-            return ResilientGossip(surroundings, self.mixing == "neighbourhood", self.patience)
-        return ExchangingGossip(surroundings, self.mixing)
+            return ResilientGossip(surroundings, self.habit, self.patience)
+        return ExchangingGossip(surroundings, self.habit)
+
+    @property
+    def habit(self) -> Habit:
+        """What its nodes do when."""
+        return Habit(everyone=self.mixing == "neighbourhood", overlap=self.overlap)
 
 
 class MatrixGossip(Machine):
@@ -142,49 +162,48 @@ class MatrixGossip(Machine):
 class ExchangingGossip(Machine):
     """A node that offers its model to one neighbour or to all of them, and answers the offers of others."""
 
-    __slots__ = ("around", "awaited", "everyone", "moved")
+    __slots__ = ("around", "awaited", "habit", "moved", "training")
 
-    def __init__(self, surroundings: Surroundings, mixing: Mixing) -> None:
-        self.around = surroundings
-        self.everyone = mixing == "neighbourhood"
+    def __init__(self, surroundings: Surroundings, habit: Habit) -> None:
+        self.around, self.habit = surroundings, habit
         self.awaited = 0  # answers that are still to come
+        self.training = False
         self.moved = False  # whether the model was mixed since the training under way began
 
     def handle(self, event: Event, outside: Outside) -> list[Effect]:
         if isinstance(event, Received):
             if event.message.kind == "offer":
                 return self.answer(event)
-            return self.take(event)
+            return [*self.take(event), *self.train_on(outside)]
         if isinstance(event, Trained):
-            return self.offer(outside)
+            self.training = False
+            return [*self.offer(outside), *self.train_on(outside)]
         if isinstance(event, Started):
-            return [Combine(MODEL, {INITIAL: 1.0}), Record(MEMBER, self.around.node, MODEL), Train(MODEL)]
+            start: list[Effect] = [Combine(MODEL, {INITIAL: 1.0}), Record(MEMBER, self.around.node, MODEL)]
+            return [*start, *self.train_on(outside)]
         if isinstance(event, Rejoined):
-            return [Record(MEMBER, self.around.node, MODEL), Train(MODEL)]
+            return [Record(MEMBER, self.around.node, MODEL), *self.train_on(outside)]
         return []
 
-    def train_on(self) -> Effect:
-        self.moved = False
-        return Train(MODEL)
+    def train_on(self, outside: Outside) -> list[Effect]:
+        if self.training or (self.awaited and not self.habit.overlap):
+            return []
+        self.training, self.moved = True, False
+        return [self.habit.train(outside)]
 
     def offer(self, outside: Outside) -> list[Effect]:
         """The update is applied to the model of now, which others may have moved meanwhile (line 5)."""
         around = self.around
         effects: list[Effect] = [apply_update(MODEL, self.moved), Record(MEMBER, around.node, MODEL)]
-        if not around.neighbours:
-            return [*effects, self.train_on()]
-        if self.everyone:
-            partners = around.neighbours
-        else:
-            partners = (around.neighbours[int(outside.random.random() * len(around.neighbours))],)
+        if self.awaited or not around.neighbours:
+            return effects
+        partners = self.habit.partners(around.neighbours, outside)
         self.awaited = len(partners)
-        effects.append(Combine(OFFERED, {MODEL: 1.0}))
-        effects += [Send(to, Message("offer"), MODEL) for to in partners]
-        return effects
+        return [*effects, Combine(OFFERED, {MODEL: 1.0}), *(Send(to, Message("offer"), MODEL) for to in partners)]
 
     def answer(self, event: Received) -> list[Effect]:
         """Passive side: send the model of before, then add the weighted difference."""
-        sender, weight = event.sender, self.weight(event.sender)
+        sender, weight = event.sender, self.habit.weight(self.around, event.sender)
         self.moved = True
         return [
             Send(sender, Message("answer"), MODEL),
@@ -194,18 +213,12 @@ class ExchangingGossip(Machine):
         ]
 
     def take(self, event: Received) -> list[Effect]:
-        """Active side: add the same weighted difference with the other sign; after the last answer, train on."""
-        weight = self.weight(event.sender)
+        """Active side: add the same weighted difference with the other sign; then train on, once none is awaited."""
         self.awaited -= 1
+        self.moved = True
         effects: list[Effect] = [
-            absorb(MODEL, MODEL, weight, event.slot, OFFERED),
+            absorb(MODEL, MODEL, self.habit.weight(self.around, event.sender), event.slot, OFFERED),
             Forget(event.slot),
             Record(MEMBER, self.around.node, MODEL),
         ]
-        if self.awaited == 0:
-            effects += (Forget(OFFERED), self.train_on())
-        return effects
-
-    def weight(self, peer: int) -> float:
-        """One half for a pair; p_ij for a neighbourhood."""
-        return weight(self.around, peer) if self.everyone else 0.5
+        return effects if self.awaited else [*effects, Forget(OFFERED)]

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from walktalk.protocols.arrivals import Arrivals
 from walktalk.protocols.async_gossip.exchanges import Exchange, Exchanges
+from walktalk.protocols.async_gossip.habit import MODEL, Habit, kept_offer
 from walktalk.protocols.effects import (
     INITIAL,
     MEMBER,
@@ -19,16 +20,13 @@ from walktalk.protocols.effects import (
     Record,
     Send,
     SetTimer,
-    Train,
     absorb,
     apply_update,
 )
 from walktalk.protocols.events import Event, PeerFound, PeerLost, Received, Rejoined, Started, TimerFired, Trained
 from walktalk.protocols.machine import Machine, Outside, Surroundings
 from walktalk.protocols.message import Arrival, Message
-from walktalk.protocols.weights import weight
 
-MODEL = "model"
 CLOSED = "closed"  # kind of a message: this exchange is long over
 MESSAGES = {
     "offer": Arrival("offer/{sender}", once=True),
@@ -40,10 +38,10 @@ MESSAGES = {
 class ResilientGossip(Machine):
     """A node that offers its model to one neighbour or to all of them, and answers the offers of others."""
 
-    __slots__ = ("around", "cut", "everyone", "exchanges", "moved", "training")
+    __slots__ = ("around", "cut", "exchanges", "habit", "moved", "training")
 
-    def __init__(self, around: Surroundings, everyone: bool, patience: float) -> None:
-        self.around, self.everyone = around, everyone
+    def __init__(self, around: Surroundings, habit: Habit, patience: float) -> None:
+        self.around, self.habit = around, habit
         self.exchanges = Exchanges(Arrivals(patience / 4, 0.0))
         self.cut: set[int] = set()  # neighbours that are lost
         self.training = False
@@ -52,63 +50,69 @@ class ResilientGossip(Machine):
     def handle(self, event: Event, outside: Outside) -> list[Effect]:
         match event:
             case Received(sender, message, "") if message.kind == CLOSED:
-                return [*self._close(sender, message, outside.now), *self._train_on()]
+                return [*self._close(sender, message, outside.now), *self._train_on(outside)]
             case Received(sender, message):
                 if sender not in self.around.neighbours:
                     raise ValueError(f"{sender} is no neighbour")
                 effects = self._answer(event) if message.kind == "offer" else self._take(event, outside.now)
-                return [*effects, *self._train_on()]
+                return [*effects, *self._train_on(outside)]
             case Trained():
                 self.training = False
                 return [apply_update(MODEL, self.moved), self._record(), *self._offer(outside)]
             case TimerFired(name):
-                return self._ask_again(int(name.rpartition("/")[2]))
+                return self._ask_again(int(name.rpartition("/")[2]), outside)
             case PeerLost(peer):
                 self.cut.add(peer)
-                return [*self._wait_no_longer(peer), *self._train_on()]
+                return [*self._wait_no_longer(peer), *self._train_on(outside)]
             case PeerFound(peer):
                 self.cut.discard(peer)
-                return self._ask_again(peer) if peer in self.exchanges.begun else []
+                return self._ask_again(peer, outside) if peer in self.exchanges.begun else []
             case Started():
-                return [Combine(MODEL, {INITIAL: 1.0}), self._record(), *self._train_on()]
+                return [Combine(MODEL, {INITIAL: 1.0}), self._record(), *self._train_on(outside)]
             case Rejoined(memory):
-                self.exchanges.life = outside.random.getrandbits(31) + 1
+                self.exchanges.life = outside.random.getrandbits(30) + 1
                 self.exchanges.remember(memory, outside.now)
-                asked = [effect for peer in self.exchanges.begun for effect in self._ask_again(peer)]
-                return [self._record(), *asked, *self._train_on()]
+                asked = [effect for peer in self.exchanges.begun for effect in self._ask_again(peer, outside)]
+                return [self._record(), *asked, *self._train_on(outside)]
 
     def keepsake(self) -> bytes:
         return self.exchanges.keepsake()
 
+    def refused(self, sender: int, message: Message, outside: Outside) -> list[Effect]:
+        """An offer is over for the one that made it; an answer that is none ends what this node began."""
+        if message.kind == "offer":
+            return [Send(sender, Message(CLOSED, round=message.round, term=message.term))]
+        return [*self._close(sender, message, outside.now), *self._train_on(outside)]
+
     def _record(self) -> Effect:
         return Record(MEMBER, self.around.node, MODEL)
 
-    def _train_on(self) -> list[Effect]:
-        if self.training or self.exchanges.awaited:
+    def _train_on(self, outside: Outside) -> list[Effect]:
+        if self.training or (self.exchanges.awaited and not self.habit.overlap):
             return []
         self.training, self.moved = True, False
-        return [Train(MODEL)]
+        return [self.habit.train(outside)]
 
     # -- the active side ------------------------------------------------------------------------------------------
 
     def _offer(self, outside: Outside) -> list[Effect]:
+        if self.exchanges.awaited:
+            return self._train_on(outside)
         peers = [p for p in self.around.neighbours if p not in self.cut and p not in self.exchanges.begun]
-        if not peers:
-            return self._train_on()
-        partners = peers if self.everyone else [peers[int(outside.random.random() * len(peers))]]
         effects: list[Effect] = []
-        for peer in partners:
-            exchange, kept = self.exchanges.begin(peer, outside.now), Combine(kept_offer(peer), {MODEL: 1.0})
+        for peer in self.habit.partners(peers, outside):
+            exchange = self.exchanges.begin(peer, outside.now)
             timer = SetTimer(f"ask/{peer}", self.exchanges.patience(peer))
+            kept = Combine(kept_offer(peer), {MODEL: 1.0})
             effects += [kept, self._say_offer(peer, exchange, again=False), timer]
-        return effects
+        return [*effects, *self._train_on(outside)]
 
     def _say_offer(self, peer: int, exchange: Exchange, again: bool) -> Effect:
         return Send(peer, Message("offer", round=exchange.number, term=exchange.life), kept_offer(peer), again)
 
     def _take(self, event: Received, now: float) -> list[Effect]:
         """Add the weighted difference, however late it comes."""
-        peer, weight = event.sender, self._weight(event.sender)
+        peer, weight = event.sender, self.habit.weight(self.around, event.sender)
         exchange = self.exchanges.answered(peer, event.message.term, event.message.round, now)
         if exchange is None:
             return [Forget(event.slot)]
@@ -129,11 +133,11 @@ class ResilientGossip(Machine):
         exchange.waiting = False
         return [Note("interrupted", peer=peer, number=exchange.number)]
 
-    def _ask_again(self, peer: int) -> list[Effect]:
+    def _ask_again(self, peer: int, outside: Outside) -> list[Effect]:
         exchange = self.exchanges.begun.get(peer)
         if exchange is None:
             return []
-        effects = [*self._wait_no_longer(peer), *self._train_on()]
+        effects = [*self._wait_no_longer(peer), *self._train_on(outside)]
         if peer in self.cut:
             return effects
         exchange.tries += 1
@@ -152,7 +156,7 @@ class ResilientGossip(Machine):
         if life == before[0] and number < before[1]:
             return [Forget(event.slot), Send(peer, Message(CLOSED, round=number, term=life))]
         self.exchanges.given[peer], self.moved = (life, number), True
-        weight = self._weight(peer)
+        weight = self.habit.weight(self.around, peer)
         return [
             Combine(kept, {MODEL: 1.0}),
             Send(peer, answer, kept),
@@ -160,15 +164,6 @@ class ResilientGossip(Machine):
             Forget(event.slot),
             self._record(),
         ]
-
-    def _weight(self, peer: int) -> float:
-        """One half for a pair; p_ij for a neighbourhood."""
-        return weight(self.around, peer) if self.everyone else 0.5
-
-
-def kept_offer(peer: int) -> str:
-    """What was offered in an exchange that is open."""
-    return f"open/{peer}"
 
 
 def given_slot(peer: int) -> str:

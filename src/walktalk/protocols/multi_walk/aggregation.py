@@ -15,13 +15,9 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 
 from walktalk.protocols.effects import AGGREGATE, INITIAL, Combine, Effect, Forget, Note, Record, absorb
+from walktalk.protocols.multi_walk.visits import walk_slot
 from walktalk.protocols.multi_walk.walk_guard import Guard
 from walktalk.protocols.multi_walk.walk_pass import NO_REIGN, Pass
-
-
-def walk_slot(walk: int) -> str:
-    """Where a node keeps the model of a walk that is visiting."""
-    return f"walk/{walk}"
 
 
 def copy_slot(walk: int) -> str:
@@ -60,6 +56,10 @@ class Reign:
             return self.tickets.get(here.walk) == here.ticket
         return here.reign == NO_REIGN or here.walk not in self.tickets
 
+    def never_wrote(self, here: Pass) -> bool:
+        """Whether a ticket is said to be of this reign, and is not."""
+        return here.reign == self.name and here.ticket > self.tickets.get(here.walk, 0)
+
     def mix(self, here: Pass, now: float) -> list[Effect]:
         """Lines 7 to 10, for a walk that is admitted; `stamped` then says what it carries away."""
         slot, mine = walk_slot(here.walk), copy_slot(here.walk)
@@ -89,7 +89,7 @@ class Reign:
         return [*effects, Note("restarted", walk=walk, number=self.generations[walk])]
 
     def stamped(self, walk: int) -> Pass:
-        """What a walk carries when it leaves."""
+        """The pass of a walk that leaves."""
         return Pass(walk, self.name, self.tickets[walk], 0, self.generations.get(walk, 0))
 
     def end(self) -> list[Effect]:

@@ -10,7 +10,8 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 
 from walktalk.protocols.arrivals import MOST_DOUBLINGS, Arrivals
-from walktalk.protocols.effects import Combine, Effect, Forget, Send, SetTimer
+from walktalk.protocols.effects import Effect, Send, SetTimer
+from walktalk.protocols.multi_walk.visits import Slots, forgotten, kept_slot, moved
 from walktalk.protocols.multi_walk.walk_pass import WALK, Pass
 
 
@@ -29,13 +30,13 @@ class Hops:
     """All walks that are on their way from one node."""
 
     answers: Arrivals  # how long acknowledgements take
+    luggage: tuple[str, ...] = ()  # kinds of further models that walks carry
     leaving: dict[int, Leaving] = field(default_factory=dict)  # by walk
 
-    def send(self, what: Pass, slot: str, to: int, now: float) -> list[Effect]:
-        """Send the walk in a slot; its model is kept under another name, so that the slot is free."""
-        kept = kept_slot(what.walk)
+    def send(self, what: Pass, at: Slots, to: int, now: float) -> list[Effect]:
+        """Send the walk that is there; its models are kept under other names, so that the slots are free."""
         self.leaving[what.walk] = Leaving(what, to, now)
-        move: list[Effect] = [Combine(kept, {slot: 1.0}), Forget(slot)] if slot != kept else []
+        move = moved(what.walk, self.luggage, at, kept_slot) if at is not kept_slot else []
         return [*move, *self._transmit(self.leaving[what.walk], again=False)]
 
     def again(self, walk: int) -> list[Effect]:
@@ -56,7 +57,7 @@ class Hops:
     def give_up(self, walk: int) -> list[Effect]:
         """The walk is elsewhere."""
         del self.leaving[walk]
-        return [Forget(kept_slot(walk))]
+        return forgotten(walk, self.luggage, kept_slot)
 
     def what(self, walk: int) -> Pass | None:
         """The copy of a walk that is on its way."""
@@ -68,14 +69,10 @@ class Hops:
         return [walk for walk, hop in self.leaving.items() if hop.to == peer]
 
     def _transmit(self, hop: Leaving, again: bool) -> list[Effect]:
-        walk = hop.what.walk
+        what, walk = hop.what, hop.what.walk
         patience = self.answers.patience * 2 ** min(hop.tries - 1, MOST_DOUBLINGS)
-        return [Send(hop.to, hop.what.message(WALK), kept_slot(walk), again), SetTimer(timer_of(walk), patience)]
-
-
-def kept_slot(walk: int) -> str:
-    """Where the sender keeps a walk that is on its way."""
-    return f"hop/{walk}"
+        more = [Send(hop.to, what.luggage(kind), kept_slot(walk, kind), again) for kind in self.luggage]
+        return [*more, Send(hop.to, what.message(WALK), kept_slot(walk), again), SetTimer(timer_of(walk), patience)]
 
 
 def timer_of(walk: int) -> str:

@@ -18,29 +18,28 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Annotated, ClassVar, Literal, get_args
+from typing import Protocol as TypingProtocol
 
 from annotated_types import Gt
 
-from walktalk.chains import metropolis_step
 from walktalk.errors import SpecError
-from walktalk.protocols.effects import (
-    AGGREGATE,
-    INITIAL,
-    MEMBER,
-    Combine,
-    Effect,
-    Forget,
-    Record,
-    Send,
-    Train,
-    absorb,
-    apply_update,
-)
+from walktalk.protocols.effects import AGGREGATE, INITIAL, MEMBER, Combine, Effect, Forget, Record, Send, absorb
 from walktalk.protocols.events import Event, Received, Started, Trained
 from walktalk.protocols.machine import Machine, Outside, Protocol, Surroundings
 from walktalk.protocols.message import Arrival, Message
-from walktalk.protocols.multi_walk.aggregation import copy_slot, walk_slot
-from walktalk.protocols.multi_walk.resilient import MESSAGES, ResilientNode
+from walktalk.protocols.multi_walk.aggregation import copy_slot
+from walktalk.protocols.multi_walk.resilient import ResilientNode, messages_with
+from walktalk.protocols.multi_walk.visits import (
+    NOTHING,
+    Carried,
+    MetropolisHastings,
+    PlainTraining,
+    Stepping,
+    Visiting,
+    carried_in,
+    forgotten,
+    walk_slot,
+)
 from walktalk.protocols.multi_walk.walk_pass import WALK
 from walktalk.protocols.self_description import InLabel, Law
 
@@ -77,6 +76,12 @@ class MultiWalk(Protocol):
     guard: GuardKind = "aggregator"
     name: ClassVar[str] = "multi_walk"
     family: ClassVar[str] = "walks"
+    paper: ClassVar[str] = "this study's paper, Algorithm 1"
+    keeps: ClassVar[str] = "R models walk; the aggregator has a copy of each from its last visit"
+    sends: ClassVar[str] = "one model a hop; nothing where a walk stays at its node"
+    guarantees: ClassVar[str] = (
+        "every update is in the aggregate once; a constant rate leaves a rest on unlike nodes (Theorem 1)"
+    )
     conserves: ClassVar[tuple[Law, ...]] = ("once",)
 
     def __post_init__(self) -> None:
@@ -105,64 +110,139 @@ class MultiWalk(Protocol):
 
     @property
     def messages(self) -> Mapping[str, Arrival]:
-        return MESSAGES if self.resilient else {WALK: Arrival("walk/{walk}")}
+        return walk_messages(bool(self.resilient))
 
     def check(self, nodes: int) -> None:
         super().check(nodes)
-        if not 1 <= self.walks <= nodes:
-            raise SpecError(f"walks: {self.walks} is not possible on {nodes} nodes; allowed: 1 to {nodes} (R ≤ V)")
-        if not 0 <= self.aggregator < nodes:
-            raise SpecError(f"aggregator: there is no node {self.aggregator}; allowed: 0 to {nodes - 1}")
+        check_walks(self.walks, self.aggregator, nodes)
 
     def active_models(self, nodes: int) -> int:
         return self.walks
 
     def machine(self, surroundings: Surroundings) -> Machine:
-        if self.resilient:
-            return ResilientNode(surroundings, self.walks, self.aggregator, self.heartbeat, self.guard)
-        return WalkNode(surroundings, self.walks, Mixer(self.walks) if surroundings.node == self.aggregator else None)
+        return walk_node(self, surroundings, PlainTraining(), MetropolisHastings())
+
+
+def check_walks(walks: int, aggregator: int, nodes: int) -> None:
+    """Raise `SpecError` where there cannot be so many, or no such aggregator."""
+    if not 1 <= walks <= nodes:
+        raise SpecError(f"walks: {walks} is not possible on {nodes} nodes; allowed: 1 to {nodes} (R ≤ V)")
+    if not 0 <= aggregator < nodes:
+        raise SpecError(f"aggregator: there is no node {aggregator}; allowed: 0 to {nodes - 1}")
+
+
+class Walking(TypingProtocol):
+    """What protocols of walks have in common: those settings of `MultiWalk`."""
+
+    @property
+    def walks(self) -> int: ...
+    @property
+    def aggregator(self) -> int: ...
+    @property
+    def resilient(self) -> bool | None: ...
+    @property
+    def heartbeat(self) -> float: ...
+    @property
+    def guard(self) -> GuardKind: ...
+
+
+def walk_messages(resilient: bool, luggage: tuple[str, ...] = ()) -> Mapping[str, Arrival]:
+    """Those of walks that carry a model, and further ones."""
+    if resilient:
+        return messages_with(luggage)
+    return {WALK: Arrival("walk/{walk}"), **{kind: Arrival(f"{kind}/{{round}}") for kind in luggage}}
+
+
+def walk_node(walking: Walking, around: Surroundings, visiting: Visiting, stepping: Stepping) -> Machine:
+    """A node of a protocol of walks: what is done at a visit, and where they go then, is given."""
+    if walking.resilient:
+        settings = (walking.walks, walking.aggregator, walking.heartbeat, walking.guard)
+        return ResilientNode(around, *settings, visiting, stepping)
+    mixer = Mixer(walking.walks) if around.node == walking.aggregator else None
+    return WalkNode(around, walking.walks, mixer, visiting, stepping)
 
 
 class WalkNode(Machine):
     """Any node: trains the walks that come by, and sends them on; the aggregator has a mixer."""
 
-    __slots__ = ("around", "mixer", "walks")
+    __slots__ = ("around", "carried", "mixer", "parts", "stepping", "visiting", "walks")
 
-    def __init__(self, surroundings: Surroundings, walks: int, mixer: Mixer | None) -> None:
+    def __init__(
+        self, surroundings: Surroundings, walks: int, mixer: Mixer | None, visiting: Visiting, stepping: Stepping
+    ) -> None:
         self.around = surroundings
         self.walks = walks
         self.mixer = mixer
+        self.visiting, self.stepping = visiting, stepping
+        self.carried: dict[int, Carried] = {}  # of the walks that are here
+        self.parts: dict[int, int] = {}  # walk -> models of it that have come
 
     def handle(self, event: Event, outside: Outside) -> list[Effect]:
         if isinstance(event, Received):
-            return [Train(event.slot, event.message.walk)]
+            return self.arrives(event.message, outside)
         if isinstance(event, Trained):
-            return self.visit_ends(event.slot, event.walk, outside)
+            return self.visit_ends(event, outside)
         if isinstance(event, Started):
-            return [*(self.mixer.begin() if self.mixer is not None else ()), *self.start()]
+            return [*(self.mixer.begin() if self.mixer is not None else ()), *self.start(outside)]
         return []
 
-    def start(self) -> list[Effect]:
+    def arrives(self, message: Message, outside: Outside) -> list[Effect]:
+        """A walk, or part of its luggage: it is here when all have come."""
+        walk = message.walk or message.round
+        if message.kind == WALK:
+            self.carried[walk] = carried_in(message.note)
+        parts = len(self.visiting.luggage)
+        if parts:
+            self.parts[walk] = self.parts.get(walk, 0) + 1
+            if self.parts[walk] <= parts:
+                return []
+            del self.parts[walk]
+        return self.visit(walk, outside)
+
+    def visit(self, walk: int, outside: Outside) -> list[Effect]:
+        """It is trained, or runs on at once."""
+        carried = self.carried.pop(walk, NOTHING)
+        if carried.jumps:
+            return self.move_on(walk, carried, outside)
+        effects, more = self.visiting.work(walk, carried.more, outside.random)
+        if more:
+            self.carried[walk] = Carried(more=more)
+        return effects
+
+    def start(self, outside: Outside) -> list[Effect]:
         """Line 1: walk r (counted from 1) starts at node r − 1."""
         me = self.around.node
         if me >= self.walks:
             return []
         walk = me + 1
         slot = walk_slot(walk)
-        return [Combine(slot, {INITIAL: 1.0}), Record(MEMBER, walk, slot), Train(slot, walk)]
+        self.carried[walk] = Carried(more=self.visiting.first)
+        return [Combine(slot, {INITIAL: 1.0}), Record(MEMBER, walk, slot), *self.visit(walk, outside)]
 
-    def visit_ends(self, slot: str, walk: int, outside: Outside) -> list[Effect]:
-        effects: list[Effect] = [apply_update(slot)]  # line 6
+    def visit_ends(self, event: Trained, outside: Outside) -> list[Effect]:
+        walk = event.walk
+        effects, more = self.visiting.learn(event, self.carried.pop(walk, NOTHING).more)  # line 6
+        slot = walk_slot(walk)
         if self.mixer is not None:
             effects += self.mixer.mix(walk, slot)
         effects.append(Record(MEMBER, walk, slot))
-        around = self.around
-        to = metropolis_step(around.node, len(around.neighbours), around.neighbours, around.degrees, outside.random)
-        if to == around.node:
-            effects.append(Train(slot, walk))
-        else:
-            effects += (Send(to, Message(WALK, walk=walk), slot), Forget(slot))
+        effects += self.move_on(walk, Carried(more=more) if more else NOTHING, outside)
         return effects
+
+    def move_on(self, walk: int, carried: Carried, outside: Outside) -> list[Effect]:
+        """Lines 11 and 12."""
+        around, luggage = self.around, self.visiting.luggage
+        node, peers = around.node, around.neighbours
+        to, jumps = self.stepping.step(node, peers, around.degrees, carried.jumps, outside.random)
+        if to == node:
+            self.carried[walk] = Carried(more=carried.more)
+            return self.visit(walk, outside)
+        note = Carried(jumps, carried.more).encode() if jumps or carried.more else b""
+        if not luggage:
+            return [Send(to, Message(WALK, walk=walk, note=note), walk_slot(walk)), Forget(walk_slot(walk))]
+        more = [Send(to, Message(kind, round=walk), walk_slot(walk, kind)) for kind in luggage]
+        model = Send(to, Message(WALK, walk=walk, note=note), walk_slot(walk))
+        return [*more, model, *forgotten(walk, luggage, walk_slot)]
 
 
 class Mixer:

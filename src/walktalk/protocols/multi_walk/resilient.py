@@ -10,35 +10,42 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable
 
-from walktalk.chains import metropolis_step
 from walktalk.protocols.arrivals import Arrivals
-from walktalk.protocols.effects import (
-    INITIAL,
-    MEMBER,
-    Combine,
-    Effect,
-    Forget,
-    Note,
-    Record,
-    Send,
-    SetTimer,
-    Train,
-    apply_update,
-)
+from walktalk.protocols.effects import INITIAL, MEMBER, Combine, Effect, Note, Record, Send, SetTimer
 from walktalk.protocols.events import Event, PeerFound, PeerLost, Received, Rejoined, Started, TimerFired, Trained
 from walktalk.protocols.machine import Machine, Outside, Surroundings
-from walktalk.protocols.message import Arrival
-from walktalk.protocols.multi_walk.aggregation import Reign, walk_slot
-from walktalk.protocols.multi_walk.hops import Hops, kept_slot
+from walktalk.protocols.message import Arrival, Message
+from walktalk.protocols.multi_walk.aggregation import Reign
+from walktalk.protocols.multi_walk.election import LEAP
+from walktalk.protocols.multi_walk.hops import Hops
 from walktalk.protocols.multi_walk.membership import BEAT, FIRST, TIMERS, Membership
 from walktalk.protocols.multi_walk.sightings import Sightings
+from walktalk.protocols.multi_walk.visits import (
+    NOTHING,
+    Carried,
+    Slots,
+    Stepping,
+    Visiting,
+    forgotten,
+    in_slot,
+    kept_slot,
+    moved,
+    next_slot,
+    walk_slot,
+)
 from walktalk.protocols.multi_walk.walk_copies import Copies
 from walktalk.protocols.multi_walk.walk_guard import HARDLY_EVER, PRIOR, RARELY, Guard, Headcount, ReturnTimes
 from walktalk.protocols.multi_walk.walk_pass import ACK, NO_REIGN, WALK, Pass, pass_of
 
 LAST = "last"  # the model of the last walk that was trained here: what is left where every walk is lost
 GUARD = "guard"  # timer: look for lost walks
+REMEMBERED = 20.0  # heartbeats that a node remembers which copies of walks came: longer than any message is repeated
 MESSAGES = {WALK: Arrival("in/{walk}"), ACK: Arrival(), BEAT: Arrival()}
+
+
+def messages_with(luggage: tuple[str, ...]) -> dict[str, Arrival]:
+    """Those of walks that carry more than their model."""
+    return {**MESSAGES, **{kind: Arrival(f"in/{kind}/{{round}}") for kind in luggage}}
 
 
 class ResilientNode(Machine):
@@ -48,24 +55,40 @@ class ResilientNode(Machine):
         "aggregator",
         "around",
         "begun",
+        "came",
         "copies",
         "count",
         "guards",
         "hops",
         "members",
         "pace",
+        "parts",
         "reign",
+        "stepping",
         "times",
         "trained",
         "visited",
+        "visiting",
         "walks",
     )
 
-    def __init__(self, around: Surroundings, walks: int, aggregator: int, heartbeat: float, guard: str) -> None:
+    def __init__(
+        self,
+        around: Surroundings,
+        walks: int,
+        aggregator: int,
+        heartbeat: float,
+        guard: str,
+        visiting: Visiting,
+        stepping: Stepping,
+    ) -> None:
         self.around, self.walks, self.aggregator = around, walks, aggregator
+        self.visiting, self.stepping = visiting, stepping
+        self.came: dict[int, tuple[Pass, int]] = {}  # walks that wait for their luggage, and who sent them
+        self.parts: dict[int, dict[str, bytes]] = {}  # walk -> kinds of luggage that came, with their labels
         self.guards = guard == "aggregator"
         self.members = Membership(around, heartbeat, Sightings(walks if self.guards else 0, self._holds))
-        self.hops = Hops(Arrivals(heartbeat, 0.0))
+        self.hops = Hops(Arrivals(heartbeat, 0.0), visiting.luggage)
         self.pace, self.visited = heartbeat, False  # what a visit takes, and whether there was one in this life
         self.trained = False  # whether there is a model in `LAST`, of this life or an earlier one
         self.begun: dict[int, float] = {}  # when the visits of now began
@@ -84,6 +107,13 @@ class ResilientNode(Machine):
             effects += self._watch_walks(outside.now)
         return effects
 
+    def refused(self, sender: int, message: Message, outside: Outside) -> list[Effect]:
+        """Its sender need not keep it: a walk that is no model any more is lost, and started again."""
+        if message.kind == WALK:
+            return [Send(sender, _answer(pass_of(message)))]
+        what, _ = self.came.pop(message.round, (None, -1))  # a walk without its luggage is none either
+        return [Send(sender, _answer(what))] if what is not None else []
+
     def has_work(self) -> bool:
         """With the aggregator's guard there always is: it starts lost walks again."""
         return self.guards or bool(self.copies.here or self.copies.next or self.hops.leaving)
@@ -97,23 +127,23 @@ class ResilientNode(Machine):
             case Received():
                 return self._received(event, outside)
             case Trained():
-                return self._trained(event.walk, outside)
+                return self._trained(event, outside)
             case TimerFired(name):
                 return self._timer(name, outside)
-            case Started():
-                return self._start(outside.now)
+            case Started(late=False):
+                return self._start(outside)
+            case Started():  # its walk is long on its way, and somebody aggregates
+                return self.members.rejoin(outside.now)
             case Rejoined(memory):
-                self.trained = bool(memory)
-                forgotten = [Forget(name(walk)) for walk in range(1, self.walks + 1) for name in OWN_SLOTS]
-                return [*forgotten, *self.members.rejoin(outside.now)]
+                return self._rejoin(memory, outside.now)
             case PeerLost(peer):
                 return [*self.members.lost(peer, outside.now), *self._reroute(self.hops.to(peer), outside)]
             case PeerFound(peer):
                 return self.members.found(peer, outside.now)
 
-    def _start(self, now: float) -> list[Effect]:
+    def _start(self, outside: Outside) -> list[Effect]:
         """Lines 1 to 3: walk r (counted from 1) starts at node r − 1."""
-        around = self.around
+        around, now = self.around, outside.now
         effects = self.members.start(self.aggregator, now)
         first = self.members.claim.reign
         self.copies.new_reign(first)
@@ -123,19 +153,36 @@ class ResilientNode(Machine):
         if around.node < self.walks:
             walk = around.node + 1
             slot = walk_slot(walk)
-            self.copies.here[walk] = Pass(walk, first, 0)
-            effects += (Combine(slot, {INITIAL: 1.0}), Record(MEMBER, walk, slot), self._train(walk, now))
+            what = Pass(walk, first, 0, carried=Carried(more=self.visiting.first))
+            effects += (Combine(slot, {INITIAL: 1.0}), Record(MEMBER, walk, slot), *self._visit(what, outside))
         return effects
 
-    def _train(self, walk: int, now: float) -> Effect:
-        self.begun[walk] = now
-        return Train(walk_slot(walk), walk)
+    def _rejoin(self, memory: bytes, now: float) -> list[Effect]:
+        """Back from the dead: the walks that were here are not, they are elsewhere or lost."""
+        self.trained = bool(memory)
+        self.visiting.rejoined()
+        dropped: list[Effect] = []
+        for walk in range(1, self.walks + 1):
+            for place in (walk_slot, kept_slot, next_slot):
+                dropped += forgotten(walk, self.visiting.luggage, place)
+        return [*dropped, *self.members.rejoin(now)]
+
+    def _visit(self, what: Pass, outside: Outside) -> list[Effect]:
+        """A walk is in its slots: it is trained here, or runs on at once."""
+        walk, carried = what.walk, what.carried
+        if carried.jumps:
+            return self._move_on(what, walk_slot, outside)
+        effects, more = self.visiting.work(walk, carried.more, outside.random)
+        self.copies.here[walk] = what if more == carried.more else what._replace(carried=Carried(more=more))
+        self.begun[walk] = outside.now
+        return effects
 
     def _timer(self, name: str, outside: Outside) -> list[Effect]:
         if name in TIMERS:
             effects = self.members.timer(name, outside.now)
             if name != BEAT:
                 return effects
+            self.copies.forget_old(outside.now, REMEMBERED * self.members.interval)
             return [*effects, *self._leave_out_the_silent(outside), *self._look_for_lost_walks(outside)]
         if name == GUARD:
             return self._look_for_lost_walks(outside)
@@ -160,71 +207,95 @@ class ResilientNode(Machine):
             beat = self.members.beat
             effects = self.members.hear(event.sender, message.note, now)
             return effects if self.members.beat == beat else [*effects, *self._leave_out_the_silent(outside)]
-        what = pass_of(message)
         effects = self.members.sign_of_life(event.sender, now)
+        if message.kind in self.hops.luggage:
+            self.parts.setdefault(self._known(message.round), {})[message.kind] = message.note
+            return effects + self._if_whole(message.round, outside)
+        what = pass_of(message)
         if message.kind == ACK:
             return effects + self.hops.acknowledged(what, event.sender, now)
-        if not 1 <= what.walk <= self.walks:
-            raise ValueError(f"there is no walk {what.walk}")
-        effects.append(Send(event.sender, what.message(ACK)))
-        return effects + self._arrives(what, event.slot, now)
+        self._check(what)
+        self.came[what.walk] = (what, event.sender)
+        return effects + self._if_whole(what.walk, outside)
 
-    def _arrives(self, what: Pass, arrived: str, now: float) -> list[Effect]:
-        walk, copies = what.walk, self.copies
+    def _check(self, what: Pass) -> None:
+        """Refuse what cannot be: `ValueError`."""
+        self._known(what.walk)
+        if what.reign[1] >= self.around.nodes or what.reign[0] > self.members.claim.term + LEAP:
+            raise ValueError(f"node {what.reign[1]} does not aggregate in term {what.reign[0]}")
+
+    def _known(self, walk: int) -> int:
+        if not 1 <= walk <= self.walks:
+            raise ValueError(f"there is no walk {walk}")
+        return walk
+
+    def _if_whole(self, walk: int, outside: Outside) -> list[Effect]:
+        """Acknowledge a walk that has come with all its luggage; until then it will be sent again."""
+        what, sender = self.came.get(walk, (None, -1))
+        if what is None:
+            return []
+        labels, luggage = self.parts.get(walk, {}), self.hops.luggage
+        if not self.copies.repeats(what) and any(labels.get(kind) != what.label for kind in luggage):
+            return []
+        del self.came[walk]
+        self.parts.pop(walk, None)
+        return [Send(sender, _answer(what)), *self._arrives(what, outside)]
+
+    def _arrives(self, what: Pass, outside: Outside) -> list[Effect]:
+        walk, copies, luggage = what.walk, self.copies, self.hops.luggage
         if copies.repeats(what):
-            return [Forget(arrived)]
-        if copies.lags(what, self.hops.what(walk)):
-            return [Forget(arrived), Note("retired", walk=walk, number=what.ticket)]
-        copies.accept(what)
+            return forgotten(walk, luggage, in_slot)
+        if copies.lags(what, self.hops.what(walk)) or (self.reign is not None and self.reign.never_wrote(what)):
+            return [*forgotten(walk, luggage, in_slot), Note("retired", walk=walk, number=what.ticket)]
+        copies.accept(what, outside.now)
         self.members.sightings.saw(walk, self.members.beat)
         effects = self.hops.give_up(walk) if walk in self.hops.leaving else []
         if walk in copies.here:
             copies.next[walk] = what
-            return [*effects, Combine(next_slot(walk), {arrived: 1.0}), Forget(arrived)]
-        copies.here[walk] = what
-        slot = walk_slot(walk)
-        begin = (Combine(slot, {arrived: 1.0}), Forget(arrived), Record(MEMBER, walk, slot), self._train(walk, now))
-        return [*effects, *begin]
+            return [*effects, *moved(walk, luggage, in_slot, next_slot)]
+        move = moved(walk, luggage, in_slot, walk_slot)
+        return [*effects, *move, Record(MEMBER, walk, walk_slot(walk)), *self._visit(what, outside)]
 
     def _holds(self, walk: int) -> bool:
         return self.copies.holding(walk, self.hops.what(walk)) is not None
 
     # -- walks are trained and go ---------------------------------------------------------------------------------
 
-    def _trained(self, walk: int, outside: Outside) -> list[Effect]:
-        slot, now = walk_slot(walk), outside.now
+    def _trained(self, event: Trained, outside: Outside) -> list[Effect]:
+        walk, now, luggage = event.walk, outside.now, self.hops.luggage
+        slot = walk_slot(walk)
         what = self.copies.here.pop(walk, None)
         newer = self.copies.next.pop(walk, None)
         if newer is not None:  # the copy that was trained is out of date
-            self.copies.here[walk] = newer
-            waiting = next_slot(walk)
-            begin = (Combine(slot, {waiting: 1.0}), Forget(waiting), Record(MEMBER, walk, slot), self._train(walk, now))
-            return [Note("retired", walk=walk, number=what.ticket if what is not None else 0), *begin]
+            begin = (*moved(walk, luggage, next_slot, walk_slot), Record(MEMBER, walk, slot))
+            retired = Note("retired", walk=walk, number=what.ticket if what is not None else 0)
+            return [retired, *begin, *self._visit(newer, outside)]
         if what is None:
-            return [Forget(slot)]
+            return forgotten(walk, luggage, walk_slot)
         self._learn_pace(now - self.begun.pop(walk, now))
-        effects: list[Effect] = [apply_update(slot)]  # line 6
+        if self.reign is not None and not self.reign.admits(what):
+            return [*forgotten(walk, luggage, walk_slot), Note("retired", walk=walk, number=what.ticket)]
+        effects, more = self.visiting.learn(event, what.carried.more)  # line 6
         if self.reign is not None:
-            if not self.reign.admits(what):
-                return [Forget(slot), Note("retired", walk=walk, number=what.ticket)]
             effects += self.reign.mix(what, now)
             what = self.reign.stamped(walk)
-            self.copies.remember(what)
+            self.copies.remember(what, now)
+        what = what._replace(carried=Carried(more=more))
         self.times.visit(walk, (what.reign, what.generation), now)
         effects += (Record(MEMBER, walk, slot), Combine(LAST, {slot: 1.0}))
         self.trained = True
         effects += self._fork(walk, outside) if self.count is not None else ()
-        return effects + self._move_on(what, slot, outside)
+        return effects + self._move_on(what, walk_slot, outside)
 
-    def _move_on(self, what: Pass, slot: str, outside: Outside) -> list[Effect]:
+    def _move_on(self, what: Pass, at: Slots, outside: Outside) -> list[Effect]:
         """Lines 11 and 12, on the graph that is left."""
-        me, walk, (peers, degrees) = self.around.node, what.walk, self.members.row()
-        to = metropolis_step(me, len(peers), peers, degrees, outside.random)
+        me, (peers, degrees) = self.around.node, self.members.row()
+        to, jumps = self.stepping.step(me, peers, degrees, what.carried.jumps, outside.random)
         if to != me:
-            return self.hops.send(what._replace(hop=what.hop + 1), slot, to, outside.now)
-        self.copies.here[walk] = what
-        stay: list[Effect] = [] if slot == walk_slot(walk) else [Combine(walk_slot(walk), {slot: 1.0}), Forget(slot)]
-        return [*stay, self._train(walk, outside.now)]
+            gone = what.moved()._replace(carried=what.carried._replace(jumps=jumps))
+            return self.hops.send(gone, at, to, outside.now)
+        stay = [] if at is walk_slot else moved(what.walk, self.hops.luggage, at, walk_slot)
+        return [*stay, *self._visit(what._replace(carried=what.carried._replace(jumps=0)), outside)]
 
     def _reroute(self, walks: Iterable[int], outside: Outside) -> list[Effect]:
         """These were on their way to a node that is dead."""
@@ -232,7 +303,8 @@ class ResilientNode(Machine):
         for walk in walks:
             hop = self.hops.leaving.pop(walk)
             effects.append(Note("rerouted", walk=walk, peer=hop.to))
-            effects += self._move_on(hop.what, kept_slot(walk), outside)
+            # It may have been there already, and go on from there: what nodes noted of it is that copy's from now on.
+            effects += self._move_on(hop.what._replace(carried=NOTHING), kept_slot, outside)
         return effects
 
     # -- the aggregator -------------------------------------------------------------------------------------------
@@ -293,14 +365,14 @@ class ResilientNode(Machine):
             if self._holds(walk):
                 reign.guard.leaves(walk, now)  # it is here: a queue, not a loss
             else:
-                effects += self._restart(reign, walk, now)
+                effects += self._restart(reign, walk, outside)
         return [*effects, *self._watch_walks(now)]
 
-    def _restart(self, reign: Reign, walk: int, now: float) -> list[Effect]:
-        effects = reign.restart(walk, LAST if self.trained else INITIAL, now)
-        self.copies.here[walk] = what = reign.stamped(walk)
-        self.copies.remember(what)
-        return [*effects, Record(MEMBER, walk, walk_slot(walk)), self._train(walk, now)]
+    def _restart(self, reign: Reign, walk: int, outside: Outside) -> list[Effect]:
+        effects = reign.restart(walk, LAST if self.trained else INITIAL, outside.now)
+        what = reign.stamped(walk)
+        self.copies.remember(what, outside.now)
+        return [*effects, Record(MEMBER, walk, walk_slot(walk)), *self._visit(what, outside)]
 
     # -- the guard without a centre -------------------------------------------------------------------------------
 
@@ -313,14 +385,10 @@ class ResilientNode(Machine):
             return []
         self.times.left[lost] = (now, NO_REIGN)  # a replacement goes out: it counts as seen now
         slot = walk_slot(lost)
-        self.copies.here[lost] = Pass(lost, NO_REIGN, 0)
-        made = (Combine(slot, {walk_slot(walk): 1.0}), Record(MEMBER, lost, slot), self._train(lost, now))
-        return [Note("forked", walk=lost), *made]
+        made = (Combine(slot, {walk_slot(walk): 1.0}), Record(MEMBER, lost, slot))
+        return [Note("forked", walk=lost), *made, *self._visit(Pass(lost, NO_REIGN, 0), outside)]
 
 
-def next_slot(walk: int) -> str:
-    """Where a walk waits for the training of an older copy to end."""
-    return f"next/{walk}"
-
-
-OWN_SLOTS = (walk_slot, kept_slot, next_slot)
+def _answer(what: Pass) -> Message:
+    """The acknowledgement of a copy."""
+    return what._replace(carried=NOTHING).message(ACK)

@@ -34,6 +34,10 @@ class SGP(Protocol):
 
     name: ClassVar[str] = "sgp"
     family: ClassVar[str] = "gossip"
+    paper: ClassVar[str] = "Assran, Loizou, Ballas, Rabbat, ICML 2019"
+    keeps: ClassVar[str] = "a sum and a weight at every node"
+    sends: ClassVar[str] = "a share of both to every node that it reaches in a round"
+    guarantees: ClassVar[str] = "the sums of both are kept, so all come to the mean on one-way links, too"
     title: ClassVar[str] = "stochastic gradient push"
     description: ClassVar[str] = "Nodes push shares of their models along links that may go one way only."
     colour: ClassVar[str] = "#7A5195"
@@ -66,17 +70,22 @@ class Push(Rule):
         share = 1.0 / (len(meeting.targets) + 1)
         learn = Combine(SUM, {SUM: 1.0, UPDATE: 1.0}, {UPDATE: self.weight})
         self.weight *= share
-        send = meeting.send(SHARE, "push", struct.pack("<d", self.weight))
+        send = meeting.send(SHARE, "push", weight_note(self.weight))
         return [learn, Combine(SHARE, {SUM: share}), *send]
 
     def mix(self, meeting: Meeting) -> list[Effect]:
         for sender in meeting.sources:
-            self.weight += _weight(meeting.note("push", sender))
+            self.weight += weight_in(meeting.note("push", sender))
         came = {meeting.slot("push", sender): 1.0 for sender in meeting.sources}
         return [Combine(SUM, {SHARE: 1.0, **came}), Combine(MODEL, {SUM: 1.0 / self.weight})]
 
 
-def _weight(note: bytes) -> float:
+def weight_note(weight: float) -> bytes:
+    """A weight for the way."""
+    return struct.pack("<d", weight)
+
+
+def weight_in(note: bytes) -> float:
     """The weight in a message, which may come from a stranger."""
     (weight,) = struct.unpack("<d", note)
     if not (math.isfinite(weight) and weight > 0):

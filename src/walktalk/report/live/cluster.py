@@ -108,7 +108,10 @@ class ClusterPage:
         note = tag(
             "p", "The loss is each node's own, on its own data. Time counts from the first answers.", class_="note"
         )
-        return together(tag("div", tag("table", head, tag("tbody", *rows)), class_="scroll", tabindex="0"), note)
+        table = tag("table", head, tag("tbody", *rows), class_="results")
+        return together(
+            tag("div", table, class_="scroller", tabindex="0", role="region", aria_label="The cluster's nodes"), note
+        )
 
     def _cells(self, name: str) -> list[str]:
         answer = self.answers.get(name)

@@ -15,6 +15,7 @@ from walktalk.report.figures import draw_all
 from walktalk.report.page.markup import Html, tag
 from walktalk.report.page.parts import PageParts, page_parts
 from walktalk.report.study import Study, open_study
+from walktalk.studies import Foundation
 
 STYLES = ("uplot/uPlot.min.css", "page.css", "replay/replay.css", "live/live.css")
 SCRIPTS = (  # in the order in which they build on each other
@@ -33,9 +34,9 @@ SCRIPTS = (  # in the order in which they build on each other
 )
 
 
-def write_report(folder: str | PathLike[str]) -> Path:
-    """Draw the study's figures and write `report.html`; its path."""
-    study = open_study(folder)
+def write_report(folder: str | PathLike[str], base: Foundation | None = None) -> Path:
+    """Draw the study's figures and write `report.html`; its path. `base`: what it stands on, where that is at hand."""
+    study = open_study(folder, base)
     draw_all(study)
     return write_page(study)
 
@@ -80,11 +81,13 @@ def _body(parts: PageParts) -> list[Html]:
     explore = tag("div", tag("div", "", id="curves"), tag("div", "", id="target-panel"), class_="panel")
     drawings = [tag("div", tag("div", "", id=f"{name}-drawing"), class_="panel") for name in ("network", "partition")]
     differs = parts.intros.get("settings", "What differs from the defaults comes first.")
+    participants = tag("div", _filled("participants", given), class_="panel")
     invitation = "Choose what to show and against what; drag the dashed line to set a target."
     return [
         _section("algorithms", "What was compared", "", _filled("algorithms", given)),
         _section("explore", "Explore", invitation, explore),
         _section("results", "Results", "", tag("div", _filled("results", given), class_="panel")),
+        _section("participants", "Who took part", "", participants, hidden=not given.get("participants")),
         _section("replay", "Replay", "", tag("div", tag("div", "", id="replay-mount"), class_="panel"), hidden=True),
         _section("failures", "What went wrong", "", _filled("incidents", given), hidden=not given.get("incidents")),
         _section("network", "Network and data", "", tag("div", *drawings, class_="pair"), hidden=True),

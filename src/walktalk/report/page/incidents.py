@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 from walktalk.errors import UserError
@@ -41,16 +42,21 @@ def incidents_of(study: Study) -> dict[str, list[Incident]]:
             trace = read_trace(study.folder.run(algorithm.title, 0).trace)
         except UserError:  # still running, or its trace was thrown away
             continue
-        told = _incidents(trace)
+        told = _incidents(trace, study.node_names)
         if told:
             found[algorithm.title] = told
     return found
 
 
-def _incidents(trace: Any) -> list[Incident]:
+def _incidents(trace: Any, names: Sequence[str] | None) -> list[Incident]:
     rows = trace[trace["event"].isin(list(WORDS))].head(MOST)
     columns = (rows[name] for name in ("time", "event", "node", "walk"))
     return [
-        Incident(float(time), str(event), WORDS[str(event)].format(node=node, walk=walk), str(event) in FAULTS)
+        Incident(float(time), str(event), _in_words(str(event), node, walk, names), str(event) in FAULTS)
         for time, event, node, walk in zip(*columns, strict=True)
     ]
+
+
+def _in_words(event: str, node: int, walk: int, names: Sequence[str] | None) -> str:
+    words = WORDS[event] if names is None else WORDS[event].replace("node {node}", "{node}")
+    return words.format(node=node if names is None or node < 0 else names[node], walk=walk)

@@ -14,6 +14,7 @@ from walktalk.report.page.incidents import incidents_of
 from walktalk.report.page.markup import Html, tag
 from walktalk.report.page.names import names_of
 from walktalk.report.page.network import network_data, partition_data
+from walktalk.report.page.participants import participants_html
 from walktalk.report.page.repeat import repeat_command
 from walktalk.report.page.shades import on_dark, on_light
 from walktalk.report.page.story import story
@@ -36,7 +37,7 @@ def page_parts(study: Study, drawings: dict[str, Any] | None = None) -> PagePart
 
     `drawings`: of the network and the data, where they were made before.
     """
-    names, summary, engine = names_of(study.algorithms), study.summary, study.engine
+    names, summary = names_of(study.algorithms), study.summary
     finished = {label: name for label, name in names.items() if label in summary["algorithms"]}
     running = study.running is not None
     incidents = {} if running else incidents_of(study)
@@ -46,9 +47,10 @@ def page_parts(study: Study, drawings: dict[str, Any] | None = None) -> PagePart
         "story": sections.story_html(story(summary, names, study.time), names),
         "algorithms": sections.algorithms_html(names),
         "results": results_html(summary, finished, study.time),
+        "participants": participants_html(study.cluster),
         "incidents": sections.incidents_html(incidents, names, study.time),
         "settings": sections.settings_html(study),
-        "repeat": sections.repeat_html(repeat_command(study.spec, study.folder.path, engine)),
+        "repeat": _repeat(study),
         "records": Html("") if running else sections.records_html(study.folder, labels, names, study.spec.repetitions),
         "circumstances": tag("p", sections.circumstances(summary), class_="note"),
     }
@@ -67,6 +69,8 @@ def drawings_of(study: Study) -> dict[str, Any]:
     """The network, and who holds which data: what does not change while a study runs."""
     task = _task(study)
     samples = None if task is None else [len(part) for part in task.parts]
+    if study.cluster is not None:
+        samples = [node["samples"] for node in study.cluster["nodes"]]
     return {
         "network": network_data(study, samples),
         "partition": None if task is None else partition_data(task, study.spec.task.settings.get("alpha")),
@@ -102,6 +106,13 @@ def curve_data(history: Any, algorithms: Algorithms, target: float | None, time:
         "thinned": thinned,
         "target": numbers([math.nan if target is None else target])[0],  # rounded as the curves, so that they meet it
     }
+
+
+def _repeat(study: Study) -> Html:
+    """The command that does it again; none where the specification alone does not say what it is about, or where."""
+    if study.cluster is not None or "given" in (study.spec.task.name, study.spec.network.topology):
+        return Html("")
+    return sections.repeat_html(repeat_command(study.spec, study.folder.path, study.engine))
 
 
 def _dash(family: str) -> list[float]:

@@ -23,7 +23,10 @@ RUN_FILES = {"history.csv": "evaluations", "trace.parquet": "every event", "mode
 MOST_RUNS = 200  # that are linked one by one
 TOPOLOGIES = {
     "erdos_renyi": "a random graph",
+    "complete": "a complete graph",
     "edge_list": "a graph from a file",
+    "edges": "a graph of one's own",
+    "given": "a graph of one's own",
     "us_five_sites": "five sites in the US",
 }
 
@@ -32,20 +35,17 @@ def lead(study: Study) -> str:
     """What was done, in a sentence."""
     spec, repetitions = study.spec, study.spec.repetitions
     nodes = "" if study.nodes is None else f"{study.nodes:,} "
-    network = TOPOLOGIES.get(spec.network.topology, f"a {last_name(spec.network.topology).replace('_', ' ')}")
+    network = TOPOLOGIES.get(spec.network.topology, f"a {spec.network.title.replace('_', ' ')}")
     how = "simulated" if study.engine == "sim" else "run for real, one process a node"
+    how = how if study.cluster is None else f"run for real by the cluster {study.cluster['name']}"
     count = len(spec.algorithms)
     many = f"{count} algorithms" if count > 1 else "One algorithm"
     times = f"{repetitions} times each" if repetitions > 1 else "once" if count == 1 else "once each"
     going_on = "" if study.finished else " It is still running."
-    return (
-        f"{many} learning {last_name(spec.task.name)} on {nodes}nodes, joined by {network}; {how}, {times}.{going_on}"
-    )
-
-
-def last_name(name: str) -> str:
-    """What stands last in `module:object`."""
-    return name.rpartition(":")[2]
+    if study.cluster is not None and study.cluster["state"] != "finished":
+        so_far = "not over" if study.cluster["state"] == "running" else "stopped"
+        going_on = f" The run was {so_far} when this was collected."
+    return f"{many} learning {spec.task.title} on {nodes}nodes, joined by {network}; {how}, {times}.{going_on}"
 
 
 def swatch(label: str | None) -> Html:

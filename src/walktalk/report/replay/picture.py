@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from functools import cache
 from typing import TYPE_CHECKING, Any
 
@@ -40,7 +41,7 @@ class Picture:
         self.unit = self.width * SCALE / 760
         self.places = self._places()
         self.radius = max(3.0, min(15.0, 60 / math.sqrt(len(self.places)))) * self.unit
-        self.incidents = _incidents(events)
+        self.incidents = _incidents(events, data["network"]["names"])
         self.words, self.said = "", 0
         self.still = self._still()
 
@@ -206,7 +207,7 @@ class Picture:
         return font(round(size * self.unit), bold)
 
 
-def _incidents(events: Events) -> list[tuple[float, str]]:
+def _incidents(events: Events, names: Sequence[str] | None) -> list[tuple[float, str]]:
     """What went wrong and what was done about it, in words, without what only repeats it."""
     found = []
     for i in range(len(events)):
@@ -217,7 +218,7 @@ def _incidents(events: Events) -> list[tuple[float, str]]:
         facts: dict[str, object] = {key: value for key, value in known.items() if value >= 0}
         if "{detail}" in template(name) and events.text[i] >= 0:
             facts["detail"] = events.texts[events.text[i]]
-        found.append((float(events.time[i]), sentence(name, int(events.node[i]), facts)))
+        found.append((float(events.time[i]), sentence(name, int(events.node[i]), facts, names)))
     return found
 
 

@@ -8,7 +8,7 @@ A template that begins with a capital letter is a sentence of its own: it is abo
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 
 WORDS: dict[str, str] = {
     "train": "starts to train [walk {walk}|its model]",
@@ -57,6 +57,9 @@ WORDS: dict[str, str] = {
     "started": "begins",
     "resumed": "takes up an interrupted run",
     "saved": "saves a checkpoint",
+    "measured": "measures a model on its own data",
+    "over": "sees the end of the run",
+    "left": "leaves, as it was asked to",
 }
 
 BAD, GOOD, CHANGE = "bad", "good", "change"
@@ -97,13 +100,18 @@ def template(kind: str) -> str:
     return WORDS.get(kind, unknown)
 
 
-def in_words(kind: str, node: int, facts: Mapping[str, object]) -> str:
-    """An event as a sentence; `facts` has what is known of it."""
+def in_words(kind: str, node: int, facts: Mapping[str, object], names: Sequence[str] | None = None) -> str:
+    """An event as a sentence; `facts` has what is known of it, `names` those of the nodes, where they have any."""
+    words = template(kind)
+    if names is not None:
+        words, peer = words.replace("node {peer}", "{peer}"), facts.get("peer")
+        facts = facts if not isinstance(peer, int) else {**facts, "peer": names[peer]}
 
     def choose(match: re.Match[str]) -> str:
         known = all(name in facts for name in _FIELD.findall(match[1]))
         return match[1] if known else match[2]
 
-    text = _CHOICE.sub(choose, template(kind))
+    text = _CHOICE.sub(choose, words)
     text = _FIELD.sub(lambda match: str(facts.get(match[1], "?")), text)
-    return text if node < 0 or text[:1].isupper() else f"Node {node} {text}"
+    who = f"Node {node}" if names is None else names[max(node, 0)]
+    return text if node < 0 or text[:1].isupper() else f"{who} {text}"

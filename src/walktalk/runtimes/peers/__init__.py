@@ -9,17 +9,18 @@ if TYPE_CHECKING:
     from walktalk.runtimes.peers.certificates import OPERATOR, credentials, make_certificates, valid_until
     from walktalk.runtimes.peers.cluster import Cluster, load_cluster, make_cluster
     from walktalk.runtimes.peers.diary import Diary
+    from walktalk.runtimes.peers.handing_out import COPY, FILES, Copy, set_aside
     from walktalk.runtimes.peers.keeping import finished_before
-    from walktalk.runtimes.peers.launcher import Fleet, leave_on_signals, quiet_process
+    from walktalk.runtimes.peers.launcher import Fleet, end_process, leave_on_signals, quiet_process
     from walktalk.runtimes.peers.ledger import Ledger
     from walktalk.runtimes.peers.link import Link, Listener
     from walktalk.runtimes.peers.node import Node
     from walktalk.runtimes.peers.node_state import BLOCKED, NodeSetup
-    from walktalk.runtimes.peers.operator import ask_everyone
+    from walktalk.runtimes.peers.operator import Caller, ask_everyone
     from walktalk.runtimes.peers.ports import with_known_ports, with_own_port
     from walktalk.runtimes.peers.replaying import Replayed, ReplaySetup, replay
-    from walktalk.runtimes.peers.session import STATUS, STOP, Endpoint, Tuning, open_session
-    from walktalk.runtimes.peers.traces import merge, read_diary
+    from walktalk.runtimes.peers.session import RECORDS, STATUS, STOP, Endpoint, Tuning, open_session
+    from walktalk.runtimes.peers.traces import merge, read_diary, read_lives
     from walktalk.runtimes.peers.unused_ports import free_ports
     from walktalk.runtimes.peers.wire import Parcel
 
@@ -28,26 +29,32 @@ _HOMES = {
     "certificates": ("OPERATOR", "credentials", "make_certificates", "valid_until"),
     "cluster": ("Cluster", "load_cluster", "make_cluster"),
     "diary": ("Diary",),
+    "handing_out": ("COPY", "FILES", "Copy", "set_aside"),
     "keeping": ("finished_before",),
-    "launcher": ("Fleet", "leave_on_signals", "quiet_process"),
+    "launcher": ("Fleet", "end_process", "leave_on_signals", "quiet_process"),
     "ledger": ("Ledger",),
     "link": ("Link", "Listener"),
     "node": ("Node",),
     "node_state": ("BLOCKED", "NodeSetup"),
-    "operator": ("ask_everyone",),
+    "operator": ("Caller", "ask_everyone"),
     "ports": ("with_known_ports", "with_own_port"),
     "replaying": ("Replayed", "ReplaySetup", "replay"),
-    "session": ("STATUS", "STOP", "Endpoint", "Tuning", "open_session"),
-    "traces": ("merge", "read_diary"),
+    "session": ("RECORDS", "STATUS", "STOP", "Endpoint", "Tuning", "open_session"),
+    "traces": ("merge", "read_diary", "read_lives"),
     "unused_ports": ("free_ports",),
     "wire": ("Parcel",),
 }
 __all__ = [
     "BLOCKED",
+    "COPY",
+    "FILES",
     "OPERATOR",
+    "RECORDS",
     "STATUS",
     "STOP",
+    "Caller",
     "Cluster",
+    "Copy",
     "Delivery",
     "Diary",
     "Endpoint",
@@ -64,6 +71,7 @@ __all__ = [
     "Tuning",
     "ask_everyone",
     "credentials",
+    "end_process",
     "finished_before",
     "free_ports",
     "leave_on_signals",
@@ -74,7 +82,9 @@ __all__ = [
     "open_session",
     "quiet_process",
     "read_diary",
+    "read_lives",
     "replay",
+    "set_aside",
     "valid_until",
     "with_known_ports",
     "with_own_port",

@@ -12,13 +12,11 @@ message again if the other side has never heard of it. The stamp sees to it that
 from __future__ import annotations
 
 import collections
-import json
 import logging
 import math
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
-from typing import Any
 
 import zenoh
 
@@ -59,11 +57,17 @@ class Listener:
 class Link:
     """One node's connections. Use as a context manager; nothing is received before `start`."""
 
-    def __init__(self, endpoint: Endpoint, limits: Limits, listener: Listener) -> None:
+    def __init__(self, endpoint: Endpoint, limits: Limits, listener: Listener, life: int | None = None) -> None:
+        """
+        - `endpoint`: the node's place.
+        - `limits`: what neighbours may send.
+        - `listener`: who is told what.
+        - `life`: of the node, a number that grows with each (`lives`); the time if left out.
+        """
         self.endpoint, self.limits, self.listener = endpoint, limits, listener
         self.traffic = Traffic()
         self.blocked: frozenset[int] = frozenset()  # neighbours that are not heard: a cut cable, for tests
-        self.incarnation = time.time_ns()
+        self.incarnation = time.time_ns() if life is None else life
         self._looked = -math.inf  # when it was asked who is there
         self._numbers = collections.Counter[int]()
         self._pending: dict[int, Stamp] = {}  # by sender: arrived whole, and not yet taken by the node
@@ -104,12 +108,16 @@ class Link:
             self._looked = now
             self._session.liveliness().get(self.endpoint.alive("*"), self._on_living, timeout=SECONDS_BETWEEN_LOOKS)
 
-    def answer(self, question: str, reply: Callable[[], dict[str, Any]]) -> None:
-        """Answer the operator's questions of this kind."""
+    def answer(self, question: str, reply: Callable[[Mapping[str, str]], bytes]) -> None:
+        """Answer the operator's questions of this kind; the reply gets their parameters."""
         key = self.endpoint.key(self.endpoint.name, OPERATOR, question)
 
         def handle(query: zenoh.Query) -> None:
-            query.reply(key, json.dumps(reply()))
+            try:
+                asked = dict(part.split("=", 1) for part in str(query.parameters).split(";") if "=" in part)
+                query.reply(key, reply(asked))
+            except (OSError, ValueError) as error:  # a file that is not there, a number that is none
+                query.reply_err(str(error))
 
         self._answering.append(self._session.declare_queryable(key, handle))
 

@@ -6,6 +6,8 @@ from collections import deque
 from collections.abc import Callable
 from typing import TypeAlias
 
+from torch import Tensor
+
 from walktalk.protocols import Differentiate, Train
 from walktalk.runtimes.meaning import Work
 from walktalk.runtimes.peers.node_state import NodeSetup
@@ -18,12 +20,19 @@ Asked: TypeAlias = Train | Differentiate
 class Trainings:
     """The queue, and the training under way."""
 
-    def __init__(self, setup: NodeSetup, trainer: RowTrainer, report: Callable[[Outcome], None]) -> None:
+    def __init__(
+        self,
+        setup: NodeSetup,
+        trainer: RowTrainer,
+        report: Callable[[Outcome], None],
+        measured: Callable[[float, float], None],
+    ) -> None:
         self.count = 0  # trainings that were begun
         self._waiting: deque[Asked] = deque()
         self.current: Work | None = None
         part = setup.around.node if setup.part is None else setup.part
-        self._thread = TrainingThread(trainer, part, report, setup.pace)
+        self._thread = TrainingThread(trainer, part, report, measured, setup.pace)
+        self.measuring = False  # a model that is not trained any more
 
     def __len__(self) -> int:
         return len(self._waiting) + (self.current is not None)
@@ -49,6 +58,11 @@ class Trainings:
         self.count += 1
         self._thread.begin(work)
 
+    def measure(self, model: Tensor) -> None:
+        """Measure a model; the report comes from a thread."""
+        self.measuring = True
+        self._thread.measure(model)
+
     def end(self, outcome: Outcome) -> bool:
         """A report; False where the model was handed on before its training ended."""
         if self.current is not outcome.work:
@@ -67,3 +81,8 @@ class Trainings:
     def close(self) -> None:
         """Let the training under way end, if it does so at once."""
         self._thread.close(0.1)
+
+    @property
+    def busy(self) -> bool:
+        """Whether a training goes on though nobody waits for it any more."""
+        return self._thread.busy

@@ -25,7 +25,7 @@ except ImportError as error:  # the extra is not installed
     raise UnavailableError("real peers need Zenoh; install it with `pip install walktalk[peers]`") from error
 
 MODELS, CONTROL, ACKS = "models", "control", "acks"
-STATUS, STOP = "status", "stop"
+STATUS, STOP, RECORDS = "status", "stop", "records"
 ALIVE = "alive"
 
 

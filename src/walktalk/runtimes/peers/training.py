@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import queue
 import threading
 import time
@@ -28,16 +29,24 @@ class Outcome:
     state: Tensor | None
     error: BaseException | None = None
     loss: float | None = None  # of the model before, on this node's data; measured now and then
+    accuracy: float = math.nan  # of the same, on its test samples, where it has any
 
 
 class TrainingThread:
     """Trains one model at a time on one node's data."""
 
-    def __init__(self, trainer: RowTrainer, part: int, report: Callable[[Outcome], None], least: float = 0.0) -> None:
-        self._trainer, self._part, self._report = trainer, part, report
+    def __init__(
+        self,
+        trainer: RowTrainer,
+        part: int,
+        report: Callable[[Outcome], None],
+        measured: Callable[[float, float], None],
+        least: float = 0.0,
+    ) -> None:
+        self._trainer, self._part, self._report, self._measured = trainer, part, report, measured
         self._least = least  # seconds that a training takes at least
         self._measure_at = 0.0
-        self._jobs: queue.SimpleQueue[Work | None] = queue.SimpleQueue()
+        self._jobs: queue.SimpleQueue[Work | Tensor | None] = queue.SimpleQueue()
         self._thread = threading.Thread(target=self._run, name="training", daemon=True)
         self._thread.start()
 
@@ -45,14 +54,26 @@ class TrainingThread:
         """Start a training; the report comes from the thread."""
         self._jobs.put(work)
 
+    def measure(self, model: Tensor) -> None:
+        """Measure a model, and report its loss and accuracy."""
+        self._jobs.put(model)
+
     def close(self, seconds: float) -> None:
         """Let the training under way end, if it does so in time."""
         self._jobs.put(None)
         self._thread.join(seconds)
 
+    @property
+    def busy(self) -> bool:
+        """Whether a training is under way still, after `close`."""
+        return self._thread.is_alive()
+
     def _run(self) -> None:
         while (work := self._jobs.get()) is not None:
             began = time.monotonic()
+            if isinstance(work, Tensor):
+                self._measured(*self._loss_and_accuracy(work[None].to(self._trainer.device)))
+                continue
             try:
                 outcome = self._train(work)
             except Exception as error:  # anything at all in a model or loss: the node reports it and ends
@@ -62,7 +83,7 @@ class TrainingThread:
 
     def _train(self, work: Work) -> Outcome:
         device = self._trainer.device
-        loss = self._measure(work.start[None].to(device))
+        loss, accuracy = self._measure(work.start[None].to(device))
         rows, state = self._trainer.train(
             work.start[None].to(device),
             torch.tensor([self._part], device=device),
@@ -71,7 +92,7 @@ class TrainingThread:
             work.state[None].to(device) if work.state is not None else None,
             self._extras(work),
         )
-        return Outcome(work, rows[0].cpu(), state[0].cpu() if state is not None else None, loss=loss)
+        return Outcome(work, rows[0].cpu(), state[0].cpu() if state is not None else None, None, loss, accuracy)
 
     def _extras(self, work: Work) -> Extras | None:
         """What is out of the ordinary in it; None where nothing is."""
@@ -82,12 +103,16 @@ class TrainingThread:
         pulls = None if anchor is None else torch.tensor([work.pull], device=device)
         return Extras(work.steps, work.gradient, correction, anchor, pulls)
 
-    def _measure(self, rows: Tensor) -> float | None:
-        """The loss of a model as it came, on this node's data; trained on them, it would look too good."""
+    def _measure(self, rows: Tensor) -> tuple[float | None, float]:
+        """Loss and accuracy of a model as it came, on this node's data; trained on them, it would look too good."""
         began = time.monotonic()
         if began < self._measure_at:
-            return None
-        loss = float(self._trainer.evaluate(rows)[0][0])
+            return None, math.nan
+        loss, accuracy = self._loss_and_accuracy(rows)
         took = time.monotonic() - began
         self._measure_at = began + max(MEASURE_EVERY, took / MEASURING)
-        return loss
+        return loss, accuracy
+
+    def _loss_and_accuracy(self, rows: Tensor) -> tuple[float, float]:
+        losses, accuracies = self._trainer.evaluate(rows)
+        return float(losses[0]), float(accuracies[0])

@@ -13,7 +13,15 @@ from walktalk.studies.building.build import (
     check_links,
     pick_device,
 )
-from walktalk.studies.building.foundation import Foundation, Preparation, lay_foundation, planned_runs, prepare
+from walktalk.studies.building.foundation import (
+    Foundation,
+    Preparation,
+    lay_foundation,
+    planned_runs,
+    prepare,
+    prepare_on,
+)
+from walktalk.studies.building.given import GivenAlgorithm, GivenGraph, GivenTask, given_foundation
 from walktalk.studies.building.match import matched
 from walktalk.studies.building.runs import AlgorithmPlan, Conditions, PlannedRun, Progress, RunRecord
 
@@ -21,6 +29,9 @@ __all__ = [
     "AlgorithmPlan",
     "Conditions",
     "Foundation",
+    "GivenAlgorithm",
+    "GivenGraph",
+    "GivenTask",
     "PlannedRun",
     "Preparation",
     "Progress",
@@ -35,9 +46,11 @@ __all__ = [
     "build_timing",
     "build_trainer",
     "check_links",
+    "given_foundation",
     "lay_foundation",
     "matched",
     "pick_device",
     "planned_runs",
     "prepare",
+    "prepare_on",
 ]

@@ -32,6 +32,7 @@ class Foundation:
     spec: StudySpec
     graph: Graph
     algorithms: list[AlgorithmPlan]
+    given: Task | None = None  # the task itself, where it was handed over in Python
 
     @property
     def root(self) -> Seed:
@@ -40,6 +41,8 @@ class Foundation:
 
     def task(self) -> Task:
         """The task, its data read and split over the nodes."""
+        if self.given is not None:
+            return self.given
         return matched(build_task(self.spec, self.graph.nodes), self.graph)[0]
 
     def task_of(self, node: tasks.Node) -> Task:
@@ -98,10 +101,14 @@ def lay_foundation(spec: StudySpec) -> Foundation:
 
 def prepare(spec: StudySpec, device: str = "auto") -> Preparation:
     """Build what the specification names; every mistake in it shows here, before any training."""
-    foundation = lay_foundation(spec)
+    return prepare_on(lay_foundation(spec), device)
+
+
+def prepare_on(foundation: Foundation, device: str = "auto") -> Preparation:
+    """The same on a foundation that is laid."""
     task = foundation.task()
-    trainer = build_trainer(spec, task, device)
-    return Preparation(spec, task, trainer, foundation.runs(trainer))
+    trainer = build_trainer(foundation.spec, task, device)
+    return Preparation(foundation.spec, task, trainer, foundation.runs(trainer))
 
 
 def planned_runs(spec: StudySpec, trainer: Trainer) -> list[PlannedRun]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable
 from functools import partial
 from os import PathLike
@@ -10,12 +11,14 @@ from typing import Literal
 from walktalk.errors import UnavailableError
 from walktalk.learning import Trainer
 from walktalk.records import check_folder, opened_folder
-from walktalk.studies.building import PlannedRun, Progress, prepare
+from walktalk.studies.building import Foundation, PlannedRun, Progress, lay_foundation, prepare, prepare_on
 from walktalk.studies.driving.groups import run_in_groups
 from walktalk.studies.driving.runner import estimated_trainings
-from walktalk.studies.driving.workers import Crew, shares, workers_that_pay
+from walktalk.studies.driving.workers import Crew, fork_is_safe, shares, workers_that_pay
 from walktalk.studies.results import StudyResult, study_result
 from walktalk.studies.spec import StudySpec, dump_spec
+
+log = logging.getLogger(__name__)
 
 
 def run_study(
@@ -43,33 +46,75 @@ def run_study(
             out. A study that needs more at once is done in groups of runs that fit.
         progress: Called now and then with how far things are.
     """
-    if isinstance(workers, int) and workers < 1:
-        raise UnavailableError(f"workers: {workers} is not possible; at least 1 is needed")
+    taking = {"resume": resume, "overwrite": overwrite}
+    result = run_foundation(
+        lay_foundation(spec), out, **taking, device=device, workers=workers, memory=memory, progress=progress
+    )
+    for word in result.summary.get("notes", ()):
+        log.warning("%s", word)
+    return result
+
+
+def run_foundation(
+    base: Foundation,
+    out: str | PathLike[str] | None = None,
+    *,
+    resume: bool = False,
+    overwrite: bool = False,
+    device: str = "auto",
+    workers: int | Literal["ray"] | None = None,
+    memory: float | None = None,
+    progress: Callable[[Progress], None] | None = None,
+) -> StudyResult:
+    """`run_study` of a study whose graph, algorithms and perhaps task are there already; the same arguments."""
+    spec = base.spec
+    check_workers(workers, base)
     if out is not None:
         check_folder(out, dump_spec(spec), resume=resume, overwrite=overwrite)  # before any data is read
-    ready = prepare(spec, device)
+    ready = prepare_on(base, device)
     if out is None:
         records = run_in_groups(ready.trainer, ready.runs, memory=memory, report=progress)
-        return study_result(spec, records)
+        return study_result(spec, records, trainer=ready.trainer)
     with opened_folder(out, dump_spec(spec), resume=resume, overwrite=overwrite) as folder:
         steps = estimated_trainings(ready.runs) * spec.training.local_steps
-        again = partial(prepare_runs, spec)
+        again = partial(prepare_runs, spec) if base.given is None else partial(cannot_prepare, base.given.name)
         if workers == "ray":
             from walktalk.studies.driving.ray_workers import RayCrew  # needs Ray
 
             records = RayCrew(again, ready.runs, folder, progress, device, memory).run(resume)
-            return study_result(spec, records, folder)
+            return study_result(spec, records, folder, trainer=ready.trainer)
         crew = workers if workers is not None else workers_that_pay(ready.runs, steps, str(ready.trainer.device))
-        if crew > 1:
+        if crew > 1 and (base.given is None or fork_is_safe()):
             here = partial(again, str(ready.trainer.device))
             work, prepared = shares(ready.runs, crew), (ready.trainer, ready.runs)
             records = Crew(here, work, folder, progress, memory, prepared).run(resume)
         else:
             records = run_in_groups(ready.trainer, ready.runs, folder, resume=resume, memory=memory, report=progress)
-        return study_result(spec, records, folder)
+        return study_result(spec, records, folder, trainer=ready.trainer)
+
+
+def check_workers(workers: int | Literal["ray"] | None, base: Foundation) -> None:
+    """Whether there can be so many, and whether the study can go to them."""
+    if workers is None:
+        return
+    if workers != "ray" and (not isinstance(workers, int) or isinstance(workers, bool) or workers < 1):
+        raise UnavailableError(f"workers: {workers!r} is not possible; allowed: 1 or more, or 'ray'")
+    if base.given is not None and (workers == "ray" or (workers > 1 and not fork_is_safe())):
+        raise UnavailableError(
+            f"workers: the task {base.given.name!r} was given as an object, which cannot travel to other processes "
+            "here; give its name instead, task='module:function'"
+        )
 
 
 def prepare_runs(spec: StudySpec, device: str) -> tuple[Trainer, list[PlannedRun]]:
     """What a worker process needs of a study."""
     ready = prepare(spec, device)
     return ready.trainer, ready.runs
+
+
+def cannot_prepare(task: str, device: str) -> tuple[Trainer, list[PlannedRun]]:
+    """The same of a study whose task only this process has."""
+    raise UnavailableError(
+        f"workers: a process was lost, and the task {task!r}, given as an object, cannot travel to another one; go on "
+        "with resume=True"
+    )

@@ -7,6 +7,7 @@ merged trace, by the executor of the simulator: measuring disturbs nobody, and e
 
 from __future__ import annotations
 
+import hashlib
 import logging
 import os
 from collections.abc import Callable
@@ -14,6 +15,7 @@ from dataclasses import dataclass, replace
 from functools import partial
 from os import PathLike
 from pathlib import Path
+from typing import Any
 
 from walktalk.errors import SpecError, StudyError, UnavailableError
 from walktalk.graphs import Graph
@@ -25,12 +27,14 @@ from walktalk.runtimes.peers import (
     Node,
     NodeSetup,
     ReplaySetup,
+    end_process,
     finished_before,
     free_ports,
     leave_on_signals,
     make_cluster,
     quiet_process,
     replay,
+    set_aside,
     with_own_port,
 )
 from walktalk.runtimes.simulator import all_surroundings
@@ -66,6 +70,7 @@ class NodeJob:
     rejoin: bool = False
     device: str = "cpu"
     beginning: Path | None = None  # of a run that goes on (`resume`)
+    deployed: bool = False  # for itself, not in a fleet: it measures on test samples too, and hands out its copy
 
 
 def run_on_peers(
@@ -108,21 +113,37 @@ def run_on_peers(
                 _run_fleet(ready, run, here, pace, tell)
             records.append(_record(ready, run, here))
         reporter.report(len(records), records)
-        return study_result(spec, records, folder, engine="peers")
+        result = study_result(spec, records, folder, engine="peers", trainer=ready.trainer)
+    for word in result.summary.get("notes", ()):
+        log.warning("%s", word)
+    return result
 
 
-def run_node(job: NodeJob) -> None:
-    """One node, from its first connection to its end; the process leaves when it is told to."""
+def run_node(job: NodeJob, ends: Callable[[bool], None] = lambda over: None) -> None:
+    """One node, from its first connection to its end; the process leaves when it is told to.
+
+    Args:
+        job: Which node of which cluster.
+        ends: Called in the end with whether the run is over, which it is not where the node was asked to leave.
+    """
     quiet_process()
     cluster = with_own_port(job.cluster, job.name) if job.name in job.cluster.nodes else job.cluster
     spec = make_spec(cluster.study) if isinstance(cluster.study, dict) else load_spec(cluster.study)
     setup, trainer = _node_setup(cluster, lay_foundation(spec), job)
     if job.rejoin and finished_before(setup.folder, setup.stop):
         log.info("%s: the run is over, as its checkpoint says; --fresh begins anew", job.name)
+        ends(True)
         return
+    if job.deployed and not job.rejoin:
+        set_aside(setup.folder)
     node = Node(setup, trainer)
     leave_on_signals(node.leave)
-    node.run()
+    try:
+        node.run()
+    finally:
+        ends(node.end.seen)
+    if node.trainings.busy:
+        end_process()
 
 
 def _node_setup(cluster: Cluster, base: Foundation, job: NodeJob) -> tuple[NodeSetup, Trainer]:
@@ -130,7 +151,9 @@ def _node_setup(cluster: Cluster, base: Foundation, job: NodeJob) -> tuple[NodeS
     plan = _chosen(base.algorithms, cluster.algorithm)
     _check_names(cluster, graph)
     task = base.task_of(tasks.Node(cluster.part(job.name), number))
-    trainer = build_trainer(spec, replace(task, test=None), job.device)  # a node measures on its own data as it goes
+    if not job.deployed:
+        task = replace(task, test=None)  # a fleet's history is computed afterwards, from all data
+    trainer = build_trainer(spec, task, job.device)
     initial, before = trainer.initial_row(base.initial_seed(cluster.repetition)).cpu(), (0, 0, 0.0)
     if job.beginning is not None:
         begun = read_beginning(job.beginning)
@@ -152,8 +175,28 @@ def _node_setup(cluster: Cluster, base: Foundation, job: NodeJob) -> tuple[NodeS
         pace=cluster.pace,
         wait_for_neighbours=cluster.wait,
         samples=len(task.parts[0]),
+        study=study_facts(cluster, base, plan),
+        largest=cluster.largest,
+        tested=0 if task.test is None else len(task.test[0]),
+        named=(lambda row: trainer.module(row).state_dict()) if job.deployed else None,
+        stay=cluster.stay,
     )
     return setup, trainer
+
+
+def study_facts(cluster: Cluster, base: Foundation, plan: AlgorithmPlan) -> dict[str, Any]:
+    """What must be the same on all nodes of a cluster, beside the model and the algorithm; not when it ends.
+
+    Of the task its name and numbers: a text may be a folder, which every site has elsewhere.
+    """
+    spec, graph = spec_mapping(base.spec), base.graph
+    network = f"{graph.name}, {graph.edges} edges, {hashlib.blake2b(graph.edge_list().tobytes()).hexdigest()}"
+    task = {key: value for key, value in spec["task"].items() if key == "name" or not isinstance(value, str)}
+    sections = {"task": task, **{name: spec[name] for name in ("optimizer", "schedule", "training")}}
+    sections["optimizer"] = {**sections["optimizer"], "lr": plan.lr}
+    facts = {f"{name}.{key}": value for name, section in sections.items() for key, value in section.items()}
+    run = {"seed": base.spec.seed, "repetition": cluster.repetition, "nodes": " ".join(cluster.nodes)}
+    return {"network": network, **facts, **run}
 
 
 def _check_names(cluster: Cluster, graph: Graph) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Sequence
+from pathlib import Path
 
 from walktalk.learning import Trainer
 from walktalk.records import RUN_COLUMNS, TRACE_COLUMNS, HistoryRow, RunFolder, TraceRow, save_checkpoint, write_history
@@ -33,9 +34,15 @@ def write_run(here: RunFolder, record: RunRecord, trainer: Trainer) -> None:
     """A finished run's history and model. The model is the last that a run writes: it says that the run is whole."""
     assert record.output is not None
     write_history(here.history, record.history, RUN_COLUMNS)
+    save_model(here.model, record, trainer)
+
+
+def save_model(path: Path, record: RunRecord, trainer: Trainer) -> None:
+    """The run's model, by the names of the module's own state dict."""
+    assert record.output is not None
     state = trainer.module(record.output).state_dict()
     tensors = {name: tensor.detach().clone() for name, tensor in state.items()}
-    save_checkpoint(here.model, tensors, {"run": record.label})
+    save_checkpoint(path, tensors, {"run": record.label})
 
 
 def trace_columns(rows: list[TraceRow]) -> dict[str, Sequence[object]]:

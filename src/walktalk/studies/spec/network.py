@@ -56,6 +56,12 @@ class NetworkSpec(Section):
         """What the topology takes beyond the number of nodes."""
         return {name: value for name, value in (self.model_extra or {}).items() if value is not None}
 
+    @property
+    def title(self) -> str:
+        """What people call the topology: its name without the module, or, handed over in Python, the graph's own."""
+        called = self.parameters.get("called") if self.topology in ("edges", "given") else None
+        return str(called) if called is not None else self.topology.rpartition(":")[2]
+
     @model_serializer
     def _written(self) -> dict[str, Any]:
         """Where the nodes stand comes last, as people write it."""

@@ -7,7 +7,7 @@ from functools import cache
 from typing import Any
 
 import torch
-from pydantic import model_validator
+from pydantic import ConfigDict, model_validator
 
 from walktalk import learning
 from walktalk.errors import ModelError, suggestion
@@ -18,10 +18,13 @@ OWN_DEFAULTS: dict[str, dict[str, Any]] = {  # where the paper's differ from tor
     "sgd": {"lr": 0.05, "momentum": 0.9, "nesterov": True}
 }
 SETTINGS = ("momentum", "nesterov", "betas", "eps")
+NOT_OURS = ("params", "foreach", "fused", "capturable", "differentiable")  # how torch does it, not what it does
 
 
 class OptimizerSpec(Section):
-    """The optimizer, the same for every algorithm. Keys that it does not take are left out."""
+    """The optimizer, the same for every algorithm. Beside these keys it takes what its class of torch.optim does."""
+
+    model_config = ConfigDict(extra="allow", frozen=True, strict=True, allow_inf_nan=False)
 
     name: str = key("sgd", "sgd, adam, adamw or another element-wise optimizer of torch.optim", "the optimizer")
     lr: float = key(
@@ -61,18 +64,36 @@ class OptimizerSpec(Section):
             if value is not None and name not in takes:
                 allowed = ", ".join(("lr", "weight_decay", *(s for s in SETTINGS if s in takes)))
                 raise ValueError(f"{name}: {value!r} has no meaning for {self.name}, which takes {allowed}")
+        self._check_further(takes)
         if self.nesterov and not self.momentum:
             raise ValueError(f"nesterov: true needs momentum above 0, but it is {self.momentum}; set nesterov to false")
         if self.betas is not None and not all(0 <= beta < 1 for beta in self.betas):
             raise misfit("betas", self.betas, "two numbers from 0 to below 1")
         return self
 
+    def _check_further(self, takes: dict[str, Any]) -> None:
+        """Arguments of the class itself, such as amsgrad: they have to be there, and plain."""
+        own = ("name", "lr", "weight_decay", *(s for s in SETTINGS if s in takes))
+        known = (*own, *(k for k in takes if k not in (*own, *NOT_OURS)))
+        for name, value in (self.model_extra or {}).items():
+            if name not in known:
+                allowed = f"{', '.join(known)}{suggestion(name, known)}"
+                raise ValueError(f"{name}: is an unknown key; allowed: {allowed}")
+            if not isinstance(value, (bool, int, float, str)) and value is not None:
+                raise misfit(name, value, "a number, true, false or a text")
+        try:
+            if self.model_extra:  # else nothing is new to torch, whose first optimizer imports its compiler
+                self.build()
+        except ModelError as error:
+            raise ValueError(f"{self.name}: {str(error).partition(': ')[2]}") from error
+
     def build(self) -> learning.OptimizerSpec:
         """The optimizer as the trainer takes it."""
         given = {name: getattr(self, name) for name in SETTINGS if getattr(self, name) is not None}
         if self.betas is not None:
             given["betas"] = tuple(self.betas)
-        return learning.OptimizerSpec(name=self.name, lr=self.lr, weight_decay=self.weight_decay, **given)
+        extra = {name: value for name, value in (self.model_extra or {}).items() if value is not None}
+        return learning.OptimizerSpec(name=self.name, lr=self.lr, weight_decay=self.weight_decay, extra=extra, **given)
 
 
 def known(name: object) -> bool:

@@ -32,3 +32,8 @@ class TaskSpec(Section):
     def settings(self) -> dict[str, Any]:
         """The task's own settings."""
         return dict(self.model_extra or {})
+
+    @property
+    def title(self) -> str:
+        """What people call the task: its name without the module, or, handed over in Python, its own."""
+        return str(self.settings["called"]) if self.name == "given" else self.name.rpartition(":")[2]

@@ -46,7 +46,7 @@
       const name = e.kinds[e.kind[i]], base = this.base[e.kind[i]];
       c.sent[i + 1] = c.sent[i];
       if (this.gone.has(e.node[i]) && name !== "lost.peer") this.comesBack(i, e.node[i]);
-      if (this[base]) this[base](i, name);
+      if (typeof this[base] === "function") this[base](i, name); // a protocol may call an event what it likes
       const mark = this.marks[e.kind[i]];
       if (mark && name !== "lost.peer") c.incidents.push({ i, t: e.time[i], node: e.node[i], mark, name });
       if (e.walk[i] > 0 && (base === "restarted" || base === "forked")) this.walkIsAt(i, e.walk[i], e.node[i], null);

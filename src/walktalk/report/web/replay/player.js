@@ -55,6 +55,7 @@
       const run = same.find((it) => it.repetition === repetition) || same[0];
       this.pause();
       this.course = R.course(run, this.data.network.nodes, this.data.incidents);
+      this.course.names = this.data.network.names;
       this.t = 0;
       this.i = this.lastBy(0);
       this.stepping = false;
@@ -85,8 +86,8 @@
     }
 
     fillFollow() {
-      const { nodes, sites } = this.data.network;
-      const name = (v) => (sites ? `Node ${v}, ${sites.names[sites.of[v]]}` : `Node ${v}`);
+      const { nodes, sites, names } = this.data.network;
+      const name = (v) => R.called(names, v, "Node") + (sites ? `, ${sites.names[sites.of[v]]}` : "");
       const walks = [...this.course.walks.keys()].sort((a, b) => a - b);
       R.fillSelect(this.panel.follow, [
         ["", [["", "Everybody"]]],
@@ -186,9 +187,9 @@
       if (key === this.storyOf) return;
       if (panel.story.contains(document.activeElement) && this.playing) return; // somebody is about to press one
       this.storyOf = key;
-      const { sites } = this.data.network;
+      const { sites, names } = this.data.network;
       const place = follow.node >= 0 && sites ? ` at ${sites.names[sites.of[follow.node]]}` : "";
-      panel.storyTitle.textContent = follow.node >= 0 ? `Node ${follow.node}${place}` : follow.walk > 0 ? `Walk ${follow.walk}` : "What happens";
+      panel.storyTitle.textContent = follow.node >= 0 ? `${R.called(names, follow.node, "Node")}${place}` : follow.walk > 0 ? `Walk ${follow.walk}` : "What happens";
       panel.storyState.textContent = this.state();
       R.fillStory(panel.story, course, this.data.words, places, (i) => this.seekEvent(i));
     }
@@ -199,7 +200,7 @@
         const stations = course.walks.get(follow.walk);
         const station = stations[Math.max(0, R.last(stations, i, (s) => s.i))];
         const hops = stations.filter((s) => s.flying && s.i <= i).length;
-        const where = station.gone ? "lost" : station.flying ? `on its way to node ${station.flight.to}` : `at node ${station.node}`;
+        const where = station.gone ? "lost" : station.flying ? `on its way to ${R.called(course.names, station.flight.to)}` : `at ${R.called(course.names, station.node)}`;
         return `Is ${where} after ${R.whole(hops)} ${hops === 1 ? "hop" : "hops"}.`;
       }
       if (follow.node < 0) return "Click a node or a walk, or choose one above, for its story.";

@@ -4,6 +4,7 @@
 
   const HOP = 0.5; // seconds of the watcher's time that a message is seen to fly, at least: in virtual time it may take none
   const RING = 0.9; // seconds that a ring spreads after something happened
+  const LONGEST_WITHIN = 3; // letters of a name that fit into a node; longer ones stand below it
   const TRAIL = 3; // hops that can be seen behind a walk
   const TOKENS = { number: 40, trail: 60 }; // walks that are few enough to have their number, and a trail
 
@@ -405,10 +406,19 @@
       g.textBaseline = "middle";
       for (let v = 0; v < this.x.length; v++) {
         const state = R.stateOf(this.course, v, this.moment.i);
-        if (state === R.DEAD) continue;
+        const name = this.network.names ? this.network.names[v] : String(v);
+        if (name.length > LONGEST_WITHIN) this.drawBelow(g, name, v);
+        if (state === R.DEAD || (name.length > LONGEST_WITHIN && state !== R.PAUSED)) continue;
         g.fillStyle = this.busy.has(v) ? R.onColour(this.busy.get(v)) : this.ink.fg;
-        g.fillText(state === R.PAUSED ? "‖" : String(v), this.x[v], this.y[v] + 0.5);
+        g.fillText(state === R.PAUSED ? "‖" : name, this.x[v], this.y[v] + 0.5);
       }
+    }
+
+    // A name that is too long for the circle, but still within the picture.
+    drawBelow(g, name, v) {
+      const half = g.measureText(name).width / 2 + 2, { width } = this;
+      g.fillStyle = this.ink.fg;
+      g.fillText(name, Math.min(Math.max(this.x[v], half), width - half), this.y[v] + this.radius + 9);
     }
 
     drawChosen(g) {

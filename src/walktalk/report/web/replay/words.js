@@ -5,10 +5,14 @@
   R.sentence = function (c, words, i) {
     const { e } = c, name = e.kinds[e.kind[i]];
     const text = (words[name] || name)
+      .replaceAll("node {peer}", c.names ? "{peer}" : "node {peer}")
       .replace(/\[([^|\]]*)\|([^\]]*)\]/g, (_, yes, no) => (fields(yes).every((f) => fact(c, i, f) !== null) ? yes : no))
       .replace(/\{(\w+)\}/g, (_, field) => fact(c, i, field) ?? "?");
-    return e.node[i] < 0 || /^[A-Z]/.test(text) ? text[0].toUpperCase() + text.slice(1) : `Node ${e.node[i]} ${text}`;
+    return e.node[i] < 0 || /^[A-Z]/.test(text) ? text[0].toUpperCase() + text.slice(1) : `${R.called(c.names, e.node[i], "Node")} ${text}`;
   };
+
+  // A node's own name, or its number.
+  R.called = (names, node, word = "node") => (names ? names[node] : `${word} ${node}`);
 
   const fields = (text) => [...text.matchAll(/\{(\w+)\}/g)].map((match) => match[1]);
 
@@ -18,7 +22,7 @@
     const text = e.text[said] >= 0 ? e.texts[e.text[said]] : null;
     const parcel = text === null ? null : /^(.*)\|(\d+)$/.exec(text);
     switch (field) {
-      case "peer": return e.peer[i] >= 0 ? String(e.peer[i]) : null;
+      case "peer": return e.peer[i] >= 0 ? (c.names ? c.names[e.peer[i]] : String(e.peer[i])) : null;
       case "walk": return e.walk[i] > 0 ? String(e.walk[i]) : null;
       case "number": return e.number[i] >= 0 ? String(e.number[i]) : null;
       case "iteration": {

@@ -12,12 +12,13 @@ from rich.live import Live
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
 from rich.text import Text
 
-from walktalk.cli.waiting import getting_ready
-from walktalk.plots import Algorithms, in_words
-from walktalk.protocols import known
+from walktalk.interactive.notebook import NotebookBar, in_notebook
+from walktalk.interactive.waiting import getting_ready
+from walktalk.interactive.words import facts, losses_in_words, where
+from walktalk.plots import Algorithms
 from walktalk.studies import Progress as Report
+from walktalk.studies import StudySpec
 
-NO_BREAK = "\u00a0"  # a space at which no line ends
 SECONDS_BETWEEN_LINES = 10.0  # of plain output
 
 
@@ -95,23 +96,22 @@ class Lines:
         print(f"{self.name}: {report.done:,} of {report.total:,} iterations ({share:.0%}), {told}", file=sys.stderr)
 
 
-def facts(report: Report, algorithms: Algorithms | None = None) -> str:
-    """Virtual time, data sent and the loss of every algorithm, on one line."""
-    losses = ", ".join(_losses(report, algorithms))
-    return " · ".join([*where(report), f"loss: {losses}"] if losses else where(report))
+@contextmanager
+def wanted_progress(
+    wanted: bool | Callable[[Report], None] | None, spec: StudySpec
+) -> Iterator[Callable[[Report], None] | None]:
+    """A function to report progress to, as a person in Python wants it.
 
-
-def where(report: Report) -> list[str]:
-    """What is done, up to which time, and how much was sent by then."""
-    return [report.phase, in_words("time", report.time), f"{in_words('bits', report.bits)} sent"]
-
-
-def losses_in_words(report: Report, algorithms: Algorithms | None = None) -> str:
-    """The loss of every algorithm, in few letters; a line breaks between two of them, never within one."""
-    each = [text.removeprefix("MW, ").replace(" ", NO_BREAK) for text in _losses(report, algorithms)]
-    return "loss: " + " · ".join(each)
-
-
-def _losses(report: Report, algorithms: Algorithms | None) -> list[str]:
-    named = known(report.loss, algorithms)
-    return [f"{named[label].title} {loss:.3g}" for label, loss in report.loss.items()]
+    Args:
+        wanted: True or False; None for where somebody can see it, a terminal or a notebook; or a function of one's own.
+        spec: the study.
+    """
+    if callable(wanted):
+        yield wanted
+    elif wanted is False or (wanted is None and not (in_notebook() or sys.stderr.isatty())):
+        yield None
+    elif in_notebook():
+        yield NotebookBar(spec.name, spec.described)
+    else:
+        with shown_progress(spec.name, spec.described) as tell:
+            yield tell

@@ -1,0 +1,106 @@
+"""SwarmSGD in which a pair averages only when both have done their steps, and neither goes on before.
+
+One asks, the other says yes with its model, the first answers with its own, and both have the mean. Whoever trains, or
+is in a meeting, lets those who ask wait. Whoever has asked somebody itself lets those with a smaller number wait, and
+puts the others off: it will ask them. So nobody waits in a circle, in which at least one would wait for a smaller
+number; and who is put off is asked by one with a smaller number, so is never put off when it asks back.
+"""
+
+from __future__ import annotations
+
+from typing import Literal, NamedTuple
+
+from walktalk.protocols.async_gossip.habit import MODEL, Habit
+from walktalk.protocols.effects import INITIAL, MEMBER, Combine, Effect, Forget, Record, Send, apply_update
+from walktalk.protocols.events import Event, Received, Started, Trained
+from walktalk.protocols.machine import Machine, Outside, Surroundings
+from walktalk.protocols.message import Arrival, Message
+
+BLOCKING_MESSAGES = {
+    "ask": Arrival(),
+    "later": Arrival(),
+    "yes": Arrival("yes/{sender}", once=True),
+    "model": Arrival("model/{sender}", once=True),
+}
+State = Literal["trains", "asks", "is free", "meets"]
+
+
+class Waiting(NamedTuple):
+    """One that this node is to meet."""
+
+    peer: int
+    asked: bool  # whether it has asked and waits; if not, it was put off
+
+
+class BlockingPairs(Machine):
+    """One node."""
+
+    __slots__ = ("around", "habit", "partner", "state", "waiting")
+
+    def __init__(self, around: Surroundings, habit: Habit) -> None:
+        self.around, self.habit = around, habit
+        self.state: State = "trains"
+        self.partner = -1  # whom it asks, or meets
+        self.waiting: list[Waiting] = []
+
+    def handle(self, event: Event, outside: Outside) -> list[Effect]:
+        if isinstance(event, Received):
+            return self._received(event, outside)
+        if isinstance(event, Trained):
+            return [apply_update(MODEL), self._record(), *self._meet(outside)]
+        if isinstance(event, Started):
+            return [Combine(MODEL, {INITIAL: 1.0}), self._record(), self.habit.train(outside)]
+        return []
+
+    def _record(self) -> Effect:
+        return Record(MEMBER, self.around.node, MODEL)
+
+    def _meet(self, outside: Outside) -> list[Effect]:
+        """The steps are done: on with those who wait, or with a random neighbour."""
+        self.state = "is free"
+        if self.waiting:
+            return self._next()
+        drawn = self.habit.partners(self.around.neighbours, outside)
+        return self._ask(drawn[0]) if drawn else self._train_on(outside)
+
+    def _next(self) -> list[Effect]:
+        first = self.waiting.pop(0)
+        return self._accept(first.peer) if first.asked else self._ask(first.peer)
+
+    def _ask(self, peer: int) -> list[Effect]:
+        self.state, self.partner = "asks", peer
+        return [Send(peer, Message("ask"))]
+
+    def _accept(self, peer: int) -> list[Effect]:
+        self.state, self.partner = "meets", peer
+        return [Send(peer, Message("yes"), MODEL)]
+
+    def _train_on(self, outside: Outside) -> list[Effect]:
+        self.state, self.partner = "trains", -1
+        return [self.habit.train(outside)]
+
+    def _received(self, event: Received, outside: Outside) -> list[Effect]:
+        peer, kind = event.sender, event.message.kind
+        if peer not in self.around.neighbours:
+            raise ValueError(f"{peer} is no neighbour")
+        if kind == "ask":
+            return self._asked(peer)
+        awaited: State = "meets" if kind == "model" else "asks"
+        if (self.state, self.partner) != (awaited, peer):
+            raise ValueError(f"{peer} says {kind!r}, but this node {self.state}")
+        if kind == "later":
+            self.state = "is free"
+            return self._next() if self.waiting else []
+        reply = [Send(peer, Message("model"), MODEL)] if kind == "yes" else []
+        mean = Combine(MODEL, {MODEL: 0.5, event.slot: 0.5})
+        return [*reply, mean, Forget(event.slot), self._record(), *self._train_on(outside)]
+
+    def _asked(self, peer: int) -> list[Effect]:
+        self.waiting = [one for one in self.waiting if one.peer != peer]  # who was put off and asks again, waits for us
+        if self.state == "is free":
+            return self._accept(peer)
+        if self.state == "asks" and peer == self.partner:  # both ask each other: the smaller number accepts
+            return self._accept(peer) if self.around.node < peer else []
+        put_off = self.state == "asks" and peer > self.around.node
+        self.waiting.append(Waiting(peer, asked=not put_off))
+        return [Send(peer, Message("later"))] if put_off else []

@@ -1,0 +1,177 @@
+"""`walktalk collect`: one folder as any study's, from whatever is left of a cluster, running, finished or half dead."""
+
+from __future__ import annotations
+
+import shutil
+import tempfile
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from os import PathLike
+from pathlib import Path
+from typing import Any
+
+from walktalk.errors import StudyError
+from walktalk.plugins import plugins_may_be_absent
+from walktalk.records import (
+    RUN_COLUMNS,
+    RunFolder,
+    TraceRow,
+    TraceWriter,
+    check_folder,
+    opened_folder,
+    save_checkpoint,
+    write_history,
+)
+from walktalk.runtimes.peers import RECORDS, Caller, Cluster, merge, with_known_ports
+from walktalk.studies.building import RunRecord, build_evaluate
+from walktalk.studies.collecting.gather import Gathered
+from walktalk.studies.collecting.history import measured_history
+from walktalk.studies.collecting.taking_part import Participant, as_facts, participants, state_of
+from walktalk.studies.collecting.valid_copy import Account, Valid, choose
+from walktalk.studies.results import study_result, trace_columns
+from walktalk.studies.spec import StudySpec, dump_spec, load_spec, make_spec
+
+LOOK_EVERY = 1.0  # seconds, while the run goes on; nodes whose ports were not known before are looked for, too
+
+
+@dataclass(frozen=True)
+class Collected:
+    """What came of it."""
+
+    folder: Path
+    model: Path  # the weights by name
+    state: str  # of the run: running, finished, or stopped
+    copy: str  # which copy the model is, and why, in words
+    nodes: list[Participant]
+    summary: dict[str, Any]
+
+
+def collect(
+    cluster: Cluster,
+    out: str | PathLike[str],
+    *,
+    overwrite: bool = False,
+    wait: bool = False,
+    seconds: float = 3.0,
+    say: Callable[[str], None] = lambda line: None,
+    over: Callable[[], bool] | None = None,
+) -> Collected:
+    """A cluster's model, history and trace as a study's folder.
+
+    Args:
+        cluster: Whom to ask.
+        out: The folder; one with finished results in it is refused.
+        overwrite: Replace what is there, when the new results are whole.
+        wait: Until the run is over; nodes stay until what they have is collected.
+        seconds: How long to wait for answers.
+        say: Called with a line when something begins that takes long.
+        over: Asked while it waits, where somebody else knows that the run is over; may raise, to give up. What the
+            nodes' folders on this machine say, if left out.
+    """
+    spec, taking = check_out(cluster, out, overwrite=overwrite)  # before anybody is asked
+    with tempfile.TemporaryDirectory(prefix="walktalk-") as place:
+        gathered = Gathered(cluster, Path(place), say)
+        if wait:
+            _await_the_end(gathered, seconds, say, over or gathered.ended_before)
+        with Caller(cluster) as caller:
+            gathered.ask(caller, seconds, **({"waits": 1} if wait else {}))
+            gathered.fetch_diaries(caller)
+            gathered.take_from_folders()
+            written = gathered.lives()
+            if not written:
+                raise StudyError(_nobody(cluster))
+            copies = [*gathered.fetch_copies(caller, spec.evaluate.model), *gathered.copies_from_folders()]
+            nodes = participants(cluster, gathered, written)
+            trace = merge([row for life in lives for row in life] for lives in written.values())
+            states = {one.name: one.state for one in nodes}
+            described = next(iter(spec.described.values()))
+            known = Account(list(cluster.nodes), trace, states, described.family, spec.evaluate.model)
+            valid = choose(copies, known)
+            with opened_folder(out, dump_spec(spec), **taking) as folder:
+                here = folder.run(spec.algorithms[0].title, 0)
+                _keep_diaries(Path(place), here)
+                result = _write(spec, cluster, here, trace, valid, nodes, folder)
+            if wait:  # now it is safe here, and they may go
+                caller.ask(gathered.answered, RECORDS, seconds, collected=1)
+    model = Path(out) / here.model.relative_to(folder.path)
+    return Collected(Path(out), model, state_of(nodes), valid.words, nodes, result)
+
+
+def check_out(
+    cluster: Cluster, out: str | PathLike[str], *, overwrite: bool = False
+) -> tuple[StudySpec, dict[str, Any]]:
+    """The study that would be written to a folder, and how it is taken; a `StudyError` where that may not be."""
+    spec = _spec_of(cluster)
+    taking: dict[str, Any] = {
+        "resume": not overwrite and not (Path(out) / "summary.json").exists(),
+        "overwrite": overwrite,
+        "engine": "peers",
+    }
+    check_folder(out, dump_spec(spec), **taking)
+    return spec, taking
+
+
+def _spec_of(cluster: Cluster) -> StudySpec:
+    """The study, with the one run that the cluster makes; its task need not be installed where one collects."""
+    with plugins_may_be_absent():
+        spec = make_spec(cluster.study) if isinstance(cluster.study, dict) else load_spec(cluster.study)
+    chosen = [one for one in spec.algorithms if cluster.algorithm in ("", one.title)][:1]
+    if not chosen:
+        labels = ", ".join(one.title for one in spec.algorithms)
+        raise StudyError(f"algorithm: {cluster.algorithm!r} is not in the study; its algorithms are {labels}")
+    return spec.model_copy(update={"algorithms": chosen, "repetitions": 1})
+
+
+def _nobody(cluster: Cluster) -> str:
+    return (
+        f"nobody answers, and {cluster.folder} has no node's folder; start the nodes (`walktalk node`), or copy their "
+        f"folders from their machines to {cluster.folder}/NAME"
+    )
+
+
+def _await_the_end(gathered: Gathered, seconds: float, say: Callable[[str], None], over: Callable[[], bool]) -> None:
+    """Keep what nodes write down as they do, until all that answer have seen the end, or nobody answers any more."""
+    seen, told = False, ""
+    while True:
+        with Caller(gathered.cluster) as caller:
+            while caller.addresses == with_known_ports(gathered.cluster).operator().connect:  # else some are new
+                gathered.ask(caller, min(seconds, LOOK_EVERY), waits=1)
+                seen = seen or bool(gathered.answered)
+                gathered.fetch_diaries(caller)
+                if all(answer.get("done") for answer in gathered.answered.values()) and (seen or over()):
+                    return
+                line = f"{len(gathered.answered)} of {len(gathered.cluster.nodes)} nodes answer"
+                line = line if gathered.answered else "waits for the first node to answer"
+                if line != told:
+                    say(line)
+                    told = line
+                time.sleep(LOOK_EVERY)
+
+
+def _keep_diaries(gathered: Path, here: RunFolder) -> None:
+    """What nodes wrote down, beside the trace that is made of it."""
+    for path in sorted(gathered.glob("*/*.jsonl")):
+        (here.nodes / path.parent.name).mkdir(parents=True, exist_ok=True)
+        shutil.copyfile(path, here.nodes / path.parent.name / path.name)
+
+
+def _write(
+    spec: StudySpec,
+    cluster: Cluster,
+    here: RunFolder,
+    trace: list[TraceRow],
+    valid: Valid,
+    nodes: list[Participant],
+    folder: Any,
+) -> dict[str, Any]:
+    """The run's records, and the study's; the summary."""
+    label = spec.algorithms[0].title
+    with TraceWriter(here.trace) as writer:
+        writer.write(trace_columns(trace))
+    history = measured_history(trace, label, build_evaluate(spec))
+    write_history(here.history, history, RUN_COLUMNS)
+    save_checkpoint(here.model, valid.weights, {"run": label, "copy": valid.words})
+    record = RunRecord(label, 0, history, trainings=sum(row.event == "trained" for row in trace), nodes=len(nodes))
+    deployed = {"name": cluster.name, "state": state_of(nodes), "copy": valid.words, "nodes": as_facts(nodes)}
+    return study_result(spec, [record], folder, engine="peers", further={"cluster": deployed}).summary

@@ -1,0 +1,144 @@
+"""What there is of every node: from itself, where it answers, else from its folder, where that is on this machine."""
+
+from __future__ import annotations
+
+import math
+import shutil
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from torch import Tensor
+
+from walktalk.errors import StudyError
+from walktalk.protocols import AGGREGATE
+from walktalk.records import TraceRow, load_checkpoint
+from walktalk.runtimes.peers import COPY, FILES, RECORDS, Caller, Cluster, read_lives
+
+SECONDS_FOR_A_COPY = 60.0  # that a node may take to write its copy, which may be large
+WORTH_A_WORD = 1e6  # bytes
+
+
+class CopyFound(NamedTuple):
+    """A node's copy of the model."""
+
+    node: str
+    weights: dict[str, Tensor]
+    role: str
+    key: int
+    moment: float  # when it was written, by the node's clock
+
+
+@dataclass
+class Gathered:
+    """What has come so far, in a folder of ours, in the form that nodes have it in theirs."""
+
+    cluster: Cluster
+    folder: Path
+    say: Callable[[str], None] = lambda line: None
+    answered: dict[str, dict[str, Any]] = field(default_factory=dict)  # what those say that answer now
+    from_folder: set[str] = field(default_factory=set)  # nodes that do not, and whose folder is on this machine
+
+    def ask(self, caller: Caller, seconds: float, **asked: object) -> None:
+        """Which nodes are there, and how much they have by now."""
+        answers = caller.ask(self.cluster.nodes, RECORDS, seconds, **asked)
+        self.answered = {name: answer for name, answer in answers.items() if answer is not None}
+
+    def fetch_diaries(self, caller: Caller) -> None:
+        """What those that answer wrote down since the last time."""
+        for name, answer in self.answered.items():
+            files = {file: size for file, size in _files(answer).items() if file != COPY}
+            missing = sum(files.values()) - sum(_size(self.folder / name / file) for file in files)
+            if missing > WORTH_A_WORD:
+                self.say(f"{name}: {missing / 1e6:,.1f} MB of its diary")
+            for file, size in files.items():
+                caller.fetch(name, file, size, self.folder / name / file)
+
+    def fetch_copies(self, caller: Caller, wanted: str) -> list[CopyFound]:
+        """The copies that count, of those that answer: of who aggregates, else of everybody.
+
+        `wanted`: the study's `evaluate.model`.
+        """
+        holders = {name: answer["copy"] for name, answer in self.answered.items() if answer.get("copy")}
+        terms = {name: int(copy["key"]) for name, copy in holders.items() if copy["role"] == AGGREGATE}
+        chosen = [name for name, term in terms.items() if term == max(terms.values())] if wanted == "aggregated" else []
+        found = [copy for name in chosen if (copy := self._fetch_copy(caller, name)) is not None]
+        if found:
+            return found
+        rest = (name for name in holders if name not in chosen)
+        return [copy for name in rest if (copy := self._fetch_copy(caller, name)) is not None]
+
+    def _fetch_copy(self, caller: Caller, name: str) -> CopyFound | None:
+        answer = caller.ask([name], RECORDS, SECONDS_FOR_A_COPY, copy=1)[name]
+        size = _files(answer or {}).get(COPY)
+        path = self.folder / name / COPY
+        path.unlink(missing_ok=True)
+        if size is None:
+            return None
+        if size > WORTH_A_WORD:
+            self.say(f"{name}: {size / 1e6:,.1f} MB of its copy of the model")
+        return read_copy(name, path) if caller.fetch(name, COPY, size, path) else None
+
+    def take_from_folders(self) -> None:
+        """Of those that do not answer, all that is on this machine: it is at least what they would have said."""
+        for name in self.cluster.nodes:
+            there = self.cluster.folder / name
+            files = [path for path in there.glob("*") if FILES.fullmatch(path.name)] if there.is_dir() else []
+            if name in self.answered or not files:
+                continue
+            self.from_folder.add(name)
+            (self.folder / name).mkdir(parents=True, exist_ok=True)
+            for path in files:
+                shutil.copyfile(path, self.folder / name / path.name)
+
+    def ended_before(self) -> bool:
+        """Whether a node's folder on this machine says that the run is over: nobody will answer any more."""
+        lives = [read_lives(self.cluster.folder / name)[-1:] for name in self.cluster.nodes]
+        return any(row.event == "over" for life in lives for rows in life for row in rows)
+
+    def copies_from_folders(self) -> list[CopyFound]:
+        """Copies of nodes that do not answer."""
+        found = (read_copy(name, self.folder / name / COPY) for name in sorted(self.from_folder))
+        return [copy for copy in found if copy is not None]
+
+    def lives(self) -> dict[str, list[list[TraceRow]]]:
+        """What each node wrote down, life by life; nothing of those of which nothing came."""
+        found = {}
+        for number, name in enumerate(self.cluster.nodes):
+            lives = [list(_sound(rows, number)) for rows in read_lives(self.folder / name)]
+            if any(lives):
+                found[name] = [life for life in lives if life]
+        return found
+
+
+def read_copy(name: str, path: Path) -> CopyFound | None:
+    """A node's copy; None where there is none, or it is damaged."""
+    try:
+        weights, facts = load_checkpoint(path)
+        return CopyFound(name, weights, str(facts["role"]), int(facts["key"]), float(facts["moment"]))
+    except (StudyError, KeyError, TypeError, ValueError):
+        return None
+
+
+def _files(answer: Mapping[str, Any]) -> dict[str, int]:
+    """Names and sizes, as far as they are what a node has: its answer comes from elsewhere."""
+    files = answer.get("files")
+    if not isinstance(files, dict):
+        return {}
+    return {name: size for name, size in files.items() if FILES.fullmatch(name) and isinstance(size, int)}
+
+
+def _size(path: Path) -> int:
+    return path.stat().st_size if path.is_file() else 0
+
+
+def _sound(rows: Iterable[TraceRow], number: int) -> Iterable[TraceRow]:
+    """The lines up to the first that this node cannot have written."""
+    for row in rows:
+        whole = (row.node, row.peer, row.walk, row.iteration, row.number, row.bytes, row.key)
+        text = isinstance(row.event, str) and isinstance(row.slot, str) and isinstance(row.detail, str | dict)
+        times = isinstance(row.time, int | float) and math.isfinite(row.time) and isinstance(row.lr, int | float)
+        if not (text and times and row.node == number and all(isinstance(value, int) for value in whole)):
+            return
+        yield row

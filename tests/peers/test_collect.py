@@ -1,0 +1,317 @@
+"""`walktalk collect`: one folder with the run's model, from nodes that run, have ended, or were killed."""
+
+from __future__ import annotations
+
+import json
+import signal
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from safetensors.torch import load_file
+from torch import nn
+
+from walktalk.errors import StudyError
+from walktalk.protocols import AGGREGATE, MEMBER
+from walktalk.records import TraceRow, read_history, read_trace, save_checkpoint
+from walktalk.report import open_study, page_parts, replay_data
+from walktalk.runtimes.meaning import Evaluate
+from walktalk.runtimes.peers import (
+    Cluster,
+    Fleet,
+    ReplaySetup,
+    free_ports,
+    make_cluster,
+    merge,
+    read_diary,
+    replay,
+    set_aside,
+)
+from walktalk.runtimes.peers.handing_out import PIECE, Copy, Desk
+from walktalk.studies import build_graph, make_spec
+from walktalk.studies.building import build_evaluate, prepare
+from walktalk.studies.collecting import collect
+from walktalk.studies.collecting.gather import CopyFound, Gathered, read_copy
+from walktalk.studies.collecting.history import measured_history
+from walktalk.studies.collecting.valid_copy import Account, choose, mean_weights
+from walktalk.studies.peers import NodeJob, run_node
+
+NAMES = ["lyon", "nice", "paris"]
+
+
+def a_cluster(folder: Path, algorithm: dict[str, object], **changes: object) -> Cluster:
+    study = {
+        "name": "collected",
+        "network": {"topology": "complete", "nodes": 3},
+        "task": {"name": "digits", "alpha": 1.0},
+        "algorithms": [algorithm],
+        "stop": {"iterations": 60},
+        "evaluate": {"every": 20},
+    }
+    nodes = {
+        name: {"site": name[0], "address": f"127.0.0.1:{port}"} for name, port in zip(NAMES, free_ports(3), strict=True)
+    }
+    content = {"name": "cities", "study": study, "folder": str(folder), "pace": 0.02, "wait": 60.0, "nodes": nodes}
+    return make_cluster({**content, **changes})
+
+
+def started(cluster: Cluster) -> Fleet:
+    return Fleet(run_node, [NodeJob(cluster, name, deployed=True) for name in cluster.nodes], list(cluster.nodes))
+
+
+@pytest.mark.parametrize(
+    "algorithm", [{"name": "multi_walk", "walks": 2}, {"name": "async_gossip"}], ids=lambda given: given["name"]
+)
+def test_a_run_ends_with_its_model_in_a_folder_as_any_studys(algorithm, tmp_path):
+    cluster = a_cluster(tmp_path / "records", algorithm, stay=60.0)
+    fleet = started(cluster)
+    try:
+        found = collect(cluster, tmp_path / "out", wait=True, seconds=20.0)
+        fleet.wait()  # they leave by themselves, once they were collected
+    finally:
+        fleet.stop()
+    assert not fleet.failed()
+    assert found.state == "finished"
+    assert [(one.name, one.state, one.source) for one in found.nodes] == [
+        (name, "finished", "its answer") for name in NAMES
+    ]
+    assert sum(one.iterations for one in found.nodes) >= 60
+
+    # the weights have names, and are those that the arithmetic of the trace gives
+    ready = prepare(make_spec(cluster.study), "cpu")
+    run = ready.runs[0]
+    module = ready.trainer.module(run.initial)
+    weights = load_file(found.model)
+    module.load_state_dict(weights, strict=True)
+    trace = merge(read_diary(tmp_path / "records" / name) for name in NAMES)
+    again = replay(trace, ReplaySetup.of(run.setup, run.initial, build_evaluate(ready.spec)), ready.trainer)
+    wanted = ready.trainer.module(again.output).state_dict()
+    start = ready.trainer.module(run.initial).state_dict()
+    for name, tensor in wanted.items():  # what arrived after it was collected, on a busy machine, is little
+        assert (weights[name] - tensor).norm() < 0.05 * (tensor - start[name]).norm()
+
+    # the folder is a study's, with the nodes' names
+    history = read_history(tmp_path / "out" / "history.csv")
+    assert list(history["iteration"])[1:3] == [20, 40]
+    assert history["train_loss"].iloc[-1] < history["train_loss"].iloc[0]
+    assert history["test_accuracy"].notna().all()
+    study = open_study(tmp_path / "out")
+    assert study.engine == study.summary["engine"] == "peers"
+    assert study.node_names == tuple(NAMES)
+    assert replay_data(tmp_path / "out")["network"]["names"] == NAMES
+    assert found.copy in page_parts(study).sections["participants"]
+    assert len(read_trace(next((tmp_path / "out").rglob("trace.parquet")))) == len(
+        merge(read_diary(path) for path in (tmp_path / "out").rglob("nodes/*"))
+    )
+    with pytest.raises(StudyError, match="holds the finished results of this study"):
+        collect(cluster, tmp_path / "out")
+
+    # later, when nobody is there any more, it comes out the same from what they have left
+    later = collect(cluster, tmp_path / "later", seconds=0.1)
+    assert {one.source for one in later.nodes} == {"its folder"}
+    for name, tensor in load_file(later.model).items():
+        torch.testing.assert_close(tensor, weights[name])
+    assert later.copy == found.copy
+
+
+def test_the_aggregator_is_killed_and_its_successors_copy_is_the_valid_one(tmp_path):
+    algorithm = {"name": "multi_walk", "walks": 2, "heartbeat": 0.2}
+    cluster = a_cluster(tmp_path / "records", algorithm, lease=1.0)
+    cluster = cluster.model_copy(update={"study": {**cluster.study, "stop": {"iterations": 100_000}}})
+    fleet = started(cluster)
+
+    def rows() -> list[TraceRow]:
+        return [row for name in NAMES for row in read_diary(tmp_path / "records" / name)]
+
+    def check(event: str, others: bool) -> None:
+        if any(row.event == event and (row.node > 0 or not others) for row in rows()):
+            raise InterruptedError
+
+    try:
+        with pytest.raises(InterruptedError):
+            _until(fleet, lambda: check("trained", others=False))
+        fleet.signal(0, signal.SIGKILL)
+        fleet.processes[0].join()
+        with pytest.raises(InterruptedError):
+            _until(fleet, lambda: check("counted", others=True))  # the next one has mixed a walk
+        found = collect(cluster, tmp_path / "out")
+    finally:
+        fleet.stop()
+    assert found.state == "running"
+    assert found.nodes[0].state == "gone"
+    assert found.nodes[0].source == "its folder"
+    heir = next(
+        name for number, name in enumerate(NAMES) if any(r.event == "elected" and r.node == number for r in rows())
+    )
+    assert found.copy.startswith(f"the copy of {heir}, which aggregates the walks, in term ")
+    assert "the highest; lyon aggregated before" in found.copy
+    assert torch.isfinite(torch.cat([tensor.flatten() for tensor in load_file(found.model).values()])).all()
+
+
+def _until(fleet: Fleet, check) -> None:
+    """As `Fleet.wait`, but the nodes go on when the check raises."""
+    while True:
+        fleet.processes[1].join(0.1)
+        assert fleet.processes[1].is_alive()
+        check()
+
+
+# -- which copy counts ----------------------------------------------------------------------------------------------
+
+
+def copy(node: str, role: str, key: int, value: float, moment: float = 0.0) -> CopyFound:
+    return CopyFound(node, {"w": torch.full((2,), value)}, role, key, moment)
+
+
+def recorded(time: float, node: int, role: str, key: int) -> TraceRow:
+    return TraceRow(time, node, "record", "slot", walk=key, detail=role)
+
+
+def account(*trace: TraceRow, states: tuple[str, ...] = ("finished",) * 3, **more: str) -> Account:
+    return Account(NAMES, trace, dict(zip(NAMES, states, strict=True)), more.pop("family", "walks"), **more)
+
+
+def test_of_two_aggregators_the_one_of_the_highest_term_counts():
+    known = account(recorded(1.0, 1, AGGREGATE, 2), recorded(2.0, 0, AGGREGATE, 1), TraceRow(3.0, 2, "trained"))
+    valid = choose([copy("lyon", AGGREGATE, 1, 1.0), copy("nice", AGGREGATE, 2, 2.0)], known)
+    assert valid.nodes == ("nice",)
+    assert "in term 2, the highest; lyon aggregated before; brought up to date in iteration 0 of 1" in valid.words
+
+
+def test_where_the_aggregators_copy_cannot_be_had_the_walks_latest_copies_count():
+    trace = [recorded(1.0, 0, AGGREGATE, 0), recorded(1.0, 1, MEMBER, 1), recorded(2.0, 2, MEMBER, 1)]
+    known = account(*trace, recorded(1.5, 1, MEMBER, 2), states=("gone", "training", "training"))
+    valid = choose([copy("nice", MEMBER, 1, 9.0), copy("paris", MEMBER, 1, 1.0)], known)
+    assert valid.words == "the latest copy of walk 1, because lyon aggregated last, but its copy cannot be had"
+    assert valid.weights["w"].tolist() == [1.0, 1.0]  # of paris, where the walk was later
+    valid = choose([copy("nice", MEMBER, 2, 3.0), copy("paris", MEMBER, 1, 1.0)], known)
+    assert valid.weights["w"].tolist() == [2.0, 2.0]
+    assert valid.words.startswith("the mean of the latest copies of walks 1, 2, because")
+
+
+def test_without_an_aggregator_it_is_the_mean_over_those_that_are_left():
+    copies = [
+        copy(name, MEMBER, number, value)
+        for (number, name), value in zip(enumerate(NAMES), (1.0, 2.0, 6.0), strict=True)
+    ]
+    trace = [recorded(1.0, number, MEMBER, number) for number in range(3)]
+    valid = choose(copies, account(*trace, family="gossip"))
+    assert valid.weights["w"].tolist() == [3.0, 3.0]
+    assert valid.words == "the mean of the latest copies of lyon, nice, paris, because nobody aggregates"
+    valid = choose(copies, account(*trace, family="gossip", states=("gone", "finished", "finished")))
+    assert valid.weights["w"].tolist() == [4.0, 4.0]
+    assert valid.words.endswith("; without lyon")
+    valid = choose(copies, account(*trace, family="gossip", wanted="node"))
+    assert valid.weights["w"].tolist() == [1.0, 1.0]
+
+
+def test_copies_of_different_models_are_not_mixed():
+    with pytest.raises(StudyError, match="not of one model"):
+        mean_weights([{"w": torch.zeros(2)}, {"w": torch.zeros(3)}])
+    counted = [{"n": torch.tensor(3), "w": torch.zeros(2)}, {"n": torch.tensor(4), "w": torch.ones(2)}]
+    assert mean_weights(counted)["n"] == 3
+    assert mean_weights(counted)["w"].tolist() == [0.5, 0.5]
+    with pytest.raises(StudyError, match="no node has a copy"):
+        choose([], account())
+
+
+# -- history --------------------------------------------------------------------------------------------------------
+
+
+def test_a_loss_is_the_mean_over_the_data_of_nodes_that_live():
+    def measured(time, node, loss, samples, **more):
+        return TraceRow(time, node, "measured", detail={"loss": loss, "samples": samples, **more})
+
+    trace = [
+        measured(0.5, 0, 4.0, 10, accuracy=0.5, tested=1),
+        measured(0.6, 1, 1.0, 30, accuracy=1.0, tested=3),
+        TraceRow(1.0, 0, "trained"),
+        TraceRow(1.1, 0, "send", "walk/1", peer=1, bytes=100),
+        TraceRow(1.2, 0, "superseded", "walk/1", peer=1, bytes=100),
+        TraceRow(1.3, 0, "send", "", peer=1, bytes=64),
+        TraceRow(1.4, 1, "trained"),
+        TraceRow(1.5, 1, "lost", peer=0),
+        TraceRow(1.6, 1, "trained"),
+    ]
+    rows = measured_history(trace, "mw", Evaluate(every=2))
+    assert [(row.iteration, row.time) for row in rows] == [(0, 0.5), (2, 1.4), (3, 1.6)]
+    assert [row.train_loss for row in rows] == [4.0, pytest.approx(1.75), 1.0]
+    assert [row.test_accuracy for row in rows] == [0.5, pytest.approx(0.875), 1.0]
+    assert [row.bits for row in rows] == [0, 8 * 64, 8 * 64]
+    assert rows[-1].model_bits == 0
+    by_time = measured_history(trace, "mw", Evaluate(every=None, seconds=1.0))
+    assert [row.time for row in by_time] == [0.5, 1.0, 1.6]
+
+
+def test_a_diverged_node_makes_the_loss_no_number():
+    trace = [TraceRow(0.0, 0, "measured", detail={"samples": 3}), TraceRow(1.0, 0, "trained")]
+    assert np.isnan(measured_history(trace, "mw", Evaluate(every=1))[-1].train_loss)
+
+
+# -- what a node hands out ------------------------------------------------------------------------------------------
+
+
+def a_desk(folder: Path) -> Desk:
+    model = nn.Linear(2, 1)
+    copies = Copy(torch.arange(3.0), AGGREGATE, 4)
+    return Desk(
+        folder,
+        lambda: copies,
+        lambda row: {"weight": row[:2].view(1, 2), "bias": row[2:]} | dict(model.named_buffers()),
+    )
+
+
+def test_a_node_hands_out_its_diary_and_its_copy_and_nothing_else(tmp_path):
+    desk = a_desk(tmp_path)
+    (tmp_path / "trace-17.jsonl").write_bytes(b"x" * (PIECE + 5))
+    (tmp_path / "data.csv").write_text("secret")
+    listing = json.loads(desk.answer({}, {"done": True}))
+    assert listing == {"files": {"trace-17.jsonl": PIECE + 5}, "copy": {"role": AGGREGATE, "key": 4}, "done": True}
+    assert json.loads(desk.answer({"copy": "1"}, {}))["files"].keys() == {"trace-17.jsonl", "copy.safetensors"}
+    assert read_copy("lyon", tmp_path / "copy.safetensors").weights["weight"].tolist() == [[0.0, 1.0]]
+    assert desk.answer({"file": "trace-17.jsonl", "from": str(PIECE)}, {}) == b"x" * 5
+    for name in ("data.csv", "../lyon/trace-17.jsonl", "trace-17.jsonl/..", "/etc/passwd", "checkpoint.safetensors"):
+        with pytest.raises(ValueError, match="no such file"):
+            desk.answer({"file": name}, {})
+
+
+def test_a_node_stays_for_who_waits_and_no_longer(tmp_path):
+    desk = a_desk(tmp_path)
+    assert not desk.awaited
+    desk.answer({}, {})
+    assert not desk.awaited  # somebody looked; nobody waits
+    desk.answer({"waits": "1"}, {})
+    assert desk.awaited
+    desk.answer({"collected": "1"}, {})
+    assert not desk.awaited
+
+
+def test_what_a_node_cannot_have_written_is_not_believed(tmp_path):
+    (tmp_path / "in" / "nice").mkdir(parents=True)
+    mine, others = TraceRow(1.0, 1, "trained"), TraceRow(2.0, 0, "trained")
+    lines = "".join(json.dumps(row) + "\n" for row in (mine, others, mine))
+    (tmp_path / "in" / "nice" / "trace-1.jsonl").write_text(lines)
+    cluster = a_cluster(tmp_path / "records", {"name": "async_gossip"})
+    assert Gathered(cluster, tmp_path / "in").lives() == {"nice": [[mine]]}
+    save_checkpoint(tmp_path / "x.safetensors", {"w": torch.zeros(1)}, {"role": "member"})
+    assert read_copy("nice", tmp_path / "x.safetensors") is None
+
+
+def test_a_fresh_start_sets_aside_what_a_run_from_before_has_left(tmp_path):
+    (tmp_path / "trace-1.jsonl").write_text("old")
+    (tmp_path / "copy.safetensors").write_text("old")
+    (tmp_path / "blocked").write_text("")
+    set_aside(tmp_path)
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["blocked", "earlier"]
+    assert len(list((tmp_path / "earlier").glob("*/*"))) == 2
+    set_aside(tmp_path)  # nothing is left to do
+    assert len(list((tmp_path / "earlier").iterdir())) == 1
+
+
+def test_nobody_answers_and_nothing_is_there(tmp_path):
+    cluster = a_cluster(tmp_path / "records", {"name": "async_gossip"})
+    with pytest.raises(StudyError, match=r"nobody answers, and .* has no node's folder; start the nodes"):
+        collect(cluster, tmp_path / "out", seconds=0.1)
+    assert not (tmp_path / "out").exists()
+    assert build_graph(make_spec(cluster.study)).nodes == 3
