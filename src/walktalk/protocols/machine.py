@@ -76,6 +76,10 @@ class Machine(ABC):
         """What a later life must know to understand the slots of a checkpoint; kept with them, given to `Rejoined`."""
         return b""
 
+    def farewell(self) -> bytes:
+        """The same, of a node that leaves in order: what it has then is nowhere else, and can be gone on with."""
+        return self.keepsake()
+
 
 class Protocol(SelfDescribed):
     """One distributed algorithm with its settings: a frozen dataclass whose fields become keys of a specification."""

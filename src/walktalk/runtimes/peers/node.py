@@ -72,6 +72,7 @@ log = logging.getLogger(__name__)
 
 TALLY_EVERY = 0.25  # seconds between two rounds of gossip about how far everybody is
 LOOK_EVERY = 0.5  # seconds, while a node waits for its neighbours
+WORKING = 2.0  # seconds after a training in which a node counts as one that trains
 COME_BACK = 1.0  # seconds that one which comes back gives its neighbours, after the first: connections take that long
 HAND_OVER = 10.0  # seconds that a leaving node takes at most to pass its walks on
 SETTLE = 1.0  # seconds after the end in which what is on its way arrives: halves of an exchange, a walk
@@ -180,6 +181,7 @@ class Node:
             "node": self.me,
             "seconds": round(self.clock.run_time, 3),
             "alive": sorted(state.alive),
+            "state": self._doing(),
             "aggregates": what.aggregate_slot in what.slots[self.me],
             "term": what.aggregate_term,
             "loss": state.loss if state.loss is not None and math.isfinite(state.loss) else None,
@@ -202,6 +204,14 @@ class Node:
     def done(self) -> bool:
         """Whether it has seen the end of the run, and what was under way then has arrived and is written down."""
         return self.end.since > SETTLE and not self.trainings.measuring and not self.link.waiting(set(self.state.alive))
+
+    def _doing(self) -> str:
+        """In a word; callable from any thread. A node that has had nothing to train for a while waits for a walk."""
+        if not self.begun:
+            return "leaving" if self.state.leaving else "starting"
+        if self.end.seen:
+            return "done"
+        return "training" if len(self.trainings) or self.clock.elapsed < self.state.busy_at + WORKING else "waiting"
 
     def _stop_asked(self) -> dict[str, Any]:
         self.leave()
@@ -390,6 +400,7 @@ class Node:
         if what.keeps_states and outcome.state is not None:
             what.states[what.state_owner(self.me, work.slot)] = outcome.state
         what.end_training(work, outcome.result)
+        state.busy_at = self.clock.elapsed
         self._after_training(work)
 
     def _diverged(self, work: Work) -> None:
@@ -583,7 +594,7 @@ class Node:
         self._note("saved", number=state.saved)
         counts, over = (own.iterations, own.sent, state.saved), repr(self.setup.stop) if self.end.seen else ""
         states = {slot: tensor for (_, slot), tensor in what.states.items()}
-        memory = self.machine.keepsake()
+        memory = self.machine.farewell() if state.leaving or self.end.seen else self.machine.keepsake()
         return Kept(dict(what.slots[self.me]), states, *counts, memory, self.clock.run_time, over, self.facts)
 
     def _newest_copy(self) -> Copy | None:
