@@ -2,8 +2,8 @@
 
     python benchmarks/published_splits.py --data FOLDER > results/2026-11-16-published/splits.csv
 
-Of every split the mean total variation between the classes of a node, or of a node and its two neighbours on the ring, and
-all classes alike. The first line is the split that the study has.
+Of every split the mean total variation between the classes of a node, or of a node and its two neighbours on the ring,
+and all classes alike. The first line is the split that the study has.
 """
 
 from __future__ import annotations

@@ -13,13 +13,13 @@ from pathlib import Path
 import pandas as pd
 from scipy.stats import spearmanr
 
-ROOT = Path(__file__).resolve().parents[1]
-sys.path.insert(0, str(ROOT / "src"))  # also runs where nothing is installed
+sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "src"))  # also runs where nothing is installed
 
 from walktalk import published
 from walktalk.published.relay_sgd import BYTES_OF_A_MODEL, EPOCHS, STEPS, WORKERS
 from walktalk.records import read_history
 
+ROOT = Path(__file__).resolve().parents[1]
 RESULTS = ROOT / "results" / "2026-11-16-published"
 COMMON = 61_920  # trainings after which every row of table5 was measured: 2,580 of 12,900 iterations
 
@@ -71,6 +71,8 @@ def splits_said() -> str:
 
 def softmax_said() -> str:
     """The same run with a network that ends as usual."""
+    if not (RESULTS / "softmax" / "classes.csv").is_file():
+        return ""
     found = {}
     for kind in ("batch", "classes"):
         history = read_history(RESULTS / "softmax" / f"{kind}.csv")
