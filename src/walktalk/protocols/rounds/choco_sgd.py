@@ -7,7 +7,8 @@ Every node has a public copy x̂ that all its neighbours have, too; only what is
 The public copies are the same at both ends, so the mean of all x is moved by the gradients alone, whatever Q does.
 Neighbours' copies are kept as one sum, Σ_j W_ij x̂_j. Without compression and with γ = 1 it is D-PSGD in the order
 train, then mix. With several local steps, and a momentum in the study's optimizer, it does what quantized DFedAvgM is
-for (Sun, Li, Wang 2023), by public copies, so that the mean of all x never depends on what a code has lost. The running statistics of a model stay at its node.
+for (Sun, Li, Wang 2023), by public copies, so that the mean of all x never depends on what a code has lost. The
+running statistics of a model stay at its node.
 """
 
 from __future__ import annotations

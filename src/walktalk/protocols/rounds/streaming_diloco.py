@@ -8,8 +8,8 @@ in P trainings; δ trainings later what came of it is mixed in, which all have g
     after training k + δ:                 θ_i,p ← α θ_i,p + (1 − α) φ_p
 
 So a P-th of a model is on the way at a time, and nobody waits unless it takes longer than δ trainings. Fragment p has
-every P-th parameter, from the p-th on; the paper takes every P-th layer. P = 1, δ = 0 and α = 0 is DiLoCo. (Fragments in
-turn, the delay and α are the paper's; the order of the steps is from memory of it.)
+every P-th parameter, from the p-th on; the paper takes every P-th layer. P = 1, δ = 0 and α = 0 is DiLoCo. (Fragments
+in turn, the delay and α are the paper's; the order of the steps is from memory of it.)
 """
 
 from __future__ import annotations
@@ -112,7 +112,7 @@ class StreamingNode(Machine):
         if isinstance(event, Trained):
             self.training = False
             self.done += 1
-            learn = [apply_update(MODEL), Record(MEMBER, self.around.node, MODEL)]
+            learn: list[Effect] = [apply_update(MODEL), Record(MEMBER, self.around.node, MODEL)]
             return [*learn, *self._show(self.done - 1), *self._train_on()]
         if isinstance(event, Started):
             start: list[Effect] = [Combine(MODEL, {INITIAL: 1.0}), Record(MEMBER, self.around.node, MODEL)]
