@@ -45,6 +45,7 @@ from walktalk.protocols.rounds import (
     QGDSGDm,
     RelaySGD,
     Scaffold,
+    StreamingDiLoCo,
 )
 from walktalk.protocols.self_description import FACTS, InLabel, Law, Runtime, missing_facts
 from walktalk.protocols.sync_gossip import SyncGossip
@@ -84,6 +85,7 @@ for _protocol in (
     FedAsync,
     AsyncSGD,
     DiLoCo,
+    StreamingDiLoCo,
     TokenSaga,
 ):
     PROTOCOLS.add(_protocol.name, _protocol)
@@ -148,6 +150,7 @@ __all__ = [
     "Send",
     "SetTimer",
     "Started",
+    "StreamingDiLoCo",
     "Surroundings",
     "SwarmSGD",
     "SyncGossip",
