@@ -43,6 +43,7 @@ RUNGS = (
     "interactive",
     "paper",
     "paper.drawing",
+    "published",
     "bench",
     "doctor",
     "cli",
