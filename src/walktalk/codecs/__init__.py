@@ -1,7 +1,7 @@
 """Codecs: smaller forms of a model for the wire. One file each; a protocol names one in `Encode` and its `messages`."""
 
 from walktalk.codecs.brain_float import BrainFloat
-from walktalk.codecs.codec import CODECS, Bytes, Codec, approximated, codec_named
+from walktalk.codecs.codec import CODECS, Bytes, Codec, approximated, codec_named, coded_width
 from walktalk.codecs.part import Part
 from walktalk.codecs.quantized import EightBits, FourBits
 from walktalk.codecs.random_bits import hashed, uniform
@@ -21,6 +21,7 @@ __all__ = [
     "TopK",
     "approximated",
     "codec_named",
+    "coded_width",
     "hashed",
     "uniform",
 ]

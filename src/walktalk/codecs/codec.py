@@ -34,6 +34,10 @@ class Codec(ABC):
     """
 
     name: ClassVar[str]  # in specifications
+    takes_statistics: ClassVar[bool] = (
+        False  # running statistics behind the parameters go through it, too; not as they are
+    )
+    wants_feedback: ClassVar[bool] = False  # leaves out so much that a wrapper takes error feedback unless told not to
 
     @abstractmethod
     def size(self, width: int) -> int:
@@ -46,6 +50,11 @@ class Codec(ABC):
     @abstractmethod
     def decode(self, data: Bytes, width: int) -> Tensor:
         """The row that these bytes stand for; `ValueError` where no row is encoded like that."""
+
+
+def coded_width(codec: str, parameters: int, width: int) -> int:
+    """How many numbers of a model go through a codec; those behind are its statistics, and go as they are."""
+    return width if codec_named(codec).takes_statistics else parameters
 
 
 CODECS: Registry[type[Codec]] = Registry(

@@ -5,19 +5,25 @@ Whoever adds up all parts of a model has the model.
 
 from __future__ import annotations
 
-from typing import ClassVar
+from typing import TYPE_CHECKING, ClassVar
 
 import numpy as np
-import torch
-from torch import Tensor
 
 from walktalk.codecs.codec import Bytes, Codec
+from walktalk.lazy import later
+
+if TYPE_CHECKING:
+    import torch
+    from torch import Tensor
+else:
+    torch = later("torch")
 
 
 class Part(Codec):
     """Every so many-th number, beginning with one of the first: "part(0, 2)" are the 1st, 3rd, 5th …"""
 
     name: ClassVar[str] = "part"
+    takes_statistics: ClassVar[bool] = True  # all parts of a model add up to it
 
     def __init__(self, number: float = 0, of: float = 2) -> None:
         if not (of >= 1 and of == int(of) and 0 <= number < of and number == int(number)):

@@ -20,6 +20,7 @@ class TopK(Codec):
     """A share of the numbers, 8 bytes for each that is sent."""
 
     name: ClassVar[str] = "top_k"
+    wants_feedback: ClassVar[bool] = True
 
     def __init__(self, share: float = 0.01) -> None:
         if not 0 < share <= 1:

@@ -11,11 +11,13 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 
 from walktalk.protocols.arrivals import Arrivals
-from walktalk.protocols.effects import INITIAL, MEMBER, Combine, Effect, Note, Record, Send, SetTimer
+from walktalk.protocols.effects import AGGREGATE, INITIAL, MEMBER, Combine, Effect, Forget, Note, Record, Send, SetTimer
 from walktalk.protocols.events import Event, PeerFound, PeerLost, Received, Rejoined, Started, TimerFired, Trained
 from walktalk.protocols.machine import Machine, Outside, Surroundings
-from walktalk.protocols.message import Arrival
-from walktalk.protocols.multi_walk.aggregation import Reign
+from walktalk.protocols.message import Arrival, Message
+from walktalk.protocols.multi_walk.aggregation import Reign, copy_slot
+from walktalk.protocols.multi_walk.election import LARGEST, LEAP, NOBODY
+from walktalk.protocols.multi_walk.farewell import TRAINED, Farewell, reign_facts, remembered, resumed
 from walktalk.protocols.multi_walk.hops import Hops
 from walktalk.protocols.multi_walk.membership import BEAT, FIRST, TIMERS, Membership
 from walktalk.protocols.multi_walk.sightings import Sightings
@@ -38,6 +40,7 @@ from walktalk.protocols.multi_walk.walk_pass import ACK, NO_REIGN, WALK, Pass, p
 
 LAST = "last"  # the model of the last walk that was trained here: what is left where every walk is lost
 GUARD = "guard"  # timer: look for lost walks
+REMEMBERED = 20.0  # heartbeats that a node remembers which copies of walks came: longer than any message is repeated
 MESSAGES = {WALK: Arrival("in/{walk}"), ACK: Arrival(), BEAT: Arrival()}
 
 
@@ -58,6 +61,7 @@ class ResilientNode(Machine):
         "count",
         "guards",
         "hops",
+        "inherited",
         "members",
         "pace",
         "parts",
@@ -94,16 +98,24 @@ class ResilientNode(Machine):
         self.count = Headcount(walks, self.times) if guard == "decentralized" else None
         self.reign: Reign | None = None
         self.copies = Copies()
+        self.inherited: set[tuple[int, int]] = set()  # reigns whose legacy this node has taken
 
     def handle(self, event: Event, outside: Outside) -> list[Effect]:
         incidents = self.members.incidents
         self.members.resources = outside.resources or self.members.resources
         effects = self._react(event, outside)
         if self.members.claim.reign != self.copies.reign:
-            effects += self._new_reign(outside.now)
+            effects += self._new_reign(outside)
         elif self.members.incidents != incidents:
             effects += self._watch_walks(outside.now)
         return effects
+
+    def refused(self, sender: int, message: Message, outside: Outside) -> list[Effect]:
+        """Its sender need not keep it: a walk that is no model any more is lost, and started again."""
+        if message.kind == WALK:
+            return [Send(sender, _answer(pass_of(message)))]
+        what, _ = self.came.pop(message.round, (None, -1))  # a walk without its luggage is none either
+        return [Send(sender, _answer(what))] if what is not None else []
 
     def has_work(self) -> bool:
         """With the aggregator's guard there always is: it starts lost walks again."""
@@ -111,7 +123,15 @@ class ResilientNode(Machine):
 
     def keepsake(self) -> bytes:
         """Whether there is a model in `LAST`."""
-        return b"\1" if self.trained else b""
+        return TRAINED if self.trained else b""
+
+    def farewell(self) -> bytes:
+        """The walks that are here, and the reign."""
+        copies, members, leaving = self.copies, self.members, self.hops.leaving.values()
+        here = tuple(what for walk, what in copies.here.items() if walk not in copies.next)
+        reign = reign_facts(self.reign) if self.reign is not None else None
+        walks = here, tuple(copies.next.values()), tuple(hop.what for hop in leaving)
+        return Farewell(self.trained, *walks, members.claim, members.beat, reign).encode()
 
     def _react(self, event: Event, outside: Outside) -> list[Effect]:
         match event:
@@ -121,10 +141,12 @@ class ResilientNode(Machine):
                 return self._trained(event, outside)
             case TimerFired(name):
                 return self._timer(name, outside)
-            case Started():
+            case Started(late=False):
                 return self._start(outside)
+            case Started():  # its walk is long on its way, and somebody aggregates
+                return self.members.rejoin(outside.now)
             case Rejoined(memory):
-                return self._rejoin(memory, outside.now)
+                return self._rejoin(remembered(memory), outside)
             case PeerLost(peer):
                 return [*self.members.lost(peer, outside.now), *self._reroute(self.hops.to(peer), outside)]
             case PeerFound(peer):
@@ -146,15 +168,37 @@ class ResilientNode(Machine):
             effects += (Combine(slot, {INITIAL: 1.0}), Record(MEMBER, walk, slot), *self._visit(what, outside))
         return effects
 
-    def _rejoin(self, memory: bytes, now: float) -> list[Effect]:
-        """Back from the dead: the walks that were here are not, they are elsewhere or lost."""
-        self.trained = bool(memory)
+    def _rejoin(self, past: Farewell, outside: Outside) -> list[Effect]:
+        """Back from the dead: the walks that were here are elsewhere or lost. Who left in order has them."""
+        self.trained = past.trained
         self.visiting.rejoined()
+        kept = {walk_slot: past.here, next_slot: past.next, kept_slot: past.leaving}
         dropped: list[Effect] = []
-        for walk in range(1, self.walks + 1):
-            for place in (walk_slot, kept_slot, next_slot):
-                dropped += forgotten(walk, self.visiting.luggage, place)
-        return [*dropped, *self.members.rejoin(now)]
+        for place, walks in kept.items():
+            gone = {*range(1, self.walks + 1)} - {what.walk for what in walks}
+            dropped += [effect for walk in sorted(gone) for effect in forgotten(walk, self.visiting.luggage, place)]
+        if past.claim == NOBODY:
+            return [*dropped, *self.members.rejoin(outside.now)]
+        return [*dropped, *self._resume(past, outside)]
+
+    def _resume(self, past: Farewell, outside: Outside) -> list[Effect]:
+        """Go on where this node was when it left."""
+        now, luggage, led = outside.now, self.hops.luggage, past.reign is not None
+        effects = self.members.resume(past.claim, past.beat, led, now)
+        self.copies.new_reign(past.claim.reign)
+        if past.reign is not None:
+            self.reign = resumed(past.reign, self.walks, past.claim.reign, Guard(self.times), now)
+            if self.reign.latest:
+                effects.append(Record(AGGREGATE, past.claim.term, copy_slot(self.reign.latest)))
+            effects += self._watch_walks(now)
+        for what in (*past.here, *past.next):
+            if what in past.next:
+                effects += moved(what.walk, luggage, next_slot, walk_slot)
+            self.copies.accept(what, now)
+            effects += [Record(MEMBER, what.walk, walk_slot(what.walk)), *self._visit(what, outside)]
+        for what in past.leaving:
+            effects += self._send_on(what, kept_slot, outside)
+        return effects
 
     def _visit(self, what: Pass, outside: Outside) -> list[Effect]:
         """A walk is in its slots: it is trained here, or runs on at once."""
@@ -171,6 +215,7 @@ class ResilientNode(Machine):
             effects = self.members.timer(name, outside.now)
             if name != BEAT:
                 return effects
+            self.copies.forget_old(outside.now, REMEMBERED * self.members.interval)
             return [*effects, *self._leave_out_the_silent(outside), *self._look_for_lost_walks(outside)]
         if name == GUARD:
             return self._look_for_lost_walks(outside)
@@ -202,8 +247,18 @@ class ResilientNode(Machine):
         what = pass_of(message)
         if message.kind == ACK:
             return effects + self.hops.acknowledged(what, event.sender, now)
-        self.came[self._known(what.walk)] = (what, event.sender)
+        self._check(what)
+        if what.walk > self.walks:
+            return effects + self._legacy_comes(what, event.sender, outside)
+        self.came[what.walk] = (what, event.sender)
         return effects + self._if_whole(what.walk, outside)
+
+    def _check(self, what: Pass) -> None:
+        """Refuse what cannot be: `ValueError`."""
+        if what.walk != self.walks + 1 + what.reign[1]:
+            self._known(what.walk)
+        if what.reign[1] >= self.around.nodes or what.reign[0] > self.members.claim.term + LEAP:
+            raise ValueError(f"node {what.reign[1]} does not aggregate in term {what.reign[0]}")
 
     def _known(self, walk: int) -> int:
         if not 1 <= walk <= self.walks:
@@ -220,16 +275,15 @@ class ResilientNode(Machine):
             return []
         del self.came[walk]
         self.parts.pop(walk, None)
-        answer = what._replace(carried=NOTHING).message(ACK)
-        return [Send(sender, answer), *self._arrives(what, outside)]
+        return [Send(sender, _answer(what)), *self._arrives(what, outside)]
 
     def _arrives(self, what: Pass, outside: Outside) -> list[Effect]:
         walk, copies, luggage = what.walk, self.copies, self.hops.luggage
         if copies.repeats(what):
             return forgotten(walk, luggage, in_slot)
-        if copies.lags(what, self.hops.what(walk)):
+        if copies.lags(what, self.hops.what(walk)) or (self.reign is not None and self.reign.never_wrote(what)):
             return [*forgotten(walk, luggage, in_slot), Note("retired", walk=walk, number=what.ticket)]
-        copies.accept(what)
+        copies.accept(what, outside.now)
         self.members.sightings.saw(walk, self.members.beat)
         effects = self.hops.give_up(walk) if walk in self.hops.leaving else []
         if walk in copies.here:
@@ -255,13 +309,16 @@ class ResilientNode(Machine):
         if what is None:
             return forgotten(walk, luggage, walk_slot)
         self._learn_pace(now - self.begun.pop(walk, now))
-        if self.reign is not None and not self.reign.admits(what):
+        reign = self.reign
+        if reign is not None and what.reign[0] > reign.name[0]:
+            reign = None  # somebody else aggregates, of whom this node has not heard yet
+        if reign is not None and not reign.admits(what):
             return [*forgotten(walk, luggage, walk_slot), Note("retired", walk=walk, number=what.ticket)]
         effects, more = self.visiting.learn(event, what.carried.more)  # line 6
-        if self.reign is not None:
-            effects += self.reign.mix(what, now)
-            what = self.reign.stamped(walk)
-            self.copies.remember(what)
+        if reign is not None:
+            effects += reign.mix(what, now)
+            what = reign.stamped(walk)
+            self.copies.remember(what, now)
         what = what._replace(carried=Carried(more=more))
         self.times.visit(walk, (what.reign, what.generation), now)
         effects += (Record(MEMBER, walk, slot), Combine(LAST, {slot: 1.0}))
@@ -274,7 +331,7 @@ class ResilientNode(Machine):
         me, (peers, degrees) = self.around.node, self.members.row()
         to, jumps = self.stepping.step(me, peers, degrees, what.carried.jumps, outside.random)
         if to != me:
-            gone = what._replace(hop=what.hop + 1, carried=what.carried._replace(jumps=jumps))
+            gone = what.moved()._replace(carried=what.carried._replace(jumps=jumps))
             return self.hops.send(gone, at, to, outside.now)
         stay = [] if at is walk_slot else moved(what.walk, self.hops.luggage, at, walk_slot)
         return [*stay, *self._visit(what._replace(carried=what.carried._replace(jumps=0)), outside)]
@@ -286,8 +343,11 @@ class ResilientNode(Machine):
             hop = self.hops.leaving.pop(walk)
             effects.append(Note("rerouted", walk=walk, peer=hop.to))
             # It may have been there already, and go on from there: what nodes noted of it is that copy's from now on.
-            effects += self._move_on(hop.what._replace(carried=NOTHING), kept_slot, outside)
+            effects += self._send_on(hop.what._replace(carried=NOTHING), kept_slot, outside)
         return effects
+
+    def _send_on(self, what: Pass, at: Slots, outside: Outside) -> list[Effect]:
+        return self._move_on(what, at, outside) if what.walk <= self.walks else self._deliver(what, at, outside)
 
     # -- the aggregator -------------------------------------------------------------------------------------------
 
@@ -300,19 +360,54 @@ class ResilientNode(Machine):
         self.visited = True
         self.times.assumed = PRIOR * self.around.nodes * self.pace
 
-    def _new_reign(self, now: float) -> list[Effect]:
+    def _new_reign(self, outside: Outside) -> list[Effect]:
         """Another node aggregates, or this one does: tickets of the past are remembered no more."""
         effects: list[Effect] = []
+        now, before = outside.now, self.reign
         self.copies.new_reign(self.members.claim.reign)
-        if self.reign is not None:
-            effects += [*self.reign.end(), Note("stepped_down", number=self.reign.name[0])]
+        if before is not None:
             self.reign = None
+            effects += [*self._bequeath(before, outside), *before.end(), Note("stepped_down", number=before.name[0])]
         if self.members.leads:
             self.members.incident_at = now  # there was an election, so a node has failed: walks may be lost with it
             self.reign = self._make_reign(self.copies.reign)
             self.reign.await_walks(now)
             effects += self._watch_walks(now)
         return effects
+
+    # -- what another part of the network learned -------------------------------------------------------------------
+
+    def _bequeath(self, reign: Reign, outside: Outside) -> list[Effect]:
+        """This node steps down: what came to it since the other began goes to the other, hop by hop.
+
+        Walks with luggage have none: what they carry belongs to what nodes noted of them.
+        """
+        members, me = self.members, self.around.node
+        learned = reign.updates_since(outside.now - members.beat * members.interval)
+        if not reign.latest or learned <= 0 or self.hops.luggage or members.leads:
+            return []
+        legacy = Pass(self.walks + 1 + me, reign.name, min(learned, LARGEST))
+        kept = Combine(kept_slot(legacy.walk), {copy_slot(reign.latest): 1.0})
+        return [kept, *self._deliver(legacy, kept_slot, outside)]
+
+    def _legacy_comes(self, what: Pass, sender: int, outside: Outside) -> list[Effect]:
+        came = in_slot(what.walk)
+        taken: list[Effect] = [Send(sender, _answer(what))]
+        if what.reign in self.inherited or what.hop > 2 * self.around.nodes or what.walk in self.hops.leaving:
+            return [*taken, Forget(came)]
+        return [*taken, *self._deliver(what, in_slot, outside)]
+
+    def _deliver(self, what: Pass, at: Slots, outside: Outside) -> list[Effect]:
+        """A legacy goes towards the aggregator, or has arrived."""
+        slot, members = at(what.walk, ""), self.members
+        if self.reign is not None:
+            self.inherited.add(what.reign)
+            return [*self.reign.inherit(what, slot), Forget(slot)]
+        peers, _ = members.row()
+        to = members.towards if members.towards in peers else peers[0] if peers else -1
+        if to < 0:
+            return [Forget(slot), Note("retired", walk=what.walk, number=what.ticket)]
+        return self.hops.send(what.moved(), at, to, outside.now)
 
     def _watch_walks(self, now: float) -> list[Effect]:
         if not self.guards or self.reign is None:
@@ -353,7 +448,7 @@ class ResilientNode(Machine):
     def _restart(self, reign: Reign, walk: int, outside: Outside) -> list[Effect]:
         effects = reign.restart(walk, LAST if self.trained else INITIAL, outside.now)
         what = reign.stamped(walk)
-        self.copies.remember(what)
+        self.copies.remember(what, outside.now)
         return [*effects, Record(MEMBER, walk, walk_slot(walk)), *self._visit(what, outside)]
 
     # -- the guard without a centre -------------------------------------------------------------------------------
@@ -369,3 +464,8 @@ class ResilientNode(Machine):
         slot = walk_slot(lost)
         made = (Combine(slot, {walk_slot(walk): 1.0}), Record(MEMBER, lost, slot))
         return [Note("forked", walk=lost), *made, *self._visit(Pass(lost, NO_REIGN, 0), outside)]
+
+
+def _answer(what: Pass) -> Message:
+    """The acknowledgement of a copy."""
+    return what._replace(carried=NOTHING).message(ACK)

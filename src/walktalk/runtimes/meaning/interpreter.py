@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Any, Generic, NamedTuple
 
-from walktalk.codecs import codec_named
+from walktalk.codecs import codec_named, coded_width
 from walktalk.errors import ProtocolError
 from walktalk.protocols import (
     AGGREGATE,
@@ -62,6 +62,7 @@ class Scale(NamedTuple):
     local_steps: int = 1  # of a training, where the protocol does not say
     optimizer_state: OptimizerState = "visit"  # where the optimizer's state lives between two visits
     statistics: bool = True  # whether models carry any beside their parameters
+    statistics_bytes: int = 0  # of them on the wire, among those of a model
 
 
 class Interpreter(Generic[Content]):
@@ -125,8 +126,8 @@ class Interpreter(Generic[Content]):
             here[into] = here[copied] if copied is not None else self.contents.combined(here, terms, statistics)
         except KeyError as error:
             raise ProtocolError(f"node {node} combines slot {error}, which is not there") from None
-        if self.states and copied is not None and (node, copied) in self.states:
-            self.states[node, into] = self.states[node, copied]
+        if copied is not None:
+            self._copy_state(node, copied, into)
         if self.write is not None:
             detail: Mapping[str, float] = terms
             if statistics is not None and copied is None:
@@ -134,9 +135,10 @@ class Interpreter(Generic[Content]):
             self.write(made(TraceRow, (self.clock(), node, "combine", into, -1, -1, -1, -1, 0, 0, 0.0, detail)))
 
     def encode(self, node: int, effect: Encode, key: int) -> None:
-        """Put a model's encoded form into a slot of its own kind."""
+        """Put a model's encoded form into a slot of its own kind; its optimizer state comes along."""
         packed = self.contents.encoded(self.read(node, effect.slot), effect.codec, key)
         self.encodings.setdefault(node, {})[effect.into] = packed
+        self._copy_state(node, effect.slot, effect.into)
         self.note_down(node, "encode", effect.into, key=key, detail={"slot": effect.slot, "codec": effect.codec})
 
     def decode(self, node: int, effect: Decode) -> None:
@@ -145,7 +147,13 @@ class Interpreter(Generic[Content]):
             self.slots[node][effect.into] = self.encodings[node][effect.slot].content
         except KeyError:
             raise ProtocolError(f"node {node} has no encoded message in slot {effect.slot!r}") from None
+        self._copy_state(node, effect.slot, effect.into)
         self.note_down(node, "decode", effect.into, detail=effect.slot)
+
+    def _copy_state(self, node: int, slot: str, into: str) -> None:
+        """A model's optimizer state, if it has any, is its copy's, too."""
+        if self.states and (node, slot) in self.states:
+            self.states[node, into] = self.states[node, slot]
 
     def forget(self, node: int, effect: Forget) -> None:
         """Drop a slot; nothing happens if there is none."""
@@ -241,12 +249,15 @@ class Interpreter(Generic[Content]):
         return self.payload_of(effect.message.kind, effect.message.walk) if effect.slot else 0
 
     def payload_of(self, kind: str, walk: int) -> int:
-        """Bytes of what messages of a kind bring: a model, with its optimizer state where that travels, or less."""
-        arrival = self.messages.get(kind)
-        if arrival is not None and arrival.codec:
-            return codec_named(arrival.codec).size(self.scale.model_bytes // FLOAT_BYTES)
-        travels = self.scale.optimizer_state == "walk" and walk > 0
-        return self.scale.model_bytes + (self.scale.state_bytes if travels else 0)
+        """Bytes of what messages of a kind bring: a model or its code, with its optimizer state where that travels."""
+        arrival, scale = self.messages.get(kind), self.scale
+        travels = scale.optimizer_state == "walk" and walk > 0
+        beside = scale.state_bytes if travels else 0
+        if arrival is None or not arrival.codec:
+            return scale.model_bytes + beside
+        width, statistics = scale.model_bytes // FLOAT_BYTES, scale.statistics_bytes // FLOAT_BYTES
+        coded = coded_width(arrival.codec, width - statistics, width)
+        return codec_named(arrival.codec).size(coded) + FLOAT_BYTES * (width - coded) + beside
 
     def pack(self, node: int, effect: Send) -> Packed:
         """What goes along, as it is now."""
@@ -258,8 +269,8 @@ class Interpreter(Generic[Content]):
         into, payload = self.arrives_in(node, effect.message), self.size(effect)
         if not into:
             raise ProtocolError(f"a model goes with a message {effect.message.kind!r}, for which no slot is declared")
+        state = self.states.get((node, slot)) if self.states and effect.message.walk > 0 else None
         if not arrival.codec:
-            state = self.states.get((node, slot)) if self.states and effect.message.walk > 0 else None
             return made(Packed, (into, self.read(node, slot), state, payload))
         packed = self.encodings.get(node, {}).get(slot)
         if packed is None or packed.codec != arrival.codec:
@@ -267,7 +278,7 @@ class Interpreter(Generic[Content]):
                 f"a message {effect.message.kind!r} is declared to be encoded by {arrival.codec}, but slot {slot!r} "
                 f"holds {'no encoded message' if packed is None else packed.codec}"
             )
-        return Packed(into, packed, None, payload)
+        return Packed(into, packed, state, payload)
 
     def sent(self, node: int, effect: Send, packed: Packed, number: int, key: int = 0) -> int:
         """A message goes out; counts its bytes and says how many."""
@@ -297,8 +308,8 @@ class Interpreter(Generic[Content]):
                 self.encodings.setdefault(node, {})[into] = packed.content
             else:
                 self.slots[node][into] = packed.content
-                if packed.state is not None:
-                    self.states[node, into] = packed.state
+            if packed.state is not None:
+                self.states[node, into] = packed.state
         if self.write is not None:
             row = (self.clock(), node, "receive", into, sender, walk, -1, number, 0, key, 0.0, "")
             self.write(made(TraceRow, row))

@@ -89,7 +89,11 @@ class Player(Generic[Content]):
         self.interpreter.encode(row.node, Encode(detail["slot"], row.slot, detail["codec"]), int(row.key))
 
     def _decode(self, row: TraceRow) -> None:
-        self.interpreter.decode(row.node, Decode(row.detail, row.slot))
+        interpreter = self.interpreter
+        if row.detail not in interpreter.encodings.get(row.node, {}):  # it came in a gap: see `_last_known`
+            interpreter.combine(row.node, Combine(row.slot, {row.detail: 1.0}))
+            return
+        interpreter.decode(row.node, Decode(row.detail, row.slot))
 
     def _send(self, row: TraceRow) -> None:
         """What a message holds is what its slot holds now; its bytes are those that were written down."""

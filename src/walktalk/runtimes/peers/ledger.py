@@ -76,6 +76,7 @@ class Ledger(Watcher[Sum]):
         self._reigns: dict[tuple[int, int], Sum] = {}  # by node and term: what came in so far
         self._kinds: dict[int, str] = {}  # messages under way, by number
         self._came: list[dict[str, Use]] = [{} for _ in range(nodes)]  # by node: slots with what came, and from whom
+        self._codes: list[dict[str, Use]] = [{} for _ in range(nodes)]  # the same, for what came encoded
         self._uses: list[Uses] = [collections.Counter() for _ in range(nodes)]
         self._uses_saved: dict[tuple[int, int], Uses] = {}
         self._kept: list[Sum] = []  # sums that ids name: while they are kept, no other takes their place
@@ -109,6 +110,8 @@ class Ledger(Watcher[Sum]):
             self._kinds[row.number] = parsed(row.detail)["kind"]
         elif row.event == "receive" and row.slot:
             self._note_arrival(row)
+        elif row.event == "decode" and row.detail in self._codes[row.node]:
+            self._came[row.node][row.slot] = self._codes[row.node].pop(row.detail)
         elif row.event == "saved":
             self._uses_saved[row.node, row.number] = self._uses[row.node].copy()
         elif row.event == "rejoined":
@@ -117,10 +120,14 @@ class Ledger(Watcher[Sum]):
             self._note_aggregate(row)
 
     def _note_arrival(self, row: TraceRow) -> None:
-        content = self.interpreter.slots[row.node].get(row.slot)
         kind = self._kinds.pop(row.number, "")
-        if content is not None and kind in self.once:
-            self._came[row.node][row.slot] = (row.peer, kind, id(content))
+        if kind not in self.once:
+            return
+        code = self.interpreter.encodings.get(row.node, {}).get(row.slot)
+        content = self.interpreter.slots[row.node].get(row.slot) if code is None else code.content
+        if content is not None:
+            where = self._came if code is None else self._codes
+            where[row.node][row.slot] = (row.peer, kind, id(content))
             self._kept.append(content)
 
     def _note_uses(self, node: int, into: str, terms: Mapping[str, float]) -> None:

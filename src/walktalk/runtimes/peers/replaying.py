@@ -71,10 +71,10 @@ class Reader(Watcher[Terms]):
 
     def __init__(self, setup: ReplaySetup, trainer: RowTrainer) -> None:
         self.setup = setup
-        statistics = parameters_of(trainer) < trainer.width
-        self.notebook = Notebook(statistics)
+        beside = trainer.width - parameters_of(trainer)
+        self.notebook = Notebook(beside > 0)
         sizes = (FLOAT_BYTES * setup.initial.numel(), FLOAT_BYTES * trainer.state_width)
-        scale = Scale(*sizes, trainer.local_steps, setup.optimizer_state, statistics)
+        scale = Scale(*sizes, trainer.local_steps, setup.optimizer_state, beside > 0, FLOAT_BYTES * beside)
         self.interpreter = Interpreter(self.notebook, setup.messages, scale)
         self.player = Player(self.interpreter, self, setup.nodes, ((INITIAL_VALUE, 1.0),))
         self.time = 0.0

@@ -5,10 +5,11 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 
 import numpy as np
+import numpy.typing as npt
 import torch
 from torch import Tensor
 
-from walktalk.codecs import Bytes, codec_named
+from walktalk.codecs import Bytes, codec_named, coded_width
 from walktalk.runtimes.meaning import Contents, Encoded, Packed
 
 
@@ -35,9 +36,21 @@ class Tensors(Contents[Tensor]):
         return change
 
     def encoded(self, content: Tensor, codec: str, key: int) -> Encoded[Tensor]:
-        """The bytes, and what they stand for."""
-        data = codec_named(codec).encode(content, key)
-        return Encoded(codec, codec_named(codec).decode(data, self.width), data)
+        """The bytes, statistics as they are behind the code, and what they stand for."""
+        coded = coded_width(codec, self.parameters, self.width)
+        code = codec_named(codec).encode(content[:coded], key)
+        beside = content[coded:].numpy().astype("<f4").view(np.uint8)
+        data = np.concatenate((code, beside)) if beside.size else code
+        return Encoded(codec, self.decoded(data, codec), data)
+
+    def decoded(self, data: Bytes, codec: str) -> Tensor:
+        """The model that a code and the statistics behind it stand for; `ValueError` where none is written so."""
+        coded = coded_width(codec, self.parameters, self.width)
+        end = codec_named(codec).size(coded)
+        model = codec_named(codec).decode(data[:end], coded)
+        if coded == self.width:
+            return model
+        return torch.cat((model, torch.from_numpy(data[end:].view("<f4").astype(np.float32))))
 
     def mean(self, contents: Iterable[Tensor]) -> Tensor:
         """The plain average."""
@@ -46,7 +59,11 @@ class Tensors(Contents[Tensor]):
     def from_wire(self, data: Bytes, into: str, codec: str) -> Packed:
         """What came with a message, from its bytes; `ValueError` where no codec writes such."""
         if codec:
-            return Packed(into, Encoded(codec, codec_named(codec).decode(data, self.width), data), None, len(data))
+            coded = coded_width(codec, self.parameters, self.width)
+            size = codec_named(codec).size(coded) + 4 * (self.width - coded)
+            code, rest = data[:size], data[size:]
+            state = torch.from_numpy(rest.view("<f4").astype(np.float32)) if rest.size else None
+            return Packed(into, Encoded(codec, self.decoded(code, codec), code), state, len(data))
         numbers = torch.from_numpy(data.view("<f4"))
         state = numbers[self.width :] if len(numbers) > self.width else None
         return Packed(into, numbers[: self.width], state, len(data))
@@ -70,11 +87,14 @@ def to_wire(packed: Packed, state_width: int) -> Bytes | None:
     content = packed.content
     if content is None:
         return None
-    if isinstance(content, Encoded):
-        data: Bytes = content.data
-        return data
-    parts = [content.contiguous().numpy()]
-    if state_width:
-        parts.append(np.zeros(state_width, "<f4") if packed.state is None else packed.state.numpy())
-    model = parts[0] if len(parts) == 1 else np.concatenate(parts)
-    return np.ascontiguousarray(model, dtype="<f4").view(np.uint8)
+    coded = isinstance(content, Encoded)
+    model: Bytes = content.data if coded else as_bytes(content.contiguous().numpy())
+    if not state_width:
+        return model
+    state = np.zeros(state_width, "<f4") if packed.state is None else packed.state.numpy()
+    return np.concatenate((model, as_bytes(state)))
+
+
+def as_bytes(numbers: npt.NDArray[np.float32]) -> Bytes:
+    """Numbers as they stand on the wire, without a copy where they stand so here."""
+    return np.ascontiguousarray(numbers, dtype="<f4").view(np.uint8)

@@ -2,6 +2,7 @@
 
 from walktalk.runtimes.simulator.fault_plan import Fault, FaultKind, FaultPlan
 from walktalk.runtimes.simulator.garbage import no_garbage_collection
+from walktalk.runtimes.simulator.rates import Rates, measured_rates, planned_run
 from walktalk.runtimes.simulator.run_setup import RunSetup
 from walktalk.runtimes.simulator.schedule import (
     INITIAL_VALUE,
@@ -38,6 +39,7 @@ __all__ = [
     "Notebook",
     "Op",
     "PoissonTiming",
+    "Rates",
     "RunSetup",
     "Simulation",
     "Terms",
@@ -45,5 +47,7 @@ __all__ = [
     "TrainOp",
     "all_surroundings",
     "mean_of",
+    "measured_rates",
     "no_garbage_collection",
+    "planned_run",
 ]

@@ -35,6 +35,7 @@ class RunSetup:
     local_steps: int = 1  # of a training, where the protocol does not say
     samples: tuple[int, ...] = ()  # by node: how much data it has; (): one each
     statistics: bool = False  # whether models carry any beside their parameters
+    statistics_bytes: int = 0  # of them on the wire, among those of a model
     faults: FaultPlan = field(default_factory=FaultPlan)  # what goes wrong; where anything does, protocols are hardened
     keep_trace: bool = True
     keep_schedule: bool = True  # False: for planning only, when and how much but no arithmetic

@@ -116,7 +116,8 @@ class Simulation:
 
     def _scale(self) -> Scale:
         setup = self.setup
-        return Scale(setup.model_bytes, setup.state_bytes, setup.local_steps, setup.optimizer_state, setup.statistics)
+        sizes = (setup.model_bytes, setup.state_bytes, setup.local_steps)
+        return Scale(*sizes, setup.optimizer_state, setup.statistics, setup.statistics_bytes)
 
     def _write(self, row: TraceRow) -> None:
         self.trace.append(row)

@@ -11,6 +11,7 @@ from torch import Tensor
 
 from walktalk.chains import metropolis_hastings
 from walktalk.records import TraceRow
+from walktalk.runtimes.meaning import FLOAT_BYTES
 from walktalk.runtimes.simulator import INITIAL_VALUE, Chunk, RunSetup, Simulation
 from walktalk.runtimes.stacked.executor import Executor, Measurement, RowTrainer, parameters_of
 from walktalk.runtimes.stacked.waves import Planner, Step, TrainStep, WavePolicy
@@ -47,9 +48,10 @@ class Engine:
 
     def fitted(self, setup: RunSetup) -> RunSetup:
         """A run with what the trainer knows of the models and the data."""
-        statistics = parameters_of(self.trainer) < self.trainer.width
+        beside = self.trainer.width - parameters_of(self.trainer)
         samples = tuple(getattr(self.trainer, "samples", ())[: setup.graph.nodes]) or setup.samples
-        return replace(setup, local_steps=self.trainer.local_steps, statistics=statistics, samples=samples)
+        steps, size = self.trainer.local_steps, FLOAT_BYTES * beside
+        return replace(setup, local_steps=steps, statistics=beside > 0, statistics_bytes=size, samples=samples)
 
     def put(self, values: list[tuple[int, int, Tensor]]) -> None:
         """Give values from outside a row, (run, value, content)."""

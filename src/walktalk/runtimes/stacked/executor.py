@@ -17,7 +17,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from walktalk.codecs import approximated, codec_named
+from walktalk.codecs import approximated, codec_named, coded_width
 from walktalk.learning import Extras
 from walktalk.runtimes.simulator import EvaluateOp
 from walktalk.runtimes.stacked.rows import WIDEST_BAG, Matrix
@@ -182,10 +182,13 @@ class Executor:
             self.models.data[outs, self.parameters :] = calmer
 
     def encode(self, step: EncodeStep) -> None:
+        """Parameters go through the codec, running statistics as they are: a variance may be far from all weights."""
         before = self.models.read(self.numbers(step.sources))
-        self.models.write(
-            self.numbers(step.outs), approximated(codec_named(step.codec), before, self.numbers(step.keys))
-        )
+        coded = coded_width(step.codec, self.parameters, self.trainer.width)
+        seen = approximated(codec_named(step.codec), before[:, :coded], self.numbers(step.keys))
+        if coded < self.trainer.width:
+            seen = torch.cat((seen, before[:, coded:]), 1)
+        self.models.write(self.numbers(step.outs), seen)
 
     def mix(self, step: MixStep) -> None:
         before = self.models.read(self.numbers(step.sources))

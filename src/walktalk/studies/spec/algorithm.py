@@ -10,7 +10,7 @@ from typing import Any
 from pydantic import ConfigDict, PrivateAttr, model_validator
 
 from walktalk.errors import SpecError
-from walktalk.protocols import PROTOCOLS, Described, Protocol, described
+from walktalk.protocols import PROTOCOLS, Compressed, Described, Protocol, compressed, described
 from walktalk.settings import complete, settings_of
 from walktalk.studies.spec.fields import Section, key
 
@@ -24,6 +24,16 @@ class AlgorithmSpec(Section):
     lr: float | None = key(
         None, "a number above 0, at most 1e30", "its own learning rate, in place of optimizer.lr", gt=0, le=1e30
     )
+    compression: str | None = key(
+        None,
+        "none, bf16, int8, int4, top_k(0.01), or another codec",
+        "what every model that it sends is encoded by; as it is if left out",
+    )
+    error_feedback: bool | None = key(
+        None,
+        "true or false",
+        "with compression: only differences to what was sent before are encoded; as the codec needs if left out",
+    )
     label: str | None = key(
         None, "a short text on one line", "its name in tables, legends and folders", pattern=r"^\S([^\n\r]{0,58}\S)?$"
     )
@@ -33,7 +43,7 @@ class AlgorithmSpec(Section):
     @classmethod
     def of(cls, protocol: Protocol) -> AlgorithmSpec:
         """The entry of a protocol that is handed over; its class may be one that nobody else can find."""
-        own = type(protocol)
+        own = type(protocol.inner if isinstance(protocol, Compressed) else protocol)
         known = own.name in PROTOCOLS and PROTOCOLS[own.name] is own
         name = own.name if known else f"{own.__module__}:{own.__qualname__}"
         entry = cls.model_construct(name=name, **{key: _plain(value) for key, value in protocol.settings.items()})
@@ -51,6 +61,8 @@ class AlgorithmSpec(Section):
 
     @model_validator(mode="after")
     def _fits(self) -> AlgorithmSpec:
+        if self.compression is None and self.error_feedback is not None:
+            raise ValueError(f"error_feedback: {self.error_feedback} has no meaning without compression")
         try:
             self.protocol()
         except SpecError as error:
@@ -61,7 +73,8 @@ class AlgorithmSpec(Section):
         """The protocol with its settings."""
         if self._given is not None:
             return self._given
-        return PROTOCOLS.find(self.name)(**(self.model_extra or {}))
+        plain = PROTOCOLS.find(self.name)(**(self.model_extra or {}))
+        return plain if self.compression is None else compressed(plain, self.compression, self.error_feedback)
 
     def described(self) -> Described:
         """What it says of itself, under the label that it has in the study."""

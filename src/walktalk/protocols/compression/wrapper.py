@@ -1,0 +1,175 @@
+"""Any protocol with a codec between it and the network: the protocol itself does not know.
+
+Every model that its machines send is encoded, and decoded where it arrives (`plain_code`): the receiver works with
+Q(x). Unbiased and fine codecs (8 bits, bf16) need no more. What leaves out most of a model needs a memory: with error
+feedback (`feedback`) the two ends of a link keep a reference h, the sender sends Q(x − h), and both go on with
+h + Q(x − h), so that what was left out is sent later (EF21: Richtárik, Sokolov, Fatkhullin 2021; CHOCO: Koloskova et
+al. 2019).
+
+Running statistics of models go as they are, and so do optimizer states that travel with a walk. The sum of all models,
+which plain mixing keeps, is kept on average at best: what one side takes away is not what the other adds.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, ClassVar
+
+from walktalk.codecs import codec_named
+from walktalk.errors import SpecError
+from walktalk.graphs import Graph
+from walktalk.protocols.compression import feedback as with_memory
+from walktalk.protocols.compression.feedback import FeedbackNode
+from walktalk.protocols.compression.plain_code import CodedNode
+from walktalk.protocols.demands import Demand
+from walktalk.protocols.machine import Machine, Protocol, Surroundings
+from walktalk.protocols.message import Arrival
+from walktalk.protocols.self_description import Law, Runtime
+
+UNCODED = ("none", "fp32")  # 32 bits, as models are: nothing is done
+
+
+def compressed(protocol: Protocol, codec: str, error_feedback: bool | None = None) -> Protocol:
+    """The same protocol, everything that it sends compressed.
+
+    Args:
+        protocol: any that sends models and has no codec of its own.
+        codec: "bf16", "int8", "int4", "top_k(0.01)" or another codec's name with its settings; "none" or "fp32" for
+            the protocol as it is.
+        error_feedback: whether both ends of a link keep what was sent last, and only the difference to it is encoded;
+            if left out, where the codec needs it, as top_k does.
+    """
+    if codec in UNCODED:
+        return protocol
+    chosen = codec_named(codec).wants_feedback if error_feedback is None else error_feedback
+    _check(protocol)
+    return Compressed(protocol, codec, chosen)
+
+
+def _check(protocol: Protocol) -> None:
+    if isinstance(protocol, Compressed):
+        raise SpecError(f"compression: {protocol.label} is compressed already")
+    models = [arrival for arrival in protocol.messages.values() if arrival.slot]
+    if not models:
+        raise SpecError(f"compression: {protocol.label} sends no models; leave compression out")
+    own = next((arrival.codec for arrival in models if arrival.codec), "")
+    if own:
+        raise SpecError(
+            f"compression: {protocol.label} has a codec of its own, {own}; leave compression out, or that codec empty"
+        )
+
+
+@dataclass(frozen=True)
+class Compressed(Protocol):
+    """A protocol whose messages are encoded. `compressed` makes one, and checks that it can be.
+
+    Args:
+        inner: the protocol.
+        codec: the codec's name with its settings.
+        feedback: whether the ends of a link remember what was sent.
+    """
+
+    inner: Protocol
+    codec: str
+    feedback: bool = False
+    name: ClassVar[str] = "compressed"
+
+    # -- what it does ---------------------------------------------------------------------------------------------
+
+    @property
+    def messages(self) -> Mapping[str, Arrival]:
+        if self.feedback:
+            return with_memory.arrivals(self.inner.messages, self.codec)
+        return {
+            kind: arrival._replace(codec=self.codec) if arrival.slot else arrival
+            for kind, arrival in self.inner.messages.items()
+        }
+
+    def machine(self, surroundings: Surroundings) -> Machine:
+        inner = self.inner.machine(surroundings)
+        if self.feedback:
+            asks = bool(self.inner.settings.get("resilient"))
+            return FeedbackNode(inner, self.inner.messages, self.codec, surroundings.neighbours if asks else ())
+        return CodedNode(inner, self.inner.messages, self.codec)
+
+    def hardened(self) -> Compressed:
+        return Compressed(self.inner.hardened(), self.codec, self.feedback)
+
+    # -- what it says of itself: what the protocol inside says --------------------------------------------------------
+
+    def __getattr__(self, name: str) -> Any:
+        """The settings of the protocol inside, such as `aggregator`."""
+        if name.startswith("__") or name not in self.inner.settings:
+            raise AttributeError(name)
+        return getattr(self.inner, name)
+
+    @property
+    def settings(self) -> dict[str, Any]:
+        return {**self.inner.settings, "compression": self.codec, "error_feedback": self.feedback}
+
+    @property
+    def _unusual(self) -> str:
+        """A word on error feedback where it is not as the codec has it by itself."""
+        return "" if self.feedback == codec_named(self.codec).wants_feedback else "feedback"
+
+    @property
+    def label(self) -> str:
+        marks = [self.inner.label, self.codec.replace("(", "").replace(")", "")]
+        if self._unusual:
+            marks.append("feedback" if self.feedback else "no-feedback")
+        return "-".join(marks)
+
+    @property
+    def title(self) -> str:
+        more = (" with feedback" if self.feedback else " without feedback") if self._unusual else ""
+        return f"{self.inner.title}, {self.codec}{more}"
+
+    @property
+    def description(self) -> str:
+        return f"{self.inner.description.rstrip('.')}; what is sent is encoded by {self.codec}."
+
+    @property
+    def family(self) -> str:
+        return self.inner.family
+
+    @property
+    def colour(self) -> str | None:
+        return self.inner.colour
+
+    @property
+    def runtimes(self) -> tuple[Runtime, ...]:
+        return self.inner.runtimes
+
+    @property
+    def survives_failures(self) -> bool:
+        return self.inner.survives_failures
+
+    @property
+    def conserves(self) -> tuple[Law, ...]:
+        return tuple(law for law in self.inner.conserves if law != "sum")
+
+    @property
+    def on_directed_graphs(self) -> bool:  # type: ignore[override]
+        return self.inner.on_directed_graphs
+
+    @property
+    def made_for(self) -> str:
+        return self.inner.made_for
+
+    @property
+    def demands(self) -> tuple[Demand, ...]:
+        return self.inner.demands
+
+    @property
+    def plain_sgd_only(self) -> str:
+        return self.inner.plain_sgd_only
+
+    def check(self, nodes: int) -> None:
+        self.inner.check(nodes)
+
+    def check_graph(self, graph: Graph) -> None:
+        self.inner.check_graph(graph)
+
+    def active_models(self, nodes: int) -> int:
+        return self.inner.active_models(nodes)
