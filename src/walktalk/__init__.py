@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from walktalk.codecs import Codec
     from walktalk.errors import UserError, WalktalkError
     from walktalk.graphs import Graph
-    from walktalk.interactive import Compared, Run, advise, compare, train
+    from walktalk.interactive import Callback, Compared, Run, advise, compare, train
     from walktalk.learning import Schedule, Task, split, tasks
     from walktalk.plugins import register
     from walktalk.protocols import AsyncGossip, Centralized, MultiWalk, Protocol, SyncGossip, compressed
@@ -52,7 +52,7 @@ _HOMES = {
     "codecs": ("Codec",),
     "errors": ("UserError", "WalktalkError"),
     "graphs": ("Graph",),
-    "interactive": ("Compared", "Run", "advise", "compare", "train"),
+    "interactive": ("Callback", "Compared", "Run", "advise", "compare", "train"),
     "learning": ("Schedule", "Task", "split", "tasks"),
     "plugins": ("register",),
     "protocols": ("AsyncGossip", "Centralized", "MultiWalk", "Protocol", "SyncGossip", "compressed"),
@@ -77,6 +77,7 @@ __all__ = [
     "AdamW",
     "Advice",
     "AsyncGossip",
+    "Callback",
     "Centralized",
     "Codec",
     "Compared",

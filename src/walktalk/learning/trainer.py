@@ -21,7 +21,7 @@ from walktalk.learning.evaluation import Test, by_length, mean_loss
 from walktalk.learning.extras import Extras, taken_apart
 from walktalk.learning.given import inner
 from walktalk.learning.memory import activation_bytes, is_out_of_memory, rows_that_fit
-from walktalk.learning.optimizers import OptimizerSpec, RowTorch, Spread, row_optimizer, to_rows, to_vector
+from walktalk.learning.optimizers import Clipped, OptimizerSpec, RowTorch, Spread, row_optimizer, to_rows, to_vector
 from walktalk.learning.row_training import RowTraining
 from walktalk.learning.samples import Column, Samples, bytes_in_memory, only, pieces
 from walktalk.learning.sampling import Sampler
@@ -39,6 +39,7 @@ from walktalk.learning.task import Task
 
 EVALUATION_SAMPLES = 10_000  # of the training data; the loss of more would cost more than it tells
 NUMBERS_AT_ONCE = 2**25  # of activations in an evaluation: bounds its memory
+NUMBERS_TRIED = 2048  # of models that are trained alone and in a wave, to see whether that is the same
 TRIED = 64  # samples that a model is tried on, where not all are in memory
 BYTES_IN_CACHE = 2**23  # of what a wave's forward pass keeps on a CPU
 NUMBERS_IN_CACHE = 2**23  # the same on a CPU, where what leaves the cache takes half as long again
@@ -61,6 +62,7 @@ class Trainer:
         evaluation_samples: int | None = None,
         arithmetic: Arithmetic | None = None,
         buffers: Buffers = "travel",
+        clip_norm: float | None = None,
     ) -> None:
         if buffers not in BUFFERS:
             raise ModelError(f"training.buffers: {buffers!r} is unknown; allowed: {', '.join(BUFFERS)}")
@@ -70,7 +72,8 @@ class Trainer:
         self.task = task
         self.device = torch.device(device)
         self.local_steps = local_steps
-        self.optimizer = row_optimizer(optimizer or OptimizerSpec())
+        plain = row_optimizer(optimizer or OptimizerSpec())
+        self.optimizer = plain if clip_norm is None else Clipped(plain, clip_norm)
         # A copy: the task's own stays as and where it is, so that initial weights are the same whatever the device.
         self.template = copy.deepcopy(task.model).to(self.device)
         self.constants = keep_at_home(self.template)
@@ -130,7 +133,8 @@ class Trainer:
 
     def _waits(self) -> bool:
         """Whether a training waits for the device, for all that is known."""
-        return self.is_read or isinstance(self.optimizer, RowTorch) or isinstance(self.model.loss, RowByRow)
+        optimizer = self.optimizer.inner if isinstance(self.optimizer, Clipped) else self.optimizer
+        return self.is_read or isinstance(optimizer, RowTorch) or isinstance(self.model.loss, RowByRow)
 
     def _chain(self) -> ChainTraining | None:
         """The fast way for small perceptrons on a CPU."""
@@ -280,7 +284,43 @@ class Trainer:
         self, rows: Tensor, parts: Tensor, keys: Tensor, lr: Tensor, state: Tensor | None
     ) -> tuple[Tensor, Tensor | None]:
         """Stacked layers; a row alone by torch's own, where that is faster and the same."""
-        return (self._train if self.single is None or len(rows) > 1 else self.single)(rows, parts, keys, lr, state)
+        if len(rows) > 1:
+            return self._train(rows, parts, keys, lr, state)
+        if self.single is not None and self.lone_way == "single":
+            return self.single(rows, parts, keys, lr, state)
+        return self._lonely(self._train, rows, parts, keys, lr, state)
+
+    def _lonely(
+        self, train: Train, rows: Tensor, parts: Tensor, keys: Tensor, lr: Tensor, state: Tensor | None
+    ) -> tuple[Tensor, Tensor | None]:
+        """One row, which has other bits alone than in a wave in some models: then it is computed twice."""
+        if self.lone_way != "twin":
+            return train(rows, parts, keys, lr, state)
+        rows, parts, keys, lr = (tensor.expand(2, *tensor.shape[1:]) for tensor in (rows, parts, keys, lr))
+        trained, after = train(rows, parts, keys, lr, None if state is None else state.expand(2, -1))
+        return trained[:1], None if after is None else after[:1]
+
+    @cached_property
+    def lone_way(self) -> Literal["single", "plain", "twin"]:
+        """How a row alone is trained to have the bits of a wave; tried when first needed, with the threads of the run.
+
+        How wide a wave is depends on how a run is cut, and that on the clock: nothing of it may show in the records.
+        """
+        if self.device.type != "cpu":
+            return "plain"
+        row = self.model.layout.row(self.template).to(self.device)
+        count = max(2, min(64, NUMBERS_TRIED // len(row)))  # few numbers may agree by luck
+        noise = torch.rand(count, len(row), generator=torch.Generator().manual_seed(0)) - 0.5
+        rows, parts, keys = row + noise / 16, torch.zeros(count, dtype=torch.int64), torch.arange(count)
+        rates = torch.full((count,), 0.01)
+        wave, _ = self._train(rows, parts, keys, rates, None)
+        ways: dict[Literal["single", "plain"], Train | None] = {"single": self.single, "plain": self._train}
+        for name, train in ways.items():
+            if train is not None:
+                each = [train(rows[k : k + 1], parts[:1], keys[k : k + 1], rates[:1], None)[0] for k in range(count)]
+                if torch.equal(wave, torch.cat(each)):
+                    return name
+        return "twin"
 
     def _train_with_extras(
         self, rows: Tensor, parts: Tensor, keys: Tensor, lr: Tensor, state: Tensor | None, extras: Extras
@@ -301,8 +341,15 @@ class Trainer:
         lr: Tensor,
         state: Tensor | None,
     ) -> tuple[Tensor, Tensor | None]:
-        models, extras = taken_apart(kind, rows, self.width)
-        return self._train(models, parts, keys, lr, state, extras)
+        def train(
+            rows: Tensor, parts: Tensor, keys: Tensor, lr: Tensor, state: Tensor | None
+        ) -> tuple[Tensor, Tensor | None]:
+            models, extras = taken_apart(kind, rows, self.width)
+            return self._train(models, parts, keys, lr, state, extras)
+
+        if len(rows) > 1 or self.chain is not None or self.alone is not None:
+            return train(rows, parts, keys, lr, state)
+        return self._lonely(train, rows, parts, keys, lr, state)
 
     def _train_in_pieces(
         self, rows: Tensor, parts: Tensor, keys: Tensor, lr: Tensor, state: Tensor | None, train: Train

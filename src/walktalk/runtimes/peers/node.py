@@ -60,7 +60,7 @@ from walktalk.runtimes.peers.neighbours import Neighbours, Reactions
 from walktalk.runtimes.peers.news import News
 from walktalk.runtimes.peers.node_clock import Clock
 from walktalk.runtimes.peers.node_end import ALL_LOST, End
-from walktalk.runtimes.peers.node_state import NodeSetup, State, blocked_by
+from walktalk.runtimes.peers.node_state import SWALLOWS, NodeSetup, State, blocked_by
 from walktalk.runtimes.peers.node_training import Trainings
 from walktalk.runtimes.peers.session import RECORDS, STATUS, STOP
 from walktalk.runtimes.peers.slots import Tensors, to_wire
@@ -351,6 +351,10 @@ class Node:
             case Send():
                 self._send(effect)
             case Train() | Differentiate():
+                if effect.walk > 0 and self._swallows():
+                    self.trainings.swallow(effect)
+                    self._note("swallowed", walk=effect.walk)
+                    return
                 self.trainings.ask(effect)
                 self._train_next()
             case Forget():
@@ -367,6 +371,9 @@ class Node:
                 raise UnavailableError(f"{self.setup.protocol.label}: {type(effect).__name__} needs the simulator")
 
     # -- training -----------------------------------------------------------------------------------------------
+
+    def _swallows(self) -> bool:
+        return (self.setup.folder / SWALLOWS).exists()
 
     def _train_next(self) -> None:
         effect = None if self.state.leaving or self.end.seen else self.trainings.next()
@@ -581,6 +588,9 @@ class Node:
         self.state.tally.say(not (waiting or self.machine.has_work()), self.state.loss, self.setup.samples)
         self._see_the_end()
         self.link.blocked = blocked_by(self.setup.folder)
+        if self.trainings.swallowed and not self._swallows():
+            self.trainings.let_go()
+            self._train_next()
         if len(self.state.alive) < len(self.setup.endpoint.neighbours):
             self.neighbours.look_around()
         for peer in self.state.alive:

@@ -65,6 +65,10 @@ BLOCKED = "blocked"
 """A file in a node's folder with numbers of neighbours: it hears nothing from them while it is there. For tests."""
 
 
+SWALLOWS = "swallows"
+"""A file in a node's folder: while it is there, the node takes walks, says so, and does not let them go. For tests."""
+
+
 def blocked_by(folder: Path) -> frozenset[int]:
     """The neighbours that are cut off."""
     try:

@@ -109,6 +109,7 @@ class Simulation:
         if self.faults is not None:
             self._happens = self.faults.between(self._happens)
             self._carries_out[Record] = self.faults.watching(self._carries_out.get(Record))
+            self._carries_out[Train] = self._carries_out[Differentiate] = self.faults.guarding(self._ask_to_train)
         self._begin()
 
     def _surroundings(self) -> list[Surroundings]:

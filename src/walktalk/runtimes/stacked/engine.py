@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -30,8 +30,14 @@ class Engine:
     """All runs of a study, moved on together."""
 
     def __init__(
-        self, trainer: RowTrainer, setups: list[RunSetup], initial: list[Tensor], policy: WavePolicy | None = None
+        self,
+        trainer: RowTrainer,
+        setups: list[RunSetup],
+        initial: list[Tensor],
+        policy: WavePolicy | None = None,
+        watched: Collection[int] = (),
     ) -> None:
+        """`watched`: runs that may end at any evaluation, so that the models measured are kept for the moment."""
         self.trainer = trainer
         setups = [self.fitted(setup) for setup in setups]
         self.simulations = [Simulation(setup) for setup in setups]
@@ -40,7 +46,7 @@ class Engine:
         targets = {
             run: setup.stop.target_loss for run, setup in enumerate(setups) if setup.stop.target_loss is not None
         }
-        self.executor = Executor(trainer, self.mixing, targets)
+        self.executor = Executor(trainer, self.mixing, targets, watched)
         self.initial = initial
         self.chunks: dict[int, Chunk] = {}
         self._matrices: dict[int, Tensor] = {}

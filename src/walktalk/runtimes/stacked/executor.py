@@ -7,7 +7,7 @@ the device before its first wave; inside, nothing waits for the device.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import chain
 from typing import NamedTuple, TypeAlias
@@ -81,10 +81,16 @@ class Executor:
     """The matrices of a study, and the arithmetic on them."""
 
     def __init__(
-        self, trainer: RowTrainer, mixing: Callable[[int], Tensor], targets: Mapping[int, float] | None = None
+        self,
+        trainer: RowTrainer,
+        mixing: Callable[[int], Tensor],
+        targets: Mapping[int, float] | None = None,
+        watched: Collection[int] = (),
     ) -> None:
         self.trainer = trainer
-        self.targets = targets or {}  # run -> the loss that ends it
+        self.kept = Kept(targets or {}, frozenset(watched))
+        self.overflows: dict[int, int] = {}  # run -> the node whose training first gave what is not a number
+        self._sums: list[tuple[TrainStep, int, Tensor]] = []  # of the models of every wave of this stretch
         self.device = torch.device(trainer.device)
         self.models = Matrix(trainer.width, self.device)
         self.states = Matrix(max(trainer.state_width, 1), self.device)
@@ -102,7 +108,7 @@ class Executor:
         that is dead, nothing new is waited for. Which comes first must not show in the records.
         """
         tables = Tables(steps, self.device)
-        album = Album(self.targets)
+        album = Album(self.kept)
         measured: list[Measurement] = []
         for step in steps:
             if isinstance(step, TrainStep):
@@ -117,10 +123,22 @@ class Executor:
                 self.photograph(step, album)
                 if album.size * self.trainer.width > NUMBERS_IN_ALBUM:
                     measured += album.develop(self.trainer)
-                    album = Album(self.targets)
+                    album = Album(self.kept)
             if after_step is not None:
                 after_step(step)
-        return sorted(measured + album.develop(self.trainer), key=lambda m: m.order)
+        measured += album.develop(self.trainer)
+        self.look_for_overflows(measured)
+        return sorted(measured, key=lambda m: m.order)
+
+    def look_for_overflows(self, measured: Sequence[Measurement]) -> None:
+        """Where a loss is not a number, find out whose training it began with."""
+        sums, self._sums = self._sums, []
+        struck = {m.run for m in measured if not math.isfinite(m.train_loss)} - self.overflows.keys()
+        for step, start, total in sums if struck else ():
+            for place in (~total.isfinite()).nonzero().flatten().tolist():
+                run = step.runs[start + place] if step.runs else -1
+                if run in struck:
+                    self.overflows.setdefault(run, step.parts[start + place])
 
     def train(self, step: TrainStep, tables: Tables) -> None:
         """One wave, in pieces of a width that suits the trainer: none of them reads what another writes."""
@@ -142,6 +160,7 @@ class Executor:
             models, wave.parts, wave.keys, wave.lrs, state, self.extras_of(step, slice(start, end))
         )
         self.models.write(wave.outs, new)
+        self._sums.append((step, start, new.sum(1)))  # looked at only where a loss is not a number: nothing waits
         if new_state is not None and kept:
             if len(kept) < len(outs):  # some runs keep their state and others begin anew at every visit
                 new_state = new_state[self.numbers(kept)]
@@ -285,14 +304,24 @@ class Tables:
         return parts
 
 
+class Kept(NamedTuple):
+    """Which of the models that are measured are kept: those with which a run may end."""
+
+    targets: Mapping[int, float]  # run -> the loss that ends it
+    watched: frozenset[int]  # runs that any evaluation may end
+
+    def wanted(self, run: int, loss: float) -> bool:
+        return run in self.watched or loss <= self.targets.get(run, -math.inf)
+
+
 class Album:
     """Models to be measured, kept until enough are together to measure them as one stack.
 
-    What is measured is let go, but for models that meet their run's target: those are what the run puts out.
+    What is measured is let go, but for models that may end their run: those are what the run puts out.
     """
 
-    def __init__(self, targets: Mapping[int, float]) -> None:
-        self.targets = targets
+    def __init__(self, kept: Kept) -> None:
+        self.kept = kept
         self.steps: list[EvaluateStep] = []
         self.models: list[Tensor] = []
         self.where: list[tuple[int, int]] = []  # for each step: which model is its aggregate, which its mean
@@ -333,7 +362,7 @@ class Album:
                 spread,
                 losses[m],
                 accuracies[m],
-                self.models[a] if losses[a] <= self.targets.get(step.run, -math.inf) else None,
+                self.models[a] if self.kept.wanted(step.run, losses[a]) else None,
                 step.order,
                 {
                     **{name: values[a] for name, values in measured.items()},

@@ -51,6 +51,7 @@ class TrainStep:
     corrections: list[int] = field(default_factory=list)  # rows that are added to every gradient; [] for none
     anchors: list[int] = field(default_factory=list)  # rows that every step is pulled back to; [] for none
     pulls: list[float] = field(default_factory=list)  # and how strongly
+    runs: list[int] = field(default_factory=list)  # whose trainings they are
 
 
 @dataclass
@@ -220,6 +221,7 @@ class Stretch:
             ],
             steps=shape[0],
             gradient=shape[1],
+            runs=[job.run for job in wave],
         )
         if shape[2] or shape[3]:
             step.corrections = self.rows_beside(wave, [op.correction for op in ops])
