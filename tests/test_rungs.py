@@ -44,6 +44,7 @@ RUNGS = (
     "interactive",
     "paper",
     "paper.drawing",
+    "published",
     "bench",
     "doctor",
     "cli",

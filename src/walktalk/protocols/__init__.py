@@ -46,6 +46,7 @@ from walktalk.protocols.rounds import (
     QGDSGDm,
     RelaySGD,
     Scaffold,
+    StreamingDiLoCo,
 )
 from walktalk.protocols.screening import Screened, screened
 from walktalk.protocols.self_description import FACTS, InLabel, Law, Runtime, missing_facts
@@ -87,6 +88,7 @@ for _protocol in (
     FedAsync,
     AsyncSGD,
     DiLoCo,
+    StreamingDiLoCo,
     TokenSaga,
 ):
     PROTOCOLS.add(_protocol.name, _protocol)
@@ -153,6 +155,7 @@ __all__ = [
     "Send",
     "SetTimer",
     "Started",
+    "StreamingDiLoCo",
     "Surroundings",
     "SwarmSGD",
     "SyncGossip",
