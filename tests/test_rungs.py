@@ -21,6 +21,7 @@ RUNGS = (
     "chains",
     "theory",
     "codecs",
+    "screens",
     "protocols",
     "learning",
     "records",

@@ -21,7 +21,8 @@ from walktalk.codecs import approximated, codec_named, coded_width
 from walktalk.learning import Extras, fused
 from walktalk.runtimes.simulator import EvaluateOp
 from walktalk.runtimes.stacked.rows import WIDEST_BAG, Matrix
-from walktalk.runtimes.stacked.waves import CombineStep, EncodeStep, EvaluateStep, MixStep, Step, TrainStep
+from walktalk.runtimes.stacked.waves import CombineStep, EncodeStep, EvaluateStep, MixStep, ScreenStep, Step, TrainStep
+from walktalk.screens import screen_named
 
 ANY_WIDTH = 2**31
 LOSSES = ("train_loss", "test_loss")  # of which the largest is the worst
@@ -125,6 +126,8 @@ class Executor:
                 self.mix(step)
             elif isinstance(step, EncodeStep):
                 self.encode(step)
+            elif isinstance(step, ScreenStep):
+                self.screen(step)
             else:
                 self.photograph(step, album)
                 if album.size * self.trainer.width > NUMBERS_IN_ALBUM:
@@ -229,6 +232,25 @@ class Executor:
         if coded < self.trainer.width:
             seen = torch.cat((seen, before[:, coded:]), 1)
         self.models.write(self.numbers(step.outs), seen)
+
+    def screen(self, step: ScreenStep) -> None:
+        """All at once as far as their models fit."""
+        rule, others = screen_named(step.rule), len(step.others[0])
+        at_once = max(1, NUMBERS_IN_ALBUM // ((others + 1) * self.trainer.width))
+        for start in range(0, len(step.outs), at_once):
+            piece = slice(start, start + at_once)
+            own = self.models.read(self.numbers(step.owns[piece]))
+            rows = [row for each in step.others[piece] for row in each]
+            around = self.models.read(self.numbers(rows)) if rows else own.new_empty(0, own.shape[1])
+            weights = torch.tensor(step.weights[piece], device=self.device, dtype=own.dtype)
+            mixed = rule.mixed(
+                own,
+                around.view(len(own), others, own.shape[1]),
+                weights.view(len(own), others),
+                self.numbers(step.keys[piece]),
+                self.parameters,
+            )
+            self.models.write(self.numbers(step.outs[piece]), mixed)
 
     def mix(self, step: MixStep) -> None:
         before = self.models.read(self.numbers(step.sources))
