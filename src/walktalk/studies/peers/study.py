@@ -154,7 +154,7 @@ def run_node(job: NodeJob, ends: Callable[[bool], None] = lambda over: None) -> 
         node.run()
     finally:
         ends(node.end.seen)
-    if node.trainings.busy:
+    if node.trainings.busy or not node.link.closed:
         end_process()
 
 
