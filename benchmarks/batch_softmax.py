@@ -2,9 +2,9 @@
 
     python benchmarks/batch_softmax.py --data FOLDER > results/2026-11-16-published/softmax.csv
 
-D-SGD on the complete graph with 24 nodes of sorted labels, learning rate 0.01, batches of 8: since all nodes have the same model,
-a step is one gradient of the mean loss over the 24 batches. After a warm-up of 2,000 steps on everybody's data (the published one is
-6,000); test accuracy every 100 iterations, images evaluated 64 at a time as there.
+D-SGD on the complete graph with 24 nodes of sorted labels, learning rate 0.01, batches of 8: since all nodes have the
+same model, a step is one gradient of the mean loss over the 24 batches. After a warm-up of 2,000 steps on everybody's
+data (the published one is 6,000); test accuracy every 100 iterations, images evaluated 64 at a time as there.
 """
 
 from __future__ import annotations
@@ -45,12 +45,10 @@ def trained(kind: str, folder: str) -> list[float]:
 
 def accuracy(model: torch.nn.Module, task: Task, over_batch: bool) -> float:
     assert task.test is not None
+    batches = zip(task.test[0].split(1024), task.test[1].split(1024), strict=True)
     model.eval().over_batch = over_batch  # type: ignore[assignment]
     with torch.no_grad():
-        right = [
-            (model(x).argmax(1) == y).sum()
-            for x, y in zip(task.test[0].split(1024), task.test[1].split(1024), strict=True)
-        ]
+        right = [(model(x).argmax(1) == y).sum() for x, y in batches]
     model.over_batch = False  # type: ignore[assignment]
     return float(sum(right)) / len(task.test[1])
 
