@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from walktalk.runtimes.simulator.simulation import Simulation
     from walktalk.runtimes.simulator.under_way import Envelope, Training
 
-FAULT = 5  # kind of agenda entries, after the simulation's own
+FAULT = 6  # kind of agenda entries, after the simulation's own
 LOOK_AGAIN = 60.0  # seconds
 log = logging.getLogger(__name__)
 Happens: TypeAlias = Callable[[Any], None]
