@@ -34,6 +34,7 @@ test-gpu: $(READY)
 docs: export NO_MKDOCS_2_WARNING := 1
 docs: $(READY)
 	$(BIN)/python -m walktalk.studies.spec.reference > docs/spec.md
+	$(BIN)/python -m walktalk.studies.algorithms > docs/algorithms.md
 	$(BIN)/mkdocs build --strict --quiet
 	@echo "site/index.html"
 

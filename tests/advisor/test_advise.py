@@ -12,7 +12,7 @@ from typer.testing import CliRunner
 
 from walktalk import advisor, graphs
 from walktalk.advisor import Goal, advise_study, as_json, of_study, survey
-from walktalk.advisor.candidates import World, algorithms, best_aggregator, learning_rates, measured_rates, walk_counts
+from walktalk.advisor.candidates import World, algorithms, best_aggregator, learning_rates, walk_counts
 from walktalk.advisor.course import Course
 from walktalk.advisor.finals import Tried, choose
 from walktalk.cli.advise import amount_of
@@ -20,7 +20,7 @@ from walktalk.cli.app import app
 from walktalk.errors import GraphError, SpecError
 from walktalk.protocols import AsyncGossip, MultiWalk
 from walktalk.runtimes.meaning import Stop
-from walktalk.runtimes.simulator import NetworkTiming, RunSetup
+from walktalk.runtimes.simulator import NetworkTiming, RunSetup, measured_rates
 from walktalk.seeds import Seed
 from walktalk.studies import StudySpec, make_spec
 

@@ -25,6 +25,7 @@ QUICK = {
     "theory --study smokee": 2,
     "paper run fig44": 2,
 }
+ALGORITHMS = {"algorithms": 0, "algorithms d2": 0, "algorithms d3": 2}
 SAYS_IT = (
     "import sys; from walktalk.cli import main\ntry: main()\nfinally: print('torch' in sys.modules, file=sys.stderr)"
 )
@@ -90,3 +91,11 @@ def test_a_lazy_front_door_opens_for_every_name_on_it(package):
     assert all(getattr(door, name) is not None for name in door.__all__)
     with pytest.raises(AttributeError, match="has no attribute 'nothing'"):
         door.nothing  # noqa: B018
+
+
+@pytest.mark.parametrize("line", ALGORITHMS)
+def test_algorithms_are_listed_without_torch(line):
+    """Half a second here; that it stays far from the seconds that torch takes is asked on any machine."""
+    code, seconds, torch = answered(line)
+    assert (code, torch) == (ALGORITHMS[line], "False"), "something that protocols import has imported torch"
+    assert seconds < 5 * SECONDS

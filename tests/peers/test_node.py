@@ -15,7 +15,7 @@ from walktalk import graphs
 from walktalk.errors import UnavailableError
 from walktalk.protocols import AsyncGossip, Message, MultiWalk, Protocol, Surroundings, SyncGossip
 from walktalk.runtimes.meaning import Stop
-from walktalk.runtimes.peers import Delivery, Node, NodeSetup, Parcel, finished_before
+from walktalk.runtimes.peers import Delivery, Node, NodeSetup, Parcel, acquaintance, finished_before
 from walktalk.runtimes.peers.wire import Stamp
 from walktalk.seeds import Seed
 from walktalk.testing.cluster import SECONDS, SlowTrainer, endpoints, running
@@ -91,10 +91,12 @@ def test_a_message_from_a_bad_neighbour_overwrites_no_slot(message: Message, tmp
     node, nan = Node(setup, trainer), np.full(trainer.width, np.nan, np.float32)
     with node.link:
         node.interpreter.slots[0]["model"] = trainer.initial()
+        hello = acquaintance.encode(acquaintance.Hello(node.facts, met=True))
+        node._arrived(Delivery(Parcel(1, 0, Message("hello", note=hello)), None, Stamp(1, 1)))
         node.begun, before = True, dict(node.interpreter.slots[0])
         node._arrived(Delivery(Parcel(1, 0, message, nan.nbytes), nan.view(np.uint8), Stamp(1, 1)))
         after = node.interpreter.slots[0]
-        assert node.link.traffic.dropped["nonsense"] == 1
+        assert node.link.traffic.dropped.total() == 1
         assert all(after[slot] is model for slot, model in before.items())
         assert not any(bool(model.isnan().any()) for model in after.values())
 

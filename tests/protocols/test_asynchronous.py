@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 
@@ -10,8 +12,26 @@ from walktalk import graphs
 from walktalk.codecs import codec_named
 from walktalk.errors import UserError
 from walktalk.graphs import Graph
-from walktalk.protocols import OSGP, SGP, AsyncGossip, Protocol, SwarmSGD
-from walktalk.runtimes.simulator import NetworkTiming, PoissonTiming, Timing
+from walktalk.protocols import (
+    AGRAF,
+    OSGP,
+    SGP,
+    SWIFT,
+    A2CiD2,
+    AsyncGossip,
+    AsyncSGD,
+    FedAsync,
+    FedBuff,
+    Protocol,
+    Surroundings,
+    SwarmSGD,
+)
+from walktalk.protocols.asynchronous.a2cid2 import constants
+from walktalk.protocols.asynchronous.server import Damping, Staleness
+from walktalk.protocols.asynchronous.swift import Mailboxes
+from walktalk.runtimes.meaning import Stop
+from walktalk.runtimes.simulator import NetworkTiming, PoissonTiming, RunSetup, Simulation, Timing
+from walktalk.seeds import Seed
 
 UNEVEN = NetworkTiming(compute=1.0, spread=0.4, straggler_share=0.3, straggler_slowdown=3.0, latency=0.4)
 
@@ -65,11 +85,14 @@ def test_gossip_that_overlaps_trains_while_answers_are_on_the_way(mixing: str) -
 
 
 @pytest.mark.parametrize(
-    "protocol", [OSGP(), AsyncGossip(overlap=True, resilient=False)], ids=lambda protocol: protocol.label
+    "protocol",
+    [OSGP(), AsyncGossip(overlap=True, resilient=False), SwarmSGD(blocking=True), SWIFT(), AsyncSGD(), AGRAF()],
+    ids=lambda protocol: protocol.label,
 )
 def test_it_comes_near_the_optimum_and_stays_beside_it(protocol: Protocol) -> None:
     """With a constant step gossip is biased by how unlike the data are, and the more so the larger the step."""
     graph = graphs.exponential(6) if protocol.on_directed_graphs else graphs.cycle(6)
+    graph = graphs.star(6) if protocol.made_for else graph
     far, near = (
         np.abs(ended.members.mean(0) - ended.trainer.optimum()).max()
         for ended in (run(protocol, graph, 400, lr=lr) for lr in (0.2, 0.02))
@@ -99,6 +122,16 @@ def test_blocking_swarm_with_one_step_is_random_pairwise_gossip(timing: Timing) 
     assert steps.min() > 0.3 * steps.mean()  # nobody starves
     settled = [v for v in range(7) if v not in open_.values()]
     assert np.allclose(ended.members[settled], x[settled], atol=1e-4)
+
+
+@pytest.mark.parametrize("graph", [graphs.cycle(6), graphs.complete(7), graphs.star(6), graphs.path(5)], ids=str)
+def test_nobody_waits_in_a_circle(graph: Graph) -> None:
+    for seed in range(4):
+        timing = NetworkTiming(compute=1.0, latency=0.001, spread=0.1 * seed)
+        setup = RunSetup(SwarmSGD(blocking=True), graph, Seed(seed), Stop(time=300.0), timing, model_bytes=12)
+        trace = Simulation(replace(setup, keep_schedule=False)).advance().trace
+        last = {row.node: row.time for row in trace if row.event == "trained"}
+        assert min(last[v] for v in range(graph.nodes)) > 250.0
 
 
 def test_blocking_swarm_of_two_is_data_parallel_sgd() -> None:
@@ -162,3 +195,177 @@ def test_swarm_says_what_cannot_be(settings: dict[str, object], said: str) -> No
     with pytest.raises(UserError, match=said) as caught:
         SwarmSGD(**settings)  # type: ignore[arg-type]
     assert "\n" not in str(caught.value)
+
+
+# -- SWIFT ------------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("speeds", [[1, 1, 1, 1, 1, 1], [1, 2, 3, 4, 5, 6], [100, 1, 1, 7, 1, 50]])
+def test_the_expected_mixing_of_swift_is_doubly_stochastic(speeds: list[int]) -> None:
+    """Node i mixes with probability p_i, and then its row alone is not that of the identity."""
+    graph, p = graphs.erdos_renyi(6, p=0.5, seed=2), np.array(speeds) / sum(speeds)
+    expected = np.zeros((6, 6))
+    for i in range(6):
+        around = Surroundings(i, 6, graph.neighbours(i), tuple(len(graph.neighbours(j)) for j in graph.neighbours(i)))
+        node = Mailboxes(around, 1)
+        node.steps, node.theirs = speeds[i], {j: speeds[j] for j in graph.neighbours(i)}
+        w = np.eye(6)
+        for j, weight in node.row().items():
+            w[i, j] = weight
+            w[i, i] -= weight
+        assert (w >= 0).all()
+        expected += p[i] * w
+    assert np.allclose(expected.sum(0), 1.0)
+    assert np.allclose(expected.sum(1), 1.0)
+    assert np.allclose(expected, expected.T)
+
+
+def test_swift_never_waits_and_sends_to_all_neighbours_after_every_step() -> None:
+    far = NetworkTiming(compute=1.0, latency=5.0)
+    ended = run(SWIFT(), graphs.cycle(6), 20, timing=far)
+    assert trainings(ended) == 6 * 20
+    assert sum(row.event == "send" for row in ended.trace) == 2 * 6 * 20
+
+
+def test_swift_mixes_what_lies_in_the_mailboxes() -> None:
+    """All in step: what lies there is everybody's model of the step before."""
+    graph, every = graphs.cycle(5), 2
+    ended = run(SWIFT(every=every), graph, 9)
+    x = np.repeat(ended.trainer.initial().double().numpy()[None], 5, 0)
+    w = sum((np.roll(np.eye(5), k, 0) for k in (-1, 0, 1)), np.zeros((5, 5))) / 3
+    for t in range(1, 10):
+        x = (w if t % every == 0 else np.eye(5)) @ x - LR * ended.trainer.gradients(x)
+    assert np.allclose(ended.members, x, atol=1e-5)
+
+
+# -- with a server ----------------------------------------------------------------------------------------------------
+
+STAR = graphs.star(6)
+
+
+def replayed(protocol: FedAsync | FedBuff, ended: Ended) -> np.ndarray:
+    """The server's model by the paper's rule, in the order in which things came."""
+    start = {v: (ended.trainer.initial().double().numpy(), 0) for v in range(6)}
+    x, version, buffer, sent = start[0][0], 0, [], {}
+    for row in ended.trace:
+        if row.event == "receive" and row.node:
+            start[row.node] = sent[row.node]
+        if row.node or row.event not in ("trained", "receive"):
+            continue
+        v = 0 if row.event == "trained" else row.peer
+        began, of = start[v]
+        change = -LR * ended.trainer.curvatures[v] * (began - ended.trainer.centres[v])
+        s = (1 + version - of) ** -0.5
+        if isinstance(protocol, FedAsync):
+            share = protocol.alpha * s
+            x = (1 - share) * x + share * (began + change) if protocol.mixes == "model" else x + share * change
+            version += 1
+        else:
+            buffer.append(s * change)
+            if len(buffer) == protocol.buffer:
+                x, version, buffer = x + protocol.server_rate * np.mean(buffer, 0), version + 1, []
+        if v:
+            sent[v] = x, version
+        else:
+            start[0] = x, version
+    return np.asarray(x)
+
+
+@pytest.mark.parametrize(
+    "protocol", [FedAsync(), FedAsync(mixes="change"), FedBuff(), FedBuff(buffer=1), FedBuff(server_rate=0.5)]
+)
+def test_the_server_goes_by_the_rule_in_the_order_in_which_things_come(protocol: FedAsync | FedBuff) -> None:
+    ended = run(protocol, STAR, 25, timing=UNEVEN)
+    assert np.allclose(ended.output, replayed(protocol, ended), atol=1e-4)
+
+
+def test_a_buffer_of_one_is_fedasync_and_without_damping_asynchronous_sgd() -> None:
+    def end(protocol: Protocol) -> np.ndarray:
+        return run(protocol, STAR, 20, timing=UNEVEN).members
+
+    fedasync, damped = FedAsync(alpha=0.6, mixes="change"), FedBuff(buffer=1, server_rate=0.6)
+    assert np.allclose(end(damped), end(fedasync), atol=1e-5)
+    assert np.allclose(end(FedBuff(buffer=1, staleness="constant")), end(AsyncSGD()), atol=1e-5)
+
+
+def test_asynchronous_sgd_adds_every_gradient_once() -> None:
+    ended = run(AsyncSGD(), STAR, 30)
+    assert trainings(ended) == 6 * 30
+    learned = [row for row in ended.trace if row.event == "combine" and row.node == 0 and row.slot == "model"]
+    assert len(learned) == 1 + 6 * 30  # the initial model, and every gradient
+    assert all(row.detail == {"model": 1.0, "buffer": 1.0} for row in learned[1:])
+
+
+@pytest.mark.parametrize(
+    ("kind", "late", "counts"), [("constant", 9, 1.0), ("polynomial", 3, 0.5), ("hinge", 4, 1.0), ("hinge", 6, 0.5)]
+)
+def test_what_is_late_counts_less(kind: Staleness, late: int, counts: float) -> None:
+    assert Damping(kind, 0.5, 4)(late) == pytest.approx(counts)
+
+
+def test_a_buffer_with_one_of_everybody_reaches_the_optimum_and_a_smaller_one_does_not() -> None:
+    """As long as all are equally fast."""
+    whole, part = (run(FedBuff(buffer=buffer, staleness="constant", steps=1), STAR, 300) for buffer in (6, 1))
+    assert np.abs(whole.output - whole.trainer.optimum()).max() < 1e-4
+    assert np.abs(part.output - part.trainer.optimum()).max() > 1e-3
+
+
+# -- two free loops ---------------------------------------------------------------------------------------------------
+
+
+def test_agraf_without_talk_is_local_sgd() -> None:
+    ended = run(AGRAF(talks=1e-9), graphs.cycle(5), 12)
+    x = np.repeat(ended.trainer.initial().double().numpy()[None], 5, 0)
+    for _ in range(12):
+        x = x - LR * ended.trainer.gradients(x)
+    assert np.allclose(ended.members, x, atol=1e-5)
+
+
+def test_agraf_that_talks_much_is_asynchronous_sgd_on_one_model() -> None:
+    """Gradients are ready at any time, and each moves the one model of all by −ηg/n."""
+    n, timing = 4, NetworkTiming(compute=1.0, spread=0.5, latency=1e-6)
+    ended = run(AGRAF(talks=150.0), graphs.complete(n), 12, timing=timing)
+    x = ended.trainer.initial().double().numpy()
+    began = dict.fromkeys(range(n), x)
+    for row in ended.trace:
+        if row.event == "trained":
+            gradient = ended.trainer.curvatures[row.node] * (began[row.node] - ended.trainer.centres[row.node])
+            x = x - LR * gradient / n
+            began[row.node] = x
+    apart = np.abs(ended.members - x).max()
+    assert apart < 0.25 * LR * 5.0  # of a single step: the first trainings of all end before anybody talks
+
+
+def test_agraf_that_talks_much_with_all_in_step_is_d_sgd_with_exact_averages() -> None:
+    ended = run(AGRAF(talks=300.0), graphs.complete(4), 6, timing=NetworkTiming(compute=1.0, latency=1e-6))
+    assert np.abs(ended.members - ended.members.mean(0)).max() < 1e-4
+
+
+def test_the_constants_of_a_graph() -> None:
+    """On the complete graph both are (n − 1)/(2n); on the cycle χ₁ grows with n², χ₂ with n."""
+    chi1, chi2 = constants(graphs.complete(8), 1.0)
+    assert (chi1, chi2) == pytest.approx((7 / 16, 7 / 16))
+    chi1, chi2 = constants(graphs.cycle(16), 1.0)
+    assert chi1 == pytest.approx(1 / (2 * (1 - np.cos(2 * np.pi / 16))))
+    assert chi2 == pytest.approx(0.5 * 15 / 16)
+
+
+def test_on_the_complete_graph_the_momentum_of_communication_is_none() -> None:
+    graph = graphs.complete(5)
+    with_, without = (run(p, graph, 20, timing=UNEVEN).members for p in (A2CiD2.fitted(graph), AGRAF()))
+    assert np.allclose(with_, without, atol=1e-5)
+
+
+def test_a_momentum_of_communication_agrees_sooner() -> None:
+    """Without gradients, after a few steps: √(χ₁χ₂) instead of χ₁, on a cycle of 24 several times as fast."""
+    graph = graphs.cycle(24)
+
+    def spread(protocol: Protocol, seed: int) -> float:
+        def few(progress: float) -> float:
+            return float(progress < 0.02)
+
+        members = run(protocol, graph, 60, timing=PoissonTiming(), schedule=few, seed=seed).members
+        return float(np.linalg.norm(members - members.mean(0)))
+
+    plain, accelerated = (np.mean([spread(p, seed) for seed in range(2)]) for p in (AGRAF(), A2CiD2.fitted(graph)))
+    assert accelerated < 0.3 * plain

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Callable
+from dataclasses import dataclass, replace
 
 import numpy as np
 import torch
@@ -81,6 +82,8 @@ def run(
     samples: list[int] | None = None,
     timing: Timing = IN_STEP,
     lr: float = LR,
+    schedule: Callable[[float], float] = lambda progress: 1.0,
+    seed: int = 1,
 ) -> Ended:
     """So many rounds, in which everybody trains once; the last averaging is over, and the next training under way."""
     protocol.check_graph(graph)
@@ -88,9 +91,9 @@ def run(
     trainer.samples = samples or trainer.samples
     half = rounds + 0.5
     setup = RunSetup(
-        protocol, graph, Seed(1), Stop(time=2 * half), timing, Evaluate(every=10**6), lr=lr, model_bytes=12
+        protocol, graph, Seed(seed), Stop(time=2 * half), timing, Evaluate(every=10**6), lr=lr, model_bytes=12
     )
-    engine = Engine(trainer, [setup], [trainer.initial()])
+    engine = Engine(trainer, [replace(setup, schedule=schedule)], [trainer.initial()])
     trace = engine.advance(0.5).traces.get(0, [])
     what = engine.simulations[0].interpreter
 

@@ -7,7 +7,7 @@ things in Python. `bound_check` holds the theorems against measurement.
 
 from walktalk.advisor.advice import Advice, advise_in, advise_on, advise_study
 from walktalk.advisor.bound_check import Case, Outcome, check_bounds, standard_cases
-from walktalk.advisor.candidates import Candidate, Rates
+from walktalk.advisor.candidates import Candidate
 from walktalk.advisor.carry_out import command
 from walktalk.advisor.constants import QUICK, Constants, Effort, Estimate, estimate_constants
 from walktalk.advisor.explain import as_json, how_sure, reasons
@@ -36,7 +36,6 @@ __all__ = [
     "Outcome",
     "Pilots",
     "Prediction",
-    "Rates",
     "Situation",
     "StagedWalk",
     "advise_in",

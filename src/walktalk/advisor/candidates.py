@@ -15,23 +15,9 @@ from walktalk.chains import ReturnTime, aggregators, metropolis_hastings
 from walktalk.errors import SpecError, UserError
 from walktalk.graphs import Graph
 from walktalk.protocols import PROTOCOLS, AsyncGossip, MultiWalk, Protocol
-from walktalk.runtimes.meaning import Stop
-from walktalk.runtimes.simulator import RunSetup, Simulation
+from walktalk.runtimes.simulator import Rates
 
 LR_FACTORS = (0.3, 1.0, 3.0)  # of the study's own learning rate: further apart than pilots can tell them apart
-ROUNDS, LEAST = 40, 800  # trainings of each active model, and of all, from which the cost of an iteration is read
-
-
-@dataclass(frozen=True)
-class Rates:
-    """What one iteration of an algorithm costs, on average."""
-
-    seconds: float
-    bits: float
-
-    def of(self, objective: str) -> float:
-        """In the objective's own unit."""
-        return {"iterations": 1.0, "time": self.seconds, "bits": self.bits}[objective]
 
 
 @dataclass(frozen=True)
@@ -154,16 +140,6 @@ def fits(protocol: Protocol, world: World) -> bool:
     except UserError:
         return False
     return True
-
-
-def measured_rates(setup: RunSetup) -> Rates:
-    """Seconds and bits of an iteration, from a simulation without any arithmetic."""
-    active = setup.protocol.active_models(setup.graph.nodes)
-    planning = replace(setup, stop=Stop(iterations=max(LEAST, ROUNDS * active)), keep_trace=False, keep_schedule=False)
-    simulation = Simulation(planning)
-    simulation.advance()
-    done = max(simulation.iteration, 1)
-    return Rates(simulation.agenda.now / done, simulation.bytes * 8.0 / done)
 
 
 def learning_rates(base: float, factors: Sequence[float] = LR_FACTORS) -> list[float]:

@@ -4,7 +4,7 @@ not better than the one before."""
 from __future__ import annotations
 
 from dataclasses import replace
-from math import isfinite
+from math import inf, isfinite
 
 from walktalk.advisor.candidates import Candidate, rounded
 from walktalk.advisor.finals import Tried
@@ -14,6 +14,7 @@ from walktalk.advisor.race import Told, prospect_of
 
 FACTOR = 3.0  # from one rate to the next
 STEPS = 5  # at most: 243 times the study's own rate
+AGAIN = 2.0  # times the cost of arriving
 
 
 def search_on(ground: Ground, tried: list[Tried], say: Told, share: float) -> int:
@@ -37,8 +38,22 @@ def search_on(ground: Ground, tried: list[Tried], say: Told, share: float) -> in
         budget = ground.goal.budget
         pilots.climb([0], budget if budget is not None else min(leader.prospect, ground.longest))
         trainings += pilots.trainings
-        tried.append(Tried(candidate, pilots.courses[0], prospect_of(pilots.courses[0], budget)))
+        by_luck = arrived_by_luck(pilots)
+        prospect = inf if by_luck else prospect_of(pilots.courses[0], budget)
+        tried.append(Tried(candidate, pilots.courses[0], prospect))
     return trainings
+
+
+def arrived_by_luck(pilots: Pilots) -> bool:
+    """Whether a pilot that has arrived is lost when it has gone as far again: then its rate is too large to be advised.
+
+    A large rate throws models about, and sooner or later an evaluation finds one that is good for a moment.
+    """
+    course = pilots.courses[0]
+    if course.arrived is None:
+        return False
+    pilots.advance([0], AGAIN * max(course.arrived, course.at))
+    return not course.loss[-1] < course.scale.start
 
 
 def beyond(leader: Candidate, tried: list[Tried]) -> float | None:

@@ -7,15 +7,7 @@ from dataclasses import dataclass, replace
 from math import isfinite
 from typing import Any
 
-from walktalk.advisor.candidates import (
-    Candidate,
-    Rates,
-    World,
-    algorithms,
-    best_aggregator,
-    learning_rates,
-    measured_rates,
-)
+from walktalk.advisor.candidates import Candidate, World, algorithms, best_aggregator, learning_rates
 from walktalk.advisor.constants import QUICK, Constants, estimate_constants
 from walktalk.advisor.course import Scale
 from walktalk.advisor.goal import Goal
@@ -25,7 +17,7 @@ from walktalk.errors import SpecError
 from walktalk.graphs import Graph
 from walktalk.protocols import MultiWalk
 from walktalk.runtimes.meaning import Stop
-from walktalk.runtimes.simulator import RunSetup
+from walktalk.runtimes.simulator import Rates, RunSetup, measured_rates
 from walktalk.seeds import Seed
 from walktalk.theory import Network, network
 

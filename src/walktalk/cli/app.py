@@ -158,6 +158,7 @@ OPTIONAL = (
     "list",
     "compare",
     "replay",
+    "algorithms",
     "theory",
     "advise",
     "paper",

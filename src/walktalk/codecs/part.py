@@ -5,13 +5,18 @@ Whoever adds up all parts of a model has the model.
 
 from __future__ import annotations
 
-from typing import ClassVar
+from typing import TYPE_CHECKING, ClassVar
 
 import numpy as np
-import torch
-from torch import Tensor
 
 from walktalk.codecs.codec import Bytes, Codec
+from walktalk.lazy import later
+
+if TYPE_CHECKING:
+    import torch
+    from torch import Tensor
+else:
+    torch = later("torch")
 
 
 class Part(Codec):

@@ -2,7 +2,7 @@
 
 from walktalk.plugins import Registry
 from walktalk.protocols.async_gossip import AsyncGossip
-from walktalk.protocols.asynchronous import OSGP, SwarmSGD
+from walktalk.protocols.asynchronous import AGRAF, OSGP, SWIFT, A2CiD2, AsyncSGD, FedAsync, FedBuff, SwarmSGD
 from walktalk.protocols.centralized import Centralized
 from walktalk.protocols.compression import UNCODED, Compressed, compressed
 from walktalk.protocols.descriptions import Described, absent_protocol, described, known, together
@@ -46,7 +46,7 @@ from walktalk.protocols.rounds import (
     RelaySGD,
     Scaffold,
 )
-from walktalk.protocols.self_description import InLabel, Law, Runtime
+from walktalk.protocols.self_description import FACTS, InLabel, Law, Runtime, missing_facts
 from walktalk.protocols.sync_gossip import SyncGossip
 from walktalk.protocols.walks import TokenSaga
 
@@ -62,6 +62,9 @@ for _protocol in (
     MultiWalk,
     AsyncGossip,
     SwarmSGD,
+    SWIFT,
+    AGRAF,
+    A2CiD2,
     SyncGossip,
     Centralized,
     LocalDSGD,
@@ -77,6 +80,9 @@ for _protocol in (
     FedAvg,
     FedProx,
     Scaffold,
+    FedBuff,
+    FedAsync,
+    AsyncSGD,
     DiLoCo,
     TokenSaga,
 ):
@@ -84,7 +90,9 @@ for _protocol in (
 
 __all__ = [
     "AGGREGATE",
+    "AGRAF",
     "D2",
+    "FACTS",
     "GRADIENT",
     "HEADER_BYTES",
     "INITIAL",
@@ -92,10 +100,13 @@ __all__ = [
     "OSGP",
     "PROTOCOLS",
     "SGP",
+    "SWIFT",
     "UNCODED",
     "UPDATE",
+    "A2CiD2",
     "Arrival",
     "AsyncGossip",
+    "AsyncSGD",
     "Centralized",
     "ChocoSGD",
     "Combine",
@@ -108,7 +119,9 @@ __all__ = [
     "Encode",
     "EpidemicLearning",
     "Event",
+    "FedAsync",
     "FedAvg",
+    "FedBuff",
     "FedProx",
     "Forget",
     "GradientTracking",
@@ -148,5 +161,6 @@ __all__ = [
     "control_bytes",
     "described",
     "known",
+    "missing_facts",
     "together",
 ]

@@ -1,4 +1,9 @@
-"""The reference line: one node that has everybody's data. Nothing is sent, nothing is mixed."""
+"""The reference line: one node that has everybody's data. Nothing is sent, nothing is mixed.
+
+    x ← x − η g(x), with batches of all data
+
+What decentralized methods are compared with.
+"""
 
 from __future__ import annotations
 
@@ -21,6 +26,10 @@ class Centralized(Protocol):
 
     name: ClassVar[str] = "centralized"
     family: ClassVar[str] = "reference"
+    paper: ClassVar[str] = "plain SGD"
+    keeps: ClassVar[str] = "one model, and everybody's data"
+    sends: ClassVar[str] = "nothing"
+    guarantees: ClassVar[str] = "what SGD on the union of all data does"
     title: ClassVar[str] = "all data in one place"
     description: ClassVar[str] = "No network at all: one model is trained on everybody's data, to compare with."
     colour: ClassVar[str] = "#000000"

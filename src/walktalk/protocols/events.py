@@ -14,6 +14,8 @@ from walktalk.protocols.message import Message
 class Started(NamedTuple):
     """The node begins, with the initial model in slot `INITIAL`."""
 
+    late: bool = False  # it was part of this run before, and nothing of that is left: the others are in its middle
+
 
 class Rejoined(NamedTuple):
     """The node is back after a death, in place of `Started`: its slots are those of its last checkpoint."""

@@ -17,7 +17,7 @@ from walktalk.graphs import Graph, Rounds
 from walktalk.protocols.demands import TWO_WAY, Demand
 from walktalk.protocols.effects import Effect
 from walktalk.protocols.events import Event
-from walktalk.protocols.message import Arrival
+from walktalk.protocols.message import Arrival, Message
 from walktalk.protocols.self_description import SelfDescribed
 
 
@@ -63,6 +63,10 @@ class Machine(ABC):
     @abstractmethod
     def handle(self, event: Event, outside: Outside) -> list[Effect]:
         """Take one event, change the state, say what to do."""
+
+    def refused(self, sender: int, message: Message, outside: Outside) -> list[Effect]:
+        """The runtime has refused what came with a message, which was no model: let its sender not wait for ever."""
+        return []
 
     def has_work(self) -> bool:
         """Whether anything will be trained here again without a message from others; False: only if a walk comes by."""

@@ -9,6 +9,8 @@ from __future__ import annotations
 import dataclasses
 import functools
 import re
+import sys
+import textwrap
 from abc import ABC
 from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal, TypeAlias, get_origin
 
@@ -23,6 +25,16 @@ Law: TypeAlias = Literal["sum", "once"]
 `once`: no update is in an aggregate with more than its whole weight."""
 
 RUNTIMES: tuple[Runtime, ...] = ("sim", "peers")
+
+
+FACTS = {
+    "paper": 'paper: ClassVar[str] = "who published it, where and when"',
+    "update_rule": "its update rule, indented, in the docstring at the head of its file",
+    "keeps": 'keeps: ClassVar[str] = "what is kept where"',
+    "sends": 'sends: ClassVar[str] = "what is sent to whom, and when"',
+    "guarantees": 'guarantees: ClassVar[str] = "the law that holds, and what it comes to"',
+}
+"""What everything that is registered has to say of itself, for `walktalk algorithms`; and how that is written."""
 
 
 class SelfDescribed(ABC):
@@ -69,6 +81,34 @@ class SelfDescribed(ABC):
         except TypeError:  # a setting without a default
             return ()
 
+    # -- to people who choose, in `walktalk algorithms` and on its page ----------------------------------------------
+
+    @property
+    def paper(self) -> str:
+        """Who published it, where and when, in a line."""
+        return ""
+
+    @property
+    def update_rule(self) -> str:
+        """Its update rule: the indented lines at the head of the file that it is in."""
+        head = sys.modules[type(self).__module__].__doc__ or ""
+        return textwrap.dedent("\n".join(line for line in head.splitlines() if line.startswith("    ")))
+
+    @property
+    def keeps(self) -> str:
+        """What is kept where, from one message to the next: models, copies, momenta."""
+        return ""
+
+    @property
+    def sends(self) -> str:
+        """What is sent to whom, and when."""
+        return ""
+
+    @property
+    def guarantees(self) -> str:
+        """The law that holds, and what is known of where it comes to."""
+        return ""
+
     # -- to specifications and tests ----------------------------------------------------------------------------------
 
     @property
@@ -109,6 +149,12 @@ class SelfDescribed(ABC):
         """
         undecided = "resilient" in self.settings and self.settings["resilient"] is None
         return dataclasses.replace(self, resilient=True) if undecided else self  # type: ignore[type-var]
+
+
+def missing_facts(protocol: SelfDescribed) -> list[str]:
+    """What a protocol does not say of itself yet, each as something to do."""
+    name = type(protocol).__name__
+    return [f"{name} does not say its {fact}: add {how}" for fact, how in FACTS.items() if not getattr(protocol, fact)]
 
 
 @dataclasses.dataclass(frozen=True)

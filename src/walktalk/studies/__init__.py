@@ -5,6 +5,7 @@ from typing import TYPE_CHECKING
 from walktalk import lazy
 
 if TYPE_CHECKING:
+    from walktalk.studies.algorithms import Entry, algorithm_entries, algorithms_page
     from walktalk.studies.building import (
         AlgorithmPlan,
         Foundation,
@@ -52,6 +53,7 @@ if TYPE_CHECKING:
     )
 
 _HOMES = {
+    "algorithms": ("Entry", "algorithm_entries", "algorithms_page"),
     "building": (
         "AlgorithmPlan",
         "Foundation",
@@ -104,6 +106,7 @@ __all__ = [
     "Adam",
     "AdamW",
     "AlgorithmPlan",
+    "Entry",
     "Forecast",
     "Foundation",
     "GivenAlgorithm",
@@ -118,7 +121,9 @@ __all__ = [
     "Runner",
     "StudyResult",
     "StudySpec",
+    "algorithm_entries",
     "algorithms_of",
+    "algorithms_page",
     "build_graph",
     "build_protocols",
     "build_task",

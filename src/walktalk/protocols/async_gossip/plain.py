@@ -1,5 +1,7 @@
 """Asynchronous gossip, AD-PSGD (Lian et al. 2018; the paper's Algorithm 2), with three ways to mix.
 
+    x_i ← x_i − η g_i(x_i of when the training began),    x_i, x_j ← (x_i + x_j) / 2 with a random neighbour j
+
 `pairwise`, the default and what is really run (Lian et al. 2018, Section 3.2): after its update the active node
 averages with one random neighbour. No locks, no deadlock, no bipartite graph: the passive node answers with its model
 from before the average, and each side adds half the difference it was sent, so the sum of the two is conserved
@@ -84,6 +86,12 @@ class AsyncGossip(Protocol):
     patience: Annotated[float, Gt(0), InLabel("")] = 10.0
     name: ClassVar[str] = "async_gossip"
     family: ClassVar[str] = "gossip"
+    paper: ClassVar[str] = "Lian, Zhang, Zhang, Liu, ICML 2018 (AD-PSGD); this study's paper, Algorithm 2"
+    keeps: ClassVar[str] = "a model at every node"
+    sends: ClassVar[str] = "a model to a random neighbour, or to all, and one back from each"
+    guarantees: ClassVar[str] = (
+        "mixing never changes the sum of all models; a constant rate leaves a rest on unlike nodes (Theorem 2)"
+    )
     conserves: ClassVar[tuple[Law, ...]] = ("sum",)
 
     def __post_init__(self) -> None:

@@ -70,13 +70,19 @@ class ResilientGossip(Machine):
             case Started():
                 return [Combine(MODEL, {INITIAL: 1.0}), self._record(), *self._train_on(outside)]
             case Rejoined(memory):
-                self.exchanges.life = outside.random.getrandbits(31) + 1
+                self.exchanges.life = outside.random.getrandbits(30) + 1
                 self.exchanges.remember(memory, outside.now)
                 asked = [effect for peer in self.exchanges.begun for effect in self._ask_again(peer, outside)]
                 return [self._record(), *asked, *self._train_on(outside)]
 
     def keepsake(self) -> bytes:
         return self.exchanges.keepsake()
+
+    def refused(self, sender: int, message: Message, outside: Outside) -> list[Effect]:
+        """An offer is over for the one that made it; an answer that is none ends what this node began."""
+        if message.kind == "offer":
+            return [Send(sender, Message(CLOSED, round=message.round, term=message.term))]
+        return [*self._close(sender, message, outside.now), *self._train_on(outside)]
 
     def _record(self) -> Effect:
         return Record(MEMBER, self.around.node, MODEL)

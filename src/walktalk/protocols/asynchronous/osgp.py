@@ -39,6 +39,12 @@ class OSGP(Protocol):
     delay: Annotated[int, Ge(0)] = 1
     name: ClassVar[str] = "osgp"
     family: ClassVar[str] = "gossip"
+    paper: ClassVar[str] = "Assran, Loizou, Ballas, Rabbat, ICML 2019"
+    keeps: ClassVar[str] = "a sum and a weight at every node"
+    sends: ClassVar[str] = "a share of both to every node that it reaches"
+    guarantees: ClassVar[str] = (
+        "the sums of both are kept, what is on the way included; messages are at most τ rounds late"
+    )
     title: ClassVar[str] = "overlap gradient push"
     description: ClassVar[str] = "Nodes push shares of their models along one-way links and train on meanwhile."
     colour: ClassVar[str] = "#B07AA1"

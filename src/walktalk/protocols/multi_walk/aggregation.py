@@ -56,6 +56,10 @@ class Reign:
             return self.tickets.get(here.walk) == here.ticket
         return here.reign == NO_REIGN or here.walk not in self.tickets
 
+    def never_wrote(self, here: Pass) -> bool:
+        """Whether a ticket is said to be of this reign, and is not."""
+        return here.reign == self.name and here.ticket > self.tickets.get(here.walk, 0)
+
     def mix(self, here: Pass, now: float) -> list[Effect]:
         """Lines 7 to 10, for a walk that is admitted; `stamped` then says what it carries away."""
         slot, mine = walk_slot(here.walk), copy_slot(here.walk)

@@ -9,6 +9,7 @@ down, be it an old one that came back or the other half's after a partition.
 
 from __future__ import annotations
 
+import math
 import struct
 from typing import NamedTuple
 
@@ -50,7 +51,7 @@ class View(NamedTuple):
     beat: int  # the latest heartbeat of that aggregator that the sender has heard of
     ballot: Claim  # the best candidate, where an election is under way; else not above the claim
     degree: int  # how many living neighbours the sender has
-    incidents: int  # counts what went wrong anywhere: a node that was lost, or was silent for too long
+    incidents: int  # counts what went wrong anywhere, a node that was lost or silent for too long; begins again at 2³²
     depth: int = 0  # hops from the aggregator to the sender
     deepest: int = 0  # the most hops to any node that the sender has heard of
     sightings: tuple[int, ...] = ()  # by walk: the beat at which somebody had it last, as far as the sender knows
@@ -59,6 +60,8 @@ class View(NamedTuple):
 _CLAIM = struct.Struct("<Ii4f")
 _HEAD = struct.Struct("<IIIHHBH")
 _MOST = 2**16 - 1  # beats ago, what is older was never; and hops
+LARGEST = 2**31 - 1  # term or beat that is believed: far from where the fields are full
+LEAP = 1_000  # terms that a claim may be ahead of the one that is known: nobody misses so many elections in one life
 
 
 def encode(view: View) -> bytes:
@@ -78,11 +81,21 @@ def decode(note: bytes) -> View:
     end = _HEAD.size + claims * _CLAIM.size
     if claims not in (1, 2) or len(note) != end + 2 * walks:
         raise ValueError(f"a view of {claims} claims and {walks} walks is not {len(note)} bytes long")
+    if beat > LARGEST:
+        raise ValueError(f"a view of beat {beat}")
     claim = _unpack(note, _HEAD.size)
     ballot = _unpack(note, _HEAD.size + _CLAIM.size) if claims == 2 else NOBODY
     ago = struct.unpack_from(f"<{walks}H", note, end)
     sightings = tuple(beat - age if age < _MOST and age < beat else 0 for age in ago)
     return View(claim, beat, ballot, degree, incidents, depth, deepest, sightings)
+
+
+def later(heard: int, known: int) -> bool:
+    """Whether a number of incidents is later than another, on a circle (RFC 1982): no message can use the count up."""
+    return 0 < (heard - known) % INCIDENTS < INCIDENTS // 2
+
+
+INCIDENTS = 2**32
 
 
 def _pack(claim: Claim) -> bytes:
@@ -91,8 +104,8 @@ def _pack(claim: Claim) -> bytes:
 
 def _unpack(note: bytes, at: int) -> Claim:
     term, rank, *score = _CLAIM.unpack_from(note, at)
-    if any(value != value for value in score):
-        raise ValueError("a score is not a number")
+    if not all(0.0 <= value < math.inf for value in score) or term > LARGEST or rank > NOBODY.rank:
+        raise ValueError(f"no claim: term {term}, rank {rank}, score {score}")
     return Claim(term, Score(*score), rank)
 
 

@@ -20,7 +20,18 @@ from walktalk.protocols.arrivals import Arrivals
 from walktalk.protocols.effects import Effect, Note, Send, SetTimer
 from walktalk.protocols.machine import Surroundings
 from walktalk.protocols.message import Message
-from walktalk.protocols.multi_walk.election import NOBODY, Claim, View, candidate, decode, encode
+from walktalk.protocols.multi_walk.election import (
+    INCIDENTS,
+    LARGEST,
+    LEAP,
+    NOBODY,
+    Claim,
+    View,
+    candidate,
+    decode,
+    encode,
+    later,
+)
 from walktalk.protocols.multi_walk.sightings import Sightings
 
 BEAT = "beat"  # kind of the message, and name of the timer
@@ -53,6 +64,7 @@ class Membership:
         "own",
         "resources",
         "sightings",
+        "told",
     )
 
     def __init__(self, around: Surroundings, interval: float, sightings: Sightings) -> None:
@@ -67,6 +79,7 @@ class Membership:
         self.claim, self.beat, self.ballot = NOBODY, 0, NOBODY
         self.own: Claim | None = None  # the claim that this node made, in this life
         self.incidents, self.incident_at = 0, -math.inf  # how often something went wrong, and when this was last heard
+        self.told = False  # whether anybody was heard in this life
         self.granted: Claim | None = None  # a candidate that had its time to claim
 
     @property
@@ -100,15 +113,26 @@ class Membership:
         if sender not in self.degrees:
             raise ValueError(f"{sender} is no neighbour")
         view = decode(note)
+        self._check(view)
         self.heard[sender].arrived(now)
         effects = self.sign_of_life(sender, now)
         self.degrees[sender] = max(1, view.degree)
-        if view.incidents > self.incidents:
+        if later(view.incidents, self.incidents):
             self.incidents, self.incident_at = view.incidents, now
             effects += self._tell_all()
         self._hear_sightings(view)
         effects += self._hear_claim(view, now)
         return effects + self._hear_ballot(view.ballot, now)
+
+    def _check(self, view: View) -> None:
+        """Refuse what cannot be: `ValueError`. A node that has heard nobody yet must believe the first."""
+        most = max(self.claim.term, self.ballot.term) + LEAP if self.told else LARGEST
+        for claim in (view.claim, view.ballot):
+            if claim.node >= self.around.nodes or claim.term > most:
+                raise ValueError(f"node {claim.node} claims term {claim.term}; known is {self.claim.term}")
+        if view.degree >= self.around.nodes:
+            raise ValueError(f"a node of {self.around.nodes} has {view.degree} neighbours")
+        self.told = True
 
     def sign_of_life(self, sender: int, now: float) -> list[Effect]:
         """Any message from a neighbour: it lives."""
@@ -152,7 +176,7 @@ class Membership:
 
     def _incident(self, now: float) -> list[Effect]:
         """Something went wrong here: everybody shall know, for a walk may be lost."""
-        self.incidents, self.incident_at = self.incidents + 1, now
+        self.incidents, self.incident_at = (self.incidents + 1) % INCIDENTS, now
         return self._tell_all()
 
     # -- the aggregator -------------------------------------------------------------------------------------------
@@ -166,7 +190,8 @@ class Membership:
             sightings.new_reign()
         if new or (view.beat > self.beat and not self.leads):
             sightings.passed_on(view.depth, nodes)
-        sightings.hear(view.sightings, view.deepest, view.beat if new else max(view.beat, self.beat), nodes)
+        beat = view.beat if new else self.beat if self.leads else max(view.beat, self.beat)  # its own it knows best
+        sightings.hear(view.sightings, view.deepest, beat, nodes)
 
     def _hear_claim(self, view: View, now: float) -> list[Effect]:
         if view.claim < self.claim or (view.claim == self.claim and (view.beat <= self.beat or self.leads)):
@@ -190,7 +215,7 @@ class Membership:
     # -- the election ---------------------------------------------------------------------------------------------
 
     def _call_election(self, now: float) -> list[Effect]:
-        term = max(self.claim.term, self.ballot.term, 1) + 1  # 1 is the specification's, and used up
+        term = min(max(self.claim.term, self.ballot.term, 1) + 1, LARGEST)  # 1 is the specification's, and used up
         self.ballot = self._myself(term)
         return [*self._tell_all(), SetTimer(QUIET, CALM * self.interval)]
 

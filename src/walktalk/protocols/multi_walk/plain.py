@@ -76,6 +76,12 @@ class MultiWalk(Protocol):
     guard: GuardKind = "aggregator"
     name: ClassVar[str] = "multi_walk"
     family: ClassVar[str] = "walks"
+    paper: ClassVar[str] = "this study's paper, Algorithm 1"
+    keeps: ClassVar[str] = "R models walk; the aggregator has a copy of each from its last visit"
+    sends: ClassVar[str] = "one model a hop; nothing where a walk stays at its node"
+    guarantees: ClassVar[str] = (
+        "every update is in the aggregate once; a constant rate leaves a rest on unlike nodes (Theorem 1)"
+    )
     conserves: ClassVar[tuple[Law, ...]] = ("once",)
 
     def __post_init__(self) -> None:

@@ -14,8 +14,9 @@ from walktalk.protocols.arrivals import Arrivals
 from walktalk.protocols.effects import INITIAL, MEMBER, Combine, Effect, Note, Record, Send, SetTimer
 from walktalk.protocols.events import Event, PeerFound, PeerLost, Received, Rejoined, Started, TimerFired, Trained
 from walktalk.protocols.machine import Machine, Outside, Surroundings
-from walktalk.protocols.message import Arrival
+from walktalk.protocols.message import Arrival, Message
 from walktalk.protocols.multi_walk.aggregation import Reign
+from walktalk.protocols.multi_walk.election import LEAP
 from walktalk.protocols.multi_walk.hops import Hops
 from walktalk.protocols.multi_walk.membership import BEAT, FIRST, TIMERS, Membership
 from walktalk.protocols.multi_walk.sightings import Sightings
@@ -38,6 +39,7 @@ from walktalk.protocols.multi_walk.walk_pass import ACK, NO_REIGN, WALK, Pass, p
 
 LAST = "last"  # the model of the last walk that was trained here: what is left where every walk is lost
 GUARD = "guard"  # timer: look for lost walks
+REMEMBERED = 20.0  # heartbeats that a node remembers which copies of walks came: longer than any message is repeated
 MESSAGES = {WALK: Arrival("in/{walk}"), ACK: Arrival(), BEAT: Arrival()}
 
 
@@ -105,6 +107,13 @@ class ResilientNode(Machine):
             effects += self._watch_walks(outside.now)
         return effects
 
+    def refused(self, sender: int, message: Message, outside: Outside) -> list[Effect]:
+        """Its sender need not keep it: a walk that is no model any more is lost, and started again."""
+        if message.kind == WALK:
+            return [Send(sender, _answer(pass_of(message)))]
+        what, _ = self.came.pop(message.round, (None, -1))  # a walk without its luggage is none either
+        return [Send(sender, _answer(what))] if what is not None else []
+
     def has_work(self) -> bool:
         """With the aggregator's guard there always is: it starts lost walks again."""
         return self.guards or bool(self.copies.here or self.copies.next or self.hops.leaving)
@@ -121,8 +130,10 @@ class ResilientNode(Machine):
                 return self._trained(event, outside)
             case TimerFired(name):
                 return self._timer(name, outside)
-            case Started():
+            case Started(late=False):
                 return self._start(outside)
+            case Started():  # its walk is long on its way, and somebody aggregates
+                return self.members.rejoin(outside.now)
             case Rejoined(memory):
                 return self._rejoin(memory, outside.now)
             case PeerLost(peer):
@@ -171,6 +182,7 @@ class ResilientNode(Machine):
             effects = self.members.timer(name, outside.now)
             if name != BEAT:
                 return effects
+            self.copies.forget_old(outside.now, REMEMBERED * self.members.interval)
             return [*effects, *self._leave_out_the_silent(outside), *self._look_for_lost_walks(outside)]
         if name == GUARD:
             return self._look_for_lost_walks(outside)
@@ -202,8 +214,15 @@ class ResilientNode(Machine):
         what = pass_of(message)
         if message.kind == ACK:
             return effects + self.hops.acknowledged(what, event.sender, now)
-        self.came[self._known(what.walk)] = (what, event.sender)
+        self._check(what)
+        self.came[what.walk] = (what, event.sender)
         return effects + self._if_whole(what.walk, outside)
+
+    def _check(self, what: Pass) -> None:
+        """Refuse what cannot be: `ValueError`."""
+        self._known(what.walk)
+        if what.reign[1] >= self.around.nodes or what.reign[0] > self.members.claim.term + LEAP:
+            raise ValueError(f"node {what.reign[1]} does not aggregate in term {what.reign[0]}")
 
     def _known(self, walk: int) -> int:
         if not 1 <= walk <= self.walks:
@@ -220,16 +239,15 @@ class ResilientNode(Machine):
             return []
         del self.came[walk]
         self.parts.pop(walk, None)
-        answer = what._replace(carried=NOTHING).message(ACK)
-        return [Send(sender, answer), *self._arrives(what, outside)]
+        return [Send(sender, _answer(what)), *self._arrives(what, outside)]
 
     def _arrives(self, what: Pass, outside: Outside) -> list[Effect]:
         walk, copies, luggage = what.walk, self.copies, self.hops.luggage
         if copies.repeats(what):
             return forgotten(walk, luggage, in_slot)
-        if copies.lags(what, self.hops.what(walk)):
+        if copies.lags(what, self.hops.what(walk)) or (self.reign is not None and self.reign.never_wrote(what)):
             return [*forgotten(walk, luggage, in_slot), Note("retired", walk=walk, number=what.ticket)]
-        copies.accept(what)
+        copies.accept(what, outside.now)
         self.members.sightings.saw(walk, self.members.beat)
         effects = self.hops.give_up(walk) if walk in self.hops.leaving else []
         if walk in copies.here:
@@ -261,7 +279,7 @@ class ResilientNode(Machine):
         if self.reign is not None:
             effects += self.reign.mix(what, now)
             what = self.reign.stamped(walk)
-            self.copies.remember(what)
+            self.copies.remember(what, now)
         what = what._replace(carried=Carried(more=more))
         self.times.visit(walk, (what.reign, what.generation), now)
         effects += (Record(MEMBER, walk, slot), Combine(LAST, {slot: 1.0}))
@@ -274,7 +292,7 @@ class ResilientNode(Machine):
         me, (peers, degrees) = self.around.node, self.members.row()
         to, jumps = self.stepping.step(me, peers, degrees, what.carried.jumps, outside.random)
         if to != me:
-            gone = what._replace(hop=what.hop + 1, carried=what.carried._replace(jumps=jumps))
+            gone = what.moved()._replace(carried=what.carried._replace(jumps=jumps))
             return self.hops.send(gone, at, to, outside.now)
         stay = [] if at is walk_slot else moved(what.walk, self.hops.luggage, at, walk_slot)
         return [*stay, *self._visit(what._replace(carried=what.carried._replace(jumps=0)), outside)]
@@ -353,7 +371,7 @@ class ResilientNode(Machine):
     def _restart(self, reign: Reign, walk: int, outside: Outside) -> list[Effect]:
         effects = reign.restart(walk, LAST if self.trained else INITIAL, outside.now)
         what = reign.stamped(walk)
-        self.copies.remember(what)
+        self.copies.remember(what, outside.now)
         return [*effects, Record(MEMBER, walk, walk_slot(walk)), *self._visit(what, outside)]
 
     # -- the guard without a centre -------------------------------------------------------------------------------
@@ -369,3 +387,8 @@ class ResilientNode(Machine):
         slot = walk_slot(lost)
         made = (Combine(slot, {walk_slot(walk): 1.0}), Record(MEMBER, lost, slot))
         return [Note("forked", walk=lost), *made, *self._visit(Pass(lost, NO_REIGN, 0), outside)]
+
+
+def _answer(what: Pass) -> Message:
+    """The acknowledgement of a copy."""
+    return what._replace(carried=NOTHING).message(ACK)

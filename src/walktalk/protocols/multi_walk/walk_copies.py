@@ -7,6 +7,9 @@
 | the same walk, less far, in training | put aside; it goes on when that training ends, whose result is dropped |
 | the same walk, less far, sent and not yet acknowledged | accepted, and the old one forgotten: this is its return |
 | nothing of it | accepted |
+
+What came is remembered for a while only: a copy with a ticket that nobody wrote would otherwise be the latest for ever.
+That no update is counted twice is the aggregator's to see to, who knows its tickets.
 """
 
 from __future__ import annotations
@@ -24,6 +27,7 @@ class Copies:
     next: dict[int, Pass] = field(default_factory=dict)  # walks that wait for the training of an older copy to end
     accepted: dict[int, Pass] = field(default_factory=dict)  # the copy of each walk that came last
     reign: tuple[int, int] = NO_REIGN  # the present one, as far as is known here
+    since: dict[int, float] = field(default_factory=dict)  # when each walk was here last
     seen: dict[int, int] = field(default_factory=dict)  # the highest ticket of each walk, of that reign only
 
     def repeats(self, what: Pass) -> bool:
@@ -42,15 +46,22 @@ class Copies:
         """The copy of a walk that is here, in whatever state."""
         return self.next.get(walk) or self.here.get(walk) or leaving
 
-    def accept(self, what: Pass) -> None:
+    def accept(self, what: Pass, now: float) -> None:
         """It stays."""
-        self.remember(what)
+        self.remember(what, now)
         self.accepted[what.walk] = what
 
-    def remember(self, what: Pass) -> None:
+    def remember(self, what: Pass, now: float) -> None:
         """Its ticket was seen."""
+        self.since[what.walk] = now
         if what.reign == self.reign:
             self.seen[what.walk] = max(what.ticket, self.seen.get(what.walk, 0))
+
+    def forget_old(self, now: float, age: float) -> None:
+        """Of walks that were not here for so long, which copy was."""
+        for walk in [walk for walk, since in self.since.items() if since < now - age]:
+            for memory in (self.since, self.seen, self.accepted):
+                memory.pop(walk, None)
 
     def new_reign(self, reign: tuple[int, int]) -> None:
         """Another node aggregates: tickets of the past are remembered no more."""

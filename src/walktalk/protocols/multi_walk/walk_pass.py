@@ -21,6 +21,7 @@ NO_REIGN = (0, -1)  # of a fork: no aggregator knows of it yet
 
 _NOTE = struct.Struct("<iII")
 _LABEL = struct.Struct("<IiII")
+LARGEST = 2**31 - 1  # hop or generation that is believed: counted on from there, the field is not full for long
 
 
 class Pass(NamedTuple):
@@ -37,6 +38,10 @@ class Pass(NamedTuple):
     def place(self) -> tuple[tuple[int, int], int, int]:
         """What tells two copies apart, in the order of their ways."""
         return self.reign, self.ticket, self.hop
+
+    def moved(self) -> Pass:
+        """One hop further."""
+        return self._replace(hop=min(self.hop + 1, LARGEST))
 
     def message(self, kind: str) -> Message:
         """A message about this copy."""
@@ -60,5 +65,7 @@ def pass_of(message: Message) -> Pass:
         leader, hop, generation = _NOTE.unpack_from(message.note)
     except struct.error as error:
         raise ValueError(f"not a pass: {error}") from error
+    if leader < NO_REIGN[1] or max(hop, generation) > LARGEST:
+        raise ValueError(f"not a pass: of node {leader}, hop {hop}, generation {generation}")
     carried = carried_in(message.note[_NOTE.size :])
     return Pass(message.walk, (message.term, leader), message.round, hop, generation, carried)

@@ -44,6 +44,10 @@ class ChocoSGD(Protocol):
     gamma: Annotated[float, Gt(0), Le(1)] = 0.8
     name: ClassVar[str] = "choco_sgd"
     family: ClassVar[str] = "gossip"
+    paper: ClassVar[str] = "Koloskova, Stich, Jaggi, ICML 2019; Koloskova, Lin, Stich, Jaggi, ICLR 2020"
+    keeps: ClassVar[str] = "a model, its public copy and the mean of the neighbours' copies at every node"
+    sends: ClassVar[str] = "a compressed difference to every neighbour in a round"
+    guarantees: ClassVar[str] = "public copies agree at both ends, so the codec never moves the mean of all models"
     title: ClassVar[str] = "CHOCO-SGD"
     description: ClassVar[str] = "Gossip in rounds in which only compressed differences are sent."
     colour: ClassVar[str] = "#6B4226"

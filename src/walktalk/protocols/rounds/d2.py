@@ -36,6 +36,12 @@ class D2(Protocol):
     lazy: bool = True
     name: ClassVar[str] = "d2"
     family: ClassVar[str] = "gossip"
+    paper: ClassVar[str] = "Tang et al., ICML 2018 (D²); Yuan et al. 2019 (exact diffusion)"
+    keeps: ClassVar[str] = "a model and its drift at every node"
+    sends: ClassVar[str] = "a model to every neighbour in a round"
+    guarantees: ClassVar[str] = (
+        "exact with a constant rate on unlike nodes, for the bytes of D-PSGD; every message has to arrive"
+    )
     title: ClassVar[str] = "D²"
     description: ClassVar[str] = "Gossip in rounds that takes back what averaging did to a model: for unlike data."
     colour: ClassVar[str] = "#A05195"

@@ -34,6 +34,10 @@ class DiLoCo(ServerRounds):
     outer_lr: Annotated[float, Gt(0)] = 0.7
     outer_momentum: Annotated[float, Ge(0), Lt(1)] = 0.9
     name: ClassVar[str] = "diloco"
+    paper: ClassVar[str] = "Douillard et al. 2023"
+    keeps: ClassVar[str] = "a model and an outer momentum at the server"
+    sends: ClassVar[str] = "one model to each node and one change back in a round"
+    guarantees: ClassVar[str] = "SGD on everybody's batches at once for H = 1 and plain outer steps"
     title: ClassVar[str] = "DiLoCo"
     description: ClassVar[str] = (
         "All train long from one model, which then takes a momentum step along the mean change."

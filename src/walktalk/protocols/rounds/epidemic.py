@@ -43,6 +43,10 @@ class EpidemicLearning(Protocol):
     seed: int = 0
     name: ClassVar[str] = "epidemic_learning"
     family: ClassVar[str] = "gossip"
+    paper: ClassVar[str] = "de Vos et al., NeurIPS 2023"
+    keeps: ClassVar[str] = "a model at every node"
+    sends: ClassVar[str] = "a model to s others, new ones in every round"
+    guarantees: ClassVar[str] = "the mean of all models is kept: exactly with draw oracle, in expectation with local"
     title: ClassVar[str] = "Epidemic Learning"
     description: ClassVar[str] = "Every node trains, then sends its model to a few others, new ones in every round."
     colour: ClassVar[str] = "#4F7942"

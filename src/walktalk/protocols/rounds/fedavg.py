@@ -27,6 +27,12 @@ class FedAvg(ServerRounds):
 
     weighted: bool = True
     name: ClassVar[str] = "fedavg"
+    paper: ClassVar[str] = "McMahan et al., AISTATS 2017"
+    keeps: ClassVar[str] = "a model at the server"
+    sends: ClassVar[str] = "one model to each node and one back in a round"
+    guarantees: ClassVar[str] = (
+        "a round's model is the mean by how much data nodes have; on unlike data local steps drift"
+    )
     title: ClassVar[str] = "FedAvg"
     description: ClassVar[str] = "A server averages what all nodes have trained from its model, round by round."
     colour: ClassVar[str] = "#B0413E"

@@ -1,7 +1,10 @@
 """FedProx (Li, Sahu, Zaheer, Sanjabi, Talwalkar, Smith 2020): FedAvg whose nodes do not stray far.
 
-Every local step is one on f_i(y) + μ/2 ‖y − x‖², with x the server's model: μ (y − x) is added to every gradient. With
-μ = 0 it is FedAvg.
+Every local step is one on f_i(y) + μ/2 ‖y − x‖², with x the server's model:
+
+    y_i ← y_i − η (g_i(y_i) + μ (y_i − x)),    K times from y_i = x;    x ← Σ_i (n_i / n) y_i
+
+With μ = 0 it is FedAvg.
 """
 
 from __future__ import annotations
@@ -29,6 +32,10 @@ class FedProx(ServerRounds):
     weighted: bool = True
     mu: Annotated[float, Ge(0)] = 0.1
     name: ClassVar[str] = "fedprox"
+    paper: ClassVar[str] = "Li et al., MLSys 2020"
+    keeps: ClassVar[str] = "a model at the server"
+    sends: ClassVar[str] = "one model to each node and one back in a round"
+    guarantees: ClassVar[str] = "FedAvg for μ = 0; a larger μ keeps nodes nearer to the server's model"
     title: ClassVar[str] = "FedProx"
     description: ClassVar[str] = "FedAvg in which every local step is pulled back to the server's model."
     colour: ClassVar[str] = "#C97B63"

@@ -30,6 +30,12 @@ class GradientTracking(Protocol):
 
     name: ClassVar[str] = "gradient_tracking"
     family: ClassVar[str] = "gossip"
+    paper: ClassVar[str] = "Di Lorenzo and Scutari 2016; Nedić et al. 2017; Pu and Nedić 2021"
+    keeps: ClassVar[str] = "a model, a tracker and the last gradient at every node"
+    sends: ClassVar[str] = "two models to every neighbour in a round"
+    guarantees: ClassVar[str] = (
+        "the mean of all trackers is the mean gradient, always; exact with a constant rate on unlike nodes"
+    )
     title: ClassVar[str] = "gradient tracking"
     description: ClassVar[str] = "Nodes gossip models and gradients, so that each follows the mean of all gradients."
     colour: ClassVar[str] = "#3B6E4F"

@@ -37,6 +37,12 @@ class LocalDSGD(Protocol):
     steps: Annotated[int, Ge(0)] = 0
     name: ClassVar[str] = "local_dsgd"
     family: ClassVar[str] = "gossip"
+    paper: ClassVar[str] = "Koloskova et al., ICML 2020; Sun, Li, Wang, TPAMI 2023 (DFedAvgM)"
+    keeps: ClassVar[str] = "a model at every node"
+    sends: ClassVar[str] = "a model to every neighbour after K local steps"
+    guarantees: ClassVar[str] = (
+        "the mean of all models moves by the mean update alone; K steps on unlike data drift apart"
+    )
     title: ClassVar[str] = "local SGD in rounds"
     description: ClassVar[str] = "Every node trains for a few steps, then averages what came out with its neighbours."
     colour: ClassVar[str] = "#5B7C99"

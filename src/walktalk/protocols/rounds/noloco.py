@@ -45,6 +45,10 @@ class NoLoCo(Protocol):
     gamma: Annotated[float, Gt(0)] = 0.7
     name: ClassVar[str] = "noloco"
     family: ClassVar[str] = "gossip"
+    paper: ClassVar[str] = "Kolehmainen et al. 2025"
+    keeps: ClassVar[str] = "an outer model and its momentum at every node"
+    sends: ClassVar[str] = "two models to everybody that it meets in a round"
+    guarantees: ClassVar[str] = "the mean of the outer models follows momentum SGD on the mean change, whoever meets"
     title: ClassVar[str] = "NoLoCo"
     description: ClassVar[str] = "Nodes train long and average outer momentum steps with those that they meet."
     colour: ClassVar[str] = "#9C4A1A"

@@ -44,6 +44,10 @@ class QGDSGDm(Protocol):
     nesterov: bool = False
     name: ClassVar[str] = "qg_dsgdm"
     family: ClassVar[str] = "gossip"
+    paper: ClassVar[str] = "Lin, Karimireddy, Stich, Jaggi, ICML 2021"
+    keeps: ClassVar[str] = "a model and a momentum at every node"
+    sends: ClassVar[str] = "a model to every neighbour in a round"
+    guarantees: ClassVar[str] = "momenta of unlike nodes do not pull apart; D-PSGD without momentum"
     title: ClassVar[str] = "quasi-global momentum"
     description: ClassVar[str] = "Gossip in rounds with a momentum of how the averaged model moves: for unlike data."
     colour: ClassVar[str] = "#8C6D31"

@@ -37,6 +37,12 @@ class Scaffold(ServerRounds):
 
     server_rate: Annotated[float, Gt(0)] = 1.0
     name: ClassVar[str] = "scaffold"
+    paper: ClassVar[str] = "Karimireddy et al., ICML 2020"
+    keeps: ClassVar[str] = "a model and a control variate at the server, a control variate at every node"
+    sends: ClassVar[str] = "two models to each node and two back in a round"
+    guarantees: ClassVar[str] = (
+        "the server's variate is the mean of the nodes'; exact with a constant rate on unlike nodes"
+    )
     title: ClassVar[str] = "SCAFFOLD"
     description: ClassVar[str] = "FedAvg whose local gradients are corrected for how unlike each node's data are."
     colour: ClassVar[str] = "#7D2E46"

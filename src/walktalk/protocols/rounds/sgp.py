@@ -34,6 +34,10 @@ class SGP(Protocol):
 
     name: ClassVar[str] = "sgp"
     family: ClassVar[str] = "gossip"
+    paper: ClassVar[str] = "Assran, Loizou, Ballas, Rabbat, ICML 2019"
+    keeps: ClassVar[str] = "a sum and a weight at every node"
+    sends: ClassVar[str] = "a share of both to every node that it reaches in a round"
+    guarantees: ClassVar[str] = "the sums of both are kept, so all come to the mean on one-way links, too"
     title: ClassVar[str] = "stochastic gradient push"
     description: ClassVar[str] = "Nodes push shares of their models along links that may go one way only."
     colour: ClassVar[str] = "#7A5195"

@@ -1,4 +1,6 @@
-"""D-PSGD (Lian et al. 2017): in every round x_i ← Σ_j W_ij x_j − η g_i, and everybody waits for its neighbours.
+"""D-PSGD (Lian et al. 2017): in every round nodes average with all neighbours, and everybody waits for its own.
+
+    x_i ← Σ_j W_ij x_j − η g_i(x_i)
 
 W is the Metropolis–Hastings matrix. A node sends its model of the round while it trains on it, and goes to the next
 round when its own update and all its neighbours' models are there; so the slowest node sets the pace. This file is for
@@ -38,6 +40,12 @@ class SyncGossip(Protocol):
     patience: Annotated[float, Gt(0), InLabel("")] = 10.0
     name: ClassVar[str] = "sync_gossip"
     family: ClassVar[str] = "gossip"
+    paper: ClassVar[str] = "Lian et al., NeurIPS 2017 (D-PSGD)"
+    keeps: ClassVar[str] = "a model at every node"
+    sends: ClassVar[str] = "a model to every neighbour in a round"
+    guarantees: ClassVar[str] = (
+        "the mean of all models moves by the mean gradient alone; a constant rate leaves a rest on unlike nodes"
+    )
     title: ClassVar[str] = "gossip in rounds"
     description: ClassVar[str] = "Every node trains, then all wait for their neighbours and average with them."
     colour: ClassVar[str] = "#777777"  # grey

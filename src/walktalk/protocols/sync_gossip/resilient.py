@@ -70,6 +70,11 @@ class ResilientRounds(Machine):
                 first: list[Effect] = [Combine(MODEL, {INITIAL: 1.0})] if isinstance(event, Started) else []
                 return [*first, Record(MEMBER, self.around.node, MODEL), *self._begin_round()]
 
+    def refused(self, sender: int, message: Message, outside: Outside) -> list[Effect]:
+        """Its round goes on without it."""
+        self.absent.add(sender)
+        return self._finish_round(outside.now)
+
     def _received(self, event: Received, now: float) -> list[Effect]:
         peer, number = event.sender, event.message.round
         if peer not in self.around.neighbours:

@@ -65,6 +65,12 @@ class TokenSaga(Protocol):
     guard: GuardKind = "aggregator"
     name: ClassVar[str] = "token_saga"
     family: ClassVar[str] = "walks"
+    paper: ClassVar[str] = "Hendrikx 2022; Even 2023 (MC-SAG)"
+    keeps: ClassVar[str] = "the walk and the mean of all gradients with it; every node its own last gradient"
+    sends: ClassVar[str] = "two models a hop"
+    guarantees: ClassVar[str] = (
+        "the carried mean is that of the nodes' gradients, always; exact with a constant rate on unlike nodes"
+    )
     colour: ClassVar[str] = "#B8336A"
 
     def __post_init__(self) -> None:

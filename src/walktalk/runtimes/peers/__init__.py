@@ -11,7 +11,7 @@ if TYPE_CHECKING:
     from walktalk.runtimes.peers.diary import Diary
     from walktalk.runtimes.peers.handing_out import COPY, FILES, Copy, set_aside
     from walktalk.runtimes.peers.keeping import finished_before
-    from walktalk.runtimes.peers.launcher import Fleet, leave_on_signals, quiet_process
+    from walktalk.runtimes.peers.launcher import Fleet, end_process, leave_on_signals, quiet_process
     from walktalk.runtimes.peers.ledger import Ledger
     from walktalk.runtimes.peers.link import Link, Listener
     from walktalk.runtimes.peers.node import Node
@@ -31,7 +31,7 @@ _HOMES = {
     "diary": ("Diary",),
     "handing_out": ("COPY", "FILES", "Copy", "set_aside"),
     "keeping": ("finished_before",),
-    "launcher": ("Fleet", "leave_on_signals", "quiet_process"),
+    "launcher": ("Fleet", "end_process", "leave_on_signals", "quiet_process"),
     "ledger": ("Ledger",),
     "link": ("Link", "Listener"),
     "node": ("Node",),
@@ -71,6 +71,7 @@ __all__ = [
     "Tuning",
     "ask_everyone",
     "credentials",
+    "end_process",
     "finished_before",
     "free_ports",
     "leave_on_signals",

@@ -26,6 +26,9 @@ from walktalk.errors import SpecError, UnavailableError
 OPERATOR = "operator"
 """The name that `walktalk status` and `walktalk stop` go by; no node may have it."""
 
+AUTHORITY = "ca"
+"""The name of the authority's own files; a node of that name would overwrite its key."""
+
 Key = ec.EllipticCurvePrivateKey
 
 
@@ -44,7 +47,7 @@ def credentials(folder: Path, name: str) -> Credentials:
     A refused connection says nothing of its reason to the one that is refused, so all that can be seen here is looked
     at here.
     """
-    found = Credentials(folder / "ca.pem", folder / f"{name}.pem", folder / f"{name}.key")
+    found = Credentials(folder / f"{AUTHORITY}.pem", folder / f"{name}.pem", folder / f"{name}.key")
     for path in (found.authority, found.certificate, found.key):
         if not path.is_file():
             raise UnavailableError(f"certificates: {path} does not exist; make it with `walktalk certs`")
@@ -125,10 +128,12 @@ def make_certificates(folder: Path, hosts: Mapping[str, Iterable[str]], days: in
 
     An authority that is already there is used again, so that nodes can be added later.
     """
+    if AUTHORITY in hosts:
+        raise SpecError(f"nodes: {AUTHORITY!r} cannot be a node's name: the authority's own files are called so")
     try:
         folder.mkdir(parents=True, exist_ok=True)
         authority, key = _authority(folder, days)
-        written = [folder / "ca.pem"]
+        written = [folder / f"{AUTHORITY}.pem"]
         for name, addresses in {**hosts, OPERATOR: ()}.items():
             own = ec.generate_private_key(ec.SECP256R1())
             certificate = _issue(name, own, authority.subject, key, days, _places(addresses))
@@ -140,7 +145,7 @@ def make_certificates(folder: Path, hosts: Mapping[str, Iterable[str]], days: in
 
 
 def _authority(folder: Path, days: int) -> tuple[x509.Certificate, Key]:
-    certificate_path, key_path = folder / "ca.pem", folder / "ca.key"
+    certificate_path, key_path = folder / f"{AUTHORITY}.pem", folder / f"{AUTHORITY}.key"
     if certificate_path.is_file() and key_path.is_file():
         key = _private_key(key_path)
         if not isinstance(key, ec.EllipticCurvePrivateKey):

@@ -7,6 +7,7 @@
     folder: out/five-sites       # where each node writes, in a folder of its name
     pace: 0.0                    # seconds that a training takes at least: many nodes on few processors take turns
     wait: 30.0                   # seconds that a node waits for its neighbours before it starts without them
+    largest: 100.0               # times the usual norm that a model from a neighbour may have, or it is refused
     stay: 0.0                    # seconds that it stays after the end, unless somebody collects what it has before
     nodes:                       # in the order of the graph's numbers
       ca-1: {address: 10.0.1.1:7447, site: CA}
@@ -27,13 +28,25 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from walktalk.errors import SpecError
 from walktalk.records import yaml_text
-from walktalk.runtimes.peers.certificates import OPERATOR, Credentials, credentials
+from walktalk.runtimes.peers.certificates import AUTHORITY, OPERATOR, Credentials, credentials
 from walktalk.runtimes.peers.session import ALIVE, Endpoint, Tuning
 
 if TYPE_CHECKING:
     from walktalk.graphs import Graph
 
+LARGEST = 100.0
+"""Times the usual norm. Models grow by a few times while they are trained; what is sent to do harm is larger."""
+
+PORTS = "ports"  # in the cluster's folder: see there
 _NAME = r"^[a-z0-9]([a-z0-9.-]{0,61}[a-z0-9])?$"  # as host names: they become keys, file names and common names
+
+RESERVED = {  # they would share keys or files with something else
+    OPERATOR: "the name of whoever asks for status",
+    ALIVE: "part of the keys that say who lives",
+    AUTHORITY: "the name of the authority's own files among the certificates",
+    PORTS: "the folder for ports that were found",
+    "launcher": "the folder of whoever starts all nodes of a run",
+}
 
 
 class Place(BaseModel):
@@ -77,6 +90,7 @@ class Cluster(BaseModel):
     lease: float = Field(10.0, gt=0)
     pace: float = Field(0.0, ge=0)
     wait: float = Field(30.0, ge=0)
+    largest: float = Field(LARGEST, gt=1)
     stay: float = Field(0.0, ge=0)
     nodes: dict[str, Place]
 
@@ -152,8 +166,10 @@ def make_cluster(content: Mapping[str, Any], source: str = "cluster") -> Cluster
     except ValidationError as error:
         raise SpecError(f"{source}: {_in_words(error)}") from error
     for name in cluster.nodes:
-        if not re.fullmatch(_NAME, name) or name in (OPERATOR, ALIVE):
+        if not re.fullmatch(_NAME, name):
             raise SpecError(f"{source}: nodes: {name!r} cannot be a node's name; use a-z, 0-9, - and .")
+        if name in RESERVED:
+            raise SpecError(f"{source}: nodes: {name!r} cannot be a node's name: it is {RESERVED[name]}; take another")
     if not cluster.nodes:
         raise SpecError(f"{source}: nodes: there are none")
     return cluster

@@ -8,28 +8,88 @@ are alike even if a node came back. `traces.merge` makes one trace of all diarie
 from __future__ import annotations
 
 import json
+import logging
 import os
+import time
+from contextlib import suppress
 from pathlib import Path
 
 from walktalk.records import TraceRow
 
+log = logging.getLogger(__name__)
+
 NAME = "trace-{life}.jsonl"
+WAITING = 100_000  # lines: some 20 MB
+TRY_AGAIN = 1.0  # seconds until a full disk is tried again
 
 
 class Diary:
-    """Writes rows, in the order of the columns."""
+    """Writes rows, in the order of the columns.
+
+    Where the disk is full, rows wait in memory until there is room again, at most `WAITING` of them: what happens after
+    that is lost to the trace, and a line in it and in the log says how much.
+    """
 
     def __init__(self, folder: Path, life: int) -> None:
         folder.mkdir(parents=True, exist_ok=True)
-        self._file = os.open(folder / NAME.format(life=life), os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o644)
+        self._path = folder / NAME.format(life=life)
+        self._file = os.open(self._path, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o644)
+        self._size = 0  # bytes of whole lines that are in the file
+        self._waiting: list[bytes] = []
+        self._lost = 0
+        self._again = 0.0  # when to try to write again
 
     def note(self, row: TraceRow) -> None:
         """Keep a row. One call of the system, so a line is there whole or not at all."""
-        os.write(self._file, json.dumps(row).encode() + b"\n")
+        line = json.dumps(row).encode() + b"\n"
+        if self._waiting:
+            self._wait(line)
+        elif not self._write(line):
+            log.warning("%s cannot be written: the disk is full? Lines wait in memory meanwhile", self._path)
+            self._again = time.monotonic() + TRY_AGAIN
+            self._wait(line)
 
     def close(self) -> None:
         """Nothing more will come."""
+        self._again = 0.0
+        if self._waiting:
+            self._catch_up()
+        if self._waiting:
+            log.warning("%s: %d lines could not be written", self._path, len(self._waiting) + self._lost)
         os.close(self._file)
+
+    def _wait(self, line: bytes) -> None:
+        """A line joins those that wait, which are written if it is time."""
+        if len(self._waiting) < WAITING:
+            self._waiting.append(line)
+        else:
+            self._lost += 1
+        if time.monotonic() >= self._again:
+            self._catch_up()
+
+    def _catch_up(self) -> None:
+        self._again = time.monotonic() + TRY_AGAIN
+        if not self._write(b"".join(self._waiting)):
+            return
+        self._waiting.clear()
+        lost, self._lost = self._lost, 0
+        if lost:
+            log.warning("%s: %d lines are missing: the disk was full", self._path, lost)
+            self.note(TraceRow(time.time(), -1, "missing", number=lost))
+
+    def _write(self, data: bytes) -> bool:
+        """Whether all of it was written; of what was not, nothing is left in the file."""
+        try:
+            written = os.write(self._file, data)
+        except OSError:
+            written = 0
+        if written == len(data):
+            self._size += written
+            return True
+        if written:
+            with suppress(OSError):
+                os.ftruncate(self._file, self._size)
+        return False
 
 
 def read_lines(path: Path) -> list[TraceRow]:

@@ -2,18 +2,24 @@
 
 from __future__ import annotations
 
+import logging
 import os
 import threading
 import time
-from collections.abc import Callable
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping
+from contextlib import suppress
+from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any
 
+from safetensors import SafetensorError
 from torch import Tensor
 
 from walktalk.errors import StudyError
 from walktalk.records import load_checkpoint, save_checkpoint
 from walktalk.runtimes.meaning import Stop
+
+log = logging.getLogger(__name__)
 
 EVERY = 10.0  # seconds
 STATE = "optimizer of "  # before the slot's name, in a checkpoint
@@ -32,15 +38,17 @@ class Kept:
     memory: bytes = b""  # the machine's keepsake
     seconds: float = 0.0  # that the run had lasted
     over: str = ""  # what the run was to end by, where this node has seen its end
+    study: Mapping[str, Any] = field(default_factory=dict)  # what it was about (`acquaintance`)
 
     def tensors(self) -> dict[str, Tensor]:
         """All in one."""
         return {**self.slots, **{f"{STATE}{name}": state for name, state in self.states.items()}}
 
-    def facts(self) -> dict[str, int | str]:
+    def facts(self) -> dict[str, Any]:
         """The rest."""
         counts = {"iterations": self.iterations, "bytes": self.sent, "number": self.number}
-        return {**counts, "milliseconds": int(1e3 * self.seconds), "over": self.over, "memory": self.memory.hex()}
+        said = {"over": self.over, "memory": self.memory.hex(), "study": dict(self.study)}
+        return {**counts, "milliseconds": int(1e3 * self.seconds), **said}
 
 
 def finished_before(folder: Path, stop: Stop) -> bool:
@@ -64,6 +72,7 @@ class Keeper:
         self._also = also
         self._thread: threading.Thread | None = None
         self._next = time.monotonic() + EVERY
+        self.saved_at: float | None = None  # when the last one was written in this life, by the wall clock
 
     def save_sometimes(self, make: Callable[[], Kept]) -> None:
         """Begin to save, if the last time is long enough ago and over."""
@@ -72,13 +81,22 @@ class Keeper:
             self._thread = threading.Thread(target=self._save_and_plan, args=(make(),), name="keeper", daemon=True)
             self._thread.start()
 
-    def save(self, kept: Kept) -> None:
-        """Save now."""
+    def save(self, kept: Kept) -> bool:
+        """Save now; False where it cannot be written, which is logged: the checkpoint before is still there."""
         self.close()
-        save_checkpoint(self.path, kept.tensors(), kept.facts())
+        return self._write(kept)
+
+    def _write(self, kept: Kept) -> bool:
+        try:
+            save_checkpoint(self.path, kept.tensors(), kept.facts())
+        except (OSError, SafetensorError) as error:
+            log.warning("%s could not be written: %s; the one before is kept, and it is tried again", self.path, error)
+            return False
+        self.saved_at = time.time()
+        return True
 
     def load(self) -> Kept | None:
-        """What was saved; None where nothing was, or it cannot be read: then the node starts afresh."""
+        """What was saved; None where nothing was, or it cannot be read: then it is put aside, and that is logged."""
         if not self.path.exists():
             return None
         try:
@@ -87,8 +105,13 @@ class Keeper:
             states = {name.removeprefix(STATE): t for name, t in tensors.items() if name.startswith(STATE)}
             memory, seconds = bytes.fromhex(facts.get("memory", "")), facts.get("milliseconds", 0) / 1e3
             counts = (int(facts["iterations"]), int(facts["bytes"]), int(facts["number"]))
-            return Kept(slots, states, *counts, memory, seconds, str(facts.get("over", "")))
-        except (StudyError, KeyError, TypeError, ValueError):
+            over, study = str(facts.get("over", "")), dict(facts.get("study", {}))
+            return Kept(slots, states, *counts, memory, seconds, over, study)
+        except (StudyError, KeyError, TypeError, ValueError) as error:
+            aside = self.path.with_suffix(".damaged")
+            with suppress(OSError):
+                self.path.replace(aside)
+            log.warning("%s; it is %s now, and the node begins without", error, aside)
             return None
 
     def close(self) -> None:
@@ -98,7 +121,9 @@ class Keeper:
 
     def _save_and_plan(self, kept: Kept) -> None:
         began = time.monotonic()
-        save_checkpoint(self.path, kept.tensors(), kept.facts())
-        self._also()
-        took = time.monotonic() - began
-        self._next = time.monotonic() + max(EVERY, took / SHARE)
+        try:
+            if self._write(kept):
+                self._also()
+        finally:  # whatever happened: the next one may succeed
+            took = time.monotonic() - began
+            self._next = time.monotonic() + max(EVERY, took / SHARE)

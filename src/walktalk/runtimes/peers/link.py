@@ -57,11 +57,17 @@ class Listener:
 class Link:
     """One node's connections. Use as a context manager; nothing is received before `start`."""
 
-    def __init__(self, endpoint: Endpoint, limits: Limits, listener: Listener) -> None:
+    def __init__(self, endpoint: Endpoint, limits: Limits, listener: Listener, life: int | None = None) -> None:
+        """
+        - `endpoint`: the node's place.
+        - `limits`: what neighbours may send.
+        - `listener`: who is told what.
+        - `life`: of the node, a number that grows with each (`lives`); the time if left out.
+        """
         self.endpoint, self.limits, self.listener = endpoint, limits, listener
         self.traffic = Traffic()
         self.blocked: frozenset[int] = frozenset()  # neighbours that are not heard: a cut cable, for tests
-        self.incarnation = time.time_ns()
+        self.incarnation = time.time_ns() if life is None else life
         self._looked = -math.inf  # when it was asked who is there
         self._numbers = collections.Counter[int]()
         self._pending: dict[int, Stamp] = {}  # by sender: arrived whole, and not yet taken by the node

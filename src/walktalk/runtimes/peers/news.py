@@ -38,8 +38,15 @@ class News:
     def event(self, event: str, peer: int, walk: int, number: int) -> None:
         """Something that is in the trace too; most of it is of no interest here."""
         if event in _WORDS:
-            who = self._names.get(peer, f"node {peer}" if peer >= 0 else "whoever it is")
-            self.say(_WORDS[event].format(peer=who, walk=walk, number=number))
+            self.say(_WORDS[event].format(peer=self.name_of(peer), walk=walk, number=number))
+
+    def name_of(self, peer: int) -> str:
+        """A node's name, where it is a neighbour's."""
+        return self._names.get(peer, f"node {peer}" if peer >= 0 else "whoever it is")
+
+    def stranger(self, peer: int, why: str) -> None:
+        """A neighbour is not listened to."""
+        log.warning("%s: refuses %s, whose study is another: %s", self._endpoint.name, self.name_of(peer), why)
 
     def absent(self, peers: Iterable[int], level: int) -> None:
         """These did not come: find out why, and say so. Asking takes seconds, so a thread does."""

@@ -18,7 +18,7 @@ from typing import Any
 
 import torch
 
-from walktalk.errors import ProtocolError, UnavailableError
+from walktalk.errors import ProtocolError, StudyError, UnavailableError
 from walktalk.protocols import (
     AGGREGATE,
     INITIAL,
@@ -46,13 +46,17 @@ from walktalk.protocols import (
     control_bytes,
 )
 from walktalk.records import TraceRow
-from walktalk.runtimes.meaning import FLOAT_BYTES, NOTHING, Interpreter, Scale
+from walktalk.runtimes.meaning import FLOAT_BYTES, NOTHING, Interpreter, Scale, Work
+from walktalk.runtimes.peers import acquaintance
 from walktalk.runtimes.peers import tally as tallies
 from walktalk.runtimes.peers.assembly import Delivery, Limits
 from walktalk.runtimes.peers.diary import Diary
 from walktalk.runtimes.peers.handing_out import Copy, Desk
+from walktalk.runtimes.peers.judging import Judge, Refused
 from walktalk.runtimes.peers.keeping import Keeper, Kept
 from walktalk.runtimes.peers.link import Link, Listener
+from walktalk.runtimes.peers.lives import next_life
+from walktalk.runtimes.peers.neighbours import Neighbours, Reactions
 from walktalk.runtimes.peers.news import News
 from walktalk.runtimes.peers.node_clock import Clock
 from walktalk.runtimes.peers.node_end import ALL_LOST, End
@@ -63,6 +67,8 @@ from walktalk.runtimes.peers.slots import Tensors, to_wire
 from walktalk.runtimes.peers.training import Outcome
 from walktalk.runtimes.peers.wire import Parcel
 from walktalk.runtimes.stacked import RowTrainer, parameters_of
+
+log = logging.getLogger(__name__)
 
 TALLY_EVERY = 0.25  # seconds between two rounds of gossip about how far everybody is
 LOOK_EVERY = 0.5  # seconds, while a node waits for its neighbours
@@ -97,25 +103,50 @@ class Node:
         )
         self.interpreter.add_node(self.me, setup.initial)
         self.limits = Limits(self._payloads())
+        self.judge = Judge(setup.initial, setup.largest)
+        self.facts = acquaintance.facts_of({"algorithm": protocol, **setup.study}, setup.initial)
         self.keeper = Keeper(setup.folder, lambda: self.desk.put_copy())
-        listener = Listener(self._later(self._arrived), lambda parcel: None, self._later(self._peer))
-        self.link = Link(setup.endpoint, self.limits, listener)
+        self.kept = self._own_past() if setup.rejoin else None
+        listener = Listener(self._later(self._arrived), lambda parcel: None, self._later(self._token))
+        life = next_life(setup.folder)
+        self.link = Link(setup.endpoint, self.limits, listener, life)
+        reactions = Reactions(self._found, self._lost, self._arrived, self._remembers)
+        self.neighbours = Neighbours(self.facts, self.link, self.news, self.state.alive, reactions)
         self.desk = Desk(setup.folder, self._newest_copy, setup.named)
-        self.link.answer(STATUS, lambda asked: json.dumps(self.status()).encode())
-        self.link.answer(STOP, lambda asked: json.dumps(self._stop_asked()).encode())
-        self.link.answer(RECORDS, lambda asked: self.desk.answer(asked, {"done": self.done}))
-        life = self.link.incarnation
         self.outside = Outside(0.0, setup.seed.child("protocol", self.me, life).python())
         self.telling = setup.seed.child("tally", self.me, life).python()
         self.diary = Diary(setup.folder, life)
         self.keys = setup.seed.child("batches", self.me, life).python()
         self.trainings = Trainings(setup, trainer, self._later(self._trained), self._later(self._measured_last))
+        self._answer_questions()
+
+    def _answer_questions(self) -> None:
+        """Only when there is all that the answers are made of."""
+        self.link.answer(STATUS, lambda asked: json.dumps(self.status(), allow_nan=False).encode())
+        self.link.answer(STOP, lambda asked: json.dumps(self._stop_asked()).encode())
+        self.link.answer(RECORDS, lambda asked: self.desk.answer(asked, {"done": self.done}))
 
     def _scale(self) -> Scale:
         setup, trainer = self.setup, self.trainer
         sizes = (FLOAT_BYTES * trainer.width, FLOAT_BYTES * trainer.state_width)
         beside = trainer.width - parameters_of(trainer)
         return Scale(*sizes, trainer.local_steps, setup.optimizer_state, beside > 0, FLOAT_BYTES * beside)
+
+    def _own_past(self) -> Kept | None:
+        """What an earlier life left, if it was one of this study."""
+        kept = self.keeper.load()
+        if kept is None:
+            return None
+        differ = acquaintance.differences_of_the_past(self.facts, kept.study)
+        widths = {tensor.numel() for tensor in kept.slots.values()} - {self.trainer.width}
+        if widths and not differ:
+            differ = [f"width was {min(widths)} and is {self.trainer.width}"]
+        if differ:
+            raise StudyError(
+                f"{self.keeper.path} is of another study: {'; '.join(differ)}; name another folder, or begin anew "
+                "with --fresh"
+            )
+        return kept
 
     def _payloads(self) -> dict[str, frozenset[int]]:
         """How many bytes may come with which kind of message: no other size is a model of this study."""
@@ -151,7 +182,7 @@ class Node:
             "alive": sorted(state.alive),
             "aggregates": what.aggregate_slot in what.slots[self.me],
             "term": what.aggregate_term,
-            "loss": state.loss,
+            "loss": state.loss if state.loss is not None and math.isfinite(state.loss) else None,
             "bandwidth": link.bandwidth,
             "walks": self.trainings.walks,
             "iterations": state.tally.own.iterations,
@@ -161,6 +192,9 @@ class Node:
             "unacknowledged": link.waiting(),
             "resent": traffic.resent,
             "dropped": dict(traffic.dropped),
+            "refused": dict(state.refused),
+            "strangers": {self.news.name_of(peer): why for peer, why in dict(self.neighbours.strangers).items()},
+            "diverged": state.diverged,
             "done": self.end.seen,
         }
 
@@ -185,28 +219,31 @@ class Node:
         self.news.say(f"listens on {self.setup.endpoint.listen}, waits for its neighbours")
         end = time.monotonic() + self.setup.wait_for_neighbours
         everyone = set(self.setup.endpoint.neighbours.values())
-        returns = self.setup.rejoin and self.keeper.path.exists()
-        while self.state.alive != everyone and not self.state.leaving and time.monotonic() < end:
-            self.link.look_around()
+        returns = self.kept is not None
+        while not self.state.leaving and time.monotonic() < end:
+            if everyone == self.state.alive | set(self.neighbours.strangers):
+                break
+            self.neighbours.look_around()
             with suppress(queue.Empty):
                 self.events.get(timeout=max(0.0, min(end - time.monotonic(), LOOK_EVERY)))()
             if returns and self.state.alive:
                 end = min(end, time.monotonic() + COME_BACK)
         if not self.state.leaving:
-            self.news.absent(everyone - self.state.alive, logging.INFO if returns else logging.WARNING)
+            missing = everyone - self.state.alive - set(self.neighbours.strangers)
+            self.news.absent(missing, logging.INFO if returns else logging.WARNING)
 
     def _begin(self) -> None:
         self.clock.begin()
-        kept = self.keeper.load() if self.setup.rejoin else None
+        kept, self.kept = self.kept, None
         if kept is None:
             iterations, sent, self.clock.behind = self.setup.before
-            self.state.tally.add(iterations, sent)
-            self._give(Started())
+            self.state.tally.remember(iterations, sent)
+            self._give(Started(late=self.neighbours.known))
         else:
             self.interpreter.slots[self.me] = {**kept.slots, INITIAL: self.setup.initial}
             self.interpreter.states = {(self.me, slot): state for slot, state in kept.states.items()}
             self.state.saved = kept.number
-            self.state.tally.add(kept.iterations, kept.sent)
+            self.state.tally.remember(kept.iterations, kept.sent)
             self.clock.behind = kept.seconds
             self._note("rejoined", number=kept.number)
             self._give(Rejoined(kept.memory))
@@ -245,18 +282,25 @@ class Node:
         return (done and not self.link.waiting(state.alive)) or self.end.long_seen
 
     def _close(self) -> None:
-        self._hand_walks_on()
-        self.state.tally.add(done=True)
+        """Part in order. Whatever of it fails is logged, and the rest is done: no token may outlive its node."""
+        for part in (self._hand_walks_on, self._say_goodbye, self._keep, self.link.close, self.trainings.close):
+            try:
+                part()
+            except Exception:
+                log.exception("%s: something failed while it left", self.setup.endpoint.name)
+        self.diary.close()
+
+    def _say_goodbye(self) -> None:
+        self.state.tally.end(over=False)
         for peer in self.state.alive:
             self._tell_tally(peer)
         if self.state.leaving:
             self._note("left")
             self._drain()
-        self.link.close()
-        self.trainings.close()
+
+    def _keep(self) -> None:
         self.keeper.save(self._to_keep())
         self.desk.put_copy()
-        self.diary.close()
 
     def _drain(self) -> None:
         """Wait until the walks that were handed on are taken, by all that are not leaving too. Takes nothing in."""
@@ -275,9 +319,12 @@ class Node:
 
     def _answer(self, event: Event) -> list[Effect]:
         """What the machine asks for."""
+        return self.machine.handle(event, self._outside())
+
+    def _outside(self) -> Outside:
         self.outside.now = self.clock.elapsed
         self.outside.resources = (self.link.bandwidth, *self.setup.around.resources[1:])
-        return self.machine.handle(event, self.outside)
+        return self.outside
 
     def _carry_out_all(self, effects: list[Effect]) -> None:
         for effect in effects:
@@ -333,6 +380,9 @@ class Node:
         if outcome.result is None:
             state.failure = outcome.error
             return
+        if not self.judge.trained(outcome.result) and not work.gradient:
+            self._diverged(work)
+            return
         if outcome.loss is not None:
             state.loss = outcome.loss
             self._note_measured(outcome.loss, outcome.accuracy)
@@ -340,6 +390,21 @@ class Node:
         if what.keeps_states and outcome.state is not None:
             what.states[what.state_owner(self.me, work.slot)] = outcome.state
         what.end_training(work, outcome.result)
+        self._after_training(work)
+
+    def _diverged(self, work: Work) -> None:
+        """A training that led to no finite model is as if it had not been."""
+        if not self.state.diverged:
+            log.warning(
+                "%s: a training led to numbers that are not finite, and is left out; is optimizer.lr too large?",
+                self.setup.endpoint.name,
+            )
+        self.state.diverged += 1
+        self.interpreter.hand_on(self.me, work.slot, work.walk)
+        self._after_training(work._replace(steps=0))
+
+    def _after_training(self, work: Work) -> None:
+        what = self.interpreter
         self._give(Trained(work.slot, work.walk, work.lr, work.steps))
         what.forget_result(self.me)
         self._see_the_end()
@@ -361,7 +426,7 @@ class Node:
         self._note("measured", detail={name: value for name, value in facts.items() if not math.isnan(value)})
 
     def _see_the_end(self) -> None:
-        why = "" if self.end.seen else self.end.look(self.clock.run_time)
+        why = "" if self.end.seen else self.end.look(self.clock.run_time, self.state.alive)
         if not why:
             return
         if why == ALL_LOST:
@@ -369,7 +434,7 @@ class Node:
         self._note("over")
         self.news.say(f"the run is over: {why}")
         self._measure_last()
-        self.state.tally.add(done=True, over=True)
+        self.state.tally.end(over=True)
         for peer in self.state.alive:
             self._tell_tally(peer)
 
@@ -426,21 +491,31 @@ class Node:
         parcel, state = delivery.parcel, self.state
         if parcel.sender not in state.alive:
             self.link.look_around()  # its last words, or we have missed that it is there
-        if parcel.message.kind == tallies.KIND:
-            clock = state.tally.hear(parcel.message.note)
-            if self.begun:
-                self.clock.hear(clock)
-                self._see_the_end()
+        if not self.neighbours.admit(delivery):
             return
-        if not self.begun:
+        if not self.begun and parcel.message.kind != tallies.KIND:
             self.early.append(delivery)
             return
         try:
-            self._take(delivery)
-        except (KeyError, ValueError, ProtocolError) as error:  # nonsense from a neighbour must not end the node
-            self._note("refused", peer=parcel.sender, walk=parcel.message.walk)
-            self.link.drop("nonsense", f"{parcel.message.kind} from {parcel.sender}: {error!r}")
+            self._take(delivery) if parcel.message.kind != tallies.KIND else self._hear_tally(parcel)
+        except Refused as error:
+            self._refuse(parcel, error)
+            self._carry_out_all(self.machine.refused(parcel.sender, parcel.message, self._outside()))
+        except (ArithmeticError, LookupError, ValueError, ProtocolError) as error:
+            self._refuse(parcel, error)  # nonsense from a neighbour must not end the node
         self.link.take(delivery)
+
+    def _refuse(self, parcel: Parcel, why: Exception) -> None:
+        self._note("refused", peer=parcel.sender, walk=parcel.message.walk)
+        reason, sender = ("refused" if isinstance(why, Refused) else "nonsense"), self.news.name_of(parcel.sender)
+        self.state.refused[sender] += 1
+        self.link.drop(reason, f"{parcel.message.kind} from {sender}: {why}")
+
+    def _hear_tally(self, parcel: Parcel) -> None:
+        lasted = self.state.tally.hear(parcel.sender, parcel.message.note)
+        if self.begun:
+            self.clock.hear(lasted)
+            self._see_the_end()
 
     def _take(self, delivery: Delivery) -> None:
         """The machine takes the message first, or refuses it; only then is anything written into a slot."""
@@ -450,22 +525,36 @@ class Node:
             raise ProtocolError(f"{'nothing' if into else 'a model'} came with it")
         if delivery.payload is not None:
             packed = self.tensors.from_wire(delivery.payload, into, arrival.codec)
+            self.judge.check(sender, message.kind, packed)
+            self.judge.check_room(sender, into, what.slots[self.me])
         effects = self._answer(Received(sender, message, into))
         what.receive(self.me, sender, message.walk, packed, stamp.number, stamp.incarnation)
-        self._carry_out_all(effects)
+        try:
+            self._carry_out_all(effects)
+        except (LookupError, ValueError, ProtocolError):
+            what.forget(self.me, Forget(into))  # what is refused does not stay
+            raise
 
-    def _peer(self, peer: int, alive: bool) -> None:
-        state = self.state
-        if alive == (peer in state.alive):
-            return
-        if alive:
-            state.alive.add(peer)
-        else:
-            state.alive.discard(peer)
-            self.link.cancel(peer)  # the protocol sends it elsewhere, or again when the neighbour is back
+    # -- neighbours ---------------------------------------------------------------------------------------------
+
+    def _token(self, peer: int, there: bool) -> None:
+        self.neighbours.token(peer, there)
+
+    def _found(self, peer: int) -> None:
         if self.begun:
-            self._note("found" if alive else "lost", peer=peer)
-            self._give(PeerFound(peer) if alive else PeerLost(peer))
+            self._note("found", peer=peer)
+            self._give(PeerFound(peer))
+
+    def _lost(self, peer: int) -> None:
+        self.link.cancel(peer)  # the protocol sends it elsewhere, or again when the neighbour is back
+        if self.begun:
+            self._note("lost", peer=peer)
+            self._give(PeerLost(peer))
+
+    def _remembers(self, peer: int) -> bool:
+        """Whether anything is known of what a neighbour has done."""
+        count = self.state.tally.counts.get(peer)
+        return count is not None and count.iterations > 0
 
     def _tell_tally(self, peer: int) -> None:
         note = self.state.tally.encode(self.clock.run_time, self.telling)
@@ -482,7 +571,7 @@ class Node:
         self._see_the_end()
         self.link.blocked = blocked_by(self.setup.folder)
         if len(self.state.alive) < len(self.setup.endpoint.neighbours):
-            self.link.look_around()
+            self.neighbours.look_around()
         for peer in self.state.alive:
             self._tell_tally(peer)
         self.keeper.save_sometimes(self._to_keep)
@@ -494,7 +583,8 @@ class Node:
         self._note("saved", number=state.saved)
         counts, over = (own.iterations, own.sent, state.saved), repr(self.setup.stop) if self.end.seen else ""
         states = {slot: tensor for (_, slot), tensor in what.states.items()}
-        return Kept(dict(what.slots[self.me]), states, *counts, self.machine.keepsake(), self.clock.run_time, over)
+        memory = self.machine.keepsake()
+        return Kept(dict(what.slots[self.me]), states, *counts, memory, self.clock.run_time, over, self.facts)
 
     def _newest_copy(self) -> Copy | None:
         """The aggregate, where this node aggregates, else the model that it showed last; callable from any thread."""

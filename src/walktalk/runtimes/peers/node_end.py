@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Collection
 
 from walktalk.runtimes.meaning import Stop
 from walktalk.runtimes.peers.tally import Tally
 
 STALLED = 5.0  # seconds in which nobody has anything to train until the run is given up
 LINGER = 5.0  # seconds that a node which is done waits for others to be done
+NEARLY = 0.9  # of the way: from there on one neighbour that has seen the end is believed
+NEAR = 1.5  # times the target loss: likewise
 
 
 class End:
@@ -38,21 +41,33 @@ class End:
         """From 0 to 1."""
         return self._stop.progress(self._tally.iterations, run_time, 8.0 * self._tally.sent)
 
-    def look(self, run_time: float) -> str:
-        """Why the run is over, if it is: a word for the log; "" where it is not."""
+    def look(self, run_time: float, alive: Collection[int]) -> str:
+        """Why the run is over, if it is: a word for the log; "" where it is not.
+
+        `alive`: the neighbours that are there. One of them that says so is believed where the end is near by this
+        node's own reckoning, and most of them anywhere: what they counted, this node may not have heard of.
+        """
         tally, target = self._tally, self._stop.target_loss
         why = ""
         if self.progress(run_time) >= 1.0:
             why = "enough was trained"
         elif target is not None and tally.loss <= target:
             why = "the loss is low enough"
-        elif tally.over:
+        elif self._is_believed(tally.over(alive), len(alive), run_time):
             why = "others have seen the end"
         elif self._stalled():
             why = ALL_LOST
         if why:
             self._seen_at = time.monotonic()
         return why
+
+    def _is_believed(self, saying: int, alive: int, run_time: float) -> bool:
+        """Whether it is over because so many of the neighbours say so."""
+        if not saying:
+            return False
+        target = self._stop.target_loss
+        near = self.progress(run_time) >= NEARLY or (target is not None and self._tally.loss <= NEAR * target)
+        return near or self._tally.own.idle or (saying > 1 and 2 * saying > alive)  # idle: nothing will ever come
 
     def _stalled(self) -> bool:
         """Whether nobody has had anything to train for a while, and nobody will: walks that no guard starts again."""

@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+import collections
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any
 
 from torch import Tensor
 
 from walktalk.protocols import Protocol, Surroundings
 from walktalk.runtimes.meaning import OptimizerState, Stop
 from walktalk.runtimes.peers import tally as tallies
+from walktalk.runtimes.peers.cluster import LARGEST
 from walktalk.runtimes.peers.session import Endpoint
 from walktalk.seeds import Seed
 
@@ -35,6 +38,8 @@ class NodeSetup:
     pace: float = 0.0  # seconds that a training takes at least
     before: tuple[int, int, float] = (0, 0, 0.0)  # iterations, bytes and seconds of a run that goes on
     samples: int = 1  # of this node's data: the weight of its loss in that of all
+    study: Mapping[str, Any] = field(default_factory=dict)  # what must be the same on all nodes, key by key
+    largest: float = LARGEST  # times the usual norm that a model from a neighbour may have
     tested: int = 0  # test samples that it measures on, too
     named: Callable[[Tensor], Mapping[str, Tensor]] | None = None  # a model's weights by name, for whoever collects
     stay: float = 0.0  # seconds that it stays after the end, unless somebody has collected what it has
@@ -49,6 +54,8 @@ class State:
     loss: float | None = None  # of a model that was trained here lately, on this node's data
     alive: set[int] = field(default_factory=set)  # neighbours
     leaving: bool = False
+    refused: collections.Counter[str] = field(default_factory=collections.Counter)  # messages, by neighbour
+    diverged: int = 0  # trainings whose result was not finite
     failure: BaseException | None = None
 
 

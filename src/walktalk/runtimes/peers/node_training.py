@@ -81,3 +81,8 @@ class Trainings:
     def close(self) -> None:
         """Let the training under way end, if it does so at once."""
         self._thread.close(0.1)
+
+    @property
+    def busy(self) -> bool:
+        """Whether a training goes on though nobody waits for it any more."""
+        return self._thread.busy

@@ -7,6 +7,7 @@ a large graph does not keep a thread for every neighbour that it never sends to.
 from __future__ import annotations
 
 import collections
+import logging
 import threading
 import time
 from collections.abc import Callable
@@ -14,6 +15,8 @@ from dataclasses import dataclass
 
 from walktalk.codecs import Bytes
 from walktalk.runtimes.peers.wire import Ack, Answer, Parcel, Stamp, chunks, encode_ack
+
+log = logging.getLogger(__name__)
 
 ASK_AFTER = 1.0
 """Seconds without an answer until the sender asks how far the message is, and asks again."""
@@ -129,16 +132,23 @@ class Outbox:
                     return
                 letter = self._line.popleft()
                 self._current, self._answer = letter, None
-            try:
-                self._deliver(letter)
-            except Exception:
-                if not self._closed:  # the session may close while a chunk is being sent
-                    raise
+            self._began = time.monotonic()
+            self._try(self._transmit, letter)
+            while self._current is letter and not self._closed:
+                self._try(self._await, letter)
 
-    def _deliver(self, letter: Letter) -> None:
+    def _try(self, step: Callable[[Letter], None], letter: Letter) -> None:
+        """What fails once (a connection that just broke, a session that closes) may succeed when it is asked again."""
+        try:
+            step(letter)
+        except Exception as error:
+            if not self._closed:
+                log.warning("a message to node %d: %s; it is tried again", letter.parcel.receiver, error)
+                with self._changed:
+                    self._changed.wait_for(lambda: self._closed or self._current is not letter, ASK_AFTER)
+
+    def _await(self, letter: Letter) -> None:
         """Until it is taken or given up."""
-        self._began = time.monotonic()
-        self._transmit(letter)
         while True:
             with self._changed:
                 self._changed.wait_for(lambda: self._answer is not None or self._current is not letter, ASK_AFTER)

@@ -13,10 +13,8 @@ from pathlib import Path
 
 from walktalk.errors import StudyError
 from walktalk.records import write_text
-from walktalk.runtimes.peers.cluster import Cluster, Place
+from walktalk.runtimes.peers.cluster import PORTS, Cluster, Place
 from walktalk.runtimes.peers.unused_ports import free_ports
-
-FOLDER = "ports"
 
 
 def with_own_port(cluster: Cluster, name: str) -> Cluster:
@@ -26,7 +24,7 @@ def with_own_port(cluster: Cluster, name: str) -> Cluster:
     if not place.has_port and not place.listen:
         port = _free_port(place.host, _noted(cluster, name))
         if port is not None:
-            _write_down(cluster.folder / FOLDER / name, port)
+            _write_down(cluster.folder / PORTS / name, port)
             changed[name] = _at(place, port)
     return _filled(cluster, changed)
 
@@ -58,7 +56,7 @@ def _write_down(path: Path, port: int) -> None:
 
 def _noted(cluster: Cluster, name: str) -> int | None:
     try:
-        return int((cluster.folder / FOLDER / name).read_text())
+        return int((cluster.folder / PORTS / name).read_text())
     except (OSError, ValueError):
         return None
 

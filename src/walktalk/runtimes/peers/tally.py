@@ -2,8 +2,13 @@
 
 A node's own numbers only grow, so what is heard is merged by taking the larger ones, whatever the order or the path
 (a grow-only counter); what goes up and down, such as a loss, is taken from whoever knows the later one. The sum over
-all nodes says when the run is over, within one round of gossip; and who has seen the end says so, and all believe it.
-The run's clock goes along: a node that came back learns from it how long the run has lasted.
+all nodes says when the run is over, within one round of gossip. The run's clock goes along: a node that came back
+learns from it how long the run has lasted.
+
+A neighbour may be mistaken, or lie. So every field has its bounds, and one that is beyond them says nothing; a node's
+numbers are believed as far as a node can get in the time since it was last heard of (`FASTEST`), so that no one message
+can end a run; that a node has seen the end is its own word alone, and believed where it fits what is known here
+(`node_end`); and of clocks the one in the middle is believed, not the one that is furthest ahead.
 """
 
 from __future__ import annotations
@@ -12,7 +17,9 @@ import math
 import random
 import struct
 import time
+from collections.abc import Iterable
 from dataclasses import dataclass
+from statistics import median_low
 from typing import NamedTuple
 
 KIND = "tally"
@@ -20,7 +27,11 @@ _HEAD = struct.Struct("<d")
 _ENTRY = struct.Struct("<IQQBQfI")
 _DONE, _OVER, _IDLE = 1, 2, 4
 ENTRIES_AT_MOST = 110  # in one message, so that the note stays under 4 KiB; in larger networks a random choice
-LATELY = 30_000  # milliseconds: who was not heard of for so long is not waited for
+LATELY = 30.0  # seconds: who was not heard of for so long is not waited for
+FASTEST = 1_000.0  # trainings that a node can complete in a second, at the very most
+QUICKEST = 1e10  # bytes that a node can send in a second
+LONGEST = 1e9  # seconds of a run: thirty years
+AHEAD = 86_400_000  # milliseconds that the clock of another machine may be ahead of this one's
 
 
 class Count(NamedTuple):
@@ -31,19 +42,17 @@ class Count(NamedTuple):
     done: bool = False  # it trains no more: it has seen the end, or leaves
     over: bool = False  # it has seen the end of the run
     idle: bool = False  # nothing that it holds will ever be trained again
-    moment: int = 0  # when it said so, in milliseconds by its own clock; the later one is believed
+    moment: int = (
+        0  # when it said so, in milliseconds by its own clock, which never goes back; the later one is believed
+    )
     loss: float = math.nan  # of a model that came to it, on its own data, before it trained on it
     samples: int = 0  # of its data
 
     def merged(self, heard: Count) -> Count:
-        """With what was heard of the same node."""
+        """With what was heard of the same node; that it has seen the end, it says itself."""
         newer = heard if heard.moment > self.moment else self
-        return newer._replace(
-            iterations=max(self.iterations, heard.iterations),
-            sent=max(self.sent, heard.sent),
-            done=self.done or heard.done,
-            over=self.over or heard.over,
-        )
+        counts = max(self.iterations, heard.iterations), max(self.sent, heard.sent)
+        return newer._replace(iterations=counts[0], sent=counts[1], over=self.over)
 
 
 @dataclass
@@ -55,6 +64,8 @@ class Tally:
 
     def __post_init__(self) -> None:
         self.counts: dict[int, Count] = {self.node: Count()}
+        self._began: dict[int, float] = {}  # by neighbour: when the run began, by this node's clock
+        self._heard: dict[int, float] = {}  # by node: when something new was last heard of it
 
     @property
     def own(self) -> Count:
@@ -71,10 +82,9 @@ class Tally:
         """Bytes sent by all nodes, as far as it is known here."""
         return sum(count.sent for count in self.counts.values())
 
-    @property
-    def over(self) -> bool:
-        """Whether anybody has seen the end of the run."""
-        return any(count.over for count in self.counts.values())
+    def over(self, neighbours: Iterable[int]) -> int:
+        """How many of these say that they have seen the end of the run."""
+        return sum(self.counts.get(peer, Count()).over for peer in neighbours)
 
     @property
     def loss(self) -> float:
@@ -82,7 +92,7 @@ class Tally:
 
         Nobody sees all the data, so this is the one number that a running cluster can know of its models.
         """
-        there = self._heard_lately()
+        there = self._heard_lately(done=True)  # what those measured who have seen the end is true still
         samples = sum(count.samples for count in there)
         if 2 * len(there) <= self.nodes or not samples:
             return math.nan
@@ -94,21 +104,35 @@ class Tally:
         there = self._heard_lately()
         return 2 * len(there) > self.nodes and all(count.idle for count in there)
 
-    def _heard_lately(self) -> list[Count]:
-        now = _now()
-        return [count for count in self.counts.values() if count.moment > now - LATELY and not count.done]
+    def _heard_lately(self, done: bool = False) -> list[Count]:
+        since = time.monotonic() - LATELY
+        there = (self.counts[node] for node, heard in self._heard.items() if heard > since)
+        return [count for count in there if count.moment and (done or not count.done)]
 
-    def add(self, iterations: int = 0, sent: int = 0, done: bool = False, over: bool = False) -> None:
+    def add(self, iterations: int = 0, sent: int = 0) -> None:
         """Count something of this node's own."""
         own = self.own
-        self.counts[self.node] = own._replace(
-            iterations=own.iterations + iterations, sent=own.sent + sent, done=own.done or done, over=own.over or over
-        )
+        self.counts[self.node] = own._replace(iterations=own.iterations + iterations, sent=own.sent + sent)
+
+    def end(self, over: bool) -> None:
+        """This node trains no more; `over`: it has seen the end of the run."""
+        self.counts[self.node] = self.own._replace(done=True, over=over or self.own.over, moment=self._next_moment())
+
+    def remember(self, iterations: int, sent: int) -> None:
+        """Numbers of this node's earlier life, of which its neighbours may have told it already: the larger count."""
+        own = self.own
+        self.counts[self.node] = own._replace(iterations=max(own.iterations, iterations), sent=max(own.sent, sent))
 
     def say(self, idle: bool, loss: float | None, samples: int) -> None:
         """How this node is right now."""
         said = math.nan if loss is None else loss
-        self.counts[self.node] = self.own._replace(idle=idle, moment=_now(), loss=said, samples=samples)
+        moment = self._next_moment()
+        self.counts[self.node] = self.own._replace(idle=idle, moment=moment, loss=said, samples=samples)
+        self._heard[self.node] = time.monotonic()
+
+    def _next_moment(self) -> int:
+        """Later than all that anybody has heard of this node, though its clock was set back."""
+        return max(_now(), self.own.moment + 1)
 
     def encode(self, clock: float, rng: random.Random) -> bytes:
         """What to tell a neighbour: the run's clock, oneself, and of the others as many as fit."""
@@ -117,24 +141,49 @@ class Tally:
             others = rng.sample(others, ENTRIES_AT_MOST - 1)
         return _HEAD.pack(clock) + b"".join(_pack(node, self.counts[node]) for node in (self.node, *others))
 
-    def hear(self, note: bytes) -> float:
-        """Merge what a neighbour tells, and give back its clock; nonsense is passed over.
+    def hear(self, sender: int, note: bytes) -> float:
+        """Merge what a neighbour tells, and give back how long the run has lasted; `ValueError` where it is nonsense.
 
         What it remembers of this node's own life before a restart counts too, or the total would go back.
         """
         if len(note) < _HEAD.size or (len(note) - _HEAD.size) % _ENTRY.size:
-            return 0.0
-        for node, iterations, sent, flags, moment, loss, samples in _ENTRY.iter_unpack(note[_HEAD.size :]):
-            if node >= self.nodes:
-                continue
-            done, over, idle = bool(flags & _DONE), bool(flags & _OVER), bool(flags & _IDLE)
-            known = self.counts.get(node, Count())
-            if node == self.node:
-                done, over, moment = known.done, known.over, 0
-            heard = Count(iterations, sent, done, over, idle, moment, loss, samples)
-            self.counts[node] = known.merged(heard)
-        clock = float(_HEAD.unpack_from(note)[0])
-        return clock if math.isfinite(clock) else 0.0
+            raise ValueError(f"a tally is not {len(note)} bytes long")
+        lasted, now = float(_HEAD.unpack_from(note)[0]), time.monotonic()
+        if not 0.0 <= lasted <= LONGEST:
+            raise ValueError(f"no run lasts {lasted:g} s")
+        heard = {entry[0]: self._checked(*entry) for entry in _ENTRY.iter_unpack(note[_HEAD.size :])}
+        self._began[sender] = now - lasted
+        began = -median_low([-moment for moment in self._began.values()])  # of two that differ, the later one
+        for node, count in heard.items():
+            self._merge(node, count, sender, now, now - self._heard.get(node, began))
+        return now - began
+
+    def _merge(self, node: int, count: Count, sender: int, now: float, passed: float) -> None:
+        """One node's numbers; `passed`: seconds in which it can have done what is new in them."""
+        known = self.counts.get(node, Count())
+        iterations = min(count.iterations, known.iterations + int(FASTEST * passed) + 1)
+        sent = min(count.sent, known.sent + int(QUICKEST * (passed + 1.0)))
+        if node == self.node:
+            self.remember(iterations, sent)
+            self.counts[node] = self.own._replace(moment=max(known.moment, count.moment))
+            return
+        if count.moment > known.moment or iterations > known.iterations:
+            self._heard[node] = now
+        merged = known.merged(count._replace(iterations=iterations, sent=sent))
+        self.counts[node] = merged._replace(over=count.over) if node == sender else merged
+
+    def _checked(
+        self, node: int, iterations: int, sent: int, flags: int, moment: int, loss: float, samples: int
+    ) -> Count:
+        """One node's numbers as they came, or `ValueError` where a field is out of its bounds."""
+        if node >= self.nodes or flags > _DONE | _OVER | _IDLE:
+            raise ValueError(f"in a tally: node {node}, flags {flags}")
+        if moment > _now() + AHEAD:
+            raise ValueError(f"in a tally: the clock of node {node} is more than a day ahead")
+        if iterations > FASTEST * LONGEST or sent > QUICKEST * LONGEST or math.isinf(loss):
+            raise ValueError(f"in a tally: node {node} did {iterations} iterations, sent {sent} bytes, loss {loss}")
+        done, over, idle = bool(flags & _DONE), bool(flags & _OVER), bool(flags & _IDLE)
+        return Count(iterations, sent, done, over, idle, moment, loss, samples)
 
 
 def _pack(node: int, count: Count) -> bytes:

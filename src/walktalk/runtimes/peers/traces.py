@@ -8,12 +8,15 @@ whoever reads a simulated trace reads this one too.
 from __future__ import annotations
 
 import heapq
+import logging
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import TypeAlias
 
 from walktalk.records import TraceRow
 from walktalk.runtimes.peers.diary import NAME, read_lines
+
+log = logging.getLogger(__name__)
 
 MessageName: TypeAlias = tuple[int, int, int, int, bool]
 
@@ -25,8 +28,12 @@ def read_diary(folder: Path) -> list[TraceRow]:
 
 def read_lives(folder: Path) -> list[list[TraceRow]]:
     """The same, life by life."""
-    paths = sorted(folder.glob(NAME.format(life="*")))  # a life is a time in nanoseconds, of as many digits always
-    return [read_lines(path) for path in paths]
+    return [read_lines(path) for path in sorted(folder.glob(NAME.format(life="*")), key=_life)]
+
+
+def _life(path: Path) -> tuple[int, str]:
+    number = path.stem.rpartition("-")[2]
+    return int(number) if number.isdecimal() else 0, path.name
 
 
 def merge(diaries: Iterable[list[TraceRow]]) -> list[TraceRow]:
@@ -36,14 +43,24 @@ def merge(diaries: Iterable[list[TraceRow]]) -> list[TraceRow]:
 
 
 def _causal(diaries: list[list[TraceRow]]) -> Iterator[TraceRow]:
-    """By time, but a `receive` waits for its `send`; one whose sender's diary is torn off comes in the end."""
+    """By time, but a `receive` waits for its `send`; one whose `send` nobody wrote down does not.
+
+    Where all that is left waits for each other, which no true order of events does, the earliest goes on by itself and
+    a warning says so: nothing that was written down is left out.
+    """
     sent = {_message(row) for diary in diaries for row in diary if row.event == "send"}
     seen: set[MessageName] = set()
     waiting: dict[MessageName, int] = {}  # message -> the diary that waits for it
     position = [0] * len(diaries)
     ready = [(diary[0].time, index) for index, diary in enumerate(diaries)]
     heapq.heapify(ready)
-    while ready:
+    forced = 0
+    while ready or waiting:
+        if not ready:
+            stuck = min(waiting, key=lambda one: diaries[waiting[one]][position[waiting[one]]].time)
+            ready.append((0.0, waiting.pop(stuck)))
+            seen.add(stuck)
+            forced += 1
         _, index = heapq.heappop(ready)
         row = diaries[index][position[index]]
         message = _message(row)
@@ -59,6 +76,8 @@ def _causal(diaries: list[list[TraceRow]]) -> Iterator[TraceRow]:
                 heapq.heappush(ready, (row.time, freed))
         if position[index] < len(diaries[index]):
             heapq.heappush(ready, (diaries[index][position[index]].time, index))
+    if forced:
+        log.warning("%d messages were received before they were sent, by what the nodes wrote down", forced)
 
 
 def _message(row: TraceRow) -> MessageName:

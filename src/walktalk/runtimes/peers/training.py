@@ -63,6 +63,11 @@ class TrainingThread:
         self._jobs.put(None)
         self._thread.join(seconds)
 
+    @property
+    def busy(self) -> bool:
+        """Whether a training is under way still, after `close`."""
+        return self._thread.is_alive()
+
     def _run(self) -> None:
         while (work := self._jobs.get()) is not None:
             began = time.monotonic()

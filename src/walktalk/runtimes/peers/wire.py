@@ -36,6 +36,9 @@ _HEADER = struct.Struct("<2sBB26sIIIIIHQI")
 _MAGIC, _VERSION = b"WT", 2
 _HAS_PAYLOAD = 1
 LONGEST_KIND = 26  # characters
+LARGEST = (
+    2**31 - 1
+)  # of the numbers in a message: whoever counts on from there has as many again until the field is full
 _FRAME = struct.Struct("<4sQIIIQ")
 _FRAME_MAGIC = b"wtc1"
 _ACK = struct.Struct("<4sQII")
@@ -129,6 +132,8 @@ def decode_header(data: Buffer) -> Parcel:
         raise WireError("checksum", "header")
     if payload and not flags:
         raise WireError("malformed", "a payload's length without a payload")
+    if max(walk, round_, term) > LARGEST:
+        raise WireError("malformed", f"walk {walk}, round {round_}, term {term}; at most {LARGEST}")
     message = Message(_text(kind, _KIND, "kind"), walk, round_, term, note)
     return Parcel(sender, receiver, message, payload if flags else -1)
 

@@ -3,6 +3,7 @@
 from walktalk.runtimes.simulator.availability import absences, lines_of
 from walktalk.runtimes.simulator.fault_plan import Fault, FaultKind, FaultPlan
 from walktalk.runtimes.simulator.garbage import no_garbage_collection
+from walktalk.runtimes.simulator.rates import Rates, measured_rates, planned_run
 from walktalk.runtimes.simulator.run_setup import RunSetup
 from walktalk.runtimes.simulator.schedule import (
     INITIAL_VALUE,
@@ -39,6 +40,7 @@ __all__ = [
     "Notebook",
     "Op",
     "PoissonTiming",
+    "Rates",
     "RunSetup",
     "Simulation",
     "Terms",
@@ -48,5 +50,7 @@ __all__ = [
     "all_surroundings",
     "lines_of",
     "mean_of",
+    "measured_rates",
     "no_garbage_collection",
+    "planned_run",
 ]

@@ -1,8 +1,8 @@
 """Who is there when, from a file: laptops that are closed at night, sites that are switched off, volunteers.
 
 A CSV file with the columns `node`, `from` and `to`, seconds of virtual time: a line for every stretch in which a node
-is there. A node without a line is always there; without a `to` it stays. Whoever is away is as good as killed, and comes
-back as one that was killed does (`faults`): what it was doing is lost, its neighbours hear of it.
+is there. A node without a line is always there; without a `to` it stays. Whoever is away is as good as killed, and
+comes back as one that was killed does (`faults`): what it was doing is lost, its neighbours hear of it.
 """
 
 from __future__ import annotations

@@ -7,6 +7,7 @@ merged trace, by the executor of the simulator: measuring disturbs nobody, and e
 
 from __future__ import annotations
 
+import hashlib
 import logging
 import os
 from collections.abc import Callable
@@ -14,6 +15,7 @@ from dataclasses import dataclass, replace
 from functools import partial
 from os import PathLike
 from pathlib import Path
+from typing import Any
 
 from walktalk.errors import SpecError, StudyError, UnavailableError
 from walktalk.graphs import Graph
@@ -25,6 +27,7 @@ from walktalk.runtimes.peers import (
     Node,
     NodeSetup,
     ReplaySetup,
+    end_process,
     finished_before,
     free_ports,
     leave_on_signals,
@@ -141,6 +144,8 @@ def run_node(job: NodeJob, ends: Callable[[bool], None] = lambda over: None) -> 
         node.run()
     finally:
         ends(node.end.seen)
+    if node.trainings.busy:
+        end_process()
 
 
 def _node_setup(cluster: Cluster, base: Foundation, job: NodeJob) -> tuple[NodeSetup, Trainer]:
@@ -172,11 +177,28 @@ def _node_setup(cluster: Cluster, base: Foundation, job: NodeJob) -> tuple[NodeS
         pace=cluster.pace,
         wait_for_neighbours=cluster.wait,
         samples=len(task.parts[0]),
+        study=study_facts(cluster, base, plan),
+        largest=cluster.largest,
         tested=0 if task.test is None else len(task.test[0]),
         named=(lambda row: trainer.module(row).state_dict()) if job.deployed else None,
         stay=cluster.stay,
     )
     return setup, trainer
+
+
+def study_facts(cluster: Cluster, base: Foundation, plan: AlgorithmPlan) -> dict[str, Any]:
+    """What must be the same on all nodes of a cluster, beside the model and the algorithm; not when it ends.
+
+    Of the task its name and numbers: a text may be a folder, which every site has elsewhere.
+    """
+    spec, graph = spec_mapping(base.spec), base.graph
+    network = f"{graph.name}, {graph.edges} edges, {hashlib.blake2b(graph.edge_list().tobytes()).hexdigest()}"
+    task = {key: value for key, value in spec["task"].items() if key == "name" or not isinstance(value, str)}
+    sections = {"task": task, **{name: spec[name] for name in ("optimizer", "schedule", "training")}}
+    sections["optimizer"] = {**sections["optimizer"], "lr": plan.lr}
+    facts = {f"{name}.{key}": value for name, section in sections.items() for key, value in section.items()}
+    run = {"seed": base.spec.seed, "repetition": cluster.repetition, "nodes": " ".join(cluster.nodes)}
+    return {"network": network, **facts, **run}
 
 
 def _check_names(cluster: Cluster, graph: Graph) -> None:

@@ -96,6 +96,7 @@ class BlockingPairs(Machine):
         return [*reply, mean, Forget(event.slot), self._record(), *self._train_on(outside)]
 
     def _asked(self, peer: int) -> list[Effect]:
+        self.waiting = [one for one in self.waiting if one.peer != peer]  # who was put off and asks again, waits for us
         if self.state == "is free":
             return self._accept(peer)
         if self.state == "asks" and peer == self.partner:  # both ask each other: the smaller number accepts

@@ -57,6 +57,12 @@ class SwarmSGD(Protocol):
     patience: Annotated[float, Gt(0), InLabel("")] = 10.0
     name: ClassVar[str] = "swarm_sgd"
     family: ClassVar[str] = "gossip"
+    paper: ClassVar[str] = "Nadiradze et al., NeurIPS 2021"
+    keeps: ClassVar[str] = "a model at every node"
+    sends: ClassVar[str] = (
+        "a model along one random link and one back, after H local steps; a difference in few bits if quantized"
+    )
+    guarantees: ClassVar[str] = "a meeting never changes the sum of the two"
     description: ClassVar[str] = "Every node trains for a few steps, then averages with one random neighbour."
     colour: ClassVar[str] = "#D98880"
     conserves: ClassVar[tuple[Law, ...]] = ("sum",)

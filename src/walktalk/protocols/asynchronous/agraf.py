@@ -1,0 +1,74 @@
+"""AGRAF SGD, asynchronous SGD on graphs (Even, Koloskova, Massoulié 2024): two free loops a node.
+
+    whenever a gradient at i is ready:          x_i ← x_i − η g_i(x_i as it was when the gradient began)
+    whenever the link between i and j is used:  x_i, x_j ← (x_i + x_j) / 2
+
+Neither loop waits for the other, and the traffic is whatever it is. Where links are used much more often than gradients
+are ready, all have the same model: asynchronous SGD with a step of η/n; where all are equally fast, too, D-SGD with
+exact averages. Where links are used hardly ever, it is local SGD. (The paper lets any averaging matrix act at any time;
+this is its case of single links. From memory of the paper; the special cases are named in its abstract.)
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Annotated, ClassVar
+
+from annotated_types import Ge, Gt
+
+from walktalk.protocols.asynchronous.free_loops import MESSAGES, MODEL, FreeLoops, Mixer
+from walktalk.protocols.effects import Effect, absorb, apply_update
+from walktalk.protocols.machine import Machine, Protocol, Surroundings
+from walktalk.protocols.message import Arrival
+from walktalk.protocols.self_description import Law
+
+
+@dataclass(frozen=True)
+class AGRAF(Protocol):
+    """Every node trains on and on, and averages with random neighbours beside it, at a pace of its own.
+
+    Args:
+        steps: local steps of a training; 0: as many as the study says.
+        talks: exchanges that a node begins for each training, on average.
+    """
+
+    steps: Annotated[int, Ge(0)] = 0
+    talks: Annotated[float, Gt(0)] = 1.0
+    name: ClassVar[str] = "agraf"
+    family: ClassVar[str] = "gossip"
+    paper: ClassVar[str] = "Even, Koloskova, Massoulié, AISTATS 2024"
+    keeps: ClassVar[str] = "a model at every node"
+    sends: ClassVar[str] = "a model along a random link and one back, whenever the link is used"
+    guarantees: ClassVar[str] = (
+        "an exchange never changes the sum of the two; asynchronous SGD or local SGD by how often links are used"
+    )
+    title: ClassVar[str] = "AGRAF SGD"
+    description: ClassVar[str] = "Every node trains on and on and averages with random neighbours beside it."
+    colour: ClassVar[str] = "#45B39D"
+    conserves: ClassVar[tuple[Law, ...]] = ("sum",)
+
+    @property
+    def messages(self) -> Mapping[str, Arrival]:
+        return MESSAGES
+
+    def machine(self, surroundings: Surroundings) -> Machine:
+        return FreeLoops(surroundings, Averages(), self.steps, self.talks)
+
+
+class Averages(Mixer):
+    """One model, and nothing happens by itself."""
+
+    __slots__ = ()
+
+    def begin(self) -> list[Effect]:
+        return []
+
+    def drift(self, elapsed: float) -> list[Effect]:
+        return []
+
+    def learn(self, moved: bool) -> list[Effect]:
+        return [apply_update(MODEL, moved)]
+
+    def meet(self, new: str, old: str) -> list[Effect]:
+        return [absorb(MODEL, MODEL, 0.5, new, old)]

@@ -1,0 +1,449 @@
+"""What an authenticated neighbour may say: nothing of it ends, mutes or misleads a node for good."""
+
+from __future__ import annotations
+
+import json
+import math
+import random
+import struct
+import threading
+import time
+import zlib
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+
+from walktalk import graphs
+from walktalk.errors import StudyError
+from walktalk.protocols import (
+    PROTOCOLS,
+    AsyncGossip,
+    Message,
+    MultiWalk,
+    Outside,
+    PeerLost,
+    Protocol,
+    Received,
+    Send,
+    Started,
+    TimerFired,
+)
+from walktalk.protocols.multi_walk.election import Claim, Score, View, decode, encode
+from walktalk.protocols.multi_walk.walk_pass import Pass
+from walktalk.runtimes.meaning import Stop
+from walktalk.runtimes.peers import Delivery, Node, NodeSetup, Parcel, acquaintance
+from walktalk.runtimes.peers.acquaintance import Hello, differences, facts_of
+from walktalk.runtimes.peers.keeping import Keeper, Kept
+from walktalk.runtimes.peers.node_end import End
+from walktalk.runtimes.peers.tally import FASTEST, KIND, Count, Tally
+from walktalk.runtimes.peers.training import Outcome
+from walktalk.runtimes.peers.wire import Stamp, WireError, decode_header, encode_header
+from walktalk.runtimes.simulator import all_surroundings
+from walktalk.seeds import Seed
+from walktalk.testing.cluster import SlowTrainer, endpoints
+
+ENTRY = struct.Struct("<IQQBQfI")
+DICE = random.Random(0)
+
+
+def tally_note(*entries: tuple[int, int, int, int, int, float, int], clock: float = 5.0) -> bytes:
+    """A tally as a neighbour would write it: node, iterations, bytes, flags, moment, loss, samples."""
+    return struct.pack("<d", clock) + b"".join(ENTRY.pack(*entry) for entry in entries)
+
+
+@contextmanager
+def lonely_node(folder: Path, protocol: Protocol | None = None, nodes: int = 3, **changes: Any) -> Iterator[Node]:
+    """Node 0 of a complete graph, whose neighbours are nowhere."""
+    graph, trainer = graphs.complete(nodes), SlowTrainer(nodes)
+    around = all_surroundings(graph)[0]
+    settings = {"stop": Stop(iterations=10_000), **changes}
+    stop, place = settings.pop("stop"), endpoints(graph)[0]
+    setup = NodeSetup(protocol or MultiWalk(walks=2), around, Seed(0), stop, trainer.initial(), place, folder)
+    node = Node(NodeSetup(**{**setup.__dict__, **settings}), trainer)
+    with node.link:
+        for peer in range(1, nodes):
+            introduce(node, peer)
+        yield node
+
+
+def introduce(node: Node, peer: int, life: int = 1, knows: bool = False, **other: Any) -> None:
+    """Let a neighbour say hello, as if its study were the same but for some facts."""
+    hello = acquaintance.encode(Hello({**node.facts, **other}, met=True, knows=knows))
+    message = Message(acquaintance.KIND, note=hello)
+    node._arrived(Delivery(Parcel(peer, 0, message), None, Stamp(life, 1)))
+
+
+def say(node: Node, message: Message, sender: int = 1) -> None:
+    """Let a neighbour say something small."""
+    node._arrived(Delivery(Parcel(sender, 0, message), None, Stamp(1, 1)))
+
+
+# -- counts --------------------------------------------------------------------------------------------------------
+
+
+def test_what_a_node_remembers_of_itself_and_what_others_do_is_not_added_up(tmp_path: Path) -> None:
+    """Before, every restart doubled it: 464, 1,099, 2,397, 4,961."""
+    Keeper(tmp_path).save(Kept({}, {}, 464, 1000, 1))
+    with lonely_node(tmp_path, rejoin=True, stop=Stop(iterations=1000)) as node:
+        say(node, Message(KIND, note=tally_note((0, 464, 1000, 0, 1, 0.5, 1), (1, 36, 0, 0, 1, 0.5, 1), clock=60.0)))
+        node._begin()
+        assert node.state.tally.own.iterations == 464
+        assert node.state.tally.own.sent >= 1000
+        assert node.end.progress(0.0) == 0.5  # and so the learning rate's schedule goes on where it was
+
+
+def test_a_count_grows_as_fast_as_a_node_can_train_whoever_says_what() -> None:
+    tally, before = Tally(0, 4), time.monotonic()
+    tally.hear(1, tally_note((1, 10, 0, 0, 1, 0.5, 1), (2, 10, 0, 0, 1, 0.5, 1), clock=1.0))
+    for sender in (1, 3):
+        tally.hear(sender, tally_note((2, 10**11, 10**15, 0, 2, 0.5, 1), (0, 10**11, 0, 0, 2, 0.5, 1)))
+    most = FASTEST * (5.0 + time.monotonic() - before) + 10
+    assert tally.iterations <= 3 * most
+    assert tally.counts[1].iterations == 10
+
+
+@pytest.mark.parametrize(
+    "note",
+    [
+        tally_note((1, 2**64 - 1, 0, 0, 0, 0.5, 1)),
+        tally_note((1, 0, 2**64 - 1, 0, 0, 0.5, 1)),
+        tally_note((9, 0, 0, 0, 0, 0.5, 1)),
+        tally_note((1, 0, 0, 255, 0, 0.5, 1)),
+        tally_note((1, 0, 0, 0, 2**64 - 1, 0.5, 1)),
+        tally_note((1, 0, 0, 0, 0, float("inf"), 1)),
+        tally_note(clock=1e300),
+        tally_note(clock=-1.0),
+        tally_note(clock=float("nan")),
+        b"short",
+    ],
+)
+def test_a_tally_out_of_bounds_is_refused_and_changes_nothing(note: bytes, tmp_path: Path) -> None:
+    with lonely_node(tmp_path) as node:
+        node.begun = True
+        say(node, Message(KIND, note=note))
+        assert node.link.traffic.dropped["nonsense"] == 1
+        assert node.state.tally.counts == {0: Count()}
+        assert node.clock.behind == 0.0
+
+
+def test_one_word_does_not_end_a_run() -> None:
+    tally = Tally(0, 5)
+    end = End(Stop(iterations=10_000), tally)
+    over = 3  # done and over
+    tally.hear(1, tally_note(*((node, 50, 0, over, 7, 0.5, 1) for node in range(1, 5))))  # of all, says 1
+    assert not end.look(5.0, {1, 2, 3, 4})
+    tally.hear(2, tally_note((2, 50, 0, over, 8, 0.5, 1)))
+    assert not end.look(5.0, {1, 2, 3, 4})  # two of four
+    tally.hear(3, tally_note((3, 50, 0, over, 8, 0.5, 1)))
+    assert end.look(5.0, {1, 2, 3, 4})  # most of them, each for itself
+
+
+def test_one_word_is_enough_where_the_end_is_near() -> None:
+    tally = Tally(0, 3)
+    end = End(Stop(iterations=1000), tally)
+    tally.hear(1, tally_note((1, 950, 0, 3, 7, 0.5, 1)))
+    assert end.look(5.0, {1, 2})
+
+
+def test_one_that_came_back_is_not_done_any_more_though_its_clock_was_set_back() -> None:
+    here, again = Tally(0, 2), Tally(1, 2)
+    ahead = Tally(1, 2)  # its clock is an hour ahead, and set back after
+    ahead.counts[1] = Count(moment=time.time_ns() // 1_000_000 + 3_600_000)
+    ahead.end(over=True)
+    here.hear(1, ahead.encode(1.0, DICE))
+    assert here.counts[1].done
+    assert here.over([1])
+    again.hear(0, here.encode(1.0, DICE))
+    again.say(idle=False, loss=0.5, samples=1)
+    here.hear(1, again.encode(1.0, DICE))
+    assert not here.counts[1].done
+    assert not here.over([1])
+
+
+def test_of_clocks_that_differ_the_middle_one_is_believed() -> None:
+    tally = Tally(0, 4)
+    tally.hear(1, tally_note(clock=10.0))
+    tally.hear(2, tally_note(clock=11.0))
+    assert tally.hear(3, tally_note(clock=1e8)) == pytest.approx(11.0, abs=1.0)
+
+
+# -- heartbeats ----------------------------------------------------------------------------------------------------
+
+
+def view(**changes: Any) -> Message:
+    """A heartbeat of the aggregator of term 1, node 0."""
+    plain = View(Claim(1, Score(), 0), 5, Claim(0, Score(), 1), 2, 0)
+    return Message("beat", term=1, note=encode(plain._replace(**changes)))
+
+
+def machine_of(node: int = 1) -> Any:
+    protocol = MultiWalk(walks=2).hardened()
+    machine = protocol.machine(all_surroundings(graphs.complete(3))[node])
+    machine.handle(Started(), Outside(0.0, random.Random(0)))
+    return machine
+
+
+def give(machine: Any, event: Any, now: float = 1.0) -> Any:
+    return machine.handle(event, Outside(now, random.Random(0)))
+
+
+def test_incidents_are_never_used_up() -> None:
+    machine = machine_of()
+    give(machine, Received(0, view(incidents=2**31 - 1), ""))
+    give(machine, Received(0, view(incidents=2**32 - 2), ""))
+    give(machine, PeerLost(0))
+    effects = give(machine, PeerLost(2))  # the next one: it was a struct.error
+    assert machine.members.incidents == 0
+    assert decode(machine.members._message().note).incidents == 0
+    assert effects
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {"claim": Claim(2**32 - 1, Score(), 0)},
+        {"claim": Claim(2**31 - 1, Score(), 0)},
+        {"ballot": Claim(2**31 - 1, Score(), 0)},
+        {"claim": Claim(2, Score(), -3)},
+        {"claim": Claim(2, Score(degree=float("inf")), -2)},
+        {"claim": Claim(2, Score(memory=-1.0), -2)},
+        {"beat": 2**32 - 1},
+        {"degree": 3},
+    ],
+)
+def test_a_heartbeat_out_of_bounds_is_refused_and_the_next_election_goes_on(changes: dict[str, Any]) -> None:
+    machine = machine_of()
+    give(machine, Received(0, view(), ""))
+    before = machine.members.claim, machine.members.beat
+    with pytest.raises(ValueError, match=r"."):
+        give(machine, Received(2, view(**changes), ""))
+    assert (machine.members.claim, machine.members.beat) == before
+    machine.members._call_election(10.0)
+    assert decode(machine.members._message().note).ballot.term == 2
+
+
+def test_numbers_of_a_message_are_bounded_on_the_wire() -> None:
+    for field in ("walk", "round", "term"):
+        data = encode_header(Parcel(1, 0, Message("walk")._replace(**{field: 2**31})))
+        with pytest.raises(WireError, match="at most"):
+            decode_header(data)
+
+
+def test_a_pass_that_would_overflow_is_refused() -> None:
+    machine = machine_of()
+    for fields in ((0, 2**32 - 1, 0), (0, 0, 2**32 - 1), (-2, 0, 0)):
+        message = Message(
+            "walk", walk=1, round=0, term=1, note=struct.pack("<i", fields[0]) + struct.pack("<II", *fields[1:])
+        )
+        with pytest.raises(ValueError, match="not a pass"):
+            give(machine, Received(0, message, "in/1"))
+
+
+# -- leaving -------------------------------------------------------------------------------------------------------
+
+
+def test_closing_cannot_fail(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Whatever part of it does: the session ends, and with it the token that says that this node lives."""
+    with lonely_node(tmp_path, AsyncGossip(), stop=Stop(time=0.01), wait_for_neighbours=0.0) as node:
+        for name in ("_hand_walks_on", "_say_goodbye", "_to_keep"):
+            monkeypatch.setattr(node, name, lambda: struct.pack("<I", 2**32))
+        node.run()
+        assert node.link._session.is_closed()
+
+
+# -- models --------------------------------------------------------------------------------------------------------
+
+
+def offer(node: Node, numbers: np.ndarray, number: int = 1, sender: int = 1) -> None:
+    """Let a neighbour offer a model."""
+    payload = numbers.astype(np.float32).view(np.uint8)
+    parcel = Parcel(sender, 0, Message("offer", round=number, term=1), len(payload))
+    node._arrived(Delivery(parcel, payload, Stamp(1, number)))
+
+
+@pytest.mark.parametrize("bad", [np.nan, np.inf, -np.inf, 1e30, 1e6])
+def test_a_model_that_is_none_is_refused_and_its_sender_named(bad: float, tmp_path: Path) -> None:
+    with lonely_node(tmp_path, AsyncGossip()) as node:
+        node._begin()
+        width, before = node.trainer.width, node.interpreter.read(0, "model")
+        numbers = np.ones(width)
+        numbers[-1] = bad
+        offer(node, numbers)
+        assert node.interpreter.read(0, "model") is before
+        assert set(node.interpreter.slots[0]) <= {"initial", "model"}
+        assert node.status()["refused"] == {"n1": 1}
+        assert node.link.traffic.dropped["refused"] == 1
+        offer(node, np.ones(width), 2)  # and the next one is taken
+        assert node.interpreter.read(0, "model") is not before
+
+
+def test_a_neighbour_cannot_make_larger_and_larger_models_usual(tmp_path: Path) -> None:
+    with lonely_node(tmp_path, AsyncGossip()) as node:
+        node._begin()
+        for number in range(1, 60):
+            offer(node, np.full(node.trainer.width, 2.0**number), number)
+        assert float(node.interpreter.read(0, "model").abs().max()) < 2 * node.setup.largest * 10
+
+
+def test_models_that_nobody_asked_for_do_not_pile_up(tmp_path: Path) -> None:
+    """Of rounds that are far away: 8,458 of them lay in memory and in the checkpoint."""
+    with lonely_node(tmp_path, PROTOCOLS.find("local_dsgd")()) as node:
+        node._begin()
+        payload = np.ones(node.trainer.width, np.float32).view(np.uint8)
+        (kind,) = node.interpreter.messages
+        for number in range(1, 300):
+            parcel = Parcel(1, 0, Message(kind, round=number), len(payload))
+            node._arrived(Delivery(parcel, payload, Stamp(1, number)))
+        assert len(node.interpreter.slots[0]) < 25
+        assert len(node._to_keep().slots) < 25
+
+
+def test_a_training_that_diverges_is_left_out(tmp_path: Path) -> None:
+    with lonely_node(tmp_path, AsyncGossip()) as node:
+        node._begin()
+        work, before = node.trainings.current, node.interpreter.read(0, "model")
+        assert work is not None
+        node._trained(Outcome(work, torch.full((node.trainer.width,), math.nan), None, loss=math.nan))
+        np.testing.assert_array_equal(node.interpreter.read(0, "model"), before)
+        assert node.status()["diverged"] == 1
+        assert "NaN" not in json.dumps(node.status())
+
+
+def test_status_has_no_numbers_that_json_does_not_know(tmp_path: Path) -> None:
+    with lonely_node(tmp_path) as node:
+        node.state.loss = math.nan
+        assert json.loads(json.dumps(node.status(), allow_nan=False))["loss"] is None
+
+
+def test_a_ticket_that_nobody_wrote_kills_a_walk_for_a_while_only() -> None:
+    """It was the latest for the rest of the reign, and every true copy after it a laggard."""
+    machine = machine_of(2)
+    give(machine, Received(0, view(), ""))
+    forged, true = Pass(1, (1, 0), 2**31 - 1, 3), Pass(1, (1, 0), 4, 1)
+    machine.copies.accept(forged, 1.0)  # it was here, and went on to the aggregator, who knows better
+    give(machine, Received(1, true.message("walk"), "in/1"), 3.0)
+    assert 1 not in machine.copies.here
+    give(machine, TimerFired("beat"), 40.0)
+    give(machine, Received(1, true.message("walk"), "in/1"), 41.0)
+    assert machine.copies.here[1] == true
+
+
+def test_an_aggregator_takes_no_ticket_that_it_never_wrote() -> None:
+    machine = machine_of(0)
+    forged = Pass(2, (1, 0), 2**31 - 1, 3)
+    effects = give(machine, Received(1, forged.message("walk"), "in/2"))
+    assert 2 not in machine.copies.here
+    assert 2 not in machine.copies.seen
+    assert any(isinstance(effect, Send) and effect.message.kind == "ack" for effect in effects)  # nobody keeps it
+
+
+# -- strangers -----------------------------------------------------------------------------------------------------
+
+
+def test_a_neighbour_of_another_study_is_not_listened_to_and_told_why(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    with lonely_node(tmp_path, AsyncGossip(), study={"optimizer.lr": 0.05, "task.name": "digits"}) as node:
+        node._begin()
+        sent: list[Parcel] = []
+        node.link.send = lambda parcel, payload: sent.append(parcel) or Stamp(1, 1)  # type: ignore[method-assign]
+        introduce(node, 1, life=2, **{"optimizer.lr": "0.1"})
+        before = node.interpreter.read(0, "model")
+        offer(node, np.ones(node.trainer.width), 1)
+        assert node.interpreter.read(0, "model") is before
+        assert 1 not in node.state.alive
+        assert "refuses n1, whose study is another: optimizer.lr is 0.1 there and 0.05 here" in caplog.text
+        assert node.status()["strangers"] == {"n1": "optimizer.lr is 0.1 there and 0.05 here"}
+        introduce(node, 1, life=3)  # it was started again, as it should be
+        assert 1 in node.state.alive
+        assert not node.status()["strangers"]
+
+
+def test_both_sides_of_an_unequal_pair_say_what_differs(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    graph, trainer = graphs.complete(2), SlowTrainer(2)
+    places, around = endpoints(graph), all_surroundings(graph)
+    nodes = [
+        Node(
+            NodeSetup(
+                AsyncGossip(), around[v], Seed(0), Stop(time=30.0), trainer.initial(), places[v], tmp_path / str(v),
+                study={"seed": v}, wait_for_neighbours=20.0,
+            ),
+            trainer,
+        )
+        for v in range(2)
+    ]  # fmt: skip
+    threads = [threading.Thread(target=node.run, daemon=True) for node in nodes]
+    for thread in threads:
+        thread.start()
+    end = time.monotonic() + 20
+    while not all(node.neighbours.strangers for node in nodes) and time.monotonic() < end:
+        time.sleep(0.05)
+    for node in nodes:
+        node.leave()
+    for thread in threads:
+        thread.join(20)
+    assert "n0: refuses n1, whose study is another: seed is 1 there and 0 here" in caplog.text
+    assert "n1: refuses n0, whose study is another: seed is 0 there and 1 here" in caplog.text
+
+
+def test_a_model_that_comes_before_its_senders_hello_waits_for_it(tmp_path: Path) -> None:
+    with lonely_node(tmp_path, AsyncGossip()) as node:
+        node._begin()
+        before = node.interpreter.read(0, "model")
+        payload = np.ones(node.trainer.width, np.float32).view(np.uint8)
+        parcel = Parcel(1, 0, Message("offer", round=1, term=1), len(payload))
+        node._arrived(Delivery(parcel, payload, Stamp(9, 1)))  # of a new life, whose hello was lost
+        assert node.interpreter.read(0, "model") is before
+        introduce(node, 1, life=9)
+        assert node.interpreter.read(0, "model") is not before
+
+
+def test_facts_are_compared_in_words_and_numbers_of_models_nearly() -> None:
+    model = torch.linspace(0.0, 1.0, 50)
+    here = facts_of({"a": "x" * 100, "b": 0.1, "c": 3}, model)
+    assert not differences(here, json.loads(json.dumps(facts_of({"a": "x" * 100, "b": 0.1, "c": 3}, model * 1.0001))))
+    other = facts_of({"a": "x" * 99 + "y", "b": 0.1000001, "c": 3, "d": 1}, model * 2)
+    said = differences(here, other)
+    assert [line.split(" is ")[0] for line in said] == ["initial model", "a", "b", "d"]
+    assert len(acquaintance.encode(Hello({str(k): f"{k}" * 9 for k in range(100)}))) < 4096
+
+
+@pytest.mark.parametrize("note", [b"", b"x", zlib.compress(b"[]"), zlib.compress(b"{}"), zlib.compress(b" " * 10**8)])
+def test_a_hello_that_is_none_is_refused(note: bytes) -> None:
+    with pytest.raises(ValueError, match="not a hello"):
+        acquaintance.decode(note)
+
+
+def test_a_checkpoint_of_another_task_is_refused(tmp_path: Path) -> None:
+    with lonely_node(tmp_path, AsyncGossip(), study={"task.name": "digits", "optimizer.lr": 0.1}) as node:
+        node._begin()
+        node.keeper.save(node._to_keep())
+    with (
+        pytest.raises(StudyError, match=r"is of another study: task.name was digits and is cifar10; .*--fresh"),
+        lonely_node(tmp_path, AsyncGossip(), study={"task.name": "cifar10"}, rejoin=True),
+    ):
+        pass
+    with lonely_node(tmp_path, AsyncGossip(), study={"task.name": "digits", "optimizer.lr": 0.2}, rejoin=True):
+        pass  # all may go on with another learning rate
+    Keeper(tmp_path).save(Kept({"model": torch.ones(7)}, {}, 1, 1, 1))
+    with pytest.raises(StudyError, match="width was 7 and is 5"), lonely_node(tmp_path, AsyncGossip(), rejoin=True):
+        pass
+
+
+def test_one_whose_past_is_gone_starts_no_walk_in_the_middle_of_a_run(tmp_path: Path) -> None:
+    """Nor does it aggregate again from the initial model, as if the run had just begun."""
+    with lonely_node(tmp_path / "new") as node:
+        node._begin()
+        assert node.status()["walks"] == [1]
+        assert node.status()["aggregates"]
+    with lonely_node(tmp_path / "old") as node:
+        introduce(node, 2, life=2, knows=True)  # a neighbour remembers what it has done
+        node._begin()
+        assert node.status()["walks"] == []
+        assert not node.status()["aggregates"]
+        say(node, view(), sender=2)  # of term 1, by this very node, in a life that is over

@@ -1,0 +1,193 @@
+"""What a node writes: it goes on where the disk is full, tells what is damaged, and its clock may be set back."""
+
+from __future__ import annotations
+
+import errno
+import logging
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+import torch
+import yaml
+
+from walktalk.errors import SpecError
+from walktalk.protocols import Message
+from walktalk.records import TraceRow
+from walktalk.runtimes.peers import Diary, Parcel, keeping, make_certificates, make_cluster, merge, read_diary
+from walktalk.runtimes.peers.keeping import Keeper, Kept
+from walktalk.runtimes.peers.lives import next_life
+from walktalk.runtimes.peers.outbox import Outbox
+from walktalk.runtimes.peers.unused_ports import free_ports
+from walktalk.runtimes.peers.wire import Ack, Answer, Stamp
+
+KEPT = Kept({"model": torch.ones(3)}, {}, 5, 100, 1)
+
+
+def test_after_a_checkpoint_that_could_not_be_written_comes_another(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """One failure ended all later ones."""
+    keeper, save = Keeper(tmp_path), keeping.save_checkpoint
+
+    def full(*args: object) -> None:
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    monkeypatch.setattr(keeping, "EVERY", 0.0)
+    monkeypatch.setattr(keeping, "save_checkpoint", full)
+    keeper._next = 0.0
+    keeper.save_sometimes(lambda: KEPT)
+    keeper.close()
+    assert not keeper.save(KEPT)
+    assert "No space left" in caplog.text
+    monkeypatch.setattr(keeping, "save_checkpoint", save)
+    assert keeper._next < time.monotonic() + 60.0
+    keeper._next = 0.0
+    keeper.save_sometimes(lambda: KEPT)
+    keeper.close()
+    found = keeper.load()
+    assert found is not None
+    assert found.iterations == 5
+
+
+def test_a_damaged_checkpoint_is_told_and_put_aside(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    keeper = Keeper(tmp_path)
+    keeper.save(KEPT)
+    data = bytearray(keeper.path.read_bytes())
+    data[-2] ^= 1
+    keeper.path.write_bytes(data)
+    assert keeper.load() is None
+    assert "damaged" in caplog.text
+    assert keeper.path.with_suffix(".damaged").read_bytes() == data  # nobody's work is thrown away
+
+
+def test_a_full_disk_loses_no_line_while_memory_lasts(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    diary, write, room = Diary(tmp_path, 1), os.write, [100]
+
+    def little(file: int, data: bytes) -> int:
+        if room[0] <= 0:
+            raise OSError(errno.ENOSPC, "No space left on device")
+        taken = write(file, data[: room[0]])
+        room[0] -= taken
+        return taken
+
+    monkeypatch.setattr(os, "write", little)
+    for number in range(5):
+        diary.note(TraceRow(float(number), 0, "note", number=number))  # the second is cut in its middle
+    assert "Lines wait in memory" in caplog.text
+    room[0] = 10**6
+    diary.close()
+    assert [row.number for row in read_diary(tmp_path)] == list(range(5))
+
+
+def test_what_memory_cannot_hold_is_counted(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    from walktalk.runtimes.peers import diary as diaries
+
+    monkeypatch.setattr(diaries, "WAITING", 2)
+    diary, write = Diary(tmp_path, 1), os.write
+    monkeypatch.setattr(os, "write", lambda file, data: 0)
+    for number in range(5):
+        diary.note(TraceRow(float(number), 0, "note", number=number))
+    monkeypatch.setattr(os, "write", write)
+    diary.close()
+    assert [(row.event, row.number) for row in read_diary(tmp_path)] == [("note", 0), ("note", 1), ("missing", 3)]
+
+
+def test_lives_grow_though_the_clock_is_set_back(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    first = next_life(tmp_path)
+    monkeypatch.setattr(time, "time_ns", lambda: first - 10**15)
+    second = next_life(tmp_path)
+    assert second > first
+    for life in (second, first):
+        Diary(tmp_path, life).note(TraceRow(0.0, 0, "started", number=life))
+    assert [row.number for row in read_diary(tmp_path)] == [first, second]
+
+
+def test_a_merged_trace_leaves_nothing_out_though_its_order_is_impossible(caplog: pytest.LogCaptureFixture) -> None:
+    """Each has received what the other sends after: it dropped all that followed, in silence."""
+    one = [TraceRow(1.0, 0, "receive", "in", 1, number=1, key=7), TraceRow(2.0, 0, "send", "x", 1, number=1, key=7)]
+    other = [TraceRow(1.0, 1, "receive", "in", 0, number=1, key=7), TraceRow(2.0, 1, "send", "x", 0, number=1, key=7)]
+    rest = [TraceRow(3.0, node, "record") for node in (0, 1)]
+    with caplog.at_level(logging.WARNING):
+        merged = merge([[*one, rest[0]], [*other, rest[1]]])
+    assert len(merged) == 6
+    assert "received before they were sent" in caplog.text
+
+
+@pytest.mark.parametrize("name", ["ca", "ports", "operator", "alive", "launcher"])
+def test_names_that_collide_with_files_are_refused(name: str) -> None:
+    with pytest.raises(SpecError, match=f"{name}' cannot be a node's name"):
+        make_cluster({"nodes": {name: {}}})
+
+
+def test_no_node_takes_the_authoritys_key(tmp_path: Path) -> None:
+    make_certificates(tmp_path, {"a": ()})
+    key = (tmp_path / "ca.key").read_bytes()
+    with pytest.raises(SpecError, match="authority"):
+        make_certificates(tmp_path, {"ca": ()})
+    assert (tmp_path / "ca.key").read_bytes() == key
+
+
+def test_an_outbox_that_failed_once_sends_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    from walktalk.runtimes.peers import outbox as outboxes
+
+    monkeypatch.setattr(outboxes, "ASK_AFTER", 0.01)
+    failures, sent = [OSError("broken")], []
+
+    def put(chunk: bytes) -> None:
+        if failures:
+            raise failures.pop()
+        sent.append(chunk)
+
+    box = Outbox(put, lambda question: box.answered(Ack(stamp, Answer.UNKNOWN)), lambda parcel: None, lambda: None, 1)
+    stamp = box.put(Parcel(0, 1, Message("walk", walk=1), 4), memoryview_of(b"1234"))
+    end = time.monotonic() + 10
+    while not sent and time.monotonic() < end:
+        time.sleep(0.001)
+    box.answered(Ack(stamp, Answer.TAKEN))
+    assert stamp == Stamp(1, 1)
+    assert sent
+    assert box.wait_idle(10)
+    box.close()
+
+
+def memoryview_of(data: bytes):
+    import numpy as np
+
+    return np.frombuffer(data, np.uint8)
+
+
+def test_a_node_that_leaves_in_the_middle_of_a_training_ends_well(tmp_path: Path) -> None:
+    """It was torn down under its training thread: exit code -6, and a supervisor would have started it again."""
+    content = {
+        "study": {
+            "network": {"topology": "complete", "nodes": 1},
+            "algorithms": [{"name": "async_gossip"}],
+            "stop": {"time": 600.0},
+        },
+        "folder": "records",
+        "pace": 30.0,
+        "nodes": {"a": {"address": f"127.0.0.1:{free_ports(1)[0]}"}},
+    }
+    (tmp_path / "cluster.yaml").write_text(yaml.safe_dump(content))
+    command = "from walktalk.cli import main; main()"
+    node = subprocess.Popen(
+        [sys.executable, "-c", command, "node", "--config", str(tmp_path / "cluster.yaml"), "--name", "a"]
+    )
+    try:
+        end = time.monotonic() + 60
+        while time.monotonic() < end and not any(
+            row.event == "train" for row in read_diary(tmp_path / "records" / "a")
+        ):
+            time.sleep(0.1)
+        node.send_signal(signal.SIGTERM)
+        assert node.wait(20) == 0
+    finally:
+        node.kill()
+    assert (tmp_path / "records" / "a" / "checkpoint.safetensors").exists()

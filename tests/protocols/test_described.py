@@ -1,0 +1,72 @@
+"""What every registered algorithm says of itself, for `walktalk algorithms` and the page of all algorithms."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+from typer.testing import CliRunner
+
+from walktalk import graphs
+from walktalk.cli.app import app
+from walktalk.protocols import D2, PROTOCOLS, missing_facts
+from walktalk.studies import algorithm_entries, algorithms_page
+
+PAGE = Path(__file__).parents[2] / "docs" / "algorithms.md"
+
+
+@pytest.mark.parametrize("name", PROTOCOLS)
+def test_every_algorithm_says_what_it_keeps_sends_and_guarantees(name: str) -> None:
+    """Also its paper and its rule; the message says where to write what is missing."""
+    usual = PROTOCOLS[name].usual()
+    assert usual, f"{name}: `usual` gives nothing, so nobody can be told what it is"
+    assert not missing_facts(usual[0]), "\n".join(missing_facts(usual[0]))
+
+
+def test_what_is_missing_is_said() -> None:
+    class Silent(D2):
+        """Says less than the one that it is made of."""
+
+        keeps = ""
+
+    said = missing_facts(Silent())
+    assert 'Silent does not say its keeps: add keeps: ClassVar[str] = "what is kept where"' in said
+    assert any(
+        "its update_rule: add its update rule, indented" in line for line in said
+    )  # none at the head of this file
+
+
+def test_the_page_is_what_they_say() -> None:
+    """Counted bits are part of it: they are the same everywhere, as no model is touched."""
+    again = "python -m walktalk.studies.algorithms > docs/algorithms.md"
+    assert PAGE.read_text(encoding="utf-8") == algorithms_page(), f"make it again: {again}"
+
+
+def test_bits_are_counted_as_sent() -> None:
+    """On a cycle every node has two neighbours: what a round sends is known in closed form, up to headers."""
+    model = 32 * 10_000
+    found = {one.protocol.name: one for one in algorithm_entries(None, graphs.cycle(20), 10_000)}
+    for name, models in {"async_gossip": 2, "local_dsgd": 2, "d2": 2, "gradient_tracking": 4}.items():
+        assert found[name].bits == pytest.approx(models * model, rel=0.02), name
+    assert found["choco_sgd"].bits == pytest.approx(2 * model / 4, rel=0.05)  # 8 bits of 32
+    assert found["multi_walk"].bits == pytest.approx(2 / 3 * model, rel=0.1)  # it stays with probability 1/3
+    assert found["centralized"].bits == 0
+    assert found["fedavg"].bits is None
+    assert "take star" in found["fedavg"].not_here
+
+
+def test_the_command() -> None:
+    listed = CliRunner().invoke(app, ["algorithms"])
+    assert listed.exit_code == 0, listed.output
+    assert all(name in listed.output for name in PROTOCOLS)
+    one = CliRunner().invoke(app, ["algorithms", "d2", "--graph", "cycle", "--nodes", "6"])
+    for part in ("Tang", "x_i(t+1)", "lazy", "bits", "algorithms: [{name: d2}]"):
+        assert part in one.output
+    plain = json.loads(CliRunner().invoke(app, ["algorithms", "d2", "sgp", "--json"]).stdout)
+    assert [entry["name"] for entry in plain] == ["d2", "sgp"]
+    assert plain[0]["keys"]["lazy"]["default"] is True
+    wrong = CliRunner().invoke(app, ["algorithms", "d3"])
+    assert wrong.exit_code == 2
+    assert "d2" in wrong.stderr
+    assert CliRunner().invoke(app, ["algorithms", "--nodes", "5"]).exit_code == 2
