@@ -138,6 +138,27 @@ class Compressed(Protocol):
         return self.inner.colour
 
     @property
+    def paper(self) -> str:
+        return self.inner.paper
+
+    @property
+    def update_rule(self) -> str:
+        return self.inner.update_rule
+
+    @property
+    def keeps(self) -> str:
+        more = ", and for every neighbour what was sent and heard last" if self.feedback else ""
+        return f"{self.inner.keeps}{more}"
+
+    @property
+    def sends(self) -> str:
+        return f"{self.inner.sends}, encoded by {self.codec}"
+
+    @property
+    def guarantees(self) -> str:
+        return f"{self.inner.guarantees}, as far as {self.codec} lets it"
+
+    @property
     def runtimes(self) -> tuple[Runtime, ...]:
         return self.inner.runtimes
 
