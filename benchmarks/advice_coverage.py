@@ -176,20 +176,30 @@ def main() -> None:
     parser.add_argument("--set", choices=tuple(SEEDS), default="fresh", dest="which")
     parser.add_argument("--count", type=int, default=28, help="how many settings")
     parser.add_argument("--out", type=Path, help="folder for the table and the summary")
+    parser.add_argument("--part", default="0/1", help="K/N: every Nth setting, from K on; --out keeps it apart")
+    parser.add_argument("--merge", action="store_true", help="only put the parts in --out together")
     parser.add_argument("--json", action="store_true", help="one object and nothing else")
     args = parser.parse_args()
     torch.set_num_threads(1)
-    rows = []
-    for setting in settings(SEEDS[args.which], args.count):
-        rows.append(measure(setting))
-        if not args.json:
-            print(line(rows[-1]), file=sys.stderr, flush=True)
-    table = pd.DataFrame(rows)
+    out, part = args.out or Path("."), args.part.partition("/")
+    if args.merge:
+        table = pd.concat([pd.read_csv(file) for file in sorted(out.glob(f"{args.which}-part-*.csv"))])
+        table = table.sort_values("seed", ignore_index=True)
+    else:
+        rows = []
+        for setting in settings(SEEDS[args.which], args.count)[int(part[0]) :: int(part[2])]:
+            rows.append(measure(setting))
+            if not args.json:
+                print(line(rows[-1]), file=sys.stderr, flush=True)
+        table = pd.DataFrame(rows)
     found = summary(table, args.which)
     if args.out:
-        args.out.mkdir(parents=True, exist_ok=True)
-        table.to_csv(args.out / f"{args.which}.csv", index=False, float_format="%.5g")
-        (args.out / f"{args.which}.json").write_text(json.dumps(found, indent=2) + "\n")
+        whole = args.merge or int(part[2]) == 1
+        out.mkdir(parents=True, exist_ok=True)
+        name = args.which if whole else f"{args.which}-part-{part[0]}"
+        table.to_csv(out / f"{name}.csv", index=False, float_format="%.5g")
+        if whole:
+            (out / f"{name}.json").write_text(json.dumps(found, indent=2) + "\n")
     print(json.dumps(found, indent=2))
 
 

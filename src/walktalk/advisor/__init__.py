@@ -18,7 +18,7 @@ from walktalk.advisor.pilots import Pilots
 from walktalk.advisor.prediction import Prediction
 from walktalk.advisor.situation import InPython, Situation, of_foundation, of_study
 from walktalk.advisor.staged_walk import StagedWalk
-from walktalk.advisor.words import amount, name_of
+from walktalk.advisor.words import amount, begun, name_of
 
 __all__ = [
     "OBJECTIVES",
@@ -43,6 +43,7 @@ __all__ = [
     "advise_study",
     "amount",
     "as_json",
+    "begun",
     "check_bounds",
     "command",
     "estimate_constants",

@@ -9,7 +9,7 @@ from typing import Any
 from walktalk.advisor.advice import Advice
 from walktalk.advisor.carry_out import changes
 from walktalk.advisor.finals import Finalist
-from walktalk.advisor.words import amount, name_of
+from walktalk.advisor.words import amount, begun, name_of
 from walktalk.chains import aggregators, metropolis_hastings
 from walktalk.protocols import AsyncGossip, MultiWalk
 from walktalk.theory import crossover_walks
@@ -30,7 +30,7 @@ def reasons(advice: Advice) -> list[str]:
 
 def _measured(advice: Advice) -> str:
     goal, best = advice.ground.goal, advice.best
-    what = f"{name_of(best).capitalize()} with learning rate {best.lr:g}"
+    what = f"{begun(name_of(best))} with learning rate {best.lr:g}"
     others = sorted((r for r in advice.rivals if r.candidate is not best), key=lambda r: r.mean)
     if goal.budget is not None:
         line = (

@@ -82,7 +82,11 @@ class Race:
             self.opened *= OPENING
 
     def plausible(self) -> list[int]:
-        """Those whose cost by theory, up to a common factor, is near the least of all that have not diverged."""
+        """Those whose cost by theory, up to a common factor, is near the least of all that have not diverged.
+
+        Where neither the sum of all models is kept by mixing nor every update counts once, there is no such theory:
+        these start with the others.
+        """
         objective = self.pilots.bench.objective
         promise = {
             p: entry.candidate.active / entry.candidate.lr * entry.candidate.rates.of(objective)
@@ -90,7 +94,8 @@ class Race:
             if not self.pilots.courses[p].lost
         }
         least = min(promise.values(), default=inf)
-        return [p for p, cost in promise.items() if cost <= PLAUSIBLE * least]
+        protocols = [entry.candidate.protocol for entry in self.pilots.entries]
+        return [p for p, cost in promise.items() if cost <= PLAUSIBLE * least or not protocols[p].conserves]
 
     def way(self) -> float:
         """How far the leader is, from 0 to 1."""

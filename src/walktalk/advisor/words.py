@@ -18,6 +18,11 @@ def name_of(candidate: Candidate) -> str:
     return candidate.protocol.title
 
 
+def begun(text: str) -> str:
+    """As it begins a sentence; the rest, as in DiLoCo, stays as it is."""
+    return text[:1].upper() + text[1:]
+
+
 def amount(objective: str, value: float) -> str:
     """A cost with its unit; bits as bytes, which people compare with a data plan."""
     if objective == "iterations":

@@ -129,13 +129,11 @@ def show(advice: Advice, command: str) -> None:
     from rich.table import Table
 
     from walktalk.advisor import as_json as plain
-    from walktalk.advisor import how_sure, name_of
+    from walktalk.advisor import begun, how_sure, name_of
 
     console = Console()
     found = plain(advice)
-    console.print(
-        f"[bold green]{name_of(advice.best).capitalize()}[/], learning rate {advice.best.lr:g}", highlight=False
-    )
+    console.print(f"[bold green]{begun(name_of(advice.best))}[/], learning rate {advice.best.lr:g}", highlight=False)
     if found["walks"] is not None and found["walks"] > 1:
         console.print(f"Mix the walks at node {found['aggregator']}.", highlight=False)
     table = Table(title=heading(found), title_justify="left", title_style="bold")

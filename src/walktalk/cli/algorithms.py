@@ -67,6 +67,7 @@ def _show(entry: Entry, full: bool) -> None:
         told.append(("not here", entry.not_here))
     if full:
         told.insert(0, ("from", protocol.paper))
+        told.append(("theory", entry.theory))
     for name, text in told:
         if text:
             typer.echo(textwrap.fill(text, WIDTH, initial_indent=f"  {name:13}", subsequent_indent=" " * 15))

@@ -107,7 +107,7 @@ def _print(answers: dict[str, dict[str, Any] | None], sites: dict[str, str]) -> 
 
 def _row(answer: dict[str, Any]) -> list[str]:
     return [
-        "done" if answer["done"] else "training",
+        answer["state"],
         f"term {answer['term']}" if answer["aggregates"] else "",
         " ".join(map(str, answer["walks"])),
         str(len(answer["alive"])),

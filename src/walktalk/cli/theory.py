@@ -130,6 +130,7 @@ def _print(found: dict[str, Any]) -> None:
         _messages(found),
         *([_constants(found)] if "constants" in found else []),
         _bounds(found),
+        _others(found),
     ):
         console.print(made)
     for line in _sentences(found):
@@ -213,6 +214,14 @@ def _bounds(found: dict[str, Any]) -> Any:
                 continue
             parts = [_short(bound[part]) for part in ("start", "mixing", "noise", "deviation", "total")]
             made.add_row(label, *parts, _short(bound["step_size"]) if "step_size" in bound else "")
+    return made
+
+
+def _others(found: dict[str, Any]) -> Any:
+    papers = {entry["paper"]: None for entry in found["others"].values()}
+    made = _rich(f"Orders of others ({', '.join(papers)})", "algorithm", "start", "noise", "deviation", "total")
+    for name, entry in found["others"].items():
+        made.add_row(name, *(_short(entry[part]) for part in ("start", "noise", "deviation", "total")))
     return made
 
 

@@ -20,7 +20,7 @@ class Started(NamedTuple):
 class Rejoined(NamedTuple):
     """The node is back after a death, in place of `Started`: its slots are those of its last checkpoint."""
 
-    memory: bytes = b""  # what `Machine.keepsake` said when that checkpoint was made
+    memory: bytes = b""  # what `Machine.keepsake` said when that checkpoint was made, or `farewell`
 
 
 class Received(NamedTuple):

@@ -47,6 +47,19 @@ class Entry:
         return f"{engines}; survives failures" if self.protocol.survives_failures else engines
 
     @property
+    def theory(self) -> str:
+        """What is proved of it that `walktalk theory` knows."""
+        known = self.proved
+        return f"{known}: `walktalk theory`" if known else "none here: the advisor tries it"
+
+    @property
+    def proved(self) -> str:
+        """The theorem or the paper; "" for none."""
+        from walktalk.theory import PROVED  # brings eigenvalues along, for which a list need not wait
+
+        return PROVED.get(self.protocol.name, "")
+
+    @property
     def keys(self) -> dict[str, Setting]:
         """Its keys in a specification."""
         return settings_of(type(self.protocol))
@@ -67,6 +80,7 @@ class Entry:
             **{fact: getattr(protocol, fact) for fact in FACTS},
             "graphs": self.graphs,
             "runtimes": list(protocol.runtimes),
+            "theory": self.proved,
             "survives_failures": protocol.survives_failures,
             "keys": keys,
             **({} if self.bits is None else {"bits_per_iteration": self.bits}),
@@ -154,6 +168,7 @@ def _in_full() -> Iterator[str]:
         yield f"```text\n{protocol.update_rule}\n```"
         told = [("from", protocol.paper), ("keeps", protocol.keeps), ("sends", protocol.sends)]
         told += [("guarantees", protocol.guarantees), ("graphs", entry.graphs), ("runs in", entry.where)]
+        told += [("theory", entry.theory)]
         told += [("keys", ", ".join(f"`{name}`" for name in entry.keys) or "none")]
         yield "\n".join(["| | |", "| --- | --- |", *(f"| {name} | {_cell(text)} |" for name, text in told)])
 

@@ -21,11 +21,13 @@ from walktalk.theory.failures import stages, theorem3, theorem3_inequality, theo
 from walktalk.theory.gossip import theorem2, theorem2_inequality, theorem2_order
 from walktalk.theory.multi_walk import theorem1, theorem1_inequality, theorem1_order
 from walktalk.theory.network import Network, network
+from walktalk.theory.others import PROVED, d_psgd_order, gradient_tracking_order, orders, scaffold_order
 from walktalk.theory.problem import Problem
 from walktalk.theory.summary import Question, summary
 from walktalk.theory.tables import TABLES, TORUS_H2, Numbers, Row, table
 
 __all__ = [
+    "PROVED",
     "TABLES",
     "TORUS_H2",
     "Bound",
@@ -38,14 +40,18 @@ __all__ = [
     "Row",
     "bits_from_iterations",
     "crossover_walks",
+    "d_psgd_order",
     "gossip_speed_up",
+    "gradient_tracking_order",
     "iterations_from_bits",
     "iterations_from_time",
     "iterations_to",
     "messages_per_iteration",
     "network",
     "on_axis",
+    "orders",
     "paper_messages_per_iteration",
+    "scaffold_order",
     "speed_up",
     "stages",
     "summary",

@@ -16,6 +16,7 @@ from walktalk.theory.failures import stages, theorem3, theorem3_order
 from walktalk.theory.gossip import theorem2, theorem2_order
 from walktalk.theory.multi_walk import theorem1, theorem1_order
 from walktalk.theory.network import Network
+from walktalk.theory.others import orders
 from walktalk.theory.problem import Problem
 from walktalk.theory.tables import table
 
@@ -77,6 +78,7 @@ def summary(graph: GraphLike, problem: Problem, question: Question) -> dict[str,
         "speed_up": _speed_ups(network, problem, question),
         "axes": _axes(network, problem, question),
         "bounds": _bounds(networks, problem, question),
+        "others": _others(network, problem, question),
         "tables": _tables(network, problem, question),
     }
 
@@ -122,6 +124,13 @@ def _axes(network: Network, problem: Problem, question: Question) -> dict[str, A
         totals = {name: bound.total for name, bound in bounds.items()}
         found[axis] = {"budget": budget, **totals, "winner": winner(bounds)}
     return found
+
+
+def _others(network: Network, problem: Problem, question: Question) -> dict[str, Any]:
+    """The orders of other algorithms after as many iterations."""
+    found = orders(network, problem, question.iterations)
+    terms = ("start", "noise", "deviation", "total")
+    return {name: {"paper": b.theorem, **{term: getattr(b, term) for term in terms}} for name, b in found.items()}
 
 
 def _bounds(networks: list[Network], problem: Problem, question: Question) -> dict[str, Any]:

@@ -8,16 +8,24 @@ u the latest copy, after every visit
 
 where `start` is the initial model, or the model of that first walk; what a lost walk had learned since its last visit
 is lost, and nothing is ever in there twice, because a ticket is accepted once.
+
+Where a network was split, each part had an aggregator, and learned. When they meet, the one whose claim is smaller
+steps down, and its latest copy, its *legacy*, goes to the other, who takes the mean of both, weighted by the updates
+that came to each since the later of the two began: nothing is counted twice, and what either part learned is kept.
 """
 
 from __future__ import annotations
 
+from collections import deque
 from dataclasses import dataclass, field
 
 from walktalk.protocols.effects import AGGREGATE, INITIAL, Combine, Effect, Forget, Note, Record, absorb
 from walktalk.protocols.multi_walk.visits import walk_slot
 from walktalk.protocols.multi_walk.walk_guard import Guard
 from walktalk.protocols.multi_walk.walk_pass import NO_REIGN, Pass
+
+REMEMBERED = 4096  # visits whose time is known
+MOST = 0.9  # of the mean that another part can be
 
 
 def copy_slot(walk: int) -> str:
@@ -35,6 +43,8 @@ class Reign:
     latest: int = 0  # l; 0 while there is no copy
     tickets: dict[int, int] = field(default_factory=dict)  # the last one that was written on each walk
     generations: dict[int, int] = field(default_factory=dict)
+    updates: int = 0  # that came to this aggregator
+    visits: deque[tuple[float, int]] = field(default_factory=lambda: deque(maxlen=REMEMBERED))  # when; `updates` then
 
     def begin_afresh(self, now: float) -> list[Effect]:
         """Lines 2 and 3: the first aggregator of a run; all walks are out, with ticket 0."""
@@ -74,7 +84,34 @@ class Reign:
                 effects.append(Note("counted", walk=here.walk, number=self.name[0]))
         self.latest = here.walk  # line 10
         self._issue(here.walk, now)
+        self.updates += here.hop + 1
+        self.visits.append((now, self.updates))
         return [*effects, Record(AGGREGATE, self.name[0], mine)]
+
+    def updates_since(self, moment: float) -> int:
+        """How many updates came after a moment; of one that is too long ago, as many as are remembered."""
+        before = [count for when, count in self.visits if when <= moment]
+        first = self.visits[0][1] if self.visits and len(self.visits) == REMEMBERED else 0
+        return self.updates - max(before, default=first)
+
+    def inherit(self, legacy: Pass, slot: str) -> list[Effect]:
+        """Another part of the network brings what it learned; its ticket says how many updates that are.
+
+        The mean of both is in a slot of its own, as if a further walk had been the latest: every walk is still compared
+        with the copy that it left with, and one that has not been here yet with the mean.
+        """
+        merged, copies = copy_slot(self.walks + 1), (*self.everyone(), self.walks + 1)
+        if not self.latest:
+            effects: list[Effect] = [Combine(copy_slot(walk), {slot: 1.0}) for walk in copies]
+        else:
+            share = min(legacy.ticket / max(self.updates + legacy.ticket, 1), MOST)
+            effects = [Combine(merged, {copy_slot(self.latest): 1.0 - share, slot: share})]
+            new = [walk for walk in self.everyone() if walk not in self.tickets]
+            effects += [Combine(copy_slot(walk), {merged: 1.0}) for walk in new]
+        self.latest = self.walks + 1
+        self.updates += legacy.ticket
+        told = Note("inherited", peer=legacy.reign[1], number=legacy.ticket)
+        return [*effects, Record(AGGREGATE, self.name[0], merged), told]
 
     def restart(self, walk: int, fallback: str, now: float) -> list[Effect]:
         """A lost walk begins again here, from the latest mixed model, or from the fallback where there is none."""
@@ -94,7 +131,7 @@ class Reign:
 
     def end(self) -> list[Effect]:
         """Another node aggregates now."""
-        return [Forget(copy_slot(walk)) for walk in self.everyone()]
+        return [Forget(copy_slot(walk)) for walk in (*self.everyone(), self.walks + 1)]
 
     def everyone(self) -> range:
         """All walks."""

@@ -7,7 +7,9 @@ itself after one and a half intervals.
 
 A silence that is too long starts an election (`election`): nodes flood the best candidate they know; when a node has
 heard of no better one than itself for two intervals, it claims the next term. Claims are ordered, so an early or
-mistaken one does no harm: the greatest wins wherever it is heard.
+mistaken one does no harm: the greatest wins wherever it is heard. And it seldom is mistaken: whoever has just heard of
+the aggregator does not join, but says so, and who hears of it in the middle of an election gives its ballot up. So one
+that was hung or cut off itself, and wakes, deposes nobody.
 
 This is one part of a node's machine; it takes what happened and returns effects, as a machine does.
 """
@@ -40,6 +42,7 @@ QUIET = "quiet"  # timer: the election has been without news for a while
 TIMERS = (BEAT, WATCH, QUIET)
 
 PAUSE = 1.5  # intervals after which a node speaks by itself
+FRESH = 2.5  # intervals: whoever heard of the aggregator within them joins no election
 CALM = 2.0  # intervals without a better candidate until the best one claims
 FIRST = 10.0  # intervals to wait for the first heartbeat of all: nodes do not start at the same moment
 
@@ -65,6 +68,7 @@ class Membership:
         "resources",
         "sightings",
         "told",
+        "towards",
     )
 
     def __init__(self, around: Surroundings, interval: float, sightings: Sightings) -> None:
@@ -79,6 +83,7 @@ class Membership:
         self.claim, self.beat, self.ballot = NOBODY, 0, NOBODY
         self.own: Claim | None = None  # the claim that this node made, in this life
         self.incidents, self.incident_at = 0, -math.inf  # how often something went wrong, and when this was last heard
+        self.towards = -1  # the neighbour that the aggregator's last heartbeat came from first
         self.told = False  # whether anybody was heard in this life
         self.granted: Claim | None = None  # a candidate that had its time to claim
 
@@ -108,6 +113,12 @@ class Membership:
         self.heard = {peer: Arrivals(PAUSE * self.interval, grace) for peer in self.around.neighbours}
         return [SetTimer(BEAT, self.interval), SetTimer(WATCH, self.news.deadline() - now)]
 
+    def resume(self, claim: Claim, beat: int, led: bool, now: float) -> list[Effect]:
+        """The whole network was stopped, and goes on: who aggregated then does so again."""
+        self.claim, self.beat, self.own = claim, beat, claim if led else None
+        self.sightings.resume(beat)
+        return self.rejoin(now)
+
     def hear(self, sender: int, note: bytes, now: float) -> list[Effect]:
         """A neighbour's heartbeat."""
         if sender not in self.degrees:
@@ -121,8 +132,8 @@ class Membership:
             self.incidents, self.incident_at = view.incidents, now
             effects += self._tell_all()
         self._hear_sightings(view)
-        effects += self._hear_claim(view, now)
-        return effects + self._hear_ballot(view.ballot, now)
+        effects += self._hear_claim(sender, view, now)
+        return effects + self._hear_ballot(sender, view.ballot, now)
 
     def _check(self, view: View) -> None:
         """Refuse what cannot be: `ValueError`. A node that has heard nobody yet must believe the first."""
@@ -193,11 +204,13 @@ class Membership:
         beat = view.beat if new else self.beat if self.leads else max(view.beat, self.beat)  # its own it knows best
         sightings.hear(view.sightings, view.deepest, beat, nodes)
 
-    def _hear_claim(self, view: View, now: float) -> list[Effect]:
+    def _hear_claim(self, sender: int, view: View, now: float) -> list[Effect]:
         if view.claim < self.claim or (view.claim == self.claim and (view.beat <= self.beat or self.leads)):
             return []
+        self.towards = sender
         if view.claim == self.claim:
             self.news.arrived(now)
+            self.ballot = NOBODY  # the aggregator lives
         else:
             self.news = Arrivals(self.interval, now)
         self.claim, self.beat = view.claim, view.beat
@@ -219,12 +232,18 @@ class Membership:
         self.ballot = self._myself(term)
         return [*self._tell_all(), SetTimer(QUIET, CALM * self.interval)]
 
-    def _hear_ballot(self, heard: Claim, now: float) -> list[Effect]:
+    def _hear_ballot(self, sender: int, heard: Claim, now: float) -> list[Effect]:
         if heard.term <= self.claim.term or heard <= self.ballot:
             return []
+        if self.leads or (self.ballot.term <= self.claim.term and self._heard_just_now(now)):
+            return [Send(sender, self._message())]
         joins = heard.term > self.ballot.term
         self.ballot = max(heard, self._myself(heard.term)) if joins else heard
         return [*self._tell_all(), SetTimer(QUIET, CALM * self.interval)]
+
+    def _heard_just_now(self, now: float) -> bool:
+        """Whether the aggregator's last heartbeat is so fresh that nobody can miss it yet."""
+        return self.told and self.news.last > now - FRESH * max(self.news.mean, self.interval)
 
     def _election_is_quiet(self, now: float) -> list[Effect]:
         if self.ballot.term <= self.claim.term:

@@ -11,14 +11,16 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 
 from walktalk.protocols.arrivals import Arrivals
-from walktalk.protocols.effects import INITIAL, MEMBER, Combine, Effect, Note, Record, Send, SetTimer
+from walktalk.protocols.effects import AGGREGATE, INITIAL, MEMBER, Combine, Effect, Forget, Note, Record, Send, SetTimer
 from walktalk.protocols.events import Event, PeerFound, PeerLost, Received, Rejoined, Started, TimerFired, Trained
 from walktalk.protocols.machine import Machine, Outside, Surroundings
 from walktalk.protocols.message import Arrival, Message
-from walktalk.protocols.multi_walk.aggregation import Reign
-from walktalk.protocols.multi_walk.election import LEAP
+from walktalk.protocols.multi_walk.aggregation import Reign, copy_slot
+from walktalk.protocols.multi_walk.election import LARGEST, LEAP, NOBODY
+from walktalk.protocols.multi_walk.farewell import TRAINED, Farewell, reign_facts, remembered, resumed
 from walktalk.protocols.multi_walk.hops import Hops
 from walktalk.protocols.multi_walk.membership import BEAT, FIRST, TIMERS, Membership
+from walktalk.protocols.multi_walk.population import LATE, Lateness
 from walktalk.protocols.multi_walk.sightings import Sightings
 from walktalk.protocols.multi_walk.visits import (
     NOTHING,
@@ -58,8 +60,11 @@ class ResilientNode(Machine):
         "came",
         "copies",
         "count",
+        "creates",
         "guards",
         "hops",
+        "inherited",
+        "lateness",
         "members",
         "pace",
         "parts",
@@ -94,15 +99,18 @@ class ResilientNode(Machine):
         self.begun: dict[int, float] = {}  # when the visits of now began
         self.times = ReturnTimes(PRIOR * around.nodes * heartbeat)
         self.count = Headcount(walks, self.times) if guard == "decentralized" else None
+        self.creates = guard == "create_if_late"
+        self.lateness = Lateness(around.nodes, walks) if guard in ("average_crossing", "create_if_late") else None
         self.reign: Reign | None = None
         self.copies = Copies()
+        self.inherited: set[tuple[int, int]] = set()  # reigns whose legacy this node has taken
 
     def handle(self, event: Event, outside: Outside) -> list[Effect]:
         incidents = self.members.incidents
         self.members.resources = outside.resources or self.members.resources
         effects = self._react(event, outside)
         if self.members.claim.reign != self.copies.reign:
-            effects += self._new_reign(outside.now)
+            effects += self._new_reign(outside)
         elif self.members.incidents != incidents:
             effects += self._watch_walks(outside.now)
         return effects
@@ -115,12 +123,20 @@ class ResilientNode(Machine):
         return [Send(sender, _answer(what))] if what is not None else []
 
     def has_work(self) -> bool:
-        """With the aggregator's guard there always is: it starts lost walks again."""
-        return self.guards or bool(self.copies.here or self.copies.next or self.hops.leaving)
+        """Where lost walks are started again there always is."""
+        return self.guards or self.creates or bool(self.copies.here or self.copies.next or self.hops.leaving)
 
     def keepsake(self) -> bytes:
         """Whether there is a model in `LAST`."""
-        return b"\1" if self.trained else b""
+        return TRAINED if self.trained else b""
+
+    def farewell(self) -> bytes:
+        """The walks that are here, and the reign."""
+        copies, members, leaving = self.copies, self.members, self.hops.leaving.values()
+        here = tuple(what for walk, what in copies.here.items() if walk not in copies.next)
+        reign = reign_facts(self.reign) if self.reign is not None else None
+        walks = here, tuple(copies.next.values()), tuple(hop.what for hop in leaving)
+        return Farewell(self.trained, *walks, members.claim, members.beat, reign).encode()
 
     def _react(self, event: Event, outside: Outside) -> list[Effect]:
         match event:
@@ -135,7 +151,7 @@ class ResilientNode(Machine):
             case Started():  # its walk is long on its way, and somebody aggregates
                 return self.members.rejoin(outside.now)
             case Rejoined(memory):
-                return self._rejoin(memory, outside.now)
+                return self._rejoin(remembered(memory), outside)
             case PeerLost(peer):
                 return [*self.members.lost(peer, outside.now), *self._reroute(self.hops.to(peer), outside)]
             case PeerFound(peer):
@@ -155,17 +171,39 @@ class ResilientNode(Machine):
             slot = walk_slot(walk)
             what = Pass(walk, first, 0, carried=Carried(more=self.visiting.first))
             effects += (Combine(slot, {INITIAL: 1.0}), Record(MEMBER, walk, slot), *self._visit(what, outside))
-        return effects
+        return effects + self._wait_for_walks(now)
 
-    def _rejoin(self, memory: bytes, now: float) -> list[Effect]:
-        """Back from the dead: the walks that were here are not, they are elsewhere or lost."""
-        self.trained = bool(memory)
+    def _rejoin(self, past: Farewell, outside: Outside) -> list[Effect]:
+        """Back from the dead: the walks that were here are elsewhere or lost. Who left in order has them."""
+        self.trained = past.trained
         self.visiting.rejoined()
+        kept = {walk_slot: past.here, next_slot: past.next, kept_slot: past.leaving}
         dropped: list[Effect] = []
-        for walk in range(1, self.walks + 1):
-            for place in (walk_slot, kept_slot, next_slot):
-                dropped += forgotten(walk, self.visiting.luggage, place)
-        return [*dropped, *self.members.rejoin(now)]
+        for place, walks in kept.items():
+            gone = {*range(1, self.walks + 1)} - {what.walk for what in walks}
+            dropped += [effect for walk in sorted(gone) for effect in forgotten(walk, self.visiting.luggage, place)]
+        if past.claim == NOBODY:
+            return [*dropped, *self.members.rejoin(outside.now), *self._wait_for_walks(outside.now)]
+        return [*dropped, *self._resume(past, outside), *self._wait_for_walks(outside.now)]
+
+    def _resume(self, past: Farewell, outside: Outside) -> list[Effect]:
+        """Go on where this node was when it left."""
+        now, luggage, led = outside.now, self.hops.luggage, past.reign is not None
+        effects = self.members.resume(past.claim, past.beat, led, now)
+        self.copies.new_reign(past.claim.reign)
+        if past.reign is not None:
+            self.reign = resumed(past.reign, self.walks, past.claim.reign, Guard(self.times), now)
+            if self.reign.latest:
+                effects.append(Record(AGGREGATE, past.claim.term, copy_slot(self.reign.latest)))
+            effects += self._watch_walks(now)
+        for what in (*past.here, *past.next):
+            if what in past.next:
+                effects += moved(what.walk, luggage, next_slot, walk_slot)
+            self.copies.accept(what, now)
+            effects += [Record(MEMBER, what.walk, walk_slot(what.walk)), *self._visit(what, outside)]
+        for what in past.leaving:
+            effects += self._send_on(what, kept_slot, outside)
+        return effects
 
     def _visit(self, what: Pass, outside: Outside) -> list[Effect]:
         """A walk is in its slots: it is trained here, or runs on at once."""
@@ -186,6 +224,8 @@ class ResilientNode(Machine):
             return [*effects, *self._leave_out_the_silent(outside), *self._look_for_lost_walks(outside)]
         if name == GUARD:
             return self._look_for_lost_walks(outside)
+        if name == LATE:
+            return self._create(outside)
         walk = int(name.rpartition("/")[2])
         hop = self.hops.leaving.get(walk)
         if hop is None:
@@ -215,12 +255,15 @@ class ResilientNode(Machine):
         if message.kind == ACK:
             return effects + self.hops.acknowledged(what, event.sender, now)
         self._check(what)
+        if what.walk > self.walks:
+            return effects + self._legacy_comes(what, event.sender, outside)
         self.came[what.walk] = (what, event.sender)
         return effects + self._if_whole(what.walk, outside)
 
     def _check(self, what: Pass) -> None:
         """Refuse what cannot be: `ValueError`."""
-        self._known(what.walk)
+        if what.walk != self.walks + 1 + what.reign[1]:
+            self._known(what.walk)
         if what.reign[1] >= self.around.nodes or what.reign[0] > self.members.claim.term + LEAP:
             raise ValueError(f"node {what.reign[1]} does not aggregate in term {what.reign[0]}")
 
@@ -273,18 +316,21 @@ class ResilientNode(Machine):
         if what is None:
             return forgotten(walk, luggage, walk_slot)
         self._learn_pace(now - self.begun.pop(walk, now))
-        if self.reign is not None and not self.reign.admits(what):
+        reign = self.reign
+        if reign is not None and what.reign[0] > reign.name[0]:
+            reign = None  # somebody else aggregates, of whom this node has not heard yet
+        if reign is not None and not reign.admits(what):
             return [*forgotten(walk, luggage, walk_slot), Note("retired", walk=walk, number=what.ticket)]
         effects, more = self.visiting.learn(event, what.carried.more)  # line 6
-        if self.reign is not None:
-            effects += self.reign.mix(what, now)
-            what = self.reign.stamped(walk)
+        if reign is not None:
+            effects += reign.mix(what, now)
+            what = reign.stamped(walk)
             self.copies.remember(what, now)
         what = what._replace(carried=Carried(more=more))
         self.times.visit(walk, (what.reign, what.generation), now)
         effects += (Record(MEMBER, walk, slot), Combine(LAST, {slot: 1.0}))
         self.trained = True
-        effects += self._fork(walk, outside) if self.count is not None else ()
+        effects += self._multiply(walk, outside)
         return effects + self._move_on(what, walk_slot, outside)
 
     def _move_on(self, what: Pass, at: Slots, outside: Outside) -> list[Effect]:
@@ -304,8 +350,11 @@ class ResilientNode(Machine):
             hop = self.hops.leaving.pop(walk)
             effects.append(Note("rerouted", walk=walk, peer=hop.to))
             # It may have been there already, and go on from there: what nodes noted of it is that copy's from now on.
-            effects += self._move_on(hop.what._replace(carried=NOTHING), kept_slot, outside)
+            effects += self._send_on(hop.what._replace(carried=NOTHING), kept_slot, outside)
         return effects
+
+    def _send_on(self, what: Pass, at: Slots, outside: Outside) -> list[Effect]:
+        return self._move_on(what, at, outside) if what.walk <= self.walks else self._deliver(what, at, outside)
 
     # -- the aggregator -------------------------------------------------------------------------------------------
 
@@ -318,19 +367,54 @@ class ResilientNode(Machine):
         self.visited = True
         self.times.assumed = PRIOR * self.around.nodes * self.pace
 
-    def _new_reign(self, now: float) -> list[Effect]:
+    def _new_reign(self, outside: Outside) -> list[Effect]:
         """Another node aggregates, or this one does: tickets of the past are remembered no more."""
         effects: list[Effect] = []
+        now, before = outside.now, self.reign
         self.copies.new_reign(self.members.claim.reign)
-        if self.reign is not None:
-            effects += [*self.reign.end(), Note("stepped_down", number=self.reign.name[0])]
+        if before is not None:
             self.reign = None
+            effects += [*self._bequeath(before, outside), *before.end(), Note("stepped_down", number=before.name[0])]
         if self.members.leads:
             self.members.incident_at = now  # there was an election, so a node has failed: walks may be lost with it
             self.reign = self._make_reign(self.copies.reign)
             self.reign.await_walks(now)
             effects += self._watch_walks(now)
         return effects
+
+    # -- what another part of the network learned -------------------------------------------------------------------
+
+    def _bequeath(self, reign: Reign, outside: Outside) -> list[Effect]:
+        """This node steps down: what came to it since the other began goes to the other, hop by hop.
+
+        Walks with luggage have none: what they carry belongs to what nodes noted of them.
+        """
+        members, me = self.members, self.around.node
+        learned = reign.updates_since(outside.now - members.beat * members.interval)
+        if not reign.latest or learned <= 0 or self.hops.luggage or members.leads:
+            return []
+        legacy = Pass(self.walks + 1 + me, reign.name, min(learned, LARGEST))
+        kept = Combine(kept_slot(legacy.walk), {copy_slot(reign.latest): 1.0})
+        return [kept, *self._deliver(legacy, kept_slot, outside)]
+
+    def _legacy_comes(self, what: Pass, sender: int, outside: Outside) -> list[Effect]:
+        came = in_slot(what.walk)
+        taken: list[Effect] = [Send(sender, _answer(what))]
+        if what.reign in self.inherited or what.hop > 2 * self.around.nodes or what.walk in self.hops.leaving:
+            return [*taken, Forget(came)]
+        return [*taken, *self._deliver(what, in_slot, outside)]
+
+    def _deliver(self, what: Pass, at: Slots, outside: Outside) -> list[Effect]:
+        """A legacy goes towards the aggregator, or has arrived."""
+        slot, members = at(what.walk, ""), self.members
+        if self.reign is not None:
+            self.inherited.add(what.reign)
+            return [*self.reign.inherit(what, slot), Forget(slot)]
+        peers, _ = members.row()
+        to = members.towards if members.towards in peers else peers[0] if peers else -1
+        if to < 0:
+            return [Forget(slot), Note("retired", walk=what.walk, number=what.ticket)]
+        return self.hops.send(what.moved(), at, to, outside.now)
 
     def _watch_walks(self, now: float) -> list[Effect]:
         if not self.guards or self.reign is None:
@@ -376,17 +460,49 @@ class ResilientNode(Machine):
 
     # -- the guard without a centre -------------------------------------------------------------------------------
 
-    def _fork(self, walk: int, outside: Outside) -> list[Effect]:
-        """Too few walks seem to be alive: the visiting one begets the one that has been away longest."""
-        count, now = self.count, outside.now
-        assert count is not None
-        lost = count.missing(walk, now)
-        if lost is None or self._holds(lost) or outside.random.random() * self.walks >= 1.0:
+    def _multiply(self, walk: int, outside: Outside) -> list[Effect]:
+        """A walk has visited: where too few seem to be alive, it begets another."""
+        now, random = outside.now, outside.random
+        if self.count is not None:
+            lost = self.count.missing(walk, now)
+            return self._beget(lost, walk_slot(walk), outside) if lost and random.random() * self.walks < 1.0 else []
+        if self.lateness is None:
             return []
-        self.times.left[lost] = (now, NO_REIGN)  # a replacement goes out: it counts as seen now
+        crossed = self.lateness.crossed(now, self.pace)
+        if self.creates:
+            return self._wait_for_walks(now)
+        lost = self._most_missed(walk, outside) if crossed and self.lateness.bears(random) else 0
+        return self._beget(lost, walk_slot(walk), outside) if lost else []
+
+    def _wait_for_walks(self, now: float) -> list[Effect]:
+        """From now on, until one comes or it is too late."""
+        if self.lateness is None or not self.creates:
+            return []
+        self.lateness.last = now
+        return [SetTimer(LATE, self.lateness.limit(self.pace))]
+
+    def _create(self, outside: Outside) -> list[Effect]:
+        """No walk has been here for too long."""
+        again = self._wait_for_walks(outside.now)
+        if self.lateness is None or self.copies.here or not self.lateness.bears(outside.random):
+            return again
+        return [*again, *self._beget(self._most_missed(0, outside), LAST if self.trained else INITIAL, outside)]
+
+    def _most_missed(self, visiting: int, outside: Outside) -> int:
+        """The walk that was here longest ago, or one of those that never were; 0 if there is no other."""
+        left, dice = self.times.left, outside.random
+        others = [walk for walk in range(1, self.walks + 1) if walk != visiting and not self._holds(walk)]
+        return min(others, key=lambda walk: (left[walk][0] if walk in left else -1.0, dice.random()), default=0)
+
+    def _beget(self, lost: int, model: str, outside: Outside) -> list[Effect]:
+        """A new walk, with the number of one that seems to be lost."""
+        if not lost or self._holds(lost):
+            return []
+        self.times.left[lost] = (outside.now, NO_REIGN)  # a replacement goes out: it counts as seen now
         slot = walk_slot(lost)
-        made = (Combine(slot, {walk_slot(walk): 1.0}), Record(MEMBER, lost, slot))
-        return [Note("forked", walk=lost), *made, *self._visit(Pass(lost, NO_REIGN, 0), outside)]
+        made = (Combine(slot, {model: 1.0}), Record(MEMBER, lost, slot))
+        what = Pass(lost, NO_REIGN, 0, generation=outside.random.getrandbits(31))  # told from others of its number
+        return [Note("forked", walk=lost), *made, *self._visit(what, outside)]
 
 
 def _answer(what: Pass) -> Message:

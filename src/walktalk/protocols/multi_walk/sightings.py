@@ -33,6 +33,12 @@ class Sightings:
         self._heard = [0] * len(self.beats)  # the beat at which the news came here
         self._gaps = Arrivals(1.0, 0.0)  # beats from news to news: more than one where messages are lost
 
+    def resume(self, beat: int) -> None:
+        """The same reign goes on, at this beat: nothing is missed yet."""
+        self.new_reign()
+        self.beats = [beat] * len(self.beats)
+        self._heard = list(self.beats)
+
     def saw(self, walk: int, beat: int) -> None:
         """A walk is here, at this beat."""
         if self.beats:

@@ -117,7 +117,7 @@ class ClusterPage:
         answer = self.answers.get(name)
         if answer is None:
             return [self.sites[name], "no answer", "", "", "", "", ""]
-        state = "done" if answer["done"] else "aggregates" if answer["aggregates"] else "trains"
+        state = "aggregates" if answer["aggregates"] and not answer["done"] else answer.get("state", "")
         loss = "–" if answer["loss"] is None else f"{answer['loss']:.3g}"
         counts = [" ".join(map(str, answer["walks"])), str(len(answer["alive"])), f"{answer['iterations']:,}"]
         return [self.sites[name], state, *counts, loss, in_words("bits", 8 * answer["bytes_sent"])]

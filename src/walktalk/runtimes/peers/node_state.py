@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import collections
+import math
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -54,6 +55,7 @@ class State:
     loss: float | None = None  # of a model that was trained here lately, on this node's data
     alive: set[int] = field(default_factory=set)  # neighbours
     leaving: bool = False
+    busy_at: float = -math.inf  # when the last training ended, by the node's own clock
     refused: collections.Counter[str] = field(default_factory=collections.Counter)  # messages, by neighbour
     diverged: int = 0  # trainings whose result was not finite
     failure: BaseException | None = None
@@ -63,9 +65,25 @@ BLOCKED = "blocked"
 """A file in a node's folder with numbers of neighbours: it hears nothing from them while it is there. For tests."""
 
 
+SWALLOWS = "swallows"
+"""A file in a node's folder: while it is there, the node takes walks, says so, and does not let them go. For tests."""
+
+
 def blocked_by(folder: Path) -> frozenset[int]:
     """The neighbours that are cut off."""
     try:
         return frozenset(int(word) for word in (folder / BLOCKED).read_text().split())
     except (OSError, ValueError):
         return frozenset()
+
+
+SPOILS = "spoils"
+"""A file in a node's folder that says how it spoils what it sends (flip, scale(C), noise(S)). To try defences."""
+
+
+def spoiling(folder: Path) -> str:
+    """How this node is to spoil what it sends; "" for not at all."""
+    try:
+        return (folder / SPOILS).read_text().strip()
+    except OSError:
+        return ""

@@ -1,0 +1,73 @@
+"""What a node that left in order must know to go on: the walks that were with it, and who aggregated.
+
+Where all nodes are stopped and started again, nothing is lost: walks that nobody took any more are in the checkpoints
+of those that had them last, and the aggregator goes on with the tickets that it wrote. A node that died knows nothing
+of this: its checkpoint is older than its death, and its walks are elsewhere by then.
+"""
+
+from __future__ import annotations
+
+import json
+from typing import Any, NamedTuple
+
+from walktalk.protocols.multi_walk.aggregation import Reign
+from walktalk.protocols.multi_walk.election import NOBODY, Claim, Score
+from walktalk.protocols.multi_walk.visits import Carried
+from walktalk.protocols.multi_walk.walk_guard import Guard
+from walktalk.protocols.multi_walk.walk_pass import Pass
+
+TRAINED = b"\1"  # what a keepsake begins with where there is a model of an earlier visit
+
+
+class Farewell(NamedTuple):
+    """All of it."""
+
+    trained: bool = False  # whether there is a model of an earlier visit
+    here: tuple[Pass, ...] = ()  # walks in training
+    next: tuple[Pass, ...] = ()  # walks that waited for the training of an older copy to end
+    leaving: tuple[Pass, ...] = ()  # walks that were sent, and that nobody has taken
+    claim: Claim = NOBODY
+    beat: int = 0
+    reign: dict[str, Any] | None = None  # of the aggregator
+
+    def encode(self) -> bytes:
+        """As a keepsake."""
+        walks = {name: [_said(what) for what in getattr(self, name)] for name in ("here", "next", "leaving")}
+        claim = [self.claim.term, list(self.claim.score), self.claim.rank]
+        content = {**walks, "claim": claim, "beat": self.beat, "reign": self.reign}
+        return (TRAINED if self.trained else b"\0") + json.dumps(content).encode()
+
+
+def remembered(memory: bytes) -> Farewell:
+    """Back again; of a keepsake of one that died only whether there is a model."""
+    trained = memory[:1] == TRAINED
+    if len(memory) <= 1:
+        return Farewell(trained)
+    content = json.loads(memory[1:])
+    walks = {name: tuple(_pass(said) for said in content[name]) for name in ("here", "next", "leaving")}
+    term, score, rank = content["claim"]
+    claim = Claim(term, Score(*score), rank)
+    return Farewell(trained, **walks, claim=claim, beat=content["beat"], reign=content["reign"])
+
+
+def reign_facts(reign: Reign) -> dict[str, Any]:
+    """An aggregator's time, as JSON can say it."""
+    counts = {"latest": reign.latest, "updates": reign.updates}
+    return {**counts, "tickets": list(reign.tickets.items()), "generations": list(reign.generations.items())}
+
+
+def resumed(facts: dict[str, Any], walks: int, name: tuple[int, int], guard: Guard, now: float) -> Reign:
+    """Back again: the same reign, which waits for all its walks from now on."""
+    tickets, generations = ({int(w): int(n) for w, n in facts[key]} for key in ("tickets", "generations"))
+    reign = Reign(walks, name, guard, facts["latest"], tickets, generations, facts["updates"])
+    reign.await_walks(now)
+    return reign
+
+
+def _said(what: Pass) -> list[Any]:
+    return [what.walk, list(what.reign), what.ticket, what.hop, what.generation, what.carried.more.hex()]
+
+
+def _pass(said: list[Any]) -> Pass:
+    walk, (term, leader), ticket, hop, generation, more = said
+    return Pass(walk, (term, leader), ticket, hop, generation, Carried(more=bytes.fromhex(more)))

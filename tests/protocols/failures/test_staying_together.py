@@ -1,0 +1,155 @@
+"""What both halves of a split network learned is kept, one that wakes deposes nobody, and a stop is not a loss."""
+
+from __future__ import annotations
+
+import random
+
+import numpy as np
+import pytest
+
+from tests.support.runs import setup
+from walktalk import graphs
+from walktalk.protocols import Message, MultiWalk, Outside, Received, Rejoined, Send, Started, TimerFired, Trained
+from walktalk.protocols.multi_walk.election import NOBODY, Claim, View, decode, encode
+from walktalk.protocols.multi_walk.farewell import remembered
+from walktalk.runtimes.meaning import Stop
+from walktalk.runtimes.peers import Ledger
+from walktalk.runtimes.simulator import Fault, FaultPlan, PoissonTiming, Simulation, all_surroundings
+from walktalk.seeds import Seed
+
+SPLIT, HEALED, UNTIL = 60.0, 360.0, 500.0
+
+
+def play(protocol: MultiWalk, graph, *faults: Fault, until: float, seed: int = 4, d: float = 0.3):
+    plan, timing = FaultPlan(faults, Seed(seed)), PoissonTiming(d=d)
+    run = setup(protocol.hardened(), graph, faults=plan, stop=Stop(time=until), timing=timing, seed=Seed(seed))
+    simulation = Simulation(run)
+    return simulation, simulation.advance().trace
+
+
+@pytest.mark.parametrize("walks", [1, 3])
+@pytest.mark.parametrize("side", [(0, 1, 2, 3), (4, 5, 6, 7)])
+def test_what_both_halves_learned_is_in_the_model(side: tuple[int, ...], walks: int) -> None:
+    """The old aggregator's half lost all of it: of 2,510 updates none had any weight."""
+    split = Fault("partition", at=SPLIT, seconds=HEALED - SPLIT, nodes=side)
+    for seed in range(3):
+        protocol = MultiWalk(walks)
+        _, trace = play(protocol, graphs.complete(8), split, until=UNTIL, seed=seed)
+        inherited = [row for row in trace if row.event == "inherited"]
+        assert inherited
+        done = inherited[-1].time
+        ledger = Ledger(protocol, 8, sum(row.event == "train" for row in trace))
+        ledger.play(row for row in trace if row.time <= done)
+        assert ledger.sound
+        aggregate = ledger.interpreter.aggregate
+        for half in (set(side), set(range(8)) - set(side)):
+            learned = [
+                row.number for row in trace if row.event == "trained" and SPLIT < row.time < HEALED and row.node in half
+            ]
+            assert len(learned) > 200
+            assert np.mean(aggregate[learned] > 0) >= 0.9
+        whole = Ledger(protocol, 8, sum(row.event == "train" for row in trace)).play(trace)
+        assert whole.sound
+
+
+def test_after_a_split_the_walks_are_r_again_and_one_aggregates() -> None:
+    split = Fault("partition", at=SPLIT, seconds=HEALED - SPLIT, nodes=(0, 1, 2, 3))
+    simulation, trace = play(MultiWalk(3), graphs.complete(8), split, until=UNTIL)
+    assert sum(machine.members.leads for machine in simulation.machines) == 1
+    late = {row.walk for row in trace if row.event == "trained" and row.time > UNTIL - 60}
+    assert late == {1, 2, 3}
+
+
+def said_to(effects: list, node: int) -> list[Message]:
+    return [effect.message for effect in effects if isinstance(effect, Send) and effect.to == node]
+
+
+def beat(number: int) -> Message:
+    return Message("beat", term=1, note=encode(View(Claim(1, NOBODY.score, 0), number, NOBODY, 2, 0)))
+
+
+def test_a_bystander_that_wakes_deposes_nobody() -> None:
+    """It has missed the heartbeats of a minute, and its clock runs out before it hears of them."""
+    _, neighbour, bystander = machines(MultiWalk(1, aggregator=0), 3)
+    outside = Outside(0.0, random.Random(0))
+    for machine in (neighbour, bystander):
+        machine.handle(Started(), outside)
+        for outside.now in (20.0, 21.0, 22.0):
+            machine.handle(Received(0, beat(int(outside.now)), ""), outside)
+    for second in range(23, 83):
+        outside.now = float(second)
+        neighbour.handle(Received(0, beat(second), ""), outside)
+    outside.now = 82.5
+    (ballot,) = said_to(bystander.handle(TimerFired("watch"), outside), 1)
+    assert decode(ballot.note).ballot.term == 2
+    (answer,) = said_to(neighbour.handle(Received(2, ballot, ""), outside), 2)
+    assert neighbour.members.ballot == NOBODY
+    bystander.handle(Received(1, answer, ""), outside)
+    outside.now = 85.0
+    bystander.handle(TimerFired("quiet"), outside)
+    assert not bystander.members.leads
+    assert bystander.members.claim.reign == neighbour.members.claim.reign == (1, 0)
+
+
+def test_an_aggregator_that_is_dead_is_replaced_all_the_same() -> None:
+    for seed in range(3):
+        _, trace = play(MultiWalk(2), graphs.cycle(6), Fault("kill", at=40.0, node=0), until=80.0, seed=seed)
+        elected = [row.time for row in trace if row.event == "elected"]
+        assert elected
+        assert elected[0] < 40.0 + 15.0
+
+
+# -- a planned stop ------------------------------------------------------------------------------------------------
+
+
+def machines(protocol: MultiWalk, nodes: int):
+    return [protocol.hardened().machine(around) for around in all_surroundings(graphs.complete(nodes))]
+
+
+def test_an_aggregator_that_left_in_order_goes_on_with_its_reign_and_its_walks() -> None:
+    protocol, outside = MultiWalk(2), Outside(0.0, random.Random(0))
+    before, after = machines(protocol, 3)[0], machines(protocol, 3)[0]
+    before.handle(Started(), outside)
+    before.handle(TimerFired("beat"), outside)
+    past = remembered(before.farewell())
+    assert [what.walk for what in past.here] == [1]
+    outside.now = 5.0
+    effects = after.handle(Rejoined(before.farewell()), outside)
+    assert after.members.leads
+    assert after.reign.tickets == before.reign.tickets
+    assert after.copies.here == before.copies.here
+    assert [effect.slot for effect in effects if type(effect).__name__ == "Train"] == ["walk/1"]
+    assert not after.members.sightings.unseen(2, after.members.beat, awaited=True)
+    dead = machines(protocol, 3)[0]
+    dead.handle(Rejoined(before.keepsake()), outside)  # one that died has an older checkpoint: its walk is elsewhere
+    assert not dead.copies.here
+    assert dead.members.claim == NOBODY
+
+
+def test_a_walk_that_nobody_took_any_more_goes_on_its_way_after_the_stop() -> None:
+    protocol = MultiWalk(1, aggregator=1)
+    before, after = machines(protocol, 2)[0], machines(protocol, 2)[0]
+    for seed in range(20):  # until the dice send it on
+        before = machines(protocol, 2)[0]
+        outside = Outside(0.0, random.Random(seed))
+        before.handle(Started(), outside)
+        before.handle(Trained("walk/1", 1), outside)
+        if before.hops.leaving:
+            break
+    assert before.hops.leaving
+    effects = after.handle(Rejoined(before.farewell()), Outside(9.0, random.Random(1)))
+    held = after.hops.what(1) or after.copies.here.get(1)
+    assert held is not None
+    assert held.ticket == before.hops.what(1).ticket
+    assert any(isinstance(effect, Send) or type(effect).__name__ == "Train" for effect in effects)
+
+
+def test_who_comes_back_to_a_new_aggregator_judges_none_of_its_walks() -> None:
+    protocol, outside = MultiWalk(2), Outside(0.0, random.Random(0))
+    before, after = machines(protocol, 3)[0], machines(protocol, 3)[0]
+    before.handle(Started(), outside)
+    after.handle(Rejoined(before.farewell()), outside)
+    newer = before.copies.here[1]._replace(walk=2, reign=(2, 1), ticket=7, hop=1)
+    after.handle(Received(1, newer.message("walk"), "in/2"), outside)
+    effects = after.handle(Trained("walk/2", 2), outside)
+    assert not [effect for effect in effects if getattr(effect, "event", "") == "retired"]
