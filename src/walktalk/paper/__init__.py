@@ -19,7 +19,7 @@ if TYPE_CHECKING:
         settings,
     )
     from walktalk.paper.run import PanelRun, check_figure, run_figure
-    from walktalk.paper.tables import tables_text
+    from walktalk.paper.tables import markdown, tables_text
 
 _HOMES = {
     "changes": ("without_meaning",),
@@ -36,7 +36,7 @@ _HOMES = {
         "settings",
     ),
     "run": ("PanelRun", "check_figure", "run_figure"),
-    "tables": ("tables_text",),
+    "tables": ("markdown", "tables_text"),
 }
 
 __all__ = [
@@ -50,6 +50,7 @@ __all__ = [
     "Scale",
     "check_figure",
     "figure",
+    "markdown",
     "panel_specs",
     "run_figure",
     "settings",

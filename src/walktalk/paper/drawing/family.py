@@ -14,7 +14,6 @@ import pandas as pd
 from matplotlib.figure import Figure as Drawing
 
 from walktalk import paper, plots
-from walktalk.paper.tables import markdown
 from walktalk.protocols import Described, together
 from walktalk.records import read_history, write_text
 from walktalk.report import open_comparison, write_comparison
@@ -194,7 +193,7 @@ def table_text(found: pd.DataFrame) -> str:
     words = (
         f"Iterations, time and data: to training loss {target:.3g}. – : not reached." if not _missing(target) else ""
     )
-    return f"# All algorithms\n\n{markdown(head, rows)}\n{words}\n"
+    return f"# All algorithms\n\n{paper.markdown(head, rows)}\n{words}\n"
 
 
 def _row(line: Mapping[Any, Any]) -> tuple[str, ...]:
