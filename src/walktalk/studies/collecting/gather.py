@@ -18,6 +18,7 @@ from walktalk.runtimes.peers import COPY, FILES, RECORDS, Caller, Cluster, read_
 
 SECONDS_FOR_A_COPY = 60.0  # that a node may take to write its copy, which may be large
 WORTH_A_WORD = 1e6  # bytes
+LARGEST = 2**42  # bytes of a file: beyond, a node says nonsense
 
 
 class CopyFound(NamedTuple):
@@ -126,7 +127,8 @@ def _files(answer: Mapping[str, Any]) -> dict[str, int]:
     files = answer.get("files")
     if not isinstance(files, dict):
         return {}
-    return {name: size for name, size in files.items() if FILES.fullmatch(name) and isinstance(size, int)}
+    sound = {name: size for name, size in files.items() if FILES.fullmatch(name) and isinstance(size, int)}
+    return {name: size for name, size in sound.items() if 0 <= size <= LARGEST}
 
 
 def _size(path: Path) -> int:
