@@ -50,6 +50,9 @@ class Gathered:
         """What those that answer wrote down since the last time."""
         for name, answer in self.answered.items():
             files = {file: size for file, size in _files(answer).items() if file != COPY}
+            for old in self.folder.glob(f"{name}/*"):
+                if old.name not in files:  # it has begun anew meanwhile
+                    old.unlink()
             missing = sum(files.values()) - sum(_size(self.folder / name / file) for file in files)
             if missing > WORTH_A_WORD:
                 self.say(f"{name}: {missing / 1e6:,.1f} MB of its diary")
