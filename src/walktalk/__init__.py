@@ -30,9 +30,10 @@ if TYPE_CHECKING:
     from walktalk.interactive import Callback, Compared, Run, advise, compare, train
     from walktalk.learning import Schedule, Task, split, tasks
     from walktalk.plugins import register
-    from walktalk.protocols import AsyncGossip, Centralized, MultiWalk, Protocol, SyncGossip, compressed
+    from walktalk.protocols import AsyncGossip, Centralized, MultiWalk, Protocol, SyncGossip, compressed, screened
     from walktalk.runtimes.meaning import Evaluate, Stop
     from walktalk.runtimes.simulator import Fault, NetworkTiming, PoissonTiming
+    from walktalk.screens import ScreenRule
     from walktalk.studies import (
         SGD,
         Adam,
@@ -55,9 +56,10 @@ _HOMES = {
     "interactive": ("Callback", "Compared", "Run", "advise", "compare", "train"),
     "learning": ("Schedule", "Task", "split", "tasks"),
     "plugins": ("register",),
-    "protocols": ("AsyncGossip", "Centralized", "MultiWalk", "Protocol", "SyncGossip", "compressed"),
+    "protocols": ("AsyncGossip", "Centralized", "MultiWalk", "Protocol", "SyncGossip", "compressed", "screened"),
     "runtimes.meaning": ("Evaluate", "Stop"),
     "runtimes.simulator": ("Fault", "NetworkTiming", "PoissonTiming"),
+    "screens": ("ScreenRule",),
     "studies": (
         "SGD",
         "Adam",
@@ -92,6 +94,7 @@ __all__ = [
     "Protocol",
     "Run",
     "Schedule",
+    "ScreenRule",
     "Stop",
     "StudyResult",
     "StudySpec",
@@ -111,6 +114,7 @@ __all__ = [
     "plots",
     "register",
     "run_study",
+    "screened",
     "split",
     "tasks",
     "theory",

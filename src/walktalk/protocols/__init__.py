@@ -21,6 +21,7 @@ from walktalk.protocols.effects import (
     MixEveryone,
     Note,
     Record,
+    Screen,
     Send,
     SetTimer,
     Train,
@@ -47,9 +48,11 @@ from walktalk.protocols.rounds import (
     Scaffold,
     StreamingDiLoCo,
 )
+from walktalk.protocols.screening import Screened, screened
 from walktalk.protocols.self_description import FACTS, InLabel, Law, Runtime, missing_facts
 from walktalk.protocols.sync_gossip import SyncGossip
 from walktalk.protocols.walks import TokenSaga
+from walktalk.protocols.wrapped import Wrapped
 
 PROTOCOLS: Registry[type[Protocol]] = Registry(
     "algorithm",
@@ -147,6 +150,8 @@ __all__ = [
     "RelaySGD",
     "Runtime",
     "Scaffold",
+    "Screen",
+    "Screened",
     "Send",
     "SetTimer",
     "Started",
@@ -158,6 +163,7 @@ __all__ = [
     "TokenSaga",
     "Train",
     "Trained",
+    "Wrapped",
     "absorb",
     "apply_update",
     "compressed",
@@ -165,5 +171,6 @@ __all__ = [
     "described",
     "known",
     "missing_facts",
+    "screened",
     "together",
 ]

@@ -240,7 +240,8 @@ class StudySpec(Section):
                 entry.fault().check(self.network.nodes, links=self.timing.model == "network")
             except SpecError as error:
                 raise ValueError(f"faults.{place}.{error}") from error
-        for algorithm in self.algorithms if self.faults else []:
+        failing = any(entry.fault().is_failure for entry in self.faults)
+        for algorithm in self.algorithms if failing else []:
             if not algorithm.protocol().survives_failures:
                 raise ValueError(f"faults: {algorithm.title} knows no failures; take another algorithm or no faults")
 
