@@ -2,8 +2,8 @@
 
 A model must be finite, and its norm at most `largest` times the usual one: the median over what each neighbour sent
 last, what this node trained last, and the initial model (or one whose numbers are of size 1, if that is larger), and
-never less than that of the last: differences begin with zeros. Each neighbour has one voice in it, so that a few of them
-cannot move it, however much they send. The right width is seen to before, by the number of bytes (`assembly`).
+never less than that of the last: differences begin with zeros. Each neighbour has one voice in it, so that a few of
+them cannot move it, however much they send. The right width is seen to before, by the number of bytes (`assembly`).
 
 And no neighbour may fill this node's memory: what came from it and was not used yet is at most `HELD` models.
 """
