@@ -16,7 +16,7 @@ from torch.nn import functional
 from walktalk.errors import ModelError, UnavailableError
 from walktalk.learning.arithmetic import Arithmetic
 from walktalk.learning.chain_training import ChainTraining
-from walktalk.learning.cuda_graph import GraphedInPlace, GraphedTraining, Train
+from walktalk.learning.cuda_graph import GraphedInPlace, GraphedTraining, Train, say_that_none_works
 from walktalk.learning.evaluation import Test, by_length, mean_loss
 from walktalk.learning.extras import Extras, taken_apart
 from walktalk.learning.given import inner
@@ -317,8 +317,16 @@ class Trainer:
             self._train_chosen(models, given[:5], given[5] if kind[0] else None, state)
 
         matrices = [models] if states is None else [models, states[0]]
-        with self.arithmetic.products(self.device):
-            self.in_place(kind, matrices, [*columns, *extra, *moved], work)
+        try:
+            with self.arithmetic.products(self.device):
+                self.in_place(kind, matrices, [*columns, *extra, *moved], work)
+        except RuntimeError as error:  # nothing that is read was written: the same can be done by copies
+            if is_out_of_memory(error):
+                self.rows_at_once = self._fewer_than(len(columns[0]), error)
+            else:
+                self.in_place = None
+                say_that_none_works(error)
+            return False
         return True
 
     def _train_chosen(
