@@ -48,7 +48,7 @@ from walktalk.protocols.rounds import (
 )
 from walktalk.protocols.self_description import FACTS, InLabel, Law, Runtime, missing_facts
 from walktalk.protocols.sync_gossip import SyncGossip
-from walktalk.protocols.walks import TokenSaga
+from walktalk.protocols.walks import Digest, TokenSaga, Walkman, WeightedWalk
 
 PROTOCOLS: Registry[type[Protocol]] = Registry(
     "algorithm",
@@ -85,6 +85,9 @@ for _protocol in (
     AsyncSGD,
     DiLoCo,
     TokenSaga,
+    Digest,
+    Walkman,
+    WeightedWalk,
 ):
     PROTOCOLS.add(_protocol.name, _protocol)
 
@@ -115,6 +118,7 @@ __all__ = [
     "Described",
     "DiLoCo",
     "Differentiate",
+    "Digest",
     "Effect",
     "Encode",
     "EpidemicLearning",
@@ -155,6 +159,8 @@ __all__ = [
     "TokenSaga",
     "Train",
     "Trained",
+    "Walkman",
+    "WeightedWalk",
     "absorb",
     "apply_update",
     "compressed",
