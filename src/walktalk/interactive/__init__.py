@@ -6,8 +6,10 @@ from walktalk import lazy
 
 if TYPE_CHECKING:
     from walktalk.interactive.advising import advise
+    from walktalk.interactive.callbacks import Audience, Callback
     from walktalk.interactive.compared import Compared
     from walktalk.interactive.comparing import compare
+    from walktalk.interactive.loggers import MLflow, TensorBoard, WandB
     from walktalk.interactive.progress import Lines, shown_progress
     from walktalk.interactive.run import Run
     from walktalk.interactive.training import train
@@ -16,8 +18,10 @@ if TYPE_CHECKING:
 
 _HOMES = {
     "advising": ("advise",),
+    "callbacks": ("Audience", "Callback"),
     "compared": ("Compared",),
     "comparing": ("compare",),
+    "loggers": ("MLflow", "TensorBoard", "WandB"),
     "progress": ("Lines", "shown_progress"),
     "run": ("Run",),
     "training": ("train",),
@@ -26,9 +30,14 @@ _HOMES = {
 }
 
 __all__ = [
+    "Audience",
+    "Callback",
     "Compared",
     "Lines",
+    "MLflow",
     "Run",
+    "TensorBoard",
+    "WandB",
     "advise",
     "compare",
     "getting_ready",
