@@ -354,8 +354,8 @@ class Trainer:
 
         How wide a wave is depends on how a run is cut, and that on the clock: nothing of it may show in the records.
         """
-        if self.device.type != "cpu":
-            return "plain"
+        if self.device.type != "cpu" or self.is_read:  # what is read batch by batch is not read to try something out
+            return "plain" if self.single is None else "single"
         row = self.model.layout.row(self.template).to(self.device)
         count = max(2, min(64, NUMBERS_TRIED // len(row)))  # few numbers may agree by luck
         noise = torch.rand(count, len(row), generator=torch.Generator().manual_seed(0)) - 0.5
