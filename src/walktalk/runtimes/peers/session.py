@@ -11,6 +11,7 @@ which Zenoh compares with the common name of the certificate: a name that does n
 from __future__ import annotations
 
 import json
+import os
 import re
 import threading
 from collections.abc import Iterable, Mapping
@@ -19,6 +20,10 @@ from typing import Any
 
 from walktalk.errors import UnavailableError
 from walktalk.runtimes.peers.certificates import OPERATOR, Credentials
+
+os.environ.setdefault("ZENOH_RUNTIME", "(rx: (worker_threads: 8), net: (worker_threads: 4))")
+# Before Zenoh starts its threads. It has two or so that receive, and one of them waits for ten seconds where a connection
+# to a node that was cut off is closed (a lingering socket): links to healthy neighbours stood still meanwhile.
 
 try:
     import zenoh
