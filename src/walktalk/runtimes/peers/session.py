@@ -22,8 +22,8 @@ from walktalk.errors import UnavailableError
 from walktalk.runtimes.peers.certificates import OPERATOR, Credentials
 
 os.environ.setdefault("ZENOH_RUNTIME", "(rx: (worker_threads: 8), net: (worker_threads: 4))")
-# Before Zenoh starts its threads. It has two or so that receive, and one of them waits for ten seconds where a connection
-# to a node that was cut off is closed (a lingering socket): links to healthy neighbours stood still meanwhile.
+# Before Zenoh starts its threads. Few of them receive, and one waits for ten seconds where a connection to a node that
+# was cut off is closed (its socket lingers): links to healthy neighbours stood still meanwhile.
 
 try:
     import zenoh

@@ -1,4 +1,4 @@
-"""Real cuts: every node in a network namespace of its own, on a bridge; who is cut off is on another bridge for a while.
+"""Real cuts: every node in a network namespace of its own, on a bridge; who is cut off is on another for a while.
 
 Nothing tells the nodes: their packets simply do not arrive any more, as with a pulled cable. A file that mutes messages
 (`BLOCKED`) cannot show what that does to connections. Needs root on Linux, and the command `ip`.
