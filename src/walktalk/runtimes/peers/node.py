@@ -587,6 +587,7 @@ class Node:
         waiting = bool(len(self.trainings) or self.link.waiting(self.state.alive))
         self.state.tally.say(not (waiting or self.machine.has_work()), self.state.loss, self.setup.samples)
         self._see_the_end()
+        self.link.fit_buffers()
         self.link.blocked = blocked_by(self.setup.folder)
         if self.trainings.swallowed and not self._swallows():
             self.trainings.let_go()
