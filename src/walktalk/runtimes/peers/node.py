@@ -14,6 +14,7 @@ import queue
 import time
 from collections.abc import Callable
 from contextlib import suppress
+from dataclasses import replace
 from typing import Any
 
 import torch
@@ -209,7 +210,11 @@ class Node:
             self.state.tally.remember(kept.iterations, kept.sent)
             self.clock.behind = kept.seconds
             self._note("rejoined", number=kept.number)
-            self._give(Rejoined(kept.memory))
+            effects = self._answer(Rejoined(kept.memory))
+            self.keeper.save(
+                replace(kept, memory=self.machine.keepsake())
+            )  # what it left in order is gone on with once
+            self._carry_out_all(effects)
             for peer in sorted(set(self.setup.endpoint.neighbours.values()) - self.state.alive):
                 self._give(PeerLost(peer))
         self.interpreter.iteration = self.state.tally.own.iterations
