@@ -16,12 +16,22 @@ from torch.nn import functional
 from walktalk.errors import ModelError, UnavailableError
 from walktalk.learning.arithmetic import Arithmetic
 from walktalk.learning.chain_training import ChainTraining
-from walktalk.learning.cuda_graph import GraphedTraining, Train
+from walktalk.learning.cuda_graph import GraphedTraining, Train, say_that_none_works
 from walktalk.learning.evaluation import Test, by_length, mean_loss
 from walktalk.learning.extras import Extras, taken_apart
 from walktalk.learning.given import inner
+from walktalk.learning.in_place_training import LARGE_ROW, InPlaceTraining
 from walktalk.learning.memory import activation_bytes, is_out_of_memory, rows_that_fit
-from walktalk.learning.optimizers import Clipped, OptimizerSpec, RowTorch, Spread, row_optimizer, to_rows, to_vector
+from walktalk.learning.optimizers import (
+    Clipped,
+    OptimizerSpec,
+    RowSGD,
+    RowTorch,
+    Spread,
+    row_optimizer,
+    to_rows,
+    to_vector,
+)
 from walktalk.learning.row_training import RowTraining
 from walktalk.learning.samples import Column, Samples, bytes_in_memory, only, pieces
 from walktalk.learning.sampling import Sampler
@@ -32,6 +42,7 @@ from walktalk.learning.stacked import (
     SequentialModel,
     TracedModel,
     active_dropouts,
+    fused,
     stack,
     use,
 )
@@ -43,6 +54,7 @@ NUMBERS_TRIED = 2048  # of models that are trained alone and in a wave, to see w
 TRIED = 64  # samples that a model is tried on, where not all are in memory
 BYTES_IN_CACHE = 2**23  # of what a wave's forward pass keeps on a CPU
 NUMBERS_IN_CACHE = 2**23  # the same on a CPU, where what leaves the cache takes half as long again
+ANY = 2**31
 
 Buffers: TypeAlias = Literal["travel", "batch"]
 BUFFERS: tuple[Buffers, ...] = ("travel", "batch")
@@ -97,6 +109,7 @@ class Trainer:
         self.evaluated_at_once: int | None = None  # known once more did not fit
         self.graphed = self._graphed()
         self.with_extras: dict[tuple[int, bool, bool, bool], Train] = {}  # by `Extras.kind`, made when first asked for
+        self.in_place = self._in_place()
         self.chain = self._chain()
         self.alone = self._alone()
         self.single = self._single()
@@ -130,6 +143,13 @@ class Trainer:
         if isinstance(self.model, SequentialModel) or self._waits():
             return None
         return GraphedTraining(self._train) if self.arithmetic.uses_graphs(self.device) else None
+
+    def _in_place(self) -> InPlaceTraining | None:
+        """The way of large rows on a GPU."""
+        large = self.graphed is not None and self.parameters >= LARGE_ROW and fused.is_possible()
+        if not large or not isinstance(self.optimizer, RowSGD):
+            return None
+        return InPlaceTraining(self.optimizer, self.parameters, self.local_steps, self._spread, self._steps)
 
     def _waits(self) -> bool:
         """Whether a training waits for the device, for all that is known."""
@@ -275,6 +295,34 @@ class Trainer:
             return self._train_with_extras(rows, parts, keys, lr, state, extras)
         return self._train_in_pieces(rows, parts, keys, lr, state, self._plainly(on_loan=len(rows) == 1))
 
+    def train_in_place(
+        self,
+        models: Tensor,
+        columns: list[Tensor],
+        corrections: Tensor | None = None,
+        states: tuple[Tensor, Tensor, Tensor] | None = None,
+    ) -> bool:
+        """Train rows of a matrix where they lie; False, with nothing done, where this is not possible.
+
+        models: the matrix. columns: of a wave [W], numbers of the rows to start from and to write to, parts, keys and
+        learning rates; no row is both. corrections: numbers of rows that are added to every gradient. states: the
+        matrix of the optimizer's states, and the numbers of the rows to read and to write.
+        """
+        wide = len(columns[0]) > min(max(self.wave_sizes, default=0), self.rows_at_once or ANY)
+        if self.in_place is None or wide:
+            return False
+        try:
+            with self.arithmetic.products(self.device):
+                self.in_place(models, columns, corrections, states)
+        except RuntimeError as error:  # nothing that is read was written: the same can be done by copies
+            if is_out_of_memory(error):
+                self.rows_at_once = self._fewer_than(len(columns[0]), error)
+            else:
+                self.in_place = None
+                say_that_none_works(error)
+            return False
+        return True
+
     def _plainly(self, on_loan: bool) -> Train:
         """The fastest way for a training as the study describes it."""
         alone = None if self.alone is None else partial(self.alone, on_loan=on_loan)
@@ -306,8 +354,8 @@ class Trainer:
 
         How wide a wave is depends on how a run is cut, and that on the clock: nothing of it may show in the records.
         """
-        if self.device.type != "cpu":
-            return "plain"
+        if self.device.type != "cpu" or self.is_read:  # what is read batch by batch is not read to try something out
+            return "plain" if self.single is None else "single"
         row = self.model.layout.row(self.template).to(self.device)
         count = max(2, min(64, NUMBERS_TRIED // len(row)))  # few numbers may agree by luck
         noise = torch.rand(count, len(row), generator=torch.Generator().manual_seed(0)) - 0.5
@@ -392,14 +440,37 @@ class Trainer:
         self, rows: Tensor, parts: Tensor, keys: Tensor, lr: Tensor, state: Tensor | None, extras: Extras | None = None
     ) -> tuple[Tensor, Tensor | None]:
         """One wave. Nothing in it waits for a GPU, so that it can be captured as a graph."""
-        width, layout = self.parameters, self.model.layout
-        spread = Spread(len(rows), tuple(e.end - e.start for e in layout.parameters))
+        width, spread = self.parameters, self._spread(len(rows))
         weights, buffers = to_vector(rows[:, :width], spread), rows[:, width:].clone()
         optimizer = self.optimizer.begin(lr, state, spread)
-        gradients = self.model.wave(weights, buffers, keys)
         steps = self.local_steps if extras is None else extras.steps
-        batches = self.sampler.batches(parts, keys, steps)
         beside = None if extras is None else Beside(extras, spread, width, self.device)
+        self._steps(weights, buffers, optimizer.step, parts, keys, steps, beside)
+        trained = to_rows(weights if beside is None or not beside.gradient else beside.total / steps, spread)
+        if self.width > width:
+            trained = torch.cat((trained, buffers), dim=1)
+        return trained, None if state is None else optimizer.state()
+
+    def _spread(self, rows: int) -> Spread:
+        return Spread(rows, tuple(e.end - e.start for e in self.model.layout.parameters))
+
+    def _steps(
+        self,
+        weights: Tensor,
+        buffers: Tensor,
+        make_step: Callable[[Tensor, Tensor], None],
+        parts: Tensor,
+        keys: Tensor,
+        steps: int,
+        beside: Beside | Tensor | None,
+    ) -> None:
+        """The steps themselves, on weights as a vector and buffers, both changed in place.
+
+        make_step: the optimizer's, of weights and gradients. beside: what is added to gradients: a vector, or all that
+        `Extras` may ask for.
+        """
+        gradients = self.model.wave(weights, buffers, keys)
+        batches = self.sampler.batches(parts, keys, steps)
         for step in range(steps):
             inputs, targets = chosen(self.inputs, batches[step]), chosen(self.targets, batches[step])
             if self.task.augment is not None:
@@ -408,14 +479,12 @@ class Trainer:
             if len(found) < len(weights):  # from a model that knows nothing of the zeros at the end
                 found = functional.pad(found, (0, len(weights) - len(found)))
             with torch.no_grad():
-                if beside is not None:
+                if isinstance(beside, Tensor):
+                    found = found.add_(beside)
+                elif beside is not None:
                     found = beside.corrected(found, weights)
-                if extras is None or not extras.gradient:
-                    optimizer.step(weights, found)
-        trained = to_rows(weights if beside is None or not beside.gradient else beside.total / steps, spread)
-        if self.width > width:
-            trained = torch.cat((trained, buffers), dim=1)
-        return trained, None if state is None else optimizer.state()
+                if isinstance(beside, Tensor) or beside is None or not beside.gradient:
+                    make_step(weights, found)
 
     def evaluate(self, rows: Tensor) -> tuple[Tensor, Tensor]:
         """Training loss and test accuracy of every row."""

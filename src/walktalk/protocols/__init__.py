@@ -21,6 +21,7 @@ from walktalk.protocols.effects import (
     MixEveryone,
     Note,
     Record,
+    Screen,
     Send,
     SetTimer,
     Train,
@@ -45,10 +46,13 @@ from walktalk.protocols.rounds import (
     QGDSGDm,
     RelaySGD,
     Scaffold,
+    StreamingDiLoCo,
 )
+from walktalk.protocols.screening import Screened, screened
 from walktalk.protocols.self_description import FACTS, InLabel, Law, Runtime, missing_facts
 from walktalk.protocols.sync_gossip import SyncGossip
-from walktalk.protocols.walks import TokenSaga
+from walktalk.protocols.walks import Digest, TokenSaga, Walkman, WeightedWalk
+from walktalk.protocols.wrapped import Wrapped
 
 PROTOCOLS: Registry[type[Protocol]] = Registry(
     "algorithm",
@@ -84,7 +88,11 @@ for _protocol in (
     FedAsync,
     AsyncSGD,
     DiLoCo,
+    StreamingDiLoCo,
     TokenSaga,
+    Digest,
+    Walkman,
+    WeightedWalk,
 ):
     PROTOCOLS.add(_protocol.name, _protocol)
 
@@ -115,6 +123,7 @@ __all__ = [
     "Described",
     "DiLoCo",
     "Differentiate",
+    "Digest",
     "Effect",
     "Encode",
     "EpidemicLearning",
@@ -145,9 +154,12 @@ __all__ = [
     "RelaySGD",
     "Runtime",
     "Scaffold",
+    "Screen",
+    "Screened",
     "Send",
     "SetTimer",
     "Started",
+    "StreamingDiLoCo",
     "Surroundings",
     "SwarmSGD",
     "SyncGossip",
@@ -155,6 +167,9 @@ __all__ = [
     "TokenSaga",
     "Train",
     "Trained",
+    "Walkman",
+    "WeightedWalk",
+    "Wrapped",
     "absorb",
     "apply_update",
     "compressed",
@@ -162,5 +177,6 @@ __all__ = [
     "described",
     "known",
     "missing_facts",
+    "screened",
     "together",
 ]

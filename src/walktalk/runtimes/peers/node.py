@@ -38,6 +38,7 @@ from walktalk.protocols import (
     Received,
     Record,
     Rejoined,
+    Screen,
     Send,
     SetTimer,
     Started,
@@ -61,7 +62,7 @@ from walktalk.runtimes.peers.neighbours import Neighbours, Reactions
 from walktalk.runtimes.peers.news import News
 from walktalk.runtimes.peers.node_clock import Clock
 from walktalk.runtimes.peers.node_end import ALL_LOST, End
-from walktalk.runtimes.peers.node_state import SWALLOWS, NodeSetup, State, blocked_by
+from walktalk.runtimes.peers.node_state import SWALLOWS, NodeSetup, State, blocked_by, spoiling
 from walktalk.runtimes.peers.node_status import status_of
 from walktalk.runtimes.peers.node_training import Trainings
 from walktalk.runtimes.peers.session import RECORDS, STATUS, STOP
@@ -104,6 +105,7 @@ class Node:
             self.tensors, protocol.messages, self._scale(), self._write, lambda: self.clock.wall
         )
         self.interpreter.add_node(self.me, setup.initial)
+        self._look_how_to_spoil()
         self.limits = Limits(self._payloads())
         self.judge = Judge(setup.initial, setup.largest)
         self.facts = acquaintance.facts_of({"algorithm": protocol, **setup.study}, setup.initial)
@@ -126,7 +128,7 @@ class Node:
         """Only when there is all that the answers are made of."""
         self.link.answer(STATUS, lambda asked: json.dumps(self.status(), allow_nan=False).encode())
         self.link.answer(STOP, lambda asked: json.dumps(self._stop_asked()).encode())
-        self.link.answer(RECORDS, lambda asked: self.desk.answer(asked, {"done": self.done}))
+        self.link.answer(RECORDS, lambda asked: self.desk.answer(asked, self._how_far()))
 
     def _scale(self) -> Scale:
         setup, trainer = self.setup, self.trainer
@@ -166,6 +168,10 @@ class Node:
     def done(self) -> bool:
         """Whether it has seen the end of the run, and what was under way then has arrived and is written down."""
         return self.end.since > SETTLE and not self.trainings.measuring and not self.link.waiting(set(self.state.alive))
+
+    def _how_far(self) -> dict[str, Any]:
+        """For whoever collects."""
+        return {"done": self.done, "iterations": self.state.tally.iterations}
 
     def _stop_asked(self) -> dict[str, Any]:
         self.leave()
@@ -211,9 +217,8 @@ class Node:
             self.clock.behind = kept.seconds
             self._note("rejoined", number=kept.number)
             effects = self._answer(Rejoined(kept.memory))
-            self.keeper.save(
-                replace(kept, memory=self.machine.keepsake())
-            )  # what it left in order is gone on with once
+            if (memory := self.machine.keepsake()) != kept.memory:
+                self.keeper.save(replace(kept, memory=memory))  # what was left in order is gone on with once
             self._carry_out_all(effects)
             for peer in sorted(set(self.setup.endpoint.neighbours.values()) - self.state.alive):
                 self._give(PeerLost(peer))
@@ -321,6 +326,8 @@ class Node:
                 what.encode(me, effect, self.keys.getrandbits(63))
             case Decode():
                 what.decode(me, effect)
+            case Screen():
+                what.screen(me, effect, self.keys.getrandbits(63))
             case Note():
                 what.note(me, effect)
             case SetTimer(name, after):
@@ -440,6 +447,8 @@ class Node:
     def _send(self, effect: Send) -> None:
         what, message = self.interpreter, effect.message
         packed = what.pack(self.me, effect)
+        if self.me in what.corrupt:
+            packed = what.corrupted(self.me, effect.slot, packed, self.keys.getrandbits(63))
         travels = self.setup.optimizer_state == "walk" and message.walk > 0
         payload = to_wire(packed, self.trainer.state_width if travels else 0)
         parcel = Parcel(self.me, effect.to, message, -1 if payload is None else len(payload))
@@ -536,6 +545,11 @@ class Node:
         note = self.state.tally.encode(self.clock.run_time, self.telling)
         self.link.send(Parcel(self.me, peer, Message(tallies.KIND, note=note)), None)
 
+    def _look_how_to_spoil(self) -> None:
+        """Whether this node is to be a bad one, for a trial of what protects from such."""
+        how = spoiling(self.setup.folder)
+        self.interpreter.corrupt = {self.me: how} if how else {}
+
     # -- timers and records ---------------------------------------------------------------------------------------
 
     def _timer(self, name: str) -> None:
@@ -547,6 +561,7 @@ class Node:
         self._see_the_end()
         self.link.fit_buffers()
         self.link.blocked = blocked_by(self.setup.folder)
+        self._look_how_to_spoil()
         if self.trainings.swallowed and not self._swallows():
             self.trainings.let_go()
             self._train_next()

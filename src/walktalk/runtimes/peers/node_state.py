@@ -75,3 +75,15 @@ def blocked_by(folder: Path) -> frozenset[int]:
         return frozenset(int(word) for word in (folder / BLOCKED).read_text().split())
     except (OSError, ValueError):
         return frozenset()
+
+
+SPOILS = "spoils"
+"""A file in a node's folder that says how it spoils what it sends (flip, scale(C), noise(S)). To try defences."""
+
+
+def spoiling(folder: Path) -> str:
+    """How this node is to spoil what it sends; "" for not at all."""
+    try:
+        return (folder / SPOILS).read_text().strip()
+    except OSError:
+        return ""

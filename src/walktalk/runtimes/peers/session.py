@@ -34,6 +34,7 @@ except ImportError as error:  # the extra is not installed
 MODELS, CONTROL, ACKS = "models", "control", "acks"
 STATUS, STOP, RECORDS = "status", "stop", "records"
 ALIVE = "alive"
+PIECE = 512 * 1024  # bytes of a file in one answer, as a chunk of a model
 
 
 @dataclass(frozen=True)

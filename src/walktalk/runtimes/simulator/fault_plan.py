@@ -8,7 +8,8 @@ from typing import Literal, TypeAlias, get_args
 from walktalk.errors import SpecError
 from walktalk.seeds import Seed
 
-FaultKind: TypeAlias = Literal["kill", "revive", "pause", "partition", "slow", "lose", "swallow"]
+FaultKind: TypeAlias = Literal["kill", "revive", "pause", "partition", "slow", "lose", "swallow", "corrupt"]
+How: TypeAlias = Literal["flip", "scale", "noise"]
 AGGREGATOR, RANDOM = "aggregator", "random"
 
 
@@ -20,15 +21,16 @@ class Fault:
     killed a node; and a node that dies hangs no longer.
     """
 
-    kind: FaultKind
+    kind: FaultKind  # what goes wrong
     at: float | None = None  # seconds of virtual time
     rate: float | None = None  # times a second
     seconds: float | None = None  # how long until it is undone; None: for good
-    node: int | str | None = None  # kill, revive, pause, slow, swallow: a node, "aggregator" or "random"
-    nodes: tuple[int, ...] = ()  # partition: one side; the others are the other
+    node: int | str | None = None  # kill, revive, pause, slow, swallow, corrupt: a node, "aggregator" or "random"
+    nodes: tuple[int, ...] = ()  # partition: one side; the others are the other. corrupt: all of them, for node
     link: tuple[int, int] | None = None  # slow: a link, in place of a node
-    factor: float = 10.0  # slow: how many times slower
+    factor: float = 10.0  # slow: how many times slower; corrupt: how many times larger models or their noise are
     share: float | None = None  # lose: of the messages, a tenth unless given; swallow: of the walks, all unless given
+    how: How = "flip"  # corrupt: the signs of what is sent, its scale, or noise on it
 
     def __post_init__(self) -> None:
         if self.kind not in get_args(FaultKind):
@@ -57,6 +59,10 @@ class Fault:
             raise SpecError(f"link: {list(self.link)} is not a link; two different nodes are needed")
         if self.kind in ("kill", "revive", "pause", "swallow") and self.node is None:
             raise SpecError(f"node: is missing; {self.kind} needs a number, {AGGREGATOR} or {RANDOM}")
+        if self.kind == "corrupt" and (self.node is None) == (not self.nodes):
+            raise SpecError("node: corrupt needs either node or nodes")
+        if self.how not in get_args(How):
+            raise SpecError(f"how: {self.how!r} is not possible; allowed: {', '.join(get_args(How))}")
         if self.kind == "pause" and self.seconds is None:
             raise SpecError("seconds: is missing; a paused node goes on after a while, or it is killed")
 
@@ -78,6 +84,16 @@ class Fault:
         if nodes is not None:
             self._check_nodes(nodes)
 
+    @property
+    def is_failure(self) -> bool:
+        """Whether anything is lost or late by it: then protocols must be of the kind that survives that."""
+        return self.kind != "corrupt"
+
+    @property
+    def spoils(self) -> str:
+        """How a corrupt node spoils what it sends, as the interpreter takes it."""
+        return self.how if self.how == "flip" else f"{self.how}({self.factor:g})"
+
     def _check_nodes(self, nodes: int) -> None:
         alone = (self.node,) if isinstance(self.node, int) else ()
         for key, named in (("nodes", self.nodes), ("link", self.link or ()), ("node", alone)):
@@ -92,6 +108,11 @@ class FaultPlan:
 
     faults: tuple[Fault, ...] = ()
     seed: Seed = Seed(0)  # noqa: RUF009 - immutable
+
+    @property
+    def has_failures(self) -> bool:
+        """Whether anything is lost or late: where nothing is, protocols need no hardening."""
+        return any(fault.is_failure for fault in self.faults)
 
     def __bool__(self) -> bool:
         return bool(self.faults)

@@ -1,4 +1,5 @@
-"""Faults in virtual time: nodes die, hang and come back, the network splits, links slow down, messages get lost.
+"""Faults in virtual time: nodes die, hang and come back, the network splits, links slow down, messages get lost,
+and some send what they should not.
 
 A killed node forgets what it was doing; its neighbours hear of it after the link's latency, as of a broken connection.
 Messages to it, and those that it was still sending, are lost. A node that comes back has the slots that it died with,
@@ -24,7 +25,7 @@ if TYPE_CHECKING:
     from walktalk.runtimes.simulator.simulation import Simulation
     from walktalk.runtimes.simulator.under_way import Envelope, Training
 
-FAULT = 5  # kind of agenda entries, after the simulation's own
+FAULT = 6  # kind of agenda entries, after the simulation's own
 LOOK_AGAIN = 60.0  # seconds
 STARVED = 20  # looks: nobody trained for so long, and one that swallows walks may say that it has them
 log = logging.getLogger(__name__)
@@ -46,6 +47,7 @@ class Faults:
         self.dead: dict[int, set[int]] = {}  # node -> the blows that keep it so
         self.hung: dict[int, set[int]] = {}  # paused node -> the same
         self.slowed: dict[int | tuple[int, int], dict[int, float]] = {}  # node or link -> blow -> factor
+        self.spoiling: dict[int, dict[int, str]] = {}  # corrupt node -> blow -> how
         self.born: dict[int, int] = {}  # node -> the number of trainings when it died last: older ones are void
         self.cut_off: dict[int, int] = {}  # node -> the number of messages when it died last
         self.held: dict[int, list[tuple[int, Any]]] = {}  # paused node -> what waits for it
@@ -313,6 +315,26 @@ class Faults:
     def _lost_enough(self, share: float) -> None:
         self.shares.remove(share)
         self._note(-1, "lose", detail="0")
+
+    def _corrupt(self, fault: Fault, node: int) -> None:
+        for bad in fault.nodes or (node,):
+            self.spoiling.setdefault(bad, {})[self.blows] = fault.spoils
+            self._note(bad, "corrupt", detail=fault.spoils)
+            self._undo_later(fault, "honest_again", (bad, self.blows))
+            self._spoil(bad)
+
+    def _honest_again(self, blow: tuple[int, int]) -> None:
+        node, number = blow
+        del self.spoiling[node][number]
+        self._note(node, "corrupt", detail="")
+        self._spoil(node)
+
+    def _spoil(self, node: int) -> None:
+        """Of several blows the last that lasts counts."""
+        corrupt = self.simulation.interpreter.corrupt
+        corrupt.pop(node, None)
+        for how in self.spoiling[node].values():
+            corrupt[node] = how
 
     def _swallow(self, fault: Fault, node: int) -> None:
         self.eaters.setdefault(node, {})[self.blows] = fault.chance
