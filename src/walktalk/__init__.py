@@ -27,12 +27,13 @@ if TYPE_CHECKING:
     from walktalk.codecs import Codec
     from walktalk.errors import UserError, WalktalkError
     from walktalk.graphs import Graph
-    from walktalk.interactive import Compared, Run, advise, compare, train
+    from walktalk.interactive import Callback, Compared, Run, advise, compare, train
     from walktalk.learning import Schedule, Task, split, tasks
     from walktalk.plugins import register
-    from walktalk.protocols import AsyncGossip, Centralized, MultiWalk, Protocol, SyncGossip, compressed
+    from walktalk.protocols import AsyncGossip, Centralized, MultiWalk, Protocol, SyncGossip, compressed, screened
     from walktalk.runtimes.meaning import Evaluate, Stop
     from walktalk.runtimes.simulator import Fault, NetworkTiming, PoissonTiming
+    from walktalk.screens import ScreenRule
     from walktalk.studies import (
         SGD,
         Adam,
@@ -52,12 +53,13 @@ _HOMES = {
     "codecs": ("Codec",),
     "errors": ("UserError", "WalktalkError"),
     "graphs": ("Graph",),
-    "interactive": ("Compared", "Run", "advise", "compare", "train"),
+    "interactive": ("Callback", "Compared", "Run", "advise", "compare", "train"),
     "learning": ("Schedule", "Task", "split", "tasks"),
     "plugins": ("register",),
-    "protocols": ("AsyncGossip", "Centralized", "MultiWalk", "Protocol", "SyncGossip", "compressed"),
+    "protocols": ("AsyncGossip", "Centralized", "MultiWalk", "Protocol", "SyncGossip", "compressed", "screened"),
     "runtimes.meaning": ("Evaluate", "Stop"),
     "runtimes.simulator": ("Fault", "NetworkTiming", "PoissonTiming"),
+    "screens": ("ScreenRule",),
     "studies": (
         "SGD",
         "Adam",
@@ -77,6 +79,7 @@ __all__ = [
     "AdamW",
     "Advice",
     "AsyncGossip",
+    "Callback",
     "Centralized",
     "Codec",
     "Compared",
@@ -91,6 +94,7 @@ __all__ = [
     "Protocol",
     "Run",
     "Schedule",
+    "ScreenRule",
     "Stop",
     "StudyResult",
     "StudySpec",
@@ -110,6 +114,7 @@ __all__ = [
     "plots",
     "register",
     "run_study",
+    "screened",
     "split",
     "tasks",
     "theory",

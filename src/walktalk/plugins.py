@@ -25,11 +25,12 @@ from contextlib import contextmanager
 from contextvars import ContextVar
 from typing import Any, Generic, TypeVar, overload
 
-from walktalk.errors import SettingError, suggestion
+from walktalk.errors import SettingError, SpecError, suggestion
 from walktalk.settings import misfit
 
 GROUP = "walktalk"
-HOMES = ("walktalk.graphs", "walktalk.codecs", "walktalk.protocols", "walktalk.learning")  # where registries are made
+# Where registries are made.
+HOMES = ("walktalk.graphs", "walktalk.codecs", "walktalk.screens", "walktalk.protocols", "walktalk.learning")
 T = TypeVar("T")
 
 
@@ -135,6 +136,19 @@ def _absent(error: SettingError) -> Callable[..., Any]:
 
 REGISTRIES: dict[str, Registry[Any]] = {}
 """One for each kind of thing."""
+
+_WITH_NUMBERS = re.compile(r"([\w.:-]+)(?:\(([^()]*)\))?")
+
+
+def made_by_name(registry: Registry[type[T]], text: str, key: str) -> T:
+    """A thing made from its name with numbers behind it, as in "top_k(0.01)"; `SpecError` where that cannot be."""
+    found = _WITH_NUMBERS.fullmatch(text.strip())
+    make = registry.find(found[1] if found else text, key)
+    numbers = (found[2] or "").split(",") if found else []
+    try:
+        return make(*(float(number) for number in numbers if number.strip()))
+    except (TypeError, ValueError) as error:
+        raise SpecError(f"{key}: {text!r} is not possible: {error}") from error
 
 
 @overload

@@ -114,6 +114,7 @@ def test_status_fits_a_terminal_of_80_columns(
     monkeypatch.setenv("COLUMNS", "80")
     answer = {
         "done": False,
+        "state": "training",
         "aggregates": True,
         "term": 12,
         "walks": [1, 2, 14],

@@ -16,7 +16,7 @@ import pytest
 ROOT = Path(__file__).parents[2] / "examples"
 SCRIPTS = sorted(ROOT.glob("*.py"))
 NOTEBOOKS = sorted((ROOT / "notebooks").glob("*.ipynb"))
-NEEDS = {"hugging_face": ("transformers", "this example needs transformers: pip install 'walktalk[language]'")}
+NEEDS = {"hugging_face": ("datasets", "this example needs transformers and datasets: pip install 'walktalk[language]'")}
 NUMBER = re.compile(r"-?\d+(?:\.\d+)?")
 RELATIVE, ABSOLUTE = 0.05, 0.03  # other processors add in another order, and training carries that on
 

@@ -6,14 +6,16 @@ TRITON_INTERPRET=1.
 
 import importlib.util
 import os
+from dataclasses import replace
 
+import numpy as np
 import pytest
 import torch
 from torch import nn
 from torch.nn import functional
 
-from walktalk.learning import Arithmetic, OptimizerSpec, Trainer, tasks
-from walktalk.learning.models import resnet20
+from walktalk.learning import Arithmetic, OptimizerSpec, Task, Trainer, fused, tasks
+from walktalk.learning.models import resnet20, vgg11
 from walktalk.learning.stacked import TracedModel, use
 from walktalk.learning.stacked.choice import gradients_of
 from walktalk.learning.stacked.fused.recipes import Residual, Unit
@@ -61,7 +63,6 @@ def sequential(conv: nn.Module, norm: nn.Module) -> nn.Module:
 @pytest.mark.parametrize(
     "conv",
     [
-        nn.Conv2d(3, 16, 3, padding=1),  # with a bias
         nn.Conv2d(3, 16, 5, padding=2, bias=False),
         nn.Conv2d(3, 16, 3, padding=0, bias=False),
         nn.Conv2d(3, 16, 3, 3, padding=1, bias=False),
@@ -74,6 +75,50 @@ def test_other_convolutions_have_none(conv):
 
 def test_a_plain_convolution_is_a_unit():
     assert kinds(traced(sequential(nn.Conv2d(3, 16, 3, padding=1, bias=False), nn.BatchNorm2d(16)))) == [Unit]
+
+
+def small_vgg(norm: bool) -> nn.Module:
+    """Few and many channels, with and without 2×2 maxima behind them, biases everywhere."""
+    layers: list[nn.Module] = []
+    entering = 3
+    for leaving, is_pooled in ((64, True), (128, True), (128, False), (64, True)):
+        layers += [nn.Conv2d(entering, leaving, 3, padding=1), *([nn.BatchNorm2d(leaving)] if norm else []), nn.ReLU()]
+        layers += [nn.MaxPool2d(2)] if is_pooled else []
+        entering = leaving
+    return nn.Sequential(*layers, nn.Flatten(), nn.Linear(4 * 64, 10))
+
+
+@pytest.mark.parametrize("norm", [False, True])
+def test_many_channels_a_bias_and_a_pool_are_units(norm):
+    recipes = list(traced(small_vgg(norm)).traced.plan.recipes.values())
+    assert [(bool(one.norm), one.has_bias, one.pooled) for one in recipes] == [
+        (norm, True, is_pooled) for is_pooled in (True, True, False, True)
+    ]
+
+
+def test_all_of_vgg11_is_fused():
+    assert kinds(traced(vgg11())) == [Unit] * 8
+
+
+@pytest.mark.parametrize("pool", [nn.MaxPool2d(3), nn.MaxPool2d(2, stride=1), nn.MaxPool2d(2, ceil_mode=True)])
+def test_other_pools_are_left_to_torch(pool):
+    model = nn.Sequential(nn.Conv2d(3, 64, 3, padding=1), nn.ReLU(), pool, nn.Flatten(), nn.LazyLinear(10))
+    model(torch.zeros(1, 3, 16, 16))
+    assert [one.pooled for one in traced(model).traced.plan.recipes.values()] == [False]
+
+
+def test_many_channels_make_no_residual_block():
+    class Wide(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.one, self.two = (nn.Conv2d(128, 128, 3, padding=1, bias=False) for _ in range(2))
+            self.first, self.second, self.out = nn.BatchNorm2d(128), nn.BatchNorm2d(128), nn.Linear(128, 10)
+
+        def forward(self, x):
+            x = functional.relu(self.second(self.two(functional.relu(self.first(self.one(x))))) + x)
+            return self.out(x.mean((2, 3)))
+
+    assert kinds(traced(Wide())) == [Unit]
 
 
 class LookedAt(nn.Module):
@@ -118,11 +163,19 @@ def two_rows(model: TracedModel, device: str) -> torch.Tensor:
     return rows
 
 
+MODELS = {
+    "batch": lambda: resnet20(norm="batch"),
+    "group": lambda: resnet20(norm="group"),
+    "vgg": lambda: small_vgg(False),
+    "vgg-norm": lambda: small_vgg(True),
+}
+
+
 @pytest.mark.skipif(not INTERPRETED, reason="needs Triton's interpreter: TRITON_INTERPRET=1")
-@pytest.mark.parametrize("norm", ["batch", "group"])
-def test_in_full_precision_they_are_torchs(norm):
+@pytest.mark.parametrize("name", MODELS)
+def test_in_full_precision_they_are_torchs(name):
     torch.manual_seed(0)
-    model = traced(resnet20(norm=norm))
+    model = traced(MODELS[name]())
     rows, x, y = (
         two_rows(model, "cpu"),
         plain.images(4, 3, 16, 16).view(2, 2, 3, 16, 16),
@@ -192,3 +245,60 @@ def test_sgd_in_one_pass_is_torchs():
             results.append((weights.cpu(), wave.state().cpu()))
         assert torch.allclose(results[0][0], results[1][0], rtol=1e-5, atol=1e-6)
         assert torch.allclose(results[0][1], results[1][1], rtol=1e-5, atol=1e-6)
+
+
+def large_task(nodes: int = 2, samples: int = 128) -> Task:
+    """Noise for VGG-11."""
+    generator = torch.Generator().manual_seed(0)
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(0)
+        model = vgg11()
+    inputs = torch.randn(samples, 3, 32, 32, generator=generator)
+    targets = torch.randint(0, 10, (samples,), generator=generator)
+    return Task("noise", model, functional.cross_entropy, inputs, targets, np.array_split(np.arange(samples), nodes))
+
+
+@pytest.mark.gpu
+@needs_gpu
+@pytest.mark.parametrize("norm", [False, True])
+def test_many_channels_are_as_near_as_torchs_16_bits(norm):
+    task = large_task()
+    if norm:
+        task = replace(task, model=small_vgg(True), inputs=task.inputs[..., ::2, ::2].contiguous())
+    trainer = Trainer(task, device="cuda", arithmetic=Arithmetic("bf16"))
+    assert trainer.model.fused == torch.bfloat16  # `use` compared it with torch's own
+
+
+@pytest.mark.gpu
+@needs_gpu
+@pytest.mark.parametrize(("momentum", "local_steps"), [(0.0, 1), (0.9, 1), (0.9, 2)])
+def test_training_rows_where_they_lie_is_training_copies(momentum, local_steps):
+    optimizer = OptimizerSpec("sgd", 0.05, momentum, momentum > 0, 1e-4)
+    trainer = Trainer(
+        large_task(), optimizer=optimizer, local_steps=local_steps, device="cuda", arithmetic=Arithmetic("bf16")
+    )
+    width = 5  # is padded to 6
+    models = torch.stack([trainer.initial_row(k) for k in range(2 * width)])
+    states = torch.randn(2 * width, trainer.state_width, device="cuda") * 1e-3
+    keys = torch.arange(width, device="cuda")
+    lr = torch.full((width,), 0.05, device="cuda")
+    state = states[:width].clone() if momentum else None
+    expected, velocity = trainer.train(models[:width], keys % 2, keys, lr, state)
+    columns = [keys, keys + width, keys % 2, keys, lr]
+    assert trainer.train_in_place(models, columns, None, (states, keys, keys + width) if momentum else None)
+    assert torch.equal(models[width:], expected)
+    assert velocity is None or torch.equal(states[width:], velocity)
+
+
+@pytest.mark.gpu
+@needs_gpu
+def test_combinations_of_rows_are_sums():
+    torch.manual_seed(0)
+    data = torch.randn(6, 5000, device="cuda")
+    before = data.clone()
+    outs, sources = torch.tensor([4, 5], device="cuda"), torch.tensor([0, 1, 2, 3], device="cuda")
+    weights, starts = torch.tensor([0.5, 0.25, 0.25, -2.0], device="cuda"), torch.tensor([0, 3], device="cuda")
+    fused.combine_rows(data, outs, sources, weights, starts)
+    assert torch.allclose(data[4], 0.5 * before[0] + 0.25 * before[1] + 0.25 * before[2], atol=1e-6)
+    assert torch.equal(data[5], -2.0 * before[3])
+    assert torch.equal(data[:4], before[:4])

@@ -13,7 +13,7 @@ from torch.nn import functional
 import walktalk as wt
 from tests.learning import plain
 from walktalk.codecs import hashed
-from walktalk.errors import DataError, ModelError, UnavailableError
+from walktalk.errors import DataError, ModelError, UnavailableError, UserError
 from walktalk.learning import OptimizerSpec, Schedule, Task, Trainer, tasks
 from walktalk.learning.evaluation import dimension_of_classes, hits
 from walktalk.learning.sampling import Sampler
@@ -466,7 +466,7 @@ def test_buffers_of_a_run_in_python():
         for b in ("travel", "batch")
     )
     assert len(travel.row) == len(batch.row) + 2 * (6 + 6)
-    with pytest.raises(ModelError, match="buffers: 'none' is unknown"):
+    with pytest.raises(UserError, match=r"training\.buffers: .none. is not possible; allowed: travel, batch"):
         wt.train(task, wt.MultiWalk(walks=1), wt.graphs.complete(2), device="cpu", buffers="none")
 
 
@@ -563,3 +563,25 @@ def test_accuracy_of_a_class_for_every_pixel():
     with torch.no_grad():
         expected = (trainer.module(row)(x).argmax(1) == y).float().mean()
     assert float(trainer.evaluate(row[None])[1]) == pytest.approx(float(expected), abs=1e-6)
+
+
+@pytest.mark.parametrize("own_loss", [True, False])
+def test_a_row_has_the_same_bits_alone_and_in_any_wave(own_loss):
+    """A slow machine cuts a run into other waves than a fast one: the records must not show it."""
+    generator = torch.Generator().manual_seed(0)
+    parts = [(torch.randn(40, 4, generator=generator), torch.randn(40, generator=generator)) for _ in range(3)]
+
+    def squares(outputs, targets):
+        return ((outputs[..., 0] - targets) ** 2).mean()
+
+    def squashed(outputs, targets):
+        return (torch.tanh(outputs[..., 0]) - targets).abs().mean()
+
+    task = wt.tasks.torch(torch.nn.Linear(4, 1), squares if own_loss else squashed, parts)
+    trainer = Trainer(task, optimizer=OptimizerSpec(lr=0.02, momentum=0.9, nesterov=True))
+    row = trainer.initial_row(0)
+    rows, keys, rates = torch.stack([row, row + 0.1, row - 0.1]), torch.tensor([5, 6, 7]), torch.full((3,), 0.02)
+    together, _ = trainer.train(rows, torch.tensor([0, 1, 2]), keys, rates)
+    for k in range(3):
+        alone, _ = trainer.train(rows[k : k + 1], torch.tensor([k]), keys[k : k + 1], rates[k : k + 1])
+        assert torch.equal(alone[0], together[k])

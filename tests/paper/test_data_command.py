@@ -14,7 +14,7 @@ from walktalk.cli.app import app, circumstances
     ("words", "said"),
     [
         (("check", "cifar10"), "no file of cifar10"),
-        (("check", "mnist"), "allowed: cifar10, fashion_mnist"),
+        (("check", "emnist"), "allowed: cifar10, fashion_mnist, mnist"),
         (("get", "fashion-mnist", "--from", "nowhere"), "--from: there is no folder nowhere"),
     ],
 )

@@ -11,7 +11,7 @@ import numpy as np
 from walktalk import graphs
 from walktalk.protocols import AsyncGossip, MultiWalk
 from walktalk.runtimes.meaning import Evaluate, Stop
-from walktalk.runtimes.peers import BLOCKED, ReplaySetup, replay
+from walktalk.runtimes.peers import BLOCKED, Ledger, ReplaySetup, replay
 from walktalk.testing.cluster import SECONDS, Cluster, running
 
 HEARTBEAT = 0.2
@@ -77,3 +77,22 @@ def test_gossip_goes_on_without_one_that_is_cut_off_and_takes_it_in_again(tmp_pa
         reconnect(cluster)
         wait_for(lambda: not any(is_open(node.machine) for node in cluster.nodes))
     assert "interrupted" in [row.event for row in cluster.trace()]
+
+
+def test_a_stop_and_start_of_all_goes_on_within_seconds_with_its_walks(tmp_path: Path) -> None:
+    """Walks were forgotten: nothing was trained until the guard gave them up, for 18 heartbeats a node."""
+    protocol, graph = MultiWalk(walks=2), graphs.complete(4)
+    with running(protocol, graph, tmp_path, Stop(time=600.0)) as cluster:
+        wait_for(lambda: cluster.nodes[0].state.tally.iterations > 20)
+    done = sum(row.event == "trained" for row in cluster.trace())
+    began = time.monotonic()
+    with running(protocol, graph, tmp_path, Stop(time=600.0), rejoin=True) as again:
+        wait_for(lambda: again.nodes[0].state.tally.iterations > done + 20)
+        took = time.monotonic() - began
+        assert {node.status()["state"] for node in again.nodes} <= {"training", "waiting"}
+        wait_for(lambda: leaders(again) == {0})
+    assert took < 20.0  # a few, and a machine may be busy; it was more than 60
+    trace = again.trace()
+    assert not [row for row in trace if row.event in ("restarted", "elected")]
+    assert {row.walk for row in trace[-200:] if row.event == "trained"} == {1, 2}
+    assert Ledger(protocol, 4, sum(row.event == "train" for row in trace)).play(trace).sound

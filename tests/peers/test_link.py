@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import queue
+import socket
 import time
 from pathlib import Path
 
@@ -14,6 +15,7 @@ from tests.peers.pair import SECONDS, WIDTH, Node, endpoints, free_port, meet, t
 from tests.support.memory import resident
 from walktalk.errors import SpecError, UnavailableError
 from walktalk.protocols import Message
+from walktalk.runtimes.peers import STATUS, ask_everyone, free_ports, make_cluster
 from walktalk.runtimes.peers.certificates import credentials, make_certificates
 from walktalk.runtimes.peers.session import Endpoint, open_session
 from walktalk.runtimes.peers.wire import Parcel
@@ -238,3 +240,14 @@ def test_garbage_from_a_stranger_is_counted_and_dropped() -> None:
         assert b.link.traffic.dropped.total() == 1800
         assert b.link.traffic.dropped["stranger"] == 900
         stranger.close()
+
+
+def test_asking_takes_no_longer_than_it_may_though_a_node_hangs() -> None:
+    """It took 13 s: the end of the conversation waited for a connection that was never answered."""
+    ports = free_ports(2)
+    with socket.create_server(("127.0.0.1", ports[0])):  # accepts nobody, as a process that is stopped
+        places = {name: {"address": f"127.0.0.1:{port}"} for name, port in zip("ab", ports, strict=True)}
+        began = time.monotonic()
+        answers = ask_everyone(make_cluster({"nodes": places}), STATUS, 0.5)
+        assert time.monotonic() - began < 5.0
+    assert answers == {"a": None, "b": None}

@@ -32,6 +32,7 @@ from walktalk.protocols import (
     QGDSGDm,
     RelaySGD,
     Scaffold,
+    StreamingDiLoCo,
     Surroundings,
     SyncGossip,
 )
@@ -92,6 +93,11 @@ def test_it_is_d_psgd(protocol: Protocol, graph: Graph) -> None:
 @pytest.mark.parametrize("protocol", [ChocoSGD(codec="", gamma=1.0)], ids=lambda p: p.label)
 def test_choco_without_compression_is_d_psgd(protocol: Protocol) -> None:
     assert np.allclose(run(protocol, GRAPH, 9).members, train_then_mix(GRAPH, 9), atol=1e-5)
+
+
+def test_choco_with_local_steps_and_without_compression_is_local_sgd() -> None:
+    ours, theirs = (run(p, GRAPH, 6) for p in (ChocoSGD(codec="", gamma=1.0, steps=4), LocalDSGD(steps=4)))
+    assert np.allclose(ours.members, theirs.members, atol=1e-5)
 
 
 @pytest.mark.parametrize("graph", [graphs.exponential(8), graphs.one_peer_exponential(8)], ids=lambda g: g.name)
@@ -266,6 +272,37 @@ def test_the_server_of_diloco_goes_nesterov_steps() -> None:
     assert np.allclose(ended.output, x, atol=1e-4)
 
 
+def test_streaming_diloco_of_one_fragment_without_delay_is_diloco() -> None:
+    settings = {"steps": 3, "outer_lr": 0.7}
+    streaming = run(StreamingDiLoCo(fragments=1, delay=0, alpha=0.0, **settings), STAR, 8)  # type: ignore[arg-type]
+    plain = run(DiLoCo(**settings), STAR, 8)  # type: ignore[arg-type]
+    assert np.allclose(streaming.output, plain.output, atol=1e-4)
+    assert np.allclose(streaming.members, plain.members, atol=1e-4)
+
+
+@pytest.mark.parametrize(("fragments", "delay", "alpha"), [(3, 0, 0.0), (3, 1, 0.5), (2, 1, 0.3), (4, 3, 0.5)])
+def test_a_fragment_is_exchanged_after_each_training_and_mixed_in_later(
+    fragments: int, delay: int, alpha: float
+) -> None:
+    rounds, eta, beta = 11, 0.4, 0.9
+    ended = run(StreamingDiLoCo(fragments=fragments, delay=delay, alpha=alpha), STAR, rounds)
+    outer = ended.trainer.initial().double().numpy()
+    x, m, done = np.repeat(outer[None], 6, 0), np.zeros(3), []
+    for k in range(rounds):
+        x = x - LR * ended.trainer.gradients(x)
+        part = slice(k % fragments, None, fragments)
+        change = (x - outer).mean(0)[part]
+        m[part] = beta * m[part] + change
+        outer = outer.copy()
+        outer[part] += eta * (change + beta * m[part])
+        done.append(outer)
+        if k >= delay:
+            part = slice((k - delay) % fragments, None, fragments)
+            x[:, part] = alpha * x[:, part] + (1 - alpha) * done[k - delay][part]
+    assert np.allclose(ended.output, outer, atol=1e-4)
+    assert np.allclose(ended.members, x, atol=1e-4)
+
+
 def test_the_servers_control_variate_is_the_mean_of_all() -> None:
     ended = run(Scaffold(steps=5), STAR, 6)
     control = ended.slots[0]["control"]
@@ -401,6 +438,7 @@ def test_a_spanning_tree_is_a_tree_of_the_graphs_own_edges() -> None:
         (EpidemicLearning(), graphs.cycle(5), "not complete"),
         (EpidemicLearning(peers=5), graphs.complete(5), "4 or fewer"),
         (FedAvg(), graphs.cycle(5), "take star"),
+        (StreamingDiLoCo(), graphs.cycle(5), "take star"),
         (Scaffold(server=5), graphs.star(5), "no node 5"),
         (LocalDSGD(), Graph.from_arcs(3, [(0, 1), (1, 2), (2, 0), (0, 2)], "lopsided"), "take sgp"),
     ],

@@ -14,7 +14,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
-from walktalk.learning import Task, tasks
+from walktalk.learning import Task, models, tasks
 
 NODES, CLASSES = 20, 10
 VOCABULARY, TOKENS = 1_000, 32
@@ -111,7 +111,7 @@ def gn_lenet() -> nn.Module:
     return nn.Sequential(*layers, nn.Flatten(), nn.Linear(1024, CLASSES))
 
 
-def vgg11() -> nn.Module:
+def vgg11_with_norm() -> nn.Module:
     """Simonyan and Zisserman (2015) for 32×32 images, with batch norm and one linear layer: 9.2 million parameters."""
     layers: list[nn.Module] = []
     entering = 3
@@ -176,5 +176,6 @@ MODELS: dict[str, BenchModel | ResNet20] = {
     "gru": BenchModel("GRU (64 wide, 32 tokens)", lambda: Recurrent(nn.GRU), ()),
     "resnet20": ResNet20("ResNet-20 with batch norm, augmented", "batch"),
     "resnet20-gn": ResNet20("ResNet-20 with group norm, augmented", "group"),
-    "vgg11": BenchModel("VGG-11 with batch norm", vgg11, PICTURE),
+    "vgg11": BenchModel("VGG-11 with batch norm", vgg11_with_norm, PICTURE),
+    "vgg11-plain": BenchModel("VGG-11 without norm, with dropout", models.vgg11, PICTURE),
 }

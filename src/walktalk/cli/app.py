@@ -162,6 +162,7 @@ OPTIONAL = (
     "theory",
     "advise",
     "paper",
+    "published",
     "node",
     "status",
     "stop",

@@ -10,6 +10,13 @@ def studies(incomplete: str) -> list[str]:
     return [name for name in preset_names() if name.startswith(incomplete)]
 
 
+def tables(incomplete: str) -> list[str]:
+    """Published tables that begin like this."""
+    from walktalk import published
+
+    return [name for name in published.TABLES if name.startswith(incomplete)]
+
+
 def figures(incomplete: str) -> list[str]:
     """Studies of the paper that begin like this."""
     from walktalk import paper

@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from walktalk.learning import data
 
 app = typer.Typer(help="Get data sets and check them.", no_args_is_help=True)
-Name = Annotated[str, typer.Argument(help="Which data set: cifar10, fashion_mnist.")]
+Name = Annotated[str, typer.Argument(help="Which data set: cifar10, fashion_mnist, mnist.")]
 
 
 @app.command()

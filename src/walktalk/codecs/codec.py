@@ -5,7 +5,6 @@ When things happen never depends on the numbers in a model, so the size of a mes
 
 from __future__ import annotations
 
-import re
 from abc import ABC, abstractmethod
 from collections.abc import Callable
 from typing import TYPE_CHECKING, ClassVar
@@ -13,9 +12,8 @@ from typing import TYPE_CHECKING, ClassVar
 import numpy as np
 import numpy.typing as npt
 
-from walktalk.errors import SpecError
 from walktalk.lazy import later
-from walktalk.plugins import Registry
+from walktalk.plugins import Registry, made_by_name
 
 if TYPE_CHECKING:
     import torch
@@ -64,20 +62,13 @@ CODECS: Registry[type[Codec]] = Registry(
 )
 """Every codec by name: its class, which is called with the settings that stand in parentheses behind the name."""
 
-_NAME = re.compile(r"([\w.:-]+)(?:\(([^()]*)\))?")
 _MADE: dict[str, Codec] = {}
 
 
 def codec_named(text: str) -> Codec:
     """The codec with this name and settings, e.g. "int8" or "top_k(0.01)"; `SpecError` where there is none."""
     if text not in _MADE:
-        found = _NAME.fullmatch(text.strip())
-        make = CODECS.find(found[1] if found else text, "codec")
-        numbers = (found[2] or "").split(",") if found else []
-        try:
-            _MADE[text] = make(*(float(number) for number in numbers if number.strip()))
-        except (TypeError, ValueError) as error:
-            raise SpecError(f"codec: {text!r} is not possible: {error}") from error
+        _MADE[text] = made_by_name(CODECS, text, "codec")
     return _MADE[text]
 
 

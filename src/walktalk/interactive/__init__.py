@@ -6,6 +6,7 @@ from walktalk import lazy
 
 if TYPE_CHECKING:
     from walktalk.interactive.advising import advise
+    from walktalk.interactive.callbacks import Audience, Callback
     from walktalk.interactive.compared import Compared
     from walktalk.interactive.comparing import compare
     from walktalk.interactive.progress import Lines, shown_progress
@@ -16,6 +17,7 @@ if TYPE_CHECKING:
 
 _HOMES = {
     "advising": ("advise",),
+    "callbacks": ("Audience", "Callback"),
     "compared": ("Compared",),
     "comparing": ("compare",),
     "progress": ("Lines", "shown_progress"),
@@ -26,6 +28,8 @@ _HOMES = {
 }
 
 __all__ = [
+    "Audience",
+    "Callback",
     "Compared",
     "Lines",
     "Run",

@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any, Literal
 
 from walktalk.errors import SpecError, UnavailableError
+from walktalk.interactive.callbacks import Audience, warn
 from walktalk.interactive.progress import wanted_progress
 from walktalk.learning import Task, tasks
 from walktalk.records import folder_name
@@ -21,11 +22,13 @@ from walktalk.studies import (
     GivenAlgorithm,
     GivenGraph,
     GivenTask,
+    Interrupted,
     Progress,
     StudyResult,
     given_foundation,
     run_foundation,
 )
+from walktalk.studies.results import study_result
 from walktalk.studies.spec import (
     evaluate_section,
     faults_section,
@@ -37,7 +40,7 @@ from walktalk.studies.spec import (
 
 STOP = Stop(iterations=1000)  # where nothing else is said
 ENGINES = ("sim", "peers")
-TRAINING = ("batch_size", "local_steps", "optimizer_state", "buffers", "precision")
+TRAINING = ("batch_size", "local_steps", "optimizer_state", "buffers", "precision", "clip_norm")
 SECTIONS: dict[str, Callable[[Any], Any]] = {
     "optimizer": optimizer_section,
     "schedule": schedule_section,
@@ -60,6 +63,7 @@ class Driving:
     resume: bool
     overwrite: bool
     progress: bool | Callable[[Progress], None] | None
+    audience: Audience
 
 
 def asked(
@@ -110,11 +114,35 @@ def driven(base: Foundation, how: Driving) -> StudyResult:
     taking: dict[str, Any] = {"resume": how.resume, "overwrite": how.overwrite}
     if (how.resume or how.overwrite) and how.out is None:
         raise UnavailableError("resume and overwrite are about a folder; say which with out='…'")
-    with wanted_progress(how.progress, base.spec) as tell:
+    here = how.engine == "sim" and how.audience.may_end and how.workers in (None, 1)  # rows are shown by the runner
+
+    with wanted_progress(how.progress, base.spec) as shown:
+
+        def tell(progress: Progress) -> None:
+            if shown is not None:
+                shown(progress)
+            warn(progress.words)
+            how.audience.told(progress, rows=not here)
+
         if how.engine == "peers":
             return _on_peers(base, how, tell, taking)
         more: dict[str, Any] = {"device": how.device, "workers": how.workers, "memory": how.memory, "progress": tell}
-        return run_foundation(base, how.out, **taking, **more)
+        watch = how.audience.evaluated if here else None
+        try:
+            return run_foundation(base, how.out, **taking, **more, watch=watch)
+        except Interrupted as stop:
+            return _so_far(base, how, stop)
+
+
+def _so_far(base: Foundation, how: Driving, stop: Interrupted) -> StudyResult:
+    """What there is when somebody stops it; of a whole study in a folder that is not said, it can be gone on with."""
+    several = len(base.algorithms) * base.spec.repetitions > 1
+    if not stop.records or stop.trainer is None or (how.out is not None and several):
+        raise KeyboardInterrupt(f"stopped{'' if how.out is None else '; go on with resume=True'}") from stop
+    done = max(record.history[-1].iteration for record in stop.records)
+    also = "" if how.out is None else "; resume=True goes on from there"
+    warnings.warn(f"stopped at iteration {done:,}: what there is so far is given back{also}", stacklevel=4)
+    return study_result(base.spec, stop.records, trainer=stop.trainer)
 
 
 def _on_peers(base: Foundation, how: Driving, tell: Any, taking: dict[str, Any]) -> StudyResult:

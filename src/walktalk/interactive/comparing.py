@@ -7,6 +7,7 @@ from os import PathLike
 from typing import Any, Literal
 
 from walktalk.interactive.asking import Driving, asked, driven, name_from, say
+from walktalk.interactive.callbacks import Audience, GivenCallback
 from walktalk.interactive.compared import Compared
 from walktalk.learning import Buffers, Schedule
 from walktalk.learning.tasks import Weights
@@ -31,7 +32,8 @@ def compare(
     optimizer_state: OptimizerState = "visit",
     buffers: Buffers = "travel",
     precision: Literal["fp32", "tf32", "bf16"] = "fp32",
-    schedule: Schedule | Mapping[str, Any] | None = None,
+    clip_norm: float | None = None,
+    schedule: Schedule | Literal["cosine"] | Mapping[str, Any] | None = None,
     timing: Timing | Mapping[str, Any] | None = None,
     faults: Sequence[Fault | Mapping[str, Any]] = (),
     stop: int | Stop | Mapping[str, Any] | None = None,
@@ -44,6 +46,7 @@ def compare(
     memory: float | None = None,
     resume: bool = False,
     overwrite: bool = False,
+    callbacks: GivenCallback | Sequence[GivenCallback] = (),
     progress: bool | Callable[[Progress], None] | None = None,
 ) -> Compared:
     """Compare algorithms on one task, one graph and the same seeds: a study, as `walktalk run` makes one.
@@ -66,6 +69,7 @@ def compare(
             travel with the walk; `node`, they stay at the node.
         buffers: What becomes of BatchNorm's statistics: `travel` or `batch`.
         precision: Of products and activations: `fp32`, `tf32`, `bf16`.
+        clip_norm: A gradient that is longer is shortened to this norm; none is if left out.
         schedule: The learning rate over a run; constant if left out.
         timing: How long things take in virtual time; `PoissonTiming()` if left out.
         faults: What goes wrong, and when.
@@ -79,6 +83,7 @@ def compare(
         memory: Bytes to be used at most; what is free if left out.
         resume: Go on where an interrupted comparison stopped in `out`.
         overwrite: Replace what is in `out` when the new results are whole.
+        callbacks: `Callback` objects, or functions of a row of the history, which end a run by returning True.
         progress: Whether to show a bar, where somebody can see it if left out; or a function to be called.
     """
     keys = {
@@ -90,6 +95,7 @@ def compare(
         "optimizer_state": optimizer_state,
         "buffers": buffers,
         "precision": precision,
+        "clip_norm": clip_norm,
         "optimizer": optimizer,
         "schedule": schedule,
         "timing": timing,
@@ -98,8 +104,12 @@ def compare(
         "evaluate": evaluate,
     }
     base = asked(task, algorithms, graph, init, keys)
-    result = driven(base, Driving(out, engine, device, workers, memory, resume, overwrite, progress))
-    say(result.summary.get("notes", ()), depth=2)
-    if result.folder is not None:
-        write_report(result.folder, base)
-    return Compared(result, base)
+    audience = Audience(callbacks)
+    with audience.seated(base):
+        result = driven(base, Driving(out, engine, device, workers, memory, resume, overwrite, progress, audience))
+        say(result.summary.get("notes", ()), depth=2)
+        if result.folder is not None:
+            write_report(result.folder, base)
+        compared = Compared(result, base)
+        audience.ended(compared)
+    return compared

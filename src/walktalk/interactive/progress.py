@@ -74,6 +74,8 @@ class Bar:
         if not self.live.is_started:
             self.waiting.close()
             self.live.start()
+        for words in report.words:
+            self.live.console.print(words, style="bold red", highlight=False, soft_wrap=True)
         self.bar.update(self.task, completed=report.done, total=max(report.total, 1))
         below = [Text(" · ".join(where(report)), style="dim", overflow="ellipsis", no_wrap=True)]
         below += [Text(losses_in_words(report, self.algorithms), style="dim")] if report.loss else []
@@ -88,6 +90,8 @@ class Lines:
         self.last = float("-inf")
 
     def __call__(self, report: Report) -> None:
+        for words in report.words:
+            print(f"{self.name}: {words}", file=sys.stderr)
         now = time.monotonic()
         if now - self.last < SECONDS_BETWEEN_LINES and report.done < report.total:
             return

@@ -8,6 +8,7 @@ from typing import Any, Literal
 
 from walktalk.errors import SpecError
 from walktalk.interactive.asking import Driving, asked, driven, name_from, say
+from walktalk.interactive.callbacks import Audience, GivenCallback
 from walktalk.interactive.run import Run
 from walktalk.learning import Buffers, Schedule
 from walktalk.learning.tasks import Weights
@@ -29,7 +30,8 @@ def train(
     optimizer_state: OptimizerState = "visit",
     buffers: Buffers = "travel",
     precision: Literal["fp32", "tf32", "bf16"] = "fp32",
-    schedule: Schedule | Mapping[str, Any] | None = None,
+    clip_norm: float | None = None,
+    schedule: Schedule | Literal["cosine"] | Mapping[str, Any] | None = None,
     timing: Timing | Mapping[str, Any] | None = None,
     faults: Sequence[Fault | Mapping[str, Any]] = (),
     stop: int | Stop | Mapping[str, Any] | None = None,
@@ -41,6 +43,7 @@ def train(
     out: str | PathLike[str] | None = None,
     resume: bool = False,
     overwrite: bool = False,
+    callbacks: GivenCallback | Sequence[GivenCallback] = (),
     progress: bool | Callable[[Progress], None] | None = None,
 ) -> Run:
     """Train one model with a protocol on a graph.
@@ -58,6 +61,7 @@ def train(
         buffers: What becomes of BatchNorm's statistics: `travel`, sent and mixed with the model; `batch`, every
             batch has its own.
         precision: Of products and activations: `fp32`, `tf32`, `bf16`; weights are always 32 bits.
+        clip_norm: A gradient that is longer is shortened to this norm; none is if left out.
         schedule: The learning rate over the run, by progress toward the stop; constant if left out.
         timing: How long things take in virtual time; `PoissonTiming()` with d = 1 second if left out.
         faults: What goes wrong, and when.
@@ -71,6 +75,7 @@ def train(
         out: A folder for the records, with checkpoints to go on from; without one the run is in memory only.
         resume: Go on where an interrupted run stopped in `out`.
         overwrite: Replace what is in `out` when the new results are whole.
+        callbacks: `Callback` objects, or functions of a row of the history, which end a run by returning True.
         progress: Whether to show a bar, where somebody can see it if left out; or a function that is called now
             and then with how far the run is.
     """
@@ -84,6 +89,7 @@ def train(
         "optimizer_state": optimizer_state,
         "buffers": buffers,
         "precision": precision,
+        "clip_norm": clip_norm,
         "optimizer": optimizer,
         "schedule": schedule,
         "timing": timing,
@@ -92,9 +98,13 @@ def train(
         "evaluate": evaluate,
     }
     base = asked(task, protocol, graph, init, keys)
-    result = driven(base, Driving(out, engine, device, None, None, resume, overwrite, progress))
-    say(result.summary.get("notes", ()), depth=2)
-    if result.folder is not None:
-        write_report(result.folder, base)
-    assert result.trainer is not None
-    return Run(result.runs[0], result.trainer, base, result.folder, engine)
+    audience = Audience(callbacks)
+    with audience.seated(base):
+        result = driven(base, Driving(out, engine, device, None, None, resume, overwrite, progress, audience))
+        say(result.summary.get("notes", ()), depth=2)
+        if result.folder is not None:
+            write_report(result.folder, base)
+        assert result.trainer is not None
+        run = Run(result.runs[0], result.trainer, base, result.folder, engine)
+        audience.ended(run)
+    return run

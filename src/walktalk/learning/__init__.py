@@ -1,6 +1,6 @@
 """Learning: tasks, their data and how it is split, and the training of many models at once."""
 
-from walktalk.learning import data, partition, tasks
+from walktalk.learning import data, models, partition, tasks
 from walktalk.learning.arithmetic import Arithmetic
 from walktalk.learning.extras import Extras
 from walktalk.learning.machine_memory import machine_memory
@@ -8,6 +8,7 @@ from walktalk.learning.memory import is_out_of_memory
 from walktalk.learning.optimizers import OptimizerSpec
 from walktalk.learning.schedule import Schedule
 from walktalk.learning.split import split
+from walktalk.learning.stacked import fused
 from walktalk.learning.task import Loss, Task
 from walktalk.learning.trainer import Buffers, Trainer
 
@@ -21,8 +22,10 @@ __all__ = [
     "Task",
     "Trainer",
     "data",
+    "fused",
     "is_out_of_memory",
     "machine_memory",
+    "models",
     "partition",
     "split",
     "tasks",

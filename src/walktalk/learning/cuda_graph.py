@@ -93,6 +93,44 @@ class GraphedTraining:
         return Captured(graph, inputs, outputs)
 
 
+class GraphedInPlace:
+    """Graphs of a work that reads and writes rows of matrices by their numbers, and returns nothing.
+
+    A graph knows a matrix by its place in memory, so a matrix that has moved gets graphs of its own, and the others are
+    let go.
+    """
+
+    def __init__(self, sizes: tuple[int, ...] = SIZES) -> None:
+        self.sizes = sizes
+        self.captured: dict[tuple[Any, ...], tuple[torch.cuda.CUDAGraph, list[Tensor]]] = {}
+        self.where: tuple[int, ...] = ()  # the matrices' places in memory
+        self.pool: Any = None
+
+    def __call__(self, kind: Any, matrices: list[Tensor], given: list[Tensor], work: Callable[..., None]) -> None:
+        """`work(*given)` by a graph, a wave padded with its first row.
+
+        kind: what else tells graphs apart. matrices: what the work reads and writes. given: a column [W] each.
+        """
+        where = tuple(matrix.data_ptr() for matrix in matrices)
+        if where != self.where:
+            self.captured.clear()
+            self.where, self.pool = where, None  # the memory of all graphs goes with the last of them
+        width = next(size for size in self.sizes if size >= len(given[0]))
+        key = kind, width
+        if key not in self.captured:
+            inputs = [t.new_empty((width, *t.shape[1:])) for t in given]
+            for static, fresh in zip(inputs, given, strict=True):
+                fill(static, fresh)
+            # Warm-ups write what the replay writes again: no row of a wave is both read and written.
+            graph, _ = recorded(lambda: work(*inputs), self.pool)
+            self.pool = self.pool or graph.pool()
+            self.captured[key] = graph, inputs
+        graph, inputs = self.captured[key]
+        for static, fresh in zip(inputs, given, strict=True):
+            fill(static, fresh)
+        graph.replay()
+
+
 def recorded(work: Callable[[], Result], pool: Any = None) -> tuple[torch.cuda.CUDAGraph, Result]:
     """Warms up beside the main stream, as CUDA asks for, then records; what the work returned is what a replay writes.
 

@@ -1,7 +1,8 @@
-"""The learning rate over a run: linear warm-up, then steps, by the share of the run that is done."""
+"""The learning rate over a run: linear warm-up, then steps or a cosine, by the share of the run that is done."""
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 
 from walktalk.errors import ModelError
@@ -16,6 +17,7 @@ class Schedule:
     warmup: float = 0.0  # share of the run in which the rate grows from (almost) nothing
     decay_at: tuple[float, ...] = ()  # shares of the run at which the rate is multiplied by `factor`
     factor: float = 0.1  # what the rate is multiplied by each time
+    cosine_to: float | None = None  # in place of steps: the share of the rate that half a cosine wave leaves in the end
 
     def __post_init__(self) -> None:
         if not 0 <= self.warmup < 1:
@@ -26,10 +28,17 @@ class Schedule:
             )
         if not 0 < self.factor <= 1:
             raise ModelError(f"schedule.factor: {self.factor} is not possible; allowed: above 0, at most 1")
+        if self.cosine_to is not None and not 0 <= self.cosine_to <= 1:
+            raise ModelError(f"schedule.cosine_to: {self.cosine_to} is not possible; allowed: 0 to 1")
+        if self.cosine_to is not None and self.decay_at:
+            raise ModelError("schedule.cosine_to: and decay_at exclude each other; leave one out")
 
     def factor_at(self, progress: float) -> float:
         """The factor on the learning rate at a progress from 0 to 1."""
         rate = self.factor ** sum(progress >= at for at in self.decay_at)
         if progress < self.warmup:
             rate *= max(progress / self.warmup, FIRST_FACTOR)
+        elif self.cosine_to is not None:
+            done = (progress - self.warmup) / (1.0 - self.warmup)
+            rate = self.cosine_to + (1.0 - self.cosine_to) * (1.0 + math.cos(math.pi * done)) / 2.0
         return float(rate)

@@ -16,12 +16,22 @@ from torch.nn import functional
 from walktalk.errors import ModelError, UnavailableError
 from walktalk.learning.arithmetic import Arithmetic
 from walktalk.learning.chain_training import ChainTraining
-from walktalk.learning.cuda_graph import GraphedTraining, Train
+from walktalk.learning.cuda_graph import GraphedInPlace, GraphedTraining, Train
 from walktalk.learning.evaluation import Test, by_length, mean_loss
 from walktalk.learning.extras import Extras, taken_apart
 from walktalk.learning.given import inner
 from walktalk.learning.memory import activation_bytes, is_out_of_memory, rows_that_fit
-from walktalk.learning.optimizers import OptimizerSpec, RowTorch, Spread, row_optimizer, to_rows, to_vector
+from walktalk.learning.optimizers import (
+    Chosen,
+    Clipped,
+    OptimizerSpec,
+    RowSGD,
+    RowTorch,
+    Spread,
+    row_optimizer,
+    to_rows,
+    to_vector,
+)
 from walktalk.learning.row_training import RowTraining
 from walktalk.learning.samples import Column, Samples, bytes_in_memory, only, pieces
 from walktalk.learning.sampling import Sampler
@@ -32,6 +42,7 @@ from walktalk.learning.stacked import (
     SequentialModel,
     TracedModel,
     active_dropouts,
+    fused,
     stack,
     use,
 )
@@ -39,9 +50,12 @@ from walktalk.learning.task import Task
 
 EVALUATION_SAMPLES = 10_000  # of the training data; the loss of more would cost more than it tells
 NUMBERS_AT_ONCE = 2**25  # of activations in an evaluation: bounds its memory
+NUMBERS_TRIED = 2048  # of models that are trained alone and in a wave, to see whether that is the same
 TRIED = 64  # samples that a model is tried on, where not all are in memory
 BYTES_IN_CACHE = 2**23  # of what a wave's forward pass keeps on a CPU
 NUMBERS_IN_CACHE = 2**23  # the same on a CPU, where what leaves the cache takes half as long again
+ANY = 2**31
+LARGE_ROW = 2**20  # numbers from which on rows are trained where they lie: copies of them would take as long as a step
 
 Buffers: TypeAlias = Literal["travel", "batch"]
 BUFFERS: tuple[Buffers, ...] = ("travel", "batch")
@@ -61,6 +75,7 @@ class Trainer:
         evaluation_samples: int | None = None,
         arithmetic: Arithmetic | None = None,
         buffers: Buffers = "travel",
+        clip_norm: float | None = None,
     ) -> None:
         if buffers not in BUFFERS:
             raise ModelError(f"training.buffers: {buffers!r} is unknown; allowed: {', '.join(BUFFERS)}")
@@ -70,7 +85,8 @@ class Trainer:
         self.task = task
         self.device = torch.device(device)
         self.local_steps = local_steps
-        self.optimizer = row_optimizer(optimizer or OptimizerSpec())
+        plain = row_optimizer(optimizer or OptimizerSpec())
+        self.optimizer = plain if clip_norm is None else Clipped(plain, clip_norm)
         # A copy: the task's own stays as and where it is, so that initial weights are the same whatever the device.
         self.template = copy.deepcopy(task.model).to(self.device)
         self.constants = keep_at_home(self.template)
@@ -94,6 +110,7 @@ class Trainer:
         self.evaluated_at_once: int | None = None  # known once more did not fit
         self.graphed = self._graphed()
         self.with_extras: dict[tuple[int, bool, bool, bool], Train] = {}  # by `Extras.kind`, made when first asked for
+        self.in_place = GraphedInPlace() if self.graphed is not None and self._trains_in_place() else None
         self.chain = self._chain()
         self.alone = self._alone()
         self.single = self._single()
@@ -128,9 +145,13 @@ class Trainer:
             return None
         return GraphedTraining(self._train) if self.arithmetic.uses_graphs(self.device) else None
 
+    def _trains_in_place(self) -> bool:
+        return self.parameters >= LARGE_ROW and isinstance(self.optimizer, RowSGD) and fused.is_possible()
+
     def _waits(self) -> bool:
         """Whether a training waits for the device, for all that is known."""
-        return self.is_read or isinstance(self.optimizer, RowTorch) or isinstance(self.model.loss, RowByRow)
+        optimizer = self.optimizer.inner if isinstance(self.optimizer, Clipped) else self.optimizer
+        return self.is_read or isinstance(optimizer, RowTorch) or isinstance(self.model.loss, RowByRow)
 
     def _chain(self) -> ChainTraining | None:
         """The fast way for small perceptrons on a CPU."""
@@ -271,6 +292,60 @@ class Trainer:
             return self._train_with_extras(rows, parts, keys, lr, state, extras)
         return self._train_in_pieces(rows, parts, keys, lr, state, self._plainly(on_loan=len(rows) == 1))
 
+    def train_in_place(
+        self,
+        models: Tensor,
+        columns: list[Tensor],
+        corrections: Tensor | None = None,
+        states: tuple[Tensor, Tensor, Tensor] | None = None,
+    ) -> bool:
+        """Train rows of a matrix where they lie; False, with nothing done, where this is not possible.
+
+        models: the matrix. columns: of a wave [W], numbers of the rows to start from and to write to, parts, keys and
+        learning rates; no row is both. corrections: numbers of rows that are added to every gradient. states: the
+        matrix of the optimizer's states, and the numbers of the rows to read and to write.
+        """
+        wide = len(columns[0]) > min(max(self.wave_sizes, default=0), self.rows_at_once or ANY)
+        if self.in_place is None or wide:
+            return False
+        extra = [] if corrections is None else [corrections]
+        moved = [] if states is None else [*states[1:]]
+        kind = corrections is not None, states is not None
+
+        def work(*given: Tensor) -> None:
+            state = None if states is None else (Chosen(states[0], given[-2]), Chosen(states[0], given[-1]))
+            self._train_chosen(models, given[:5], given[5] if kind[0] else None, state)
+
+        matrices = [models] if states is None else [models, states[0]]
+        with self.arithmetic.products(self.device):
+            self.in_place(kind, matrices, [*columns, *extra, *moved], work)
+        return True
+
+    def _train_chosen(
+        self,
+        models: Tensor,
+        columns: tuple[Tensor, ...],
+        corrections: Tensor | None,
+        states: tuple[Chosen, Chosen] | None,
+    ) -> None:
+        sources, outs, parts, keys, lr = columns
+        width, into = self.parameters, Chosen(models, outs)
+        spread = self._spread(len(sources))
+        weights, buffers = to_vector(Chosen(models, sources), spread), models[:, width:].index_select(0, sources)
+        assert isinstance(self.optimizer, RowSGD)
+        added = None if corrections is None else to_vector(Chosen(models, corrections), spread)
+        if self.local_steps == 1 and (states is not None or not self.optimizer.momentum):
+            step = partial(self.optimizer.step_between, lr=lr, spread=spread, into=into, states=states)
+            self._steps(weights, buffers, step, parts, keys, 1, added)
+        else:
+            optimizer = self.optimizer.begin(lr, None if states is None else states[0], spread)
+            self._steps(weights, buffers, optimizer.step, parts, keys, self.local_steps, added)
+            into.write(weights, spread)
+            if states is not None:
+                optimizer.write(states[1])
+        if self.width > width:
+            models[:, width:].index_copy_(0, outs, buffers)
+
     def _plainly(self, on_loan: bool) -> Train:
         """The fastest way for a training as the study describes it."""
         alone = None if self.alone is None else partial(self.alone, on_loan=on_loan)
@@ -280,7 +355,43 @@ class Trainer:
         self, rows: Tensor, parts: Tensor, keys: Tensor, lr: Tensor, state: Tensor | None
     ) -> tuple[Tensor, Tensor | None]:
         """Stacked layers; a row alone by torch's own, where that is faster and the same."""
-        return (self._train if self.single is None or len(rows) > 1 else self.single)(rows, parts, keys, lr, state)
+        if len(rows) > 1:
+            return self._train(rows, parts, keys, lr, state)
+        if self.single is not None and self.lone_way == "single":
+            return self.single(rows, parts, keys, lr, state)
+        return self._lonely(self._train, rows, parts, keys, lr, state)
+
+    def _lonely(
+        self, train: Train, rows: Tensor, parts: Tensor, keys: Tensor, lr: Tensor, state: Tensor | None
+    ) -> tuple[Tensor, Tensor | None]:
+        """One row, which has other bits alone than in a wave in some models: then it is computed twice."""
+        if self.lone_way != "twin":
+            return train(rows, parts, keys, lr, state)
+        rows, parts, keys, lr = (tensor.expand(2, *tensor.shape[1:]) for tensor in (rows, parts, keys, lr))
+        trained, after = train(rows, parts, keys, lr, None if state is None else state.expand(2, -1))
+        return trained[:1], None if after is None else after[:1]
+
+    @cached_property
+    def lone_way(self) -> Literal["single", "plain", "twin"]:
+        """How a row alone is trained to have the bits of a wave; tried when first needed, with the threads of the run.
+
+        How wide a wave is depends on how a run is cut, and that on the clock: nothing of it may show in the records.
+        """
+        if self.device.type != "cpu":
+            return "plain"
+        row = self.model.layout.row(self.template).to(self.device)
+        count = max(2, min(64, NUMBERS_TRIED // len(row)))  # few numbers may agree by luck
+        noise = torch.rand(count, len(row), generator=torch.Generator().manual_seed(0)) - 0.5
+        rows, parts, keys = row + noise / 16, torch.zeros(count, dtype=torch.int64), torch.arange(count)
+        rates = torch.full((count,), 0.01)
+        wave, _ = self._train(rows, parts, keys, rates, None)
+        ways: dict[Literal["single", "plain"], Train | None] = {"single": self.single, "plain": self._train}
+        for name, train in ways.items():
+            if train is not None:
+                each = [train(rows[k : k + 1], parts[:1], keys[k : k + 1], rates[:1], None)[0] for k in range(count)]
+                if torch.equal(wave, torch.cat(each)):
+                    return name
+        return "twin"
 
     def _train_with_extras(
         self, rows: Tensor, parts: Tensor, keys: Tensor, lr: Tensor, state: Tensor | None, extras: Extras
@@ -301,8 +412,15 @@ class Trainer:
         lr: Tensor,
         state: Tensor | None,
     ) -> tuple[Tensor, Tensor | None]:
-        models, extras = taken_apart(kind, rows, self.width)
-        return self._train(models, parts, keys, lr, state, extras)
+        def train(
+            rows: Tensor, parts: Tensor, keys: Tensor, lr: Tensor, state: Tensor | None
+        ) -> tuple[Tensor, Tensor | None]:
+            models, extras = taken_apart(kind, rows, self.width)
+            return self._train(models, parts, keys, lr, state, extras)
+
+        if len(rows) > 1 or self.chain is not None or self.alone is not None:
+            return train(rows, parts, keys, lr, state)
+        return self._lonely(train, rows, parts, keys, lr, state)
 
     def _train_in_pieces(
         self, rows: Tensor, parts: Tensor, keys: Tensor, lr: Tensor, state: Tensor | None, train: Train
@@ -345,14 +463,37 @@ class Trainer:
         self, rows: Tensor, parts: Tensor, keys: Tensor, lr: Tensor, state: Tensor | None, extras: Extras | None = None
     ) -> tuple[Tensor, Tensor | None]:
         """One wave. Nothing in it waits for a GPU, so that it can be captured as a graph."""
-        width, layout = self.parameters, self.model.layout
-        spread = Spread(len(rows), tuple(e.end - e.start for e in layout.parameters))
+        width, spread = self.parameters, self._spread(len(rows))
         weights, buffers = to_vector(rows[:, :width], spread), rows[:, width:].clone()
         optimizer = self.optimizer.begin(lr, state, spread)
-        gradients = self.model.wave(weights, buffers, keys)
         steps = self.local_steps if extras is None else extras.steps
-        batches = self.sampler.batches(parts, keys, steps)
         beside = None if extras is None else Beside(extras, spread, width, self.device)
+        self._steps(weights, buffers, optimizer.step, parts, keys, steps, beside)
+        trained = to_rows(weights if beside is None or not beside.gradient else beside.total / steps, spread)
+        if self.width > width:
+            trained = torch.cat((trained, buffers), dim=1)
+        return trained, None if state is None else optimizer.state()
+
+    def _spread(self, rows: int) -> Spread:
+        return Spread(rows, tuple(e.end - e.start for e in self.model.layout.parameters))
+
+    def _steps(
+        self,
+        weights: Tensor,
+        buffers: Tensor,
+        make_step: Callable[[Tensor, Tensor], None],
+        parts: Tensor,
+        keys: Tensor,
+        steps: int,
+        beside: Beside | Tensor | None,
+    ) -> None:
+        """The steps themselves, on weights as a vector and buffers, both changed in place.
+
+        make_step: the optimizer's, of weights and gradients. beside: what is added to gradients: a vector, or all that
+        `Extras` may ask for.
+        """
+        gradients = self.model.wave(weights, buffers, keys)
+        batches = self.sampler.batches(parts, keys, steps)
         for step in range(steps):
             inputs, targets = chosen(self.inputs, batches[step]), chosen(self.targets, batches[step])
             if self.task.augment is not None:
@@ -361,14 +502,12 @@ class Trainer:
             if len(found) < len(weights):  # from a model that knows nothing of the zeros at the end
                 found = functional.pad(found, (0, len(weights) - len(found)))
             with torch.no_grad():
-                if beside is not None:
+                if isinstance(beside, Tensor):
+                    found = found.add_(beside)
+                elif beside is not None:
                     found = beside.corrected(found, weights)
-                if extras is None or not extras.gradient:
-                    optimizer.step(weights, found)
-        trained = to_rows(weights if beside is None or not beside.gradient else beside.total / steps, spread)
-        if self.width > width:
-            trained = torch.cat((trained, buffers), dim=1)
-        return trained, None if state is None else optimizer.state()
+                if isinstance(beside, Tensor) or beside is None or not beside.gradient:
+                    make_step(weights, found)
 
     def evaluate(self, rows: Tensor) -> tuple[Tensor, Tensor]:
         """Training loss and test accuracy of every row."""

@@ -21,6 +21,7 @@ from walktalk.protocols.effects import (
     MixEveryone,
     Note,
     Record,
+    Screen,
     Send,
     SetTimer,
     Train,
@@ -45,10 +46,13 @@ from walktalk.protocols.rounds import (
     QGDSGDm,
     RelaySGD,
     Scaffold,
+    StreamingDiLoCo,
 )
+from walktalk.protocols.screening import Screened, screened
 from walktalk.protocols.self_description import FACTS, InLabel, Law, Runtime, missing_facts
 from walktalk.protocols.sync_gossip import SyncGossip
 from walktalk.protocols.walks import TokenSaga
+from walktalk.protocols.wrapped import Wrapped
 
 PROTOCOLS: Registry[type[Protocol]] = Registry(
     "algorithm",
@@ -84,6 +88,7 @@ for _protocol in (
     FedAsync,
     AsyncSGD,
     DiLoCo,
+    StreamingDiLoCo,
     TokenSaga,
 ):
     PROTOCOLS.add(_protocol.name, _protocol)
@@ -145,9 +150,12 @@ __all__ = [
     "RelaySGD",
     "Runtime",
     "Scaffold",
+    "Screen",
+    "Screened",
     "Send",
     "SetTimer",
     "Started",
+    "StreamingDiLoCo",
     "Surroundings",
     "SwarmSGD",
     "SyncGossip",
@@ -155,6 +163,7 @@ __all__ = [
     "TokenSaga",
     "Train",
     "Trained",
+    "Wrapped",
     "absorb",
     "apply_update",
     "compressed",
@@ -162,5 +171,6 @@ __all__ = [
     "described",
     "known",
     "missing_facts",
+    "screened",
     "together",
 ]

@@ -1,7 +1,8 @@
 """What a node can ask of its runtime. Effects are imperative verbs, carried out in the order they are returned.
 
-A model is a named slot of the node; the protocol never sees its numbers. Mixing is a linear combination of slots. What
-each effect means is written once, in `runtimes.meaning`, for virtual time and real peers alike.
+A model is a named slot of the node; the protocol never sees its numbers. Mixing is a linear combination of slots, or
+what a screen makes of them. What each effect means is written once, in `runtimes.meaning`, for virtual time and real
+peers alike.
 """
 
 from __future__ import annotations
@@ -81,6 +82,15 @@ class Decode(NamedTuple):
     into: str  # the slot that is set
 
 
+class Screen(NamedTuple):
+    """Set a slot to this node's model mixed with others, by a rule that looks at the numbers (`walktalk.screens`)."""
+
+    into: str  # the slot that is set
+    own: str  # the model that is trusted
+    terms: Mapping[str, float]  # the others: slot -> weight; what is left to 1 is the own model's
+    rule: str  # the rule's name with its settings, e.g. "median" or "clip(0.5)"
+
+
 class MixEveryone(NamedTuple):
     """Set this slot of every node to the combination that the matrix P gives, all at once: Algorithm 2, line 6.
 
@@ -124,7 +134,7 @@ MEMBER = "member"
 AGGREGATE = "aggregate"
 
 Effect: TypeAlias = (
-    Train | Differentiate | Send | Combine | Encode | Decode | MixEveryone | Forget | SetTimer | Record | Note
+    Train | Differentiate | Send | Combine | Screen | Encode | Decode | MixEveryone | Forget | SetTimer | Record | Note
 )
 
 

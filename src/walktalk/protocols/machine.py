@@ -85,12 +85,18 @@ class Protocol(SelfDescribed):
     """One distributed algorithm with its settings: a frozen dataclass whose fields become keys of a specification."""
 
     pools_data: ClassVar[bool] = False  # trains on everybody's data at once: a reference, not a decentralized method
+    averages_at_once: ClassVar[bool] = False  # whether a node averages its model with those of several others at once
     on_directed_graphs: ClassVar[bool] = False  # whether links may be one-way
 
     @property
     def made_for(self) -> str:
         """The name of a topology that it needs or shows best on, such as star or binary_tree; "": any."""
         return ""
+
+    @property
+    def core(self) -> Protocol:
+        """Itself, or the protocol that it is wrapped around."""
+        return self
 
     @property
     def messages(self) -> Mapping[str, Arrival]:

@@ -35,6 +35,7 @@ class Replay:
         self.a, self.b, self.steps, self.mixing = a, b, steps, mixing
         self.started: dict[int, Floats] = {}  # by training: its outcome
         self.on_the_way: dict[int, tuple[str, Floats]] = {}
+        self.spoiled: dict[tuple[int, str], Floats] = {}  # by node and slot: what a bad node sends in place of it
         self.members: dict[int, Floats] = {}
         self.aggregate: Floats | None = None
         self.updates: list[Floats] = []
@@ -77,6 +78,16 @@ class Replay:
         terms = {name: weight for name, weight in _parsed(row.detail).items() if not name.startswith("statistics:")}
         here[row.slot] = np.sum([weight * here[name] for name, weight in terms.items()], axis=0)
 
+    def _screen(self, row: TraceRow, here: dict[str, Floats]) -> None:
+        detail = _parsed(row.detail)
+        terms = {name[5:]: weight for name, weight in detail.items() if name.startswith("with:")}
+        others = [here[slot] for slot in terms]
+        here[row.slot] = _screened(here[detail["own"]], others, list(terms.values()), detail["rule"])
+
+    def _corrupted(self, row: TraceRow, here: dict[str, Floats]) -> None:
+        factor = {"flip": -1.0}.get(row.detail) or float(row.detail.removeprefix("scale(").removesuffix(")"))
+        self.spoiled[row.node, row.slot] = factor * here[row.slot]
+
     def _encode(self, row: TraceRow, here: dict[str, Floats]) -> None:
         detail = _parsed(row.detail)
         codec, model = codec_named(detail["codec"]), torch.from_numpy(here[detail["slot"]]).float()
@@ -87,7 +98,8 @@ class Replay:
 
     def _send(self, row: TraceRow, here: dict[str, Floats]) -> None:
         if row.slot:
-            self.on_the_way[row.number] = (_parsed(row.detail)["into"], here[row.slot].copy())
+            model = self.spoiled.pop((row.node, row.slot), here[row.slot])
+            self.on_the_way[row.number] = (_parsed(row.detail)["into"], model.copy())
 
     def _receive(self, row: TraceRow, here: dict[str, Floats]) -> None:
         if row.slot:
@@ -104,6 +116,24 @@ class Replay:
             self.aggregate = here[row.slot]
         else:
             self.members[row.walk] = here[row.slot]
+
+
+def _screened(own: Floats, others: list[Floats], weights: list[float], rule: str) -> Floats:
+    """Written again from the rules' definitions; those with random numbers in them are not replayed."""
+    name, _, rest = rule.partition("(")
+    number = float(rest.removesuffix(")") or {"clip": 0.5, "refuse": 1.0}.get(name, 1.0))
+    if name in ("clip", "refuse"):
+        moved = own.copy()
+        for other, weight in zip(others, weights, strict=True):
+            away, allowed = float(np.linalg.norm(other - own)), number * float(np.linalg.norm(own))
+            share = 1.0 if away <= allowed else allowed / away if name == "clip" else 0.0
+            moved += weight * share * (other - own)
+        return moved
+    ordered = np.sort(np.stack([own, *others]), axis=0)
+    if name == "median":
+        return np.asarray(np.median(ordered, axis=0))
+    left_out = min(int(number), (len(ordered) - 1) // 2)
+    return np.asarray(ordered[left_out : len(ordered) - left_out].mean(axis=0))
 
 
 def _parsed(detail: Any) -> dict[str, Any]:

@@ -107,16 +107,16 @@ def test_a_slow_node_keeps_its_walk():
 
 CLAIMS = st.builds(
     Claim,
-    st.integers(0, 2**32 - 1),
-    st.builds(Score, *[st.floats(width=32, allow_nan=False)] * 4),
-    st.integers(-(2**31), 2**31 - 1),
+    st.integers(0, 2**31 - 1),
+    st.builds(Score, *[st.floats(0.0, width=32, allow_nan=False, allow_infinity=False)] * 4),
+    st.integers(-(2**31), 1),
 )
 
 
 @given(
     CLAIMS,
     CLAIMS,
-    st.integers(0, 2**32 - 1),
+    st.integers(0, 2**31 - 1),
     st.integers(0, 2**16 - 1),
     st.lists(st.integers(0, 1000), max_size=9),
     st.data(),

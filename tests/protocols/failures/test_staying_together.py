@@ -9,8 +9,8 @@ import pytest
 
 from tests.support.runs import setup
 from walktalk import graphs
-from walktalk.protocols import MultiWalk, Outside, Received, Rejoined, Send, Started, TimerFired, Trained
-from walktalk.protocols.multi_walk.election import NOBODY
+from walktalk.protocols import Message, MultiWalk, Outside, Received, Rejoined, Send, Started, TimerFired, Trained
+from walktalk.protocols.multi_walk.election import NOBODY, Claim, View, decode, encode
 from walktalk.protocols.multi_walk.farewell import remembered
 from walktalk.runtimes.meaning import Stop
 from walktalk.runtimes.peers import Ledger
@@ -60,13 +60,35 @@ def test_after_a_split_the_walks_are_r_again_and_one_aggregates() -> None:
     assert late == {1, 2, 3}
 
 
-@pytest.mark.parametrize("node", [3, 5])
-def test_a_bystander_that_wakes_deposes_nobody(node: int) -> None:
-    for seed in range(3):
-        hang = Fault("pause", at=40.0, node=node, seconds=30.0)
-        _, trace = play(MultiWalk(2), graphs.complete(6), hang, until=150.0, seed=seed)
-        assert [row for row in trace if row.event == "resume"]
-        assert not [row for row in trace if row.event in ("elected", "stepped_down")]
+def said_to(effects: list, node: int) -> list[Message]:
+    return [effect.message for effect in effects if isinstance(effect, Send) and effect.to == node]
+
+
+def beat(number: int) -> Message:
+    return Message("beat", term=1, note=encode(View(Claim(1, NOBODY.score, 0), number, NOBODY, 2, 0)))
+
+
+def test_a_bystander_that_wakes_deposes_nobody() -> None:
+    """It has missed the heartbeats of a minute, and its clock runs out before it hears of them."""
+    _, neighbour, bystander = machines(MultiWalk(1, aggregator=0), 3)
+    outside = Outside(0.0, random.Random(0))
+    for machine in (neighbour, bystander):
+        machine.handle(Started(), outside)
+        for outside.now in (20.0, 21.0, 22.0):
+            machine.handle(Received(0, beat(int(outside.now)), ""), outside)
+    for second in range(23, 83):
+        outside.now = float(second)
+        neighbour.handle(Received(0, beat(second), ""), outside)
+    outside.now = 82.5
+    (ballot,) = said_to(bystander.handle(TimerFired("watch"), outside), 1)
+    assert decode(ballot.note).ballot.term == 2
+    (answer,) = said_to(neighbour.handle(Received(2, ballot, ""), outside), 2)
+    assert neighbour.members.ballot == NOBODY
+    bystander.handle(Received(1, answer, ""), outside)
+    outside.now = 85.0
+    bystander.handle(TimerFired("quiet"), outside)
+    assert not bystander.members.leads
+    assert bystander.members.claim.reign == neighbour.members.claim.reign == (1, 0)
 
 
 def test_an_aggregator_that_is_dead_is_replaced_all_the_same() -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gzip
 import hashlib
 import os
 import shutil
@@ -62,7 +63,24 @@ FASHION_MNIST = Dataset(
         f"{FASHION}t10k-labels-idx1-ubyte.gz",
     ),
 )
-DATASETS = {dataset.name: dataset for dataset in (CIFAR10, FASHION_MNIST)}
+MNIST_PLACE = "https://ossci-datasets.s3.amazonaws.com/mnist/"
+MNIST = Dataset(
+    "mnist",
+    "mnist",
+    {
+        "train-images-idx3-ubyte": "6bbc9ace898e44ae57da46a324031adb",
+        "train-labels-idx1-ubyte": "a25bea736e30d166cdddb491f175f624",
+        "t10k-images-idx3-ubyte": "2646ac647ad5339dbf082846283269ea",
+        "t10k-labels-idx1-ubyte": "27ae3e4e09519cfbb04c329615203637",
+    },
+    (
+        f"{MNIST_PLACE}train-images-idx3-ubyte.gz",
+        f"{MNIST_PLACE}train-labels-idx1-ubyte.gz",
+        f"{MNIST_PLACE}t10k-images-idx3-ubyte.gz",
+        f"{MNIST_PLACE}t10k-labels-idx1-ubyte.gz",
+    ),
+)
+DATASETS = {dataset.name: dataset for dataset in (CIFAR10, FASHION_MNIST, MNIST)}
 
 
 def home() -> Path:
@@ -224,6 +242,9 @@ def _download(dataset: Dataset, part: Path, work: Path, say: Say) -> None:
             ) from error
         if dataset.archive_md5 is not None:
             _unpack(dataset, arrived, part)
+        elif name not in dataset.files and name.removesuffix(".gz") in dataset.files:
+            with gzip.open(arrived, "rb") as packed, (part / name.removesuffix(".gz")).open("wb") as file:
+                shutil.copyfileobj(packed, file, PIECE)
 
 
 def _unpack(dataset: Dataset, archive: Path, part: Path) -> None:

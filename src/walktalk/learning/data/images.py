@@ -12,6 +12,7 @@ from torch import Tensor
 from walktalk.codecs import hashed
 from walktalk.errors import DataError
 
+GZIPPED = b"\x1f\x8b"  # how a gzipped file begins
 RECORD = 1 + 3 * 32 * 32  # a CIFAR-10 record: the label, then red, green and blue, row after row
 DRAWN_FOR_IMAGES = 2**40  # the first counter of a key that is used here: far from those that draw batches
 
@@ -26,9 +27,10 @@ def cifar_batch(path: Path) -> tuple[np.ndarray, np.ndarray]:
 
 
 def idx(path: Path) -> np.ndarray:
-    """An array in the IDX format of MNIST, gzipped."""
-    with gzip.open(path, "rb") as file:
-        raw = file.read()
+    """An array in the IDX format of MNIST, gzipped or not."""
+    raw = path.read_bytes()
+    if raw[:2] == GZIPPED:
+        raw = gzip.decompress(raw)
     if len(raw) < 4 or raw[:3] != b"\x00\x00\x08":
         raise DataError(f"{path}: is not an IDX file of bytes")
     dims = raw[3]

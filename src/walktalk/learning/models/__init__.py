@@ -1,6 +1,8 @@
 """Architectures that tasks use, one a file."""
 
+from walktalk.learning.models.batch_softmax_conv import BatchSoftmaxConv
 from walktalk.learning.models.resnet20 import PaddedShortcut, resnet20
 from walktalk.learning.models.small_conv import small_conv
+from walktalk.learning.models.vgg11 import vgg11
 
-__all__ = ["PaddedShortcut", "resnet20", "small_conv"]
+__all__ = ["BatchSoftmaxConv", "PaddedShortcut", "resnet20", "small_conv", "vgg11"]

@@ -10,14 +10,17 @@ import inspect
 
 from walktalk.learning.optimizers.adam import RowAdam
 from walktalk.learning.optimizers.by_torch import RowTorch
+from walktalk.learning.optimizers.clipped import Clipped
 from walktalk.learning.optimizers.rows import OptimizerWave, RowOptimizer
 from walktalk.learning.optimizers.sgd import RowSGD
 from walktalk.learning.optimizers.spec import NOT_ELEMENT_WISE, OptimizerSpec, element_wise
-from walktalk.learning.optimizers.spread import LINE, Spread, to_rows, to_vector
+from walktalk.learning.optimizers.spread import LINE, Chosen, Spread, to_rows, to_vector
 
 __all__ = [
     "LINE",
     "NOT_ELEMENT_WISE",
+    "Chosen",
+    "Clipped",
     "OptimizerSpec",
     "OptimizerWave",
     "RowAdam",

@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 from walktalk.learning.optimizers.rows import OptimizerWave, RowOptimizer
-from walktalk.learning.optimizers.spread import LINE, Spread, to_rows, zeros_or_vector
+from walktalk.learning.optimizers.spread import LINE, Chosen, Spread, to_rows, zeros_or_vector
 from walktalk.learning.stacked import fused
 
 
@@ -24,9 +24,31 @@ class RowSGD(RowOptimizer):
     def state_width(self, parameters: int) -> int:
         return parameters if self.momentum else 0
 
-    def begin(self, lr: Tensor, state: Tensor | None, spread: Spread) -> OptimizerWave:
+    def begin(self, lr: Tensor, state: Tensor | Chosen | None, spread: Spread) -> SGDWave:
         velocity = None if not self.momentum else zeros_or_vector(state, spread, lr)
+        if lr.is_cuda and spread.is_coarse and fused.is_possible():
+            return SGDWave(self, lr, velocity, spread, by_row=True)
         return SGDWave(self, spread.over(lr), velocity, spread)
+
+    def step_between(
+        self,
+        weights: Tensor,
+        gradients: Tensor,
+        lr: Tensor,
+        spread: Spread,
+        into: Chosen,
+        states: tuple[Chosen, Chosen] | None,
+    ) -> None:
+        """One step of a wave on a GPU, whose result goes into rows of a matrix; states are read and written likewise.
+
+        With a momentum, states must be given.
+        """
+        start, pair = 0, (into.matrix, into.numbers)
+        where = None if states is None else (states[0].matrix, states[0].numbers, states[1].numbers)
+        how = self.weight_decay, self.momentum, self.nesterov
+        for w, g, size in zip(spread.views(weights), spread.views(gradients), spread.sizes, strict=True):
+            fused.sgd_between(w, g, lr, pair, where, start, *how)
+            start += size
 
     def step_alone(self, weights: Tensor, gradients: Tensor, state: Tensor, lr: float | Tensor) -> None:
         if isinstance(lr, Tensor):
@@ -37,16 +59,22 @@ class RowSGD(RowOptimizer):
 
 
 class SGDWave(OptimizerWave):
-    def __init__(self, settings: RowSGD, lr: Tensor | float, velocity: Tensor | None, spread: Spread) -> None:
+    def __init__(
+        self, settings: RowSGD, lr: Tensor | float, velocity: Tensor | None, spread: Spread, by_row: bool = False
+    ) -> None:
         self.settings, self.lr, self.velocity, self.spread = settings, lr, velocity, spread
+        self.by_row = by_row  # whether there is one learning rate a row, and not one a number
 
     def step(self, weights: Tensor, gradients: Tensor) -> None:
         settings = self.settings
         if weights.is_cuda and isinstance(self.lr, Tensor) and fused.is_possible():
             velocity = weights if self.velocity is None else self.velocity  # not looked at without momentum
-            fused.sgd(
-                weights, gradients, velocity, self.lr, settings.weight_decay, settings.momentum, settings.nesterov
-            )
+            how = settings.weight_decay, settings.momentum, settings.nesterov
+            if self.by_row:
+                for one in zip(*(self.spread.views(vector) for vector in (weights, gradients, velocity)), strict=True):
+                    fused.sgd_by_row(*one, self.lr, *how)
+            else:
+                fused.sgd(weights, gradients, velocity, self.lr, *how)
         elif isinstance(self.lr, float) and weights.device.type == "cpu" and fused_rounds_alike():
             fused_step(settings, self.lr, weights, gradients, self.velocity)
         else:
@@ -56,6 +84,11 @@ class SGDWave(OptimizerWave):
         if self.velocity is None:
             return torch.zeros(self.spread.rows, 0)
         return to_rows(self.velocity, self.spread)
+
+    def write(self, into: Chosen) -> None:
+        """Write the states into these rows."""
+        if self.velocity is not None:
+            into.write(self.velocity, self.spread)
 
 
 def plain_step(

@@ -7,6 +7,9 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
+from walktalk.learning.stacked import fused
+
+COARSE = 2**21  # numbers of a parameter in all rows, on average
 LINE = 16  # floats in a line of the cache, and in the widest register
 
 
@@ -40,6 +43,11 @@ class Spread:
         parts = vector.split([*lengths, len(vector) - sum(lengths)])
         return tuple(part.view(self.rows, size) for part, size in zip(parts, self.sizes, strict=False))
 
+    @property
+    def is_coarse(self) -> bool:
+        """Whether parameters are so large that a kernel for each costs nothing."""
+        return self.length > COARSE * len(self.sizes)
+
     def over(self, numbers: Tensor) -> Tensor | float:
         """One number per row [W] as one per element; plain where all rows have the same."""
         if numbers.device.type == "cpu":  # a GPU is not asked: that waits
@@ -52,12 +60,34 @@ class Spread:
         return vector
 
 
-def to_vector(rows: Tensor, spread: Spread) -> Tensor:
+@dataclass(frozen=True)
+class Chosen:
+    """Rows of a matrix on a GPU by their numbers, read where they are."""
+
+    matrix: Tensor
+    numbers: Tensor
+
+    def write(self, vector: Tensor, spread: Spread) -> None:
+        """Parameters from a vector into these rows; of a number that is there twice the contents must be the same."""
+        start = 0
+        for view, size in zip(spread.views(vector), spread.sizes, strict=True):
+            fused.scatter(view, self.matrix, self.numbers, start)
+            start += size
+
+
+def to_vector(rows: Tensor | Chosen, spread: Spread) -> Tensor:
     """Rows [W, P] as one vector, parameter after parameter: each parameter then is a dense [W, size].
 
     Rows are how models are stored and mixed; this is how they are trained. With gaps of a whole row between the
     weights of two models, a batched product takes up to three times as long.
     """
+    if isinstance(rows, Chosen):
+        vector, views = spread.empty(rows.matrix)
+        start = 0
+        for view, size in zip(views, spread.sizes, strict=True):
+            fused.gather(rows.matrix, rows.numbers, view, start)
+            start += size
+        return vector
     vector, views = spread.empty(rows)
     for view, part in zip(views, rows.split(spread.sizes, dim=1), strict=True):
         view.copy_(part)
@@ -69,6 +99,6 @@ def to_rows(vector: Tensor, spread: Spread) -> Tensor:
     return torch.cat(spread.views(vector), dim=1)
 
 
-def zeros_or_vector(state: Tensor | None, spread: Spread, like: Tensor) -> Tensor:
+def zeros_or_vector(state: Tensor | Chosen | None, spread: Spread, like: Tensor) -> Tensor:
     """Numbers of a state as a vector; a fresh one is all zeros."""
     return like.new_zeros(spread.length) if state is None else to_vector(state, spread)

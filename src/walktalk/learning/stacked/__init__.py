@@ -1,5 +1,6 @@
 """Many models of one architecture, computed at once."""
 
+from walktalk.learning.stacked import fused
 from walktalk.learning.stacked.chain import ChainModel
 from walktalk.learning.stacked.choice import EachByItself, active_dropouts, stack, use
 from walktalk.learning.stacked.layout import RowLayout
@@ -16,6 +17,7 @@ __all__ = [
     "TracedModel",
     "VmapModel",
     "active_dropouts",
+    "fused",
     "row_losses",
     "seeded",
     "stack",

@@ -77,6 +77,7 @@ class Pass:
     channels_last: bool = False  # whether convolutions work on channels-last memory
     with_buffers: bool = True  # whether running statistics are kept; else every batch has its own
     fused: torch.dtype | None = None  # of activations in the kernels of `fused`; None: those are not used
+    places: dict[str, Tensor] | None = None  # where gradients are to be, for who can write them there at once
 
     def dropped(self, x: Tensor, p: float) -> Tensor:
         """Dropout on [W, …]: the mask is a hash of the row's key, the step and the place, and of no other row."""

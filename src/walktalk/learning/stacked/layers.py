@@ -105,6 +105,19 @@ def dropout(x: Laid, module: nn.Dropout, get: Get, run: Pass) -> Laid:
     return x if not run.training or module.p == 0.0 else Laid(run.dropped(x.stacked(), module.p), x.rows)
 
 
+def channel_dropout(x: Laid, module: nn.Dropout2d, get: Get, run: Pass) -> Laid:
+    """Whole channels of a sample are dropped; of images alone."""
+    if not run.training or module.p == 0.0:
+        return x
+    images = x.stacked()
+    if images.dim() != 5:
+        raise NotStackable("Dropout2d on something else than images")
+    kept = run.dropped(torch.ones(images.shape[:3], dtype=images.dtype, device=images.device), module.p)
+    if not x.is_folded:
+        return Laid(images * kept[..., None, None], x.rows)
+    return x.like(x.tensor * kept.transpose(0, 1).flatten(1)[..., None, None])
+
+
 def flatten(x: Laid, module: nn.Flatten, get: Get, run: Pass) -> Laid:
     start, end = (dim if dim < 0 else dim + 1 for dim in (module.start_dim, module.end_dim))
     return Laid(x.stacked().flatten(start, end), x.rows)
@@ -156,6 +169,7 @@ LAYERS: dict[type[nn.Module], Layer] = {
     nn.LayerNorm: layer_norm,
     nn.Embedding: embedding,
     nn.Dropout: dropout,
+    nn.Dropout2d: channel_dropout,
     nn.Flatten: flatten,
     PaddedShortcut: padded_shortcut,
     **dict.fromkeys(ELEMENT_WISE, as_it_is),

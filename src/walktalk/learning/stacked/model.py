@@ -155,17 +155,19 @@ class TracedModel(StackedModel):
         leaves = {name: leaf.requires_grad_() for name, leaf in layout.dense_views(weights.detach(), rows).items()}
         tensors = leaves | layout.views(buffers, layout.buffers, layout.parameter_width)
         everything = torch.empty_like(weights)
-        places = list(layout.dense_views(everything, rows).values())
+        places = layout.dense_views(everything, rows)
         wanted = list(leaves.values())
         channels_last, fused = self.arithmetic.uses_channels_last(weights.device), self.fused
 
         def gradients(inputs: Tensor, targets: Tensor, step: int) -> Tensor:
-            run = Pass(tensors, True, keys, step, 0, channels_last, self.with_buffers, fused)
+            run = Pass(tensors, True, keys, step, 0, channels_last, self.with_buffers, fused, places)
             with self.arithmetic.forward(weights.device):
                 outputs = self.traced(inputs, run)
             loss = sum_of_losses(self.loss, outputs.float(), targets)
             found = torch.autograd.grad(loss, wanted, allow_unused=True, materialize_grads=True)
-            torch._foreach_copy_(places, list(found))
+            # Some of them are there already: kernels of our own write where they are told to.
+            left = [(to, g) for to, g in zip(places.values(), found, strict=True) if to.data_ptr() != g.data_ptr()]
+            torch._foreach_copy_([to for to, _ in left], [g for _, g in left])
             return everything
 
         return gradients

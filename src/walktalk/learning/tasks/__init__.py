@@ -4,6 +4,7 @@ from walktalk.learning.tasks.cifar10 import cifar10
 from walktalk.learning.tasks.digits import digits
 from walktalk.learning.tasks.fashion_mnist import fashion_mnist
 from walktalk.learning.tasks.given import section_of
+from walktalk.learning.tasks.mnist import mnist
 from walktalk.learning.tasks.mnli import mnli
 from walktalk.learning.tasks.own import torch
 from walktalk.learning.tasks.parts import Node
@@ -22,6 +23,7 @@ __all__ = [
     "cifar10",
     "digits",
     "fashion_mnist",
+    "mnist",
     "mnli",
     "quadratic",
     "random_images",

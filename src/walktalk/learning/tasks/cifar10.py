@@ -1,8 +1,8 @@
-"""CIFAR-10 with ResNet-20: the paper's image classification (Section 6, Table 5)."""
+"""CIFAR-10 with ResNet-20, the paper's image classification (Section 6, Table 5), or with VGG-11."""
 
 from __future__ import annotations
 
-from typing import Annotated
+from typing import Annotated, Literal
 
 import numpy as np
 import torch
@@ -13,13 +13,14 @@ from walktalk.errors import DataError
 from walktalk.learning.data import locate
 from walktalk.learning.data.files import CIFAR10
 from walktalk.learning.data.images import CropAndFlip, cifar_batch, normalized
-from walktalk.learning.models import resnet20
+from walktalk.learning.models import resnet20, vgg11
 from walktalk.learning.models.resnet20 import Norm
 from walktalk.learning.task import Task
-from walktalk.learning.tasks.split import own_part, split_by_class
+from walktalk.learning.tasks.split import Kind, own_part, split_by_class
 from walktalk.seeds import Seed, as_seed
 
 MEAN, STD = (0.4914, 0.4822, 0.4465), (0.2470, 0.2435, 0.2616)  # of the training images, per channel
+STD_OF_MANY_PAPERS = (0.2023, 0.1994, 0.2010)  # means over images of each image's own: what much published code has
 
 
 def cifar10(
@@ -28,20 +29,27 @@ def cifar10(
     seed: int | Seed = 0,
     *,
     labels_per_node: Annotated[int, Ge(1)] | None = None,
+    split: Kind = "dirichlet",
+    model: Literal["resnet20", "vgg11"] = "resnet20",
     norm: Norm = "batch",
+    scale: Literal["images", "papers"] = "images",
     augment: bool = True,
     samples: Annotated[int, Ge(1), Le(50_000)] | None = None,
     folder: str | None = None,
     part: int | None = None,
 ) -> Task:
-    """50,000 images of 32×32 pixels in ten classes, for ResNet-20.
+    """50,000 images of 32×32 pixels in ten classes, for ResNet-20 or VGG-11.
 
     Args:
         nodes: how many nodes the data is split over.
         alpha: of a Dirichlet split: large, and all nodes are alike; small, and they are very different. None: iid.
         seed: of the split.
         labels_per_node: how many classes each node has, in place of alpha.
-        norm: the network's normalization.
+        split: with alpha, a plain Dirichlet split; balanced: the published one, in which nodes have about as many
+            samples each; even: the same, cut anew into equal parts.
+        model: the network; VGG-11 has no normalization, and dropout.
+        norm: ResNet-20's normalization.
+        scale: pixels are divided by their standard deviation; papers: by the smaller numbers of much published code.
         augment: random crop and flip in training.
         samples: only that many images, for a quick try.
         folder: where the six files are, if not in the cache.
@@ -54,19 +62,21 @@ def cifar10(
     images, labels = np.concatenate([b[0] for b in batches[:5]]), np.concatenate([b[1] for b in batches[:5]])
     images, labels = images[:samples], labels[:samples]
     root = as_seed(seed)
-    parts = split_by_class(labels, nodes, root.child("partition"), alpha, labels_per_node)
+    parts = split_by_class(labels, nodes, root.child("partition"), alpha, labels_per_node, split)
     mine = own_part(parts, part)
     if mine is not None:
         images, labels, parts = images[mine], labels[mine], [np.arange(len(mine))]
-    test = (normalized(batches[5][0], MEAN, STD), torch.from_numpy(batches[5][1])) if mine is None else None
+    std = STD if scale == "images" else STD_OF_MANY_PAPERS
+    test = (normalized(batches[5][0], MEAN, std), torch.from_numpy(batches[5][1])) if mine is None else None
     return Task(
         "cifar10",
-        resnet20(norm=norm),
+        resnet20(norm=norm) if model == "resnet20" else vgg11(),
         functional.cross_entropy,
-        normalized(images, MEAN, STD),
+        normalized(images, MEAN, std),
         torch.from_numpy(labels),
         parts,
         test,
         labels=labels,
         augment=CropAndFlip() if augment else None,
+        make=vgg11 if model == "vgg11" else None,
     )

@@ -6,7 +6,6 @@ from typing import Annotated
 
 import torch
 from annotated_types import Ge, Gt
-from sklearn.datasets import load_digits
 from torch import nn
 from torch.nn import functional
 
@@ -37,6 +36,8 @@ def digits(
     """
     if hidden < 1:
         raise DataError(f"hidden: {hidden} is not possible; at least 1 is needed")
+    from sklearn.datasets import load_digits  # as long to import as torch, and of no use to other tasks
+
     root = as_seed(seed)
     data = load_digits()
     order = root.child("shuffle").numpy().permutation(len(data.target))

@@ -19,6 +19,7 @@ from walktalk.learning.tasks.cifar10 import cifar10
 from walktalk.learning.tasks.digits import digits
 from walktalk.learning.tasks.fashion_mnist import fashion_mnist
 from walktalk.learning.tasks.given import given
+from walktalk.learning.tasks.mnist import mnist
 from walktalk.learning.tasks.mnli import mnli
 from walktalk.learning.tasks.parts import Node, only_part, part_wanted
 from walktalk.learning.tasks.quadratic import quadratic
@@ -33,7 +34,7 @@ TASKS: Registry[Callable[..., Task]] = Registry(
 )
 """The tasks that `build` knows, by name."""
 
-for _make in (digits, quadratic, cifar10, fashion_mnist, mnli, given):
+for _make in (digits, quadratic, cifar10, fashion_mnist, mnist, mnli, given):
     TASKS.add(_make.__name__, _make)
 
 

@@ -1,12 +1,16 @@
-"""How a task with classes splits its data: iid, by Dirichlet(alpha), or by label."""
+"""How a task with classes splits its data: iid, by Dirichlet(alpha), by label, or sorted and cut."""
 
 from __future__ import annotations
+
+from typing import Literal, TypeAlias
 
 import numpy as np
 
 from walktalk.errors import DataError
-from walktalk.learning.partition import by_label, iid, true_dirichlet
+from walktalk.learning.partition import balanced_dirichlet, by_label, iid, true_dirichlet
 from walktalk.seeds import Seed
+
+Kind: TypeAlias = Literal["dirichlet", "balanced", "even"]
 
 
 def own_part(parts: list[np.ndarray], part: int | None) -> np.ndarray | None:
@@ -19,11 +23,32 @@ def own_part(parts: list[np.ndarray], part: int | None) -> np.ndarray | None:
 
 
 def split_by_class(
-    labels: np.ndarray, nodes: int, seed: Seed, alpha: float | None, labels_per_node: int | None = None
+    labels: np.ndarray,
+    nodes: int,
+    seed: Seed,
+    alpha: float | None,
+    labels_per_node: int | None = None,
+    kind: Kind = "dirichlet",
 ) -> list[np.ndarray]:
-    """The parts of the nodes; only one of the two settings may be given."""
+    """The parts of the nodes; only one of alpha and labels_per_node may be given.
+
+    kind: with alpha, the plain Dirichlet split; `balanced`, the published one; or `even`, the same cut anew into equal
+    pieces, in the order of the nodes, as RelaySGD's authors do.
+    """
     if alpha is not None and labels_per_node is not None:
         raise DataError(f"alpha: {alpha} and labels_per_node: {labels_per_node} exclude each other; leave one out")
     if labels_per_node is not None:
         return by_label(labels, nodes, labels_per_node, seed)
-    return iid(len(labels), nodes, seed) if alpha is None else true_dirichlet(labels, nodes, alpha, seed)
+    if alpha is None:
+        return iid(len(labels), nodes, seed)
+    if kind == "dirichlet":
+        return true_dirichlet(labels, nodes, alpha, seed)
+    parts = balanced_dirichlet(labels, nodes, alpha, seed)
+    return parts if kind == "balanced" else np.array_split(np.concatenate(parts), nodes)
+
+
+def sorted_and_cut(labels: np.ndarray, nodes: int) -> list[np.ndarray]:
+    """All samples in the order of their labels, cut into equal pieces: one or two classes a node."""
+    if nodes > len(labels):
+        raise DataError(f"nodes: {nodes} is more than the {len(labels)} samples there are; every node needs one")
+    return np.array_split(np.argsort(labels, kind="stable"), nodes)

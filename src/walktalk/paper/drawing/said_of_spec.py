@@ -15,6 +15,7 @@ STOPS: dict[str, plots.Axis] = {"iterations": "iteration", "time": "time", "bits
 TASKS = {
     "cifar10": "CIFAR-10 with ResNet-20",
     "fashion_mnist": "Fashion-MNIST",
+    "mnist": "MNIST",
     "digits": "Handwritten digits",
     "mnli": "MultiNLI",
 }

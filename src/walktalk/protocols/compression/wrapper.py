@@ -18,14 +18,12 @@ from typing import Any, ClassVar
 
 from walktalk.codecs import codec_named
 from walktalk.errors import SpecError
-from walktalk.graphs import Graph
 from walktalk.protocols.compression import feedback as with_memory
 from walktalk.protocols.compression.feedback import FeedbackNode
 from walktalk.protocols.compression.plain_code import CodedNode
-from walktalk.protocols.demands import Demand
 from walktalk.protocols.machine import Machine, Protocol, Surroundings
 from walktalk.protocols.message import Arrival
-from walktalk.protocols.self_description import Law, Runtime
+from walktalk.protocols.wrapped import Wrapped
 
 UNCODED = ("none", "fp32")  # 32 bits, as models are: nothing is done
 
@@ -61,7 +59,7 @@ def _check(protocol: Protocol) -> None:
 
 
 @dataclass(frozen=True)
-class Compressed(Protocol):
+class Compressed(Wrapped):
     """A protocol whose messages are encoded. `compressed` makes one, and checks that it can be.
 
     Args:
@@ -70,12 +68,9 @@ class Compressed(Protocol):
         feedback: whether the ends of a link remember what was sent.
     """
 
-    inner: Protocol
-    codec: str
+    codec: str = "int8"
     feedback: bool = False
     name: ClassVar[str] = "compressed"
-
-    # -- what it does ---------------------------------------------------------------------------------------------
 
     @property
     def messages(self) -> Mapping[str, Arrival]:
@@ -95,14 +90,6 @@ class Compressed(Protocol):
 
     def hardened(self) -> Compressed:
         return Compressed(self.inner.hardened(), self.codec, self.feedback)
-
-    # -- what it says of itself: what the protocol inside says --------------------------------------------------------
-
-    def __getattr__(self, name: str) -> Any:
-        """The settings of the protocol inside, such as `aggregator`."""
-        if name.startswith("__") or name not in self.inner.settings:
-            raise AttributeError(name)
-        return getattr(self.inner, name)
 
     @property
     def settings(self) -> dict[str, Any]:
@@ -128,48 +115,3 @@ class Compressed(Protocol):
     @property
     def description(self) -> str:
         return f"{self.inner.description.rstrip('.')}; what is sent is encoded by {self.codec}."
-
-    @property
-    def family(self) -> str:
-        return self.inner.family
-
-    @property
-    def colour(self) -> str | None:
-        return self.inner.colour
-
-    @property
-    def runtimes(self) -> tuple[Runtime, ...]:
-        return self.inner.runtimes
-
-    @property
-    def survives_failures(self) -> bool:
-        return self.inner.survives_failures
-
-    @property
-    def conserves(self) -> tuple[Law, ...]:
-        return tuple(law for law in self.inner.conserves if law != "sum")
-
-    @property
-    def on_directed_graphs(self) -> bool:  # type: ignore[override]
-        return self.inner.on_directed_graphs
-
-    @property
-    def made_for(self) -> str:
-        return self.inner.made_for
-
-    @property
-    def demands(self) -> tuple[Demand, ...]:
-        return self.inner.demands
-
-    @property
-    def plain_sgd_only(self) -> str:
-        return self.inner.plain_sgd_only
-
-    def check(self, nodes: int) -> None:
-        self.inner.check(nodes)
-
-    def check_graph(self, graph: Graph) -> None:
-        self.inner.check_graph(graph)
-
-    def active_models(self, nodes: int) -> int:
-        return self.inner.active_models(nodes)

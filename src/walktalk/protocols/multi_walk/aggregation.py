@@ -98,7 +98,7 @@ class Reign:
         """Another part of the network brings what it learned; its ticket says how many updates that are.
 
         The mean of both is in a slot of its own, as if a further walk had been the latest: every walk is still compared
-        with the copy that it left with.
+        with the copy that it left with, and one that has not been here yet with the mean.
         """
         merged, copies = copy_slot(self.walks + 1), (*self.everyone(), self.walks + 1)
         if not self.latest:
@@ -106,6 +106,8 @@ class Reign:
         else:
             share = min(legacy.ticket / max(self.updates + legacy.ticket, 1), MOST)
             effects = [Combine(merged, {copy_slot(self.latest): 1.0 - share, slot: share})]
+            new = [walk for walk in self.everyone() if walk not in self.tickets]
+            effects += [Combine(copy_slot(walk), {merged: 1.0}) for walk in new]
         self.latest = self.walks + 1
         self.updates += legacy.ticket
         told = Note("inherited", peer=legacy.reign[1], number=legacy.ticket)

@@ -43,7 +43,7 @@ from walktalk.protocols.multi_walk.visits import (
 from walktalk.protocols.multi_walk.walk_pass import WALK
 from walktalk.protocols.self_description import InLabel, Law
 
-GuardKind = Literal["aggregator", "decentralized", "none"]
+GuardKind = Literal["aggregator", "decentralized", "average_crossing", "create_if_late", "none"]
 COLOURS = {  # by the number of walks; of Okabe and Ito (2008) and Tol's muted set
     1: "#0072B2",  # blue
     2: "#56B4E9",  # sky
@@ -66,7 +66,8 @@ class MultiWalk(Protocol):
         aggregator: the node that mixes them.
         resilient: whether it survives failures; if left out, where there may be any.
         heartbeat: seconds between two heartbeats of the aggregator.
-        guard: who notices that a walk is lost.
+        guard: who notices that a walk is lost: the aggregator; every node, from how many seem to be alive
+            (decentralized, after DecAFork) or from how long none came by (average_crossing, create_if_late); or nobody.
     """
 
     walks: Annotated[int, InLabel("-{}", always=True)] = 1

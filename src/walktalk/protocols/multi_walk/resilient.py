@@ -20,6 +20,7 @@ from walktalk.protocols.multi_walk.election import LARGEST, LEAP, NOBODY
 from walktalk.protocols.multi_walk.farewell import TRAINED, Farewell, reign_facts, remembered, resumed
 from walktalk.protocols.multi_walk.hops import Hops
 from walktalk.protocols.multi_walk.membership import BEAT, FIRST, TIMERS, Membership
+from walktalk.protocols.multi_walk.population import LATE, Lateness
 from walktalk.protocols.multi_walk.sightings import Sightings
 from walktalk.protocols.multi_walk.visits import (
     NOTHING,
@@ -59,9 +60,11 @@ class ResilientNode(Machine):
         "came",
         "copies",
         "count",
+        "creates",
         "guards",
         "hops",
         "inherited",
+        "lateness",
         "members",
         "pace",
         "parts",
@@ -96,6 +99,8 @@ class ResilientNode(Machine):
         self.begun: dict[int, float] = {}  # when the visits of now began
         self.times = ReturnTimes(PRIOR * around.nodes * heartbeat)
         self.count = Headcount(walks, self.times) if guard == "decentralized" else None
+        self.creates = guard == "create_if_late"
+        self.lateness = Lateness(around.nodes, walks) if guard in ("average_crossing", "create_if_late") else None
         self.reign: Reign | None = None
         self.copies = Copies()
         self.inherited: set[tuple[int, int]] = set()  # reigns whose legacy this node has taken
@@ -118,8 +123,8 @@ class ResilientNode(Machine):
         return [Send(sender, _answer(what))] if what is not None else []
 
     def has_work(self) -> bool:
-        """With the aggregator's guard there always is: it starts lost walks again."""
-        return self.guards or bool(self.copies.here or self.copies.next or self.hops.leaving)
+        """Where lost walks are started again there always is."""
+        return self.guards or self.creates or bool(self.copies.here or self.copies.next or self.hops.leaving)
 
     def keepsake(self) -> bytes:
         """Whether there is a model in `LAST`."""
@@ -166,7 +171,7 @@ class ResilientNode(Machine):
             slot = walk_slot(walk)
             what = Pass(walk, first, 0, carried=Carried(more=self.visiting.first))
             effects += (Combine(slot, {INITIAL: 1.0}), Record(MEMBER, walk, slot), *self._visit(what, outside))
-        return effects
+        return effects + self._wait_for_walks(now)
 
     def _rejoin(self, past: Farewell, outside: Outside) -> list[Effect]:
         """Back from the dead: the walks that were here are elsewhere or lost. Who left in order has them."""
@@ -178,8 +183,8 @@ class ResilientNode(Machine):
             gone = {*range(1, self.walks + 1)} - {what.walk for what in walks}
             dropped += [effect for walk in sorted(gone) for effect in forgotten(walk, self.visiting.luggage, place)]
         if past.claim == NOBODY:
-            return [*dropped, *self.members.rejoin(outside.now)]
-        return [*dropped, *self._resume(past, outside)]
+            return [*dropped, *self.members.rejoin(outside.now), *self._wait_for_walks(outside.now)]
+        return [*dropped, *self._resume(past, outside), *self._wait_for_walks(outside.now)]
 
     def _resume(self, past: Farewell, outside: Outside) -> list[Effect]:
         """Go on where this node was when it left."""
@@ -219,6 +224,8 @@ class ResilientNode(Machine):
             return [*effects, *self._leave_out_the_silent(outside), *self._look_for_lost_walks(outside)]
         if name == GUARD:
             return self._look_for_lost_walks(outside)
+        if name == LATE:
+            return self._create(outside)
         walk = int(name.rpartition("/")[2])
         hop = self.hops.leaving.get(walk)
         if hop is None:
@@ -323,7 +330,7 @@ class ResilientNode(Machine):
         self.times.visit(walk, (what.reign, what.generation), now)
         effects += (Record(MEMBER, walk, slot), Combine(LAST, {slot: 1.0}))
         self.trained = True
-        effects += self._fork(walk, outside) if self.count is not None else ()
+        effects += self._multiply(walk, outside)
         return effects + self._move_on(what, walk_slot, outside)
 
     def _move_on(self, what: Pass, at: Slots, outside: Outside) -> list[Effect]:
@@ -453,17 +460,49 @@ class ResilientNode(Machine):
 
     # -- the guard without a centre -------------------------------------------------------------------------------
 
-    def _fork(self, walk: int, outside: Outside) -> list[Effect]:
-        """Too few walks seem to be alive: the visiting one begets the one that has been away longest."""
-        count, now = self.count, outside.now
-        assert count is not None
-        lost = count.missing(walk, now)
-        if lost is None or self._holds(lost) or outside.random.random() * self.walks >= 1.0:
+    def _multiply(self, walk: int, outside: Outside) -> list[Effect]:
+        """A walk has visited: where too few seem to be alive, it begets another."""
+        now, random = outside.now, outside.random
+        if self.count is not None:
+            lost = self.count.missing(walk, now)
+            return self._beget(lost, walk_slot(walk), outside) if lost and random.random() * self.walks < 1.0 else []
+        if self.lateness is None:
             return []
-        self.times.left[lost] = (now, NO_REIGN)  # a replacement goes out: it counts as seen now
+        crossed = self.lateness.crossed(now, self.pace)
+        if self.creates:
+            return self._wait_for_walks(now)
+        lost = self._most_missed(walk, outside) if crossed and self.lateness.bears(random) else 0
+        return self._beget(lost, walk_slot(walk), outside) if lost else []
+
+    def _wait_for_walks(self, now: float) -> list[Effect]:
+        """From now on, until one comes or it is too late."""
+        if self.lateness is None or not self.creates:
+            return []
+        self.lateness.last = now
+        return [SetTimer(LATE, self.lateness.limit(self.pace))]
+
+    def _create(self, outside: Outside) -> list[Effect]:
+        """No walk has been here for too long."""
+        again = self._wait_for_walks(outside.now)
+        if self.lateness is None or self.copies.here or not self.lateness.bears(outside.random):
+            return again
+        return [*again, *self._beget(self._most_missed(0, outside), LAST if self.trained else INITIAL, outside)]
+
+    def _most_missed(self, visiting: int, outside: Outside) -> int:
+        """The walk that was here longest ago, or one of those that never were; 0 if there is no other."""
+        left, dice = self.times.left, outside.random
+        others = [walk for walk in range(1, self.walks + 1) if walk != visiting and not self._holds(walk)]
+        return min(others, key=lambda walk: (left[walk][0] if walk in left else -1.0, dice.random()), default=0)
+
+    def _beget(self, lost: int, model: str, outside: Outside) -> list[Effect]:
+        """A new walk, with the number of one that seems to be lost."""
+        if not lost or self._holds(lost):
+            return []
+        self.times.left[lost] = (outside.now, NO_REIGN)  # a replacement goes out: it counts as seen now
         slot = walk_slot(lost)
-        made = (Combine(slot, {walk_slot(walk): 1.0}), Record(MEMBER, lost, slot))
-        return [Note("forked", walk=lost), *made, *self._visit(Pass(lost, NO_REIGN, 0), outside)]
+        made = (Combine(slot, {model: 1.0}), Record(MEMBER, lost, slot))
+        what = Pass(lost, NO_REIGN, 0, generation=outside.random.getrandbits(31))  # told from others of its number
+        return [Note("forked", walk=lost), *made, *self._visit(what, outside)]
 
 
 def _answer(what: Pass) -> Message:

@@ -6,7 +6,7 @@
 | or had the same walk, as far on its way or further | retired: it is a repetition, or a copy that lags behind |
 | the same walk, less far, in training | put aside; it goes on when that training ends, whose result is dropped |
 | the same walk, less far, sent and not yet acknowledged | accepted, and the old one forgotten: this is its return |
-| nothing of it | accepted |
+| nothing of it, or another fork of its number and no aggregator has seen either | accepted |
 
 What came is remembered for a while only: a copy with a ticket that nobody wrote would otherwise be the latest for ever.
 That no update is counted twice is the aggregator's to see to, who knows its tickets.
@@ -33,12 +33,12 @@ class Copies:
     def repeats(self, what: Pass) -> bool:
         """Whether this very copy came before: its acknowledgement was lost, or overtaken."""
         before = self.accepted.get(what.walk)
-        return before is not None and before.place == what.place
+        return before is not None and before.place == what.place and related(what, before)
 
     def lags(self, what: Pass, leaving: Pass | None) -> bool:
         """Whether the node knows of a copy that is as far or further; `leaving`: one that it has just sent."""
         before, holding = self.accepted.get(what.walk), self.holding(what.walk, leaving)
-        if before is not None and before.reign == what.reign and not further(what, before):
+        if before is not None and before.reign == what.reign and not further(what, before) and related(what, before):
             return True
         return (holding is not None and not further(what, holding)) or self._is_stale(what)
 
@@ -72,6 +72,11 @@ class Copies:
         if what.reign == NO_REIGN or what.walk not in self.seen:
             return False
         return what.reign != self.reign or what.ticket < self.seen[what.walk]
+
+
+def related(what: Pass, to: Pass) -> bool:
+    """Whether how far each has come says which is the later; of two forks that no aggregator has seen it does not."""
+    return what.reign != NO_REIGN or what.generation == to.generation
 
 
 def further(what: Pass, than: Pass) -> bool:

@@ -16,6 +16,7 @@ from walktalk.protocols.rounds.qg_dsgdm import QGDSGDm
 from walktalk.protocols.rounds.relay_sgd import RelaySGD
 from walktalk.protocols.rounds.scaffold import Scaffold
 from walktalk.protocols.rounds.sgp import SGP
+from walktalk.protocols.rounds.streaming_diloco import StreamingDiLoCo
 
 __all__ = [
     "D2",
@@ -31,4 +32,5 @@ __all__ = [
     "QGDSGDm",
     "RelaySGD",
     "Scaffold",
+    "StreamingDiLoCo",
 ]

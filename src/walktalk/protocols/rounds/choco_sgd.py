@@ -6,7 +6,9 @@ Every node has a public copy x̂ that all its neighbours have, too; only what is
 
 The public copies are the same at both ends, so the mean of all x is moved by the gradients alone, whatever Q does.
 Neighbours' copies are kept as one sum, Σ_j W_ij x̂_j. Without compression and with γ = 1 it is D-PSGD in the order
-train, then mix. The running statistics of a model stay at its node.
+train, then mix. With several local steps, and a momentum in the study's optimizer, it does what quantized DFedAvgM is
+for (Sun, Li, Wang 2023), by public copies, so that the mean of all x never depends on what a code has lost. The
+running statistics of a model stay at its node.
 """
 
 from __future__ import annotations
@@ -15,7 +17,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Annotated, ClassVar
 
-from annotated_types import Gt, Le
+from annotated_types import Ge, Gt, Le
 
 from walktalk.codecs import codec_named
 from walktalk.protocols.demands import FIXED, Demand
@@ -38,10 +40,12 @@ class ChocoSGD(Protocol):
     Args:
         codec: what compresses them, e.g. "int8", "int4", "bf16" or "top_k(0.01)"; empty: nothing does.
         gamma: how far a node goes towards its neighbours, γ; the coarser the codec, the smaller.
+        steps: local steps between two averagings; 0: as many as the study says.
     """
 
     codec: str = "int8"
     gamma: Annotated[float, Gt(0), Le(1)] = 0.8
+    steps: Annotated[int, Ge(0)] = 0
     name: ClassVar[str] = "choco_sgd"
     family: ClassVar[str] = "gossip"
     paper: ClassVar[str] = "Koloskova, Stich, Jaggi, ICML 2019; Koloskova, Lin, Stich, Jaggi, ICLR 2020"
@@ -69,16 +73,17 @@ class ChocoSGD(Protocol):
 class Differences(Rule):
     """The public copies begin with the initial model, which everybody knows."""
 
-    __slots__ = ("codec", "gamma", "row")
+    __slots__ = ("codec", "gamma", "row", "steps")
 
     def __init__(self, settings: ChocoSGD, around: Surroundings) -> None:
         self.codec, self.gamma, self.row = settings.codec, settings.gamma, row_of(around, 0)
+        self.steps = settings.steps
 
     def begin(self) -> list[Effect]:
         return [Combine(PUBLIC, {INITIAL: 1.0}), Combine(AROUND, {INITIAL: sum(self.row.values())})]
 
     def work(self) -> Train:
-        return Train(MODEL)
+        return Train(MODEL, steps=self.steps)
 
     def learn(self, event: Trained, meeting: Meeting) -> list[Effect]:
         half = Combine(HALF, {MODEL: 1.0, UPDATE: 1.0}, {UPDATE: 1.0})

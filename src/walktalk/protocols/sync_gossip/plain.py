@@ -50,6 +50,7 @@ class SyncGossip(Protocol):
     description: ClassVar[str] = "Every node trains, then all wait for their neighbours and average with them."
     colour: ClassVar[str] = "#777777"  # grey
     conserves: ClassVar[tuple[Law, ...]] = ("sum",)
+    averages_at_once: ClassVar[bool] = True
 
     def __post_init__(self) -> None:
         if not self.patience > 0:

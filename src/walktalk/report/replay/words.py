@@ -36,6 +36,8 @@ WORDS: dict[str, str] = {
     "resume": "goes on",
     "partition": "The network splits: nodes {detail} are cut off from the others",
     "heal": "The network is whole again",
+    "swallow": "swallows a share of {detail} of the walks that come from now on",
+    "swallowed": "takes walk {walk} and does not let it go",
     "lose": "From now on a share of {detail} of all messages is lost",
     "slow": "becomes slower[ towards node {peer}|], by a factor of {detail}",
     "all_lost": "All walks are lost, and nobody starts them again",
@@ -64,7 +66,7 @@ WORDS: dict[str, str] = {
 
 BAD, GOOD, CHANGE = "bad", "good", "change"
 INCIDENTS: dict[str, str] = {  # what is marked on the time line; all kinds that are not in WORDS are, too
-    **dict.fromkeys(("kill", "pause", "partition", "lose", "slow", "all_lost", "lost"), BAD),
+    **dict.fromkeys(("kill", "pause", "partition", "lose", "slow", "all_lost", "lost", "swallow", "swallowed"), BAD),
     **dict.fromkeys(("revive", "resume", "heal", "rejoined"), GOOD),
     **dict.fromkeys(
         (

@@ -2,7 +2,7 @@
 
 from walktalk.runtimes.meaning.contents import Contents, Encoded, Work
 from walktalk.runtimes.meaning.interpreter import FLOAT_BYTES, NOTHING, Interpreter, Packed, Scale, made
-from walktalk.runtimes.meaning.player import Player, Watcher, parsed
+from walktalk.runtimes.meaning.player import Player, Watcher, parsed, screening
 from walktalk.runtimes.meaning.run_rules import Evaluate, EvaluatedModel, OptimizerState, Stop
 
 __all__ = [
@@ -22,4 +22,5 @@ __all__ = [
     "Work",
     "made",
     "parsed",
+    "screening",
 ]

@@ -7,7 +7,7 @@ the ledger asks which updates are in there. All of them are `Contents`; what is 
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Generic, NamedTuple, TypeVar
 
@@ -55,6 +55,10 @@ class Contents(ABC, Generic[Content]):
         self, here: Mapping[str, Content], terms: Mapping[str, float], statistics: Mapping[str, float] | None
     ) -> Content:
         """A linear combination of slots; of statistics by other weights, if there are any."""
+
+    @abstractmethod
+    def screened(self, own: Content, others: Sequence[tuple[Content, float]], rule: str, key: int) -> Content:
+        """A model mixed with others, each with its weight, by a screen; random numbers follow from the key."""
 
     @abstractmethod
     def update(self, start: Content, trained: Content) -> Content:

@@ -1,9 +1,10 @@
 """What effects mean, written once: for virtual time, for real peers, for the replay of a real run and for the ledger.
 
-An interpreter has the slots of one or more nodes. It carries out what concerns them at once (`combine`, `encode`,
-`decode`, `forget`, `record`, `note`); of what takes time it says how it begins and how it ends: `begin_training` and
-`end_training`, `pack`, `sent` and `receive`. When these things happen is the runtime's: the simulator's agenda, a
-peer's network and threads, or the order of the lines in a trace. What the contents of slots are, `Contents` says.
+An interpreter has the slots of one or more nodes. It carries out what concerns them at once (`combine`, `screen`,
+`encode`, `decode`, `forget`, `record`, `note`); of what takes time it says how it begins and how it ends:
+`begin_training` and `end_training`, `pack`, `sent` and `receive`. When these things happen is the runtime's: the
+simulator's agenda, a peer's network and threads, or the order of the lines in a trace. What the contents of slots are,
+`Contents` says.
 """
 
 from __future__ import annotations
@@ -27,6 +28,7 @@ from walktalk.protocols import (
     Message,
     Note,
     Record,
+    Screen,
     Send,
     Train,
     control_bytes,
@@ -39,6 +41,7 @@ from walktalk.runtimes.meaning.run_rules import EvaluatedModel, OptimizerState
 made = tuple.__new__
 FLOAT_BYTES = 4
 STATISTICS = "statistics:"  # before a slot's name, in the trace of a combination
+WITH = "with:"  # the same in that of a screening
 MOST_NAMES = 2**14  # of slots that are remembered
 
 
@@ -97,6 +100,7 @@ class Interpreter(Generic[Content]):
         self.iteration = 0
         self.bytes = 0  # sent
         self.payload_bytes = 0  # the models' part of it
+        self.corrupt: dict[int, str] = {}  # nodes that spoil what they send, and how: flip, scale(C), noise(S)
         self._names: dict[tuple[str, int, int, int], str] = {}  # of slots that messages arrive in
 
     def add_node(self, node: int, initial: Content) -> None:
@@ -133,6 +137,15 @@ class Interpreter(Generic[Content]):
             if statistics is not None and copied is None:
                 detail = {**terms, **{f"{STATISTICS}{slot}": weight for slot, weight in statistics.items()}}
             self.write(made(TraceRow, (self.clock(), node, "combine", into, -1, -1, -1, -1, 0, 0, 0.0, detail)))
+
+    def screen(self, node: int, effect: Screen, key: int) -> None:
+        """Set a slot to what a screen makes of this node's model and others."""
+        into, own, terms, rule = effect
+        others = [(self.read(node, slot), weight) for slot, weight in terms.items()]
+        self.slots[node][into] = self.contents.screened(self.read(node, own), others, rule, key)
+        if self.write is not None:
+            told = {"own": own, "rule": rule, **{f"{WITH}{slot}": weight for slot, weight in terms.items()}}
+            self.note_down(node, "screen", into, key=key, detail=told)
 
     def encode(self, node: int, effect: Encode, key: int) -> None:
         """Put a model's encoded form into a slot of its own kind; its optimizer state comes along."""
@@ -279,6 +292,22 @@ class Interpreter(Generic[Content]):
                 f"holds {'no encoded message' if packed is None else packed.codec}"
             )
         return Packed(into, packed, state, payload)
+
+    def corrupted(self, node: int, slot: str, packed: Packed, key: int) -> Packed:
+        """What a bad node sends in place of what it should."""
+        how, there = self.corrupt[node], packed.content
+        if there is None:
+            return packed
+        good = there.content if isinstance(there, Encoded) else there
+        if how.startswith("noise"):
+            bad = self.contents.screened(good, (), how, key)
+        else:
+            factor = -1.0 if how == "flip" else float(how.removeprefix("scale(").removesuffix(")"))
+            bad = self.contents.combined({"": good}, {"": factor}, {"": 1.0} if self.scale.statistics else None)
+        self.note_down(node, "corrupted", slot, key=key, detail=how)
+        return packed._replace(
+            content=self.contents.encoded(bad, there.codec, key) if isinstance(there, Encoded) else bad
+        )
 
     def sent(self, node: int, effect: Send, packed: Packed, number: int, key: int = 0) -> int:
         """A message goes out; counts its bytes and says how many."""

@@ -10,10 +10,10 @@ from abc import ABC, abstractmethod
 from collections.abc import Iterable, Mapping
 from typing import Any, Generic
 
-from walktalk.protocols import AGGREGATE, INITIAL, MEMBER, Combine, Decode, Differentiate, Encode, Record, Train
+from walktalk.protocols import AGGREGATE, INITIAL, MEMBER, Combine, Decode, Differentiate, Encode, Record, Screen, Train
 from walktalk.records import TraceRow
 from walktalk.runtimes.meaning.contents import Content, Encoded, Work
-from walktalk.runtimes.meaning.interpreter import STATISTICS, Interpreter, Packed
+from walktalk.runtimes.meaning.interpreter import STATISTICS, WITH, Interpreter, Packed
 
 
 class Watcher(ABC, Generic[Content]):
@@ -47,6 +47,7 @@ class Player(Generic[Content]):
         self.interpreter, self.watcher = interpreter, watcher
         self.works: dict[int, tuple[Work, Content]] = {}  # trainings under way, by number
         self.messages: dict[int, Packed] = {}  # under way, by number
+        self.spoiled: dict[tuple[int, str], Packed] = {}  # by node and slot: what a bad node sends in place of it
         self.saved: dict[tuple[int, int], dict[str, Content]] = {}  # checkpoints: node, number -> its slots
         self.gaps = 0  # models that were received and whose sending nobody wrote down
         for node in range(nodes):
@@ -84,6 +85,9 @@ class Player(Generic[Content]):
             where[slot.removeprefix(STATISTICS)] = weight
         self.interpreter.combine(row.node, Combine(row.slot, weights, statistics or None))
 
+    def _screen(self, row: TraceRow) -> None:
+        self.interpreter.screen(row.node, screening(row), int(row.key))
+
     def _encode(self, row: TraceRow) -> None:
         detail = parsed(row.detail)
         self.interpreter.encode(row.node, Encode(detail["slot"], row.slot, detail["codec"]), int(row.key))
@@ -101,13 +105,22 @@ class Player(Generic[Content]):
         interpreter.bytes += int(row.bytes)
         if not row.slot:
             return
-        here = interpreter.slots[row.node]
-        content = here[row.slot] if row.slot in here else interpreter.encodings[row.node][row.slot]
-        detail = parsed(row.detail)
+        content, detail = self._held(row), parsed(row.detail)
         state = interpreter.states.get((row.node, row.slot)) if row.walk > 0 else None
         payload = interpreter.payload_of(detail["kind"], row.walk)
         interpreter.payload_bytes += payload
-        self.messages[row.number] = Packed(detail["into"], content, state, payload)
+        packed = Packed(detail["into"], content, state, payload)
+        self.messages[row.number] = self.spoiled.pop((row.node, row.slot), packed)._replace(into=packed.into)
+
+    def _held(self, row: TraceRow) -> Content | Encoded[Content]:
+        here = self.interpreter.slots[row.node]
+        return here[row.slot] if row.slot in here else self.interpreter.encodings[row.node][row.slot]
+
+    def _corrupted(self, row: TraceRow) -> None:
+        """A bad node is about to send something else than what its slot holds."""
+        self.interpreter.corrupt[row.node] = row.detail
+        packed = Packed("", self._held(row), None, 0)
+        self.spoiled[row.node, row.slot] = self.interpreter.corrupted(row.node, row.slot, packed, int(row.key))
 
     def _receive(self, row: TraceRow) -> None:
         packed = self.messages.pop(row.number, None)
@@ -150,8 +163,10 @@ _PLAYED: Mapping[str, Any] = {
     "trained": Player._trained,
     "handed_on": Player._handed_on,
     "combine": Player._combine,
+    "screen": Player._screen,
     "encode": Player._encode,
     "decode": Player._decode,
+    "corrupted": Player._corrupted,
     "send": Player._send,
     "superseded": Player._superseded,
     "receive": Player._receive,
@@ -160,6 +175,13 @@ _PLAYED: Mapping[str, Any] = {
     "record": Player._record,
     "kill": Player._kill,
 }
+
+
+def screening(row: TraceRow) -> Screen:
+    """The effect that a line tells of."""
+    detail = parsed(row.detail)
+    terms = {slot.removeprefix(WITH): weight for slot, weight in detail.items() if slot.startswith(WITH)}
+    return Screen(row.slot, detail["own"], terms, detail["rule"])
 
 
 def parsed(detail: Any) -> dict[str, Any]:

@@ -19,9 +19,11 @@ class Stop:
     time: float | None = None  # seconds of virtual time
     bits: float | None = None  # sent between nodes
     target_loss: float | None = None  # of the aggregated model, seen at an evaluation
+    target_accuracy: float | None = None  # on the test samples, likewise; from 0 to 1
+    patience: int | None = None  # evaluations in a row without a lower loss: on test samples, where there are any
 
     def __post_init__(self) -> None:
-        for name in ("iterations", "time", "bits"):
+        for name in ("iterations", "time", "bits", "patience"):
             value = getattr(self, name)
             if value is not None and not value > 0:
                 raise SpecError(f"stop.{name}: {value} is not possible; a number above 0 is needed")

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from walktalk.runtimes.peers.ledger import Ledger
     from walktalk.runtimes.peers.link import Link, Listener
     from walktalk.runtimes.peers.node import Node
-    from walktalk.runtimes.peers.node_state import BLOCKED, NodeSetup
+    from walktalk.runtimes.peers.node_state import BLOCKED, SPOILS, SWALLOWS, NodeSetup
     from walktalk.runtimes.peers.operator import Caller, ask_everyone
     from walktalk.runtimes.peers.ports import with_known_ports, with_own_port
     from walktalk.runtimes.peers.replaying import Replayed, ReplaySetup, replay
@@ -35,7 +35,7 @@ _HOMES = {
     "ledger": ("Ledger",),
     "link": ("Link", "Listener"),
     "node": ("Node",),
-    "node_state": ("BLOCKED", "NodeSetup"),
+    "node_state": ("BLOCKED", "SPOILS", "SWALLOWS", "NodeSetup"),
     "operator": ("Caller", "ask_everyone"),
     "ports": ("with_known_ports", "with_own_port"),
     "replaying": ("Replayed", "ReplaySetup", "replay"),
@@ -50,8 +50,10 @@ __all__ = [
     "FILES",
     "OPERATOR",
     "RECORDS",
+    "SPOILS",
     "STATUS",
     "STOP",
+    "SWALLOWS",
     "Caller",
     "Cluster",
     "Copy",

@@ -37,6 +37,7 @@ if TYPE_CHECKING:
 LARGEST = 100.0
 """Times the usual norm. Models grow by a few times while they are trained; what is sent to do harm is larger."""
 
+OPERATORS_PATIENCE = 2.0  # seconds until a node that does not open a connection is taken for hung
 PORTS = "ports"  # in the cluster's folder: see there
 _NAME = r"^[a-z0-9]([a-z0-9.-]{0,61}[a-z0-9])?$"  # as host names: they become keys, file names and common names
 
@@ -127,7 +128,8 @@ class Cluster(BaseModel):
         """The place of `status` and `stop`: connects to everybody it can."""
         reachable = tuple(place.address for place in self.nodes.values() if place.has_port)
         everyone = {name: number for number, name in enumerate(self.nodes)}
-        return Endpoint(self.name, OPERATOR, len(everyone), "", everyone, reachable, self._credentials(OPERATOR))
+        files, quick = self._credentials(OPERATOR), Tuning(opening=OPERATORS_PATIENCE)
+        return Endpoint(self.name, OPERATOR, len(everyone), "", everyone, reachable, files, quick)
 
     def _connects(self, name: str, neighbours: Mapping[str, int]) -> tuple[str, ...]:
         own, number = self.nodes[name], self.number(name)

@@ -20,10 +20,10 @@ from torch import Tensor
 
 from walktalk.records import save_checkpoint
 from walktalk.runtimes.peers.diary import NAME
+from walktalk.runtimes.peers.session import PIECE
 
 COPY = "copy.safetensors"
 FILES = re.compile(r"trace-\d{1,20}\.jsonl|copy\.safetensors")  # no other file is ever asked for or handed out
-PIECE = 512 * 1024  # bytes of a file in one answer, as a chunk of a model
 PATIENCE = 20.0  # seconds without a question after which nobody waits any more
 EARLIER = "earlier"  # the folder of what a run from before has left
 

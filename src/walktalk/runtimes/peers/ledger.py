@@ -13,7 +13,7 @@ Every model is a sum of updates with weights; a combination of models is a combi
 from __future__ import annotations
 
 import collections
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from typing import TypeAlias
 
 import numpy as np
@@ -21,7 +21,7 @@ import numpy.typing as npt
 
 from walktalk.protocols import AGGREGATE, Protocol
 from walktalk.records import TraceRow
-from walktalk.runtimes.meaning import Contents, Encoded, Interpreter, Player, Scale, Watcher, Work, parsed
+from walktalk.runtimes.meaning import Contents, Encoded, Interpreter, Player, Scale, Watcher, Work, parsed, screening
 
 Sum: TypeAlias = npt.NDArray[np.float32]  # by number of the training: its weight
 Use: TypeAlias = tuple[int, str, int]  # the sender, the kind of message, and which of the sender's sums came
@@ -37,6 +37,12 @@ class Sums(Contents[Sum]):
     ) -> Sum:
         """The combination, added up."""
         parts = [np.float32(weight) * here[slot] for slot, weight in terms.items()]
+        return np.asarray(np.sum(parts, axis=0), dtype=np.float32)
+
+    def screened(self, own: Sum, others: Sequence[tuple[Sum, float]], rule: str, key: int) -> Sum:
+        """As if all had got through."""
+        left = 1.0 - sum(weight for _, weight in others)
+        parts = [np.float32(weight) * each for each, weight in ((own, left), *others)]
         return np.asarray(np.sum(parts, axis=0), dtype=np.float32)
 
     def update(self, start: Sum, trained: Sum) -> Sum:
@@ -101,6 +107,8 @@ class Ledger(Watcher[Sum]):
         """See what is about to be mixed in."""
         if row.event == "combine":
             self._note_uses(row.node, row.slot, parsed(row.detail))
+        elif row.event == "screen":
+            self._note_uses(row.node, row.slot, screening(row).terms)
         elif row.event == "counted":
             self._counts.add(row.node)
 

@@ -24,11 +24,12 @@ from walktalk.codecs import Bytes
 from walktalk.runtimes.peers.assembly import Assembler, Delivery, Limits, Pool
 from walktalk.runtimes.peers.certificates import OPERATOR
 from walktalk.runtimes.peers.outbox import Outbox
-from walktalk.runtimes.peers.session import ACKS, CONTROL, MODELS, Endpoint, open_session
+from walktalk.runtimes.peers.session import ACKS, CONTROL, MODELS, Endpoint, close_session, open_session
 from walktalk.runtimes.peers.wire import Ack, Answer, Parcel, Stamp, WireError, chunks, decode_ack, encode_ack
 
 log = logging.getLogger(__name__)
 
+CLOSING = 20.0  # seconds that a node waits until its last words are sent and connections are closed
 REPORTED_AT_MOST = 20  # dropped messages that are logged one by one; the rest are only counted
 SECONDS_BETWEEN_LOOKS = 1.0  # at the tokens of others
 
@@ -68,6 +69,7 @@ class Link:
         self.traffic = Traffic()
         self.blocked: frozenset[int] = frozenset()  # neighbours that are not heard: a cut cable, for tests
         self.incarnation = time.time_ns() if life is None else life
+        self.closed = False  # whether all connections are
         self._looked = -math.inf  # when it was asked who is there
         self._numbers = collections.Counter[int]()
         self._pending: dict[int, Stamp] = {}  # by sender: arrived whole, and not yet taken by the node
@@ -125,7 +127,7 @@ class Link:
         """Leave. What is not acknowledged by now may be lost: `drain` first."""
         for outbox in self._outboxes.values():
             outbox.close()
-        self._session.close()  # type: ignore[no-untyped-call]
+        self.closed = close_session(self._session, CLOSING)
 
     def drain(self, seconds: float, peers: Iterable[int] | None = None) -> bool:
         """Wait until all that was sent to these is acknowledged, at most so long; whether it is."""

@@ -37,6 +37,7 @@ from walktalk.protocols import (
     Received,
     Record,
     Rejoined,
+    Screen,
     Send,
     SetTimer,
     Started,
@@ -60,7 +61,7 @@ from walktalk.runtimes.peers.neighbours import Neighbours, Reactions
 from walktalk.runtimes.peers.news import News
 from walktalk.runtimes.peers.node_clock import Clock
 from walktalk.runtimes.peers.node_end import ALL_LOST, End
-from walktalk.runtimes.peers.node_state import NodeSetup, State, blocked_by
+from walktalk.runtimes.peers.node_state import SWALLOWS, NodeSetup, State, blocked_by, spoiling
 from walktalk.runtimes.peers.node_training import Trainings
 from walktalk.runtimes.peers.session import RECORDS, STATUS, STOP
 from walktalk.runtimes.peers.slots import Tensors, to_wire
@@ -103,6 +104,7 @@ class Node:
             self.tensors, protocol.messages, self._scale(), self._write, lambda: self.clock.wall
         )
         self.interpreter.add_node(self.me, setup.initial)
+        self._look_how_to_spoil()
         self.limits = Limits(self._payloads())
         self.judge = Judge(setup.initial, setup.largest)
         self.facts = acquaintance.facts_of({"algorithm": protocol, **setup.study}, setup.initial)
@@ -351,6 +353,10 @@ class Node:
             case Send():
                 self._send(effect)
             case Train() | Differentiate():
+                if effect.walk > 0 and self._swallows():
+                    self.trainings.swallow(effect)
+                    self._note("swallowed", walk=effect.walk)
+                    return
                 self.trainings.ask(effect)
                 self._train_next()
             case Forget():
@@ -359,6 +365,8 @@ class Node:
                 what.encode(me, effect, self.keys.getrandbits(63))
             case Decode():
                 what.decode(me, effect)
+            case Screen():
+                what.screen(me, effect, self.keys.getrandbits(63))
             case Note():
                 what.note(me, effect)
             case SetTimer(name, after):
@@ -367,6 +375,9 @@ class Node:
                 raise UnavailableError(f"{self.setup.protocol.label}: {type(effect).__name__} needs the simulator")
 
     # -- training -----------------------------------------------------------------------------------------------
+
+    def _swallows(self) -> bool:
+        return (self.setup.folder / SWALLOWS).exists()
 
     def _train_next(self) -> None:
         effect = None if self.state.leaving or self.end.seen else self.trainings.next()
@@ -475,6 +486,8 @@ class Node:
     def _send(self, effect: Send) -> None:
         what, message = self.interpreter, effect.message
         packed = what.pack(self.me, effect)
+        if self.me in what.corrupt:
+            packed = what.corrupted(self.me, effect.slot, packed, self.keys.getrandbits(63))
         travels = self.setup.optimizer_state == "walk" and message.walk > 0
         payload = to_wire(packed, self.trainer.state_width if travels else 0)
         parcel = Parcel(self.me, effect.to, message, -1 if payload is None else len(payload))
@@ -571,6 +584,11 @@ class Node:
         note = self.state.tally.encode(self.clock.run_time, self.telling)
         self.link.send(Parcel(self.me, peer, Message(tallies.KIND, note=note)), None)
 
+    def _look_how_to_spoil(self) -> None:
+        """Whether this node is to be a bad one, for a trial of what protects from such."""
+        how = spoiling(self.setup.folder)
+        self.interpreter.corrupt = {self.me: how} if how else {}
+
     # -- timers and records ---------------------------------------------------------------------------------------
 
     def _timer(self, name: str) -> None:
@@ -581,6 +599,10 @@ class Node:
         self.state.tally.say(not (waiting or self.machine.has_work()), self.state.loss, self.setup.samples)
         self._see_the_end()
         self.link.blocked = blocked_by(self.setup.folder)
+        self._look_how_to_spoil()
+        if self.trainings.swallowed and not self._swallows():
+            self.trainings.let_go()
+            self._train_next()
         if len(self.state.alive) < len(self.setup.endpoint.neighbours):
             self.neighbours.look_around()
         for peer in self.state.alive:

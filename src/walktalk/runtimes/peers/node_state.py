@@ -65,9 +65,25 @@ BLOCKED = "blocked"
 """A file in a node's folder with numbers of neighbours: it hears nothing from them while it is there. For tests."""
 
 
+SWALLOWS = "swallows"
+"""A file in a node's folder: while it is there, the node takes walks, says so, and does not let them go. For tests."""
+
+
 def blocked_by(folder: Path) -> frozenset[int]:
     """The neighbours that are cut off."""
     try:
         return frozenset(int(word) for word in (folder / BLOCKED).read_text().split())
     except (OSError, ValueError):
         return frozenset()
+
+
+SPOILS = "spoils"
+"""A file in a node's folder that says how it spoils what it sends (flip, scale(C), noise(S)). To try defences."""
+
+
+def spoiling(folder: Path) -> str:
+    """How this node is to spoil what it sends; "" for not at all."""
+    try:
+        return (folder / SPOILS).read_text().strip()
+    except OSError:
+        return ""

@@ -29,6 +29,7 @@ class Trainings:
     ) -> None:
         self.count = 0  # trainings that were begun
         self._waiting: deque[Asked] = deque()
+        self.swallowed: list[Asked] = []
         self.current: Work | None = None
         part = setup.around.node if setup.part is None else setup.part
         self._thread = TrainingThread(trainer, part, report, measured, setup.pace)
@@ -47,6 +48,15 @@ class Trainings:
     def ask(self, effect: Asked) -> None:
         """One more to do."""
         self._waiting.append(effect)
+
+    def swallow(self, effect: Asked) -> None:
+        """One that is kept and not done."""
+        self.swallowed.append(effect)
+
+    def let_go(self) -> None:
+        """Those are to be done after all."""
+        self._waiting.extend(self.swallowed)
+        self.swallowed.clear()
 
     def next(self) -> Asked | None:
         """The one whose turn it is, off the queue; None while one is under way."""

@@ -11,9 +11,8 @@ from typing import Any
 
 from walktalk.runtimes.peers.certificates import OPERATOR
 from walktalk.runtimes.peers.cluster import Cluster
-from walktalk.runtimes.peers.handing_out import PIECE
 from walktalk.runtimes.peers.ports import with_known_ports
-from walktalk.runtimes.peers.session import RECORDS, open_session
+from walktalk.runtimes.peers.session import PIECE, RECORDS, open_session
 
 AT_ONCE = 8  # pieces of a file under way: a round trip between two sites takes as long as a piece or more
 TRY_AGAIN = 0.05  # seconds until who has not answered is asked again

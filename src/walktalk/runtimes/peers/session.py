@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import json
 import re
+import threading
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
@@ -27,12 +28,14 @@ except ImportError as error:  # the extra is not installed
 MODELS, CONTROL, ACKS = "models", "control", "acks"
 STATUS, STOP, RECORDS = "status", "stop", "records"
 ALIVE = "alive"
+PIECE = 512 * 1024  # bytes of a file in one answer, as a chunk of a model
 
 
 @dataclass(frozen=True)
 class Tuning:
     """The transport's numbers, each with its reason. Measured by `benchmarks/hop.py`."""
 
+    opening: float = 10.0  # seconds until a connection must be open; a session that closes waits for it, too
     lease: float = 10.0  # seconds of silence (a hung process, a cut cable) until a connection counts as broken
     wait_before_close: float = 60.0  # a full queue may wait that long; Zenoh's 5 s would cut slow links off
     socket_buffer: int = 4 << 20  # half the time of 500 MB on loopback; the system's own limit may make it less
@@ -70,6 +73,18 @@ def open_session(endpoint: Endpoint) -> zenoh.Session:
     except zenoh.ZError as error:
         where = f"listen on {endpoint.listen}" if endpoint.listen else "connect"
         raise UnavailableError(f"{endpoint.name}: cannot {where}: {_in_words(error)}") from error
+
+
+def close_session(session: zenoh.Session, seconds: float) -> bool:
+    """Close it, and wait for that at most so long; whether it is closed.
+
+    Zenoh waits for connections that are being opened, and for what is still to be sent; that goes on in a thread, so
+    the process must be ended by force.
+    """
+    closing = threading.Thread(target=session.close, name="closing", daemon=True)
+    closing.start()
+    closing.join(seconds)
+    return not closing.is_alive()
 
 
 def _in_words(error: Exception) -> str:
@@ -114,6 +129,7 @@ def settings(endpoint: Endpoint) -> dict[str, Any]:
         "adminspace/enabled": False,
         "transport/shared_memory/enabled": False,  # it would bypass the network, and hide a slow link in a test
         "transport/link/protocols": [kind],
+        "transport/unicast/open_timeout": int(tuning.opening * 1e3),
         "transport/link/tx/lease": int(tuning.lease * 1e3),
         "transport/link/tx/queue/congestion_control/block/wait_before_close": int(tuning.wait_before_close * 1e6),
         "transport/link/tx/queue/batching/enabled": False,  # it holds the last piece of a model back for a millisecond

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 
 import numpy as np
 import numpy.typing as npt
@@ -11,6 +11,7 @@ from torch import Tensor
 
 from walktalk.codecs import Bytes, codec_named, coded_width
 from walktalk.runtimes.meaning import Contents, Encoded, Packed
+from walktalk.screens import screen_named
 
 
 class Tensors(Contents[Tensor]):
@@ -28,6 +29,13 @@ class Tensors(Contents[Tensor]):
         if statistics is not None and self.parameters < self.width:
             made[self.parameters :] = added_up(here, statistics)[self.parameters :]
         return made
+
+    def screened(self, own: Tensor, others: Sequence[tuple[Tensor, float]], rule: str, key: int) -> Tensor:
+        """As the stacked executor does, for one node."""
+        around = torch.stack([other for other, _ in others]) if others else own.new_empty(0, len(own))
+        weights = torch.tensor([[weight for _, weight in others]], dtype=own.dtype)
+        keys = torch.tensor([key])
+        return screen_named(rule).mixed(own[None], around[None], weights, keys, self.parameters)[0]
 
     def update(self, start: Tensor, trained: Tensor) -> Tensor:
         """Trained minus start; behind the parameters the trained numbers themselves."""

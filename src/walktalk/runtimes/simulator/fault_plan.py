@@ -8,7 +8,8 @@ from typing import Literal, TypeAlias, get_args
 from walktalk.errors import SpecError
 from walktalk.seeds import Seed
 
-FaultKind: TypeAlias = Literal["kill", "revive", "pause", "partition", "slow", "lose"]
+FaultKind: TypeAlias = Literal["kill", "revive", "pause", "partition", "slow", "lose", "swallow", "corrupt"]
+How: TypeAlias = Literal["flip", "scale", "noise"]
 AGGREGATOR, RANDOM = "aggregator", "random"
 
 
@@ -24,11 +25,12 @@ class Fault:
     at: float | None = None  # seconds of virtual time
     rate: float | None = None  # times a second
     seconds: float | None = None  # how long until it is undone; None: for good
-    node: int | str | None = None  # kill, revive, pause, slow: a node, "aggregator" or "random"
-    nodes: tuple[int, ...] = ()  # partition: one side; the others are the other
+    node: int | str | None = None  # kill, revive, pause, slow, swallow, corrupt: a node, "aggregator" or "random"
+    nodes: tuple[int, ...] = ()  # partition: one side; the others are the other. corrupt: all of them, for node
     link: tuple[int, int] | None = None  # slow: a link, in place of a node
-    factor: float = 10.0  # slow: how many times slower
-    share: float = 0.1  # lose: of the messages
+    factor: float = 10.0  # slow: how many times slower; corrupt: how many times larger models or their noise are
+    share: float | None = None  # lose: of the messages, a tenth unless given; swallow: of the walks, all unless given
+    how: How = "flip"  # corrupt: the signs of what is sent, its scale, or noise on it
 
     def __post_init__(self) -> None:
         if self.kind not in get_args(FaultKind):
@@ -41,7 +43,7 @@ class Fault:
             value = getattr(self, name)
             if value is not None and not value > 0:
                 raise SpecError(f"{name}: {value} is not possible; a number above 0 is needed")
-        if not 0 <= self.share <= 1:
+        if self.share is not None and not 0 <= self.share <= 1:
             raise SpecError(f"share: {self.share} is not possible; a number from 0 to 1 is needed")
         self._check_target()
 
@@ -55,10 +57,19 @@ class Fault:
             raise SpecError("node: slow needs either node or link")
         if self.link is not None and self.link[0] == self.link[1]:
             raise SpecError(f"link: {list(self.link)} is not a link; two different nodes are needed")
-        if self.kind in ("kill", "revive", "pause") and self.node is None:
+        if self.kind in ("kill", "revive", "pause", "swallow") and self.node is None:
             raise SpecError(f"node: is missing; {self.kind} needs a number, {AGGREGATOR} or {RANDOM}")
+        if self.kind == "corrupt" and (self.node is None) == (not self.nodes):
+            raise SpecError("node: corrupt needs either node or nodes")
+        if self.how not in get_args(How):
+            raise SpecError(f"how: {self.how!r} is not possible; allowed: {', '.join(get_args(How))}")
         if self.kind == "pause" and self.seconds is None:
             raise SpecError("seconds: is missing; a paused node goes on after a while, or it is killed")
+
+    @property
+    def chance(self) -> float:
+        """The share that it hits."""
+        return self.share if self.share is not None else 1.0 if self.kind == "swallow" else 0.1
 
     def check(self, nodes: int | None, links: bool) -> None:
         """Raise `SpecError` where it names something that is not there.
@@ -72,6 +83,16 @@ class Fault:
             )
         if nodes is not None:
             self._check_nodes(nodes)
+
+    @property
+    def is_failure(self) -> bool:
+        """Whether anything is lost or late by it: then protocols must be of the kind that survives that."""
+        return self.kind != "corrupt"
+
+    @property
+    def spoils(self) -> str:
+        """How a corrupt node spoils what it sends, as the interpreter takes it."""
+        return self.how if self.how == "flip" else f"{self.how}({self.factor:g})"
 
     def _check_nodes(self, nodes: int) -> None:
         alone = (self.node,) if isinstance(self.node, int) else ()
@@ -87,6 +108,11 @@ class FaultPlan:
 
     faults: tuple[Fault, ...] = ()
     seed: Seed = Seed(0)  # noqa: RUF009 - immutable
+
+    @property
+    def has_failures(self) -> bool:
+        """Whether anything is lost or late: where nothing is, protocols need no hardening."""
+        return any(fault.is_failure for fault in self.faults)
 
     def __bool__(self) -> bool:
         return bool(self.faults)

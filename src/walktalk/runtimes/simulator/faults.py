@@ -1,9 +1,12 @@
-"""Faults in virtual time: nodes die, hang and come back, the network splits, links slow down, messages get lost.
+"""Faults in virtual time: nodes die, hang and come back, the network splits, links slow down, messages get lost,
+and some send what they should not.
 
 A killed node forgets what it was doing; its neighbours hear of it after the link's latency, as of a broken connection.
 Messages to it, and those that it was still sending, are lost. A node that comes back has the slots that it died with,
 as if from a checkpoint, and a fresh machine. A paused node hangs: everything waits, and nobody is told. A partition
-cuts silently too: messages across it are lost, no connection breaks. The trace has every fault and every lost message.
+cuts silently too: messages across it are lost, no connection breaks. A node that swallows takes walks, says so, and
+does not train them nor let them go until that is over; it answers and beats like any other. The trace has every fault,
+every lost message and every walk that was swallowed.
 """
 
 from __future__ import annotations
@@ -14,7 +17,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 from walktalk.errors import SpecError
-from walktalk.protocols import AGGREGATE, Event, PeerFound, PeerLost, Record, Rejoined
+from walktalk.protocols import AGGREGATE, Differentiate, Event, PeerFound, PeerLost, Record, Rejoined, Train
 from walktalk.runtimes.simulator.fault_plan import AGGREGATOR, RANDOM, Fault, FaultPlan
 
 if TYPE_CHECKING:
@@ -24,6 +27,7 @@ if TYPE_CHECKING:
 
 FAULT = 5  # kind of agenda entries, after the simulation's own
 LOOK_AGAIN = 60.0  # seconds
+STARVED = 20  # looks: nobody trained for so long, and one that swallows walks may say that it has them
 log = logging.getLogger(__name__)
 Happens: TypeAlias = Callable[[Any], None]
 
@@ -43,12 +47,15 @@ class Faults:
         self.dead: dict[int, set[int]] = {}  # node -> the blows that keep it so
         self.hung: dict[int, set[int]] = {}  # paused node -> the same
         self.slowed: dict[int | tuple[int, int], dict[int, float]] = {}  # node or link -> blow -> factor
+        self.spoiling: dict[int, dict[int, str]] = {}  # corrupt node -> blow -> how
         self.born: dict[int, int] = {}  # node -> the number of trainings when it died last: older ones are void
         self.cut_off: dict[int, int] = {}  # node -> the number of messages when it died last
         self.held: dict[int, list[tuple[int, Any]]] = {}  # paused node -> what waits for it
         self.sides: list[frozenset[int]] = []  # partitions that are on
         self.shares: list[float] = []  # of lost messages, that are on
         self.torn: set[int] = set()  # messages that were cut short
+        self.eaters: dict[int, dict[int, float]] = {}  # node -> blow -> share of the walks that it swallows
+        self.eaten: dict[int, list[Train | Differentiate]] = {}  # node -> what it would have trained
         self.aggregator = int(getattr(simulation.setup.protocol, "aggregator", 0))
         self.elects = False  # whether the protocol says itself who aggregates
         self.looking = False  # whether it is looked now and then if all walks are lost
@@ -87,6 +94,18 @@ class Faults:
                 record(node, effect)
 
         return call
+
+    def guarding(self, train: Callable[[int, Any], None]) -> Callable[[int, Any], None]:
+        """The simulation's handler of `Train`: a walk that is swallowed is never trained."""
+
+        def call(node: int, effect: Any) -> None:
+            if effect.walk > 0 and any(self.losses.random() < share for share in self.eaters.get(node, {}).values()):
+                self.eaten.setdefault(node, []).append(effect)
+                self._note(node, "swallowed", walk=effect.walk)
+            else:
+                train(node, effect)
+
+        return call if any(fault.kind == "swallow" for fault in self.plan.faults) else train
 
     def _holds(self, node: int, kind: int, content: Any) -> bool:
         """A paused node's things wait."""
@@ -187,37 +206,40 @@ class Faults:
         self.hung.pop(node, None)
         self.born[node], self.cut_off[node] = simulation.trainings, simulation.messages
         simulation.stop_node(node)
+        self.eaten.pop(node, None)
         simulation.interpreter.node_dies(node)
         if not self.elects and self.aggregator == node:
             self.aggregator = -1
         self._tell_neighbours(node, PeerLost(node))
+        self._look_for_an_end()
+
+    def _look_for_an_end(self) -> None:
         if not self.looking:
             self.looking = True
-            simulation.agenda.put(LOOK_AGAIN, FAULT, ("all_lost", -1))
+            self.simulation.agenda.put(LOOK_AGAIN, FAULT, ("all_lost", (-1, 0, 0)))
 
-    def _all_lost(self, iterations: int) -> None:
+    def _all_lost(self, seen: tuple[int, int, int]) -> None:
         """Look whether anything will ever be trained again; if not, twice in a row, the run is over.
 
-        Without a guard lost walks stay lost, and heartbeats alone would go on for ever.
+        Without a guard lost walks stay lost, and heartbeats alone would go on for ever; with one, too, where it is told
+        that a walk lives which was swallowed.
         """
-        simulation = self.simulation
-        living = [machine for node, machine in enumerate(simulation.machines) if node not in self.dead]
-        if simulation.training or self.held or any(machine.has_work() for machine in living):
-            iterations = -1
-        elif iterations == simulation.iteration:
+        simulation, (iterations, starved, idle) = self.simulation, seen
+        honest = [m for v, m in enumerate(simulation.machines) if v not in self.dead and v not in self.eaters]
+        stands = iterations == simulation.iteration and not simulation.training and not self.held
+        works = any(machine.has_work() for machine in honest)
+        starved, idle = (starved + 1 if stands else 0), (idle + 1 if stands and not works else 0)
+        if idle > 1 or (self.eaters and starved > STARVED):
             self._note(-1, "all_lost")
             log.warning(
-                "%s: all walks were lost by %g s and nobody starts them again; the run ends there (guard: "
-                "aggregator would)",
+                "%s: all walks were lost by %g s and nobody starts them again; the run ends there (guard: %s would)",
                 simulation.setup.protocol.label,
                 simulation.agenda.now,
+                "create_if_late" if self.eaters else "aggregator",
             )
             simulation.end_early()
-            return
-        else:
-            iterations = simulation.iteration
-        if len(simulation.agenda):  # else the run is over anyway
-            simulation.agenda.put(LOOK_AGAIN, FAULT, ("all_lost", iterations))
+        elif len(simulation.agenda):  # else the run is over anyway
+            simulation.agenda.put(LOOK_AGAIN, FAULT, ("all_lost", (simulation.iteration, starved, idle)))
 
     def _revive(self, fault: Fault, node: int) -> None:
         self._comes_back(node)
@@ -286,13 +308,48 @@ class Faults:
         self._note(-1, "heal", detail=" ".join(map(str, sorted(side))))
 
     def _lose(self, fault: Fault, node: int) -> None:
-        self.shares.append(fault.share)
-        self._note(-1, "lose", detail=f"{fault.share:g}")
-        self._undo_later(fault, "lost_enough", fault.share)
+        self.shares.append(fault.chance)
+        self._note(-1, "lose", detail=f"{fault.chance:g}")
+        self._undo_later(fault, "lost_enough", fault.chance)
 
     def _lost_enough(self, share: float) -> None:
         self.shares.remove(share)
         self._note(-1, "lose", detail="0")
+
+    def _corrupt(self, fault: Fault, node: int) -> None:
+        for bad in fault.nodes or (node,):
+            self.spoiling.setdefault(bad, {})[self.blows] = fault.spoils
+            self._note(bad, "corrupt", detail=fault.spoils)
+            self._undo_later(fault, "honest_again", (bad, self.blows))
+            self._spoil(bad)
+
+    def _honest_again(self, blow: tuple[int, int]) -> None:
+        node, number = blow
+        del self.spoiling[node][number]
+        self._note(node, "corrupt", detail="")
+        self._spoil(node)
+
+    def _spoil(self, node: int) -> None:
+        """Of several blows the last that lasts counts."""
+        corrupt = self.simulation.interpreter.corrupt
+        corrupt.pop(node, None)
+        for how in self.spoiling[node].values():
+            corrupt[node] = how
+
+    def _swallow(self, fault: Fault, node: int) -> None:
+        self.eaters.setdefault(node, {})[self.blows] = fault.chance
+        self._note(node, "swallow", detail=f"{fault.chance:g}")
+        self._undo_later(fault, "sated", (node, self.blows))
+        self._look_for_an_end()
+
+    def _sated(self, blow: tuple[int, int]) -> None:
+        node, number = blow
+        del self.eaters[node][number]
+        if not self.eaters[node]:
+            del self.eaters[node]
+            self._note(node, "swallow", detail="0")
+            for effect in self.eaten.pop(node, []):
+                self.simulation._ask_to_train(node, effect)
 
     def _slow(self, fault: Fault, node: int) -> None:
         what = (min(fault.link), max(fault.link)) if fault.link is not None else node

@@ -7,7 +7,7 @@ to see: the stacked executor does in one wave whatever the dependencies allow, i
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple, TypeAlias
 
@@ -60,6 +60,21 @@ class EncodeOp(NamedTuple):
     key: int  # decides the random numbers in it
 
 
+class ScreenOp(NamedTuple):
+    """Make the value that a screen makes of one that is trusted and others."""
+
+    out: int
+    own: int
+    others: Terms
+    rule: str
+    key: int  # decides the random numbers in it
+
+    @property
+    def shape(self) -> tuple[str, int]:
+        """What screenings must have in common to be done at once."""
+        return self.rule, len(self.others)
+
+
 class MixOp(NamedTuple):
     """Multiply the values of all nodes by the matrix P: outs = P · sources."""
 
@@ -80,7 +95,7 @@ class EvaluateOp(NamedTuple):
     each: bool = False  # whether every member is measured by itself, too
 
 
-Op: TypeAlias = TrainOp | CombineOp | EncodeOp | MixOp | EvaluateOp
+Op: TypeAlias = TrainOp | CombineOp | ScreenOp | EncodeOp | MixOp | EvaluateOp
 
 
 @dataclass
@@ -127,6 +142,14 @@ class Notebook(Contents[Terms]):
                 if inner > 0.0:
                     total[value] = total.get(value, 0.0) + weight * inner
         return total
+
+    def screened(self, own: Terms, others: Sequence[tuple[Terms, float]], rule: str, key: int) -> Terms:
+        """A new value."""
+        trusted = self.as_one(own)[0][0]
+        mixed = tuple((self.as_one(content)[0][0], weight) for content, weight in others)
+        out = self.new_value()
+        self.ops.append(ScreenOp(out, trusted, mixed, rule, key))
+        return ((out, 1.0),)
 
     def update(self, start: Terms, trained: Terms) -> Terms:
         """Trained minus start, not added up yet."""
@@ -180,6 +203,9 @@ class Unwritten(Contents[Terms]):
     def combined(
         self, here: Mapping[str, Terms], terms: Mapping[str, float], statistics: Mapping[str, float] | None
     ) -> Terms:
+        return ANYTHING
+
+    def screened(self, own: Terms, others: Sequence[tuple[Terms, float]], rule: str, key: int) -> Terms:
         return ANYTHING
 
     def update(self, start: Terms, trained: Terms) -> Terms:

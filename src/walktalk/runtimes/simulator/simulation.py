@@ -27,6 +27,7 @@ from walktalk.protocols import (
     Outside,
     Received,
     Record,
+    Screen,
     Send,
     SetTimer,
     Started,
@@ -74,7 +75,7 @@ class Simulation:
         self.keys = setup.seed.child("batches").python()
         self.stopwatch = Stopwatch(setup.timing, setup.graph, setup.seed)
         self.links = Links(setup.timing, setup.graph) if isinstance(setup.timing, NetworkTiming) else None
-        self.protocol = setup.protocol.hardened() if setup.faults else setup.protocol
+        self.protocol = setup.protocol.hardened() if setup.faults.has_failures else setup.protocol
         self.machines: list[Machine] = [self.protocol.machine(around) for around in self._surroundings()]
         self.written = setup.keep_schedule or setup.keep_trace  # False: what the models are is of no interest
         self.notebook = Notebook(setup.statistics)
@@ -109,6 +110,7 @@ class Simulation:
         if self.faults is not None:
             self._happens = self.faults.between(self._happens)
             self._carries_out[Record] = self.faults.watching(self._carries_out.get(Record))
+            self._carries_out[Train] = self._carries_out[Differentiate] = self.faults.guarding(self._ask_to_train)
         self._begin()
 
     def _surroundings(self) -> list[Surroundings]:
@@ -209,6 +211,7 @@ class Simulation:
             Forget: what.forget,
             Note: what.note,
             Encode: self._encode,
+            Screen: self._screen,
             Decode: what.decode,
         }
         return {**when, **told} if self.written else when
@@ -272,6 +275,8 @@ class Simulation:
         self.messages += 1
         if self.written:
             packed = what.pack(node, effect)
+            if what.corrupt and node in what.corrupt:
+                packed = what.corrupted(node, effect.slot, packed, self.keys.getrandbits(63))
             size = what.sent(node, effect, packed, number)
             if packed.content is not None:
                 held = packed.content
@@ -331,6 +336,9 @@ class Simulation:
 
     def _encode(self, node: int, effect: Encode) -> None:
         self.interpreter.encode(node, effect, self.keys.getrandbits(63))
+
+    def _screen(self, node: int, effect: Screen) -> None:
+        self.interpreter.screen(node, effect, self.keys.getrandbits(63))
 
     def _set_timer(self, node: int, effect: SetTimer) -> None:
         self.timer_versions += 1  # never used again, so an entry that was replaced can never be taken for a later one

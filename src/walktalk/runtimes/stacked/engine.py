@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -26,12 +26,28 @@ class Advance:
     trainings: int
 
 
+@dataclass(frozen=True)
+class Plan:
+    """A stretch of all runs that is still to be carried out."""
+
+    chunks: dict[int, Chunk]  # run -> its part of the schedule
+    steps: list[Step]
+    models: int  # rows that there must be
+    states: int
+
+
 class Engine:
     """All runs of a study, moved on together."""
 
     def __init__(
-        self, trainer: RowTrainer, setups: list[RunSetup], initial: list[Tensor], policy: WavePolicy | None = None
+        self,
+        trainer: RowTrainer,
+        setups: list[RunSetup],
+        initial: list[Tensor],
+        policy: WavePolicy | None = None,
+        watched: Collection[int] = (),
     ) -> None:
+        """`watched`: runs that may end at any evaluation, so that the models measured are kept for the moment."""
         self.trainer = trainer
         setups = [self.fitted(setup) for setup in setups]
         self.simulations = [Simulation(setup) for setup in setups]
@@ -40,7 +56,7 @@ class Engine:
         targets = {
             run: setup.stop.target_loss for run, setup in enumerate(setups) if setup.stop.target_loss is not None
         }
-        self.executor = Executor(trainer, self.mixing, targets)
+        self.executor = Executor(trainer, self.mixing, targets, watched)
         self.initial = initial
         self.chunks: dict[int, Chunk] = {}
         self._matrices: dict[int, Tensor] = {}
@@ -64,17 +80,29 @@ class Engine:
 
     def advance(self, progress: float, after_step: Callable[[Step], None] | None = None) -> Advance:
         """Move every run on to this share of its way."""
-        chunks = {run: self.simulations[run].advance(progress) for run in self.active}
+        return self.carry_out(self.plan(progress), after_step)
+
+    def plan(self, progress: float) -> Plan:
+        """All that is to be done until every run is at this share of its way; no model is touched.
+
+        The next one may be made while this one is carried out, also by another thread, as long as no run ends early.
+        """
+        running = [run for run in list(self.active) if not self.simulations[run].finished]  # else all is planned
+        chunks = {run: self.simulations[run].advance(progress) for run in running}
         steps = self.planner.plan(chunks)
-        self.executor.models.reserve(self.planner.models.size)
-        self.executor.states.reserve(self.planner.states.size)
-        measurements = self.executor.carry_out(steps, after_step)
-        for run, chunk in chunks.items():
+        return Plan(chunks, steps, self.planner.models.size, self.planner.states.size)
+
+    def carry_out(self, plan: Plan, after_step: Callable[[Step], None] | None = None) -> Advance:
+        """The arithmetic of a plan, in the order in which plans were made."""
+        self.executor.models.reserve(plan.models)
+        self.executor.states.reserve(plan.states)
+        measurements = self.executor.carry_out(plan.steps, after_step)
+        for run, chunk in plan.chunks.items():
             self.chunks[run] = replace(chunk, ops=[], trace=[])  # of what was done nothing more is needed
             if chunk.finished:
                 del self.active[run]
-        trainings = sum(len(step.outs) for step in steps if isinstance(step, TrainStep))
-        return Advance(measurements, {run: chunk.trace for run, chunk in chunks.items()}, trainings)
+        trainings = sum(len(step.outs) for step in plan.steps if isinstance(step, TrainStep))
+        return Advance(measurements, {run: chunk.trace for run, chunk in plan.chunks.items()}, trainings)
 
     def end(self, run: int) -> None:
         """Leave a run where it is, e.g. because it has met its target."""

@@ -7,7 +7,7 @@ the device before its first wave; inside, nothing waits for the device.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import chain
 from typing import NamedTuple, TypeAlias
@@ -18,10 +18,11 @@ import torch
 from torch import Tensor
 
 from walktalk.codecs import approximated, codec_named, coded_width
-from walktalk.learning import Extras
+from walktalk.learning import Extras, fused
 from walktalk.runtimes.simulator import EvaluateOp
 from walktalk.runtimes.stacked.rows import WIDEST_BAG, Matrix
-from walktalk.runtimes.stacked.waves import CombineStep, EncodeStep, EvaluateStep, MixStep, Step, TrainStep
+from walktalk.runtimes.stacked.waves import CombineStep, EncodeStep, EvaluateStep, MixStep, ScreenStep, Step, TrainStep
+from walktalk.screens import screen_named
 
 ANY_WIDTH = 2**31
 LOSSES = ("train_loss", "test_loss")  # of which the largest is the worst
@@ -32,6 +33,11 @@ NUMBERS_IN_ALBUM = 2**28  # of models that wait to be measured: 1 GB; ten millio
 TrainRows: TypeAlias = Callable[
     [Tensor, Tensor, Tensor, Tensor, Tensor | None, Extras | None], tuple[Tensor, Tensor | None]
 ]  # rows, parts, keys, learning rates, states, and what is out of the ordinary -> rows, states
+
+
+TrainInPlace: TypeAlias = Callable[
+    [Tensor, list[Tensor], Tensor | None, tuple[Tensor, Tensor, Tensor] | None], bool
+]  # the models, a wave's columns, rows beside it, states -> whether it was done
 
 
 class RowTrainer(Interface):
@@ -81,10 +87,16 @@ class Executor:
     """The matrices of a study, and the arithmetic on them."""
 
     def __init__(
-        self, trainer: RowTrainer, mixing: Callable[[int], Tensor], targets: Mapping[int, float] | None = None
+        self,
+        trainer: RowTrainer,
+        mixing: Callable[[int], Tensor],
+        targets: Mapping[int, float] | None = None,
+        watched: Collection[int] = (),
     ) -> None:
         self.trainer = trainer
-        self.targets = targets or {}  # run -> the loss that ends it
+        self.kept = Kept(targets or {}, frozenset(watched))
+        self.overflows: dict[int, int] = {}  # run -> the node whose training first gave what is not a number
+        self._sums: list[tuple[TrainStep, int, Tensor]] = []  # of the models of every wave of this stretch
         self.device = torch.device(trainer.device)
         self.models = Matrix(trainer.width, self.device)
         self.states = Matrix(max(trainer.state_width, 1), self.device)
@@ -92,6 +104,7 @@ class Executor:
         self.widest: int = getattr(trainer, "best_width", None) or ANY_WIDTH  # a wider wave is trained in pieces
         # What a wave gives is written down before the next one, so a trainer may lend its own memory.
         self.train_rows: TrainRows = getattr(trainer, "train_on_loan", trainer.train)
+        self.train_in_place: TrainInPlace | None = getattr(trainer, "train_in_place", None)
         self.mixing = mixing  # run -> its matrix P, for `MixStep`
         self.model_steps = 0
 
@@ -102,7 +115,7 @@ class Executor:
         that is dead, nothing new is waited for. Which comes first must not show in the records.
         """
         tables = Tables(steps, self.device)
-        album = Album(self.targets)
+        album = Album(self.kept)
         measured: list[Measurement] = []
         for step in steps:
             if isinstance(step, TrainStep):
@@ -113,14 +126,28 @@ class Executor:
                 self.mix(step)
             elif isinstance(step, EncodeStep):
                 self.encode(step)
+            elif isinstance(step, ScreenStep):
+                self.screen(step)
             else:
                 self.photograph(step, album)
                 if album.size * self.trainer.width > NUMBERS_IN_ALBUM:
                     measured += album.develop(self.trainer)
-                    album = Album(self.targets)
+                    album = Album(self.kept)
             if after_step is not None:
                 after_step(step)
-        return sorted(measured + album.develop(self.trainer), key=lambda m: m.order)
+        measured += album.develop(self.trainer)
+        self.look_for_overflows(measured)
+        return sorted(measured, key=lambda m: m.order)
+
+    def look_for_overflows(self, measured: Sequence[Measurement]) -> None:
+        """Where a loss is not a number, find out whose training it began with."""
+        sums, self._sums = self._sums, []
+        struck = {m.run for m in measured if not math.isfinite(m.train_loss)} - self.overflows.keys()
+        for step, start, total in sums if struck else ():
+            for place in (~total.isfinite()).nonzero().flatten().tolist():
+                run = step.runs[start + place] if step.runs else -1
+                if run in struck:
+                    self.overflows.setdefault(run, step.parts[start + place])
 
     def train(self, step: TrainStep, tables: Tables) -> None:
         """One wave, in pieces of a width that suits the trainer: none of them reads what another writes."""
@@ -136,16 +163,30 @@ class Executor:
     def train_piece(self, step: TrainStep, wave: Wave, start: int, end: int) -> None:
         outs = step.states_out[start:end]
         kept = [k for k, row in enumerate(outs) if row >= 0] if self.trainer.state_width else []
+        if self.trained_in_place(step, wave, slice(start, end), len(kept)):
+            return
         state = self.read_states(step.states_in[start:end]) if kept else None
         models = self.models.look_at(wave.sources, step.sources[start:end])
         new, new_state = self.train_rows(
             models, wave.parts, wave.keys, wave.lrs, state, self.extras_of(step, slice(start, end))
         )
         self.models.write(wave.outs, new)
+        self._sums.append((step, start, new.sum(1)))  # looked at only where a loss is not a number: nothing waits
         if new_state is not None and kept:
             if len(kept) < len(outs):  # some runs keep their state and others begin anew at every visit
                 new_state = new_state[self.numbers(kept)]
             self.states.write(self.numbers([outs[k] for k in kept]), new_state)
+
+    def trained_in_place(self, step: TrainStep, wave: Wave, piece: slice, kept: int) -> bool:
+        """Whether the trainer could do without copies of the rows: an ordinary training, states all or none there."""
+        ordinary = step.steps in (0, self.trainer.local_steps) and not step.gradient and not step.anchors
+        read, written = step.states_in[piece], step.states_out[piece]
+        if self.train_in_place is None or not ordinary or (kept and (kept < len(written) or min(read) < 0)):
+            return False
+        states = (self.states.data, self.numbers(read), self.numbers(written)) if kept else None
+        corrections = self.numbers(step.corrections[piece]) if step.corrections else None
+        columns = [wave.sources, wave.outs, wave.parts, wave.keys, wave.lrs]
+        return self.train_in_place(self.models.data, columns, corrections, states)
 
     def extras_of(self, step: TrainStep, piece: slice) -> Extras | None:
         """What is out of the ordinary in a piece of a wave; None where nothing is."""
@@ -174,7 +215,9 @@ class Executor:
         calmer = None  # what comes behind the parameters is mixed with weights of its own
         if step.statistics and self.parameters < self.trainer.width:
             calmer = self.models.combined_from(self.parameters, sources, combination.statistics, starts)
-        if self.trainer.width > WIDEST_BAG:
+        if self.trainer.width > WIDEST_BAG and self.device.type == "cuda" and fused.is_possible():
+            fused.combine_rows(self.models.data, outs, sources, combination.weights, starts)
+        elif self.trainer.width > WIDEST_BAG:
             self.models.combine_one_by_one(step.outs, step.sources, step.weights, step.starts)
         else:
             self.models.write(outs, self.models.combined(sources, combination.weights, starts))
@@ -189,6 +232,25 @@ class Executor:
         if coded < self.trainer.width:
             seen = torch.cat((seen, before[:, coded:]), 1)
         self.models.write(self.numbers(step.outs), seen)
+
+    def screen(self, step: ScreenStep) -> None:
+        """All at once as far as their models fit."""
+        rule, others = screen_named(step.rule), len(step.others[0])
+        at_once = max(1, NUMBERS_IN_ALBUM // ((others + 1) * self.trainer.width))
+        for start in range(0, len(step.outs), at_once):
+            piece = slice(start, start + at_once)
+            own = self.models.read(self.numbers(step.owns[piece]))
+            rows = [row for each in step.others[piece] for row in each]
+            around = self.models.read(self.numbers(rows)) if rows else own.new_empty(0, own.shape[1])
+            weights = torch.tensor(step.weights[piece], device=self.device, dtype=own.dtype)
+            mixed = rule.mixed(
+                own,
+                around.view(len(own), others, own.shape[1]),
+                weights.view(len(own), others),
+                self.numbers(step.keys[piece]),
+                self.parameters,
+            )
+            self.models.write(self.numbers(step.outs[piece]), mixed)
 
     def mix(self, step: MixStep) -> None:
         before = self.models.read(self.numbers(step.sources))
@@ -285,14 +347,24 @@ class Tables:
         return parts
 
 
+class Kept(NamedTuple):
+    """Which of the models that are measured are kept: those with which a run may end."""
+
+    targets: Mapping[int, float]  # run -> the loss that ends it
+    watched: frozenset[int]  # runs that any evaluation may end
+
+    def wanted(self, run: int, loss: float) -> bool:
+        return run in self.watched or loss <= self.targets.get(run, -math.inf)
+
+
 class Album:
     """Models to be measured, kept until enough are together to measure them as one stack.
 
-    What is measured is let go, but for models that meet their run's target: those are what the run puts out.
+    What is measured is let go, but for models that may end their run: those are what the run puts out.
     """
 
-    def __init__(self, targets: Mapping[int, float]) -> None:
-        self.targets = targets
+    def __init__(self, kept: Kept) -> None:
+        self.kept = kept
         self.steps: list[EvaluateStep] = []
         self.models: list[Tensor] = []
         self.where: list[tuple[int, int]] = []  # for each step: which model is its aggregate, which its mean
@@ -333,7 +405,7 @@ class Album:
                 spread,
                 losses[m],
                 accuracies[m],
-                self.models[a] if losses[a] <= self.targets.get(step.run, -math.inf) else None,
+                self.models[a] if self.kept.wanted(step.run, losses[a]) else None,
                 step.order,
                 {
                     **{name: values[a] for name, values in measured.items()},

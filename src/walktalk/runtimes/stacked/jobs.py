@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 
-from walktalk.runtimes.simulator import NO_STATE, NO_VALUE, Chunk, CombineOp, EncodeOp, MixOp, Op, TrainOp
+from walktalk.runtimes.simulator import NO_STATE, NO_VALUE, Chunk, CombineOp, EncodeOp, MixOp, Op, ScreenOp, TrainOp
 
 
 class Value:
@@ -45,6 +45,8 @@ def inputs_of(op: Op) -> Iterable[int]:
         return dict.fromkeys(beside if op.state_in == NO_STATE else (*beside, -1 - op.state_in))
     if isinstance(op, EncodeOp):
         return (op.source,)
+    if isinstance(op, ScreenOp):
+        return dict.fromkeys((op.own, *(number for number, _ in op.others)))
     if isinstance(op, CombineOp):
         return [number for number, _ in op.terms]
     if isinstance(op, MixOp):
@@ -56,7 +58,7 @@ def outputs_of(op: Op) -> Sequence[int]:
     """The values that an operation makes."""
     if isinstance(op, TrainOp):
         return (op.out,) if op.state_out == NO_STATE else (op.out, -1 - op.state_out)
-    if isinstance(op, CombineOp | EncodeOp):
+    if isinstance(op, CombineOp | EncodeOp | ScreenOp):
         return (op.out,)
     return op.outs if isinstance(op, MixOp) else ()
 

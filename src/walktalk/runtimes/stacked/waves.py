@@ -24,6 +24,7 @@ from walktalk.runtimes.simulator import (
     EncodeOp,
     EvaluateOp,
     MixOp,
+    ScreenOp,
     Terms,
     TrainOp,
     no_garbage_collection,
@@ -51,6 +52,7 @@ class TrainStep:
     corrections: list[int] = field(default_factory=list)  # rows that are added to every gradient; [] for none
     anchors: list[int] = field(default_factory=list)  # rows that every step is pulled back to; [] for none
     pulls: list[float] = field(default_factory=list)  # and how strongly
+    runs: list[int] = field(default_factory=list)  # whose trainings they are
 
 
 @dataclass
@@ -75,6 +77,18 @@ class EncodeStep:
 
 
 @dataclass
+class ScreenStep:
+    """Row outs[i] becomes what a screen makes of row owns[i] and of rows others[i], all as many, by their weights."""
+
+    rule: str
+    owns: list[int] = field(default_factory=list)
+    others: list[list[int]] = field(default_factory=list)
+    weights: list[list[float]] = field(default_factory=list)
+    keys: list[int] = field(default_factory=list)
+    outs: list[int] = field(default_factory=list)
+
+
+@dataclass
 class MixStep:
     """rows[outs] = P · rows[sources] for one run."""
 
@@ -94,7 +108,7 @@ class EvaluateStep:
     order: int  # in the schedule: the next evaluation may be ready earlier
 
 
-Step: TypeAlias = TrainStep | CombineStep | EncodeStep | MixStep | EvaluateStep
+Step: TypeAlias = TrainStep | CombineStep | ScreenStep | EncodeStep | MixStep | EvaluateStep
 
 
 @dataclass(frozen=True)
@@ -220,6 +234,7 @@ class Stretch:
             ],
             steps=shape[0],
             gradient=shape[1],
+            runs=[job.run for job in wave],
         )
         if shape[2] or shape[3]:
             step.corrections = self.rows_beside(wave, [op.correction for op in ops])
@@ -239,14 +254,17 @@ class Stretch:
         return [self.values[job.run][number].row for job, number in zip(wave, numbers, strict=True)]
 
     def take_level(self, level: list[Job]) -> None:
-        """Everything but training that is ready now, all combinations together, and all encodings by one codec."""
+        """Everything but training that is ready now, all that are alike together."""
         combinations = []
         encodings: dict[str, list[Job]] = {}
+        screenings: dict[tuple[str, int], list[Job]] = {}
         for job in level:
             if isinstance(job.op, CombineOp):
                 combinations.append(job)
             elif isinstance(job.op, EncodeOp):
                 encodings.setdefault(job.op.codec, []).append(job)
+            elif isinstance(job.op, ScreenOp):
+                screenings.setdefault(job.op.shape, []).append(job)
             else:
                 self.take_single(job)
         for start in range(0, len(combinations), COMBINED_AT_ONCE):
@@ -256,6 +274,8 @@ class Stretch:
             rows = [job.inputs[0].row for job in group]
             self.emit(EncodeStep(codec, rows, [self.make(job.outputs[0]) for job in group], keys))
             self.consume(group)
+        for group in screenings.values():
+            self.take_screenings(group)
         self.consume(combinations)
         self.tell_readers(level)
 
@@ -271,6 +291,20 @@ class Stretch:
         if any(op.statistics is not None for op in ops):
             step.statistics = [weight for op in ops for weight in (op.statistics or [weight for _, weight in op.terms])]
         self.emit(step)
+
+    def take_screenings(self, group: list[Job]) -> None:
+        ops: list[ScreenOp] = [job.op for job in group]  # type: ignore[misc]
+        rows = [self.values[job.run] for job in group]
+        step = ScreenStep(
+            ops[0].rule,
+            owns=[here[op.own].row for here, op in zip(rows, ops, strict=True)],
+            others=[[here[number].row for number, _ in op.others] for here, op in zip(rows, ops, strict=True)],
+            weights=[[weight for _, weight in op.others] for op in ops],
+            keys=[op.key for op in ops],
+            outs=[self.make(job.outputs[0]) for job in group],
+        )
+        self.emit(step)
+        self.consume(group)
 
     def take_single(self, job: Job) -> None:
         values = self.values[job.run]

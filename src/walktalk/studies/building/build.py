@@ -92,7 +92,7 @@ def build_evaluate(spec: StudySpec) -> Evaluate:
 def build_rate(spec: StudySpec) -> Callable[[float], float]:
     """The factor on the learning rate, from the progress of a run."""
     schedule = spec.schedule
-    return Schedule(schedule.warmup, tuple(schedule.decay_at), schedule.factor).factor_at
+    return Schedule(schedule.warmup, tuple(schedule.decay_at), schedule.factor, schedule.cosine_to).factor_at
 
 
 def build_task(spec: StudySpec, nodes: int | None = None) -> Task:
@@ -127,6 +127,7 @@ def build_trainer(spec: StudySpec, task: Task, device: str = "auto", samples: in
         evaluation_samples=spec.evaluate.samples if samples is None else samples,
         arithmetic=Arithmetic(spec.training.precision),
         buffers=spec.training.buffers,
+        clip_norm=spec.training.clip_norm,
     )
 
 

@@ -74,6 +74,7 @@ class Progress:
     loss: dict[str, float]  # algorithm -> last training loss, mean over repetitions
     phase: str  # what is being done
     rows: tuple[HistoryRow, ...] = ()  # evaluations since the report before
+    words: tuple[str, ...] = ()  # what a person should know at once, since the report before
 
 
 @dataclass(frozen=True)

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Literal, NamedTuple
 from walktalk.errors import StudyError
 from walktalk.graphs import Graph
 from walktalk.records import TraceRow
-from walktalk.runtimes.peers import BLOCKED, STATUS, Cluster, Fleet, ask_everyone
+from walktalk.runtimes.peers import BLOCKED, STATUS, SWALLOWS, Cluster, Fleet, ask_everyone
 from walktalk.studies.peers import NodeJob, run_node
 
 if TYPE_CHECKING:
@@ -25,7 +25,7 @@ STARTING = 90.0  # seconds that the nodes have to find each other and to train
 class Blow:
     """One thing that goes wrong."""
 
-    kind: Literal["aggregator", "random", "hang", "split"]  # kill -9 of whom; SIGSTOP; a partition
+    kind: Literal["aggregator", "random", "hang", "split", "swallow"]  # kill -9 of whom; SIGSTOP; a partition; walks
     for_good: bool = False  # a killed node stays away, unless the rest would fall apart without it
 
 
@@ -163,3 +163,14 @@ class Disturbance:
         for file in files.values():
             file.unlink()
         self._note("heal", more=words)
+
+    def _swallow(self, blow: Blow) -> None:
+        """A node keeps the walks that come to it, for a while; one that aggregates does not, nobody would mix then."""
+        node = self.dice.choice([node for node in self._living() if node != self._leader()])
+        file = self.cluster.folder / self.names[node] / SWALLOWS
+        self._tell(f"{self.names[node]} swallows walks")
+        self._note("swallow", node, "1")
+        file.touch()
+        time.sleep(2 * self.storm.away)
+        file.unlink()
+        self._note("swallow", node, "0")

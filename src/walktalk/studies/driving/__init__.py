@@ -5,7 +5,7 @@ from walktalk.studies.driving.groups import fitting_groups, parse_memory
 from walktalk.studies.driving.optimizers import SGD, Adam, AdamW, Optimizer
 from walktalk.studies.driving.process import Interrupted
 from walktalk.studies.driving.run import run_foundation, run_study
-from walktalk.studies.driving.runner import Runner, estimated_trainings
+from walktalk.studies.driving.runner import Runner, estimated_trainings, wave_policy
 
 __all__ = [
     "SGD",
@@ -21,4 +21,5 @@ __all__ = [
     "parse_memory",
     "run_foundation",
     "run_study",
+    "wave_policy",
 ]

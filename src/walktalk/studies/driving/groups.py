@@ -19,6 +19,8 @@ from walktalk.runtimes.meaning import Evaluate
 from walktalk.runtimes.simulator import Simulation
 from walktalk.runtimes.stacked import Planner
 from walktalk.studies.building import PlannedRun, Progress, RunRecord
+from walktalk.studies.driving.judging import Watch
+from walktalk.studies.driving.process import Interrupted
 from walktalk.studies.driving.runner import Runner, estimated_trainings, trainings_a_stretch, wave_policy
 
 SHARE = 0.8  # of the free memory may be planned with
@@ -164,8 +166,9 @@ def run_in_groups(
     memory: float | None = None,
     report: Callable[[Progress], None] | None = None,
     handle_ctrl_c: bool = True,
+    watch: Watch | None = None,
 ) -> list[RunRecord]:
-    """All runs to their end, in as few groups as fit."""
+    """All runs to their end, in as few groups as fit. `watch`: may end a run at any of its evaluations."""
     groups = fitting_groups(trainer, runs, memory)
     if report is not None:
         words = needed(trainer, [[runs[index] for index in group] for group in groups], memory)
@@ -179,14 +182,17 @@ def run_in_groups(
             parts[number] = progress
             if report is not None:
                 phase = f"{progress.phase}, group {number + 1} of {len(groups)}" if len(groups) > 1 else progress.phase
-                report(replace(together(parts), phase=phase, rows=progress.rows))
+                report(replace(together(parts), phase=phase, rows=progress.rows, words=progress.words))
 
-        runner = Runner(trainer, group, folder, report=tell, handle_ctrl_c=handle_ctrl_c)
+        runner = Runner(trainer, group, folder, report=tell, handle_ctrl_c=handle_ctrl_c, watch=watch)
         if trainer.width > LARGE_MODEL:
             make_room(runner, needs_of(trainer, group))
         if resume:
             runner.resume()
-        records += runner.run()
+        try:
+            records += runner.run()
+        except Interrupted as stop:
+            raise Interrupted(records + stop.records, trainer) from stop
         give_back(runner)
     return records
 

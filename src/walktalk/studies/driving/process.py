@@ -14,12 +14,17 @@ import torch
 
 from walktalk.learning import Trainer
 from walktalk.runtimes.simulator import no_garbage_collection
+from walktalk.studies.building import RunRecord
 
 SMALL_MODEL = 200_000  # numbers in a model up to which one thread trains it best
 
 
 class Interrupted(KeyboardInterrupt):
-    """The person asked to stop, and everything is saved."""
+    """The person asked to stop, and everything is saved; what runs in this process left by then goes along."""
+
+    def __init__(self, records: Sequence[RunRecord] = (), trainer: Trainer | None = None) -> None:
+        super().__init__()
+        self.records, self.trainer = list(records), trainer
 
 
 @dataclass

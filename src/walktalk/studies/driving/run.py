@@ -6,13 +6,14 @@ import logging
 from collections.abc import Callable
 from functools import partial
 from os import PathLike
-from typing import Literal
+from typing import Any, Literal
 
 from walktalk.errors import UnavailableError
 from walktalk.learning import Trainer
 from walktalk.records import check_folder, opened_folder
 from walktalk.studies.building import Foundation, PlannedRun, Progress, lay_foundation, prepare, prepare_on
 from walktalk.studies.driving.groups import run_in_groups
+from walktalk.studies.driving.judging import Watch
 from walktalk.studies.driving.runner import estimated_trainings
 from walktalk.studies.driving.workers import Crew, fork_is_safe, shares, workers_that_pay
 from walktalk.studies.results import StudyResult, study_result
@@ -46,7 +47,7 @@ def run_study(
             out. A study that needs more at once is done in groups of runs that fit.
         progress: Called now and then with how far things are.
     """
-    taking = {"resume": resume, "overwrite": overwrite}
+    taking: dict[str, Any] = {"resume": resume, "overwrite": overwrite}
     result = run_foundation(
         lay_foundation(spec), out, **taking, device=device, workers=workers, memory=memory, progress=progress
     )
@@ -65,15 +66,20 @@ def run_foundation(
     workers: int | Literal["ray"] | None = None,
     memory: float | None = None,
     progress: Callable[[Progress], None] | None = None,
+    watch: Watch | None = None,
 ) -> StudyResult:
-    """`run_study` of a study whose graph, algorithms and perhaps task are there already; the same arguments."""
+    """`run_study` of a study whose graph, algorithms and perhaps task are there already; the same arguments.
+
+    `watch`: sees every evaluation in this process, which then does all runs, and ends a run by saying True.
+    """
     spec = base.spec
+    workers = 1 if watch is not None else workers
     check_workers(workers, base)
     if out is not None:
         check_folder(out, dump_spec(spec), resume=resume, overwrite=overwrite)  # before any data is read
     ready = prepare_on(base, device)
     if out is None:
-        records = run_in_groups(ready.trainer, ready.runs, memory=memory, report=progress)
+        records = run_in_groups(ready.trainer, ready.runs, memory=memory, report=progress, watch=watch)
         return study_result(spec, records, trainer=ready.trainer)
     with opened_folder(out, dump_spec(spec), resume=resume, overwrite=overwrite) as folder:
         steps = estimated_trainings(ready.runs) * spec.training.local_steps
@@ -89,7 +95,8 @@ def run_foundation(
             work, prepared = shares(ready.runs, crew), (ready.trainer, ready.runs)
             records = Crew(here, work, folder, progress, memory, prepared).run(resume)
         else:
-            records = run_in_groups(ready.trainer, ready.runs, folder, resume=resume, memory=memory, report=progress)
+            more: dict[str, Any] = {"resume": resume, "memory": memory, "report": progress, "watch": watch}
+            records = run_in_groups(ready.trainer, ready.runs, folder, **more)
         return study_result(spec, records, folder, trainer=ready.trainer)
 
 

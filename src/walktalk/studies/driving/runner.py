@@ -8,6 +8,8 @@ living models: the events up to there are run again on resuming, which costs nex
 from __future__ import annotations
 
 import gc
+import logging
+import math
 import signal
 import time
 from collections.abc import Callable, Sequence
@@ -21,6 +23,7 @@ from walktalk.records import HistoryRow, RunFolder, StudyFolder, TraceRow, Trace
 from walktalk.runtimes.simulator import PoissonTiming
 from walktalk.runtimes.stacked import Engine, Measurement, Step, TrainStep, WavePolicy
 from walktalk.studies.building import PlannedRun, Progress, RunRecord
+from walktalk.studies.driving.judging import Alarm, Judge, Watch
 from walktalk.studies.driving.process import Interrupted, asking_to_stop, fitting_threads, garbage_between_stretches
 from walktalk.studies.results import history_row, trace_columns, write_run
 
@@ -29,6 +32,9 @@ SECONDS_A_STRETCH = 3.0  # at most, about: as long as a person waits after Ctrl-
 SECONDS_BETWEEN_CHECKPOINTS = 10.0
 CHECKPOINT_SHARE = 0.05  # of the time may go into writing checkpoints
 STEPS_BETWEEN_REPORTS = 20
+EVALUATIONS_A_STRETCH = 8  # at most, where any of them may end a run
+
+log = logging.getLogger(__name__)
 
 
 class Runner:
@@ -43,13 +49,19 @@ class Runner:
         report: Callable[[Progress], None] | None = None,
         policy: WavePolicy | None = None,
         handle_ctrl_c: bool = True,
+        watch: Watch | None = None,
     ) -> None:
         self.trainer = trainer
         self.signals = (signal.SIGINT, signal.SIGTERM) if handle_ctrl_c else (signal.SIGTERM,)
         self.runs = list(runs)
         self.records = [RunRecord(run.label, run.repetition) for run in runs]
-        widths = policy or wave_policy(trainer)
-        self.engine = Engine(trainer, [run.setup for run in runs], [run.initial for run in runs], widths)
+        self.judges = [Judge(run.setup.stop, watch) for run in runs]
+        self.alarms = [Alarm() for _ in runs]
+        self.words: list[str] = []  # to be said with the next report
+        widths, setups = policy or wave_policy(trainer), [run.setup for run in runs]
+        watched = [index for index, judge in enumerate(self.judges) if judge.keeps_all]
+        self.engine = Engine(trainer, setups, [run.initial for run in runs], widths, watched)
+        self.most_trainings = self._between_looks(watched)
         self.folders = [folder.run(run.label, run.repetition) if folder else None for run in runs]
         self.writers: list[TraceWriter | None] = [self._writer(index) for index in range(len(runs))]
         self.traced = [0] * len(runs)  # lines of each trace so far
@@ -71,6 +83,11 @@ class Runner:
         folder.path.mkdir(parents=True, exist_ok=True)
         return TraceWriter(folder.trace)
 
+    def _between_looks(self, watched: Sequence[int]) -> float:
+        """Trainings in a stretch at most: where a run may end at any evaluation, what is done beyond is in vain."""
+        every = [self.runs[index].setup.evaluate.every for index in watched]
+        return math.inf if not every else EVALUATIONS_A_STRETCH * len(self.runs) * max(one or math.inf for one in every)
+
     # -- to the end -------------------------------------------------------------------------------------------------
 
     def run(self) -> list[RunRecord]:
@@ -83,7 +100,9 @@ class Runner:
                     for writer in self.writers:
                         if writer is not None:
                             writer.discard()  # the events are run again on resuming, and traced again
-                    raise Interrupted
+                    for index in range(len(self.records)):
+                        self._conclude(index)
+                    raise Interrupted(self.records, self.trainer)
                 if self.engine.active and self.checkpoint_is_due():
                     self.save()
             self.finish()
@@ -113,7 +132,7 @@ class Runner:
     def stretch_length(self) -> float:
         """So that a stretch has a good number of trainings: enough to fill waves, few enough to stop soon."""
         done = sum(simulation.iteration for simulation in self.engine.simulations)
-        wanted = trainings_a_stretch(self.trainer.width)
+        wanted = int(min(trainings_a_stretch(self.trainer.width), self.most_trainings))
         if self.progress == 0.0 or done == 0:
             # A stretch is planned in memory, and Ctrl-C waits for its end: a share alone would have no bound. Where the
             # estimate was so large that nothing was done in it, the next one is twice as long.
@@ -134,7 +153,10 @@ class Runner:
         """Say how far things are."""
         if not within:
             self._done_in_stretch = 0
+        words, self.words = tuple(self.words), []
         if self.report is None:
+            for word in words:
+                log.warning("%s", word)
             return
         simulations = self.engine.simulations
         done = min(self.trainings + within, self.total)
@@ -152,6 +174,7 @@ class Runner:
                 loss={label: sum(values) / len(values) for label, values in losses.items()},
                 phase=phase,
                 rows=self._new_rows(),
+                words=words,
             )
         )
 
@@ -175,9 +198,13 @@ class Runner:
         record = self.records[m.run]
         if record.met_target:
             return  # what a stretch did beyond the target does not count
-        record.history.append(history_row(record.label, record.repetition, m))
-        target = self.runs[m.run].setup.stop.target_loss
-        if target is not None and m.train_loss <= target:
+        row = history_row(record.label, record.repetition, m)
+        record.history.append(row)
+        struck = self.engine.executor.overflows.get(m.run)
+        graph = self.runs[m.run].setup.graph
+        node = graph.name_of(struck) if struck is not None and struck < graph.nodes else None  # else everybody's data
+        self.words += [word for word in [self.alarms[m.run].words(row, node)] if word is not None]
+        if self.judges[m.run].ends(row):
             # The run ends here, wherever the stretch does: its model, trace and history are those of this moment.
             assert m.model is not None
             record.met_target, record.output, record.noted = True, m.model.cpu(), m.op.noted
@@ -185,15 +212,7 @@ class Runner:
     def finish(self) -> None:
         """The last records: traces closed, models and histories written."""
         for index, record in enumerate(self.records):
-            if record.met_target:
-                record.trainings = record.history[-1].iteration
-            else:
-                record.output = self.engine.output(index).cpu()
-                simulation = self.engine.simulations[index]
-                record.trainings, record.nodes = simulation.trainings, simulation.setup.graph.nodes
-                if simulation.setup.evaluate.model == "aggregated":
-                    record.aggregated_at = simulation.interpreter.aggregated_at
-            assert record.output is not None
+            self._conclude(index)
             folder, writer = self.folders[index], self.writers[index]
             if writer is not None:
                 writer.close()
@@ -201,6 +220,19 @@ class Runner:
                 folder.path.mkdir(parents=True, exist_ok=True)
                 write_run(folder, record, self.trainer)
                 self._save_run(index, folder)
+
+    def _conclude(self, index: int) -> None:
+        """What is known of a run only when nothing more comes: its model, how much it did."""
+        record = self.records[index]
+        if record.met_target:
+            record.trainings = record.history[-1].iteration
+        else:
+            record.output = self.engine.output(index).cpu()
+            simulation = self.engine.simulations[index]
+            record.trainings, record.nodes = simulation.trainings, simulation.setup.graph.nodes
+            if simulation.setup.evaluate.model == "aggregated":
+                record.aggregated_at = simulation.interpreter.aggregated_at
+        assert record.output is not None
 
     # -- checkpoints ------------------------------------------------------------------------------------------------
 
@@ -250,6 +282,9 @@ class Runner:
         try:
             record.history = [HistoryRow(*row) for row in facts["history"]]
             record.met_target = facts["met_target"]
+            for row in record.history:  # whoever judges has seen them before
+                self.judges[index].ends(row)
+                self.alarms[index].words(row, None)
             if record.met_target:
                 record.output, record.noted = tensors["output"], facts["noted"]
                 chunk = self.engine.simulations[index].advance()  # for the trace alone

@@ -156,7 +156,14 @@ class Crew:
         if kind == "progress":
             self.progress[number] = content
             if self.report is not None:
-                self.report(replace(together(list(self.progress.values())), phase=content.phase, rows=content.rows))
+                self.report(
+                    replace(
+                        together(list(self.progress.values())),
+                        phase=content.phase,
+                        rows=content.rows,
+                        words=content.words,
+                    )
+                )
         elif kind == "record":
             index, record, output = content
             self.records[index] = replace(record, output=torch.from_numpy(output))

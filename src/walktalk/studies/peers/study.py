@@ -96,6 +96,7 @@ def run_on_peers(
     """
     if spec.faults:
         raise UnavailableError("faults: are for the simulator; on real peers, `walktalk chaos` makes them happen")
+    check_ends(spec)
     taking = {"resume": resume, "overwrite": overwrite}
     check_folder(out, dump_spec(spec), **taking, engine="peers")  # before any data is read
     ready = prepare(spec, pick_device(device))
@@ -119,6 +120,16 @@ def run_on_peers(
     return result
 
 
+def check_ends(spec: StudySpec) -> None:
+    """Nobody in a real cluster sees all data, and no evaluation is done while it runs."""
+    for name in ("target_accuracy", "patience"):
+        if getattr(spec.stop, name) is not None:
+            raise UnavailableError(
+                f"stop.{name}: is for the simulator; on real peers nobody sees test data while they run: use "
+                "stop.target_loss, iterations or time"
+            )
+
+
 def run_node(job: NodeJob, ends: Callable[[bool], None] = lambda over: None) -> None:
     """One node, from its first connection to its end; the process leaves when it is told to.
 
@@ -129,6 +140,7 @@ def run_node(job: NodeJob, ends: Callable[[bool], None] = lambda over: None) -> 
     quiet_process()
     cluster = with_own_port(job.cluster, job.name) if job.name in job.cluster.nodes else job.cluster
     spec = make_spec(cluster.study) if isinstance(cluster.study, dict) else load_spec(cluster.study)
+    check_ends(spec)
     setup, trainer = _node_setup(cluster, lay_foundation(spec), job)
     if job.rejoin and finished_before(setup.folder, setup.stop):
         log.info("%s: the run is over, as its checkpoint says; --fresh begins anew", job.name)
@@ -142,7 +154,7 @@ def run_node(job: NodeJob, ends: Callable[[bool], None] = lambda over: None) -> 
         node.run()
     finally:
         ends(node.end.seen)
-    if node.trainings.busy:
+    if node.trainings.busy or not node.link.closed:
         end_process()
 
 

@@ -10,7 +10,7 @@ from typing import Any
 from pydantic import ConfigDict, PrivateAttr, model_validator
 
 from walktalk.errors import SpecError
-from walktalk.protocols import PROTOCOLS, Compressed, Described, Protocol, compressed, described
+from walktalk.protocols import PROTOCOLS, Described, Protocol, compressed, described, screened
 from walktalk.settings import complete, settings_of
 from walktalk.studies.spec.fields import Section, key
 
@@ -38,12 +38,18 @@ class AlgorithmSpec(Section):
         None, "a short text on one line", "its name in tables, legends and folders", pattern=r"^\S([^\n\r]{0,58}\S)?$"
     )
 
+    screen: str | None = key(
+        None,
+        "clip(R), refuse(R), median, trim(B) or module:object(S)",
+        "what protects from bad nodes: a rule for what comes from others; none if left out",
+    )
+
     _given: Protocol | None = PrivateAttr(None)  # the protocol itself, where it was handed over in Python
 
     @classmethod
     def of(cls, protocol: Protocol) -> AlgorithmSpec:
         """The entry of a protocol that is handed over; its class may be one that nobody else can find."""
-        own = type(protocol.inner if isinstance(protocol, Compressed) else protocol)
+        own = type(protocol.core)
         known = own.name in PROTOCOLS and PROTOCOLS[own.name] is own
         name = own.name if known else f"{own.__module__}:{own.__qualname__}"
         entry = cls.model_construct(name=name, **{key: _plain(value) for key, value in protocol.settings.items()})
@@ -74,7 +80,8 @@ class AlgorithmSpec(Section):
         if self._given is not None:
             return self._given
         plain = PROTOCOLS.find(self.name)(**(self.model_extra or {}))
-        return plain if self.compression is None else compressed(plain, self.compression, self.error_feedback)
+        safe = plain if self.screen is None else screened(plain, self.screen)
+        return safe if self.compression is None else compressed(safe, self.compression, self.error_feedback)
 
     def described(self) -> Described:
         """What it says of itself, under the label that it has in the study."""

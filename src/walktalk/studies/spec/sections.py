@@ -73,11 +73,13 @@ def _of_class(kind: type[torch.optim.Optimizer], settings: dict[str, Any]) -> di
 
 
 def schedule_section(given: Any) -> Mapping[str, Any]:
-    """A schedule, or the keys of one."""
+    """A schedule, the word cosine, or the keys of one."""
     if isinstance(given, Mapping):
         return given
+    if given == "cosine":
+        return {"cosine_to": 0.0}
     if not isinstance(given, Schedule):
-        raise _no("schedule", given, "wt.Schedule(…)")
+        raise _no("schedule", given, "'cosine', wt.Schedule(…)")
     return _without_none({**asdict(given), "decay_at": list(given.decay_at)})
 
 
@@ -139,7 +141,7 @@ def _fault(one: Any, place: int) -> Mapping[str, Any]:
 
 def algorithms_section(given: Any) -> list[Any]:
     """Protocols, names of algorithms, or the keys of an entry each."""
-    if isinstance(given, (str, Mapping, Protocol)):
+    if isinstance(given, (str, Mapping, Protocol, type)):
         given = [given]
     if not isinstance(given, Sequence) or not given:
         raise _no("algorithms", given, "a list with at least one, such as [wt.MultiWalk(walks=4), wt.AsyncGossip()]")

@@ -41,6 +41,13 @@ class TrainingSpec(Section):
     precision: Literal["fp32", "tf32", "bf16"] = key(
         "fp32", "fp32, tf32, bf16", "of products and activations; weights and what is sent are always 32 bits"
     )
+    clip_norm: float | None = key(
+        None,
+        "a number above 0, at most 1e30",
+        "a longer gradient is shortened to this norm; none if left out",
+        gt=0,
+        le=1e30,
+    )
 
 
 class ScheduleSpec(Section):
@@ -53,12 +60,21 @@ class ScheduleSpec(Section):
         [], "rising numbers between 0 and 1", "progress at which the rate is multiplied by factor"
     )
     factor: float = key(0.1, "a number above 0, at most 1", "what the rate is multiplied by each time", gt=0, le=1)
+    cosine_to: float | None = key(
+        None,
+        "a number from 0 to 1",
+        "in place of decay_at: the share of the rate that half a cosine wave leaves in the end",
+        ge=0,
+        le=1,
+    )
 
     @model_validator(mode="after")
     def _fits(self) -> ScheduleSpec:
         at = self.decay_at
         if not all(0 < share < 1 for share in at) or sorted(set(at)) != at:
             raise misfit("decay_at", at, "rising numbers between 0 and 1, such as [0.75, 0.9]")
+        if self.cosine_to is not None and at:
+            raise ValueError(f"cosine_to: {self.cosine_to} and decay_at: {at} exclude each other; leave one out")
         return self
 
 
@@ -102,6 +118,9 @@ class TimingSpec(Section):
         return self
 
 
+HOPES = ("target_loss", "target_accuracy", "patience")  # ends that need not come
+
+
 class StopSpec(Section):
     """When a run ends: at the first that is met."""
 
@@ -111,13 +130,24 @@ class StopSpec(Section):
     target_loss: float | None = key(
         None, "a number from −1e9 to 1e9", "training loss of the evaluated model", ge=-1e9, le=1e9
     )
+    target_accuracy: float | None = key(
+        None, "a number from 0 to 1", "its accuracy on the test samples; in the simulator", ge=0, le=1
+    )
+    patience: Whole | None = key(
+        None,
+        COUNT,
+        "evaluations in a row without a lower loss: on test samples, where there are any; in the simulator",
+        ge=1,
+        le=1e15,
+    )
 
     @model_validator(mode="after")
     def _fits(self) -> StopSpec:
         if self.iterations is self.time is self.bits is None:
-            if self.target_loss is None:
+            hope = next((name for name in HOPES if getattr(self, name) is not None), None)
+            if hope is None:
                 raise ValueError("iterations: is missing; at least one of iterations, time, bits is needed")
-            raise ValueError("target_loss: may never be reached; give iterations, time or bits beside it")
+            raise ValueError(f"{hope}: may never be reached; give iterations, time or bits beside it")
         return self
 
 
@@ -210,7 +240,8 @@ class StudySpec(Section):
                 entry.fault().check(self.network.nodes, links=self.timing.model == "network")
             except SpecError as error:
                 raise ValueError(f"faults.{place}.{error}") from error
-        for algorithm in self.algorithms if self.faults else []:
+        failing = any(entry.fault().is_failure for entry in self.faults)
+        for algorithm in self.algorithms if failing else []:
             if not algorithm.protocol().survives_failures:
                 raise ValueError(f"faults: {algorithm.title} knows no failures; take another algorithm or no faults")
 

@@ -46,6 +46,7 @@ def neighbours(
 def conv_forward(
     x,
     taps,
+    bias,
     y,
     partials,
     x_row,
@@ -59,10 +60,12 @@ def conv_forward(
     STRIDE: tl.constexpr,
     KX: tl.constexpr,
     BLOCK: tl.constexpr,
+    BIAS: tl.constexpr,
+    RELU: tl.constexpr,
     STATS: tl.constexpr,
     PRECISION: tl.constexpr,
 ):
-    """y = conv(x); with STATS, each tile's Σy and Σy²."""
+    """y = conv(x) + bias, cut off below zero if RELU; with STATS, each tile's Σy and Σy²."""
     tile, row = tl.program_id(0), tl.program_id(1).to(tl.int64)
     M = B * HO * WO
     m = tile * BLOCK + tl.arange(0, BLOCK)
@@ -79,10 +82,15 @@ def conv_forward(
         at = (ky * 3 + kx0) * CIN * COUT
         w = tl.load(taps + at + k[:, None] * COUT + n[None, :], mask=(across < 3)[:, None], other=0.0)
         acc = tl.dot(a, w, acc, input_precision=PRECISION)
+    if BIAS:
+        acc += tl.load(bias + row * COUT + n)[None, :]
+    if RELU:
+        acc = tl.maximum(acc, 0.0)
     result = acc.to(y.dtype.element_ty)
-    tl.store(y + row * M * COUT + m[:, None] * COUT + n[None, :], result, mask=(m < M)[:, None])
+    real = (m < M)[:, None]
+    tl.store(y + row * M * COUT + m[:, None] * COUT + n[None, :], result, mask=real)
     if STATS:
-        kept = result.to(tl.float32)  # as the normalization will see it; rows beyond M are zero
+        kept = tl.where(real, result.to(tl.float32), 0.0)  # as the normalization will see it
         at = (row * tl.num_programs(0) + tile) * 2 * COUT + n
         tl.store(partials + at, tl.sum(kept, 0))
         tl.store(partials + at + COUT, tl.sum(kept * kept, 0))

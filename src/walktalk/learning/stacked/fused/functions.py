@@ -8,7 +8,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from walktalk.learning.stacked.fused import launch
+from walktalk.learning.stacked.fused import launch, pool
 from walktalk.learning.stacked.fused.launch import Normalized
 
 
@@ -20,34 +20,73 @@ class Settings:
     eps: float
     momentum: float
     new_before: int = 0  # of a padded shortcut: new channels before the old ones
+    pooled: bool = False  # whether 2×2 maxima follow
 
 
 Running = tuple[Tensor, Tensor] | None
 
 
 class Layer(torch.autograd.Function):
-    """relu(norm(conv(x))), x as [W, B, H, W', C]."""
+    """relu(norm(conv(x))), x as [W, B, H, W', C], and 2×2 maxima of it if the settings say so.
+
+    A bias in front of a norm has a gradient of zero. `into`: where the gradient for the weights is to be, if given.
+    """
 
     @staticmethod
     def forward(
-        ctx: Any, x: Tensor, weight: Tensor, gamma: Tensor, beta: Tensor, running: Running, settings: Settings
+        ctx: Any,
+        x: Tensor,
+        weight: Tensor,
+        bias: Tensor | None,
+        gamma: Tensor,
+        beta: Tensor,
+        running: Running,
+        settings: Settings,
+        into: Tensor | None,
     ) -> Tensor:
         taps = launch.as_taps(weight, x.dtype, x.shape[4])
-        y, norm = convolved(x, taps, gamma, beta, running, settings)
+        y, norm = convolved(x, taps, gamma, beta, running, settings, bias)
         z = launch.normalize(y, norm, None, 0)
         ctx.save_for_backward(x, taps, y, z)
-        ctx.norm, ctx.settings, ctx.channels = norm, settings, weight.shape[2]
-        return z
+        ctx.norm, ctx.settings, ctx.channels, ctx.into = norm, settings, weight.shape[2], into
+        ctx.bias = None if bias is None else bias.shape
+        return pool.pooled(z) if settings.pooled else z
 
     @staticmethod
     def backward(ctx: Any, dz: Tensor) -> tuple[Tensor | None, ...]:  # type: ignore[override]
         x, taps, y, z = ctx.saved_tensors
         dz = dz.contiguous()
+        if ctx.settings.pooled:
+            dz, _ = pool.before_relu(dz, z, True, with_sums=False)
         totals = launch.gradient_sums(dz, z, y, ctx.norm)
         dy = launch.normalize_backward(dz, z, y, ctx.norm, totals)
-        dw = launch.for_weights(x, dy, ctx.settings.stride, ctx.channels)
+        dw = launch.for_weights(x, dy, ctx.settings.stride, ctx.channels, ctx.into)
         dx = launch.for_input(dy, taps, x.shape, ctx.settings.stride)[0] if ctx.needs_input_grad[0] else None
-        return dx, dw, totals[1], totals[0], None, None
+        for_bias = None if ctx.bias is None else torch.zeros(ctx.bias, device=x.device)
+        return dx, dw, for_bias, totals[1], totals[0], None, None, None
+
+
+class PlainLayer(torch.autograd.Function):
+    """relu(conv(x) + bias), x as [W, B, H, W', C], and 2×2 maxima of it if `pooled`; `into` as in `Layer`."""
+
+    @staticmethod
+    def forward(
+        ctx: Any, x: Tensor, weight: Tensor, bias: Tensor | None, stride: int, pooled: bool, into: Tensor | None
+    ) -> Tensor:
+        taps = launch.as_taps(weight, x.dtype, x.shape[4])
+        y, _ = launch.forward(x, taps, stride, False, bias, True)
+        ctx.save_for_backward(x, taps, y)
+        ctx.stride, ctx.pooled, ctx.channels, ctx.into = stride, pooled, weight.shape[2], into
+        ctx.has_bias = bias is not None
+        return pool.pooled(y) if pooled else y
+
+    @staticmethod
+    def backward(ctx: Any, dz: Tensor) -> tuple[Tensor | None, ...]:  # type: ignore[override]
+        x, taps, y = ctx.saved_tensors
+        dy, for_bias = pool.before_relu(dz.contiguous(), y, ctx.pooled, ctx.has_bias)
+        dw = launch.for_weights(x, dy, ctx.stride, ctx.channels, ctx.into)
+        dx = launch.for_input(dy, taps, x.shape, ctx.stride)[0] if ctx.needs_input_grad[0] else None
+        return dx, dw, for_bias, None, None, None
 
 
 class Block(torch.autograd.Function):
@@ -95,10 +134,16 @@ class Block(torch.autograd.Function):
 
 
 def convolved(
-    x: Tensor, taps: Tensor, gamma: Tensor, beta: Tensor, running: Running, settings: Settings
+    x: Tensor,
+    taps: Tensor,
+    gamma: Tensor,
+    beta: Tensor,
+    running: Running,
+    settings: Settings,
+    bias: Tensor | None = None,
 ) -> tuple[Tensor, Normalized]:
     """A convolution in training, and the normalization by its own statistics."""
-    y, partials = launch.forward(x, taps, settings.stride, True)
+    y, partials = launch.forward(x, taps, settings.stride, True, bias)
     assert partials is not None
     pixels = y[0, ..., 0].numel()
     return y, launch.statistics(partials, gamma, beta, pixels, settings.eps, settings.momentum, running)
@@ -112,11 +157,13 @@ def evaluated(
     running: tuple[Tensor, Tensor],
     settings: Settings,
     around: Tensor | None,
+    bias: Tensor | None = None,
 ) -> Tensor:
     """The same in evaluation: normalized by running statistics, no gradient."""
-    y, _ = launch.forward(x, launch.as_taps(weight, x.dtype, x.shape[4]), settings.stride, False)
+    y, _ = launch.forward(x, launch.as_taps(weight, x.dtype, x.shape[4]), settings.stride, False, bias)
     mean, var = running
     inverse = (var + settings.eps).rsqrt()
     scale = (gamma * inverse).contiguous()
     norm = Normalized(scale, (beta - mean * scale).contiguous(), mean, inverse)
-    return launch.normalize(y, norm, around, settings.new_before)
+    z = launch.normalize(y, norm, around, settings.new_before)
+    return pool.pooled(z) if settings.pooled else z

@@ -3,27 +3,14 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import NamedTuple
 
 import torch
 from torch import Tensor
 
-from walktalk.learning.stacked.fused import conv_kernels, norm_kernels, sgd_kernel
+from walktalk.learning.stacked.fused import conv_kernels, norm_kernels, sgd_kernel, wide
+from walktalk.learning.stacked.fused.tiles import Tile, precision, tiles_of
 
 PIXELS = 4096  # of one channel each, in a tile of an element-wise kernel
-
-
-class Tile(NamedTuple):
-    """How a convolution is cut up: taps in one program, pixels in a tile, warps, stages of the loads' pipeline.
-
-    Taps are 1, 4 (a row of the kernel and an empty one) or, of the gradient for weights, 12 (all three rows).
-    """
-
-    taps: int
-    pixels: int
-    warps: int
-    stages: int
-
 
 # By the number of channels that the products run over; measured on an H200 with benchmarks/fused_convolutions.py.
 FORWARD = {4: Tile(4, 256, 4, 2), 16: Tile(1, 256, 4, 3), 32: Tile(1, 256, 4, 3), 64: Tile(1, 128, 4, 3)}
@@ -46,26 +33,24 @@ class Normalized:
         return cls(*torch.empty((4, rows, channels), device=device))
 
 
-def precision(x: Tensor) -> str:
-    return "ieee" if x.dtype == torch.float32 else "tf32"
-
-
-def tiles_of(pixels: int, tile: int) -> int:
-    return -(-pixels // tile)
-
-
 def as_taps(weight: Tensor, dtype: torch.dtype, channels: int) -> Tensor:
     """[W, C', C, 3, 3] to [W, 9, C, C'], with zeros for channels that only fill up."""
     rows, leaving, entering = weight.shape[:3]
+    if wide.is_wide(entering, leaving):
+        return wide.as_taps(weight, dtype)
     taps = torch.empty((rows, 9, channels, leaving), dtype=dtype, device=weight.device)
     conv_kernels.weights_to_taps[(9, rows)](weight.contiguous(), taps, entering, channels, leaving)
     return taps
 
 
-def forward(x: Tensor, taps: Tensor, stride: int, with_sums: bool) -> tuple[Tensor, Tensor | None]:
+def forward(
+    x: Tensor, taps: Tensor, stride: int, with_sums: bool, bias: Tensor | None = None, relu: bool = False
+) -> tuple[Tensor, Tensor | None]:
     """Convolution of x [W, B, H, W', C] (one row for all, if its stride is 0), and its tiles' sums."""
     _, b, h, wd, entering = x.shape
     rows, leaving = len(taps), taps.shape[3]
+    if wide.is_wide(entering, leaving):
+        return wide.forward(x, taps, bias, relu, with_sums)
     ho, wo = -(-h // stride), -(-wd // stride)
     tile = FORWARD[entering]
     count = tiles_of(b * ho * wo, tile.pixels)
@@ -74,6 +59,7 @@ def forward(x: Tensor, taps: Tensor, stride: int, with_sums: bool) -> tuple[Tens
     conv_kernels.conv_forward[(count, rows)](
         x,
         taps,
+        taps if bias is None else bias.contiguous(),
         y,
         y if partials is None else partials,
         x.stride(0) // entering,
@@ -87,12 +73,19 @@ def forward(x: Tensor, taps: Tensor, stride: int, with_sums: bool) -> tuple[Tens
         stride,
         tile.taps,
         tile.pixels,
+        bias is not None,
+        relu,
         with_sums,
         precision(x),
         num_warps=tile.warps,
         num_stages=tile.stages,
     )
     return y, partials
+
+
+def in_hand(channels: int) -> int:
+    """Of how many tiles a program adds up the sums at a time."""
+    return min(64, PIXELS // channels)
 
 
 def statistics(
@@ -123,7 +116,7 @@ def statistics(
         eps,
         momentum,
         channels,
-        64,
+        in_hand(channels),
         running is not None,
     )
     return norm
@@ -160,7 +153,7 @@ def sums(partials: Tensor) -> Tensor:
     """Gradients for β and γ, [2, W, C]."""
     rows, count, _, channels = partials.shape
     out = torch.empty((2, rows, channels), device=partials.device)
-    norm_kernels.batch_sums[(rows,)](partials, out, count, channels, 64)
+    norm_kernels.batch_sums[(rows,)](partials, out, count, channels, in_hand(channels))
     return out
 
 
@@ -195,10 +188,15 @@ def normalize_backward(g: Tensor, z: Tensor | None, y: Tensor, norm: Normalized,
     return dy
 
 
-def for_weights(x: Tensor, dy: Tensor, stride: int, channels: int) -> Tensor:
-    """The gradient for the weights, [W, C', C, 3, 3]; `channels` of x are real, the others only fill up."""
+def for_weights(x: Tensor, dy: Tensor, stride: int, channels: int, into: Tensor | None = None) -> Tensor:
+    """The gradient for the weights, [W, C', C, 3, 3]; `channels` of x are real, the others only fill up.
+
+    `into`: dense memory of that shape where it is to be.
+    """
     _, b, h, wd, entering = x.shape
     rows, _, ho, wo, leaving = dy.shape
+    if wide.is_wide(entering, leaving):
+        return wide.for_weights(x, dy, into)
     tile = WEIGHTS[entering]
     groups, chunk = {1: 9, 4: 3, 12: 1}[tile.taps], CHUNK[tile.taps]
     split = tiles_of(b * ho * wo, chunk)  # whatever the number of rows: a row's sums have one order in every wave
@@ -225,7 +223,7 @@ def for_weights(x: Tensor, dy: Tensor, stride: int, channels: int) -> Tensor:
         num_warps=tile.warps,
         num_stages=tile.stages,
     )
-    weights = torch.empty((rows, leaving, channels, 3, 3), device=x.device)
+    weights = torch.empty((rows, leaving, channels, 3, 3), device=x.device) if into is None else into
     conv_kernels.taps_to_weights[(9, rows)](out, weights, split, channels, entering, leaving)
     return weights
 
@@ -247,6 +245,8 @@ def for_input(
     """
     rows, b, ho, wo, leaving = dy.shape
     _, _, h, wd, entering = shape
+    if wide.is_wide(entering, leaving):
+        return wide.for_input(dy, taps), None
     tile = BACKWARD[leaving] if stride == 1 else BACKWARD[leaving]._replace(taps=1)
     count = tiles_of(b * h * wd, tile.pixels) if stride == 1 else 4 * tiles_of(b * ho * wo, tile.pixels)
     dx = torch.empty((rows, b, h, wd, entering), dtype=dy.dtype, device=dy.device)
@@ -293,4 +293,52 @@ def sgd(
     """One step, in place; the velocity is not looked at without momentum."""
     sgd_kernel.sgd[(tiles_of(weights.numel(), 2048),)](
         weights, gradients, velocity, lr, weights.numel(), decay, momentum, momentum != 0.0, nesterov, 2048
+    )
+
+
+def sgd_by_row(
+    weights: Tensor, gradients: Tensor, velocity: Tensor, lr: Tensor, decay: float, momentum: float, nesterov: bool
+) -> None:
+    """The same for one parameter [W, size] and a learning rate [W] of each row."""
+    rows, size = weights.shape
+    sgd_kernel.sgd_by_row[(tiles_of(size, 2048), rows)](
+        weights, gradients, velocity, lr, size, decay, momentum, momentum != 0.0, nesterov, 2048
+    )
+
+
+def sgd_between(
+    weights: Tensor,
+    gradients: Tensor,
+    lr: Tensor,
+    into: tuple[Tensor, Tensor],
+    states: tuple[Tensor, Tensor, Tensor] | None,
+    start: int,
+    decay: float,
+    momentum: float,
+    nesterov: bool,
+) -> None:
+    """The same from a parameter [W, size], which begins at column `start`, into rows of a matrix.
+
+    into: the matrix and the rows' numbers. states: the velocities' matrix, and the rows to read and to write there.
+    """
+    (matrix, outs), (rows, size) = into, weights.shape
+    kept, read, written = states if states is not None else (matrix, outs, outs)
+    sgd_kernel.sgd_between[(tiles_of(size, 2048), rows)](
+        weights,
+        gradients,
+        lr,
+        matrix,
+        outs,
+        matrix.shape[1],
+        kept,
+        read,
+        written,
+        kept.shape[1],
+        start,
+        size,
+        decay,
+        momentum,
+        momentum != 0.0,
+        nesterov,
+        2048,
     )

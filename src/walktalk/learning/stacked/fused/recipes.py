@@ -5,7 +5,7 @@ from __future__ import annotations
 import importlib.util
 import operator
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cache
 from typing import Any
 
@@ -17,6 +17,7 @@ from walktalk.learning.models import PaddedShortcut
 from walktalk.learning.stacked.laid import Laid, Pass
 
 CHANNELS = (16, 32, 64)  # what the kernels have tiles for
+WIDE = (64, 128, 256, 512)  # what the kernels for many channels have, with stride 1
 FEW = 4  # channels that images may have; filled up to that number
 
 
@@ -28,7 +29,7 @@ def is_possible() -> bool:
 
 @dataclass(frozen=True)
 class Unit:
-    """A convolution and its batch or group norm, by their names in the model."""
+    """A convolution and its batch or group norm, if it has one, by their names in the model; then a ReLU."""
 
     x: fx.Node
     conv: str
@@ -36,7 +37,9 @@ class Unit:
     stride: int
     eps: float
     momentum: float
-    groups: int = 0  # of a group norm; 0: it is a batch norm
+    groups: int = 0  # of a group norm; 0: it is a batch norm, or none
+    has_bias: bool = False
+    pooled: bool = False  # whether 2×2 maxima follow
 
 
 @dataclass(frozen=True)
@@ -65,7 +68,8 @@ class Plan:
 
 
 def plan(graph: fx.Graph, modules: dict[str, nn.Module]) -> Plan:
-    """Finds relu(norm(conv(x))), and relu(norm(conv(relu(norm(conv(x))))) + shortcut(x)); widest first."""
+    """Finds relu(norm(conv(x))) and relu(conv(x)), with the 2×2 maxima of it where they follow, and
+    relu(norm(conv(relu(norm(conv(x))))) + shortcut(x)); widest first."""
     found = Plan()
     units: dict[fx.Node, tuple[Unit, set[fx.Node]]] = {}
     for node in graph.nodes:
@@ -78,10 +82,25 @@ def plan(graph: fx.Graph, modules: dict[str, nn.Module]) -> Plan:
             found.recipes[node] = recipe
             found.inside |= inner
     for node, (recipe_, inner) in units.items():
-        if node not in found.inside:
-            found.recipes[node] = recipe_
-            found.inside |= inner
+        if node in found.inside:
+            continue
+        last, unit_ = node, recipe_
+        if len(node.users) == 1 and not recipe_.groups and is_pool(after := next(iter(node.users)), modules):
+            last, unit_ = after, replace(recipe_, pooled=True)
+            found.inside.add(node)
+        found.recipes[last] = unit_
+        found.inside |= inner
     return found
+
+
+def is_pool(node: fx.Node, modules: dict[str, nn.Module]) -> bool:
+    """Whether a node takes 2×2 maxima that do not overlap."""
+    if not is_module(node, nn.MaxPool2d, modules):
+        return False
+    one = modules[str(node.target)]
+    assert isinstance(one, nn.MaxPool2d)
+    sizes = all(value in (2, (2, 2)) for value in (one.kernel_size, one.stride))
+    return sizes and one.padding in (0, (0, 0)) and one.dilation in (1, (1, 1)) and not one.ceil_mode
 
 
 def is_relu(node: fx.Node, modules: dict[str, nn.Module]) -> bool:
@@ -92,7 +111,13 @@ def is_relu(node: fx.Node, modules: dict[str, nn.Module]) -> bool:
 
 
 def unit_before(norm: Any, modules: dict[str, nn.Module]) -> tuple[Unit, set[fx.Node]] | None:
-    """The unit whose norm this node is, if nobody else looks inside it."""
+    """The unit whose norm, or whose convolution, this node is, if nobody else looks inside it."""
+    if is_module(norm, nn.Conv2d, modules) and len(norm.users) == 1:
+        plain, before = modules[norm.target], norm.args[0]
+        assert isinstance(plain, nn.Conv2d)
+        if not fits_kernel(plain, before.op == "placeholder"):
+            return None
+        return Unit(before, norm.target, "", plain.stride[0], 0.0, 0.0, 0, plain.bias is not None), {norm}
     if not any(is_module(norm, kind, modules) for kind in (nn.BatchNorm2d, nn.GroupNorm)) or len(norm.users) != 1:
         return None
     conv = norm.args[0]
@@ -104,18 +129,23 @@ def unit_before(norm: Any, modules: dict[str, nn.Module]) -> tuple[Unit, set[fx.
     if not fits_kernel(one, x.op == "placeholder") or not other.affine:
         return None
     if isinstance(other, nn.GroupNorm):
+        if one.bias is not None or one.out_channels not in CHANNELS or one.in_channels > CHANNELS[-1]:
+            return None
         return Unit(x, conv.target, norm.target, one.stride[0], other.eps, 0.0, other.num_groups), {conv, norm}
     assert isinstance(other, nn.BatchNorm2d)
     if other.momentum is None or not other.track_running_stats:
         return None
-    return Unit(x, conv.target, norm.target, one.stride[0], other.eps, other.momentum or 0.0), {conv, norm}
+    settings = one.stride[0], other.eps, other.momentum or 0.0, 0, one.bias is not None
+    return Unit(x, conv.target, norm.target, *settings), {conv, norm}
 
 
 def fits_kernel(conv: nn.Conv2d, is_first: bool) -> bool:
     entering = conv.in_channels in CHANNELS or (is_first and conv.in_channels <= FEW)
     shape = conv.kernel_size == (3, 3) and conv.padding == (1, 1) and conv.dilation == (1, 1)
-    plain = conv.groups == 1 and conv.bias is None and conv.padding_mode == "zeros"
-    return entering and conv.out_channels in CHANNELS and shape and plain and conv.stride in ((1, 1), (2, 2))
+    plain = conv.groups == 1 and conv.padding_mode == "zeros"
+    wide = conv.in_channels in WIDE and conv.out_channels in WIDE and conv.stride == (1, 1)
+    narrow = entering and conv.out_channels in CHANNELS and conv.stride in ((1, 1), (2, 2))
+    return (wide or narrow) and shape and plain
 
 
 def residual_before(
@@ -129,6 +159,8 @@ def residual_before(
         if second is None or second[0].stride != 1 or second[0].x not in units or len(second[0].x.users) != 1:
             continue
         first = units[second[0].x]
+        if not all(fits_block(one, modules) for one in (first[0], second[0])):
+            continue
         if bool(first[0].groups) != bool(second[0].groups):
             continue  # one norm of each kind
         inner = {add, second[0].x, *first[1], *second[1]}
@@ -146,6 +178,13 @@ def residual_before(
         elif around is first[0].x and first[0].stride == 1 and entering == leaving:
             return Residual(first[0], second[0], 0), inner
     return None
+
+
+def fits_block(one: Unit, modules: dict[str, nn.Module]) -> bool:
+    """Whether a unit can be half of a residual block: with a norm, and few channels."""
+    conv = modules[one.conv]
+    assert isinstance(conv, nn.Conv2d)
+    return bool(one.norm) and not one.has_bias and max(conv.in_channels, conv.out_channels) <= CHANNELS[-1]
 
 
 def is_module(node: Any, kind: type[nn.Module], modules: dict[str, nn.Module]) -> bool:
@@ -181,16 +220,26 @@ def as_laid(z: Tensor) -> Laid:
 def unit(x: Tensor, recipe: Unit, run: Pass) -> Tensor:
     from walktalk.learning.stacked.fused import functions, group_functions
 
+    into = None if run.places is None else run.places[f"{recipe.conv}.weight"]
+    bias = run.tensors[f"{recipe.conv}.bias"] if recipe.has_bias else None
+    if not recipe.norm:
+        weight = run.tensors[f"{recipe.conv}.weight"]
+        plain: Tensor = functions.PlainLayer.apply(  # type: ignore[no-untyped-call]
+            x, weight, bias, recipe.stride, recipe.pooled, into
+        )
+        return plain
     if recipe.groups:
         done: Tensor = group_functions.GroupLayer.apply(  # type: ignore[no-untyped-call]
             x, *weights_of(recipe, run), recipe.stride, recipe.groups, recipe.eps
         )
         return done
-    settings = functions.Settings(recipe.stride, recipe.eps, recipe.momentum)
-    weights, running = parts(recipe, run)
+    settings = functions.Settings(recipe.stride, recipe.eps, recipe.momentum, 0, recipe.pooled)
+    (weight, gamma, beta), running = parts(recipe, run)
     if not run.training and running is not None:
-        return functions.evaluated(x, *weights, running, settings, None)
-    result: Tensor = functions.Layer.apply(x, *weights, running, settings)  # type: ignore[no-untyped-call]
+        return functions.evaluated(x, weight, gamma, beta, running, settings, None, bias)
+    result: Tensor = functions.Layer.apply(  # type: ignore[no-untyped-call]
+        x, weight, bias, gamma, beta, running, settings, into
+    )
     return result
 
 

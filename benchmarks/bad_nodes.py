@@ -1,0 +1,79 @@
+"""What two bad nodes of twenty do, and what a screen against them buys and costs.
+
+    python benchmarks/bad_nodes.py --out results/2026-11-16-bad-nodes
+
+Digits, Dirichlet(1), 20 nodes, Erdős–Rényi(0.3), weight decay 0.01 so that losses come to rest, 6,000 iterations; the
+same seeds with no attack, and with nodes 3 and 7 that turn the signs of what they send, blow it up tenfold, or put
+noise on it that is as long as the model. Writes `ends.csv` (mean of the last five evaluations of every run) and
+`table.md`.
+"""
+
+from __future__ import annotations
+
+import argparse
+from pathlib import Path
+from typing import Any
+
+import pandas as pd
+
+from walktalk.studies import make_spec, run_study
+
+ATTACKS: dict[str, dict[str, Any] | None] = {
+    "none": None,
+    "flip": {"how": "flip"},
+    "scale(10)": {"how": "scale", "factor": 10.0},
+    "noise(1)": {"how": "noise", "factor": 1.0},
+}
+ALGORITHMS: list[dict[str, Any]] = [
+    {"name": "async_gossip", "label": "gossip in pairs"},
+    {"name": "async_gossip", "screen": "clip(0.3)", "label": "gossip in pairs, clip(0.3)"},
+    {"name": "async_gossip", "screen": "refuse(1)", "label": "gossip in pairs, refuse(1)"},
+    {"name": "sync_gossip", "label": "gossip in rounds"},
+    {"name": "sync_gossip", "screen": "trim(2)", "label": "gossip in rounds, trim(2)"},
+    {"name": "sync_gossip", "screen": "median", "label": "gossip in rounds, median"},
+    {"name": "sync_gossip", "screen": "refuse(1)", "label": "gossip in rounds, refuse(1)"},
+    {"name": "multi_walk", "walks": 4, "label": "4 walks"},
+    {"name": "multi_walk", "walks": 4, "screen": "clip(0.3)", "label": "4 walks, clip(0.3)"},
+    {"name": "multi_walk", "walks": 4, "screen": "refuse(1)", "label": "4 walks, refuse(1)"},
+]
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--out", type=Path, required=True)
+    parser.add_argument("--repetitions", type=int, default=3)
+    options = parser.parse_args()
+    options.out.mkdir(parents=True, exist_ok=True)
+    table = pd.concat([ends(name, attack, options.repetitions) for name, attack in ATTACKS.items()])
+    table.to_csv(options.out / "ends.csv", index=False, float_format="%.6g")
+    means = table.groupby(["algorithm", "attack"])["train_loss"].mean().unstack()
+    means = means.loc[[each["label"] for each in ALGORITHMS], list(ATTACKS)]
+    head = [f"| algorithm | {' | '.join(means.columns)} |", "| --- " * (len(means.columns) + 1) + "|"]
+    rows = [f"| {name} | {' | '.join(f'{loss:.3g}' for loss in row)} |" for name, row in means.iterrows()]
+    (options.out / "table.md").write_text("\n".join([*head, *rows]) + "\n")
+    print("\n".join([*head, *rows]))
+
+
+def ends(name: str, attack: dict[str, Any] | None, repetitions: int) -> pd.DataFrame:
+    """The losses at which the runs under one attack came to rest."""
+    spec = make_spec(
+        {
+            "name": "bad-nodes",
+            "network": {"topology": "erdos_renyi", "nodes": 20, "p": 0.3},
+            "task": {"name": "digits", "alpha": 1.0},
+            "optimizer": {"weight_decay": 0.01},
+            "algorithms": ALGORITHMS,
+            "stop": {"iterations": 6000},
+            "evaluate": {"every": 200},
+            "repetitions": repetitions,
+            "faults": [] if attack is None else [{"kind": "corrupt", "at": 0, "nodes": [3, 7], **attack}],
+        }
+    )
+    last = run_study(spec).history.sort_values("iteration").groupby(["algorithm", "repetition"]).tail(5)
+    means = last.groupby(["algorithm", "repetition"])[["train_loss", "test_accuracy"]].mean().reset_index()
+    means.insert(0, "attack", name)
+    return means
+
+
+if __name__ == "__main__":
+    main()

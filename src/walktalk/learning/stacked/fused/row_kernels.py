@@ -1,0 +1,37 @@
+"""Triton kernels: whole models, as rows of a matrix, combined and copied."""
+
+# Triton reads the annotations of kernels, so there are no postponed ones here. Sizes that are compiled in are capitals.
+import triton
+import triton.language as tl
+
+
+@triton.jit
+def combine(data, outs, sources, weights, starts, count, width, BLOCK: tl.constexpr):
+    """Row outs[i] = Σ_k weights[k] · row sources[k], over k from starts[i] to starts[i + 1]; no source is an out."""
+    at, i = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK), tl.program_id(1)
+    real = at < width
+    last = i + 1 == tl.num_programs(1)
+    first, end = tl.load(starts + i), tl.where(last, count, tl.load(starts + i + tl.where(last, 0, 1)))
+    total = tl.zeros((BLOCK,), tl.float32)
+    for k in tl.range(first, end):
+        row = tl.load(sources + k)
+        total += tl.load(weights + k) * tl.load(data + row * width + at, mask=real, other=0.0)
+    tl.store(data + tl.load(outs + i) * width + at, total, mask=real)
+
+
+@triton.jit
+def gather(matrix, numbers, vector, width, start, size, BLOCK: tl.constexpr):
+    """Of the rows of these numbers the columns from `start` on, one after another."""
+    at, i = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK), tl.program_id(1).to(tl.int64)
+    row = tl.load(numbers + i)
+    found = tl.load(matrix + row * width + start + at, mask=at < size, other=0.0)
+    tl.store(vector + i * size + at, found, mask=at < size)
+
+
+@triton.jit
+def scatter(vector, numbers, matrix, width, start, size, BLOCK: tl.constexpr):
+    """The way back. Numbers that are there twice must have the same content."""
+    at, i = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK), tl.program_id(1).to(tl.int64)
+    row = tl.load(numbers + i)
+    found = tl.load(vector + i * size + at, mask=at < size, other=0.0)
+    tl.store(matrix + row * width + start + at, found, mask=at < size)

@@ -1,0 +1,31 @@
+"""Calls of the kernels on whole models."""
+
+from __future__ import annotations
+
+from torch import Tensor
+
+from walktalk.learning.stacked.fused import row_kernels
+from walktalk.learning.stacked.fused.tiles import tiles_of
+
+BLOCK = 2048
+
+
+def combine(data: Tensor, outs: Tensor, sources: Tensor, weights: Tensor, starts: Tensor) -> None:
+    """Row outs[i] = Σ_k weights[k] · row sources[k], over k from starts[i] to starts[i + 1]; no source is an out."""
+    width = data.shape[1]
+    grid = tiles_of(width, BLOCK), len(outs)
+    row_kernels.combine[grid](data, outs, sources, weights, starts, len(sources), width, BLOCK)
+
+
+def gather(matrix: Tensor, numbers: Tensor, into: Tensor, start: int) -> None:
+    """into[i] becomes the columns from `start` on of row numbers[i]; into: dense, [W, size]."""
+    size = into.shape[1]
+    grid = tiles_of(size, BLOCK), len(numbers)
+    row_kernels.gather[grid](matrix, numbers, into, matrix.shape[1], start, size, BLOCK)
+
+
+def scatter(content: Tensor, matrix: Tensor, numbers: Tensor, start: int) -> None:
+    """The columns from `start` on of row numbers[i] become content[i]; content: dense, [W, size]."""
+    size = content.shape[1]
+    grid = tiles_of(size, BLOCK), len(numbers)
+    row_kernels.scatter[grid](content, numbers, matrix, matrix.shape[1], start, size, BLOCK)

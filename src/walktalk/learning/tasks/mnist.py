@@ -1,0 +1,94 @@
+"""MNIST (LeCun et al. 1998) with the small network and the split of a published comparison of twelve algorithms."""
+
+from __future__ import annotations
+
+from typing import Annotated, Literal
+
+import numpy as np
+import torch
+from annotated_types import Ge, Gt, Le
+from torch.nn import functional
+
+from walktalk.errors import DataError
+from walktalk.learning.data import locate
+from walktalk.learning.data.files import MNIST
+from walktalk.learning.data.images import idx, normalized
+from walktalk.learning.models import BatchSoftmaxConv
+from walktalk.learning.task import Task
+from walktalk.learning.tasks.split import own_part, sorted_and_cut, split_by_class
+from walktalk.seeds import Seed, as_seed
+
+MEAN, STD = (0.1307,), (0.3081,)  # of the training images
+WARM_BATCH = 32  # samples of a step of the warm-up
+
+
+def mnist(
+    nodes: int = 24,
+    alpha: Annotated[float, Gt(0)] | None = None,
+    seed: int | Seed = 0,
+    *,
+    split: Literal["sorted", "iid"] = "sorted",
+    softmax: Literal["batch", "classes"] = "classes",
+    warm_up: Annotated[int, Ge(0), Le(1_000_000)] = 0,
+    warm_up_lr: Annotated[float, Gt(0)] = 4e-4,
+    samples: Annotated[int, Ge(1), Le(60_000)] | None = None,
+    folder: str | None = None,
+    part: int | None = None,
+) -> Task:
+    """60,000 images of 28×28 grey pixels: digits.
+
+    Args:
+        nodes: how many nodes the data is split over.
+        alpha: of a Dirichlet split, in place of split.
+        seed: of the split, and of the warm-up.
+        split: sorted: by label, cut into equal pieces, so that a node has one or two digits; iid: dealt out.
+        softmax: over what the network's scores end with a log-softmax: batch, as in the published comparison, whose
+            numbers depend on it; classes: none but the loss's own.
+        warm_up: steps of plain SGD on everybody's data, of 32 samples each, that all nodes' first model has had.
+        warm_up_lr: their learning rate.
+        samples: only that many images, for a quick try.
+        folder: where the four files are, if not in the cache.
+        part: a node's number: then it is that node's task, with its samples alone. None: everybody's.
+    """
+    if samples is not None and not 1 <= samples <= 60_000:
+        raise DataError(f"samples: {samples} is not possible; allowed: 1 to 60000")
+    here, root = locate(MNIST, folder), as_seed(seed)
+    arrays = [idx(here / name) for name in MNIST.files]
+    images, labels = arrays[0][:samples, None], arrays[1][:samples].astype("int64")
+    if alpha is None and split == "sorted":
+        parts = sorted_and_cut(labels, nodes)
+    else:
+        parts = split_by_class(labels, nodes, root.child("partition"), alpha)
+    model = BatchSoftmaxConv(softmax == "batch")
+    if warm_up:
+        inputs = normalized(images, MEAN, STD)
+        warmed(model, inputs, torch.from_numpy(labels), warm_up, warm_up_lr, root.child("warm-up"))
+    mine = own_part(parts, part)
+    if mine is not None:
+        images, labels, parts = images[mine], labels[mine], [np.arange(len(mine))]
+    held_out = normalized(arrays[2][:, None], MEAN, STD), torch.from_numpy(arrays[3].astype("int64"))
+    return Task(
+        "mnist",
+        model,
+        functional.cross_entropy,
+        normalized(images, MEAN, STD),
+        torch.from_numpy(labels),
+        parts,
+        held_out if mine is None else None,
+        labels=labels,
+        pretrained=warm_up > 0,
+    )
+
+
+def warmed(
+    model: torch.nn.Module, inputs: torch.Tensor, targets: torch.Tensor, steps: int, lr: float, seed: Seed
+) -> None:
+    """Some steps of plain SGD, in place, on batches drawn with replacement."""
+    generator = torch.Generator().manual_seed(seed.integer % 2**63)
+    parameters: list[torch.Tensor] = list(model.train().parameters())
+    for _ in range(steps):
+        batch = torch.randint(len(inputs), (WARM_BATCH,), generator=generator)
+        loss = functional.cross_entropy(model(inputs[batch]), targets[batch])
+        gradients = torch.autograd.grad(loss, parameters)
+        with torch.no_grad():
+            torch._foreach_add_(parameters, list(gradients), alpha=-lr)

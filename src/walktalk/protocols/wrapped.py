@@ -1,0 +1,111 @@
+"""A protocol around another: what it says of itself is what the one inside says, but for what it changes."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from walktalk.graphs import Graph
+from walktalk.protocols.demands import Demand
+from walktalk.protocols.events import Rejoined
+from walktalk.protocols.machine import Machine, Protocol
+from walktalk.protocols.message import Arrival
+from walktalk.protocols.self_description import Law, Runtime
+
+
+@dataclass(frozen=True)
+class Wrapped(Protocol):
+    """Whatever is wrapped around a protocol. It says what differs in `settings`, `label`, `title` and `machine`.
+
+    Args:
+        inner: the protocol.
+    """
+
+    inner: Protocol
+
+    def __getattr__(self, name: str) -> Any:
+        """The settings of the protocol inside, such as `aggregator`."""
+        if name.startswith("__") or name not in self.inner.settings:
+            raise AttributeError(name)
+        return getattr(self.inner, name)
+
+    @property
+    def core(self) -> Protocol:
+        return self.inner.core
+
+    @property
+    def messages(self) -> Mapping[str, Arrival]:
+        return self.inner.messages
+
+    @property
+    def family(self) -> str:
+        return self.inner.family
+
+    @property
+    def colour(self) -> str | None:
+        return self.inner.colour
+
+    @property
+    def runtimes(self) -> tuple[Runtime, ...]:
+        return self.inner.runtimes
+
+    @property
+    def survives_failures(self) -> bool:
+        return self.inner.survives_failures
+
+    @property
+    def conserves(self) -> tuple[Law, ...]:
+        return tuple(law for law in self.inner.conserves if law != "sum")  # what one takes is not what another gives
+
+    @property
+    def averages_at_once(self) -> bool:  # type: ignore[override]
+        return self.inner.averages_at_once
+
+    @property
+    def on_directed_graphs(self) -> bool:  # type: ignore[override]
+        return self.inner.on_directed_graphs
+
+    @property
+    def made_for(self) -> str:
+        return self.inner.made_for
+
+    @property
+    def demands(self) -> tuple[Demand, ...]:
+        return self.inner.demands
+
+    @property
+    def plain_sgd_only(self) -> str:
+        return self.inner.plain_sgd_only
+
+    def check(self, nodes: int) -> None:
+        self.inner.check(nodes)
+
+    def check_graph(self, graph: Graph) -> None:
+        self.inner.check_graph(graph)
+
+    def active_models(self, nodes: int) -> int:
+        return self.inner.active_models(nodes)
+
+
+class WrappedNode(Machine):
+    """One node of a protocol around another, with a byte of its own in what it keeps for a later life."""
+
+    __slots__ = ("inner",)
+
+    def __init__(self, inner: Machine) -> None:
+        self.inner = inner
+
+    def has_work(self) -> bool:
+        return self.inner.has_work()
+
+    def keepsake(self) -> bytes:
+        return bytes([self.mark()]) + self.inner.keepsake()
+
+    def mark(self) -> int:
+        """What is to be remembered, as one byte."""
+        return 0
+
+    def remembered(self, event: Rejoined) -> tuple[int, Rejoined]:
+        """The mark of the life before, and the event as the node inside should see it."""
+        return (event.memory[0], Rejoined(event.memory[1:])) if event.memory else (0, event)

@@ -1,0 +1,108 @@
+"""Runs the cells of a table: those that share data and training go through one engine, so that waves are wide.
+
+When things happen never depends on the numbers in a model, so the next stretch is simulated and planned while the
+device works on the present one.
+"""
+
+from __future__ import annotations
+
+import json
+import time
+from collections.abc import Callable, Iterable, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
+from functools import partial
+from pathlib import Path
+
+from walktalk.learning import Trainer
+from walktalk.published.compare import history_of
+from walktalk.published.table import Changes, Row, Scale, Table
+from walktalk.records import RUN_COLUMNS, HistoryRow, write_history, write_text
+from walktalk.runtimes.stacked import Engine
+from walktalk.studies.building import PlannedRun, planned_runs, prepare
+from walktalk.studies.driving import estimated_trainings, wave_policy
+from walktalk.studies.results import history_row
+from walktalk.studies.spec import StudySpec, dump_spec
+
+Say = Callable[[str], None]
+A_STRETCH = 8192  # trainings: seconds on a device that suits the model, and waves that are cut seldom
+FEWEST_STRETCHES = 8
+SECONDS_BETWEEN_WORDS = 10.0
+
+
+def run_table(
+    table: Table,
+    scale: Scale,
+    out: Path,
+    *,
+    rows: Iterable[str] = (),
+    columns: Iterable[str] = (),
+    changes: Changes | None = None,
+    device: str = "auto",
+    say: Say = lambda line: None,
+) -> None:
+    """Run the cells whose histories are not in the folder, with these settings, yet."""
+    specs = {(row, column): table.spec(row, column, scale, changes) for row, column in table.cells(rows, columns)}
+    for together in groups(specs, table, out):
+        preparation = prepare(specs[together[0]], device)
+        runs = [run for cell in together for run in planned_runs(specs[cell], preparation.trainer)]
+        names = ", ".join(f"{row.name} {column}" for row, column in together)
+        say(f"{table.name}: {len(together)} runs at once: {names}")
+        began = time.perf_counter()
+        run_together(preparation.trainer, runs, say, partial(note, out, table, together))
+        seconds = time.perf_counter() - began
+        steps = estimated_trainings(runs) * preparation.trainer.local_steps
+        say(f"{table.name}: {seconds:.0f} s, {steps / seconds:,.0f} model-steps/s")
+        for cell in together:
+            write_text(spec_beside(history_of(out, table, *cell)), dump_spec(specs[cell]))  # last: now it is whole
+
+
+def groups(specs: dict[tuple[Row, str], StudySpec], table: Table, out: Path) -> list[list[tuple[Row, str]]]:
+    """Cells that are still to be run, those of one task, training and optimizer together."""
+    found: dict[str, list[tuple[Row, str]]] = {}
+    for cell, spec in specs.items():
+        path = history_of(out, table, *cell)
+        if path.is_file() and spec_beside(path).is_file() and spec_beside(path).read_text("utf-8") == dump_spec(spec):
+            continue
+        shared = spec.model_dump(mode="json", include={"seed", "task", "training", "optimizer", "evaluate"})
+        found.setdefault(json.dumps([shared, spec.network.nodes], sort_keys=True), []).append(cell)
+    return list(found.values())
+
+
+def spec_beside(history: Path) -> Path:
+    return history.with_suffix(".yaml")
+
+
+def note(out: Path, table: Table, cells: Sequence[tuple[Row, str]], number: int, history: Sequence[HistoryRow]) -> None:
+    """The history so far of one of these cells."""
+    path = history_of(out, table, *cells[number])
+    path.parent.mkdir(parents=True, exist_ok=True)
+    write_history(path, history, RUN_COLUMNS)
+
+
+def run_together(
+    trainer: Trainer, runs: Sequence[PlannedRun], say: Say, note: Callable[[int, Sequence[HistoryRow]], None]
+) -> list[list[HistoryRow]]:
+    """All runs in one engine, the next stretch planned ahead; the history of each, which `note` hears as it grows."""
+    setups = [replace(run.setup, keep_trace=False) for run in runs]
+    engine = Engine(trainer, setups, [run.initial for run in runs], wave_policy(trainer))
+    stretches = max(FEWEST_STRETCHES, -(-estimated_trainings(runs) // A_STRETCH))
+    histories: list[list[HistoryRow]] = [[] for _ in runs]
+    began = told = time.perf_counter()
+    with ThreadPoolExecutor(1) as pool:
+        ahead = pool.submit(engine.plan, 1 / stretches)
+        for stretch in range(1, stretches + 1):
+            plan = ahead.result()
+            if stretch == 1:  # room for more at once: a matrix that grows later moves, and graphs are made anew
+                plan = replace(plan, models=2 * plan.models, states=2 * plan.states)
+            if stretch < stretches:
+                ahead = pool.submit(engine.plan, (stretch + 1) / stretches)
+            measured = engine.carry_out(plan).measurements
+            for found in measured:
+                histories[found.run].append(history_row(runs[found.run].label, runs[found.run].repetition, found))
+            for number in {found.run for found in measured}:
+                note(number, histories[number])
+            if time.perf_counter() - told > SECONDS_BETWEEN_WORDS:
+                told = time.perf_counter()
+                say(f"  {stretch / stretches:.0%} after {told - began:.0f} s")
+    return histories

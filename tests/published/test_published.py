@@ -1,0 +1,113 @@
+"""Tables that others published, as studies: their settings, their bytes, and what is made of a folder of histories."""
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+from typer.testing import CliRunner
+
+from walktalk import published
+from walktalk.cli.app import app
+from walktalk.errors import SpecError
+from walktalk.published.relay_sgd import BYTES_OF_A_MODEL, EPOCHS, STEPS, WORKERS
+from walktalk.published.sorted_mnist import grid
+from walktalk.runtimes.simulator import EvaluateOp, Simulation
+from walktalk.studies.building import lay_foundation
+
+TABLE1 = published.find_table("table1")
+
+
+@pytest.mark.parametrize("name", published.TABLES)
+@pytest.mark.parametrize("scale", published.SCALES)
+def test_every_cell_is_a_study(name, scale):
+    table = published.find_table(name)
+    for row, column in table.cells():
+        spec = table.spec(row, column, scale)
+        assert spec.algorithms[0].lr == row.cells[column].lr
+        assert lay_foundation(spec).graph.nodes == spec.network.nodes
+
+
+def test_settings_are_the_published_ones():
+    spec = TABLE1.spec(TABLE1.row("relay-m-chain"), "alpha0.01", "paper")
+    assert spec.stop.iterations == 310_400 == WORKERS * EPOCHS * STEPS
+    assert (spec.optimizer.momentum, spec.optimizer.nesterov, spec.optimizer.weight_decay) == (0.9, True, 1e-4)
+    assert spec.task.settings["alpha"] == 0.01
+    assert spec.algorithms[0].lr == 0.125
+    assert TABLE1.spec(TABLE1.row("relay-chain"), "alpha0.01", "paper").optimizer.momentum == 0.0
+
+
+@pytest.mark.parametrize(
+    ("name", "messages"), [("dpsgd-ring", 2.0), ("qg-ring", 2.0), ("d2-ring", 2.0), ("relay-chain", 30 / 16)]
+)
+def test_the_ledger_has_the_published_bytes(name, messages):
+    """1,428,804 MiB a worker at epoch 198 on the ring: 198 × 97 × 2 models. A chain's ends send one in place of two."""
+    epochs = 2  # every one is like the others
+    changes = {
+        "timing": {"model": "network", "compute": 1.0},  # all nodes in step
+        "task": {"name": "digits"},
+        "stop": {"iterations": epochs * STEPS * WORKERS},
+        "evaluate": {"every": epochs * STEPS * WORKERS},
+    }
+    spec = TABLE1.spec(TABLE1.row(name), "alpha1", "paper", changes)
+    foundation = lay_foundation(spec)
+    trainer = type("Sizes", (), {"payload_bytes": BYTES_OF_A_MODEL, "state_bytes": 0, "task": digits()})()
+    plan = foundation.algorithms[0]
+    setup = foundation.conditions(trainer).setup(plan, foundation.root)
+    ops = Simulation(replace(setup, keep_trace=False)).advance().ops
+    last = [op for op in ops if isinstance(op, EvaluateOp)][-1]
+    assert last.iteration == epochs * STEPS * WORKERS
+    each = last.model_bits / 8 / WORKERS
+    assert each == epochs * STEPS * messages * BYTES_OF_A_MODEL
+    if messages == 2.0:
+        assert 198 / epochs * each == 198 * 97 * 2 * 9_750_922 * 4
+        assert round(198 / epochs * each / 2**20) == 1_428_804
+
+
+def digits():
+    from walktalk.learning import tasks
+
+    return tasks.digits(nodes=WORKERS, alpha=None, seed=0)
+
+
+def test_a_grid_does_not_wrap_around():
+    graph = grid(24)
+    assert graph.edges == 6 * 3 + 5 * 4
+    assert sorted(graph.neighbours(0)) == [1, 4]
+
+
+def test_rows_and_columns_by_name():
+    assert [(row.name, column) for row, column in TABLE1.cells(["d2-ring"], ["alpha0.1"])] == [("d2-ring", "alpha0.1")]
+    with pytest.raises(SpecError, match="row of table1"):
+        TABLE1.cells(["d3-ring"])
+    with pytest.raises(SpecError, match="column of table1"):
+        TABLE1.cells([], ["alpha7"])
+
+
+def test_the_command_runs_rows_together_and_shows_them(tmp_path):
+    run = ["published", "run", "table1", "--rows", "dpsgd-ring,walks4-ring", "--columns", "alpha0.1"]
+    run += ["--out", str(tmp_path), "--device", "cpu"]
+    first = CliRunner().invoke(app, run)
+    assert first.exit_code == 0, first.output
+    assert "2 runs at once" in first.output
+    assert "D-PSGD, ring" in first.output
+    table = np.genfromtxt(tmp_path / "table1" / "compared.csv", delimiter=",", names=True, dtype=None, encoding="utf-8")
+    assert list(table["row"]) == ["dpsgd-ring", "walks4-ring"]
+    assert np.all((table["ours"] >= 0) & (table["ours"] <= 100))
+    again = CliRunner().invoke(app, run)
+    assert again.exit_code == 0, again.output
+    assert "runs at once" not in again.output  # what is there is kept
+    assert CliRunner().invoke(app, ["published", "list"]).exit_code == 0
+
+
+def test_a_run_in_small_has_no_difference(tmp_path):
+    published.run_table(TABLE1, "smoke", tmp_path, rows=["dpsgd-ring"], columns=["alpha1"], device="cpu")
+    (cell,) = published.compared(TABLE1, tmp_path)
+    assert cell.published == 87.4
+    assert cell.difference is None
+    assert "in small" in published.as_markdown(TABLE1, [cell])
+
+
+def test_an_unknown_scale_is_one_line():
+    result = CliRunner().invoke(app, ["published", "run", "table1", "--scale", "huge"])
+    assert result.exit_code == 2
+    assert "allowed: smoke, paper" in result.output
