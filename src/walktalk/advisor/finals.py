@@ -81,6 +81,16 @@ class Finals:
         """To the end; the one that is advised."""
         while self.repetitions < MOST and (alive := self.alive(self.repetitions + 1)):
             self.repeat(alive)
+        return self.advised()
+
+    def run_with(self, more: Tried) -> Finalist:
+        """The same with one candidate more, once the others have been run."""
+        if more.prospect <= NEAR * self.expected:
+            self.finalists.append(self.finalist(more))
+        return self.advised()
+
+    def advised(self) -> Finalist:
+        """The one with the least mean, its runs all waited for."""
         while True:
             best = min(self.finalists, key=lambda finalist: finalist.mean)
             if best.confirmed:
