@@ -127,7 +127,7 @@ class Node:
         """Only when there is all that the answers are made of."""
         self.link.answer(STATUS, lambda asked: json.dumps(self.status(), allow_nan=False).encode())
         self.link.answer(STOP, lambda asked: json.dumps(self._stop_asked()).encode())
-        self.link.answer(RECORDS, lambda asked: self.desk.answer(asked, {"done": self.done}))
+        self.link.answer(RECORDS, lambda asked: self.desk.answer(asked, self._how_far()))
 
     def _scale(self) -> Scale:
         setup, trainer = self.setup, self.trainer
@@ -214,6 +214,10 @@ class Node:
         if self.end.seen:
             return "done"
         return "training" if len(self.trainings) or self.clock.elapsed < self.state.busy_at + WORKING else "waiting"
+
+    def _how_far(self) -> dict[str, Any]:
+        """For whoever collects."""
+        return {"done": self.done, "iterations": self.state.tally.iterations}
 
     def _stop_asked(self) -> dict[str, Any]:
         self.leave()

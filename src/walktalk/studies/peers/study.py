@@ -94,8 +94,10 @@ def run_on_peers(
         pace: Seconds that a training takes at least, so that more nodes than processors take turns.
         progress: Called now and then with how far things are.
     """
-    if spec.faults:
-        raise UnavailableError("faults: are for the simulator; on real peers, `walktalk chaos` makes them happen")
+    if spec.faults or spec.availability is not None:
+        raise UnavailableError(
+            "faults and availability: are for the simulator; on real peers, `walktalk chaos` makes them happen"
+        )
     check_ends(spec)
     taking = {"resume": resume, "overwrite": overwrite}
     check_folder(out, dump_spec(spec), **taking, engine="peers")  # before any data is read
