@@ -107,6 +107,7 @@ def run_on_peers(
     for run in ready.runs:
         if "peers" not in run.setup.protocol.runtimes:
             raise UnavailableError(f"{run.label} runs in the simulator only; leave it out or use --engine sim")
+        run.setup.protocol.check_graph(run.setup.graph)  # nodes alone see their neighbours only, and would wait forever
     with opened_folder(out, dump_spec(spec), **taking, engine="peers") as folder:
         records: list[RunRecord] = []
         reporter = Reporter(progress, ready.runs)
