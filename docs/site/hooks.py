@@ -22,7 +22,15 @@ from mkdocs.structure.pages import Page
 
 ROOT = Path(__file__).parents[2]
 LINK = re.compile(r"(!?)\[([^\]]*)\]\((?!https?:|mailto:|#)([^)\s#]+)(#[^)\s]*)?\)")
-PAGES = ("ARCHITECTURE.md", "REPRODUCTION.md", "CONTRIBUTING.md", "CHANGELOG.md", "SECURITY.md", "CODE_OF_CONDUCT.md")
+PAGES = (
+    "ARCHITECTURE.md",
+    "REPRODUCTION.md",
+    "BENCHMARKS-PUBLISHED.md",
+    "CONTRIBUTING.md",
+    "CHANGELOG.md",
+    "SECURITY.md",
+    "CODE_OF_CONDUCT.md",
+)
 SHIM = "https://unpkg.com/iframe-worker/shim"  # what the theme would fetch to make its search work from a folder
 ELSEWHERE = {"Optimizer", "StudySpec", "__version__"}  # OptimizerSpec by its own name; the keys of a study
 log = logging.getLogger("mkdocs.hooks.walktalk")

@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from walktalk.codecs import Codec
     from walktalk.errors import UserError, WalktalkError
     from walktalk.graphs import Graph
-    from walktalk.interactive import Callback, Compared, Run, advise, compare, train
+    from walktalk.interactive import Callback, Compared, MLflow, Run, TensorBoard, WandB, advise, compare, train
     from walktalk.learning import Schedule, Task, split, tasks
     from walktalk.plugins import register
     from walktalk.protocols import AsyncGossip, Centralized, MultiWalk, Protocol, SyncGossip, compressed, screened
@@ -53,7 +53,7 @@ _HOMES = {
     "codecs": ("Codec",),
     "errors": ("UserError", "WalktalkError"),
     "graphs": ("Graph",),
-    "interactive": ("Callback", "Compared", "Run", "advise", "compare", "train"),
+    "interactive": ("Callback", "Compared", "MLflow", "Run", "TensorBoard", "WandB", "advise", "compare", "train"),
     "learning": ("Schedule", "Task", "split", "tasks"),
     "plugins": ("register",),
     "protocols": ("AsyncGossip", "Centralized", "MultiWalk", "Protocol", "SyncGossip", "compressed", "screened"),
@@ -87,6 +87,7 @@ __all__ = [
     "Fault",
     "Forecast",
     "Graph",
+    "MLflow",
     "MultiWalk",
     "NetworkTiming",
     "Optimizer",
@@ -100,8 +101,10 @@ __all__ = [
     "StudySpec",
     "SyncGossip",
     "Task",
+    "TensorBoard",
     "UserError",
     "WalktalkError",
+    "WandB",
     "__version__",
     "advise",
     "advisor",

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 import torch
 
-from walktalk.learning import cuda_graph
+from walktalk.learning import Trainer, cuda_graph, tasks
 from walktalk.learning.cuda_graph import SIZES, GraphedTraining, fill
 
 
@@ -82,3 +82,65 @@ def test_padding_is_never_much():
     for width in range(4, SIZES[-1] + 1):
         size = next(size for size in SIZES if size >= width)
         assert (size - width) / size <= 0.25
+
+
+def in_place(monkeypatch) -> tuple[cuda_graph.GraphedInPlace, list[int]]:
+    """Graphs that do again, on replay, what was recorded; and of which widths there are any."""
+    widths: list[int] = []
+
+    class Recorded:
+        def __init__(self, work):
+            self.work = work
+
+        def replay(self):
+            self.work()
+
+        def pool(self):
+            return (0, 0)
+
+    def recorded(work, pool=None):
+        work()
+        widths.append(len(widths))
+        return Recorded(work), None
+
+    monkeypatch.setattr(cuda_graph, "recorded", recorded)
+    return cuda_graph.GraphedInPlace((1, 4, 8)), widths
+
+
+def test_rows_are_changed_where_they_lie(monkeypatch):
+    graphed, made = in_place(monkeypatch)
+    matrix = torch.arange(8.0).view(8, 1).repeat(1, 3)
+
+    def work(sources, outs):
+        matrix[outs] = matrix[sources] + 100
+
+    for sources, outs in (([0, 1, 2], [4, 5, 6]), ([3, 0], [7, 4])):  # both are padded to four
+        graphed("kind", [matrix], [torch.tensor(sources), torch.tensor(outs)], work)
+    assert matrix[:, 0].tolist() == [0, 1, 2, 3, 100, 101, 102, 103]
+    assert len(made) == 1  # one graph for both
+    graphed("kind", [matrix.clone()], [torch.tensor([0]), torch.tensor([4])], work)
+    assert len(made) == 2  # a matrix elsewhere in memory
+    assert len(graphed.captured) == 1  # and the graphs of the other are gone
+
+
+class Failing:
+    def __init__(self, error):
+        self.error = error
+
+    def __call__(self, *given):
+        raise self.error
+
+
+@pytest.mark.parametrize("words", ["CUDA can't allocate memory", "no graph of this"])
+def test_a_failure_in_place_leaves_it_to_copies(words):
+    trainer = Trainer(tasks.digits(nodes=2, alpha=None, seed=0), device="cpu")
+    trainer.graphed, trainer.in_place = GraphedTraining(doubling, (1, 4, 8)), Failing(RuntimeError(words))
+    column = torch.zeros(4, dtype=torch.int64)
+    if "memory" in words:
+        assert not trainer.train_in_place(torch.zeros(2, 3), [column] * 5)
+        assert trainer.rows_at_once == 2  # half of them next time
+        assert trainer.in_place is not None
+    else:
+        with pytest.warns(UserWarning, match="no graph of this"):
+            assert not trainer.train_in_place(torch.zeros(2, 3), [column] * 5)
+        assert trainer.in_place is None

@@ -14,8 +14,10 @@ import torch
 from torch import nn
 from torch.nn import functional
 
-from walktalk.learning import Arithmetic, OptimizerSpec, Task, Trainer, fused, tasks
+from walktalk.learning import Arithmetic, Extras, OptimizerSpec, Task, Trainer, fused, tasks
+from walktalk.learning.in_place_training import InPlaceTraining
 from walktalk.learning.models import resnet20, vgg11
+from walktalk.learning.optimizers import Chosen
 from walktalk.learning.stacked import TracedModel, use
 from walktalk.learning.stacked.choice import gradients_of
 from walktalk.learning.stacked.fused.recipes import Residual, Unit
@@ -302,3 +304,24 @@ def test_combinations_of_rows_are_sums():
     assert torch.allclose(data[4], 0.5 * before[0] + 0.25 * before[1] + 0.25 * before[2], atol=1e-6)
     assert torch.equal(data[5], -2.0 * before[3])
     assert torch.equal(data[:4], before[:4])
+
+
+@pytest.mark.skipif(not INTERPRETED, reason="needs Triton's interpreter: TRITON_INTERPRET=1")
+@pytest.mark.parametrize(("momentum", "local_steps"), [(0.0, 1), (0.9, 1), (0.9, 2)])
+@pytest.mark.parametrize("corrected", [False, True])
+def test_interpreted_too_training_rows_where_they_lie_is_training_copies(momentum, local_steps, corrected):
+    model = nn.Sequential(nn.Flatten(), nn.Linear(3072, 10), nn.BatchNorm1d(10))
+    task = replace(large_task(2, 64), model=model)
+    optimizer = OptimizerSpec("sgd", 0.05, momentum, momentum > 0, 1e-4)
+    trainer = Trainer(task, optimizer=optimizer, local_steps=local_steps, device="cpu")
+    keys, lr = torch.arange(3), torch.tensor([0.01, 0.02, 0.03])
+    models = torch.stack([trainer.initial_row(k) for k in range(9)])
+    states = torch.randn(6, trainer.state_width) * 1e-2 if momentum else None
+    extras = Extras(local_steps, False, models[6:]) if corrected else None
+    state = None if states is None else states[:3].clone()
+    expected, velocity = trainer._train(models[:3].clone(), keys % 2, keys, lr, state, extras)
+    pair = None if states is None else (Chosen(states, keys), Chosen(states, keys + 3))
+    training = InPlaceTraining(trainer.optimizer, trainer.parameters, local_steps, trainer._spread, trainer._steps)
+    training.train(models, (keys, keys + 3, keys % 2, keys, lr), keys + 6 if corrected else None, pair)
+    assert torch.allclose(models[3:6], expected, atol=1e-6)
+    assert velocity is None or torch.allclose(states[3:], velocity, atol=1e-6)

@@ -420,3 +420,37 @@ def test_numbers_of_samples_of_one_batch_may_come_in_any_order():
     task = tasks.torch(perceptron(), functional.cross_entropy, [OnDisk(0, 25), OnDisk(25, 40)], in_memory=False)
     places = np.random.default_rng(0).permutation(40)
     assert torch.equal(task.inputs[places], X[places])
+
+
+def test_a_frame_and_a_column_of_targets():
+    """Rows belong together by their place, as in scikit-learn, whatever their index says."""
+    frame = pd.DataFrame({"a": [1, 2, 3], "b": [0.5, 1.5, 2.5]}, index=[7, 8, 9])
+    column = pd.Series([0, 1, 0], index=[7, 8, 9], name="ill")
+    model = nn.Linear(2, 2)
+    for targets in (column, column.to_frame(), column.to_numpy()):
+        task = wt.tasks.torch(model, nn.functional.cross_entropy, [(frame, targets)] * 2, test=(frame, targets))
+        assert torch.equal(task.inputs[:3], torch.tensor([[1, 0.5], [2, 1.5], [3, 2.5]]))
+        assert task.targets.tolist() == [0, 1, 0] * 2
+    one = wt.tasks.torch(nn.Linear(1, 2), nn.functional.cross_entropy, [(frame, column)], columns=["b"])
+    assert one.inputs.tolist() == [[0.5], [1.5], [2.5]]
+    alone = wt.tasks.torch(nn.Linear(1, 2), nn.functional.cross_entropy, [(frame["a"], column)])
+    assert alone.inputs.tolist() == [[1.0], [2.0], [3.0]]
+    with pytest.raises(DataError, match=r"partitions\[0\]: column 'c' has no numbers .*encode it"):
+        wt.tasks.torch(model, nn.functional.cross_entropy, [(frame.assign(c="x"), column)])
+    with pytest.raises(DataError, match=r"column 'ill' has no numbers \(category\)"):
+        wt.tasks.torch(model, nn.functional.cross_entropy, [(frame, column.astype("category"))])
+    with pytest.raises(DataError, match="there is no column 'z'; there are a, b"):
+        wt.tasks.torch(model, nn.functional.cross_entropy, [(frame, column)], columns=["z"])
+    with pytest.raises(DataError, match="column 'a' has no value in 1 rows"):
+        wt.tasks.torch(model, nn.functional.cross_entropy, [(frame.where(frame["a"] > 1), column)])
+
+
+def test_labels_to_be_ignored_are_neither_right_nor_wrong():
+    inputs = torch.eye(4)
+    model = nn.Linear(4, 4, bias=False)
+    with torch.no_grad():
+        model.weight.copy_(torch.eye(4))  # says k of sample k
+    tests = inputs, torch.tensor([0, 1, -100, 0])  # right, right, not judged, wrong
+    task = wt.tasks.torch(model, nn.functional.cross_entropy, [(inputs, torch.arange(4))], test=tests)
+    run = wt.train(task, wt.Centralized(), wt.graphs.complete(1), optimizer=wt.SGD(lr=1e-9), stop=1, device="cpu")
+    assert run.history["test_accuracy"].iloc[0] == pytest.approx(2 / 3)

@@ -22,6 +22,7 @@ from walktalk.runtimes.peers import (
     Fleet,
     ReplaySetup,
     free_ports,
+    make_certificates,
     make_cluster,
     merge,
     read_diary,
@@ -31,7 +32,7 @@ from walktalk.runtimes.peers import (
 from walktalk.runtimes.peers.handing_out import PIECE, Copy, Desk
 from walktalk.studies import build_graph, make_spec
 from walktalk.studies.building import build_evaluate, prepare
-from walktalk.studies.collecting import collect
+from walktalk.studies.collecting import collect, run_and_collect
 from walktalk.studies.collecting.gather import CopyFound, Gathered, read_copy
 from walktalk.studies.collecting.history import measured_history
 from walktalk.studies.collecting.valid_copy import Account, choose, mean_weights
@@ -147,6 +148,32 @@ def test_the_aggregator_is_killed_and_its_successors_copy_is_the_valid_one(tmp_p
     assert found.copy.startswith(f"the copy of {heir}, which aggregates the walks, in term ")
     assert "the highest; lyon aggregated before" in found.copy
     assert torch.isfinite(torch.cat([tensor.flatten() for tensor in load_file(found.model).values()])).all()
+
+
+def collecting_node(job: NodeJob) -> None:
+    """In a process of its own, as all nodes; the first collects when the run is over."""
+    if job.name != NAMES[0]:
+        run_node(job)
+    else:
+        run_and_collect(job, job.cluster.folder.parent / "out")
+
+
+def test_a_node_collects_at_the_end_over_mutual_tls(tmp_path):
+    make_certificates(tmp_path / "certs", {name: ["127.0.0.1"] for name in NAMES})
+    algorithm, certificates = {"name": "multi_walk", "walks": 2}, str(tmp_path / "certs")
+    cluster = a_cluster(tmp_path / "records", algorithm, certificates=certificates, stay=60.0)
+    fleet = Fleet(collecting_node, [NodeJob(cluster, name, deployed=True) for name in NAMES], NAMES)
+    try:
+        fleet.wait()
+    finally:
+        fleet.stop()
+    assert not fleet.failed()
+    summary = json.loads((tmp_path / "out" / "summary.json").read_text())
+    assert summary["cluster"]["state"] == "finished"
+    assert [one["source"] for one in summary["cluster"]["nodes"]] == ["its answer"] * 3
+    assert summary["cluster"]["copy"].startswith("the copy of lyon, which aggregates the walks")
+    with pytest.raises(StudyError, match="holds the finished results"):  # before anything is trained
+        run_and_collect(NodeJob(cluster, "lyon", deployed=True), tmp_path / "out")
 
 
 def _until(fleet: Fleet, check) -> None:

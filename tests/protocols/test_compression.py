@@ -37,7 +37,9 @@ from walktalk.protocols import (
     compressed,
 )
 from walktalk.protocols.compression.feedback import ASK, WHOLE, FeedbackNode, arrivals
+from walktalk.protocols.compression.plain_code import CodedNode
 from walktalk.protocols.message import Arrival
+from walktalk.protocols.wrapped import Wrapped
 from walktalk.runtimes.meaning import Evaluate, Stop
 from walktalk.runtimes.simulator import Fault, FaultPlan, NetworkTiming, PoissonTiming, RunSetup
 from walktalk.runtimes.stacked import Engine
@@ -147,7 +149,13 @@ def test_all_that_a_protocol_says_of_itself_is_asked_of_the_one_inside():
     """Whatever is added to what protocols say must be added to the wrapper, or it would speak for itself."""
     asked_of_all = {name for name in dir(Protocol) if not name.startswith("_")}
     itself = {"name", "usual", "pools_data", "check_momentum"}  # what pools data sends nothing; made of what is asked
-    assert asked_of_all - itself <= set(vars(Compressed))
+    assert asked_of_all - itself <= {*vars(Compressed), *vars(Wrapped)}
+
+
+def test_all_that_a_machine_can_be_asked_is_asked_of_the_one_inside():
+    asked_of_all = {name for name in dir(Machine) if not name.startswith("_")}
+    for one in (CodedNode, FeedbackNode):
+        assert asked_of_all <= set(vars(one))
 
 
 def test_a_study_names_and_describes_it():

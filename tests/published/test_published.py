@@ -10,9 +10,12 @@ from walktalk import published
 from walktalk.cli.app import app
 from walktalk.errors import SpecError
 from walktalk.published.relay_sgd import BYTES_OF_A_MODEL, EPOCHS, STEPS, WORKERS
+from walktalk.published.run import run_together
 from walktalk.published.sorted_mnist import grid
+from walktalk.records import history_text
 from walktalk.runtimes.simulator import EvaluateOp, Simulation
-from walktalk.studies.building import lay_foundation
+from walktalk.studies.building import lay_foundation, prepare
+from walktalk.studies.driving import Runner
 
 TABLE1 = published.find_table("table1")
 
@@ -111,3 +114,12 @@ def test_an_unknown_scale_is_one_line():
     result = CliRunner().invoke(app, ["published", "run", "table1", "--scale", "huge"])
     assert result.exit_code == 2
     assert "allowed: smoke, paper" in result.output
+
+
+def test_planning_ahead_changes_nothing():
+    """The same runs, stretch by stretch and with the next stretch planned while one is carried out."""
+    spec = TABLE1.spec(TABLE1.row("qg-ring"), "alpha0.1", "smoke")
+    ready = prepare(spec, "cpu")
+    ahead = run_together(ready.trainer, ready.runs, lambda line: None, lambda number, history: None)
+    plain = Runner(ready.trainer, ready.runs).run()
+    assert [history_text(rows) for rows in ahead] == [history_text(record.history) for record in plain]

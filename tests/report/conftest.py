@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -71,6 +72,20 @@ def on_peers(content: dict[str, Any], folder: Path) -> None:
     run_on_peers(make_spec(content), folder)
 
 
+NAMES = ("brest", "lyon", "saint-malo")
+
+
+def deployed(content: dict[str, Any], folder: Path) -> None:
+    """As `walktalk collect` leaves it: the same records, and in the summary who took part."""
+    on_peers(content, folder)
+    summary = json.loads((folder / "summary.json").read_text())
+    facts = {"site": "", "seconds": 3.0, "samples": 90, "iterations": 8, "bytes": 20_000, "source": "its answer"}
+    nodes = [{"name": name, "state": "finished", "lives": 1 + place, **facts} for place, name in enumerate(NAMES)]
+    copy = "the copy of brest, which aggregates the walks; brought up to date in iteration 23 of 24"
+    summary["cluster"] = {"name": "coast", "state": "finished", "copy": copy, "nodes": nodes}
+    (folder / "summary.json").write_text(json.dumps(summary))
+
+
 @pytest.fixture(scope="session")
 def studies(tmp_path_factory: pytest.TempPathFactory, worker_id: str) -> Callable[[str], Path]:
     """The folder of a study by its kind, with its page; made by whichever test process asks first."""
@@ -80,6 +95,7 @@ def studies(tmp_path_factory: pytest.TempPathFactory, worker_id: str) -> Callabl
         "simulated": lambda folder: simulate(SMALL, folder),
         "broken": lambda folder: simulate(BROKEN, folder),
         "real": lambda folder: on_peers(REAL, folder),
+        "collected": lambda folder: deployed({**REAL, "algorithms": REAL["algorithms"][:1]}, folder),
         "busy": lambda folder: simulate(BUSY, folder),
         "thousand": lambda folder: simulate(THOUSAND, folder),
     }

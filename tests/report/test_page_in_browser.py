@@ -228,7 +228,7 @@ def test_the_theme_is_the_system_s_until_it_is_chosen_and_the_chart_follows(stud
     assert page.evaluate("document.documentElement.dataset.theme") == "light"
 
 
-@pytest.mark.parametrize("kind", ["simulated", "broken", "real"])
+@pytest.mark.parametrize("kind", ["simulated", "broken", "real", "collected"])
 def test_a_phone_shows_one_column_and_nothing_sticks_out(studies: Studies, visit: Visits, kind: str) -> None:
     page = visit(studies(kind) / "report.html", width=390).page
     page.evaluate("document.querySelectorAll('details').forEach(one => { one.open = true })")
@@ -265,3 +265,25 @@ def test_the_network_and_the_partition_are_drawn_and_tell_about_a_node(studies: 
         r"Node 7, at NV, 2 neighbours, \d+ samples", page.locator("#network-drawing figcaption").inner_text()
     )
     assert page.locator("#partition-drawing circle").count() > 60
+
+
+def test_a_deployment_has_its_nodes_names_and_says_whose_copy_the_model_is(studies: Studies, visit: Visits) -> None:
+    page = visit(studies("collected") / "report.html").page
+    told = page.locator("#participants").inner_text()
+    assert "The model is the copy of brest, which aggregates the walks" in told
+    for words in ("brest", "lyon", "saint-malo", "finished", "3 s, 2 lives", "20 kB"):
+        assert words in told
+    assert "by the cluster coast" in page.locator("[data-section=lead]").inner_text()
+    assert not page.locator("#repeat").is_visible()
+    page.wait_for_selector("#replay:not([hidden]) .wr-stage")
+    follow = page.locator("#replay select").filter(has=page.locator("option[value='node 2']"))
+    assert follow.locator("option[value='node 2']").inner_text() == "saint-malo"
+    follow.select_option("node 2")
+    assert page.locator(".wr-told h3").inner_text() == "saint-malo"
+    page.evaluate(
+        "(() => { const it = document.getElementById('replay-mount').walktalkReplay; it.seek(it.course.end) })()"
+    )
+    page.wait_for_selector(".wr-story li")
+    said = page.locator(".wr-story li").all_inner_texts()
+    assert said
+    assert not any("ode 0" in line or "ode 1" in line or "ode 2" in line for line in said)

@@ -2,6 +2,10 @@
 
 p_ij = min(1/(d_i + 1), 1/(d_j + 1)) for neighbours i and j; the walk stays put with what is left. The matrix is
 symmetric, so it is doubly stochastic, and every node stays put sometimes, so it is never periodic.
+
+With weights L it is p_ij = min(1/(d_i + 1), (L_j / L_i) / (d_j + 1)): in the long run a walk is at a node in proportion
+to its weight (Ayache and El Rouayheb 2020), and comes back to it after ΣL / L_v steps on average. Where a node is much
+heavier than all around it, it hardly ever leaves.
 """
 
 from __future__ import annotations
@@ -11,8 +15,10 @@ from random import Random
 from typing import TYPE_CHECKING
 
 import numpy as np
+import numpy.typing as npt
 
 from walktalk.chains.chain import Chain
+from walktalk.errors import ChainError
 from walktalk.graphs import GraphLike, as_graph
 from walktalk.lazy import later
 
@@ -22,22 +28,40 @@ else:
     sparse = later("scipy.sparse")
 
 
-def metropolis_hastings(graph: GraphLike) -> Chain:
+def metropolis_hastings(graph: GraphLike, weights: Sequence[float] | None = None) -> Chain:
     """The chain as a sparse matrix; a node without neighbours stays where it is.
 
     Args:
         graph: The graph that walks move on.
+        weights: How often it is to be at each node, in proportion; left out: equally often.
     """
     graph = as_graph(graph)
     degrees = graph.degrees
-    sizes = np.maximum(np.repeat(degrees, degrees), degrees[graph.indices]) + 1
-    moves = sparse.csr_array((1.0 / sizes, graph.indices, graph.indptr), shape=(graph.nodes, graph.nodes))
+    here, there = np.repeat(degrees, degrees) + 1.0, degrees[graph.indices] + 1.0
+    if weights is not None:
+        heavy = _checked(weights, graph.nodes)
+        there = there * np.repeat(heavy, degrees) / heavy[graph.indices]
+    chances, shape = 1.0 / np.maximum(here, there), (graph.nodes, graph.nodes)
+    moves = sparse.csr_array((chances, graph.indices, graph.indptr), shape=shape)
     stay = 1.0 - np.asarray(moves.sum(axis=1))
-    return Chain(sparse.csr_array(moves + sparse.diags_array(stay)), f"metropolis_hastings({graph.name})")
+    kind = "metropolis_hastings" if weights is None else "weighted_metropolis_hastings"
+    return Chain(sparse.csr_array(moves + sparse.diags_array(stay)), f"{kind}({graph.name})")
+
+
+def _checked(weights: Sequence[float], nodes: int) -> npt.NDArray[np.float64]:
+    heavy = np.asarray(weights, dtype=np.float64)
+    if heavy.shape != (nodes,) or not np.isfinite(heavy).all() or not (heavy > 0).all():
+        raise ChainError(f"weights: {nodes} numbers above 0 are needed, one for each node")
+    return heavy
 
 
 def metropolis_step(
-    node: int, degree: int, neighbours: Sequence[int], neighbour_degrees: Sequence[int], random: Random
+    node: int,
+    degree: int,
+    neighbours: Sequence[int],
+    neighbour_degrees: Sequence[int],
+    random: Random,
+    ratios: Sequence[float] | None = None,
 ) -> int:
     """The same step as a node takes it, knowing only how many neighbours its neighbours have.
 
@@ -52,10 +76,12 @@ def metropolis_step(
         neighbours: the neighbours that it may go to.
         neighbour_degrees: how many neighbours each of those has, in the same order.
         random: where the one random number comes from.
+        ratios: weights of the neighbours, in the same order, over that of the node; left out: all have the same.
     """
     size = degree + 1
     x = random.random() * size
     proposal = int(x)
-    if proposal >= len(neighbours) or (x - proposal) * (neighbour_degrees[proposal] + 1) >= size:
+    if proposal >= len(neighbours):
         return node
-    return neighbours[proposal]
+    most = size if ratios is None else size * ratios[proposal]
+    return node if (x - proposal) * (neighbour_degrees[proposal] + 1) >= most else neighbours[proposal]

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -35,17 +37,32 @@ def collect(
         from walktalk.studies.collecting import collect as collected_from
 
     try:
-        collected = collected_from(
-            load_cluster(config),
-            out,
-            overwrite=overwrite,
-            wait=wait,
-            seconds=seconds,
-            say=lambda line: typer.echo(f"collect: {line}", err=True),
-        )
+        with _shown() as shown:
+            collected = collected_from(
+                load_cluster(config),
+                out,
+                overwrite=overwrite,
+                wait=wait,
+                seconds=seconds,
+                say=lambda line: typer.echo(f"collect: {line}", err=True),
+                shown=shown,
+            )
     except KeyboardInterrupt as stop:
         raise KeyboardInterrupt("stopped; nothing was written, and the nodes go on") from stop
     print_collected(collected, write_report(out))
+
+
+@contextmanager
+def _shown() -> Iterator[Callable[[str], None]]:
+    """How far the run is, on a line of the terminal that goes away again; elsewhere nothing."""
+    from rich.console import Console
+
+    console = Console(stderr=True)
+    if not console.is_terminal:
+        yield lambda line: None
+        return
+    with console.status("collects …") as line:
+        yield line.update
 
 
 def print_collected(collected: Collected, page: Path) -> None:

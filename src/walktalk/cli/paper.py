@@ -39,6 +39,7 @@ def list_() -> None:
         shared = [other.name for other in paper.FIGURES.values() if one.runs and other.runs == one.runs]
         studies = f"{len(one.panels)}, the same as {shared[0]}" if shared and shared[0] != one.name else len(one.panels)
         table.add_row(one.name, one.title, str(studies) if one.runs else "none", one.needs or "nothing more")
+    table.add_row(paper.FAMILY, "All algorithms: loss against iterations, time and data", "one a graph", "nothing more")
     Console().print(table)
 
 

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from contextlib import ExitStack
+from functools import partial
 from pathlib import Path
-from typing import Annotated, Literal
+from typing import Annotated, Any, Literal
 
 import typer
 
@@ -47,6 +48,16 @@ def run(
     memory: Annotated[
         str | None, typer.Option(metavar="SIZE", help="Use at most this much, e.g. 8GB; what is free if left out.")
     ] = None,
+    tensorboard: Annotated[
+        Path | None, typer.Option(metavar="FOLDER", help="Write every evaluation for TensorBoard, too.")
+    ] = None,
+    mlflow: Annotated[
+        str | None,
+        typer.Option(metavar="URI", help="Write every evaluation to MLflow, too; e.g. http://localhost:5000."),
+    ] = None,
+    wandb: Annotated[
+        str | None, typer.Option(metavar="PROJECT", help="Write every evaluation to Weights & Biases, too.")
+    ] = None,
     live: Annotated[bool, typer.Option("--live", help="Show the report in a browser while the study runs.")] = False,
     port: Annotated[
         int | None, typer.Option(min=0, max=65535, help="With --live: where to listen; a free port if left out.")
@@ -69,7 +80,7 @@ def run(
     read_study(study)  # a mistake in the name or in the YAML is told before anything heavy is imported
     with getting_ready("walktalk"):
         from walktalk.cli.tables import print_results
-        from walktalk.interactive import shown_progress  # imports torch, which takes a while
+        from walktalk.interactive import Audience, shown_progress  # imports torch, which takes a while
         from walktalk.report import live_page, write_report
         from walktalk.studies import load_spec, parse_memory, run_study
 
@@ -79,13 +90,15 @@ def run(
     folder = out if out is not None else Path("out") / spec.name
 
     taking = {"resume": resume, "overwrite": overwrite}
+    audience = Audience(_loggers(tensorboard, mlflow, wandb))
     with ExitStack() as shown:
+        shown.enter_context(audience.seated(spec))
         page = shown.enter_context(live_page(folder, spec, engine, host=host, port=port or 0)) if live else None
         if page is not None:
             typer.echo(f"Live     {page.url}", err=True)
         try:
             with shown_progress(spec.name, spec.described) as told:
-                progress = told if page is None else both(told, page)
+                progress = both(told if page is None else both(told, page), partial(audience.told, rows=True))
                 if engine == "peers":
                     from walktalk.studies.peers import run_on_peers  # needs Zenoh
 
@@ -96,11 +109,20 @@ def run(
                     )
         except KeyboardInterrupt as stop:
             raise KeyboardInterrupt(f"stopped; go on with: {_again(study, overrides, folder, engine)}") from stop
+        audience.ended(result)
         report = write_report(folder)
         print_results(result.summary, folder, report)
         if page is not None:
             page.finish()
             stay(page.url)
+
+
+def _loggers(tensorboard: Path | None, mlflow: str | None, wandb: str | None) -> list[Any]:
+    """The callbacks that were asked for."""
+    from walktalk.interactive import MLflow, TensorBoard, WandB
+
+    asked: list[tuple[Any, Any]] = [(TensorBoard, tensorboard), (partial(MLflow, None), mlflow), (WandB, wandb)]
+    return [make(where) for make, where in asked if where is not None]
 
 
 def _crew(workers: str | None) -> int | Literal["ray"] | None:

@@ -13,6 +13,9 @@ EXTRAS = {
     "peers": "real nodes: run --engine peers, node, status, chaos",
     "language": "language models: the task mnli",
     "ray": "studies on a cluster: run --workers ray",
+    "tensorboard": "evaluations for TensorBoard: run --tensorboard, wt.TensorBoard",
+    "mlflow": "evaluations for MLflow: run --mlflow, wt.MLflow",
+    "wandb": "evaluations for Weights & Biases: run --wandb, wt.WandB",
 }
 
 

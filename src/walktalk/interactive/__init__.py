@@ -9,6 +9,7 @@ if TYPE_CHECKING:
     from walktalk.interactive.callbacks import Audience, Callback
     from walktalk.interactive.compared import Compared
     from walktalk.interactive.comparing import compare
+    from walktalk.interactive.loggers import MLflow, TensorBoard, WandB
     from walktalk.interactive.progress import Lines, shown_progress
     from walktalk.interactive.run import Run
     from walktalk.interactive.training import train
@@ -20,6 +21,7 @@ _HOMES = {
     "callbacks": ("Audience", "Callback"),
     "compared": ("Compared",),
     "comparing": ("compare",),
+    "loggers": ("MLflow", "TensorBoard", "WandB"),
     "progress": ("Lines", "shown_progress"),
     "run": ("Run",),
     "training": ("train",),
@@ -32,7 +34,10 @@ __all__ = [
     "Callback",
     "Compared",
     "Lines",
+    "MLflow",
     "Run",
+    "TensorBoard",
+    "WandB",
     "advise",
     "compare",
     "getting_ready",

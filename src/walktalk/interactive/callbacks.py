@@ -9,7 +9,7 @@ from typing import Any, ClassVar, TypeAlias
 
 from walktalk.errors import SpecError, UnavailableError
 from walktalk.records import HistoryRow
-from walktalk.studies import Foundation, Progress
+from walktalk.studies import Progress, StudySpec
 from walktalk.studies.spec import spec_mapping
 
 
@@ -75,7 +75,8 @@ GivenCallback: TypeAlias = Callback | Callable[[Mapping[str, Any]], bool | None]
 def row_mapping(row: HistoryRow) -> dict[str, Any]:
     """A row of a history by name, with all that was measured."""
     found = row._asdict()
-    return {**found, **(found.pop("further") or {})}
+    further = found.pop("further") or {}
+    return {**found, **further}
 
 
 class Audience:
@@ -115,11 +116,11 @@ class Audience:
             one.on_end(result)
 
     @contextmanager
-    def seated(self, base: Foundation) -> Iterator[None]:
+    def seated(self, spec: StudySpec) -> Iterator[None]:
         """From the start of a study to its end, however it ends."""
-        for one in self.members:
-            one.on_start(spec_mapping(base.spec))
         try:
+            for one in self.members:
+                one.on_start(spec_mapping(spec))
             yield
         finally:
             for one in self.members:

@@ -105,7 +105,7 @@ def compare(
     }
     base = asked(task, algorithms, graph, init, keys)
     audience = Audience(callbacks)
-    with audience.seated(base):
+    with audience.seated(base.spec):
         result = driven(base, Driving(out, engine, device, workers, memory, resume, overwrite, progress, audience))
         say(result.summary.get("notes", ()), depth=2)
         if result.folder is not None:

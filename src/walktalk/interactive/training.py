@@ -99,7 +99,7 @@ def train(
     }
     base = asked(task, protocol, graph, init, keys)
     audience = Audience(callbacks)
-    with audience.seated(base):
+    with audience.seated(base.spec):
         result = driven(base, Driving(out, engine, device, None, None, resume, overwrite, progress, audience))
         say(result.summary.get("notes", ()), depth=2)
         if result.folder is not None:

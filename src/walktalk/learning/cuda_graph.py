@@ -150,7 +150,8 @@ def recorded(work: Callable[[], Result], pool: Any = None) -> tuple[torch.cuda.C
 
 def say_that_none_works(error: RuntimeError) -> None:
     """After a capture that failed. The first error is the one that tells: the capture ends with another."""
-    torch.cuda.synchronize()
+    if torch.cuda.is_available():
+        torch.cuda.synchronize()
     first: BaseException = error
     while first.__context__ is not None:
         first = first.__context__

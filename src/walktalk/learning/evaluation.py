@@ -40,26 +40,30 @@ class Test:
     def of(self, model: StackedModel, rows: Tensor) -> dict[str, Tensor]:
         """Accuracy, loss and the person's own metrics of every row, [W] each, from one pass over the samples."""
         right, losses = (torch.zeros(len(rows), device=rows.device, dtype=torch.float64) for _ in range(2))
+        judged = torch.zeros((), device=rows.device, dtype=torch.float64)
         kept: list[Tensor] = []
         for x, y in batches(model, self.inputs, self.targets, self.lengths):
             outputs = model.outputs(rows, x)
             with torch.no_grad():
                 losses += row_losses(self.loss, outputs, y.expand(len(rows), *y.shape)).double() * len(y)
             outputs = outputs if self.predictions is None else self.predictions(outputs)
-            right += self.mean_hits(outputs, y, is_cross_entropy(model.loss)) * len(y)
+            right += self.sum_of_hits(outputs, y, is_cross_entropy(model.loss))
+            judged += (y >= 0).sum()
             if self.metrics:
                 kept.append(outputs.cpu())
         count = len(self.inputs)
-        found = {"test_accuracy": (right / count).float(), "test_loss": (losses / count).float()}
+        found = {"test_accuracy": (right / judged).float(), "test_loss": (losses / count).float()}
         return found | (self.own(torch.cat(kept, 1), rows.device) if kept else {})
 
-    def mean_hits(self, outputs: Tensor, targets: Tensor, by_cross_entropy: bool) -> Tensor:
+    def sum_of_hits(self, outputs: Tensor, targets: Tensor, by_cross_entropy: bool) -> Tensor:
+        """How many targets each row has right; a negative one, such as torch's −100, is to be ignored."""
         dimension = None
         if not targets.is_floating_point():
             dimension = dimension_of_classes(outputs, targets, by_cross_entropy)
         if dimension is None:
             return torch.full((len(outputs),), math.nan, device=outputs.device, dtype=torch.float64)
-        return hits(outputs, targets, dimension).flatten(1).mean(1)
+        right = hits(outputs, targets, dimension)
+        return torch.where(targets >= 0, right, 0.0).flatten(1).sum(1)
 
     def own(self, outputs: Tensor, device: torch.device) -> dict[str, Tensor]:
         """The person's own metrics, each of all samples at once."""

@@ -16,13 +16,13 @@ from torch.nn import functional
 from walktalk.errors import ModelError, UnavailableError
 from walktalk.learning.arithmetic import Arithmetic
 from walktalk.learning.chain_training import ChainTraining
-from walktalk.learning.cuda_graph import GraphedInPlace, GraphedTraining, Train
+from walktalk.learning.cuda_graph import GraphedTraining, Train, say_that_none_works
 from walktalk.learning.evaluation import Test, by_length, mean_loss
 from walktalk.learning.extras import Extras, taken_apart
 from walktalk.learning.given import inner
+from walktalk.learning.in_place_training import LARGE_ROW, InPlaceTraining
 from walktalk.learning.memory import activation_bytes, is_out_of_memory, rows_that_fit
 from walktalk.learning.optimizers import (
-    Chosen,
     Clipped,
     OptimizerSpec,
     RowSGD,
@@ -55,7 +55,6 @@ TRIED = 64  # samples that a model is tried on, where not all are in memory
 BYTES_IN_CACHE = 2**23  # of what a wave's forward pass keeps on a CPU
 NUMBERS_IN_CACHE = 2**23  # the same on a CPU, where what leaves the cache takes half as long again
 ANY = 2**31
-LARGE_ROW = 2**20  # numbers from which on rows are trained where they lie: copies of them would take as long as a step
 
 Buffers: TypeAlias = Literal["travel", "batch"]
 BUFFERS: tuple[Buffers, ...] = ("travel", "batch")
@@ -110,7 +109,7 @@ class Trainer:
         self.evaluated_at_once: int | None = None  # known once more did not fit
         self.graphed = self._graphed()
         self.with_extras: dict[tuple[int, bool, bool, bool], Train] = {}  # by `Extras.kind`, made when first asked for
-        self.in_place = GraphedInPlace() if self.graphed is not None and self._trains_in_place() else None
+        self.in_place = self._in_place()
         self.chain = self._chain()
         self.alone = self._alone()
         self.single = self._single()
@@ -145,8 +144,12 @@ class Trainer:
             return None
         return GraphedTraining(self._train) if self.arithmetic.uses_graphs(self.device) else None
 
-    def _trains_in_place(self) -> bool:
-        return self.parameters >= LARGE_ROW and isinstance(self.optimizer, RowSGD) and fused.is_possible()
+    def _in_place(self) -> InPlaceTraining | None:
+        """The way of large rows on a GPU."""
+        large = self.graphed is not None and self.parameters >= LARGE_ROW and fused.is_possible()
+        if not large or not isinstance(self.optimizer, RowSGD):
+            return None
+        return InPlaceTraining(self.optimizer, self.parameters, self.local_steps, self._spread, self._steps)
 
     def _waits(self) -> bool:
         """Whether a training waits for the device, for all that is known."""
@@ -308,43 +311,17 @@ class Trainer:
         wide = len(columns[0]) > min(max(self.wave_sizes, default=0), self.rows_at_once or ANY)
         if self.in_place is None or wide:
             return False
-        extra = [] if corrections is None else [corrections]
-        moved = [] if states is None else [*states[1:]]
-        kind = corrections is not None, states is not None
-
-        def work(*given: Tensor) -> None:
-            state = None if states is None else (Chosen(states[0], given[-2]), Chosen(states[0], given[-1]))
-            self._train_chosen(models, given[:5], given[5] if kind[0] else None, state)
-
-        matrices = [models] if states is None else [models, states[0]]
-        with self.arithmetic.products(self.device):
-            self.in_place(kind, matrices, [*columns, *extra, *moved], work)
+        try:
+            with self.arithmetic.products(self.device):
+                self.in_place(models, columns, corrections, states)
+        except RuntimeError as error:  # nothing that is read was written: the same can be done by copies
+            if is_out_of_memory(error):
+                self.rows_at_once = self._fewer_than(len(columns[0]), error)
+            else:
+                self.in_place = None
+                say_that_none_works(error)
+            return False
         return True
-
-    def _train_chosen(
-        self,
-        models: Tensor,
-        columns: tuple[Tensor, ...],
-        corrections: Tensor | None,
-        states: tuple[Chosen, Chosen] | None,
-    ) -> None:
-        sources, outs, parts, keys, lr = columns
-        width, into = self.parameters, Chosen(models, outs)
-        spread = self._spread(len(sources))
-        weights, buffers = to_vector(Chosen(models, sources), spread), models[:, width:].index_select(0, sources)
-        assert isinstance(self.optimizer, RowSGD)
-        added = None if corrections is None else to_vector(Chosen(models, corrections), spread)
-        if self.local_steps == 1 and (states is not None or not self.optimizer.momentum):
-            step = partial(self.optimizer.step_between, lr=lr, spread=spread, into=into, states=states)
-            self._steps(weights, buffers, step, parts, keys, 1, added)
-        else:
-            optimizer = self.optimizer.begin(lr, None if states is None else states[0], spread)
-            self._steps(weights, buffers, optimizer.step, parts, keys, self.local_steps, added)
-            into.write(weights, spread)
-            if states is not None:
-                optimizer.write(states[1])
-        if self.width > width:
-            models[:, width:].index_copy_(0, outs, buffers)
 
     def _plainly(self, on_loan: bool) -> Train:
         """The fastest way for a training as the study describes it."""
@@ -377,8 +354,8 @@ class Trainer:
 
         How wide a wave is depends on how a run is cut, and that on the clock: nothing of it may show in the records.
         """
-        if self.device.type != "cpu":
-            return "plain"
+        if self.device.type != "cpu" or self.is_read:  # what is read batch by batch is not read to try something out
+            return "plain" if self.single is None else "single"
         row = self.model.layout.row(self.template).to(self.device)
         count = max(2, min(64, NUMBERS_TRIED // len(row)))  # few numbers may agree by luck
         noise = torch.rand(count, len(row), generator=torch.Generator().manual_seed(0)) - 0.5

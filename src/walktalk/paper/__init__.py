@@ -6,18 +6,41 @@ from walktalk import lazy
 
 if TYPE_CHECKING:
     from walktalk.paper.changes import without_meaning
-    from walktalk.paper.figures import FIGURES, SCALES, TOPOLOGIES, Figure, Panel, Scale, figure, panel_specs, settings
+    from walktalk.paper.figures import (
+        FAMILY,
+        FIGURES,
+        SCALES,
+        TOPOLOGIES,
+        Figure,
+        Panel,
+        Scale,
+        figure,
+        panel_specs,
+        settings,
+    )
     from walktalk.paper.run import PanelRun, check_figure, run_figure
-    from walktalk.paper.tables import tables_text
+    from walktalk.paper.tables import markdown, tables_text
 
 _HOMES = {
     "changes": ("without_meaning",),
-    "figures": ("FIGURES", "SCALES", "TOPOLOGIES", "Figure", "Panel", "Scale", "figure", "panel_specs", "settings"),
+    "figures": (
+        "FAMILY",
+        "FIGURES",
+        "SCALES",
+        "TOPOLOGIES",
+        "Figure",
+        "Panel",
+        "Scale",
+        "figure",
+        "panel_specs",
+        "settings",
+    ),
     "run": ("PanelRun", "check_figure", "run_figure"),
-    "tables": ("tables_text",),
+    "tables": ("markdown", "tables_text"),
 }
 
 __all__ = [
+    "FAMILY",
     "FIGURES",
     "SCALES",
     "TOPOLOGIES",
@@ -27,6 +50,7 @@ __all__ = [
     "Scale",
     "check_figure",
     "figure",
+    "markdown",
     "panel_specs",
     "run_figure",
     "settings",

@@ -21,6 +21,7 @@ CYCLE = {"topology": "cycle", "nodes": 20, "sites": "us-five-sites"}
 COMPLETE = {"topology": "complete", "nodes": 20, "sites": "us-five-sites"}
 ERDOS_RENYI = {"topology": "erdos_renyi", "nodes": 20, "p": 0.3, "sites": "us-five-sites"}
 ALPHAS = (10.0, 1.0, 0.1)
+FAMILY = "family"  # no figure of the paper's, but run in the same way
 
 
 @dataclass(frozen=True)
@@ -32,6 +33,7 @@ class Panel:
     network: Mapping[str, Any] = field(default_factory=lambda: ERDOS_RENYI)
     alpha: float | None = None
     longer: float = 1.0  # how many times as many iterations
+    algorithms: tuple[Mapping[str, Any], ...] = ()  # in place of the figure's
 
 
 @dataclass(frozen=True)
@@ -44,6 +46,7 @@ class Figure:
     runs: str  # the folder of its runs; figures with the same one share them
     panels: tuple[Panel, ...]
     needs: str = ""  # what the paper's scale needs that does not come with the package
+    tuned: bool = False  # whether every algorithm has its own learning rate, whoever asks
 
 
 TOPOLOGIES = (
@@ -90,10 +93,15 @@ FIGURES: dict[str, Figure] = {
 
 
 def figure(name: str) -> Figure:
-    """The figure of that name."""
+    """The figure of that name, or the family of all algorithms."""
+    if name == FAMILY:
+        from walktalk.paper.family import family  # looks at all protocols and builds their graphs
+
+        return family()
     if name not in FIGURES:
+        names = (*FIGURES, FAMILY)
         raise SpecError(
-            f"there is no study {name!r} of the paper; allowed: {', '.join(FIGURES)}{suggestion(name, FIGURES)}"
+            f"there is no study {name!r} of the paper; allowed: {', '.join(names)}{suggestion(name, names)}"
         )
     return FIGURES[name]
 
@@ -128,6 +136,8 @@ def _panel_spec(one: Figure, panel: Panel, scale: Scale, changes: Mapping[str, A
     content = settings(one.base, scale)
     content["name"] = f"{one.runs or one.name}-{panel.name}"
     content["network"] = dict(panel.network)
+    if panel.algorithms:
+        content["algorithms"] = [dict(entry) for entry in panel.algorithms]
     if panel.alpha is not None:
         content["task"] = {**content["task"], "alpha": panel.alpha}
     if "iterations" in content["stop"]:

@@ -51,6 +51,7 @@ def run_figure(
     With `tune` each algorithm gets its own learning rate first; those runs have a folder of their own. `report` hears
     how far things are, `say` what a person should know once.
     """
+    tune = tune or one.tuned
     panels = check_figure(one, scale, out, device=device, changes=changes, tune=tune)
     if not one.runs:
         return panels
@@ -81,14 +82,14 @@ def check_figure(
 
     With `tune`, studies whose rates are known have them already.
     """
-    runs = out / (f"{one.runs}-tuned" if tune else one.runs)
+    runs = out / (f"{one.runs}-tuned" if tune and not one.tuned else one.runs)
     specs = panel_specs(one, scale, changes)
     panels = [PanelRun(titled(panel, specs[panel.name]), specs[panel.name], runs / panel.name) for panel in one.panels]
     if not one.runs:
         for run in panels:
             build_task(run.spec)
         return panels
-    if tune:
+    if tune or one.tuned:
         panels = [_with_known_rates(run) for run in panels]
     left = [run for run in panels if not is_done(run.spec, run.folder)]
     for run in left:  # folders first: that costs nothing

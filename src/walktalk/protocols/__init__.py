@@ -51,7 +51,7 @@ from walktalk.protocols.rounds import (
 from walktalk.protocols.screening import Screened, screened
 from walktalk.protocols.self_description import FACTS, InLabel, Law, Runtime, missing_facts
 from walktalk.protocols.sync_gossip import SyncGossip
-from walktalk.protocols.walks import TokenSaga
+from walktalk.protocols.walks import Digest, TokenSaga, Walkman, WeightedWalk
 from walktalk.protocols.wrapped import Wrapped
 
 PROTOCOLS: Registry[type[Protocol]] = Registry(
@@ -90,6 +90,9 @@ for _protocol in (
     DiLoCo,
     StreamingDiLoCo,
     TokenSaga,
+    Digest,
+    Walkman,
+    WeightedWalk,
 ):
     PROTOCOLS.add(_protocol.name, _protocol)
 
@@ -120,6 +123,7 @@ __all__ = [
     "Described",
     "DiLoCo",
     "Differentiate",
+    "Digest",
     "Effect",
     "Encode",
     "EpidemicLearning",
@@ -163,6 +167,8 @@ __all__ = [
     "TokenSaga",
     "Train",
     "Trained",
+    "Walkman",
+    "WeightedWalk",
     "Wrapped",
     "absorb",
     "apply_update",

@@ -47,6 +47,26 @@ class Wrapped(Protocol):
         return self.inner.colour
 
     @property
+    def paper(self) -> str:
+        return self.inner.paper
+
+    @property
+    def update_rule(self) -> str:
+        return self.inner.update_rule
+
+    @property
+    def keeps(self) -> str:
+        return self.inner.keeps
+
+    @property
+    def sends(self) -> str:
+        return self.inner.sends
+
+    @property
+    def guarantees(self) -> str:
+        return self.inner.guarantees
+
+    @property
     def runtimes(self) -> tuple[Runtime, ...]:
         return self.inner.runtimes
 

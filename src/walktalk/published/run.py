@@ -20,11 +20,12 @@ from walktalk.published.table import Changes, Row, Scale, Table
 from walktalk.records import RUN_COLUMNS, HistoryRow, write_history, write_text
 from walktalk.runtimes.stacked import Engine
 from walktalk.studies.building import PlannedRun, planned_runs, prepare
-from walktalk.studies.driving import estimated_trainings, wave_policy
+from walktalk.studies.driving import estimated_trainings, fitting_groups, wave_policy
 from walktalk.studies.results import history_row
 from walktalk.studies.spec import StudySpec, dump_spec
 
 Say = Callable[[str], None]
+Note = Callable[[int, Sequence[HistoryRow]], None]  # the number of a run, and its history so far
 A_STRETCH = 8192  # trainings: seconds on a device that suits the model, and waves that are cut seldom
 FEWEST_STRETCHES = 8
 SECONDS_BETWEEN_WORDS = 10.0
@@ -44,17 +45,24 @@ def run_table(
     """Run the cells whose histories are not in the folder, with these settings, yet."""
     specs = {(row, column): table.spec(row, column, scale, changes) for row, column in table.cells(rows, columns)}
     for together in groups(specs, table, out):
-        preparation = prepare(specs[together[0]], device)
-        runs = [run for cell in together for run in planned_runs(specs[cell], preparation.trainer)]
-        names = ", ".join(f"{row.name} {column}" for row, column in together)
-        say(f"{table.name}: {len(together)} runs at once: {names}")
-        began = time.perf_counter()
-        run_together(preparation.trainer, runs, say, partial(note, out, table, together))
-        seconds = time.perf_counter() - began
-        steps = estimated_trainings(runs) * preparation.trainer.local_steps
-        say(f"{table.name}: {seconds:.0f} s, {steps / seconds:,.0f} model-steps/s")
-        for cell in together:
-            write_text(spec_beside(history_of(out, table, *cell)), dump_spec(specs[cell]))  # last: now it is whole
+        trainer = prepare(specs[together[0]], device).trainer
+        runs = [run for cell in together for run in planned_runs(specs[cell], trainer)]
+        for numbers in fitting_groups(trainer, runs):  # as many as fit into memory
+            cells = [together[number] for number in numbers]
+            names = ", ".join(f"{row.name} {column}" for row, column in cells)
+            say(f"{table.name}: {len(cells)} runs at once: {names}")
+            run_cells(trainer, [runs[number] for number in numbers], say, partial(note, out, table, cells))
+            for cell in cells:
+                write_text(spec_beside(history_of(out, table, *cell)), dump_spec(specs[cell]))  # last: now it is whole
+
+
+def run_cells(trainer: Trainer, runs: Sequence[PlannedRun], say: Say, noted: Note) -> None:
+    """Some cells at once, and how fast it was."""
+    began = time.perf_counter()
+    run_together(trainer, runs, say, noted)
+    seconds = time.perf_counter() - began
+    steps = estimated_trainings(runs) * trainer.local_steps
+    say(f"{seconds:.0f} s, {steps / seconds:,.0f} model-steps/s")
 
 
 def groups(specs: dict[tuple[Row, str], StudySpec], table: Table, out: Path) -> list[list[tuple[Row, str]]]:
@@ -80,10 +88,8 @@ def note(out: Path, table: Table, cells: Sequence[tuple[Row, str]], number: int,
     write_history(path, history, RUN_COLUMNS)
 
 
-def run_together(
-    trainer: Trainer, runs: Sequence[PlannedRun], say: Say, note: Callable[[int, Sequence[HistoryRow]], None]
-) -> list[list[HistoryRow]]:
-    """All runs in one engine, the next stretch planned ahead; the history of each, which `note` hears as it grows."""
+def run_together(trainer: Trainer, runs: Sequence[PlannedRun], say: Say, noted: Note) -> list[list[HistoryRow]]:
+    """All runs in one engine, the next stretch planned ahead; the history of each, which `noted` hears as it grows."""
     setups = [replace(run.setup, keep_trace=False) for run in runs]
     engine = Engine(trainer, setups, [run.initial for run in runs], wave_policy(trainer))
     stretches = max(FEWEST_STRETCHES, -(-estimated_trainings(runs) // A_STRETCH))
@@ -101,7 +107,7 @@ def run_together(
             for found in measured:
                 histories[found.run].append(history_row(runs[found.run].label, runs[found.run].repetition, found))
             for number in {found.run for found in measured}:
-                note(number, histories[number])
+                noted(number, histories[number])
             if time.perf_counter() - told > SECONDS_BETWEEN_WORDS:
                 told = time.perf_counter()
                 say(f"  {stretch / stretches:.0%} after {told - began:.0f} s")

@@ -180,7 +180,7 @@ def _ends_at_the_mean(protocol: Protocol, graph: Graph, timing: Timing) -> None:
     try:
         _agrees_after(60, protocol, graph, timing)
     except AssertionError:
-        _agrees_after(900, protocol, graph, timing)
+        _agrees_after(400, protocol, graph, timing)
 
 
 def _agrees_after(rounds: int, protocol: Protocol, graph: Graph, timing: Timing) -> None:

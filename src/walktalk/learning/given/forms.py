@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -27,7 +27,9 @@ def part_of(data: Any, where: str, choice: Choice, most_bytes: float) -> Part:
     if hasattr(data, "with_format") and hasattr(data, "column_names"):
         return of_hugging_face(data, where, choice, most_bytes)
     if is_columns(data):
-        return InMemory(where, split_up(tuple(data), where, choice))
+        inputs, targets = data
+        columns = (of_pandas(inputs, where, choice.columns, True), of_pandas(targets, where, None, False))
+        return InMemory(where, split_up(columns, where, choice))
     if isinstance(data, DataLoader):
         return of_loader(data, where, choice, most_bytes)
     if isinstance(data, IterableDataset):
@@ -65,6 +67,28 @@ def of_frame(frame: pd.DataFrame, where: str, choice: Choice) -> Given:
         {"": torch.tensor(frame[inputs].to_numpy(dtype=np.float32))},
         torch.tensor(target.to_numpy(dtype=kind_of(target))),
     )
+
+
+def of_pandas(data: Any, where: str, columns: Sequence[str] | None, inputs: bool) -> Any:
+    """A frame or a column of one as a tensor of its numbers, row after row; anything else as it is.
+
+    Inputs are measured numbers, each sample a row of them. Targets may be classes, and a frame of one column is that.
+    """
+    if isinstance(data, pd.DataFrame):
+        frame = data.set_axis([str(name) for name in data.columns], axis=1)
+        missing = [name for name in columns or () if name not in frame.columns]
+        if missing:
+            raise DataError(f"{where}: there is no column {missing[0]!r}; there are {', '.join(frame.columns)}")
+        frame = frame if columns is None else frame[list(columns)]
+        for name in frame.columns:
+            check_numbers(frame[name], where, str(name))
+        data = frame if inputs or frame.shape[1] > 1 else frame.iloc[:, 0]
+    elif isinstance(data, pd.Series):
+        check_numbers(data, where, str(data.name or "targets"))
+        data = data.to_frame() if inputs else data
+    else:
+        return data
+    return torch.tensor(data.to_numpy(dtype=np.float32 if inputs else kind_of(data)))
 
 
 def check_numbers(column: pd.Series[Any], where: str, name: str) -> None:

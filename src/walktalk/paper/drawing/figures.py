@@ -12,6 +12,7 @@ from matplotlib.figure import Figure as Drawing
 
 from walktalk import paper, plots
 from walktalk.learning import tasks
+from walktalk.paper.drawing import family
 from walktalk.paper.drawing.grid import Cell, Shown, grid
 from walktalk.paper.drawing.said_of_spec import rate_falls, setting_of
 from walktalk.records import read_history, write_text
@@ -57,6 +58,8 @@ def make(
     out.mkdir(parents=True, exist_ok=True)  # not before: where a study cannot be run, nothing is left behind
     if one.name == "fig3":
         return plots.save(splits([panel.spec for panel in panels]), out / one.name)
+    if one.name == paper.FAMILY:
+        return family.draw(panels, out)
     drawing = grid([shown(panel) for panel in panels], CELLS[one.name])
     return plots.save(drawing, out / (f"{one.name}-tuned" if tune else one.name))
 

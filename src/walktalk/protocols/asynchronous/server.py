@@ -7,6 +7,7 @@ staleness. What is sent and what the server makes of it, a protocol says in an `
 
 from __future__ import annotations
 
+import struct
 from abc import ABC, abstractmethod
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -14,14 +15,28 @@ from typing import Annotated, Literal, TypeAlias
 
 from annotated_types import Ge, Gt
 
-from walktalk.protocols.effects import AGGREGATE, INITIAL, MEMBER, Combine, Effect, Forget, Record, Send, Train
-from walktalk.protocols.events import Event, Received, Started, Trained
+from walktalk.protocols.arrivals import MOST_DOUBLINGS, Arrivals
+from walktalk.protocols.effects import (
+    AGGREGATE,
+    INITIAL,
+    MEMBER,
+    Combine,
+    Effect,
+    Forget,
+    Record,
+    Send,
+    SetTimer,
+    Train,
+)
+from walktalk.protocols.events import Event, PeerFound, Received, Rejoined, Started, TimerFired, Trained
 from walktalk.protocols.machine import Machine, Outside, Surroundings
 from walktalk.protocols.message import Arrival, Message
+from walktalk.protocols.self_description import InLabel
 from walktalk.protocols.server import MODEL, ServerProtocol
 
 START, RESULT = "start", "result"  # what a training began with, and what came of it
 MESSAGES = {"result": Arrival("result/{sender}"), "model": Arrival("model/{sender}")}
+NEW_LIFE = 2**16  # by how much the numbers of one that comes back are higher than any that it may have used
 Staleness: TypeAlias = Literal["constant", "polynomial", "hinge"]
 
 
@@ -63,7 +78,15 @@ class Intake(ABC):
 
 @dataclass(frozen=True)
 class AsynchronousServer(ServerProtocol):
-    """A protocol with a server, for which nobody waits but who has sent it something, that goes by an `Intake`."""
+    """A protocol with a server, for which nobody waits but who has sent it something, that goes by an `Intake`.
+
+    Args:
+        resilient: whether it survives failures of others than the server for good; if left out, where there may be any.
+        patience: seconds to wait for the first answers before asking again; after that it is known how long they take.
+    """
+
+    resilient: bool | None = None
+    patience: Annotated[float, Gt(0), InLabel("")] = 10.0
 
     @abstractmethod
     def intake(self) -> Intake:
@@ -103,24 +126,51 @@ class DampedServer(AsynchronousServer):
 
 
 class AsynchronousNode(Machine):
-    """The server, or one of those around it."""
+    """The server, or one of those around it.
 
-    __slots__ = ("around", "began", "intake", "server", "train", "version")
+    Results are numbered by who sends them, and one that comes again is answered again and not taken in again. So where
+    nodes and messages are lost, who has no answer for long asks again, and so does one that the server is back for.
+    """
+
+    __slots__ = (
+        "answers",
+        "around",
+        "asked",
+        "began",
+        "intake",
+        "sent",
+        "server",
+        "taken",
+        "train",
+        "tries",
+        "version",
+    )
 
     def __init__(self, around: Surroundings, protocol: AsynchronousServer) -> None:
         self.around, self.server = around, protocol.server
         self.intake, self.train = protocol.intake(), protocol.training()
         self.version = 0  # of `MODEL`
         self.began = 0  # the version that the training under way began with
+        self.sent = 0  # results of this node
+        self.asked: float | None = None  # since when the server's answer is awaited
+        self.tries = 0
+        self.answers = Arrivals(protocol.patience / 4, 0.0) if protocol.resilient else None  # how long those take
+        self.taken: dict[int, int] = {}  # at the server: node -> its last result that was taken in
 
     def handle(self, event: Event, outside: Outside) -> list[Effect]:
-        if isinstance(event, Received):
-            return self._received(event)
-        if isinstance(event, Trained):
-            return self._trained(event)
-        if isinstance(event, Started):
-            record = [Record(AGGREGATE, 0, MODEL)] if self._is_server else []
-            return [Combine(MODEL, {INITIAL: 1.0}), *record, *self._train_on()]
+        match event:
+            case Received():
+                return self._result(event) if self._is_server else self._answered(event, outside.now)
+            case Trained():
+                return self._trained(outside.now)
+            case Started():
+                record = [Record(AGGREGATE, 0, MODEL)] if self._is_server else []
+                return [Combine(MODEL, {INITIAL: 1.0}), *record, *self._train_on()]
+            case Rejoined(memory):
+                self._remember(memory)
+                return self._train_on()
+            case TimerFired() | PeerFound(self.server):
+                return self._ask_again() if self.asked is not None else []
         return []
 
     @property
@@ -128,30 +178,71 @@ class AsynchronousNode(Machine):
         return self.around.node == self.server
 
     def _train_on(self) -> list[Effect]:
-        self.began = self.version
+        self.began, self.asked = self.version, None
         return [Record(MEMBER, self.around.node, MODEL), Combine(START, {MODEL: 1.0}), self.train]
 
-    def _received(self, event: Received) -> list[Effect]:
-        peer, message = event.sender, event.message
-        if self._is_server != (message.kind == "result") or (not self._is_server and peer != self.server):
-            raise ValueError(f"{peer} sends {message.kind!r} to this node")
-        if self._is_server:
-            if not 0 <= message.round <= self.version:
-                raise ValueError(f"{peer} says that it trained version {message.round} of {self.version}")
-            taken = self._take(event.slot, message.round)
-            return [*taken, Forget(event.slot), Send(peer, Message("model", round=self.version), MODEL)]
-        self.version = message.round
-        return [Combine(MODEL, {event.slot: 1.0}), Forget(event.slot), *self._train_on()]
-
-    def _trained(self, event: Trained) -> list[Effect]:
+    def _trained(self, now: float) -> list[Effect]:
         result = self.intake.result()
         if self._is_server:
             return [result, *self._take(RESULT, self.began), *self._train_on()]
-        return [result, Send(self.server, Message("result", round=self.began), RESULT)]
+        self.sent, self.asked, self.tries = self.sent + 1, now, 0
+        return [result, *self._ask()]
+
+    # -- around the server ----------------------------------------------------------------------------------------
+
+    def _ask(self) -> list[Effect]:
+        """Send the result; the answer is the model of now."""
+        message = Message("result", round=self.began, term=self.sent)
+        send = Send(self.server, message, RESULT, again=self.tries > 0)
+        if self.answers is None:
+            return [send]
+        return [send, SetTimer("ask", self.answers.patience * 2.0 ** min(self.tries, MOST_DOUBLINGS))]
+
+    def _ask_again(self) -> list[Effect]:
+        self.tries += 1
+        return self._ask()
+
+    def _answered(self, event: Received, now: float) -> list[Effect]:
+        if event.sender != self.server or event.message.kind != "model":
+            raise ValueError(f"{event.sender} sends {event.message.kind!r} to this node")
+        if self.asked is None or event.message.term != self.sent:
+            return [Forget(event.slot)]
+        if self.answers is not None and not self.tries:
+            self.answers.observe(now - self.asked)
+        self.version = event.message.round
+        return [Combine(MODEL, {event.slot: 1.0}), Forget(event.slot), *self._train_on()]
+
+    # -- the server -----------------------------------------------------------------------------------------------
+
+    def _result(self, event: Received) -> list[Effect]:
+        peer, message = event.sender, event.message
+        if message.kind != "result" or peer not in self.around.neighbours:
+            raise ValueError(f"{peer} sends {message.kind!r} to the server")
+        taken: list[Effect] = []
+        if message.term > self.taken.get(peer, 0):
+            self.taken[peer] = message.term
+            taken = self._take(event.slot, message.round)
+        answer = Message("model", round=self.version, term=message.term)
+        return [*taken, Forget(event.slot), Send(peer, answer, MODEL)]
 
     def _take(self, slot: str, version: int) -> list[Effect]:
-        effects, renewed = self.intake.take(slot, self.version - version)
+        late = max(0, self.version - version)  # a server that is back may be at an earlier one
+        effects, renewed = self.intake.take(slot, late)
         if not renewed:
             return effects
         self.version += 1
         return [*effects, Record(AGGREGATE, 0, MODEL)]
+
+    # -- from one life to the next --------------------------------------------------------------------------------
+
+    def keepsake(self) -> bytes:
+        pairs = [number for pair in self.taken.items() for number in pair]
+        return struct.pack(f"<{2 + len(pairs)}I", self.version, self.sent, *pairs)
+
+    def _remember(self, memory: bytes) -> None:
+        """An earlier life's keepsake; one that was torn says nothing. What came after it was made has other numbers."""
+        if len(memory) < 8 or len(memory) % 8:
+            return
+        self.version, sent, *pairs = struct.unpack(f"<{len(memory) // 4}I", memory)
+        self.sent = sent + NEW_LIFE
+        self.taken = dict(zip(pairs[::2], pairs[1::2], strict=True))

@@ -90,8 +90,28 @@ class FeedbackNode(Machine):
     def has_work(self) -> bool:
         return self.inner.has_work()
 
+    def refused(self, sender: int, message: Message, outside: Outside) -> list[Effect]:
+        """What was refused is missing in the reference: the next should come whole."""
+        said = (
+            numbered(message._replace(kind=message.kind.removeprefix(WHOLE)))[1] if self._models(message) else message
+        )
+        asks: list[Effect] = [self._ask(sender, said.kind)] if self._models(message) and sender in self.askable else []
+        return [*asks, *self._encoded(self.inner.refused(sender, said, outside))]
+
     def keepsake(self) -> bytes:
         return self.inner.keepsake()
+
+    def farewell(self) -> bytes:
+        return self.inner.farewell()
+
+    def _models(self, message: Message) -> bool:
+        """Whether a model comes with it."""
+        arrival = self.messages.get(message.kind.removeprefix(WHOLE))
+        return arrival is not None and bool(arrival.slot)
+
+    def _ask(self, sender: int, kind: str) -> Send:
+        """Let the next of a stream come whole."""
+        return Send(sender, Message(ASK, note=kind.encode("ascii")))
 
     def _begin_anew(self, peer: int) -> None:
         """What it has of us, and we of it, is not sure any more."""
@@ -183,7 +203,7 @@ class FeedbackNode(Machine):
         stream.held[number] = asked
         effects: list[Effect] = [Decode(came, held_slot(asked, number))]
         if asked.sender in self.askable:
-            effects.append(Send(asked.sender, Message(ASK, note=asked.message.kind.encode("ascii"))))
+            effects.append(self._ask(asked.sender, asked.message.kind))
         return effects
 
     def _release(self, stream: Incoming, outside: Outside) -> list[Effect]:

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from walktalk.protocols.effects import Combine, Decode, Effect, Encode, Forget, MixEveryone, Send
 from walktalk.protocols.events import Event, Received
 from walktalk.protocols.machine import Machine, Outside
-from walktalk.protocols.message import Arrival
+from walktalk.protocols.message import Arrival, Message
 
 
 class CodedNode(Machine):
@@ -28,8 +28,14 @@ class CodedNode(Machine):
     def has_work(self) -> bool:
         return self.inner.has_work()
 
+    def refused(self, sender: int, message: Message, outside: Outside) -> list[Effect]:
+        return self._encoded(self.inner.refused(sender, message, outside))
+
     def keepsake(self) -> bytes:
         return self.inner.keepsake()
+
+    def farewell(self) -> bytes:
+        return self.inner.farewell()
 
     def _encoded(self, effects: list[Effect]) -> list[Effect]:
         """With a code in place of every model that is sent; the same one for all that get the same model."""

@@ -115,3 +115,16 @@ class Compressed(Wrapped):
     @property
     def description(self) -> str:
         return f"{self.inner.description.rstrip('.')}; what is sent is encoded by {self.codec}."
+
+    @property
+    def keeps(self) -> str:
+        more = ", and for every neighbour what was sent and heard last" if self.feedback else ""
+        return f"{self.inner.keeps}{more}"
+
+    @property
+    def sends(self) -> str:
+        return f"{self.inner.sends}, encoded by {self.codec}"
+
+    @property
+    def guarantees(self) -> str:
+        return f"{self.inner.guarantees}, as far as {self.codec} lets it"

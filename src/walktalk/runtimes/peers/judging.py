@@ -1,9 +1,9 @@
 """Is what a neighbour sent a model of this study? Whatever is not is refused before anything is mixed with it.
 
 A model must be finite, and its norm at most `largest` times the usual one: the median over what each neighbour sent
-last, what this node trained last, and the initial model (or one whose numbers are of size 1, if that is larger). Each
-neighbour has one voice in it, so that a few of them cannot move it, however much they send. The right width is seen to
-before, by the number of bytes (`assembly`).
+last, what this node trained last, and the initial model (or one whose numbers are of size 1, if that is larger), and
+never less than that of the last: differences begin with zeros. Each neighbour has one voice in it, so that a few of
+them cannot move it, however much they send. The right width is seen to before, by the number of bytes (`assembly`).
 
 And no neighbour may fill this node's memory: what came from it and was not used yet is at most `HELD` models.
 """
@@ -50,7 +50,7 @@ class Judge:
         model: Tensor = content.content if encoded else content
         norms = self._norms.setdefault(kind, {})
         own = [] if encoded or self._own is None else [self._own]
-        usual = median_low([self._least, *own, *norms.values()])
+        usual = max(self._least, median_low([self._least, *own, *norms.values()]))
         norm = norm_of(model)
         if not math.isfinite(norm):
             raise Refused("its numbers are not finite, or enormous")

@@ -44,7 +44,7 @@ class Caller:
             for name, replies in waiting.items():
                 for reply in replies:
                     if reply.ok is not None:
-                        answers[name] = json.loads(reply.ok.payload.to_bytes())
+                        answers[name] = _parsed(reply.ok.payload.to_bytes())
             time.sleep(TRY_AGAIN)
         return answers
 
@@ -54,7 +54,7 @@ class Caller:
         `told` is called with the bytes of every piece.
         """
         have = to.stat().st_size if to.exists() else 0
-        starts = list(range(have, size, PIECE))
+        starts = range(have, size, PIECE)
         to.parent.mkdir(parents=True, exist_ok=True)
         with to.open("ab") as here:
             for first in range(0, len(starts), AT_ONCE):
@@ -82,6 +82,15 @@ class Caller:
         parameters = ";".join(f"{key}={value}" for key, value in asked.items())
         key = self._endpoint.key(name, OPERATOR, question)
         return self._session.get(f"{key}?{parameters}" if parameters else key, timeout=seconds)
+
+
+def _parsed(answer: bytes) -> dict[str, Any] | None:
+    """What a node said; None where it is nonsense."""
+    try:
+        said = json.loads(answer)
+    except ValueError:
+        return None
+    return said if isinstance(said, dict) else None
 
 
 def ask_everyone(cluster: Cluster, question: str, seconds: float = 3.0) -> dict[str, dict[str, Any] | None]:

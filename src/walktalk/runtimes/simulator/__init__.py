@@ -1,5 +1,6 @@
 """The simulator: events in virtual time, and the schedule of arithmetic that they call for."""
 
+from walktalk.runtimes.simulator.availability import absences, lines_of
 from walktalk.runtimes.simulator.fault_plan import Fault, FaultKind, FaultPlan
 from walktalk.runtimes.simulator.garbage import no_garbage_collection
 from walktalk.runtimes.simulator.rates import Rates, measured_rates, planned_run
@@ -47,7 +48,9 @@ __all__ = [
     "Terms",
     "Timing",
     "TrainOp",
+    "absences",
     "all_surroundings",
+    "lines_of",
     "mean_of",
     "measured_rates",
     "no_garbage_collection",

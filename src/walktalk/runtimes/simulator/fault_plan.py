@@ -21,7 +21,7 @@ class Fault:
     killed a node; and a node that dies hangs no longer.
     """
 
-    kind: FaultKind
+    kind: FaultKind  # what goes wrong
     at: float | None = None  # seconds of virtual time
     rate: float | None = None  # times a second
     seconds: float | None = None  # how long until it is undone; None: for good

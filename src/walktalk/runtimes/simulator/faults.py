@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from walktalk.runtimes.simulator.simulation import Simulation
     from walktalk.runtimes.simulator.under_way import Envelope, Training
 
-FAULT = 5  # kind of agenda entries, after the simulation's own
+FAULT = 6  # kind of agenda entries, after the simulation's own
 LOOK_AGAIN = 60.0  # seconds
 STARVED = 20  # looks: nobody trained for so long, and one that swallows walks may say that it has them
 log = logging.getLogger(__name__)

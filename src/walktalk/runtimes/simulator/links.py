@@ -7,6 +7,9 @@ until a resource is full; those that cross it stop there, the others go on (prog
 When a transfer starts or ends, only those get new rates whose share has changed: rates are max–min fair exactly if
 every transfer crosses a full resource on which nobody has more (Bertsekas and Gallager, Data Networks, 6.5.2), so the
 users of the changed resources are shared anew, and then whoever has lost this property through them, and so on.
+
+With a slow start (as TCP's, RFC 5681, after an idle moment) a transfer has a resource of its own: a window of bits a
+round trip, which doubles every round trip until something else holds the transfer back; from then on it is not limited.
 """
 
 from __future__ import annotations
@@ -18,8 +21,10 @@ from typing import Any, TypeVar
 
 from walktalk.graphs import Graph
 from walktalk.runtimes.simulator.timing import NetworkTiming
+from walktalk.seeds import Seed
 
-Resource = tuple[Any, ...]  # ("out", node), ("in", node), ("edge", node, node) or ("sites", site, site)
+# ("out", node), ("in", node), ("edge", node, node), ("sites", site, site) or ("window", transfer)
+Resource = tuple[Any, ...]
 User = TypeVar("User", bound=Hashable)
 
 ALMOST = 1e-9  # relative; rates that differ by less are equal
@@ -28,7 +33,7 @@ ALMOST = 1e-9  # relative; rates that differ by less are equal
 class Transfer:
     """Bytes on their way."""
 
-    __slots__ = ("content", "ends", "latency", "left", "rate", "resources", "since", "version")
+    __slots__ = ("content", "delay", "ends", "latency", "left", "rate", "resources", "since", "version", "window")
 
     def __init__(
         self, ends: tuple[int, int], bits: float, resources: tuple[Resource, ...], latency: float, content: object
@@ -37,6 +42,8 @@ class Transfer:
         self.left = bits  # still to go, as of `since`
         self.resources = resources
         self.latency = latency
+        self.delay = 0.0  # of this one alone, beside the latency
+        self.window = 0.0  # bits a round trip, while it starts slowly; 0: not limited
         self.content = content  # what arrives in the end
         self.rate = 0.0  # bit/s
         self.since = 0.0
@@ -52,9 +59,13 @@ class Transfer:
 class Links:
     """All transfers of one run."""
 
-    def __init__(self, timing: NetworkTiming, graph: Graph) -> None:
+    def __init__(self, timing: NetworkTiming, graph: Graph, seed: Seed = Seed(0)) -> None:
+        timing.check(graph.nodes)
         self.timing = timing
         self.sites = graph.sites
+        self.up, self.down = timing.rates("up", graph.nodes), timing.rates("down", graph.nodes)
+        self.limited = any(map(math.isfinite, (*self.up, *self.down)))  # whether nodes are
+        self.dice = seed.child("jitter").python()
         self.users: dict[Resource, dict[Transfer, None]] = {}  # ordered: ties must not depend on hashes
         self.slowed: dict[tuple[int, int], float] = {}  # links that are that many times slower than usual
         self.changed: dict[Resource, None] = {}  # resources with other users, or another capacity, since `settle`
@@ -64,16 +75,34 @@ class Links:
         self.add(sender, receiver, bits, now, content)
         return self.settle(now)
 
-    def add(self, sender: int, receiver: int, bits: float, now: float, content: object) -> None:
+    def add(self, sender: int, receiver: int, bits: float, now: float, content: object) -> Transfer:
         """Begin a transfer; its rate, and what it changes for others, comes with the next `settle`."""
         ends = (sender, receiver)
         transfer = Transfer(ends, bits, self.resources(sender, receiver), self.latency(sender, receiver), content)
         transfer.since = now
+        if self.timing.jitter:
+            transfer.delay = self.dice.expovariate(1.0 / self.timing.jitter)
+        if self.timing.slow_start is not None and transfer.latency > 0.0:
+            transfer.window = self.timing.slow_start * 8.0
+            transfer.resources = (*transfer.resources, ("window", transfer))
         self._enter(transfer)
+        return transfer
+
+    def widen(self, transfer: Transfer, now: float) -> list[Transfer]:
+        """A round trip of a slow start is over; the transfers whose end has changed."""
+        self._leave(transfer)
+        if nearly(transfer.rate, self.capacity(("window", transfer))):
+            transfer.window *= 2.0
+        else:  # something else holds it back
+            transfer.window = 0.0
+            transfer.resources = transfer.resources[:-1]
+        self._enter(transfer)
+        return self.settle(now)
 
     def finish(self, transfer: Transfer, now: float) -> list[Transfer]:
         """A transfer is done; the transfers whose end has changed."""
         self._leave(transfer)
+        transfer.window = 0.0
         return self.settle(now)
 
     def slow_down(self, a: int, b: int, factor: float, now: float) -> list[Transfer]:
@@ -90,7 +119,9 @@ class Links:
         under_way = dict.fromkeys(t for users in self.users.values() for t in users if t.ends in ((a, b), (b, a)))
         for transfer in under_way:
             self._leave(transfer)
-            transfer.resources, transfer.latency = self.resources(*transfer.ends), self.latency(*transfer.ends)
+            own = (("window", transfer),) if transfer.window else ()
+            transfer.resources = (*self.resources(*transfer.ends), *own)
+            transfer.latency = self.latency(*transfer.ends)
             self._enter(transfer)
         return self.settle(now)
 
@@ -169,9 +200,11 @@ class Links:
             if here != there:
                 shared: Resource = ("sites", here, there)
                 link = (*link, shared) if (sender, receiver) in self.slowed else (shared,)
-        if math.isinf(self.timing.node_bandwidth):
+        if not self.limited:
             return link
-        return (("out", sender), *link, ("in", receiver))
+        out: tuple[Resource, ...] = (("out", sender),) if math.isfinite(self.up[sender]) else ()
+        into: tuple[Resource, ...] = (("in", receiver),) if math.isfinite(self.down[receiver]) else ()
+        return (*out, *link, *into)
 
     def latency(self, sender: int, receiver: int) -> float:
         factor = self.slowed.get((sender, receiver), 1.0)
@@ -180,8 +213,11 @@ class Links:
         return float(self.sites.latency[self.sites.site_of[sender], self.sites.site_of[receiver]]) * factor
 
     def capacity(self, resource: Resource) -> float:
+        if resource[0] == "window":
+            transfer: Transfer = resource[1]
+            return transfer.window / (2.0 * transfer.latency)  # a round trip is there and back
         if resource[0] in ("out", "in"):
-            return self.timing.node_bandwidth
+            return (self.up if resource[0] == "out" else self.down)[resource[1]]
         kind, here, there = resource
         factor = self.slowed.get((here, there), 1.0) if kind == "edge" else 1.0
         if self.sites is None:

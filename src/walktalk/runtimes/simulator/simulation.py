@@ -59,7 +59,7 @@ from walktalk.runtimes.simulator.surroundings import all_surroundings
 from walktalk.runtimes.simulator.timing import NetworkTiming, Stopwatch
 from walktalk.runtimes.simulator.under_way import Envelope, Training
 
-TRAINED, ARRIVED, TIMER, TRANSFERRED, EVALUATION = range(5)  # kinds of agenda entries: see `Simulation._happens`
+TRAINED, ARRIVED, TIMER, TRANSFERRED, EVALUATION, ROUND_TRIP = range(6)  # kinds of agenda entries: see `_happens`
 MOST_ENVELOPES = 2**16
 Asked: TypeAlias = Train | Differentiate
 
@@ -74,7 +74,7 @@ class Simulation:
         self.outside = Outside(0.0, setup.seed.child("protocol").python())
         self.keys = setup.seed.child("batches").python()
         self.stopwatch = Stopwatch(setup.timing, setup.graph, setup.seed)
-        self.links = Links(setup.timing, setup.graph) if isinstance(setup.timing, NetworkTiming) else None
+        self.links = Links(setup.timing, setup.graph, setup.seed) if isinstance(setup.timing, NetworkTiming) else None
         self.protocol = setup.protocol.hardened() if setup.faults.has_failures else setup.protocol
         self.machines: list[Machine] = [self.protocol.machine(around) for around in self._surroundings()]
         self.written = setup.keep_schedule or setup.keep_trace  # False: what the models are is of no interest
@@ -90,6 +90,7 @@ class Simulation:
             self._timer_fires,
             self._transfer_ends,
             self._evaluation_is_due,
+            self._round_trip_ends,
         )
         self._carries_out = self._handlers()
         self.noted = 0  # lines of the trace that were handed out
@@ -292,7 +293,9 @@ class Simulation:
         if self.links is None:
             self.agenda.put(0.0, ARRIVED, envelope)
         else:
-            self.links.add(node, effect.to, size * 8.0, self.agenda.now, envelope)
+            transfer = self.links.add(node, effect.to, size * 8.0, self.agenda.now, envelope)
+            if transfer.window:
+                self.agenda.put(2.0 * transfer.latency, ROUND_TRIP, transfer)
 
     def _planned(self, node: int, effect: Send) -> Packed:
         """A machine looks at the slot of what has arrived, so it is named where nothing is in it; few come often."""
@@ -314,8 +317,15 @@ class Simulation:
         transfer, version = planned
         if self.links is None or version != transfer.version:
             return  # its rate has changed since; a later entry tells the end
-        self.agenda.put(transfer.latency, ARRIVED, transfer.content)
+        self.agenda.put(transfer.latency + transfer.delay, ARRIVED, transfer.content)
         self._plan_ends(self.links.finish(transfer, self.agenda.now))
+
+    def _round_trip_ends(self, transfer: Transfer) -> None:
+        """Of a transfer that starts slowly, unless it is done."""
+        if self.links is not None and transfer.window:
+            self._plan_ends(self.links.widen(transfer, self.agenda.now))
+            if transfer.window:
+                self.agenda.put(2.0 * transfer.latency, ROUND_TRIP, transfer)
 
     def _message_arrives(self, envelope: Envelope) -> None:
         """The machine takes the message first; then what came with it is put into its slot."""

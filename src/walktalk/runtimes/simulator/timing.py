@@ -42,14 +42,41 @@ class NetworkTiming:
     latency: float = 0.01  # seconds from node to node, one way, where the graph has no sites
     bandwidth: float = 1e9  # bit/s of a link (an edge, or the path between two sites)
     node_bandwidth: float = math.inf  # bit/s that a node can send, and also receive
+    up: float | tuple[float, ...] | None = None  # bit/s that nodes can send, one for all or one each; None: as above
+    down: float | tuple[float, ...] | None = None  # bit/s that nodes can receive, likewise
+    jitter: float = 0.0  # mean seconds, exponential, that a message takes longer than the latency
+    slow_start: float | None = None  # bytes that a transfer may have under way at first; None: as much as there is room
 
     def __post_init__(self) -> None:
         for name in ("compute", "straggler_slowdown", "bandwidth", "node_bandwidth"):
             require_positive(f"timing.{name}", getattr(self, name))
-        if self.spread < 0 or self.latency < 0:
-            raise SpecError("timing: spread and latency must not be negative")
+        for name in ("up", "down"):
+            for rate in self.rates(name, 1):
+                require_positive(f"timing.{name}", rate)
+        if self.slow_start is not None:
+            require_positive("timing.slow_start", self.slow_start)
+        if self.spread < 0 or self.latency < 0 or self.jitter < 0:
+            raise SpecError("timing: spread, latency and jitter must not be negative")
         if not 0 <= self.straggler_share <= 1:
             raise SpecError(f"timing.stragglers.share: {self.straggler_share} is not a share; allowed: 0 to 1")
+
+    def ends(self) -> dict[str, float | tuple[float, ...] | None]:
+        """What nodes can send and receive, as given."""
+        return {"up": self.up, "down": self.down}
+
+    def rates(self, which: str, nodes: int) -> list[float]:
+        """What each node can send (`which` is "up") or receive ("down"), bit/s."""
+        given = getattr(self, which)
+        if isinstance(given, tuple):
+            return list(given)
+        return [self.node_bandwidth if given is None else given] * nodes
+
+    def check(self, nodes: int) -> None:
+        """Raise `SpecError` where it names more or fewer nodes than there are."""
+        for name in ("up", "down"):
+            if len(self.rates(name, nodes)) != nodes:
+                said = f"{len(self.rates(name, nodes))} rates for {nodes} nodes"
+                raise SpecError(f"timing.{name}: {said}; give one number, or one for each node")
 
 
 Timing = PoissonTiming | NetworkTiming

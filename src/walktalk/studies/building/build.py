@@ -15,7 +15,7 @@ from walktalk.errors import SpecError, UnavailableError
 from walktalk.graphs import Graph, Sites, build
 from walktalk.learning import Arithmetic, Schedule, Task, Trainer, tasks
 from walktalk.runtimes.meaning import Evaluate, Stop
-from walktalk.runtimes.simulator import FaultPlan, NetworkTiming, PoissonTiming, Timing
+from walktalk.runtimes.simulator import FaultPlan, NetworkTiming, PoissonTiming, Timing, absences
 from walktalk.seeds import Seed
 from walktalk.studies.building.runs import AlgorithmPlan
 from walktalk.studies.spec import StudySpec, TimingSpec
@@ -54,7 +54,9 @@ def build_timing(spec: StudySpec) -> Timing:
     timing = spec.timing
     if timing.model == "poisson":
         return PoissonTiming(timing.d)
-    given = {name: getattr(timing, name) for name in ("latency", "bandwidth", "node_bandwidth")}
+    given = {name: getattr(timing, name) for name in ("latency", "bandwidth", "node_bandwidth", "jitter", "slow_start")}
+    ends = {name: getattr(timing, name) for name in ("up", "down")}
+    given |= {name: tuple(rates) if isinstance(rates, list) else rates for name, rates in ends.items()}
     return NetworkTiming(
         compute=timing.compute,
         spread=timing.spread,
@@ -78,9 +80,10 @@ def check_links(spec: StudySpec, graph: Graph) -> None:
             raise SpecError(f"faults.{place}.link: nodes {a} and {b} are not neighbours; neighbours of {a}: {near}")
 
 
-def build_faults(spec: StudySpec, repetition: int) -> FaultPlan:
-    """What goes wrong in a repetition: the same for all its algorithms, as far as chance has to do with it."""
-    return FaultPlan(tuple(entry.fault() for entry in spec.faults), Seed(spec.seed).child("faults", repetition))
+def build_faults(spec: StudySpec, repetition: int, graph: Graph) -> FaultPlan:
+    """What goes wrong in a repetition, and who is away: the same for all its algorithms, also by chance."""
+    away = () if spec.availability is None else absences(spec.availability, graph.nodes, graph.names)
+    return FaultPlan((*(entry.fault() for entry in spec.faults), *away), Seed(spec.seed).child("faults", repetition))
 
 
 def build_evaluate(spec: StudySpec) -> Evaluate:

@@ -74,7 +74,7 @@ class Foundation:
             PlannedRun(
                 plan.label,
                 repetition,
-                conditions.setup(plan, self.root, repetition, build_faults(self.spec, repetition)),
+                conditions.setup(plan, self.root, repetition, build_faults(self.spec, repetition, conditions.graph)),
                 trainer.initial_row(self.initial_seed(repetition)),
             )
             for plan in self.algorithms

@@ -55,6 +55,7 @@ def collect(
     wait: bool = False,
     seconds: float = 3.0,
     say: Callable[[str], None] = lambda line: None,
+    shown: Callable[[str], None] = lambda line: None,
     over: Callable[[], bool] | None = None,
 ) -> Collected:
     """A cluster's model, history and trace as a study's folder.
@@ -66,6 +67,7 @@ def collect(
         wait: Until the run is over; nodes stay until what they have is collected.
         seconds: How long to wait for answers.
         say: Called with a line when something begins that takes long.
+        shown: Called with how far the run is, again and again while it waits.
         over: Asked while it waits, where somebody else knows that the run is over; may raise, to give up. What the
             nodes' folders on this machine say, if left out.
     """
@@ -73,7 +75,7 @@ def collect(
     with tempfile.TemporaryDirectory(prefix="walktalk-") as place:
         gathered = Gathered(cluster, Path(place), say)
         if wait:
-            _await_the_end(gathered, seconds, say, over or gathered.ended_before)
+            _await_the_end(gathered, seconds, (say, shown), over or gathered.ended_before)
         with Caller(cluster) as caller:
             gathered.ask(caller, seconds, **({"waits": 1} if wait else {}))
             gathered.fetch_diaries(caller)
@@ -130,7 +132,12 @@ def _nobody(cluster: Cluster) -> str:
     )
 
 
-def _await_the_end(gathered: Gathered, seconds: float, say: Callable[[str], None], over: Callable[[], bool]) -> None:
+def _await_the_end(
+    gathered: Gathered,
+    seconds: float,
+    tell: tuple[Callable[[str], None], Callable[[str], None]],
+    over: Callable[[], bool],
+) -> None:
     """Keep what nodes write down as they do, until all that answer have seen the end, or nobody answers any more."""
     seen, told = False, ""
     while True:
@@ -144,8 +151,10 @@ def _await_the_end(gathered: Gathered, seconds: float, say: Callable[[str], None
                 line = f"{len(gathered.answered)} of {len(gathered.cluster.nodes)} nodes answer"
                 line = line if gathered.answered else "waits for the first node to answer"
                 if line != told:
-                    say(line)
+                    tell[0](line)
                     told = line
+                done = max((int(answer.get("iterations", 0)) for answer in gathered.answered.values()), default=0)
+                tell[1](f"{line}, {done:,} iterations")
                 time.sleep(LOOK_EVERY)
 
 

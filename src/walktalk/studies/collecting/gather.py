@@ -18,6 +18,7 @@ from walktalk.runtimes.peers import COPY, FILES, RECORDS, Caller, Cluster, read_
 
 SECONDS_FOR_A_COPY = 60.0  # that a node may take to write its copy, which may be large
 WORTH_A_WORD = 1e6  # bytes
+LARGEST = 2**42  # bytes of a file: beyond, a node says nonsense
 
 
 class CopyFound(NamedTuple):
@@ -49,6 +50,9 @@ class Gathered:
         """What those that answer wrote down since the last time."""
         for name, answer in self.answered.items():
             files = {file: size for file, size in _files(answer).items() if file != COPY}
+            for old in self.folder.glob(f"{name}/*"):
+                if old.name not in files:  # it has begun anew meanwhile
+                    old.unlink()
             missing = sum(files.values()) - sum(_size(self.folder / name / file) for file in files)
             if missing > WORTH_A_WORD:
                 self.say(f"{name}: {missing / 1e6:,.1f} MB of its diary")
@@ -126,7 +130,8 @@ def _files(answer: Mapping[str, Any]) -> dict[str, int]:
     files = answer.get("files")
     if not isinstance(files, dict):
         return {}
-    return {name: size for name, size in files.items() if FILES.fullmatch(name) and isinstance(size, int)}
+    sound = {name: size for name, size in files.items() if FILES.fullmatch(name) and isinstance(size, int)}
+    return {name: size for name, size in sound.items() if 0 <= size <= LARGEST}
 
 
 def _size(path: Path) -> int:

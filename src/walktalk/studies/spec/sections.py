@@ -94,7 +94,9 @@ def timing_section(given: Any) -> Mapping[str, Any]:
     stragglers = {"share": given.straggler_share, "slowdown": given.straggler_slowdown}
     plain = {name: getattr(given, name) for name in ("compute", "spread", "latency", "bandwidth")}
     limit = {} if math.isinf(given.node_bandwidth) else {"node_bandwidth": given.node_bandwidth}
-    return {"model": "network", **plain, "stragglers": stragglers, **limit}
+    ends = {name: list(rates) if isinstance(rates, tuple) else rates for name, rates in given.ends().items()}
+    more = _without_none({**ends, "jitter": given.jitter or None, "slow_start": given.slow_start})
+    return {"model": "network", **plain, "stragglers": stragglers, **limit, **more}
 
 
 def stop_section(given: Any) -> Mapping[str, Any]:

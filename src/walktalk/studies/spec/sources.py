@@ -24,6 +24,8 @@ def preset_names() -> list[str]:
 def preset_text(name: str) -> str:
     """A preset's YAML, comments and all."""
     known = preset_names()
+    if name == "family":  # several graphs, so several studies
+        raise SpecError(f"{name}: is more than one study; run it with: walktalk paper run family")
     if name not in known:
         raise SpecError(f"{name}: is neither a file nor a preset; presets: {', '.join(known)}{suggestion(name, known)}")
     return str((_presets() / f"{name}.yaml").read_text(encoding="utf-8"))

@@ -14,6 +14,7 @@ from pydantic import ConfigDict, model_validator
 from walktalk.errors import SpecError
 from walktalk.protocols import Described, together
 from walktalk.records import folder_name
+from walktalk.runtimes.simulator import lines_of
 from walktalk.settings import misfit
 from walktalk.studies.spec.algorithm import AlgorithmSpec
 from walktalk.studies.spec.faults import FaultSpec
@@ -25,6 +26,13 @@ from walktalk.studies.spec.task import TaskSpec
 COUNT = "a whole number from 1 to 1e15"  # beyond it a float, as times and bits are, no longer counts by ones
 SECONDS = "a number from 1e-9 to 1e9 (seconds)"
 RATE = "a number from 1e-3 to 1e18 (bit/s)"
+
+
+RATES = "a number from 1e-3 to 1e18 (bit/s), or a list with one for each node"
+
+
+def _listed(given: float | list[float]) -> list[float]:
+    return given if isinstance(given, list) else [given]
 
 
 class TrainingSpec(Section):
@@ -106,6 +114,22 @@ class TimingSpec(Section):
     node_bandwidth: float | None = key(
         None, RATE, "network: of each node, in and out; unlimited if left out", ge=1e-3, le=1e18
     )
+    up: float | list[float] | None = key(None, RATES, "network: what nodes can send; node_bandwidth if left out")
+    down: float | list[float] | None = key(None, RATES, "network: what nodes can receive; node_bandwidth if left out")
+    jitter: float | None = key(
+        None,
+        "a number from 0 to 1e6 (seconds)",
+        "network: mean of a random time, exponential, that a message takes longer; none if left out",
+        ge=0,
+        le=1e6,
+    )
+    slow_start: float | None = key(
+        None,
+        "a number from 1 to 1e12 (bytes)",
+        "network: what a transfer may send in its first round trip, twice as much in each that follows; TCP's is 14600",
+        ge=1,
+        le=1e12,
+    )
 
     model_config = ConfigDict(extra="forbid", frozen=True, strict=True, allow_inf_nan=False, validate_default=True)
 
@@ -115,6 +139,10 @@ class TimingSpec(Section):
             value = getattr(self, name)
             if (name == "d") != (self.model == "poisson") and value != type(self).model_fields[name].default:
                 raise ValueError(f"{name}: {value!r} has no meaning for timing model {self.model}")
+        for name in ("up", "down"):
+            given = getattr(self, name)
+            if given is not None and not all(1e-3 <= rate <= 1e18 for rate in _listed(given)):
+                raise misfit(name, given, RATES)
         return self
 
 
@@ -211,6 +239,11 @@ class StudySpec(Section):
         DEFAULT_ALGORITHMS, "a list with at least one algorithm", "what is compared", min_length=1
     )
     faults: list[FaultSpec] = key([], "a list of sections", "what goes wrong in the simulator, and when")
+    availability: str | None = key(
+        None,
+        "a CSV file with the columns node, from, to",
+        "who is there when, in the simulator; all always if left out",
+    )
     stop: StopSpec = key({"iterations": 3000}, "a section", "when a run ends")
     evaluate: EvaluateSpec = key({}, "a section", "when the models are measured")
 
@@ -240,10 +273,20 @@ class StudySpec(Section):
                 entry.fault().check(self.network.nodes, links=self.timing.model == "network")
             except SpecError as error:
                 raise ValueError(f"faults.{place}.{error}") from error
-        failing = any(entry.fault().is_failure for entry in self.faults)
+        self._check_availability()
+        name = "faults" if self.faults else "availability"
+        failing = any(entry.fault().is_failure for entry in self.faults) or self.availability is not None
         for algorithm in self.algorithms if failing else []:
             if not algorithm.protocol().survives_failures:
-                raise ValueError(f"faults: {algorithm.title} knows no failures; take another algorithm or no faults")
+                raise ValueError(f"{name}: {algorithm.title} knows no failures; take another algorithm or no {name}")
+
+    def _check_availability(self) -> None:
+        """Whether there is such a file; who the nodes are is known when the graph is there."""
+        if self.availability is not None:
+            try:
+                lines_of(self.availability)
+            except SpecError as error:
+                raise ValueError(str(error)) from error
 
     def _check_algorithms(self) -> None:
         seen: set[str] = set()
