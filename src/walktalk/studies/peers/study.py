@@ -49,6 +49,7 @@ from walktalk.studies.building import (
     build_rate,
     build_stop,
     build_trainer,
+    check_travels,
     lay_foundation,
     pick_device,
     prepare,
@@ -99,6 +100,7 @@ def run_on_peers(
             "faults and availability: are for the simulator; on real peers, `walktalk chaos` makes them happen"
         )
     check_ends(spec)
+    check_travels(spec, "the nodes' processes")
     taking = {"resume": resume, "overwrite": overwrite}
     check_folder(out, dump_spec(spec), **taking, engine="peers")  # before any data is read
     ready = prepare(spec, pick_device(device))
