@@ -74,6 +74,15 @@ def walktalk(*words: str, here: Path) -> subprocess.Popen[bytes]:
     return subprocess.Popen(command, cwd=here, env=environment, stdout=log, stderr=log)
 
 
+def await_words(log: Path, words: str) -> None:
+    """Until they are in a log; everything that is started here takes seconds."""
+    for _ in range(600):
+        if words in log.read_text():
+            return
+        time.sleep(0.2)
+    raise SystemExit(f"{log}: {log.read_text()}")
+
+
 def iterations(config: Path) -> int:
     """How many the cluster has done, as far as anybody answers."""
     answers = ask_everyone(load_cluster(config), STATUS, seconds=1.0).values()
@@ -116,6 +125,9 @@ def main() -> None:
     config = home / "cluster.yaml"
     config.write_text(yaml.safe_dump({**cluster, "wait": 120.0, "nodes": nodes}, sort_keys=False))
     walktalk("certs", "--config", str(config), here=home).wait()
+    desk = machine(home, "operator", home / "certs", config)
+    collecting = walktalk("collect", "--config", "cluster.yaml", "--out", "out", "--wait", here=desk)
+    await_words(desk / "log.txt", "waits for the first node")
     running: dict[str, subprocess.Popen[bytes]] = {}
     for name in HOSPITALS:
         here = machine(home, name, home / "certs", config)
@@ -123,9 +135,8 @@ def main() -> None:
         shutil.copy(home / "data" / f"{name}.csv", here / "data")
         running[name] = walktalk("node", "--config", "cluster.yaml", "--name", name, here=here)
 
-    # 3. Whoever collects waits for the end; half-way one hospital's machine dies.
-    desk = machine(home, "operator", home / "certs", config)
-    collecting = walktalk("collect", "--config", "cluster.yaml", "--out", "out", "--wait", here=desk)
+    # 3. Half-way one hospital's machine dies.
+    await_words(desk / "log.txt", "5 of 5 nodes answer")
     while iterations(desk / "cluster.yaml") < 300:
         if ended := [name for name, node in running.items() if node.poll() is not None]:
             raise SystemExit((home / ended[0] / "log.txt").read_text())

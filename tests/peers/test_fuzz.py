@@ -2,7 +2,12 @@
 
 from __future__ import annotations
 
+import collections
+import json
+import queue
 import random
+import struct
+import threading
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -16,10 +21,15 @@ from hypothesis import strategies as st
 from tests.support.memory import resident
 from walktalk import graphs
 from walktalk.protocols import Message, MultiWalk
+from walktalk.protocols.multi_walk.election import Claim, Score, View, encode
+from walktalk.protocols.multi_walk.walk_pass import Pass
 from walktalk.runtimes.meaning import Stop
+from walktalk.runtimes.peers import Delivery, Link, Listener, Node, NodeSetup, acquaintance
 from walktalk.runtimes.peers.session import Endpoint, open_session
 from walktalk.runtimes.peers.wire import Ack, Answer, Parcel, Stamp, chunks, encode_ack
-from walktalk.testing.cluster import running
+from walktalk.runtimes.simulator import all_surroundings
+from walktalk.seeds import Seed
+from walktalk.testing.cluster import SlowTrainer, endpoints, running
 
 SECONDS = 120
 
@@ -122,3 +132,99 @@ def test_a_live_node_survives_100_000_fuzzed_messages(tmp_path: Path) -> None:
         }
         assert set(slots) <= own
         stranger.close()
+
+
+# -- an authenticated neighbour that lies --------------------------------------------------------------------------
+
+NUMBERS = (0, 1, 2, 3, 5, 1000, 2**16, 2**31 - 1)
+MODELS = (0.0, 1.0, -3.0, 1e3, 1e30, np.nan, np.inf)
+
+
+def lies(rng: random.Random, width: int) -> tuple[Message, np.ndarray | None]:
+    """A message that is well formed in every field, and says anything."""
+    pick = lambda: rng.choice(NUMBERS)  # noqa: E731
+    kind = rng.choice(["beat", "walk", "walk", "walk", "ack", "tally", "hello"])
+    if kind in ("walk", "ack"):
+        what = Pass(rng.choice((0, 1, 2, 3, 4, 5, 6)), (pick(), rng.choice((-1, 0, 1, 2, 9))), pick(), pick(), pick())
+        model = np.full(width, rng.choice(MODELS), np.float32)
+        model[rng.randrange(width)] = rng.choice(MODELS)
+        return what.message(kind), model if kind == "walk" else None
+    if kind == "beat":
+        claims = [Claim(pick(), Score(pick(), pick()), -rng.choice((0, 1, 2, 9))) for _ in range(2)]
+        seen = tuple(rng.choice(NUMBERS) for _ in range(rng.randrange(4)))
+        view = View(claims[0], max(pick(), *seen, 0), claims[1], rng.choice((0, 1, 2, 7)), pick(), sightings=seen)
+        return Message("beat", term=pick(), note=encode(view)), None
+    if kind == "hello":
+        return Message("hello", note=rng.randbytes(30)), None
+    entries = [(rng.randrange(4), pick(), pick(), rng.randrange(9), pick(), rng.choice(MODELS), 1) for _ in range(3)]
+    note = struct.pack("<d", rng.choice((0.0, 5.0, 1e9, 1e300, np.nan)))
+    return Message("tally", note=note + b"".join(struct.pack("<IQQBQfI", *entry) for entry in entries)), None
+
+
+def test_a_cluster_survives_a_neighbour_that_says_anything(tmp_path: Path) -> None:
+    """Its stamps are valid, so that all of it reaches the protocol; of random bytes two in 88,251 did."""
+    graph, count = graphs.complete(4), 3000
+    places, around = endpoints(graph), all_surroundings(graph)
+    trainer, reached = SlowTrainer(4), collections.Counter[int]()
+    protocol = MultiWalk(walks=2, heartbeat=0.2)
+    nodes = [
+        Node(
+            NodeSetup(protocol, around[v], Seed(0), Stop(time=600.0), trainer.initial(), places[v], tmp_path / str(v)),
+            trainer,
+        )
+        for v in range(3)
+    ]
+    for node in nodes:
+        spy(node, reached)
+    threads = [threading.Thread(target=node.run, daemon=True) for node in nodes]
+    taken: queue.Queue[Parcel] = queue.Queue()
+    listener = Listener(lambda delivery: liar.take(delivery), taken.put, lambda peer, there: None)
+    limits = nodes[0].limits
+    liar = Link(places[3], limits, listener)
+    with liar:
+        liar.start()
+        for thread in threads:
+            thread.start()
+        hello = Message("hello", note=acquaintance.encode(acquaintance.Hello(nodes[0].facts, met=True)))
+        end = time.monotonic() + SECONDS
+        while not all(3 in node.state.alive and node.begun for node in nodes) and time.monotonic() < end:
+            for node in range(3):
+                liar.send(Parcel(3, node, hello), None)
+            time.sleep(0.2)
+        rng, before = random.Random(0), [node.state.tally.own.iterations for node in nodes]
+        for _ in range(count):
+            message, model = lies(rng, trainer.width)
+            to = rng.randrange(3)
+            payload = None if model is None else model.view(np.uint8)
+            liar.send(Parcel(3, to, message, -1 if payload is None else len(payload)), payload)
+            time.sleep(0.002)  # no flood: that is another test's
+        while time.monotonic() < end and min(node.state.tally.own.iterations for node in nodes) < max(before) + 20:
+            time.sleep(0.05)
+        assert all(thread.is_alive() for thread in threads)
+        assert sum(reached.values()) > count / 2
+    for node in nodes:
+        slots = dict(node.interpreter.slots[node.me])
+        assert all(bool(model.isfinite().all()) for model in slots.values())
+        assert len(slots) < 20
+        json.dumps(node.status(), allow_nan=False)
+        assert node.state.tally.own.iterations > 20
+        assert not node.end.seen
+        node.leave()
+    for thread in threads:
+        thread.join(SECONDS)
+        assert not thread.is_alive()
+
+
+def spy(node: Node, reached: collections.Counter[int]) -> None:
+    """Count what comes from the liar and is given to the protocol, or judged in its place."""
+    take, hear = node._take, node._hear_tally
+
+    def taking(delivery: Delivery) -> None:
+        reached[node.me] += delivery.parcel.sender == 3
+        take(delivery)
+
+    def hearing(parcel: Parcel) -> None:
+        reached[node.me] += parcel.sender == 3
+        hear(parcel)
+
+    node._take, node._hear_tally = taking, hearing  # type: ignore[method-assign]

@@ -447,3 +447,19 @@ def test_one_whose_past_is_gone_starts_no_walk_in_the_middle_of_a_run(tmp_path: 
         assert node.status()["walks"] == []
         assert not node.status()["aggregates"]
         say(node, view(), sender=2)  # of term 1, by this very node, in a life that is over
+
+
+def test_what_was_left_in_order_is_gone_on_with_once(tmp_path: Path) -> None:
+    """One that dies soon after a planned stop and start must not begin with the same walks and tickets again."""
+    with lonely_node(tmp_path) as node:
+        node._begin()
+        node.state.leaving = True
+        node._keep()
+    with lonely_node(tmp_path, rejoin=True) as node:
+        node._begin()
+        assert node.status()["walks"] == [1]
+        assert node.machine.members.leads
+    with lonely_node(tmp_path, rejoin=True) as node:  # it died in between
+        node._begin()
+        assert node.status()["walks"] == []
+        assert not node.machine.members.leads

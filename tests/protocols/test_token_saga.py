@@ -203,3 +203,9 @@ def test_lineages_of_one_walk() -> None:
     assert name_in(anew.encode()) == anew
     with pytest.raises(ValueError, match="longer"):
         name_in(b"abc")
+
+
+def test_with_local_steps_a_momentum_is_refused() -> None:
+    with pytest.raises(SpecError, match="set momentum to 0"):
+        TokenSaga(local=True).check_momentum(0.9)
+    TokenSaga().check_momentum(0.9)

@@ -22,6 +22,12 @@ def chaos(
     pace: Annotated[
         float | None, typer.Option(min=0.0, help="Seconds that a training takes at least, so that nodes take turns.")
     ] = None,
+    real_cuts: Annotated[
+        bool,
+        typer.Option(
+            "--real-cuts", help="Nodes in network namespaces, cables that are pulled, a stop of all; needs root."
+        ),
+    ] = False,
     calm: Annotated[bool, typer.Option("--calm", help="No blows: what the measure says of undisturbed nodes.")] = False,
     out: Annotated[Path, typer.Option(help="Folder for rounds.csv and rounds.json.")] = Path("out/chaos"),
     overwrite: Annotated[
@@ -38,6 +44,8 @@ def chaos(
 
     signal.signal(signal.SIGTERM, signal.default_int_handler)  # as Ctrl-C: the nodes are stopped before this ends
     storm = Storm(nodes=nodes, algorithm=algorithm, walks=walks, pace=pace)
+    if real_cuts:
+        storm = storm.with_real_cuts()
     if calm:
         storm = storm.without_blows()
     verdicts: list[Verdict] = []

@@ -12,6 +12,7 @@ from walktalk import graphs
 from walktalk.protocols import Message, MultiWalk, Outside, Received, Rejoined, Send, Started, TimerFired, Trained
 from walktalk.protocols.multi_walk.election import NOBODY, Claim, View, decode, encode
 from walktalk.protocols.multi_walk.farewell import remembered
+from walktalk.records import TraceRow
 from walktalk.runtimes.meaning import Stop
 from walktalk.runtimes.peers import Ledger
 from walktalk.runtimes.simulator import Fault, FaultPlan, PoissonTiming, Simulation, all_surroundings
@@ -153,3 +154,18 @@ def test_who_comes_back_to_a_new_aggregator_judges_none_of_its_walks() -> None:
     after.handle(Received(1, newer.message("walk"), "in/2"), outside)
     effects = after.handle(Trained("walk/2", 2), outside)
     assert not [effect for effect in effects if getattr(effect, "event", "") == "retired"]
+
+
+def test_the_ledger_compares_an_aggregate_with_that_of_the_same_reign() -> None:
+    """A node that aggregates a second time begins with what others learned meanwhile: that does not come in twice."""
+    protocol = MultiWalk(2)
+    sent: list[TraceRow] = [
+        TraceRow(0.0, 0, "combine", "copy/1", detail={"initial": 1.0}),
+        TraceRow(0.0, 0, "record", "copy/1", walk=1, detail="aggregate"),
+        TraceRow(1.0, 0, "train", "initial", walk=1, number=0),
+        TraceRow(2.0, 0, "trained", "initial", walk=1, number=0),
+        TraceRow(3.0, 0, "combine", "copy/1", detail={"initial": 1.0, "update": 1.0}),
+        TraceRow(3.0, 0, "counted", walk=1, number=3),
+        TraceRow(3.0, 0, "record", "copy/1", walk=3, detail="aggregate"),  # of another term
+    ]
+    assert Ledger(protocol, 2, 1).play(sent).sound

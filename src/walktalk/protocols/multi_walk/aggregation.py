@@ -119,6 +119,7 @@ class Reign:
         effects: list[Effect] = []
         if not self.latest:
             effects = [Combine(copy_slot(each), {fallback: 1.0}) for each in self.everyone()]
+            effects.append(Record(AGGREGATE, self.name[0], copy_slot(walk)))
             self.latest = walk
         effects += [Combine(slot, {copy_slot(self.latest): 1.0}), Combine(copy_slot(walk), {slot: 1.0})]
         self.generations[walk] = self.generations.get(walk, 0) + 1

@@ -11,14 +11,15 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 
 from walktalk.protocols.arrivals import Arrivals
-from walktalk.protocols.effects import AGGREGATE, INITIAL, MEMBER, Combine, Effect, Forget, Note, Record, Send, SetTimer
+from walktalk.protocols.effects import AGGREGATE, INITIAL, MEMBER, Combine, Effect, Note, Record, Send, SetTimer
 from walktalk.protocols.events import Event, PeerFound, PeerLost, Received, Rejoined, Started, TimerFired, Trained
 from walktalk.protocols.machine import Machine, Outside, Surroundings
 from walktalk.protocols.message import Arrival, Message
 from walktalk.protocols.multi_walk.aggregation import Reign, copy_slot
-from walktalk.protocols.multi_walk.election import LARGEST, LEAP, NOBODY
+from walktalk.protocols.multi_walk.election import LEAP, NOBODY
 from walktalk.protocols.multi_walk.farewell import TRAINED, Farewell, reign_facts, remembered, resumed
 from walktalk.protocols.multi_walk.hops import Hops
+from walktalk.protocols.multi_walk.legacies import Legacies
 from walktalk.protocols.multi_walk.membership import BEAT, FIRST, TIMERS, Membership
 from walktalk.protocols.multi_walk.population import LATE, Lateness
 from walktalk.protocols.multi_walk.sightings import Sightings
@@ -37,7 +38,7 @@ from walktalk.protocols.multi_walk.visits import (
 )
 from walktalk.protocols.multi_walk.walk_copies import Copies
 from walktalk.protocols.multi_walk.walk_guard import HARDLY_EVER, PRIOR, RARELY, Guard, Headcount, ReturnTimes
-from walktalk.protocols.multi_walk.walk_pass import ACK, NO_REIGN, WALK, Pass, pass_of
+from walktalk.protocols.multi_walk.walk_pass import ACK, NO_REIGN, WALK, Pass, answer_to, pass_of
 
 LAST = "last"  # the model of the last walk that was trained here: what is left where every walk is lost
 GUARD = "guard"  # timer: look for lost walks
@@ -63,8 +64,8 @@ class ResilientNode(Machine):
         "creates",
         "guards",
         "hops",
-        "inherited",
         "lateness",
+        "legacies",
         "members",
         "pace",
         "parts",
@@ -103,7 +104,7 @@ class ResilientNode(Machine):
         self.lateness = Lateness(around.nodes, walks) if guard in ("average_crossing", "create_if_late") else None
         self.reign: Reign | None = None
         self.copies = Copies()
-        self.inherited: set[tuple[int, int]] = set()  # reigns whose legacy this node has taken
+        self.legacies = Legacies(walks, around, self.members, self.hops)
 
     def handle(self, event: Event, outside: Outside) -> list[Effect]:
         incidents = self.members.incidents
@@ -118,9 +119,9 @@ class ResilientNode(Machine):
     def refused(self, sender: int, message: Message, outside: Outside) -> list[Effect]:
         """Its sender need not keep it: a walk that is no model any more is lost, and started again."""
         if message.kind == WALK:
-            return [Send(sender, _answer(pass_of(message)))]
+            return [Send(sender, answer_to(pass_of(message)))]
         what, _ = self.came.pop(message.round, (None, -1))  # a walk without its luggage is none either
-        return [Send(sender, _answer(what))] if what is not None else []
+        return [Send(sender, answer_to(what))] if what is not None else []
 
     def has_work(self) -> bool:
         """Where lost walks are started again there always is."""
@@ -256,7 +257,7 @@ class ResilientNode(Machine):
             return effects + self.hops.acknowledged(what, event.sender, now)
         self._check(what)
         if what.walk > self.walks:
-            return effects + self._legacy_comes(what, event.sender, outside)
+            return effects + self.legacies.comes(what, event.sender, self.reign, outside)
         self.came[what.walk] = (what, event.sender)
         return effects + self._if_whole(what.walk, outside)
 
@@ -282,7 +283,7 @@ class ResilientNode(Machine):
             return []
         del self.came[walk]
         self.parts.pop(walk, None)
-        return [Send(sender, _answer(what)), *self._arrives(what, outside)]
+        return [Send(sender, answer_to(what)), *self._arrives(what, outside)]
 
     def _arrives(self, what: Pass, outside: Outside) -> list[Effect]:
         walk, copies, luggage = what.walk, self.copies, self.hops.luggage
@@ -354,7 +355,9 @@ class ResilientNode(Machine):
         return effects
 
     def _send_on(self, what: Pass, at: Slots, outside: Outside) -> list[Effect]:
-        return self._move_on(what, at, outside) if what.walk <= self.walks else self._deliver(what, at, outside)
+        if what.walk <= self.walks:
+            return self._move_on(what, at, outside)
+        return self.legacies.deliver(what, at, self.reign, outside)
 
     # -- the aggregator -------------------------------------------------------------------------------------------
 
@@ -374,47 +377,14 @@ class ResilientNode(Machine):
         self.copies.new_reign(self.members.claim.reign)
         if before is not None:
             self.reign = None
-            effects += [*self._bequeath(before, outside), *before.end(), Note("stepped_down", number=before.name[0])]
+            stepped_down = Note("stepped_down", number=before.name[0])
+            effects += [*self.legacies.bequeath(before, outside), *before.end(), stepped_down]
         if self.members.leads:
             self.members.incident_at = now  # there was an election, so a node has failed: walks may be lost with it
             self.reign = self._make_reign(self.copies.reign)
             self.reign.await_walks(now)
             effects += self._watch_walks(now)
         return effects
-
-    # -- what another part of the network learned -------------------------------------------------------------------
-
-    def _bequeath(self, reign: Reign, outside: Outside) -> list[Effect]:
-        """This node steps down: what came to it since the other began goes to the other, hop by hop.
-
-        Walks with luggage have none: what they carry belongs to what nodes noted of them.
-        """
-        members, me = self.members, self.around.node
-        learned = reign.updates_since(outside.now - members.beat * members.interval)
-        if not reign.latest or learned <= 0 or self.hops.luggage or members.leads:
-            return []
-        legacy = Pass(self.walks + 1 + me, reign.name, min(learned, LARGEST))
-        kept = Combine(kept_slot(legacy.walk), {copy_slot(reign.latest): 1.0})
-        return [kept, *self._deliver(legacy, kept_slot, outside)]
-
-    def _legacy_comes(self, what: Pass, sender: int, outside: Outside) -> list[Effect]:
-        came = in_slot(what.walk)
-        taken: list[Effect] = [Send(sender, _answer(what))]
-        if what.reign in self.inherited or what.hop > 2 * self.around.nodes or what.walk in self.hops.leaving:
-            return [*taken, Forget(came)]
-        return [*taken, *self._deliver(what, in_slot, outside)]
-
-    def _deliver(self, what: Pass, at: Slots, outside: Outside) -> list[Effect]:
-        """A legacy goes towards the aggregator, or has arrived."""
-        slot, members = at(what.walk, ""), self.members
-        if self.reign is not None:
-            self.inherited.add(what.reign)
-            return [*self.reign.inherit(what, slot), Forget(slot)]
-        peers, _ = members.row()
-        to = members.towards if members.towards in peers else peers[0] if peers else -1
-        if to < 0:
-            return [Forget(slot), Note("retired", walk=what.walk, number=what.ticket)]
-        return self.hops.send(what.moved(), at, to, outside.now)
 
     def _watch_walks(self, now: float) -> list[Effect]:
         if not self.guards or self.reign is None:
@@ -503,8 +473,3 @@ class ResilientNode(Machine):
         made = (Combine(slot, {model: 1.0}), Record(MEMBER, lost, slot))
         what = Pass(lost, NO_REIGN, 0, generation=outside.random.getrandbits(31))  # told from others of its number
         return [Note("forked", walk=lost), *made, *self._visit(what, outside)]
-
-
-def _answer(what: Pass) -> Message:
-    """The acknowledgement of a copy."""
-    return what._replace(carried=NOTHING).message(ACK)

@@ -69,3 +69,8 @@ def pass_of(message: Message) -> Pass:
         raise ValueError(f"not a pass: of node {leader}, hop {hop}, generation {generation}")
     carried = carried_in(message.note[_NOTE.size :])
     return Pass(message.walk, (message.term, leader), message.round, hop, generation, carried)
+
+
+def answer_to(what: Pass) -> Message:
+    """The acknowledgement of a copy."""
+    return what._replace(carried=NOTHING).message(ACK)

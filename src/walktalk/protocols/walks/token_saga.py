@@ -87,6 +87,10 @@ class TokenSaga(Protocol):
         return "A walk that carries the mean of all nodes' gradients and corrects its steps by it, for unlike data."
 
     @property
+    def plain_sgd_only(self) -> str:
+        return "tells gradients from how far a training went, which a momentum makes longer" if self.local else ""
+
+    @property
     def messages(self) -> Mapping[str, Arrival]:
         return walk_messages(bool(self.resilient), (MEAN,))
 

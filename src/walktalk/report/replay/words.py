@@ -40,9 +40,11 @@ WORDS: dict[str, str] = {
     "swallowed": "takes walk {walk} and does not let it go",
     "lose": "From now on a share of {detail} of all messages is lost",
     "slow": "becomes slower[ towards node {peer}|], by a factor of {detail}",
+    "corrupt": "[sends spoiled models: {detail}|sends honest models again]",
     "all_lost": "All walks are lost, and nobody starts them again",
     "suspected": "hears nothing from the aggregator[, node {peer}|]",
     "elected": "is elected: it aggregates from now on (term {number})",
+    "inherited": "takes over what node {peer} had mixed",
     "stepped_down": "aggregates no more: another does, in a higher term",
     "restarted": "starts walk {walk} again, which was lost",
     "forked": "starts walk {walk} again from a copy",
@@ -66,12 +68,15 @@ WORDS: dict[str, str] = {
 
 BAD, GOOD, CHANGE = "bad", "good", "change"
 INCIDENTS: dict[str, str] = {  # what is marked on the time line; all kinds that are not in WORDS are, too
-    **dict.fromkeys(("kill", "pause", "partition", "lose", "slow", "all_lost", "lost", "swallow", "swallowed"), BAD),
+    **dict.fromkeys(
+        ("kill", "pause", "partition", "lose", "slow", "corrupt", "all_lost", "lost", "swallow", "swallowed"), BAD
+    ),
     **dict.fromkeys(("revive", "resume", "heal", "rejoined"), GOOD),
     **dict.fromkeys(
         (
             "suspected",
             "elected",
+            "inherited",
             "stepped_down",
             "restarted",
             "forked",

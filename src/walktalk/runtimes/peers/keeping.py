@@ -18,6 +18,7 @@ from torch import Tensor
 from walktalk.errors import StudyError
 from walktalk.records import load_checkpoint, save_checkpoint
 from walktalk.runtimes.meaning import Stop
+from walktalk.runtimes.peers.acquaintance import differences_of_the_past
 
 log = logging.getLogger(__name__)
 
@@ -55,6 +56,21 @@ def finished_before(folder: Path, stop: Stop) -> bool:
     """Whether a node has seen the end of its run in an earlier life; one that is to go on further is not over."""
     kept = Keeper(folder).load()
     return kept is not None and kept.over == repr(stop)
+
+
+def own_past(keeper: Keeper, facts: Mapping[str, Any], width: int) -> Kept | None:
+    """What an earlier life left; a `StudyError` where it was of another study than these facts, or models' width."""
+    kept = keeper.load()
+    if kept is None:
+        return None
+    differ = differences_of_the_past(facts, kept.study)
+    widths = {tensor.numel() for tensor in kept.slots.values()} - {width}
+    if widths and not differ:
+        differ = [f"width was {min(widths)} and is {width}"]
+    if differ:
+        why = "; ".join(differ)
+        raise StudyError(f"{keeper.path} is of another study: {why}; name another folder, or begin anew with --fresh")
+    return kept
 
 
 class Keeper:

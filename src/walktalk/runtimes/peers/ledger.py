@@ -77,7 +77,7 @@ class Ledger(Watcher[Sum]):
         self.twice = 0  # of them more than once into the same model
         self.worst = 0.0  # the largest weight of an update in an aggregate
         self.counted = 0.0  # the largest part of an update that ever came in within one reign
-        self._aggregates: dict[int, Sum] = {}  # by node: what it recorded last
+        self._aggregates: dict[tuple[int, int], Sum] = {}  # by node and term: what it recorded last
         self._counts: set[int] = set()  # nodes whose next record is of a visit that counts
         self._reigns: dict[tuple[int, int], Sum] = {}  # by node and term: what came in so far
         self._kinds: dict[int, str] = {}  # messages under way, by number
@@ -156,9 +156,9 @@ class Ledger(Watcher[Sum]):
         self.mixings += 1
         now = self.interpreter.read(row.node, row.slot)
         self.worst = max(self.worst, float(now.max(initial=0.0)))
-        before, self._aggregates[row.node] = self._aggregates.get(row.node), now
+        reign = row.node, row.walk
+        before, self._aggregates[reign] = self._aggregates.get(reign), now
         if row.node in self._counts and before is not None:
-            reign = row.node, row.walk
             self._reigns[reign] = came_in = self._reigns.get(reign, self.nothing) + (now - before) / self.share
             self.counted = max(self.counted, float(came_in.max(initial=0.0)))
         self._counts.discard(row.node)

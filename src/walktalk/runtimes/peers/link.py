@@ -22,6 +22,7 @@ import zenoh
 
 from walktalk.codecs import Bytes
 from walktalk.runtimes.peers.assembly import Assembler, Delivery, Limits, Pool
+from walktalk.runtimes.peers.buffers import fit_buffers
 from walktalk.runtimes.peers.certificates import OPERATOR
 from walktalk.runtimes.peers.outbox import Outbox
 from walktalk.runtimes.peers.session import ACKS, CONTROL, MODELS, Endpoint, close_session, open_session
@@ -70,6 +71,7 @@ class Link:
         self.blocked: frozenset[int] = frozenset()  # neighbours that are not heard: a cut cable, for tests
         self.incarnation = time.time_ns() if life is None else life
         self.closed = False  # whether all connections are
+        self._fitted = -math.inf  # when buffers were looked at
         self._looked = -math.inf  # when it was asked who is there
         self._numbers = collections.Counter[int]()
         self._pending: dict[int, Stamp] = {}  # by sender: arrived whole, and not yet taken by the node
@@ -98,6 +100,14 @@ class Link:
             self._session.liveliness().declare_token(own.alive(own.name)),
             self._session.liveliness().declare_subscriber(everyone, _at_once(self._on_token), history=True),
         ]
+
+    def fit_buffers(self) -> None:
+        """See to it that nothing waits long in the system's buffers; costs little, and is to be called now and then."""
+        now = time.monotonic()
+        if now >= self._fitted + SECONDS_BETWEEN_LOOKS:
+            self._fitted = now
+            addresses = (self.endpoint.listen, *self.endpoint.connect)
+            fit_buffers(int(port) for *_, port in (address.rsplit(":", 1) for address in addresses) if port.isdecimal())
 
     def look_around(self) -> None:
         """Ask which neighbours are there; the answers come as those of the tokens do.

@@ -14,11 +14,12 @@ import queue
 import time
 from collections.abc import Callable
 from contextlib import suppress
+from dataclasses import replace
 from typing import Any
 
 import torch
 
-from walktalk.errors import ProtocolError, StudyError, UnavailableError
+from walktalk.errors import ProtocolError, UnavailableError
 from walktalk.protocols import (
     AGGREGATE,
     INITIAL,
@@ -54,7 +55,7 @@ from walktalk.runtimes.peers.assembly import Delivery, Limits
 from walktalk.runtimes.peers.diary import Diary
 from walktalk.runtimes.peers.handing_out import Copy, Desk
 from walktalk.runtimes.peers.judging import Judge, Refused
-from walktalk.runtimes.peers.keeping import Keeper, Kept
+from walktalk.runtimes.peers.keeping import Keeper, Kept, own_past
 from walktalk.runtimes.peers.link import Link, Listener
 from walktalk.runtimes.peers.lives import next_life
 from walktalk.runtimes.peers.neighbours import Neighbours, Reactions
@@ -62,6 +63,7 @@ from walktalk.runtimes.peers.news import News
 from walktalk.runtimes.peers.node_clock import Clock
 from walktalk.runtimes.peers.node_end import ALL_LOST, End
 from walktalk.runtimes.peers.node_state import SWALLOWS, NodeSetup, State, blocked_by, spoiling
+from walktalk.runtimes.peers.node_status import status_of
 from walktalk.runtimes.peers.node_training import Trainings
 from walktalk.runtimes.peers.session import RECORDS, STATUS, STOP
 from walktalk.runtimes.peers.slots import Tensors, to_wire
@@ -73,7 +75,6 @@ log = logging.getLogger(__name__)
 
 TALLY_EVERY = 0.25  # seconds between two rounds of gossip about how far everybody is
 LOOK_EVERY = 0.5  # seconds, while a node waits for its neighbours
-WORKING = 2.0  # seconds after a training in which a node counts as one that trains
 COME_BACK = 1.0  # seconds that one which comes back gives its neighbours, after the first: connections take that long
 HAND_OVER = 10.0  # seconds that a leaving node takes at most to pass its walks on
 SETTLE = 1.0  # seconds after the end in which what is on its way arrives: halves of an exchange, a walk
@@ -109,7 +110,7 @@ class Node:
         self.judge = Judge(setup.initial, setup.largest)
         self.facts = acquaintance.facts_of({"algorithm": protocol, **setup.study}, setup.initial)
         self.keeper = Keeper(setup.folder, lambda: self.desk.put_copy())
-        self.kept = self._own_past() if setup.rejoin else None
+        self.kept = own_past(self.keeper, self.facts, trainer.width) if setup.rejoin else None
         listener = Listener(self._later(self._arrived), lambda parcel: None, self._later(self._token))
         life = next_life(setup.folder)
         self.link = Link(setup.endpoint, self.limits, listener, life)
@@ -134,22 +135,6 @@ class Node:
         sizes = (FLOAT_BYTES * trainer.width, FLOAT_BYTES * trainer.state_width)
         beside = trainer.width - parameters_of(trainer)
         return Scale(*sizes, trainer.local_steps, setup.optimizer_state, beside > 0, FLOAT_BYTES * beside)
-
-    def _own_past(self) -> Kept | None:
-        """What an earlier life left, if it was one of this study."""
-        kept = self.keeper.load()
-        if kept is None:
-            return None
-        differ = acquaintance.differences_of_the_past(self.facts, kept.study)
-        widths = {tensor.numel() for tensor in kept.slots.values()} - {self.trainer.width}
-        if widths and not differ:
-            differ = [f"width was {min(widths)} and is {self.trainer.width}"]
-        if differ:
-            raise StudyError(
-                f"{self.keeper.path} is of another study: {'; '.join(differ)}; name another folder, or begin anew "
-                "with --fresh"
-            )
-        return kept
 
     def _payloads(self) -> dict[str, frozenset[int]]:
         """How many bytes may come with which kind of message: no other size is a model of this study."""
@@ -177,43 +162,12 @@ class Node:
 
     def status(self) -> dict[str, Any]:
         """What a person wants to know; callable from any thread."""
-        state, traffic, link, what = self.state, self.link.traffic, self.link, self.interpreter
-        return {
-            "name": self.setup.endpoint.name,
-            "node": self.me,
-            "seconds": round(self.clock.run_time, 3),
-            "alive": sorted(state.alive),
-            "state": self._doing(),
-            "aggregates": what.aggregate_slot in what.slots[self.me],
-            "term": what.aggregate_term,
-            "loss": state.loss if state.loss is not None and math.isfinite(state.loss) else None,
-            "bandwidth": link.bandwidth,
-            "walks": self.trainings.walks,
-            "iterations": state.tally.own.iterations,
-            "total_iterations": state.tally.iterations,
-            "bytes_sent": state.tally.own.sent,
-            "wire_bytes": traffic.sent_bytes,
-            "unacknowledged": link.waiting(),
-            "resent": traffic.resent,
-            "dropped": dict(traffic.dropped),
-            "refused": dict(state.refused),
-            "strangers": {self.news.name_of(peer): why for peer, why in dict(self.neighbours.strangers).items()},
-            "diverged": state.diverged,
-            "done": self.end.seen,
-        }
+        return status_of(self)
 
     @property
     def done(self) -> bool:
         """Whether it has seen the end of the run, and what was under way then has arrived and is written down."""
         return self.end.since > SETTLE and not self.trainings.measuring and not self.link.waiting(set(self.state.alive))
-
-    def _doing(self) -> str:
-        """In a word; callable from any thread. A node that has had nothing to train for a while waits for a walk."""
-        if not self.begun:
-            return "leaving" if self.state.leaving else "starting"
-        if self.end.seen:
-            return "done"
-        return "training" if len(self.trainings) or self.clock.elapsed < self.state.busy_at + WORKING else "waiting"
 
     def _how_far(self) -> dict[str, Any]:
         """For whoever collects."""
@@ -262,7 +216,10 @@ class Node:
             self.state.tally.remember(kept.iterations, kept.sent)
             self.clock.behind = kept.seconds
             self._note("rejoined", number=kept.number)
-            self._give(Rejoined(kept.memory))
+            effects = self._answer(Rejoined(kept.memory))
+            if (memory := self.machine.keepsake()) != kept.memory:
+                self.keeper.save(replace(kept, memory=memory))  # what was left in order is gone on with once
+            self._carry_out_all(effects)
             for peer in sorted(set(self.setup.endpoint.neighbours.values()) - self.state.alive):
                 self._give(PeerLost(peer))
         self.interpreter.iteration = self.state.tally.own.iterations
@@ -602,6 +559,7 @@ class Node:
         waiting = bool(len(self.trainings) or self.link.waiting(self.state.alive))
         self.state.tally.say(not (waiting or self.machine.has_work()), self.state.loss, self.setup.samples)
         self._see_the_end()
+        self.link.fit_buffers()
         self.link.blocked = blocked_by(self.setup.folder)
         self._look_how_to_spoil()
         if self.trainings.swallowed and not self._swallows():

@@ -11,6 +11,7 @@ which Zenoh compares with the common name of the certificate: a name that does n
 from __future__ import annotations
 
 import json
+import os
 import re
 import threading
 from collections.abc import Iterable, Mapping
@@ -18,7 +19,12 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from walktalk.errors import UnavailableError
+from walktalk.runtimes.peers.buffers import LARGEST, first_size
 from walktalk.runtimes.peers.certificates import OPERATOR, Credentials
+
+os.environ.setdefault("ZENOH_RUNTIME", "(rx: (worker_threads: 8), net: (worker_threads: 4))")
+# Before Zenoh starts its threads. Few of them receive, and one waits for ten seconds where a connection to a node that
+# was cut off is closed (its socket lingers): links to healthy neighbours stood still meanwhile.
 
 try:
     import zenoh
@@ -38,7 +44,7 @@ class Tuning:
     opening: float = 10.0  # seconds until a connection must be open; a session that closes waits for it, too
     lease: float = 10.0  # seconds of silence (a hung process, a cut cable) until a connection counts as broken
     wait_before_close: float = 60.0  # a full queue may wait that long; Zenoh's 5 s would cut slow links off
-    socket_buffer: int = 4 << 20  # half the time of 500 MB on loopback; the system's own limit may make it less
+    socket_buffer: int = LARGEST  # for what is received; what is sent has what fits the link (`buffers`)
     receive_buffer: int = 1 << 20  # Zenoh's 64 KiB makes a system call for every batch
     queue: int = 16  # batches of 64 KiB in a priority's queue, the most that Zenoh allows; 2 stall the sender
 
@@ -135,7 +141,7 @@ def settings(endpoint: Endpoint) -> dict[str, Any]:
         "transport/link/tx/queue/batching/enabled": False,  # it holds the last piece of a model back for a millisecond
         "transport/link/rx/buffer_size": tuning.receive_buffer,
         "transport/link/rx/max_message_size": 4 << 20,  # no chunk is larger: a stranger cannot fill the memory
-        f"transport/link/{kind}/so_sndbuf": tuning.socket_buffer,
+        f"transport/link/{kind}/so_sndbuf": first_size(endpoint.listen) if endpoint.listen else tuning.socket_buffer,
         f"transport/link/{kind}/so_rcvbuf": tuning.socket_buffer,
     }
     for queue in ("data", "interactive_high", "real_time"):

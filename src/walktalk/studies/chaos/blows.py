@@ -13,6 +13,7 @@ from walktalk.errors import StudyError
 from walktalk.graphs import Graph
 from walktalk.records import TraceRow
 from walktalk.runtimes.peers import BLOCKED, STATUS, SWALLOWS, Cluster, Fleet, ask_everyone
+from walktalk.studies.chaos.cables import Cables, PluggedJob, run_plugged
 from walktalk.studies.peers import NodeJob, run_node
 
 if TYPE_CHECKING:
@@ -25,7 +26,8 @@ STARTING = 90.0  # seconds that the nodes have to find each other and to train
 class Blow:
     """One thing that goes wrong."""
 
-    kind: Literal["aggregator", "random", "hang", "split", "swallow"]  # kill -9 of whom; SIGSTOP; a partition; walks
+    kind: Literal["aggregator", "random", "hang", "split", "swallow", "restart"]
+    # kill -9 of whom; SIGSTOP; a partition; walks that are lost; a stop and start of all
     for_good: bool = False  # a killed node stays away, unless the rest would fall apart without it
 
 
@@ -41,8 +43,15 @@ class Disturbance:
     """A fleet of nodes, and what is done to it."""
 
     def __init__(
-        self, storm: Storm, cluster: Cluster, graph: Graph, dice: random.Random, say: Callable[[str], None]
+        self,
+        storm: Storm,
+        cluster: Cluster,
+        graph: Graph,
+        dice: random.Random,
+        say: Callable[[str], None],
+        cables: Cables | None = None,
     ) -> None:
+        self.cables = cables  # None: a partition is files that mute messages
         self.storm, self.cluster, self.graph, self.dice, self.say = storm, cluster, graph, dice, say
         self.names = list(cluster.nodes)
         self.kills: list[Kill] = []
@@ -55,7 +64,8 @@ class Disturbance:
     def run(self) -> None:
         """All blows, then peace, then the end; whatever happens, no process is left."""
         storm, began = self.storm, time.monotonic()
-        self.fleet = Fleet(run_node, [NodeJob(self.cluster, name) for name in self.names], self.names)
+        target = run_node if self.cables is None else run_plugged
+        self.fleet = Fleet(target, [self._job(node) for node in range(len(self.names))], self.names)  # type: ignore[arg-type]
         try:
             self._wait_until_all_train()
             time.sleep(storm.warmup)
@@ -69,6 +79,10 @@ class Disturbance:
             self.fleet.stop()
         self.stuck = [process.name for process in left if process.exitcode == -signal.SIGKILL]
         self.seconds = time.monotonic() - began
+
+    def _job(self, node: int, rejoin: bool = False) -> NodeJob | PluggedJob:
+        job = NodeJob(self.cluster, self.names[node], rejoin=rejoin)
+        return job if self.cables is None else PluggedJob(job, self.cables.namespace(node))
 
     def rows(self) -> list[TraceRow]:
         """What was done, as rows of a trace."""
@@ -129,7 +143,7 @@ class Disturbance:
             return
         time.sleep(self.storm.away)
         self._note("revive", node)
-        self.fleet.restart(node, NodeJob(self.cluster, self.names[node], rejoin=True))
+        self.fleet.restart(node, self._job(node, rejoin=True))
 
     def _hold_together_without(self, node: int) -> bool:
         """Whether those that would be left are connected: else no algorithm could learn from all of them."""
@@ -150,19 +164,37 @@ class Disturbance:
         self.fleet.signal(node, signal.SIGCONT)
         self._note("resume", node)
 
+    def _restart(self, blow: Blow) -> None:
+        """As a person does it: everybody is asked to leave, and started again."""
+        living = self._living()
+        self._tell("stop and start of all")
+        for node in living:
+            self.fleet.signal(node, signal.SIGTERM)
+        for node in living:
+            self.fleet.restart(node, self._job(node, rejoin=True))
+
     def _split(self, blow: Blow) -> None:
         everyone = range(len(self.names))
         side = set(self.dice.sample(everyone, len(self.names) // 2))
         words = " ".join(map(str, sorted(side)))
         self._tell(f"partition: {words} against the rest")
-        files = {node: self.cluster.folder / self.names[node] / BLOCKED for node in everyone}
         self._note("partition", more=words)
+        if self.cables is not None:
+            self.cables.cut(side)
+            time.sleep(2 * self.storm.away)
+            self.cables.heal()
+        else:
+            self._mute(side)
+        self._note("heal", more=words)
+
+    def _mute(self, side: set[int]) -> None:
+        everyone = range(len(self.names))
+        files = {node: self.cluster.folder / self.names[node] / BLOCKED for node in everyone}
         for node, file in files.items():
             file.write_text(" ".join(str(peer) for peer in everyone if (peer in side) != (node in side)))
         time.sleep(2 * self.storm.away)
         for file in files.values():
             file.unlink()
-        self._note("heal", more=words)
 
     def _swallow(self, blow: Blow) -> None:
         """A node keeps the walks that come to it, for a while; one that aggregates does not, nobody would mix then."""

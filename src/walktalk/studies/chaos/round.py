@@ -14,6 +14,7 @@ from __future__ import annotations
 
 import random
 from collections.abc import Callable
+from contextlib import nullcontext
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
@@ -22,6 +23,7 @@ from walktalk.runtimes.peers import Ledger, merge, read_diary
 from walktalk.settings import settings_of
 from walktalk.studies.building import prepare
 from walktalk.studies.chaos.blows import Blow, Disturbance
+from walktalk.studies.chaos.cables import Cables, plugged_in
 from walktalk.studies.chaos.checks import copies_of_walks, recoveries, replacements, taking_part
 from walktalk.studies.chaos.loss import Comparison, compare
 from walktalk.studies.peers import local_cluster
@@ -55,6 +57,7 @@ class Storm:
     settle: float = 26.0  # seconds of peace in the end
     judged: float = 14.0  # the last seconds of these, in which the loss is measured and walks are counted
     blows: tuple[Blow, ...] = FULL_STORM
+    real_cuts: bool = False  # a split is a pulled cable (`cables`), not a file that mutes messages
 
     @property
     def least(self) -> float:
@@ -65,6 +68,10 @@ class Storm:
     def walking(self) -> bool:
         """Whether walks are what must not be lost."""
         return PROTOCOLS.find(self.algorithm)().family == "walks"
+
+    def with_real_cuts(self) -> Storm:
+        """The same with cables that are pulled, more than once, and a stop and start of all nodes."""
+        return replace(self, real_cuts=True, blows=(*self.blows, Blow("split"), Blow("restart")))
 
     def without_blows(self) -> Storm:
         """The same with nothing going wrong: how far the measure is from 1 by itself."""
@@ -138,8 +145,11 @@ def chaos_round(storm: Storm, seed: int, folder: Path, say: Callable[[str], None
     ready = prepare(storm.spec(seed), "cpu")
     run = ready.runs[0]
     cluster = local_cluster(ready.spec, run, folder, storm.least)
-    disturbance = Disturbance(storm, cluster, run.setup.graph, random.Random(seed), say)
-    disturbance.run()
+    with Cables(storm.nodes) if storm.real_cuts else nullcontext() as cables:
+        if cables is not None:
+            cluster = plugged_in(cluster, cables)
+        disturbance = Disturbance(storm, cluster, run.setup.graph, random.Random(seed), say, cables)
+        disturbance.run()
     say("checking the books")
     diaries = [read_diary(folder / name) for name in cluster.nodes]
     trace = merge([*diaries, disturbance.rows()])
