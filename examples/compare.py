@@ -1,19 +1,16 @@
 """Compare: several algorithms on one graph, one split and one set of seeds; a folder with a page comes out."""
 
-from walktalk.report import write_report
-from walktalk.studies import make_spec, run_study
+import walktalk as wt
 
-spec = make_spec(
-    {
-        "name": "compared",
-        "repetitions": 2,
-        "network": {"topology": "small_world", "nodes": 12, "degree": 4, "rewire": 0.2},
-        "task": {"name": "digits", "alpha": 0.5},
-        "algorithms": [{"name": "multi_walk", "walks": [1, 4]}, {"name": "async_gossip"}],
-        "stop": {"iterations": 800},
-    }
+compared = wt.compare(
+    {"name": "digits", "alpha": 0.5},  # or a task of your own, as wt.train takes it
+    [wt.MultiWalk(walks=[1, 4]), wt.AsyncGossip()],
+    {"topology": "small_world", "nodes": 12, "degree": 4, "rewire": 0.2},  # or a graph, ours or networkx's
+    repetitions=2,
+    stop=800,
+    out="out/compared",
+    device="cpu",
 )
-result = run_study(spec, "out/compared", device="cpu")
-for axis, winner in result.summary["winners"].items():
+for axis, winner in compared.summary["winners"].items():
     print(f"{axis:10} {winner['algorithm']}")
-print("the page:", write_report("out/compared"))
+print("the page:", compared.folder / "report.html")

@@ -117,10 +117,11 @@ def blocks(page: str, language: str) -> list[str]:
 @pytest.mark.parametrize("page", EXECUTED)
 def test_python_on_the_pages_for_beginners_runs(page, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
+    names: dict[str, object] = {"__name__": "__main__"}  # a block goes on where the one above it ended
     for example in blocks(page, "python"):
         if "--8<--" not in example:
             with contextlib.redirect_stdout(io.StringIO()):
-                exec(compile(example, page, "exec"), {"__name__": "__main__"})
+                exec(compile(example, page, "exec"), names)
 
 
 @pytest.mark.parametrize("page", sorted(path.name for path in DOCS.glob("*.md")))

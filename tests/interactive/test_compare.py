@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import subprocess
+import sys
 
 import networkx as nx
 import pandas as pd
@@ -195,3 +197,31 @@ def test_forked_workers_give_the_same_bytes(folder, tmp_path):
         own_task(), [wt.MultiWalk(walks=[1, 2]), wt.AsyncGossip()], repetitions=2, out=tmp_path / "mine", workers=2
     )
     assert (result.folder / "history.csv").read_bytes() == (folder.folder / "history.csv").read_bytes()
+
+
+NOTEBOOK = """
+import walktalk as wt
+from walktalk.errors import UserError
+from walktalk.studies import make_spec, run_study
+from walktalk.studies.driving import run, workers
+
+@wt.register
+def typed_in(nodes: int) -> wt.Task:
+    return wt.tasks.digits(nodes=nodes)
+
+spec = make_spec({"task": {"name": "typed_in"}, "stop": {"iterations": 5}})
+run.fork_is_safe = workers.fork_is_safe = lambda: False  # as where there is a GPU, or another system
+try:
+    run_study(spec, "out", workers=2, device="cpu")
+except UserError as error:
+    print(error)
+"""
+
+
+def test_what_was_typed_into_a_notebook_cannot_be_found_by_other_processes(tmp_path):
+    ended = subprocess.run(
+        [sys.executable, "-c", NOTEBOOK], cwd=tmp_path, capture_output=True, text=True, timeout=120, check=True
+    )
+    (words,) = ended.stdout.strip().splitlines()
+    assert words.startswith("task.name: typed_in is defined in this notebook or prompt, so worker processes cannot")
+    assert words.endswith("put it into a file and name it as module:typed_in")

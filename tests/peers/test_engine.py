@@ -11,7 +11,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from walktalk.errors import StudyError, UnavailableError
+from walktalk.errors import StudyError, UnavailableError, UserError
 from walktalk.learning import tasks
 from walktalk.records import read_history, read_trace
 from walktalk.studies import make_spec, run_study
@@ -93,3 +93,9 @@ def test_a_node_keeps_its_own_samples_in_their_order_and_no_others() -> None:
     assert mine.nodes == 1
     np.testing.assert_array_equal(mine.inputs.numpy(), task.inputs[task.parts[2]].numpy())
     np.testing.assert_array_equal(mine.targets.numpy(), task.targets[task.parts[2]].numpy())
+
+
+def test_a_graph_that_an_algorithm_cannot_run_on_is_refused_before_nodes_wait_forever(tmp_path: Path) -> None:
+    spec = make_spec({**STUDY, "network": {"topology": "cycle", "nodes": 4}, "algorithms": [{"name": "fedavg"}]})
+    with pytest.raises(UserError, match="take star"):
+        run_on_peers(spec, tmp_path / "out")

@@ -13,7 +13,7 @@ import pandas as pd
 
 from walktalk.advisor.candidates import Candidate
 from walktalk.advisor.carry_out import code, run, study_of
-from walktalk.advisor.edge import search_on
+from walktalk.advisor.edge import STEPS, Edge
 from walktalk.advisor.finals import Finalist, Finals, Tried
 from walktalk.advisor.goal import OBJECTIVES, Goal
 from walktalk.advisor.ground import Ground, survey
@@ -214,10 +214,17 @@ def advise_on(ground: Ground, say: Told) -> Advice:
             f"optimizer.lr: {situation.optimizer.lr:g} is too large; every pilot diverged, with rates of {rates[0]:g} "
             f"to {rates[-1]:g}; take a much smaller one and ask again"
         )
-    spent = pilots.trainings + search_on(ground, tried, say, RACE_SHARE)
-    finals = Finals(ground, tried, spent)
+    edge = Edge(ground, tried, say)
+    edge.search()
+    finals = Finals(ground, tried, pilots.trainings + edge.trainings)
     say(f"finalists: {len(finals.finalists)}, with other randomness", RACE_SHARE)
     best = finals.run()
+    for _ in range(STEPS):  # repetitions may have put one at the edge first
+        further = edge.step(best.candidate, best.mean)
+        if further is None or (next_best := finals.run_with(further)) is best:
+            break
+        best = next_best
+    spent = pilots.trainings + edge.trainings
     reached = best.arrived or goal.budget is not None
     sure = surety(best, finals.finalists) * (CAUTION if reached else 0.5)
     return Advice(ground, best, finals.finalists, tried, sure, spent + finals.trainings)

@@ -10,38 +10,51 @@ from walktalk.advisor.candidates import Candidate, rounded
 from walktalk.advisor.finals import Tried
 from walktalk.advisor.ground import Ground
 from walktalk.advisor.pilots import Pilots
-from walktalk.advisor.race import Told, prospect_of
+from walktalk.advisor.race import RACE_SHARE, Told, prospect_of
 
 FACTOR = 3.0  # from one rate to the next
 STEPS = 5  # at most: 243 times the study's own rate
 AGAIN = 2.0  # times the cost of arriving
 
 
-def search_on(ground: Ground, tried: list[Tried], say: Told, share: float) -> int:
-    """Add pilots of the leader beyond the edge for as long as they are better; how many trainings it took.
+class Edge:
+    """The search beyond the edge."""
 
-    Args:
-        ground: What is known.
-        tried: All candidates so far; the new ones are added.
-        say: Called with a line now and then.
-        share: How far a progress bar is meanwhile.
-    """
-    trainings = 0
-    for _ in range(STEPS):
-        leader = min(tried, key=lambda one: one.prospect)
-        rate = beyond(leader.candidate, tried)
-        if rate is None or not isfinite(leader.prospect):
-            break
-        candidate = replace(leader.candidate, lr=rate)
-        say(f"beyond the edge of the learning rates: {rate:g}", share)
-        pilots = Pilots(ground.bench, [ground.entry(candidate, 0)])
-        budget = ground.goal.budget
-        pilots.climb([0], budget if budget is not None else min(leader.prospect, ground.longest))
-        trainings += pilots.trainings
+    def __init__(self, ground: Ground, tried: list[Tried], say: Told) -> None:
+        """
+        - `ground`: what is known.
+        - `tried`: all candidates so far; new ones are added.
+        - `say`: called with a line now and then.
+        """
+        self.ground, self.tried, self.say = ground, tried, say
+        self.trainings = 0
+
+    def search(self) -> None:
+        """Pilots of the leader beyond the edge, for as long as they are better than the one before."""
+        for _ in range(STEPS):
+            leader = min(self.tried, key=lambda one: one.prospect)
+            if not isfinite(leader.prospect) or self.step(leader.candidate, leader.prospect) is None:
+                return
+
+    def step(self, leader: Candidate, prospect: float) -> Tried | None:
+        """A pilot with the next rate; None where the leader's rate is between two others.
+
+        Args:
+            leader: The candidate beyond whose rate to look.
+            prospect: What it costs: so far the pilot goes, unless there is a budget.
+        """
+        rate, budget = beyond(leader, self.tried), self.ground.goal.budget
+        if rate is None:
+            return None
+        self.say(f"beyond the edge of the learning rates: {rate:g}", RACE_SHARE)
+        candidate = replace(leader, lr=rate)
+        pilots = Pilots(self.ground.bench, [self.ground.entry(candidate, 0)])
+        pilots.climb([0], budget if budget is not None else min(prospect, self.ground.longest))
         by_luck = arrived_by_luck(pilots)
-        prospect = inf if by_luck else prospect_of(pilots.courses[0], budget)
-        tried.append(Tried(candidate, pilots.courses[0], prospect))
-    return trainings
+        self.trainings += pilots.trainings
+        found = Tried(candidate, pilots.courses[0], inf if by_luck else prospect_of(pilots.courses[0], budget))
+        self.tried.append(found)
+        return found
 
 
 def arrived_by_luck(pilots: Pilots) -> bool:

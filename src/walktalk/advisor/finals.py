@@ -47,6 +47,7 @@ class Finalist:
     ends: list[Seen] = field(default_factory=list)  # where repetitions ended that had no part in the race
     left: list[int] = field(default_factory=list)  # repetitions that were not waited for: another was ahead
     arrived: bool = False  # whether any of them really reached the target
+    confirmed: bool = False  # whether `values` are those of runs that were all waited for
 
     @property
     def mean(self) -> float:
@@ -80,9 +81,24 @@ class Finals:
         """To the end; the one that is advised."""
         while self.repetitions < MOST and (alive := self.alive(self.repetitions + 1)):
             self.repeat(alive)
-        best = min(self.finalists, key=lambda finalist: finalist.mean)
-        self.confirm(best)
-        return best
+        return self.advised()
+
+    def run_with(self, more: Tried) -> Finalist:
+        """The same with one candidate more, once the others have been run."""
+        if more.prospect <= NEAR * self.expected:
+            self.finalists.append(self.finalist(more))
+        return self.advised()
+
+    def advised(self) -> Finalist:
+        """The one with the least mean, its runs all waited for."""
+        while True:
+            best = min(self.finalists, key=lambda finalist: finalist.mean)
+            if best.confirmed:
+                return best
+            hoped = best.mean
+            self.confirm(best)
+            if best.mean <= STILL_NEAR * hoped:
+                return best  # else it was luck, as with a rate at which one run in eight never gets there
 
     def alive(self, repetition: int) -> list[Finalist]:
         """Who runs again; nobody when the matter is settled."""
@@ -140,6 +156,7 @@ class Finals:
         only the quick ones would count.
         """
         goal, ground, again = self.ground.goal, self.ground, best.left
+        best.confirmed = True
         if goal.budget is None and not best.arrived:
             return  # nothing but extrapolations: more of them would not make it sure
         new = range(self.repetitions + 1, self.repetitions + 1 + max(0, ENOUGH - len(best.ends) - len(again)))
@@ -148,6 +165,7 @@ class Finals:
         pilots.climb(range(len(pilots.entries)), upto)
         self.trainings += pilots.trainings
         best.ends += [self.end_of(course) for course in pilots.courses]
+        best.values = [end.of(goal.objective if goal.budget is None else "loss") for end in best.ends]
 
     def end_of(self, course: Course) -> Seen:
         """Where a run ends, or would by its pace where it was waited for in vain."""

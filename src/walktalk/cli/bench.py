@@ -12,7 +12,9 @@ from walktalk.errors import UserError
 if TYPE_CHECKING:
     from walktalk.bench import BenchResult
 
-MODELS = "logistic, perceptron, lenet5, gn-lenet, tiny-vit, vit, text, lstm, gru, resnet20, resnet20-gn, vgg11"
+MODELS = (
+    "logistic, perceptron, lenet5, gn-lenet, tiny-vit, vit, text, lstm, gru, resnet20, resnet20-gn, vgg11, vgg11-plain"
+)
 NAMES = "simulator, gossip, executor, events, growth, theory, hop"
 
 

@@ -5,7 +5,7 @@
 
 One gradient a training, or K local steps, whose change is added as it is. With `damped`, one that is τ versions late
 is divided by 1 + τ (a step that adapts to the delay). Who is fast counts more often: on unlike data it comes near the
-optimum, and no nearer. It is FedBuff with a buffer of 1 and no damping.
+optimum, and no nearer. It is FedBuff with a buffer of 1 and no damping. From memory of the papers.
 """
 
 from __future__ import annotations

@@ -24,6 +24,7 @@ from walktalk.studies.building.foundation import (
 from walktalk.studies.building.given import GivenAlgorithm, GivenGraph, GivenTask, given_foundation
 from walktalk.studies.building.match import matched
 from walktalk.studies.building.runs import AlgorithmPlan, Conditions, PlannedRun, Progress, RunRecord
+from walktalk.studies.building.travel import check_travels, travels
 
 __all__ = [
     "AlgorithmPlan",
@@ -46,6 +47,7 @@ __all__ = [
     "build_timing",
     "build_trainer",
     "check_links",
+    "check_travels",
     "given_foundation",
     "lay_foundation",
     "matched",
@@ -53,4 +55,5 @@ __all__ = [
     "planned_runs",
     "prepare",
     "prepare_on",
+    "travels",
 ]

@@ -11,7 +11,16 @@ from typing import Any, Literal
 from walktalk.errors import UnavailableError
 from walktalk.learning import Trainer
 from walktalk.records import check_folder, opened_folder
-from walktalk.studies.building import Foundation, PlannedRun, Progress, lay_foundation, prepare, prepare_on
+from walktalk.studies.building import (
+    Foundation,
+    PlannedRun,
+    Progress,
+    check_travels,
+    lay_foundation,
+    prepare,
+    prepare_on,
+    travels,
+)
 from walktalk.studies.driving.groups import run_in_groups
 from walktalk.studies.driving.judging import Watch
 from walktalk.studies.driving.runner import estimated_trainings
@@ -90,7 +99,7 @@ def run_foundation(
             records = RayCrew(again, ready.runs, folder, progress, device, memory).run(resume)
             return study_result(spec, records, folder, trainer=ready.trainer)
         crew = workers if workers is not None else workers_that_pay(ready.runs, steps, str(ready.trainer.device))
-        if crew > 1 and (base.given is None or fork_is_safe()):
+        if crew > 1 and (fork_is_safe() or (base.given is None and travels(spec))):
             here = partial(again, str(ready.trainer.device))
             work, prepared = shares(ready.runs, crew), (ready.trainer, ready.runs)
             records = Crew(here, work, folder, progress, memory, prepared).run(resume)
@@ -111,6 +120,8 @@ def check_workers(workers: int | Literal["ray"] | None, base: Foundation) -> Non
             f"workers: the task {base.given.name!r} was given as an object, which cannot travel to other processes "
             "here; give its name instead, task='module:function'"
         )
+    if workers == "ray" or (workers > 1 and not fork_is_safe()):
+        check_travels(base.spec, "the machines of a Ray cluster" if workers == "ray" else "worker processes")
 
 
 def prepare_runs(spec: StudySpec, device: str) -> tuple[Trainer, list[PlannedRun]]:

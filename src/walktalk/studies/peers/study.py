@@ -49,6 +49,7 @@ from walktalk.studies.building import (
     build_rate,
     build_stop,
     build_trainer,
+    check_travels,
     lay_foundation,
     pick_device,
     prepare,
@@ -99,12 +100,14 @@ def run_on_peers(
             "faults and availability: are for the simulator; on real peers, `walktalk chaos` makes them happen"
         )
     check_ends(spec)
+    check_travels(spec, "the nodes' processes")
     taking = {"resume": resume, "overwrite": overwrite}
     check_folder(out, dump_spec(spec), **taking, engine="peers")  # before any data is read
     ready = prepare(spec, pick_device(device))
     for run in ready.runs:
         if "peers" not in run.setup.protocol.runtimes:
             raise UnavailableError(f"{run.label} runs in the simulator only; leave it out or use --engine sim")
+        run.setup.protocol.check_graph(run.setup.graph)  # nodes alone see their neighbours only, and would wait forever
     with opened_folder(out, dump_spec(spec), **taking, engine="peers") as folder:
         records: list[RunRecord] = []
         reporter = Reporter(progress, ready.runs)
