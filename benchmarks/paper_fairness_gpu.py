@@ -29,6 +29,7 @@ from paper_runs import Speed, tell, together, write_facts
 from walktalk.learning import Trainer
 from walktalk.paper.figures import CYCLE, ERDOS_RENYI, settings
 from walktalk.records import RUN_COLUMNS
+from walktalk.records import frame as frame_of
 from walktalk.studies import RunRecord, make_spec, planned_runs, prepare, spec_mapping
 
 NETWORKS = {"cycle": CYCLE, "erdos_renyi": ERDOS_RENYI}
@@ -134,7 +135,7 @@ def stage_main(trainer: Trainer, options: argparse.Namespace, alpha: float, best
 def table(alpha: float, topology: str, variant: str, best: Best, records: Sequence[RunRecord]) -> pd.DataFrame:
     """Histories with what they are of in front."""
     rows = [row for record in records for row in record.history]
-    frame = pd.DataFrame(rows, columns=list(RUN_COLUMNS))
+    frame = frame_of(rows, RUN_COLUMNS)
     factors = [best[topology, label] if variant == "tuned" else 1.0 for label in frame["algorithm"]]
     for place, (name, values) in enumerate(
         {"alpha": alpha, "topology": topology, "variant": variant, "lr_factor": factors}.items()

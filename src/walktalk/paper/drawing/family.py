@@ -88,12 +88,12 @@ def _parts(labels: list[str]) -> list[list[str]]:
 def gathered(panels: Sequence[paper.PanelRun]) -> Family:
     """The runs of all panels together."""
     parts, members = [], {}
-    for number, panel in enumerate(panels):
+    for panel in panels:
         parts.append(read_history(panel.folder / "history.csv"))
         for entry, (label, says) in zip(panel.spec.algorithms, panel.spec.described.items(), strict=True):
             rate = panel.spec.optimizer.lr if entry.lr is None else entry.lr
             own = replace(says, title=entry.protocol().title if entry.lr is not None else says.title)
-            members[label] = Member(own, panel.panel.title, number == 0, rate)
+            members[label] = Member(own, panel.panel.title, panel.panel.title == panels[0].panel.title, rate)
     named = together(member.says for member in members.values())
     told = {label: replace(member, says=named[label]) for label, member in members.items()}
     return Family(pd.concat(parts, ignore_index=True), told)

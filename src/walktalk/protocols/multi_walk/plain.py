@@ -166,7 +166,7 @@ def walk_node(walking: Walking, around: Surroundings, visiting: Visiting, steppi
 class WalkNode(Machine):
     """Any node: trains the walks that come by, and sends them on; the aggregator has a mixer."""
 
-    __slots__ = ("around", "carried", "mixer", "parts", "stepping", "visiting", "walks")
+    __slots__ = ("around", "carried", "luggage", "mixer", "parts", "stepping", "visiting", "walks")
 
     def __init__(
         self, surroundings: Surroundings, walks: int, mixer: Mixer | None, visiting: Visiting, stepping: Stepping
@@ -175,6 +175,7 @@ class WalkNode(Machine):
         self.walks = walks
         self.mixer = mixer
         self.visiting, self.stepping = visiting, stepping
+        self.luggage = len(visiting.luggage)  # further models of every walk
         self.carried: dict[int, Carried] = {}  # of the walks that are here
         self.parts: dict[int, int] = {}  # walk -> models of it that have come
 
@@ -190,9 +191,9 @@ class WalkNode(Machine):
     def arrives(self, message: Message, outside: Outside) -> list[Effect]:
         """A walk, or part of its luggage: it is here when all have come."""
         walk = message.walk or message.round
-        if message.kind == WALK:
+        if message.note:
             self.carried[walk] = carried_in(message.note)
-        parts = len(self.visiting.luggage)
+        parts = self.luggage
         if parts:
             self.parts[walk] = self.parts.get(walk, 0) + 1
             if self.parts[walk] <= parts:
@@ -202,10 +203,10 @@ class WalkNode(Machine):
 
     def visit(self, walk: int, outside: Outside) -> list[Effect]:
         """It is trained, or runs on at once."""
-        carried = self.carried.pop(walk, NOTHING)
-        if carried.jumps:
-            return self.move_on(walk, carried, outside)
-        effects, more = self.visiting.work(walk, carried.more, outside.random)
+        jumps, more = self.carried.pop(walk, NOTHING) if self.carried else NOTHING
+        if jumps:
+            return self.move_on(walk, jumps, more, outside)
+        effects, more = self.visiting.work(walk, more, outside.random)
         if more:
             self.carried[walk] = Carried(more=more)
         return effects
@@ -222,28 +223,31 @@ class WalkNode(Machine):
 
     def visit_ends(self, event: Trained, outside: Outside) -> list[Effect]:
         walk = event.walk
-        effects, more = self.visiting.learn(event, self.carried.pop(walk, NOTHING).more)  # line 6
+        carried = self.carried.pop(walk, NOTHING) if self.carried else NOTHING
+        effects, more = self.visiting.learn(event, carried[1])  # line 6
         slot = walk_slot(walk)
         if self.mixer is not None:
             effects += self.mixer.mix(walk, slot)
         effects.append(Record(MEMBER, walk, slot))
-        effects += self.move_on(walk, Carried(more=more) if more else NOTHING, outside)
+        effects += self.move_on(walk, 0, more, outside)
         return effects
 
-    def move_on(self, walk: int, carried: Carried, outside: Outside) -> list[Effect]:
+    def move_on(self, walk: int, jumps: int, more: bytes, outside: Outside) -> list[Effect]:
         """Lines 11 and 12."""
-        around, luggage = self.around, self.visiting.luggage
-        node, peers = around.node, around.neighbours
-        to, jumps = self.stepping.step(node, peers, around.degrees, carried.jumps, outside.random)
+        around, slot = self.around, walk_slot(walk)
+        node = around.node
+        to, jumps = self.stepping.step(node, around.neighbours, around.degrees, jumps, outside.random)
         if to == node:
-            self.carried[walk] = Carried(more=carried.more)
+            if more:
+                self.carried[walk] = Carried(more=more)
             return self.visit(walk, outside)
-        note = Carried(jumps, carried.more).encode() if jumps or carried.more else b""
-        if not luggage:
-            return [Send(to, Message(WALK, walk=walk, note=note), walk_slot(walk)), Forget(walk_slot(walk))]
-        more = [Send(to, Message(kind, round=walk), walk_slot(walk, kind)) for kind in luggage]
-        model = Send(to, Message(WALK, walk=walk, note=note), walk_slot(walk))
-        return [*more, model, *forgotten(walk, luggage, walk_slot)]
+        note = Carried(jumps, more).encode() if jumps or more else b""
+        model = Send(to, Message(WALK, walk, note=note), slot)
+        if not self.luggage:
+            return [model, Forget(slot)]
+        luggage = self.visiting.luggage
+        others = [Send(to, Message(kind, round=walk), walk_slot(walk, kind)) for kind in luggage]
+        return [*others, model, *forgotten(walk, luggage, walk_slot)]
 
 
 class Mixer:

@@ -178,7 +178,7 @@ class ResilientNode(Machine):
         """Back from the dead: the walks that were here are elsewhere or lost. Who left in order has them."""
         self.trained = past.trained
         self.visiting.rejoined()
-        kept = {walk_slot: past.here, next_slot: past.next, kept_slot: past.leaving}
+        kept: dict[Slots, tuple[Pass, ...]] = {walk_slot: past.here, next_slot: past.next, kept_slot: past.leaving}
         dropped: list[Effect] = []
         for place, walks in kept.items():
             gone = {*range(1, self.walks + 1)} - {what.walk for what in walks}

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
+from functools import lru_cache
 from random import Random
 from typing import NamedTuple, TypeAlias
 
@@ -86,10 +87,15 @@ class PlainTraining(Visiting):
     __slots__ = ()
 
     def work(self, walk: int, more: bytes, random: Random) -> tuple[list[Effect], bytes]:
-        return [Train(walk_slot(walk), walk)], more
+        return [_training(walk)], more
 
     def learn(self, event: Trained, more: bytes) -> tuple[list[Effect], bytes]:
         return [apply_update(walk_slot(event.walk))], more
+
+
+@lru_cache(maxsize=4096)
+def _training(walk: int) -> Train:
+    return Train(walk_slot(walk), walk)
 
 
 class MetropolisHastings(Stepping):
@@ -103,6 +109,7 @@ class MetropolisHastings(Stepping):
         return metropolis_step(node, len(peers), peers, degrees, random), 0
 
 
+@lru_cache(maxsize=4096)  # asked for several times at every iteration
 def walk_slot(walk: int, kind: str = "") -> str:
     """Where a node keeps a walk that is visiting, or a kind of its luggage."""
     return f"{kind or 'walk'}/{walk}"
