@@ -26,7 +26,7 @@ class Diary(wt.Callback):
         self.end_at = end_at
 
     def on_start(self, settings):
-        self.seen.append(("start", settings["task"]["called"]))
+        self.seen.append(("start", settings["task"].get("called")))
 
     def on_evaluation(self, row):
         self.seen.append(("row", row["algorithm"], row["repetition"], row["iteration"], row["train_loss"]))
@@ -108,10 +108,10 @@ def test_in_other_processes_they_watch_but_cannot_end(tmp_path, monkeypatch):
     diary = Diary()
     given = {"stop": 30, "evaluate": 10, "device": "cpu", "workers": 2}
     algorithms = [wt.MultiWalk(), wt.AsyncGossip()]
-    wt.compare(line(), algorithms, CYCLE, out=tmp_path / "a", callbacks=diary, **given)
+    wt.compare("quadratic", algorithms, CYCLE, out=tmp_path / "a", callbacks=diary, **given)
     assert sorted(e[3] for e in diary.seen if e[0] == "row") == sorted([0, 10, 20, 30] * 2)
     with pytest.raises(UserError, match="callbacks: one of them ends a run, which it can only in this process"):
-        wt.compare(line(), algorithms, CYCLE, out=tmp_path / "b", callbacks=Diary(end_at=10), **given)
+        wt.compare("quadratic", algorithms, CYCLE, out=tmp_path / "b", callbacks=Diary(end_at=10), **given)
 
 
 def stopping_at(iteration: int):

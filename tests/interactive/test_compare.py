@@ -17,6 +17,7 @@ from walktalk.errors import StudyError, UserError
 from walktalk.records import studies_below
 from walktalk.report import draw, open_comparison, open_study, write_report
 from walktalk.studies import load_spec, make_spec, run_study
+from walktalk.studies.driving.workers import fork_is_safe
 
 CYCLE = wt.graphs.cycle(4)
 
@@ -193,6 +194,8 @@ def test_what_must_travel_says_what_it_needs(monkeypatch, tmp_path):
 
 
 def test_forked_workers_give_the_same_bytes(folder, tmp_path):
+    if not fork_is_safe():
+        pytest.skip("this process has other threads or a GPU, and cannot be forked")
     result = small(
         own_task(), [wt.MultiWalk(walks=[1, 2]), wt.AsyncGossip()], repetitions=2, out=tmp_path / "mine", workers=2
     )
