@@ -111,7 +111,7 @@ def test_weights_and_biases_has_every_evaluation(tmp_path, monkeypatch):
             record = wandb_internal_pb2.Record()
             record.ParseFromString(data)
             if record.WhichOneof("record_type") == "run":
-                name = record.run.display_name
+                name = record.run.display_name or name
             elif record.WhichOneof("record_type") == "history":
                 items = {(item.key or item.nested_key[0]): item.value_json for item in record.history.item}
                 rows.append((int(items["_step"]), float(items["train_loss"])))
