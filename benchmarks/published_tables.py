@@ -75,8 +75,8 @@ def softmax_said() -> str:
     return (
         f"On the complete graph, where averaging is exact, that network has {100 * last['batch']:.1f} % after "
         f"{last['iteration']:.0f} iterations, and {100 * last['classes']:.1f} % where it ends as usual "
-        "(`benchmarks/batch_softmax.py`): so on that graph the network keeps the number low, not the algorithm; others "
-        "were not tried."
+        "(`benchmarks/batch_softmax.py`): so on that graph the network keeps the number low, not the algorithm; "
+        "others were not tried."
     )
 
 
