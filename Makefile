@@ -18,7 +18,7 @@ demo: $(READY)
 	$(BIN)/walktalk run quickstart --out out/quickstart --resume
 
 test: lint
-	$(BIN)/pytest -n 2 -m "not slow and not gpu and not network" $(TESTS)
+	$(BIN)/pytest -n 2 --dist worksteal -m "not slow and not gpu and not network" $(TESTS)
 
 lint: $(READY)
 	$(BIN)/ruff check src tests benchmarks examples docs/site

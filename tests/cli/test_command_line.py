@@ -295,6 +295,7 @@ def interrupted(words: list[str]) -> tuple[int, str]:
     return process.wait(), errors
 
 
+@pytest.mark.slow  # `test_terminal` asks the same of a shorter one
 def test_ctrl_c_saves_and_says_how_to_go_on(tmp_path: Path) -> None:
     for iterations in (3000, 30000):  # on a busy machine the shorter may be over before the signal gets there
         length, out = f"stop.iterations={iterations}", tmp_path / f"study-{iterations}"

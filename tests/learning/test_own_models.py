@@ -144,9 +144,9 @@ def test_a_recurrent_model_learns_in_a_run(kind):
     parts = [(series[k::4], labels[k::4]) for k in range(3)]
     task = wt.tasks.torch(Recurrent(kind, 2), ENTROPY, parts, test=(series[3::4], labels[3::4]))
     run = wt.train(
-        task, wt.MultiWalk(walks=1), wt.graphs.complete(3), optimizer=wt.SGD(lr=0.1), stop=wt.Stop(iterations=300)
+        task, wt.MultiWalk(walks=1), wt.graphs.complete(3), optimizer=wt.SGD(lr=0.02), stop=wt.Stop(iterations=400)
     )
-    assert run.history["test_accuracy"].iloc[-1] > 0.65  # 0.75 to 0.87, by the machine's arithmetic
+    assert run.history["test_accuracy"].iloc[-1] > 0.7
     assert run.history["train_loss"].iloc[-1] < 0.6 * run.history["train_loss"].iloc[0]
 
 

@@ -118,7 +118,13 @@ BEHIND = [
 
 @pytest.mark.parametrize("protocol", BEHIND, ids=lambda p: p.label)
 def test_any_protocol_behind_a_screen_is_a_protocol(protocol: wt.Protocol) -> None:
-    check_protocol(protocol, graph=graphs.complete(6))
+    check_protocol(protocol, engines=("sim",), graph=graphs.complete(6))
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("protocol", BEHIND, ids=lambda p: p.label)
+def test_and_so_it_is_on_real_nodes(protocol: wt.Protocol) -> None:
+    check_protocol(protocol, engines=("peers",), graph=graphs.complete(6))
 
 
 def test_what_cannot_be_screened_is_told() -> None:
