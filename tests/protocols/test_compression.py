@@ -18,6 +18,7 @@ from walktalk.protocols import (
     INITIAL,
     PROTOCOLS,
     AsyncGossip,
+    AsyncSGD,
     ChocoSGD,
     Combine,
     Compressed,
@@ -73,6 +74,10 @@ def asked(engine: str, protocol: Protocol, iterations: int = 60) -> None:
 def test_every_protocol_keeps_its_promises_with_every_codec(protocol):
     for codec, feedback in CODECS:
         asked("sim", compressed(protocol, codec, feedback))
+
+
+def test_the_statistics_of_an_update_that_is_encoded_are_the_trained_ones():
+    check_protocol(compressed(AsyncSGD(), "bf16"), engines=("sim",))  # a server that is sent updates, not models
 
 
 @pytest.mark.slow

@@ -15,7 +15,7 @@ from walktalk.report.page.story import Card, Story
 from walktalk.report.study import Study
 
 FILES = {
-    "spec.yaml": "the whole specification; running it again gives the same numbers",
+    "spec.yaml": "the whole specification, to run it again",
     "history.csv": "every evaluation of every run",
     "summary.json": "who won, with the versions and the machine",
 }

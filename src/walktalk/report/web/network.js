@@ -11,7 +11,8 @@ window.Walktalk = window.Walktalk || {};
       root.replaceChildren(el("p", { class: "note" }, `${data.name}: ${nodes.toLocaleString("en-US")} nodes, too many to be drawn.`));
       return;
     }
-    const room = data.sites ? 46 : 22;
+    const longest = Math.max(0, ...(data.names || []).map((name) => name.length));
+    const room = Math.max(data.sites ? 46 : 22, longest > 3 ? Math.max(36, 3.6 * longest) : 0); // names stand out at the rim
     const highest = Math.max(...places.map(([, y]) => y), 0.02);
     const widest = Math.max(...places.map(([x]) => x), 0.02);
     const span = (WIDTH - 2 * room) / Math.max(widest, 0.6);

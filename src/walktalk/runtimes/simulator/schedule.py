@@ -145,8 +145,8 @@ class Notebook(Contents[Terms]):
 
     def screened(self, own: Terms, others: Sequence[tuple[Terms, float]], rule: str, key: int) -> Terms:
         """A new value."""
-        trusted = self.as_one(own)[0][0]
-        mixed = tuple((self.as_one(content)[0][0], weight) for content, weight in others)
+        trusted = self._added_up(own)
+        mixed = tuple((self._added_up(content), weight) for content, weight in others)
         out = self.new_value()
         self.ops.append(ScreenOp(out, trusted, mixed, rule, key))
         return ((out, 1.0),)
@@ -158,8 +158,15 @@ class Notebook(Contents[Terms]):
     def encoded(self, content: Terms, codec: str, key: int) -> Encoded[Terms]:
         """A new value, what the receiver sees."""
         out = self.new_value()
-        self.ops.append(EncodeOp(out, self.as_one(content)[0][0], codec, key))
+        self.ops.append(EncodeOp(out, self._added_up(content), codec, key))
         return Encoded(codec, ((out, 1.0),))
+
+    def _added_up(self, content: Terms) -> int:
+        """The number of a content's value. An update is trained minus start; its statistics are the trained ones."""
+        statistics = None
+        if self.statistics and any(weight < 0.0 for _, weight in content):
+            statistics = tuple(max(weight, 0.0) for _, weight in content)
+        return self.as_one(content, statistics)[0][0]
 
     def mean(self, contents: Iterable[Terms]) -> Terms:
         """The plain average, not added up."""
