@@ -40,7 +40,8 @@ from walktalk.protocols import (
 from walktalk.protocols.compression.feedback import ASK, WHOLE, FeedbackNode, arrivals
 from walktalk.protocols.compression.plain_code import CodedNode
 from walktalk.protocols.message import Arrival
-from walktalk.protocols.wrapped import Wrapped
+from walktalk.protocols.screening import MeetingNode, ScreenedNode
+from walktalk.protocols.wrapped import Wrapped, WrappedNode
 from walktalk.runtimes.meaning import Evaluate, Stop
 from walktalk.runtimes.simulator import Fault, FaultPlan, NetworkTiming, PoissonTiming, RunSetup
 from walktalk.runtimes.stacked import Engine
@@ -159,8 +160,8 @@ def test_all_that_a_protocol_says_of_itself_is_asked_of_the_one_inside():
 
 def test_all_that_a_machine_can_be_asked_is_asked_of_the_one_inside():
     asked_of_all = {name for name in dir(Machine) if not name.startswith("_")}
-    for one in (CodedNode, FeedbackNode):
-        assert asked_of_all <= set(vars(one))
+    for one in (CodedNode, FeedbackNode, ScreenedNode, MeetingNode):
+        assert asked_of_all <= {*vars(one), *vars(WrappedNode)}
 
 
 def test_a_study_names_and_describes_it():

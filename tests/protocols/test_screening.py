@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import math
+import random
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -16,7 +18,10 @@ import walktalk as wt
 from tests.support.runs import TIMINGS, Played, setup
 from walktalk import graphs
 from walktalk.errors import SpecError
-from walktalk.protocols import EpidemicLearning, screened
+from walktalk.protocols import Effect, EpidemicLearning, Event, Machine, Message, Outside, Send, screened
+from walktalk.protocols.compression.feedback import FeedbackNode
+from walktalk.protocols.compression.plain_code import CodedNode
+from walktalk.protocols.screening import MeetingNode, ScreenedNode
 from walktalk.runtimes.peers import SPOILS
 from walktalk.runtimes.simulator import Fault, FaultPlan
 from walktalk.screens import SCREENS, screen_named
@@ -125,6 +130,42 @@ def test_any_protocol_behind_a_screen_is_a_protocol(protocol: wt.Protocol) -> No
 @pytest.mark.parametrize("protocol", BEHIND, ids=lambda p: p.label)
 def test_and_so_it_is_on_real_nodes(protocol: wt.Protocol) -> None:
     check_protocol(protocol, engines=("peers",), graph=graphs.complete(6))
+
+
+class Knows(Machine):
+    """A node that answers whatever it is asked in its own way."""
+
+    def handle(self, event: Event, outside: Outside) -> list[Effect]:
+        return []
+
+    def refused(self, sender: int, message: Message, outside: Outside) -> list[Effect]:
+        return [Send(sender, message)]
+
+    def has_work(self) -> bool:
+        return False
+
+    def keepsake(self) -> bytes:
+        return b"kept"
+
+    def farewell(self) -> bytes:
+        return b"left"
+
+
+@pytest.mark.parametrize(
+    "around",
+    [
+        lambda inner: ScreenedNode(inner, "clip"),
+        lambda inner: MeetingNode(inner, "median"),
+        lambda inner: CodedNode(inner, {}, "int8"),
+        lambda inner: FeedbackNode(inner, {}, "int8", ()),
+    ],
+)
+def test_whatever_is_wrapped_around_a_node_asks_it_everything(around: Callable[[Machine], Machine]) -> None:
+    node, outside = around(Knows()), Outside(0.0, random.Random(0))
+    assert node.refused(3, Message("walk"), outside) == [Send(3, Message("walk"))]
+    assert not node.has_work()
+    assert node.keepsake().endswith(b"kept")
+    assert node.farewell().endswith(b"left")
 
 
 def test_what_cannot_be_screened_is_told() -> None:

@@ -96,19 +96,21 @@ class ScreenedNode(WrappedNode):
         self.rule, self.knows = rule, False  # whether there is a model to compare with
 
     def handle(self, event: Event, outside: Outside) -> list[Effect]:
-        if isinstance(event, Rejoined):
-            self.knows, event = self.remembered(event)  # type: ignore[assignment]
+        if isinstance(event, Rejoined) and event.memory:
+            self.knows, event = bool(event.memory[0]), Rejoined(event.memory[1:])
         arrived: list[Effect] = []
         if isinstance(event, Received) and event.slot:
             own, rule = (OWN, self.rule) if self.knows else (INITIAL, FINITE)
             arrived.append(Screen(event.slot, own, {event.slot: 1.0}, rule))
-        effects = self.inner.handle(event, outside)
-        if not any(isinstance(effect, Record) for effect in effects):
-            return [*arrived, *effects]
-        return [*arrived, *(each for effect in effects for each in self._noticed(effect))]
+        return [*arrived, *self.changed(self.inner.handle(event, outside))]
 
-    def mark(self) -> int:
-        return int(self.knows)
+    def changed(self, effects: list[Effect]) -> list[Effect]:
+        if not any(isinstance(effect, Record) for effect in effects):
+            return effects
+        return [each for effect in effects for each in self._noticed(effect)]
+
+    def kept(self, memory: bytes) -> bytes:
+        return bytes([self.knows]) + memory
 
     def _noticed(self, effect: Effect) -> tuple[Effect, ...]:
         if not isinstance(effect, Record) or effect.role != MEMBER:
@@ -128,11 +130,12 @@ class MeetingNode(WrappedNode):
         self.came: set[str] = set()  # slots that hold what others sent
 
     def handle(self, event: Event, outside: Outside) -> list[Effect]:
-        if isinstance(event, Rejoined):
-            _, event = self.remembered(event)
         if isinstance(event, Received) and event.slot:
             self.came.add(event.slot)
-        return [each for effect in self.inner.handle(event, outside) for each in self._screened(effect)]
+        return self.changed(self.inner.handle(event, outside))
+
+    def changed(self, effects: list[Effect]) -> list[Effect]:
+        return [each for effect in effects for each in self._screened(effect)]
 
     def _screened(self, effect: Effect) -> tuple[Effect, ...]:
         if isinstance(effect, Forget):

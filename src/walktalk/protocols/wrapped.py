@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
+from abc import abstractmethod
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
 from walktalk.graphs import Graph
 from walktalk.protocols.demands import Demand
-from walktalk.protocols.events import Rejoined
-from walktalk.protocols.machine import Machine, Protocol
-from walktalk.protocols.message import Arrival
+from walktalk.protocols.effects import Effect
+from walktalk.protocols.machine import Machine, Outside, Protocol
+from walktalk.protocols.message import Arrival, Message
 from walktalk.protocols.self_description import Law, Runtime
 
 
@@ -109,23 +110,29 @@ class Wrapped(Protocol):
 
 
 class WrappedNode(Machine):
-    """One node of a protocol around another, with a byte of its own in what it keeps for a later life."""
+    """One node of a protocol around another: all that is asked of it, it asks the node inside."""
 
     __slots__ = ("inner",)
 
     def __init__(self, inner: Machine) -> None:
         self.inner = inner
 
+    @abstractmethod
+    def changed(self, effects: list[Effect]) -> list[Effect]:
+        """What becomes of the effects that the node inside asks for."""
+
+    def kept(self, memory: bytes) -> bytes:
+        """What the node inside keeps for a later life, with what this one has to add."""
+        return memory
+
     def has_work(self) -> bool:
         return self.inner.has_work()
 
+    def refused(self, sender: int, message: Message, outside: Outside) -> list[Effect]:
+        return self.changed(self.inner.refused(sender, message, outside))
+
     def keepsake(self) -> bytes:
-        return bytes([self.mark()]) + self.inner.keepsake()
+        return self.kept(self.inner.keepsake())
 
-    def mark(self) -> int:
-        """What is to be remembered, as one byte."""
-        return 0
-
-    def remembered(self, event: Rejoined) -> tuple[int, Rejoined]:
-        """The mark of the life before, and the event as the node inside should see it."""
-        return (event.memory[0], Rejoined(event.memory[1:])) if event.memory else (0, event)
+    def farewell(self) -> bytes:
+        return self.kept(self.inner.farewell())

@@ -27,6 +27,7 @@ from walktalk.protocols.effects import Combine, Decode, Effect, Encode, Forget, 
 from walktalk.protocols.events import Event, PeerFound, PeerLost, Received
 from walktalk.protocols.machine import Machine, Outside
 from walktalk.protocols.message import Arrival, Message
+from walktalk.protocols.wrapped import WrappedNode
 
 WHOLE = "whole-"  # before a kind: the same message with a model as it is
 ASK = "ask-whole"  # a message: send the next of a stream whole
@@ -63,10 +64,10 @@ class Incoming:
     held: dict[int, Received] = field(default_factory=dict)  # those that have overtaken others, by number
 
 
-class FeedbackNode(Machine):
+class FeedbackNode(WrappedNode):
     """One node of any protocol; `inner` is the node that it would be without a codec."""
 
-    __slots__ = ("askable", "codec", "heard", "inner", "messages", "numbers", "sent")
+    __slots__ = ("askable", "codec", "heard", "messages", "numbers", "sent")
 
     def __init__(self, inner: Machine, messages: Mapping[str, Arrival], codec: str, askable: Iterable[int]) -> None:
         """
@@ -75,7 +76,8 @@ class FeedbackNode(Machine):
         - `codec`: the codec's name with its settings.
         - `askable`: whom a whole model can be asked of; empty where no message is ever lost.
         """
-        self.inner, self.messages, self.codec, self.askable = inner, messages, codec, frozenset(askable)
+        super().__init__(inner)
+        self.messages, self.codec, self.askable = messages, codec, frozenset(askable)
         self.sent: dict[tuple[int, str], Outgoing] = {}  # receiver, kind
         self.heard: dict[tuple[int, str], Incoming] = {}  # sender, kind
         self.numbers: dict[tuple[int, str], int] = {}  # of messages that were sent, also before a stream began anew
@@ -85,10 +87,7 @@ class FeedbackNode(Machine):
             return self._received(event, outside)
         if isinstance(event, PeerLost | PeerFound):
             self._begin_anew(event.peer)
-        return self._encoded(self.inner.handle(event, outside))
-
-    def has_work(self) -> bool:
-        return self.inner.has_work()
+        return self.changed(self.inner.handle(event, outside))
 
     def refused(self, sender: int, message: Message, outside: Outside) -> list[Effect]:
         """What was refused is missing in the reference: the next should come whole."""
@@ -96,13 +95,7 @@ class FeedbackNode(Machine):
             numbered(message._replace(kind=message.kind.removeprefix(WHOLE)))[1] if self._models(message) else message
         )
         asks: list[Effect] = [self._ask(sender, said.kind)] if self._models(message) and sender in self.askable else []
-        return [*asks, *self._encoded(self.inner.refused(sender, said, outside))]
-
-    def keepsake(self) -> bytes:
-        return self.inner.keepsake()
-
-    def farewell(self) -> bytes:
-        return self.inner.farewell()
+        return [*asks, *self.changed(self.inner.refused(sender, said, outside))]
 
     def _models(self, message: Message) -> bool:
         """Whether a model comes with it."""
@@ -120,7 +113,7 @@ class FeedbackNode(Machine):
 
     # -- out --------------------------------------------------------------------------------------------------------
 
-    def _encoded(self, effects: list[Effect]) -> list[Effect]:
+    def changed(self, effects: list[Effect]) -> list[Effect]:
         done: list[Effect] = []
         for effect in effects:
             done += self._send(effect) if isinstance(effect, Send) and effect.slot else (effect,)
@@ -166,7 +159,7 @@ class FeedbackNode(Machine):
             self.sent.pop((sender, note.decode("ascii")), None)
             return []
         if not event.slot:
-            return self._encoded(self.inner.handle(event, outside))
+            return self.changed(self.inner.handle(event, outside))
         inner_kind = kind.removeprefix(WHOLE)
         number, message = numbered(event.message._replace(kind=inner_kind))
         stream = self.heard.setdefault((sender, inner_kind), Incoming())
@@ -179,12 +172,12 @@ class FeedbackNode(Machine):
             stream.number = number
             return [Decode(event.slot, event.slot), *effects, *self._release(stream, outside)]
         if number == stream.number:  # the same again; the protocol knows what to do with it
-            repeated = self._encoded(self.inner.handle(asked, outside))
+            repeated = self.changed(self.inner.handle(asked, outside))
             return [Combine(into, {heard_slot(asked): 1.0}), *repeated]
         return self._hold(stream, number, asked, event.slot)
 
     def _take_whole(self, stream: Incoming, number: int, asked: Received, came: str, outside: Outside) -> list[Effect]:
-        effects = self._encoded(self.inner.handle(asked, outside))
+        effects = self.changed(self.inner.handle(asked, outside))
         stream.number = number
         stream.held = {later: one for later, one in stream.held.items() if later > number}
         first: list[Effect] = [Combine(heard_slot(asked), {came: 1.0}), Combine(asked.slot, {came: 1.0}), Forget(came)]
@@ -192,7 +185,7 @@ class FeedbackNode(Machine):
 
     def _take_difference(self, asked: Received, outside: Outside) -> list[Effect]:
         """A difference is where the protocol looks for a model: the reference goes on, and is that model."""
-        effects = self._encoded(self.inner.handle(asked, outside))
+        effects = self.changed(self.inner.handle(asked, outside))
         heard, slot = heard_slot(asked), asked.slot
         return [Combine(slot, {heard: 1.0, slot: 1.0}, {slot: 1.0}), Combine(heard, {slot: 1.0}), *effects]
 

@@ -7,37 +7,27 @@ from collections.abc import Mapping
 from walktalk.protocols.effects import Combine, Decode, Effect, Encode, Forget, MixEveryone, Send
 from walktalk.protocols.events import Event, Received
 from walktalk.protocols.machine import Machine, Outside
-from walktalk.protocols.message import Arrival, Message
+from walktalk.protocols.message import Arrival
+from walktalk.protocols.wrapped import WrappedNode
 
 
-class CodedNode(Machine):
+class CodedNode(WrappedNode):
     """One node of any protocol; `inner` is the node that it would be without a codec."""
 
-    __slots__ = ("codec", "inner", "kinds")
+    __slots__ = ("codec", "kinds")
 
     def __init__(self, inner: Machine, messages: Mapping[str, Arrival], codec: str) -> None:
-        self.inner, self.codec = inner, codec
+        super().__init__(inner)
+        self.codec = codec
         self.kinds = frozenset(kind for kind, arrival in messages.items() if arrival.slot)
 
     def handle(self, event: Event, outside: Outside) -> list[Effect]:
-        effects = self._encoded(self.inner.handle(event, outside))
+        effects = self.changed(self.inner.handle(event, outside))
         if isinstance(event, Received) and event.message.kind in self.kinds:
             return [Decode(event.slot, event.slot), *effects]  # codes have slots of their own, of the same names
         return effects
 
-    def has_work(self) -> bool:
-        return self.inner.has_work()
-
-    def refused(self, sender: int, message: Message, outside: Outside) -> list[Effect]:
-        return self._encoded(self.inner.refused(sender, message, outside))
-
-    def keepsake(self) -> bytes:
-        return self.inner.keepsake()
-
-    def farewell(self) -> bytes:
-        return self.inner.farewell()
-
-    def _encoded(self, effects: list[Effect]) -> list[Effect]:
+    def changed(self, effects: list[Effect]) -> list[Effect]:
         """With a code in place of every model that is sent; the same one for all that get the same model."""
         if not any(isinstance(effect, Send) and effect.slot for effect in effects):
             return effects
