@@ -20,6 +20,7 @@ from walktalk.graphs.random_rounds import RandomCirculants, RandomTargets, rando
 from walktalk.graphs.registry import TOPOLOGIES, build, default_nodes, known_as, topology_settings
 from walktalk.graphs.rounds import (
     Rounds,
+    Shifts,
     WeightedRounds,
     exponential,
     k_peer_exponential,
@@ -42,6 +43,7 @@ __all__ = [
     "RandomCirculants",
     "RandomTargets",
     "Rounds",
+    "Shifts",
     "Sites",
     "WeightedRounds",
     "as_graph",
