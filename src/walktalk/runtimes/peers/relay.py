@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import os
 import socket
 import ssl
 import time
@@ -81,7 +82,8 @@ class Relay:
         try:
             self._door = socket.create_server((host, port), family=_family(host), backlog=256)
         except (OSError, OverflowError) as error:
-            why = getattr(error, "strerror", None) or error
+            number = getattr(error, "errno", None)
+            why = os.strerror(number) if number is not None and number > 0 else error
             raise UnavailableError(f"relay: cannot listen on {listen}: {why}") from error
         self._door.setblocking(False)
         self.port: int = self._door.getsockname()[1]
@@ -120,10 +122,13 @@ class Relay:
 
     async def _receive(self, connection: socket.socket, address: str) -> None:
         try:
-            if await _begins_with_token(connection):
+            first = await _first_byte(connection)
+            if first == words.MAGIC[:1]:
                 await self._bring_together(connection)
-            else:
+            elif first:
                 await self._converse(connection)
+            else:
+                connection.close()  # somebody has looked whether the port is open
         except (OSError, asyncio.TimeoutError, WordsError) as error:  # TLS errors are OSErrors
             self._turn_away(address, str(error) or type(error).__name__)
 
@@ -247,8 +252,8 @@ def in_megabytes(size: int) -> str:
     return f"{size / 1e6:,.1f} MB"
 
 
-async def _begins_with_token(connection: socket.socket) -> bool:
-    """Look at the first byte, and leave it there: TLS wants to read it, too."""
+async def _first_byte(connection: socket.socket) -> bytes:
+    """Look at it, and leave it there: TLS wants to read it, too."""
     loop = asyncio.get_running_loop()
     ready: asyncio.Future[None] = loop.create_future()
     with _closed_on_failure(connection):
@@ -257,10 +262,7 @@ async def _begins_with_token(connection: socket.socket) -> bool:
             await asyncio.wait_for(ready, PATIENCE)
         finally:
             loop.remove_reader(connection)
-        first = connection.recv(1, socket.MSG_PEEK)
-        if not first:
-            raise OSError("it says nothing")
-    return first == words.MAGIC[:1]
+        return connection.recv(1, socket.MSG_PEEK)
 
 
 @contextmanager
