@@ -3,8 +3,8 @@
     python benchmarks/node_weight.py [--nodes 3] [--certificates]
 
 Starts a small cluster on this machine as a person would, one `walktalk node` a process, lets it train for some seconds,
-and reads the system's own books (Linux). Beside it: what `import torch` takes in a process of its own, since no node can
-be lighter than that.
+and reads the books of the system (Linux). Beside it: what `import torch` takes in a process of its own, since no node
+can be lighter than that.
 """
 
 from __future__ import annotations
