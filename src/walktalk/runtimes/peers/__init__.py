@@ -14,6 +14,7 @@ if TYPE_CHECKING:
     from walktalk.runtimes.peers.launcher import Fleet, end_process, leave_on_signals, quiet_process
     from walktalk.runtimes.peers.ledger import Ledger
     from walktalk.runtimes.peers.link import Link, Listener
+    from walktalk.runtimes.peers.logs import LogFormat, write_logs
     from walktalk.runtimes.peers.node import Node
     from walktalk.runtimes.peers.node_state import BLOCKED, SPOILS, SWALLOWS, NodeSetup
     from walktalk.runtimes.peers.operator import Caller, ask_everyone
@@ -23,6 +24,7 @@ if TYPE_CHECKING:
     from walktalk.runtimes.peers.session import RECORDS, STATUS, STOP, Endpoint, Tuning, open_session
     from walktalk.runtimes.peers.traces import merge, read_diary, read_lives
     from walktalk.runtimes.peers.unused_ports import free_ports
+    from walktalk.runtimes.peers.watching import shown
     from walktalk.runtimes.peers.wire import Parcel
 
 _HOMES = {
@@ -35,6 +37,7 @@ _HOMES = {
     "launcher": ("Fleet", "end_process", "leave_on_signals", "quiet_process"),
     "ledger": ("Ledger",),
     "link": ("Link", "Listener"),
+    "logs": ("LogFormat", "write_logs"),
     "node": ("Node",),
     "node_state": ("BLOCKED", "SPOILS", "SWALLOWS", "NodeSetup"),
     "operator": ("Caller", "ask_everyone"),
@@ -44,6 +47,7 @@ _HOMES = {
     "session": ("RECORDS", "STATUS", "STOP", "Endpoint", "Tuning", "open_session"),
     "traces": ("merge", "read_diary", "read_lives"),
     "unused_ports": ("free_ports",),
+    "watching": ("shown",),
     "wire": ("Parcel",),
 }
 __all__ = [
@@ -67,6 +71,7 @@ __all__ = [
     "Limits",
     "Link",
     "Listener",
+    "LogFormat",
     "Node",
     "NodeSetup",
     "Parcel",
@@ -90,9 +95,11 @@ __all__ = [
     "read_lives",
     "replay",
     "set_aside",
+    "shown",
     "valid_until",
     "with_known_ports",
     "with_own_port",
+    "write_logs",
 ]
 
 __getattr__ = lazy.attributes(__name__, _HOMES)
