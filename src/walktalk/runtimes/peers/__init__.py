@@ -8,6 +8,7 @@ if TYPE_CHECKING:
     from walktalk.runtimes.peers.assembly import Delivery, Limits
     from walktalk.runtimes.peers.certificates import OPERATOR, credentials, make_certificates, valid_until
     from walktalk.runtimes.peers.cluster import Cluster, load_cluster, make_cluster
+    from walktalk.runtimes.peers.cluster_health import aggregators, cluster_complaints
     from walktalk.runtimes.peers.diary import Diary
     from walktalk.runtimes.peers.handing_out import COPY, FILES, Copy, set_aside
     from walktalk.runtimes.peers.keeping import finished_before
@@ -31,6 +32,7 @@ _HOMES = {
     "assembly": ("Delivery", "Limits"),
     "certificates": ("OPERATOR", "credentials", "make_certificates", "valid_until"),
     "cluster": ("Cluster", "load_cluster", "make_cluster"),
+    "cluster_health": ("aggregators", "cluster_complaints"),
     "diary": ("Diary",),
     "handing_out": ("COPY", "FILES", "Copy", "set_aside"),
     "keeping": ("finished_before",),
@@ -79,7 +81,9 @@ __all__ = [
     "ReplaySetup",
     "Replayed",
     "Tuning",
+    "aggregators",
     "ask_everyone",
+    "cluster_complaints",
     "credentials",
     "end_process",
     "finished_before",
