@@ -35,8 +35,8 @@ class GradientTracking(NeighbourRounds):
     keeps: ClassVar[str] = "a model, a tracker and the last gradient at every node"
     sends: ClassVar[str] = "two models to every neighbour in a round"
     guarantees: ClassVar[str] = (
-        "the mean of all trackers is the mean gradient: exact with a constant rate on unlike nodes; messages that are lost "
-        "leave a rest"
+        "the mean of all trackers is the mean gradient: exact with a constant rate on unlike nodes; messages that are "
+        "lost leave a rest"
     )
     title: ClassVar[str] = "gradient tracking"
     description: ClassVar[str] = "Nodes gossip models and gradients, so that each follows the mean of all gradients."
