@@ -91,7 +91,7 @@ class Node:
         self._look_how_to_spoil()
         self.limits = Limits(self._payloads())
         self.judge = Judge(setup.initial, setup.largest)
-        self.facts = acquaintance.facts_of({"algorithm": protocol, **setup.study}, setup.initial)
+        self.facts = acquaintance.facts_of({"algorithm": protocol, **setup.study}, setup.initial, setup.frozen)
         self.keeper = Keeper(setup.folder, lambda: self.desk.put_copy())
         self.kept = own_past(self.keeper, self.facts, trainer.width) if setup.rejoin else None
         self.inbox, self.deeds, self.lessons, self.parting = Inbox(self), Deeds(self), Lessons(self), Parting(self)

@@ -19,7 +19,7 @@ from typing import Any
 
 from walktalk.errors import SpecError, StudyError, UnavailableError
 from walktalk.graphs import Graph
-from walktalk.learning import Trainer, tasks
+from walktalk.learning import Trainer, frozen_numbers, tasks
 from walktalk.records import RunFolder, TraceWriter, check_folder, opened_folder
 from walktalk.runtimes.peers import (
     Cluster,
@@ -193,6 +193,7 @@ def _node_setup(cluster: Cluster, base: Foundation, job: NodeJob) -> tuple[NodeS
         wait_for_neighbours=cluster.wait,
         samples=len(task.parts[0]),
         study=study_facts(cluster, base, plan),
+        frozen=frozen_numbers(trainer.template),
         largest=cluster.largest,
         tested=0 if task.test is None else len(task.test[0]),
         named=(lambda row: trainer.module(row).state_dict()) if job.deployed else None,
