@@ -106,7 +106,10 @@ class Lessons:
         why = "" if node.end.seen else node.end.look(node.clock.run_time, node.state.alive)
         if not why:
             return
-        if why == ALL_LOST:
+        if why == ALL_LOST and node.purse is not None and node.purse.empty:
+            why = f"every node has spent its privacy budget, this one ε = {node.purse.epsilon:.3g}"
+            node.note("budget_spent")
+        elif why == ALL_LOST:
             node.note("all_lost")
         node.note("over")
         node.news.say(f"the run is over: {why}")

@@ -37,6 +37,7 @@ def status_of(node: Node) -> dict[str, Any]:
         "strangers": {node.news.name_of(peer): why for peer, why in strangers.items()},
         "diverged": state.diverged,
         "relay": link.tunnels.status() if link.tunnels is not None else None,
+        "epsilon": round(node.purse.epsilon, 4) if node.purse is not None else None,
         "done": node.end.seen,
     }
 
