@@ -23,7 +23,6 @@ from walktalk.errors import SpecError, StudyError
 from walktalk.protocols import TokenSaga
 from walktalk.records import TraceRow
 from walktalk.runtimes.meaning import Evaluate
-from walktalk.runtimes.peers import node_end
 from walktalk.runtimes.peers.purse import AT_ONCE, NAME, Purse
 from walktalk.screens import Privacy
 from walktalk.screens.accounting import ORDERS
@@ -222,10 +221,7 @@ def test_what_cannot_be_written_down_is_not_let_out(tmp_path: Path) -> None:
         Purse(tmp_path, Privacy(noise=5.0))
 
 
-def test_real_nodes_end_their_run_with_their_budget_and_keep_the_noise_to_themselves(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(node_end, "STALLED", 0.3)
+def test_real_nodes_end_their_run_with_their_budget_and_keep_the_noise_to_themselves(tmp_path: Path) -> None:
     protocol = wt.private(wt.AsyncGossip(), noise=3.0, budget=12.0)
     privacy = protocol.privacy
     assert privacy is not None
