@@ -237,7 +237,10 @@ class Simulation:
         work, made_of = self._write_training(node, effect, number) if self.written else (None, ANYTHING)
         training = made(Training, (node, effect.slot, effect.walk, number, effect[2], work, made_of))
         self.training[node] = training
-        self.agenda.put(self.stopwatch.training_time(node), TRAINED, training)
+        seconds = self.stopwatch.training_time(node)
+        if effect[2]:  # the protocol's own number of steps; what a training takes is said of one as the study has it
+            seconds *= effect[2] / self.setup.local_steps
+        self.agenda.put(seconds, TRAINED, training)
 
     def _write_training(self, node: int, effect: Asked, number: int) -> tuple[Work, Terms]:
         """Note down a training that starts: what it begins with, and the value that it makes."""
