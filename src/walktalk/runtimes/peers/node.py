@@ -111,7 +111,7 @@ class Node:
         self.desk = Desk(setup.folder, self.newest_copy, setup.named)
         self.outside = Outside(0.0, setup.seed.child("protocol", self.me, life).python())
         self.telling = setup.seed.child("tally", self.me, life).python()
-        self.diary = Diary(setup.folder, life)
+        self.diary = Diary(setup.folder, life, keep=setup.keep_traces)
         self.keys = setup.seed.child("batches", self.me, life).python()
         told = self._later(self.lessons.trained), self._later(self.lessons.measured_last)
         self.trainings = Trainings(setup, trainer, *told)

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import hashlib
 import logging
+import math
 import os
 from collections.abc import Callable
 from dataclasses import dataclass, replace
@@ -203,6 +204,7 @@ def _node_setup(cluster: Cluster, base: Foundation, job: NodeJob) -> tuple[NodeS
         named=(lambda row: trainer.module(row).state_dict()) if job.deployed else None,
         secret=job.deployed,
         stay=cluster.stay,
+        keep_traces=math.inf if cluster.keep_traces is None else 1e6 * cluster.keep_traces,
     )
     return setup, trainer
 
