@@ -28,9 +28,18 @@ if TYPE_CHECKING:
     from walktalk.errors import UserError, WalktalkError
     from walktalk.graphs import Graph
     from walktalk.interactive import Callback, Compared, MLflow, Run, TensorBoard, WandB, advise, compare, train
-    from walktalk.learning import Schedule, Task, split, tasks
+    from walktalk.learning import Schedule, Task, adapters, lora, split, tasks
     from walktalk.plugins import register
-    from walktalk.protocols import AsyncGossip, Centralized, MultiWalk, Protocol, SyncGossip, compressed, screened
+    from walktalk.protocols import (
+        AsyncGossip,
+        Centralized,
+        MultiWalk,
+        Protocol,
+        SyncGossip,
+        compressed,
+        private,
+        screened,
+    )
     from walktalk.runtimes.meaning import Evaluate, Stop
     from walktalk.runtimes.simulator import Fault, NetworkTiming, PoissonTiming
     from walktalk.screens import ScreenRule
@@ -54,9 +63,18 @@ _HOMES = {
     "errors": ("UserError", "WalktalkError"),
     "graphs": ("Graph",),
     "interactive": ("Callback", "Compared", "MLflow", "Run", "TensorBoard", "WandB", "advise", "compare", "train"),
-    "learning": ("Schedule", "Task", "split", "tasks"),
+    "learning": ("Schedule", "Task", "adapters", "lora", "split", "tasks"),
     "plugins": ("register",),
-    "protocols": ("AsyncGossip", "Centralized", "MultiWalk", "Protocol", "SyncGossip", "compressed", "screened"),
+    "protocols": (
+        "AsyncGossip",
+        "Centralized",
+        "MultiWalk",
+        "Protocol",
+        "SyncGossip",
+        "compressed",
+        "private",
+        "screened",
+    ),
     "runtimes.meaning": ("Evaluate", "Stop"),
     "runtimes.simulator": ("Fault", "NetworkTiming", "PoissonTiming"),
     "screens": ("ScreenRule",),
@@ -106,6 +124,7 @@ __all__ = [
     "WalktalkError",
     "WandB",
     "__version__",
+    "adapters",
     "advise",
     "advisor",
     "chains",
@@ -114,7 +133,9 @@ __all__ = [
     "forecast",
     "graphs",
     "load_spec",
+    "lora",
     "plots",
+    "private",
     "register",
     "run_study",
     "screened",

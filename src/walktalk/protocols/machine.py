@@ -19,6 +19,7 @@ from walktalk.protocols.effects import Effect
 from walktalk.protocols.events import Event
 from walktalk.protocols.message import Arrival, Message
 from walktalk.protocols.self_description import SelfDescribed
+from walktalk.screens import Privacy
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,6 +69,10 @@ class Machine(ABC):
         """The runtime has refused what came with a message, which was no model: let its sender not wait for ever."""
         return []
 
+    def missed(self, sender: int, message: Message, outside: Outside) -> list[Effect]:
+        """A message was lost on its way, and this node notices when it would have come; who waits for it may go on."""
+        return []
+
     def has_work(self) -> bool:
         """Whether anything will be trained here again without a message from others; False: only if a walk comes by."""
         return True
@@ -97,6 +102,11 @@ class Protocol(SelfDescribed):
     def core(self) -> Protocol:
         """Itself, or the protocol that it is wrapped around."""
         return self
+
+    @property
+    def privacy(self) -> Privacy | None:
+        """What protects the data of its nodes; None: nothing does."""
+        return None
 
     @property
     def messages(self) -> Mapping[str, Arrival]:

@@ -16,6 +16,7 @@ import torch
 
 from walktalk.codecs import codec_named
 from walktalk.records import TraceRow
+from walktalk.screens import normal
 
 Floats: TypeAlias = npt.NDArray[np.float64]
 
@@ -82,7 +83,10 @@ class Replay:
         detail = _parsed(row.detail)
         terms = {name[5:]: weight for name, weight in detail.items() if name.startswith("with:")}
         others = [here[slot] for slot in terms]
-        here[row.slot] = _screened(here[detail["own"]], others, list(terms.values()), detail["rule"])
+        here[row.slot] = _screened(here[detail["own"]], others, list(terms.values()), detail["rule"], int(row.key))
+
+    def _withheld(self, row: TraceRow, here: dict[str, Floats]) -> None:
+        here[row.slot] = np.zeros_like(here["initial"])
 
     def _corrupted(self, row: TraceRow, here: dict[str, Floats]) -> None:
         factor = {"flip": -1.0}.get(row.detail) or float(row.detail.removeprefix("scale(").removesuffix(")"))
@@ -118,22 +122,36 @@ class Replay:
             self.members[row.walk] = here[row.slot]
 
 
-def _screened(own: Floats, others: list[Floats], weights: list[float], rule: str) -> Floats:
-    """Written again from the rules' definitions; those with random numbers in them are not replayed."""
+def _screened(own: Floats, others: list[Floats], weights: list[float], rule: str, key: int) -> Floats:
+    """Written again from the rules' definitions, but for the random numbers."""
     name, _, rest = rule.partition("(")
-    number = float(rest.removesuffix(")") or {"clip": 0.5, "refuse": 1.0}.get(name, 1.0))
-    if name in ("clip", "refuse"):
+    if name == "private":
+        longest, noise = (float(number) for number in rest.removesuffix(")").split(","))
+        drawn = normal(torch.tensor([key]), len(own))[0].double().numpy()
+        return own * min(1.0, longest / max(float(np.linalg.norm(own)), 1e-30)) + noise * longest * drawn
+    number = float(rest.removesuffix(")") or {"clip": 0.5, "refuse": 0.7, "facing": -0.5}.get(name, 1.0))
+    if name in ("clip", "refuse", "facing"):
         moved = own.copy()
+        witnesses = [other for other, weight in zip(others, weights, strict=True) if not weight]
         for other, weight in zip(others, weights, strict=True):
-            away, allowed = float(np.linalg.norm(other - own)), number * float(np.linalg.norm(own))
-            share = 1.0 if away <= allowed else allowed / away if name == "clip" else 0.0
-            moved += weight * share * (other - own)
+            moved += weight * _share(name, number, own, other, witnesses) * (other - own)
         return moved
     ordered = np.sort(np.stack([own, *others]), axis=0)
     if name == "median":
         return np.asarray(np.median(ordered, axis=0))
     left_out = min(int(number), (len(ordered) - 1) // 2)
     return np.asarray(ordered[left_out : len(ordered) - left_out].mean(axis=0))
+
+
+def _share(name: str, number: float, own: Floats, other: Floats, witnesses: list[Floats]) -> float:
+    if name == "facing":
+        return float(own @ other >= number * np.linalg.norm(own) * np.linalg.norm(other))
+    away, allowed = float(np.linalg.norm(other - own)), number * float(np.linalg.norm(own))
+    if away <= allowed or not own.any():
+        return 1.0
+    if name == "clip":
+        return allowed / away
+    return float(bool(witnesses) and all(np.linalg.norm(other - w) <= number * np.linalg.norm(w) for w in witnesses))
 
 
 def _parsed(detail: Any) -> dict[str, Any]:
