@@ -52,7 +52,11 @@ def test_an_even_split_is_cut_anew():
 def test_an_even_split_with_a_published_seed_is_that_of_the_published_code():
     """Expected: what distribute_data_dirichlet of epfml/relaysgd and its cut give, with seed 101, run once."""
     parts = split_by_class(np.arange(600) % 10, 12, Seed(0), 0.5, kind="even", split_seed=101)
-    assert [part[:4].tolist() for part in parts[:3]] == [[411, 271, 81, 321], [161, 381, 241, 181], [114, 535, 406, 557]]
+    assert [part[:4].tolist() for part in parts[:3]] == [
+        [411, 271, 81, 321],
+        [161, 381, 241, 181],
+        [114, 535, 406, 557],
+    ]
     assert zlib.crc32(np.concatenate(parts).astype("<i8").tobytes()) == 3_972_196_540
     with pytest.raises(DataError, match="take split: even"):
         split_by_class(np.arange(600) % 10, 12, Seed(0), 0.5, kind="balanced", split_seed=101)
