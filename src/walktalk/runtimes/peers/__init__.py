@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from walktalk.runtimes.peers.session import RECORDS, STATUS, STOP, Endpoint, Tuning, open_session
     from walktalk.runtimes.peers.traces import merge, read_diary, read_lives
     from walktalk.runtimes.peers.unused_ports import free_ports
-    from walktalk.runtimes.peers.wire import Parcel
+    from walktalk.runtimes.peers.wire import Parcel, Stamp
 
 _HOMES = {
     "assembly": ("Delivery", "Limits"),
@@ -42,7 +42,7 @@ _HOMES = {
     "session": ("RECORDS", "STATUS", "STOP", "Endpoint", "Tuning", "open_session"),
     "traces": ("merge", "read_diary", "read_lives"),
     "unused_ports": ("free_ports",),
-    "wire": ("Parcel",),
+    "wire": ("Parcel", "Stamp"),
 }
 __all__ = [
     "BLOCKED",
@@ -70,6 +70,7 @@ __all__ = [
     "Parcel",
     "ReplaySetup",
     "Replayed",
+    "Stamp",
     "Tuning",
     "ask_everyone",
     "credentials",

@@ -135,12 +135,15 @@ def check_ends(spec: StudySpec) -> None:
             )
 
 
-def run_node(job: NodeJob, ends: Callable[[bool], None] = lambda over: None) -> None:
+def run_node(
+    job: NodeJob, ends: Callable[[bool], None] = lambda over: None, meets: Callable[[Node], None] = lambda node: None
+) -> None:
     """One node, from its first connection to its end; the process leaves when it is told to.
 
     Args:
         job: Which node of which cluster.
         ends: Called in the end with whether the run is over, which it is not where the node was asked to leave.
+        meets: Called with the node before it runs, for trials of what goes wrong.
     """
     quiet_process()
     cluster = with_own_port(job.cluster, job.name) if job.name in job.cluster.nodes else job.cluster
@@ -154,6 +157,7 @@ def run_node(job: NodeJob, ends: Callable[[bool], None] = lambda over: None) -> 
     if job.deployed and not job.rejoin:
         set_aside(setup.folder)
     node = Node(setup, trainer)
+    meets(node)
     leave_on_signals(node.leave)
     try:
         node.run()

@@ -1,0 +1,168 @@
+"""What is done to the nodes of a storm, one blow after the other; a few last while others fall."""
+
+from __future__ import annotations
+
+import random
+import signal
+import time
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
+
+from walktalk.errors import StudyError
+from walktalk.graphs import Graph
+from walktalk.records import TraceRow
+from walktalk.runtimes.peers import STATUS, Cluster, Fleet, ask_everyone
+from walktalk.studies.chaos import strikes
+from walktalk.studies.chaos.cables import Cables
+from walktalk.studies.chaos.disks import Disk
+from walktalk.studies.chaos.struck import StruckJob, run_struck
+from walktalk.studies.peers import NodeJob
+
+if TYPE_CHECKING:
+    from walktalk.studies.chaos.storm import Storm
+
+STARTING = 90.0  # seconds that the nodes have to find each other and to train
+LAST_WORDS = 4.0  # seconds in which all nodes have to answer in the end
+
+
+class Disturbance:
+    """A fleet of nodes, and what is done to it."""
+
+    def __init__(
+        self,
+        storm: Storm,
+        cluster: Cluster,
+        graph: Graph,
+        dice: random.Random,
+        say: Callable[[str], None],
+        cables: Cables | None = None,
+        disks: dict[int, Disk] | None = None,
+    ) -> None:
+        """
+        - `storm`, `cluster`, `graph`: what there is.
+        - `dice`: decide.
+        - `say`: told what is done, in words.
+        - `cables`: of real cuts; without them a partition is files that mute messages.
+        - `disks`: by node, those that can be full.
+        """
+        self.storm, self.cluster, self.graph, self.dice, self.say = storm, cluster, graph, dice, say
+        self.cables, self.disks = cables, disks or {}
+        self.names = list(cluster.nodes)
+        self.kills: list[strikes.Kill] = []
+        self.gone: set[int] = set()
+        self.log: list[str] = []
+        self.events: list[tuple[float, int, str, str]] = []  # when, who, what, more
+        self.stuck: list[str] = []
+        self.last_words: dict[str, dict[str, Any] | None] = {}  # what each said of itself in the end
+        self.seconds = 0.0
+
+    def run(self) -> None:
+        """All blows, then peace, then the end; whatever happens, no process is left."""
+        storm, began = self.storm, time.monotonic()
+        self.fleet = Fleet(run_struck, [self.job(node) for node in range(len(self.names))], self.names)
+        try:
+            self._wait_until_all_train()
+            time.sleep(storm.warmup)
+            self._strike()
+            time.sleep(storm.settle)
+            self._hear_last_words()
+        finally:
+            self.note("storm_over")
+            left = [process for process in self.fleet.processes if process.is_alive()]
+            self.fleet.stop()
+        self.stuck = [process.name for process in left if process.exitcode]
+        self.seconds = time.monotonic() - began
+
+    def _strike(self) -> None:
+        """In an order that the dice decide. What lasts begins with some other blow, and ends after it."""
+        blows = self.dice.sample(self.storm.blows, len(self.storm.blows))
+        lasting, others = [blow for blow in blows if blow.lasts], [blow for blow in blows if not blow.lasts]
+        company = [self.dice.randrange(len(others)) if others else 0 for _ in lasting]
+        for number in range(max(len(others), 1 if lasting else 0)):
+            ends = [strikes.BEGIN[blow.kind](self) for blow, at in zip(lasting, company, strict=True) if at == number]
+            time.sleep(self.storm.between)
+            if others:
+                strikes.DO[others[number].kind](self, others[number])
+            else:
+                time.sleep(2 * self.storm.away)
+            time.sleep(self.storm.between)
+            for end in ends:
+                end()
+
+    def job(self, node: int, rejoin: bool = False) -> StruckJob:
+        """What a node's process is to do."""
+        job = NodeJob(self.cluster, self.names[node], rejoin=rejoin)
+        return StruckJob(job, "" if self.cables is None else self.cables.namespace(node))
+
+    def start_again(self, node: int) -> None:
+        """A process in place of one that has ended, or is about to; it goes on from its checkpoint."""
+        self.fleet.restart(node, self.job(node, rejoin=True))
+
+    def rows(self) -> list[TraceRow]:
+        """What was done, as rows of a trace."""
+        return [TraceRow(when, node, what, detail=more) for when, node, what, more in self.events]
+
+    def note(self, what: str, node: int = -1, more: str = "") -> None:
+        """Something was done: for the trace."""
+        self.events.append((time.time(), node, what, more))
+
+    def tell(self, line: str) -> None:
+        """And for a person."""
+        self.log.append(line)
+        self.say(line)
+
+    def _wait_until_all_train(self) -> None:
+        began = time.monotonic()
+        while time.monotonic() < began + STARTING:
+            answers = ask_everyone(self.cluster, STATUS, 2.0).values()
+            if all(a is not None for a in answers) and sum(a["iterations"] for a in answers if a) > 0:
+                self.say(f"{len(self.names)} nodes train after {time.monotonic() - began:.1f} s")
+                return
+            if self.fleet.failed():
+                ended = ", ".join(self.fleet.failed())
+                raise StudyError(f"{ended} ended before anything was done to it; its log is in its folder")
+        raise StudyError(f"the nodes did not find each other in {STARTING:g} s")
+
+    def _hear_last_words(self) -> None:
+        """All that are left say how they are; while no one, or more than one, aggregates, they are asked again."""
+        end = time.monotonic() + LAST_WORDS
+        while True:
+            self.last_words = ask_everyone(self.cluster, STATUS, 2.0)
+            if len(self.aggregating()) == 1 or not self.storm.walking or time.monotonic() > end:
+                return
+
+    def aggregating(self) -> list[str]:
+        """Who said in the end that it aggregates."""
+        return [name for name, said in self.last_words.items() if said is not None and said["aggregates"]]
+
+    def living(self) -> list[int]:
+        """Nodes with a process."""
+        return [node for node, process in enumerate(self.fleet.processes) if process.is_alive()]
+
+    def writing(self) -> list[int]:
+        """Those whose disk is not full: what others had not written down yet would be lost with them."""
+        return [node for node in self.living() if node not in self.disks or not self.disks[node].full]
+
+    def leader(self) -> int | None:
+        """Who aggregates, of the highest term; None where nobody says so."""
+        for _ in range(10):  # between two aggregators there is none for a while
+            answers = ask_everyone(self.cluster, STATUS, 1.0)
+            leads = [(a["term"], n) for n, name in enumerate(self.names) if (a := answers[name]) and a["aggregates"]]
+            if leads:
+                return max(leads)[1]
+            time.sleep(0.5)
+        return None
+
+    def hold_together_without(self, node: int) -> bool:
+        """Whether those that would be left are connected: else no algorithm could learn from all of them."""
+        left = set(range(len(self.names))) - self.gone - {node}
+        seen = {min(left)}
+        new = set(seen)
+        while new:
+            new = {u for v in new for u in self.graph.neighbours(v) if u in left} - seen
+            seen |= new
+        return seen == left
+
+    def signal(self, node: int, number: signal.Signals) -> None:
+        """To a node's process."""
+        self.fleet.signal(node, number)
