@@ -217,7 +217,7 @@ def test_a_cluster_survives_a_neighbour_that_says_anything(tmp_path: Path) -> No
 
 def spy(node: Node, reached: collections.Counter[int]) -> None:
     """Count what comes from the liar and is given to the protocol, or judged in its place."""
-    take, hear = node._take, node._hear_tally
+    take, hear = node.inbox.take, node.inbox.hear_tally
 
     def taking(delivery: Delivery) -> None:
         reached[node.me] += delivery.parcel.sender == 3
@@ -227,4 +227,4 @@ def spy(node: Node, reached: collections.Counter[int]) -> None:
         reached[node.me] += parcel.sender == 3
         hear(parcel)
 
-    node._take, node._hear_tally = taking, hearing  # type: ignore[method-assign]
+    node.inbox.take, node.inbox.hear_tally = taking, hearing  # type: ignore[method-assign]

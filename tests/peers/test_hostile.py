@@ -75,12 +75,12 @@ def introduce(node: Node, peer: int, life: int = 1, knows: bool = False, **other
     """Let a neighbour say hello, as if its study were the same but for some facts."""
     hello = acquaintance.encode(Hello({**node.facts, **other}, met=True, knows=knows))
     message = Message(acquaintance.KIND, note=hello)
-    node._arrived(Delivery(Parcel(peer, 0, message), None, Stamp(life, 1)))
+    node.inbox.arrived(Delivery(Parcel(peer, 0, message), None, Stamp(life, 1)))
 
 
 def say(node: Node, message: Message, sender: int = 1) -> None:
     """Let a neighbour say something small."""
-    node._arrived(Delivery(Parcel(sender, 0, message), None, Stamp(1, 1)))
+    node.inbox.arrived(Delivery(Parcel(sender, 0, message), None, Stamp(1, 1)))
 
 
 # -- counts --------------------------------------------------------------------------------------------------------
@@ -250,8 +250,8 @@ def test_a_pass_that_would_overflow_is_refused() -> None:
 def test_closing_cannot_fail(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Whatever part of it does: the session ends, and with it the token that says that this node lives."""
     with lonely_node(tmp_path, AsyncGossip(), stop=Stop(time=0.01), wait_for_neighbours=0.0) as node:
-        for name in ("_hand_walks_on", "_say_goodbye", "_to_keep"):
-            monkeypatch.setattr(node, name, lambda: struct.pack("<I", 2**32))
+        for owner, name in ((node.parting, "_hand_walks_on"), (node.parting, "_say_goodbye"), (node, "to_keep")):
+            monkeypatch.setattr(owner, name, lambda: struct.pack("<I", 2**32))
         node.run()
         assert node.link._session.is_closed()
 
@@ -263,7 +263,7 @@ def offer(node: Node, numbers: np.ndarray, number: int = 1, sender: int = 1) -> 
     """Let a neighbour offer a model."""
     payload = numbers.astype(np.float32).view(np.uint8)
     parcel = Parcel(sender, 0, Message("offer", round=number, term=1), len(payload))
-    node._arrived(Delivery(parcel, payload, Stamp(1, number)))
+    node.inbox.arrived(Delivery(parcel, payload, Stamp(1, number)))
 
 
 @pytest.mark.parametrize("bad", [np.nan, np.inf, -np.inf, 1e30, 1e6])
@@ -298,9 +298,9 @@ def test_models_that_nobody_asked_for_do_not_pile_up(tmp_path: Path) -> None:
         (kind,) = node.interpreter.messages
         for number in range(1, 300):
             parcel = Parcel(1, 0, Message(kind, round=number), len(payload))
-            node._arrived(Delivery(parcel, payload, Stamp(1, number)))
+            node.inbox.arrived(Delivery(parcel, payload, Stamp(1, number)))
         assert len(node.interpreter.slots[0]) < 25
-        assert len(node._to_keep().slots) < 25
+        assert len(node.to_keep().slots) < 25
 
 
 def test_a_training_that_diverges_is_left_out(tmp_path: Path) -> None:
@@ -308,7 +308,7 @@ def test_a_training_that_diverges_is_left_out(tmp_path: Path) -> None:
         node._begin()
         work, before = node.trainings.current, node.interpreter.read(0, "model")
         assert work is not None
-        node._trained(Outcome(work, torch.full((node.trainer.width,), math.nan), None, loss=math.nan))
+        node.lessons.trained(Outcome(work, torch.full((node.trainer.width,), math.nan), None, loss=math.nan))
         np.testing.assert_array_equal(node.interpreter.read(0, "model"), before)
         assert node.status()["diverged"] == 1
         assert "NaN" not in json.dumps(node.status())
@@ -397,7 +397,7 @@ def test_a_model_that_comes_before_its_senders_hello_waits_for_it(tmp_path: Path
         before = node.interpreter.read(0, "model")
         payload = np.ones(node.trainer.width, np.float32).view(np.uint8)
         parcel = Parcel(1, 0, Message("offer", round=1, term=1), len(payload))
-        node._arrived(Delivery(parcel, payload, Stamp(9, 1)))  # of a new life, whose hello was lost
+        node.inbox.arrived(Delivery(parcel, payload, Stamp(9, 1)))  # of a new life, whose hello was lost
         assert node.interpreter.read(0, "model") is before
         introduce(node, 1, life=9)
         assert node.interpreter.read(0, "model") is not before
@@ -422,7 +422,7 @@ def test_a_hello_that_is_none_is_refused(note: bytes) -> None:
 def test_a_checkpoint_of_another_task_is_refused(tmp_path: Path) -> None:
     with lonely_node(tmp_path, AsyncGossip(), study={"task.name": "digits", "optimizer.lr": 0.1}) as node:
         node._begin()
-        node.keeper.save(node._to_keep())
+        node.keeper.save(node.to_keep())
     with (
         pytest.raises(StudyError, match=r"is of another study: task.name was digits and is cifar10; .*--fresh"),
         lonely_node(tmp_path, AsyncGossip(), study={"task.name": "cifar10"}, rejoin=True),
@@ -454,7 +454,7 @@ def test_what_was_left_in_order_is_gone_on_with_once(tmp_path: Path) -> None:
     with lonely_node(tmp_path) as node:
         node._begin()
         node.state.leaving = True
-        node._keep()
+        node.parting.keep()
     with lonely_node(tmp_path, rejoin=True) as node:
         node._begin()
         assert node.status()["walks"] == [1]

@@ -92,9 +92,9 @@ def test_a_message_from_a_bad_neighbour_overwrites_no_slot(message: Message, tmp
     with node.link:
         node.interpreter.slots[0]["model"] = trainer.initial()
         hello = acquaintance.encode(acquaintance.Hello(node.facts, met=True))
-        node._arrived(Delivery(Parcel(1, 0, Message("hello", note=hello)), None, Stamp(1, 1)))
+        node.inbox.arrived(Delivery(Parcel(1, 0, Message("hello", note=hello)), None, Stamp(1, 1)))
         node.begun, before = True, dict(node.interpreter.slots[0])
-        node._arrived(Delivery(Parcel(1, 0, message, nan.nbytes), nan.view(np.uint8), Stamp(1, 1)))
+        node.inbox.arrived(Delivery(Parcel(1, 0, message, nan.nbytes), nan.view(np.uint8), Stamp(1, 1)))
         after = node.interpreter.slots[0]
         assert node.link.traffic.dropped.total() == 1
         assert all(after[slot] is model for slot, model in before.items())
