@@ -17,7 +17,7 @@ from walktalk.protocols.machine import Machine, Outside, Surroundings
 from walktalk.protocols.message import Arrival, Message
 from walktalk.protocols.multi_walk.aggregation import Reign, copy_slot
 from walktalk.protocols.multi_walk.election import LEAP, NOBODY
-from walktalk.protocols.multi_walk.farewell import TRAINED, Farewell, reign_facts, remembered, resumed
+from walktalk.protocols.multi_walk.farewell import Farewell, reign_facts, remembered, resumed
 from walktalk.protocols.multi_walk.hops import Hops
 from walktalk.protocols.multi_walk.legacies import Legacies
 from walktalk.protocols.multi_walk.membership import BEAT, FIRST, TIMERS, Membership
@@ -128,8 +128,8 @@ class ResilientNode(Machine):
         return self.guards or self.creates or bool(self.copies.here or self.copies.next or self.hops.leaving)
 
     def keepsake(self) -> bytes:
-        """Whether there is a model in `LAST`."""
-        return TRAINED if self.trained else b""
+        """Whether there is a model in `LAST`, and the term."""
+        return Farewell(self.trained, term=self.members.term).short()
 
     def farewell(self) -> bytes:
         """The walks that are here, and the reign."""
@@ -184,7 +184,7 @@ class ResilientNode(Machine):
             gone = {*range(1, self.walks + 1)} - {what.walk for what in walks}
             dropped += [effect for walk in sorted(gone) for effect in forgotten(walk, self.visiting.luggage, place)]
         if past.claim == NOBODY:
-            return [*dropped, *self.members.rejoin(outside.now), *self._wait_for_walks(outside.now)]
+            return [*dropped, *self.members.rejoin(outside.now, past.term), *self._wait_for_walks(outside.now)]
         return [*dropped, *self._resume(past, outside), *self._wait_for_walks(outside.now)]
 
     def _resume(self, past: Farewell, outside: Outside) -> list[Effect]:
@@ -212,6 +212,7 @@ class ResilientNode(Machine):
         if carried.jumps:
             return self._move_on(what, walk_slot, outside)
         effects, more = self.visiting.work(walk, carried.more, outside.random)
+        self.members.sightings.saw(walk, self.members.beat)  # one that was just started again is not missing
         self.copies.here[walk] = what if more == carried.more else what._replace(carried=Carried(more=more))
         self.begun[walk] = outside.now
         return effects
@@ -263,7 +264,7 @@ class ResilientNode(Machine):
 
     def _check(self, what: Pass) -> None:
         """Refuse what cannot be: `ValueError`."""
-        if what.walk != self.walks + 1 + what.reign[1]:
+        if not self.legacies.is_number(what.walk, what.reign[1]):
             self._known(what.walk)
         if what.reign[1] >= self.around.nodes or what.reign[0] > self.members.claim.term + LEAP:
             raise ValueError(f"node {what.reign[1]} does not aggregate in term {what.reign[0]}")
@@ -290,6 +291,8 @@ class ResilientNode(Machine):
         if copies.repeats(what):
             return forgotten(walk, luggage, in_slot)
         if copies.lags(what, self.hops.what(walk)) or (self.reign is not None and self.reign.never_wrote(what)):
+            if NO_REIGN != what.reign != copies.reign and what.hop:  # of another time: what it learned since counts
+                return self.legacies.of_walk(what, outside, self.reign)
             return [*forgotten(walk, luggage, in_slot), Note("retired", walk=walk, number=what.ticket)]
         copies.accept(what, outside.now)
         self.members.sightings.saw(walk, self.members.beat)
@@ -321,7 +324,10 @@ class ResilientNode(Machine):
         if reign is not None and what.reign[0] > reign.name[0]:
             reign = None  # somebody else aggregates, of whom this node has not heard yet
         if reign is not None and not reign.admits(what):
-            return [*forgotten(walk, luggage, walk_slot), Note("retired", walk=walk, number=what.ticket)]
+            late = reign.readmits(what) and not luggage
+            learned = self.visiting.learn(event, what.carried.more)[0] if late else []
+            counts = [*learned, *reign.readmit(what, slot)] if late else []
+            return [*counts, *forgotten(walk, luggage, walk_slot), Note("retired", walk=walk, number=what.ticket)]
         effects, more = self.visiting.learn(event, what.carried.more)  # line 6
         if reign is not None:
             effects += reign.mix(what, now)
@@ -351,7 +357,8 @@ class ResilientNode(Machine):
             hop = self.hops.leaving.pop(walk)
             effects.append(Note("rerouted", walk=walk, peer=hop.to))
             # It may have been there already, and go on from there: what nodes noted of it is that copy's from now on.
-            effects += self._send_on(hop.what._replace(carried=NOTHING), kept_slot, outside)
+            what = hop.what._replace(carried=NOTHING) if walk <= self.walks else hop.what
+            effects += self._send_on(what, kept_slot, outside)
         return effects
 
     def _send_on(self, what: Pass, at: Slots, outside: Outside) -> list[Effect]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import math
 import os
 import threading
 import time
@@ -93,9 +94,13 @@ class Keeper:
     def save_sometimes(self, make: Callable[[], Kept]) -> None:
         """Begin to save, if the last time is long enough ago and over."""
         if time.monotonic() >= self._next and (self._thread is None or not self._thread.is_alive()):
-            self._next = float("inf")
+            self._next = math.inf
             self._thread = threading.Thread(target=self._save_and_plan, args=(make(),), name="keeper", daemon=True)
             self._thread.start()
+
+    def soon(self) -> None:
+        """Something has happened that a later life must know: save as soon as what is being written is."""
+        self._next = min(self._next, time.monotonic())
 
     def save(self, kept: Kept) -> bool:
         """Save now; False where it cannot be written, which is logged: the checkpoint before is still there."""
@@ -142,4 +147,4 @@ class Keeper:
                 self._also()
         finally:  # whatever happened: the next one may succeed
             took = time.monotonic() - began
-            self._next = time.monotonic() + max(EVERY, took / SHARE)
+            self._next = min(self._next, time.monotonic() + max(EVERY, took / SHARE))

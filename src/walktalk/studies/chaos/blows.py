@@ -49,9 +49,7 @@ KINDS: Mapping[str, Kind] = {
         (Blow("disk"),),
         "a node's disk is full for a while: as root a small file system of its own, else a limit on its files' sizes",
     ),
-    "clock": Kind(
-        (Blow("clock"),), "a node's clock jumps by an hour to a month, either way; half of them start anew then"
-    ),
+    "clock": Kind((Blow("clock"),), "a node's clock jumps by an hour to a month, either way; half of them start anew"),
     "hostile": Kind(
         (Blow("hostile"),),
         "a node sends lies under its own name: models that are none, forged tickets, terms and counts, replays",

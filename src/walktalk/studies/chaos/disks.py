@@ -1,5 +1,8 @@
-"""A disk that is full. As root the node's folder is a small file system of its own, in memory, and is filled; else the
-system lets the node's process make no file longer (`RLIMIT_FSIZE`), which it sees as another error at the same calls."""
+"""A disk that is full.
+
+As root the node's folder is a small file system of its own, in memory, and is filled. Else the system lets the node's
+process make no file longer (`RLIMIT_FSIZE`), which it sees as another error at the same calls.
+"""
 
 from __future__ import annotations
 

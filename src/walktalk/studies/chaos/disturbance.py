@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 from walktalk.errors import StudyError
 from walktalk.graphs import Graph
 from walktalk.records import TraceRow
-from walktalk.runtimes.peers import STATUS, Cluster, Fleet, ask_everyone
+from walktalk.runtimes.peers import STATUS, Cluster, Diary, Fleet, ask_everyone
 from walktalk.studies.chaos import strikes
 from walktalk.studies.chaos.cables import Cables
 from walktalk.studies.chaos.disks import Disk
@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from walktalk.studies.chaos.storm import Storm
 
 STARTING = 90.0  # seconds that the nodes have to find each other and to train
+DIARY = "storm"  # the folder of its own diary, beside those of the nodes
 LAST_WORDS = 4.0  # seconds in which all nodes have to answer in the end
 
 
@@ -51,7 +52,7 @@ class Disturbance:
         self.kills: list[strikes.Kill] = []
         self.gone: set[int] = set()
         self.log: list[str] = []
-        self.events: list[tuple[float, int, str, str]] = []  # when, who, what, more
+        self.diary = Diary(cluster.folder / DIARY, time.time_ns())
         self.stuck: list[str] = []
         self.last_words: dict[str, dict[str, Any] | None] = {}  # what each said of itself in the end
         self.seconds = 0.0
@@ -70,6 +71,7 @@ class Disturbance:
             self.note("storm_over")
             left = [process for process in self.fleet.processes if process.is_alive()]
             self.fleet.stop()
+            self.diary.close()
         self.stuck = [process.name for process in left if process.exitcode]
         self.seconds = time.monotonic() - began
 
@@ -98,13 +100,9 @@ class Disturbance:
         """A process in place of one that has ended, or is about to; it goes on from its checkpoint."""
         self.fleet.restart(node, self.job(node, rejoin=True))
 
-    def rows(self) -> list[TraceRow]:
-        """What was done, as rows of a trace."""
-        return [TraceRow(when, node, what, detail=more) for when, node, what, more in self.events]
-
     def note(self, what: str, node: int = -1, more: str = "") -> None:
         """Something was done: for the trace."""
-        self.events.append((time.time(), node, what, more))
+        self.diary.note(TraceRow(time.time(), node, what, detail=more))
 
     def tell(self, line: str) -> None:
         """And for a person."""

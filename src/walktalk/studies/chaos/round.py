@@ -28,7 +28,7 @@ from walktalk.studies.chaos.books import Books
 from walktalk.studies.chaos.cables import Cables, plugged_in
 from walktalk.studies.chaos.checks import copies_of_walks, recoveries, replacements, taking_part
 from walktalk.studies.chaos.disks import Disk
-from walktalk.studies.chaos.disturbance import Disturbance
+from walktalk.studies.chaos.disturbance import DIARY, Disturbance
 from walktalk.studies.chaos.loss import compare
 from walktalk.studies.chaos.storm import Storm
 from walktalk.studies.chaos.verdict import Verdict
@@ -70,7 +70,7 @@ def chaos_round(
 
 def _verdict(storm: Storm, seed: int, ready: Preparation, done: Disturbance) -> Verdict:
     run, folder, names = ready.runs[0], done.cluster.folder, list(done.cluster.nodes)
-    trace = merge([*(read_diary(folder / name) for name in names), done.rows()])
+    trace = merge(read_diary(folder / name) for name in (*names, DIARY))
     end = next(row.time for row in reversed(trace) if row.event == "storm_over")
     judged = end - storm.judged
     books = Books(run.setup.protocol, storm.nodes, sum(row.event == "train" for row in trace)).play(trace)
