@@ -5,6 +5,7 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
+from walktalk.learning.frozen import to_training
 from walktalk.learning.stacked import StackedModel, seeded
 
 CPU_BYTES = 2**31  # of a wave's activations; more only leaves the caches
@@ -39,7 +40,7 @@ def activation_bytes(model: StackedModel, row: Tensor, inputs: Tensor, targets: 
         kept[storage.data_ptr()] = storage.nbytes()
         return tensor
 
-    one = model.layout.module(model.module, row).train()
+    one = to_training(model.layout.module(model.module, row))
     with torch.autograd.graph.saved_tensors_hooks(keep, lambda tensor: tensor), seeded(0, row.device):
         with model.arithmetic.forward(row.device):
             outputs = one(inputs)

@@ -4,6 +4,9 @@ A legacy travels like a walk, hop by hop and acknowledged, towards the neighbour
 from; nobody trains it. Its number is that of no walk: R + 1 and the node that steps down. What a walk of that part has
 learned since it left goes the same way from wherever it is seen to be out of date, under the number R + V and its own.
 Walks with luggage have no legacies: what they carry belongs to what nodes noted of them.
+
+The aggregator that it is meant for may be dead by then. So who steps down keeps its legacy for a while, and sends it
+again where yet another one aggregates; averaged in a second time, it still adds nothing that counts more than once.
 """
 
 from __future__ import annotations
@@ -18,6 +21,8 @@ from walktalk.protocols.multi_walk.membership import Membership
 from walktalk.protocols.multi_walk.visits import NOTHING, Carried, Slots, forgotten, in_slot, kept_slot
 from walktalk.protocols.multi_walk.walk_pass import LARGEST, Pass, answer_to
 
+OWN = "legacy"  # the slot of what this node's reign left
+KEPT = 40.0  # heartbeats that it is kept
 MOST_TICKETS = 500  # that a legacy carries: a note has 4 KiB
 
 
@@ -30,6 +35,8 @@ class Legacies:
     members: Membership
     hops: Hops
     taken: set[tuple[int, int]] = field(default_factory=set)  # reigns whose legacy came to this node's
+    own: Pass | None = None  # this node's, while it is kept
+    until: float = 0.0
 
     def bequeath(self, reign: Reign, outside: Outside) -> list[Effect]:
         """This node steps down: what came to it since the other began goes to the other."""
@@ -39,8 +46,22 @@ class Legacies:
             return []
         tickets = Carried(more=tickets_of(reign)) if self.walks <= MOST_TICKETS else NOTHING
         legacy = Pass(self.walks + 1 + self.around.node, reign.name, min(learned, LARGEST), carried=tickets)
-        kept = Combine(kept_slot(legacy.walk), {copy_slot(reign.latest): 1.0})
-        return [kept, *self.deliver(legacy, kept_slot, None, outside)]
+        self.own, self.until = legacy, outside.now + KEPT * members.interval
+        return [Combine(OWN, {copy_slot(reign.latest): 1.0}), *self.send_own(None, outside)]
+
+    def send_own(self, reign: Reign | None, outside: Outside) -> list[Effect]:
+        """To the aggregator of now, who may be this node, with this reign."""
+        if self.own is None:
+            return []
+        kept = Combine(kept_slot(self.own.walk), {OWN: 1.0})
+        return [kept, *self.deliver(self.own, kept_slot, reign, outside)]
+
+    def forget_own(self, now: float) -> list[Effect]:
+        """Once it has been kept for long enough."""
+        if self.own is None or now < self.until:
+            return []
+        self.own = None
+        return [Forget(OWN)]
 
     def comes(self, what: Pass, sender: int, reign: Reign | None, outside: Outside) -> list[Effect]:
         """One arrives; `reign`: this node's, if it aggregates."""

@@ -223,6 +223,7 @@ class ResilientNode(Machine):
             if name != BEAT:
                 return effects
             self.copies.forget_old(outside.now, REMEMBERED * self.members.interval)
+            effects += self.legacies.forget_own(outside.now)
             return [*effects, *self._leave_out_the_silent(outside), *self._look_for_lost_walks(outside)]
         if name == GUARD:
             return self._look_for_lost_walks(outside)
@@ -386,11 +387,13 @@ class ResilientNode(Machine):
             self.reign = None
             stepped_down = Note("stepped_down", number=before.name[0])
             effects += [*self.legacies.bequeath(before, outside), *before.end(), stepped_down]
+        elif not self.members.leads:
+            effects += self.legacies.send_own(None, outside)
         if self.members.leads:
             self.members.incident_at = now  # there was an election, so a node has failed: walks may be lost with it
             self.reign = self._make_reign(self.copies.reign)
             self.reign.await_walks(now)
-            effects += self._watch_walks(now)
+            effects += [*self.legacies.send_own(self.reign, outside), *self._watch_walks(now)]
         return effects
 
     def _watch_walks(self, now: float) -> list[Effect]:

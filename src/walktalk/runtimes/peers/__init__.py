@@ -8,40 +8,48 @@ if TYPE_CHECKING:
     from walktalk.runtimes.peers.assembly import Delivery, Limits
     from walktalk.runtimes.peers.certificates import OPERATOR, credentials, make_certificates, valid_until
     from walktalk.runtimes.peers.cluster import Cluster, load_cluster, make_cluster
+    from walktalk.runtimes.peers.cluster_health import aggregators, cluster_complaints
     from walktalk.runtimes.peers.diary import Diary
     from walktalk.runtimes.peers.handing_out import COPY, FILES, Copy, set_aside
     from walktalk.runtimes.peers.keeping import finished_before
     from walktalk.runtimes.peers.launcher import Fleet, end_process, leave_on_signals, quiet_process
     from walktalk.runtimes.peers.ledger import Ledger
     from walktalk.runtimes.peers.link import Link, Listener
+    from walktalk.runtimes.peers.logs import LogFormat, write_logs
     from walktalk.runtimes.peers.node import Node
     from walktalk.runtimes.peers.node_state import BLOCKED, SPOILS, SWALLOWS, NodeSetup
     from walktalk.runtimes.peers.operator import Caller, ask_everyone
     from walktalk.runtimes.peers.ports import with_known_ports, with_own_port
+    from walktalk.runtimes.peers.relay import Relay
     from walktalk.runtimes.peers.replaying import Replayed, ReplaySetup, replay
     from walktalk.runtimes.peers.session import RECORDS, STATUS, STOP, Endpoint, Tuning, open_session
     from walktalk.runtimes.peers.traces import merge, read_diary, read_lives
     from walktalk.runtimes.peers.unused_ports import free_ports
+    from walktalk.runtimes.peers.watching import shown
     from walktalk.runtimes.peers.wire import Parcel, Stamp
 
 _HOMES = {
     "assembly": ("Delivery", "Limits"),
     "certificates": ("OPERATOR", "credentials", "make_certificates", "valid_until"),
     "cluster": ("Cluster", "load_cluster", "make_cluster"),
+    "cluster_health": ("aggregators", "cluster_complaints"),
     "diary": ("Diary",),
     "handing_out": ("COPY", "FILES", "Copy", "set_aside"),
     "keeping": ("finished_before",),
     "launcher": ("Fleet", "end_process", "leave_on_signals", "quiet_process"),
     "ledger": ("Ledger",),
     "link": ("Link", "Listener"),
+    "logs": ("LogFormat", "write_logs"),
     "node": ("Node",),
     "node_state": ("BLOCKED", "SPOILS", "SWALLOWS", "NodeSetup"),
     "operator": ("Caller", "ask_everyone"),
     "ports": ("with_known_ports", "with_own_port"),
+    "relay": ("Relay",),
     "replaying": ("Replayed", "ReplaySetup", "replay"),
     "session": ("RECORDS", "STATUS", "STOP", "Endpoint", "Tuning", "open_session"),
     "traces": ("merge", "read_diary", "read_lives"),
     "unused_ports": ("free_ports",),
+    "watching": ("shown",),
     "wire": ("Parcel", "Stamp"),
 }
 __all__ = [
@@ -65,14 +73,18 @@ __all__ = [
     "Limits",
     "Link",
     "Listener",
+    "LogFormat",
     "Node",
     "NodeSetup",
     "Parcel",
+    "Relay",
     "ReplaySetup",
     "Replayed",
     "Stamp",
     "Tuning",
+    "aggregators",
     "ask_everyone",
+    "cluster_complaints",
     "credentials",
     "end_process",
     "finished_before",
@@ -88,9 +100,11 @@ __all__ = [
     "read_lives",
     "replay",
     "set_aside",
+    "shown",
     "valid_until",
     "with_known_ports",
     "with_own_port",
+    "write_logs",
 ]
 
 __getattr__ = lazy.attributes(__name__, _HOMES)

@@ -24,6 +24,7 @@ from walktalk.runtimes.peers.acquaintance import differences_of_the_past
 log = logging.getLogger(__name__)
 
 EVERY = 10.0  # seconds
+FIRST = 1.0  # second until the first: who dies soon after its start must know that it was there
 STATE = "optimizer of "  # before the slot's name, in a checkpoint
 SHARE = 0.05  # of the time may go into writing
 
@@ -88,7 +89,8 @@ class Keeper:
         self.path = folder / "checkpoint.safetensors"
         self._also = also
         self._thread: threading.Thread | None = None
-        self._next = time.monotonic() + EVERY
+        self._next = time.monotonic() + FIRST
+        self.failure = ""  # why the last one could not be written; "": it could
         self.saved_at: float | None = None  # when the last one was written in this life, by the wall clock
 
     def save_sometimes(self, make: Callable[[], Kept]) -> None:
@@ -111,9 +113,10 @@ class Keeper:
         try:
             save_checkpoint(self.path, kept.tensors(), kept.facts())
         except (OSError, SafetensorError) as error:
+            self.failure = getattr(error, "strerror", None) or str(error)
             log.warning("%s could not be written: %s; the one before is kept, and it is tried again", self.path, error)
             return False
-        self.saved_at = time.time()
+        self.saved_at, self.failure = time.time(), ""
         return True
 
     def load(self) -> Kept | None:

@@ -14,22 +14,29 @@ from __future__ import annotations
 import collections
 import logging
 import math
+import threading
 import time
 from collections.abc import Callable, Iterable, Mapping
+from contextlib import suppress
 from dataclasses import dataclass, field
 
 import zenoh
 
 from walktalk.codecs import Bytes
+from walktalk.errors import UnavailableError
 from walktalk.runtimes.peers.assembly import Assembler, Delivery, Limits, Pool
 from walktalk.runtimes.peers.buffers import fit_buffers
 from walktalk.runtimes.peers.certificates import OPERATOR
 from walktalk.runtimes.peers.outbox import Outbox
+from walktalk.runtimes.peers.presence import Presence
 from walktalk.runtimes.peers.session import ACKS, CONTROL, MODELS, Endpoint, close_session, open_session
+from walktalk.runtimes.peers.tunnels import open_tunnels
 from walktalk.runtimes.peers.wire import Ack, Answer, Parcel, Stamp, WireError, chunks, decode_ack, encode_ack
 
 log = logging.getLogger(__name__)
 
+REOPENING = 5.0  # seconds that the old connections may take to close where new ones are opened in their place
+WORDS_TRAVEL = 0.1  # seconds for the words that say so to be on their way
 CLOSING = 20.0  # seconds that a node waits until its last words are sent and connections are closed
 REPORTED_AT_MOST = 20  # dropped messages that are logged one by one; the rest are only counted
 SECONDS_BETWEEN_LOOKS = 1.0  # at the tokens of others
@@ -78,11 +85,26 @@ class Link:
         peers, me, pool = endpoint.neighbours.values(), endpoint.number, Pool()
         self._models = {n: Assembler(n, me, limits, pool) for n in peers}
         self._control = {n: Assembler(n, me, limits, pool, models=False) for n in peers}
-        self._session = open_session(endpoint)
-        self._answering: list[zenoh.Queryable[None]] = []  # kept, or Zenoh would take them back
-        self._acks = {n: self._publisher(name, ACKS) for name, n in endpoint.neighbours.items()}
-        self._words = {n: self._publisher(name, CONTROL) for name, n in endpoint.neighbours.items()}
-        self._outboxes = {n: self._outbox(name, n) for name, n in endpoint.neighbours.items()}
+        self._presence = Presence(listener.peer)
+        self._answers: dict[str, Callable[[Mapping[str, str]], bytes]] = {}  # by question
+        self._started = False
+        self._leaving = threading.Event()
+        self._changing = threading.Lock()  # held by whoever opens or closes connections
+        self.tunnels = open_tunnels(endpoint)  # None without a relay
+        try:
+            self._session = open_session(endpoint, self.tunnels)
+        except BaseException:
+            self._close_tunnels()
+            raise
+        self._declare_publishers()
+        self._outboxes = {n: self._outbox(n) for n in peers}
+
+    def _declare_publishers(self) -> None:
+        channels, neighbours = (ACKS, CONTROL, MODELS), self.endpoint.neighbours
+        self._held: list[object] = []  # kept, or Zenoh would take them back
+        self._out = {
+            (n, channel): self._publisher(name, channel) for name, n in neighbours.items() for channel in channels
+        }
 
     def __enter__(self) -> Link:
         return self
@@ -92,8 +114,13 @@ class Link:
 
     def start(self) -> None:
         """Say that this node is alive, and listen to the others."""
+        with self._changing:
+            self._started = True
+            self._declare_ears()
+
+    def _declare_ears(self) -> None:
         own, everyone = self.endpoint, self.endpoint.alive("*")
-        self._held = [
+        self._held += [
             self._listen(MODELS, self._on_models),
             self._listen(CONTROL, self._on_control),
             self._listen(ACKS, self._on_ack),
@@ -101,12 +128,45 @@ class Link:
             self._session.liveliness().declare_subscriber(everyone, _at_once(self._on_token), history=True),
         ]
 
+    def reopen(self, endpoint: Endpoint) -> None:
+        """Close all connections and open them anew, as this endpoint says: other certificates, other permissions.
+
+        Neighbours are told before: for them, and for this node, nobody has gone, and what was under way is sent again.
+        Takes about a second, longer where the old connections do not close; nobody else needs to wait for it.
+        """
+        with self._changing:
+            for number in self.endpoint.neighbours.values():
+                self._put(number, ACKS, encode_ack(Ack(Stamp(0, 0), Answer.BACK_SOON)))
+            self._presence.excuse(self.endpoint.neighbours.values())
+            self._leaving.wait(WORDS_TRAVEL)
+            close_session(self._session, REOPENING)
+            for number in self.endpoint.neighbours.values():
+                self._gone(number)
+            self.endpoint = endpoint
+            self._session = self._open_again()
+            self._declare_publishers()
+            for question in self._answers:
+                self._declare_answer(question)
+            if self._started:
+                self._declare_ears()
+
+    def _open_again(self) -> zenoh.Session:
+        """The port may be taken for a while, by connections of before that linger."""
+        end = time.monotonic() + CLOSING
+        while True:
+            try:
+                return open_session(self.endpoint, self.tunnels)
+            except UnavailableError:
+                if time.monotonic() > end or self._leaving.wait(0.2):
+                    raise
+
     def fit_buffers(self) -> None:
         """See to it that nothing waits long in the system's buffers; costs little, and is to be called now and then."""
         now = time.monotonic()
         if now >= self._fitted + SECONDS_BETWEEN_LOOKS:
             self._fitted = now
-            addresses = (self.endpoint.listen, *self.endpoint.connect)
+            relay = [self.endpoint.relay.address] if self.endpoint.relay is not None else []
+            addresses = (self.endpoint.listen, *self.endpoint.connect, *relay)
             fit_buffers(int(port) for *_, port in (address.rsplit(":", 1) for address in addresses) if port.isdecimal())
 
     def look_around(self) -> None:
@@ -118,11 +178,18 @@ class Link:
         now = time.monotonic()
         if now >= self._looked + SECONDS_BETWEEN_LOOKS:
             self._looked = now
-            self._session.liveliness().get(self.endpoint.alive("*"), self._on_living, timeout=SECONDS_BETWEEN_LOOKS)
+            with suppress(zenoh.ZError):  # where it is being opened anew
+                tokens = self._session.liveliness()
+                tokens.get(self.endpoint.alive("*"), self._on_living, timeout=SECONDS_BETWEEN_LOOKS)
 
     def answer(self, question: str, reply: Callable[[Mapping[str, str]], bytes]) -> None:
         """Answer the operator's questions of this kind; the reply gets their parameters."""
-        key = self.endpoint.key(self.endpoint.name, OPERATOR, question)
+        with self._changing:
+            self._answers[question] = reply
+            self._declare_answer(question)
+
+    def _declare_answer(self, question: str) -> None:
+        key, reply = self.endpoint.key(self.endpoint.name, OPERATOR, question), self._answers[question]
 
         def handle(query: zenoh.Query) -> None:
             try:
@@ -131,13 +198,26 @@ class Link:
             except (OSError, ValueError) as error:  # a file that is not there, a number that is none
                 query.reply_err(str(error))
 
-        self._answering.append(self._session.declare_queryable(key, handle))
+        self._held.append(self._session.declare_queryable(key, handle))
 
     def close(self) -> None:
         """Leave. What is not acknowledged by now may be lost: `drain` first."""
+        self._leaving.set()
         for outbox in self._outboxes.values():
             outbox.close()
-        self.closed = close_session(self._session, CLOSING)
+        with self._changing:
+            self.closed = close_session(self._session, CLOSING)
+            self._presence.close()
+            self._close_tunnels()
+
+    def _close_tunnels(self) -> None:
+        if self.tunnels is not None:
+            self.tunnels.close()
+
+    def _put(self, number: int, channel: str, data: bytes) -> None:
+        """A word, which may get lost: nobody hears it while connections are opened anew."""
+        with suppress(zenoh.ZError):
+            self._out[number, channel].put(data)
 
     def drain(self, seconds: float, peers: Iterable[int] | None = None) -> bool:
         """Wait until all that was sent to these is acknowledged, at most so long; whether it is."""
@@ -154,7 +234,7 @@ class Link:
         self._numbers[parcel.receiver] += 1
         stamp = Stamp(self.incarnation, self._numbers[parcel.receiver])
         for chunk in chunks(parcel, None, stamp):
-            self._words[parcel.receiver].put(chunk)
+            self._put(parcel.receiver, CONTROL, chunk)
         return stamp
 
     @property
@@ -190,7 +270,7 @@ class Link:
         sender = delivery.parcel.sender
         if delivery.payload is not None and self._pending.get(sender) == delivery.stamp:
             del self._pending[sender]
-            self._acks[sender].put(encode_ack(Ack(delivery.stamp, Answer.TAKEN)))
+            self._put(sender, ACKS, encode_ack(Ack(delivery.stamp, Answer.TAKEN)))
 
     def _on_models(self, sample: zenoh.Sample) -> None:
         sender = self._sender(sample)
@@ -222,7 +302,9 @@ class Link:
             self.drop(error.reason, f"from {sender}: {error}")
             return
         if ack.answer is Answer.ASKED:
-            self._acks[sender].put(encode_ack(Ack(ack.stamp, self._progress(sender, ack.stamp))))
+            self._put(sender, ACKS, encode_ack(Ack(ack.stamp, self._progress(sender, ack.stamp))))
+        elif ack.answer is Answer.BACK_SOON:
+            self._presence.excuse([sender])
         else:
             self._outboxes[sender].answered(ack)
 
@@ -234,8 +316,17 @@ class Link:
 
     def _on_token(self, sample: zenoh.Sample) -> None:
         number = self.endpoint.neighbours.get(str(sample.key_expr).rsplit("/", 1)[-1])
-        if number is not None:
-            self.listener.peer(number, sample.kind == zenoh.SampleKind.PUT)
+        if number is None:
+            return
+        if sample.kind == zenoh.SampleKind.PUT:
+            self._presence.came(number)
+        else:
+            self._gone(number)
+
+    def _gone(self, number: int) -> None:
+        for assembler in (self._models[number], self._control[number]):
+            assembler.abandon()
+        self._presence.went(number)
 
     def _on_living(self, reply: zenoh.Reply) -> None:
         if reply.ok is not None:
@@ -271,9 +362,14 @@ class Link:
     def _listen(self, channel: str, callback: Callable[[zenoh.Sample], None]) -> zenoh.Subscriber[None]:
         return self._session.declare_subscriber(self.endpoint.key(self.endpoint.name, "*", channel), _at_once(callback))
 
-    def _outbox(self, name: str, number: int) -> Outbox:
-        put, ask = self._publisher(name, MODELS).put, self._acks[number].put
-        return Outbox(put, ask, self.listener.taken, self._count_resent, self.incarnation)
+    def _outbox(self, number: int) -> Outbox:
+        return Outbox(
+            lambda chunk: self._out[number, MODELS].put(chunk),  # that of now: connections may be opened anew
+            lambda word: self._put(number, ACKS, word),
+            self.listener.taken,
+            self._count_resent,
+            self.incarnation,
+        )
 
     def _count_resent(self) -> None:
         self.traffic.resent += 1

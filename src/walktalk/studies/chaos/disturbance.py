@@ -23,6 +23,7 @@ if TYPE_CHECKING:
 
 STARTING = 90.0  # seconds that the nodes have to find each other and to train
 DIARY = "storm"  # the folder of its own diary, beside those of the nodes
+MEETING = 20.0  # seconds that the halves of a split network have to find each other again
 LAST_WORDS = 4.0  # seconds in which all nodes have to answer in the end
 
 
@@ -121,13 +122,30 @@ class Disturbance:
                 raise StudyError(f"{ended} ended before anything was done to it; its log is in its folder")
         raise StudyError(f"the nodes did not find each other in {STARTING:g} s")
 
+    def wait_until_all_met(self) -> None:
+        """After a split, until connections are back and one aggregates: who dies before takes what its part learned
+        along, and nobody can help it."""
+        end = time.monotonic() + MEETING
+        while time.monotonic() < end:
+            self._ask_all()
+            if not self.lonely() and (len(self.aggregating()) == 1 or not self.storm.walking):
+                return
+
     def _hear_last_words(self) -> None:
         """All that are left say how they are; while no one, or more than one, aggregates, they are asked again."""
         end = time.monotonic() + LAST_WORDS
-        while True:
-            self.last_words = ask_everyone(self.cluster, STATUS, 2.0)
-            if len(self.aggregating()) == 1 or not self.storm.walking or time.monotonic() > end:
-                return
+        self._ask_all()
+        while len(self.aggregating()) != 1 and self.storm.walking and time.monotonic() < end:
+            self._ask_all()
+
+    def _ask_all(self) -> None:
+        self.last_words = ask_everyone(self.cluster, STATUS, 1.0)
+
+    def lonely(self) -> set[int]:
+        """Who did not say that all its neighbours that are left are there."""
+        left = set(range(len(self.names))) - self.gone
+        heard = {node: self.last_words.get(self.names[node]) for node in left}
+        return {v for v, said in heard.items() if said is None or left & {*self.graph.neighbours(v)} - {*said["alive"]}}
 
     def aggregating(self) -> list[str]:
         """Who said in the end that it aggregates."""

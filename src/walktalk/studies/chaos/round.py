@@ -78,7 +78,7 @@ def _verdict(storm: Storm, seed: int, ready: Preparation, done: Disturbance) -> 
     alive = [node for node in range(storm.nodes) if node not in done.gone]
     walking = storm.walking
     walks, copies = copies_of_walks(trace, judged, end) if walking else (0, 0)
-    busy = taking_part(trace, judged, end)
+    busy = taking_part(trace, end - storm.settle, end) | (set(alive) - done.lonely())
     verdict = Verdict(
         seed,
         storm.algorithm,

@@ -106,6 +106,7 @@ def cut(storm: Disturbance, blow: Blow) -> None:
     else:
         _mute(storm, side)
     storm.note("heal", more=words)
+    storm.wait_until_all_met()
 
 
 def _mute(storm: Disturbance, side: set[int]) -> None:

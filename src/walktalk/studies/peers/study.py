@@ -19,7 +19,7 @@ from typing import Any
 
 from walktalk.errors import SpecError, StudyError, UnavailableError
 from walktalk.graphs import Graph
-from walktalk.learning import Trainer, tasks
+from walktalk.learning import Trainer, frozen_numbers, tasks
 from walktalk.records import RunFolder, TraceWriter, check_folder, opened_folder
 from walktalk.runtimes.peers import (
     Cluster,
@@ -35,6 +35,7 @@ from walktalk.runtimes.peers import (
     quiet_process,
     replay,
     set_aside,
+    shown,
     with_own_port,
 )
 from walktalk.runtimes.simulator import all_surroundings
@@ -71,6 +72,7 @@ class NodeJob:
     rejoin: bool = False
     device: str = "cpu"
     beginning: Path | None = None  # of a run that goes on (`resume`)
+    metrics: str | int | None = None  # where to show metrics, in place of what the cluster's file says
     deployed: bool = False  # for itself, not in a fleet: it measures on test samples too, and hands out its copy
 
 
@@ -156,13 +158,15 @@ def run_node(
         return
     if job.deployed and not job.rejoin:
         set_aside(setup.folder)
-    node = Node(setup, trainer)
-    meets(node)
-    leave_on_signals(node.leave)
-    try:
-        node.run()
-    finally:
-        ends(node.end.seen)
+    with shown(cluster.metrics_of(job.name) if job.metrics is None else job.metrics) as show:
+        node = Node(setup, trainer)
+        meets(node)
+        leave_on_signals(node.leave)
+        show(node)
+        try:
+            node.run()
+        finally:
+            ends(node.end.seen)
     if node.trainings.busy or not node.link.closed:
         end_process()
 
@@ -197,6 +201,7 @@ def _node_setup(cluster: Cluster, base: Foundation, job: NodeJob) -> tuple[NodeS
         wait_for_neighbours=cluster.wait,
         samples=len(task.parts[0]),
         study=study_facts(cluster, base, plan),
+        frozen=frozen_numbers(trainer.template),
         largest=cluster.largest,
         tested=0 if task.test is None else len(task.test[0]),
         named=(lambda row: trainer.module(row).state_dict()) if job.deployed else None,
