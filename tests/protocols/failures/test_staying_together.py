@@ -57,7 +57,7 @@ def test_walks_that_were_on_their_way_when_the_parts_met_count_too() -> None:
     """What walks of the smaller claim had learned since their last visit was a tenth of all after a short split."""
     healed, kept = SPLIT + 40.0, []
     split = Fault("partition", at=SPLIT, seconds=healed - SPLIT, nodes=tuple(range(8, 16)))
-    for seed in range(4):
+    for seed in range(3):
         protocol = MultiWalk(4)
         _, trace = play(protocol, graphs.complete(16), split, until=healed + 40.0, seed=seed)
         ledger = Ledger(protocol, 16, sum(row.event == "train" for row in trace)).play(trace)
