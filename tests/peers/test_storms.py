@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import json
 import os
 import random
@@ -19,10 +20,12 @@ from tests.support.runs import setup
 from walktalk import graphs
 from walktalk.errors import SpecError, StudyError
 from walktalk.protocols import Message, MultiWalk
-from walktalk.records import TraceRow
+from walktalk.records import TraceRow, atomic
 from walktalk.runtimes.meaning import Stop
 from walktalk.runtimes.peers import Parcel, merge
 from walktalk.runtimes.peers.clock_errors import clock_errors, put_right
+from walktalk.runtimes.peers.keeping import Keeper, Kept
+from walktalk.runtimes.peers.lives import next_life
 from walktalk.runtimes.simulator import Fault, FaultPlan, PoissonTiming, Simulation
 from walktalk.seeds import Seed
 from walktalk.studies.chaos import Comparison, Half, Storm, Verdict, blows_of, known_rounds, summary, write_rounds
@@ -178,6 +181,23 @@ def test_wrong_clocks_are_found_by_messages_and_put_right() -> None:
 def test_clocks_that_agree_are_left_alone() -> None:
     assert clock_errors({(0, 1): 0.3, (1, 0): -0.2}, 2) == [0.0, 0.0]  # to within a second
     assert clock_errors({(0, 1): 5.0, (1, 0): 5.0}, 2) == [0.0, 0.0]  # slow, but possible
+
+
+def test_a_node_starts_and_goes_on_where_the_disk_is_full(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A full disk is a `StudyError` to whoever writes a file whole; who was started then ended with a traceback."""
+
+    def full(part: Path, path: Path) -> None:
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), str(path))
+
+    keeper = Keeper(tmp_path)
+    assert keeper.save(Kept({}, {}, 1, 1, 1))
+    first = next_life(tmp_path)
+    monkeypatch.setattr(atomic, "finish", full)
+    assert next_life(tmp_path) > first
+    assert not keeper.save(Kept({}, {}, 2, 2, 2))
+    loaded = keeper.load()
+    assert loaded is not None
+    assert loaded.iterations == 1
 
 
 # -- the books -----------------------------------------------------------------------------------------------------

@@ -58,6 +58,7 @@ class Reign:
     updates: int = 0  # that came to this aggregator
     visits: deque[tuple[float, int]] = field(default_factory=lambda: deque(maxlen=REMEMBERED))  # when; `updates` then
     estates: dict[tuple[int, int], Estate] = field(default_factory=dict)  # by the name of the reign that is over
+    missing: dict[int, int] = field(default_factory=dict)  # by walk: the ticket of the one that was last given up
 
     def begin_afresh(self, now: float) -> list[Effect]:
         """Lines 2 and 3: the first aggregator of a run; all walks are out, with ticket 0."""
@@ -121,16 +122,18 @@ class Reign:
         return [*self._average(slot, share), Note("inherited", peer=legacy.reign[1], number=legacy.ticket)]
 
     def readmits(self, what: Pass) -> bool:
-        """Whether this is a walk of a reign that was inherited, with the last ticket that was written on it there."""
+        """Whether this is a walk that was given up and comes back after all, or one of a reign that was inherited, with
+        the last ticket that was written on it there."""
         estate = self.estates.get(what.reign)
-        return estate is not None and estate.tickets.get(what.walk) == what.ticket
+        tickets = self.missing if what.reign == self.name else estate.tickets if estate is not None else {}
+        return tickets.get(what.walk) == what.ticket
 
     def readmit(self, what: Pass, slot: str) -> list[Effect]:
         """What it learned since it left its own aggregator is averaged in, and its ticket is used up."""
-        estate = self.estates[what.reign]
-        del estate.tickets[what.walk]
+        own = what.reign == self.name
+        del (self.missing if own else self.estates[what.reign].tickets)[what.walk]
         self.updates += what.hop + 1
-        share = estate.share / self.walks
+        share = (1.0 if own else self.estates[what.reign].share) / self.walks
         return [*self._average(slot, share), Note("readmitted", walk=what.walk, number=what.ticket)]
 
     def _average(self, slot: str, share: float) -> list[Effect]:
@@ -154,6 +157,8 @@ class Reign:
             effects.append(Record(AGGREGATE, self.name[0], copy_slot(walk)))
             self.latest = walk
         effects += [Combine(slot, {copy_slot(self.latest): 1.0}), Combine(copy_slot(walk), {slot: 1.0})]
+        if walk in self.tickets:
+            self.missing[walk] = self.tickets[walk]
         self.generations[walk] = self.generations.get(walk, 0) + 1
         self._issue(walk, now)
         return [*effects, Note("restarted", walk=walk, number=self.generations[walk])]

@@ -292,7 +292,7 @@ class ResilientNode(Machine):
         if copies.repeats(what):
             return forgotten(walk, luggage, in_slot)
         if copies.lags(what, self.hops.what(walk)) or (self.reign is not None and self.reign.never_wrote(what)):
-            if NO_REIGN != what.reign != copies.reign and what.hop:  # of another time: what it learned since counts
+            if what.reign != NO_REIGN and what.hop:  # of another time, or given up too soon: what it learned may count
                 return self.legacies.of_walk(what, outside, self.reign)
             return [*forgotten(walk, luggage, in_slot), Note("retired", walk=walk, number=what.ticket)]
         copies.accept(what, outside.now)

@@ -112,7 +112,7 @@ class Keeper:
     def _write(self, kept: Kept) -> bool:
         try:
             save_checkpoint(self.path, kept.tensors(), kept.facts())
-        except (OSError, SafetensorError) as error:
+        except (OSError, SafetensorError, StudyError) as error:
             self.failure = getattr(error, "strerror", None) or str(error)
             log.warning("%s could not be written: %s; the one before is kept, and it is tried again", self.path, error)
             return False

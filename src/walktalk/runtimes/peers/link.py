@@ -23,7 +23,7 @@ from dataclasses import dataclass, field
 import zenoh
 
 from walktalk.codecs import Bytes
-from walktalk.errors import UnavailableError
+from walktalk.errors import StudyError, UnavailableError
 from walktalk.runtimes.peers.assembly import Assembler, Delivery, Limits, Pool
 from walktalk.runtimes.peers.buffers import fit_buffers
 from walktalk.runtimes.peers.certificates import OPERATOR
@@ -195,7 +195,7 @@ class Link:
             try:
                 asked = dict(part.split("=", 1) for part in str(query.parameters).split(";") if "=" in part)
                 query.reply(key, reply(asked))
-            except (OSError, ValueError) as error:  # a file that is not there, a number that is none
+            except (OSError, ValueError, StudyError) as error:  # no such file, a number that is none, a full disk
                 query.reply_err(str(error))
 
         self._held.append(self._session.declare_queryable(key, handle))

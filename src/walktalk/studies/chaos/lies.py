@@ -45,7 +45,8 @@ def lie(rng: random.Random, said: Sequence[Said]) -> Said:
     parcel, payload = rng.choice(said)
     what = rng.choice(("again", "number", "word", "model"))
     if what == "number":
-        number: dict[str, Any] = {rng.choice(("walk", "round", "term")): rng.choice(NUMBERS)}
+        most = len(NUMBERS) if payload is None else -2  # a model must get through the wire, or it blocks its sender
+        number: dict[str, Any] = {rng.choice(("walk", "round", "term")): rng.choice(NUMBERS[:most])}
         parcel = parcel._replace(message=parcel.message._replace(**number))
     elif what == "word" and len(parcel.message.note) >= 4:
         parcel = parcel._replace(message=_with_another_word(rng, parcel.message))

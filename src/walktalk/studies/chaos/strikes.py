@@ -90,6 +90,7 @@ def restart(storm: Disturbance, blow: Blow) -> None:
             storm.note("kill", node)
     for node in living:
         storm.start_again(node)
+    storm.wait_until_all_met()
 
 
 def cut(storm: Disturbance, blow: Blow) -> None:
