@@ -12,7 +12,7 @@ TESTS ?= tests
 # Two test processes on two cores: a second thread in each would only wait for its turn.
 test test-slow: export OMP_NUM_THREADS := 1
 
-.PHONY: demo test lint test-slow test-gpu docs examples bench clean
+.PHONY: demo test lint test-slow test-gpu test-network docs examples bench clean
 
 demo: $(READY)
 	$(BIN)/walktalk run quickstart --out out/quickstart --resume
@@ -30,6 +30,8 @@ test-slow: $(READY)
 
 test-gpu: $(READY)
 	$(BIN)/pytest -m "gpu" $(TESTS)
+test-network: $(READY)
+	$(BIN)/pytest -m "network" $(TESTS)
 
 docs: export NO_MKDOCS_2_WARNING := 1
 docs: $(READY)

@@ -55,7 +55,7 @@ def write_cluster(folder: Path, **changes: object) -> Path:
 
 def answers(config: Path) -> dict[str, dict[str, object] | None]:
     done = walktalk("status", "--config", str(config), "--json", "--seconds", "5")
-    assert done.returncode == 0, done.stderr
+    assert done.returncode in (0, 1), done.stderr  # 1: nobody is there yet
     return json.loads(done.stdout)
 
 
@@ -147,5 +147,5 @@ def test_free_ports_are_not_those_that_the_system_gives_to_connections(monkeypat
 def test_neighbours_on_two_machines_need_one_port(tmp_path: Path) -> None:
     nodes = {"a": {"address": "127.0.0.1"}, "b": {"address": "10.1.2.3"}}
     cluster = with_own_port(make_cluster({"folder": str(tmp_path), "nodes": nodes}), "a")
-    with pytest.raises(SpecError, match="on two machines and neither has a port"):
+    with pytest.raises(SpecError, match="neither has a port that the other can connect to"):
         cluster.endpoint("a", complete(2))

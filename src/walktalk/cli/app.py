@@ -164,6 +164,7 @@ OPTIONAL = (
     "paper",
     "published",
     "node",
+    "relay",
     "status",
     "stop",
     "collect",

@@ -22,5 +22,7 @@ def certs(
     if folder is None:
         raise SpecError("certificates: the cluster names no folder; add `certificates: certs` to it or give --out")
     hosts = {name: [place.host] for name, place in cluster.nodes.items()}
+    if cluster.relay:
+        hosts["relay"] = [cluster.relay.rpartition(":")[0].strip("[]")]
     for path in make_certificates(folder, hosts, days):
         typer.echo(str(path))

@@ -55,13 +55,17 @@ def cluster_file(path: Path) -> Iterator[Finding]:
         yield Finding("cluster", "bad", str(error))
         return
     yield Finding("cluster", "good", f"{cluster.name}, {len(cluster.nodes)} nodes, in {path}")
+    if cluster.relay:
+        yield _reached("relay", cluster.relay)
     for name, place in cluster.nodes.items():
-        if not place.has_port:
+        if cluster.relay and not (place.reachable and place.has_port):
+            yield Finding(f"node {name}", "good", f"is met at the relay {cluster.relay}")
+        elif not place.has_port:
             yield Finding(f"node {name}", "good", f"{place.address}, no port: it connects to the others")
         elif _is_here(place.listening):
             yield _own_port(name, place.listening)
         else:
-            yield _reached(name, place.address)
+            yield _reached(f"node {name}", place.address)
     if cluster.certificates is None:
         said = "none: nothing is encrypted, and anyone who reaches a port may join"
         yield Finding("certificates", "absent", said, f"walktalk certs --config {path}")
@@ -114,5 +118,5 @@ def _reached(name: str, address: str) -> Finding:
         socket.create_connection((host.strip("[]"), int(port)), timeout=PATIENCE).close()
     except OSError as error:
         said = f"{address} does not answer: {error.strerror or error}"
-        return Finding(f"node {name}", "absent", said, "fine if it is not running yet; else look at firewalls between")
-    return Finding(f"node {name}", "good", f"{address} answers")
+        return Finding(name, "absent", said, "fine if it is not running yet; else look at firewalls between")
+    return Finding(name, "good", f"{address} answers")

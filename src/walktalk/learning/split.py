@@ -6,14 +6,13 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Literal, TypeAlias, get_args
 
 import numpy as np
-import pandas as pd
 import torch
 from torch import Tensor
 from torch.utils.data import Subset
 
 from walktalk.errors import DataError
 from walktalk.learning import partition
-from walktalk.learning.given import Choice, is_columns
+from walktalk.learning.given import Choice, is_columns, is_frame
 from walktalk.seeds import Seed
 
 How: TypeAlias = Literal["iid", "dirichlet", "balanced_dirichlet", "shards", "labels"]
@@ -114,7 +113,7 @@ def names_of(data: Any) -> list[str]:
     if isinstance(data, Mapping):
         return [str(name) for name in data]
     names = getattr(data, "column_names", None)
-    if names is None and isinstance(data, pd.DataFrame):
+    if names is None and is_frame(data):
         names = data.columns
     return [] if names is None else [str(name) for name in names]
 
@@ -134,7 +133,7 @@ def check_length(keys: np.ndarray, data: Any) -> None:
 
 def without(data: Any, name: str) -> Any:
     """The data without a column."""
-    if isinstance(data, pd.DataFrame):
+    if is_frame(data):
         return data.drop(columns=name)
     if isinstance(data, Mapping):
         return {key: values for key, values in data.items() if key != name}
@@ -143,7 +142,7 @@ def without(data: Any, name: str) -> Any:
 
 def subset(data: Any, places: np.ndarray) -> Any:
     """These samples, in the same form."""
-    if isinstance(data, pd.DataFrame):
+    if is_frame(data):
         return data.iloc[places]
     if isinstance(data, Mapping):
         return {name: taken(values, places) for name, values in data.items()}

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+import time
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -13,7 +15,7 @@ from walktalk.paper.figures import Figure, Panel, Scale, panel_specs, titled
 from walktalk.paper.tune import rates_in_words, recorded, tuned, with_rates
 from walktalk.records import StudyFolder, check_folder
 from walktalk.studies.building import Progress, build_task
-from walktalk.studies.driving import run_study
+from walktalk.studies.driving import run_studies
 from walktalk.studies.spec import StudySpec, dump_spec, load_spec
 
 Report = Callable[[str, Progress], None]
@@ -62,10 +64,14 @@ def run_figure(
         say(slow)
     if tune:
         panels = [_tuned(run, device, report, say) for run in panels]
-    for run in panels:
-        if not is_done(run.spec, run.folder):
-            told = None if report is None else _told(report, run.panel.title)
-            run_study(run.spec, run.folder, resume=True, device=device, progress=told)
+    titles = {run.folder: run.panel.title for run in panels}
+    todo = {run.folder: run.spec for run in panels if not is_done(run.spec, run.folder)}
+    told = None if report is None else partial(_told_of_several, report, titles)
+    fresh, began = not any(folder.exists() for folder in todo), time.perf_counter()
+    steps = run_studies(todo, device=device, report=told)
+    if todo and fresh:  # else some of it was done before
+        seconds = time.perf_counter() - began
+        say(f"{steps:,} steps of a model in {seconds:,.0f} s, {steps / seconds:,.0f} a second, all included")
     return panels
 
 
@@ -126,6 +132,10 @@ def _tuned(run: PanelRun, device: str, report: Report | None, say: Say) -> Panel
         run = replace(run, spec=tuned(run.spec, run.rates, device=device, progress=told), untuned=False)
     say(f"{run.panel.title}, learning rates: {rates_in_words(run.spec)}")
     return run
+
+
+def _told_of_several(report: Report, titles: Mapping[Path, str], folders: Sequence[Path], progress: Progress) -> None:
+    report(", ".join(titles[folder] for folder in folders), progress)
 
 
 def _told(report: Report, title: str) -> Callable[[Progress], None]:

@@ -12,15 +12,16 @@ import math
 from collections.abc import Iterable, Mapping, Sequence
 from os import PathLike
 from pathlib import Path
-from typing import Any, NamedTuple
-
-import pandas as pd
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from walktalk.errors import StudyError
+from walktalk.lazy import later
 from walktalk.records.atomic import write_text
 
-# Before pandas 3, which is what Python 3.10 gets, numbers are read to the last bit only if one asks for it.
-EXACT: Any = {"float_precision": "round_trip"} if int(pd.__version__.partition(".")[0]) < 3 else {}
+if TYPE_CHECKING:
+    import pandas as pd
+else:
+    pd = later("pandas")
 
 
 class HistoryRow(NamedTuple):
@@ -125,9 +126,11 @@ def _parse(text: str, path: Path) -> pd.DataFrame:
     kinds = {name: "int64" if name in _INTEGERS else "float64" for name in header}
     kinds["algorithm"] = "str"
     absent = {name: [""] for name in header[1:]}  # an algorithm may well be called "nan"
+    # Before pandas 3, which is what Python 3.10 gets, numbers are read to the last bit only if one asks for it.
+    exact: Any = {"float_precision": "round_trip"} if int(pd.__version__.partition(".")[0]) < 3 else {}
     try:
         found: pd.DataFrame = pd.read_csv(
-            io.StringIO(text), dtype=kinds, keep_default_na=False, na_values=absent, **EXACT
+            io.StringIO(text), dtype=kinds, keep_default_na=False, na_values=absent, **exact
         )
     except (ValueError, TypeError) as error:
         reason = " ".join(str(error).split())

@@ -24,39 +24,24 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
+from functools import cache
 from os import PathLike
 from pathlib import Path
 from types import TracebackType
-from typing import Any, NamedTuple
-
-import pandas as pd
-import pyarrow as pa
-import pyarrow.parquet as pq
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from walktalk.errors import StudyError
+from walktalk.lazy import later
 from walktalk.records.atomic import finish, unfinished, writing
 
+if TYPE_CHECKING:
+    import pandas as pd
+    import pyarrow as pa
+    import pyarrow.parquet as pq
+else:  # a node writes rows and no files of this kind
+    pa, pq = later("pyarrow"), later("pyarrow.parquet")
+
 ROWS_A_GROUP = 2**14  # a piece of the file; always the same, so that its bytes do not tell how it was written
-
-_TEXT = pa.dictionary(pa.int32(), pa.string())  # a few strings, over and over
-
-SCHEMA: Any = pa.schema(
-    [
-        ("time", pa.float64()),  # seconds
-        ("node", pa.int32()),
-        ("event", _TEXT),
-        ("slot", _TEXT),
-        ("peer", pa.int32()),
-        ("walk", pa.int32()),
-        ("iteration", pa.int64()),
-        ("number", pa.int64()),
-        ("bytes", pa.int64()),
-        ("key", pa.int64()),
-        ("lr", pa.float64()),
-        ("detail", _TEXT),
-    ]
-)
-TRACE_COLUMNS: tuple[str, ...] = tuple(SCHEMA.names)
 
 
 class TraceRow(NamedTuple):
@@ -76,6 +61,30 @@ class TraceRow(NamedTuple):
     detail: Any = ""  # text, or what becomes JSON in the file
 
 
+TRACE_COLUMNS: tuple[str, ...] = TraceRow._fields
+
+
+@cache
+def schema() -> Any:
+    """What stands in which column of the file."""
+    text = pa.dictionary(pa.int32(), pa.string())  # a few strings, over and over
+    kinds = {
+        "time": pa.float64(),  # seconds
+        "node": pa.int32(),
+        "event": text,
+        "slot": text,
+        "peer": pa.int32(),
+        "walk": pa.int32(),
+        "iteration": pa.int64(),
+        "number": pa.int64(),
+        "bytes": pa.int64(),
+        "key": pa.int64(),
+        "lr": pa.float64(),
+        "detail": text,
+    }
+    return pa.schema([(name, kinds[name]) for name in TRACE_COLUMNS])
+
+
 _ABSENT: dict[str, Any] = {"bytes": 0, "lr": math.nan, "slot": "", "detail": ""}  # all others: -1
 
 
@@ -87,7 +96,7 @@ class TraceWriter:
         self._part = unfinished(self.path)
         with writing(self.path):
             self.path.parent.mkdir(parents=True, exist_ok=True)
-            self._writer: Any = pq.ParquetWriter(self._part, SCHEMA, compression="zstd")
+            self._writer: Any = pq.ParquetWriter(self._part, schema(), compression="zstd")
         self._waiting: list[Any] = []  # tables of rows that do not fill a group yet
         self._rows = 0  # in them
 
@@ -110,7 +119,7 @@ class TraceWriter:
             group = table.slice(start, ROWS_A_GROUP)
             columns = [_encoded(name, group.column(name).chunk(0)) for name in TRACE_COLUMNS]
             with writing(self.path):
-                self._writer.write_table(pa.Table.from_arrays(columns, schema=SCHEMA))
+                self._writer.write_table(pa.Table.from_arrays(columns, schema=schema()))
         rest = table.slice(count * ROWS_A_GROUP)
         self._waiting, self._rows = [rest] if len(rest) else [], len(rest)
 
@@ -163,11 +172,11 @@ def read_trace(path: str | PathLike[str]) -> pd.DataFrame:
 
 
 def _array(name: str, values: Sequence[Any] | None, rows: int) -> Any:
-    kind = SCHEMA.field(name).type
+    kind = schema().field(name).type
     if values is None:
         values = [_ABSENT.get(name, -1)] * rows
     return pa.array(values, pa.string() if pa.types.is_dictionary(kind) else kind)
 
 
 def _encoded(name: str, array: Any) -> Any:
-    return array.dictionary_encode() if pa.types.is_dictionary(SCHEMA.field(name).type) else array
+    return array.dictionary_encode() if pa.types.is_dictionary(schema().field(name).type) else array

@@ -1,7 +1,7 @@
 """Data as people have it: arrays, frames, datasets, loaders, dictionaries; each becomes a `Part`."""
 
 from walktalk.learning.given.adapter import Adapter, accepted_by, inner, name_of_labels, way_to_call
-from walktalk.learning.given.forms import is_columns, part_of
+from walktalk.learning.given.forms import is_columns, is_frame, part_of
 from walktalk.learning.given.packing import Packing
 from walktalk.learning.given.part import Choice, Given, InMemory, OnDemand, Part
 from walktalk.learning.given.sites import Source, chosen, sources_of
@@ -19,6 +19,7 @@ __all__ = [
     "chosen",
     "inner",
     "is_columns",
+    "is_frame",
     "name_of_labels",
     "part_of",
     "sources_of",

@@ -2,25 +2,41 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
-from typing import Any
+from typing import TYPE_CHECKING, Any, TypeGuard
 
 import numpy as np
-import pandas as pd
 import torch
 from torch import Tensor
 from torch.utils.data import DataLoader, IterableDataset
 
 from walktalk.errors import DataError
+from walktalk.lazy import later
 from walktalk.learning.given.part import Choice, Given, InMemory, OnDemand, Part, as_tensor, joined, split_up, stacked
+
+if TYPE_CHECKING:
+    import pandas as pd
+else:
+    pd = later("pandas")
 
 TAKEN = "a pair (inputs, targets), a Dataset, a DataLoader, a pandas frame or a dictionary of columns"
 
 
+def is_frame(data: Any) -> TypeGuard[pd.DataFrame]:
+    """Whether it is a frame of pandas. Whoever has one has imported pandas, so nobody else must."""
+    return "pandas" in sys.modules and isinstance(data, pd.DataFrame)
+
+
+def is_series(data: Any) -> TypeGuard[pd.Series[Any]]:
+    """Whether it is a column of pandas."""
+    return "pandas" in sys.modules and isinstance(data, pd.Series)
+
+
 def part_of(data: Any, where: str, choice: Choice, most_bytes: float) -> Part:
     """One node's data, whatever its form; what can only be gone through once may take `most_bytes` of memory."""
-    if isinstance(data, pd.DataFrame):
+    if is_frame(data):
         return InMemory(where, of_frame(data, where, choice))
     if isinstance(data, Mapping):
         return InMemory(where, split_up(data, where, choice))
@@ -74,7 +90,7 @@ def of_pandas(data: Any, where: str, columns: Sequence[str] | None, inputs: bool
 
     Inputs are measured numbers, each sample a row of them. Targets may be classes, and a frame of one column is that.
     """
-    if isinstance(data, pd.DataFrame):
+    if is_frame(data):
         frame = data.set_axis([str(name) for name in data.columns], axis=1)
         missing = [name for name in columns or () if name not in frame.columns]
         if missing:
@@ -83,7 +99,7 @@ def of_pandas(data: Any, where: str, columns: Sequence[str] | None, inputs: bool
         for name in frame.columns:
             check_numbers(frame[name], where, str(name))
         data = frame if inputs or frame.shape[1] > 1 else frame.iloc[:, 0]
-    elif isinstance(data, pd.Series):
+    elif is_series(data):
         check_numbers(data, where, str(data.name or "targets"))
         data = data.to_frame() if inputs else data
     else:
@@ -104,7 +120,7 @@ def check_numbers(column: pd.Series[Any], where: str, name: str) -> None:
 
 def kind_of(target: pd.Series[Any] | pd.DataFrame) -> type[np.generic]:
     """Classes are whole numbers, everything else is measured."""
-    kinds = target.dtypes if isinstance(target, pd.DataFrame) else [target.dtype]
+    kinds = target.dtypes if is_frame(target) else [target.dtype]
     whole = all(pd.api.types.is_integer_dtype(kind) or pd.api.types.is_bool_dtype(kind) for kind in kinds)
     return np.int64 if whole else np.float32
 

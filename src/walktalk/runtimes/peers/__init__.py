@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from walktalk.runtimes.peers.node_state import BLOCKED, SPOILS, SWALLOWS, NodeSetup
     from walktalk.runtimes.peers.operator import Caller, ask_everyone
     from walktalk.runtimes.peers.ports import with_known_ports, with_own_port
+    from walktalk.runtimes.peers.relay import Relay
     from walktalk.runtimes.peers.replaying import Replayed, ReplaySetup, replay
     from walktalk.runtimes.peers.session import RECORDS, STATUS, STOP, Endpoint, Tuning, open_session
     from walktalk.runtimes.peers.traces import merge, read_diary, read_lives
@@ -38,6 +39,7 @@ _HOMES = {
     "node_state": ("BLOCKED", "SPOILS", "SWALLOWS", "NodeSetup"),
     "operator": ("Caller", "ask_everyone"),
     "ports": ("with_known_ports", "with_own_port"),
+    "relay": ("Relay",),
     "replaying": ("Replayed", "ReplaySetup", "replay"),
     "session": ("RECORDS", "STATUS", "STOP", "Endpoint", "Tuning", "open_session"),
     "traces": ("merge", "read_diary", "read_lives"),
@@ -68,6 +70,7 @@ __all__ = [
     "Node",
     "NodeSetup",
     "Parcel",
+    "Relay",
     "ReplaySetup",
     "Replayed",
     "Tuning",

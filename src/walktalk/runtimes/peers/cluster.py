@@ -9,9 +9,11 @@
     wait: 30.0                   # seconds that a node waits for its neighbours before it starts without them
     largest: 100.0               # times the usual norm that a model from a neighbour may have, or it is refused
     stay: 0.0                    # seconds that it stays after the end, unless somebody collects what it has before
+    relay: relay.org:7446        # where nodes meet that can only dial out, and the operator comes (`walktalk relay`)
     nodes:                       # in the order of the graph's numbers
       ca-1: {address: 10.0.1.1:7447, site: CA}
       ca-2: {address: 10.0.1.2}  # no port: a free one is found, and ca-2 does the connecting
+      il-1: {reachable: false}   # behind NAT or a firewall: it dials out, and others meet it at the relay
 
 Of two neighbours the one with the lower number connects; one whose port was found connects to all that it knows of
 (`ports`). The site is for the person who reads `walktalk status`.
@@ -29,7 +31,9 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError
 from walktalk.errors import SpecError
 from walktalk.records import yaml_text
 from walktalk.runtimes.peers.certificates import AUTHORITY, OPERATOR, Credentials, credentials
+from walktalk.runtimes.peers.relay_words import RELAY
 from walktalk.runtimes.peers.session import ALIVE, Endpoint, Tuning
+from walktalk.runtimes.peers.tunnels import DIRECT, RelayPlace
 
 if TYPE_CHECKING:
     from walktalk.graphs import Graph
@@ -46,6 +50,7 @@ RESERVED = {  # they would share keys or files with something else
     ALIVE: "part of the keys that say who lives",
     AUTHORITY: "the name of the authority's own files among the certificates",
     PORTS: "the folder for ports that were found",
+    RELAY: "the name of the relay's certificate",
     "launcher": "the folder of whoever starts all nodes of a run",
 }
 
@@ -59,6 +64,7 @@ class Place(BaseModel):
     listen: str = Field("", description="host:port to listen on, where it differs, e.g. in a container")
     site: str = Field("", description="the site's name, as `walktalk status` shows it")
     part: str | int | None = Field(None, description="whose data it has: what its task calls it, unless its own name")
+    reachable: bool = Field(True, description="whether nodes of other sites can connect to it; if not, see `relay`")
     found: bool = Field(False, description="whether its port was found, not given", exclude=True)
 
     @property
@@ -70,6 +76,21 @@ class Place(BaseModel):
     def has_port(self) -> bool:
         """Whether others know where to connect."""
         return self.address.rsplit(":", 1)[-1].isdecimal() and ":" in self.address
+
+    def reaches(self, other: Place) -> bool:
+        """Whether a node here can connect to one there: its port is known, and nothing is in between."""
+        return other.has_port and self._is_open(other)
+
+    def surely_reaches(self, other: Place) -> bool:
+        """The same, by what is in the file: whoever reads it comes to the same answer, whichever ports were found."""
+        return other.has_port and not other.found and self._is_open(other)
+
+    def shares_machine(self, other: Place) -> bool:
+        """Whether both are on one machine, where each finds the other's port."""
+        return self.host == other.host and (self._is_open(other) and other._is_open(self))
+
+    def _is_open(self, other: Place) -> bool:
+        return other.reachable or bool(self.site and self.site == other.site)
 
     @property
     def listening(self) -> str:
@@ -93,6 +114,7 @@ class Cluster(BaseModel):
     wait: float = Field(30.0, ge=0)
     largest: float = Field(LARGEST, gt=1)
     stay: float = Field(0.0, ge=0)
+    relay: str = Field("", pattern=r"^(.+:\d{1,5})?$")
     nodes: dict[str, Place]
 
     def number(self, name: str) -> int:
@@ -121,29 +143,51 @@ class Cluster(BaseModel):
             self._connects(name, neighbours),
             self._credentials(name),
             Tuning(lease=self.lease),
-            {other: self.nodes[other].address for other in neighbours if self.nodes[other].has_port},
+            {other: self.nodes[other].address for other in neighbours if self.nodes[name].reaches(self.nodes[other])},
+            self._relay_of(name, neighbours),
         )
 
     def operator(self) -> Endpoint:
-        """The place of `status` and `stop`: connects to everybody it can."""
-        reachable = tuple(place.address for place in self.nodes.values() if place.has_port)
+        """The place of `status` and `stop`: connects to everybody it can, straight or through the relay."""
+        straight = {name: place.address for name, place in self.nodes.items() if place.has_port and place.reachable}
         everyone = {name: number for number, name in enumerate(self.nodes)}
-        files, quick = self._credentials(OPERATOR), Tuning(opening=OPERATORS_PATIENCE)
-        return Endpoint(self.name, OPERATOR, len(everyone), "", everyone, reachable, files, quick)
+        files, patience = self._credentials(OPERATOR), OPERATORS_PATIENCE
+        connect, relay = tuple(straight.values()), None
+        if self.relay:  # it tries the straight way first: nodes need not be reachable for the operator
+            connect, relay = (), RelayPlace(self.relay, {name: straight.get(name, "") for name in self.nodes})
+            patience += DIRECT
+        quick = Tuning(opening=patience)
+        return Endpoint(self.name, OPERATOR, len(everyone), "", everyone, connect, files, quick, relay=relay)
+
+    def relay_credentials(self) -> Credentials | None:
+        """The relay's certificate."""
+        return self._credentials(RELAY)
 
     def _connects(self, name: str, neighbours: Mapping[str, int]) -> tuple[str, ...]:
         own, number = self.nodes[name], self.number(name)
         addresses = []
         for other, peer in neighbours.items():
             place = self.nodes[other]
-            given = own.has_port and not own.found
-            if not given and not place.has_port and place.host != own.host:
-                raise SpecError(
-                    f"nodes: {name} and {other} are neighbours on two machines and neither has a port; give one a port"
-                )
-            if place.has_port and (not given or (number < peer and not place.found)):
+            comes = place.surely_reaches(own)
+            if own.reaches(place) and (not comes or (number < peer and not place.found)):
                 addresses.append(place.address)
         return tuple(addresses)
+
+    def _relay_of(self, name: str, neighbours: Mapping[str, int]) -> RelayPlace | None:
+        """Where this one is called, and whom it calls: of two that meet there, the one with the lower number does."""
+        met = [other for other in neighbours if self._meet_at_relay(name, other)]
+        if met and not self.relay:
+            raise SpecError(
+                f"nodes: {name} and {met[0]} are neighbours and neither has a port that the other can connect to; give "
+                "one a port, or name a `relay: HOST:PORT` where they meet"
+            )
+        number = self.number(name)
+        return RelayPlace(self.relay, {o: "" for o in met if number < neighbours[o]}) if self.relay else None
+
+    def _meet_at_relay(self, name: str, other: str) -> bool:
+        """Whether neither reaches the other, nor will when ports are found on the machine that they share."""
+        one, two = self.nodes[name], self.nodes[other]
+        return not (one.surely_reaches(two) or two.surely_reaches(one) or one.shares_machine(two))
 
     def _credentials(self, name: str) -> Credentials | None:
         return credentials(self.certificates, name) if self.certificates is not None else None
@@ -187,6 +231,8 @@ def _in_words(error: ValidationError) -> str:
         return f"{where}: there is no such key; allowed: {', '.join(n for n in known.model_fields if n != 'found')}"
     if first["type"] == "missing":
         return f"{where}: is missing"
+    if where == "relay":
+        return f"relay: {first['input']!r} is not possible; give host:port, e.g. relay.example.org:7446"
     if first["type"] == "string_pattern_mismatch":
         return f"{where}: {first['input']!r} is not possible; use a-z, 0-9, - and ."
     if first["type"] == "model_type":

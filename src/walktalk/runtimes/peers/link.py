@@ -26,6 +26,7 @@ from walktalk.runtimes.peers.buffers import fit_buffers
 from walktalk.runtimes.peers.certificates import OPERATOR
 from walktalk.runtimes.peers.outbox import Outbox
 from walktalk.runtimes.peers.session import ACKS, CONTROL, MODELS, Endpoint, close_session, open_session
+from walktalk.runtimes.peers.tunnels import open_tunnels
 from walktalk.runtimes.peers.wire import Ack, Answer, Parcel, Stamp, WireError, chunks, decode_ack, encode_ack
 
 log = logging.getLogger(__name__)
@@ -78,11 +79,20 @@ class Link:
         peers, me, pool = endpoint.neighbours.values(), endpoint.number, Pool()
         self._models = {n: Assembler(n, me, limits, pool) for n in peers}
         self._control = {n: Assembler(n, me, limits, pool, models=False) for n in peers}
-        self._session = open_session(endpoint)
+        self.tunnels = open_tunnels(endpoint)  # None without a relay
+        self._session = self._open()
         self._answering: list[zenoh.Queryable[None]] = []  # kept, or Zenoh would take them back
         self._acks = {n: self._publisher(name, ACKS) for name, n in endpoint.neighbours.items()}
         self._words = {n: self._publisher(name, CONTROL) for name, n in endpoint.neighbours.items()}
         self._outboxes = {n: self._outbox(name, n) for name, n in endpoint.neighbours.items()}
+
+    def _open(self) -> zenoh.Session:
+        try:
+            return open_session(self.endpoint, self.tunnels)
+        except BaseException:
+            if self.tunnels is not None:
+                self.tunnels.close()
+            raise
 
     def __enter__(self) -> Link:
         return self
@@ -106,7 +116,8 @@ class Link:
         now = time.monotonic()
         if now >= self._fitted + SECONDS_BETWEEN_LOOKS:
             self._fitted = now
-            addresses = (self.endpoint.listen, *self.endpoint.connect)
+            relay = [self.endpoint.relay.address] if self.endpoint.relay is not None else []
+            addresses = (self.endpoint.listen, *self.endpoint.connect, *relay)
             fit_buffers(int(port) for *_, port in (address.rsplit(":", 1) for address in addresses) if port.isdecimal())
 
     def look_around(self) -> None:
@@ -138,6 +149,8 @@ class Link:
         for outbox in self._outboxes.values():
             outbox.close()
         self.closed = close_session(self._session, CLOSING)
+        if self.tunnels is not None:
+            self.tunnels.close()
 
     def drain(self, seconds: float, peers: Iterable[int] | None = None) -> bool:
         """Wait until all that was sent to these is acknowledged, at most so long; whether it is."""

@@ -8,6 +8,7 @@ from collections.abc import Iterable, Mapping
 
 from walktalk.runtimes.peers.absence import why_absent
 from walktalk.runtimes.peers.session import Endpoint
+from walktalk.runtimes.peers.tunnels import Guest, why_not_met
 
 log = logging.getLogger(__name__)
 
@@ -56,5 +57,11 @@ class News:
 
     def _explain(self, missing: Mapping[str, str], level: int) -> None:
         for name, address in missing.items():
-            why = why_absent(name, address, self._endpoint.credentials)
+            why = self._why(name, address)
             log.log(level, "%s: without %s: %s", self._endpoint.name, name, why)
+
+    def _why(self, name: str, address: str) -> str:
+        here = self._endpoint
+        if here.relay is not None and not address:
+            return why_not_met(here.relay, Guest(here.cluster, here.name, here.credentials), name)
+        return why_absent(name, address, here.credentials)

@@ -36,6 +36,7 @@ def status_of(node: Node) -> dict[str, Any]:
         "refused": dict(state.refused),
         "strangers": {node.news.name_of(peer): why for peer, why in strangers.items()},
         "diverged": state.diverged,
+        "relay": link.tunnels.status() if link.tunnels is not None else None,
         "done": node.end.seen,
     }
 

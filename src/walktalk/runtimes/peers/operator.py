@@ -13,6 +13,7 @@ from walktalk.runtimes.peers.certificates import OPERATOR
 from walktalk.runtimes.peers.cluster import Cluster
 from walktalk.runtimes.peers.ports import with_known_ports
 from walktalk.runtimes.peers.session import PIECE, RECORDS, open_session
+from walktalk.runtimes.peers.tunnels import open_tunnels
 
 AT_ONCE = 8  # pieces of a file under way: a round trip between two sites takes as long as a piece or more
 TRY_AGAIN = 0.05  # seconds until who has not answered is asked again
@@ -25,13 +26,16 @@ class Caller:
     def __init__(self, cluster: Cluster) -> None:
         self._endpoint = with_known_ports(cluster).operator()
         self.addresses = self._endpoint.connect
-        self._session = open_session(self._endpoint)
+        self._tunnels = open_tunnels(self._endpoint)
+        self._session = open_session(self._endpoint, self._tunnels)
 
     def __enter__(self) -> Caller:
         return self
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
         self._session.close()  # type: ignore[no-untyped-call]
+        if self._tunnels is not None:
+            self._tunnels.close()
 
     def ask(
         self, names: Iterable[str], question: str, seconds: float, **asked: object

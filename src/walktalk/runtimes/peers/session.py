@@ -2,7 +2,8 @@
 
 Peer mode, no router, no scouting on the network: a node connects to its neighbours in the graph and to nobody else, so
 traffic flows along edges only. Of two neighbours the one with the lower number connects, and keeps trying for ever: a
-node that comes back is found again, whichever of the two it was.
+node that comes back is found again, whichever of the two it was. Neighbours that cannot reach each other meet at
+a relay, of which Zenoh sees a port on this machine (`tunnels`).
 
 Keys: `walktalk/CLUSTER/TO/FROM/CHANNEL`. With certificates every node lets a neighbour write only under its own FROM,
 which Zenoh compares with the common name of the certificate: a name that does not match is not heard.
@@ -19,8 +20,9 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from walktalk.errors import UnavailableError
-from walktalk.runtimes.peers.buffers import LARGEST, first_size
+from walktalk.runtimes.peers.buffers import LARGEST, SMALLEST, first_size
 from walktalk.runtimes.peers.certificates import OPERATOR, Credentials
+from walktalk.runtimes.peers.tunnels import RelayPlace, Tunnels
 
 os.environ.setdefault("ZENOH_RUNTIME", "(rx: (worker_threads: 8), net: (worker_threads: 4))")
 # Before Zenoh starts its threads. Few of them receive, and one waits for ten seconds where a connection to a node that
@@ -62,6 +64,7 @@ class Endpoint:
     credentials: Credentials | None = None  # None: no encryption, anyone who reaches the port may join
     tuning: Tuning = Tuning()
     places: Mapping[str, str] = field(default_factory=dict)  # name -> address of neighbours, where one is known
+    relay: RelayPlace | None = None  # where those meet that can only dial out
 
     def key(self, to: str, sender: str, channel: str) -> str:
         """The key under which `sender` writes to `to`."""
@@ -72,10 +75,13 @@ class Endpoint:
         return f"walktalk/{self.cluster}/{ALIVE}/{name}"
 
 
-def open_session(endpoint: Endpoint) -> zenoh.Session:
-    """Listen and begin to connect; returns before the neighbours are there."""
+def open_session(endpoint: Endpoint, tunnels: Tunnels | None = None) -> zenoh.Session:
+    """Listen and begin to connect; returns before the neighbours are there.
+
+    - `tunnels`: to those that are met at the relay.
+    """
     try:
-        return zenoh.open(_config(endpoint))
+        return zenoh.open(_config(endpoint, tunnels.addresses.values() if tunnels is not None else ()))
     except zenoh.ZError as error:
         where = f"listen on {endpoint.listen}" if endpoint.listen else "connect"
         raise UnavailableError(f"{endpoint.name}: cannot {where}: {_in_words(error)}") from error
@@ -110,22 +116,26 @@ _REASONS = {
 }
 
 
-def _config(endpoint: Endpoint) -> zenoh.Config:
+def _config(endpoint: Endpoint, tunnels: Iterable[str]) -> zenoh.Config:
     config = zenoh.Config()
-    for key, value in settings(endpoint).items():
+    for key, value in settings(endpoint, tunnels).items():
         config.insert_json5(key, json.dumps(value))
     return config
 
 
-def settings(endpoint: Endpoint) -> dict[str, Any]:
+def settings(endpoint: Endpoint, tunnels: Iterable[str] = ()) -> dict[str, Any]:
     """Zenoh's configuration keys and what they are set to."""
     kind = "tls" if endpoint.credentials is not None else "tcp"
     tuning = endpoint.tuning
+    # The certificate at the other end of a tunnel is not for this machine's address, so that is not compared; whose it
+    # is, access control compares, as everywhere.
+    elsewhere = "#verify_name_on_connect=false" if kind == "tls" else ""
+    connect = [*endpoint.connect, *(address + elsewhere for address in tunnels)]
     values: dict[str, Any] = {
         "mode": "peer",
         "listen/endpoints": [f"{kind}/{endpoint.listen}"] if endpoint.listen else [],
         "listen/exit_on_failure": True,
-        "connect/endpoints": [f"{kind}/{address}" for address in endpoint.connect],
+        "connect/endpoints": [f"{kind}/{address}" for address in connect],
         "connect/timeout_ms": -1,  # keep trying for ever, in the background
         "connect/exit_on_failure": False,
         "connect/retry": {"period_init_ms": 100, "period_max_ms": 1000, "period_increase_factor": 1.5},
@@ -141,7 +151,7 @@ def settings(endpoint: Endpoint) -> dict[str, Any]:
         "transport/link/tx/queue/batching/enabled": False,  # it holds the last piece of a model back for a millisecond
         "transport/link/rx/buffer_size": tuning.receive_buffer,
         "transport/link/rx/max_message_size": 4 << 20,  # no chunk is larger: a stranger cannot fill the memory
-        f"transport/link/{kind}/so_sndbuf": first_size(endpoint.listen) if endpoint.listen else tuning.socket_buffer,
+        f"transport/link/{kind}/so_sndbuf": _send_buffer(endpoint),
         f"transport/link/{kind}/so_rcvbuf": tuning.socket_buffer,
     }
     for queue in ("data", "interactive_high", "real_time"):
@@ -150,6 +160,13 @@ def settings(endpoint: Endpoint) -> dict[str, Any]:
         values |= _mutual_tls(endpoint.credentials)
         values["access_control"] = _permissions(endpoint)
     return values
+
+
+def _send_buffer(endpoint: Endpoint) -> int:
+    """Bytes to begin with; a tunnel's connection is this machine's own, but what waits in it waits for a slow link."""
+    if endpoint.relay is not None:
+        return SMALLEST
+    return first_size(endpoint.listen) if endpoint.listen else endpoint.tuning.socket_buffer
 
 
 def _mutual_tls(files: Credentials) -> dict[str, Any]:

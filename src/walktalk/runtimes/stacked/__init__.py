@@ -1,6 +1,6 @@
 """The stacked executor: the arithmetic of many runs, as waves over the rows of one matrix."""
 
-from walktalk.runtimes.stacked.engine import Advance, Engine
+from walktalk.runtimes.stacked.engine import Advance, Engine, Plan
 from walktalk.runtimes.stacked.executor import Executor, Measurement, RowTrainer, parameters_of
 from walktalk.runtimes.stacked.waves import EvaluateStep, Planner, Step, TrainStep, WavePolicy
 
@@ -10,6 +10,7 @@ __all__ = [
     "EvaluateStep",
     "Executor",
     "Measurement",
+    "Plan",
     "Planner",
     "RowTrainer",
     "Step",

@@ -6,6 +6,7 @@ from walktalk.studies.driving.optimizers import SGD, Adam, AdamW, Optimizer
 from walktalk.studies.driving.process import Interrupted
 from walktalk.studies.driving.run import run_foundation, run_study
 from walktalk.studies.driving.runner import Runner, estimated_trainings, wave_policy
+from walktalk.studies.driving.several import run_studies
 
 __all__ = [
     "SGD",
@@ -20,6 +21,7 @@ __all__ = [
     "forecast",
     "parse_memory",
     "run_foundation",
+    "run_studies",
     "run_study",
     "wave_policy",
 ]

@@ -14,7 +14,7 @@ import torch
 
 from walktalk.errors import UnavailableError
 from walktalk.learning import Trainer, machine_memory
-from walktalk.records import StudyFolder
+from walktalk.records import RunFolder, StudyFolder
 from walktalk.runtimes.meaning import Evaluate
 from walktalk.runtimes.simulator import Simulation
 from walktalk.runtimes.stacked import Planner
@@ -117,8 +117,16 @@ def beside(trainer: Trainer) -> float:
 
 def needs_of(trainer: Trainer, runs: Sequence[PlannedRun]) -> list[Need]:
     """What each run needs; repetitions need the same."""
-    counted = {label: need_of(run, trainer) for label, run in {run.label: run for run in runs}.items()}
-    return [counted[run.label] for run in runs]
+    counted: dict[tuple[str, int], Need] = {}
+    for run in runs:
+        if kind_of(run) not in counted:
+            counted[kind_of(run)] = need_of(run, trainer)
+    return [counted[kind_of(run)] for run in runs]
+
+
+def kind_of(run: PlannedRun) -> tuple[str, int]:
+    """What the repetitions of one algorithm in one study have in common: its name and the graph."""
+    return run.label, id(run.setup.graph)
 
 
 def fitting_groups(trainer: Trainer, runs: Sequence[PlannedRun], memory: float | None = None) -> list[list[int]]:
@@ -146,8 +154,9 @@ def fitting_groups(trainer: Trainer, runs: Sequence[PlannedRun], memory: float |
 
 def needed(trainer: Trainer, groups: Sequence[Sequence[PlannedRun]], memory: float | None = None) -> str:
     """What a study will take, said before it starts."""
-    counted = {run.label: need_of(run, trainer).bytes for group in groups for run in group}
-    most = beside(trainer) + max(sum(counted[run.label] for run in group) for group in groups)
+    runs = [run for group in groups for run in group]
+    counted = {kind_of(run): need.bytes for run, need in zip(runs, needs_of(trainer, runs), strict=True)}
+    most = beside(trainer) + max(sum(counted[kind_of(run)] for run in group) for group in groups)
     limit = memory if memory is not None else free_memory(trainer.device)
     told = "" if limit == float("inf") else f" of {in_gigabytes(limit)} that may be used"
     return f"needs {in_gigabytes(most)}{told}" + (f", in {len(groups)} groups" if len(groups) > 1 else "")
@@ -160,7 +169,7 @@ def in_gigabytes(size: float) -> str:
 def run_in_groups(
     trainer: Trainer,
     runs: Sequence[PlannedRun],
-    folder: StudyFolder | None = None,
+    folders: Sequence[RunFolder] = (),
     *,
     resume: bool = False,
     memory: float | None = None,
@@ -168,7 +177,10 @@ def run_in_groups(
     handle_ctrl_c: bool = True,
     watch: Watch | None = None,
 ) -> list[RunRecord]:
-    """All runs to their end, in as few groups as fit. `watch`: may end a run at any of its evaluations."""
+    """All runs to their end, in as few groups as fit.
+
+    `folders`: where each keeps its records, if anywhere. `watch`: may end a run at any of its evaluations.
+    """
     groups = fitting_groups(trainer, runs, memory)
     if report is not None:
         words = needed(trainer, [[runs[index] for index in group] for group in groups], memory)
@@ -184,7 +196,8 @@ def run_in_groups(
                 phase = f"{progress.phase}, group {number + 1} of {len(groups)}" if len(groups) > 1 else progress.phase
                 report(replace(together(parts), phase=phase, rows=progress.rows, words=progress.words))
 
-        runner = Runner(trainer, group, folder, report=tell, handle_ctrl_c=handle_ctrl_c, watch=watch)
+        places = [folders[index] for index in groups[number]] if folders else []
+        runner = Runner(trainer, group, places, report=tell, handle_ctrl_c=handle_ctrl_c, watch=watch)
         if trainer.width > LARGE_MODEL:
             make_room(runner, needs_of(trainer, group))
         if resume:
@@ -195,6 +208,11 @@ def run_in_groups(
             raise Interrupted(records + stop.records, trainer) from stop
         give_back(runner)
     return records
+
+
+def folders_of(study: StudyFolder, runs: Sequence[PlannedRun]) -> list[RunFolder]:
+    """Where each run of a study keeps its records."""
+    return [study.run(run.label, run.repetition) for run in runs]
 
 
 def make_room(runner: Runner, needs: Sequence[Need]) -> None:

@@ -20,7 +20,7 @@ import torch
 from walktalk.errors import StudyError, UnavailableError, UserError
 from walktalk.records import HistoryRow, StudyFolder, write_bytes
 from walktalk.studies.building import PlannedRun, Progress, RunRecord
-from walktalk.studies.driving.groups import run_in_groups, together
+from walktalk.studies.driving.groups import folders_of, run_in_groups, together
 from walktalk.studies.driving.process import Interrupted, asking_to_stop
 from walktalk.studies.driving.runner import estimated_trainings
 from walktalk.studies.driving.workers import Share, shares
@@ -164,7 +164,7 @@ def do_batch(prepare: PrepareOn, batch: Batch) -> Done:
         records = run_in_groups(
             trainer,
             chosen,
-            folder,
+            folders_of(folder, chosen),
             resume=bool(batch.files),
             memory=batch.memory,
             report=told.append,

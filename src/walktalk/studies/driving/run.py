@@ -21,7 +21,7 @@ from walktalk.studies.building import (
     prepare_on,
     travels,
 )
-from walktalk.studies.driving.groups import run_in_groups
+from walktalk.studies.driving.groups import folders_of, run_in_groups
 from walktalk.studies.driving.judging import Watch
 from walktalk.studies.driving.runner import estimated_trainings
 from walktalk.studies.driving.workers import Crew, fork_is_safe, shares, workers_that_pay
@@ -105,7 +105,7 @@ def run_foundation(
             records = Crew(here, work, folder, progress, memory, prepared).run(resume)
         else:
             more: dict[str, Any] = {"resume": resume, "memory": memory, "report": progress, "watch": watch}
-            records = run_in_groups(ready.trainer, ready.runs, folder, **more)
+            records = run_in_groups(ready.trainer, ready.runs, folders_of(folder, ready.runs), **more)
         return study_result(spec, records, folder, trainer=ready.trainer)
 
 

@@ -13,15 +13,16 @@ import math
 import signal
 import time
 from collections.abc import Callable, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
 from typing import Any
 
 from torch import Tensor
 
 from walktalk.errors import StudyError
 from walktalk.learning import Trainer
-from walktalk.records import HistoryRow, RunFolder, StudyFolder, TraceRow, TraceWriter, load_checkpoint, save_checkpoint
+from walktalk.records import HistoryRow, RunFolder, TraceRow, TraceWriter, load_checkpoint, save_checkpoint
 from walktalk.runtimes.simulator import PoissonTiming
-from walktalk.runtimes.stacked import Engine, Measurement, Step, TrainStep, WavePolicy
+from walktalk.runtimes.stacked import Engine, Measurement, Plan, Step, TrainStep, WavePolicy
 from walktalk.studies.building import PlannedRun, Progress, RunRecord
 from walktalk.studies.driving.judging import Alarm, Judge, Watch
 from walktalk.studies.driving.process import Interrupted, asking_to_stop, fitting_threads, garbage_between_stretches
@@ -44,13 +45,27 @@ class Runner:
         self,
         trainer: Trainer,
         runs: Sequence[PlannedRun],
-        folder: StudyFolder | None = None,
+        folders: Sequence[RunFolder] = (),
         *,
         report: Callable[[Progress], None] | None = None,
         policy: WavePolicy | None = None,
         handle_ctrl_c: bool = True,
         watch: Watch | None = None,
+        ahead: bool | None = None,
     ) -> None:
+        """Runs that share a trainer, perhaps of several studies.
+
+        Args:
+            trainer: What trains their models.
+            runs: The runs.
+            folders: Where each of them keeps its records; none, if left out.
+            report: Hears now and then how far things are.
+            policy: Which widths waves may have; those that suit the trainer, if left out.
+            handle_ctrl_c: Whether Ctrl-C is this runner's to handle; a worker process leaves it to its parent.
+            watch: May end a run at any of its evaluations.
+            ahead: Whether the next stretch is planned while the device works on this one; on a GPU, if left out, where
+                the processor would only wait.
+        """
         self.trainer = trainer
         self.signals = (signal.SIGINT, signal.SIGTERM) if handle_ctrl_c else (signal.SIGTERM,)
         self.runs = list(runs)
@@ -62,7 +77,7 @@ class Runner:
         watched = [index for index, judge in enumerate(self.judges) if judge.keeps_all]
         self.engine = Engine(trainer, setups, [run.initial for run in runs], widths, watched)
         self.most_trainings = self._between_looks(watched)
-        self.folders = [folder.run(run.label, run.repetition) if folder else None for run in runs]
+        self.folders: list[RunFolder | None] = list(folders) if folders else [None] * len(runs)
         self.writers: list[TraceWriter | None] = [self._writer(index) for index in range(len(runs))]
         self.traced = [0] * len(runs)  # lines of each trace so far
         self._told = [0] * len(runs)  # evaluations of each that were reported
@@ -75,6 +90,12 @@ class Runner:
         self._last_stretch, self._last_trainings = 0.0, 0  # how long it took, how much it did
         self._saved_at = time.monotonic()
         self._saving_took = 0.0
+        on_gpu = trainer.device.type == "cuda"
+        # A run that may end at any evaluation would be planned beyond its end; on a CPU the clock decides how long a
+        # stretch is, and nobody waits.
+        self.ahead = not watched and (on_gpu if ahead is None else ahead)
+        self._planner: ThreadPoolExecutor | None = None
+        self._next: Future[Plan] | None = None  # the stretch that is being planned
 
     def _writer(self, index: int) -> TraceWriter | None:
         folder = self.folders[index]
@@ -92,9 +113,17 @@ class Runner:
 
     def run(self) -> list[RunRecord]:
         """Everything that is left to do; raises `Interrupted`, with everything saved, if asked to stop."""
-        with asking_to_stop(self.signals) as ask, fitting_threads(self.trainer), garbage_between_stretches():
+        with (
+            asking_to_stop(self.signals) as ask,
+            fitting_threads(self.trainer),
+            garbage_between_stretches(),
+            ThreadPoolExecutor(1) as pool,
+        ):
+            self._planner = pool if self.ahead else None
             while self.engine.active:
-                self.stretch()
+                self.stretch(last=ask.stop or self.checkpoint_is_due())
+                if ask.stop and self._next is not None:
+                    continue  # simulations are ahead of the models by one stretch, which is done first
                 if ask.stop and self.engine.active:
                     self.save()
                     for writer in self.writers:
@@ -103,18 +132,21 @@ class Runner:
                     for index in range(len(self.records)):
                         self._conclude(index)
                     raise Interrupted(self.records, self.trainer)
-                if self.engine.active and self.checkpoint_is_due():
+                if self.engine.active and self._next is None and self.checkpoint_is_due():
                     self.save()
             self.finish()
         return self.records
 
-    def stretch(self) -> None:
-        """Move all runs on by one stretch."""
-        self.progress = min(1.0, self.progress + self.stretch_length())
+    def stretch(self, last: bool = False) -> None:
+        """Move all runs on by one stretch; after a `last` one simulations and models are at the same moment."""
         self.tell("training")
         active = list(self.engine.active)
+        plan = self.planned() if self._next is None else self._next.result()
+        self._next = None
+        if self._planner is not None and not last and self.progress < 1.0:
+            self._next = self._planner.submit(self.planned)
         began = time.monotonic()
-        advance = self.engine.advance(self.progress, self._count)
+        advance = self.engine.carry_out(plan, self._count)
         self.trainings += advance.trainings
         if advance.trainings:
             self._last_stretch, self._last_trainings = time.monotonic() - began, advance.trainings
@@ -128,6 +160,11 @@ class Runner:
         del advance
         gc.collect(1)  # what a model's own code leaves in circles; what stays is not looked at again
         self.tell("training")
+
+    def planned(self) -> Plan:
+        """The next stretch."""
+        self.progress = min(1.0, self.progress + self.stretch_length())
+        return self.engine.plan(self.progress)
 
     def stretch_length(self) -> float:
         """So that a stretch has a good number of trainings: enough to fill waves, few enough to stop soon."""

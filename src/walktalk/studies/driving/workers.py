@@ -32,7 +32,7 @@ from walktalk.errors import StudyError, UserError, WalktalkError
 from walktalk.learning import is_out_of_memory
 from walktalk.records import StudyFolder, remove_unfinished
 from walktalk.studies.building import PlannedRun, Progress, RunRecord
-from walktalk.studies.driving.groups import free_memory, run_in_groups, together
+from walktalk.studies.driving.groups import folders_of, free_memory, run_in_groups, together
 from walktalk.studies.driving.process import Interrupted, asking_to_stop
 from walktalk.studies.driving.runner import estimated_trainings
 
@@ -263,10 +263,11 @@ def do_share(
 
     try:
         trainer, runs = prepare()
+        chosen = [runs[k] for k in share.runs]
         records = run_in_groups(
             trainer,
-            [runs[k] for k in share.runs],
-            StudyFolder(folder),
+            chosen,
+            folders_of(StudyFolder(folder), chosen),
             resume=resume,
             memory=memory,
             report=report,

@@ -5,9 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
-
-import pandas as pd
+from typing import TYPE_CHECKING, Any
 
 from walktalk.learning import Trainer
 from walktalk.records import RUN_COLUMNS, StudyFolder, frame, write_history, write_text
@@ -15,6 +13,9 @@ from walktalk.studies.building import RunRecord
 from walktalk.studies.results.summary import summarize, summary_text
 from walktalk.studies.results.words import word_on_aggregate
 from walktalk.studies.spec import StudySpec
+
+if TYPE_CHECKING:
+    import pandas as pd
 
 
 @dataclass(frozen=True)

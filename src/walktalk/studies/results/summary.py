@@ -14,14 +14,16 @@ import platform
 from collections.abc import Iterable, Mapping
 from dataclasses import fields
 from importlib.metadata import PackageNotFoundError, version
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
-import pandas as pd
 
 from walktalk.protocols import Described
 from walktalk.records import RUN_COLUMNS
 from walktalk.studies.spec import StudySpec, spec_mapping
+
+if TYPE_CHECKING:
+    import pandas as pd
 
 AXES = ("iteration", "time", "bits")
 LEARNS = 0.1  # of the largest fall in loss that any run achieved; less is "hardly learns"

@@ -1,0 +1,299 @@
+"""A relay: where nodes meet that can only dial out.
+
+Every node of a cluster that names one keeps a connection to it. Who wants to talk to a node that cannot be reached
+dials it here: both are told a token, both come with it on a connection of their own, and from then on the relay passes
+bytes on (`relay_words`). With certificates these bytes are the TLS of the two nodes: the relay can neither read nor
+change them, nor speak for a node. It sees who talks to whom, when and how much, and it can refuse.
+
+It keeps nothing on disk, needs no study and no torch, and may be ended and started again at any time.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import os
+import socket
+import ssl
+import time
+from collections.abc import Coroutine, Iterator
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass, field
+from typing import Any
+
+from walktalk.errors import UnavailableError
+from walktalk.runtimes.peers import relay_words as words
+from walktalk.runtimes.peers.buffers import fit_buffers
+from walktalk.runtimes.peers.certificates import Credentials
+from walktalk.runtimes.peers.relay_streams import Flow, join, prepare, receive_exactly
+from walktalk.runtimes.peers.relay_words import PATIENCE, SILENCE, WordsError, encode
+
+log = logging.getLogger(__name__)
+
+AT_MOST = 4096  # connections
+DIALLING_AT_MOST = 256  # calls of one guest at a time
+UNHEARD_AT_MOST = 1 << 16  # bytes that wait for a guest that does not read
+FIT_EVERY = 1.0  # seconds between two looks at buffers
+REPORTED_AT_MOST = 20  # guests in a row that are turned away with a line each; more are only counted
+
+
+@dataclass(eq=False)
+class Guest:
+    """Somebody's control connection."""
+
+    cluster: str
+    name: str
+    writer: asyncio.StreamWriter
+    listens: bool  # whether others may dial it
+    dialling: int = 0  # calls of it to which not both sides have come yet
+
+    def tell(self, **said: Any) -> None:
+        """Say something; one that does not listen for long is gone."""
+        self.writer.write(encode(**said))
+        if self.writer.transport.get_write_buffer_size() > UNHEARD_AT_MOST:
+            self.writer.transport.abort()
+
+
+@dataclass(eq=False)
+class Meeting:
+    """Two that are to be joined, and the connections that have come for it."""
+
+    caller: Guest
+    called: Guest
+    came: list[socket.socket] = field(default_factory=list)  # that of one side, until the other is there
+
+
+class Relay:
+    """One relay; `serve` until it is cancelled."""
+
+    def __init__(self, listen: str, files: Credentials | None) -> None:
+        """
+        - `listen`: host:port; port 0 is any that is free.
+        - `files`: the relay's certificate; None: nothing is encrypted, anyone may come.
+        """
+        self._files = files
+        self._guests: dict[tuple[str, str], Guest] = {}  # who may be dialled, by cluster and name
+        self._meetings: dict[str, Meeting] = {}  # by both tokens
+        self._tasks: set[asyncio.Task[None]] = set()
+        self.passed_on = Flow()  # of connections that have ended
+        self.joined = 0  # pairs that are talking now
+        self._turned_away = 0
+        host, port = words.host_and_port(listen)
+        try:
+            self._door = socket.create_server((host, port), family=_family(host), backlog=256)
+        except (OSError, OverflowError) as error:
+            number = getattr(error, "errno", None)
+            why = os.strerror(number) if number is not None and number > 0 else error
+            raise UnavailableError(f"relay: cannot listen on {listen}: {why}") from error
+        self._door.setblocking(False)
+        self.port: int = self._door.getsockname()[1]
+
+    async def serve(self) -> None:
+        """Let guests in."""
+        loop = asyncio.get_running_loop()
+        self._start(self._fit_buffers())
+        try:
+            while True:
+                try:
+                    connection, address = await loop.sock_accept(self._door)
+                except OSError as error:  # too many open files, or a guest that is gone already
+                    log.warning("relay: cannot let anybody in: %s", error.strerror)
+                    await asyncio.sleep(FIT_EVERY)
+                    continue
+                if len(self._tasks) >= AT_MOST:
+                    connection.close()
+                    continue
+                self._start(self._receive(prepare(connection), f"{address[0]}:{address[1]}"))
+        finally:
+            self._door.close()
+            for task in self._tasks:
+                task.cancel()
+            await asyncio.gather(*self._tasks, return_exceptions=True)
+
+    def _start(self, work: Coroutine[Any, Any, None]) -> None:
+        task = asyncio.create_task(work)
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+
+    async def _fit_buffers(self) -> None:
+        while True:
+            await asyncio.sleep(FIT_EVERY)
+            fit_buffers([self.port])
+
+    async def _receive(self, connection: socket.socket, address: str) -> None:
+        try:
+            first = await _first_byte(connection)
+            if first == words.MAGIC[:1]:
+                await self._bring_together(connection)
+            elif first:
+                await self._converse(connection)
+            else:
+                connection.close()  # somebody has looked whether the port is open
+        except (OSError, asyncio.TimeoutError, WordsError) as error:  # TLS errors are OSErrors
+            self._turn_away(address, str(error) or type(error).__name__)
+
+    def _turn_away(self, address: str, why: str) -> None:
+        self._turned_away += 1
+        if self._turned_away <= REPORTED_AT_MOST:
+            log.warning("relay: turns %s away: %s", address, " ".join(why.split()))
+
+    # -- control connections --------------------------------------------------------------------------------------
+
+    async def _converse(self, connection: socket.socket) -> None:
+        """From here on the connection is asyncio's, which closes it."""
+        context = words.relay_context(self._files) if self._files is not None else None
+        reader, writer = await _streams(connection, context)
+        try:
+            guest = await self._introduce(reader, writer)
+            self._turned_away = 0
+            in_touch = asyncio.create_task(words.stay_in_touch(writer))
+            try:
+                await self._listen_to(guest, reader)
+            except (WordsError, OSError) as error:
+                log.info("relay: %s of %s leaves: %s", guest.name, guest.cluster, error)
+            finally:
+                in_touch.cancel()
+                if self._guests.get((guest.cluster, guest.name)) is guest:
+                    del self._guests[guest.cluster, guest.name]
+        finally:
+            writer.close()
+
+    async def _introduce(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> Guest:
+        said = await words.hear(reader, PATIENCE)
+        holder, name, cluster = words.holder_of(writer), said.get("name"), said.get("cluster")
+        why = ""
+        if not isinstance(name, str) or not isinstance(cluster, str):
+            why = "it does not say who it is"
+        elif said.get("version") != words.VERSION:
+            why = f"it speaks version {said.get('version')!r}, this relay {words.VERSION}"
+        elif holder is not None and holder != name:
+            why = f"its certificate is made out to {holder!r}, not to {name!r}"
+        if why:
+            writer.write(encode(refused=why))
+            await writer.drain()
+            raise WordsError(why)
+        guest = Guest(str(cluster), str(name), writer, bool(said.get("listens")))
+        if guest.listens:
+            before = self._guests.get((guest.cluster, guest.name))
+            if before is not None:
+                before.writer.close()  # it has come again: the connection of before is dead, or will be
+            self._guests[guest.cluster, guest.name] = guest
+        guest.tell(welcome=words.RELAY)
+        log.info("relay: %s of %s is here", guest.name, guest.cluster)
+        return guest
+
+    async def _listen_to(self, guest: Guest, reader: asyncio.StreamReader) -> None:
+        while True:
+            said = await words.hear(reader, SILENCE)
+            number, name = said.get("id"), said.get("dial", said.get("who"))
+            if not said:
+                continue
+            if not isinstance(number, int) or not isinstance(name, str):
+                raise WordsError("it asks for nothing that is known here")
+            other = self._guests.get((guest.cluster, name))
+            if "who" in said:
+                guest.tell(id=number, here=other is not None)
+            elif other is None:
+                guest.tell(id=number, refused=f"{name} is not at the relay")
+            elif guest.dialling >= DIALLING_AT_MOST:
+                guest.tell(id=number, refused="too many calls at a time")
+            else:
+                self._call(guest, other, number)
+            await guest.writer.drain()
+
+    def _call(self, caller: Guest, called: Guest, number: int) -> None:
+        meeting, tokens = Meeting(caller, called), (words.new_token(), words.new_token())
+        self._meetings.update(dict.fromkeys(tokens, meeting))
+        caller.dialling += 1
+        caller.tell(id=number, token=tokens[0])
+        called.tell(call=tokens[1], **{"from": caller.name})
+        asyncio.get_running_loop().call_later(PATIENCE, self._give_up, meeting, tokens)
+
+    def _give_up(self, meeting: Meeting, tokens: tuple[str, str]) -> None:
+        """A side that has not come by now does not come any more."""
+        meeting.caller.dialling -= 1
+        for token in tokens:
+            self._meetings.pop(token, None)
+        for connection in meeting.came:
+            connection.close()
+        meeting.came.clear()
+
+    # -- data connections ------------------------------------------------------------------------------------------
+
+    async def _bring_together(self, connection: socket.socket) -> None:
+        with _closed_on_failure(connection):
+            head = await asyncio.wait_for(receive_exactly(connection, len(words.MAGIC) + words.TOKEN_LENGTH), PATIENCE)
+            token = head[len(words.MAGIC) :].decode("ascii", "replace")
+            meeting = self._meetings.pop(token, None)
+            if meeting is None or not head.startswith(words.MAGIC):
+                raise WordsError("it comes with a token that is not known here, or not any more")
+        if not meeting.came:
+            meeting.came.append(connection)
+            return
+        (other,) = meeting.came
+        meeting.came.clear()
+        await self._join(meeting, connection, other)
+
+    async def _join(self, meeting: Meeting, one: socket.socket, other: socket.socket) -> None:
+        flow, began = Flow(), time.monotonic()
+        self.joined += 1
+        try:
+            await join(one, other, flow)
+        finally:
+            self.joined -= 1
+            self.passed_on.there += flow.there
+            self.passed_on.back += flow.back
+            who = f"{meeting.caller.name} and {meeting.called.name} of {meeting.caller.cluster}"
+            log.info("relay: %s: %s in %.0f s", who, in_megabytes(flow.total), time.monotonic() - began)
+
+
+def in_megabytes(size: int) -> str:
+    """As a person reads it."""
+    return f"{size / 1e6:,.1f} MB"
+
+
+async def _first_byte(connection: socket.socket) -> bytes:
+    """Look at it, and leave it there: TLS wants to read it, too."""
+    loop = asyncio.get_running_loop()
+    ready: asyncio.Future[None] = loop.create_future()
+    with _closed_on_failure(connection):
+        loop.add_reader(connection, _wake, ready)
+        try:
+            await asyncio.wait_for(ready, PATIENCE)
+        finally:
+            loop.remove_reader(connection)
+        return connection.recv(1, socket.MSG_PEEK)
+
+
+@contextmanager
+def _closed_on_failure(connection: socket.socket) -> Iterator[None]:
+    try:
+        yield
+    except BaseException:
+        connection.close()
+        raise
+
+
+def _wake(waiting: asyncio.Future[None]) -> None:
+    if not waiting.done():
+        waiting.set_result(None)
+
+
+async def _streams(
+    connection: socket.socket, context: ssl.SSLContext | None
+) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
+    """Lines in and out of a connection that was accepted."""
+    loop = asyncio.get_running_loop()
+    reader = asyncio.StreamReader(limit=words.LONGEST, loop=loop)
+    protocol = asyncio.StreamReaderProtocol(reader, loop=loop)
+    patience = PATIENCE if context is not None else None
+    transport, _ = await loop.connect_accepted_socket(
+        lambda: protocol, connection, ssl=context, ssl_handshake_timeout=patience
+    )
+    return reader, asyncio.StreamWriter(transport, protocol, reader, loop)
+
+
+def _family(host: str) -> socket.AddressFamily:
+    with suppress(OSError):
+        return socket.getaddrinfo(host or "0.0.0.0", None, type=socket.SOCK_STREAM)[0][0]
+    return socket.AF_INET

@@ -1,0 +1,219 @@
+"""Nodes that can only dial out meet at a relay, which passes on what it cannot read."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import socket
+import ssl
+import subprocess
+import sys
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from tests.peers.pair import SECONDS, WIDTH, Node, endpoints, free_port, meet
+from walktalk.errors import SpecError
+from walktalk.graphs import complete
+from walktalk.protocols import Message
+from walktalk.runtimes.peers import make_cluster
+from walktalk.runtimes.peers import relay_words as words
+from walktalk.runtimes.peers.certificates import Credentials, credentials, make_certificates
+from walktalk.runtimes.peers.relay import Relay
+from walktalk.runtimes.peers.tunnels import Guest, RelayPlace, come, why_not_met
+from walktalk.runtimes.peers.wire import Parcel
+
+
+@contextmanager
+def relaying(files: Credentials | None = None, port: int = 0) -> Iterator[Relay]:
+    """A relay in a thread."""
+    relay, loop = Relay(f"127.0.0.1:{port}", files), asyncio.new_event_loop()
+    work = loop.create_task(relay.serve())
+    thread = threading.Thread(target=lambda: loop.run_until_complete(asyncio.wait({work})), daemon=True)
+    thread.start()
+    try:
+        yield relay
+    finally:
+        loop.call_soon_threadsafe(work.cancel)
+        thread.join()
+        loop.close()
+
+
+@contextmanager
+def two_behind(port: int, files: tuple[Credentials | None, Credentials | None] = (None, None)) -> Iterator[list[Node]]:
+    """Two neighbours that know nothing of each other but the relay."""
+    calls = ({"b": ""}, {})
+    nodes = [Node(), Node()]
+    for node, endpoint, called in zip(nodes, endpoints((free_port(), free_port()), files), calls, strict=True):
+        node.open(replace(endpoint, connect=(), relay=RelayPlace(f"127.0.0.1:{port}", called))).start()
+    try:
+        yield nodes
+    finally:
+        for node in nodes:
+            node.link.close()
+
+
+def hop(one: Node, other: Node) -> None:
+    payload = np.frombuffer(np.arange(WIDTH, dtype="<f4").tobytes(), dtype=np.uint8)
+    one.link.send(Parcel(0, 1, Message("walk", walk=1), payload.size), payload)
+    delivery = other.arrived.get(timeout=SECONDS)
+    assert delivery.payload is not None
+    np.testing.assert_array_equal(delivery.payload, payload)
+    other.link.take(delivery)
+    one.taken.get(timeout=SECONDS)
+
+
+def test_two_that_only_dial_out_meet_and_find_each_other_again_when_the_relay_is_back(tmp_path: Path) -> None:
+    make_certificates(tmp_path, {"a": (), "b": (), "relay": ()})
+    files = [credentials(tmp_path, name) for name in ("a", "b", "relay")]
+    with relaying(files[2]) as relay, two_behind(relay.port, (files[0], files[1])) as (a, b):
+        meet(a, b)
+        hop(a, b)
+        assert a.link.traffic.sent_bytes == 64 + 4 * WIDTH  # a message counts once, whichever way it goes
+    # The same nodes, but the relay dies under them.
+    with relaying(files[2]) as relay:
+        nodes = two_behind(relay.port, (files[0], files[1]))
+        a, b = nodes.__enter__()
+        meet(a, b)
+    passed_on = relay.passed_on.total
+    assert a.peers.get(timeout=SECONDS) == (1, False)
+    assert b.peers.get(timeout=SECONDS) == (0, False)
+    with relaying(files[2], relay.port) as again:
+        meet(a, b)
+        hop(a, b)
+        nodes.__exit__(None, None, None)
+    assert again.passed_on.total > 4 * WIDTH > passed_on
+    assert again.joined == 0
+
+
+def test_a_relay_sees_no_word_of_what_it_passes_on(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """With certificates nodes encrypt from end to end; without them all of it can be read there."""
+    seen = bytearray()
+
+    async def spy(source: socket.socket, target: socket.socket, flow: object, there: bool) -> None:
+        loop = asyncio.get_running_loop()
+        while piece := await loop.sock_recv(source, 1 << 16):
+            seen.extend(piece)
+            await loop.sock_sendall(target, piece)
+
+    make_certificates(tmp_path, {"a": (), "b": (), "relay": ()})
+    monkeypatch.setattr("walktalk.runtimes.peers.relay_streams._pass_on", spy)
+    for encrypted in (True, False):
+        files = [credentials(tmp_path, name) if encrypted else None for name in ("a", "b", "relay")]
+        with relaying(files[2]) as relay, two_behind(relay.port, (files[0], files[1])) as (a, b):
+            meet(a, b)
+            hop(a, b)
+        model = np.arange(WIDTH, dtype="<f4").tobytes()
+        assert (model[1000:1400] in bytes(seen)) is not encrypted
+        assert (b"walktalk/test" in bytes(seen)) is not encrypted
+        seen.clear()
+
+
+def test_whoever_comes_to_a_relay_says_who_it_is_and_proves_it(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    make_certificates(tmp_path / "ours", {"a": (), "b": (), "relay": ()})
+    make_certificates(tmp_path / "theirs", {"a": ()})
+    ours = {name: credentials(tmp_path / "ours", name) for name in ("a", "b", "relay")}
+    theirs = credentials(tmp_path / "theirs", "a")
+
+    def comes(address: str, guest: Guest) -> None:
+        async def visit() -> None:
+            (await come(address, guest))[1].close()
+
+        asyncio.run(visit())
+
+    with relaying(ours["relay"]) as relay:
+        address = f"127.0.0.1:{relay.port}"
+        comes(address, Guest("test", "a", ours["a"]))
+        with pytest.raises(words.WordsError, match="made out to 'a', not to 'b'"):
+            comes(address, Guest("test", "b", ours["a"]))
+        with pytest.raises(ssl.SSLError):
+            comes(address, Guest("test", "a", theirs))  # it does not trust the relay
+        with pytest.raises((OSError, words.WordsError)):  # nor the relay it
+            comes(address, Guest("test", "a", replace(theirs, authority=ours["a"].authority)))
+        with pytest.raises((OSError, words.WordsError)):  # without a certificate
+            comes(address, Guest("test", "a", None))
+        with socket.create_connection(("127.0.0.1", relay.port)) as stranger:
+            stranger.sendall(words.MAGIC + words.new_token().encode())
+            assert stranger.recv(1) == b""  # a token that nobody was told
+    with relaying(ours["b"]) as impostor, pytest.raises(words.WordsError, match="certificate of 'b', not of a relay"):
+        comes(f"127.0.0.1:{impostor.port}", Guest("test", "a", ours["a"]))
+    assert "turns" in caplog.text
+
+
+def test_why_a_neighbour_is_not_met_is_said() -> None:
+    with relaying() as relay, two_behind(relay.port) as nodes:
+        meet(*nodes)
+        place = RelayPlace(f"127.0.0.1:{relay.port}")
+        assert "it is at the relay" in why_not_met(place, Guest("test", "c", None), "a")
+        assert "it is not at the relay" in why_not_met(place, Guest("test", "a", None), "z")
+        assert "it is not at the relay" in why_not_met(place, Guest("other", "a", None), "b")  # of another cluster
+    nowhere = RelayPlace(f"127.0.0.1:{free_port()}")
+    assert "which cannot be used from here: Connection refused" in why_not_met(nowhere, Guest("test", "a", None), "b")
+
+
+def test_who_meets_whom_at_the_relay() -> None:
+    content = {
+        "relay": "hub.example:7446",
+        "nodes": {
+            "a": {"reachable": False, "site": "one"},
+            "b": {"reachable": False, "site": "two"},
+            "c": {"address": "10.0.0.3:7447", "site": "two"},
+            "d": {"address": "10.0.0.4:7447", "reachable": False, "site": "two"},
+            "e": {"address": "10.0.0.5"},
+            "f": {"address": "10.0.0.5"},
+        },
+    }
+    cluster, graph = make_cluster(content), complete(6)
+    place = {name: cluster.endpoint(name, graph) for name in cluster.nodes}
+    calls = {name: set(p.relay.calls) for name, p in place.items() if p.relay is not None}
+    assert calls == {"a": {"b", "d", "e", "f"}, "b": {"e", "f"}, "c": set(), "d": {"e", "f"}, "e": set(), "f": set()}
+    straight = {name: set(p.connect) for name, p in place.items()}
+    c, d = "10.0.0.3:7447", "10.0.0.4:7447"
+    assert straight == {"a": {c}, "b": {c, d}, "c": {d}, "d": set(), "e": {c}, "f": {c}}  # e and f share a machine
+    for one in cluster.nodes:  # whoever is no neighbour at the relay is one otherwise, in one direction at least
+        for other in set(cluster.nodes) - {one} - {"e", "f"}:
+            ways = [other in calls[one], one in calls[other]]
+            ways += [cluster.nodes[y].address in straight[x] for x, y in ((one, other), (other, one))]
+            assert one in ("e", "f") or sum(ways) == 1, (one, other)
+    operator = cluster.operator()
+    assert operator.connect == ()
+    assert operator.relay is not None
+    assert operator.relay.calls == {"a": "", "b": "", "c": c, "d": "", "e": "", "f": ""}
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"relay": ""}, "neither has a port that the other can connect to; give one a port, or name a `relay"),
+        ({"relay": "hub"}, "relay: 'hub' is not possible; give host:port"),
+        ({"nodes": {"relay": {}}}, "'relay' cannot be a node's name"),
+    ],
+)
+def test_what_a_file_must_say_for_it(change: dict[str, object], message: str) -> None:
+    content = {"relay": "hub:7446", "nodes": {"a": {"reachable": False}, "b": {"reachable": False}}} | change
+    with pytest.raises(SpecError, match=message):
+        make_cluster(content).endpoint("a", complete(2))
+
+
+def test_a_relay_is_light() -> None:
+    script = "import sys, walktalk.cli.app, walktalk.runtimes.peers.relay, walktalk.runtimes.peers.cluster; "
+    script += "print([name for name in ('torch', 'numpy', 'pandas') if name in sys.modules])"
+    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True)
+    assert done.stdout.strip() == "[]"
+
+
+def test_the_log_of_a_node_says_that_the_relay_is_missing(caplog: pytest.LogCaptureFixture) -> None:
+    port = free_port()
+    with caplog.at_level(logging.INFO, "walktalk"), two_behind(port) as (a, b), relaying(port=port):
+        meet(a, b)
+        assert f"a: cannot come to the relay 127.0.0.1:{port}: Connection refused" in caplog.messages
+        assert f"a: is at the relay 127.0.0.1:{port}" in caplog.messages
+        assert a.link.tunnels is not None
+        assert a.link.tunnels.status()["connected"]
