@@ -41,6 +41,8 @@ def status(
     answers = ask_everyone(cluster, STATUS, seconds)
     nobody = not any(answers.values())
     sites = {name: place.site for name, place in cluster.nodes.items()}
+    sites |= {name: answer["site"] for name, answer in answers.items() if name not in sites and answer}
+    sites = {name: sites.get(name, "") for name in answers}
     if as_json:
         typer.echo(json.dumps({name: a if a is None else {**a, "site": sites[name]} for name, a in answers.items()}))
     else:

@@ -215,8 +215,8 @@ class ResilientGossip(Machine):
         self.exchanges.given[peer], self.moved = (life, number), True
         if self.empty:
             self.empty = False
-            taken: list[Effect] = [Combine(MODEL, {event.slot: 1.0}), Combine(kept, {event.slot: 1.0}), Forget(event.slot)]
-            return [*taken, Send(peer, answer, kept), self._record()]
+            both: list[Effect] = [Combine(slot, {event.slot: 1.0}) for slot in (MODEL, kept)]
+            return [*both, Forget(event.slot), Send(peer, answer, kept), self._record()]
         weight = self.habit.weight(self.around, peer)
         return [
             Combine(kept, {MODEL: 1.0}),

@@ -14,6 +14,7 @@ from __future__ import annotations
 import collections
 import logging
 import math
+import threading
 import time
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
@@ -24,6 +25,7 @@ from walktalk.codecs import Bytes
 from walktalk.runtimes.peers.assembly import Assembler, Delivery, Limits, Pool
 from walktalk.runtimes.peers.buffers import fit_buffers
 from walktalk.runtimes.peers.certificates import OPERATOR
+from walktalk.runtimes.peers.line import Line, declared
 from walktalk.runtimes.peers.outbox import Outbox
 from walktalk.runtimes.peers.session import ACKS, CONTROL, MODELS, Endpoint, close_session, open_session
 from walktalk.runtimes.peers.tunnels import open_tunnels
@@ -76,15 +78,49 @@ class Link:
         self._looked = -math.inf  # when it was asked who is there
         self._numbers = collections.Counter[int]()
         self._pending: dict[int, Stamp] = {}  # by sender: arrived whole, and not yet taken by the node
-        peers, me, pool = endpoint.neighbours.values(), endpoint.number, Pool()
-        self._models = {n: Assembler(n, me, limits, pool) for n in peers}
-        self._control = {n: Assembler(n, me, limits, pool, models=False) for n in peers}
+        self._pool = Pool()
+        self._models: dict[int, Assembler] = {}
+        self._control: dict[int, Assembler] = {}
         self.tunnels = open_tunnels(endpoint)  # None without a relay
         self._session = self._open()
+        self._held: list[object] = []  # what was declared: kept, or Zenoh would take it back
         self._answering: list[zenoh.Queryable[None]] = []  # kept, or Zenoh would take them back
-        self._acks = {n: self._publisher(name, ACKS) for name, n in endpoint.neighbours.items()}
-        self._words = {n: self._publisher(name, CONTROL) for name, n in endpoint.neighbours.items()}
-        self._outboxes = {n: self._outbox(name, n) for name, n in endpoint.neighbours.items()}
+        self._lines: dict[int, Line] = {}  # to neighbours that came while it ran
+        self._acks: dict[int, zenoh.Publisher] = {}
+        self._words: dict[int, zenoh.Publisher] = {}
+        self._outboxes: dict[int, Outbox] = {}
+        for name, number in endpoint.neighbours.items():
+            self._expect(name, number)
+
+    def _expect(self, name: str, number: int) -> None:
+        """Be ready to send to a neighbour, and to hear it."""
+        me = self.endpoint.number
+        self._models.setdefault(number, Assembler(number, me, self.limits, self._pool))
+        self._control.setdefault(number, Assembler(number, me, self.limits, self._pool, models=False))
+        self._acks[number], self._words[number] = (self._publisher(name, number, c) for c in (ACKS, CONTROL))
+        before = self._outboxes.get(number)
+        self._outboxes[number] = self._outbox(name, number, before.number if before is not None else 0)
+
+    def change(self, endpoint: Endpoint, dial: Mapping[str, str]) -> None:
+        """Other neighbours from now on.
+
+        - `endpoint`: the node's place as it is now.
+        - `dial`: names of new neighbours that do not connect by themselves, and where they are.
+        """
+        before, self.endpoint = self.endpoint.neighbours, endpoint
+        for name, number in before.items():
+            if name not in endpoint.neighbours:
+                self._outboxes[number].close()
+                self._pending.pop(number, None)
+                if number in self._lines:
+                    threading.Thread(target=self._lines.pop(number).close, name="line", daemon=True).start()
+        for name, number in endpoint.neighbours.items():
+            if name not in before:
+                if name in dial:
+                    self._lines[number] = Line(endpoint, name, number, dial[name])
+                self._expect(name, number)
+                if number in self._lines and self._held:
+                    self._lines[number].held = self._declared(self._lines[number].session)
 
     def _open(self) -> zenoh.Session:
         try:
@@ -102,14 +138,11 @@ class Link:
 
     def start(self) -> None:
         """Say that this node is alive, and listen to the others."""
-        own, everyone = self.endpoint, self.endpoint.alive("*")
-        self._held = [
-            self._listen(MODELS, self._on_models),
-            self._listen(CONTROL, self._on_control),
-            self._listen(ACKS, self._on_ack),
-            self._session.liveliness().declare_token(own.alive(own.name)),
-            self._session.liveliness().declare_subscriber(everyone, _at_once(self._on_token), history=True),
-        ]
+        self._held = self._declared(self._session)
+
+    def _declared(self, session: zenoh.Session) -> list[object]:
+        channels = {MODELS: self._on_models, CONTROL: self._on_control, ACKS: self._on_ack}
+        return declared(session, self.endpoint, channels, self._on_token)
 
     def fit_buffers(self) -> None:
         """See to it that nothing waits long in the system's buffers; costs little, and is to be called now and then."""
@@ -117,7 +150,8 @@ class Link:
         if now >= self._fitted + SECONDS_BETWEEN_LOOKS:
             self._fitted = now
             relay = [self.endpoint.relay.address] if self.endpoint.relay is not None else []
-            addresses = (self.endpoint.listen, *self.endpoint.connect, *relay)
+            lines = [line.address for line in self._lines.values()]
+            addresses = (self.endpoint.listen, *self.endpoint.connect, *relay, *lines)
             fit_buffers(int(port) for *_, port in (address.rsplit(":", 1) for address in addresses) if port.isdecimal())
 
     def look_around(self) -> None:
@@ -129,16 +163,22 @@ class Link:
         now = time.monotonic()
         if now >= self._looked + SECONDS_BETWEEN_LOOKS:
             self._looked = now
-            self._session.liveliness().get(self.endpoint.alive("*"), self._on_living, timeout=SECONDS_BETWEEN_LOOKS)
+            for session in (self._session, *(line.session for line in self._lines.values())):
+                session.liveliness().get(self.endpoint.alive("*"), self._on_living, timeout=SECONDS_BETWEEN_LOOKS)
 
-    def answer(self, question: str, reply: Callable[[Mapping[str, str]], bytes]) -> None:
-        """Answer the operator's questions of this kind; the reply gets their parameters."""
-        key = self.endpoint.key(self.endpoint.name, OPERATOR, question)
+    def answer(self, question: str, reply: Callable[[Mapping[str, str]], bytes], asker: str = OPERATOR) -> None:
+        """Answer questions of this kind, the operator's unless told otherwise; `*`: anybody's.
+
+        The reply gets their parameters, and under `said` what came with them.
+        """
+        key = self.endpoint.key(self.endpoint.name, asker, question)
 
         def handle(query: zenoh.Query) -> None:
             try:
                 asked = dict(part.split("=", 1) for part in str(query.parameters).split(";") if "=" in part)
-                query.reply(key, reply(asked))
+                if query.payload is not None:
+                    asked["said"] = query.payload.to_string()
+                query.reply(query.key_expr, reply(asked))
             except (OSError, ValueError) as error:  # a file that is not there, a number that is none
                 query.reply_err(str(error))
 
@@ -148,6 +188,8 @@ class Link:
         """Leave. What is not acknowledged by now may be lost: `drain` first."""
         for outbox in self._outboxes.values():
             outbox.close()
+        for line in self._lines.values():
+            line.close()
         self.closed = close_session(self._session, CLOSING)
         if self.tunnels is not None:
             self.tunnels.close()
@@ -281,29 +323,22 @@ class Link:
         if dropped.total() <= REPORTED_AT_MOST:
             log.warning("%s: dropped a message (%s): %s", self.endpoint.name, reason, detail)
 
-    def _listen(self, channel: str, callback: Callable[[zenoh.Sample], None]) -> zenoh.Subscriber[None]:
-        return self._session.declare_subscriber(self.endpoint.key(self.endpoint.name, "*", channel), _at_once(callback))
-
-    def _outbox(self, name: str, number: int) -> Outbox:
-        put, ask = self._publisher(name, MODELS).put, self._acks[number].put
-        return Outbox(put, ask, self.listener.taken, self._count_resent, self.incarnation)
+    def _outbox(self, name: str, number: int, sent: int) -> Outbox:
+        put, ask = self._publisher(name, number, MODELS).put, self._acks[number].put
+        return Outbox(put, ask, self.listener.taken, self._count_resent, self.incarnation, sent)
 
     def _count_resent(self) -> None:
         self.traffic.resent += 1
 
-    def _publisher(self, name: str, channel: str) -> zenoh.Publisher:
+    def _publisher(self, name: str, number: int, channel: str) -> zenoh.Publisher:
         """Models wait for room in the queue; words and acknowledgements never do, and go first."""
         control, priorities = zenoh.CongestionControl, zenoh.Priority
         ranks = {MODELS: priorities.DATA, CONTROL: priorities.INTERACTIVE_HIGH, ACKS: priorities.REAL_TIME}
-        return self._session.declare_publisher(
+        session = self._lines[number].session if number in self._lines else self._session
+        return session.declare_publisher(
             self.endpoint.key(name, self.endpoint.name, channel),
             congestion_control=control.BLOCK if channel == MODELS else control.DROP,
             priority=ranks[channel],
             reliability=zenoh.Reliability.RELIABLE,
             express=True,
         )
-
-
-def _at_once(callback: Callable[[zenoh.Sample], None]) -> zenoh.handlers.Callback[zenoh.Sample]:
-    """Called in Zenoh's own thread: one queue and one change of thread less for every chunk."""
-    return zenoh.handlers.Callback(callback, indirect=False)
