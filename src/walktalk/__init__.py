@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from walktalk.errors import UserError, WalktalkError
     from walktalk.graphs import Graph
     from walktalk.interactive import Callback, Compared, MLflow, Run, TensorBoard, WandB, advise, compare, train
-    from walktalk.learning import Schedule, Task, split, tasks
+    from walktalk.learning import Schedule, Task, adapters, lora, split, tasks
     from walktalk.plugins import register
     from walktalk.protocols import AsyncGossip, Centralized, MultiWalk, Protocol, SyncGossip, compressed, screened
     from walktalk.runtimes.meaning import Evaluate, Stop
@@ -54,7 +54,7 @@ _HOMES = {
     "errors": ("UserError", "WalktalkError"),
     "graphs": ("Graph",),
     "interactive": ("Callback", "Compared", "MLflow", "Run", "TensorBoard", "WandB", "advise", "compare", "train"),
-    "learning": ("Schedule", "Task", "split", "tasks"),
+    "learning": ("Schedule", "Task", "adapters", "lora", "split", "tasks"),
     "plugins": ("register",),
     "protocols": ("AsyncGossip", "Centralized", "MultiWalk", "Protocol", "SyncGossip", "compressed", "screened"),
     "runtimes.meaning": ("Evaluate", "Stop"),
@@ -106,6 +106,7 @@ __all__ = [
     "WalktalkError",
     "WandB",
     "__version__",
+    "adapters",
     "advise",
     "advisor",
     "chains",
@@ -114,6 +115,7 @@ __all__ = [
     "forecast",
     "graphs",
     "load_spec",
+    "lora",
     "plots",
     "register",
     "run_study",

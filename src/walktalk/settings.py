@@ -166,8 +166,9 @@ def _words(kind: Any) -> str:
     if typing.get_origin(plain) is typing.Literal:
         return ", ".join(str(value) for value in typing.get_args(plain))
     words = {int: "a whole number", float: "a number", bool: "true, false", str: "a text", Path: "a path"}
-    lists = typing.get_origin(plain) in (list, tuple)
-    return words.get(plain, "a list" if lists else getattr(plain, "__name__", str(plain))) + _within(bounds)
+    kinds = {list: "a list", tuple: "a list", dict: "a section"}
+    other = kinds.get(typing.get_origin(plain), getattr(plain, "__name__", str(plain)))
+    return words.get(plain, other) + _within(bounds)
 
 
 def _within(bounds: Iterable[Any]) -> str:

@@ -18,7 +18,7 @@ from walktalk.learning import OptimizerSpec, Trainer, tasks
 from walktalk.learning.data import multinli
 from walktalk.learning.data.hub import hub
 from walktalk.learning.models.language import check_reads
-from walktalk.learning.stacked import SequentialModel, stack
+from walktalk.learning.stacked import JoinedModel, SequentialModel, stack
 
 transformers = pytest.importorskip("transformers")
 tokenizers = pytest.importorskip("tokenizers")
@@ -73,6 +73,23 @@ def write(folder, train: list[dict], dev: list[dict] | None = None):
 @pytest.fixture(scope="module")
 def data(tmp_path_factory):
     return write(tmp_path_factory.mktemp("multinli"), [example(k) for k in range(60)])
+
+
+def test_adapters_alone_train_and_travel(models, data):
+    adapter = {"kind": "lora", "rank": 2}
+    whole = tasks.mnli(nodes=3, model=models["opt"], folder=data).model
+    for head, also in (("causal", 0), ("classification", 3 * 16)):
+        task = tasks.mnli(nodes=3, model=models["opt"], folder=data, head=head, adapter=adapter)
+        trainer = Trainer(task, batch_size=4, local_steps=1)
+        assert isinstance(trainer.model, JoinedModel)
+        assert trainer.width == 2 * 2 * 2 * 2 * 16 + also < sum(p.numel() for p in whole.parameters()) // 4
+    for wrong, words in (
+        ({"rank": "x"}, "adapter.rank"),
+        ({"kind": "other"}, "adapter.kind"),
+        ({"r": 1}, "unknown key"),
+    ):
+        with pytest.raises(DataError, match=words):
+            tasks.mnli(nodes=3, model=models["opt"], folder=data, adapter=wrong)
 
 
 @pytest.fixture(scope="module")

@@ -5,6 +5,7 @@ from __future__ import annotations
 import queue
 import socket
 import time
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -17,6 +18,7 @@ from walktalk.errors import SpecError, UnavailableError
 from walktalk.protocols import Message
 from walktalk.runtimes.peers import STATUS, ask_everyone, free_ports, make_cluster
 from walktalk.runtimes.peers.certificates import credentials, make_certificates
+from walktalk.runtimes.peers.presence import Presence
 from walktalk.runtimes.peers.session import Endpoint, open_session
 from walktalk.runtimes.peers.wire import Parcel
 
@@ -251,3 +253,42 @@ def test_asking_takes_no_longer_than_it_may_though_a_node_hangs() -> None:
         answers = ask_everyone(make_cluster({"nodes": places}), STATUS, 0.5)
         assert time.monotonic() - began < 5.0
     assert answers == {"a": None, "b": None}
+
+
+def test_connections_are_opened_anew_and_nobody_has_gone(tmp_path: Path) -> None:
+    """New certificates, other permissions: what was under way arrives, once, and no neighbour is reported lost."""
+    make_certificates(tmp_path, {"a": (), "b": ()})
+    with two_nodes((credentials(tmp_path, "a"), credentials(tmp_path, "b"))) as (a, b):
+        meet(a, b)
+        for walk in range(1, 4):
+            a.link.send(WALK._replace(message=Message("walk", walk=walk)), a_model(walk))
+        first = b.arrived.get(timeout=SECONDS)  # the second waits until this one is taken
+        make_certificates(tmp_path, {"a": (), "b": ()})
+        b.link.reopen(replace(b.link.endpoint, credentials=credentials(tmp_path, "b")))
+        a.link.reopen(replace(a.link.endpoint, credentials=credentials(tmp_path, "a")))
+        b.link.take(first)
+        walks = [first.parcel.message.walk]
+        for _ in range(2):
+            delivery = b.arrived.get(timeout=SECONDS)
+            b.link.take(delivery)
+            walks.append(delivery.parcel.message.walk)
+        for _ in range(3):
+            a.taken.get(timeout=SECONDS)
+        assert walks == [1, 2, 3]
+        assert b.arrived.empty()
+        assert all(there for node in (a, b) for _, there in list(node.peers.queue))
+
+
+def test_one_that_does_not_come_back_is_gone(monkeypatch: pytest.MonkeyPatch) -> None:
+    told: queue.Queue[tuple[int, bool]] = queue.Queue()
+    presence = Presence(lambda peer, there: told.put((peer, there)))
+    monkeypatch.setattr("walktalk.runtimes.peers.presence.GRACE", 1e3)
+    presence.excuse([1])
+    for _ in range(2):
+        presence.went(1)
+        presence.came(1)
+    presence.went(2)
+    monkeypatch.setattr("walktalk.runtimes.peers.presence.GRACE", 0.05)
+    presence.excuse([3])
+    presence.went(3)
+    assert [told.get(timeout=SECONDS) for _ in range(4)] == [(1, True), (1, True), (2, False), (3, False)]

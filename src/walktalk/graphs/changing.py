@@ -4,7 +4,8 @@ nothing else, so that all who know the same agree, in whatever order they heard 
 - One that comes brings its neighbours along (`attached` says whom it should take).
 - One that leaves takes its edges away. Where the rest falls apart by that, the pieces that it held together are joined
   up: of each piece one node that was its neighbour, the one with the fewest neighbours, and those as a binary tree, so
-  that no node gets more than three edges more and no piece is far from another.
+  that no node gets more than three edges more and no piece is far from another. And a neighbour of it that is left
+  with a single edge, and had more, gets one to another of its neighbours: a cycle stays a cycle.
 
 Numbers need not be consecutive: those who come take any that are free.
 """
@@ -48,6 +49,7 @@ class Changing:
         pieces = _Pieces(rows)
         for gap in self._gaps():
             self._bridge(sorted(gap), rows, pieces)
+            self._hold_on(sorted(gap), rows, pieces)
         return {node: tuple(sorted(peers)) for node, peers in rows.items()}
 
     def degree(self, node: int) -> int:
@@ -92,6 +94,16 @@ class Changing:
                 rim |= {peer for peer in self._before[node] if peer not in self.left}
             gaps.append(rim)
         return gaps
+
+    def _hold_on(self, rim: list[int], rows: dict[int, set[int]], pieces: _Pieces) -> None:
+        """Those around a gap that have too few neighbours left get one more."""
+        for node in rim:
+            others = [peer for peer in rim if peer != node and peer not in rows[node]]
+            if len(rows[node]) < FEWEST <= len(self._before[node]) and others:
+                other = min(others, key=lambda peer: (len(rows[peer]), peer))
+                rows[node].add(other)
+                rows[other].add(node)
+                pieces.join(node, other)
 
     @staticmethod
     def _bridge(rim: Iterable[int], rows: dict[int, set[int]], pieces: _Pieces) -> None:

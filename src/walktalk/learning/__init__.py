@@ -1,8 +1,10 @@
 """Learning: tasks, their data and how it is split, and the training of many models at once."""
 
-from walktalk.learning import data, models, partition, tasks
+from walktalk.learning import adapters, data, models, partition, tasks
+from walktalk.learning.adapters import lora
 from walktalk.learning.arithmetic import Arithmetic
 from walktalk.learning.extras import Extras
+from walktalk.learning.frozen import frozen_numbers
 from walktalk.learning.machine_memory import machine_memory
 from walktalk.learning.memory import is_out_of_memory
 from walktalk.learning.optimizers import OptimizerSpec
@@ -21,9 +23,12 @@ __all__ = [
     "Schedule",
     "Task",
     "Trainer",
+    "adapters",
     "data",
+    "frozen_numbers",
     "fused",
     "is_out_of_memory",
+    "lora",
     "machine_memory",
     "models",
     "partition",

@@ -12,6 +12,8 @@ import torch
 from torch import Tensor, nn
 
 from walktalk.errors import DataError
+from walktalk.learning.frozen import sharing_copy
+from walktalk.learning.models import LoraLinear
 from walktalk.learning.samples import Samples, only
 
 Loss: TypeAlias = Callable[[Tensor, Tensor], Tensor]  # (outputs, targets) -> mean loss, as F.cross_entropy
@@ -63,16 +65,16 @@ class Task:
     def initial(self, seed: int) -> nn.Module:
         """The model that a run starts from, the same for the same seed; torch's own random state is left alone."""
         if self.pretrained:
-            return copy.deepcopy(self.model)
+            return sharing_copy(self.model)
         with torch.random.fork_rng(devices=[]):
             torch.manual_seed(seed % 2**63)
             if self.make is not None:
                 return self.make()
             model = copy.deepcopy(self.model)
-            for module in model.modules():
+            for module in (*model.modules(), *(m for m in model.modules() if isinstance(m, LoraLinear))):
                 reset = getattr(module, "reset_parameters", None)
                 if callable(reset):
-                    reset()
+                    reset()  # an adapter once more, after its parts: one of its factors is zero
         return model
 
     def only(self, node: int) -> Task:

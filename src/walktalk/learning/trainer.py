@@ -19,6 +19,7 @@ from walktalk.learning.chain_training import ChainTraining
 from walktalk.learning.cuda_graph import GraphedTraining, Train, say_that_none_works
 from walktalk.learning.evaluation import Test, by_length, mean_loss
 from walktalk.learning.extras import Extras, taken_apart
+from walktalk.learning.frozen import copy_on, still_parts, to_training
 from walktalk.learning.given import inner
 from walktalk.learning.in_place_training import LARGE_ROW, InPlaceTraining
 from walktalk.learning.memory import activation_bytes, is_out_of_memory, rows_that_fit
@@ -38,6 +39,7 @@ from walktalk.learning.sampling import Sampler
 from walktalk.learning.stacked import (
     ChainModel,
     EachByItself,
+    JoinedModel,
     RowByRow,
     SequentialModel,
     TracedModel,
@@ -87,7 +89,7 @@ class Trainer:
         plain = row_optimizer(optimizer or OptimizerSpec())
         self.optimizer = plain if clip_norm is None else Clipped(plain, clip_norm)
         # A copy: the task's own stays as and where it is, so that initial weights are the same whatever the device.
-        self.template = copy.deepcopy(task.model).to(self.device)
+        self.template = copy_on(task.model, self.device)
         self.constants = keep_at_home(self.template)
         self.inputs, self.targets = task.inputs.to(self.device), task.targets.to(self.device)
         self.arithmetic = arithmetic or Arithmetic()
@@ -102,7 +104,7 @@ class Trainer:
         self.parameters = layout.parameter_width
         self.state_width = self.optimizer.state_width(self.parameters)
         self.sampler = Sampler(task.parts, batch_size, self.device)
-        self.lengths = task.lengths if isinstance(self.model, SequentialModel) else None
+        self.lengths = task.lengths if isinstance(self.model, (SequentialModel, JoinedModel)) else None
         self.test = self._test()
         self.sample = self._evaluation_sample(evaluation_samples)
         self.rows_at_once = self._rows_at_once(batch_size)
@@ -251,11 +253,13 @@ class Trainer:
             module.get_submodule(place)._non_persistent_buffers_set.discard(name)
         if not self.model.with_buffers:
             self._measure_statistics(module)
-        return inner(module).eval()
+        return copy.deepcopy(inner(module)).eval()  # of its own: a person may do with it whatever they like
 
     def _measure_statistics(self, module: nn.Module) -> None:
         """Running statistics that did not travel, as the mean over batches of the training data."""
-        layers = [part for part in module.modules() if isinstance(part, nn.modules.batchnorm._BatchNorm)]
+        still = {id(part) for part in still_parts(module).values()}
+        norms = [part for part in module.modules() if isinstance(part, nn.modules.batchnorm._BatchNorm)]
+        layers = [part for part in norms if id(part) not in still]
         kept = [layer.momentum for layer in layers]
         for layer in layers:
             layer.reset_running_stats()
@@ -263,7 +267,7 @@ class Trainer:
         if layers:
             with torch.no_grad():
                 for x in pieces(only(self.inputs, self.sample), self.model.samples_at_once):
-                    module.train()(x)
+                    to_training(module)(x)
         for layer, momentum in zip(layers, kept, strict=True):
             layer.momentum = momentum
 

@@ -138,6 +138,9 @@ class WrappedNode(Machine):
     def may_go(self) -> bool:
         return self.inner.may_go()
 
+    def missed(self, sender: int, message: Message, outside: Outside) -> list[Effect]:
+        return self.changed(self.inner.missed(sender, message, outside))
+
     def keepsake(self) -> bytes:
         return self.kept(self.inner.keepsake())
 

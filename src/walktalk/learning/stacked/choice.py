@@ -10,8 +10,10 @@ from torch import Tensor, nn
 
 from walktalk.errors import ModelError
 from walktalk.learning.arithmetic import Arithmetic
+from walktalk.learning.frozen import is_partly_frozen, to_training
 from walktalk.learning.stacked.chain import ChainModel
 from walktalk.learning.stacked.fused import is_possible
+from walktalk.learning.stacked.joined import JoinedModel, NoDropout
 from walktalk.learning.stacked.laid import NotStackable
 from walktalk.learning.stacked.layers import is_patchwise
 from walktalk.learning.stacked.model import RowByRow, StackedModel, TracedModel, VmapModel, row_losses
@@ -19,6 +21,7 @@ from walktalk.learning.stacked.sequential import SequentialModel, seeded
 from walktalk.learning.task import Loss
 
 STACKED_UP_TO = 2**24  # parameters; a larger model fills a device by itself, and a wave of them its memory
+FURTHER = 3.0  # times the error of casts before every product, up to which a base in 16 bits is taken
 SEEDS_TRIED = 5  # to see whether a model is random
 FORMS: tuple[type[StackedModel], ...] = (ChainModel, TracedModel, VmapModel)
 CANNOT = (NotStackable, ModelError, RuntimeError, KeyError, TypeError, ValueError, IndexError, AttributeError)
@@ -37,19 +40,26 @@ def stack(module: nn.Module, loss: Loss, inputs: Tensor, targets: Tensor, with_b
         loss = EachByItself(loss)  # labels that are to be ignored: the mean is over fewer samples in some rows
     if not can_be_stacked(loss, outputs, targets[: len(outputs)]):
         loss = RowByRow(loss)
-    small = sum(p.numel() for p in module.parameters()) <= STACKED_UP_TO
-    on_cpu = inputs.device.type == "cpu"
-    if small and not (on_cpu and is_better_alone(module)):
-        for kind in FORMS[:-1] if on_cpu else FORMS:  # on a CPU vmap is slower than one model after the other
-            try:
-                model = kind(module, loss, with_buffers)
-                with warnings.catch_warnings():
-                    warnings.simplefilter("ignore")  # vmap says what it is slow at, whether or not it is taken
-                    if agrees(model, inputs, targets):
-                        return model
-            except CANNOT:
-                continue  # whatever it was, the next form can do without it
+    for kind in forms_for(module, inputs.device.type == "cpu"):
+        try:
+            model = kind(module, loss, with_buffers)
+            with warnings.catch_warnings():
+                warnings.simplefilter("ignore")  # vmap says what it is slow at, whether or not it is taken
+                if agrees(model, inputs, targets):
+                    return model
+        except CANNOT:
+            continue  # whatever it was, the next form can do without it
     return SequentialModel(module, loss, with_buffers)
+
+
+def forms_for(module: nn.Module, on_cpu: bool) -> tuple[type[StackedModel], ...]:
+    """What is tried, the fastest first; () if nothing is as fast as one model after the other."""
+    trained = sum(p.numel() for p in module.parameters() if p.requires_grad)
+    shared = (JoinedModel,) if is_partly_frozen(module) and trained <= STACKED_UP_TO else ()
+    small = sum(p.numel() for p in module.parameters()) <= STACKED_UP_TO
+    if not small or (on_cpu and is_better_alone(module)):
+        return shared
+    return (*shared, *(FORMS[:-1] if on_cpu else FORMS))  # on a CPU vmap is slower than one model after the other
 
 
 def is_better_alone(module: nn.Module) -> bool:
@@ -66,9 +76,50 @@ def use(model: StackedModel, arithmetic: Arithmetic, inputs: Tensor, targets: Te
     model.arithmetic, model.fused = arithmetic, None
     if isinstance(model, SequentialModel):
         model.draws = is_random(model.module, inputs[:2])
+    if isinstance(model, JoinedModel) and arithmetic.uses_fused(inputs.device):
+        lighten(model, inputs, targets)
     fits = isinstance(model, TracedModel) and bool(model.traced.plan.recipes)
     if fits and arithmetic.uses_fused(inputs.device) and is_possible():
         model.fused = torch.bfloat16 if fused_agrees(model, inputs, targets) else None
+
+
+def lighten(model: JoinedModel, inputs: Tensor, targets: Tensor) -> dict[str, float]:
+    """On a GPU in 16 bits: hold the base in them, and compile its blocks, each where gradients are about as near to
+    those in full precision as with casts before every product. Says how near each is, in relative norm."""
+    arithmetic, errors = model.arithmetic, dict[str, float]()
+    rows, x, y = probe(model, inputs, targets)
+
+    def measure(way: str) -> bool:
+        errors[way] = float((gradients_of(model, rows, x, y) - exact).norm() / exact.norm())
+        return errors[way] <= FURTHER * errors["casts"] + 1e-3
+
+    with without_dropout(model.module, model), Arithmetic("fp32").products(inputs.device):
+        model.arithmetic = Arithmetic("fp32", channels_last=False)
+        exact = gradients_of(model, rows, x, y).clone()
+        model.arithmetic = arithmetic
+        measure("casts")
+        model.hold_base(torch.bfloat16)
+        if not measure("16 bits"):
+            model.hold_base(None)
+        try:
+            if model.is_large and is_possible() and model.compile_blocks() and not measure("compiled"):
+                model.undo_compilation()
+        except Exception as error:  # whatever a compiler on somebody's machine may say
+            model.undo_compilation()
+            first = str(error).strip().splitlines()
+            warnings.warn(f"blocks are not compiled, so they train more slowly: {first[:1]}", stacklevel=2)
+    return errors
+
+
+def probe(model: StackedModel, inputs: Tensor, targets: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+    """Two rows that differ, and a batch of a few samples for each."""
+    width = model.layout.parameter_width
+    rows = torch.stack([model.layout.row(model.module)] * 2).to(inputs.device)
+    noise = torch.randn(2, width, generator=torch.Generator().manual_seed(0)).to(inputs.device)
+    rows[:, :width] += 0.02 * noise  # an adapter that is zero yet would give no gradient to its other half
+    batch = min(8, len(inputs))
+    x, y = (torch.stack((t[:batch], t[-batch:])) for t in (inputs, targets))
+    return rows, x, y
 
 
 def fused_agrees(model: StackedModel, inputs: Tensor, targets: Tensor) -> bool:
@@ -154,12 +205,14 @@ def agrees(model: StackedModel, inputs: Tensor, targets: Tensor) -> bool:
     rows = torch.stack([layout.row(model.module)] * 2).to(inputs.device)
     rows[1, : layout.parameter_width] *= 1.01  # so that a mix-up of rows shows
     batch = min(4, len(inputs))
-    x, y = (t[:batch].expand(2, *t[:batch].shape) for t in (inputs, targets))
+    x, y = (torch.stack((t[:batch], t[-batch:])) for t in (inputs, targets))  # two, so that a mix-up of samples shows
     if isinstance(model, VmapModel) and is_random(model.module, x[0]):
         return False  # vmap's random numbers would depend on how wide a wave is
+    if isinstance(model, JoinedModel) and model.finds_draws(rows, x):
+        return False  # the same of random numbers that are not those of a dropout
     # Dropout off: its draws are others than torch's own. Products in full precision, whatever a GPU does by default:
     # tf32 alone is off by 2e-3 in a ResNet.
-    with without_dropout(model.module), Arithmetic("fp32").products(inputs.device):
+    with without_dropout(model.module, model), Arithmetic("fp32").products(inputs.device):
         out = layout.gather(gradients_of(model, rows, x, y), 2)
         expected = torch.stack([plain_gradient(model, rows[k], x[k], y[k]) for k in range(2)])
         outputs = model.outputs(rows, x[0])
@@ -179,7 +232,7 @@ def gradients_of(model: StackedModel, rows: Tensor, inputs: Tensor, targets: Ten
 
 
 def plain_gradient(model: StackedModel, row: Tensor, inputs: Tensor, targets: Tensor) -> Tensor:
-    module = model.layout.module(model.module, row).to(inputs.device).train()
+    module = to_training(model.layout.module(model.module, row).to(inputs.device))
     model.loss(module(inputs), targets).backward()  # type: ignore[no-untyped-call]
     named = dict(module.named_parameters())
     zeros = {e.name: torch.zeros(e.shape, device=row.device) for e in model.layout.parameters}
@@ -199,14 +252,24 @@ def active_dropouts(module: nn.Module) -> list[tuple[nn.Module, str]]:
 class without_dropout:
     """Dropout layers let everything through inside the block."""
 
-    def __init__(self, module: nn.Module) -> None:
-        self.kept = [(layer, name, getattr(layer, name)) for layer, name in active_dropouts(module)]
+    def __init__(self, module: nn.Module, model: StackedModel | None = None) -> None:
+        workers = [model.worker] if isinstance(model, JoinedModel) else []  # whose layers are copies
+        dropouts = [found for part in (module, *workers) for found in active_dropouts(part)]
+        self.kept = [(layer, name, getattr(layer, name)) for layer, name in dropouts]
+        self.joined = model if isinstance(model, JoinedModel) and model.drops else None
+        self.functions = NoDropout()
 
     def __enter__(self) -> None:
         for layer, name, _ in self.kept:
             setattr(layer, name, 0.0)
+        if self.joined is not None:  # its base may call functions, and not layers
+            self.joined.drops = False
+            self.functions.__enter__()  # type: ignore[no-untyped-call]
 
     def __exit__(self, *error: object) -> None:
+        if self.joined is not None:
+            self.joined.drops = True
+            self.functions.__exit__(None, None, None)  # type: ignore[no-untyped-call]
         for layer, name, p in self.kept:
             setattr(layer, name, p)
 

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-import copy
 from dataclasses import dataclass
 
 import torch
 from torch import Tensor, nn
+
+from walktalk.learning.frozen import sharing_copy, still_parts
 
 
 @dataclass(frozen=True)
@@ -23,8 +24,8 @@ class RowLayout:
     """Where every parameter and float buffer of a module lies.
 
     Buffers that are not floats (BatchNorm's count of batches) or not kept by the module itself (tables of angles in a
-    transformer) do not travel; parameters that do not require a gradient are left out too. They stay as the template
-    has them.
+    transformer) do not travel; what is frozen, parameters and statistics, is left out too (`learning.frozen`). They
+    stay as the template has them.
     """
 
     def __init__(self, module: nn.Module, with_buffers: bool = True) -> None:
@@ -36,9 +37,9 @@ class RowLayout:
                 self.parameters.append(Entry(name, parameter.shape, at, at + parameter.numel()))
                 at += parameter.numel()
         self.parameter_width = at
-        kept = set(module.state_dict()) if with_buffers else set()
+        kept, still = set(module.state_dict()) if with_buffers else set(), still_parts(module)
         for name, buffer in module.named_buffers():
-            if buffer.is_floating_point() and name in kept:
+            if buffer.is_floating_point() and name in kept and name.rpartition(".")[0] not in still:
                 self.buffers.append(Entry(name, buffer.shape, at, at + buffer.numel()))
                 at += buffer.numel()
         self.width = at
@@ -70,8 +71,8 @@ class RowLayout:
         return {e.name: vector[rows * e.start : rows * e.end].view(rows, *e.shape) for e in self.parameters}
 
     def module(self, template: nn.Module, row: Tensor) -> nn.Module:
-        """A plain module with a row's numbers."""
-        module = copy.deepcopy(template)
+        """A plain module with a row's numbers; what is frozen is the template's own memory."""
+        module = sharing_copy(template)
         tensors = dict(module.named_parameters()) | dict(module.named_buffers())
         with torch.no_grad():
             for entry in (*self.parameters, *self.buffers):

@@ -11,6 +11,7 @@ from torch.func import functional_call, grad, vmap
 from torch.nn import functional
 
 from walktalk.learning.arithmetic import Arithmetic
+from walktalk.learning.frozen import still_parts, to_training
 from walktalk.learning.stacked.laid import NotStackable, Pass
 from walktalk.learning.stacked.layout import RowLayout
 from walktalk.learning.stacked.traced import Traced
@@ -143,12 +144,12 @@ class StackedModel(ABC):
         """Predictions [W, B, …] of whole rows [W, width], in evaluation mode, for inputs [B, …] that all rows share."""
 
 
-class TracedModel(StackedModel):
-    """The fast path: stacked layers, and one flat matrix for the gradients of all parameters."""
+class PassedModel(StackedModel):
+    """One pass for all rows, and one flat matrix for the gradients of all parameters."""
 
-    def __init__(self, module: nn.Module, loss: Loss, with_buffers: bool = True) -> None:
-        super().__init__(module, loss, with_buffers)
-        self.traced = Traced(module)
+    @abstractmethod
+    def passed(self, inputs: Tensor, run: Pass) -> Tensor:
+        """Outputs [W, B, …] for inputs [W, B, …]."""
 
     def wave(self, weights: Tensor, buffers: Tensor, keys: Tensor) -> Gradients:
         layout, rows = self.layout, len(keys)
@@ -162,7 +163,7 @@ class TracedModel(StackedModel):
         def gradients(inputs: Tensor, targets: Tensor, step: int) -> Tensor:
             run = Pass(tensors, True, keys, step, 0, channels_last, self.with_buffers, fused, places)
             with self.arithmetic.forward(weights.device):
-                outputs = self.traced(inputs, run)
+                outputs = self.passed(inputs, run)
             loss = sum_of_losses(self.loss, outputs.float(), targets)
             found = torch.autograd.grad(loss, wanted, allow_unused=True, materialize_grads=True)
             # Some of them are there already: kernels of our own write where they are told to.
@@ -179,7 +180,18 @@ class TracedModel(StackedModel):
             channels_last = self.arithmetic.uses_channels_last(rows.device)
             run = Pass(tensors, False, None, 0, 0, channels_last, self.with_buffers, self.fused)
             with self.arithmetic.forward(rows.device):
-                return self.traced(inputs.expand(len(rows), *inputs.shape), run).float()
+                return self.passed(inputs.expand(len(rows), *inputs.shape), run).float()
+
+
+class TracedModel(PassedModel):
+    """The fast path: stacked layers."""
+
+    def __init__(self, module: nn.Module, loss: Loss, with_buffers: bool = True) -> None:
+        super().__init__(module, loss, with_buffers)
+        self.traced = Traced(module)
+
+    def passed(self, inputs: Tensor, run: Pass) -> Tensor:
+        return self.traced(inputs, run)
 
 
 class VmapModel(StackedModel):
@@ -187,11 +199,12 @@ class VmapModel(StackedModel):
 
     def __init__(self, module: nn.Module, loss: Loss, with_buffers: bool = True) -> None:
         super().__init__(module, loss, with_buffers)
-        if any(isinstance(m, nn.modules.batchnorm._BatchNorm) and m.track_running_stats for m in module.modules()):
+        norms = [m for m in module.modules() if isinstance(m, nn.modules.batchnorm._BatchNorm)]
+        if {id(m) for m in norms if m.track_running_stats} - {id(m) for m in still_parts(module).values()}:
             raise NotStackable("vmap cannot bring the running statistics of a BatchNorm up to date")
 
     def wave(self, weights: Tensor, buffers: Tensor, keys: Tensor) -> Gradients:
-        self.module.train()
+        to_training(self.module)
 
         def loss_of(row: Tensor, buffer: Tensor, x: Tensor, y: Tensor) -> Tensor:
             with self.arithmetic.forward(row.device):

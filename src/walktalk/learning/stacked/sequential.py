@@ -6,7 +6,6 @@ module's own tensors are pointed at a row's numbers, one row at a time; whatever
 
 from __future__ import annotations
 
-import copy
 from collections.abc import Iterator
 from contextlib import contextmanager, nullcontext
 
@@ -15,6 +14,7 @@ from torch import Tensor, nn
 
 from walktalk.codecs import hashed
 from walktalk.errors import ModelError
+from walktalk.learning.frozen import sharing_copy, still_parts, to_training
 from walktalk.learning.stacked.model import Gradients, StackedModel
 from walktalk.learning.task import Loss
 
@@ -35,7 +35,7 @@ class SequentialModel(StackedModel):
                     f"{name or 'the model'}: BatchNorm with a cumulative average (momentum=None) counts its batches, "
                     "and that count does not travel with a model; give it a momentum, or use GroupNorm"
                 )
-        self.worker = copy.deepcopy(module)  # the module itself keeps its weights: runs may start from them
+        self.worker = sharing_copy(module)  # the module itself keeps its weights: runs may start from them
         named = dict(self.worker.named_parameters())  # looked up once: a walk through the layers takes its time
         self.wanted = [named[entry.name] for entry in self.layout.parameters]
         self.statistics = dict(self.worker.named_buffers())
@@ -51,7 +51,7 @@ class SequentialModel(StackedModel):
 
         def gradients(inputs: Tensor, targets: Tensor, step: int) -> Tensor:
             if not self.worker.training:
-                self.worker.train()
+                to_training(self.worker)
             seeds = hashed(keys, torch.full_like(keys, DRAWN_FOR_MODULES + step)).tolist() if self.draws else []
             for r in range(rows):
                 self.point_at(sources, statistics, r)
@@ -77,8 +77,9 @@ class SequentialModel(StackedModel):
     def outputs(self, rows: Tensor, inputs: Tensor) -> Tensor:
         self.worker.eval()
         if not self.with_buffers:
+            still = {id(part) for part in still_parts(self.worker).values()}
             for part in self.worker.modules():
-                part.train(isinstance(part, nn.modules.batchnorm._BatchNorm))
+                part.training = isinstance(part, nn.modules.batchnorm._BatchNorm) and id(part) not in still
         layout = self.layout
         parameters, buffers = layout.views(rows, layout.parameters), layout.views(rows, layout.buffers)
         results = []

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Any, TypeAlias
 
 import torch
 from torch import Tensor, fx, nn
 
+from walktalk.learning.frozen import still_parts, to_training
 from walktalk.learning.stacked.functions import call
 from walktalk.learning.stacked.fused import plan
 from walktalk.learning.stacked.laid import Laid, NotStackable, Pass
@@ -62,7 +64,7 @@ class Graph:
     def __init__(self, module: nn.Module, training: bool) -> None:
         modes = {part: part.training for part in module.modules()}
         try:
-            module.train(training)
+            to_training(module) if training else module.eval()
             self.graph = LayerTracer().trace(module)
         except Exception as error:  # whatever a person's forward does
             raise NotStackable(f"torch.fx cannot trace it: {error}") from error
@@ -70,6 +72,7 @@ class Graph:
             for part, mode in modes.items():
                 part.training = mode
         self.modules = dict(module.named_modules())
+        self.still = set(still_parts(module))  # whose statistics are frozen
         self.plan = plan(self.graph, self.modules)
         self.nodes = list(self.graph.nodes)
         for node in self.nodes:
@@ -111,6 +114,8 @@ class Graph:
 
         if type(module) in MANY:
             return MANY[type(module)](list(args), kwargs, module, get, run)
+        if name in self.still:
+            run = replace(run, training=False, with_buffers=True)
         layer = layer_of(module)
         if layer is None or len(args) != 1 or kwargs:
             raise NotStackable(f"layer {type(module).__name__}")

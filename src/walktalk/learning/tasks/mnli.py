@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from functools import partial
-from typing import Annotated, Literal, TypeAlias
+from typing import Annotated, Any, Literal, TypeAlias
 
 import numpy as np
 import torch
 from annotated_types import Ge, Gt
+from torch import nn
 from torch.nn import functional
 
-from walktalk.errors import DataError
+from walktalk.errors import DataError, ModelError
+from walktalk.learning.adapters import settings_from, with_lora
 from walktalk.learning.data.multinli import Pair, multinli
 from walktalk.learning.models.language import Head, check_reads, encode, lengths, load_language_model
 from walktalk.learning.partition import by_key, iid, true_dirichlet
@@ -20,6 +23,7 @@ from walktalk.learning.tasks.split import own_part
 from walktalk.seeds import Seed, as_seed
 
 Split: TypeAlias = Literal["iid", "genre"]
+NEW_HEADS = ("score", "classifier", "classification_head")  # as models of transformers call them
 ANSWERS = ("yes", "maybe", "no")  # entailment, neutral, contradiction
 QUESTION = "Premise: {}\nHypothesis: {}"
 ASKED = QUESTION + "\nDoes the premise imply the hypothesis, yes, maybe or no? Answer:"
@@ -38,6 +42,7 @@ def mnli(
     test_samples: Annotated[int, Ge(1)] = 2000,
     max_length: Annotated[int, Ge(1)] = 96,
     folder: str | None = None,
+    adapter: dict[str, Any] | None = None,
     part: int | None = None,
 ) -> Task:
     """Does the premise imply the hypothesis? Split iid, by genre, or by Dirichlet(alpha) over genres.
@@ -54,6 +59,8 @@ def mnli(
         test_samples: pairs for the test.
         max_length: tokens of a pair; what is longer is cut.
         folder: where the data is, if not in the cache.
+        adapter: train and send adapters alone: `{kind: lora, rank: 16, alpha: 32, targets: [q_proj, v_proj]}`, also
+            `dropout`, `also` (parts that train as a whole) and `mixing` (factors, freeze-a, product). None: train all.
         part: a node's number: then it is that node's task, with its samples alone. None: everybody's.
     """
     if alpha is not None and split is not None:
@@ -72,6 +79,8 @@ def mnli(
         train, codes, parts = [train[k] for k in mine], codes[mine], [np.arange(len(mine))]
     with seeded(root.child("head").integer % 2**63, torch.device("cpu")):  # a new head's weights
         module, tokens = load_language_model(model, tokenizer, head, ANSWERS)
+        if adapter is not None:
+            module = adapted(module, adapter)
     asked = module.answers is not None
     form, pad = ASKED if asked else QUESTION, int(module.pad)  # type: ignore[arg-type]
     encoded = [
@@ -95,6 +104,18 @@ def mnli(
         lengths=partial(lengths, pad=pad),
         details={"genres": names},
     )
+
+
+def adapted(module: nn.Module, adapter: dict[str, Any]) -> nn.Module:
+    """With adapters as the specification says; a new head trains with them."""
+    try:
+        settings = settings_from(adapter)
+        heads = [name for name in NEW_HEADS if hasattr(module.inner, name)]
+        if not settings.also and module.answers is None:
+            settings = replace(settings, also=tuple(heads))
+        return with_lora(module, settings)
+    except ModelError as error:
+        raise DataError(str(error)) from error
 
 
 def _some(pairs: list[Pair], count: int | None, seed: Seed) -> list[Pair]:

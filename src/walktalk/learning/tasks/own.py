@@ -10,6 +10,7 @@ import numpy as np
 from torch import Tensor, nn
 
 from walktalk.errors import ModelError
+from walktalk.learning.frozen import with_trainable
 from walktalk.learning.given import Choice, InMemory, OnDemand, Part, accepted_by, chosen, part_of, sources_of
 from walktalk.learning.machine_memory import machine_memory
 from walktalk.learning.samples import Column, Reader, Samples
@@ -37,6 +38,7 @@ def torch(
     init: Weights | None = None,
     fresh: bool = False,
     metrics: Mapping[str, Metric] | None = None,
+    trainable: str | Sequence[str] | None = None,
 ) -> Task:
     """A task of one's own: any module, any data.
 
@@ -62,8 +64,14 @@ def torch(
         init: Other weights to start from: a safetensors file, a state dict, or a module such as `run.model`.
         fresh: Draw the module's weights anew for every repetition.
         metrics: Names with functions of (outputs, targets) of all test samples.
+        trainable: Names of the parameters, or of the parts, that train and travel, `*` for anything: `"head"`,
+            `["layers.11.*", "*.bias"]`. All others are frozen: held once, in the module's own memory, and never
+            sent. If left out, what requires a gradient trains.
     """
     model, make = started(module, init, fresh)
+    if trainable is not None:
+        model, made_anew = with_trainable(model, trainable), make
+        make = None if made_anew is None else (lambda: with_trainable(made_anew(), trainable))
     if loss is not None and not callable(loss):
         raise ModelError("loss: a function of (outputs, targets) is needed, such as torch.nn.functional.cross_entropy")
     check_metrics(metrics or {})

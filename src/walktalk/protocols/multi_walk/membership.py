@@ -44,7 +44,7 @@ TIMERS = (BEAT, WATCH, QUIET)
 PAUSE = 1.5  # intervals after which a node speaks by itself
 FRESH = 2.5  # intervals: whoever heard of the aggregator within them joins no election
 CALM = 2.0  # intervals without a better candidate until the best one claims
-MANY = 2  # times as many neighbours as there are nodes, as far as is known here: others may know of more that joined
+MANY = 2  # times as many nodes as are known here there may be, where nodes come and go: others may know of more
 FIRST = 10.0  # intervals to wait for the first heartbeat of all: nodes do not start at the same moment
 
 
@@ -145,7 +145,7 @@ class Membership:
         for claim in (view.claim, view.ballot):
             if claim.term > most or not (claim == NOBODY or self.around.knows(claim.node)):
                 raise ValueError(f"node {claim.node} claims term {claim.term}; known is {self.claim.term}")
-        if view.degree > MANY * self.around.nodes:
+        if view.degree >= self.around.nodes * (MANY if self.around.first else 1):
             raise ValueError(f"a node of {self.around.nodes} has {view.degree} neighbours")
         self.told = True
 

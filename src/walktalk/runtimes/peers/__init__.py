@@ -9,6 +9,7 @@ if TYPE_CHECKING:
     from walktalk.runtimes.peers.assembly import Delivery, Limits
     from walktalk.runtimes.peers.certificates import OPERATOR, credentials, make_certificates, valid_until
     from walktalk.runtimes.peers.cluster import Cluster, Place, check_name, load_cluster, make_cluster
+    from walktalk.runtimes.peers.cluster_health import aggregators, cluster_complaints
     from walktalk.runtimes.peers.diary import Diary
     from walktalk.runtimes.peers.handing_out import COPY, FILES, MEMBERS_FILE, Copy, set_aside
     from walktalk.runtimes.peers.joining import Newcomer, knock
@@ -16,6 +17,7 @@ if TYPE_CHECKING:
     from walktalk.runtimes.peers.launcher import Fleet, end_process, leave_on_signals, quiet_process
     from walktalk.runtimes.peers.ledger import Ledger
     from walktalk.runtimes.peers.link import Link, Listener
+    from walktalk.runtimes.peers.logs import LogFormat, write_logs
     from walktalk.runtimes.peers.node import Node
     from walktalk.runtimes.peers.node_members import surroundings
     from walktalk.runtimes.peers.node_state import BLOCKED, SPOILS, SWALLOWS, NodeSetup
@@ -27,6 +29,7 @@ if TYPE_CHECKING:
     from walktalk.runtimes.peers.session import LEAVE, RECORDS, ROSTER, STATUS, STOP, Endpoint, Tuning, open_session
     from walktalk.runtimes.peers.traces import merge, read_diary, read_lives
     from walktalk.runtimes.peers.unused_ports import free_ports
+    from walktalk.runtimes.peers.watching import shown
     from walktalk.runtimes.peers.wire import Parcel
 
 _HOMES = {
@@ -34,6 +37,7 @@ _HOMES = {
     "certificates": ("OPERATOR", "credentials", "make_certificates", "valid_until"),
     "acquaintance": ("facts_of",),
     "cluster": ("Cluster", "Place", "check_name", "load_cluster", "make_cluster"),
+    "cluster_health": ("aggregators", "cluster_complaints"),
     "diary": ("Diary",),
     "handing_out": ("COPY", "FILES", "MEMBERS_FILE", "Copy", "set_aside"),
     "joining": ("Newcomer", "knock"),
@@ -41,6 +45,7 @@ _HOMES = {
     "launcher": ("Fleet", "end_process", "leave_on_signals", "quiet_process"),
     "ledger": ("Ledger",),
     "link": ("Link", "Listener"),
+    "logs": ("LogFormat", "write_logs"),
     "node": ("Node",),
     "node_members": ("surroundings",),
     "node_state": ("BLOCKED", "SPOILS", "SWALLOWS", "NodeSetup"),
@@ -52,6 +57,7 @@ _HOMES = {
     "session": ("LEAVE", "RECORDS", "ROSTER", "STATUS", "STOP", "Endpoint", "Tuning", "open_session"),
     "traces": ("merge", "read_diary", "read_lives"),
     "unused_ports": ("free_ports",),
+    "watching": ("shown",),
     "wire": ("Parcel",),
 }
 __all__ = [
@@ -79,6 +85,7 @@ __all__ = [
     "Limits",
     "Link",
     "Listener",
+    "LogFormat",
     "Newcomer",
     "Node",
     "NodeSetup",
@@ -90,10 +97,12 @@ __all__ = [
     "Roster",
     "Standing",
     "Tuning",
+    "aggregators",
     "as_text",
     "ask_everyone",
     "ask_to_leave",
     "check_name",
+    "cluster_complaints",
     "credentials",
     "end_process",
     "facts_of",
@@ -113,11 +122,13 @@ __all__ = [
     "read_lives",
     "replay",
     "set_aside",
+    "shown",
     "signed_entry",
     "surroundings",
     "valid_until",
     "with_known_ports",
     "with_own_port",
+    "write_logs",
 ]
 
 __getattr__ = lazy.attributes(__name__, _HOMES)

@@ -12,7 +12,7 @@ import hashlib
 import json
 import math
 import zlib
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
 import torch
@@ -42,15 +42,18 @@ class Hello(NamedTuple):
     knows: bool = False  # whether it knows of an earlier life of the other
 
 
-def facts_of(study: Mapping[str, Any], initial: Tensor) -> dict[str, Any]:
+def facts_of(study: Mapping[str, Any], initial: Tensor, frozen: Sequence[float] | None = None) -> dict[str, Any]:
     """All that must be the same.
 
     - `study`: what the study says, key by key; what is long is said by its digest.
     - `initial`: the initial model.
+    - `frozen`: a few numbers of what is frozen and never sent; adapters to one base are nothing to another.
     """
     waves = torch.cos(torch.arange(initial.numel(), dtype=torch.float64))
     numbers = [float(initial.norm()), float(initial.double() @ waves)]
-    told = {"version": VERSION, "width": initial.numel(), "initial model": numbers}
+    told: dict[str, Any] = {"version": VERSION, "width": initial.numel(), "initial model": numbers}
+    if frozen is not None:
+        told["frozen weights"] = list(frozen)
     return told | {key: _short(value) for key, value in study.items()}
 
 

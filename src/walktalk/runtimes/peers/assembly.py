@@ -90,6 +90,10 @@ class Assembler:
         """The message of which a part is here."""
         return self._arriving.frame.stamp if self._arriving is not None else None
 
+    def abandon(self) -> None:
+        """The connection broke: the rest of what is arriving will not come, and its sender is told so when it asks."""
+        self._arriving = None
+
     def add(self, data: bytes, now: float) -> Delivery | None:
         """Take a chunk; the message, when this was its last one."""
         frame, piece = open_chunk(data)

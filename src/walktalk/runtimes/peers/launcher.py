@@ -21,8 +21,9 @@ from typing import TypeVar
 
 Job = TypeVar("Job")
 
-PRELOADED = ("torch", "torch._dynamo", "pandas", "pyarrow.parquet", "sklearn.datasets", "zenoh")
-"""`torch._dynamo` too: the first optimizer imports it, which takes 2 s and 73 MB in every process otherwise."""
+PRELOADED = ("torch", "zenoh")
+"""Beside the module of what is run. What only some nodes need is not here: those import it by themselves, as one does
+whose optimizer is neither SGD nor Adam (`torch._dynamo`: 2 s, 73 MB)."""
 
 GRACE = 20.0  # seconds between asking a process to leave and ending it
 

@@ -50,7 +50,7 @@ class Line:
         - `endpoint`: the node's place.
         - `name`, `number`, `address`: the neighbour's.
         """
-        self.address = address
+        self.name, self.address = name, address
         peer = {name: number}
         self.session = open_session(
             replace(endpoint, listen="", neighbours=peer, connect=(address,), relay=None, admits=())

@@ -17,25 +17,34 @@ import math
 import threading
 import time
 from collections.abc import Callable, Iterable, Mapping
+from contextlib import suppress
 from dataclasses import dataclass, field
+from typing import TypeAlias
 
 import zenoh
 
 from walktalk.codecs import Bytes
+from walktalk.errors import UnavailableError
 from walktalk.runtimes.peers.assembly import Assembler, Delivery, Limits, Pool
 from walktalk.runtimes.peers.buffers import fit_buffers
 from walktalk.runtimes.peers.certificates import OPERATOR
 from walktalk.runtimes.peers.line import Line, declared
 from walktalk.runtimes.peers.outbox import Outbox
+from walktalk.runtimes.peers.presence import Presence
 from walktalk.runtimes.peers.session import ACKS, CONTROL, MODELS, Endpoint, close_session, open_session
 from walktalk.runtimes.peers.tunnels import open_tunnels
 from walktalk.runtimes.peers.wire import Ack, Answer, Parcel, Stamp, WireError, chunks, decode_ack, encode_ack
 
 log = logging.getLogger(__name__)
 
+REOPENING = 5.0  # seconds that the old connections may take to close where new ones are opened in their place
+WORDS_TRAVEL = 0.1  # seconds for the words that say so to be on their way
 CLOSING = 20.0  # seconds that a node waits until its last words are sent and connections are closed
 REPORTED_AT_MOST = 20  # dropped messages that are logged one by one; the rest are only counted
 SECONDS_BETWEEN_LOOKS = 1.0  # at the tokens of others
+
+
+Reply: TypeAlias = Callable[[Mapping[str, str]], bytes]  # from what is asked
 
 
 @dataclass
@@ -81,25 +90,33 @@ class Link:
         self._pool = Pool()
         self._models: dict[int, Assembler] = {}
         self._control: dict[int, Assembler] = {}
-        self.tunnels = open_tunnels(endpoint)  # None without a relay
-        self._session = self._open()
-        self._held: list[object] = []  # what was declared: kept, or Zenoh would take it back
-        self._answering: list[zenoh.Queryable[None]] = []  # kept, or Zenoh would take them back
-        self._lines: dict[int, Line] = {}  # to neighbours that came while it ran
-        self._acks: dict[int, zenoh.Publisher] = {}
-        self._words: dict[int, zenoh.Publisher] = {}
         self._outboxes: dict[int, Outbox] = {}
+        self._out: dict[tuple[int, str], zenoh.Publisher] = {}
+        self._lines: dict[int, Line] = {}  # to neighbours that came while it ran
+        self._presence = Presence(listener.peer)
+        self._answers: dict[tuple[str, str], Reply] = {}  # by who asks and the question
+        self._started = False
+        self._leaving = threading.Event()
+        self._changing = threading.Lock()  # held by whoever opens or closes connections
+        self.tunnels = open_tunnels(endpoint)  # None without a relay
+        try:
+            self._session = open_session(endpoint, self.tunnels)
+        except BaseException:
+            self._close_tunnels()
+            raise
+        self._held: list[object] = []  # what is declared: kept, or Zenoh would take it back
         for name, number in endpoint.neighbours.items():
             self._expect(name, number)
 
     def _expect(self, name: str, number: int) -> None:
-        """Be ready to send to a neighbour, and to hear it."""
-        me = self.endpoint.number
-        self._models.setdefault(number, Assembler(number, me, self.limits, self._pool))
-        self._control.setdefault(number, Assembler(number, me, self.limits, self._pool, models=False))
-        self._acks[number], self._words[number] = (self._publisher(name, number, c) for c in (ACKS, CONTROL))
-        before = self._outboxes.get(number)
-        self._outboxes[number] = self._outbox(name, number, before.number if before is not None else 0)
+        """Be ready to send to a neighbour and to hear it; of one that was a neighbour before, what is known is kept."""
+        me, pool = self.endpoint.number, self._pool
+        if number not in self._outboxes:
+            self._models[number] = Assembler(number, me, self.limits, pool)
+            self._control[number] = Assembler(number, me, self.limits, pool, models=False)
+            self._outboxes[number] = self._outbox(number)
+        for channel in (ACKS, CONTROL, MODELS):
+            self._out[number, channel] = self._publisher(name, number, channel)
 
     def change(self, endpoint: Endpoint, dial: Mapping[str, str]) -> None:
         """Other neighbours from now on.
@@ -107,28 +124,26 @@ class Link:
         - `endpoint`: the node's place as it is now.
         - `dial`: names of new neighbours that do not connect by themselves, and where they are.
         """
-        before, self.endpoint = self.endpoint.neighbours, endpoint
-        for name, number in before.items():
-            if name not in endpoint.neighbours:
-                self._outboxes[number].close()
-                self._pending.pop(number, None)
-                if number in self._lines:
-                    threading.Thread(target=self._lines.pop(number).close, name="line", daemon=True).start()
-        for name, number in endpoint.neighbours.items():
-            if name not in before:
-                if name in dial:
-                    self._lines[number] = Line(endpoint, name, number, dial[name])
-                self._expect(name, number)
-                if number in self._lines and self._held:
-                    self._lines[number].held = self._declared(self._lines[number].session)
+        with self._changing:
+            before, self.endpoint = self.endpoint.neighbours, endpoint
+            for name, number in before.items():
+                if name not in endpoint.neighbours:
+                    self._outboxes[number].cancel()
+                    self._pending.pop(number, None)
+                    line = self._lines.pop(number, None)
+                    if line is not None:
+                        threading.Thread(target=line.close, name="line", daemon=True).start()
+            for name, number in endpoint.neighbours.items():
+                if name not in before:
+                    if name in dial:
+                        self._lines[number] = Line(endpoint, name, number, dial[name])
+                    self._expect(name, number)
+                    self._declare_on_line(number)
 
-    def _open(self) -> zenoh.Session:
-        try:
-            return open_session(self.endpoint, self.tunnels)
-        except BaseException:
-            if self.tunnels is not None:
-                self.tunnels.close()
-            raise
+    def _declare_on_line(self, number: int) -> None:
+        if number in self._lines and self._started:
+            line = self._lines[number]
+            line.held = self._ears(line.session)
 
     def __enter__(self) -> Link:
         return self
@@ -138,11 +153,55 @@ class Link:
 
     def start(self) -> None:
         """Say that this node is alive, and listen to the others."""
-        self._held = self._declared(self._session)
+        with self._changing:
+            self._started = True
+            self._declare_ears()
 
-    def _declared(self, session: zenoh.Session) -> list[object]:
+    def _declare_ears(self) -> None:
+        self._held += self._ears(self._session)
+
+    def _ears(self, session: zenoh.Session) -> list[object]:
         channels = {MODELS: self._on_models, CONTROL: self._on_control, ACKS: self._on_ack}
         return declared(session, self.endpoint, channels, self._on_token)
+
+    def reopen(self, endpoint: Endpoint) -> None:
+        """Close all connections and open them anew, as this endpoint says: other certificates, other permissions.
+
+        Neighbours are told before: for them, and for this node, nobody has gone, and what was under way is sent again.
+        Takes about a second, longer where the old connections do not close; nobody else needs to wait for it.
+        """
+        with self._changing:
+            for number in self.endpoint.neighbours.values():
+                self._put(number, ACKS, encode_ack(Ack(Stamp(0, 0), Answer.BACK_SOON)))
+            self._presence.excuse(self.endpoint.neighbours.values())
+            self._leaving.wait(WORDS_TRAVEL)
+            close_session(self._session, REOPENING)
+            for number in self.endpoint.neighbours.values():
+                self._gone(number)
+            self.endpoint = endpoint
+            self._session = self._open_again()
+            self._held = []
+            for number, line in self._lines.items():
+                line.close()
+                self._lines[number] = Line(endpoint, line.name, number, line.address)
+            for name, number in endpoint.neighbours.items():
+                self._expect(name, number)
+            for asked in self._answers:
+                self._declare_answer(*asked)
+            if self._started:
+                self._declare_ears()
+            for number in self._lines:
+                self._declare_on_line(number)
+
+    def _open_again(self) -> zenoh.Session:
+        """The port may be taken for a while, by connections of before that linger."""
+        end = time.monotonic() + CLOSING
+        while True:
+            try:
+                return open_session(self.endpoint, self.tunnels)
+            except UnavailableError:
+                if time.monotonic() > end or self._leaving.wait(0.2):
+                    raise
 
     def fit_buffers(self) -> None:
         """See to it that nothing waits long in the system's buffers; costs little, and is to be called now and then."""
@@ -163,15 +222,22 @@ class Link:
         now = time.monotonic()
         if now >= self._looked + SECONDS_BETWEEN_LOOKS:
             self._looked = now
-            for session in (self._session, *(line.session for line in self._lines.values())):
-                session.liveliness().get(self.endpoint.alive("*"), self._on_living, timeout=SECONDS_BETWEEN_LOOKS)
+            with suppress(zenoh.ZError):  # where it is being opened anew
+                for session in (self._session, *(line.session for line in tuple(self._lines.values()))):
+                    tokens = session.liveliness()
+                    tokens.get(self.endpoint.alive("*"), self._on_living, timeout=SECONDS_BETWEEN_LOOKS)
 
-    def answer(self, question: str, reply: Callable[[Mapping[str, str]], bytes], asker: str = OPERATOR) -> None:
+    def answer(self, question: str, reply: Reply, asker: str = OPERATOR) -> None:
         """Answer questions of this kind, the operator's unless told otherwise; `*`: anybody's.
 
         The reply gets their parameters, and under `said` what came with them.
         """
-        key = self.endpoint.key(self.endpoint.name, asker, question)
+        with self._changing:
+            self._answers[asker, question] = reply
+            self._declare_answer(asker, question)
+
+    def _declare_answer(self, asker: str, question: str) -> None:
+        key, reply = self.endpoint.key(self.endpoint.name, asker, question), self._answers[asker, question]
 
         def handle(query: zenoh.Query) -> None:
             try:
@@ -182,17 +248,28 @@ class Link:
             except (OSError, ValueError) as error:  # a file that is not there, a number that is none
                 query.reply_err(str(error))
 
-        self._answering.append(self._session.declare_queryable(key, handle))
+        self._held.append(self._session.declare_queryable(key, handle))
 
     def close(self) -> None:
         """Leave. What is not acknowledged by now may be lost: `drain` first."""
+        self._leaving.set()
         for outbox in self._outboxes.values():
             outbox.close()
-        for line in self._lines.values():
-            line.close()
-        self.closed = close_session(self._session, CLOSING)
+        with self._changing:
+            for line in self._lines.values():
+                line.close()
+            self.closed = close_session(self._session, CLOSING)
+            self._presence.close()
+            self._close_tunnels()
+
+    def _close_tunnels(self) -> None:
         if self.tunnels is not None:
             self.tunnels.close()
+
+    def _put(self, number: int, channel: str, data: bytes) -> None:
+        """A word, which may get lost: nobody hears it while connections are opened anew."""
+        with suppress(zenoh.ZError):
+            self._out[number, channel].put(data)
 
     def drain(self, seconds: float, peers: Iterable[int] | None = None) -> bool:
         """Wait until all that was sent to these is acknowledged, at most so long; whether it is."""
@@ -209,7 +286,7 @@ class Link:
         self._numbers[parcel.receiver] += 1
         stamp = Stamp(self.incarnation, self._numbers[parcel.receiver])
         for chunk in chunks(parcel, None, stamp):
-            self._words[parcel.receiver].put(chunk)
+            self._put(parcel.receiver, CONTROL, chunk)
         return stamp
 
     @property
@@ -245,7 +322,7 @@ class Link:
         sender = delivery.parcel.sender
         if delivery.payload is not None and self._pending.get(sender) == delivery.stamp:
             del self._pending[sender]
-            self._acks[sender].put(encode_ack(Ack(delivery.stamp, Answer.TAKEN)))
+            self._put(sender, ACKS, encode_ack(Ack(delivery.stamp, Answer.TAKEN)))
 
     def _on_models(self, sample: zenoh.Sample) -> None:
         sender = self._sender(sample)
@@ -277,7 +354,9 @@ class Link:
             self.drop(error.reason, f"from {sender}: {error}")
             return
         if ack.answer is Answer.ASKED:
-            self._acks[sender].put(encode_ack(Ack(ack.stamp, self._progress(sender, ack.stamp))))
+            self._put(sender, ACKS, encode_ack(Ack(ack.stamp, self._progress(sender, ack.stamp))))
+        elif ack.answer is Answer.BACK_SOON:
+            self._presence.excuse([sender])
         else:
             self._outboxes[sender].answered(ack)
 
@@ -289,8 +368,17 @@ class Link:
 
     def _on_token(self, sample: zenoh.Sample) -> None:
         number = self.endpoint.neighbours.get(str(sample.key_expr).rsplit("/", 1)[-1])
-        if number is not None:
-            self.listener.peer(number, sample.kind == zenoh.SampleKind.PUT)
+        if number is None:
+            return
+        if sample.kind == zenoh.SampleKind.PUT:
+            self._presence.came(number)
+        else:
+            self._gone(number)
+
+    def _gone(self, number: int) -> None:
+        for assembler in (self._models[number], self._control[number]):
+            assembler.abandon()
+        self._presence.went(number)
 
     def _on_living(self, reply: zenoh.Reply) -> None:
         if reply.ok is not None:
@@ -323,9 +411,14 @@ class Link:
         if dropped.total() <= REPORTED_AT_MOST:
             log.warning("%s: dropped a message (%s): %s", self.endpoint.name, reason, detail)
 
-    def _outbox(self, name: str, number: int, sent: int) -> Outbox:
-        put, ask = self._publisher(name, number, MODELS).put, self._acks[number].put
-        return Outbox(put, ask, self.listener.taken, self._count_resent, self.incarnation, sent)
+    def _outbox(self, number: int) -> Outbox:
+        return Outbox(
+            lambda chunk: self._out[number, MODELS].put(chunk),  # that of now: connections may be opened anew
+            lambda word: self._put(number, ACKS, word),
+            self.listener.taken,
+            self._count_resent,
+            self.incarnation,
+        )
 
     def _count_resent(self) -> None:
         self.traffic.resent += 1

@@ -37,6 +37,7 @@ from walktalk.runtimes.meaning import FLOAT_BYTES, Interpreter, Scale
 from walktalk.runtimes.peers import acquaintance
 from walktalk.runtimes.peers import tally as tallies
 from walktalk.runtimes.peers.assembly import Limits
+from walktalk.runtimes.peers.counting import Counts
 from walktalk.runtimes.peers.diary import Diary
 from walktalk.runtimes.peers.handing_out import Copy, Desk
 from walktalk.runtimes.peers.judging import Judge
@@ -81,6 +82,7 @@ class Node:
         self.state = State(tallies.Tally(self.me, setup.around.nodes, self._knows))
         self.events: queue.SimpleQueue[Callable[[], None]] = queue.SimpleQueue()
         self.begun = False
+        self.counts = Counts()
         self.recorded: Record | None = None  # the last that the protocol showed
         self.clock = Clock()
         self.end = End(setup.stop, self.state.tally)
@@ -93,7 +95,7 @@ class Node:
         self._look_how_to_spoil()
         self.limits = Limits(self._payloads())
         self.judge = Judge(setup.initial, setup.largest)
-        self.facts = acquaintance.facts_of({"algorithm": protocol, **setup.study}, setup.initial)
+        self.facts = acquaintance.facts_of({"algorithm": protocol, **setup.study}, setup.initial, setup.frozen)
         self.keeper = Keeper(setup.folder, lambda: self.desk.put_copy())
         self.kept = own_past(self.keeper, self.facts, trainer.width) if setup.rejoin else None
         self.inbox, self.deeds, self.lessons, self.parting = Inbox(self), Deeds(self), Lessons(self), Parting(self)
@@ -350,4 +352,5 @@ class Node:
 
     def _write(self, row: TraceRow) -> None:
         self.news.event(row.event, row.peer, row.walk, row.number)
+        self.counts.note(row)
         self.diary.note(row)

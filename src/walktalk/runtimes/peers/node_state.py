@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import collections
 import math
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -43,6 +43,7 @@ class NodeSetup:
     study: Mapping[str, Any] = field(default_factory=dict)  # what must be the same on all nodes, key by key
     largest: float = LARGEST  # times the usual norm that a model from a neighbour may have
     tested: int = 0  # test samples that it measures on, too
+    frozen: Sequence[float] | None = None  # a few numbers of what no node sends, which all must have alike
     named: Callable[[Tensor], Mapping[str, Tensor]] | None = None  # a model's weights by name, for whoever collects
     roster: Roster | None = None  # who belongs to the cluster; None: nobody joins or leaves for good
     addresses: Callable[[], Mapping[str, str]] = dict  # where nodes of the cluster's file listen, as far as is known

@@ -44,10 +44,9 @@ class Outbox:
         taken: Callable[[Parcel], None],  # told of every message that the other side has taken
         resent: Callable[[], None],  # told when a message has to be sent again
         incarnation: int,
-        number: int = 0,  # of the last message that was sent to this neighbour before
     ) -> None:
         self._put, self._ask, self._taken, self._resent = put, ask, taken, resent
-        self._incarnation, self.number = incarnation, number
+        self._incarnation, self._number = incarnation, 0
         self._line: collections.deque[Letter] = collections.deque()
         self._current: Letter | None = None
         self._answer: Answer | None = None  # to the message on its way
@@ -63,8 +62,8 @@ class Outbox:
     def put(self, parcel: Parcel, payload: Bytes) -> Stamp:
         """Send this after all that was put before. The payload must not change any more."""
         with self._changed:
-            self.number += 1
-            letter = Letter(parcel, payload, Stamp(self._incarnation, self.number))
+            self._number += 1
+            letter = Letter(parcel, payload, Stamp(self._incarnation, self._number))
             self._line.append(letter)
             self._changed.notify_all()
             if self._thread is None:

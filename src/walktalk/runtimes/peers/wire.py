@@ -95,6 +95,7 @@ class Answer(IntEnum):
     TAKEN = 1  # the receiver: my node has it
     WAITING = 2  # it is arriving, or it waits for my node
     UNKNOWN = 3  # never heard of it: send it again
+    BACK_SOON = 4  # of no message: whoever says so opens its connections anew, and is back in a moment
 
 
 class Ack(NamedTuple):

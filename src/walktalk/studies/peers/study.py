@@ -19,7 +19,7 @@ from typing import Any
 
 from walktalk.errors import SpecError, StudyError, UnavailableError
 from walktalk.graphs import Graph
-from walktalk.learning import Trainer
+from walktalk.learning import Trainer, frozen_numbers
 from walktalk.records import RunFolder, TraceWriter, check_folder, opened_folder
 from walktalk.runtimes.peers import (
     Cluster,
@@ -38,6 +38,7 @@ from walktalk.runtimes.peers import (
     quiet_process,
     replay,
     set_aside,
+    shown,
 )
 from walktalk.studies.building import (
     AlgorithmPlan,
@@ -75,6 +76,7 @@ class NodeJob:
     beginning: Path | None = None  # of a run that goes on (`resume`)
     join: Newcomer | None = None  # it was not in the file, and joins while the others run
     place: Place | None = None  # where one that joins is
+    metrics: str | int | None = None  # where to show metrics, in place of what the cluster's file says
     deployed: bool = False  # for itself, not in a fleet: it measures on test samples too, and hands out its copy
 
 
@@ -160,12 +162,14 @@ def run_node(job: NodeJob, ends: Callable[[bool], None] = lambda over: None) -> 
     if job.deployed and not job.rejoin:
         set_aside(setup.folder)
     seat.remember()
-    node = Node(setup, trainer)
-    leave_on_signals(node.leave)
-    try:
-        node.run()
-    finally:
-        ends(node.end.seen)
+    with shown(seat.cluster.metrics_of(job.name) if job.metrics is None else job.metrics) as show:
+        node = Node(setup, trainer)
+        leave_on_signals(node.leave)
+        show(node)
+        try:
+            node.run()
+        finally:
+            ends(node.end.seen)
     if node.trainings.busy or not node.link.closed:
         end_process()
 
@@ -207,6 +211,7 @@ def _node_setup(seat: Seat, base: Foundation, job: NodeJob) -> tuple[NodeSetup, 
         wait_for_neighbours=cluster.wait,
         samples=len(task.parts[0]),
         study=study,
+        frozen=frozen_numbers(trainer.template),
         largest=cluster.largest,
         tested=0 if task.test is None else len(task.test[0]),
         named=(lambda row: trainer.module(row).state_dict()) if job.deployed else None,
