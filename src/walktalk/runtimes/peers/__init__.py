@@ -11,6 +11,7 @@ if TYPE_CHECKING:
     from walktalk.runtimes.peers.cluster import Cluster, Place, check_name, load_cluster, make_cluster
     from walktalk.runtimes.peers.cluster_health import aggregators, cluster_complaints
     from walktalk.runtimes.peers.diary import Diary
+    from walktalk.runtimes.peers.diary_parts import opened_part, parts_in
     from walktalk.runtimes.peers.handing_out import COPY, FILES, MEMBERS_FILE, Copy, set_aside
     from walktalk.runtimes.peers.joining import Newcomer, knock
     from walktalk.runtimes.peers.keeping import finished_before
@@ -39,6 +40,7 @@ _HOMES = {
     "cluster": ("Cluster", "Place", "check_name", "load_cluster", "make_cluster"),
     "cluster_health": ("aggregators", "cluster_complaints"),
     "diary": ("Diary",),
+    "diary_parts": ("opened_part", "parts_in"),
     "handing_out": ("COPY", "FILES", "MEMBERS_FILE", "Copy", "set_aside"),
     "joining": ("Newcomer", "knock"),
     "keeping": ("finished_before",),
@@ -117,6 +119,8 @@ __all__ = [
     "make_cluster",
     "merge",
     "open_session",
+    "opened_part",
+    "parts_in",
     "quiet_process",
     "read_diary",
     "read_lives",

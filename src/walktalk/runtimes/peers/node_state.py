@@ -48,6 +48,8 @@ class NodeSetup:
     roster: Roster | None = None  # who belongs to the cluster; None: nobody joins or leaves for good
     addresses: Callable[[], Mapping[str, str]] = dict  # where nodes of the cluster's file listen, as far as is known
     joins: bool = False  # it comes in the middle of a run that it was no part of
+    keep_traces: float = math.inf  # bytes of old parts of its trace
+    secret: bool = False  # the numbers that its noise is made from are its own, and not in its diary
     stay: float = 0.0  # seconds that it stays after the end, unless somebody has collected what it has
 
 
