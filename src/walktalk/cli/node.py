@@ -29,6 +29,15 @@ def node(
             "HOST:PORT for elsewhere, 0 for any that is free. In place of `metrics` in the cluster file.",
         ),
     ] = None,
+    keep_traces: Annotated[
+        float | None,
+        typer.Option(
+            metavar="MB",
+            min=0,
+            help="Keep so many megabytes of old parts of its trace, compressed, and delete older ones; all are kept if "
+            "left out. In place of `keep_traces` in the cluster file.",
+        ),
+    ] = None,
     log_format: Annotated[str, typer.Option(metavar="text|json", help="How the log is written.")] = "text",
 ) -> None:
     """Train as one node of a cluster; Ctrl-C or SIGTERM hands its walks on first."""
@@ -39,7 +48,10 @@ def node(
 
     logging.getLogger("walktalk").setLevel(logging.INFO)  # who comes, goes and aggregates; a fleet's nodes are quieter
     write_logs(log_format, name)
-    job = NodeJob(load_cluster(config), name, rejoin=not fresh, device=device, metrics=metrics, deployed=True)
+    cluster = load_cluster(config)
+    if keep_traces is not None:
+        cluster = cluster.model_copy(update={"keep_traces": keep_traces})
+    job = NodeJob(cluster, name, rejoin=not fresh, device=device, metrics=metrics, deployed=True)
     if collect is None:
         run_node(job)
         return

@@ -10,6 +10,7 @@ if TYPE_CHECKING:
     from walktalk.runtimes.peers.cluster import Cluster, load_cluster, make_cluster
     from walktalk.runtimes.peers.cluster_health import aggregators, cluster_complaints
     from walktalk.runtimes.peers.diary import Diary
+    from walktalk.runtimes.peers.diary_parts import opened_part, parts_in
     from walktalk.runtimes.peers.handing_out import COPY, FILES, Copy, set_aside
     from walktalk.runtimes.peers.keeping import finished_before
     from walktalk.runtimes.peers.launcher import Fleet, end_process, leave_on_signals, quiet_process
@@ -34,6 +35,7 @@ _HOMES = {
     "cluster": ("Cluster", "load_cluster", "make_cluster"),
     "cluster_health": ("aggregators", "cluster_complaints"),
     "diary": ("Diary",),
+    "diary_parts": ("opened_part", "parts_in"),
     "handing_out": ("COPY", "FILES", "Copy", "set_aside"),
     "keeping": ("finished_before",),
     "launcher": ("Fleet", "end_process", "leave_on_signals", "quiet_process"),
@@ -94,6 +96,8 @@ __all__ = [
     "make_cluster",
     "merge",
     "open_session",
+    "opened_part",
+    "parts_in",
     "quiet_process",
     "read_diary",
     "read_lives",

@@ -9,6 +9,7 @@
     wait: 30.0                   # seconds that a node waits for its neighbours before it starts without them
     largest: 100.0               # times the usual norm that a model from a neighbour may have, or it is refused
     stay: 0.0                    # seconds that it stays after the end, unless somebody collects what it has before
+    keep_traces: 500             # megabytes of old parts of its trace that a node keeps, compressed; all unless given
     metrics: 9100                # the port of /metrics and /health, on 127.0.0.1; or HOST:PORT. None unless given
     relay: relay.org:7446        # where nodes meet that can only dial out, and the operator comes (`walktalk relay`)
     nodes:                       # in the order of the graph's numbers
@@ -118,6 +119,7 @@ class Cluster(BaseModel):
     stay: float = Field(0.0, ge=0)
     relay: str = Field("", pattern=r"^(.+:\d{1,5})?$")
     metrics: str | int | None = None
+    keep_traces: float | None = Field(None, ge=0)
     nodes: dict[str, Place]
 
     def number(self, name: str) -> int:

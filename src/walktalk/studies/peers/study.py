@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import hashlib
 import logging
+import math
 import os
 from collections.abc import Callable
 from dataclasses import dataclass, replace
@@ -201,7 +202,9 @@ def _node_setup(cluster: Cluster, base: Foundation, job: NodeJob) -> tuple[NodeS
         largest=cluster.largest,
         tested=0 if task.test is None else len(task.test[0]),
         named=(lambda row: trainer.module(row).state_dict()) if job.deployed else None,
+        secret=job.deployed,
         stay=cluster.stay,
+        keep_traces=math.inf if cluster.keep_traces is None else 1e6 * cluster.keep_traces,
     )
     return setup, trainer
 
