@@ -2,7 +2,7 @@
 
 A legacy travels like a walk, hop by hop and acknowledged, towards the neighbour that the aggregator's heartbeats come
 from; nobody trains it. Its number is that of no walk: R + 1 and the node that steps down. What a walk of that part has
-learned since it left goes the same way from wherever it is seen to be out of date, under the number R + V and its own.
+learned since it left goes the same way from wherever it is seen to be out of date, under the number 2³⁰ and its own.
 Walks with luggage have no legacies: what they carry belongs to what nodes noted of them.
 
 The aggregator that it is meant for may be dead by then. So who steps down keeps its legacy for a while, and sends it
@@ -23,6 +23,7 @@ from walktalk.protocols.multi_walk.walk_pass import LARGEST, Pass, answer_to
 
 OWN = "legacy"  # the slot of what this node's reign left
 KEPT = 40.0  # heartbeats that it is kept
+STRAYS = 2**30  # above all numbers of walks and of nodes
 MOST_TICKETS = 500  # that a legacy carries: a note has 4 KiB
 
 
@@ -39,9 +40,10 @@ class Legacies:
     until: float = 0.0
 
     def bequeath(self, reign: Reign, outside: Outside) -> list[Effect]:
-        """This node steps down: what came to it since the other began goes to the other."""
+        """This node steps down: what came to it since the other began goes to the other; all, where it leaves."""
         members = self.members
-        learned = reign.updates_since(outside.now - members.beat * members.interval)
+        since = outside.now - members.beat * members.interval
+        learned = reign.updates if members.leaving else reign.updates_since(since)
         if not reign.latest or learned <= 0 or self.hops.luggage or members.leads:
             return []
         tickets = Carried(more=tickets_of(reign)) if self.walks <= MOST_TICKETS else NOTHING
@@ -66,7 +68,7 @@ class Legacies:
     def comes(self, what: Pass, sender: int, reign: Reign | None, outside: Outside) -> list[Effect]:
         """One arrives; `reign`: this node's, if it aggregates."""
         answer: Effect = Send(sender, answer_to(what))
-        taken = what.reign in self.taken and what.walk <= self.walks + self.around.nodes
+        taken = what.reign in self.taken and what.walk <= STRAYS
         if taken or what.hop > 2 * self.around.nodes or what.walk in self.hops.leaving:
             return [answer, Forget(in_slot(what.walk))]
         return [answer, *self.deliver(what, in_slot, reign, outside)]
@@ -93,19 +95,15 @@ class Legacies:
 
     def is_number(self, walk: int, node: int) -> bool:
         """Whether this is the number of a legacy of this node, or of a walk of it."""
-        first = self.walks + self.around.nodes
-        return walk == self.walks + 1 + node or first < walk <= first + self.walks
+        return walk == self.walks + 1 + node or STRAYS < walk <= STRAYS + self.walks
 
     def _numbered(self, what: Pass) -> Pass:
         """Its updates are counted where no generation is needed any more; from here on hops are of the way alone."""
-        return what._replace(
-            walk=self.walks + self.around.nodes + what.walk, hop=0, generation=what.hop, carried=NOTHING
-        )
+        return what._replace(walk=STRAYS + what.walk, hop=0, generation=what.hop, carried=NOTHING)
 
     def _take(self, what: Pass, slot: str, reign: Reign) -> list[Effect]:
-        first = self.walks + self.around.nodes
-        if what.walk > first:
-            walk = what._replace(walk=what.walk - first, hop=what.generation)
+        if what.walk > STRAYS:
+            walk = what._replace(walk=what.walk - STRAYS, hop=what.generation)
             return reign.readmit(walk, slot) if reign.readmits(walk) else []
         if what.reign in self.taken:
             return []
