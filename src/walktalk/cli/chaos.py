@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from walktalk.studies.chaos import Verdict
 
 BROKEN = 1  # exit code where a round failed
-BLOWS = "kill,hang,cut,disk,clock,hostile,restart"
+BLOWS = "kill,hang,cut,disk,clock,hostile,restart,leave,join"
 
 
 def chaos(
@@ -33,7 +33,8 @@ def chaos(
             help="What happens in every round, in an order that the seed decides. kill: kill -9 of the aggregator, who "
             "comes back, and of a random node for good. hang: SIGSTOP. cut: two halves for 10 s. disk: a full disk (as "
             "root a file system of its own, else a limit on files). clock: a jump of an hour to a month. hostile: a "
-            "node that lies. restart: of all nodes, planned or by kill -9. swallow: a node that keeps walks."
+            "node that lies. restart: of all nodes, planned or by kill -9. leave: a node goes for good. join: one "
+            "comes that was not there. swallow (not of the usual ones): a node that keeps walks."
         ),
     ] = BLOWS,
     real_cuts: Annotated[

@@ -9,7 +9,9 @@ from typing import Literal, NamedTuple, TypeAlias
 
 from walktalk.errors import SpecError
 
-Name: TypeAlias = Literal["aggregator", "random", "hang", "cut", "swallow", "restart", "disk", "clock", "hostile"]
+Name: TypeAlias = Literal[
+    "aggregator", "random", "hang", "cut", "swallow", "restart", "leave", "join", "disk", "clock", "hostile"
+]
 BESIDE = ("disk", "clock", "hostile")
 """Blows that last while others fall: a full disk, a clock that is wrong, a node that lies."""
 
@@ -19,7 +21,7 @@ class Blow:
     """One thing that goes wrong."""
 
     kind: Name
-    # kill -9 of whom; SIGSTOP; a partition; walks that are kept; a restart of all; and those of `BESIDE`
+    # kill -9 of whom; SIGSTOP; a partition; walks that are kept; a restart of all; who goes and comes; and `BESIDE`
     for_good: bool = False  # a killed node stays away, unless the rest would fall apart without it
 
     @property
@@ -55,6 +57,11 @@ KINDS: Mapping[str, Kind] = {
         "a node sends lies under its own name: models that are none, forged tickets, terms and counts, replays",
     ),
     "restart": Kind((Blow("restart"),), "all nodes are stopped and started, or killed with -9 and started"),
+    "leave": Kind((Blow("leave"),), "a node leaves for good, as `walktalk leave` asks it to"),
+    "join": Kind(
+        (Blow("join"),),
+        "a node that was not there joins, with the data of one that is gone for good; if none is, one leaves before",
+    ),
     "swallow": Kind((Blow("swallow"),), "a node keeps the walks that come to it for a while"),
 }
 USUAL = tuple(kind for kind in KINDS if kind != "swallow")

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 from walktalk.errors import StudyError
 from walktalk.graphs import Graph
 from walktalk.records import TraceRow
-from walktalk.runtimes.peers import STATUS, Cluster, Diary, Fleet, ask_everyone
+from walktalk.runtimes.peers import STATUS, Cluster, Diary, Fleet, Newcomer, Place, ask_everyone
 from walktalk.studies.chaos import strikes
 from walktalk.studies.chaos.cables import Cables
 from walktalk.studies.chaos.disks import Disk
@@ -51,10 +51,14 @@ class Disturbance:
         self.cables, self.disks = cables, disks or {}
         self.names = list(cluster.nodes)
         self.kills: list[strikes.Kill] = []
-        self.gone: set[int] = set()
+        self.gone: set[int] = set()  # who is killed, or has left, for good
+        self.stands_for: dict[int, int] = {}  # those who joined: whose data they have
+        self.places: dict[str, Place] = {}  # and where they are
+        self.real_numbers: dict[int, int] = {}  # and their numbers among the nodes
         self.log: list[str] = []
         self.diary = Diary(cluster.folder / DIARY, time.time_ns())
         self.stuck: list[str] = []
+        self.failures: list[str] = []  # what went wrong in blows that are no failures: joins and leaves
         self.last_words: dict[str, dict[str, Any] | None] = {}  # what each said of itself in the end
         self.seconds = 0.0
 
@@ -92,10 +96,34 @@ class Disturbance:
             for end in ends:
                 end()
 
-    def job(self, node: int, rejoin: bool = False) -> StruckJob:
+    def job(self, node: int, rejoin: bool = False, join: Newcomer | None = None) -> StruckJob:
         """What a node's process is to do."""
-        job = NodeJob(self.cluster, self.names[node], rejoin=rejoin)
+        name = self.names[node]
+        job = NodeJob(self.cluster, name, rejoin=rejoin, join=join, place=self.places.get(name) if join else None)
         return StruckJob(job, "" if self.cables is None else self.cables.namespace(node))
+
+    def number(self, node: int) -> int:
+        """Of a node's data, by which it is known in the trace: one that joined has another's."""
+        return self.stands_for.get(node, node)
+
+    def members(self) -> list[int]:
+        """All that are not gone for good."""
+        return [node for node in range(len(self.names)) if node not in self.gone]
+
+    def ask(self, seconds: float) -> dict[str, dict[str, Any] | None]:
+        """How everybody is, those who joined among them."""
+        asked = self.cluster.model_copy(update={"nodes": {**self.cluster.nodes, **self.places}})
+        return ask_everyone(asked, STATUS, seconds)
+
+    def start_guest(self, name: str, place: Place, stands_for: int) -> int:
+        """One joins; its place among the processes."""
+        self.names.append(name)
+        self.places[name] = place
+        node = len(self.names) - 1
+        self.stands_for[node] = stands_for
+        contact = self.dice.choice([v for v in self.living() if v < self.graph.nodes])
+        self.fleet.add(self.job(node, join=Newcomer(self.names[contact])), name)
+        return node
 
     def start_again(self, node: int) -> None:
         """A process in place of one that has ended, or is about to; it goes on from its checkpoint."""
@@ -103,7 +131,7 @@ class Disturbance:
 
     def note(self, what: str, node: int = -1, more: str = "") -> None:
         """Something was done: for the trace."""
-        self.diary.note(TraceRow(time.time(), node, what, detail=more))
+        self.diary.note(TraceRow(time.time(), self.number(node), what, detail=more))
 
     def tell(self, line: str) -> None:
         """And for a person."""
@@ -113,7 +141,7 @@ class Disturbance:
     def _wait_until_all_train(self) -> None:
         began = time.monotonic()
         while time.monotonic() < began + STARTING:
-            answers = ask_everyone(self.cluster, STATUS, 2.0).values()
+            answers = self.ask(2.0).values()
             if all(a is not None for a in answers) and sum(a["iterations"] for a in answers if a) > 0:
                 self.say(f"{len(self.names)} nodes train after {time.monotonic() - began:.1f} s")
                 return
@@ -139,13 +167,19 @@ class Disturbance:
             self._ask_all()
 
     def _ask_all(self) -> None:
-        self.last_words = ask_everyone(self.cluster, STATUS, 1.0)
+        self.last_words = self.ask(1.0)
 
     def lonely(self) -> set[int]:
         """Who did not say that all its neighbours that are left are there."""
-        left = set(range(len(self.names))) - self.gone
+        left = set(self.members())
         heard = {node: self.last_words.get(self.names[node]) for node in left}
-        return {v for v, said in heard.items() if said is None or left & {*self.graph.neighbours(v)} - {*said["alive"]}}
+
+        def alone(node: int, said: dict[str, Any]) -> bool:
+            if node >= self.graph.nodes:
+                return not said["alive"]
+            return bool(left & {*self.graph.neighbours(node)} - {*said["alive"]})
+
+        return {v for v, said in heard.items() if said is None or alone(v, said)}
 
     def aggregating(self) -> list[str]:
         """Who said in the end that it aggregates."""
@@ -162,7 +196,7 @@ class Disturbance:
     def leader(self) -> int | None:
         """Who aggregates, of the highest term; None where nobody says so."""
         for _ in range(10):  # between two aggregators there is none for a while
-            answers = ask_everyone(self.cluster, STATUS, 1.0)
+            answers = self.ask(1.0)
             leads = [(a["term"], n) for n, name in enumerate(self.names) if (a := answers[name]) and a["aggregates"]]
             if leads:
                 return max(leads)[1]
@@ -171,7 +205,9 @@ class Disturbance:
 
     def hold_together_without(self, node: int) -> bool:
         """Whether those that would be left are connected: else no algorithm could learn from all of them."""
-        left = set(range(len(self.names))) - self.gone - {node}
+        left = set(range(self.graph.nodes)) - self.gone - {node}
+        if node >= self.graph.nodes or not left:
+            return False
         seen = {min(left)}
         new = set(seen)
         while new:

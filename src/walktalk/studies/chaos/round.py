@@ -55,7 +55,8 @@ def chaos_round(
     run = ready.runs[0]
     cluster = local_cluster(ready.spec, run, folder, storm.least)
     with ExitStack() as stack:
-        cables = stack.enter_context(Cables(storm.nodes, lane)) if storm.real_cuts else None
+        guests = sum(blow.kind == "join" for blow in storm.blows)
+        cables = stack.enter_context(Cables(storm.nodes + guests, lane)) if storm.real_cuts else None
         if cables is not None:
             cluster = plugged_in(cluster, cables)
         filled = [dice.randrange(storm.nodes)] if any(blow.kind == "disk" for blow in storm.blows) else []
@@ -69,27 +70,28 @@ def chaos_round(
 
 
 def _verdict(storm: Storm, seed: int, ready: Preparation, done: Disturbance) -> Verdict:
-    run, folder, names = ready.runs[0], done.cluster.folder, list(done.cluster.nodes)
-    trace = merge(read_diary(folder / name) for name in (*names, DIARY))
+    run, folder, names = ready.runs[0], done.cluster.folder, done.names
+    trace = merge([_by_data(read_diary(folder / name), done) for name in (*names, DIARY)])
     end = next(row.time for row in reversed(trace) if row.event == "storm_over")
     judged = end - storm.judged
     books = Books(run.setup.protocol, storm.nodes, sum(row.event == "train" for row in trace)).play(trace)
     books.judge()
-    alive = [node for node in range(storm.nodes) if node not in done.gone]
+    alive = sorted({done.number(node) for node in done.members()})
     walking = storm.walking
     walks, copies = copies_of_walks(trace, judged, end) if walking else (0, 0)
-    busy = taking_part(trace, end - storm.settle, end) | (set(alive) - done.lonely())
+    busy = taking_part(trace, end - storm.settle, end) | (set(alive) - {done.number(node) for node in done.lonely()})
     verdict = Verdict(
         seed,
         storm.algorithm,
         storm.walks if walking else 0,
         tuple(done.log),
-        tuple(sorted(done.gone)),
+        tuple(sorted(set(range(storm.nodes)) - set(alive))),
         sum(kill.aggregator for kill in done.kills),
         tuple(done.stuck),
         tuple(node for node in alive if node not in busy),
-        tuple(names[node] for node in alive if done.last_words.get(names[node]) is None),
+        tuple(names[node] for node in done.members() if done.last_words.get(names[node]) is None),
         tuple(done.aggregating()),
+        tuple(done.failures),
         tuple(name for name in names if not _finite(folder / name)),
         sum(row.event == "trained" for row in trace),
         books.mixings,
@@ -102,6 +104,14 @@ def _verdict(storm: Storm, seed: int, ready: Preparation, done: Disturbance) -> 
         seconds=done.seconds,
     )
     return replace(verdict, **_times(trace, storm)) if walking else verdict
+
+
+def _by_data(diary: list[TraceRow], done: Disturbance) -> list[TraceRow]:
+    """Who joined goes under the number of the one whose data it has: the arithmetic knows data by number."""
+    numbers = {real: done.number(node) for node, real in done.real_numbers.items()}
+    if not numbers:
+        return diary
+    return [row._replace(node=numbers.get(row.node, row.node), peer=numbers.get(row.peer, row.peer)) for row in diary]
 
 
 def _times(trace: list[TraceRow], storm: Storm) -> dict[str, Any]:

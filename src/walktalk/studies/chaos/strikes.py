@@ -8,7 +8,7 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
-from walktalk.runtimes.peers import BLOCKED, SWALLOWS
+from walktalk.runtimes.peers import BLOCKED, SWALLOWS, Place, ask_to_leave, free_ports
 from walktalk.studies.chaos.blows import Blow
 from walktalk.studies.chaos.lies import LIES
 from walktalk.studies.chaos.struck import CLOCK
@@ -16,6 +16,7 @@ from walktalk.studies.chaos.struck import CLOCK
 if TYPE_CHECKING:
     from walktalk.studies.chaos.disturbance import Disturbance
 
+LEAVING = JOINING = 20.0  # seconds that each may take
 HOUR, DAY = 3600.0, 86400.0
 JUMPS = (-30 * DAY, -DAY, -HOUR, HOUR, DAY, 30 * DAY)
 
@@ -37,7 +38,8 @@ def kill_aggregator(storm: Disturbance, blow: Blow) -> None:
     if leader is not None and leader in able:
         _kill(storm, leader, blow, True)
         return
-    _kill(storm, max(able, key=lambda v: (sum(u in able for u in storm.graph.neighbours(v)), -v)), blow, False)
+    first = [v for v in able if v < storm.graph.nodes]
+    _kill(storm, max(first, key=lambda v: (sum(u in able for u in storm.graph.neighbours(v)), -v)), blow, False)
 
 
 def kill_random(storm: Disturbance, blow: Blow) -> None:
@@ -95,9 +97,9 @@ def restart(storm: Disturbance, blow: Blow) -> None:
 
 def cut(storm: Disturbance, blow: Blow) -> None:
     """Half of the nodes against the rest."""
-    everyone = range(len(storm.names))
-    side = set(storm.dice.sample(everyone, len(storm.names) // 2))
-    words = " ".join(map(str, sorted(side)))
+    everyone = storm.living()
+    side = set(storm.dice.sample(everyone, len(everyone) // 2))
+    words = " ".join(str(number) for number in sorted(map(storm.number, side)))
     storm.tell(f"partition: {words} against the rest")
     storm.note("partition", more=words)
     if storm.cables is not None:
@@ -111,12 +113,52 @@ def cut(storm: Disturbance, blow: Blow) -> None:
 
 
 def _mute(storm: Disturbance, side: set[int]) -> None:
-    everyone = range(len(storm.names))
+    everyone = storm.living()
     for node in everyone:
-        _write(storm, node, BLOCKED, " ".join(str(peer) for peer in everyone if (peer in side) != (node in side)))
+        cut_off = [storm.real_numbers.get(peer, peer) for peer in everyone if (peer in side) != (node in side)]
+        _write(storm, node, BLOCKED, " ".join(map(str, cut_off)))
     time.sleep(storm.storm.cut)
     for node in everyone:
-        _file(storm, node, BLOCKED).unlink()
+        _file(storm, node, BLOCKED).unlink(missing_ok=True)
+
+
+def leave(storm: Disturbance, blow: Blow) -> None:
+    """A node goes for good, in order."""
+    able = [v for v in storm.writing() if v < storm.graph.nodes and storm.hold_together_without(v)]
+    if not able:
+        return
+    node = storm.dice.choice(able)
+    name = storm.names[node]
+    storm.tell(f"{name} leaves for good")
+    why = ask_to_leave(storm.cluster, [name], LEAVING, dead=False)[name]
+    storm.fleet.processes[node].join(LEAVING)
+    if why or storm.fleet.processes[node].is_alive():
+        storm.failures.append(f"{name} could not leave for good{': ' * bool(why)}{why}")
+        return
+    storm.gone.add(node)
+    storm.note("gone", node)
+
+
+def join(storm: Disturbance, blow: Blow) -> None:
+    """Somebody new, with the data of one that is gone."""
+    if not storm.gone - set(storm.stands_for.values()):
+        leave(storm, blow)
+    free = sorted(storm.gone - set(storm.stands_for.values()) - set(storm.stands_for))
+    if not free:
+        return
+    stands_for, guest = storm.dice.choice(free), f"guest-{len(storm.stands_for)}"
+    number = len(storm.names)
+    address = f"127.0.0.1:{free_ports(1)[0]}" if storm.cables is None else storm.cables.address(number)
+    storm.tell(f"{guest} joins, with the data of {storm.names[stands_for]}")
+    node = storm.start_guest(guest, Place.model_validate({"address": address, "part": stands_for}), stands_for)
+    end = time.monotonic() + JOINING
+    while time.monotonic() < end:
+        said = storm.ask(1.0)[guest]
+        if said is not None and said["alive"]:
+            storm.real_numbers[node] = said["node"]
+            storm.note("joined", node)
+            return
+    storm.failures.append(f"{guest} could not join")
 
 
 def swallow(storm: Disturbance, blow: Blow) -> None:
@@ -136,6 +178,8 @@ DO: Mapping[str, Callable[[Disturbance, Blow], None]] = {
     "hang": hang,
     "restart": restart,
     "cut": cut,
+    "leave": leave,
+    "join": join,
     "swallow": swallow,
 }
 

@@ -32,12 +32,13 @@ class Verdict:
     algorithm: str
     walks_wanted: int  # R; 0 for gossip
     blows: tuple[str, ...] = ()  # in words, as they happened
-    gone: tuple[int, ...] = ()  # nodes that were killed for good
+    gone: tuple[int, ...] = ()  # nodes that were killed or left for good, and for whom nobody came
     aggregators_killed: int = 0
     stuck: tuple[str, ...] = ()  # nodes that had to be ended by force, or ended with an error when asked to leave
     idle: tuple[int, ...] = ()  # nodes that are left and did nothing in the end
     silent: tuple[str, ...] = ()  # nodes that are left and did not answer in the end
     aggregating: tuple[str, ...] = ()  # nodes that said in the end that they aggregate
+    refused: tuple[str, ...] = ()  # joins and leaves that did not succeed, in words
     unsound: tuple[str, ...] = ()  # nodes with a model that is not finite
     iterations: int = 0
     mixings: int = 0
@@ -57,7 +58,7 @@ class Verdict:
         """What did not hold, in words; empty where everything did."""
         if self.broke:
             return [f"broke off: {self.broke}"]
-        failed = []
+        failed = list(self.refused)
         if self.stuck:
             failed.append(f"did not leave: {' '.join(self.stuck)}")
         if self.idle:
