@@ -112,8 +112,7 @@ class Disturbance:
 
     def ask(self, seconds: float) -> dict[str, dict[str, Any] | None]:
         """How everybody is, those who joined among them."""
-        asked = self.cluster.model_copy(update={"nodes": {**self.cluster.nodes, **self.places}})
-        return ask_everyone(asked, STATUS, seconds)
+        return ask_everyone(self.cluster, STATUS, seconds)
 
     def start_guest(self, name: str, place: Place, stands_for: int) -> int:
         """One joins; its place among the processes."""
@@ -197,7 +196,9 @@ class Disturbance:
         """Who aggregates, of the highest term; None where nobody says so."""
         for _ in range(10):  # between two aggregators there is none for a while
             answers = self.ask(1.0)
-            leads = [(a["term"], n) for n, name in enumerate(self.names) if (a := answers[name]) and a["aggregates"]]
+            leads = [
+                (a["term"], n) for n, name in enumerate(self.names) if (a := answers.get(name)) and a["aggregates"]
+            ]
             if leads:
                 return max(leads)[1]
             time.sleep(0.5)

@@ -153,7 +153,7 @@ def join(storm: Disturbance, blow: Blow) -> None:
     node = storm.start_guest(guest, Place.model_validate({"address": address, "part": stands_for}), stands_for)
     end = time.monotonic() + JOINING
     while time.monotonic() < end:
-        said = storm.ask(1.0)[guest]
+        said = storm.ask(1.0).get(guest)
         if said is not None and said["alive"]:
             storm.real_numbers[node] = said["node"]
             storm.note("joined", node)
