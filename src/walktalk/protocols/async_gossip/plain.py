@@ -93,6 +93,7 @@ class AsyncGossip(Protocol):
         "mixing never changes the sum of all models; a constant rate leaves a rest on unlike nodes (Theorem 2)"
     )
     conserves: ClassVar[tuple[Law, ...]] = ("sum",)
+    means_of_models: ClassVar[bool] = True
 
     def __post_init__(self) -> None:
         if self.mixing not in get_args(Mixing):

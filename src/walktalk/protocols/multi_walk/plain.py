@@ -85,6 +85,7 @@ class MultiWalk(Protocol):
         "every update is in the aggregate once; a constant rate leaves a rest on unlike nodes (Theorem 1)"
     )
     conserves: ClassVar[tuple[Law, ...]] = ("once",)
+    means_of_models: ClassVar[bool] = True
 
     def __post_init__(self) -> None:
         if not self.heartbeat > 0:

@@ -60,7 +60,7 @@ from walktalk.runtimes.peers.purse import Purse
 from walktalk.runtimes.peers.session import RECORDS, STATUS, STOP
 from walktalk.runtimes.peers.slots import Tensors
 from walktalk.runtimes.peers.wire import Parcel
-from walktalk.runtimes.stacked import RowTrainer, parameters_of
+from walktalk.runtimes.stacked import RowTrainer, averaging_of, parameters_of
 
 TALLY_EVERY = 0.25  # seconds between two rounds of gossip about how far everybody is
 LOOK_EVERY = 0.5  # seconds, while a node waits for its neighbours
@@ -88,7 +88,7 @@ class Node:
         self.clock = Clock()
         self.end = End(setup.stop, self.state.tally)
         self.news = News(setup.endpoint)
-        self.tensors = Tensors(trainer.width, parameters_of(trainer))
+        self.tensors = Tensors(trainer.width, parameters_of(trainer), averaging_of(trainer, setup.protocol))
         self.interpreter = Interpreter(
             self.tensors, protocol.messages, self._scale(), self._write, lambda: self.clock.wall
         )
