@@ -142,9 +142,10 @@ class Cluster(BaseModel):
         authority = self.certificates / f"{AUTHORITY}.pem" if self.certificates is not None else None
         return Roster(self.name, graph, self.file_names, authority, OPERATOR)
 
-    def with_joined(self, entries: Iterable[Entry]) -> Cluster:
-        """With those who joined and have not left for good."""
-        there = [e for e in entries if e.standing is not Standing.LEFT and e.name not in self.file_names]
+    def with_joined(self, entries: Iterable[Entry], gone: bool = False) -> Cluster:
+        """With those who joined, in the order of their ranks; `gone`: also those of them who left for good since."""
+        wanted = [e for e in entries if gone or e.standing is not Standing.LEFT]
+        there = sorted((e for e in wanted if e.name not in self.file_names), key=lambda e: (e.rank, e.name))
         files = {name: self.nodes[name] for name in self.file_names}
         places = {entry.name: Place.model_validate({"address": entry.address, "site": entry.site}) for entry in there}
         joined = {entry.name: entry.number for entry in there}

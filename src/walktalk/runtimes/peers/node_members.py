@@ -196,8 +196,8 @@ class Members:
     def _facts_of(self, entry: Entry) -> dict[str, Any]:
         """For whoever reads the trace: the graph as it is now, as far as this name is concerned."""
         assert self.roster is not None
-        rows = self.roster.network.rows
-        return {"name": entry.name, "neighbours": list(rows.get(entry.number, ()))}
+        peers = self.roster.network.rows.get(entry.number, ())
+        return {"name": entry.name, "neighbours": " ".join(self.roster.known[peer] for peer in peers)}
 
     def _look_at_own(self, entry: Entry) -> None:
         node = self._node
@@ -223,7 +223,7 @@ class Members:
         node.link.change(endpoint, self._to_dial(endpoint.name, set(around.neighbours) - set(before.neighbours)))
         node.setup = replace(setup, around=around, endpoint=endpoint)
         if node.begun and setup.protocol.nodes_come_and_go:
-            node.note("neighbours", detail=json.dumps(list(around.neighbours)))
+            node.note("neighbours", detail={"neighbours": " ".join(endpoint.neighbours)})
             node.give(NetworkChanged(around))
 
     def _to_dial(self, name: str, new: Iterable[int]) -> dict[str, str]:
