@@ -45,9 +45,17 @@ def status(
         typer.echo(json.dumps({name: a if a is None else {**a, "site": sites[name]} for name, a in answers.items()}))
     else:
         _print(answers, sites)
+    for line in certificate_lines(answers):
+        typer.echo(line, err=as_json)
     if nobody:
         typer.echo(f"nobody answers; {_what_to_do(cluster, config)}", err=True)
         raise typer.Exit(NOBODY)
+
+
+def certificate_lines(answers: dict[str, dict[str, Any] | None]) -> list[str]:
+    """Of nodes whose certificates end soon, have ended or were revoked."""
+    papers = {name: answer.get("certificate") for name, answer in answers.items() if answer is not None}
+    return [f"{name}: {one['said']}" for name, one in papers.items() if one is not None and one["said"]]
 
 
 def _what_to_do(cluster: Cluster, config: Path) -> str:

@@ -6,7 +6,17 @@ from walktalk import lazy
 
 if TYPE_CHECKING:
     from walktalk.runtimes.peers.assembly import Delivery, Limits
-    from walktalk.runtimes.peers.certificates import OPERATOR, credentials, make_certificates, valid_until
+    from walktalk.runtimes.peers.authority import (
+        make_authority,
+        make_certificate,
+        make_certificates,
+        open_authority,
+        request_certificate,
+        revoke_certificates,
+        sign_request,
+        why_kept,
+    )
+    from walktalk.runtimes.peers.certificates import OPERATOR, credentials, valid_until
     from walktalk.runtimes.peers.cluster import Cluster, load_cluster, make_cluster
     from walktalk.runtimes.peers.diary import Diary
     from walktalk.runtimes.peers.handing_out import COPY, FILES, Copy, set_aside
@@ -20,14 +30,25 @@ if TYPE_CHECKING:
     from walktalk.runtimes.peers.ports import with_known_ports, with_own_port
     from walktalk.runtimes.peers.relay import Relay
     from walktalk.runtimes.peers.replaying import Replayed, ReplaySetup, replay
-    from walktalk.runtimes.peers.session import RECORDS, STATUS, STOP, Endpoint, Tuning, open_session
+    from walktalk.runtimes.peers.session import RECORDS, REVOKED, STATUS, STOP, Endpoint, Tuning, open_session
+    from walktalk.runtimes.peers.showing import certificate_rows, described
     from walktalk.runtimes.peers.traces import merge, read_diary, read_lives
     from walktalk.runtimes.peers.unused_ports import free_ports
     from walktalk.runtimes.peers.wire import Parcel
 
 _HOMES = {
     "assembly": ("Delivery", "Limits"),
-    "certificates": ("OPERATOR", "credentials", "make_certificates", "valid_until"),
+    "authority": (
+        "make_authority",
+        "make_certificate",
+        "make_certificates",
+        "open_authority",
+        "request_certificate",
+        "revoke_certificates",
+        "sign_request",
+        "why_kept",
+    ),
+    "certificates": ("OPERATOR", "credentials", "valid_until"),
     "cluster": ("Cluster", "load_cluster", "make_cluster"),
     "diary": ("Diary",),
     "handing_out": ("COPY", "FILES", "Copy", "set_aside"),
@@ -41,7 +62,8 @@ _HOMES = {
     "ports": ("with_known_ports", "with_own_port"),
     "relay": ("Relay",),
     "replaying": ("Replayed", "ReplaySetup", "replay"),
-    "session": ("RECORDS", "STATUS", "STOP", "Endpoint", "Tuning", "open_session"),
+    "session": ("RECORDS", "REVOKED", "STATUS", "STOP", "Endpoint", "Tuning", "open_session"),
+    "showing": ("certificate_rows", "described"),
     "traces": ("merge", "read_diary", "read_lives"),
     "unused_ports": ("free_ports",),
     "wire": ("Parcel",),
@@ -52,6 +74,7 @@ __all__ = [
     "FILES",
     "OPERATOR",
     "RECORDS",
+    "REVOKED",
     "SPOILS",
     "STATUS",
     "STOP",
@@ -75,22 +98,31 @@ __all__ = [
     "Replayed",
     "Tuning",
     "ask_everyone",
+    "certificate_rows",
     "credentials",
+    "described",
     "end_process",
     "finished_before",
     "free_ports",
     "leave_on_signals",
     "load_cluster",
+    "make_authority",
+    "make_certificate",
     "make_certificates",
     "make_cluster",
     "merge",
+    "open_authority",
     "open_session",
     "quiet_process",
     "read_diary",
     "read_lives",
     "replay",
+    "request_certificate",
+    "revoke_certificates",
     "set_aside",
+    "sign_request",
     "valid_until",
+    "why_kept",
     "with_known_ports",
     "with_own_port",
 ]

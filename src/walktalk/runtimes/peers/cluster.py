@@ -30,8 +30,7 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from walktalk.errors import SpecError
 from walktalk.records import yaml_text
-from walktalk.runtimes.peers.certificates import AUTHORITY, OPERATOR, Credentials, credentials
-from walktalk.runtimes.peers.relay_words import RELAY
+from walktalk.runtimes.peers.certificates import AUTHORITY, OPERATOR, RELAY, Credentials, credentials
 from walktalk.runtimes.peers.session import ALIVE, Endpoint, Tuning
 from walktalk.runtimes.peers.tunnels import DIRECT, RelayPlace
 
@@ -51,6 +50,7 @@ RESERVED = {  # they would share keys or files with something else
     AUTHORITY: "the name of the authority's own files among the certificates",
     PORTS: "the folder for ports that were found",
     RELAY: "the name of the relay's certificate",
+    "revoked": "the list of certificates that hold no more",
     "launcher": "the folder of whoever starts all nodes of a run",
 }
 
@@ -159,6 +159,19 @@ class Cluster(BaseModel):
         quick = Tuning(opening=patience)
         return Endpoint(self.name, OPERATOR, len(everyone), "", everyone, connect, files, quick, relay=relay)
 
+    def hosts(self) -> dict[str, list[str]]:
+        """Who may have a certificate, and for which host names and addresses: nodes, operator and relay."""
+        hosts = {name: [place.host] for name, place in self.nodes.items()}
+        relay = {RELAY: [self.relay.rpartition(":")[0]]} if self.relay else {}
+        return {**hosts, **relay, OPERATOR: []}
+
+    @staticmethod
+    def why_no_name(name: str) -> str:
+        """Why no node can have this name; "" where one can."""
+        if not re.fullmatch(_NAME, name):
+            return "use a-z, 0-9, - and ."
+        return f"it is {RESERVED[name]}" if name in RESERVED else ""
+
     def relay_credentials(self) -> Credentials | None:
         """The relay's certificate."""
         return self._credentials(RELAY)
@@ -212,10 +225,9 @@ def make_cluster(content: Mapping[str, Any], source: str = "cluster") -> Cluster
     except ValidationError as error:
         raise SpecError(f"{source}: {_in_words(error)}") from error
     for name in cluster.nodes:
-        if not re.fullmatch(_NAME, name):
-            raise SpecError(f"{source}: nodes: {name!r} cannot be a node's name; use a-z, 0-9, - and .")
-        if name in RESERVED:
-            raise SpecError(f"{source}: nodes: {name!r} cannot be a node's name: it is {RESERVED[name]}; take another")
+        why = Cluster.why_no_name(name)
+        if why:
+            raise SpecError(f"{source}: nodes: {name!r} cannot be a node's name: {why}; take another")
     if not cluster.nodes:
         raise SpecError(f"{source}: nodes: there are none")
     return cluster

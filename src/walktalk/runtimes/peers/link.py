@@ -12,24 +12,36 @@ message again if the other side has never heard of it. The stamp sees to it that
 from __future__ import annotations
 
 import collections
+import json
 import logging
 import math
 import threading
 import time
 from collections.abc import Callable, Iterable, Mapping
 from contextlib import suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 import zenoh
 
 from walktalk.codecs import Bytes
-from walktalk.errors import UnavailableError
+from walktalk.errors import UnavailableError, UserError
 from walktalk.runtimes.peers.assembly import Assembler, Delivery, Limits, Pool
 from walktalk.runtimes.peers.buffers import fit_buffers
-from walktalk.runtimes.peers.certificates import OPERATOR
+from walktalk.runtimes.peers.certificates import OPERATOR, RELAY, Credentials
 from walktalk.runtimes.peers.outbox import Outbox
 from walktalk.runtimes.peers.presence import Presence
-from walktalk.runtimes.peers.session import ACKS, CONTROL, MODELS, Endpoint, close_session, open_session
+from walktalk.runtimes.peers.renewal import Renewal
+from walktalk.runtimes.peers.revocations import Revocations
+from walktalk.runtimes.peers.session import (
+    ACKS,
+    BROUGHT,
+    CONTROL,
+    MODELS,
+    REVOKED,
+    Endpoint,
+    close_session,
+    open_session,
+)
 from walktalk.runtimes.peers.tunnels import open_tunnels
 from walktalk.runtimes.peers.wire import Ack, Answer, Parcel, Stamp, WireError, chunks, decode_ack, encode_ack
 
@@ -98,6 +110,31 @@ class Link:
             raise
         self._declare_publishers()
         self._outboxes = {n: self._outbox(n) for n in peers}
+        self.renewal = self._watch_certificates()  # None without certificates
+
+    def _watch_certificates(self) -> Renewal | None:
+        own = self.endpoint
+        if own.credentials is None:
+            return None
+        self.answer(REVOKED, self._take_list)
+        return Renewal(own.credentials, own.name, (*own.neighbours, OPERATOR, RELAY), self._renew)
+
+    def _renew(self, files: Credentials) -> None:
+        own = self.endpoint
+        now, then = files.revocations, own.credentials.revocations if own.credentials is not None else Revocations()
+        refused = [number for name, number in own.neighbours.items() if now.accepted(name) != then.accepted(name)]
+        if self.tunnels is not None:
+            self.tunnels.renew(files)
+        self.reopen(replace(own, credentials=files), refused)
+
+    def _take_list(self, asked: Mapping[str, str]) -> bytes:
+        """The operator brings a list of revoked certificates."""
+        said: dict[str, object] = {"taken": False, "why": ""}
+        try:
+            said["taken"] = self.renewal is not None and self.renewal.take_list(asked.get(BROUGHT, ""))
+        except (OSError, UserError) as error:
+            said["why"] = str(error)
+        return json.dumps(said).encode()
 
     def _declare_publishers(self) -> None:
         channels, neighbours = (ACKS, CONTROL, MODELS), self.endpoint.neighbours
@@ -128,16 +165,18 @@ class Link:
             self._session.liveliness().declare_subscriber(everyone, _at_once(self._on_token), history=True),
         ]
 
-    def reopen(self, endpoint: Endpoint) -> None:
+    def reopen(self, endpoint: Endpoint, refused: Iterable[int] = ()) -> None:
         """Close all connections and open them anew, as this endpoint says: other certificates, other permissions.
 
         Neighbours are told before: for them, and for this node, nobody has gone, and what was under way is sent again.
+        But for those that are `refused` from now on: they have gone.
         Takes about a second, longer where the old connections do not close; nobody else needs to wait for it.
         """
         with self._changing:
-            for number in self.endpoint.neighbours.values():
+            staying = set(self.endpoint.neighbours.values()) - set(refused)
+            for number in staying:
                 self._put(number, ACKS, encode_ack(Ack(Stamp(0, 0), Answer.BACK_SOON)))
-            self._presence.excuse(self.endpoint.neighbours.values())
+            self._presence.excuse(staying)
             self._leaving.wait(WORDS_TRAVEL)
             close_session(self._session, REOPENING)
             for number in self.endpoint.neighbours.values():
@@ -183,7 +222,7 @@ class Link:
                 tokens.get(self.endpoint.alive("*"), self._on_living, timeout=SECONDS_BETWEEN_LOOKS)
 
     def answer(self, question: str, reply: Callable[[Mapping[str, str]], bytes]) -> None:
-        """Answer the operator's questions of this kind; the reply gets their parameters."""
+        """Answer the operator's questions of this kind; the reply gets their parameters, and what came with them."""
         with self._changing:
             self._answers[question] = reply
             self._declare_answer(question)
@@ -194,6 +233,8 @@ class Link:
         def handle(query: zenoh.Query) -> None:
             try:
                 asked = dict(part.split("=", 1) for part in str(query.parameters).split(";") if "=" in part)
+                if query.payload is not None:
+                    asked[BROUGHT] = query.payload.to_string()
                 query.reply(key, reply(asked))
             except (OSError, ValueError) as error:  # a file that is not there, a number that is none
                 query.reply_err(str(error))
@@ -203,6 +244,8 @@ class Link:
     def close(self) -> None:
         """Leave. What is not acknowledged by now may be lost: `drain` first."""
         self._leaving.set()
+        if self.renewal is not None:
+            self.renewal.close()
         for outbox in self._outboxes.values():
             outbox.close()
         with self._changing:

@@ -6,6 +6,7 @@ import math
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from walktalk.runtimes.peers.link import Link
     from walktalk.runtimes.peers.node import Node
 
 WORKING = 2.0  # seconds after a training in which a node counts as one that trains
@@ -36,9 +37,19 @@ def status_of(node: Node) -> dict[str, Any]:
         "refused": dict(state.refused),
         "strangers": {node.news.name_of(peer): why for peer, why in strangers.items()},
         "diverged": state.diverged,
+        "certificate": certificate_facts(link),
         "relay": link.tunnels.status() if link.tunnels is not None else None,
         "done": node.end.seen,
     }
+
+
+def certificate_facts(link: Link) -> dict[str, Any] | None:
+    """How long a node's certificate holds; None where it has none."""
+    if link.renewal is None:
+        return None
+    now = link.renewal.outlook
+    said = now.in_words() if now.state != "good" else ""
+    return {"until": now.until.isoformat(), "days": now.days, "state": now.state, "said": said}
 
 
 def doing(node: Node) -> str:

@@ -12,7 +12,7 @@ from typing import Any
 from walktalk.runtimes.peers.certificates import OPERATOR
 from walktalk.runtimes.peers.cluster import Cluster
 from walktalk.runtimes.peers.ports import with_known_ports
-from walktalk.runtimes.peers.session import PIECE, RECORDS, open_session
+from walktalk.runtimes.peers.session import BROUGHT, PIECE, RECORDS, open_session
 from walktalk.runtimes.peers.tunnels import open_tunnels
 
 AT_ONCE = 8  # pieces of a file under way: a round trip between two sites takes as long as a piece or more
@@ -40,7 +40,7 @@ class Caller:
     def ask(
         self, names: Iterable[str], question: str, seconds: float, **asked: object
     ) -> dict[str, dict[str, Any] | None]:
-        """Each node's answer; None where none came in time."""
+        """Each node's answer; None where none came in time. A text that is asked as `brought` goes along."""
         answers: dict[str, dict[str, Any] | None] = dict.fromkeys(names)
         end = time.monotonic() + seconds
         while (missing := [name for name, answer in answers.items() if answer is None]) and time.monotonic() < end:
@@ -83,9 +83,10 @@ class Caller:
         return None
 
     def _get(self, name: str, question: str, seconds: float, **asked: object) -> Any:
+        brought = asked.pop(BROUGHT, None)
         parameters = ";".join(f"{key}={value}" for key, value in asked.items())
         key = self._endpoint.key(name, OPERATOR, question)
-        return self._session.get(f"{key}?{parameters}" if parameters else key, timeout=seconds)
+        return self._session.get(f"{key}?{parameters}" if parameters else key, timeout=seconds, payload=brought)
 
 
 def _parsed(answer: bytes) -> dict[str, Any] | None:
