@@ -1,11 +1,11 @@
 """What two bad nodes of twenty do, and what a screen against them buys and costs.
 
-    python benchmarks/bad_nodes.py --out results/2026-11-16-bad-nodes
+    python benchmarks/bad_nodes.py --out results/2026-11-16-bad-nodes-witnesses
 
 Digits, Dirichlet(1), 20 nodes, Erdős–Rényi(0.3), weight decay 0.01 so that losses come to rest, 6,000 iterations; the
-same seeds with no attack, and with nodes 3 and 7 that turn the signs of what they send, blow it up tenfold, or put
-noise on it that is as long as the model. Writes `ends.csv` (mean of the last five evaluations of every run) and
-`table.md`.
+same seeds with no attack, with nodes 3 and 7 dead from the beginning (what their data are worth), and with those two
+turning the signs of what they send, blowing it up tenfold, or putting noise on it that is as long as the model. Writes
+`ends.csv` (mean of the last five evaluations of every run) and `table.md`.
 """
 
 from __future__ import annotations
@@ -18,30 +18,32 @@ import pandas as pd
 
 from walktalk.studies import make_spec, run_study
 
-ATTACKS: dict[str, dict[str, Any] | None] = {
-    "none": None,
-    "flip": {"how": "flip"},
-    "scale(10)": {"how": "scale", "factor": 10.0},
-    "noise(1)": {"how": "noise", "factor": 1.0},
+BAD = [3, 7]
+ATTACKS: dict[str, list[dict[str, Any]]] = {
+    "none": [],
+    "dead": [{"kind": "kill", "at": 0, "node": node} for node in BAD],
+    "flip": [{"kind": "corrupt", "at": 0, "nodes": BAD, "how": "flip"}],
+    "scale(10)": [{"kind": "corrupt", "at": 0, "nodes": BAD, "how": "scale", "factor": 10.0}],
+    "noise(1)": [{"kind": "corrupt", "at": 0, "nodes": BAD, "how": "noise", "factor": 1.0}],
 }
 ALGORITHMS: list[dict[str, Any]] = [
     {"name": "async_gossip", "label": "gossip in pairs"},
     {"name": "async_gossip", "screen": "clip(0.3)", "label": "gossip in pairs, clip(0.3)"},
-    {"name": "async_gossip", "screen": "refuse(1)", "label": "gossip in pairs, refuse(1)"},
+    {"name": "async_gossip", "screen": "refuse(0.7)", "label": "gossip in pairs, refuse(0.7)"},
     {"name": "sync_gossip", "label": "gossip in rounds"},
     {"name": "sync_gossip", "screen": "trim(2)", "label": "gossip in rounds, trim(2)"},
     {"name": "sync_gossip", "screen": "median", "label": "gossip in rounds, median"},
-    {"name": "sync_gossip", "screen": "refuse(1)", "label": "gossip in rounds, refuse(1)"},
+    {"name": "sync_gossip", "screen": "refuse(0.7)", "label": "gossip in rounds, refuse(0.7)"},
     {"name": "multi_walk", "walks": 4, "label": "4 walks"},
     {"name": "multi_walk", "walks": 4, "screen": "clip(0.3)", "label": "4 walks, clip(0.3)"},
-    {"name": "multi_walk", "walks": 4, "screen": "refuse(1)", "label": "4 walks, refuse(1)"},
+    {"name": "multi_walk", "walks": 4, "screen": "refuse(0.7)", "label": "4 walks, refuse(0.7)"},
 ]
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--out", type=Path, required=True)
-    parser.add_argument("--repetitions", type=int, default=3)
+    parser.add_argument("--repetitions", type=int, default=5)
     options = parser.parse_args()
     options.out.mkdir(parents=True, exist_ok=True)
     table = pd.concat([ends(name, attack, options.repetitions) for name, attack in ATTACKS.items()])
@@ -54,7 +56,7 @@ def main() -> None:
     print("\n".join([*head, *rows]))
 
 
-def ends(name: str, attack: dict[str, Any] | None, repetitions: int) -> pd.DataFrame:
+def ends(name: str, attack: list[dict[str, Any]], repetitions: int) -> pd.DataFrame:
     """The losses at which the runs under one attack came to rest."""
     spec = make_spec(
         {
@@ -66,7 +68,7 @@ def ends(name: str, attack: dict[str, Any] | None, repetitions: int) -> pd.DataF
             "stop": {"iterations": 6000},
             "evaluate": {"every": 200},
             "repetitions": repetitions,
-            "faults": [] if attack is None else [{"kind": "corrupt", "at": 0, "nodes": [3, 7], **attack}],
+            "faults": attack,
         }
     )
     last = run_study(spec).history.sort_values("iteration").groupby(["algorithm", "repetition"]).tail(5)

@@ -8,10 +8,11 @@ from pathlib import Path
 
 import pytest
 import yaml
+from rich.console import Console
 from typer.testing import CliRunner, Result
 
 from walktalk.cli.app import app
-from walktalk.cli.status import _print
+from walktalk.cli.status import _page
 
 STUDY = {"network": {"topology": "complete", "nodes": 2}, "algorithms": [{"name": "multi_walk"}], "stop": {"time": 1.0}}
 
@@ -116,7 +117,10 @@ def test_status_fits_a_terminal_of_80_columns(
         "done": False,
         "state": "training",
         "aggregates": True,
+        "aggregates_since": 3_000.0,
+        "checkpoint_age": 100.0,
         "term": 12,
+        "total_iterations": 250_000,
         "walks": [1, 2, 14],
         "alive": [1, 2, 3],
         "loss": 0.123,
@@ -124,13 +128,15 @@ def test_status_fits_a_terminal_of_80_columns(
         "bytes_sent": 12_345_678_900,
         "dropped": {},
     }
-    other = {**answer, "aggregates": False, "loss": None, "walks": []}
-    _print({"ca-1": answer, "ca-2": other, "il-1": None}, {"ca-1": "CA", "ca-2": "CA", "il-1": "IL"})
+    other = {**answer, "aggregates": False, "loss": None, "walks": [], "complaints": ["its certificate is out of date"]}
+    sites = {"ca-1": "CA", "ca-2": "CA", "il-1": "IL"}
+    Console().print(_page({"ca-1": answer, "ca-2": other, "il-1": None}, sites))
     shown = capsys.readouterr().out
     assert "…" not in shown
-    for word in ("aggregates", "iterations", "term 12", "1 2 14", "123,456", "12,345.7", "no answer"):
+    words = ("term", "iterations", " 12 ", "1 2 14", "123,456", "12,345.7", "no answer", "100 s")
+    for word in (*words, "ca-2: its certificate is out of date"):
         assert word in shown
     assert "dropped" not in shown
-    assert "2 of 3 nodes answer; aggregator: ca-1" in shown
-    _print({"ca-1": {**answer, "dropped": {"forged": 3}}}, {"ca-1": ""})
+    assert "2 of 3 nodes answer; 250,000 iterations; aggregator: ca-1 for 50 min" in shown
+    Console().print(_page({"ca-1": {**answer, "dropped": {"forged": 3}}}, {"ca-1": ""}))
     assert "dropped" in capsys.readouterr().out

@@ -18,7 +18,19 @@ import walktalk as wt
 from tests.support.runs import TIMINGS, Played, setup
 from walktalk import graphs
 from walktalk.errors import SpecError
-from walktalk.protocols import Effect, EpidemicLearning, Event, Machine, Message, Outside, Send, screened
+from walktalk.protocols import (
+    Combine,
+    Effect,
+    EpidemicLearning,
+    Event,
+    Machine,
+    Message,
+    Outside,
+    Received,
+    Screen,
+    Send,
+    screened,
+)
 from walktalk.protocols.compression.feedback import FeedbackNode
 from walktalk.protocols.compression.plain_code import CodedNode
 from walktalk.protocols.screening import MeetingNode, ScreenedNode
@@ -82,6 +94,31 @@ def test_what_is_no_number_never_gets_through(rule: str, value: float) -> None:
     others[1, 2] = value
     made = mixed(rule, own, others, [0.25] * 3)
     assert bool(made.isfinite().all())
+
+
+def witnessed(own: list[float], came: list[float], witnesses: list[list[float]]) -> bool:
+    """Whether refuse(1) lets a model through to a node with this model of its own, and these models of others."""
+    others = torch.tensor([came, *witnesses])
+    made = mixed("refuse(1)", torch.tensor(own), others, [1.0] + [0.0] * len(witnesses))
+    return bool(torch.allclose(made, torch.tensor(came)))
+
+
+def test_two_witnesses_outvote_a_model_that_is_astray_and_two_bad_ones_do_not() -> None:
+    good, like, bad = [1.0, 2.0, 0.0], [1.1, 1.9, 0.1], [-1.0, -2.0, 0.0]
+    assert witnessed(good, like, [bad, bad])  # near to the own model: nobody is asked
+    assert not witnessed(good, bad, [])
+    assert not witnessed(good, bad, [like, bad])  # both must agree, so three bad neighbours are needed
+    assert witnessed(good, bad, [bad, bad])
+    assert witnessed(bad, like, [good, good])  # the way back of a node whose first model was a bad one
+    assert not witnessed(good, bad, [[math.nan] * 3, bad])
+    assert witnessed([0.0] * 3, bad, [])  # zeros say nothing
+
+
+def test_the_first_model_must_not_be_the_opposite_of_the_initial_one() -> None:
+    own, others = drawn(3, 1)
+    assert torch.equal(mixed("facing", own, -own[None] + 0.1 * others, [1.0]), own)
+    torch.testing.assert_close(mixed("facing", own, others + own, [1.0]), others[0] + own)
+    torch.testing.assert_close(mixed("facing", torch.zeros_like(own), others, [1.0]), others[0])
 
 
 def test_the_median_of_two_is_their_mean_and_trimming_leaves_somebody() -> None:
@@ -154,7 +191,7 @@ class Knows(Machine):
 @pytest.mark.parametrize(
     "around",
     [
-        lambda inner: ScreenedNode(inner, "clip"),
+        lambda inner: ScreenedNode(inner, "clip", 3),
         lambda inner: MeetingNode(inner, "median"),
         lambda inner: CodedNode(inner, {}, "int8"),
         lambda inner: FeedbackNode(inner, {}, "int8", ()),
@@ -166,6 +203,35 @@ def test_whatever_is_wrapped_around_a_node_asks_it_everything(around: Callable[[
     assert not node.has_work()
     assert node.keepsake().endswith(b"kept")
     assert node.farewell().endswith(b"left")
+
+
+class Takes(Machine):
+    """A node that takes every message but those of round 9."""
+
+    def handle(self, event: Event, outside: Outside) -> list[Effect]:
+        if isinstance(event, Received) and event.message.round == 9:
+            raise ValueError("not this one")
+        return []
+
+
+def test_witnesses_are_what_came_last_from_two_others() -> None:
+    node, outside = ScreenedNode(Takes(), "refuse", 5), Outside(0.0, random.Random(0))
+    seen: list[set[int]] = []
+    holds: dict[str, int] = {}  # slot -> whose model is in it
+    for sender in (0, 0, 1, 2, 0, 3, 4, 4):
+        holds["in"] = sender
+        for effect in node.handle(Received(sender, Message("walk"), "in"), outside):
+            if isinstance(effect, Combine):
+                holds[effect.into] = holds["in"]
+            elif isinstance(effect, Screen):
+                seen.append({holds[slot] for slot, weight in effect.terms.items() if not weight})
+    assert seen == [set(), set(), set(), {0, 1}, {1, 2}, {2, 0}, {0, 3}, {0, 3}]
+    assert len(holds) == 4  # three models are kept at most
+    with pytest.raises(ValueError, match="not this one"):
+        node.handle(Received(1, Message("walk", round=9), "in"), outside)
+    _, judged = node.handle(Received(2, Message("walk"), "in"), outside)
+    assert isinstance(judged, Screen)
+    assert {holds[slot] for slot, weight in judged.terms.items() if not weight} == {3, 4}  # 1 left nothing behind
 
 
 def test_what_cannot_be_screened_is_told() -> None:

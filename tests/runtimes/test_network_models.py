@@ -201,9 +201,13 @@ def test_nobody_trains_while_it_is_away(tmp_path, name):
 
 def test_only_what_survives_failures_can_do_with_it(tmp_path):
     file = written(tmp_path, "node,from,to\n2,0,20\n")
-    with pytest.raises(SpecError, match="availability: d2 knows no failures"):
+    with pytest.raises(SpecError, match="availability: choco_sgd knows no failures"):
         make_spec(
-            {"availability": file, "algorithms": [{"name": "d2"}], "optimizer": {"momentum": 0.0, "nesterov": False}}
+            {
+                "availability": file,
+                "algorithms": [{"name": "choco_sgd"}],
+                "optimizer": {"momentum": 0.0, "nesterov": False},
+            }
         )
     with pytest.raises(SpecError, match=r"availability: '.*gone.csv' cannot be read"):
         make_spec({"availability": str(tmp_path / "gone.csv")})

@@ -31,7 +31,7 @@ class Symbols:
             _, node, kind, slot, _, walk, _, number, _, _, _, detail = event
             here = self.slots[node]
             if kind == "trained":
-                here["update"] = {number: 1.0}
+                here["update"] = here["gradient"] = {number: 1.0}
                 self.trained[number] = node
             elif kind == "handed_on":
                 here["update"] = {}

@@ -14,7 +14,7 @@ from walktalk.learning import Extras
 from walktalk.protocols import Protocol
 from walktalk.records import TraceRow
 from walktalk.runtimes.meaning import Evaluate, Stop
-from walktalk.runtimes.simulator import NetworkTiming, RunSetup, Timing
+from walktalk.runtimes.simulator import FaultPlan, NetworkTiming, RunSetup, Timing
 from walktalk.runtimes.stacked import Engine
 from walktalk.seeds import Seed
 from walktalk.testing import QuadraticTrainer
@@ -84,6 +84,7 @@ def run(
     lr: float = LR,
     schedule: Callable[[float], float] = lambda progress: 1.0,
     seed: int = 1,
+    faults: FaultPlan = FaultPlan(),
 ) -> Ended:
     """So many rounds, in which everybody trains once; the last averaging is over, and the next training under way."""
     protocol.check_graph(graph)
@@ -93,7 +94,7 @@ def run(
     setup = RunSetup(
         protocol, graph, Seed(seed), Stop(time=2 * half), timing, Evaluate(every=10**6), lr=lr, model_bytes=12
     )
-    engine = Engine(trainer, [replace(setup, schedule=schedule)], [trainer.initial()])
+    engine = Engine(trainer, [replace(setup, schedule=schedule, faults=faults)], [trainer.initial()])
     trace = engine.advance(0.5).traces.get(0, [])
     what = engine.simulations[0].interpreter
 

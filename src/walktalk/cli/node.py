@@ -21,15 +21,25 @@ def node(
             "with certificates this needs the operator's.",
         ),
     ] = None,
+    metrics: Annotated[
+        str | None,
+        typer.Option(
+            metavar="PORT",
+            help="Show metrics for Prometheus (/metrics) and how it is (/health) on this port of this machine; "
+            "HOST:PORT for elsewhere, 0 for any that is free. In place of `metrics` in the cluster file.",
+        ),
+    ] = None,
+    log_format: Annotated[str, typer.Option(metavar="text|json", help="How the log is written.")] = "text",
 ) -> None:
     """Train as one node of a cluster; Ctrl-C or SIGTERM hands its walks on first."""
     import logging
 
-    from walktalk.runtimes.peers import load_cluster
+    from walktalk.runtimes.peers import load_cluster, write_logs
     from walktalk.studies.peers import NodeJob, run_node
 
     logging.getLogger("walktalk").setLevel(logging.INFO)  # who comes, goes and aggregates; a fleet's nodes are quieter
-    job = NodeJob(load_cluster(config), name, rejoin=not fresh, device=device, deployed=True)
+    write_logs(log_format, name)
+    job = NodeJob(load_cluster(config), name, rejoin=not fresh, device=device, metrics=metrics, deployed=True)
     if collect is None:
         run_node(job)
         return

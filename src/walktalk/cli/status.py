@@ -1,19 +1,24 @@
-"""`walktalk status`: who is alive, who aggregates, where the walks are."""
+"""`walktalk status`: who is alive and well, who aggregates, where the walks are."""
 
 from __future__ import annotations
 
 import json
+import time
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, TypeAlias
 
 import typer
 
 from walktalk.cli.live import check_live
 
 if TYPE_CHECKING:
+    from rich.console import RenderableType
+
     from walktalk.runtimes.peers import Cluster
 
-NOBODY = 1  # exit code, as that of `walktalk stop`
+Answers: TypeAlias = "dict[str, dict[str, Any] | None]"
+
+UNWELL = 1  # exit code: a node complains or does not answer; as that of `walktalk stop` where nobody answers
 SECONDS_BETWEEN_QUESTIONS = 2.0
 
 
@@ -21,6 +26,9 @@ def status(
     config: Annotated[Path, typer.Option(help="The cluster's YAML file.")],
     as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object and nothing else.")] = False,
     seconds: Annotated[float, typer.Option(min=0.1, help="How long to wait for answers.")] = 3.0,
+    watch: Annotated[
+        bool, typer.Option("--watch", help="Ask again every two seconds, until Ctrl-C; with --json a line each time.")
+    ] = False,
     live: Annotated[bool, typer.Option("--live", help="Show the cluster in a browser, until Ctrl-C.")] = False,
     port: Annotated[
         int | None, typer.Option(min=0, max=65535, help="With --live: where to listen; a free port if left out.")
@@ -30,32 +38,80 @@ def status(
         typer.Option(help="With --live: the address to listen on, 0.0.0.0 for all; this machine alone if left out."),
     ] = None,
 ) -> None:
-    """Ask every node of a cluster how it is."""
-    from walktalk.runtimes.peers import STATUS, ask_everyone, load_cluster
+    """Ask every node of a cluster how it is.
+
+    The exit code says it, too: 0 where all answer and none complains, 1 where one does not answer or complains, 2 where
+    the command or the cluster's file is wrong. With --watch it is that of the last answers.
+    """
+    from walktalk.runtimes.peers import load_cluster
 
     check_live(live, port, host)
     cluster = load_cluster(config)
     if live:
-        watch(cluster, seconds, host, port or 0)
+        show_live(cluster, seconds, host, port or 0)
         return
-    answers = ask_everyone(cluster, STATUS, seconds)
-    nobody = not any(answers.values())
-    sites = {name: place.site for name, place in cluster.nodes.items()}
-    if as_json:
-        typer.echo(json.dumps({name: a if a is None else {**a, "site": sites[name]} for name, a in answers.items()}))
-    else:
-        _print(answers, sites)
-    for line in certificate_lines(answers):
-        typer.echo(line, err=as_json)
-    if nobody:
+    answers = watched(cluster, seconds, as_json) if watch else asked_once(cluster, seconds, as_json)
+    if answers and not any(answers.values()):
         typer.echo(f"nobody answers; {_what_to_do(cluster, config)}", err=True)
-        raise typer.Exit(NOBODY)
+    if _complaints(answers):
+        raise typer.Exit(UNWELL)
 
 
-def certificate_lines(answers: dict[str, dict[str, Any] | None]) -> list[str]:
-    """Of nodes whose certificates end soon, have ended or were revoked."""
-    papers = {name: answer.get("certificate") for name, answer in answers.items() if answer is not None}
-    return [f"{name}: {one['said']}" for name, one in papers.items() if one is not None and one["said"]]
+def asked_once(cluster: Cluster, seconds: float, as_json: bool) -> Answers:
+    """Ask, and print what they say."""
+    from rich.console import Console
+
+    answers = _ask(cluster, seconds)
+    if as_json:
+        _print_json(answers, cluster)
+    else:
+        Console().print(_page(answers, _sites(cluster)), highlight=False)
+    return answers
+
+
+def watched(cluster: Cluster, seconds: float, as_json: bool) -> Answers:
+    """Ask again and again until Ctrl-C; what they said last."""
+    from rich.console import Console
+    from rich.live import Live
+
+    answers: Answers = {}
+    console = Console()
+    try:
+        with Live(console=console, auto_refresh=False, screen=False) as screen:
+            while True:
+                began = time.monotonic()
+                answers = _ask(cluster, seconds)
+                if as_json:
+                    _print_json(answers, cluster)
+                elif console.is_terminal:
+                    screen.update(_page(answers, _sites(cluster)), refresh=True)
+                else:
+                    console.print(_page(answers, _sites(cluster)), highlight=False)
+                time.sleep(max(0.0, SECONDS_BETWEEN_QUESTIONS - (time.monotonic() - began)))
+    except KeyboardInterrupt:
+        return answers
+
+
+def _ask(cluster: Cluster, seconds: float) -> Answers:
+    from walktalk.runtimes.peers import STATUS, ask_everyone
+
+    return ask_everyone(cluster, STATUS, seconds)
+
+
+def _sites(cluster: Cluster) -> dict[str, str]:
+    return {name: place.site for name, place in cluster.nodes.items()}
+
+
+def _print_json(answers: Answers, cluster: Cluster) -> None:
+    sites = _sites(cluster)
+    said = {name: a if a is None else {**a, "site": sites[name]} for name, a in answers.items()}
+    typer.echo(json.dumps(said, allow_nan=False))
+
+
+def _complaints(answers: Answers) -> list[str]:
+    from walktalk.runtimes.peers import cluster_complaints
+
+    return cluster_complaints(answers)
 
 
 def _what_to_do(cluster: Cluster, config: Path) -> str:
@@ -72,61 +128,83 @@ def _what_to_do(cluster: Cluster, config: Path) -> str:
     )
 
 
-def watch(cluster: Cluster, seconds: float, host: str | None, port: int) -> None:
+def show_live(cluster: Cluster, seconds: float, host: str | None, port: int) -> None:
     """Ask again and again, and show the answers in a browser; Ctrl-C ends it."""
-    import time
-
     from walktalk.report import ClusterPage, served_cluster
-    from walktalk.runtimes.peers import STATUS, ask_everyone
     from walktalk.studies import load_spec, make_spec
 
     spec = make_spec(cluster.study) if isinstance(cluster.study, dict) else load_spec(cluster.study)
-    sites = {name: place.site for name, place in cluster.nodes.items()}
-    page = ClusterPage(cluster.name, cluster.folder, sites, spec, cluster.algorithm)
+    page = ClusterPage(cluster.name, cluster.folder, _sites(cluster), spec, cluster.algorithm)
     with served_cluster(page, host=host, port=port) as (url, take):
         typer.echo(f"Live     {url}   (Ctrl-C ends it)", err=True)
         began = time.monotonic()
         while True:
             asked = time.monotonic()
-            answers = ask_everyone(cluster, STATUS, seconds)
+            answers = _ask(cluster, seconds)
             take(dict(answers), asked - began)
             time.sleep(max(0.0, SECONDS_BETWEEN_QUESTIONS - (time.monotonic() - asked)))
 
 
-def _print(answers: dict[str, dict[str, Any] | None], sites: dict[str, str]) -> None:
-    from rich.console import Console
+def _page(answers: Answers, sites: dict[str, str]) -> RenderableType:
+    """The table, and below it what is to be said of all."""
+    from rich.console import Group
     from rich.table import Table
+    from rich.text import Text
 
     there = {name: a for name, a in answers.items() if a is not None}
-    located, dropped = any(sites.values()), any(any(a["dropped"].values()) for a in there.values())
+    located, dropped = any(sites.values()), any(sum(a.get("dropped", {}).values()) for a in there.values())
     table = Table(box=None, pad_edge=False, header_style="bold")  # without lines, and empty columns, it fits 80 letters
-    for column in ("node", *(["site"] if located else []), "state", "aggregates", "walks"):
+    for column in ("node", *(["site"] if located else []), "state", "term", "walks"):
         table.add_column(column)
-    for column in ("peers", "iterations", "loss", "sent MB", *(["dropped"] if dropped else [])):
+    for column in ("peers", "iterations", "loss", "saved", "sent MB", *(["dropped"] if dropped else [])):
         table.add_column(column, justify="right")
     for name, answer in answers.items():
         first = (name, sites[name]) if located else (name,)
         row = _row(answer) if answer is not None else ["no answer"]
         table.add_row(*first, *(row[: len(table.columns) - len(first)]))
-    console = Console()
-    console.print(table)
-    console.print(f"\n{len(there)} of {len(answers)} nodes answer{_aggregators(there)}", highlight=False)
+    return Group(table, Text(f"\n{_summary(answers, there)}"), *(Text(f"  {line}") for line in _worth_saying(answers)))
 
 
 def _row(answer: dict[str, Any]) -> list[str]:
+    loss, saved = answer.get("loss"), answer.get("checkpoint_age")
     return [
-        answer["state"],
-        f"term {answer['term']}" if answer["aggregates"] else "",
-        " ".join(map(str, answer["walks"])),
-        str(len(answer["alive"])),
-        f"{answer['iterations']:,}",
-        "" if answer["loss"] is None else f"{answer['loss']:.3f}",
-        f"{answer['bytes_sent'] / 1e6:,.1f}",
-        str(sum(answer["dropped"].values())),
+        str(answer.get("state", "")),
+        str(answer.get("term", "")) if answer.get("aggregates") else "",  # of those that aggregate
+        " ".join(map(str, answer.get("walks", ()))),
+        str(len(answer.get("alive", ()))),
+        f"{answer.get('iterations', 0):,}",
+        "" if loss is None else f"{loss:.3f}",
+        "" if saved is None else _lasting(saved),
+        f"{answer.get('bytes_sent', 0) / 1e6:,.1f}",
+        str(sum(answer.get("dropped", {}).values())),
     ]
 
 
-def _aggregators(there: dict[str, dict[str, Any]]) -> str:
-    """Who aggregates; more than one while the network is split, or an election is not known to all yet."""
-    names = [name for name, answer in there.items() if answer["aggregates"]]
-    return f"; aggregator: {', '.join(names)}" if names else ""
+def _lasting(seconds: float) -> str:
+    """As short as it can be said."""
+    for unit, length in (("d", 86_400), ("h", 3_600), ("min", 60)):
+        if seconds >= 2 * length:
+            return f"{seconds / length:.0f} {unit}"
+    return f"{seconds:.0f} s"
+
+
+def _summary(answers: Answers, there: dict[str, dict[str, Any]]) -> str:
+    from walktalk.runtimes.peers import aggregators
+
+    names = aggregators(answers)
+    trained = max((int(a.get("total_iterations", 0)) for a in there.values()), default=0)
+    known = f"; {trained:,} iterations" if there else ""
+    heads = ", ".join(f"{name}{_reign(there[name])}" for name in names)
+    return f"{len(there)} of {len(answers)} nodes answer{known}" + (f"; aggregator: {heads}" if heads else "")
+
+
+def _reign(answer: dict[str, Any]) -> str:
+    since = answer.get("aggregates_since")
+    return "" if since is None else f" for {_lasting(since)}"
+
+
+def _worth_saying(answers: Answers) -> list[str]:
+    """Complaints, but for those that the table shows, and warnings."""
+    warnings = {name: answer.get("warnings") or [] for name, answer in answers.items() if answer is not None}
+    said = [line for line in _complaints(answers) if not line.endswith(": no answer")]
+    return said + [f"{name}: {line}" for name, lines in warnings.items() for line in lines]

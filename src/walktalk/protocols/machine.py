@@ -68,6 +68,10 @@ class Machine(ABC):
         """The runtime has refused what came with a message, which was no model: let its sender not wait for ever."""
         return []
 
+    def missed(self, sender: int, message: Message, outside: Outside) -> list[Effect]:
+        """A message was lost on its way, and this node notices when it would have come; who waits for it may go on."""
+        return []
+
     def has_work(self) -> bool:
         """Whether anything will be trained here again without a message from others; False: only if a walk comes by."""
         return True

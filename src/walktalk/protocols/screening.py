@@ -2,7 +2,9 @@
 
 A rule for one model at a time (`clip`, `refuse`) is applied to every model that arrives, against the last one that
 this node put out itself: its own in gossip, that of the last walk that it trained among walks. A model that is refused
-counts as that one. A rule for several (`median`, `trim`) takes the place of the average in which they meet, and so
+counts as that one. `refuse` also asks witnesses, what came last from two other neighbours, as it came: where both are
+near to a model, it is this node's own that is astray, because its first model was a bad one or it was away for long.
+A rule for several (`median`, `trim`) takes the place of the average in which they meet, and so
 needs a protocol in which several do.
 
 Nobody is thrown out: a node that misbehaves goes on to be listened to, and each of its models is judged for itself.
@@ -23,7 +25,7 @@ from walktalk.screens import screen_named
 
 OWN = "screen/own"  # the last model that this node put out
 MIXED = "screen/mixed"
-FINITE = "refuse(inf)"  # where there is nothing to compare with yet, a model must at least be one
+FIRST = "facing"  # where there is only the initial model to compare with, one must at least not be its opposite
 TOLERANCE = 1e-6  # of weights that sum to one
 
 
@@ -64,7 +66,9 @@ class Screened(Wrapped):
     def machine(self, surroundings: Surroundings) -> Machine:
         inner = self.inner.machine(surroundings)
         meets = screen_named(self.rule).meets
-        return MeetingNode(inner, self.rule) if meets else ScreenedNode(inner, self.rule)
+        if meets:
+            return MeetingNode(inner, self.rule)
+        return ScreenedNode(inner, self.rule, len(surroundings.sources))
 
     def hardened(self) -> Screened:
         return Screened(self.inner.hardened(), self.rule)
@@ -89,20 +93,39 @@ class Screened(Wrapped):
 class ScreenedNode(WrappedNode):
     """One node that judges every model when it arrives."""
 
-    __slots__ = ("knows", "rule")
+    __slots__ = ("came", "knows", "rule", "witnesses")
 
-    def __init__(self, inner: Machine, rule: str) -> None:
+    def __init__(self, inner: Machine, rule: str, neighbours: int) -> None:
         super().__init__(inner)
         self.rule, self.knows = rule, False  # whether there is a model to compare with
+        self.witnesses = min(screen_named(rule).witnesses, neighbours - 1)  # that are asked about a model
+        self.came: dict[str, dict[int, str]] = {}  # by kind of message: neighbour -> slot of its last model, in order
 
     def handle(self, event: Event, outside: Outside) -> list[Effect]:
         if isinstance(event, Rejoined) and event.memory:
             self.knows, event = bool(event.memory[0]), Rejoined(event.memory[1:])
-        arrived: list[Effect] = []
-        if isinstance(event, Received) and event.slot:
-            own, rule = (OWN, self.rule) if self.knows else (INITIAL, FINITE)
-            arrived.append(Screen(event.slot, own, {event.slot: 1.0}, rule))
-        return [*arrived, *self.changed(self.inner.handle(event, outside))]
+        effects = self.inner.handle(event, outside)  # first: a message that it does not take leaves no model here
+        arrived = self._judged(event) if isinstance(event, Received) and event.slot else []
+        return [*arrived, *self.changed(effects)]
+
+    def _judged(self, event: Received) -> list[Effect]:
+        slot = event.slot
+        own, rule = (OWN, self.rule) if self.knows else (INITIAL, FIRST)
+        if self.witnesses < 1:
+            return [Screen(slot, own, {slot: 1.0}, rule)]
+        witnesses, kept = self._witnesses(event.message.kind, event.sender)
+        return [Combine(kept, {slot: 1.0}), Screen(slot, own, {slot: 1.0, **dict.fromkeys(witnesses, 0.0)}, rule)]
+
+    def _witnesses(self, kind: str, sender: int) -> tuple[list[str], str]:
+        """What came last from others, if from enough of them, and where to keep what comes from this one."""
+        came = self.came.setdefault(kind, {})
+        mine = came.pop(sender, None)
+        others = list(came.values())[-self.witnesses :]
+        if mine is None:
+            full = len(came) > self.witnesses
+            mine = came.pop(next(iter(came))) if full else f"screen/{kind}/{len(came)}"
+        came[sender] = mine
+        return others if len(others) == self.witnesses else [], mine
 
     def changed(self, effects: list[Effect]) -> list[Effect]:
         if not any(isinstance(effect, Record) for effect in effects):

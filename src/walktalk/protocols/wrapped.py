@@ -131,6 +131,9 @@ class WrappedNode(Machine):
     def refused(self, sender: int, message: Message, outside: Outside) -> list[Effect]:
         return self.changed(self.inner.refused(sender, message, outside))
 
+    def missed(self, sender: int, message: Message, outside: Outside) -> list[Effect]:
+        return self.changed(self.inner.missed(sender, message, outside))
+
     def keepsake(self) -> bytes:
         return self.kept(self.inner.keepsake())
 

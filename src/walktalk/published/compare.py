@@ -89,8 +89,9 @@ def as_frame(cells: Iterable[Compared]) -> pd.DataFrame:
 
 def as_markdown(table: Table, cells: Iterable[Compared]) -> str:
     """The table as people read it; with the worst and the mean node and the mean model beside it."""
+    column = "α" if all(name.startswith("alpha") for name in table.columns) else "data"
     lines = [
-        f"| algorithm | {'α' if len(table.columns) > 1 else 'data'} | rate | published | ours | difference "
+        f"| algorithm | {column} | rate | published | ours | difference "
         "| worst node | mean node | mean model | training loss | GB sent |",
         "|---|---|---|---|---|---|---|---|---|---|---|",
     ]

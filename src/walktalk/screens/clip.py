@@ -2,7 +2,12 @@
 
 `clip(r)`: x ← x + Σ_j w_j · min(1, r‖x‖ / ‖x_j − x‖) (x_j − x), ClippedGossip (He, Karimireddy, Jaggi 2022) with a
 radius that follows the model's own norm: no attacker moves a node by more than r times that.
-`refuse(r)`: the same, but what is farther away than that does not count at all.
+`refuse(r)`: the same, but what is farther away than that does not count at all, unless all witnesses, the models that
+came last from other neighbours, are as near to it. Then it is the own model that is astray: that of a node that was
+away for long, or whose first model was a bad one.
+`facing(c)`: what points away from the own model, by an angle whose cosine is below c, does not count.
+
+A model of zeros has no norm to go by: from there every difference counts.
 """
 
 from __future__ import annotations
@@ -30,28 +35,47 @@ class Clip(ScreenRule):
 
     def mixed(self, own: Tensor, others: Tensor, weights: Tensor, keys: Tensor, parameters: int) -> Tensor:
         differences = finite_differences(own, others)
-        lengths = differences[:, :, :parameters].norm(dim=2)
-        shares = self.shares(lengths, self.radius * own[:, :parameters].norm(dim=1, keepdim=True))
+        shares = self.shares(own[:, :parameters], differences[:, :, :parameters], weights)
         return own + ((weights * shares).unsqueeze(2) * differences).sum(1)
 
-    def shares(self, lengths: Tensor, longest: Tensor) -> Tensor:
+    def shares(self, own: Tensor, differences: Tensor, weights: Tensor) -> Tensor:
         """How much of each difference counts."""
-        return (longest / lengths.clamp(min=1e-30)).clamp(max=1.0)
+        lengths = differences.norm(dim=2).clamp(min=1e-30)
+        shares: Tensor = (self.reach(own).unsqueeze(1) / lengths).clamp(max=1.0)
+        return shares
+
+    def reach(self, models: Tensor) -> Tensor:
+        """The longest difference from each of these that counts in full."""
+        norms = models.norm(dim=-1)
+        reach: Tensor = (self.radius * norms).where(norms > 0, norms.new_full((), float("inf")))
+        return reach
 
 
 class Refuse(Clip):
     """Refuses models."""
 
     name = "refuse"
+    witnesses = 2
 
-    def __init__(self, radius: float = 1.0) -> None:
+    def __init__(self, radius: float = 0.7) -> None:
         """
         - `radius`: how far away a model may be to count, as a multiple of the own model's norm.
         """
         super().__init__(radius)
 
-    def shares(self, lengths: Tensor, longest: Tensor) -> Tensor:
-        return (lengths <= longest).to(lengths.dtype)
+    def shares(self, own: Tensor, differences: Tensor, weights: Tensor) -> Tensor:
+        near: Tensor = differences.norm(dim=2) <= self.reach(own).unsqueeze(1)
+        witness = weights == 0
+        if bool(witness.any()):
+            near |= self.vouched(own, differences, witness)
+        return near.to(differences.dtype)
+
+    def vouched(self, own: Tensor, differences: Tensor, witness: Tensor) -> Tensor:
+        """Whether there are witnesses, and all of them are near to a model."""
+        apart = (differences.unsqueeze(2) - differences.unsqueeze(1)).norm(dim=3)  # nodes x models x models
+        near = apart <= self.reach(own.unsqueeze(1) + differences).unsqueeze(1)
+        agreed: Tensor = (near | ~witness.unsqueeze(1)).all(2) & witness.any(1, keepdim=True)
+        return agreed
 
 
 def finite_differences(own: Tensor, others: Tensor) -> Tensor:
@@ -60,3 +84,26 @@ def finite_differences(own: Tensor, others: Tensor) -> Tensor:
     # The sum of squares, and not each number: numbers so large that it overflows are as bad as infinite ones.
     sound = (differences * differences).sum(2, keepdim=True).isfinite()
     return differences.where(sound, differences.new_zeros(()))
+
+
+class Facing(Refuse):
+    """Refuses models that point away from the own one."""
+
+    name = "facing"
+    witnesses = 0
+
+    def __init__(self, cosine: float = -0.5) -> None:
+        """
+        - `cosine`: the least of the angle between a model and the own one, from -1 to 1.
+        """
+        if not -1 <= cosine <= 1:
+            raise ValueError("a cosine from -1 to 1 is needed")
+        super().__init__(float("inf"))
+        self.cosine = cosine
+
+    def shares(self, own: Tensor, differences: Tensor, weights: Tensor) -> Tensor:
+        models = own.unsqueeze(1) + differences
+        lengths = models.norm(dim=2) * own.norm(dim=1, keepdim=True)
+        along = (models * own.unsqueeze(1)).sum(2)
+        faces: Tensor = along >= self.cosine * lengths
+        return faces.to(differences.dtype)

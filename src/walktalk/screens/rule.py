@@ -19,6 +19,7 @@ class ScreenRule(ABC):
 
     name: ClassVar[str]  # in specifications, with its settings in parentheses behind it
     meets: ClassVar[bool] = False  # whether it compares several models, so that they must be there at once
+    witnesses: ClassVar[int] = 0  # models of other neighbours that it wants to see beside one that has come
 
     @abstractmethod
     def mixed(self, own: Tensor, others: Tensor, weights: Tensor, keys: Tensor, parameters: int) -> Tensor:
@@ -26,7 +27,8 @@ class ScreenRule(ABC):
 
         - `own`: nodes x numbers, the models that are trusted.
         - `others`: nodes x models x numbers, those that are not; there may be none.
-        - `weights`: nodes x models, how much each of those counts; what is left to 1 is the own model's.
+        - `weights`: nodes x models, how much each of those counts; what is left to 1 is the own model's. 0: a witness,
+          which is only looked at.
         - `keys`: nodes; all that is random follows from them.
         - `parameters`: what comes behind so many numbers are statistics, which no distance counts.
         """

@@ -121,19 +121,29 @@ class Replay:
 def _screened(own: Floats, others: list[Floats], weights: list[float], rule: str) -> Floats:
     """Written again from the rules' definitions; those with random numbers in them are not replayed."""
     name, _, rest = rule.partition("(")
-    number = float(rest.removesuffix(")") or {"clip": 0.5, "refuse": 1.0}.get(name, 1.0))
-    if name in ("clip", "refuse"):
+    number = float(rest.removesuffix(")") or {"clip": 0.5, "refuse": 0.7, "facing": -0.5}.get(name, 1.0))
+    if name in ("clip", "refuse", "facing"):
         moved = own.copy()
+        witnesses = [other for other, weight in zip(others, weights, strict=True) if not weight]
         for other, weight in zip(others, weights, strict=True):
-            away, allowed = float(np.linalg.norm(other - own)), number * float(np.linalg.norm(own))
-            share = 1.0 if away <= allowed else allowed / away if name == "clip" else 0.0
-            moved += weight * share * (other - own)
+            moved += weight * _share(name, number, own, other, witnesses) * (other - own)
         return moved
     ordered = np.sort(np.stack([own, *others]), axis=0)
     if name == "median":
         return np.asarray(np.median(ordered, axis=0))
     left_out = min(int(number), (len(ordered) - 1) // 2)
     return np.asarray(ordered[left_out : len(ordered) - left_out].mean(axis=0))
+
+
+def _share(name: str, number: float, own: Floats, other: Floats, witnesses: list[Floats]) -> float:
+    if name == "facing":
+        return float(own @ other >= number * np.linalg.norm(own) * np.linalg.norm(other))
+    away, allowed = float(np.linalg.norm(other - own)), number * float(np.linalg.norm(own))
+    if away <= allowed or not own.any():
+        return 1.0
+    if name == "clip":
+        return allowed / away
+    return float(bool(witnesses) and all(np.linalg.norm(other - w) <= number * np.linalg.norm(w) for w in witnesses))
 
 
 def _parsed(detail: Any) -> dict[str, Any]:

@@ -91,11 +91,21 @@ class FeedbackNode(WrappedNode):
 
     def refused(self, sender: int, message: Message, outside: Outside) -> list[Effect]:
         """What was refused is missing in the reference: the next should come whole."""
-        said = (
-            numbered(message._replace(kind=message.kind.removeprefix(WHOLE)))[1] if self._models(message) else message
-        )
-        asks: list[Effect] = [self._ask(sender, said.kind)] if self._models(message) and sender in self.askable else []
-        return [*asks, *self.changed(self.inner.refused(sender, said, outside))]
+        return [*self._lacks(sender, message), *self.changed(self.inner.refused(sender, self._said(message), outside))]
+
+    def missed(self, sender: int, message: Message, outside: Outside) -> list[Effect]:
+        """So is what was lost."""
+        return [*self._lacks(sender, message), *self.changed(self.inner.missed(sender, self._said(message), outside))]
+
+    def _said(self, message: Message) -> Message:
+        """The message as the protocol said it."""
+        if not self._models(message):
+            return message
+        return numbered(message._replace(kind=message.kind.removeprefix(WHOLE)))[1]
+
+    def _lacks(self, sender: int, message: Message) -> list[Effect]:
+        asks = self._models(message) and sender in self.askable
+        return [self._ask(sender, message.kind.removeprefix(WHOLE))] if asks else []
 
     def _models(self, message: Message) -> bool:
         """Whether a model comes with it."""

@@ -67,7 +67,7 @@ class ChocoSGD(Protocol):
         return arrivals("difference", codec=self.codec)
 
     def machine(self, surroundings: Surroundings) -> Machine:
-        return InRounds(surroundings, Differences(self, surroundings), self.messages)
+        return InRounds(Meeting(surroundings, self.messages, {}), Differences(self, surroundings))
 
 
 class Differences(Rule):

@@ -16,9 +16,10 @@ from typing import ClassVar
 from walktalk.protocols.demands import FIXED, Demand
 from walktalk.protocols.effects import UPDATE, Combine, Effect, Train
 from walktalk.protocols.events import Trained
-from walktalk.protocols.machine import Machine, Protocol, Surroundings
+from walktalk.protocols.machine import Machine, Surroundings
 from walktalk.protocols.message import Arrival
-from walktalk.protocols.rounds.meeting import HALF, MODEL, InRounds, Meeting, Rule, arrivals
+from walktalk.protocols.rounds.meeting import HALF, MODEL, Meeting, Rule, arrivals
+from walktalk.protocols.rounds.neighbour_rounds import NeighbourRounds
 from walktalk.protocols.self_description import Law
 
 MESSAGES = arrivals("round")
@@ -26,7 +27,7 @@ LEARNED, MIXED, DRIFT = "learned", "mixed", "drift"  # −ηg, the next x, x(t) 
 
 
 @dataclass(frozen=True)
-class D2(Protocol):
+class D2(NeighbourRounds):
     """Gossip in rounds that undoes the bias of unlike data, at no cost in bytes.
 
     Args:
@@ -40,7 +41,7 @@ class D2(Protocol):
     keeps: ClassVar[str] = "a model and its drift at every node"
     sends: ClassVar[str] = "a model to every neighbour in a round"
     guarantees: ClassVar[str] = (
-        "exact with a constant rate on unlike nodes, for the bytes of D-PSGD; every message has to arrive"
+        "exact with a constant rate on unlike nodes, for the bytes of D-PSGD; messages that are lost leave a rest"
     )
     title: ClassVar[str] = "D²"
     description: ClassVar[str] = "Gossip in rounds that takes back what averaging did to a model: for unlike data."
@@ -53,7 +54,7 @@ class D2(Protocol):
         return MESSAGES
 
     def machine(self, surroundings: Surroundings) -> Machine:
-        return InRounds(surroundings, ExactDiffusion(self.lazy), MESSAGES)
+        return self.node(surroundings, ExactDiffusion(self.lazy))
 
 
 class ExactDiffusion(Rule):

@@ -18,10 +18,11 @@ from annotated_types import Ge
 from walktalk.errors import SpecError
 from walktalk.graphs import RandomCirculants, RandomTargets, Rounds
 from walktalk.protocols.demands import COMPLETE, Demand
-from walktalk.protocols.machine import Machine, Protocol, Surroundings
+from walktalk.protocols.machine import Machine, Surroundings
 from walktalk.protocols.message import Arrival
 from walktalk.protocols.rounds.local_dsgd import TrainThenMix
-from walktalk.protocols.rounds.meeting import InRounds, arrivals
+from walktalk.protocols.rounds.meeting import arrivals
+from walktalk.protocols.rounds.neighbour_rounds import NeighbourRounds
 from walktalk.protocols.self_description import Law
 from walktalk.seeds import Seed
 
@@ -29,7 +30,7 @@ MESSAGES = arrivals("round")
 
 
 @dataclass(frozen=True)
-class EpidemicLearning(Protocol):
+class EpidemicLearning(NeighbourRounds):
     """Every node sends its model to a few others, drawn anew in every round.
 
     Args:
@@ -69,4 +70,4 @@ class EpidemicLearning(Protocol):
     def machine(self, surroundings: Surroundings) -> Machine:
         seed, nodes, s = Seed(self.seed).child("epidemic"), surroundings.nodes, min(self.peers, surroundings.nodes - 1)
         draws: Rounds = RandomCirculants(nodes, s, seed) if self.draw == "oracle" else RandomTargets(nodes, s, seed)
-        return InRounds(replace(surroundings, rounds=draws), TrainThenMix(), MESSAGES)
+        return self.node(replace(surroundings, rounds=draws), TrainThenMix())

@@ -16,16 +16,17 @@ from typing import ClassVar
 from walktalk.protocols.demands import BALANCED, Demand
 from walktalk.protocols.effects import GRADIENT, Combine, Differentiate, Effect
 from walktalk.protocols.events import Trained
-from walktalk.protocols.machine import Machine, Protocol, Surroundings
+from walktalk.protocols.machine import Machine, Surroundings
 from walktalk.protocols.message import Arrival
-from walktalk.protocols.rounds.meeting import HALF, MODEL, InRounds, Meeting, Rule, arrivals
+from walktalk.protocols.rounds.meeting import HALF, MODEL, Meeting, Rule, arrivals
+from walktalk.protocols.rounds.neighbour_rounds import NeighbourRounds
 
 MESSAGES = arrivals("model", "tracker")
 TRACKER, LAST = "tracker", "last"  # y, and the gradient of the round before
 
 
 @dataclass(frozen=True)
-class GradientTracking(Protocol):
+class GradientTracking(NeighbourRounds):
     """Gossip in rounds in which every node tracks the mean of all gradients and follows it."""
 
     name: ClassVar[str] = "gradient_tracking"
@@ -34,7 +35,8 @@ class GradientTracking(Protocol):
     keeps: ClassVar[str] = "a model, a tracker and the last gradient at every node"
     sends: ClassVar[str] = "two models to every neighbour in a round"
     guarantees: ClassVar[str] = (
-        "the mean of all trackers is the mean gradient, always; exact with a constant rate on unlike nodes"
+        "the mean of all trackers is the mean gradient: exact with a constant rate on unlike nodes; messages that are "
+        "lost leave a rest"
     )
     title: ClassVar[str] = "gradient tracking"
     description: ClassVar[str] = "Nodes gossip models and gradients, so that each follows the mean of all gradients."
@@ -47,7 +49,7 @@ class GradientTracking(Protocol):
         return MESSAGES
 
     def machine(self, surroundings: Surroundings) -> Machine:
-        return InRounds(surroundings, Tracking(), MESSAGES)
+        return self.node(surroundings, Tracking())
 
 
 class Tracking(Rule):

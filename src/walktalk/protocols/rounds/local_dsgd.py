@@ -18,16 +18,17 @@ from annotated_types import Ge
 from walktalk.protocols.demands import BALANCED, Demand
 from walktalk.protocols.effects import UPDATE, Combine, Effect, Train
 from walktalk.protocols.events import Trained
-from walktalk.protocols.machine import Machine, Protocol, Surroundings
+from walktalk.protocols.machine import Machine, Surroundings
 from walktalk.protocols.message import Arrival
-from walktalk.protocols.rounds.meeting import HALF, MODEL, InRounds, Meeting, Rule, arrivals
+from walktalk.protocols.rounds.meeting import HALF, MODEL, Meeting, Rule, arrivals
+from walktalk.protocols.rounds.neighbour_rounds import NeighbourRounds
 from walktalk.protocols.self_description import Law
 
 MESSAGES = arrivals("round")
 
 
 @dataclass(frozen=True)
-class LocalDSGD(Protocol):
+class LocalDSGD(NeighbourRounds):
     """Every node trains for some steps, then averages with its neighbours, round by round.
 
     Args:
@@ -55,7 +56,7 @@ class LocalDSGD(Protocol):
         return MESSAGES
 
     def machine(self, surroundings: Surroundings) -> Machine:
-        return InRounds(surroundings, TrainThenMix(self.steps), MESSAGES)
+        return self.node(surroundings, TrainThenMix(self.steps))
 
 
 class TrainThenMix(Rule):

@@ -1,7 +1,9 @@
 """What all protocols in rounds share: send my thing of the round, wait for everybody's whom I hear, mix, train again.
 
-A protocol says what it trains, sends and mixes in a `Rule`; `InRounds` is the node that goes by it. Nobody waits for
-more than those it hears, so a node can be ahead of another by as many rounds as there are links between them.
+A protocol says what it trains, sends and mixes in a `Rule`; `InRounds` is the node that goes by it in a world without
+failures, `resilient` in one with them. Nobody waits for more than those it hears, so a node can be ahead of another by
+as many rounds as there are links between them. Where something is lost a round is mixed without it, so a rule asks the
+meeting who is there.
 """
 
 from __future__ import annotations
@@ -22,7 +24,7 @@ HALF = "half"  # that of x after the training and before the mixing
 class Meeting:
     """Whom a node meets in the round that it is in, and what has come of them."""
 
-    __slots__ = ("around", "came", "kinds", "links", "round")
+    __slots__ = ("around", "came", "cut", "kinds", "links", "missed", "round")
 
     def __init__(self, around: Surroundings, kinds: Iterable[str], links: Mapping[str, tuple[int, ...]]) -> None:
         """
@@ -32,11 +34,15 @@ class Meeting:
         """
         self.around, self.kinds, self.links, self.round = around, tuple(kinds), links, 0
         self.came: dict[int, dict[tuple[str, int], bytes]] = {}  # round -> kind and sender -> the note that came along
+        self.missed: dict[
+            int, set[tuple[str, int]]
+        ] = {}  # round -> kinds and senders whose message is known to be lost
+        self.cut: set[int] = set()  # nodes that are lost, as the runtime says: nothing is sent to them
 
     @property
     def targets(self) -> tuple[int, ...]:
         """Whom it sends to in this round."""
-        return self.around.meets(self.round)[0]
+        return tuple(to for to in self.around.meets(self.round)[0] if to not in self.cut)
 
     @property
     def sources(self) -> tuple[int, ...]:
@@ -50,13 +56,33 @@ class Meeting:
 
     def take(self, sender: int, message: Message) -> None:
         """Something has come, perhaps of a later round."""
-        if message.round < self.round or sender not in self._heard(message.kind, message.round):
+        if message.round < self.round or not self.expects(sender, message):
             raise ValueError(f"{sender} does not meet this node in round {message.round}")
         self.came.setdefault(message.round, {})[message.kind, sender] = message.note
+
+    def miss(self, sender: int, message: Message) -> None:
+        """Something will not come."""
+        if message.round >= self.round and self.expects(sender, message):
+            self.missed.setdefault(message.round, set()).add((message.kind, sender))
+
+    def expects(self, sender: int, message: Message) -> bool:
+        """Whether a node sends such a message to this one."""
+        return message.kind in self.kinds and sender in self._heard(message.kind, message.round)
 
     def is_complete(self) -> bool:
         """Whether all of this round is here."""
         return len(self.came.get(self.round, {})) == sum(len(self._heard(kind, self.round)) for kind in self.kinds)
+
+    def awaited(self) -> list[int]:
+        """Senders of which something of this round is neither here nor known to be lost."""
+        here, lost = self.came.get(self.round, {}), self.missed.get(self.round, ())
+        everything = ((kind, sender) for kind in self.kinds for sender in self._heard(kind, self.round))
+        return [sender for kind, sender in everything if (kind, sender) not in here and (kind, sender) not in lost]
+
+    def there(self, kind: str) -> list[int]:
+        """Whose message of a kind is here, of this round: all of them, where nothing is lost."""
+        here = self.came.get(self.round, {})
+        return [sender for sender in self._heard(kind, self.round) if (kind, sender) in here]
 
     def _heard(self, kind: str, round_: int) -> tuple[int, ...]:
         """Who sends messages of a kind to this node in a round."""
@@ -71,17 +97,27 @@ class Meeting:
         return f"{kind}/{self.round}/{sender}"
 
     def mean(self, own: str, kind: str, lazy: bool = False) -> dict[str, float]:
-        """The row of W as weights of slots: one's own and all that came. `lazy`: that of (I + W)/2."""
-        row, part = row_of(self.around, self.round), 0.5 if lazy else 1.0
-        others = {self.slot(kind, sender): part * weight for sender, weight in row.items()}
+        """The row of W as weights of slots: one's own and all that came. `lazy`: that of (I + W)/2.
+
+        The weight of one that is missing stays with the node itself, so the row sums to one whatever is lost.
+        """
+        row, part, here = row_of(self.around, self.round), 0.5 if lazy else 1.0, set(self.there(kind))
+        others = {self.slot(kind, sender): part * weight for sender, weight in row.items() if sender in here}
         return {own: 1.0 - sum(others.values()), **others}
 
     def close(self) -> list[Effect]:
         """Go to the next round; what came is not needed any more."""
-        gone = self.came.pop(self.round, {})
-        forget: list[Effect] = [Forget(self.slot(kind, sender)) for kind, sender in gone]
-        self.round += 1
-        return forget
+        return self.go_to(self.round + 1)
+
+    def go_to(self, number: int) -> list[Effect]:
+        """To a later round; what came of those before it is not needed any more."""
+        gone = [
+            (round_, kind, sender) for round_, came in self.came.items() if round_ < number for kind, sender in came
+        ]
+        self.came = {round_: came for round_, came in self.came.items() if round_ >= number}
+        self.missed = {round_: lost for round_, lost in self.missed.items() if round_ >= number}
+        self.round = number
+        return [Forget(f"{kind}/{round_}/{sender}") for round_, kind, sender in gone]
 
 
 class Rule(ABC):
@@ -91,7 +127,7 @@ class Rule(ABC):
 
     @abstractmethod
     def begin(self) -> list[Effect]:
-        """Before the first round, when the initial model is in `MODEL`."""
+        """Before the first round of a life, with the initial model in `MODEL`, or the one that a node died with."""
 
     @abstractmethod
     def work(self) -> Train | Differentiate:
@@ -103,18 +139,16 @@ class Rule(ABC):
 
     @abstractmethod
     def mix(self, meeting: Meeting) -> list[Effect]:
-        """Everybody's is here: set `MODEL` to what the next round begins with."""
+        """Everybody's is here, but for what is lost: set `MODEL` to what the next round begins with."""
 
 
 class InRounds(Machine):
-    """One node that goes by a rule."""
+    """One node that goes by a rule, in a world without failures."""
 
     __slots__ = ("meeting", "node", "rule", "trained")
 
-    def __init__(
-        self, around: Surroundings, rule: Rule, kinds: Iterable[str], links: Mapping[str, tuple[int, ...]] | None = None
-    ) -> None:
-        self.node, self.rule, self.meeting, self.trained = around.node, rule, Meeting(around, kinds, links or {}), False
+    def __init__(self, meeting: Meeting, rule: Rule) -> None:
+        self.node, self.rule, self.meeting, self.trained = meeting.around.node, rule, meeting, False
 
     def handle(self, event: Event, outside: Outside) -> list[Effect]:
         if isinstance(event, Received):

@@ -20,16 +20,17 @@ from annotated_types import Ge, Gt, Lt
 from walktalk.protocols.demands import BALANCED, Demand
 from walktalk.protocols.effects import UPDATE, Combine, Effect, Train
 from walktalk.protocols.events import Trained
-from walktalk.protocols.machine import Machine, Protocol, Surroundings
+from walktalk.protocols.machine import Machine, Surroundings
 from walktalk.protocols.message import Arrival
-from walktalk.protocols.rounds.meeting import MODEL, InRounds, Meeting, Rule, arrivals
+from walktalk.protocols.rounds.meeting import MODEL, Meeting, Rule, arrivals
+from walktalk.protocols.rounds.neighbour_rounds import NeighbourRounds
 
 MESSAGES = arrivals("outer", "change")
 CHANGE, MEAN, STEP = "change", "mean", "step"  # θ − φ, Σ W φ, δ
 
 
 @dataclass(frozen=True)
-class NoLoCo(Protocol):
+class NoLoCo(NeighbourRounds):
     """Long local trainings, and outer momentum steps that are averaged in small groups.
 
     Args:
@@ -61,7 +62,7 @@ class NoLoCo(Protocol):
         return MESSAGES
 
     def machine(self, surroundings: Surroundings) -> Machine:
-        return InRounds(surroundings, OuterSteps(self), MESSAGES)
+        return self.node(surroundings, OuterSteps(self))
 
 
 class OuterSteps(Rule):

@@ -20,9 +20,10 @@ from annotated_types import Ge, Gt, Le, Lt
 from walktalk.protocols.demands import BALANCED, Demand
 from walktalk.protocols.effects import UPDATE, Combine, Effect, Train
 from walktalk.protocols.events import Trained
-from walktalk.protocols.machine import Machine, Protocol, Surroundings
+from walktalk.protocols.machine import Machine, Surroundings
 from walktalk.protocols.message import Arrival
-from walktalk.protocols.rounds.meeting import HALF, MODEL, InRounds, Meeting, Rule, arrivals
+from walktalk.protocols.rounds.meeting import HALF, MODEL, Meeting, Rule, arrivals
+from walktalk.protocols.rounds.neighbour_rounds import NeighbourRounds
 from walktalk.protocols.self_description import Law
 
 MESSAGES = arrivals("round")
@@ -30,7 +31,7 @@ MOMENTUM, PUSH, MIXED = "momentum", "push", "mixed"  # m, what is added to gradi
 
 
 @dataclass(frozen=True)
-class QGDSGDm(Protocol):
+class QGDSGDm(NeighbourRounds):
     """Gossip in rounds with a momentum that follows the averaged models and not a node's own gradients.
 
     Args:
@@ -64,7 +65,7 @@ class QGDSGDm(Protocol):
         return MESSAGES
 
     def machine(self, surroundings: Surroundings) -> Machine:
-        return InRounds(surroundings, QuasiGlobal(self), MESSAGES)
+        return self.node(surroundings, QuasiGlobal(self))
 
 
 class QuasiGlobal(Rule):

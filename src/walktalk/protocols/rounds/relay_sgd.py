@@ -10,6 +10,10 @@ On two binary trees the same is done twice at once, with every other parameter o
 (as in the authors' code, epfml/relaysgd): who sends three halves in one tree is a leaf of the other and sends one, so
 a node sends two models a round at most, and nobody is further away than along a binary tree. While some models are on
 the way still, (n − c) x_i stands for them, as in the paper; their code takes the initial model then.
+
+A message that is lost counts for nothing: the sum that it held is in no other one, c is smaller by its count, and the
+node's own model stands for what is missing, there and in the sums that are relayed in the next round. So weights sum to
+one whatever is lost, and a tree that falls apart goes on in parts.
 """
 
 from __future__ import annotations
@@ -23,9 +27,10 @@ from walktalk.graphs import pair_of_trees
 from walktalk.protocols.demands import FIXED, Demand
 from walktalk.protocols.effects import UPDATE, Combine, Decode, Effect, Encode, Forget, Send, Train
 from walktalk.protocols.events import Trained
-from walktalk.protocols.machine import Machine, Protocol, Surroundings
+from walktalk.protocols.machine import Machine, Surroundings
 from walktalk.protocols.message import Arrival, Message
-from walktalk.protocols.rounds.meeting import HALF, MODEL, InRounds, Meeting, Rule, arrivals
+from walktalk.protocols.rounds.meeting import HALF, MODEL, Meeting, Rule, arrivals
+from walktalk.protocols.rounds.neighbour_rounds import NeighbourRounds
 from walktalk.protocols.self_description import InLabel
 
 Trees = Literal["graph", "two_binary"]
@@ -57,7 +62,7 @@ class Tree(NamedTuple):
 
 
 @dataclass(frozen=True)
-class RelaySGD(Protocol):
+class RelaySGD(NeighbourRounds):
     """On a tree, every node relays the sum of the models behind it, so that all are averaged exactly, only later.
 
     Args:
@@ -71,7 +76,9 @@ class RelaySGD(Protocol):
     paper: ClassVar[str] = "Vogels et al., NeurIPS 2021"
     keeps: ClassVar[str] = "a model at every node, and a sum for each link"
     sends: ClassVar[str] = "a sum along every link of a tree in a round"
-    guarantees: ClassVar[str] = "every update reaches everybody with the same weight, later by one round a link"
+    guarantees: ClassVar[str] = (
+        "every update reaches everybody with the same weight, later by one round a link; counts say what was lost"
+    )
     title: ClassVar[str] = "RelaySGD"
     description: ClassVar[str] = "On a tree, sums of models are relayed: everybody gets everybody's, each once."
     colour: ClassVar[str] = "#2F6690"
@@ -99,9 +106,7 @@ class RelaySGD(Protocol):
         links = [one.neighbours(node) for one in pair_of_trees(surroundings.nodes)] if both else []
         ways = zip(self.messages.items(), links or [surroundings.neighbours] * len(self.messages), strict=True)
         trees = [Tree(kind, arrival.codec, to) for (kind, arrival), to in ways]
-        return InRounds(
-            surroundings, Relay(surroundings.nodes, trees), self.messages, {tree.kind: tree.links for tree in trees}
-        )
+        return self.node(surroundings, Relay(surroundings.nodes, trees), {tree.kind: tree.links for tree in trees})
 
 
 class Relay(Rule):
@@ -122,7 +127,8 @@ class Relay(Rule):
 
     def learn(self, event: Trained, meeting: Meeting) -> list[Effect]:
         half = Combine(HALF, {MODEL: 1.0, UPDATE: 1.0}, {UPDATE: 1.0})
-        return [half, *(effect for tree in self.trees for to in tree.links for effect in self._send(tree, to, meeting))]
+        ways = [(tree, to) for tree in self.trees for to in tree.links if to not in meeting.cut]
+        return [half, *(effect for tree, to in ways for effect in self._send(tree, to, meeting))]
 
     def _send(self, tree: Tree, to: int, meeting: Meeting) -> list[Effect]:
         counts, slot = self.counts[tree.kind], f"to/{tree.kind}/{to}"
@@ -137,7 +143,8 @@ class Relay(Rule):
         effects: list[Effect] = []
         mean: dict[str, float] = {}
         for tree in self.trees:
-            came = {peer: meeting.slot(tree.kind, peer) for peer in tree.links}
+            came = {peer: meeting.slot(tree.kind, peer) for peer in meeting.there(tree.kind)}
+            effects += [Forget(_sum_of(tree, peer)) for peer in self.counts[tree.kind] if peer not in came]
             effects += [_kept(tree, slot, _sum_of(tree, peer)) for peer, slot in came.items()]
             notes = {peer: meeting.note(tree.kind, peer) for peer in came}
             self.counts[tree.kind] = {peer: struct.unpack("<I", note)[0] for peer, note in notes.items()}
@@ -149,10 +156,11 @@ class Relay(Rule):
 
     def _row(self, tree: Tree) -> dict[str, float]:
         """The weights of what goes along one tree."""
-        n, others = self.nodes, sum(self.counts[tree.kind].values())
+        n, counts = self.nodes, self.counts[tree.kind]
+        others = sum(counts.values())
         if others >= n:
             raise ValueError(f"sums of {others} other models came, but there are {n} nodes")
-        return {_own(tree): (n - others) / n, **dict.fromkeys((_sum_of(tree, peer) for peer in tree.links), 1.0 / n)}
+        return {_own(tree): (n - others) / n, **dict.fromkeys((_sum_of(tree, peer) for peer in counts), 1.0 / n)}
 
 
 def _own(tree: Tree) -> str:

@@ -7,6 +7,11 @@ of x and w to those that it can reach, keeps one itself, and adds up what comes:
 
 Σx and Σw are conserved, what is on the way included, so z comes to the mean although rows of P do not sum to one. Where
 they do, w stays 1, and it is D-PSGD in the order train, then mix.
+
+A share that is lost takes its weight along, so z_i is a mean of others' z all the same. But what is lost in every round
+would leave less and less of both, and every gradient would count for more: so the receiver makes up for it with its own
+model, with the weight that this sender gave it last (at first: its own share). Where rows of P sum to one, w stays 1
+whatever is lost.
 """
 
 from __future__ import annotations
@@ -17,11 +22,12 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import ClassVar
 
-from walktalk.protocols.effects import INITIAL, UPDATE, Combine, Effect, Train
+from walktalk.protocols.effects import UPDATE, Combine, Effect, Train
 from walktalk.protocols.events import Trained
-from walktalk.protocols.machine import Machine, Protocol, Surroundings
+from walktalk.protocols.machine import Machine, Surroundings
 from walktalk.protocols.message import Arrival
-from walktalk.protocols.rounds.meeting import MODEL, InRounds, Meeting, Rule, arrivals
+from walktalk.protocols.rounds.meeting import MODEL, Meeting, Rule, arrivals
+from walktalk.protocols.rounds.neighbour_rounds import NeighbourRounds
 from walktalk.protocols.self_description import Law
 
 MESSAGES = arrivals("push")
@@ -29,7 +35,7 @@ SUM, SHARE = "sum", "share"  # x, and the part of it that goes to each; z is the
 
 
 @dataclass(frozen=True)
-class SGP(Protocol):
+class SGP(NeighbourRounds):
     """Every node pushes shares of its model along one-way links, with a weight that puts the average right."""
 
     name: ClassVar[str] = "sgp"
@@ -49,19 +55,20 @@ class SGP(Protocol):
         return MESSAGES
 
     def machine(self, surroundings: Surroundings) -> Machine:
-        return InRounds(surroundings, Push(), MESSAGES)
+        return self.node(surroundings, Push())
 
 
 class Push(Rule):
     """Weights travel in the messages' notes; running statistics weigh as much as the model that was trained."""
 
-    __slots__ = ("weight",)
+    __slots__ = ("given", "weight")
 
     def __init__(self) -> None:
         self.weight = 1.0
+        self.given: dict[int, float] = {}  # sender -> the weight that it gave last
 
     def begin(self) -> list[Effect]:
-        return [Combine(SUM, {INITIAL: 1.0})]
+        return [Combine(SUM, {MODEL: 1.0})]
 
     def work(self) -> Train:
         return Train(MODEL)
@@ -74,10 +81,15 @@ class Push(Rule):
         return [learn, Combine(SHARE, {SUM: share}), *send]
 
     def mix(self, meeting: Meeting) -> list[Effect]:
-        for sender in meeting.sources:
-            self.weight += weight_in(meeting.note("push", sender))
-        came = {meeting.slot("push", sender): 1.0 for sender in meeting.sources}
-        return [Combine(SUM, {SHARE: 1.0, **came}), Combine(MODEL, {SUM: 1.0 / self.weight})]
+        there, kept = meeting.there("push"), self.weight
+        lost = [sender for sender in meeting.sources if sender not in there and sender not in meeting.cut]
+        made_up = sum(self.given.get(sender, kept) for sender in lost)
+        self.given.update({sender: weight_in(meeting.note("push", sender)) for sender in there})
+        for sender in there:
+            self.weight += self.given[sender]
+        self.weight += made_up
+        came = {meeting.slot("push", sender): 1.0 for sender in there}
+        return [Combine(SUM, {SHARE: 1.0 + made_up / kept, **came}), Combine(MODEL, {SUM: 1.0 / self.weight})]
 
 
 def weight_note(weight: float) -> bytes:

@@ -75,6 +75,11 @@ class ResilientRounds(Machine):
         self.absent.add(sender)
         return self._finish_round(outside.now)
 
+    def missed(self, sender: int, message: Message, outside: Outside) -> list[Effect]:
+        """So does the one of which a message was lost."""
+        self.latest[sender] = max(message.round, self.latest.get(sender, 0))
+        return self._finish_round(outside.now)
+
     def _received(self, event: Received, now: float) -> list[Effect]:
         peer, number = event.sender, event.message.round
         if peer not in self.around.neighbours:

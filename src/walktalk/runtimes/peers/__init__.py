@@ -18,12 +18,14 @@ if TYPE_CHECKING:
     )
     from walktalk.runtimes.peers.certificates import OPERATOR, credentials, valid_until
     from walktalk.runtimes.peers.cluster import Cluster, load_cluster, make_cluster
+    from walktalk.runtimes.peers.cluster_health import aggregators, cluster_complaints
     from walktalk.runtimes.peers.diary import Diary
     from walktalk.runtimes.peers.handing_out import COPY, FILES, Copy, set_aside
     from walktalk.runtimes.peers.keeping import finished_before
     from walktalk.runtimes.peers.launcher import Fleet, end_process, leave_on_signals, quiet_process
     from walktalk.runtimes.peers.ledger import Ledger
     from walktalk.runtimes.peers.link import Link, Listener
+    from walktalk.runtimes.peers.logs import LogFormat, write_logs
     from walktalk.runtimes.peers.node import Node
     from walktalk.runtimes.peers.node_state import BLOCKED, SPOILS, SWALLOWS, NodeSetup
     from walktalk.runtimes.peers.operator import Caller, ask_everyone
@@ -34,6 +36,7 @@ if TYPE_CHECKING:
     from walktalk.runtimes.peers.showing import certificate_rows, described
     from walktalk.runtimes.peers.traces import merge, read_diary, read_lives
     from walktalk.runtimes.peers.unused_ports import free_ports
+    from walktalk.runtimes.peers.watching import shown
     from walktalk.runtimes.peers.wire import Parcel
 
 _HOMES = {
@@ -50,12 +53,14 @@ _HOMES = {
     ),
     "certificates": ("OPERATOR", "credentials", "valid_until"),
     "cluster": ("Cluster", "load_cluster", "make_cluster"),
+    "cluster_health": ("aggregators", "cluster_complaints"),
     "diary": ("Diary",),
     "handing_out": ("COPY", "FILES", "Copy", "set_aside"),
     "keeping": ("finished_before",),
     "launcher": ("Fleet", "end_process", "leave_on_signals", "quiet_process"),
     "ledger": ("Ledger",),
     "link": ("Link", "Listener"),
+    "logs": ("LogFormat", "write_logs"),
     "node": ("Node",),
     "node_state": ("BLOCKED", "SPOILS", "SWALLOWS", "NodeSetup"),
     "operator": ("Caller", "ask_everyone"),
@@ -66,6 +71,7 @@ _HOMES = {
     "showing": ("certificate_rows", "described"),
     "traces": ("merge", "read_diary", "read_lives"),
     "unused_ports": ("free_ports",),
+    "watching": ("shown",),
     "wire": ("Parcel",),
 }
 __all__ = [
@@ -90,6 +96,7 @@ __all__ = [
     "Limits",
     "Link",
     "Listener",
+    "LogFormat",
     "Node",
     "NodeSetup",
     "Parcel",
@@ -97,8 +104,10 @@ __all__ = [
     "ReplaySetup",
     "Replayed",
     "Tuning",
+    "aggregators",
     "ask_everyone",
     "certificate_rows",
+    "cluster_complaints",
     "credentials",
     "described",
     "end_process",
@@ -120,11 +129,13 @@ __all__ = [
     "request_certificate",
     "revoke_certificates",
     "set_aside",
+    "shown",
     "sign_request",
     "valid_until",
     "why_kept",
     "with_known_ports",
     "with_own_port",
+    "write_logs",
 ]
 
 __getattr__ = lazy.attributes(__name__, _HOMES)

@@ -9,6 +9,7 @@
     wait: 30.0                   # seconds that a node waits for its neighbours before it starts without them
     largest: 100.0               # times the usual norm that a model from a neighbour may have, or it is refused
     stay: 0.0                    # seconds that it stays after the end, unless somebody collects what it has before
+    metrics: 9100                # the port of /metrics and /health, on 127.0.0.1; or HOST:PORT. None unless given
     relay: relay.org:7446        # where nodes meet that can only dial out, and the operator comes (`walktalk relay`)
     nodes:                       # in the order of the graph's numbers
       ca-1: {address: 10.0.1.1:7447, site: CA}
@@ -64,6 +65,7 @@ class Place(BaseModel):
     listen: str = Field("", description="host:port to listen on, where it differs, e.g. in a container")
     site: str = Field("", description="the site's name, as `walktalk status` shows it")
     part: str | int | None = Field(None, description="whose data it has: what its task calls it, unless its own name")
+    metrics: str | int | None = Field(None, description="where its metrics are, in place of the cluster's `metrics`")
     reachable: bool = Field(True, description="whether nodes of other sites can connect to it; if not, see `relay`")
     found: bool = Field(False, description="whether its port was found, not given", exclude=True)
 
@@ -115,6 +117,7 @@ class Cluster(BaseModel):
     largest: float = Field(LARGEST, gt=1)
     stay: float = Field(0.0, ge=0)
     relay: str = Field("", pattern=r"^(.+:\d{1,5})?$")
+    metrics: str | int | None = None
     nodes: dict[str, Place]
 
     def number(self, name: str) -> int:
@@ -127,6 +130,11 @@ class Cluster(BaseModel):
         """What the task calls a node: its name unless told otherwise; None where it has a number only."""
         called = self.nodes[name].part
         return name if called is None else called if isinstance(called, str) else None
+
+    def metrics_of(self, name: str) -> str | int | None:
+        """Where a node shows its metrics; None: nowhere."""
+        own = self.nodes[name].metrics
+        return self.metrics if own is None else own
 
     def endpoint(self, name: str, graph: Graph) -> Endpoint:
         """A node's place: whom it talks to, and whom it connects to."""

@@ -49,6 +49,11 @@ class Diary:
             self._again = time.monotonic() + TRY_AGAIN
             self._wait(line)
 
+    @property
+    def behind(self) -> int:
+        """Lines that wait for room on the disk, or were lost for want of it."""
+        return len(self._waiting) + self._lost
+
     def close(self) -> None:
         """Nothing more will come."""
         self._again = 0.0

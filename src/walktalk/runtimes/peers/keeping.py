@@ -88,6 +88,7 @@ class Keeper:
         self._also = also
         self._thread: threading.Thread | None = None
         self._next = time.monotonic() + EVERY
+        self.failure = ""  # why the last one could not be written; "": it could
         self.saved_at: float | None = None  # when the last one was written in this life, by the wall clock
 
     def save_sometimes(self, make: Callable[[], Kept]) -> None:
@@ -106,9 +107,10 @@ class Keeper:
         try:
             save_checkpoint(self.path, kept.tensors(), kept.facts())
         except (OSError, SafetensorError) as error:
+            self.failure = getattr(error, "strerror", None) or str(error)
             log.warning("%s could not be written: %s; the one before is kept, and it is tried again", self.path, error)
             return False
-        self.saved_at = time.time()
+        self.saved_at, self.failure = time.time(), ""
         return True
 
     def load(self) -> Kept | None:

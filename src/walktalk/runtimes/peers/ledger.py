@@ -108,7 +108,8 @@ class Ledger(Watcher[Sum]):
         if row.event == "combine":
             self._note_uses(row.node, row.slot, parsed(row.detail))
         elif row.event == "screen":
-            self._note_uses(row.node, row.slot, screening(row).terms)
+            terms = screening(row).terms
+            self._note_uses(row.node, row.slot, {slot: weight for slot, weight in terms.items() if weight})
         elif row.event == "counted":
             self._counts.add(row.node)
 

@@ -37,6 +37,7 @@ from walktalk.runtimes.meaning import FLOAT_BYTES, Interpreter, Scale
 from walktalk.runtimes.peers import acquaintance
 from walktalk.runtimes.peers import tally as tallies
 from walktalk.runtimes.peers.assembly import Limits
+from walktalk.runtimes.peers.counting import Counts
 from walktalk.runtimes.peers.diary import Diary
 from walktalk.runtimes.peers.handing_out import Copy, Desk
 from walktalk.runtimes.peers.judging import Judge
@@ -79,6 +80,7 @@ class Node:
         self.state = State(tallies.Tally(self.me, setup.around.nodes))
         self.events: queue.SimpleQueue[Callable[[], None]] = queue.SimpleQueue()
         self.begun = False
+        self.counts = Counts()
         self.recorded: Record | None = None  # the last that the protocol showed
         self.clock = Clock()
         self.end = End(setup.stop, self.state.tally)
@@ -334,4 +336,5 @@ class Node:
 
     def _write(self, row: TraceRow) -> None:
         self.news.event(row.event, row.peer, row.walk, row.number)
+        self.counts.note(row)
         self.diary.note(row)

@@ -11,11 +11,13 @@ class Clock:
     def __init__(self) -> None:
         self.behind = 0.0  # seconds that the run had lasted when this node began
         self._timers: dict[str, float] = {}
+        self._asked = time.monotonic()  # when the loop looked at it last
         self.begin()
 
     def begin(self) -> None:
         """From now on the node takes part."""
         self._began, self._wall = time.monotonic(), time.time()
+        self._asked = self._began
 
     @property
     def elapsed(self) -> float:
@@ -32,6 +34,11 @@ class Clock:
         """The time of day, without the jumps that somebody may make it take."""
         return self._wall + self.elapsed
 
+    @property
+    def stands_still(self) -> float:
+        """Seconds since the node's loop looked for its next timer, which it does several times a second."""
+        return time.monotonic() - self._asked
+
     def hear(self, run_time: float) -> None:
         """A neighbour says how long the run has lasted."""
         self.behind = max(self.behind, run_time - self.elapsed)
@@ -42,8 +49,8 @@ class Clock:
 
     def next_timer(self) -> tuple[str, float]:
         """The timer that runs out first, and the seconds until then. There must be one."""
-        name = min(self._timers, key=self._timers.__getitem__)
-        return name, max(0.0, self._timers[name] - time.monotonic())
+        name, self._asked = min(self._timers, key=self._timers.__getitem__), time.monotonic()
+        return name, max(0.0, self._timers[name] - self._asked)
 
     def drop_timer(self, name: str) -> None:
         """It has run out."""

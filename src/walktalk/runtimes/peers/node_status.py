@@ -2,27 +2,33 @@
 
 from __future__ import annotations
 
+import datetime
 import math
 from typing import TYPE_CHECKING, Any
 
+from walktalk.runtimes.peers.health import certificate_end, checkpoint_age, complaints_of, warnings_of
+
 if TYPE_CHECKING:
-    from walktalk.runtimes.peers.link import Link
     from walktalk.runtimes.peers.node import Node
 
+STATES = ("starting", "training", "waiting", "done", "leaving")
 WORKING = 2.0  # seconds after a training in which a node counts as one that trains
 
 
 def status_of(node: Node) -> dict[str, Any]:
     """Everything, as JSON can say it."""
     state, traffic, link, what = node.state, node.link.traffic, node.link, node.interpreter
-    strangers = dict(node.neighbours.strangers)
+    strangers, age = dict(node.neighbours.strangers), checkpoint_age(node)
+    aggregates = what.aggregate_slot in what.slots[node.me]
+    since = node.counts.aggregates_since if aggregates else None
     return {
         "name": node.setup.endpoint.name,
         "node": node.me,
         "seconds": round(node.clock.run_time, 3),
         "alive": sorted(state.alive),
         "state": doing(node),
-        "aggregates": what.aggregate_slot in what.slots[node.me],
+        "aggregates": aggregates,
+        "aggregates_since": None if since is None else round(max(0.0, node.clock.wall - since), 3),
         "term": what.aggregate_term,
         "loss": state.loss if state.loss is not None and math.isfinite(state.loss) else None,
         "bandwidth": link.bandwidth,
@@ -37,19 +43,20 @@ def status_of(node: Node) -> dict[str, Any]:
         "refused": dict(state.refused),
         "strangers": {node.news.name_of(peer): why for peer, why in strangers.items()},
         "diverged": state.diverged,
-        "certificate": certificate_facts(link),
+        "checkpoint_age": None if age is None else round(age, 3),
+        "certificate_ends": _moment(certificate_end(node)),
+        "complaints": complaints_of(node),
+        "warnings": warnings_of(node),
         "relay": link.tunnels.status() if link.tunnels is not None else None,
         "done": node.end.seen,
     }
 
 
-def certificate_facts(link: Link) -> dict[str, Any] | None:
-    """How long a node's certificate holds; None where it has none."""
-    if link.renewal is None:
+def _moment(seconds: float | None) -> str | None:
+    """Seconds since 1970 as ISO 8601, in UTC."""
+    if seconds is None:
         return None
-    now = link.renewal.outlook
-    said = now.in_words() if now.state != "good" else ""
-    return {"until": now.until.isoformat(), "days": now.days, "state": now.state, "said": said}
+    return datetime.datetime.fromtimestamp(seconds, datetime.timezone.utc).isoformat(timespec="seconds")
 
 
 def doing(node: Node) -> str:

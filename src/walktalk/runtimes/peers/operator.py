@@ -92,7 +92,7 @@ class Caller:
 def _parsed(answer: bytes) -> dict[str, Any] | None:
     """What a node said; None where it is nonsense."""
     try:
-        said = json.loads(answer)
+        said = json.loads(answer, parse_constant=lambda word: None)  # NaN is not JSON: others could not read it
     except ValueError:
         return None
     return said if isinstance(said, dict) else None

@@ -4,9 +4,10 @@ and some send what they should not.
 A killed node forgets what it was doing; its neighbours hear of it after the link's latency, as of a broken connection.
 Messages to it, and those that it was still sending, are lost. A node that comes back has the slots that it died with,
 as if from a checkpoint, and a fresh machine. A paused node hangs: everything waits, and nobody is told. A partition
-cuts silently too: messages across it are lost, no connection breaks. A node that swallows takes walks, says so, and
-does not train them nor let them go until that is over; it answers and beats like any other. The trace has every fault,
-every lost message and every walk that was swallowed.
+cuts silently too: messages across it are lost, no connection breaks. A message that gets lost on its way alone, its
+receiver notices when it would have come, as by a checksum or a gap in numbers. A node that swallows takes walks, says
+so, and does not train them nor let them go until that is over; it answers and beats like any other. The trace has every
+fault, every lost message and every walk that was swallowed.
 """
 
 from __future__ import annotations
@@ -123,20 +124,22 @@ class Faults:
     def _stops_message(self, envelope: Envelope) -> bool:
         if self._holds(envelope.to, 1, envelope):
             return True
-        if not self._loses(envelope):
+        silently = self._is_cut(envelope)
+        if not silently and not any(self.losses.random() < share for share in self.shares):
             return False
         self.torn.discard(envelope.number)
         self.simulation.lose(envelope.number)
         self._note(envelope.to, "lost", peer=envelope.sender, walk=envelope.message.walk, number=envelope.number)
+        if not silently:
+            self.simulation.miss(envelope)
         return True
 
-    def _loses(self, envelope: Envelope) -> bool:
+    def _is_cut(self, envelope: Envelope) -> bool:
+        """Whether nobody is there to notice, or nothing to be noticed."""
         here, there = envelope.sender, envelope.to
         if there in self.dead or envelope.number in self.torn:
             return True
-        if any((here in side) != (there in side) for side in self.sides):
-            return True
-        return any(self.losses.random() < share for share in self.shares)
+        return any((here in side) != (there in side) for side in self.sides)
 
     def _torn(self, planned: tuple[Transfer, int]) -> tuple[Transfer, int]:
         """A transfer ends; what its sender had not sent whole when it died is lost."""

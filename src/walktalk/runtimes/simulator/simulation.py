@@ -336,6 +336,11 @@ class Simulation:
             self.interpreter.receive(node, sender, message.walk, packed, number)
         self._carry_out(node, effects)
 
+    def miss(self, envelope: Envelope) -> None:
+        """A message was lost, and its receiver notices."""
+        sender, node, message, _, _ = envelope
+        self._carry_out(node, self.machines[node].missed(sender, message, self.outside))
+
     def lose(self, number: int) -> None:
         """A message is not on its way any more."""
         self.under_way.pop(number, None)

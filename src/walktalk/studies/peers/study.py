@@ -35,6 +35,7 @@ from walktalk.runtimes.peers import (
     quiet_process,
     replay,
     set_aside,
+    shown,
     with_own_port,
 )
 from walktalk.runtimes.simulator import all_surroundings
@@ -71,6 +72,7 @@ class NodeJob:
     rejoin: bool = False
     device: str = "cpu"
     beginning: Path | None = None  # of a run that goes on (`resume`)
+    metrics: str | int | None = None  # where to show metrics, in place of what the cluster's file says
     deployed: bool = False  # for itself, not in a fleet: it measures on test samples too, and hands out its copy
 
 
@@ -153,12 +155,14 @@ def run_node(job: NodeJob, ends: Callable[[bool], None] = lambda over: None) -> 
         return
     if job.deployed and not job.rejoin:
         set_aside(setup.folder)
-    node = Node(setup, trainer)
-    leave_on_signals(node.leave)
-    try:
-        node.run()
-    finally:
-        ends(node.end.seen)
+    with shown(cluster.metrics_of(job.name) if job.metrics is None else job.metrics) as show:
+        node = Node(setup, trainer)
+        leave_on_signals(node.leave)
+        show(node)
+        try:
+            node.run()
+        finally:
+            ends(node.end.seen)
     if node.trainings.busy or not node.link.closed:
         end_process()
 

@@ -40,7 +40,7 @@ class AlgorithmSpec(Section):
 
     screen: str | None = key(
         None,
-        "clip(R), refuse(R), median, trim(B) or module:object(S)",
+        "refuse(R), clip(R), facing(C), median, trim(B) or module:object(S)",
         "what protects from bad nodes: a rule for what comes from others; none if left out",
     )
 
