@@ -13,10 +13,11 @@ from torch.nn import functional
 
 import walktalk as wt
 from walktalk.errors import ModelError
-from walktalk.learning import OptimizerSpec, Task, Trainer
+from walktalk.learning import Arithmetic, OptimizerSpec, Task, Trainer
 from walktalk.learning.models import LoraLinear
 from walktalk.learning.stacked import JoinedModel
-from walktalk.learning.stacked.choice import gradients_of, plain_gradient, stack
+from walktalk.learning.stacked.choice import gradients_of, lighten, plain_gradient, probe, stack
+from walktalk.learning.stacked.joined import has_adapters, repeated_blocks
 
 WIDE, WORDS, PLACES = 16, 20, 6
 
@@ -192,3 +193,56 @@ def test_no_adapter_there(transformer, tmp_path):
         wt.adapters.save_adapter(transformer, tmp_path)
     with pytest.raises(ModelError, match="holds no adapter of peft"):
         wt.adapters.load_adapter(transformer, tmp_path)
+
+
+def test_a_base_in_16_bits_is_about_as_exact_as_casts(transformer):
+    model = with_noise(wt.lora(transformer, 3))
+    task = task_of(model)
+    joined = stack(model, task.loss, task.inputs, task.targets)
+    assert isinstance(joined, JoinedModel)
+    joined.arithmetic = Arithmetic("bf16")
+    errors = lighten(joined, task.inputs, task.targets)
+    assert 1e-4 < errors["16 bits"] < 0.2
+    assert joined.base is torch.bfloat16
+    assert joined.worker.blocks[0].q_proj.base_layer.weight.dtype == torch.bfloat16
+    assert transformer.blocks[0].q_proj.weight.dtype == torch.float32
+    joined.hold_base(None)
+    assert joined.worker.words.weight.data_ptr() == transformer.words.weight.data_ptr()
+
+
+def test_only_blocks_that_repeat_are_compiled(transformer):
+    task = task_of(wt.lora(transformer, 3))
+    joined = stack(task.model, task.loss, task.inputs, task.targets)
+    assert isinstance(joined, JoinedModel)
+    assert [part for part in repeated_blocks(joined.worker) if has_adapters(part)] == list(joined.worker.blocks)
+    with_head = wt.lora(transformer, 3, also="blocks.*.norm")
+    assert not JoinedModel(with_head, task.loss).compile_blocks()
+
+
+@pytest.mark.gpu
+def test_on_a_gpu_a_wave_is_one_graph_through_one_base(transformer):
+    task = task_of(with_noise(wt.lora(transformer, 4)), 8)
+    trainer = Trainer(task, batch_size=8, device="cuda", arithmetic=Arithmetic("bf16"))
+    assert isinstance(trainer.model, JoinedModel)
+    assert trainer.graphed is not None
+    rows, numbers = trainer.initial_row(0).repeat(8, 1), torch.arange(8, device="cuda")
+    rates = torch.full((8,), 0.1, device="cuda")
+    trained, _ = trainer.train(rows, numbers, numbers, rates)
+    assert trainer.graphed.works
+    plain = Trainer(task, batch_size=8)
+    expected, _ = plain.train(rows.cpu(), numbers.cpu(), numbers.cpu(), rates.cpu())
+    change, wanted = (trained - rows).cpu(), expected - rows.cpu()
+    assert float((change - wanted).norm()) < 0.1 * float(wanted.norm())
+
+
+@pytest.mark.gpu
+def test_compiled_blocks_have_the_gradients_of_plain_ones(transformer):
+    task = task_of(with_noise(wt.lora(transformer, 4)).cuda())
+    inputs, targets = task.inputs.cuda(), task.targets.cuda()
+    joined = stack(task.model, task.loss, inputs, targets)
+    assert isinstance(joined, JoinedModel)
+    rows, x, y = probe(joined, inputs, targets)
+    expected = gradients_of(joined, rows, x, y).clone()
+    assert joined.compile_blocks()
+    found = gradients_of(joined, rows, x, y)
+    assert float((found - expected).norm()) < 1e-3 * float(expected.norm())

@@ -6,7 +6,7 @@ import torch
 from torch import Tensor
 
 from walktalk.learning.frozen import to_training
-from walktalk.learning.stacked import StackedModel, seeded
+from walktalk.learning.stacked import JoinedModel, Pass, StackedModel, seeded
 
 CPU_BYTES = 2**31  # of a wave's activations; more only leaves the caches
 GPU_SHARE = 0.4  # of a GPU's memory: the study's models and the data need the rest
@@ -32,17 +32,30 @@ def is_out_of_memory(error: BaseException) -> bool:
 
 
 def activation_bytes(model: StackedModel, row: Tensor, inputs: Tensor, targets: Tensor) -> int:
-    """What one model's forward pass keeps for its backward pass, each piece of memory counted once."""
+    """What one model's forward pass keeps for its backward pass, each piece of memory counted once.
+
+    What is frozen does not count: it is there once, however wide a wave is.
+    """
     kept: dict[int, int] = {}
+    frozen = {p.untyped_storage().data_ptr() for p in model.module.parameters() if not p.requires_grad}
+    if isinstance(model, JoinedModel):
+        frozen |= {p.untyped_storage().data_ptr() for p in model.worker.parameters()}
 
     def keep(tensor: Tensor) -> Tensor:
         storage = tensor.untyped_storage()
-        kept[storage.data_ptr()] = storage.nbytes()
+        if storage.data_ptr() not in frozen:
+            kept[storage.data_ptr()] = storage.nbytes()
         return tensor
 
-    one = to_training(model.layout.module(model.module, row))
+    def outputs() -> Tensor:
+        if not isinstance(model, JoinedModel):
+            found: Tensor = to_training(model.layout.module(model.module, row))(inputs)
+            return found
+        tensors = model.layout.views(row[None].requires_grad_(), [*model.layout.parameters, *model.layout.buffers])
+        return model.passed(inputs[None], Pass(tensors, True, torch.zeros(1, dtype=torch.int64, device=row.device)))[0]
+
     with torch.autograd.graph.saved_tensors_hooks(keep, lambda tensor: tensor), seeded(0, row.device):
         with model.arithmetic.forward(row.device):
-            outputs = one(inputs)
-        model.loss(outputs.float(), targets)
+            given = outputs()
+        model.loss(given.float(), targets)
     return sum(kept.values())

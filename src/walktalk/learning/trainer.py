@@ -216,6 +216,11 @@ class Trainer:
         return 4 * self.width
 
     @property
+    def statistics_bytes(self) -> int:
+        """Of those the running statistics', which codecs leave as they are."""
+        return 4 * (self.width - self.parameters)
+
+    @property
     def state_bytes(self) -> int:
         """Bytes of one optimizer state on the wire, in float32."""
         return 4 * self.state_width

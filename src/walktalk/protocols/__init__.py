@@ -32,6 +32,7 @@ from walktalk.protocols.events import Event, PeerFound, PeerLost, Received, Rejo
 from walktalk.protocols.machine import Machine, Outside, Protocol, Surroundings
 from walktalk.protocols.message import HEADER_BYTES, Arrival, Message, control_bytes
 from walktalk.protocols.multi_walk import MultiWalk
+from walktalk.protocols.privacy import Private, private
 from walktalk.protocols.rounds import (
     D2,
     SGP,
@@ -146,6 +147,7 @@ __all__ = [
     "Outside",
     "PeerFound",
     "PeerLost",
+    "Private",
     "Protocol",
     "QGDSGDm",
     "Received",
@@ -177,6 +179,7 @@ __all__ = [
     "described",
     "known",
     "missing_facts",
+    "private",
     "screened",
     "together",
 ]

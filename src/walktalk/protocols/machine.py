@@ -19,6 +19,7 @@ from walktalk.protocols.effects import Effect
 from walktalk.protocols.events import Event
 from walktalk.protocols.message import Arrival, Message
 from walktalk.protocols.self_description import SelfDescribed
+from walktalk.screens import Privacy
 
 
 @dataclass(frozen=True, slots=True)
@@ -101,6 +102,11 @@ class Protocol(SelfDescribed):
     def core(self) -> Protocol:
         """Itself, or the protocol that it is wrapped around."""
         return self
+
+    @property
+    def privacy(self) -> Privacy | None:
+        """What protects the data of its nodes; None: nothing does."""
+        return None
 
     @property
     def messages(self) -> Mapping[str, Arrival]:

@@ -13,6 +13,7 @@ from walktalk.protocols.effects import Effect
 from walktalk.protocols.machine import Machine, Outside, Protocol
 from walktalk.protocols.message import Arrival, Message
 from walktalk.protocols.self_description import Law, Runtime
+from walktalk.screens import Privacy
 
 
 @dataclass(frozen=True)
@@ -34,6 +35,10 @@ class Wrapped(Protocol):
     @property
     def core(self) -> Protocol:
         return self.inner.core
+
+    @property
+    def privacy(self) -> Privacy | None:
+        return self.inner.privacy
 
     @property
     def messages(self) -> Mapping[str, Arrival]:

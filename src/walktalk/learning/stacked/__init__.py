@@ -4,6 +4,7 @@ from walktalk.learning.stacked import fused
 from walktalk.learning.stacked.chain import ChainModel
 from walktalk.learning.stacked.choice import EachByItself, active_dropouts, stack, use
 from walktalk.learning.stacked.joined import JoinedModel
+from walktalk.learning.stacked.laid import Pass
 from walktalk.learning.stacked.layout import RowLayout
 from walktalk.learning.stacked.model import RowByRow, StackedModel, TracedModel, VmapModel, row_losses
 from walktalk.learning.stacked.sequential import SequentialModel, seeded
@@ -12,6 +13,7 @@ __all__ = [
     "ChainModel",
     "EachByItself",
     "JoinedModel",
+    "Pass",
     "RowByRow",
     "RowLayout",
     "SequentialModel",

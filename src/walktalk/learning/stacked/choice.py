@@ -21,6 +21,7 @@ from walktalk.learning.stacked.sequential import SequentialModel, seeded
 from walktalk.learning.task import Loss
 
 STACKED_UP_TO = 2**24  # parameters; a larger model fills a device by itself, and a wave of them its memory
+FURTHER = 3.0  # times the error of casts before every product, up to which a base in 16 bits is taken
 SEEDS_TRIED = 5  # to see whether a model is random
 FORMS: tuple[type[StackedModel], ...] = (ChainModel, TracedModel, VmapModel)
 CANNOT = (NotStackable, ModelError, RuntimeError, KeyError, TypeError, ValueError, IndexError, AttributeError)
@@ -75,9 +76,50 @@ def use(model: StackedModel, arithmetic: Arithmetic, inputs: Tensor, targets: Te
     model.arithmetic, model.fused = arithmetic, None
     if isinstance(model, SequentialModel):
         model.draws = is_random(model.module, inputs[:2])
+    if isinstance(model, JoinedModel) and arithmetic.uses_fused(inputs.device):
+        lighten(model, inputs, targets)
     fits = isinstance(model, TracedModel) and bool(model.traced.plan.recipes)
     if fits and arithmetic.uses_fused(inputs.device) and is_possible():
         model.fused = torch.bfloat16 if fused_agrees(model, inputs, targets) else None
+
+
+def lighten(model: JoinedModel, inputs: Tensor, targets: Tensor) -> dict[str, float]:
+    """On a GPU in 16 bits: hold the base in them, and compile its blocks, each where gradients are about as near to
+    those in full precision as with casts before every product. Says how near each is, in relative norm."""
+    arithmetic, errors = model.arithmetic, dict[str, float]()
+    rows, x, y = probe(model, inputs, targets)
+
+    def measure(way: str) -> bool:
+        errors[way] = float((gradients_of(model, rows, x, y) - exact).norm() / exact.norm())
+        return errors[way] <= FURTHER * errors["casts"] + 1e-3
+
+    with without_dropout(model.module, model), Arithmetic("fp32").products(inputs.device):
+        model.arithmetic = Arithmetic("fp32", channels_last=False)
+        exact = gradients_of(model, rows, x, y).clone()
+        model.arithmetic = arithmetic
+        measure("casts")
+        model.hold_base(torch.bfloat16)
+        if not measure("16 bits"):
+            model.hold_base(None)
+        try:
+            if model.is_large and is_possible() and model.compile_blocks() and not measure("compiled"):
+                model.undo_compilation()
+        except Exception as error:  # whatever a compiler on somebody's machine may say
+            model.undo_compilation()
+            first = str(error).strip().splitlines()
+            warnings.warn(f"blocks are not compiled, so they train more slowly: {first[:1]}", stacklevel=2)
+    return errors
+
+
+def probe(model: StackedModel, inputs: Tensor, targets: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+    """Two rows that differ, and a batch of a few samples for each."""
+    width = model.layout.parameter_width
+    rows = torch.stack([model.layout.row(model.module)] * 2).to(inputs.device)
+    noise = torch.randn(2, width, generator=torch.Generator().manual_seed(0)).to(inputs.device)
+    rows[:, :width] += 0.02 * noise  # an adapter that is zero yet would give no gradient to its other half
+    batch = min(8, len(inputs))
+    x, y = (torch.stack((t[:batch], t[-batch:])) for t in (inputs, targets))
+    return rows, x, y
 
 
 def fused_agrees(model: StackedModel, inputs: Tensor, targets: Tensor) -> bool:

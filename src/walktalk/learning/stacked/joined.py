@@ -8,8 +8,8 @@ rows and each has its own product. Nothing has to be traced, and no gradient of 
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable
-from contextlib import nullcontext
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager
 from typing import Any
 
 import torch
@@ -41,8 +41,12 @@ class JoinedModel(PassedModel):
         self.still = list(still_parts(copied).values())  # found before the layers that train are replaced
         self.worker = with_rows(copied, self.layout, self.now).eval()
         self.lock = threading.Lock()
+        self.adapters = [part for part in self.worker.modules() if isinstance(part, RowAdapter)]
         self.drops = drops_something(module)
-        if sum(p.numel() for p in module.parameters()) > MANY_PARAMETERS:
+        self.base: torch.dtype | None = None  # of the frozen weights, where it is another than they came in
+        self.compiled = False
+        self.is_large = sum(p.numel() for p in module.parameters()) > MANY_PARAMETERS
+        if self.is_large:
             self.samples_at_once = 64
 
     def passed(self, inputs: Tensor, run: Pass) -> Tensor:
@@ -53,11 +57,55 @@ class JoinedModel(PassedModel):
                 for part in self.still:
                     part.training = False
             self.now.begin(rows, run)
-            with RowDropout(self.now) if self.drops and run.training else nullcontext():
+            for adapter in self.adapters:
+                adapter.look_at(run.tensors, rows)
+            with self.around(run):
                 outputs: Tensor = self.worker(inputs.flatten(0, 1))
             self.now.run = None
         apart: Tensor = outputs.unflatten(0, (rows, -1))
         return apart
+
+    @contextmanager
+    def around(self, run: Pass) -> Iterator[None]:
+        """What a pass is done in: an evaluation, whose batches have any length, goes without compiled blocks."""
+        with ExitStack() as stack:
+            if self.drops and run.training:
+                stack.enter_context(RowDropout(self.now))
+            if self.compiled and not run.training:
+                stack.enter_context(torch.compiler.set_stance("force_eager"))
+            yield
+
+    def hold_base(self, kind: torch.dtype | None) -> None:
+        """Hold the frozen weights in this precision from now on; None: as they came."""
+        mine = sharing_copy(self.module)
+        originals = dict(mine.named_parameters(remove_duplicate=False))
+        made: dict[int, nn.Parameter] = {}
+        for place, part in self.worker.named_modules():
+            for name, parameter in part._parameters.items():
+                source = originals.get(f"{place}.{name}" if place else name)
+                if parameter is None or source is None or not source.is_floating_point():
+                    continue
+                if id(source) not in made:
+                    held = source if kind is None else nn.Parameter(source.detach().to(kind), requires_grad=False)
+                    made[id(source)] = held
+                part._parameters[name] = made[id(source)]
+        self.base = kind
+
+    def compile_blocks(self) -> bool:
+        """Compile the blocks that the base repeats, each once for all of them; whether there are any."""
+        blocks = [block for block in repeated_blocks(self.worker) if has_adapters(block)]
+        if self.drops or not blocks:
+            return False
+        for block in blocks:
+            block.compile()
+        self.compiled = True
+        return True
+
+    def undo_compilation(self) -> None:
+        """Back to the plain base."""
+        for part in self.worker.modules():
+            part._compiled_call_impl = None
+        self.compiled = False
 
     def finds_draws(self, rows: Tensor, inputs: Tensor) -> bool:
         """Whether a pass in training depends on torch's own random numbers."""
@@ -121,21 +169,21 @@ class RowLayer(nn.Module):
 class RowAdapter(nn.Module):
     """A frozen linear layer and every row's own low-rank adapter."""
 
-    def __init__(self, part: LoraLinear, a: str, b: str, now: Now) -> None:
+    def __init__(self, part: LoraLinear, a: str, b: str) -> None:
         super().__init__()
         self.base_layer, self.lora_dropout, self.scaling = part.base_layer, part.lora_dropout, part.scaling
-        self.frozen = {"a": part.lora_A.weight, "b": part.lora_B.weight}
-        self.a, self.b, self.now = a, b, now
+        self.names = (a, b)
+        self.frozen = (part.lora_A.weight.detach(), part.lora_B.weight.detach())
+        self.rows_a, self.rows_b = (factor[None] for factor in self.frozen)
+
+    def look_at(self, tensors: dict[str, Tensor], rows: int) -> None:
+        """The rows' own factors for the pass that begins. As attributes: a compiler must not see their names."""
+        a, b = (tensors.get(name) for name in self.names)
+        self.rows_a = self.frozen[0].expand(rows, -1, -1) if a is None else a
+        self.rows_b = self.frozen[1].expand(rows, -1, -1) if b is None else b
 
     def forward(self, x: Tensor) -> Tensor:
-        assert self.now.run is not None
-        tensors, rows = self.now.run.tensors, self.now.rows
-        a, b = tensors.get(self.a), tensors.get(self.b)
-        if a is None:
-            a = self.frozen["a"].detach().expand(rows, -1, -1)
-        if b is None:
-            b = self.frozen["b"].detach().expand(rows, -1, -1)
-        return batched_adapter(self.base_layer(x), self.lora_dropout(x), a, b, self.scaling)
+        return batched_adapter(self.base_layer(x), self.lora_dropout(x), self.rows_a, self.rows_b, self.scaling)
 
     def __getattr__(self, name: str) -> Any:
         try:
@@ -155,7 +203,7 @@ def with_rows(module: nn.Module, layout: RowLayout, now: Now) -> nn.Module:
             continue
         if type(part) is LoraLinear and name:
             a, b = (names.get(id(factor.weight), "") for factor in (part.lora_A, part.lora_B))
-            put(module, name, RowAdapter(part, a, b, now))
+            put(module, name, RowAdapter(part, a, b))
             done.append(name)
             continue
         own = dict(part.named_parameters(recurse=False)) | dict(part.named_buffers(recurse=False))
@@ -171,6 +219,22 @@ def with_rows(module: nn.Module, layout: RowLayout, now: Now) -> nn.Module:
 def put(module: nn.Module, name: str, part: nn.Module) -> None:
     place, _, last = name.rpartition(".")
     module.get_submodule(place)._modules[last] = part
+
+
+def repeated_blocks(module: nn.Module) -> list[nn.Module]:
+    """The entries of lists of layers that are all of one kind, as a transformer's are."""
+    found = []
+    for part in module.modules():
+        entries = list(part.children()) if isinstance(part, (nn.ModuleList, nn.Sequential)) else []
+        if len(entries) > 1 and len({type(entry) for entry in entries}) == 1:
+            found += entries
+    return found
+
+
+def has_adapters(block: nn.Module) -> bool:
+    """Whether rows come into it by adapters alone, so that it can be compiled."""
+    kinds = {type(part) for part in block.modules()}
+    return RowAdapter in kinds and RowLayer not in kinds
 
 
 def drops_something(module: nn.Module) -> bool:

@@ -71,5 +71,8 @@ def batched_adapter(out: Tensor, x: Tensor, a: Tensor, b: Tensor, scaling: float
     """Of a frozen layer's outputs [W·n, …, out] and inputs [W·n, …, in], with factors [W, r, in] and [W, out, r]."""
     rows = len(a)
     flat_out, flat = (t.reshape(rows, -1, t.shape[-1]) for t in (out, x))
+    if torch.compiler.is_compiling():  # which finds a backward pass by itself, and fuses the sum with what comes next
+        inside = torch.bmm(flat.to(out.dtype), a.to(out.dtype).transpose(1, 2)) * scaling
+        return (flat_out + torch.bmm(inside, b.to(out.dtype).transpose(1, 2))).view(out.shape)
     made: Tensor = BatchedAdapter.apply(flat_out, flat, a, b, scaling)  # type: ignore[no-untyped-call]
     return made.view(out.shape)

@@ -88,6 +88,9 @@ class Player(Generic[Content]):
     def _screen(self, row: TraceRow) -> None:
         self.interpreter.screen(row.node, screening(row), int(row.key))
 
+    def _withheld(self, row: TraceRow) -> None:
+        self.interpreter.withhold(row.node, row.slot)
+
     def _encode(self, row: TraceRow) -> None:
         detail = parsed(row.detail)
         self.interpreter.encode(row.node, Encode(detail["slot"], row.slot, detail["codec"]), int(row.key))
@@ -164,6 +167,7 @@ _PLAYED: Mapping[str, Any] = {
     "handed_on": Player._handed_on,
     "combine": Player._combine,
     "screen": Player._screen,
+    "withheld": Player._withheld,
     "encode": Player._encode,
     "decode": Player._decode,
     "corrupted": Player._corrupted,

@@ -55,6 +55,7 @@ from walktalk.runtimes.peers.node_parting import Parting
 from walktalk.runtimes.peers.node_state import NodeSetup, State, blocked_by, spoiling
 from walktalk.runtimes.peers.node_status import status_of
 from walktalk.runtimes.peers.node_training import Trainings
+from walktalk.runtimes.peers.purse import Purse
 from walktalk.runtimes.peers.session import RECORDS, STATUS, STOP
 from walktalk.runtimes.peers.slots import Tensors
 from walktalk.runtimes.peers.wire import Parcel
@@ -90,6 +91,11 @@ class Node:
             self.tensors, protocol.messages, self._scale(), self._write, lambda: self.clock.wall
         )
         self.interpreter.add_node(self.me, setup.initial)
+        self.interpreter.privacy, self.interpreter.secret = protocol.privacy, setup.secret
+        self.purse = Purse(setup.folder, protocol.privacy) if protocol.privacy is not None else None
+        if self.purse is not None:
+            purse = self.purse
+            self.interpreter.may_release = lambda node: purse.take()
         self._look_how_to_spoil()
         self.limits = Limits(self._payloads())
         self.judge = Judge(setup.initial, setup.largest)
@@ -296,7 +302,8 @@ class Node:
             self.give(TimerFired(name.removeprefix("machine/")))
             return
         waiting = bool(len(self.trainings) or self.link.waiting(self.state.alive))
-        self.state.tally.say(not (waiting or self.machine.has_work()), self.state.loss, self.setup.samples)
+        idle = not (waiting or self.machine.has_work()) or (self.purse is not None and self.purse.empty)
+        self.state.tally.say(idle, self.state.loss, self.setup.samples)
         self.lessons.see_the_end()
         self.link.fit_buffers()
         self.link.blocked = blocked_by(self.setup.folder)

@@ -73,7 +73,9 @@ class Parting:
                 node.events.get(timeout=0.02)()
 
     def keep(self) -> None:
-        """Write the checkpoint, and the copy of the model for whoever collects."""
+        """Write the checkpoint, what was spent, and the copy of the model for whoever collects."""
         node = self._node
+        if node.purse is not None:
+            node.purse.close()
         node.keeper.save(node.to_keep())
         node.desk.put_copy()

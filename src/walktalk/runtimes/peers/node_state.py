@@ -44,6 +44,7 @@ class NodeSetup:
     tested: int = 0  # test samples that it measures on, too
     frozen: Sequence[float] | None = None  # a few numbers of what no node sends, which all must have alike
     named: Callable[[Tensor], Mapping[str, Tensor]] | None = None  # a model's weights by name, for whoever collects
+    secret: bool = False  # the numbers that its noise is made from are its own, and not in its diary
     stay: float = 0.0  # seconds that it stays after the end, unless somebody has collected what it has
 
 

@@ -48,6 +48,7 @@ def status_of(node: Node) -> dict[str, Any]:
         "complaints": complaints_of(node),
         "warnings": warnings_of(node),
         "relay": link.tunnels.status() if link.tunnels is not None else None,
+        "epsilon": round(node.purse.epsilon, 4) if node.purse is not None else None,
         "done": node.end.seen,
     }
 

@@ -93,6 +93,7 @@ class EvaluateOp(NamedTuple):
     members: tuple[Terms, ...]  # the models that are to agree
     noted: int = 0  # lines of the trace up to here
     each: bool = False  # whether every member is measured by itself, too
+    epsilon: float | None = None  # what the node that has released most has spent; None: nothing is private
 
 
 Op: TypeAlias = TrainOp | CombineOp | ScreenOp | EncodeOp | MixOp | EvaluateOp

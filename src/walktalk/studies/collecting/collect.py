@@ -178,7 +178,7 @@ def _write(
     label = spec.algorithms[0].title
     with TraceWriter(here.trace) as writer:
         writer.write(trace_columns(trace))
-    history = measured_history(trace, label, build_evaluate(spec))
+    history = measured_history(trace, label, build_evaluate(spec), spec.algorithms[0].protocol().privacy)
     write_history(here.history, history, RUN_COLUMNS)
     save_checkpoint(here.model, valid.weights, {"run": label, "copy": valid.words})
     record = RunRecord(label, 0, history, trainings=sum(row.event == "trained" for row in trace), nodes=len(nodes))

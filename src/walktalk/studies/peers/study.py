@@ -201,6 +201,7 @@ def _node_setup(cluster: Cluster, base: Foundation, job: NodeJob) -> tuple[NodeS
         largest=cluster.largest,
         tested=0 if task.test is None else len(task.test[0]),
         named=(lambda row: trainer.module(row).state_dict()) if job.deployed else None,
+        secret=job.deployed,
         stay=cluster.stay,
     )
     return setup, trainer
