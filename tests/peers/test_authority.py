@@ -87,12 +87,12 @@ def test_only_names_of_the_cluster_are_signed(name: str, tmp_path: Path) -> None
     home = make_authority(tmp_path, 365)
     key = (tmp_path / "ca.key").read_bytes()
     asked = request_for(tmp_path / "x.csr", name)
-    with pytest.raises(SpecError, match="is not in the cluster"):
+    with pytest.raises(SpecError, match=r"is not in the cluster|cannot be a node's name"):
         sign_request(home, asked, CLUSTER, 365)
     if name == "c":  # a good name of somebody who joins
         assert sign_request(home, asked, CLUSTER, 365, joins=True, hosts=["c.example"]).name == "c.pem"
     else:
-        with pytest.raises(SpecError, match="is not in the cluster"):
+        with pytest.raises(SpecError, match="cannot be a node's name"):
             sign_request(home, asked, CLUSTER, 365, joins=True)
     assert (tmp_path / "ca.key").read_bytes() == key
 
@@ -141,8 +141,8 @@ def test_what_replaces_a_revoked_certificate_speaks_for_the_same_node(tmp_path: 
     files = credentials(tmp_path, "a")
     assert files.revocations.number == 3
     one, _ = endpoints((free_port(), free_port()), (files, None))
-    subjects = {s["id"]: s["cert_common_names"] for s in settings(one)["access_control"]["subjects"]}
-    assert subjects == {"b": ["b~4"], "operator": ["operator"]}
+    subjects = {s["id"]: s.get("cert_common_names") for s in settings(one)["access_control"]["subjects"]}
+    assert (subjects["b"], subjects["operator"]) == (["b~4"], ["operator"])
 
 
 def test_only_the_authority_can_revoke(tmp_path: Path) -> None:
@@ -187,7 +187,7 @@ class Watched:
     def __init__(self, folder: Path, name: str, monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setattr("walktalk.runtimes.peers.renewal.LOOK_EVERY", 1e6)
         self.applied: list[Credentials] = []
-        self.renewal = Renewal(credentials(folder, name), name, ["b", "operator"], self.applied.append)
+        self.renewal = Renewal(credentials(folder, name), name, lambda: ["b", "operator"], self.applied.append)
 
     def look(self) -> None:
         for _ in range(2):  # what has changed is taken at the second look
@@ -363,8 +363,8 @@ def test_the_commands_from_a_request_to_its_revocation(config: Path, tmp_path: P
 @pytest.mark.parametrize(
     ("words", "message"),
     [
-        (("certs", "request", "ca"), "'ca' cannot have a certificate: it is the name of the authority's own files"),
-        (("certs", "request", "A b"), "'A b' cannot have a certificate: use a-z"),
+        (("certs", "request", "ca"), "'ca' cannot be a node's name: it is the name of the authority's own files"),
+        (("certs", "request", "A b"), "'A b' cannot be a node's name; use a-z"),
         (("certs", "sign", "none.csr"), "none.csr does not exist"),
         (("certs", "revoke", "a"), "ca.key does not exist: this is done where the authority is"),
     ],

@@ -73,10 +73,11 @@ def request(
     To renew a certificate is the same: the key of before is used again. The running node goes on with what it has, and
     takes the new certificate as soon as it lies in its folder.
     """
-    from walktalk.runtimes.peers import request_certificate
+    from walktalk.runtimes.peers import check_name, request_certificate
 
     cluster, folder = _cluster_and_folder(config, out)
-    _known(cluster, name)
+    if name not in cluster.hosts():  # one that joins need not be in the file
+        check_name(name, "")
     path, key = request_certificate(folder, name, new_key)
     typer.echo(f"{key}   the key: it stays here")
     typer.echo(f"{path}   the request: send it to the authority, where it is signed:")
@@ -179,7 +180,7 @@ def revoke(
             typer.echo(f"revoked {line}")
         typer.echo(f"{path}   the list")
         if caller is not None:
-            _print_told(caller.ask(cluster.nodes, REVOKED, seconds, brought=path.read_text()))
+            _print_told(caller.ask(cluster.nodes, REVOKED, seconds, said=path.read_text()))
     if why:
         typer.echo(f"nobody was told: {why}; copy the list into the others' folders of certificates", err=True)
 
@@ -190,15 +191,6 @@ def _print_told(answers: dict[str, dict[str, Any] | None]) -> None:
         if answer is not None:
             said = answer.get("why") or ("has taken it" if answer.get("taken") else "has it already")
         typer.echo(f"{name}: {said}")
-
-
-def _known(cluster: Cluster, name: str) -> None:
-    """A `SpecError` where nobody of that name may have a certificate; one that joins need not be in the file."""
-    from walktalk.errors import SpecError
-
-    why = "" if name in cluster.hosts() else cluster.why_no_name(name)
-    if why:
-        raise SpecError(f"{name!r} cannot have a certificate: {why}")
 
 
 def _cluster_and_folder(config: Path, out: Path | None) -> tuple[Cluster, Path]:

@@ -32,7 +32,7 @@ from walktalk.runtimes.peers.certificates import (
     outlook,
     valid_until,
 )
-from walktalk.runtimes.peers.cluster import Cluster
+from walktalk.runtimes.peers.cluster import Cluster, check_name
 from walktalk.runtimes.peers.pem import (
     bearer,
     certificates_in,
@@ -186,10 +186,11 @@ def sign_request(
     """
     asked = request_in(path)
     name, known = bearer(common_name(asked)), cluster.hosts()
-    why = "" if name in known else cluster.why_no_name(name)
-    if why or (name not in known and not joins):
-        names = why or f"its names are {', '.join(known)}; --joins allows others"
-        raise SpecError(f"certificates: {path} is made out to {name!r}, which is not in the cluster: {names}")
+    if name not in known:
+        check_name(name, f"certificates: {path}: ")
+        if not joins:
+            names = f"its names are {', '.join(known)}; --joins allows others"
+            raise SpecError(f"certificates: {path} is made out to {name!r}, which is not in the cluster: {names}")
     if not isinstance(asked.public_key(), ec.EllipticCurvePublicKey):
         raise SpecError(
             f"certificates: {path} is about a key that is not of an elliptic curve; ask with `walktalk certs`"

@@ -33,16 +33,20 @@ class Renewal:
     """Watches over one node's files, in a thread, until it is closed."""
 
     def __init__(
-        self, files: Credentials, name: str, others: Iterable[str] | None, apply: Callable[[Credentials], None]
+        self,
+        files: Credentials,
+        name: str,
+        others: Callable[[], Iterable[str]] | None,
+        apply: Callable[[Credentials], None],
     ) -> None:
         """
         - `files`: those in force.
         - `name`: the node's.
-        - `others`: whom it talks to; None for anybody.
+        - `others`: says whom it talks to; None for anybody.
         - `apply`: puts others into force.
         """
         self.files, self.name, self._apply = files, name, apply
-        self._others = None if others is None else tuple(others)
+        self._others = others
         self.outlook: Outlook = outlook(files)
         self._taken = self._seen = self._digest()
         self._complained = ""
@@ -125,7 +129,7 @@ class Renewal:
 
     def _concerned(self, files: Credentials) -> Iterable[str]:
         """Those of the others that may be in a list."""
-        return sorted(set(map(bearer, files.revocations.names))) if self._others is None else self._others
+        return sorted(set(map(bearer, files.revocations.names))) if self._others is None else self._others()
 
     def _say_who_is_refused(self, before: Revocations) -> None:
         now = self.files.revocations
