@@ -81,7 +81,7 @@ class Simulation:
         self.protocol = setup.protocol.hardened() if setup.faults.has_failures else setup.protocol
         self.machines: list[Machine] = [self.protocol.machine(around) for around in self._surroundings()]
         self.written = setup.keep_schedule or setup.keep_trace  # False: what the models are is of no interest
-        self.notebook = Notebook(setup.statistics)
+        self.notebook = Notebook(setup.statistics, setup.averages)
         self.trace: list[TraceRow] = []
         self.interpreter: Interpreter[Terms] = Interpreter(
             self.notebook if setup.keep_schedule else Unwritten(), self.protocol.messages, self._scale(),
@@ -237,7 +237,10 @@ class Simulation:
         work, made_of = self._write_training(node, effect, number) if self.written else (None, ANYTHING)
         training = made(Training, (node, effect.slot, effect.walk, number, effect[2], work, made_of))
         self.training[node] = training
-        self.agenda.put(self.stopwatch.training_time(node), TRAINED, training)
+        seconds = self.stopwatch.training_time(node)
+        if effect[2]:  # the protocol's own number of steps; what a training takes is said of one as the study has it
+            seconds *= effect[2] / self.setup.local_steps
+        self.agenda.put(seconds, TRAINED, training)
 
     def _write_training(self, node: int, effect: Asked, number: int) -> tuple[Work, Terms]:
         """Note down a training that starts: what it begins with, and the value that it makes."""

@@ -160,7 +160,7 @@ def _await_the_end(
 
 def _keep_diaries(gathered: Path, here: RunFolder) -> None:
     """What nodes wrote down, beside the trace that is made of it."""
-    for path in sorted(gathered.glob("*/*.jsonl")):
+    for path in sorted(gathered.glob("*/trace-*")):
         (here.nodes / path.parent.name).mkdir(parents=True, exist_ok=True)
         shutil.copyfile(path, here.nodes / path.parent.name / path.name)
 
