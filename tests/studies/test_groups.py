@@ -47,7 +47,9 @@ def test_groups_hold_every_run_once_and_fit(ready):
     groups = fitting_groups(ready.trainer, ready.runs, limit)
     assert sorted(index for group in groups for index in group) == list(range(len(ready.runs)))
     assert len(groups) > 1
-    assert all(beside(ready.trainer, ready.runs) + sum(needs[index] for index in group) <= 1.1 * limit for group in groups)
+    assert all(
+        beside(ready.trainer, ready.runs) + sum(needs[index] for index in group) <= 1.1 * limit for group in groups
+    )
     assert len(fitting_groups(ready.trainer, ready.runs, 1e12)) == 1
     assert fitting_groups(ready.trainer, ready.runs)
 
