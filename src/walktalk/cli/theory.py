@@ -47,6 +47,10 @@ def theory(
     ] = None,
     d: Annotated[float, typer.Option("--d", help="Mean seconds of one training and one hop.")] = 1.0,
     step_size: Annotated[float | None, typer.Option(help="Your own η; tuned by Lemma 5 if left out.")] = None,
+    weights: Annotated[
+        str | None, typer.Option(metavar="L,L,…", help="One for each node: where a weighted walk is in the long run.")
+    ] = None,
+    jump: Annotated[float, typer.Option(help="How often that one jumps, p_J.")] = 0.0,
     table: Annotated[int | None, typer.Option(help="Print the paper's Table 1, 2, 3 or 4, with numbers.")] = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object and nothing else.")] = False,
 ) -> None:
@@ -72,7 +76,7 @@ def theory(
         for name, value in given.items()
     }
     bits = bits if model_bits is None else model_bits
-    question = Question(walks, iterations, aggregator, failures, bits, d, step_size)
+    question = Question(walks, iterations, aggregator, failures, bits, d, step_size, _weights(weights), jump)
     found = summary(graph, Problem(**constants), question) | ({"constants": estimates} if estimates else {})
     if as_json:
         typer.echo(json.dumps(found, indent=2, ensure_ascii=False))
@@ -80,6 +84,13 @@ def theory(
         _print_table(table, found)
     else:
         _print(found)
+
+
+def _weights(given: str | None) -> tuple[float, ...]:
+    try:
+        return tuple(float(one) for one in given.split(",")) if given else ()
+    except ValueError:
+        raise SpecError(f"--weights {given!r}, but they must be numbers with commas between them, e.g. 1,1,5") from None
 
 
 def _graph(topology: str | None, nodes: int | None, p: float | None, settings: list[str], seed: int) -> Graph:
@@ -131,6 +142,7 @@ def _print(found: dict[str, Any]) -> None:
         *([_constants(found)] if "constants" in found else []),
         _bounds(found),
         _others(found),
+        *([_weighted(found)] if "weighted_walk" in found else []),
     ):
         console.print(made)
     for line in _sentences(found):
@@ -222,6 +234,22 @@ def _others(found: dict[str, Any]) -> Any:
     made = _rich(f"Orders of others ({', '.join(papers)})", "algorithm", "start", "noise", "deviation", "total")
     for name, entry in found["others"].items():
         made.add_row(name, *(_short(entry[part]) for part in ("start", "noise", "deviation", "total")))
+    return made
+
+
+def _weighted(found: dict[str, Any]) -> Any:
+    made, walk = _rich("The weighted walk, in the long run", "quantity", "value"), found["weighted_walk"]
+    visits, counts = walk["stationary"], walk["counts"]
+    rows = [
+        ("share of its visits: least, most", f"{_number(min(visits))}, {_number(max(visits))}"),
+        ("what a node counts for, 1 if all alike: least, most", f"{_number(min(counts))}, {_number(max(counts))}"),
+        ("   bias", _number(walk["bias"])),
+        ("spectral gap", "not computed" if walk["gap"] is None else _number(walk["gap"])),
+        ("steps until it is back where it is least", _number(walk["longest_return"])),
+        (f"visits in a row at node {walk['stays_at']}, which holds it longest", _number(walk["longest_stay"])),
+    ]
+    for row in rows:
+        made.add_row(*row)
     return made
 
 

@@ -16,7 +16,7 @@ from walktalk.protocols import INITIAL, Arrival
 from walktalk.records import TraceRow
 from walktalk.runtimes.meaning import FLOAT_BYTES, Evaluate, Interpreter, OptimizerState, Player, Scale, Watcher, Work
 from walktalk.runtimes.simulator import INITIAL_VALUE, NO_STATE, Chunk, EvaluateOp, Notebook, RunSetup, Terms
-from walktalk.runtimes.stacked import Executor, Measurement, Planner, RowTrainer, parameters_of
+from walktalk.runtimes.stacked import Executor, Measurement, Planner, RowTrainer, averaging_of, parameters_of
 from walktalk.screens import Privacy
 
 
@@ -74,7 +74,7 @@ class Reader(Watcher[Terms]):
     def __init__(self, setup: ReplaySetup, trainer: RowTrainer) -> None:
         self.setup = setup
         beside = trainer.width - parameters_of(trainer)
-        self.notebook = Notebook(beside > 0)
+        self.notebook = Notebook(beside > 0, averaging_of(trainer) is not None)
         sizes = (FLOAT_BYTES * setup.initial.numel(), FLOAT_BYTES * trainer.state_width)
         scale = Scale(*sizes, trainer.local_steps, setup.optimizer_state, beside > 0, FLOAT_BYTES * beside)
         self.interpreter = Interpreter(self.notebook, setup.messages, scale)

@@ -81,7 +81,7 @@ class Simulation:
         self.protocol = setup.protocol.hardened() if setup.faults.has_failures else setup.protocol
         self.machines: list[Machine] = [self.protocol.machine(around) for around in self._surroundings()]
         self.written = setup.keep_schedule or setup.keep_trace  # False: what the models are is of no interest
-        self.notebook = Notebook(setup.statistics)
+        self.notebook = Notebook(setup.statistics, setup.averages)
         self.trace: list[TraceRow] = []
         self.interpreter: Interpreter[Terms] = Interpreter(
             self.notebook if setup.keep_schedule else Unwritten(), self.protocol.messages, self._scale(),
