@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
@@ -19,7 +20,9 @@ def theory(
         str | None, typer.Option(help="cycle, torus, complete, erdos_renyi (unless given), … or module:object.")
     ] = None,
     nodes: Annotated[int | None, typer.Option(help="Number of nodes; 20 if nothing else says it.")] = None,
-    walks: Annotated[int, typer.Option(help="R, the number of walks of Multi-Walk.")] = 4,
+    walks: Annotated[
+        int | None, typer.Option(help="R, the number of walks of Multi-Walk; 4 if nothing else says it.")
+    ] = None,
     p: Annotated[
         float | None, typer.Option("--p", help="Edge probability of erdos_renyi; short for --set p=P.")
     ] = None,
@@ -34,6 +37,13 @@ def theory(
         str | None,
         typer.Option(
             metavar="SPEC", help="A study: its graph, its model's size, and F, L, σ² and ζ² estimated from its data."
+        ),
+    ] = None,
+    config: Annotated[
+        Path | None,
+        typer.Option(
+            metavar="CLUSTER",
+            help="A cluster's YAML file: its graph as it is now, with those who joined and without those who left.",
         ),
     ] = None,
     F: Annotated[float | None, typer.Option("--F", help="f(x₀) − f*; 1 unless given.")] = None,
@@ -62,7 +72,12 @@ def theory(
     if step_size is not None and not 0 < step_size < float("inf"):
         raise SpecError(f"--step-size {step_size:g}, but it must be a number above 0")
     estimates: dict[str, Any] = {}
-    if study is None:
+    if config is not None:
+        if (topology, nodes, p, settings, study) != (None,) * 5:
+            raise SpecError("--config brings its own graph; leave out --topology, --nodes, --p, --set and --study")
+        graph, bits, of_cluster = _cluster(config)
+        walks = walks or of_cluster
+    elif study is None:
         graph = _graph(topology, nodes, p, settings or [], seed)
         bits = Question.model_bits
     else:
@@ -76,7 +91,7 @@ def theory(
         for name, value in given.items()
     }
     bits = bits if model_bits is None else model_bits
-    question = Question(walks, iterations, aggregator, failures, bits, d, step_size, _weights(weights), jump)
+    question = Question(walks or 4, iterations, aggregator, failures, bits, d, step_size, _weights(weights), jump)
     found = summary(graph, Problem(**constants), question) | ({"constants": estimates} if estimates else {})
     if as_json:
         typer.echo(json.dumps(found, indent=2, ensure_ascii=False))
@@ -100,6 +115,20 @@ def _graph(topology: str | None, nodes: int | None, p: float | None, settings: l
     if nodes is None:
         nodes = graphs.default_nodes(topology, parameters)
     return graphs.build(topology, nodes, seed, **parameters)
+
+
+def _cluster(config: Path) -> tuple[Graph, float, int | None]:
+    """A cluster's graph as it is now, the bits of its model, and its number of walks."""
+    from walktalk.runtimes.peers import everybody, load_cluster
+    from walktalk.studies import lay_foundation, load_spec, make_spec
+    from walktalk.theory import Question
+
+    cluster = load_cluster(config)
+    base = lay_foundation(make_spec(cluster.study) if isinstance(cluster.study, dict) else load_spec(cluster.study))
+    _, roster = everybody(cluster, base.graph)
+    labels = [plan for plan in base.algorithms if cluster.algorithm in ("", plan.label)]
+    walks = labels[0].protocol.settings.get("walks") if labels else None
+    return roster.network.graph(roster.known), Question.model_bits, walks
 
 
 def _study(name: str) -> tuple[Graph, float, dict[str, Any]]:
