@@ -28,7 +28,18 @@ from walktalk.protocols.effects import (
     absorb,
     apply_update,
 )
-from walktalk.protocols.events import Event, PeerFound, PeerLost, Received, Rejoined, Started, TimerFired, Trained
+from walktalk.protocols.events import (
+    Event,
+    Leaving,
+    NetworkChanged,
+    PeerFound,
+    PeerLost,
+    Received,
+    Rejoined,
+    Started,
+    TimerFired,
+    Trained,
+)
 from walktalk.protocols.machine import Machine, Outside, Protocol, Surroundings
 from walktalk.protocols.message import HEADER_BYTES, Arrival, Message, control_bytes
 from walktalk.protocols.multi_walk import MultiWalk
@@ -137,11 +148,13 @@ __all__ = [
     "GradientTracking",
     "InLabel",
     "Law",
+    "Leaving",
     "LocalDSGD",
     "Machine",
     "Message",
     "MixEveryone",
     "MultiWalk",
+    "NetworkChanged",
     "NoLoCo",
     "Note",
     "Outside",

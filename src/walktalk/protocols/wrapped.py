@@ -93,6 +93,10 @@ class Wrapped(Protocol):
         return self.inner.on_directed_graphs
 
     @property
+    def nodes_come_and_go(self) -> bool:  # type: ignore[override]
+        return self.inner.nodes_come_and_go
+
+    @property
     def made_for(self) -> str:
         return self.inner.made_for
 
@@ -135,6 +139,9 @@ class WrappedNode(Machine):
 
     def refused(self, sender: int, message: Message, outside: Outside) -> list[Effect]:
         return self.changed(self.inner.refused(sender, message, outside))
+
+    def may_go(self) -> bool:
+        return self.inner.may_go()
 
     def missed(self, sender: int, message: Message, outside: Outside) -> list[Effect]:
         return self.changed(self.inner.missed(sender, message, outside))

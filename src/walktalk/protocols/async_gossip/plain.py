@@ -127,6 +127,10 @@ class AsyncGossip(Protocol):
     def survives_failures(self) -> bool:
         return self.mixing != "matrix"  # it mixes all nodes at once, dead or alive
 
+    @property
+    def nodes_come_and_go(self) -> bool:  # type: ignore[override]
+        return self.mixing != "matrix"
+
     @classmethod
     def usual(cls) -> tuple[AsyncGossip, ...]:
         return tuple(cls(mixing) for mixing in get_args(Mixing))

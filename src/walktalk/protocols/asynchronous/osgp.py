@@ -139,6 +139,8 @@ class OverlapPush(Machine):
                 return [Combine(MODEL, {INITIAL: 1.0}), *self._begin(0, late, outside.now)]
             case Rejoined(memory):
                 return self._begin(int.from_bytes(memory, "little"), True, outside.now)
+            case _:  # of networks that change nobody tells it: it does not say that nodes may come and go
+                return []
 
     def keepsake(self) -> bytes:
         return self.round.to_bytes(4, "little")

@@ -25,6 +25,7 @@ from walktalk.runtimes.peers.session import PIECE
 COPY = "copy.safetensors"
 FILES = re.compile(rf"{PATTERN}|copy\.safetensors")  # no other file is ever asked for or handed out
 PATIENCE = 20.0  # seconds without a question after which nobody waits any more
+MEMBERS_FILE = "roster.json"  # who has joined and left, as far as the node knew (`node_members`)
 EARLIER = "earlier"  # the folder of what a run from before has left
 
 
@@ -95,7 +96,7 @@ class Desk:
 
 def set_aside(folder: Path) -> None:
     """Put what an earlier run has left into a folder of its own, so that it is not taken for this one's."""
-    left = [*files_of_diaries(folder), *folder.glob("*.safetensors")]
+    left = [*files_of_diaries(folder), *folder.glob("*.safetensors"), *folder.glob(MEMBERS_FILE)]
     if left:
         aside = folder / EARLIER / str(time.time_ns())
         aside.mkdir(parents=True)

@@ -29,7 +29,8 @@ class Parting:
     def close(self) -> None:
         """Part in order. Whatever of it fails is logged, and the rest is done: no token may outlive its node."""
         node = self._node
-        for part in (self._hand_walks_on, self._say_goodbye, self.keep, node.link.close, node.trainings.close):
+        words = (self._hand_walks_on, self._say_goodbye, node.members.say_left)
+        for part in (*words, self.keep, node.link.close, node.trainings.close):
             try:
                 part()
             except Exception:

@@ -24,6 +24,7 @@ def status_of(node: Node) -> dict[str, Any]:
     return {
         "name": node.setup.endpoint.name,
         "node": node.me,
+        "site": node.members.site,
         "seconds": round(node.clock.run_time, 3),
         "alive": sorted(state.alive),
         "state": doing(node),
