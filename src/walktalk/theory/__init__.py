@@ -25,6 +25,7 @@ from walktalk.theory.others import PROVED, d_psgd_order, gradient_tracking_order
 from walktalk.theory.problem import Problem
 from walktalk.theory.summary import Question, summary
 from walktalk.theory.tables import TABLES, TORUS_H2, Numbers, Row, table
+from walktalk.theory.weighted import WeightedWalkLaw, weighted_walk
 
 __all__ = [
     "PROVED",
@@ -38,6 +39,7 @@ __all__ = [
     "Problem",
     "Question",
     "Row",
+    "WeightedWalkLaw",
     "bits_from_iterations",
     "crossover_walks",
     "d_psgd_order",
@@ -67,5 +69,6 @@ __all__ = [
     "theorem3_order",
     "time_deviation_bound",
     "time_from_iterations",
+    "weighted_walk",
     "winner",
 ]
