@@ -32,8 +32,7 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from walktalk.errors import SpecError
 from walktalk.records import yaml_text
-from walktalk.runtimes.peers.certificates import AUTHORITY, OPERATOR, Credentials, credentials
-from walktalk.runtimes.peers.relay_words import RELAY
+from walktalk.runtimes.peers.certificates import AUTHORITY, OPERATOR, RELAY, Credentials, credentials
 from walktalk.runtimes.peers.roster import Entry, Roster, Standing
 from walktalk.runtimes.peers.session import ALIVE, Endpoint, Tuning
 from walktalk.runtimes.peers.tunnels import DIRECT, RelayPlace
@@ -54,6 +53,7 @@ RESERVED = {  # they would share keys or files with something else
     AUTHORITY: "the name of the authority's own files among the certificates",
     PORTS: "the folder for ports that were found",
     RELAY: "the name of the relay's certificate",
+    "revoked": "the list of certificates that hold no more",
     "launcher": "the folder of whoever starts all nodes of a run",
 }
 
@@ -192,6 +192,12 @@ class Cluster(BaseModel):
             patience += DIRECT
         quick = Tuning(opening=patience)
         return Endpoint(self.name, OPERATOR, len(everyone), "", everyone, connect, files, quick, relay=relay)
+
+    def hosts(self) -> dict[str, list[str]]:
+        """Who may have a certificate, and for which host names and addresses: nodes, operator and relay."""
+        hosts = {name: [place.host] for name, place in self.nodes.items()}
+        relay = {RELAY: [self.relay.rpartition(":")[0]]} if self.relay else {}
+        return {**hosts, **relay, OPERATOR: []}
 
     def relay_credentials(self) -> Credentials | None:
         """The relay's certificate."""
