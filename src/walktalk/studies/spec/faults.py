@@ -27,7 +27,7 @@ class FaultSpec(Section):
     node: Any = key(
         None,
         "a node's number, aggregator, random",
-        "kill, revive, pause, slow, swallow, corrupt: whom it hits; leave: who goes for good; join: a number, who comes",
+        "kill, revive, pause, slow, swallow, corrupt: whom it hits; leave: who leaves for good; join: who comes",
     )
     nodes: list[Whole] = key([], "a list of nodes", "partition: one side of it; corrupt: whom it hits, for node")
     link: list[Whole] | None = key(None, "two nodes", "slow: a link, in place of a node", min_length=2, max_length=2)
