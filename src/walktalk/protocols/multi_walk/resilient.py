@@ -139,8 +139,8 @@ class ResilientNode(Machine):
         return self.guards or self.creates or bool(self.copies.here or self.copies.next or self.hops.leaving)
 
     def may_go(self) -> bool:
-        """Not while it aggregates, nor before what it had learned as an aggregator is in another's hands."""
-        return self.reign is None and not any(walk > self.walks for walk in self.hops.leaving)
+        """When it aggregates no more, and all walks that were here, and what it had aggregated, are with others."""
+        return self.reign is None and not (self.copies.here or self.copies.next or self.hops.leaving)
 
     def keepsake(self) -> bytes:
         """Whether there is a model in `LAST`, and the term."""
