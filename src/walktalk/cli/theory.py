@@ -202,12 +202,15 @@ def _bounds(found: dict[str, Any]) -> Any:
         "total",
         "η",
     )
-    names = {"theorem1": "1 Multi-Walk", "theorem2": "2 Gossip", "theorem3": "3 with E = {}"}
+    names = {"theorem1": "1 Multi-Walk", "by_age": "  by age, ours"}
+    names |= {"theorem2": "2 Gossip", "theorem3": "3 with E = {}"}
     for key, name in names.items():
         entry = found["bounds"][key]
         if key == "theorem3" and not entry["failures"]:
             continue
         for kind, label in (("with_constants", name.format(entry.get("failures"))), ("order", "   order")):
+            if kind not in entry:
+                continue
             bound = entry[kind]
             if not bound["applicable"]:
                 made.add_row(label, *["n/a"] * 5, f"{bound['step_size']:.3g} > {bound['largest_step_size']:.3g}")
