@@ -30,7 +30,16 @@ if TYPE_CHECKING:
     from walktalk.interactive import Callback, Compared, MLflow, Run, TensorBoard, WandB, advise, compare, train
     from walktalk.learning import Schedule, Task, adapters, lora, split, tasks
     from walktalk.plugins import register
-    from walktalk.protocols import AsyncGossip, Centralized, MultiWalk, Protocol, SyncGossip, compressed, screened
+    from walktalk.protocols import (
+        AsyncGossip,
+        Centralized,
+        MultiWalk,
+        Protocol,
+        SyncGossip,
+        compressed,
+        private,
+        screened,
+    )
     from walktalk.runtimes.meaning import Evaluate, Stop
     from walktalk.runtimes.simulator import Fault, NetworkTiming, PoissonTiming
     from walktalk.screens import ScreenRule
@@ -56,7 +65,16 @@ _HOMES = {
     "interactive": ("Callback", "Compared", "MLflow", "Run", "TensorBoard", "WandB", "advise", "compare", "train"),
     "learning": ("Schedule", "Task", "adapters", "lora", "split", "tasks"),
     "plugins": ("register",),
-    "protocols": ("AsyncGossip", "Centralized", "MultiWalk", "Protocol", "SyncGossip", "compressed", "screened"),
+    "protocols": (
+        "AsyncGossip",
+        "Centralized",
+        "MultiWalk",
+        "Protocol",
+        "SyncGossip",
+        "compressed",
+        "private",
+        "screened",
+    ),
     "runtimes.meaning": ("Evaluate", "Stop"),
     "runtimes.simulator": ("Fault", "NetworkTiming", "PoissonTiming"),
     "screens": ("ScreenRule",),
@@ -117,6 +135,7 @@ __all__ = [
     "load_spec",
     "lora",
     "plots",
+    "private",
     "register",
     "run_study",
     "screened",

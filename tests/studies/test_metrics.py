@@ -13,6 +13,7 @@ from torch.nn import functional
 
 import walktalk as wt
 from walktalk.errors import ModelError
+from walktalk.protocols import FedAvg
 from walktalk.records import RUN_COLUMNS, HistoryRow, history_text, read_history
 from walktalk.studies import load_spec, run_study
 from walktalk.studies.results import word_on_aggregate
@@ -126,3 +127,10 @@ def test_a_word_when_the_aggregators_copy_was_never_trained_or_is_old():
     fine.aggregated_at = 20
     assert "is old: no walk has come there in the last 40 of 60 iterations" in word_on_aggregate(fine)
     assert train(task()).record.aggregated_at is None
+
+
+def test_a_server_is_spoken_of_as_one():
+    """Two of three nodes have trained: the first round is not over."""
+    with pytest.warns(UserWarning, match="the server has taken in nothing yet.*mean of the nodes' models") as words:
+        wt.train(task(), FedAvg(), wt.graphs.star(3), stop=wt.Stop(iterations=2), device="cpu")
+    assert not any("walk" in str(word.message).removeprefix("walktalk") for word in words)

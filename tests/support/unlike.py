@@ -90,7 +90,9 @@ def run(
     protocol.check_graph(graph)
     trainer = Unlike(graph.nodes, steps)
     trainer.samples = samples or trainer.samples
-    half = rounds + 0.5
+    half = (
+        (rounds + 0.5) * (protocol.settings.get("steps") or steps) / steps
+    )  # a training takes as long as it has steps
     setup = RunSetup(
         protocol, graph, Seed(seed), Stop(time=2 * half), timing, Evaluate(every=10**6), lr=lr, model_bytes=12
     )

@@ -167,6 +167,7 @@ OPTIONAL = (
     "relay",
     "status",
     "stop",
+    "leave",
     "collect",
     "certs",
     "chaos",

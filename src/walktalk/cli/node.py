@@ -13,6 +13,30 @@ def node(
     name: Annotated[str, typer.Option(help="Which of its nodes this is.")],
     device: Annotated[str, typer.Option(help="auto, cpu or cuda.")] = "auto",
     fresh: Annotated[bool, typer.Option("--fresh", help="Start anew, even where a checkpoint lies.")] = False,
+    join: Annotated[
+        str | None,
+        typer.Option(
+            metavar="NODE",
+            help="Join a cluster that runs, of whose file this node is no part: knock at that node of it, or at "
+            "HOST:PORT. With certificates one of the cluster's authority for --name is needed.",
+        ),
+    ] = None,
+    address: Annotated[
+        str | None,
+        typer.Option(metavar="HOST[:PORT]", help="With --join: where others reach it; 127.0.0.1 and a free port."),
+    ] = None,
+    listen: Annotated[
+        str | None, typer.Option(metavar="HOST:PORT", help="With --join: where it listens, if not there.")
+    ] = None,
+    site: Annotated[str, typer.Option(help="With --join: the site's name, for `walktalk status`.")] = "",
+    part: Annotated[
+        str | None,
+        typer.Option(help="With --join: whose data it has; a number where the task splits its data by number."),
+    ] = None,
+    neighbours: Annotated[
+        str | None,
+        typer.Option(metavar="A,B,…", help="With --join: its neighbours; if left out, those that suit the graph."),
+    ] = None,
     collect: Annotated[
         Path | None,
         typer.Option(
@@ -29,17 +53,41 @@ def node(
             "HOST:PORT for elsewhere, 0 for any that is free. In place of `metrics` in the cluster file.",
         ),
     ] = None,
+    keep_traces: Annotated[
+        float | None,
+        typer.Option(
+            metavar="MB",
+            min=0,
+            help="Keep so many megabytes of old parts of its trace, compressed, and delete older ones; all are kept if "
+            "left out. In place of `keep_traces` in the cluster file.",
+        ),
+    ] = None,
     log_format: Annotated[str, typer.Option(metavar="text|json", help="How the log is written.")] = "text",
 ) -> None:
     """Train as one node of a cluster; Ctrl-C or SIGTERM hands its walks on first."""
     import logging
 
-    from walktalk.runtimes.peers import load_cluster, write_logs
+    from walktalk.errors import SpecError
+    from walktalk.runtimes.peers import Newcomer, Place, load_cluster, write_logs
     from walktalk.studies.peers import NodeJob, run_node
 
     logging.getLogger("walktalk").setLevel(logging.INFO)  # who comes, goes and aggregates; a fleet's nodes are quieter
     write_logs(log_format, name)
-    job = NodeJob(load_cluster(config), name, rejoin=not fresh, device=device, metrics=metrics, deployed=True)
+    asked, place = None, None
+    if join is not None:
+        asked = Newcomer(join, tuple(filter(None, (neighbours or "").split(","))))
+    elif neighbours is not None:
+        raise SpecError("--neighbours is for a node that joins; add --join NODE")
+    if any((address, listen, site, part)):
+        whose = int(part) if part is not None and part.isdecimal() else part
+        told = {"address": address, "listen": listen, "site": site, "part": whose}
+        place = Place.model_validate({key: value for key, value in told.items() if value is not None})
+    cluster = load_cluster(config)
+    if keep_traces is not None:
+        cluster = cluster.model_copy(update={"keep_traces": keep_traces})
+    job = NodeJob(
+        cluster, name, rejoin=not fresh, device=device, join=asked, place=place, metrics=metrics, deployed=True
+    )
     if collect is None:
         run_node(job)
         return

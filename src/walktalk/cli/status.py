@@ -65,7 +65,7 @@ def asked_once(cluster: Cluster, seconds: float, as_json: bool) -> Answers:
     if as_json:
         _print_json(answers, cluster)
     else:
-        Console().print(_page(answers, _sites(cluster)), highlight=False)
+        Console().print(_page(answers, _sites(cluster, answers)), highlight=False)
     return answers
 
 
@@ -84,9 +84,9 @@ def watched(cluster: Cluster, seconds: float, as_json: bool) -> Answers:
                 if as_json:
                     _print_json(answers, cluster)
                 elif console.is_terminal:
-                    screen.update(_page(answers, _sites(cluster)), refresh=True)
+                    screen.update(_page(answers, _sites(cluster, answers)), refresh=True)
                 else:
-                    console.print(_page(answers, _sites(cluster)), highlight=False)
+                    console.print(_page(answers, _sites(cluster, answers)), highlight=False)
                 time.sleep(max(0.0, SECONDS_BETWEEN_QUESTIONS - (time.monotonic() - began)))
     except KeyboardInterrupt:
         return answers
@@ -98,12 +98,17 @@ def _ask(cluster: Cluster, seconds: float) -> Answers:
     return ask_everyone(cluster, STATUS, seconds)
 
 
-def _sites(cluster: Cluster) -> dict[str, str]:
-    return {name: place.site for name, place in cluster.nodes.items()}
+def _sites(cluster: Cluster, answers: Answers) -> dict[str, str]:
+    """By the file; one that joined says it itself."""
+    there = {name: answer or {} for name, answer in answers.items()}
+    return {
+        name: cluster.nodes[name].site if name in cluster.nodes else str(answer.get("site", ""))
+        for name, answer in there.items()
+    }
 
 
 def _print_json(answers: Answers, cluster: Cluster) -> None:
-    sites = _sites(cluster)
+    sites = _sites(cluster, answers)
     said = {name: a if a is None else {**a, "site": sites[name]} for name, a in answers.items()}
     typer.echo(json.dumps(said, allow_nan=False))
 
@@ -134,7 +139,8 @@ def show_live(cluster: Cluster, seconds: float, host: str | None, port: int) -> 
     from walktalk.studies import load_spec, make_spec
 
     spec = make_spec(cluster.study) if isinstance(cluster.study, dict) else load_spec(cluster.study)
-    page = ClusterPage(cluster.name, cluster.folder, _sites(cluster), spec, cluster.algorithm)
+    sites = _sites(cluster, dict.fromkeys(cluster.nodes))
+    page = ClusterPage(cluster.name, cluster.folder, sites, spec, cluster.algorithm)
     with served_cluster(page, host=host, port=port) as (url, take):
         typer.echo(f"Live     {url}   (Ctrl-C ends it)", err=True)
         began = time.monotonic()

@@ -12,6 +12,7 @@ from walktalk.doctor.finding import Finding
 EXTRAS = {
     "peers": "real nodes: run --engine peers, node, status, chaos",
     "language": "language models: the task mnli",
+    "privacy": "what protects the data of nodes: the key privacy, wt.private",
     "ray": "studies on a cluster: run --workers ray",
     "tensorboard": "evaluations for TensorBoard: run --tensorboard, wt.TensorBoard",
     "mlflow": "evaluations for MLflow: run --mlflow, wt.MLflow",

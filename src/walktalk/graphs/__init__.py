@@ -7,6 +7,7 @@ one's own.
 
 from walktalk.graphs.barbell import barbell
 from walktalk.graphs.base_graph import base_graph
+from walktalk.graphs.changing import Changing, attached
 from walktalk.graphs.complete import complete
 from walktalk.graphs.cycle import cycle
 from walktalk.graphs.edge_list import edge_list
@@ -37,6 +38,7 @@ from walktalk.graphs.us_five_sites import us_five_sites
 __all__ = [
     "SITE_PRESETS",
     "TOPOLOGIES",
+    "Changing",
     "Graph",
     "GraphLike",
     "RandomCirculants",
@@ -45,6 +47,7 @@ __all__ = [
     "Sites",
     "WeightedRounds",
     "as_graph",
+    "attached",
     "barbell",
     "base_graph",
     "binary_tree",

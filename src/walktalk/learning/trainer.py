@@ -14,6 +14,7 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from walktalk.errors import ModelError, UnavailableError
+from walktalk.learning.adapters import mixing_of
 from walktalk.learning.arithmetic import Arithmetic
 from walktalk.learning.chain_training import ChainTraining
 from walktalk.learning.cuda_graph import GraphedTraining, Train, say_that_none_works
@@ -100,6 +101,7 @@ class Trainer:
         self.model = stack(self.template, loss, *tried, buffers == "travel")
         use(self.model, self.arithmetic, *tried)
         layout = self.model.layout
+        self.averaging = mixing_of(self.template, layout)
         self.width = layout.width
         self.parameters = layout.parameter_width
         self.state_width = self.optimizer.state_width(self.parameters)
@@ -214,6 +216,11 @@ class Trainer:
     def payload_bytes(self) -> int:
         """Bytes of one model on the wire, in float32."""
         return 4 * self.width
+
+    @property
+    def statistics_bytes(self) -> int:
+        """Of those the running statistics', which codecs leave as they are."""
+        return 4 * (self.width - self.parameters)
 
     @property
     def state_bytes(self) -> int:

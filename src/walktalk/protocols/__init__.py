@@ -28,10 +28,22 @@ from walktalk.protocols.effects import (
     absorb,
     apply_update,
 )
-from walktalk.protocols.events import Event, PeerFound, PeerLost, Received, Rejoined, Started, TimerFired, Trained
+from walktalk.protocols.events import (
+    Event,
+    Leaving,
+    NetworkChanged,
+    PeerFound,
+    PeerLost,
+    Received,
+    Rejoined,
+    Started,
+    TimerFired,
+    Trained,
+)
 from walktalk.protocols.machine import Machine, Outside, Protocol, Surroundings
 from walktalk.protocols.message import HEADER_BYTES, Arrival, Message, control_bytes
 from walktalk.protocols.multi_walk import MultiWalk
+from walktalk.protocols.privacy import Private, private
 from walktalk.protocols.rounds import (
     D2,
     SGP,
@@ -136,16 +148,19 @@ __all__ = [
     "GradientTracking",
     "InLabel",
     "Law",
+    "Leaving",
     "LocalDSGD",
     "Machine",
     "Message",
     "MixEveryone",
     "MultiWalk",
+    "NetworkChanged",
     "NoLoCo",
     "Note",
     "Outside",
     "PeerFound",
     "PeerLost",
+    "Private",
     "Protocol",
     "QGDSGDm",
     "Received",
@@ -177,6 +192,7 @@ __all__ = [
     "described",
     "known",
     "missing_facts",
+    "private",
     "screened",
     "together",
 ]

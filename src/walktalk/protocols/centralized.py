@@ -37,6 +37,7 @@ class Centralized(Protocol):
     runtimes: ClassVar[tuple[Runtime, ...]] = ("sim",)  # on real peers data never leaves its node
     survives_failures: ClassVar[bool] = True  # what happens to the others does not touch it
     pools_data: ClassVar[bool] = True
+    means_of_models: ClassVar[bool] = True
 
     @property
     def messages(self) -> Mapping[str, Arrival]:

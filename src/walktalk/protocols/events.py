@@ -6,9 +6,12 @@ of a hundred thousand nodes notices.
 
 from __future__ import annotations
 
-from typing import NamedTuple, TypeAlias
+from typing import TYPE_CHECKING, NamedTuple, TypeAlias
 
 from walktalk.protocols.message import Message
+
+if TYPE_CHECKING:
+    from walktalk.protocols.machine import Surroundings
 
 
 class Started(NamedTuple):
@@ -59,4 +62,20 @@ class PeerFound(NamedTuple):
     peer: int  # the neighbour
 
 
-Event: TypeAlias = Started | Rejoined | Received | Trained | TimerFired | PeerLost | PeerFound
+class NetworkChanged(NamedTuple):
+    """A node has joined, or is about to leave for good, or has left: the graph around this node is another from now on.
+
+    Given to machines of protocols that say so (`Protocol.nodes_come_and_go`). New neighbours count as lost until
+    `PeerFound`; of those that are none any more nothing is heard again.
+    """
+
+    around: Surroundings  # what this node knows of the network now
+
+
+class Leaving(NamedTuple):
+    """This node is to leave for good: let others take over what only it does, until `Machine.may_go`."""
+
+
+Event: TypeAlias = (
+    Started | Rejoined | Received | Trained | TimerFired | PeerLost | PeerFound | NetworkChanged | Leaving
+)

@@ -19,6 +19,7 @@ from walktalk.protocols.effects import Effect
 from walktalk.protocols.events import Event
 from walktalk.protocols.message import Arrival, Message
 from walktalk.protocols.self_description import SelfDescribed
+from walktalk.screens import Privacy
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,6 +34,13 @@ class Surroundings:
     heard: tuple[int, ...] | None = None  # who can send to it, on a directed graph; None: its neighbours
     samples: int = 1  # how much data it has
     rounds: Rounds | None = None  # on a graph that changes by round: who meets whom in which
+    joined: frozenset[int] = frozenset()  # nodes that were not there at first; all others have numbers below `first`
+    leaving: frozenset[int] = frozenset()  # nodes that have left for good, or are about to
+    first: int = 0  # how many there were at first; 0: nobody has come or left
+
+    def knows(self, node: int) -> bool:
+        """Whether there is such a node, or was."""
+        return 0 <= node < (self.first or self.nodes) or node in self.joined
 
     @property
     def sources(self) -> tuple[int, ...]:
@@ -76,6 +84,10 @@ class Machine(ABC):
         """Whether anything will be trained here again without a message from others; False: only if a walk comes by."""
         return True
 
+    def may_go(self) -> bool:
+        """Whether a node that leaves for good (`Leaving`) has nothing left that only it can do."""
+        return True
+
     def keepsake(self) -> bytes:
         """What a later life must know to understand the slots of a checkpoint; kept with them, given to `Rejoined`."""
         return b""
@@ -90,7 +102,12 @@ class Protocol(SelfDescribed):
 
     pools_data: ClassVar[bool] = False  # trains on everybody's data at once: a reference, not a decentralized method
     averages_at_once: ClassVar[bool] = False  # whether a node averages its model with those of several others at once
+    means_of_models: ClassVar[bool] = (
+        False  # whether all that it adds up by weights of sum 1 are models, so that a kind
+    )
+    # of model whose mean is no sum of numbers can be averaged in its own way
     on_directed_graphs: ClassVar[bool] = False  # whether links may be one-way
+    nodes_come_and_go: ClassVar[bool] = False  # whether nodes may join it, and leave it for good, while it runs
 
     @property
     def made_for(self) -> str:
@@ -101,6 +118,11 @@ class Protocol(SelfDescribed):
     def core(self) -> Protocol:
         """Itself, or the protocol that it is wrapped around."""
         return self
+
+    @property
+    def privacy(self) -> Privacy | None:
+        """What protects the data of its nodes; None: nothing does."""
+        return None
 
     @property
     def messages(self) -> Mapping[str, Arrival]:

@@ -40,6 +40,8 @@ def screened(protocol: Protocol, rule: str) -> Protocol:
     if rule == "none":
         return protocol
     chosen = screen_named(rule)
+    if chosen.releases:
+        raise SpecError(f"screen: {rule} protects what a node sends, not what comes to it; use the key privacy")
     if any(arrival.codec for arrival in protocol.messages.values()):
         raise SpecError(f"screen: {protocol.label} sends codes, not models; screen it first, then compress it")
     if not any(arrival.slot for arrival in protocol.messages.values()):

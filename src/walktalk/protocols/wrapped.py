@@ -13,6 +13,7 @@ from walktalk.protocols.effects import Effect
 from walktalk.protocols.machine import Machine, Outside, Protocol
 from walktalk.protocols.message import Arrival, Message
 from walktalk.protocols.self_description import Law, Runtime
+from walktalk.screens import Privacy
 
 
 @dataclass(frozen=True)
@@ -34,6 +35,10 @@ class Wrapped(Protocol):
     @property
     def core(self) -> Protocol:
         return self.inner.core
+
+    @property
+    def privacy(self) -> Privacy | None:
+        return self.inner.privacy
 
     @property
     def messages(self) -> Mapping[str, Arrival]:
@@ -88,6 +93,10 @@ class Wrapped(Protocol):
         return self.inner.on_directed_graphs
 
     @property
+    def nodes_come_and_go(self) -> bool:  # type: ignore[override]
+        return self.inner.nodes_come_and_go
+
+    @property
     def made_for(self) -> str:
         return self.inner.made_for
 
@@ -130,6 +139,9 @@ class WrappedNode(Machine):
 
     def refused(self, sender: int, message: Message, outside: Outside) -> list[Effect]:
         return self.changed(self.inner.refused(sender, message, outside))
+
+    def may_go(self) -> bool:
+        return self.inner.may_go()
 
     def missed(self, sender: int, message: Message, outside: Outside) -> list[Effect]:
         return self.changed(self.inner.missed(sender, message, outside))

@@ -10,6 +10,7 @@
 | `combine` | owner | slot: what is set; detail: slot -> weight, and `statistics:slot` -> weight where there are any |
 | `encode` | owner | slot: what is set; key: of its random numbers; detail: `{"slot": …, "codec": …}` |
 | `screen` | owner | slot: what is set; key: of random numbers; detail: own, rule, and `with:` each slot its weight |
+| `withheld` | owner | slot: an update that its privacy budget has nothing left for: it is zero from then on |
 | `corrupted` | a bad node | slot: what it sends something else in place of; key; detail: flip, scale(C), noise(S) |
 | `decode` | owner | slot: what is set; detail: the encoded slot |
 | `record` | owner | slot; walk: the key; detail: the role |

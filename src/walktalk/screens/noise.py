@@ -20,6 +20,7 @@ class Private(ScreenRule):
     """Cuts, and adds noise; what others there are does not matter."""
 
     name = "private"
+    releases = True
 
     def __init__(self, clip: float = 1.0, noise: float = 1.0) -> None:
         """

@@ -16,6 +16,7 @@ import torch
 
 from walktalk.codecs import codec_named
 from walktalk.records import TraceRow
+from walktalk.screens import normal
 
 Floats: TypeAlias = npt.NDArray[np.float64]
 
@@ -82,7 +83,10 @@ class Replay:
         detail = _parsed(row.detail)
         terms = {name[5:]: weight for name, weight in detail.items() if name.startswith("with:")}
         others = [here[slot] for slot in terms]
-        here[row.slot] = _screened(here[detail["own"]], others, list(terms.values()), detail["rule"])
+        here[row.slot] = _screened(here[detail["own"]], others, list(terms.values()), detail["rule"], int(row.key))
+
+    def _withheld(self, row: TraceRow, here: dict[str, Floats]) -> None:
+        here[row.slot] = np.zeros_like(here["initial"])
 
     def _corrupted(self, row: TraceRow, here: dict[str, Floats]) -> None:
         factor = {"flip": -1.0}.get(row.detail) or float(row.detail.removeprefix("scale(").removesuffix(")"))
@@ -118,9 +122,13 @@ class Replay:
             self.members[row.walk] = here[row.slot]
 
 
-def _screened(own: Floats, others: list[Floats], weights: list[float], rule: str) -> Floats:
-    """Written again from the rules' definitions; those with random numbers in them are not replayed."""
+def _screened(own: Floats, others: list[Floats], weights: list[float], rule: str, key: int) -> Floats:
+    """Written again from the rules' definitions, but for the random numbers."""
     name, _, rest = rule.partition("(")
+    if name == "private":
+        longest, noise = (float(number) for number in rest.removesuffix(")").split(","))
+        drawn = normal(torch.tensor([key]), len(own))[0].double().numpy()
+        return own * min(1.0, longest / max(float(np.linalg.norm(own)), 1e-30)) + noise * longest * drawn
     number = float(rest.removesuffix(")") or {"clip": 0.5, "refuse": 0.7, "facing": -0.5}.get(name, 1.0))
     if name in ("clip", "refuse", "facing"):
         moved = own.copy()

@@ -15,6 +15,7 @@ from walktalk import graphs
 from walktalk.graphs import Graph
 from walktalk.protocols import (
     D2,
+    OSGP,
     SGP,
     EpidemicLearning,
     GradientTracking,
@@ -44,6 +45,7 @@ ANYWHERE: list[tuple[Protocol, Graph]] = [
     (SGP(), graphs.one_peer_exponential(8)),
     (SGP(), LOPSIDED),
     (SyncGossip(), graphs.cycle(5)),
+    (OSGP(), graphs.exponential(6)),
 ]
 PLACES = pytest.mark.parametrize(("protocol", "graph"), ANYWHERE, ids=lambda one: getattr(one, "label", one.name))
 TWO_TREES = (RelaySGD(trees="two_binary"), graphs.two_binary_trees(6))

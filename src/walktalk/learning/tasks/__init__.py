@@ -7,13 +7,14 @@ from walktalk.learning.tasks.given import section_of
 from walktalk.learning.tasks.mnist import mnist
 from walktalk.learning.tasks.mnli import mnli
 from walktalk.learning.tasks.own import torch
-from walktalk.learning.tasks.parts import Node
+from walktalk.learning.tasks.parts import NEWCOMER, Node
 from walktalk.learning.tasks.quadratic import QuadraticFacts, quadratic
 from walktalk.learning.tasks.random_images import random_images
 from walktalk.learning.tasks.registry import TASKS, build, build_part, task_settings
 from walktalk.learning.tasks.weights import Weights, starting_from
 
 __all__ = [
+    "NEWCOMER",
     "TASKS",
     "Node",
     "QuadraticFacts",

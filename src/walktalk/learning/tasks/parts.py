@@ -10,6 +10,9 @@ from typing import Any, NamedTuple
 from walktalk.errors import DataError
 from walktalk.learning.task import Task
 
+NEWCOMER = -1
+"""The number of a node that joins a cluster which runs, and has data of its own."""
+
 
 class Node(NamedTuple):
     """A node as its cluster knows it."""

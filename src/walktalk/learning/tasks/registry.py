@@ -21,7 +21,7 @@ from walktalk.learning.tasks.fashion_mnist import fashion_mnist
 from walktalk.learning.tasks.given import given
 from walktalk.learning.tasks.mnist import mnist
 from walktalk.learning.tasks.mnli import mnli
-from walktalk.learning.tasks.parts import Node, only_part, part_wanted
+from walktalk.learning.tasks.parts import NEWCOMER, Node, only_part, part_wanted
 from walktalk.learning.tasks.quadratic import quadratic
 from walktalk.plugins import Registry, returns
 from walktalk.seeds import Seed, as_seed
@@ -78,4 +78,9 @@ def build_part(name: str, nodes: int, seed: int | Seed, node: Node, **settings: 
         part = part_wanted(TASKS.find(name), node)
     except SettingError as error:
         raise DataError(f"task.{error}") from error
+    if node.number == NEWCOMER and not isinstance(part, str):
+        raise DataError(
+            f"task {name}: its data is split over the {nodes} nodes of the study, and none of it is {node.name}'s; say "
+            f"whose part it takes, e.g. --part {nodes - 1} for that of the last"
+        )
     return only_part(build(name, nodes, seed, part, **settings), node, part is not None)

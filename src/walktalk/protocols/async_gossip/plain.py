@@ -93,6 +93,7 @@ class AsyncGossip(Protocol):
         "mixing never changes the sum of all models; a constant rate leaves a rest on unlike nodes (Theorem 2)"
     )
     conserves: ClassVar[tuple[Law, ...]] = ("sum",)
+    means_of_models: ClassVar[bool] = True
 
     def __post_init__(self) -> None:
         if self.mixing not in get_args(Mixing):
@@ -125,6 +126,10 @@ class AsyncGossip(Protocol):
     @property
     def survives_failures(self) -> bool:
         return self.mixing != "matrix"  # it mixes all nodes at once, dead or alive
+
+    @property
+    def nodes_come_and_go(self) -> bool:  # type: ignore[override]
+        return self.mixing != "matrix"
 
     @classmethod
     def usual(cls) -> tuple[AsyncGossip, ...]:

@@ -3,6 +3,10 @@
 While nothing fails this is `async_gossip`, message by message. A neighbour is left out while the runtime says that it
 is lost, and while an exchange with it is open: a partition or a hung neighbour shows itself by that. What an
 interrupted exchange does is said in `exchanges`.
+
+One that joins in the middle has no model: it takes the first that is offered to it, and answers with the same, so that
+nothing is changed by it at the other side and the initial model is in nobody's mean again. One that leaves for good
+offers its model once more, and goes when that is answered.
 """
 
 from __future__ import annotations
@@ -23,10 +27,24 @@ from walktalk.protocols.effects import (
     absorb,
     apply_update,
 )
-from walktalk.protocols.events import Event, PeerFound, PeerLost, Received, Rejoined, Started, TimerFired, Trained
+from walktalk.protocols.events import (
+    Event,
+    Leaving,
+    NetworkChanged,
+    PeerFound,
+    PeerLost,
+    Received,
+    Rejoined,
+    Started,
+    TimerFired,
+    Trained,
+)
 from walktalk.protocols.machine import Machine, Outside, Surroundings
 from walktalk.protocols.message import Arrival, Message
 
+BEGIN = "begin"  # timer: nobody offers anything
+NO_MODEL = b"\0"  # what a keepsake is that was made before there was a model
+LONG = 10.0  # times the patience with one answer: so long one that joins waits for its first model
 CLOSED = "closed"  # kind of a message: this exchange is long over
 MESSAGES = {
     "offer": Arrival("offer/{sender}", once=True),
@@ -38,11 +56,14 @@ MESSAGES = {
 class ResilientGossip(Machine):
     """A node that offers its model to one neighbour or to all of them, and answers the offers of others."""
 
-    __slots__ = ("around", "cut", "exchanges", "habit", "moved", "training")
+    __slots__ = ("around", "cut", "empty", "exchanges", "habit", "leaving", "moved", "patience", "training")
 
     def __init__(self, around: Surroundings, habit: Habit, patience: float) -> None:
         self.around, self.habit = around, habit
         self.exchanges = Exchanges(Arrivals(patience / 4, 0.0))
+        self.patience = patience
+        self.empty = False  # whether it has joined, and no model yet
+        self.leaving = False  # whether it is to leave for good
         self.cut: set[int] = set()  # neighbours that are lost
         self.training = False
         self.moved = False  # whether the model was mixed since the training under way began
@@ -59,6 +80,8 @@ class ResilientGossip(Machine):
             case Trained():
                 self.training = False
                 return [apply_update(MODEL, self.moved), self._record(), *self._offer(outside)]
+            case TimerFired(name) if name == BEGIN:
+                return self._begin(outside) if self.empty else []
             case TimerFired(name):
                 return self._ask_again(int(name.rpartition("/")[2]), outside)
             case PeerLost(peer):
@@ -67,16 +90,28 @@ class ResilientGossip(Machine):
             case PeerFound(peer):
                 self.cut.discard(peer)
                 return self._ask_again(peer, outside) if peer in self.exchanges.begun else []
-            case Started():
-                return [Combine(MODEL, {INITIAL: 1.0}), self._record(), *self._train_on(outside)]
+            case NetworkChanged(around):
+                return [*self._change(around), *self._train_on(outside)]
+            case Leaving():
+                self.leaving = True
+                return []
+            case Started(late=False):
+                return self._begin(outside)
+            case Started() | Rejoined(memory=b"\0"):
+                self.empty = True
+                return [SetTimer(BEGIN, LONG * self.patience)]
             case Rejoined(memory):
                 self.exchanges.life = outside.random.getrandbits(30) + 1
                 self.exchanges.remember(memory, outside.now)
                 asked = [effect for peer in self.exchanges.begun for effect in self._ask_again(peer, outside)]
                 return [self._record(), *asked, *self._train_on(outside)]
 
+    def may_go(self) -> bool:
+        """When its last training is done, and what it then offered is answered."""
+        return self.empty or not (self.training or self.exchanges.begun)
+
     def keepsake(self) -> bytes:
-        return self.exchanges.keepsake()
+        return NO_MODEL if self.empty else self.exchanges.keepsake()
 
     def refused(self, sender: int, message: Message, outside: Outside) -> list[Effect]:
         """An offer is over for the one that made it; an answer that is none ends what this node began."""
@@ -87,8 +122,29 @@ class ResilientGossip(Machine):
     def _record(self) -> Effect:
         return Record(MEMBER, self.around.node, MODEL)
 
+    def _begin(self, outside: Outside) -> list[Effect]:
+        """With the initial model."""
+        self.empty = False
+        return [Combine(MODEL, {INITIAL: 1.0}), self._record(), *self._train_on(outside)]
+
+    def _change(self, around: Surroundings) -> list[Effect]:
+        """Other neighbours from now on; what was open with one that is none any more is over."""
+        before, self.around = self.around.neighbours, around
+        self.cut |= {peer for peer in around.neighbours if peer not in before}
+        effects: list[Effect] = []
+        for peer in before:
+            if peer in around.neighbours:
+                continue
+            self.cut.discard(peer)
+            effects += self._wait_no_longer(peer)
+            if self.exchanges.begun.pop(peer, None) is not None:
+                effects.append(Forget(kept_offer(peer)))
+            if self.exchanges.given.pop(peer, None) is not None:
+                effects.append(Forget(given_slot(peer)))
+        return effects
+
     def _train_on(self, outside: Outside) -> list[Effect]:
-        if self.training or (self.exchanges.awaited and not self.habit.overlap):
+        if self.empty or self.leaving or self.training or (self.exchanges.awaited and not self.habit.overlap):
             return []
         self.training, self.moved = True, False
         return [self.habit.train(outside)]
@@ -98,7 +154,8 @@ class ResilientGossip(Machine):
     def _offer(self, outside: Outside) -> list[Effect]:
         if self.exchanges.awaited:
             return self._train_on(outside)
-        peers = [p for p in self.around.neighbours if p not in self.cut and p not in self.exchanges.begun]
+        out = (*self.cut, *self.exchanges.begun, *self.around.leaving)
+        peers = [peer for peer in self.around.neighbours if peer not in out]
         effects: list[Effect] = []
         for peer in self.habit.partners(peers, outside):
             exchange = self.exchanges.begin(peer, outside.now)
@@ -156,6 +213,10 @@ class ResilientGossip(Machine):
         if life == before[0] and number < before[1]:
             return [Forget(event.slot), Send(peer, Message(CLOSED, round=number, term=life))]
         self.exchanges.given[peer], self.moved = (life, number), True
+        if self.empty:
+            self.empty = False
+            both: list[Effect] = [Combine(slot, {event.slot: 1.0}) for slot in (MODEL, kept)]
+            return [*both, Forget(event.slot), Send(peer, answer, kept), self._record()]
         weight = self.habit.weight(self.around, peer)
         return [
             Combine(kept, {MODEL: 1.0}),

@@ -20,13 +20,14 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Annotated, ClassVar
 
 import numpy as np
-from annotated_types import Ge, Gt
+from annotated_types import Gt
 
 from walktalk.errors import SpecError
 from walktalk.graphs import Graph, GraphLike, as_graph
-from walktalk.protocols.asynchronous.free_loops import MODEL, FreeLoops, Mixer
-from walktalk.protocols.effects import INITIAL, UPDATE, Combine, Effect, absorb, apply_update
-from walktalk.protocols.machine import Machine, Protocol, Surroundings
+from walktalk.protocols.asynchronous.free_loops import MODEL, Mixer
+from walktalk.protocols.asynchronous.looping import Looping
+from walktalk.protocols.effects import UPDATE, Combine, Effect, absorb, apply_update
+from walktalk.protocols.machine import Machine, Surroundings
 from walktalk.protocols.message import Arrival
 from walktalk.protocols.self_description import InLabel, Law
 
@@ -39,20 +40,16 @@ TILDE, BEFORE = "tilde", "before"  # x̃, and x before it was mixed with it
 
 
 @dataclass(frozen=True)
-class A2CiD2(Protocol):
+class A2CiD2(Looping):
     """Every node trains on and on, and averages beside it, with a momentum of the averaging.
 
     `A2CiD2.fitted(graph)` has the constants of a graph; with those left out it is AGRAF SGD.
 
     Args:
-        steps: local steps of a training; 0: as many as the study says.
-        talks: exchanges that a node begins for each training, on average.
         chi1: χ₁ of the graph and of how often its links are used.
         chi2: χ₂ of these; not above χ₁.
     """
 
-    steps: Annotated[int, Ge(0)] = 0
-    talks: Annotated[float, Gt(0)] = 1.0
     chi1: Annotated[float, Gt(0), InLabel("-chi1_{:.3g}")] = 1.0
     chi2: Annotated[float, Gt(0), InLabel("-chi2_{:.3g}")] = 1.0
     name: ClassVar[str] = "a2cid2"
@@ -84,11 +81,11 @@ class A2CiD2(Protocol):
 
     @property
     def messages(self) -> Mapping[str, Arrival]:
-        return MESSAGES
+        return self.kinds(MESSAGES)
 
     def machine(self, surroundings: Surroundings) -> Machine:
         eta, alpha = 0.5 / math.sqrt(self.chi1 * self.chi2), 0.5 * math.sqrt(self.chi1 / self.chi2)
-        return FreeLoops(surroundings, Momentum(eta, alpha), self.steps, self.talks)
+        return self.node(surroundings, Momentum(eta, alpha))
 
 
 def constants(graph: Graph, talks: float) -> tuple[float, float]:
@@ -113,7 +110,7 @@ class Momentum(Mixer):
         self.eta, self.alpha = eta, alpha
 
     def begin(self) -> list[Effect]:
-        return [Combine(TILDE, {INITIAL: 1.0})]
+        return [Combine(TILDE, {MODEL: 1.0})]
 
     def drift(self, elapsed: float) -> list[Effect]:
         """e^(tM) of M = η (−1 1; 1 −1)."""

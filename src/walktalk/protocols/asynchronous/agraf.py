@@ -13,28 +13,20 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Annotated, ClassVar
+from typing import ClassVar
 
-from annotated_types import Ge, Gt
-
-from walktalk.protocols.asynchronous.free_loops import MESSAGES, MODEL, FreeLoops, Mixer
+from walktalk.protocols.asynchronous.free_loops import MESSAGES, MODEL, Mixer
+from walktalk.protocols.asynchronous.looping import Looping
 from walktalk.protocols.effects import Effect, absorb, apply_update
-from walktalk.protocols.machine import Machine, Protocol, Surroundings
+from walktalk.protocols.machine import Machine, Surroundings
 from walktalk.protocols.message import Arrival
 from walktalk.protocols.self_description import Law
 
 
 @dataclass(frozen=True)
-class AGRAF(Protocol):
-    """Every node trains on and on, and averages with random neighbours beside it, at a pace of its own.
+class AGRAF(Looping):
+    """Every node trains on and on, and averages with random neighbours beside it, at a pace of its own."""
 
-    Args:
-        steps: local steps of a training; 0: as many as the study says.
-        talks: exchanges that a node begins for each training, on average.
-    """
-
-    steps: Annotated[int, Ge(0)] = 0
-    talks: Annotated[float, Gt(0)] = 1.0
     name: ClassVar[str] = "agraf"
     family: ClassVar[str] = "gossip"
     paper: ClassVar[str] = "Even, Koloskova, Massoulié, AISTATS 2024"
@@ -50,10 +42,10 @@ class AGRAF(Protocol):
 
     @property
     def messages(self) -> Mapping[str, Arrival]:
-        return MESSAGES
+        return self.kinds(MESSAGES)
 
     def machine(self, surroundings: Surroundings) -> Machine:
-        return FreeLoops(surroundings, Averages(), self.steps, self.talks)
+        return self.node(surroundings, Averages())
 
 
 class Averages(Mixer):

@@ -4,6 +4,7 @@ The talking loop offers the model to a random neighbour, waits for the answer an
 many exchanges for each training as the protocol says. Waiting times are exponential, so exchanges along a link are
 nearly a Poisson process. An exchange is that of `async_gossip`: the other answers with its model of before, and both
 add the same part of the difference, with opposite signs. What a node does to its models at each event, a `Mixer` says.
+This file is for a world without failures; `resilient_loops` is the same for a world with them.
 """
 
 from __future__ import annotations
@@ -16,6 +17,7 @@ from walktalk.protocols.machine import Machine, Outside, Surroundings
 from walktalk.protocols.message import Arrival, Message
 
 MODEL, OFFERED = "model", "offered"
+TALK = "talk"  # timer
 MESSAGES = {"offer": Arrival("offer/{sender}", once=True), "answer": Arrival("answer/{sender}", once=True)}
 WEIGHT = 1 / 8  # of the newest training in the mean time of one
 
@@ -27,7 +29,7 @@ class Mixer(ABC):
 
     @abstractmethod
     def begin(self) -> list[Effect]:
-        """When the initial model is in `MODEL`."""
+        """With the initial model in `MODEL`, or the one that a node died with."""
 
     @abstractmethod
     def drift(self, elapsed: float) -> list[Effect]:
@@ -42,8 +44,8 @@ class Mixer(ABC):
         """An exchange: the other's model is in one slot, this node's own, as the other saw it, in the other."""
 
 
-class FreeLoops(Machine):
-    """One node."""
+class Training:
+    """The loop of a node that trains, and the clock of the other one."""
 
     __slots__ = ("around", "began", "mixer", "moved", "pace", "seen", "steps", "talks")
 
@@ -57,44 +59,67 @@ class FreeLoops(Machine):
         self.around, self.mixer, self.steps, self.talks = around, mixer, steps, talks
         self.began = self.seen = 0.0  # when the training under way began; when the last event was
         self.pace = 0.0  # how long a training takes, on average; 0: nobody knows yet
-        self.moved = False
+        self.moved = False  # whether the model was mixed since the training under way began
 
-    def handle(self, event: Event, outside: Outside) -> list[Effect]:
-        if isinstance(event, Started):
-            self.began = self.seen = outside.now
-            return [Combine(MODEL, {INITIAL: 1.0}), *self.mixer.begin(), self._record(), self._train()]
-        drift = self._drift(outside.now)
-        if isinstance(event, Trained):
-            return [*drift, *self._learn(outside)]
-        if isinstance(event, TimerFired):
-            return [*drift, *self._offer(outside)]
-        if isinstance(event, Received):
-            return [*drift, *(self._answer(event) if event.message.kind == "offer" else self._take(event, outside))]
-        return []
+    def begin(self, now: float) -> list[Effect]:
+        """A life begins, with a model in `MODEL`."""
+        self.began = self.seen = now
+        return [*self.mixer.begin(), self.record(), self._train()]
 
-    def _drift(self, now: float) -> list[Effect]:
+    def drift(self, now: float) -> list[Effect]:
+        """What has happened by itself since the last event."""
         elapsed = (now - self.seen) / self.pace if self.pace else 0.0
         self.seen = now
         return self.mixer.drift(elapsed) if elapsed > 0 else []
 
-    def _record(self) -> Effect:
+    def record(self) -> Effect:
+        """Show the model."""
         return Record(MEMBER, self.around.node, MODEL)
 
     def _train(self) -> Effect:
         self.moved = False
         return Train(MODEL, steps=self.steps)
 
-    def _learn(self, outside: Outside) -> list[Effect]:
+    def learn(self, outside: Outside) -> list[Effect]:
+        """A training is done: the next begins, and after the first one the talking, too."""
         took, first = outside.now - self.began, not self.pace
         self.pace += took if first else WEIGHT * (took - self.pace)
         self.began = outside.now
         learned = self.mixer.learn(self.moved)
-        return [*learned, self._record(), self._train(), *(self._talk_later(outside) if first else [])]
+        return [*learned, self.record(), self._train(), *(self.talk_later(outside) if first else [])]
 
-    def _talk_later(self, outside: Outside) -> list[Effect]:
+    def talk_later(self, outside: Outside) -> list[Effect]:
+        """An exchange is over, or there was nobody to have one with."""
         if not self.around.neighbours:
             return []
-        return [SetTimer("talk", outside.random.expovariate(self.talks / self.pace))]
+        return [SetTimer(TALK, outside.random.expovariate(self.talks / self.pace))]
+
+    def meet(self, new: str, old: str) -> list[Effect]:
+        """An exchange: the other's model, and this node's own as the other saw it."""
+        self.moved = True
+        return self.mixer.meet(new, old)
+
+
+class FreeLoops(Machine):
+    """One node."""
+
+    __slots__ = ("around", "loop")
+
+    def __init__(self, loop: Training) -> None:
+        self.loop, self.around = loop, loop.around
+
+    def handle(self, event: Event, outside: Outside) -> list[Effect]:
+        loop = self.loop
+        if isinstance(event, Started):
+            return [Combine(MODEL, {INITIAL: 1.0}), *loop.begin(outside.now)]
+        drift = loop.drift(outside.now)
+        if isinstance(event, Trained):
+            return [*drift, *loop.learn(outside)]
+        if isinstance(event, TimerFired):
+            return [*drift, *self._offer(outside)]
+        if isinstance(event, Received):
+            return [*drift, *(self._answer(event) if event.message.kind == "offer" else self._take(event, outside))]
+        return []
 
     def _offer(self, outside: Outside) -> list[Effect]:
         peers = self.around.neighbours
@@ -102,11 +127,9 @@ class FreeLoops(Machine):
         return [Combine(OFFERED, {MODEL: 1.0}), Send(peer, Message("offer"), MODEL)]
 
     def _answer(self, event: Received) -> list[Effect]:
-        self.moved = True
-        mix = self.mixer.meet(event.slot, MODEL)
-        return [Send(event.sender, Message("answer"), MODEL), *mix, Forget(event.slot), self._record()]
+        mix = self.loop.meet(event.slot, MODEL)
+        return [Send(event.sender, Message("answer"), MODEL), *mix, Forget(event.slot), self.loop.record()]
 
     def _take(self, event: Received, outside: Outside) -> list[Effect]:
-        self.moved = True
-        mix = self.mixer.meet(event.slot, OFFERED)
-        return [*mix, Forget(event.slot), Forget(OFFERED), self._record(), *self._talk_later(outside)]
+        mix = self.loop.meet(event.slot, OFFERED)
+        return [*mix, Forget(event.slot), Forget(OFFERED), self.loop.record(), *self.loop.talk_later(outside)]

@@ -7,6 +7,9 @@ A node goes on training while its shares and those of others are on the way, but
 last of which it has everything: messages are τ rounds late at most. Σx and Σw are conserved, what is on the way
 included, so lateness does no harm to the mean. With τ = 0 it is SGP, and where rows of P sum to one, too, D-PSGD. As in
 the authors' code (facebookresearch/stochastic_gradient_push), shares of a round are weighed when they are sent.
+
+Where nodes and messages are lost, nobody waits for the dead, nor for others for longer than they ever took: a share
+that is late is added when it comes, and one that is known to be lost is made up for as in SGP.
 """
 
 from __future__ import annotations
@@ -17,19 +20,36 @@ from typing import Annotated, ClassVar
 
 from annotated_types import Ge
 
-from walktalk.protocols.effects import INITIAL, MEMBER, UPDATE, Combine, Effect, Forget, Record, Send, Train
-from walktalk.protocols.events import Event, Received, Started, Trained
-from walktalk.protocols.machine import Machine, Outside, Protocol, Surroundings
+from walktalk.protocols.arrivals import Arrivals
+from walktalk.protocols.effects import (
+    INITIAL,
+    MEMBER,
+    UPDATE,
+    Combine,
+    Effect,
+    Forget,
+    Note,
+    Record,
+    Send,
+    SetTimer,
+    Train,
+)
+from walktalk.protocols.events import Event, PeerFound, PeerLost, Received, Rejoined, Started, TimerFired, Trained
+from walktalk.protocols.machine import Machine, Outside, Surroundings
 from walktalk.protocols.message import Arrival, Message
 from walktalk.protocols.rounds.meeting import MODEL, arrivals
+from walktalk.protocols.rounds.neighbour_rounds import NeighbourRounds
 from walktalk.protocols.rounds.sgp import SHARE, SUM, weight_in, weight_note
 from walktalk.protocols.self_description import Law
 
 MESSAGES = arrivals("push")
+LATE = "late"  # timer
+LONGEST = 100  # rounds that a share may be late and still be added
+LOST = b""  # in place of the note of a share that is lost
 
 
 @dataclass(frozen=True)
-class OSGP(Protocol):
+class OSGP(NeighbourRounds):
     """Nodes push shares of their models along one-way links, and train on while those are on the way.
 
     Args:
@@ -56,70 +76,196 @@ class OSGP(Protocol):
         return MESSAGES
 
     def machine(self, surroundings: Surroundings) -> Machine:
-        return OverlapPush(surroundings, self.delay)
+        return OverlapPush(surroundings, self.delay, self.patience if self.resilient else None)
 
 
 class OverlapPush(Machine):
     """One node. What comes of a round that it has not finished itself waits until it has."""
 
-    __slots__ = ("around", "came", "delay", "moved", "round", "training", "weight", "whole")
+    __slots__ = (
+        "absent",
+        "around",
+        "came",
+        "cut",
+        "delay",
+        "given",
+        "latest",
+        "moved",
+        "owed",
+        "round",
+        "since",
+        "training",
+        "waits",
+        "weight",
+        "whole",
+    )
 
-    def __init__(self, around: Surroundings, delay: int) -> None:
+    def __init__(self, around: Surroundings, delay: int, patience: float | None) -> None:
+        """
+        - `around`: what the node knows of the network.
+        - `delay`: τ.
+        - `patience`: seconds to wait for those that are late, at first; None: nobody is ever lost.
+        """
         self.around, self.delay, self.weight = around, delay, 1.0
         self.round = 0  # trainings that are done
-        self.whole = 0  # rounds of which everything has come
+        self.whole = 0  # rounds of which everything has come, or is not awaited any more
         self.came: dict[int, dict[int, bytes]] = {}  # round that is not whole, or not done here -> sender -> note
         self.training = self.moved = False
+        self.waits = None if patience is None else Arrivals(patience / 4, 0.0)  # how long those that are late take
+        self.since: float | None = None  # since when it waits for them
+        self.given: dict[int, float] = {}  # sender -> the weight that it gave last
+        self.latest: dict[int, int] = {}  # the highest round that was heard of each sender
+        self.cut: set[int] = set()  # lost, as the runtime says
+        self.absent: set[int] = set()  # too late, and silent since
+        self.owed: set[tuple[int, int]] = set()  # rounds that went by without the share of a sender that was late
 
     def handle(self, event: Event, outside: Outside) -> list[Effect]:
-        if isinstance(event, Received):
-            return [*self._take(event), *self._train_on()]
-        if isinstance(event, Trained):
-            self.training = False
-            return [*self._push(), *self._train_on()]
-        if isinstance(event, Started):
-            start = [Combine(MODEL, {INITIAL: 1.0}), Combine(SUM, {INITIAL: 1.0})]
-            return [*start, Record(MEMBER, self.around.node, MODEL), *self._train_on()]
-        return []
+        match event:
+            case Received():
+                return [*self._take(event), *self._train_on(outside.now)]
+            case Trained():
+                self.training = False
+                return [*self._push(), *self._train_on(outside.now)]
+            case TimerFired():
+                return self._too_late(outside.now)
+            case PeerLost(peer):
+                self.cut.add(peer)
+                return self._train_on(outside.now)
+            case PeerFound(peer):
+                self.cut.discard(peer)
+                self.absent.add(peer)  # until it speaks
+                return []
+            case Started(late):
+                return [Combine(MODEL, {INITIAL: 1.0}), *self._begin(0, late, outside.now)]
+            case Rejoined(memory):
+                return self._begin(int.from_bytes(memory, "little"), True, outside.now)
+            case _:  # of networks that change nobody tells it: it does not say that nodes may come and go
+                return []
 
-    def _train_on(self) -> list[Effect]:
-        while self.whole < self.round and len(self.came.get(self.whole, {})) == len(self._sources(self.whole)):
-            self.came.pop(self.whole, None)
-            self.whole += 1
-        if self.training or self.whole < self.round - self.delay:
+    def keepsake(self) -> bytes:
+        return self.round.to_bytes(4, "little")
+
+    def missed(self, sender: int, message: Message, outside: Outside) -> list[Effect]:
+        """A share is lost: it is made up for."""
+        number = message.round
+        if self.waits is None or number < self.whole or sender not in self._sources(number):
             return []
-        self.training, self.moved = True, False
+        self.came.setdefault(number, {})[sender] = LOST
+        made_up = [*self._add(number, sender, LOST), *self._show()] if number < self.round else []
+        return [*made_up, *self._train_on(outside.now)]
+
+    def refused(self, sender: int, message: Message, outside: Outside) -> list[Effect]:
+        """What is no model is as good as lost."""
+        return self.missed(sender, message, outside)
+
+    def _begin(self, number: int, late: bool, now: float) -> list[Effect]:
+        self.round = self.whole = number
+        if late:  # who took this node for dead has sent it nothing
+            self.absent.update(range(self.around.nodes))
+        record = Record(MEMBER, self.around.node, MODEL)
+        return [Combine(SUM, {MODEL: 1.0}), record, *self._train_on(now)]
+
+    # -- waiting ----------------------------------------------------------------------------------------------------
+
+    def _train_on(self, now: float) -> list[Effect]:
+        while self.whole < self.round and not self._missing(self.whole):
+            here = self.came.pop(self.whole, {})
+            if self.waits is not None:
+                late = {(self.whole, sender) for sender in self._sources(self.whole) if sender not in here}
+                self.owed = {one for one in self.owed | late if one[0] > self.whole - LONGEST}
+            self.whole += 1
+        if self.training:
+            return []
+        if self.whole < self.round - self.delay:
+            return self._wait(now)
+        if self.waits is not None and self.since is not None:
+            self.waits.observe(now - self.since)
+        self.training, self.moved, self.since = True, False, None
         return [Train(MODEL)]
+
+    def _wait(self, now: float) -> list[Effect]:
+        if self.waits is None or self.since is not None:
+            return []
+        self.since = now
+        return [SetTimer(LATE, self.waits.patience)]
+
+    def _missing(self, round_: int) -> list[int]:
+        """Whose share of a round is awaited; one that is further sends it no more."""
+        here, out = self.came.get(round_, {}), self.cut | self.absent
+        awaited = [sender for sender in self._sources(round_) if sender not in here and sender not in out]
+        return [sender for sender in awaited if self.waits is None or self.latest.get(sender, -1) <= round_]
+
+    def _too_late(self, now: float) -> list[Effect]:
+        if self.since is None:
+            return []
+        missing = {sender for number in range(self.whole, self.round - self.delay) for sender in self._missing(number)}
+        self.absent |= missing
+        self.since = None  # nothing is learned from a wait that was in vain
+        late = [Note("left_out", peer=peer, number=self.whole) for peer in sorted(missing)]
+        return [*late, *self._train_on(now)]
 
     def _sources(self, round_: int) -> tuple[int, ...]:
         return self.around.meets(round_)[1]
+
+    # -- shares -----------------------------------------------------------------------------------------------------
 
     def _push(self) -> list[Effect]:
         """Take in what was learned, and give shares of it away."""
         statistics = {SUM: 0.5, UPDATE: 0.5 * self.weight} if self.moved else {UPDATE: self.weight}
         learn = Combine(SUM, {SUM: 1.0, UPDATE: 1.0}, statistics)
-        targets = self.around.meets(self.round)[0]
+        targets = [to for to in self.around.meets(self.round)[0] if to not in self.cut]
         share = 1.0 / (len(targets) + 1)
         self.weight *= share
         message = Message("push", round=self.round, note=weight_note(self.weight))
         sends = [Send(to, message, SHARE) for to in targets]
-        waiting = self.came.get(self.round, {})
         self.round += 1
-        added = [effect for sender, note in waiting.items() for effect in self._add(self.round - 1, sender, note)]
+        added = self._add_all(self.round - 1)
         return [learn, Combine(SHARE, {SUM: share}), *sends, Combine(SUM, {SHARE: 1.0}), *added, *self._show()]
 
     def _take(self, event: Received) -> list[Effect]:
         sender, number, note = event.sender, event.message.round, event.message.note
-        came = self.came.setdefault(number, {})
-        if number < self.whole or sender in came or sender not in self._sources(number):
+        owed, past = (number, sender) in self.owed, number < self.whole
+        if (past and self.waits is None) or sender in self.came.get(number, {}) or sender not in self._sources(number):
             raise ValueError(f"{sender} does not push to this node in round {number}, or has done so")
         weight_in(note)  # refuses nonsense before anything is taken in
-        came[sender] = note
-        return [*self._add(number, sender, note), *self._show()] if number < self.round else []
+        self.latest[sender] = max(number, self.latest.get(sender, -1))
+        if past and not owed:  # of one that lags behind, and was not awaited
+            self.absent.discard(sender)
+            return [Forget(event.slot)]
+        caught_up = self._go_to(number) if self.waits is not None and self._lags(number) else []
+        self.absent.discard(sender)
+        self.owed.discard((number, sender))
+        if not owed:
+            self.came.setdefault(number, {})[sender] = note
+        now = [*self._add(number, sender, note), *self._show()] if number < self.round else []
+        return [*caught_up, *now]
+
+    def _lags(self, number: int) -> bool:
+        """Nobody is so far ahead of a node that takes part: others wait for it, if not all directly."""
+        return number > self.round + self.around.nodes * (self.delay + 1)
+
+    def _go_to(self, number: int) -> list[Effect]:
+        """The others are ahead: join them with what is here."""
+        waiting = sorted(before for before in self.came if self.round <= before < number)
+        added = [effect for before in waiting for effect in self._add_all(before)]
+        self.came = {later: notes for later, notes in self.came.items() if later >= number}
+        self.round = self.whole = number
+        self.absent.update(range(self.around.nodes))
+        return [*added, *self._show(), Note("catches_up", number=number)]
+
+    def _add_all(self, round_: int) -> list[Effect]:
+        waiting = self.came.get(round_, {})
+        return [effect for sender, note in waiting.items() for effect in self._add(round_, sender, note)]
 
     def _add(self, round_: int, sender: int, note: bytes) -> list[Effect]:
-        slot = f"push/{round_}/{sender}"
-        self.weight += weight_in(note)
+        """A share that has come; or, in place of one that is lost, as much of one's own model."""
+        if note == LOST:
+            made_up = self.given.get(sender, self.weight)
+            grown = 1.0 + made_up / self.weight
+            self.weight += made_up
+            return [Combine(SUM, {SUM: grown})]
+        slot, self.given[sender] = f"push/{round_}/{sender}", weight_in(note)
+        self.weight += self.given[sender]
         self.moved = True
         return [Combine(SUM, {SUM: 1.0, slot: 1.0}), Forget(slot)]
 

@@ -81,6 +81,10 @@ class Compressed(Wrapped):
             for kind, arrival in self.inner.messages.items()
         }
 
+    @property
+    def nodes_come_and_go(self) -> bool:  # type: ignore[override]
+        return self.inner.nodes_come_and_go and not self.feedback  # which has a memory for every neighbour of the start
+
     def machine(self, surroundings: Surroundings) -> Machine:
         inner = self.inner.machine(surroundings)
         if self.feedback:

@@ -29,9 +29,10 @@ class Legacies:
     taken: set[tuple[int, int]] = field(default_factory=set)  # reigns whose legacy came to this node's
 
     def bequeath(self, reign: Reign, outside: Outside) -> list[Effect]:
-        """This node steps down: what came to it since the other began goes to the other."""
+        """This node steps down: what came to it since the other began goes to the other; all, where it leaves."""
         members = self.members
-        learned = reign.updates_since(outside.now - members.beat * members.interval)
+        since = outside.now - members.beat * members.interval
+        learned = reign.updates if members.leaving else reign.updates_since(since)
         if not reign.latest or learned <= 0 or self.hops.luggage or members.leads:
             return []
         legacy = Pass(self.walks + 1 + self.around.node, reign.name, min(learned, LARGEST))

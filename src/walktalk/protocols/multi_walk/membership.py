@@ -44,6 +44,7 @@ TIMERS = (BEAT, WATCH, QUIET)
 PAUSE = 1.5  # intervals after which a node speaks by itself
 FRESH = 2.5  # intervals: whoever heard of the aggregator within them joins no election
 CALM = 2.0  # intervals without a better candidate until the best one claims
+MANY = 2  # times as many nodes as are known here there may be, where nodes come and go: others may know of more
 FIRST = 10.0  # intervals to wait for the first heartbeat of all: nodes do not start at the same moment
 
 
@@ -62,6 +63,7 @@ class Membership:
         "incident_at",
         "incidents",
         "interval",
+        "leaving",
         "living",
         "news",
         "own",
@@ -86,6 +88,7 @@ class Membership:
         self.towards = -1  # the neighbour that the aggregator's last heartbeat came from first
         self.told = False  # whether anybody was heard in this life
         self.granted: Claim | None = None  # a candidate that had its time to claim
+        self.leaving = False  # whether this node is to leave for good: it aggregates no more
 
     @property
     def leads(self) -> bool:
@@ -93,8 +96,9 @@ class Membership:
         return self.claim == self.own
 
     def row(self) -> tuple[list[int], list[int]]:
-        """Living neighbours, in the graph's order, and how many living neighbours each of them has."""
-        peers = [peer for peer in self.around.neighbours if peer in self.living]
+        """Living neighbours that stay, in the graph's order, and how many living neighbours each of them has."""
+        leaving = self.around.leaving
+        peers = [peer for peer in self.around.neighbours if peer in self.living and peer not in leaving]
         return peers, [self.degrees[peer] for peer in peers]
 
     # -- what happens ---------------------------------------------------------------------------------------------
@@ -139,9 +143,9 @@ class Membership:
         """Refuse what cannot be: `ValueError`. A node that has heard nobody yet must believe the first."""
         most = max(self.claim.term, self.ballot.term) + LEAP if self.told else LARGEST
         for claim in (view.claim, view.ballot):
-            if claim.node >= self.around.nodes or claim.term > most:
+            if claim.term > most or not (claim == NOBODY or self.around.knows(claim.node)):
                 raise ValueError(f"node {claim.node} claims term {claim.term}; known is {self.claim.term}")
-        if view.degree >= self.around.nodes:
+        if view.degree >= self.around.nodes * (MANY if self.around.first else 1):
             raise ValueError(f"a node of {self.around.nodes} has {view.degree} neighbours")
         self.told = True
 
@@ -158,7 +162,7 @@ class Membership:
     def timer(self, name: str, now: float) -> list[Effect]:
         """One of its timers has run out."""
         if name == BEAT:
-            self.beat += self.leads
+            self.beat += self.leads and not self.leaving
             return self._tell_all()
         return self._watch(now) if name == WATCH else self._election_is_quiet(now)
 
@@ -185,6 +189,31 @@ class Membership:
         self.living.difference_update(gone)
         return gone, self._incident(now) if gone else []
 
+    # -- nodes join, and leave for good ---------------------------------------------------------------------------
+
+    def change(self, around: Surroundings, now: float) -> tuple[list[int], list[Effect]]:
+        """The graph is another: who is no neighbour any more, and what to do. Who aggregates and leaves is replaced."""
+        before, self.around = self.around, around
+        gone = [peer for peer in before.neighbours if peer not in around.neighbours]
+        for peer in gone:
+            self.living.discard(peer)
+            self.cut.discard(peer)
+            self.heard.pop(peer, None)
+            self.degrees.pop(peer, None)
+        for peer, degree in zip(around.neighbours, around.degrees, strict=True):
+            if peer not in before.neighbours:
+                self.cut.add(peer)  # until it is found
+                self.degrees[peer] = max(1, degree)
+                self.heard[peer] = Arrivals(PAUSE * self.interval, now + FIRST * self.interval)
+        deposed = self.claim.node in around.leaving and self.ballot.term <= self.claim.term
+        return gone, self._call_election(now) if deposed else self._tell_all()
+
+    def leave(self, now: float) -> list[Effect]:
+        """This node is to leave for good: it is no candidate any more, and says nothing new as an aggregator."""
+        self.leaving = True
+        self.ballot = NOBODY if self.ballot.node == self.around.node else self.ballot
+        return self._tell_all()
+
     def _incident(self, now: float) -> list[Effect]:
         """Something went wrong here: everybody shall know, for a walk may be lost."""
         self.incidents, self.incident_at = (self.incidents + 1) % INCIDENTS, now
@@ -210,7 +239,8 @@ class Membership:
         self.towards = sender
         if view.claim == self.claim:
             self.news.arrived(now)
-            self.ballot = NOBODY  # the aggregator lives
+            if self.claim.node not in self.around.leaving:
+                self.ballot = NOBODY  # the aggregator lives
         else:
             self.news = Arrivals(self.interval, now)
         self.claim, self.beat = view.claim, view.beat
@@ -219,7 +249,7 @@ class Membership:
         return [*self._tell_all(), SetTimer(WATCH, self.news.deadline() - now)]
 
     def _watch(self, now: float) -> list[Effect]:
-        if self.leads or self.ballot.term > self.claim.term:
+        if self.leads or self.leaving or self.ballot.term > self.claim.term:
             return []
         if not self.news.overdue(now):
             return [SetTimer(WATCH, self.news.deadline() - now)]
@@ -228,21 +258,26 @@ class Membership:
     # -- the election ---------------------------------------------------------------------------------------------
 
     def _call_election(self, now: float) -> list[Effect]:
+        if self.leaving:
+            return self._tell_all()
         term = min(max(self.claim.term, self.ballot.term, 1) + 1, LARGEST)  # 1 is the specification's, and used up
         self.ballot = self._myself(term)
         return [*self._tell_all(), SetTimer(QUIET, CALM * self.interval)]
 
     def _hear_ballot(self, sender: int, heard: Claim, now: float) -> list[Effect]:
-        if heard.term <= self.claim.term or heard <= self.ballot:
+        if heard.term <= self.claim.term or heard <= self.ballot or heard.node in self.around.leaving:
             return []
-        if self.leads or (self.ballot.term <= self.claim.term and self._heard_just_now(now)):
+        stays = self.leads and not self.leaving
+        if stays or (self.ballot.term <= self.claim.term and self._heard_just_now(now)):
             return [Send(sender, self._message())]
         joins = heard.term > self.ballot.term
-        self.ballot = max(heard, self._myself(heard.term)) if joins else heard
+        self.ballot = max(heard, self._myself(heard.term)) if joins and not self.leaving else heard
         return [*self._tell_all(), SetTimer(QUIET, CALM * self.interval)]
 
     def _heard_just_now(self, now: float) -> bool:
         """Whether the aggregator's last heartbeat is so fresh that nobody can miss it yet."""
+        if self.claim.node in self.around.leaving:
+            return False
         return self.told and self.news.last > now - FRESH * max(self.news.mean, self.interval)
 
     def _election_is_quiet(self, now: float) -> list[Effect]:

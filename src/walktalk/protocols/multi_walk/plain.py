@@ -76,6 +76,7 @@ class MultiWalk(Protocol):
     heartbeat: Annotated[float, Gt(0), InLabel("-beat{:g}")] = 1.0
     guard: GuardKind = "aggregator"
     name: ClassVar[str] = "multi_walk"
+    nodes_come_and_go: ClassVar[bool] = True
     family: ClassVar[str] = "walks"
     paper: ClassVar[str] = "this study's paper, Algorithm 1"
     keeps: ClassVar[str] = "R models walk; the aggregator has a copy of each from its last visit"
@@ -84,6 +85,7 @@ class MultiWalk(Protocol):
         "every update is in the aggregate once; a constant rate leaves a rest on unlike nodes (Theorem 1)"
     )
     conserves: ClassVar[tuple[Law, ...]] = ("once",)
+    means_of_models: ClassVar[bool] = True
 
     def __post_init__(self) -> None:
         if not self.heartbeat > 0:

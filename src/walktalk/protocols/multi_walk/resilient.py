@@ -12,7 +12,18 @@ from collections.abc import Callable, Iterable
 
 from walktalk.protocols.arrivals import Arrivals
 from walktalk.protocols.effects import AGGREGATE, INITIAL, MEMBER, Combine, Effect, Note, Record, Send, SetTimer
-from walktalk.protocols.events import Event, PeerFound, PeerLost, Received, Rejoined, Started, TimerFired, Trained
+from walktalk.protocols.events import (
+    Event,
+    Leaving,
+    NetworkChanged,
+    PeerFound,
+    PeerLost,
+    Received,
+    Rejoined,
+    Started,
+    TimerFired,
+    Trained,
+)
 from walktalk.protocols.machine import Machine, Outside, Surroundings
 from walktalk.protocols.message import Arrival, Message
 from walktalk.protocols.multi_walk.aggregation import Reign, copy_slot
@@ -127,6 +138,10 @@ class ResilientNode(Machine):
         """Where lost walks are started again there always is."""
         return self.guards or self.creates or bool(self.copies.here or self.copies.next or self.hops.leaving)
 
+    def may_go(self) -> bool:
+        """Not while it aggregates, nor before what it had learned as an aggregator is in another's hands."""
+        return self.reign is None and not any(walk > self.walks for walk in self.hops.leaving)
+
     def keepsake(self) -> bytes:
         """Whether there is a model in `LAST`."""
         return TRAINED if self.trained else b""
@@ -157,6 +172,10 @@ class ResilientNode(Machine):
                 return [*self.members.lost(peer, outside.now), *self._reroute(self.hops.to(peer), outside)]
             case PeerFound(peer):
                 return self.members.found(peer, outside.now)
+            case NetworkChanged(around):
+                return self._change(around, outside)
+            case Leaving():
+                return self.members.leave(outside.now)
 
     def _start(self, outside: Outside) -> list[Effect]:
         """Lines 1 to 3: walk r (counted from 1) starts at node r − 1."""
@@ -204,6 +223,17 @@ class ResilientNode(Machine):
             effects += [Record(MEMBER, what.walk, walk_slot(what.walk)), *self._visit(what, outside)]
         for what in past.leaving:
             effects += self._send_on(what, kept_slot, outside)
+        return effects
+
+    def _change(self, around: Surroundings, outside: Outside) -> list[Effect]:
+        """Other neighbours from now on: walks on their way to one that is none any more go elsewhere."""
+        self.around = self.legacies.around = around
+        self.times.assumed = PRIOR * around.nodes * self.pace
+        if self.lateness is not None:
+            self.lateness.nodes = around.nodes
+        gone, effects = self.members.change(around, outside.now)
+        for peer in gone:
+            effects += self._reroute(self.hops.to(peer), outside)
         return effects
 
     def _visit(self, what: Pass, outside: Outside) -> list[Effect]:
@@ -265,7 +295,8 @@ class ResilientNode(Machine):
         """Refuse what cannot be: `ValueError`."""
         if what.walk != self.walks + 1 + what.reign[1]:
             self._known(what.walk)
-        if what.reign[1] >= self.around.nodes or what.reign[0] > self.members.claim.term + LEAP:
+        known = what.reign[1] == NO_REIGN[1] or self.around.knows(what.reign[1])
+        if not known or what.reign[0] > self.members.claim.term + LEAP:
             raise ValueError(f"node {what.reign[1]} does not aggregate in term {what.reign[0]}")
 
     def _known(self, walk: int) -> int:

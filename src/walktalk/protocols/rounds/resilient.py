@@ -57,6 +57,8 @@ class ResilientInRounds(Machine):
             case Rejoined(memory):
                 self.meeting.round = int.from_bytes(memory, "little")
                 return self._begin(late=True)
+            case _:  # of networks that change nobody tells it: it does not say that nodes may come and go
+                return []
 
     def missed(self, sender: int, message: Message, outside: Outside) -> list[Effect]:
         """The round goes on without it."""

@@ -39,6 +39,7 @@ class SyncGossip(Protocol):
     resilient: bool | None = None
     patience: Annotated[float, Gt(0), InLabel("")] = 10.0
     name: ClassVar[str] = "sync_gossip"
+    nodes_come_and_go: ClassVar[bool] = True
     family: ClassVar[str] = "gossip"
     paper: ClassVar[str] = "Lian et al., NeurIPS 2017 (D-PSGD)"
     keeps: ClassVar[str] = "a model at every node"

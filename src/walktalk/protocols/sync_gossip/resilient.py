@@ -3,7 +3,8 @@
 A neighbour is left out of a round when the runtime says that it is lost, or when it is later than neighbours ever were
 (`arrivals`); its weight in the Metropolis–Hastings row stays with the node itself, so rows still sum to one, and so do
 columns where both sides leave each other out. Who left somebody out does not wait for it again before it speaks. A node
-that comes back, or lags behind, goes to the round of those that it hears.
+that comes back, or lags behind, goes to the round of those that it hears; one that joins in the middle takes the first
+model that it hears of, and its round.
 """
 
 from __future__ import annotations
@@ -24,7 +25,18 @@ from walktalk.protocols.effects import (
     SetTimer,
     Train,
 )
-from walktalk.protocols.events import Event, PeerFound, PeerLost, Received, Rejoined, Started, TimerFired, Trained
+from walktalk.protocols.events import (
+    Event,
+    Leaving,
+    NetworkChanged,
+    PeerFound,
+    PeerLost,
+    Received,
+    Rejoined,
+    Started,
+    TimerFired,
+    Trained,
+)
 from walktalk.protocols.machine import Machine, Outside, Surroundings
 from walktalk.protocols.message import Arrival, Message
 from walktalk.protocols.weights import weights
@@ -32,15 +44,21 @@ from walktalk.protocols.weights import weights
 MODEL = "model"
 OWN_UPDATE = "own_update"  # kept while neighbours are still awaited
 LATE = "late"  # timer
+BEGIN = "begin"  # timer: nobody says anything
+LONG = 10.0  # times the patience with a neighbour: so long one that joins waits for its first model
+NO_MODEL = b"\0"  # what a keepsake is that was made before there was a model
 
 
 class ResilientRounds(Machine):
     """One node of D-PSGD that waits for nobody who is dead."""
 
-    __slots__ = ("absent", "around", "arrived", "cut", "latest", "round", "trained", "trained_at", "waits")
+    __slots__ = (
+        "absent", "around", "arrived", "cut", "empty", "latest", "patience", "round", "trained", "trained_at", "waits"
+    )  # fmt: skip
 
     def __init__(self, around: Surroundings, patience: float) -> None:
-        self.around = around
+        self.around, self.patience = around, patience
+        self.empty = False  # whether it has joined, and no model yet
         self.round = 0
         self.trained, self.trained_at = False, 0.0
         self.arrived: dict[int, set[int]] = {}  # round -> neighbours whose model of that round is here
@@ -57,6 +75,8 @@ class ResilientRounds(Machine):
                 self.trained, self.trained_at = True, outside.now
                 keep: list[Effect] = [Combine(OWN_UPDATE, {UPDATE: 1.0}), SetTimer(LATE, self.waits.patience)]
                 return [*keep, *self._finish_round(outside.now)]
+            case TimerFired(name) if name == BEGIN:
+                return self._begin() if self.empty else []
             case TimerFired():
                 return self._too_late(outside.now)
             case PeerLost(peer):
@@ -65,10 +85,40 @@ class ResilientRounds(Machine):
             case PeerFound(peer):
                 self.cut.discard(peer)
                 self.absent.add(peer)  # until it speaks
-                return [self._send(peer)]
-            case Started() | Rejoined():
-                first: list[Effect] = [Combine(MODEL, {INITIAL: 1.0})] if isinstance(event, Started) else []
-                return [*first, Record(MEMBER, self.around.node, MODEL), *self._begin_round()]
+                return [] if self.empty else [self._send(peer)]
+            case NetworkChanged(around):
+                return self._change(around, outside.now)
+            case Leaving():
+                return []
+            case Started(late=False):
+                return self._begin()
+            case Started() | Rejoined(memory=b"\0"):
+                self.empty = True
+                return [SetTimer(BEGIN, LONG * self.patience)]
+            case Rejoined():
+                return [Record(MEMBER, self.around.node, MODEL), *self._begin_round()]
+
+    def keepsake(self) -> bytes:
+        return NO_MODEL if self.empty else b""
+
+    def _begin(self) -> list[Effect]:
+        """With the initial model."""
+        self.empty = False
+        return [Combine(MODEL, {INITIAL: 1.0}), Record(MEMBER, self.around.node, MODEL), *self._begin_round()]
+
+    def _change(self, around: Surroundings, now: float) -> list[Effect]:
+        """Other neighbours from now on; nobody waits for one that is none any more."""
+        before, self.around = self.around.neighbours, around
+        self.cut = {peer for peer in around.neighbours if peer in self.cut or peer not in before}
+        self.absent = {peer for peer in self.absent if peer in around.neighbours} | around.leaving
+        effects: list[Effect] = []
+        for number, peers in self.arrived.items():
+            gone = peers.difference(around.neighbours)
+            peers -= gone
+            effects += [Forget(slot_of(number, peer)) for peer in sorted(gone)]
+        for peer in set(self.latest).difference(around.neighbours):
+            del self.latest[peer]
+        return [*effects, *self._finish_round(now)]
 
     def refused(self, sender: int, message: Message, outside: Outside) -> list[Effect]:
         """Its round goes on without it."""
@@ -84,6 +134,8 @@ class ResilientRounds(Machine):
         peer, number = event.sender, event.message.round
         if peer not in self.around.neighbours:
             raise ValueError(f"{peer} is no neighbour")
+        if self.empty:
+            return self._adopt(event)
         self.absent.discard(peer)
         self.latest[peer] = max(number, self.latest.get(peer, 0))
         if number < self.round:
@@ -91,6 +143,13 @@ class ResilientRounds(Machine):
         self.arrived.setdefault(number, set()).add(peer)
         jump = self._go_to(number) if number > self.round + 1 else []
         return [*jump, *self._finish_round(now)]
+
+    def _adopt(self, event: Received) -> list[Effect]:
+        """The first model that is heard of, and its round; the others count as absent until they speak."""
+        self.empty, self.round = False, event.message.round
+        self.absent.update(self.around.neighbours)
+        taken: list[Effect] = [Combine(MODEL, {event.slot: 1.0}), Forget(event.slot)]
+        return [*taken, Record(MEMBER, self.around.node, MODEL), *self._begin_round()]
 
     def _go_to(self, number: int) -> list[Effect]:
         """The others are ahead: join them with the model of now; the training under way counts for that round."""

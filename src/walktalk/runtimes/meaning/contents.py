@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from typing import Any, Generic, NamedTuple, TypeVar
 
 Content = TypeVar("Content")
+SUM = 1e-9  # how near to 1 the weights of a mean add up
 
 
 class Work(NamedTuple):
@@ -45,6 +46,11 @@ class Encoded(Generic[Content]):
     codec: str
     content: Content  # the model that it stands for
     data: Any = None  # its bytes, where there are any
+
+
+def is_mean(terms: Mapping[str, float]) -> bool:
+    """Whether a combination is a mean of models, weights of which may be negative, and not a model with an update."""
+    return len(terms) > 1 and abs(sum(terms.values()) - 1.0) < SUM
 
 
 class Contents(ABC, Generic[Content]):

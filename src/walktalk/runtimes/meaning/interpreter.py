@@ -9,6 +9,7 @@ simulator's agenda, a peer's network and threads, or the order of the lines in a
 
 from __future__ import annotations
 
+import collections
 from collections.abc import Callable, Mapping
 from typing import Any, Generic, NamedTuple
 
@@ -36,6 +37,7 @@ from walktalk.protocols import (
 from walktalk.records import TraceRow
 from walktalk.runtimes.meaning.contents import Content, Contents, Encoded, Work
 from walktalk.runtimes.meaning.run_rules import EvaluatedModel, OptimizerState
+from walktalk.screens import Privacy, screen_named
 
 # Makes a named tuple from its fields without the detour through its own `__new__`, which takes as long again.
 made = tuple.__new__
@@ -101,6 +103,10 @@ class Interpreter(Generic[Content]):
         self.bytes = 0  # sent
         self.payload_bytes = 0  # the models' part of it
         self.corrupt: dict[int, str] = {}  # nodes that spoil what they send, and how: flip, scale(C), noise(S)
+        self.privacy: Privacy | None = None  # what protects the nodes' data
+        self.releases: collections.Counter[int] = collections.Counter()  # by node: of what its data are behind
+        self.may_release: Callable[[int], bool] = lambda node: True  # whether a node may let out more
+        self.secret = False  # whether the numbers that noise is made from are kept out of the trace
         self._names: dict[tuple[str, int, int, int], str] = {}  # of slots that messages arrive in
 
     def add_node(self, node: int, initial: Content) -> None:
@@ -141,11 +147,28 @@ class Interpreter(Generic[Content]):
     def screen(self, node: int, effect: Screen, key: int) -> None:
         """Set a slot to what a screen makes of this node's model and others."""
         into, own, terms, rule = effect
+        if screen_named(rule).releases:
+            if not self.may_release(node):
+                self.withhold(node, into)
+                return
+            self.releases[node] += 1
         others = [(self.read(node, slot), weight) for slot, weight in terms.items()]
         self.slots[node][into] = self.contents.screened(self.read(node, own), others, rule, key)
         if self.write is not None:
             told = {"own": own, "rule": rule, **{f"{WITH}{slot}": weight for slot, weight in terms.items()}}
-            self.note_down(node, "screen", into, key=key, detail=told)
+            hidden = self.secret and screen_named(rule).releases
+            self.note_down(node, "screen", into, key=0 if hidden else key, detail=told)
+
+    def withhold(self, node: int, slot: str) -> None:
+        """An update or a gradient of a node that may let out no more is as if it had brought nothing."""
+        learned = self.read(node, slot)
+        self.slots[node][slot] = self.contents.update(learned, learned)
+        self.note_down(node, "withheld", slot)
+
+    @property
+    def epsilon(self) -> float | None:
+        """What the node that has released most has spent; None where nothing is private."""
+        return None if self.privacy is None else self.privacy.epsilon(max(self.releases.values(), default=0))
 
     def encode(self, node: int, effect: Encode, key: int) -> None:
         """Put a model's encoded form into a slot of its own kind; its optimizer state comes along."""

@@ -44,7 +44,7 @@ class Player(Generic[Content]):
         - `nodes`: how many there are.
         - `initial`: the initial model.
         """
-        self.interpreter, self.watcher = interpreter, watcher
+        self.interpreter, self.watcher, self._initial = interpreter, watcher, initial
         self.works: dict[int, tuple[Work, Content]] = {}  # trainings under way, by number
         self.messages: dict[int, Packed] = {}  # under way, by number
         self.spoiled: dict[tuple[int, str], Packed] = {}  # by node and slot: what a bad node sends in place of it
@@ -56,6 +56,8 @@ class Player(Generic[Content]):
     def play(self, trace: Iterable[TraceRow]) -> None:
         """All lines, in order; a line that says nothing about models is only watched."""
         for row in trace:
+            if row.node >= 0 and row.node not in self.interpreter.slots:
+                self.interpreter.add_node(row.node, self._initial)  # it has joined
             self.watcher.before(row)
             take = _PLAYED.get(row.event)
             if take is not None:
@@ -87,6 +89,9 @@ class Player(Generic[Content]):
 
     def _screen(self, row: TraceRow) -> None:
         self.interpreter.screen(row.node, screening(row), int(row.key))
+
+    def _withheld(self, row: TraceRow) -> None:
+        self.interpreter.withhold(row.node, row.slot)
 
     def _encode(self, row: TraceRow) -> None:
         detail = parsed(row.detail)
@@ -164,6 +169,7 @@ _PLAYED: Mapping[str, Any] = {
     "handed_on": Player._handed_on,
     "combine": Player._combine,
     "screen": Player._screen,
+    "withheld": Player._withheld,
     "encode": Player._encode,
     "decode": Player._decode,
     "corrupted": Player._corrupted,

@@ -5,24 +5,29 @@ from typing import TYPE_CHECKING
 from walktalk import lazy
 
 if TYPE_CHECKING:
+    from walktalk.runtimes.peers.acquaintance import facts_of
     from walktalk.runtimes.peers.assembly import Delivery, Limits
     from walktalk.runtimes.peers.certificates import OPERATOR, credentials, make_certificates, valid_until
-    from walktalk.runtimes.peers.cluster import Cluster, load_cluster, make_cluster
+    from walktalk.runtimes.peers.cluster import Cluster, Place, check_name, load_cluster, make_cluster
     from walktalk.runtimes.peers.cluster_health import aggregators, cluster_complaints
     from walktalk.runtimes.peers.diary import Diary
-    from walktalk.runtimes.peers.handing_out import COPY, FILES, Copy, set_aside
+    from walktalk.runtimes.peers.diary_parts import opened_part, parts_in
+    from walktalk.runtimes.peers.handing_out import COPY, FILES, MEMBERS_FILE, Copy, set_aside
+    from walktalk.runtimes.peers.joining import Newcomer, knock
     from walktalk.runtimes.peers.keeping import finished_before
     from walktalk.runtimes.peers.launcher import Fleet, end_process, leave_on_signals, quiet_process
     from walktalk.runtimes.peers.ledger import Ledger
     from walktalk.runtimes.peers.link import Link, Listener
     from walktalk.runtimes.peers.logs import LogFormat, write_logs
     from walktalk.runtimes.peers.node import Node
+    from walktalk.runtimes.peers.node_members import surroundings
     from walktalk.runtimes.peers.node_state import BLOCKED, SPOILS, SWALLOWS, NodeSetup
-    from walktalk.runtimes.peers.operator import Caller, ask_everyone
+    from walktalk.runtimes.peers.operator import Caller, ask_everyone, ask_to_leave, known_roster
     from walktalk.runtimes.peers.ports import with_known_ports, with_own_port
     from walktalk.runtimes.peers.relay import Relay
     from walktalk.runtimes.peers.replaying import Replayed, ReplaySetup, replay
-    from walktalk.runtimes.peers.session import RECORDS, STATUS, STOP, Endpoint, Tuning, open_session
+    from walktalk.runtimes.peers.roster import Entry, Roster, Standing, as_text, from_text, signed_entry
+    from walktalk.runtimes.peers.session import LEAVE, RECORDS, ROSTER, STATUS, STOP, Endpoint, Tuning, open_session
     from walktalk.runtimes.peers.traces import merge, read_diary, read_lives
     from walktalk.runtimes.peers.unused_ports import free_ports
     from walktalk.runtimes.peers.watching import shown
@@ -31,22 +36,27 @@ if TYPE_CHECKING:
 _HOMES = {
     "assembly": ("Delivery", "Limits"),
     "certificates": ("OPERATOR", "credentials", "make_certificates", "valid_until"),
-    "cluster": ("Cluster", "load_cluster", "make_cluster"),
+    "acquaintance": ("facts_of",),
+    "cluster": ("Cluster", "Place", "check_name", "load_cluster", "make_cluster"),
     "cluster_health": ("aggregators", "cluster_complaints"),
     "diary": ("Diary",),
-    "handing_out": ("COPY", "FILES", "Copy", "set_aside"),
+    "diary_parts": ("opened_part", "parts_in"),
+    "handing_out": ("COPY", "FILES", "MEMBERS_FILE", "Copy", "set_aside"),
+    "joining": ("Newcomer", "knock"),
     "keeping": ("finished_before",),
     "launcher": ("Fleet", "end_process", "leave_on_signals", "quiet_process"),
     "ledger": ("Ledger",),
     "link": ("Link", "Listener"),
     "logs": ("LogFormat", "write_logs"),
     "node": ("Node",),
+    "node_members": ("surroundings",),
     "node_state": ("BLOCKED", "SPOILS", "SWALLOWS", "NodeSetup"),
-    "operator": ("Caller", "ask_everyone"),
+    "operator": ("Caller", "ask_everyone", "ask_to_leave", "known_roster"),
     "ports": ("with_known_ports", "with_own_port"),
     "relay": ("Relay",),
     "replaying": ("Replayed", "ReplaySetup", "replay"),
-    "session": ("RECORDS", "STATUS", "STOP", "Endpoint", "Tuning", "open_session"),
+    "roster": ("Entry", "Roster", "Standing", "as_text", "from_text", "signed_entry"),
+    "session": ("LEAVE", "RECORDS", "ROSTER", "STATUS", "STOP", "Endpoint", "Tuning", "open_session"),
     "traces": ("merge", "read_diary", "read_lives"),
     "unused_ports": ("free_ports",),
     "watching": ("shown",),
@@ -56,8 +66,11 @@ __all__ = [
     "BLOCKED",
     "COPY",
     "FILES",
+    "LEAVE",
+    "MEMBERS_FILE",
     "OPERATOR",
     "RECORDS",
+    "ROSTER",
     "SPOILS",
     "STATUS",
     "STOP",
@@ -68,38 +81,54 @@ __all__ = [
     "Delivery",
     "Diary",
     "Endpoint",
+    "Entry",
     "Fleet",
     "Ledger",
     "Limits",
     "Link",
     "Listener",
     "LogFormat",
+    "Newcomer",
     "Node",
     "NodeSetup",
     "Parcel",
+    "Place",
     "Relay",
     "ReplaySetup",
     "Replayed",
+    "Roster",
+    "Standing",
     "Tuning",
     "aggregators",
+    "as_text",
     "ask_everyone",
+    "ask_to_leave",
+    "check_name",
     "cluster_complaints",
     "credentials",
     "end_process",
+    "facts_of",
     "finished_before",
     "free_ports",
+    "from_text",
+    "knock",
+    "known_roster",
     "leave_on_signals",
     "load_cluster",
     "make_certificates",
     "make_cluster",
     "merge",
     "open_session",
+    "opened_part",
+    "parts_in",
     "quiet_process",
     "read_diary",
     "read_lives",
     "replay",
     "set_aside",
     "shown",
+    "signed_entry",
+    "surroundings",
     "valid_until",
     "with_known_ports",
     "with_own_port",

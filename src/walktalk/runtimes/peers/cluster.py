@@ -9,6 +9,7 @@
     wait: 30.0                   # seconds that a node waits for its neighbours before it starts without them
     largest: 100.0               # times the usual norm that a model from a neighbour may have, or it is refused
     stay: 0.0                    # seconds that it stays after the end, unless somebody collects what it has before
+    keep_traces: 500             # megabytes of old parts of its trace that a node keeps, compressed; all unless given
     metrics: 9100                # the port of /metrics and /health, on 127.0.0.1; or HOST:PORT. None unless given
     relay: relay.org:7446        # where nodes meet that can only dial out, and the operator comes (`walktalk relay`)
     nodes:                       # in the order of the graph's numbers
@@ -23,7 +24,7 @@ Of two neighbours the one with the lower number connects; one whose port was fou
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -33,6 +34,7 @@ from walktalk.errors import SpecError
 from walktalk.records import yaml_text
 from walktalk.runtimes.peers.certificates import AUTHORITY, OPERATOR, Credentials, credentials
 from walktalk.runtimes.peers.relay_words import RELAY
+from walktalk.runtimes.peers.roster import Entry, Roster, Standing
 from walktalk.runtimes.peers.session import ALIVE, Endpoint, Tuning
 from walktalk.runtimes.peers.tunnels import DIRECT, RelayPlace
 
@@ -118,13 +120,35 @@ class Cluster(BaseModel):
     stay: float = Field(0.0, ge=0)
     relay: str = Field("", pattern=r"^(.+:\d{1,5})?$")
     metrics: str | int | None = None
+    keep_traces: float | None = Field(None, ge=0)
     nodes: dict[str, Place]
+    joined: dict[str, int] = Field(default_factory=dict, exclude=True)  # numbers of those that are not in the file
 
     def number(self, name: str) -> int:
         """The node of that name."""
         if name not in self.nodes:
             raise SpecError(f"--name {name!r} is not in the cluster; its nodes are {', '.join(self.nodes)}")
-        return list(self.nodes).index(name)
+        return self.joined[name] if name in self.joined else list(self.nodes).index(name)
+
+    @property
+    def file_names(self) -> tuple[str, ...]:
+        """The nodes of the file, in the order of the graph's numbers."""
+        return tuple(name for name in self.nodes if name not in self.joined)
+
+    def roster(self, graph: Graph) -> Roster:
+        """Who belongs to the cluster, before anybody has joined or left."""
+        if graph.nodes != len(self.file_names):
+            raise SpecError(f"nodes: the cluster has {len(self.file_names)}, but the study's graph has {graph.nodes}")
+        authority = self.certificates / f"{AUTHORITY}.pem" if self.certificates is not None else None
+        return Roster(self.name, graph, self.file_names, authority, OPERATOR)
+
+    def with_joined(self, entries: Iterable[Entry]) -> Cluster:
+        """With those who joined and have not left for good."""
+        there = [e for e in entries if e.standing is not Standing.LEFT and e.name not in self.file_names]
+        files = {name: self.nodes[name] for name in self.file_names}
+        places = {entry.name: Place.model_validate({"address": entry.address, "site": entry.site}) for entry in there}
+        joined = {entry.name: entry.number for entry in there}
+        return self.model_copy(update={"nodes": files | places, "joined": joined})
 
     def part(self, name: str) -> str | None:
         """What the task calls a node: its name unless told otherwise; None where it has a number only."""
@@ -136,30 +160,31 @@ class Cluster(BaseModel):
         own = self.nodes[name].metrics
         return self.metrics if own is None else own
 
-    def endpoint(self, name: str, graph: Graph) -> Endpoint:
-        """A node's place: whom it talks to, and whom it connects to."""
-        names, number = list(self.nodes), self.number(name)
-        if graph.nodes != len(names):
-            raise SpecError(f"nodes: the cluster has {len(names)}, but the study's graph has {graph.nodes}")
-        neighbours = {names[peer]: peer for peer in graph.contacts(number)}
+    def endpoint(self, name: str, graph: Graph, roster: Roster | None = None) -> Endpoint:
+        """A node's place: whom it talks to, and whom it connects to, by the file or a roster that says more."""
+        roster = roster if roster is not None else self.roster(graph)
+        number = self.number(name)
+        contacts = roster.neighbours(name) if roster.changed else graph.contacts(number)
+        neighbours = {roster.known[peer]: peer for peer in contacts}
         return Endpoint(
             self.name,
             name,
             number,
             self.nodes[name].listening,
             neighbours,
-            self._connects(name, neighbours),
-            self._credentials(name),
+            self._connects(name, neighbours, roster),
+            self.own_credentials(name),
             Tuning(lease=self.lease),
             {other: self.nodes[other].address for other in neighbours if self.nodes[name].reaches(self.nodes[other])},
             self._relay_of(name, neighbours),
+            tuple(other for other in roster.present() if other != name and other not in neighbours),
         )
 
     def operator(self) -> Endpoint:
         """The place of `status` and `stop`: connects to everybody it can, straight or through the relay."""
         straight = {name: place.address for name, place in self.nodes.items() if place.has_port and place.reachable}
-        everyone = {name: number for number, name in enumerate(self.nodes)}
-        files, patience = self._credentials(OPERATOR), OPERATORS_PATIENCE
+        everyone = {name: self.number(name) for name in self.nodes}
+        files, patience = self.own_credentials(OPERATOR), OPERATORS_PATIENCE
         connect, relay = tuple(straight.values()), None
         if self.relay:  # it tries the straight way first: nodes need not be reachable for the operator
             connect, relay = (), RelayPlace(self.relay, {name: straight.get(name, "") for name in self.nodes})
@@ -169,15 +194,18 @@ class Cluster(BaseModel):
 
     def relay_credentials(self) -> Credentials | None:
         """The relay's certificate."""
-        return self._credentials(RELAY)
+        return self.own_credentials(RELAY)
 
-    def _connects(self, name: str, neighbours: Mapping[str, int]) -> tuple[str, ...]:
+    def _connects(self, name: str, neighbours: Mapping[str, int], roster: Roster) -> tuple[str, ...]:
         own, number = self.nodes[name], self.number(name)
         addresses = []
         for other, peer in neighbours.items():
             place = self.nodes[other]
-            comes = place.surely_reaches(own)
-            if own.reaches(place) and (not comes or (number < peer and not place.found)):
+            if roster.is_first_edge(number, peer):
+                dials = not place.surely_reaches(own) or (number < peer and not place.found)
+            else:  # they became neighbours since: who was there before connects
+                dials = roster.before(name, other)
+            if own.reaches(place) and dials:
                 addresses.append(place.address)
         return tuple(addresses)
 
@@ -197,7 +225,8 @@ class Cluster(BaseModel):
         one, two = self.nodes[name], self.nodes[other]
         return not (one.surely_reaches(two) or two.surely_reaches(one) or one.shares_machine(two))
 
-    def _credentials(self, name: str) -> Credentials | None:
+    def own_credentials(self, name: str) -> Credentials | None:
+        """A node's certificate and key; None where there are none."""
         return credentials(self.certificates, name) if self.certificates is not None else None
 
 
@@ -220,13 +249,18 @@ def make_cluster(content: Mapping[str, Any], source: str = "cluster") -> Cluster
     except ValidationError as error:
         raise SpecError(f"{source}: {_in_words(error)}") from error
     for name in cluster.nodes:
-        if not re.fullmatch(_NAME, name):
-            raise SpecError(f"{source}: nodes: {name!r} cannot be a node's name; use a-z, 0-9, - and .")
-        if name in RESERVED:
-            raise SpecError(f"{source}: nodes: {name!r} cannot be a node's name: it is {RESERVED[name]}; take another")
+        check_name(name, f"{source}: nodes: ")
     if not cluster.nodes:
         raise SpecError(f"{source}: nodes: there are none")
     return cluster
+
+
+def check_name(name: str, where: str = "--name ") -> None:
+    """`SpecError` where a node cannot be called so."""
+    if not re.fullmatch(_NAME, name):
+        raise SpecError(f"{where}{name!r} cannot be a node's name; use a-z, 0-9, - and .")
+    if name in RESERVED:
+        raise SpecError(f"{where}{name!r} cannot be a node's name: it is {RESERVED[name]}; take another")
 
 
 def _in_words(error: ValidationError) -> str:
@@ -236,7 +270,8 @@ def _in_words(error: ValidationError) -> str:
     where = ".".join(map(str, first["loc"]))
     if first["type"] == "extra_forbidden":
         known = Place if above else Cluster
-        return f"{where}: there is no such key; allowed: {', '.join(n for n in known.model_fields if n != 'found')}"
+        allowed = ", ".join(key for key in known.model_fields if key not in ("found", "joined"))
+        return f"{where}: there is no such key; allowed: {allowed}"
     if first["type"] == "missing":
         return f"{where}: is missing"
     if where == "relay":

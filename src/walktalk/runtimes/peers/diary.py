@@ -9,32 +9,44 @@ from __future__ import annotations
 
 import json
 import logging
+import math
 import os
 import time
+from collections.abc import Iterable
 from contextlib import suppress
 from pathlib import Path
 
 from walktalk.records import TraceRow
+from walktalk.runtimes.peers.diary_parts import PART, Attic, lines_of_part, part_of_life
 
 log = logging.getLogger(__name__)
 
-NAME = "trace-{life}.jsonl"
 WAITING = 100_000  # lines: some 20 MB
 TRY_AGAIN = 1.0  # seconds until a full disk is tried again
 
 
 class Diary:
-    """Writes rows, in the order of the columns.
+    """Writes rows, in the order of the columns, in parts (`diary_parts`).
 
     Where the disk is full, rows wait in memory until there is room again, at most `WAITING` of them: what happens after
     that is lost to the trace, and a line in it and in the log says how much.
     """
 
-    def __init__(self, folder: Path, life: int) -> None:
+    def __init__(self, folder: Path, life: int, *, keep: float = math.inf, part_bytes: int = PART) -> None:
+        """
+        - `folder`: the node's own.
+        - `life`: which of its lives this is.
+        - `keep`: bytes of old parts that are kept, compressed; all, unless given.
+        - `part_bytes`: a part that has so many is full.
+        """
         folder.mkdir(parents=True, exist_ok=True)
-        self._path = folder / NAME.format(life=life)
-        self._file = os.open(self._path, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o644)
+        self._folder, self._life, self._part, self._full = folder, life, 0, part_bytes
+        self._path = folder / part_of_life(life, 0)
+        self._file = self._opened()
         self._size = 0  # bytes of whole lines that are in the file
+        self._next_part = part_bytes  # the size at which another part is begun
+        self._attic = Attic(folder, keep)
+        self._attic.tidy(part_bytes, self._path)  # what an earlier life has left
         self._waiting: list[bytes] = []
         self._lost = 0
         self._again = 0.0  # when to try to write again
@@ -90,20 +102,35 @@ class Diary:
             written = 0
         if written == len(data):
             self._size += written
+            if self._size >= self._next_part:
+                self._turn_over()
             return True
         if written:
             with suppress(OSError):
                 os.ftruncate(self._file, self._size)
         return False
 
+    def _turn_over(self) -> None:
+        """Go on in another part. Where none can be made, in this one, and it is tried again later."""
+        before, self._path = self._path, self._folder / part_of_life(self._life, self._part + 1)
+        try:
+            another = self._opened()
+        except OSError:
+            self._path, self._next_part = before, self._size + self._full
+            return
+        os.close(self._file)
+        self._file, self._part, self._size, self._next_part = another, self._part + 1, 0, self._full
+        self._attic.tidy(self._full, self._path)
 
-def read_lines(path: Path) -> list[TraceRow]:
-    """What was written down; a line that the system lost a part of, and what follows, is left out."""
+    def _opened(self) -> int:
+        return os.open(self._path, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o644)
+
+
+def read_lines(parts: Iterable[Path]) -> list[TraceRow]:
+    """What was written down in one life; a line that the system lost a part of, and what follows, is left out."""
     rows: list[TraceRow] = []
-    with path.open("rb") as file:
-        for line in file:
-            try:
+    with suppress(ValueError, TypeError):
+        for path in parts:
+            for line in lines_of_part(path):
                 rows.append(TraceRow(*json.loads(line)))
-            except (ValueError, TypeError):
-                break
     return rows

@@ -2,7 +2,7 @@
 
 All of it lies in the node's own folder, so that it can be read there just as well when the node is gone:
 
-    trace-LIFE.jsonl     what it wrote down
+    trace-LIFE.jsonl …   what it wrote down, in parts (`diary_parts`)
     copy.safetensors     its copy of the model, weights by name, as `load_state_dict` takes them
 """
 
@@ -19,12 +19,13 @@ from typing import Any, NamedTuple
 from torch import Tensor
 
 from walktalk.records import save_checkpoint
-from walktalk.runtimes.peers.diary import NAME
+from walktalk.runtimes.peers.diary_parts import PATTERN, files_of_diaries
 from walktalk.runtimes.peers.session import PIECE
 
 COPY = "copy.safetensors"
-FILES = re.compile(r"trace-\d{1,20}\.jsonl|copy\.safetensors")  # no other file is ever asked for or handed out
+FILES = re.compile(rf"{PATTERN}|copy\.safetensors")  # no other file is ever asked for or handed out
 PATIENCE = 20.0  # seconds without a question after which nobody waits any more
+MEMBERS_FILE = "roster.json"  # who has joined and left, as far as the node knew (`node_members`)
 EARLIER = "earlier"  # the folder of what a run from before has left
 
 
@@ -95,7 +96,7 @@ class Desk:
 
 def set_aside(folder: Path) -> None:
     """Put what an earlier run has left into a folder of its own, so that it is not taken for this one's."""
-    left = [*folder.glob(NAME.format(life="*")), *folder.glob("*.safetensors")]
+    left = [*files_of_diaries(folder), *folder.glob("*.safetensors"), *folder.glob(MEMBERS_FILE)]
     if left:
         aside = folder / EARLIER / str(time.time_ns())
         aside.mkdir(parents=True)

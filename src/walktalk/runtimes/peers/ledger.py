@@ -81,9 +81,10 @@ class Ledger(Watcher[Sum]):
         self._counts: set[int] = set()  # nodes whose next record is of a visit that counts
         self._reigns: dict[tuple[int, int], Sum] = {}  # by node and term: what came in so far
         self._kinds: dict[int, str] = {}  # messages under way, by number
-        self._came: list[dict[str, Use]] = [{} for _ in range(nodes)]  # by node: slots with what came, and from whom
-        self._codes: list[dict[str, Use]] = [{} for _ in range(nodes)]  # the same, for what came encoded
-        self._uses: list[Uses] = [collections.Counter() for _ in range(nodes)]
+        came = collections.defaultdict[int, dict[str, Use]]
+        self._came = came(dict)  # by node: slots with what came, and from whom
+        self._codes = came(dict)  # the same, for what came encoded
+        self._uses = collections.defaultdict[int, Uses](collections.Counter)
         self._uses_saved: dict[tuple[int, int], Uses] = {}
         self._kept: list[Sum] = []  # sums that ids name: while they are kept, no other takes their place
 

@@ -19,6 +19,7 @@ import time
 from collections.abc import Callable, Iterable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field
+from typing import TypeAlias
 
 import zenoh
 
@@ -27,6 +28,7 @@ from walktalk.errors import UnavailableError
 from walktalk.runtimes.peers.assembly import Assembler, Delivery, Limits, Pool
 from walktalk.runtimes.peers.buffers import fit_buffers
 from walktalk.runtimes.peers.certificates import OPERATOR
+from walktalk.runtimes.peers.line import Line, declared
 from walktalk.runtimes.peers.outbox import Outbox
 from walktalk.runtimes.peers.presence import Presence
 from walktalk.runtimes.peers.session import ACKS, CONTROL, MODELS, Endpoint, close_session, open_session
@@ -40,6 +42,9 @@ WORDS_TRAVEL = 0.1  # seconds for the words that say so to be on their way
 CLOSING = 20.0  # seconds that a node waits until its last words are sent and connections are closed
 REPORTED_AT_MOST = 20  # dropped messages that are logged one by one; the rest are only counted
 SECONDS_BETWEEN_LOOKS = 1.0  # at the tokens of others
+
+
+Reply: TypeAlias = Callable[[Mapping[str, str]], bytes]  # from what is asked
 
 
 @dataclass
@@ -82,11 +87,14 @@ class Link:
         self._looked = -math.inf  # when it was asked who is there
         self._numbers = collections.Counter[int]()
         self._pending: dict[int, Stamp] = {}  # by sender: arrived whole, and not yet taken by the node
-        peers, me, pool = endpoint.neighbours.values(), endpoint.number, Pool()
-        self._models = {n: Assembler(n, me, limits, pool) for n in peers}
-        self._control = {n: Assembler(n, me, limits, pool, models=False) for n in peers}
+        self._pool = Pool()
+        self._models: dict[int, Assembler] = {}
+        self._control: dict[int, Assembler] = {}
+        self._outboxes: dict[int, Outbox] = {}
+        self._out: dict[tuple[int, str], zenoh.Publisher] = {}
+        self._lines: dict[int, Line] = {}  # to neighbours that came while it ran
         self._presence = Presence(listener.peer)
-        self._answers: dict[str, Callable[[Mapping[str, str]], bytes]] = {}  # by question
+        self._answers: dict[tuple[str, str], Reply] = {}  # by who asks and the question
         self._started = False
         self._leaving = threading.Event()
         self._changing = threading.Lock()  # held by whoever opens or closes connections
@@ -96,15 +104,46 @@ class Link:
         except BaseException:
             self._close_tunnels()
             raise
-        self._declare_publishers()
-        self._outboxes = {n: self._outbox(n) for n in peers}
+        self._held: list[object] = []  # what is declared: kept, or Zenoh would take it back
+        for name, number in endpoint.neighbours.items():
+            self._expect(name, number)
 
-    def _declare_publishers(self) -> None:
-        channels, neighbours = (ACKS, CONTROL, MODELS), self.endpoint.neighbours
-        self._held: list[object] = []  # kept, or Zenoh would take them back
-        self._out = {
-            (n, channel): self._publisher(name, channel) for name, n in neighbours.items() for channel in channels
-        }
+    def _expect(self, name: str, number: int) -> None:
+        """Be ready to send to a neighbour and to hear it; of one that was a neighbour before, what is known is kept."""
+        me, pool = self.endpoint.number, self._pool
+        if number not in self._outboxes:
+            self._models[number] = Assembler(number, me, self.limits, pool)
+            self._control[number] = Assembler(number, me, self.limits, pool, models=False)
+            self._outboxes[number] = self._outbox(number)
+        for channel in (ACKS, CONTROL, MODELS):
+            self._out[number, channel] = self._publisher(name, number, channel)
+
+    def change(self, endpoint: Endpoint, dial: Mapping[str, str]) -> None:
+        """Other neighbours from now on.
+
+        - `endpoint`: the node's place as it is now.
+        - `dial`: names of new neighbours that do not connect by themselves, and where they are.
+        """
+        with self._changing:
+            before, self.endpoint = self.endpoint.neighbours, endpoint
+            for name, number in before.items():
+                if name not in endpoint.neighbours:
+                    self._outboxes[number].cancel()
+                    self._pending.pop(number, None)
+                    line = self._lines.pop(number, None)
+                    if line is not None:
+                        threading.Thread(target=line.close, name="line", daemon=True).start()
+            for name, number in endpoint.neighbours.items():
+                if name not in before:
+                    if name in dial:
+                        self._lines[number] = Line(endpoint, name, number, dial[name])
+                    self._expect(name, number)
+                    self._declare_on_line(number)
+
+    def _declare_on_line(self, number: int) -> None:
+        if number in self._lines and self._started:
+            line = self._lines[number]
+            line.held = self._ears(line.session)
 
     def __enter__(self) -> Link:
         return self
@@ -119,14 +158,11 @@ class Link:
             self._declare_ears()
 
     def _declare_ears(self) -> None:
-        own, everyone = self.endpoint, self.endpoint.alive("*")
-        self._held += [
-            self._listen(MODELS, self._on_models),
-            self._listen(CONTROL, self._on_control),
-            self._listen(ACKS, self._on_ack),
-            self._session.liveliness().declare_token(own.alive(own.name)),
-            self._session.liveliness().declare_subscriber(everyone, _at_once(self._on_token), history=True),
-        ]
+        self._held += self._ears(self._session)
+
+    def _ears(self, session: zenoh.Session) -> list[object]:
+        channels = {MODELS: self._on_models, CONTROL: self._on_control, ACKS: self._on_ack}
+        return declared(session, self.endpoint, channels, self._on_token)
 
     def reopen(self, endpoint: Endpoint) -> None:
         """Close all connections and open them anew, as this endpoint says: other certificates, other permissions.
@@ -144,11 +180,18 @@ class Link:
                 self._gone(number)
             self.endpoint = endpoint
             self._session = self._open_again()
-            self._declare_publishers()
-            for question in self._answers:
-                self._declare_answer(question)
+            self._held = []
+            for number, line in self._lines.items():
+                line.close()
+                self._lines[number] = Line(endpoint, line.name, number, line.address)
+            for name, number in endpoint.neighbours.items():
+                self._expect(name, number)
+            for asked in self._answers:
+                self._declare_answer(*asked)
             if self._started:
                 self._declare_ears()
+            for number in self._lines:
+                self._declare_on_line(number)
 
     def _open_again(self) -> zenoh.Session:
         """The port may be taken for a while, by connections of before that linger."""
@@ -166,7 +209,8 @@ class Link:
         if now >= self._fitted + SECONDS_BETWEEN_LOOKS:
             self._fitted = now
             relay = [self.endpoint.relay.address] if self.endpoint.relay is not None else []
-            addresses = (self.endpoint.listen, *self.endpoint.connect, *relay)
+            lines = [line.address for line in self._lines.values()]
+            addresses = (self.endpoint.listen, *self.endpoint.connect, *relay, *lines)
             fit_buffers(int(port) for *_, port in (address.rsplit(":", 1) for address in addresses) if port.isdecimal())
 
     def look_around(self) -> None:
@@ -179,22 +223,28 @@ class Link:
         if now >= self._looked + SECONDS_BETWEEN_LOOKS:
             self._looked = now
             with suppress(zenoh.ZError):  # where it is being opened anew
-                tokens = self._session.liveliness()
-                tokens.get(self.endpoint.alive("*"), self._on_living, timeout=SECONDS_BETWEEN_LOOKS)
+                for session in (self._session, *(line.session for line in tuple(self._lines.values()))):
+                    tokens = session.liveliness()
+                    tokens.get(self.endpoint.alive("*"), self._on_living, timeout=SECONDS_BETWEEN_LOOKS)
 
-    def answer(self, question: str, reply: Callable[[Mapping[str, str]], bytes]) -> None:
-        """Answer the operator's questions of this kind; the reply gets their parameters."""
+    def answer(self, question: str, reply: Reply, asker: str = OPERATOR) -> None:
+        """Answer questions of this kind, the operator's unless told otherwise; `*`: anybody's.
+
+        The reply gets their parameters, and under `said` what came with them.
+        """
         with self._changing:
-            self._answers[question] = reply
-            self._declare_answer(question)
+            self._answers[asker, question] = reply
+            self._declare_answer(asker, question)
 
-    def _declare_answer(self, question: str) -> None:
-        key, reply = self.endpoint.key(self.endpoint.name, OPERATOR, question), self._answers[question]
+    def _declare_answer(self, asker: str, question: str) -> None:
+        key, reply = self.endpoint.key(self.endpoint.name, asker, question), self._answers[asker, question]
 
         def handle(query: zenoh.Query) -> None:
             try:
                 asked = dict(part.split("=", 1) for part in str(query.parameters).split(";") if "=" in part)
-                query.reply(key, reply(asked))
+                if query.payload is not None:
+                    asked["said"] = query.payload.to_string()
+                query.reply(query.key_expr, reply(asked))
             except (OSError, ValueError) as error:  # a file that is not there, a number that is none
                 query.reply_err(str(error))
 
@@ -206,6 +256,8 @@ class Link:
         for outbox in self._outboxes.values():
             outbox.close()
         with self._changing:
+            for line in self._lines.values():
+                line.close()
             self.closed = close_session(self._session, CLOSING)
             self._presence.close()
             self._close_tunnels()
@@ -359,9 +411,6 @@ class Link:
         if dropped.total() <= REPORTED_AT_MOST:
             log.warning("%s: dropped a message (%s): %s", self.endpoint.name, reason, detail)
 
-    def _listen(self, channel: str, callback: Callable[[zenoh.Sample], None]) -> zenoh.Subscriber[None]:
-        return self._session.declare_subscriber(self.endpoint.key(self.endpoint.name, "*", channel), _at_once(callback))
-
     def _outbox(self, number: int) -> Outbox:
         return Outbox(
             lambda chunk: self._out[number, MODELS].put(chunk),  # that of now: connections may be opened anew
@@ -374,19 +423,15 @@ class Link:
     def _count_resent(self) -> None:
         self.traffic.resent += 1
 
-    def _publisher(self, name: str, channel: str) -> zenoh.Publisher:
+    def _publisher(self, name: str, number: int, channel: str) -> zenoh.Publisher:
         """Models wait for room in the queue; words and acknowledgements never do, and go first."""
         control, priorities = zenoh.CongestionControl, zenoh.Priority
         ranks = {MODELS: priorities.DATA, CONTROL: priorities.INTERACTIVE_HIGH, ACKS: priorities.REAL_TIME}
-        return self._session.declare_publisher(
+        session = self._lines[number].session if number in self._lines else self._session
+        return session.declare_publisher(
             self.endpoint.key(name, self.endpoint.name, channel),
             congestion_control=control.BLOCK if channel == MODELS else control.DROP,
             priority=ranks[channel],
             reliability=zenoh.Reliability.RELIABLE,
             express=True,
         )
-
-
-def _at_once(callback: Callable[[zenoh.Sample], None]) -> zenoh.handlers.Callback[zenoh.Sample]:
-    """Called in Zenoh's own thread: one queue and one change of thread less for every chunk."""
-    return zenoh.handlers.Callback(callback, indirect=False)

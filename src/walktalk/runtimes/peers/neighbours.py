@@ -70,6 +70,14 @@ class Neighbours:
             self.strangers.pop(peer, None)
             self._lose(peer)
 
+    def drop(self, peer: int) -> None:
+        """One that is no neighbour any more; if it becomes one again, it says hello again."""
+        self._there.discard(peer)
+        self.strangers.pop(peer, None)
+        self._lives.pop(peer, None)
+        self._unheard.pop(peer, None)
+        self.alive.discard(peer)
+
     def admit(self, delivery: Delivery) -> bool:
         """Whether a message is to be listened to now; a hello is dealt with here."""
         sender, kind = delivery.parcel.sender, delivery.parcel.message.kind

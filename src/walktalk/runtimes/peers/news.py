@@ -21,6 +21,9 @@ _WORDS = {
     "elected": "aggregates from now on, in term {number}",
     "stepped_down": "aggregates no more: another does, in a higher term",
     "restarted": "walk {walk} was lost and is started again",
+    "joined": "{peer} joins",
+    "leaves_for_good": "{peer} leaves for good",
+    "left_for_good": "{peer} has left for good",
     "handed_on": "hands walk {walk} on",
 }
 
@@ -31,6 +34,10 @@ class News:
     def __init__(self, endpoint: Endpoint) -> None:
         self._endpoint = endpoint
         self._names = {number: name for name, number in endpoint.neighbours.items()}
+
+    def change(self, endpoint: Endpoint, names: Mapping[int, str]) -> None:
+        """The node has other neighbours, and there are other names."""
+        self._endpoint, self._names = endpoint, dict(names)
 
     def say(self, line: str) -> None:
         """A line of its own."""

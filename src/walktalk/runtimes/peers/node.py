@@ -3,7 +3,7 @@
 Everything that happens (a message, a neighbour gone, a training done, a signal) comes to one queue and is handled by
 one thread, one after the other, so the machine needs no locks. That thread never waits for the network, the disk or a
 training. Its rooms: what comes (`node_inbox`), what the machine asks for (`node_deeds`), what is trained and measured
-(`node_lessons`), and how it goes (`node_parting`).
+(`node_lessons`), who belongs to the cluster (`node_members`), and how it goes (`node_parting`).
 """
 
 from __future__ import annotations
@@ -51,14 +51,16 @@ from walktalk.runtimes.peers.node_deeds import Deeds
 from walktalk.runtimes.peers.node_end import End
 from walktalk.runtimes.peers.node_inbox import Inbox
 from walktalk.runtimes.peers.node_lessons import Lessons
+from walktalk.runtimes.peers.node_members import Members
 from walktalk.runtimes.peers.node_parting import Parting
 from walktalk.runtimes.peers.node_state import NodeSetup, State, blocked_by, spoiling
 from walktalk.runtimes.peers.node_status import status_of
 from walktalk.runtimes.peers.node_training import Trainings
+from walktalk.runtimes.peers.purse import Purse
 from walktalk.runtimes.peers.session import RECORDS, STATUS, STOP
 from walktalk.runtimes.peers.slots import Tensors
 from walktalk.runtimes.peers.wire import Parcel
-from walktalk.runtimes.stacked import RowTrainer, parameters_of
+from walktalk.runtimes.stacked import RowTrainer, averaging_of, parameters_of
 
 TALLY_EVERY = 0.25  # seconds between two rounds of gossip about how far everybody is
 LOOK_EVERY = 0.5  # seconds, while a node waits for its neighbours
@@ -70,14 +72,15 @@ class Node:
     """One peer, from the first connection to the last."""
 
     def __init__(self, setup: NodeSetup, trainer: RowTrainer) -> None:
-        setup.protocol.check(setup.around.nodes)
+        if setup.roster is None:  # else the cluster of the file was checked, and the aggregator may have left since
+            setup.protocol.check(setup.around.nodes)
         if "peers" not in setup.protocol.runtimes:
             raise UnavailableError(f"{setup.protocol.label} runs in the simulator only; use --engine sim")
         self.setup, self.trainer = setup, trainer
         self.me = setup.around.node
         protocol = setup.protocol.hardened()
         self.machine = protocol.machine(setup.around)
-        self.state = State(tallies.Tally(self.me, setup.around.nodes))
+        self.state = State(tallies.Tally(self.me, setup.around.nodes, self._knows))
         self.events: queue.SimpleQueue[Callable[[], None]] = queue.SimpleQueue()
         self.begun = False
         self.counts = Counts()
@@ -85,11 +88,16 @@ class Node:
         self.clock = Clock()
         self.end = End(setup.stop, self.state.tally)
         self.news = News(setup.endpoint)
-        self.tensors = Tensors(trainer.width, parameters_of(trainer))
+        self.tensors = Tensors(trainer.width, parameters_of(trainer), averaging_of(trainer, setup.protocol))
         self.interpreter = Interpreter(
             self.tensors, protocol.messages, self._scale(), self._write, lambda: self.clock.wall
         )
         self.interpreter.add_node(self.me, setup.initial)
+        self.interpreter.privacy, self.interpreter.secret = protocol.privacy, setup.secret
+        self.purse = Purse(setup.folder, protocol.privacy) if protocol.privacy is not None else None
+        if self.purse is not None:
+            purse = self.purse
+            self.interpreter.may_release = lambda node: purse.take()
         self._look_how_to_spoil()
         self.limits = Limits(self._payloads())
         self.judge = Judge(setup.initial, setup.largest)
@@ -97,6 +105,7 @@ class Node:
         self.keeper = Keeper(setup.folder, lambda: self.desk.put_copy())
         self.kept = own_past(self.keeper, self.facts, trainer.width) if setup.rejoin else None
         self.inbox, self.deeds, self.lessons, self.parting = Inbox(self), Deeds(self), Lessons(self), Parting(self)
+        self.members = Members(self)
         listener = Listener(self._later(self.inbox.arrived), lambda parcel: None, self._later(self._token))
         life = next_life(setup.folder)
         self.link = Link(setup.endpoint, self.limits, listener, life)
@@ -105,7 +114,7 @@ class Node:
         self.desk = Desk(setup.folder, self.newest_copy, setup.named)
         self.outside = Outside(0.0, setup.seed.child("protocol", self.me, life).python())
         self.telling = setup.seed.child("tally", self.me, life).python()
-        self.diary = Diary(setup.folder, life)
+        self.diary = Diary(setup.folder, life, keep=setup.keep_traces)
         self.keys = setup.seed.child("batches", self.me, life).python()
         told = self._later(self.lessons.trained), self._later(self.lessons.measured_last)
         self.trainings = Trainings(setup, trainer, *told)
@@ -115,6 +124,7 @@ class Node:
         """Only when there is all that the answers are made of."""
         self.link.answer(STATUS, lambda asked: json.dumps(self.status(), allow_nan=False).encode())
         self.link.answer(STOP, lambda asked: json.dumps(self._stop_asked()).encode())
+        self.members.answer_questions()
         self.link.answer(RECORDS, lambda asked: self.desk.answer(asked, self._how_far()))
 
     def _scale(self) -> Scale:
@@ -147,6 +157,10 @@ class Node:
         """Ask the node to pass its walks on and go. Callable from any thread and from a signal handler."""
         self.events.put(self._leave)
 
+    def leave_for_good(self) -> None:
+        """The same, never to come back: others take its place in the graph. Callable from any thread."""
+        self.events.put(self.members.leave)
+
     def status(self) -> dict[str, Any]:
         """What a person wants to know; callable from any thread."""
         return status_of(self)
@@ -175,18 +189,18 @@ class Node:
         """
         self.news.say(f"listens on {self.setup.endpoint.listen}, waits for its neighbours")
         end = time.monotonic() + self.setup.wait_for_neighbours
-        everyone = set(self.setup.endpoint.neighbours.values())
         returns = self.kept is not None
         while not self.state.leaving and time.monotonic() < end:
+            everyone = set(self.setup.endpoint.neighbours.values())
             if everyone == self.state.alive | set(self.neighbours.strangers):
                 break
             self.neighbours.look_around()
             with suppress(queue.Empty):
                 self.events.get(timeout=max(0.0, min(end - time.monotonic(), LOOK_EVERY)))()
-            if returns and self.state.alive:
+            if (returns or self.setup.joins) and self.state.alive:
                 end = min(end, time.monotonic() + COME_BACK)
         if not self.state.leaving:
-            missing = everyone - self.state.alive - set(self.neighbours.strangers)
+            missing = set(self.setup.endpoint.neighbours.values()) - self.state.alive - set(self.neighbours.strangers)
             self.news.absent(missing, logging.INFO if returns else logging.WARNING)
 
     def _begin(self) -> None:
@@ -195,7 +209,7 @@ class Node:
         if kept is None:
             iterations, sent, self.clock.behind = self.setup.before
             self.state.tally.remember(iterations, sent)
-            self.give(Started(late=self.neighbours.known))
+            self.give(Started(late=self.neighbours.known or self.setup.joins))
         else:
             self.interpreter.slots[self.me] = {**kept.slots, INITIAL: self.setup.initial}
             self.interpreter.states = {(self.me, slot): state for slot, state in kept.states.items()}
@@ -207,6 +221,7 @@ class Node:
             if (memory := self.machine.keepsake()) != kept.memory:
                 self.keeper.save(replace(kept, memory=memory))  # what was left in order is gone on with once
             self.deeds.carry_out_all(effects)
+        if kept is not None or self.setup.joins:
             for peer in sorted(set(self.setup.endpoint.neighbours.values()) - self.state.alive):
                 self.give(PeerLost(peer))
         self.interpreter.iteration = self.state.tally.own.iterations
@@ -229,6 +244,7 @@ class Node:
 
     def _over(self) -> bool:
         state = self.state
+        state.leaving = state.leaving or self.members.may_go
         if state.leaving or state.failure is not None:
             return True
         if not self.end.seen:
@@ -263,7 +279,12 @@ class Node:
     def _token(self, peer: int, there: bool) -> None:
         self.neighbours.token(peer, there)
 
+    def _knows(self, peer: int) -> bool:
+        """Whether there is or was such a node."""
+        return self.setup.around.knows(peer)
+
     def _found(self, peer: int) -> None:
+        self.members.greet(peer)
         if self.begun:
             self.note("found", peer=peer)
             self.give(PeerFound(peer))
@@ -296,7 +317,8 @@ class Node:
             self.give(TimerFired(name.removeprefix("machine/")))
             return
         waiting = bool(len(self.trainings) or self.link.waiting(self.state.alive))
-        self.state.tally.say(not (waiting or self.machine.has_work()), self.state.loss, self.setup.samples)
+        idle = not (waiting or self.machine.has_work()) or (self.purse is not None and self.purse.empty)
+        self.state.tally.say(idle, self.state.loss, self.setup.samples)
         self.lessons.see_the_end()
         self.link.fit_buffers()
         self.link.blocked = blocked_by(self.setup.folder)
@@ -308,6 +330,7 @@ class Node:
             self.neighbours.look_around()
         for peer in self.state.alive:
             self.tell_tally(peer)
+        self.members.compare()
         self.keeper.save_sometimes(self.to_keep)
         self.clock.set_timer(tallies.KIND, TALLY_EVERY)
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import secrets
 from typing import TYPE_CHECKING
 
 from walktalk.errors import UnavailableError
@@ -22,6 +23,7 @@ from walktalk.protocols import (
 )
 from walktalk.runtimes.peers.slots import to_wire
 from walktalk.runtimes.peers.wire import Parcel
+from walktalk.screens import screen_named
 
 if TYPE_CHECKING:
     from walktalk.runtimes.peers.node import Node
@@ -58,7 +60,9 @@ class Deeds:
             case Decode():
                 what.decode(me, effect)
             case Screen():
-                what.screen(me, effect, node.keys.getrandbits(63))
+                # Whoever knows the study knows its seed: noise that is to hide something is made of nothing else.
+                known = not (what.secret and screen_named(effect.rule).releases)
+                what.screen(me, effect, node.keys.getrandbits(63) if known else secrets.randbits(63))
             case Note():
                 what.note(me, effect)
             case SetTimer(name, after):

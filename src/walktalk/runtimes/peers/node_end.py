@@ -9,6 +9,7 @@ from walktalk.runtimes.meaning import Stop
 from walktalk.runtimes.peers.tally import Tally
 
 STALLED = 5.0  # seconds in which nobody has anything to train until the run is given up
+SPENT = 0.5  # the same, where it is because of privacy budgets
 LINGER = 5.0  # seconds that a node which is done waits for others to be done
 NEARLY = 0.9  # of the way: from there on one neighbour that has seen the end is believed
 NEAR = 1.5  # times the target loss: likewise
@@ -41,11 +42,12 @@ class End:
         """From 0 to 1."""
         return self._stop.progress(self._tally.iterations, run_time, 8.0 * self._tally.sent)
 
-    def look(self, run_time: float, alive: Collection[int]) -> str:
+    def look(self, run_time: float, alive: Collection[int], spent: bool = False) -> str:
         """Why the run is over, if it is: a word for the log; "" where it is not.
 
         `alive`: the neighbours that are there. One of them that says so is believed where the end is near by this
         node's own reckoning, and most of them anywhere: what they counted, this node may not have heard of.
+        `spent`: this node has spent its privacy budget; that stays so.
         """
         tally, target = self._tally, self._stop.target_loss
         why = ""
@@ -55,7 +57,7 @@ class End:
             why = "the loss is low enough"
         elif self._is_believed(tally.over(alive), len(alive), run_time):
             why = "others have seen the end"
-        elif self._stalled():
+        elif self._stalled(SPENT if spent else STALLED):
             why = ALL_LOST
         if why:
             self._seen_at = time.monotonic()
@@ -69,13 +71,13 @@ class End:
         near = self.progress(run_time) >= NEARLY or (target is not None and self._tally.loss <= NEAR * target)
         return near or self._tally.own.idle or (saying > 1 and 2 * saying > alive)  # idle: nothing will ever come
 
-    def _stalled(self) -> bool:
+    def _stalled(self, patience: float) -> bool:
         """Whether nobody has had anything to train for a while, and nobody will: walks that no guard starts again."""
         if not self._tally.stalled:
             self._stalled_at = None
             return False
         self._stalled_at = self._stalled_at or time.monotonic()
-        return time.monotonic() > self._stalled_at + STALLED
+        return time.monotonic() > self._stalled_at + patience
 
 
 ALL_LOST = "all walks are lost"

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 from walktalk.errors import ProtocolError
 from walktalk.protocols import Forget, Received
 from walktalk.runtimes.meaning import NOTHING
+from walktalk.runtimes.peers import node_members
 from walktalk.runtimes.peers import tally as tallies
 from walktalk.runtimes.peers.assembly import Delivery
 from walktalk.runtimes.peers.judging import Refused
@@ -30,11 +31,13 @@ class Inbox:
             node.link.look_around()  # its last words, or we have missed that it is there
         if not node.neighbours.admit(delivery):
             return
-        if not node.begun and parcel.message.kind != tallies.KIND:
+        words = {tallies.KIND: self.hear_tally, node_members.KIND: node.members.hear}
+        hear = words.get(parcel.message.kind)
+        if not node.begun and hear is None:
             self._early.append(delivery)
             return
         try:
-            self.take(delivery) if parcel.message.kind != tallies.KIND else self.hear_tally(parcel)
+            self.take(delivery) if hear is None else hear(parcel)
         except Refused as error:
             self._refuse(parcel, error)
             node.deeds.carry_out_all(node.machine.refused(parcel.sender, parcel.message, node.look_outside()))

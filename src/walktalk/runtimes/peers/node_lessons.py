@@ -103,10 +103,14 @@ class Lessons:
     def see_the_end(self) -> None:
         """Where the run is over: measure for the last time, and tell the neighbours."""
         node = self._node
-        why = "" if node.end.seen else node.end.look(node.clock.run_time, node.state.alive)
+        spent = node.purse is not None and node.purse.empty
+        why = "" if node.end.seen else node.end.look(node.clock.run_time, node.state.alive, spent)
         if not why:
             return
-        if why == ALL_LOST:
+        if why == ALL_LOST and spent and node.purse is not None:
+            why = f"every node has spent its privacy budget, this one ε = {node.purse.epsilon:.3g}"
+            node.note("budget_spent")
+        elif why == ALL_LOST:
             node.note("all_lost")
         node.note("over")
         node.news.say(f"the run is over: {why}")

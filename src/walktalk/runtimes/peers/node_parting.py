@@ -29,7 +29,8 @@ class Parting:
     def close(self) -> None:
         """Part in order. Whatever of it fails is logged, and the rest is done: no token may outlive its node."""
         node = self._node
-        for part in (self._hand_walks_on, self._say_goodbye, self.keep, node.link.close, node.trainings.close):
+        words = (self._hand_walks_on, self._say_goodbye, node.members.say_left)
+        for part in (*words, self.keep, node.link.close, node.trainings.close):
             try:
                 part()
             except Exception:
@@ -73,7 +74,9 @@ class Parting:
                 node.events.get(timeout=0.02)()
 
     def keep(self) -> None:
-        """Write the checkpoint, and the copy of the model for whoever collects."""
+        """Write the checkpoint, what was spent, and the copy of the model for whoever collects."""
         node = self._node
+        if node.purse is not None:
+            node.purse.close()
         node.keeper.save(node.to_keep())
         node.desk.put_copy()

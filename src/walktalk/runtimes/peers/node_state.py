@@ -15,6 +15,7 @@ from walktalk.protocols import Protocol, Surroundings
 from walktalk.runtimes.meaning import OptimizerState, Stop
 from walktalk.runtimes.peers import tally as tallies
 from walktalk.runtimes.peers.cluster import LARGEST
+from walktalk.runtimes.peers.roster import Roster
 from walktalk.runtimes.peers.session import Endpoint
 from walktalk.seeds import Seed
 
@@ -44,6 +45,11 @@ class NodeSetup:
     tested: int = 0  # test samples that it measures on, too
     frozen: Sequence[float] | None = None  # a few numbers of what no node sends, which all must have alike
     named: Callable[[Tensor], Mapping[str, Tensor]] | None = None  # a model's weights by name, for whoever collects
+    roster: Roster | None = None  # who belongs to the cluster; None: nobody joins or leaves for good
+    addresses: Callable[[], Mapping[str, str]] = dict  # where nodes of the cluster's file listen, as far as is known
+    joins: bool = False  # it comes in the middle of a run that it was no part of
+    keep_traces: float = math.inf  # bytes of old parts of its trace
+    secret: bool = False  # the numbers that its noise is made from are its own, and not in its diary
     stay: float = 0.0  # seconds that it stays after the end, unless somebody has collected what it has
 
 

@@ -24,6 +24,7 @@ def status_of(node: Node) -> dict[str, Any]:
     return {
         "name": node.setup.endpoint.name,
         "node": node.me,
+        "site": node.members.site,
         "seconds": round(node.clock.run_time, 3),
         "alive": sorted(state.alive),
         "state": doing(node),
@@ -47,6 +48,7 @@ def status_of(node: Node) -> dict[str, Any]:
         "certificate_ends": _moment(certificate_end(node)),
         "complaints": complaints_of(node),
         "relay": link.tunnels.status() if link.tunnels is not None else None,
+        "epsilon": round(node.purse.epsilon, 4) if node.purse is not None else None,
         "done": node.end.seen,
     }
 

@@ -4,19 +4,23 @@ from __future__ import annotations
 
 import json
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 from types import TracebackType
 from typing import Any
 
+from walktalk.errors import SpecError, UnavailableError
+from walktalk.graphs import Graph
 from walktalk.runtimes.peers.certificates import OPERATOR
 from walktalk.runtimes.peers.cluster import Cluster
 from walktalk.runtimes.peers.ports import with_known_ports
-from walktalk.runtimes.peers.session import PIECE, RECORDS, open_session
+from walktalk.runtimes.peers.roster import Entry, Roster, Standing, signed_entry
+from walktalk.runtimes.peers.session import LEAVE, PIECE, RECORDS, ROSTER, open_session
 from walktalk.runtimes.peers.tunnels import open_tunnels
 
 AT_ONCE = 8  # pieces of a file under way: a round trip between two sites takes as long as a piece or more
 TRY_AGAIN = 0.05  # seconds until who has not answered is asked again
+FIRST = 0.5  # seconds for the answers of those that answer at once
 SECONDS_A_PIECE = 10.0  # until a node that was there a moment ago is given up
 
 
@@ -40,7 +44,7 @@ class Caller:
     def ask(
         self, names: Iterable[str], question: str, seconds: float, **asked: object
     ) -> dict[str, dict[str, Any] | None]:
-        """Each node's answer; None where none came in time."""
+        """Each node's answer; None where none came in time. What is asked as `said` goes along with the question."""
         answers: dict[str, dict[str, Any] | None] = dict.fromkeys(names)
         end = time.monotonic() + seconds
         while (missing := [name for name, answer in answers.items() if answer is None]) and time.monotonic() < end:
@@ -51,6 +55,15 @@ class Caller:
                         answers[name] = _parsed(reply.ok.payload.to_bytes())
             time.sleep(TRY_AGAIN)
         return answers
+
+    def first(self, names: Iterable[str], question: str, seconds: float, **asked: object) -> dict[str, dict[str, Any]]:
+        """The answers of all that answer at once, as soon as anybody does: to be told what all know."""
+        names, end = list(names), time.monotonic() + seconds
+        while True:
+            answers = self.ask(names, question, FIRST, **asked)
+            found = {name: answer for name, answer in answers.items() if answer is not None}
+            if found or time.monotonic() >= end:
+                return found
 
     def fetch(self, name: str, file: str, size: int, to: Path, told: Callable[[int], None] = lambda size: None) -> bool:
         """Append to a file here what a node's file of that name has more, up to a size; whether all of it came.
@@ -83,9 +96,11 @@ class Caller:
         return None
 
     def _get(self, name: str, question: str, seconds: float, **asked: object) -> Any:
+        said = asked.pop("said", None)
         parameters = ";".join(f"{key}={value}" for key, value in asked.items())
         key = self._endpoint.key(name, OPERATOR, question)
-        return self._session.get(f"{key}?{parameters}" if parameters else key, timeout=seconds)
+        payload = None if said is None else str(said).encode()
+        return self._session.get(f"{key}?{parameters}" if parameters else key, payload=payload, timeout=seconds)
 
 
 def _parsed(answer: bytes) -> dict[str, Any] | None:
@@ -98,6 +113,59 @@ def _parsed(answer: bytes) -> dict[str, Any] | None:
 
 
 def ask_everyone(cluster: Cluster, question: str, seconds: float = 3.0) -> dict[str, dict[str, Any] | None]:
-    """Each node's answer; None where none came in time."""
+    """Each node's answer, those who joined among them; None where none came in time. Who left for good is not asked."""
     with Caller(cluster) as caller:
-        return caller.ask(cluster.nodes, question, seconds)
+        roster = known_roster(cluster, caller, seconds)
+        if roster is None:
+            return dict.fromkeys(cluster.nodes)
+        staying = [name for name in cluster.nodes if roster.standing(name) is not Standing.LEFT]
+        answers = caller.ask(staying, question, seconds)
+    there = cluster.with_joined(roster.entries.values())
+    if there.joined:
+        newcomers = {name: there.nodes[name] for name in there.joined}
+        with Caller(there.model_copy(update={"nodes": newcomers})) as caller:
+            answers |= caller.ask(newcomers, question, seconds)
+    return answers
+
+
+def known_roster(cluster: Cluster, caller: Caller, seconds: float = 3.0) -> Roster | None:
+    """Who has joined and left, as nodes of the file say; of names alone, without a graph. None: nobody answers."""
+    roster = cluster.roster(Graph.from_edges(len(cluster.file_names), []))
+    answers = caller.first(cluster.file_names, ROSTER, seconds)
+    for answer in answers.values():
+        roster.join(Entry.heard(said) for said in answer.get("roster", ()))
+    return roster if answers else None
+
+
+def ask_to_leave(cluster: Cluster, names: Sequence[str], seconds: float, dead: bool) -> dict[str, str]:
+    """Let nodes leave for good; by name why one does not, "" where it does.
+
+    - `dead`: they do not answer any more: the operator says it for them, to the others.
+    """
+    with Caller(cluster) as caller:
+        roster = known_roster(cluster, caller, seconds)
+    if roster is None:
+        raise UnavailableError("nobody answers, so nobody can leave for good")
+    for name in names:
+        if not roster.has(name):
+            raise SpecError(f"{name!r} is not in the cluster; its nodes are {', '.join(roster.present())}")
+    there = cluster.with_joined(roster.entries.values())
+    gone = {name: "it has left already" for name in names if roster.standing(name) is Standing.LEFT}
+    asked = [name for name in names if name not in gone]
+    with Caller(there) as caller:
+        if not dead:
+            answers = caller.ask(asked, LEAVE, seconds)
+            return gone | {name: _why_not(answer) for name, answer in answers.items()}
+        files = there.own_credentials(OPERATOR)
+        entries = [signed_entry(roster.next(name, Standing.LEFT, by=OPERATOR), roster, files).said() for name in asked]
+        others = [name for name in there.nodes if name not in names and roster.standing(name) is Standing.MEMBER]
+        told = caller.first(others, ROSTER, seconds, said=json.dumps(entries))
+    why = "" if told else "nobody answers who could be told"
+    refused = [answer["refused"] for answer in told.values() if "refused" in answer]
+    return gone | dict.fromkeys(asked, refused[0] if refused else why)
+
+
+def _why_not(answer: dict[str, Any] | None) -> str:
+    if answer is None:
+        return "it does not answer; if it will not come back, add --dead"
+    return str(answer.get("refused", ""))

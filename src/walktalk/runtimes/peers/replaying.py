@@ -16,7 +16,8 @@ from walktalk.protocols import INITIAL, Arrival
 from walktalk.records import TraceRow
 from walktalk.runtimes.meaning import FLOAT_BYTES, Evaluate, Interpreter, OptimizerState, Player, Scale, Watcher, Work
 from walktalk.runtimes.simulator import INITIAL_VALUE, NO_STATE, Chunk, EvaluateOp, Notebook, RunSetup, Terms
-from walktalk.runtimes.stacked import Executor, Measurement, Planner, RowTrainer, parameters_of
+from walktalk.runtimes.stacked import Executor, Measurement, Planner, RowTrainer, averaging_of, parameters_of
+from walktalk.screens import Privacy
 
 
 @dataclass(frozen=True)
@@ -38,12 +39,13 @@ class ReplaySetup:
     evaluate: Evaluate
     optimizer_state: OptimizerState = "visit"
     messages: Mapping[str, Arrival] = field(default_factory=dict)  # the protocol's: for the bytes of what is encoded
+    privacy: Privacy | None = None  # the protocol's
 
     @staticmethod
     def of(run: RunSetup, initial: Tensor, evaluate: Evaluate) -> ReplaySetup:
         """That of a run on real peers, which its specification describes as a simulation's."""
-        messages = run.protocol.hardened().messages
-        return ReplaySetup(run.graph.nodes, initial, evaluate, run.optimizer_state, messages)
+        messages, privacy = run.protocol.hardened().messages, run.protocol.privacy
+        return ReplaySetup(run.graph.nodes, initial, evaluate, run.optimizer_state, messages, privacy)
 
 
 def replay(trace: Iterable[TraceRow], setup: ReplaySetup, trainer: RowTrainer) -> Replayed:
@@ -72,10 +74,11 @@ class Reader(Watcher[Terms]):
     def __init__(self, setup: ReplaySetup, trainer: RowTrainer) -> None:
         self.setup = setup
         beside = trainer.width - parameters_of(trainer)
-        self.notebook = Notebook(beside > 0)
+        self.notebook = Notebook(beside > 0, averaging_of(trainer) is not None)
         sizes = (FLOAT_BYTES * setup.initial.numel(), FLOAT_BYTES * trainer.state_width)
         scale = Scale(*sizes, trainer.local_steps, setup.optimizer_state, beside > 0, FLOAT_BYTES * beside)
         self.interpreter = Interpreter(self.notebook, setup.messages, scale)
+        self.interpreter.privacy = setup.privacy
         self.player = Player(self.interpreter, self, setup.nodes, ((INITIAL_VALUE, 1.0),))
         self.time = 0.0
         self.next_at = setup.evaluate.seconds  # when the next evaluation by the clock is due
@@ -129,7 +132,9 @@ class Reader(Watcher[Terms]):
         bits, model_bits = 8.0 * what.bytes, 8.0 * what.payload_bytes
         members, each = tuple(what.in_order()), self.setup.evaluate.members
         self.notebook.ops.append(
-            EvaluateOp(what.iteration, self.time, bits, model_bits, self.output(), members, each=each)
+            EvaluateOp(
+                what.iteration, self.time, bits, model_bits, self.output(), members, each=each, epsilon=what.epsilon
+            )
         )
 
 

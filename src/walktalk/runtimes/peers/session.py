@@ -35,6 +35,7 @@ except ImportError as error:  # the extra is not installed
 
 MODELS, CONTROL, ACKS = "models", "control", "acks"
 STATUS, STOP, RECORDS = "status", "stop", "records"
+JOIN, LEAVE, ROSTER = "join", "leave", "roster"
 ALIVE = "alive"
 PIECE = 512 * 1024  # bytes of a file in one answer, as a chunk of a model
 
@@ -65,6 +66,7 @@ class Endpoint:
     tuning: Tuning = Tuning()
     places: Mapping[str, str] = field(default_factory=dict)  # name -> address of neighbours, where one is known
     relay: RelayPlace | None = None  # where those meet that can only dial out
+    admits: tuple[str, ...] = ()  # others that may become neighbours, and connect then
 
     def key(self, to: str, sender: str, channel: str) -> str:
         """The key under which `sender` writes to `to`."""
@@ -158,7 +160,8 @@ def settings(endpoint: Endpoint, tunnels: Iterable[str] = ()) -> dict[str, Any]:
         values[f"transport/link/tx/queue/size/{queue}"] = tuning.queue
     if endpoint.credentials is not None:
         values |= _mutual_tls(endpoint.credentials)
-        values["access_control"] = _permissions(endpoint)
+        if endpoint.neighbours or endpoint.listen:  # one that only asks to join takes nothing in but the answer
+            values["access_control"] = _permissions(endpoint)
     return values
 
 
@@ -191,10 +194,17 @@ def _permissions(endpoint: Endpoint) -> dict[str, Any]:
     """Zenoh's access control: deny, but for what a neighbour says under its own name, and what the operator asks."""
     rules = [_rule("out", "egress", _EVERYTHING, ["walktalk/**"])]
     subjects, policies = [], []
-    for name in (*endpoint.neighbours, OPERATOR):
+    for name in dict.fromkeys((*endpoint.neighbours, *endpoint.admits, OPERATOR)):
         rules += _rules_for(endpoint, name)
         subjects.append({"id": name, "cert_common_names": [name]})
         policies.append({"rules": ["out", f"say/{name}", f"live/{name}", f"hear/{name}"], "subjects": [name]})
+    door = endpoint.key(endpoint.name, "*", JOIN)  # where anybody may knock whom the authority knows
+    rules += [
+        _rule("knock", "ingress", ("query",), [door]),
+        _rule("door", "egress", ("declare_queryable", "reply"), [door]),
+    ]
+    subjects.append({"id": "anybody"})
+    policies.append({"rules": ["knock", "door"], "subjects": ["anybody"]})
     return {"enabled": True, "default_permission": "deny", "rules": rules, "subjects": subjects, "policies": policies}
 
 

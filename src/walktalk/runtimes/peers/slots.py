@@ -10,25 +10,32 @@ import torch
 from torch import Tensor
 
 from walktalk.codecs import Bytes, codec_named, coded_width
-from walktalk.runtimes.meaning import Contents, Encoded, Packed
+from walktalk.runtimes.meaning import Contents, Encoded, Packed, is_mean
+from walktalk.runtimes.stacked import Averaging
 from walktalk.screens import screen_named
 
 
 class Tensors(Contents[Tensor]):
     """Contents of slots that are the numbers themselves, on the CPU."""
 
-    def __init__(self, width: int, parameters: int) -> None:
+    def __init__(self, width: int, parameters: int, averaging: Averaging | None = None) -> None:
         self.width = width  # numbers of a model
         self.parameters = parameters  # what comes behind that many are statistics
+        self.averaging = averaging  # how means of models are made; None: number by number
 
     def combined(
         self, here: Mapping[str, Tensor], terms: Mapping[str, float], statistics: Mapping[str, float] | None
     ) -> Tensor:
         """Added up in the order given, as the stacked executor does."""
-        made = added_up(here, terms)
+        made = self.averaged(here, terms) if self.averaging is not None and is_mean(terms) else added_up(here, terms)
         if statistics is not None and self.parameters < self.width:
             made[self.parameters :] = added_up(here, statistics)[self.parameters :]
         return made
+
+    def averaged(self, here: Mapping[str, Tensor], terms: Mapping[str, float]) -> Tensor:
+        """A mean of models, as their kind asks for."""
+        assert self.averaging is not None
+        return self.averaging.combined(torch.stack([here[slot] for slot in terms]), torch.tensor([*terms.values()]))
 
     def screened(self, own: Tensor, others: Sequence[tuple[Tensor, float]], rule: str, key: int) -> Tensor:
         """As the stacked executor does, for one node."""
@@ -62,7 +69,10 @@ class Tensors(Contents[Tensor]):
 
     def mean(self, contents: Iterable[Tensor]) -> Tensor:
         """The plain average."""
-        return torch.stack(list(contents)).mean(0)
+        rows = torch.stack(list(contents))
+        if self.averaging is None or len(rows) == 1:
+            return rows.mean(0)
+        return self.averaging.combined(rows, torch.full((len(rows),), 1.0 / len(rows)))
 
     def from_wire(self, data: Bytes, into: str, codec: str) -> Packed:
         """What came with a message, from its bytes; `ValueError` where no codec writes such."""

@@ -17,7 +17,7 @@ import math
 import random
 import struct
 import time
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from statistics import median_low
 from typing import NamedTuple
@@ -60,7 +60,8 @@ class Tally:
     """What one node knows of all."""
 
     node: int
-    nodes: int
+    nodes: int  # how many there are now
+    knows: Callable[[int], bool] | None = None  # whether there is or was such a node, where they come and go
 
     def __post_init__(self) -> None:
         self.counts: dict[int, Count] = {self.node: Count()}
@@ -103,6 +104,11 @@ class Tally:
         """Whether nobody holds anything that will ever be trained again."""
         there = self._heard_lately()
         return 2 * len(there) > self.nodes and all(count.idle for count in there)
+
+    def there(self) -> set[int]:
+        """Nodes of which something new was heard lately, and that have not left."""
+        since = time.monotonic() - LATELY
+        return {node for node, heard in self._heard.items() if heard > since and not self.counts[node].done}
 
     def _heard_lately(self, done: bool = False) -> list[Count]:
         since = time.monotonic() - LATELY
@@ -176,7 +182,8 @@ class Tally:
         self, node: int, iterations: int, sent: int, flags: int, moment: int, loss: float, samples: int
     ) -> Count:
         """One node's numbers as they came, or `ValueError` where a field is out of its bounds."""
-        if node >= self.nodes or flags > _DONE | _OVER | _IDLE:
+        known = node < self.nodes if self.knows is None else self.knows(node)
+        if not known or flags > _DONE | _OVER | _IDLE:
             raise ValueError(f"in a tally: node {node}, flags {flags}")
         if moment > _now() + AHEAD:
             raise ValueError(f"in a tally: the clock of node {node} is more than a day ahead")

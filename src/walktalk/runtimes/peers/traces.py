@@ -14,7 +14,8 @@ from pathlib import Path
 from typing import TypeAlias
 
 from walktalk.records import TraceRow
-from walktalk.runtimes.peers.diary import NAME, read_lines
+from walktalk.runtimes.peers.diary import read_lines
+from walktalk.runtimes.peers.diary_parts import parts_in
 
 log = logging.getLogger(__name__)
 
@@ -28,12 +29,7 @@ def read_diary(folder: Path) -> list[TraceRow]:
 
 def read_lives(folder: Path) -> list[list[TraceRow]]:
     """The same, life by life."""
-    return [read_lines(path) for path in sorted(folder.glob(NAME.format(life="*")), key=_life)]
-
-
-def _life(path: Path) -> tuple[int, str]:
-    number = path.stem.rpartition("-")[2]
-    return int(number) if number.isdecimal() else 0, path.name
+    return [read_lines(parts) for parts in parts_in(folder).values()]
 
 
 def merge(diaries: Iterable[list[TraceRow]]) -> list[TraceRow]:
@@ -105,5 +101,6 @@ def _renumbered(rows: list[TraceRow]) -> Iterator[TraceRow]:
             started += 1
         elif row.event == "trained":
             iteration += 1
-            new = new._replace(number=trainings.pop((row.node, row.number)), iteration=iteration)
+            number = trainings.pop((row.node, row.number), -1)  # its beginning may be in a part that was not kept
+            new = new._replace(number=number, iteration=iteration)
         yield new

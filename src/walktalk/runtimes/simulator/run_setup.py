@@ -36,6 +36,7 @@ class RunSetup:
     samples: tuple[int, ...] = ()  # by node: how much data it has; (): one each
     statistics: bool = False  # whether models carry any beside their parameters
     statistics_bytes: int = 0  # of them on the wire, among those of a model
+    averages: bool = False  # whether a mean of models is more than a sum of their numbers
     faults: FaultPlan = field(default_factory=FaultPlan)  # what goes wrong; where anything does, protocols are hardened
     keep_trace: bool = True
     keep_schedule: bool = True  # False: for planning only, when and how much but no arithmetic

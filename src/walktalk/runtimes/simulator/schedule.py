@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from typing import NamedTuple, TypeAlias
 
 from walktalk.records import TraceRow
-from walktalk.runtimes.meaning import Contents, Encoded, Work
+from walktalk.runtimes.meaning import Contents, Encoded, Work, is_mean
 
 Terms: TypeAlias = tuple[tuple[int, float], ...]  # a linear combination of values: (value, weight) pairs
 
@@ -49,6 +49,7 @@ class CombineOp(NamedTuple):
     out: int
     terms: Terms
     statistics: tuple[float, ...] | None = None  # the weights of the same values for statistics, where they are others
+    averaged: bool = False  # a mean, to be made as this kind of model asks for
 
 
 class EncodeOp(NamedTuple):
@@ -93,6 +94,7 @@ class EvaluateOp(NamedTuple):
     members: tuple[Terms, ...]  # the models that are to agree
     noted: int = 0  # lines of the trace up to here
     each: bool = False  # whether every member is measured by itself, too
+    epsilon: float | None = None  # what the node that has released most has spent; None: nothing is private
 
 
 Op: TypeAlias = TrainOp | CombineOp | ScreenOp | EncodeOp | MixOp | EvaluateOp
@@ -112,27 +114,32 @@ class Chunk:
 class Notebook(Contents[Terms]):
     """Writes a run's schedule: the contents of slots are combinations of values."""
 
-    def __init__(self, statistics: bool = True) -> None:
+    def __init__(self, statistics: bool = True, averages: bool = False) -> None:
         self.ops: list[Op] = []
         self.next_value = INITIAL_VALUE + 1
         self.next_state = 0
         self.statistics = statistics  # whether models carry any
+        self.averages = averages  # whether a mean of models is more than a sum of their numbers
 
     def combined(
         self, here: Mapping[str, Terms], terms: Mapping[str, float], statistics: Mapping[str, float] | None
     ) -> Terms:
         """A new value."""
+        averaged = self.averages and is_mean(terms)
+        if averaged:  # of values that are there: what is left to be added up is no model
+            here = {slot: ((self._added_up(here[slot]), 1.0),) for slot in (*terms, *(statistics or ()))}
         total: dict[int, float] = {}
         for slot, weight in terms.items():
             for value, inner in here[slot]:
                 total[value] = total.get(value, 0.0) + weight * inner
         other = self._statistics(here, terms if statistics is None else statistics) if self.statistics else total
         if other == total:
-            return self.as_one(tuple((value, weight) for value, weight in total.items() if weight != 0.0))
+            kept_terms = tuple((value, weight) for value, weight in total.items() if weight != 0.0)
+            return self.as_one(kept_terms, averaged=averaged)
         both = {value: (total.get(value, 0.0), other.get(value, 0.0)) for value in (*total, *other)}
         kept = [(value, *weights) for value, weights in both.items() if any(weights)]
         values, weights = tuple((value, weight) for value, weight, _ in kept), tuple(weight for _, _, weight in kept)
-        return self.as_one(values, None if weights == tuple(weight for _, weight in values) else weights)
+        return self.as_one(values, None if weights == tuple(weight for _, weight in values) else weights, averaged)
 
     def _statistics(self, here: Mapping[str, Terms], terms: Mapping[str, float]) -> dict[int, float]:
         """The combination for statistics, in which an update is the trained model itself."""
@@ -185,12 +192,12 @@ class Notebook(Contents[Terms]):
         self.ops.append(op)
         return ((out, 1.0),)
 
-    def as_one(self, terms: Terms, statistics: tuple[float, ...] | None = None) -> Terms:
+    def as_one(self, terms: Terms, statistics: tuple[float, ...] | None = None, averaged: bool = False) -> Terms:
         """The combination as a single value, made if there is none yet."""
         if len(terms) == 1 and terms[0][1] == 1.0 and statistics is None:
             return terms
         out = self.new_value()
-        self.ops.append(CombineOp(out, terms, statistics))
+        self.ops.append(CombineOp(out, terms, statistics, averaged))
         return ((out, 1.0),)
 
     def new_value(self) -> int:

@@ -7,6 +7,7 @@ is how a stopped study is resumed without saving any of this.
 
 from __future__ import annotations
 
+import logging
 import math
 from collections import deque
 from collections.abc import Callable
@@ -58,9 +59,11 @@ from walktalk.runtimes.simulator.schedule import (
 from walktalk.runtimes.simulator.surroundings import all_surroundings
 from walktalk.runtimes.simulator.timing import NetworkTiming, Stopwatch
 from walktalk.runtimes.simulator.under_way import Envelope, Training
+from walktalk.screens import MOST
 
 TRAINED, ARRIVED, TIMER, TRANSFERRED, EVALUATION, ROUND_TRIP = range(6)  # kinds of agenda entries: see `_happens`
 MOST_ENVELOPES = 2**16
+log = logging.getLogger(__name__)
 Asked: TypeAlias = Train | Differentiate
 
 
@@ -78,7 +81,7 @@ class Simulation:
         self.protocol = setup.protocol.hardened() if setup.faults.has_failures else setup.protocol
         self.machines: list[Machine] = [self.protocol.machine(around) for around in self._surroundings()]
         self.written = setup.keep_schedule or setup.keep_trace  # False: what the models are is of no interest
-        self.notebook = Notebook(setup.statistics)
+        self.notebook = Notebook(setup.statistics, setup.averages)
         self.trace: list[TraceRow] = []
         self.interpreter: Interpreter[Terms] = Interpreter(
             self.notebook if setup.keep_schedule else Unwritten(), self.protocol.messages, self._scale(),
@@ -100,6 +103,9 @@ class Simulation:
         self.states_under_way: dict[int, int] = {}  # messages that hold optimizer states
         self.timers: dict[tuple[int, str], int] = {}  # the version that counts
         self.timer_versions = 0
+        privacy = self.interpreter.privacy = setup.protocol.privacy
+        self.most_releases = privacy.most() if privacy is not None else MOST
+        self.interpreter.may_release = lambda node: self.interpreter.releases[node] < self.most_releases
         self._envelopes: dict[tuple[str, int, int, int] | None, Packed] = {}  # see `_planned`
         self.trainings = 0
         self.messages = 0
@@ -231,7 +237,10 @@ class Simulation:
         work, made_of = self._write_training(node, effect, number) if self.written else (None, ANYTHING)
         training = made(Training, (node, effect.slot, effect.walk, number, effect[2], work, made_of))
         self.training[node] = training
-        self.agenda.put(self.stopwatch.training_time(node), TRAINED, training)
+        seconds = self.stopwatch.training_time(node)
+        if effect[2]:  # the protocol's own number of steps; what a training takes is said of one as the study has it
+            seconds *= effect[2] / self.setup.local_steps
+        self.agenda.put(seconds, TRAINED, training)
 
     def _write_training(self, node: int, effect: Asked, number: int) -> tuple[Work, Terms]:
         """Note down a training that starts: what it begins with, and the value that it makes."""
@@ -266,6 +275,8 @@ class Simulation:
             self._give(node, made(Trained, (training.slot, training.walk, setup.lr, steps)))
         if self.links is not None and node not in self.training and self.waiting.get(node):
             self._training_starts(node, self.waiting[node].popleft())
+        if what.privacy is not None and what.releases[node] >= self.most_releases:
+            self._look_for_a_budget()
         if setup.evaluate.every is not None and what.iteration % setup.evaluate.every == 0:
             self._evaluate()
 
@@ -390,6 +401,19 @@ class Simulation:
         for timer in [timer for timer in self.timers if timer[0] == node]:
             del self.timers[timer]
 
+    def _look_for_a_budget(self) -> None:
+        """Where every node that is there has spent its privacy budget, nothing is learned any more: the run ends."""
+        dead = self.faults.dead if self.faults is not None else {}
+        what, most = self.interpreter, self.most_releases
+        if all(node in dead or what.releases[node] >= most for node in range(self.setup.graph.nodes)):
+            what.note_down(-1, "budget_spent", number=most)
+            log.warning(
+                "%s: every node has spent its privacy budget by iteration %d (%d updates each, ε = %.3g); the run ends "
+                "there",
+                self.setup.protocol.label, what.iteration, most, what.epsilon or 0.0,
+            )  # fmt: skip
+            self.end_early()
+
     def end_early(self) -> None:
         """Nothing will ever be trained again."""
         self._evaluate()
@@ -413,7 +437,9 @@ class Simulation:
         bits, model_bits = what.bytes * 8.0, what.payload_bytes * 8.0
         noted, each, members = self.noted + len(self.trace), self.setup.evaluate.members, tuple(what.in_order())
         self.notebook.ops.append(
-            EvaluateOp(what.iteration, self.agenda.now, bits, model_bits, self.output(), members, noted, each)
+            EvaluateOp(
+                what.iteration, self.agenda.now, bits, model_bits, self.output(), members, noted, each, what.epsilon
+            )
         )
 
     def _evaluation_is_due(self, nothing: None) -> None:

@@ -1,11 +1,12 @@
 """The stacked executor: the arithmetic of many runs, as waves over the rows of one matrix."""
 
 from walktalk.runtimes.stacked.engine import Advance, Engine, Plan
-from walktalk.runtimes.stacked.executor import Executor, Measurement, RowTrainer, parameters_of
+from walktalk.runtimes.stacked.executor import Averaging, Executor, Measurement, RowTrainer, averaging_of, parameters_of
 from walktalk.runtimes.stacked.waves import EvaluateStep, Planner, Step, TrainStep, WavePolicy
 
 __all__ = [
     "Advance",
+    "Averaging",
     "Engine",
     "EvaluateStep",
     "Executor",
@@ -16,5 +17,6 @@ __all__ = [
     "Step",
     "TrainStep",
     "WavePolicy",
+    "averaging_of",
     "parameters_of",
 ]

@@ -13,7 +13,7 @@ from walktalk.chains import metropolis_hastings
 from walktalk.records import TraceRow
 from walktalk.runtimes.meaning import FLOAT_BYTES
 from walktalk.runtimes.simulator import INITIAL_VALUE, Chunk, RunSetup, Simulation
-from walktalk.runtimes.stacked.executor import Executor, Measurement, RowTrainer, parameters_of
+from walktalk.runtimes.stacked.executor import Executor, Measurement, RowTrainer, averaging_of, parameters_of
 from walktalk.runtimes.stacked.waves import Planner, Step, TrainStep, WavePolicy
 
 
@@ -67,7 +67,9 @@ class Engine:
         beside = self.trainer.width - parameters_of(self.trainer)
         samples = tuple(getattr(self.trainer, "samples", ())[: setup.graph.nodes]) or setup.samples
         steps, size = self.trainer.local_steps, FLOAT_BYTES * beside
-        return replace(setup, local_steps=steps, statistics=beside > 0, statistics_bytes=size, samples=samples)
+        averages = averaging_of(self.trainer, setup.protocol) is not None
+        known = replace(setup, local_steps=steps, statistics=beside > 0, statistics_bytes=size, samples=samples)
+        return replace(known, averages=averages)
 
     def put(self, values: list[tuple[int, int, Tensor]]) -> None:
         """Give values from outside a row, (run, value, content)."""

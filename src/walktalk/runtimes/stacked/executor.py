@@ -18,7 +18,9 @@ import torch
 from torch import Tensor
 
 from walktalk.codecs import approximated, codec_named, coded_width
+from walktalk.errors import SpecError
 from walktalk.learning import Extras, fused
+from walktalk.protocols import Protocol
 from walktalk.runtimes.simulator import EvaluateOp
 from walktalk.runtimes.stacked.rows import WIDEST_BAG, Matrix
 from walktalk.runtimes.stacked.waves import CombineStep, EncodeStep, EvaluateStep, MixStep, ScreenStep, Step, TrainStep
@@ -67,6 +69,24 @@ def parameters_of(trainer: RowTrainer) -> int:
     return count
 
 
+class Averaging(Interface):
+    """How means of models are made, where that is more than a sum of their numbers."""
+
+    def combined(self, rows: Tensor, weights: Tensor) -> Tensor:
+        """Σ_k weights[k] · model k, as one row, of rows [K, width]."""
+
+
+def averaging_of(trainer: RowTrainer, protocol: Protocol | None = None) -> Averaging | None:
+    """That of the trainer's models; a `SpecError` where the protocol adds up other things than models as means."""
+    found: Averaging | None = getattr(trainer, "averaging", None)
+    if found is not None and protocol is not None and not protocol.means_of_models:
+        raise SpecError(
+            f"task.adapter.mixing: product is for walks and gossip; {protocol.label} mixes more than models, so take "
+            "factors or freeze-a"
+        )
+    return found
+
+
 @dataclass(frozen=True)
 class Measurement:
     """One run at one moment."""
@@ -101,6 +121,7 @@ class Executor:
         self.models = Matrix(trainer.width, self.device)
         self.states = Matrix(max(trainer.state_width, 1), self.device)
         self.parameters = parameters_of(trainer)
+        self.averaging = averaging_of(trainer)
         self.widest: int = getattr(trainer, "best_width", None) or ANY_WIDTH  # a wider wave is trained in pieces
         # What a wave gives is written down before the next one, so a trainer may lend its own memory.
         self.train_rows: TrainRows = getattr(trainer, "train_on_loan", trainer.train)
@@ -221,8 +242,19 @@ class Executor:
             self.models.combine_one_by_one(step.outs, step.sources, step.weights, step.starts)
         else:
             self.models.write(outs, self.models.combined(sources, combination.weights, starts))
+        if self.averaging is not None:
+            self.average(step, self.averaging)
         if calmer is not None:
             self.models.data[outs, self.parameters :] = calmer
+
+    def average(self, step: CombineStep, averaging: Averaging) -> None:
+        """Those of the combinations that are means of models, once more: no row that is read was written."""
+        ends = [*step.starts[1:], len(step.sources)]
+        for place in step.averaged:
+            piece = slice(step.starts[place], ends[place])
+            weights = torch.tensor(step.weights[piece], device=self.device)
+            rows = self.models.read(self.numbers(step.sources[piece]))
+            self.models.data[step.outs[place]] = averaging.combined(rows, weights)
 
     def encode(self, step: EncodeStep) -> None:
         """Parameters go through the codec, running statistics as they are: a variance may be far from all weights."""
@@ -254,7 +286,13 @@ class Executor:
 
     def mix(self, step: MixStep) -> None:
         before = self.models.read(self.numbers(step.sources))
-        self.models.write(self.numbers(step.outs), self.mixing(step.run) @ before)
+        matrix = self.mixing(step.run)
+        if self.averaging is None:
+            self.models.write(self.numbers(step.outs), matrix @ before)
+            return
+        chosen = [(weights != 0, weights) for weights in matrix]
+        mixed = [self.averaging.combined(before[there], weights[there]) for there, weights in chosen]
+        self.models.write(self.numbers(step.outs), torch.stack(mixed))
 
     def photograph(self, step: EvaluateStep, album: Album) -> None:
         """Keep what an evaluation needs; the rows themselves will be overwritten."""
@@ -272,7 +310,10 @@ class Executor:
         if len(members) <= at_once:
             rows = self.blend_each(members)
             mean = rows.mean(0)
-            return mean, ((rows - mean) ** 2).sum(1).mean()
+            spread = ((rows - mean) ** 2).sum(1).mean()
+            if self.averaging is not None and len(rows) > 1:
+                mean = self.averaging.combined(rows, torch.full((len(rows),), 1.0 / len(rows), device=self.device))
+            return mean, spread
         first = self.blend(members[0])  # all are measured from here, so that little is lost in the difference below
         shift = torch.zeros_like(first, dtype=torch.float64)
         squares = torch.zeros((), device=self.device, dtype=torch.float64)
@@ -300,7 +341,7 @@ class Executor:
             return total
         rows = self.models.read(self.numbers([row for row, _ in terms]))
         weights = torch.tensor([weight for _, weight in terms], device=self.device, dtype=rows.dtype)
-        return weights @ rows
+        return weights @ rows if self.averaging is None else self.averaging.combined(rows, weights)
 
     def numbers(self, values: list[int]) -> Tensor:
         return torch.tensor(values, device=self.device)

@@ -64,6 +64,7 @@ class CombineStep:
     weights: list[float] = field(default_factory=list)
     starts: list[int] = field(default_factory=list)
     statistics: list[float] = field(default_factory=list)  # the weights for statistics; [] if they are the same
+    averaged: list[int] = field(default_factory=list)  # places i that are means, made as the kind of model asks for
 
 
 @dataclass
@@ -288,6 +289,7 @@ class Stretch:
             starts=[0, *accumulate(len(op.terms) for op in ops[:-1])],
             outs=[self.make(job.outputs[0]) for job in group],
         )
+        step.averaged = [place for place, op in enumerate(ops) if op.averaged]
         if any(op.statistics is not None for op in ops):
             step.statistics = [weight for op in ops for weight in (op.statistics or [weight for _, weight in op.terms])]
         self.emit(step)

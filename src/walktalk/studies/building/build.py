@@ -121,7 +121,7 @@ def build_trainer(spec: StudySpec, task: Task, device: str = "auto", samples: in
         device: auto, cpu or cuda.
         samples: Of the training data, for a measurement; the study's own number, if left out.
     """
-    return Trainer(
+    trainer = Trainer(
         task,
         batch_size=spec.training.batch_size,
         local_steps=spec.training.local_steps,
@@ -132,6 +132,12 @@ def build_trainer(spec: StudySpec, task: Task, device: str = "auto", samples: in
         buffers=spec.training.buffers,
         clip_norm=spec.training.clip_norm,
     )
+    if trainer.parameters < trainer.width and any(each.protocol().privacy is not None for each in spec.algorithms):
+        raise SpecError(
+            "training.buffers: travel would send running statistics of the data, which privacy does not protect; use "
+            "batch"
+        )
+    return trainer
 
 
 def pick_device(name: str) -> str:

@@ -61,6 +61,7 @@ class Foundation:
             timing=build_timing(spec),
             evaluate=build_evaluate(spec),
             rate=build_rate(spec),
+            local_steps=spec.training.local_steps,
         )
 
     def initial_seed(self, repetition: int) -> int:

@@ -36,6 +36,8 @@ class Conditions:
     timing: Timing
     evaluate: Evaluate
     rate: Callable[[float], float]  # progress -> factor on the learning rate
+    local_steps: int = 1  # of a training, where a protocol does not say
+    statistics_bytes: int = 0  # of those of a model, that codecs leave as they are
 
     def setup(self, plan: AlgorithmPlan, root: Seed, repetition: int = 0, faults: FaultPlan | None = None) -> RunSetup:
         """One run under these conditions.
@@ -58,6 +60,9 @@ class Conditions:
             model_bytes=self.model_bytes,
             state_bytes=self.state_bytes,
             optimizer_state=self.optimizer_state,
+            local_steps=self.local_steps,
+            statistics=self.statistics_bytes > 0,
+            statistics_bytes=self.statistics_bytes,
             faults=faults or FaultPlan(),
         )
 
@@ -101,3 +106,4 @@ class RunRecord:
     noted: int = 0  # lines of the trace until the target was met
     nodes: int = 0
     aggregated_at: int | None = None  # the iteration in which the aggregator's copy was last brought up to date
+    family: str = ""  # of the protocol

@@ -160,7 +160,7 @@ def _await_the_end(
 
 def _keep_diaries(gathered: Path, here: RunFolder) -> None:
     """What nodes wrote down, beside the trace that is made of it."""
-    for path in sorted(gathered.glob("*/*.jsonl")):
+    for path in sorted(gathered.glob("*/trace-*")):
         (here.nodes / path.parent.name).mkdir(parents=True, exist_ok=True)
         shutil.copyfile(path, here.nodes / path.parent.name / path.name)
 
@@ -178,7 +178,7 @@ def _write(
     label = spec.algorithms[0].title
     with TraceWriter(here.trace) as writer:
         writer.write(trace_columns(trace))
-    history = measured_history(trace, label, build_evaluate(spec))
+    history = measured_history(trace, label, build_evaluate(spec), spec.algorithms[0].protocol().privacy)
     write_history(here.history, history, RUN_COLUMNS)
     save_checkpoint(here.model, valid.weights, {"run": label, "copy": valid.words})
     record = RunRecord(label, 0, history, trainings=sum(row.event == "trained" for row in trace), nodes=len(nodes))

@@ -16,6 +16,7 @@ from walktalk.protocols import AGGREGATE
 from walktalk.records import TraceRow, load_checkpoint
 from walktalk.runtimes.peers import COPY, FILES, RECORDS, Caller, Cluster, read_lives
 
+SECONDS_TO_LOOK_AGAIN = 5.0  # that a node which was there a moment ago may take to answer
 SECONDS_FOR_A_COPY = 60.0  # that a node may take to write its copy, which may be large
 WORTH_A_WORD = 1e6  # bytes
 LARGEST = 2**42  # bytes of a file: beyond, a node says nonsense
@@ -49,15 +50,23 @@ class Gathered:
     def fetch_diaries(self, caller: Caller) -> None:
         """What those that answer wrote down since the last time."""
         for name, answer in self.answered.items():
-            files = {file: size for file, size in _files(answer).items() if file != COPY}
-            for old in self.folder.glob(f"{name}/*"):
-                if old.name not in files:  # it has begun anew meanwhile
-                    old.unlink()
-            missing = sum(files.values()) - sum(_size(self.folder / name / file) for file in files)
-            if missing > WORTH_A_WORD:
-                self.say(f"{name}: {missing / 1e6:,.1f} MB of its diary")
-            for file, size in files.items():
-                caller.fetch(name, file, size, self.folder / name / file)
+            if not self._fetch_diary(caller, name, answer):  # a part has got another name: it is compressed now
+                again = caller.ask([name], RECORDS, SECONDS_TO_LOOK_AGAIN)[name]
+                self._fetch_diary(caller, name, again or {})
+
+    def _fetch_diary(self, caller: Caller, name: str, answer: Mapping[str, Any]) -> bool:
+        """What a node has more of its diary than is here; whether all of it came."""
+        files = {file: size for file, size in _files(answer).items() if file != COPY}
+        if not files:
+            return True
+        for old in self.folder.glob(f"{name}/*"):
+            if old.name not in files:  # it has begun anew meanwhile, or that part is compressed
+                old.unlink()
+        missing = sum(files.values()) - sum(_size(self.folder / name / file) for file in files)
+        if missing > WORTH_A_WORD:
+            self.say(f"{name}: {missing / 1e6:,.1f} MB of its diary")
+        came = [caller.fetch(name, file, size, self.folder / name / file) for file, size in files.items()]
+        return all(came)
 
     def fetch_copies(self, caller: Caller, wanted: str) -> list[CopyFound]:
         """The copies that count, of those that answer: of who aggregates, else of everybody.

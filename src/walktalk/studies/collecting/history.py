@@ -6,6 +6,7 @@ measured last; likewise the accuracy, over those that have test samples. Nothing
 
 from __future__ import annotations
 
+import collections
 import json
 import math
 from collections.abc import Mapping, Sequence
@@ -13,14 +14,16 @@ from typing import Any
 
 from walktalk.protocols import HEADER_BYTES
 from walktalk.records import HistoryRow, TraceRow
-from walktalk.runtimes.meaning import Evaluate
+from walktalk.runtimes.meaning import Evaluate, screening
+from walktalk.screens import Privacy, screen_named
 
 
 class Course:
     """A run's numbers, line by line of its trace."""
 
-    def __init__(self, label: str, evaluate: Evaluate) -> None:
-        self._label, self._evaluate = label, evaluate
+    def __init__(self, label: str, evaluate: Evaluate, privacy: Privacy | None = None) -> None:
+        self._label, self._evaluate, self._privacy = label, evaluate, privacy
+        self._releases: collections.Counter[int] = collections.Counter()  # by node
         self._next_at = evaluate.seconds if evaluate.seconds is not None else math.inf
         self._iteration, self._bytes, self._model_bytes = 0, 0, 0
         self._measured: dict[int, Mapping[str, Any]] = {}  # node -> what it measured last
@@ -41,6 +44,8 @@ class Course:
             self._measured[row.node] = row.detail if isinstance(row.detail, dict) else json.loads(row.detail)
             if not self.rows:
                 self._put(row.time)
+        elif row.event == "screen":
+            self._releases[row.node] += screen_named(screening(row).rule).releases
         elif row.event == "trained":
             self._iteration += 1
             if self._evaluate.every is not None and self._iteration % self._evaluate.every == 0:
@@ -58,7 +63,9 @@ class Course:
         loss = _mean([(one.get("loss", math.nan), one["samples"]) for one in there])  # who has no number diverged
         accuracy = _mean([(one["accuracy"], one["tested"]) for one in there if "accuracy" in one])
         counts = (self._iteration, time, 8 * self._bytes)
-        row = HistoryRow(self._label, 0, *counts, loss, accuracy, math.nan, 8 * self._model_bytes)
+        most = max(self._releases.values(), default=0)
+        further = None if self._privacy is None else {"epsilon": self._privacy.epsilon(most)}
+        row = HistoryRow(self._label, 0, *counts, loss, accuracy, math.nan, 8 * self._model_bytes, further=further)
         if not self.rows or self.rows[-1][2:] != row[2:]:
             self.rows.append(row)
 
@@ -68,9 +75,11 @@ class Course:
         return self.rows
 
 
-def measured_history(trace: Sequence[TraceRow], label: str, evaluate: Evaluate) -> list[HistoryRow]:
-    """The rows of a trace, whose times count from 0."""
-    course = Course(label, evaluate)
+def measured_history(
+    trace: Sequence[TraceRow], label: str, evaluate: Evaluate, privacy: Privacy | None = None
+) -> list[HistoryRow]:
+    """The rows of a trace, whose times count from 0; with what was spent, where nodes are private."""
+    course = Course(label, evaluate, privacy)
     for row in trace:
         course.take(row)
     return course.finish(trace[-1].time) if trace else []

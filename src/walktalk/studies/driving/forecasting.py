@@ -35,6 +35,8 @@ def forecast(
     *,
     model_bytes: int,
     state_bytes: int = 0,
+    statistics_bytes: int = 0,
+    local_steps: int = 5,
     optimizer_state: OptimizerState = "visit",
     timing: Timing | None = None,
     stop: Stop | None = None,
@@ -47,6 +49,10 @@ def forecast(
         graph: Who may talk to whom.
         model_bytes: Size of one model on the wire.
         state_bytes: Size of one optimizer state on the wire, where it travels with the walk.
+        statistics_bytes: Of those the bytes of running statistics (BatchNorm's means and variances), which a codec
+            leaves as they are: `run.trainer.statistics_bytes`.
+        local_steps: Optimizer steps of one local training, as for `train`; a protocol that has its own number of them
+            takes so much longer for them, or less long.
         optimizer_state: Where the optimizer's state lives, as for `train`.
         timing: How long things take, as for `train`.
         stop: When the run ends, as for `train`; a target loss has no meaning here.
@@ -63,6 +69,8 @@ def forecast(
         timing or TIMING,
         Evaluate(),
         Schedule().factor_at,
+        local_steps,
+        statistics_bytes,
     )
     setup = conditions.setup(AlgorithmPlan(protocol.label, protocol, 1.0), as_seed(seed))
     simulation = Simulation(replace(setup, keep_trace=False, keep_schedule=False))

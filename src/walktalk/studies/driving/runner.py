@@ -269,6 +269,7 @@ class Runner:
             record.trainings, record.nodes = simulation.trainings, simulation.setup.graph.nodes
             if simulation.setup.evaluate.model == "aggregated":
                 record.aggregated_at = simulation.interpreter.aggregated_at
+                record.family = simulation.setup.protocol.family
         assert record.output is not None
 
     # -- checkpoints ------------------------------------------------------------------------------------------------

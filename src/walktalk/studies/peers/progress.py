@@ -7,6 +7,7 @@ import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
+from walktalk.runtimes.peers import opened_part, parts_in
 from walktalk.studies.building import PlannedRun, Progress, RunRecord
 from walktalk.studies.driving import estimated_trainings
 
@@ -20,6 +21,7 @@ class Watch:
         self.iterations, self.bytes = 0, 0
         self._folder, self._before = folder, seconds_before
         self._read: dict[Path, int] = {}  # how much of each diary is read
+        self._finished: set[Path] = set()  # parts of diaries that are full and read
         self._began: float | None = None  # when the first node began
         self.look()
         self._began = None
@@ -31,14 +33,25 @@ class Watch:
 
     def look(self) -> None:
         """Read what is new."""
-        for path in self._folder.glob("*/trace-*.jsonl"):
-            with path.open("rb") as file:
-                file.seek(self._read.get(path, 0))
+        for node in self._folder.glob("*/"):
+            for path in (path for parts in parts_in(node).values() for path in parts):
+                if path not in self._finished:
+                    self._look_into(path)
+
+    def _look_into(self, path: Path) -> None:
+        compressed, plain = path.suffix == ".gz", path.with_name(path.name.removesuffix(".gz"))
+        try:
+            with opened_part(path) as file:
+                file.seek(self._read.get(plain, 0))
                 new = file.read()
-            whole = new[: new.rfind(b"\n") + 1]  # the last line may be on its way
-            self._read[path] = self._read.get(path, 0) + len(whole)
-            for line in whole.splitlines():
-                self._count(line)
+        except FileNotFoundError:
+            return  # it has just been compressed: the next time
+        whole = new[: new.rfind(b"\n") + 1]  # the last line may be on its way
+        self._read[plain] = self._read.get(plain, 0) + len(whole)
+        if compressed:
+            self._finished.add(path)
+        for line in whole.splitlines():
+            self._count(line)
 
     def _count(self, line: bytes) -> None:
         if b'"trained"' in line:

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import hashlib
 import logging
+import math
 import os
 from collections.abc import Callable
 from dataclasses import dataclass, replace
@@ -19,15 +20,18 @@ from typing import Any
 
 from walktalk.errors import SpecError, StudyError, UnavailableError
 from walktalk.graphs import Graph
-from walktalk.learning import Trainer, frozen_numbers, tasks
+from walktalk.learning import Trainer, frozen_numbers
 from walktalk.records import RunFolder, TraceWriter, check_folder, opened_folder
 from walktalk.runtimes.peers import (
     Cluster,
     Fleet,
+    Newcomer,
     Node,
     NodeSetup,
+    Place,
     ReplaySetup,
     end_process,
+    facts_of,
     finished_before,
     free_ports,
     leave_on_signals,
@@ -36,9 +40,7 @@ from walktalk.runtimes.peers import (
     replay,
     set_aside,
     shown,
-    with_own_port,
 )
-from walktalk.runtimes.simulator import all_surroundings
 from walktalk.studies.building import (
     AlgorithmPlan,
     Foundation,
@@ -57,6 +59,7 @@ from walktalk.studies.building import (
 )
 from walktalk.studies.peers.progress import Reporter, Watch
 from walktalk.studies.peers.resume import read_beginning, whole_trace, write_beginning
+from walktalk.studies.peers.seat import Seat, take_seat
 from walktalk.studies.results import StudyResult, history_row, study_result, trace_columns, write_run
 from walktalk.studies.spec import StudySpec, dump_spec, load_spec, make_spec, spec_mapping
 
@@ -72,6 +75,8 @@ class NodeJob:
     rejoin: bool = False
     device: str = "cpu"
     beginning: Path | None = None  # of a run that goes on (`resume`)
+    join: Newcomer | None = None  # it was not in the file, and joins while the others run
+    place: Place | None = None  # where one that joins is
     metrics: str | int | None = None  # where to show metrics, in place of what the cluster's file says
     deployed: bool = False  # for itself, not in a fleet: it measures on test samples too, and hands out its copy
 
@@ -145,17 +150,20 @@ def run_node(job: NodeJob, ends: Callable[[bool], None] = lambda over: None) -> 
         ends: Called in the end with whether the run is over, which it is not where the node was asked to leave.
     """
     quiet_process()
-    cluster = with_own_port(job.cluster, job.name) if job.name in job.cluster.nodes else job.cluster
-    spec = make_spec(cluster.study) if isinstance(cluster.study, dict) else load_spec(cluster.study)
+    spec = make_spec(job.cluster.study) if isinstance(job.cluster.study, dict) else load_spec(job.cluster.study)
     check_ends(spec)
-    setup, trainer = _node_setup(cluster, lay_foundation(spec), job)
+    base = lay_foundation(spec)
+    _check_names(job.cluster, base.graph)
+    seat = take_seat(job.cluster, base.graph, job.name, job.rejoin, job.join, job.place)
+    setup, trainer = _node_setup(seat, base, job)
     if job.rejoin and finished_before(setup.folder, setup.stop):
         log.info("%s: the run is over, as its checkpoint says; --fresh begins anew", job.name)
         ends(True)
         return
     if job.deployed and not job.rejoin:
         set_aside(setup.folder)
-    with shown(cluster.metrics_of(job.name) if job.metrics is None else job.metrics) as show:
+    seat.remember()
+    with shown(seat.cluster.metrics_of(job.name) if job.metrics is None else job.metrics) as show:
         node = Node(setup, trainer)
         leave_on_signals(node.leave)
         show(node)
@@ -167,26 +175,33 @@ def run_node(job: NodeJob, ends: Callable[[bool], None] = lambda over: None) -> 
         end_process()
 
 
-def _node_setup(cluster: Cluster, base: Foundation, job: NodeJob) -> tuple[NodeSetup, Trainer]:
-    spec, graph, number = base.spec, base.graph, cluster.number(job.name)
+def _node_setup(seat: Seat, base: Foundation, job: NodeJob) -> tuple[NodeSetup, Trainer]:
+    cluster, spec, graph = seat.cluster, base.spec, base.graph
     plan = _chosen(base.algorithms, cluster.algorithm)
-    _check_names(cluster, graph)
-    task = base.task_of(tasks.Node(cluster.part(job.name), number))
+    task = base.task_of(seat.data)
     if not job.deployed:
         task = replace(task, test=None)  # a fleet's history is computed afterwards, from all data
     trainer = build_trainer(spec, task, job.device)
     initial, before = trainer.initial_row(base.initial_seed(cluster.repetition)).cpu(), (0, 0, 0.0)
+    study = study_facts(cluster, base, plan)
+    if seat.joins is not None:
+        seat = seat.join(facts_of({"algorithm": plan.protocol.hardened(), **study}, initial))
+        cluster = seat.cluster
+    number = seat.number
     if job.beginning is not None:
         begun = read_beginning(job.beginning)
         initial, before = begun.model, (begun.iterations[number], begun.bytes[number], begun.seconds)
     setup = NodeSetup(
         protocol=plan.protocol,
-        around=replace(all_surroundings(graph)[number], resources=own_resources(), samples=len(task.parts[0])),
+        around=replace(seat.around, resources=own_resources(), samples=len(task.parts[0])),
         seed=base.root.child("run", plan.label, cluster.repetition),
         stop=build_stop(spec),
         initial=initial,
         before=before,
-        endpoint=cluster.endpoint(job.name, graph),
+        endpoint=cluster.endpoint(job.name, graph, seat.roster),
+        roster=seat.roster,
+        addresses=seat.addresses,
+        joins=seat.joined_now,
         folder=cluster.folder / job.name,
         lr=plan.lr,
         schedule=build_rate(spec),
@@ -196,12 +211,14 @@ def _node_setup(cluster: Cluster, base: Foundation, job: NodeJob) -> tuple[NodeS
         pace=cluster.pace,
         wait_for_neighbours=cluster.wait,
         samples=len(task.parts[0]),
-        study=study_facts(cluster, base, plan),
+        study=study,
         frozen=frozen_numbers(trainer.template),
         largest=cluster.largest,
         tested=0 if task.test is None else len(task.test[0]),
         named=(lambda row: trainer.module(row).state_dict()) if job.deployed else None,
+        secret=job.deployed,
         stay=cluster.stay,
+        keep_traces=math.inf if cluster.keep_traces is None else 1e6 * cluster.keep_traces,
     )
     return setup, trainer
 
@@ -217,16 +234,16 @@ def study_facts(cluster: Cluster, base: Foundation, plan: AlgorithmPlan) -> dict
     sections = {"task": task, **{name: spec[name] for name in ("optimizer", "schedule", "training")}}
     sections["optimizer"] = {**sections["optimizer"], "lr": plan.lr}
     facts = {f"{name}.{key}": value for name, section in sections.items() for key, value in section.items()}
-    run = {"seed": base.spec.seed, "repetition": cluster.repetition, "nodes": " ".join(cluster.nodes)}
+    run = {"seed": base.spec.seed, "repetition": cluster.repetition, "nodes": " ".join(cluster.file_names)}
     return {"network": network, **facts, **run}
 
 
 def _check_names(cluster: Cluster, graph: Graph) -> None:
     """Where the graph has names, a cluster's nodes have the same, in the same order: its numbers are theirs."""
-    if graph.names is not None and tuple(cluster.part(name) for name in cluster.nodes) != graph.names:
+    if graph.names is not None and tuple(map(cluster.part, cluster.file_names)) != graph.names:
         raise SpecError(
-            f"nodes: are {', '.join(cluster.nodes)}, but those of the study's graph are {', '.join(graph.names)}; list "
-            "them by these names, in this order"
+            f"nodes: are {', '.join(cluster.file_names)}, but those of the study's graph are {', '.join(graph.names)}; "
+            "list them by these names, in this order"
         )
 
 

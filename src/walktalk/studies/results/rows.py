@@ -14,6 +14,7 @@ from walktalk.studies.building import RunRecord
 
 def history_row(label: str, repetition: int, m: Measurement) -> HistoryRow:
     """What was measured at one moment of a run, as a row of its history."""
+    spent = {} if m.op.epsilon is None else {"epsilon": m.op.epsilon}
     return HistoryRow(
         algorithm=label,
         repetition=repetition,
@@ -26,7 +27,7 @@ def history_row(label: str, repetition: int, m: Measurement) -> HistoryRow:
         model_bits=int(m.op.model_bits),
         mean_train_loss=m.mean_train_loss,
         mean_test_accuracy=m.mean_test_accuracy,
-        further=dict(m.further) or None,
+        further={**m.further, **spent} or None,
     )
 
 

@@ -4,15 +4,36 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Mapping
-from dataclasses import replace
+from dataclasses import asdict, replace
 from typing import Any
 
 from pydantic import ConfigDict, PrivateAttr, model_validator
 
 from walktalk.errors import SpecError
-from walktalk.protocols import PROTOCOLS, Described, Protocol, compressed, described, screened
+from walktalk.protocols import PROTOCOLS, Described, Protocol, compressed, described, private, screened
 from walktalk.settings import complete, settings_of
 from walktalk.studies.spec.fields import Section, key
+
+
+class PrivacySpec(Section):
+    """What protects the data of an algorithm's nodes: every update is cut and gets noise before anything is done."""
+
+    clip: float = key(1.0, "a number from 1e-9 to 1e9", "the longest update; a longer one is cut", ge=1e-9, le=1e9)
+    noise: float = key(
+        1.0,
+        "a number from 0.01 to 1e6: with none, ε would be infinite",
+        "standard deviation of the noise on every number, as a multiple of clip",
+        ge=0.01,
+        le=1e6,
+    )
+    delta: float = key(1e-5, "a number above 0, below 1", "the chance with which ε may not hold", gt=0, lt=1)
+    budget: float | None = key(
+        None,
+        "a number from 1e-3 to 1e6",
+        "the largest ε that a node may spend; when all have, the run ends; no limit if left out",
+        ge=1e-3,
+        le=1e6,
+    )
 
 
 class AlgorithmSpec(Section):
@@ -44,6 +65,12 @@ class AlgorithmSpec(Section):
         "what protects from bad nodes: a rule for what comes from others; none if left out",
     )
 
+    privacy: PrivacySpec | None = key(
+        None,
+        "clip, noise, delta and budget",
+        "what protects the nodes' data (needs the extra privacy): noise on every update; nothing if left out",
+    )
+
     _given: Protocol | None = PrivateAttr(None)  # the protocol itself, where it was handed over in Python
 
     @classmethod
@@ -52,7 +79,10 @@ class AlgorithmSpec(Section):
         own = type(protocol.core)
         known = own.name in PROTOCOLS and PROTOCOLS[own.name] is own
         name = own.name if known else f"{own.__module__}:{own.__qualname__}"
-        entry = cls.model_construct(name=name, **{key: _plain(value) for key, value in protocol.settings.items()})
+        settings = {key: _plain(value) for key, value in protocol.settings.items() if key != "privacy"}
+        if protocol.privacy is not None:
+            settings["privacy"] = PrivacySpec(**asdict(protocol.privacy))
+        entry = cls.model_construct(name=name, **settings)
         entry._given = protocol
         return entry
 
@@ -80,6 +110,8 @@ class AlgorithmSpec(Section):
         if self._given is not None:
             return self._given
         plain = PROTOCOLS.find(self.name)(**(self.model_extra or {}))
+        if self.privacy is not None:
+            plain = private(plain, **self.privacy.model_dump())
         safe = plain if self.screen is None else screened(plain, self.screen)
         return safe if self.compression is None else compressed(safe, self.compression, self.error_feedback)
 

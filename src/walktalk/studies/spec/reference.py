@@ -11,7 +11,7 @@ from walktalk.learning import tasks
 from walktalk.plugins import Registry
 from walktalk.protocols import PROTOCOLS
 from walktalk.settings import REQUIRED, Setting, settings_of
-from walktalk.studies.spec.algorithm import AlgorithmSpec
+from walktalk.studies.spec.algorithm import AlgorithmSpec, PrivacySpec
 from walktalk.studies.spec.faults import FaultSpec
 from walktalk.studies.spec.fields import allowed_text
 from walktalk.studies.spec.network import NetworkSpec
@@ -36,6 +36,7 @@ SECTIONS: dict[str, type[BaseModel]] = {
     "timing": TimingSpec,
     "timing.stragglers": StragglersSpec,
     "algorithms": AlgorithmSpec,
+    "algorithms.privacy": PrivacySpec,
     "faults": FaultSpec,
     "stop": StopSpec,
     "evaluate": EvaluateSpec,

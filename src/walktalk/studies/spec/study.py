@@ -299,6 +299,11 @@ class StudySpec(Section):
             self._check_nodes(place, algorithm)
             self._check_momentum(algorithm)
             self._check_end(place, algorithm)
+            if algorithm.protocol().privacy is not None and self.training.optimizer_state == "walk":
+                raise ValueError(
+                    "training.optimizer_state: walk would send what optimizers remember of the data, which privacy "
+                    "does not protect; use visit or node"
+                )
 
     def _check_nodes(self, place: int, algorithm: AlgorithmSpec) -> None:
         if self.network.nodes is None:  # a file or a dimension says; checked again when the graph is there

@@ -1,0 +1,228 @@
+"""Which mean of low-rank adapters is best: of the factors, of B with A frozen, or of the product, cut to the rank.
+
+    python benchmarks/adapter_mixing.py --out results/2026-11-16-adapter-mixing
+
+A small transformer (two blocks, 32 wide) learns the labels that a random one gives to random sentences. Then the
+labels are another's, and every node has its own share of the classes (Dirichlet 0.3). From there on adapters alone
+train: two or four walks and gossip among eight nodes, each at the best of several learning rates (mean loss over
+all seeds), every seed another pair of teachers and another split. Writes `mixing.csv`, one line a run, and `README.md`.
+"""
+
+from __future__ import annotations
+
+import argparse
+import csv
+import time
+import warnings
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+from torch.nn import functional
+
+import walktalk as wt
+
+WIDE, WORDS, PLACES, CLASSES, NODES = 32, 24, 10, 5, 8
+MIXINGS = ("factors", "freeze-a", "product")
+ALGORITHMS = {"R = 2": wt.MultiWalk(walks=2), "R = 4": wt.MultiWalk(walks=4), "gossip": wt.AsyncGossip()}
+COLUMNS = ("rank", "mixing", "algorithm", "lr", "seed", "start", "loss", "mean_loss", "megabytes", "seconds")
+
+
+class Block(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.norm1, self.norm2 = nn.LayerNorm(WIDE), nn.LayerNorm(WIDE)
+        self.q_proj, self.k_proj, self.v_proj, self.o_proj = (nn.Linear(WIDE, WIDE) for _ in range(4))
+        self.up, self.down = nn.Linear(WIDE, 2 * WIDE), nn.Linear(2 * WIDE, WIDE)
+
+    def forward(self, x: Tensor) -> Tensor:
+        y = self.norm1(x)
+        q, k, v = (f(y).unflatten(-1, (4, -1)).transpose(1, 2) for f in (self.q_proj, self.k_proj, self.v_proj))
+        x = x + self.o_proj(functional.scaled_dot_product_attention(q, k, v).transpose(1, 2).flatten(2))
+        return x + self.down(functional.gelu(self.up(self.norm2(x))))
+
+
+class Transformer(nn.Module):
+    def __init__(self, loud: float = 1.0) -> None:
+        super().__init__()
+        self.words, self.places = nn.Embedding(WORDS, WIDE), nn.Parameter(torch.randn(PLACES, WIDE))
+        self.blocks = nn.Sequential(Block(), Block())
+        self.norm, self.head = nn.LayerNorm(WIDE), nn.Linear(WIDE, CLASSES)
+        for parameter in self.blocks.parameters():
+            parameter.data *= loud
+
+    def forward(self, tokens: Tensor) -> Tensor:
+        out: Tensor = self.head(self.norm(self.blocks(self.words(tokens) + self.places)).mean(1))
+        return out
+
+
+def taught(teacher: nn.Module, tokens: Tensor) -> Tensor:
+    """The class that a teacher gives, all about as frequent."""
+    with torch.no_grad():
+        scores = teacher(tokens)
+    return (scores - scores.mean(0)).div(scores.std(0)).argmax(1)
+
+
+def make(seed: int, samples: int) -> tuple[nn.Module, Tensor, list[tuple[Tensor, Tensor]]]:
+    """A model that has learned the first teacher, and the second teacher's samples, split over the nodes."""
+    torch.manual_seed(seed)
+    first = Transformer(2.0)
+    second = Transformer(2.0)
+    with torch.no_grad():
+        for mine, other in zip(second.parameters(), first.parameters(), strict=True):
+            mine.lerp_(other, 0.5)
+    tokens = torch.randint(0, WORDS, (samples, PLACES))
+    model = Transformer()
+    optimizer = torch.optim.Adam(model.parameters(), lr=3e-3)
+    labels = taught(first, tokens)
+    for _ in range(400):
+        batch = torch.randint(0, samples, (64,))
+        optimizer.zero_grad()
+        functional.cross_entropy(model(tokens[batch]), labels[batch]).backward()
+        optimizer.step()
+    labels = taught(second, tokens)
+    parts = wt.split((tokens.numpy(), labels.numpy()), NODES, "dirichlet", alpha=0.3, seed=seed)
+    return model, labels, [(torch.as_tensor(x), torch.as_tensor(y)) for x, y in parts]
+
+
+def main() -> None:
+    options = arguments()
+    torch.set_num_threads(1)
+    lines: list[dict[str, Any]] = []
+    began = time.perf_counter()
+    for seed in range(options.seeds):
+        model, _, parts = make(seed, options.samples)
+        for rank in map(int, options.ranks.split(",")):
+            for mixing in MIXINGS:
+                torch.manual_seed(seed)  # all begin with the same A
+                adapted = wt.lora(model, rank, targets=["q_proj", "v_proj", "up", "down"], mixing=mixing)  # type: ignore[arg-type]
+                task = wt.tasks.torch(adapted, functional.cross_entropy, parts)
+                for lr in map(float, options.rates.split(",")):
+                    lines += runs(task, rank, mixing, lr, seed, options)
+                    write(Path(options.out), lines, options)
+        print(f"seed {seed}: {time.perf_counter() - began:.0f} s", flush=True)
+
+
+def runs(
+    task: wt.Task, rank: int, mixing: str, lr: float, seed: int, options: argparse.Namespace
+) -> list[dict[str, Any]]:
+    began = time.perf_counter()
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # that the aggregator's copy is older than the walks is known
+        result = wt.compare(
+            task,
+            list(ALGORITHMS.values()),
+            wt.graphs.erdos_renyi(NODES, p=0.5, seed=1),
+            repetitions=options.repetitions,
+            optimizer=wt.Adam(lr=lr),
+            optimizer_state="node",
+            batch_size=16,
+            local_steps=4,
+            stop=options.iterations,
+            evaluate=options.iterations // 4,
+            seed=seed,
+            progress=False,
+        )
+    seconds = time.perf_counter() - began
+    found = []
+    for run in result.runs:
+        history = run.history
+        name = next(name for name, protocol in ALGORITHMS.items() if protocol.label == run.record.label)
+        found.append(
+            {
+                "rank": rank,
+                "mixing": mixing,
+                "algorithm": name,
+                "lr": lr,
+                "seed": f"{seed}.{run.record.repetition}",
+                "start": float(history["train_loss"].iloc[0]),
+                "loss": float(history["train_loss"].iloc[-1]),
+                "mean_loss": float(history["mean_train_loss"].iloc[-1]),
+                "megabytes": float(history["bits"].iloc[-1]) / 8e6,
+                "seconds": seconds / len(result.runs),
+            }
+        )
+    return found
+
+
+def write(out: Path, lines: Sequence[dict[str, Any]], options: argparse.Namespace) -> None:
+    out.mkdir(parents=True, exist_ok=True)
+    with (out / "mixing.csv").open("w", newline="") as file:
+        writer = csv.DictWriter(file, COLUMNS)
+        writer.writeheader()
+        writer.writerows(lines)
+    (out / "README.md").write_text(page(lines, options))
+
+
+def page(lines: Sequence[dict[str, Any]], options: argparse.Namespace) -> str:
+    """The table: for each rank, mixing and algorithm the loss at the best rate, and what it is to plain factors."""
+    seeds = len({line["seed"] for line in lines})
+    text = [
+        "# Which mean of low-rank adapters",
+        "",
+        "    python benchmarks/adapter_mixing.py "
+        f"--seeds {options.seeds} --repetitions {options.repetitions} --iterations {options.iterations} "
+        f"--ranks {options.ranks} --rates {options.rates}",
+        "",
+        f"{seeds} seeds, {NODES} nodes, Dirichlet 0.3, {options.iterations} iterations of 4 Adam steps with batch 16. "
+        "Loss of the mean of the models (± standard error over the seeds) at the best of the learning rates; the "
+        "difference to `factors` is of the same seeds, with its standard error. One CPU thread; "
+        "`benchmarks/adapter_mixing.py` says what is learned.",
+        "",
+        "| rank | algorithm | mixing | best rate | loss | against `factors` | MB sent |",
+        "| --- | --- | --- | --- | --- | --- | --- |",
+    ]
+    for rank in sorted({line["rank"] for line in lines}):
+        for algorithm in ALGORITHMS:
+            best = {mixing: best_rate(lines, rank, algorithm, mixing) for mixing in MIXINGS}
+            for mixing in MIXINGS:
+                lr, found = best[mixing]
+                base = best["factors"][1]
+                if not found:
+                    continue
+                values = np.array([line["mean_loss"] for line in found.values()])
+                both = [(found[seed]["mean_loss"], base[seed]["mean_loss"]) for seed in found if seed in base]
+                change = np.array([one - other for one, other in both])
+                against = "–" if mixing == "factors" else f"{change.mean():+.3f} ± {error(change):.3f}"
+                sent = np.mean([line["megabytes"] for line in found.values()])
+                mean = f"{values.mean():.3f} ± {error(values):.3f}"
+                text.append(f"| {rank} | {algorithm} | {mixing} | {lr:g} | {mean} | {against} | {sent:.1f} |")
+    return "\n".join(text) + "\n"
+
+
+def best_rate(
+    lines: Sequence[dict[str, Any]], rank: int, algorithm: str, mixing: str
+) -> tuple[float, dict[str, dict[str, Any]]]:
+    mine = [line for line in lines if (line["rank"], line["algorithm"], line["mixing"]) == (rank, algorithm, mixing)]
+    by_rate: dict[float, dict[str, dict[str, Any]]] = {}
+    for line in mine:
+        by_rate.setdefault(line["lr"], {})[line["seed"]] = line
+    most = max((len(found) for found in by_rate.values()), default=0)
+    whole = {lr: found for lr, found in by_rate.items() if len(found) == most}
+    if not whole:
+        return 0.0, {}
+    lr = min(whole, key=lambda rate: float(np.mean([line["mean_loss"] for line in whole[rate].values()])))
+    return lr, whole[lr]
+
+
+def error(values: np.ndarray) -> float:
+    return float(values.std(ddof=1) / np.sqrt(len(values))) if len(values) > 1 else 0.0
+
+
+def arguments() -> argparse.Namespace:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--out", default="out/adapter-mixing")
+    parser.add_argument("--seeds", type=int, default=5, help="pairs of teachers, with a split each")
+    parser.add_argument("--repetitions", type=int, default=1, help="of every run")
+    parser.add_argument("--iterations", type=int, default=160)
+    parser.add_argument("--samples", type=int, default=1600)
+    parser.add_argument("--ranks", default="4")
+    parser.add_argument("--rates", default="0.003,0.01,0.03")
+    return parser.parse_args()
+
+
+if __name__ == "__main__":
+    main()

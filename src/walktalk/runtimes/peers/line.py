@@ -1,0 +1,63 @@
+"""One more line of a node, to a neighbour that it got while it ran: a Zenoh session of its own that only dials.
+
+Whom a session connects to, and whose words it takes in, is said when it is opened and stays so. So a node that gets a
+new neighbour opens another, for that one alone; the threads are the same as those of the first, and it costs little.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import replace
+
+import zenoh
+
+from walktalk.runtimes.peers.session import Endpoint, close_session, open_session
+
+SECONDS = 5.0  # until a line is closed
+
+
+def at_once(callback: Callable[[zenoh.Sample], None]) -> zenoh.handlers.Callback[zenoh.Sample]:
+    """Called in Zenoh's own thread: one queue and one change of thread less for every chunk."""
+    return zenoh.handlers.Callback(callback, indirect=False)
+
+
+def declared(
+    session: zenoh.Session,
+    endpoint: Endpoint,
+    channels: Mapping[str, Callable[[zenoh.Sample], None]],
+    token: Callable[[zenoh.Sample], None],
+) -> list[object]:
+    """Say in a session that this node is alive, and listen to others; what is given back must be kept.
+
+    - `channels`: who takes what comes on which.
+    - `token`: told of tokens that come and go.
+    """
+    own = endpoint.name
+    inboxes = [
+        session.declare_subscriber(endpoint.key(own, "*", channel), at_once(callback))
+        for channel, callback in channels.items()
+    ]
+    alive = session.liveliness().declare_token(endpoint.alive(own))
+    others = session.liveliness().declare_subscriber(endpoint.alive("*"), at_once(token), history=True)
+    return [*inboxes, alive, others]
+
+
+class Line:
+    """To one neighbour."""
+
+    def __init__(self, endpoint: Endpoint, name: str, number: int, address: str) -> None:
+        """
+        - `endpoint`: the node's place.
+        - `name`, `number`, `address`: the neighbour's.
+        """
+        self.name, self.address = name, address
+        peer = {name: number}
+        self.session = open_session(
+            replace(endpoint, listen="", neighbours=peer, connect=(address,), relay=None, admits=())
+        )
+        self.held: list[object] = []
+
+    def close(self) -> None:
+        """Give it up."""
+        self.held.clear()
+        close_session(self.session, SECONDS)

@@ -1,0 +1,297 @@
+"""Nodes join a cluster that runs, and leave it for good: real nodes in this process, and what they say of it."""
+
+from __future__ import annotations
+
+import logging
+import shutil
+import threading
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from walktalk.errors import UnavailableError
+from walktalk.graphs import Graph, complete, cycle
+from walktalk.protocols import AsyncGossip, MultiWalk, Protocol, Surroundings
+from walktalk.runtimes.meaning import Stop
+from walktalk.runtimes.peers import (
+    Cluster,
+    Entry,
+    Ledger,
+    Newcomer,
+    Node,
+    NodeSetup,
+    Place,
+    Roster,
+    Standing,
+    credentials,
+    facts_of,
+    free_ports,
+    knock,
+    make_certificates,
+    make_cluster,
+    merge,
+    read_diary,
+    signed_entry,
+    surroundings,
+)
+from walktalk.runtimes.simulator import all_surroundings
+from walktalk.seeds import Seed
+from walktalk.testing.quadratic import SlowTrainer
+
+SECONDS = 60.0
+LONG = Stop(time=600.0)
+
+
+# -- rosters ---------------------------------------------------------------------------------------------------------
+
+
+def empty(graph: Graph | None = None, authority: Path | None = None) -> Roster:
+    graph = graph or cycle(3)
+    return Roster("test", graph, tuple(f"n{v}" for v in range(graph.nodes)), authority)
+
+
+def said_by_all() -> list[Entry]:
+    """What became of a few names, in the order in which it was said."""
+    roster, said = empty(), []
+    for name, standing in (
+        ("a", Standing.MEMBER),
+        ("n1", Standing.LEAVING),
+        ("b", Standing.MEMBER),
+        ("a", Standing.LEAVING),
+        ("n1", Standing.LEFT),
+        ("a", Standing.LEFT),
+        ("a", Standing.MEMBER),
+    ):
+        entry = roster.next(name, standing, neighbours=("n0", "n2") if name not in roster.names else ())
+        roster.join([entry])
+        said.append(entry)
+    return said
+
+
+@settings(max_examples=50, deadline=None)
+@given(st.lists(st.lists(st.integers(0, 6), max_size=7), min_size=1, max_size=6), st.randoms())
+def test_rosters_are_joined_in_any_order_and_however_often(parts: list[list[int]], dice: object) -> None:
+    entries = said_by_all()
+    parts = [*parts, list(range(len(entries)))]  # in the end everybody has heard everything
+    one, other = empty(), empty()
+    for part in parts:
+        one.join(entries[index] for index in part)
+        assert one.join(entries[index] for index in part) == []
+    for part in reversed(parts):
+        other.join(entries[index] for index in reversed(part))
+    assert one.entries == other.entries
+    assert one.digest == other.digest
+    assert one.network.rows == other.network.rows
+    assert one.standing("n1") is Standing.LEFT
+    assert one.standing("a") is Standing.MEMBER
+    assert one.network.graph().is_connected()
+
+
+def test_one_that_is_leaving_is_still_a_neighbour_though_its_edges_are_others_already() -> None:
+    roster = empty(cycle(4))
+    roster.join([roster.next("n1", Standing.LEAVING)])
+    assert roster.neighbours("n0") == (1, 2, 3)
+    assert roster.neighbours("n1") == (0, 2)
+    around = surroundings(all_surroundings(cycle(4))[0], roster, "n0")
+    assert around.leaving == {1}
+    assert around.nodes == 3
+    roster.join([roster.next("n1", Standing.LEFT)])
+    assert roster.neighbours("n0") == (2, 3)
+
+
+def test_of_two_that_drew_one_number_at_once_one_name_counts() -> None:
+    roster = empty()
+    drawn = [Entry(name, 77, 0, "127.0.0.1:1", ("n0",), rank=1, by=name) for name in ("b", "a")]
+    roster.join(drawn)
+    assert roster.known[77] == "a"
+
+
+@pytest.mark.parametrize(
+    ("changes", "why"),
+    [
+        ({"number": 1}, "cannot be number"),
+        ({"by": "n0"}, "cannot speak for"),
+        ({"by": "operator"}, "can only let"),
+        ({"name": "n0", "number": 2, "by": "n0"}, "is not number"),
+    ],
+)
+def test_what_cannot_be_is_refused(changes: dict[str, object], why: str) -> None:
+    with pytest.raises(ValueError, match=why):
+        empty().join([replace(Entry("a", 9, by="a"), **changes)])
+
+
+@pytest.mark.parametrize("said", [[], ["a"] * 10, ["a", 9, 0, "x y", [], "", 0, "a", "", ""], {"a": 1}, 3])
+def test_what_is_no_entry_is_none(said: object) -> None:
+    with pytest.raises(ValueError, match="no entry"):
+        Entry.heard(said)
+
+
+def test_with_certificates_only_its_owner_or_the_operator_can_say_something_of_a_name(tmp_path: Path) -> None:
+    ours, theirs = tmp_path / "ours", tmp_path / "theirs"
+    make_certificates(ours, {"a": [], "b": []})
+    make_certificates(theirs, {"a": []})
+    roster = empty(authority=ours / "ca.pem")
+    entry = roster.next("a", Standing.MEMBER, address="127.0.0.1:1")
+    with pytest.raises(ValueError, match="not signed"):
+        roster.join([entry])
+    with pytest.raises(ValueError, match="another authority"):
+        roster.join([signed_entry(entry, roster, credentials(theirs, "a"))])
+    with pytest.raises(ValueError, match="signed by 'b'"):
+        roster.join([signed_entry(entry, roster, credentials(ours, "b"))])
+    good = signed_entry(entry, roster, credentials(ours, "a"))
+    with pytest.raises(ValueError, match="signature"):
+        roster.join([replace(good, address="127.0.0.1:2")])
+    assert roster.join([Entry.heard(good.said())]) == [good]
+    gone = roster.next("a", Standing.LEFT, by="operator")
+    roster.join([signed_entry(gone, roster, credentials(ours, "operator"))])
+    assert roster.standing("a") is Standing.LEFT
+
+
+# -- real nodes ------------------------------------------------------------------------------------------------------
+
+
+@dataclass
+class Crowd:
+    """Nodes in this process, and the file that they are of."""
+
+    cluster: Cluster
+    graph: Graph
+    protocol: Protocol
+    trainer: SlowTrainer
+    nodes: dict[str, Node]
+    threads: dict[str, threading.Thread]
+
+    def setup(self, name: str, roster: Roster, around: Surroundings, cluster: Cluster) -> NodeSetup:
+        around = surroundings(around, roster, name)
+        endpoint = cluster.endpoint(name, self.graph, roster)
+        addresses = {n: p.address for n, p in self.cluster.nodes.items()}
+        return NodeSetup(
+            self.protocol, around, Seed(0), LONG, self.trainer.initial(), endpoint, cluster.folder / name,
+            roster=roster, addresses=lambda: addresses, part=0, wait_for_neighbours=10.0,
+        )  # fmt: skip
+
+    def start(self, name: str, setup: NodeSetup) -> Node:
+        node = Node(setup, self.trainer)
+        self.nodes[name] = node
+        self.threads[name] = threading.Thread(target=node.run, name=name, daemon=True)
+        self.threads[name].start()
+        return node
+
+    def knocks(self, name: str, contact: str = "n0", certificates: Path | None = None, **study: object) -> Node:
+        """One that was not in the file joins."""
+        cluster = self.cluster.model_copy(update={"certificates": certificates or self.cluster.certificates})
+        roster, place = cluster.roster(self.graph), Place.model_validate({"address": f"127.0.0.1:{free_ports(1)[0]}"})
+        facts = facts_of({"algorithm": self.protocol.hardened(), **study}, self.trainer.initial())
+        knock(cluster, name, place, Newcomer(contact), facts, roster)
+        joined = cluster.with_joined(roster.entries.values())
+        around = Surroundings(roster.number(name), self.graph.nodes, (), ())
+        return self.start(name, replace(self.setup(name, roster, around, joined), joins=True))
+
+    def trace(self) -> list[object]:
+        return merge(read_diary(self.cluster.folder / name) for name in self.nodes)
+
+
+@contextmanager
+def crowd(folder: Path, protocol: Protocol, graph: Graph, certified: bool = False) -> Iterator[Crowd]:
+    names = [f"n{v}" for v in range(graph.nodes)]
+    nodes = {n: {"address": f"127.0.0.1:{port}"} for n, port in zip(names, free_ports(len(names)), strict=True)}
+    cluster = make_cluster({"name": "test", "folder": str(folder / "records"), "lease": 3.0, "nodes": nodes})
+    if certified:
+        make_certificates(folder / "certs", {name: [] for name in (*names, "newcomer")})
+        cluster = cluster.model_copy(update={"certificates": folder / "certs"})
+    made = Crowd(cluster, graph, protocol, SlowTrainer(1), {}, {})
+    for name, around in zip(names, all_surroundings(graph), strict=True):
+        made.start(name, made.setup(name, cluster.roster(graph), around, cluster))
+    try:
+        wait_for(lambda: all(done(node) > 3 for node in made.nodes.values()))
+        yield made
+    finally:
+        for node in made.nodes.values():
+            node.leave()
+        for thread in made.threads.values():
+            thread.join(SECONDS)
+
+
+def done(node: Node) -> int:
+    return node.state.tally.own.iterations
+
+
+def wait_for(happens: Callable[[], bool]) -> None:
+    end = time.monotonic() + SECONDS
+    while not happens():
+        assert time.monotonic() < end, "it does not happen"
+        time.sleep(0.02)
+
+
+def test_a_node_joins_takes_part_and_the_aggregator_leaves_for_good(tmp_path: Path) -> None:
+    """Walks come to the one that joined; one that leaves hands over what it aggregated; nothing is counted twice."""
+    with crowd(tmp_path, MultiWalk(2, heartbeat=0.2), cycle(4), certified=True) as made:
+        new = made.knocks("newcomer")
+        wait_for(lambda: done(new) > 5)
+        assert new.state.tally.iterations > done(new)  # it has heard how far the others are
+        first = made.nodes["n0"]
+        wait_for(lambda: first.interpreter.aggregated_at is not None)
+        first.leave_for_good()
+        made.threads["n0"].join(SECONDS)
+        assert not made.threads["n0"].is_alive()
+        left = [node for name, node in made.nodes.items() if name != "n0"]
+        wait_for(lambda: sum(node.machine.members.leads for node in left) == 1)  # type: ignore[attr-defined]
+        wait_for(lambda: all(0 not in node.setup.around.neighbours for node in left))
+        before = {node.me: done(node) for node in left}
+        wait_for(lambda: all(done(node) > before[node.me] + 3 for node in left))
+        rows = {node.me: node.setup.around.neighbours for node in left}
+        assert all(a in rows[b] for a in rows for b in rows[a])
+        trace = made.trace()
+    events = [row.event for row in trace]  # type: ignore[attr-defined]
+    assert "inherited" in events
+    ledger = Ledger(made.protocol, 4, sum(event in ("train", "differentiate") for event in events)).play(trace)  # type: ignore[arg-type]
+    assert ledger.sound
+    assert ledger.mixings > 0
+
+
+def test_one_that_joins_a_gossip_takes_a_neighbours_model_not_the_initial_one(tmp_path: Path) -> None:
+    with crowd(tmp_path, AsyncGossip(patience=0.5), complete(3)) as made:
+        new = made.knocks("newcomer", contact="n1")
+        wait_for(lambda: done(new) > 5)
+        assert set(new.setup.endpoint.neighbours) == {"n0", "n1", "n2"}
+        made.nodes["n2"].leave_for_good()
+        made.threads["n2"].join(SECONDS)
+        wait_for(lambda: set(new.setup.endpoint.neighbours) == {"n0", "n1"})
+        own = [row for row in read_diary(made.cluster.folder / "newcomer") if row.slot == "model"]
+        assert list(own[0].detail) != ["initial"]
+        assert own[0].event == "combine"
+
+
+def test_who_may_not_join_is_told_why_on_both_sides(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    foreign = tmp_path / "foreign"
+    make_certificates(foreign, {"newcomer": []})
+    with crowd(tmp_path, AsyncGossip(patience=0.5), cycle(3), certified=True) as made, caplog.at_level(logging.WARNING):
+        for name, why, study in (
+            ("newcomer", "its study is another: seed is 1 there and nothing here", {"seed": 1}),
+            ("n2", "the name n2 is taken", {}),
+        ):
+            with pytest.raises(UnavailableError, match=f"n0 does not let it join: .*{why}"):
+                made.knocks(name, **study)
+            assert f"n0: refuses {name}, who wants to join: " in caplog.text
+            assert why in caplog.text
+        ours = tmp_path / "certs"
+        shutil.copy(ours / "n1.pem", ours / "liar.pem")  # n1's certificate, under another name
+        shutil.copy(ours / "n1.key", ours / "liar.key")
+        roster = made.cluster.roster(made.graph)
+        entry = signed_entry(roster.next("liar", Standing.MEMBER), roster, credentials(ours, "n1"))
+        with pytest.raises(ValueError, match="signed by 'n1'"):
+            made.nodes["n0"].members._take([entry])
+        assert all(not node.setup.roster.changed for node in made.nodes.values() if node.setup.roster)
+
+
+def test_a_protocol_that_is_not_made_for_it_lets_nobody_join_or_leave() -> None:
+    from walktalk.protocols import PROTOCOLS
+
+    made = {name for name in PROTOCOLS if PROTOCOLS.find(name)().nodes_come_and_go}
+    assert made == {"multi_walk", "async_gossip", "sync_gossip"}
