@@ -3,9 +3,9 @@
     python benchmarks/bad_nodes.py --out results/2026-11-16-bad-nodes-witnesses
 
 Digits, Dirichlet(1), 20 nodes, Erdős–Rényi(0.3), weight decay 0.01 so that losses come to rest, 6,000 iterations; the
-same seeds with no attack, with nodes 3 and 7 dead from the beginning (what their data are worth), and with those two
-turning the signs of what they send, blowing it up tenfold, or putting noise on it that is as long as the model. Writes
-`ends.csv` (mean of the last five evaluations of every run) and `table.md`.
+same seeds with no attack, and with nodes 3 and 7 that turn the signs of what they send, blow it up tenfold, or put
+noise on it that is as long as the model. Writes `ends.csv` (mean of the last five evaluations of every run) and
+`table.md`.
 """
 
 from __future__ import annotations
@@ -16,12 +16,11 @@ from typing import Any
 
 import pandas as pd
 
-from walktalk.studies import make_spec, run_study
+from walktalk.studies import StudySpec, make_spec, run_study
 
 BAD = [3, 7]
 ATTACKS: dict[str, list[dict[str, Any]]] = {
     "none": [],
-    "dead": [{"kind": "kill", "at": 0, "node": node} for node in BAD],
     "flip": [{"kind": "corrupt", "at": 0, "nodes": BAD, "how": "flip"}],
     "scale(10)": [{"kind": "corrupt", "at": 0, "nodes": BAD, "how": "scale", "factor": 10.0}],
     "noise(1)": [{"kind": "corrupt", "at": 0, "nodes": BAD, "how": "noise", "factor": 1.0}],
@@ -47,34 +46,46 @@ def main() -> None:
     options = parser.parse_args()
     options.out.mkdir(parents=True, exist_ok=True)
     table = pd.concat([ends(name, attack, options.repetitions) for name, attack in ATTACKS.items()])
-    table.to_csv(options.out / "ends.csv", index=False, float_format="%.6g")
-    means = table.groupby(["algorithm", "attack"])["train_loss"].mean().unstack()
-    means = means.loc[[each["label"] for each in ALGORITHMS], list(ATTACKS)]
-    head = [f"| algorithm | {' | '.join(means.columns)} |", "| --- " * (len(means.columns) + 1) + "|"]
-    rows = [f"| {name} | {' | '.join(f'{loss:.3g}' for loss in row)} |" for name, row in means.iterrows()]
-    (options.out / "table.md").write_text("\n".join([*head, *rows]) + "\n")
-    print("\n".join([*head, *rows]))
+    write(table, options.out, [each["label"] for each in ALGORITHMS], list(ATTACKS))
 
 
-def ends(name: str, attack: list[dict[str, Any]], repetitions: int) -> pd.DataFrame:
-    """The losses at which the runs under one attack came to rest."""
-    spec = make_spec(
+def study_of(algorithms: list[dict[str, Any]], **more: Any) -> StudySpec:
+    """The study, of these algorithms."""
+    return make_spec(
         {
             "name": "bad-nodes",
             "network": {"topology": "erdos_renyi", "nodes": 20, "p": 0.3},
             "task": {"name": "digits", "alpha": 1.0},
             "optimizer": {"weight_decay": 0.01},
-            "algorithms": ALGORITHMS,
+            "algorithms": algorithms,
             "stop": {"iterations": 6000},
             "evaluate": {"every": 200},
-            "repetitions": repetitions,
-            "faults": attack,
+            **more,
         }
     )
-    last = run_study(spec).history.sort_values("iteration").groupby(["algorithm", "repetition"]).tail(5)
+
+
+def ends(name: str, attack: list[dict[str, Any]], repetitions: int) -> pd.DataFrame:
+    """The losses at which the runs under one attack came to rest."""
+    return at_rest(run_study(study_of(ALGORITHMS, repetitions=repetitions, faults=attack)).history, name)
+
+
+def at_rest(history: pd.DataFrame, attack: str) -> pd.DataFrame:
+    """The mean of the last five evaluations of every run."""
+    last = history.sort_values("iteration").groupby(["algorithm", "repetition"]).tail(5)
     means = last.groupby(["algorithm", "repetition"])[["train_loss", "test_accuracy"]].mean().reset_index()
-    means.insert(0, "attack", name)
+    means.insert(0, "attack", attack)
     return means
+
+
+def write(table: pd.DataFrame, out: Path, algorithms: list[str], attacks: list[str]) -> None:
+    """All runs, and a table of their means; the table is printed, too."""
+    table.to_csv(out / "ends.csv", index=False, float_format="%.6g")
+    means = table.groupby(["algorithm", "attack"])["train_loss"].mean().unstack().loc[algorithms, attacks]
+    head = [f"| algorithm | {' | '.join(means.columns)} |", "| --- " * (len(means.columns) + 1) + "|"]
+    rows = [f"| {name} | {' | '.join(f'{loss:.3g}' for loss in row)} |" for name, row in means.iterrows()]
+    (out / "table.md").write_text("\n".join([*head, *rows]) + "\n")
+    print("\n".join([*head, *rows]))
 
 
 if __name__ == "__main__":

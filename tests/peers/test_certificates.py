@@ -18,7 +18,8 @@ from cryptography.x509.oid import NameOID
 from tests.peers.pair import SECONDS, endpoints, free_port, two_nodes
 from walktalk.errors import SpecError, UnavailableError, UserError
 from walktalk.runtimes.peers.absence import SILENT, UNKNOWN_PLACE, why_absent
-from walktalk.runtimes.peers.certificates import credentials, make_certificates
+from walktalk.runtimes.peers.authority import make_certificates
+from walktalk.runtimes.peers.certificates import credentials
 from walktalk.runtimes.peers.news import News
 
 

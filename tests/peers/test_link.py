@@ -17,7 +17,8 @@ from tests.support.memory import resident
 from walktalk.errors import SpecError, UnavailableError
 from walktalk.protocols import Message
 from walktalk.runtimes.peers import STATUS, ask_everyone, free_ports, make_cluster
-from walktalk.runtimes.peers.certificates import credentials, make_certificates
+from walktalk.runtimes.peers.authority import make_certificates
+from walktalk.runtimes.peers.certificates import credentials
 from walktalk.runtimes.peers.presence import Presence
 from walktalk.runtimes.peers.session import Endpoint, open_session
 from walktalk.runtimes.peers.wire import Parcel

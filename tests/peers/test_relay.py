@@ -23,7 +23,8 @@ from walktalk.graphs import complete
 from walktalk.protocols import Message
 from walktalk.runtimes.peers import make_cluster
 from walktalk.runtimes.peers import relay_words as words
-from walktalk.runtimes.peers.certificates import Credentials, credentials, make_certificates
+from walktalk.runtimes.peers.authority import make_certificates
+from walktalk.runtimes.peers.certificates import Credentials, credentials
 from walktalk.runtimes.peers.relay import Relay
 from walktalk.runtimes.peers.tunnels import Guest, RelayPlace, come, why_not_met
 from walktalk.runtimes.peers.wire import Parcel
@@ -142,7 +143,7 @@ def test_whoever_comes_to_a_relay_says_who_it_is_and_proves_it(
         with socket.create_connection(("127.0.0.1", relay.port)) as stranger:
             stranger.sendall(words.MAGIC + words.new_token().encode())
             assert stranger.recv(1) == b""  # a token that nobody was told
-    with relaying(ours["b"]) as impostor, pytest.raises(words.WordsError, match="certificate of 'b', not of a relay"):
+    with relaying(ours["b"]) as impostor, pytest.raises(words.WordsError, match="made out to 'b', not to 'relay'"):
         comes(f"127.0.0.1:{impostor.port}", Guest("test", "a", ours["a"]))
     assert "turns" in caplog.text
 
@@ -204,7 +205,7 @@ def test_what_a_file_must_say_for_it(change: dict[str, object], message: str) ->
 
 def test_a_relay_is_light() -> None:
     script = "import sys, walktalk.cli.app, walktalk.runtimes.peers.relay, walktalk.runtimes.peers.cluster; "
-    script += "print([name for name in ('torch', 'numpy', 'pandas') if name in sys.modules])"
+    script += "print([name for name in ('torch', 'pandas', 'sklearn', 'scipy') if name in sys.modules])"
     done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True)
     assert done.stdout.strip() == "[]"
 

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import gc
+import sys
+import threading
 
 import numpy as np
 import pytest
@@ -216,3 +218,31 @@ def test_acknowledgements_come_back(incarnation: int, number: int, answer: Answe
 def test_a_kind_that_does_not_fit_is_our_mistake(message: Message) -> None:
     with pytest.raises(ValueError, match="kind"):
         encode_header(Parcel(0, 1, message))
+
+
+def test_memory_is_lent_to_one_at_a_time_whatever_thread_asks() -> None:
+    """Messages of several neighbours arrive in several threads."""
+    pool, wrong = Pool(), []
+
+    def work(me: int) -> None:
+        try:
+            for _ in range(1500):
+                lent = [pool.take(64), pool.take(64)]
+                for one in lent:
+                    one[:] = me
+                wrong.extend("lent twice" for one in lent if (one != me).any())
+                del lent, one
+        except Exception as error:
+            wrong.append(repr(error))
+
+    before = sys.getswitchinterval()
+    sys.setswitchinterval(1e-6)
+    try:
+        threads = [threading.Thread(target=work, args=(me,)) for me in range(4)]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+    finally:
+        sys.setswitchinterval(before)
+    assert not wrong

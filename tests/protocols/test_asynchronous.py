@@ -23,6 +23,7 @@ from walktalk.protocols import (
     FedAsync,
     FedBuff,
     Protocol,
+    StreamingDiLoCo,
     Surroundings,
     SwarmSGD,
 )
@@ -98,6 +99,33 @@ def test_it_comes_near_the_optimum_and_stays_beside_it(protocol: Protocol) -> No
         for ended in (run(protocol, graph, 400, lr=lr) for lr in (0.2, 0.02))
     )
     assert 1e-3 < near < 0.5 * far
+
+
+@pytest.mark.parametrize(
+    ("protocol", "graph"),
+    [
+        (FedAsync(), graphs.star(6)),
+        (SwarmSGD(codec="int8"), graphs.cycle(6)),
+        (A2CiD2.fitted(graphs.cycle(6)), graphs.cycle(6)),
+        (StreamingDiLoCo(), graphs.star(6)),
+    ],
+    ids=lambda one: getattr(one, "label", one.name),
+)
+def test_what_no_theory_calls_exact_is_not(protocol: Protocol, graph: Graph) -> None:
+    """Near the optimum, and never there: FedAsync for whoever came last, the others for how unlike the data are."""
+    ended = run(protocol, graph, 120, lr=0.2)
+    assert np.abs(ended.members - ended.trainer.optimum()).max() > 1e-2
+    assert np.abs(ended.members.mean(0) - ended.trainer.optimum()).max() < 0.5
+
+
+def test_streaming_diloco_of_one_step_whose_fragments_wait_for_nothing_is_exact() -> None:
+    """Everybody's gradient at one model: momentum SGD on the mean. A fragment that trains on meanwhile is not."""
+    exact, late = (
+        run(StreamingDiLoCo(1, fragments=parts, delay=0, alpha=0.0, outer_momentum=0.5), graphs.star(6), 200)
+        for parts in (1, 3)
+    )
+    assert np.abs(exact.members - exact.trainer.optimum()).max() < 1e-4
+    assert np.abs(late.members - late.trainer.optimum()).max() > 1e-2
 
 
 # -- SwarmSGD ---------------------------------------------------------------------------------------------------------

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import math
+import sys
 from collections import Counter
 from pathlib import Path
 
@@ -24,7 +25,7 @@ from walktalk.protocols import TokenSaga
 from walktalk.records import TraceRow
 from walktalk.runtimes.meaning import Evaluate
 from walktalk.runtimes.peers.purse import AT_ONCE, NAME, Purse
-from walktalk.screens import Privacy
+from walktalk.screens import Privacy, accounting
 from walktalk.screens.accounting import ORDERS
 from walktalk.seeds import Seed
 from walktalk.studies import make_spec, run_study
@@ -105,6 +106,13 @@ def test_noise_of_nothing_is_told_in_python_too() -> None:
         wt.private(wt.private(wt.AsyncGossip()))
     with pytest.raises(SpecError, match="use the key privacy"):
         wt.screened(wt.AsyncGossip(), "private(1, 1)")
+
+
+def test_without_the_accountant_it_is_said_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "opacus.accountants", None)
+    accounting._accountant.cache_clear()
+    with pytest.raises(wt.UserError, match=r"pip install 'walktalk\[privacy\]'"):
+        Privacy(noise=1.2345).epsilon(3)
 
 
 def test_what_would_go_out_beside_the_updates_is_refused() -> None:

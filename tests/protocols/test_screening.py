@@ -33,6 +33,7 @@ from walktalk.protocols import (
 )
 from walktalk.protocols.compression.feedback import FeedbackNode
 from walktalk.protocols.compression.plain_code import CodedNode
+from walktalk.protocols.privacy import PrivateNode
 from walktalk.protocols.screening import MeetingNode, ScreenedNode
 from walktalk.runtimes.peers import SPOILS
 from walktalk.runtimes.simulator import Fault, FaultPlan
@@ -193,6 +194,7 @@ class Knows(Machine):
     [
         lambda inner: ScreenedNode(inner, "clip", 3),
         lambda inner: MeetingNode(inner, "median"),
+        lambda inner: PrivateNode(inner, "private"),
         lambda inner: CodedNode(inner, {}, "int8"),
         lambda inner: FeedbackNode(inner, {}, "int8", ()),
     ],

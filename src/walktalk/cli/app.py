@@ -182,8 +182,8 @@ for _name in OPTIONAL:
         continue
     _module = import_module(f"walktalk.cli.{_name}")
     if isinstance(getattr(_module, "app", None), typer.Typer):
-        for _entry in _module.app.registered_commands:
-            if _entry.callback is not None:
+        for _entry in (*_module.app.registered_commands, _module.app.registered_callback):
+            if _entry is not None and _entry.callback is not None:
                 _entry.callback = guarded(_entry.callback)
         app.add_typer(_module.app, name=_name)
     else:

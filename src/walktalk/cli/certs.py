@@ -1,28 +1,204 @@
-"""`walktalk certs`: a test authority and a certificate for every node of a cluster."""
+"""`walktalk certs`: who may join a cluster: make certificates, ask for them, sign, renew, revoke, look at them."""
 
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+if TYPE_CHECKING:
+    from walktalk.runtimes.peers import Cluster
 
+app = typer.Typer(invoke_without_command=True, no_args_is_help=True)
+
+Config = Annotated[Path, typer.Option(help="The cluster's YAML file.")]
+Days = Annotated[int, typer.Option(min=1, help="How long a certificate is valid.")]
+Out = Annotated[Path | None, typer.Option(help="Folder of the certificates; the cluster's `certificates` if left out.")]
+NAMES = "one of the cluster's nodes, `operator`, or `relay`"
+
+
+@app.callback()
 def certs(
-    config: Annotated[Path, typer.Option(help="The cluster's YAML file; its nodes get certificates.")],
-    out: Annotated[Path | None, typer.Option(help="Folder; the cluster's `certificates` if left out.")] = None,
-    days: Annotated[int, typer.Option(min=1, help="How long they are valid.")] = 365,
+    context: typer.Context,
+    config: Annotated[Path | None, typer.Option(help="The cluster's YAML file; its nodes get certificates.")] = None,
+    out: Out = None,
+    days: Days = 365,
+    renew: Annotated[
+        bool, typer.Option("--renew", help="Also where those of before hold for a month and more.")
+    ] = False,
 ) -> None:
-    """Make certificates for mutual TLS: for tests and small deployments, not a substitute for an authority."""
+    """Make certificates for mutual TLS: an authority, and a key and a certificate for everybody in the cluster.
+
+    All keys are then made in one place: for tests and small deployments. For keys that never leave their site, see
+    `walktalk certs request --help` and `walktalk certs sign --help`. Files that lie in a running node's folder are used
+    without a restart.
+    """
     from walktalk.errors import SpecError
-    from walktalk.runtimes.peers import load_cluster, make_certificates
+
+    if context.invoked_subcommand is not None:
+        if config is not None or out is not None:
+            raise SpecError(f"options go after the command: walktalk certs {context.invoked_subcommand} --config …")
+        return
+    if config is None:
+        raise SpecError("--config is missing: the cluster's YAML file; see `walktalk certs --help`")
+    _make_all(config, out, days, renew)
+
+
+def _make_all(config: Path, out: Path | None, days: int, renew: bool) -> None:
+    from walktalk.runtimes.peers import make_authority, make_certificate, why_kept
+
+    cluster, folder = _cluster_and_folder(config, out)
+    fresh = not (folder / "ca.pem").exists()
+    authority = make_authority(folder, days)
+    typer.echo(f"{folder / 'ca.pem'}{'' if fresh else '   as before'}")
+    for name, addresses in cluster.hosts().items():
+        why = "" if fresh else why_kept(folder, name, renew)
+        path = folder / f"{name}.pem"
+        typer.echo(f"{path}   {why}" if why else str(make_certificate(authority, name, addresses, days)))
+
+
+@app.command()
+def request(
+    name: Annotated[str, typer.Argument(help=f"Who asks: {NAMES}.")],
+    config: Config,
+    out: Out = None,
+    new_key: Annotated[
+        bool,
+        typer.Option("--new-key", help="Make another key, e.g. because somebody may have got hold of the old one."),
+    ] = False,
+) -> None:
+    """At a site: make a key, which stays there, and a request for a certificate, which goes to the authority.
+
+    To renew a certificate is the same: the key of before is used again. The running node goes on with what it has, and
+    takes the new certificate as soon as it lies in its folder.
+    """
+    from walktalk.runtimes.peers import check_name, request_certificate
+
+    cluster, folder = _cluster_and_folder(config, out)
+    if name not in cluster.hosts():  # one that joins need not be in the file
+        check_name(name, "")
+    path, key = request_certificate(folder, name, new_key)
+    typer.echo(f"{key}   the key: it stays here")
+    typer.echo(f"{path}   the request: send it to the authority, where it is signed:")
+    typer.echo(f"    walktalk certs sign {name}.csr --config {config.name}")
+    typer.echo(f"then put the {name}.pem that comes back, and ca.pem, into {folder}")
+
+
+@app.command()
+def sign(
+    file: Annotated[Path, typer.Argument(metavar="REQUEST", help="The file of `walktalk certs request`, NAME.csr.")],
+    config: Config,
+    out: Out = None,
+    days: Days = 365,
+    joins: Annotated[
+        bool, typer.Option("--joins", help="Allow a name that is not in the file: of a node that joins the cluster.")
+    ] = False,
+    host: Annotated[
+        list[str] | None, typer.Option(help="A host name or address that it is good for, beside those of the file.")
+    ] = None,
+) -> None:
+    """Where the authority's key is: make a certificate of a site's request.
+
+    See who has sent it: the certificate lets its holder speak for the node of that name. The name must be in the
+    cluster; of what the request says nothing else is taken over, and the addresses are those of the cluster's file.
+    """
+    from walktalk.runtimes.peers import make_authority, sign_request, valid_until
+
+    cluster, folder = _cluster_and_folder(config, out)
+    path = sign_request(make_authority(folder, days), file, cluster, days, joins, host or ())
+    typer.echo(f"{path}   valid until {valid_until(path):%Y-%m-%d}")
+    typer.echo(f"send it, and {folder / 'ca.pem'}, back to the site; both may be seen by anybody")
+
+
+@app.command("list")
+def list_(config: Config, out: Out = None) -> None:
+    """Whose certificates lie here, until when each is valid, and which hold no more; exit code 1 where one does not."""
+    from rich.console import Console
+    from rich.table import Table
+
+    from walktalk.runtimes.peers import certificate_rows
+
+    _, folder = _cluster_and_folder(config, out)
+    rows = certificate_rows(folder)
+    table = Table(box=None, pad_edge=False, header_style="bold")
+    for column in ("made out to", "valid until", "state", "key", "serial number"):
+        table.add_column(column, no_wrap=True)
+    for row in rows:
+        table.add_row(*row[:-1])
+    Console().print(table)
+    if not rows:
+        typer.echo(f"none in {folder}; make them: walktalk certs --config {config}", err=True)
+    if not rows or any(not row[-1] for row in rows):
+        raise typer.Exit(1)
+
+
+@app.command()
+def show(
+    file: Annotated[
+        Path, typer.Argument(help="A certificate, a request, or a list of revoked ones: NAME.pem, NAME.csr.")
+    ],
+) -> None:
+    """All that a file says: whose it is, where it is good, until when, and fingerprints to compare by telephone."""
+    from walktalk.runtimes.peers import described
+
+    for line in described(file):
+        typer.echo(line)
+
+
+@app.command()
+def revoke(
+    name: Annotated[
+        str, typer.Argument(help=f"Whose certificates shall hold no more: {NAMES}, or a node that joined.")
+    ],
+    config: Config,
+    out: Out = None,
+    seconds: Annotated[
+        float, typer.Option(min=0.0, help="How long to wait for nodes that are told; 0 tells none.")
+    ] = 5.0,
+) -> None:
+    """Where the authority's key is: revoke all certificates of a name, and tell the nodes that run.
+
+    The list, `revoked.pem`, is signed by the authority. A node that is not reached now takes it when the file is put
+    beside its certificate; none needs a restart. A site whose key was lost asks for another certificate with
+    `walktalk certs request NAME --new-key`.
+    """
+    from contextlib import nullcontext
+
+    from walktalk.errors import UserError
+    from walktalk.runtimes.peers import REVOKED, Caller, open_authority, revoke_certificates
+
+    cluster, folder = _cluster_and_folder(config, out)
+    authority, why = open_authority(folder), ""
+    try:  # before the list is there, or whom it names would not be listened to, and could not be told
+        caller = Caller(cluster) if seconds else None
+    except UserError as error:  # e.g. there is no operator's certificate here
+        caller, why = None, str(error)
+    with caller or nullcontext():
+        path, gone = revoke_certificates(authority, name)
+        for line in gone:
+            typer.echo(f"revoked {line}")
+        typer.echo(f"{path}   the list")
+        if caller is not None:
+            _print_told(caller.ask(cluster.nodes, REVOKED, seconds, said=path.read_text()))
+    if why:
+        typer.echo(f"nobody was told: {why}; copy the list into the others' folders of certificates", err=True)
+
+
+def _print_told(answers: dict[str, dict[str, Any] | None]) -> None:
+    for name, answer in answers.items():
+        said = "does not answer: copy the list into its folder of certificates"
+        if answer is not None:
+            said = answer.get("why") or ("has taken it" if answer.get("taken") else "has it already")
+        typer.echo(f"{name}: {said}")
+
+
+def _cluster_and_folder(config: Path, out: Path | None) -> tuple[Cluster, Path]:
+    from walktalk.errors import SpecError
+    from walktalk.runtimes.peers import load_cluster
 
     cluster = load_cluster(config)
     folder = out if out is not None else cluster.certificates
     if folder is None:
         raise SpecError("certificates: the cluster names no folder; add `certificates: certs` to it or give --out")
-    hosts = {name: [place.host] for name, place in cluster.nodes.items()}
-    if cluster.relay:
-        hosts["relay"] = [cluster.relay.rpartition(":")[0].strip("[]")]
-    for path in make_certificates(folder, hosts, days):
-        typer.echo(str(path))
+    return cluster, folder

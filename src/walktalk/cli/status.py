@@ -210,5 +210,7 @@ def _reign(answer: dict[str, Any]) -> str:
 
 
 def _worth_saying(answers: Answers) -> list[str]:
-    """Complaints, but for those that the table shows."""
-    return [line for line in _complaints(answers) if not line.endswith(": no answer")]
+    """Complaints, but for those that the table shows, and warnings."""
+    warnings = {name: answer.get("warnings") or [] for name, answer in answers.items() if answer is not None}
+    said = [line for line in _complaints(answers) if not line.endswith(": no answer")]
+    return said + [f"{name}: {line}" for name, lines in warnings.items() for line in lines]

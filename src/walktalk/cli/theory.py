@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
@@ -19,7 +20,9 @@ def theory(
         str | None, typer.Option(help="cycle, torus, complete, erdos_renyi (unless given), … or module:object.")
     ] = None,
     nodes: Annotated[int | None, typer.Option(help="Number of nodes; 20 if nothing else says it.")] = None,
-    walks: Annotated[int, typer.Option(help="R, the number of walks of Multi-Walk.")] = 4,
+    walks: Annotated[
+        int | None, typer.Option(help="R, the number of walks of Multi-Walk; 4 if nothing else says it.")
+    ] = None,
     p: Annotated[
         float | None, typer.Option("--p", help="Edge probability of erdos_renyi; short for --set p=P.")
     ] = None,
@@ -36,6 +39,13 @@ def theory(
             metavar="SPEC", help="A study: its graph, its model's size, and F, L, σ² and ζ² estimated from its data."
         ),
     ] = None,
+    config: Annotated[
+        Path | None,
+        typer.Option(
+            metavar="CLUSTER",
+            help="A cluster's YAML file: its graph as it is now, with those who joined and without those who left.",
+        ),
+    ] = None,
     F: Annotated[float | None, typer.Option("--F", help="f(x₀) − f*; 1 unless given.")] = None,
     L: Annotated[float | None, typer.Option("--L", help="Smoothness of the local losses; 1 unless given.")] = None,
     sigma2: Annotated[float | None, typer.Option(help="σ², variance of a mini-batch gradient; 1 unless given.")] = None,
@@ -47,6 +57,10 @@ def theory(
     ] = None,
     d: Annotated[float, typer.Option("--d", help="Mean seconds of one training and one hop.")] = 1.0,
     step_size: Annotated[float | None, typer.Option(help="Your own η; tuned by Lemma 5 if left out.")] = None,
+    weights: Annotated[
+        str | None, typer.Option(metavar="L,L,…", help="One for each node: where a weighted walk is in the long run.")
+    ] = None,
+    jump: Annotated[float, typer.Option(help="How often that one jumps, p_J.")] = 0.0,
     table: Annotated[int | None, typer.Option(help="Print the paper's Table 1, 2, 3 or 4, with numbers.")] = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object and nothing else.")] = False,
 ) -> None:
@@ -58,7 +72,12 @@ def theory(
     if step_size is not None and not 0 < step_size < float("inf"):
         raise SpecError(f"--step-size {step_size:g}, but it must be a number above 0")
     estimates: dict[str, Any] = {}
-    if study is None:
+    if config is not None:
+        if (topology, nodes, p, settings, study) != (None,) * 5:
+            raise SpecError("--config brings its own graph; leave out --topology, --nodes, --p, --set and --study")
+        graph, bits, of_cluster = _cluster(config)
+        walks = walks or of_cluster
+    elif study is None:
         graph = _graph(topology, nodes, p, settings or [], seed)
         bits = Question.model_bits
     else:
@@ -72,7 +91,7 @@ def theory(
         for name, value in given.items()
     }
     bits = bits if model_bits is None else model_bits
-    question = Question(walks, iterations, aggregator, failures, bits, d, step_size)
+    question = Question(walks or 4, iterations, aggregator, failures, bits, d, step_size, _weights(weights), jump)
     found = summary(graph, Problem(**constants), question) | ({"constants": estimates} if estimates else {})
     if as_json:
         typer.echo(json.dumps(found, indent=2, ensure_ascii=False))
@@ -82,6 +101,13 @@ def theory(
         _print(found)
 
 
+def _weights(given: str | None) -> tuple[float, ...]:
+    try:
+        return tuple(float(one) for one in given.split(",")) if given else ()
+    except ValueError:
+        raise SpecError(f"--weights {given!r}, but they must be numbers with commas between them, e.g. 1,1,5") from None
+
+
 def _graph(topology: str | None, nodes: int | None, p: float | None, settings: list[str], seed: int) -> Graph:
     from walktalk import graphs
 
@@ -89,6 +115,20 @@ def _graph(topology: str | None, nodes: int | None, p: float | None, settings: l
     if nodes is None:
         nodes = graphs.default_nodes(topology, parameters)
     return graphs.build(topology, nodes, seed, **parameters)
+
+
+def _cluster(config: Path) -> tuple[Graph, float, int | None]:
+    """A cluster's graph as it is now, the bits of its model, and its number of walks."""
+    from walktalk.runtimes.peers import everybody, load_cluster
+    from walktalk.studies import lay_foundation, load_spec, make_spec
+    from walktalk.theory import Question
+
+    cluster = load_cluster(config)
+    base = lay_foundation(make_spec(cluster.study) if isinstance(cluster.study, dict) else load_spec(cluster.study))
+    _, roster = everybody(cluster, base.graph)
+    labels = [plan for plan in base.algorithms if cluster.algorithm in ("", plan.label)]
+    walks = labels[0].protocol.settings.get("walks") if labels else None
+    return roster.network.graph(roster.known), Question.model_bits, walks
 
 
 def _study(name: str) -> tuple[Graph, float, dict[str, Any]]:
@@ -131,6 +171,7 @@ def _print(found: dict[str, Any]) -> None:
         *([_constants(found)] if "constants" in found else []),
         _bounds(found),
         _others(found),
+        *([_weighted(found)] if "weighted_walk" in found else []),
     ):
         console.print(made)
     for line in _sentences(found):
@@ -225,6 +266,22 @@ def _others(found: dict[str, Any]) -> Any:
     made = _rich(f"Orders of others ({', '.join(papers)})", "algorithm", "start", "noise", "deviation", "total")
     for name, entry in found["others"].items():
         made.add_row(name, *(_short(entry[part]) for part in ("start", "noise", "deviation", "total")))
+    return made
+
+
+def _weighted(found: dict[str, Any]) -> Any:
+    made, walk = _rich("The weighted walk, in the long run", "quantity", "value"), found["weighted_walk"]
+    visits, counts = walk["stationary"], walk["counts"]
+    rows = [
+        ("share of its visits: least, most", f"{_number(min(visits))}, {_number(max(visits))}"),
+        ("what a node counts for, 1 if all alike: least, most", f"{_number(min(counts))}, {_number(max(counts))}"),
+        ("   bias", _number(walk["bias"])),
+        ("spectral gap", "not computed" if walk["gap"] is None else _number(walk["gap"])),
+        ("steps until it is back where it is least", _number(walk["longest_return"])),
+        (f"visits in a row at node {walk['stays_at']}, which holds it longest", _number(walk["longest_stay"])),
+    ]
+    for row in rows:
+        made.add_row(*row)
     return made
 
 

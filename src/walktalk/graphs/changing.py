@@ -65,6 +65,13 @@ class Changing:
         made = Graph.from_edges(len(place), edges, name)
         return made if names is None else made.named([names[node] for node in self.present])
 
+    def everybody(self) -> Graph:
+        """All who ever were there, with all edges that ever were, in the order of their numbers: for a picture."""
+        place = {node: index for index, node in enumerate(sorted(self._before))}
+        ever = [(a, b) for rows in (self._before, self.rows) for a, peers in rows.items() for b in peers]
+        edges = {(place[a], place[b]) for a, b in ever if a < b}
+        return Graph.from_edges(len(place), sorted(edges), self.base.name, self.base.notes)
+
     @cached_property
     def _before(self) -> dict[int, set[int]]:
         """Everybody who ever was there, with all edges; one to somebody who is not known yet does not count."""

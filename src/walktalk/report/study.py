@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 import pandas as pd
 
 from walktalk.errors import SpecError, StudyError, UserError
-from walktalk.graphs import Graph
+from walktalk.graphs import Changing, Graph
 from walktalk.learning import Task
 from walktalk.plugins import plugins_may_be_absent
 from walktalk.protocols import Described
@@ -26,6 +26,16 @@ class Running(NamedTuple):
 
     history: pd.DataFrame  # every evaluation so far
     engine: str  # what runs it
+
+
+def _grown(graph: Graph, names: list[str], changes: dict[str, Any]) -> Graph:
+    """With all who joined while it ran, and those who left for good still there."""
+    if not changes:
+        return graph
+    number = {name: place for place, name in enumerate(names)}
+    joined = {number[name]: tuple(map(number.__getitem__, peers)) for name, peers in changes["joined"].items()}
+    left = frozenset(number[name] for name in changes["left"])
+    return Changing(graph, joined, left).everybody()
 
 
 @dataclass(frozen=True)
@@ -88,7 +98,10 @@ class Study:
     def graph(self) -> Graph:
         """The network; a cluster's nodes have their names."""
         graph, cluster = build_graph(self.spec) if self.base is None else self.base.graph, self.cluster
-        return graph if cluster is None else replace(graph, names=tuple(node["name"] for node in cluster["nodes"]))
+        if cluster is None:
+            return graph
+        names = [str(node["name"]) for node in cluster["nodes"]]
+        return replace(_grown(graph, names, cluster.get("changes", {})), names=tuple(names))
 
     @property
     def nodes(self) -> int | None:

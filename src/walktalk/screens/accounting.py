@@ -9,6 +9,7 @@ Rényi divergences (Mironov 2017; converted as by Balle et al. 2020): α k / (2 
 
 from __future__ import annotations
 
+import logging
 import math
 import warnings
 from dataclasses import dataclass
@@ -91,11 +92,17 @@ def epsilon_of(spent: Spent, delta: float) -> float:
         return max(0.0, float(accountant.get_epsilon(delta=delta, alphas=list(ORDERS))))
 
 
+@lru_cache(maxsize=1)
 def _accountant() -> Any:
+    root = logging.getLogger()
+    before = root.handlers[:], root.level
     try:
         from opacus.accountants import RDPAccountant
     except ImportError as error:
         raise UnavailableError(
             "privacy: needs an accountant; install it with pip install 'walktalk[privacy]', or leave privacy out"
         ) from error
+    finally:
+        root.handlers[:] = before[0]
+        root.setLevel(before[1])  # it sets up the logging of the whole process when it is imported
     return RDPAccountant

@@ -27,6 +27,7 @@ from walktalk.theory.others import PROVED, d_psgd_order, gradient_tracking_order
 from walktalk.theory.problem import Problem
 from walktalk.theory.summary import Question, summary
 from walktalk.theory.tables import TABLES, TORUS_H2, Numbers, Row, table
+from walktalk.theory.weighted import WeightedWalkLaw, weighted_walk
 
 __all__ = [
     "PROVED",
@@ -40,6 +41,7 @@ __all__ = [
     "Problem",
     "Question",
     "Row",
+    "WeightedWalkLaw",
     "bits_from_iterations",
     "by_age_inequality",
     "crossover_walks",
@@ -71,5 +73,6 @@ __all__ = [
     "theorem3_order",
     "time_deviation_bound",
     "time_from_iterations",
+    "weighted_walk",
     "winner",
 ]

@@ -20,6 +20,7 @@ from walktalk.theory.network import Network
 from walktalk.theory.others import orders
 from walktalk.theory.problem import Problem
 from walktalk.theory.tables import table
+from walktalk.theory.weighted import weighted_walk
 
 EXACT_AGGREGATORS = 1500  # nodes; above this the best aggregator costs many solves and is left out
 EXACT_DIAMETER = 3000  # nodes; above this the diameter takes more than seconds
@@ -36,6 +37,8 @@ class Question:
     model_bits: float = 32 * 269_722  # m: ResNet-20 in float32, the paper's 1.08 MB
     d: float = 1.0  # mean seconds of one training and one hop
     step_size: float | None = None  # one's own η; None tunes it by Lemma 5
+    weights: tuple[float, ...] = ()  # of a weighted walk, one for each node; none: it is not asked for
+    jump: float = 0.0  # how often that one jumps
 
     def __post_init__(self) -> None:
         for name in ("iterations", "model_bits", "d"):
@@ -81,6 +84,7 @@ def summary(graph: GraphLike, problem: Problem, question: Question) -> dict[str,
         "axes": _axes(network, problem, question),
         "bounds": _bounds(networks, problem, question),
         "others": _others(network, problem, question),
+        **({"weighted_walk": _weighted(graph, question)} if question.weights else {}),
         "tables": _tables(network, problem, question),
     }
 
@@ -133,6 +137,11 @@ def _others(network: Network, problem: Problem, question: Question) -> dict[str,
     found = orders(network, problem, question.iterations)
     terms = ("start", "noise", "deviation", "total")
     return {name: {"paper": b.theorem, **{term: getattr(b, term) for term in terms}} for name, b in found.items()}
+
+
+def _weighted(graph: Graph, question: Question) -> dict[str, Any]:
+    law = weighted_walk(graph, question.weights, question.jump)
+    return {**asdict(law), "bias": law.bias}
 
 
 def _bounds(networks: list[Network], problem: Problem, question: Question) -> dict[str, Any]:

@@ -7,7 +7,17 @@ from walktalk import lazy
 if TYPE_CHECKING:
     from walktalk.runtimes.peers.acquaintance import facts_of
     from walktalk.runtimes.peers.assembly import Delivery, Limits
-    from walktalk.runtimes.peers.certificates import OPERATOR, credentials, make_certificates, valid_until
+    from walktalk.runtimes.peers.authority import (
+        make_authority,
+        make_certificate,
+        make_certificates,
+        open_authority,
+        request_certificate,
+        revoke_certificates,
+        sign_request,
+        why_kept,
+    )
+    from walktalk.runtimes.peers.certificates import OPERATOR, credentials, valid_until
     from walktalk.runtimes.peers.cluster import Cluster, Place, check_name, load_cluster, make_cluster
     from walktalk.runtimes.peers.cluster_health import aggregators, cluster_complaints
     from walktalk.runtimes.peers.diary import Diary
@@ -22,12 +32,23 @@ if TYPE_CHECKING:
     from walktalk.runtimes.peers.node import Node
     from walktalk.runtimes.peers.node_members import surroundings
     from walktalk.runtimes.peers.node_state import BLOCKED, SPOILS, SWALLOWS, NodeSetup
-    from walktalk.runtimes.peers.operator import Caller, ask_everyone, ask_to_leave, known_roster
+    from walktalk.runtimes.peers.operator import Caller, ask_everyone, ask_to_leave, everybody, known_roster
     from walktalk.runtimes.peers.ports import with_known_ports, with_own_port
     from walktalk.runtimes.peers.relay import Relay
     from walktalk.runtimes.peers.replaying import Replayed, ReplaySetup, replay
     from walktalk.runtimes.peers.roster import Entry, Roster, Standing, as_text, from_text, signed_entry
-    from walktalk.runtimes.peers.session import LEAVE, RECORDS, ROSTER, STATUS, STOP, Endpoint, Tuning, open_session
+    from walktalk.runtimes.peers.session import (
+        LEAVE,
+        RECORDS,
+        REVOKED,
+        ROSTER,
+        STATUS,
+        STOP,
+        Endpoint,
+        Tuning,
+        open_session,
+    )
+    from walktalk.runtimes.peers.showing import certificate_rows, described
     from walktalk.runtimes.peers.traces import merge, read_diary, read_lives
     from walktalk.runtimes.peers.unused_ports import free_ports
     from walktalk.runtimes.peers.watching import shown
@@ -35,9 +56,19 @@ if TYPE_CHECKING:
 
 _HOMES = {
     "assembly": ("Delivery", "Limits"),
-    "certificates": ("OPERATOR", "credentials", "make_certificates", "valid_until"),
-    "acquaintance": ("facts_of",),
+    "authority": (
+        "make_authority",
+        "make_certificate",
+        "make_certificates",
+        "open_authority",
+        "request_certificate",
+        "revoke_certificates",
+        "sign_request",
+        "why_kept",
+    ),
+    "certificates": ("OPERATOR", "credentials", "valid_until"),
     "cluster": ("Cluster", "Place", "check_name", "load_cluster", "make_cluster"),
+    "acquaintance": ("facts_of",),
     "cluster_health": ("aggregators", "cluster_complaints"),
     "diary": ("Diary",),
     "diary_parts": ("opened_part", "parts_in"),
@@ -51,12 +82,13 @@ _HOMES = {
     "node": ("Node",),
     "node_members": ("surroundings",),
     "node_state": ("BLOCKED", "SPOILS", "SWALLOWS", "NodeSetup"),
-    "operator": ("Caller", "ask_everyone", "ask_to_leave", "known_roster"),
+    "operator": ("Caller", "ask_everyone", "ask_to_leave", "everybody", "known_roster"),
     "ports": ("with_known_ports", "with_own_port"),
     "relay": ("Relay",),
     "replaying": ("Replayed", "ReplaySetup", "replay"),
     "roster": ("Entry", "Roster", "Standing", "as_text", "from_text", "signed_entry"),
-    "session": ("LEAVE", "RECORDS", "ROSTER", "STATUS", "STOP", "Endpoint", "Tuning", "open_session"),
+    "session": ("LEAVE", "RECORDS", "REVOKED", "ROSTER", "STATUS", "STOP", "Endpoint", "Tuning", "open_session"),
+    "showing": ("certificate_rows", "described"),
     "traces": ("merge", "read_diary", "read_lives"),
     "unused_ports": ("free_ports",),
     "watching": ("shown",),
@@ -70,6 +102,7 @@ __all__ = [
     "MEMBERS_FILE",
     "OPERATOR",
     "RECORDS",
+    "REVOKED",
     "ROSTER",
     "SPOILS",
     "STATUS",
@@ -103,10 +136,13 @@ __all__ = [
     "as_text",
     "ask_everyone",
     "ask_to_leave",
+    "certificate_rows",
     "check_name",
     "cluster_complaints",
     "credentials",
+    "described",
     "end_process",
+    "everybody",
     "facts_of",
     "finished_before",
     "free_ports",
@@ -115,9 +151,12 @@ __all__ = [
     "known_roster",
     "leave_on_signals",
     "load_cluster",
+    "make_authority",
+    "make_certificate",
     "make_certificates",
     "make_cluster",
     "merge",
+    "open_authority",
     "open_session",
     "opened_part",
     "parts_in",
@@ -125,11 +164,15 @@ __all__ = [
     "read_diary",
     "read_lives",
     "replay",
+    "request_certificate",
+    "revoke_certificates",
     "set_aside",
     "shown",
+    "sign_request",
     "signed_entry",
     "surroundings",
     "valid_until",
+    "why_kept",
     "with_known_ports",
     "with_own_port",
     "write_logs",

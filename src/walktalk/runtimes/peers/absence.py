@@ -12,11 +12,15 @@ from contextlib import suppress
 
 from cryptography import x509
 
-from walktalk.runtimes.peers.certificates import Credentials, common_name
+from walktalk.runtimes.peers.certificates import Credentials
+from walktalk.runtimes.peers.pem import bearer, common_name
 
 PATIENCE = 3.0  # seconds for each step
 UNKNOWN_PLACE = "it has not come, and its port is not known here"
-SILENT = "it is reached, but does not answer; is it of another cluster, or does only one of the two use certificates?"
+SILENT = (
+    "it is reached, but does not answer; is it of another cluster, does it refuse this node's certificate, "
+    "or does only one of the two use certificates?"
+)
 
 
 def why_absent(name: str, address: str, files: Credentials | None) -> str:
@@ -34,7 +38,7 @@ def why_absent(name: str, address: str, files: Credentials | None) -> str:
 
 def _handshake(name: str, host: str, connection: socket.socket, files: Credentials) -> str:
     try:
-        holder = _holder(host, connection, files)
+        certificate = _certificate(host, connection, files)
     except ssl.SSLCertVerificationError as error:
         return f"its certificate is of another authority, for another address, or out of date ({error.verify_message})"
     except ssl.SSLError as error:
@@ -44,11 +48,15 @@ def _handshake(name: str, host: str, connection: socket.socket, files: Credentia
         return f"it does not speak TLS ({reason}); has it no certificates?"
     except OSError as error:
         return f"it does not speak TLS ({error}); has it no certificates?"
-    return SILENT if holder == name else f"whoever listens there has the certificate of {holder!r}"
+    holder = common_name(certificate) if certificate is not None else ""
+    if bearer(holder) != name:
+        return f"whoever listens there has the certificate of {holder!r}"
+    since = files.revocations.since(certificate) if certificate is not None else None
+    return SILENT if since is None else f"its certificate was revoked on {since:%Y-%m-%d}"
 
 
-def _holder(host: str, connection: socket.socket, files: Credentials) -> str:
-    """Whom the certificate of the other side is made out to, if both sides accept each other's."""
+def _certificate(host: str, connection: socket.socket, files: Credentials) -> x509.Certificate | None:
+    """That of the other side, if both sides accept each other's."""
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
     context.load_verify_locations(files.authority)
     context.load_cert_chain(files.certificate, files.key)
@@ -56,4 +64,4 @@ def _holder(host: str, connection: socket.socket, files: Credentials) -> str:
         form = channel.getpeercert(binary_form=True)
         with suppress(TimeoutError):
             channel.recv(1)  # the other side judges our certificate after its own part of the handshake is done
-    return common_name(x509.load_der_x509_certificate(form)) if form else ""
+    return x509.load_der_x509_certificate(form) if form else None

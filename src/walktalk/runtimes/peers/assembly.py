@@ -8,6 +8,7 @@ node. Whatever does not fit this (a damaged, oversized, repeated or uncalled-for
 
 from __future__ import annotations
 
+import collections
 import weakref
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -35,27 +36,27 @@ class Pool:
     Fresh memory costs more than the copy into it: the kernel has to find and clear every page. What is handed out is an
     array of its own on memory of the pool, and everything that is made of it without a copy holds on to that array; so
     its end, which a weak reference tells of, is the end of all of them.
+
+    Messages of several neighbours arrive in several threads, and payloads end in any: what deques do is safe there.
     """
 
     KEPT = 4  # one arriving, one waiting, one in training, one on its way out
 
     def __init__(self) -> None:
-        self._free: list[bytearray] = []
+        self._free: dict[int, collections.deque[bytearray]] = {}  # by size
 
     def take(self, size: int) -> Bytes:
         """Room for so many bytes; their content is arbitrary."""
-        room = next((free for free in self._free if len(free) == size), None)
-        if room is None:
+        try:
+            room = self._free.setdefault(size, collections.deque(maxlen=self.KEPT)).pop()
+        except IndexError:
             room = bytearray(size)
-        else:
-            self._free.remove(room)
         lent = np.frombuffer(room, dtype=np.uint8)
         weakref.finalize(lent, self._give_back, room)
         return lent
 
     def _give_back(self, room: bytearray) -> None:
-        self._free.append(room)
-        del self._free[: -self.KEPT]
+        self._free[len(room)].append(room)
 
 
 @dataclass

@@ -1,44 +1,52 @@
-"""Certificates: who may join. A test authority, and one certificate for each node, valid for its name and addresses.
+"""Certificates: who may join. A node needs the authority's certificate, its own, and the key of that.
 
-`walktalk certs` writes `ca.pem`, `ca.key` and `NAME.pem`, `NAME.key` for every node and for the operator, who asks
-for `status` and says `stop`. A real deployment brings certificates of its own; the common name must be the node's name,
-because that is what the others compare with. Only `ca.pem` and its own pair belong on a node; `ca.key` stays at home.
+They lie in the cluster's folder `certificates`: `ca.pem`, `NAME.pem`, `NAME.key`, and `revoked.pem` where something was
+revoked. The common name must be the node's name, because that is what the others compare with (`revocations` says what
+follows it). `authority` makes them; a deployment may bring certificates of its own.
 """
 
 from __future__ import annotations
 
 import datetime
-import ipaddress
-import os
-from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Literal, NamedTuple
 
 from cryptography import x509
-from cryptography.exceptions import InvalidSignature, UnsupportedAlgorithm
-from cryptography.hazmat.primitives import hashes, serialization
-from cryptography.hazmat.primitives.asymmetric import ec
-from cryptography.hazmat.primitives.asymmetric.types import PrivateKeyTypes
-from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
 
 from walktalk.errors import SpecError, UnavailableError
+from walktalk.runtimes.peers import revocations as lists
+from walktalk.runtimes.peers.pem import bearer, certificates_in, common_name, is_issued_by, private_key
+from walktalk.runtimes.peers.revocations import Revocations
 
 OPERATOR = "operator"
 """The name that `walktalk status` and `walktalk stop` go by; no node may have it."""
 
+RELAY = "relay"
+"""The name that a relay's certificate is made out to; no node may have it."""
+
 AUTHORITY = "ca"
 """The name of the authority's own files; a node of that name would overwrite its key."""
 
-Key = ec.EllipticCurvePrivateKey
+SOON = 30  # days before the end of a certificate in which it is warned of
+
+NEXT = ".next"  # what a key's file has at its end until the certificate for it has come
 
 
 @dataclass(frozen=True)
 class Credentials:
-    """Where one node's certificate, its key, and the authority's certificate lie."""
+    """Where one node's certificate, its key, and the authority's certificate lie, and who holds none any more."""
 
     authority: Path
     certificate: Path
     key: Path
+    revocations: Revocations = field(default_factory=Revocations)
+
+    @property
+    def files(self) -> tuple[Path, ...]:
+        """All that matter, those that need not be there too."""
+        folder, name = self.certificate.parent, self.certificate.stem
+        return (self.authority, self.certificate, *_keys(folder, name), self.authority.with_name(lists.LIST))
 
 
 def credentials(folder: Path, name: str) -> Credentials:
@@ -47,167 +55,99 @@ def credentials(folder: Path, name: str) -> Credentials:
     A refused connection says nothing of its reason to the one that is refused, so all that can be seen here is looked
     at here.
     """
-    found = Credentials(folder / f"{AUTHORITY}.pem", folder / f"{name}.pem", folder / f"{name}.key")
+    found = Credentials(folder / f"{AUTHORITY}.pem", folder / f"{name}.pem", _keys(folder, name)[0])
     for path in (found.authority, found.certificate, found.key):
         if not path.is_file():
             raise UnavailableError(f"certificates: {path} does not exist; make it with `walktalk certs`")
-    authorities, (own, *between) = _certificates_in(found.authority), _certificates_in(found.certificate)
+    authorities, (own, *between) = certificates_in(found.authority), certificates_in(found.certificate)
     holder = common_name(own)
-    if holder != name:
+    if bearer(holder) != name:
         raise SpecError(f"certificates: {found.certificate} is made out to {holder!r}, not to {name!r}")
     for path, certificate in ((found.certificate, own), (found.authority, authorities[0])):
-        _check_dates(path, certificate)
-    if not _is_issued_by(own, authorities, between):
+        check_dates(path, certificate)
+    if not is_issued_by(own, authorities, between):
         raise SpecError(f"certificates: {found.certificate} is not of the authority in {found.authority}")
-    if _private_key(found.key).public_key() != own.public_key():
-        raise SpecError(f"certificates: {found.key} is not the key of {found.certificate}")
-    return found
+    revoked = lists.read(folder, authorities)
+    since = revoked.since(own)
+    if since is not None:
+        raise Revoked(f"certificates: {found.certificate} was revoked on {since:%Y-%m-%d}; ask for another: {RENEW}")
+    return Credentials(found.authority, found.certificate, key_of(own, folder, name), revoked)
+
+
+RENEW = "`walktalk certs request --help` says how"
+
+
+class Revoked(SpecError):
+    """A node's own certificate holds no more."""
+
+
+def _keys(folder: Path, name: str) -> tuple[Path, Path]:
+    """Where a key may lie: the one in use, and one whose certificate was only asked for; then the other way round."""
+    return folder / f"{name}.key", folder / f"{name}.key{NEXT}"
+
+
+def key_of(certificate: x509.Certificate, folder: Path, name: str) -> Path:
+    """The file with the key of a node's certificate."""
+    paths = _keys(folder, name)
+    for path in paths:
+        if path.is_file() and private_key(path).public_key() == certificate.public_key():
+            return path
+    raise SpecError(f"certificates: {paths[0]} is not the key of {folder / name}.pem")
+
+
+def free_key(folder: Path, name: str) -> Path:
+    """Where a new key may be written: not over the one that belongs to the certificate of now."""
+    paths, path = _keys(folder, name), folder / f"{name}.pem"
+    if not path.is_file():
+        return paths[0]
+    used = [key for key in paths if key.is_file() and private_key(key).public_key() == _public_key(path)]
+    return next(key for key in paths if key not in used)
+
+
+def _public_key(path: Path) -> object:
+    return certificates_in(path)[0].public_key()
 
 
 def valid_until(path: Path) -> datetime.datetime:
     """The last moment of the first certificate in a file."""
-    return _certificates_in(path)[0].not_valid_after_utc
+    return certificates_in(path)[0].not_valid_after_utc
 
 
-def common_name(certificate: x509.Certificate) -> str:
-    """The name that a certificate is made out to."""
-    names = certificate.subject.get_attributes_for_oid(NameOID.COMMON_NAME)
-    return str(names[0].value) if names else ""
+class Outlook(NamedTuple):
+    """How long certificates hold."""
+
+    until: datetime.datetime
+    days: int  # that are left; less than 0 where it is over
+    state: Literal["good", "soon", "expired", "revoked"]
+    which: Path
+
+    def in_words(self) -> str:
+        """For a log, or for whoever asks."""
+        if self.state == "revoked":
+            return f"{self.which.name} was revoked; the others refuse it; ask for another: {RENEW}"
+        if self.state == "expired":
+            return f"{self.which.name} expired on {self.until:%Y-%m-%d}; the others refuse it; renew it: {RENEW}"
+        left = "tomorrow" if self.days == 1 else "today" if self.days == 0 else f"in {self.days} days"
+        return f"{self.which.name} expires on {self.until:%Y-%m-%d}, {left}; renew it: {RENEW}"
 
 
-def _certificates_in(path: Path) -> list[x509.Certificate]:
-    """At least one; a file may hold a chain."""
-    try:
-        return x509.load_pem_x509_certificates(_bytes_of(path))
-    except ValueError as error:
-        raise SpecError(f"certificates: {path} is not a certificate in PEM form") from error
+def outlook(files: Credentials, now: datetime.datetime | None = None) -> Outlook:
+    """How long a node's certificate and the authority's hold: that of the two which ends first."""
+    ends = [(valid_until(path), path) for path in (files.certificate, files.authority)]
+    return judge(*min(ends), now)
 
 
-def _private_key(path: Path) -> PrivateKeyTypes:
-    try:
-        return serialization.load_pem_private_key(_bytes_of(path), password=None)
-    except (ValueError, TypeError, UnsupportedAlgorithm) as error:
-        raise SpecError(f"certificates: {path} is not a private key in PEM form without a password") from error
+def judge(until: datetime.datetime, which: Path, now: datetime.datetime | None = None) -> Outlook:
+    """What is to be said of a certificate that ends then."""
+    days = (until - (now or datetime.datetime.now(datetime.timezone.utc))) // datetime.timedelta(days=1)
+    return Outlook(until, days, "expired" if days < 0 else "soon" if days < SOON else "good", which)
 
 
-def _bytes_of(path: Path) -> bytes:
-    try:
-        return path.read_bytes()
-    except OSError as error:
-        raise UnavailableError(f"certificates: {path} cannot be read: {error.strerror}") from error
-
-
-def _check_dates(path: Path, certificate: x509.Certificate) -> None:
+def check_dates(path: Path, certificate: x509.Certificate) -> None:
+    """Raise where it does not hold now."""
     now = datetime.datetime.now(datetime.timezone.utc)
     first, last = certificate.not_valid_before_utc, certificate.not_valid_after_utc
     if now > last:
-        raise SpecError(f"certificates: {path} expired on {last:%Y-%m-%d}; make new ones, with `walktalk certs`")
+        raise SpecError(f"certificates: {path} expired on {last:%Y-%m-%d}; renew it: {RENEW}")
     if now < first:
         raise SpecError(f"certificates: {path} is valid from {first:%Y-%m-%d} only; is this machine's clock right?")
-
-
-def _is_issued_by(own: x509.Certificate, authorities: list[x509.Certificate], between: list[x509.Certificate]) -> bool:
-    """Whether one of the authorities has signed it, or one that comes with it and that an authority has signed."""
-    issuers = [other for other in (*authorities, *between) if _has_signed(other, own)]
-    return any(
-        issuer in authorities or _is_issued_by(issuer, authorities, [b for b in between if b != issuer])
-        for issuer in issuers
-    )
-
-
-def _has_signed(issuer: x509.Certificate, certificate: x509.Certificate) -> bool:
-    try:
-        certificate.verify_directly_issued_by(issuer)
-    except (ValueError, TypeError, InvalidSignature):
-        return False
-    return True
-
-
-def make_certificates(folder: Path, hosts: Mapping[str, Iterable[str]], days: int = 365) -> list[Path]:
-    """An authority and a certificate for each name, good for these host names and addresses.
-
-    An authority that is already there is used again, so that nodes can be added later.
-    """
-    if AUTHORITY in hosts:
-        raise SpecError(f"nodes: {AUTHORITY!r} cannot be a node's name: the authority's own files are called so")
-    try:
-        folder.mkdir(parents=True, exist_ok=True)
-        authority, key = _authority(folder, days)
-        written = [folder / f"{AUTHORITY}.pem"]
-        for name, addresses in {**hosts, OPERATOR: ()}.items():
-            own = ec.generate_private_key(ec.SECP256R1())
-            certificate = _issue(name, own, authority.subject, key, days, _places(addresses))
-            _write_key(folder / f"{name}.key", own)
-            written.append(_write_certificate(folder / f"{name}.pem", certificate))
-    except OSError as error:
-        raise UnavailableError(f"certificates: {folder} cannot be written: {error.strerror}") from error
-    return written
-
-
-def _authority(folder: Path, days: int) -> tuple[x509.Certificate, Key]:
-    certificate_path, key_path = folder / f"{AUTHORITY}.pem", folder / f"{AUTHORITY}.key"
-    if certificate_path.is_file() and key_path.is_file():
-        key = _private_key(key_path)
-        if not isinstance(key, ec.EllipticCurvePrivateKey):
-            raise SpecError(f"certificates: {key_path} is not an elliptic-curve key; use another folder")
-        certificate = _certificates_in(certificate_path)[0]
-        _check_dates(certificate_path, certificate)
-        if certificate.public_key() != key.public_key():
-            raise SpecError(f"certificates: {key_path} is not the key of {certificate_path}; use another folder")
-        return certificate, key
-    key = ec.generate_private_key(ec.SECP256R1())
-    name = _subject("walktalk test authority")
-    certificate = _issue("walktalk test authority", key, name, key, days, None)
-    _write_key(key_path, key)
-    _write_certificate(certificate_path, certificate)
-    return certificate, key
-
-
-def _issue(
-    name: str, key: Key, issuer: x509.Name, issuer_key: Key, days: int, places: x509.SubjectAlternativeName | None
-) -> x509.Certificate:
-    """A certificate; without places it is the authority's own."""
-    now = datetime.datetime.now(datetime.timezone.utc)
-    constraints = x509.BasicConstraints(ca=places is None, path_length=0 if places is None else None)
-    builder = (
-        x509.CertificateBuilder()
-        .subject_name(_subject(name))
-        .issuer_name(issuer)
-        .public_key(key.public_key())
-        .serial_number(x509.random_serial_number())
-        .not_valid_before(now - datetime.timedelta(minutes=5))  # clocks of different machines differ
-        .not_valid_after(now + datetime.timedelta(days=days))
-        .add_extension(constraints, critical=True)
-    )
-    if places is not None:
-        usages = [ExtendedKeyUsageOID.SERVER_AUTH, ExtendedKeyUsageOID.CLIENT_AUTH]  # a peer is both
-        builder = builder.add_extension(places, critical=False)
-        builder = builder.add_extension(x509.ExtendedKeyUsage(usages), critical=False)
-    return builder.sign(issuer_key, hashes.SHA256())
-
-
-def _subject(name: str) -> x509.Name:
-    return x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, name)])
-
-
-def _places(addresses: Iterable[str]) -> x509.SubjectAlternativeName:
-    names: list[x509.GeneralName] = []
-    for address in sorted({"localhost", "127.0.0.1", *addresses}):
-        try:
-            names.append(x509.IPAddress(ipaddress.ip_address(address)))
-        except ValueError:
-            names.append(x509.DNSName(address))
-    return x509.SubjectAlternativeName(names)
-
-
-def _write_key(path: Path, key: Key) -> None:
-    """A private key, readable by its owner only from the first moment on."""
-    form = (serialization.Encoding.PEM, serialization.PrivateFormat.PKCS8, serialization.NoEncryption())
-    path.unlink(missing_ok=True)
-    with os.fdopen(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "wb") as file:
-        file.write(key.private_bytes(*form))
-
-
-def _write_certificate(path: Path, certificate: x509.Certificate) -> Path:
-    path.write_bytes(certificate.public_bytes(serialization.Encoding.PEM))
-    return path

@@ -32,8 +32,7 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from walktalk.errors import SpecError
 from walktalk.records import yaml_text
-from walktalk.runtimes.peers.certificates import AUTHORITY, OPERATOR, Credentials, credentials
-from walktalk.runtimes.peers.relay_words import RELAY
+from walktalk.runtimes.peers.certificates import AUTHORITY, OPERATOR, RELAY, Credentials, credentials
 from walktalk.runtimes.peers.roster import Entry, Roster, Standing
 from walktalk.runtimes.peers.session import ALIVE, Endpoint, Tuning
 from walktalk.runtimes.peers.tunnels import DIRECT, RelayPlace
@@ -54,6 +53,7 @@ RESERVED = {  # they would share keys or files with something else
     AUTHORITY: "the name of the authority's own files among the certificates",
     PORTS: "the folder for ports that were found",
     RELAY: "the name of the relay's certificate",
+    "revoked": "the list of certificates that hold no more",
     "launcher": "the folder of whoever starts all nodes of a run",
 }
 
@@ -142,9 +142,10 @@ class Cluster(BaseModel):
         authority = self.certificates / f"{AUTHORITY}.pem" if self.certificates is not None else None
         return Roster(self.name, graph, self.file_names, authority, OPERATOR)
 
-    def with_joined(self, entries: Iterable[Entry]) -> Cluster:
-        """With those who joined and have not left for good."""
-        there = [e for e in entries if e.standing is not Standing.LEFT and e.name not in self.file_names]
+    def with_joined(self, entries: Iterable[Entry], gone: bool = False) -> Cluster:
+        """With those who joined, in the order of their ranks; `gone`: also those of them who left for good since."""
+        wanted = [e for e in entries if gone or e.standing is not Standing.LEFT]
+        there = sorted((e for e in wanted if e.name not in self.file_names), key=lambda e: (e.rank, e.name))
         files = {name: self.nodes[name] for name in self.file_names}
         places = {entry.name: Place.model_validate({"address": entry.address, "site": entry.site}) for entry in there}
         joined = {entry.name: entry.number for entry in there}
@@ -191,6 +192,12 @@ class Cluster(BaseModel):
             patience += DIRECT
         quick = Tuning(opening=patience)
         return Endpoint(self.name, OPERATOR, len(everyone), "", everyone, connect, files, quick, relay=relay)
+
+    def hosts(self) -> dict[str, list[str]]:
+        """Who may have a certificate, and for which host names and addresses: nodes, operator and relay."""
+        hosts = {name: [place.host] for name, place in self.nodes.items()}
+        relay = {RELAY: [self.relay.rpartition(":")[0]]} if self.relay else {}
+        return {**hosts, **relay, OPERATOR: []}
 
     def relay_credentials(self) -> Credentials | None:
         """The relay's certificate."""

@@ -10,8 +10,7 @@ if TYPE_CHECKING:
     from walktalk.runtimes.peers.node import Node
 
 STUCK = 10.0  # seconds: the loop turns four times a second
-SECONDS_A_DAY = 86_400.0
-SOON = 7.0  # days until a certificate ends
+URGENT = 7  # days until a certificate ends in which a node is not well; it is warned of long before
 
 
 def complaints_of(node: Node) -> list[str]:
@@ -41,13 +40,17 @@ def _complaints(node: Node) -> Iterator[str]:
         yield f"its checkpoint cannot be written: {node.keeper.failure}"
     if node.diary.behind:
         yield f"its trace cannot be written: {node.diary.behind} lines wait; is the disk full?"
-    ends = certificate_end(node)
-    if ends is not None:
-        days = (ends - time.time()) / SECONDS_A_DAY
-        if days < 0:
-            yield "its certificate is out of date"
-        elif days < SOON:
-            yield f"its certificate ends in {days:.1f} days"
+    renewal = node.link.renewal
+    if renewal is not None and (renewal.outlook.state in ("expired", "revoked") or renewal.outlook.days < URGENT):
+        yield renewal.outlook.in_words()
+
+
+def warnings_of(node: Node) -> list[str]:
+    """What a person should see to, though this node is well."""
+    renewal = node.link.renewal
+    if renewal is None or renewal.outlook.state != "soon" or renewal.outlook.days < URGENT:
+        return []
+    return [renewal.outlook.in_words()]
 
 
 def checkpoint_age(node: Node) -> float | None:
@@ -57,14 +60,6 @@ def checkpoint_age(node: Node) -> float | None:
 
 
 def certificate_end(node: Node) -> float | None:
-    """When this node's certificate ends, in seconds since 1970; None where there is none, or it cannot be read."""
-    files = node.link.endpoint.credentials
-    if files is None:
-        return None
-    from walktalk.errors import WalktalkError
-    from walktalk.runtimes.peers.certificates import valid_until
-
-    try:
-        return valid_until(files.certificate).timestamp()
-    except (OSError, WalktalkError):
-        return None
+    """When its certificate ends, or the authority's, in seconds since 1970; None where there is none."""
+    renewal = node.link.renewal
+    return None if renewal is None else renewal.outlook.until.timestamp()

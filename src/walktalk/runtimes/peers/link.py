@@ -12,26 +12,29 @@ message again if the other side has never heard of it. The stamp sees to it that
 from __future__ import annotations
 
 import collections
+import json
 import logging
 import math
 import threading
 import time
 from collections.abc import Callable, Iterable, Mapping
 from contextlib import suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import TypeAlias
 
 import zenoh
 
 from walktalk.codecs import Bytes
-from walktalk.errors import UnavailableError
+from walktalk.errors import UnavailableError, UserError
 from walktalk.runtimes.peers.assembly import Assembler, Delivery, Limits, Pool
 from walktalk.runtimes.peers.buffers import fit_buffers
-from walktalk.runtimes.peers.certificates import OPERATOR
+from walktalk.runtimes.peers.certificates import OPERATOR, RELAY, Credentials
 from walktalk.runtimes.peers.line import Line, declared
 from walktalk.runtimes.peers.outbox import Outbox
 from walktalk.runtimes.peers.presence import Presence
-from walktalk.runtimes.peers.session import ACKS, CONTROL, MODELS, Endpoint, close_session, open_session
+from walktalk.runtimes.peers.renewal import Renewal
+from walktalk.runtimes.peers.revocations import Revocations
+from walktalk.runtimes.peers.session import ACKS, CONTROL, MODELS, REVOKED, Endpoint, close_session, open_session
 from walktalk.runtimes.peers.tunnels import open_tunnels
 from walktalk.runtimes.peers.wire import Ack, Answer, Parcel, Stamp, WireError, chunks, decode_ack, encode_ack
 
@@ -107,6 +110,35 @@ class Link:
         self._held: list[object] = []  # what is declared: kept, or Zenoh would take it back
         for name, number in endpoint.neighbours.items():
             self._expect(name, number)
+        self.renewal = self._watch_certificates()  # None without certificates
+
+    def _watch_certificates(self) -> Renewal | None:
+        own = self.endpoint
+        if own.credentials is None:
+            return None
+        self.answer(REVOKED, self._take_list)
+        return Renewal(own.credentials, own.name, self._others, self._renew)
+
+    def _others(self) -> tuple[str, ...]:
+        """Whose certificates matter here."""
+        return (*self.endpoint.neighbours, *self.endpoint.admits, OPERATOR, RELAY)
+
+    def _renew(self, files: Credentials) -> None:
+        own = self.endpoint
+        now, then = files.revocations, own.credentials.revocations if own.credentials is not None else Revocations()
+        refused = [number for name, number in own.neighbours.items() if now.accepted(name) != then.accepted(name)]
+        if self.tunnels is not None:
+            self.tunnels.renew(files)
+        self.reopen(replace(own, credentials=files), refused)
+
+    def _take_list(self, asked: Mapping[str, str]) -> bytes:
+        """The operator brings a list of revoked certificates."""
+        said: dict[str, object] = {"taken": False, "why": ""}
+        try:
+            said["taken"] = self.renewal is not None and self.renewal.take_list(asked.get("said", ""))
+        except (OSError, UserError) as error:
+            said["why"] = str(error)
+        return json.dumps(said).encode()
 
     def _expect(self, name: str, number: int) -> None:
         """Be ready to send to a neighbour and to hear it; of one that was a neighbour before, what is known is kept."""
@@ -125,6 +157,7 @@ class Link:
         - `dial`: names of new neighbours that do not connect by themselves, and where they are.
         """
         with self._changing:
+            endpoint = replace(endpoint, credentials=self.endpoint.credentials)  # which may be newer
             before, self.endpoint = self.endpoint.neighbours, endpoint
             for name, number in before.items():
                 if name not in endpoint.neighbours:
@@ -164,16 +197,18 @@ class Link:
         channels = {MODELS: self._on_models, CONTROL: self._on_control, ACKS: self._on_ack}
         return declared(session, self.endpoint, channels, self._on_token)
 
-    def reopen(self, endpoint: Endpoint) -> None:
+    def reopen(self, endpoint: Endpoint, refused: Iterable[int] = ()) -> None:
         """Close all connections and open them anew, as this endpoint says: other certificates, other permissions.
 
         Neighbours are told before: for them, and for this node, nobody has gone, and what was under way is sent again.
+        But for those that are `refused` from now on: they have gone.
         Takes about a second, longer where the old connections do not close; nobody else needs to wait for it.
         """
         with self._changing:
-            for number in self.endpoint.neighbours.values():
+            staying = set(self.endpoint.neighbours.values()) - set(refused)
+            for number in staying:
                 self._put(number, ACKS, encode_ack(Ack(Stamp(0, 0), Answer.BACK_SOON)))
-            self._presence.excuse(self.endpoint.neighbours.values())
+            self._presence.excuse(staying)
             self._leaving.wait(WORDS_TRAVEL)
             close_session(self._session, REOPENING)
             for number in self.endpoint.neighbours.values():
@@ -253,6 +288,8 @@ class Link:
     def close(self) -> None:
         """Leave. What is not acknowledged by now may be lost: `drain` first."""
         self._leaving.set()
+        if self.renewal is not None:
+            self.renewal.close()
         for outbox in self._outboxes.values():
             outbox.close()
         with self._changing:

@@ -22,6 +22,7 @@ from walktalk.runtimes.peers.acquaintance import differences
 from walktalk.runtimes.peers.handing_out import MEMBERS_FILE
 from walktalk.runtimes.peers.roster import Entry, Roster, Standing, as_text, noted, notes, signed_entry
 from walktalk.runtimes.peers.session import JOIN, LEAVE, ROSTER
+from walktalk.runtimes.peers.vouching import certificate_in
 from walktalk.runtimes.peers.wire import Parcel
 
 if TYPE_CHECKING:
@@ -112,19 +113,27 @@ class Members:
         """One that wants to join: first it asks who is there, then it brings its entry."""
         said = json.loads(asked.get("said", "{}"))
         name = str(said.get("name", ""))
-        why = self._objection(name, said.get("facts"))
+        entry = Entry.heard(said["entry"]) if "entry" in said else None
+        why = self._objection(name, said.get("facts")) or self._distrust(entry)
         if why:
             log.warning("%s: refuses %s, who wants to join: %s", self._node.setup.endpoint.name, name[:63] or "?", why)
             return {"refused": why}
         assert self.roster is not None
-        if "entry" in said:
-            entry = Entry.heard(said["entry"])
+        if entry is not None:
             if entry.name != name or entry.standing is not Standing.MEMBER:
                 raise ValueError(f"that is no entry of {name}")
             self._take([entry])
         tally = self._node.state.tally
         there = sorted(node for node in {*tally.there(), self._node.me} if node in self.roster.network.present)
         return {"roster": [entry.said() for entry in self.roster.entries.values()], "there": there}
+
+    def _distrust(self, entry: Entry | None) -> str:
+        """Why an entry is not to be believed, though the authority has once signed its signer's certificate."""
+        files = self._node.link.endpoint.credentials
+        since = (
+            files.revocations.since(certificate_in(entry.signed)) if files is not None and entry is not None else None
+        )
+        return "" if since is None else f"its certificate was revoked on {since:%Y-%m-%d}"
 
     def _objection(self, name: str, facts: Any) -> str:
         """Why somebody may not join; "": it may."""
@@ -196,8 +205,8 @@ class Members:
     def _facts_of(self, entry: Entry) -> dict[str, Any]:
         """For whoever reads the trace: the graph as it is now, as far as this name is concerned."""
         assert self.roster is not None
-        rows = self.roster.network.rows
-        return {"name": entry.name, "neighbours": list(rows.get(entry.number, ()))}
+        peers = self.roster.network.rows.get(entry.number, ())
+        return {"name": entry.name, "neighbours": " ".join(self.roster.known[peer] for peer in peers)}
 
     def _look_at_own(self, entry: Entry) -> None:
         node = self._node
@@ -223,7 +232,7 @@ class Members:
         node.link.change(endpoint, self._to_dial(endpoint.name, set(around.neighbours) - set(before.neighbours)))
         node.setup = replace(setup, around=around, endpoint=endpoint)
         if node.begun and setup.protocol.nodes_come_and_go:
-            node.note("neighbours", detail=json.dumps(list(around.neighbours)))
+            node.note("neighbours", detail={"neighbours": " ".join(endpoint.neighbours)})
             node.give(NetworkChanged(around))
 
     def _to_dial(self, name: str, new: Iterable[int]) -> dict[str, str]:
@@ -275,7 +284,7 @@ class Members:
         node, roster = self._node, self.roster
         assert roster is not None
         entry = roster.next(node.setup.endpoint.name, standing)
-        self._take([signed_entry(entry, roster, node.setup.endpoint.credentials)])
+        self._take([signed_entry(entry, roster, node.link.endpoint.credentials)])
 
 
 def surroundings(around: Surroundings, roster: Roster, name: str) -> Surroundings:

@@ -6,7 +6,7 @@ import datetime
 import math
 from typing import TYPE_CHECKING, Any
 
-from walktalk.runtimes.peers.health import certificate_end, checkpoint_age, complaints_of
+from walktalk.runtimes.peers.health import certificate_end, checkpoint_age, complaints_of, warnings_of
 
 if TYPE_CHECKING:
     from walktalk.runtimes.peers.node import Node
@@ -47,6 +47,7 @@ def status_of(node: Node) -> dict[str, Any]:
         "checkpoint_age": None if age is None else round(age, 3),
         "certificate_ends": _moment(certificate_end(node)),
         "complaints": complaints_of(node),
+        "warnings": warnings_of(node),
         "relay": link.tunnels.status() if link.tunnels is not None else None,
         "epsilon": round(node.purse.epsilon, 4) if node.purse is not None else None,
         "done": node.end.seen,

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import time
 from collections.abc import Callable, Iterable, Sequence
+from contextlib import suppress
 from pathlib import Path
 from types import TracebackType
 from typing import Any
@@ -13,8 +14,9 @@ from walktalk.errors import SpecError, UnavailableError
 from walktalk.graphs import Graph
 from walktalk.runtimes.peers.certificates import OPERATOR
 from walktalk.runtimes.peers.cluster import Cluster
+from walktalk.runtimes.peers.handing_out import MEMBERS_FILE
 from walktalk.runtimes.peers.ports import with_known_ports
-from walktalk.runtimes.peers.roster import Entry, Roster, Standing, signed_entry
+from walktalk.runtimes.peers.roster import Entry, Roster, Standing, from_text, signed_entry
 from walktalk.runtimes.peers.session import LEAVE, PIECE, RECORDS, ROSTER, open_session
 from walktalk.runtimes.peers.tunnels import open_tunnels
 
@@ -135,6 +137,22 @@ def known_roster(cluster: Cluster, caller: Caller, seconds: float = 3.0) -> Rost
     for answer in answers.values():
         roster.join(Entry.heard(said) for said in answer.get("roster", ()))
     return roster if answers else None
+
+
+def everybody(cluster: Cluster, graph: Graph, seconds: float = 3.0) -> tuple[Cluster, Roster]:
+    """The cluster with all who ever joined it, and who belongs, as nodes say and folders of nodes on this machine.
+
+    - `graph`: the study's, where it matters who is whose neighbour.
+    """
+    roster = cluster.roster(graph)
+    with Caller(cluster) as caller:
+        found = known_roster(cluster, caller, seconds)
+    if found is not None:
+        roster.join(found.entries.values())
+    for path in cluster.folder.glob(f"*/{MEMBERS_FILE}"):
+        with suppress(OSError, ValueError):
+            roster.join(from_text(path.read_text()))
+    return cluster.with_joined(roster.entries.values(), gone=True), roster
 
 
 def ask_to_leave(cluster: Cluster, names: Sequence[str], seconds: float, dead: bool) -> dict[str, str]:

@@ -24,9 +24,10 @@ from typing import Any
 from walktalk.errors import UnavailableError
 from walktalk.runtimes.peers import relay_words as words
 from walktalk.runtimes.peers.buffers import fit_buffers
-from walktalk.runtimes.peers.certificates import Credentials
+from walktalk.runtimes.peers.certificates import RELAY, Credentials
 from walktalk.runtimes.peers.relay_streams import Flow, join, prepare, receive_exactly
 from walktalk.runtimes.peers.relay_words import PATIENCE, SILENCE, WordsError, encode
+from walktalk.runtimes.peers.renewal import Renewal
 
 log = logging.getLogger(__name__)
 
@@ -71,12 +72,14 @@ class Relay:
         - `listen`: host:port; port 0 is any that is free.
         - `files`: the relay's certificate; None: nothing is encrypted, anyone may come.
         """
-        self._files = files
+        self._files = self._looked_at = files
+        self._renewal = Renewal(files, RELAY, None, self._use) if files is not None else None
+        self._here: set[Guest] = set()
         self._guests: dict[tuple[str, str], Guest] = {}  # who may be dialled, by cluster and name
         self._meetings: dict[str, Meeting] = {}  # by both tokens
         self._tasks: set[asyncio.Task[None]] = set()
+        self._talks: dict[asyncio.Task[None], Meeting] = {}  # by whoever passes their bytes on
         self.passed_on = Flow()  # of connections that have ended
-        self.joined = 0  # pairs that are talking now
         self._turned_away = 0
         host, port = words.host_and_port(listen)
         try:
@@ -88,10 +91,15 @@ class Relay:
         self._door.setblocking(False)
         self.port: int = self._door.getsockname()[1]
 
+    @property
+    def joined(self) -> int:
+        """Pairs that are talking now."""
+        return len(self._talks)
+
     async def serve(self) -> None:
         """Let guests in."""
         loop = asyncio.get_running_loop()
-        self._start(self._fit_buffers())
+        self._start(self._look_after())
         try:
             while True:
                 try:
@@ -106,6 +114,8 @@ class Relay:
                 self._start(self._receive(prepare(connection), f"{address[0]}:{address[1]}"))
         finally:
             self._door.close()
+            if self._renewal is not None:
+                self._renewal.close()
             for task in self._tasks:
                 task.cancel()
             await asyncio.gather(*self._tasks, return_exceptions=True)
@@ -115,10 +125,28 @@ class Relay:
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
 
-    async def _fit_buffers(self) -> None:
+    async def _look_after(self) -> None:
         while True:
             await asyncio.sleep(FIT_EVERY)
             fit_buffers([self.port])
+            if self._files is not self._looked_at:
+                self._looked_at = self._files
+                self._turn_out()
+
+    def _use(self, files: Credentials) -> None:
+        """Other certificates, from now on; called in another thread."""
+        self._files = files
+
+    def _turn_out(self) -> None:
+        """Those go whose certificates hold no more, and what they have to say is cut off."""
+        for guest in [guest for guest in self._here if words.doubts(guest.writer, guest.name, self._files)]:
+            log.warning("relay: %s of %s must go: its certificate was revoked", guest.name, guest.cluster)
+            guest.writer.close()
+            for task, meeting in list(self._talks.items()):
+                if any(
+                    (one.cluster, one.name) == (guest.cluster, guest.name) for one in (meeting.caller, meeting.called)
+                ):
+                    task.cancel()
 
     async def _receive(self, connection: socket.socket, address: str) -> None:
         try:
@@ -146,6 +174,7 @@ class Relay:
         try:
             guest = await self._introduce(reader, writer)
             self._turned_away = 0
+            self._here.add(guest)
             in_touch = asyncio.create_task(words.stay_in_touch(writer))
             try:
                 await self._listen_to(guest, reader)
@@ -153,6 +182,7 @@ class Relay:
                 log.info("relay: %s of %s leaves: %s", guest.name, guest.cluster, error)
             finally:
                 in_touch.cancel()
+                self._here.discard(guest)
                 if self._guests.get((guest.cluster, guest.name)) is guest:
                     del self._guests[guest.cluster, guest.name]
         finally:
@@ -160,14 +190,13 @@ class Relay:
 
     async def _introduce(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> Guest:
         said = await words.hear(reader, PATIENCE)
-        holder, name, cluster = words.holder_of(writer), said.get("name"), said.get("cluster")
-        why = ""
+        name, cluster = said.get("name"), said.get("cluster")
         if not isinstance(name, str) or not isinstance(cluster, str):
             why = "it does not say who it is"
         elif said.get("version") != words.VERSION:
             why = f"it speaks version {said.get('version')!r}, this relay {words.VERSION}"
-        elif holder is not None and holder != name:
-            why = f"its certificate is made out to {holder!r}, not to {name!r}"
+        else:
+            why = words.doubts(writer, name, self._files)
         if why:
             writer.write(encode(refused=why))
             await writer.drain()
@@ -178,7 +207,7 @@ class Relay:
             if before is not None:
                 before.writer.close()  # it has come again: the connection of before is dead, or will be
             self._guests[guest.cluster, guest.name] = guest
-        guest.tell(welcome=words.RELAY)
+        guest.tell(welcome=RELAY)
         log.info("relay: %s of %s is here", guest.name, guest.cluster)
         return guest
 
@@ -236,11 +265,13 @@ class Relay:
 
     async def _join(self, meeting: Meeting, one: socket.socket, other: socket.socket) -> None:
         flow, began = Flow(), time.monotonic()
-        self.joined += 1
+        task = asyncio.current_task()
+        assert task is not None
+        self._talks[task] = meeting
         try:
             await join(one, other, flow)
         finally:
-            self.joined -= 1
+            del self._talks[task]
             self.passed_on.there += flow.there
             self.passed_on.back += flow.back
             who = f"{meeting.caller.name} and {meeting.called.name} of {meeting.caller.cluster}"

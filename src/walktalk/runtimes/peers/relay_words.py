@@ -23,10 +23,8 @@ from typing import Any
 
 from cryptography import x509
 
-from walktalk.runtimes.peers.certificates import Credentials, common_name
-
-RELAY = "relay"
-"""The name that the relay's certificate is made out to; no node may have it."""
+from walktalk.runtimes.peers.certificates import Credentials
+from walktalk.runtimes.peers.pem import bearer, common_name
 
 VERSION = 1
 LONGEST = 4096  # bytes of a line
@@ -104,14 +102,13 @@ def _with_files(context: ssl.SSLContext, files: Credentials) -> ssl.SSLContext:
     return context
 
 
-def certificate_of(writer: asyncio.StreamWriter) -> x509.Certificate | None:
-    """The other side's; None without TLS."""
+def doubts(writer: asyncio.StreamWriter, name: str, files: Credentials | None) -> str:
+    """Why the other side is not who it says it is; "" where there is no doubt, or no TLS."""
     channel = writer.get_extra_info("ssl_object")
-    form = channel.getpeercert(binary_form=True) if channel is not None else None
-    return x509.load_der_x509_certificate(form) if form else None
-
-
-def holder_of(writer: asyncio.StreamWriter) -> str | None:
-    """Whom the other side's certificate is made out to; None without TLS."""
-    certificate = certificate_of(writer)
-    return common_name(certificate) if certificate is not None else None
+    if channel is None or files is None:
+        return ""
+    certificate = x509.load_der_x509_certificate(channel.getpeercert(binary_form=True))
+    holder, since = common_name(certificate), files.revocations.since(certificate)
+    if bearer(holder) != name:
+        return f"its certificate is made out to {holder!r}, not to {name!r}"
+    return "" if since is None else f"the certificate of {name} was revoked on {since:%Y-%m-%d}"

@@ -20,11 +20,13 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from enum import IntEnum
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from walktalk.graphs import Changing, Graph
 from walktalk.runtimes.peers.certificates import Credentials
 from walktalk.runtimes.peers.vouching import UNSIGNED, Signed, sign, signer_of
+
+if TYPE_CHECKING:
+    from walktalk.graphs import Changing, Graph
 
 SPAN = 2**16  # numbers for those who join, behind those of the file
 LARGEST = 2**20  # count of an entry: how often a name comes and goes
@@ -246,6 +248,8 @@ class Roster:
 
     def _views(self) -> tuple[bytes, dict[int, str], Changing, Changing]:
         """By number: the names, the graph without those that are leaving, and the graph with them."""
+        from walktalk.graphs import Changing  # NumPy and more, which a relay and an operator do without
+
         digest = self.digest
         if self._made is None or self._made[0] != digest:
             known = dict(enumerate(self.names))

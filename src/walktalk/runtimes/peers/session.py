@@ -22,6 +22,7 @@ from typing import Any
 from walktalk.errors import UnavailableError
 from walktalk.runtimes.peers.buffers import LARGEST, SMALLEST, first_size
 from walktalk.runtimes.peers.certificates import OPERATOR, Credentials
+from walktalk.runtimes.peers.revocations import Revocations
 from walktalk.runtimes.peers.tunnels import RelayPlace, Tunnels
 
 os.environ.setdefault("ZENOH_RUNTIME", "(rx: (worker_threads: 8), net: (worker_threads: 4))")
@@ -34,7 +35,7 @@ except ImportError as error:  # the extra is not installed
     raise UnavailableError("real peers need Zenoh; install it with `pip install walktalk[peers]`") from error
 
 MODELS, CONTROL, ACKS = "models", "control", "acks"
-STATUS, STOP, RECORDS = "status", "stop", "records"
+STATUS, STOP, RECORDS, REVOKED = "status", "stop", "records", "revoked"
 JOIN, LEAVE, ROSTER = "join", "leave", "roster"
 ALIVE = "alive"
 PIECE = 512 * 1024  # bytes of a file in one answer, as a chunk of a model
@@ -193,10 +194,11 @@ _EVERYTHING = (*_DECLARATIONS, "put", "delete", "query", "reply", "liveliness_to
 def _permissions(endpoint: Endpoint) -> dict[str, Any]:
     """Zenoh's access control: deny, but for what a neighbour says under its own name, and what the operator asks."""
     rules = [_rule("out", "egress", _EVERYTHING, ["walktalk/**"])]
+    revocations = endpoint.credentials.revocations if endpoint.credentials is not None else Revocations()
     subjects, policies = [], []
     for name in dict.fromkeys((*endpoint.neighbours, *endpoint.admits, OPERATOR)):
         rules += _rules_for(endpoint, name)
-        subjects.append({"id": name, "cert_common_names": [name]})
+        subjects.append({"id": name, "cert_common_names": revocations.accepted(name)})
         policies.append({"rules": ["out", f"say/{name}", f"live/{name}", f"hear/{name}"], "subjects": [name]})
     door = endpoint.key(endpoint.name, "*", JOIN)  # where anybody may knock whom the authority knows
     rules += [

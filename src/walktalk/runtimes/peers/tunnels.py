@@ -18,11 +18,11 @@ import ssl
 import threading
 from collections.abc import Coroutine, Mapping
 from contextlib import suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
 from walktalk.runtimes.peers import relay_words as words
-from walktalk.runtimes.peers.certificates import Credentials
+from walktalk.runtimes.peers.certificates import RELAY, Credentials
 from walktalk.runtimes.peers.relay_streams import Flow, join, open_connection, prepare
 from walktalk.runtimes.peers.relay_words import PATIENCE, SILENCE, WordsError, encode, host_and_port
 
@@ -78,6 +78,16 @@ class Tunnels:
         self._work = self._loop.create_task(self._run(doors))
         self._thread = threading.Thread(target=self._drive, name="tunnels", daemon=True)
         self._thread.start()
+
+    def renew(self, files: Credentials) -> None:
+        """Come to the relay anew, with another certificate."""
+        self.guest = replace(self.guest, files=files)
+        with suppress(RuntimeError):  # closed already
+            self._loop.call_soon_threadsafe(self._hang_up)
+
+    def _hang_up(self) -> None:
+        if self._line is not None:
+            self._line.close()
 
     def close(self) -> None:
         """End all connections through the relay."""
@@ -254,9 +264,9 @@ async def come(address: str, guest: Guest) -> tuple[asyncio.StreamReader, asynci
     connection = await open_connection(*host_and_port(address), PATIENCE)
     reader, writer = await asyncio.open_connection(sock=connection, limit=words.LONGEST, **secure)  # closes it, too
     try:
-        holder = words.holder_of(writer)
-        if holder not in (None, words.RELAY):
-            raise WordsError(f"whoever listens there has the certificate of {holder!r}, not of a relay")
+        doubts = words.doubts(writer, RELAY, guest.files)
+        if doubts:
+            raise WordsError(doubts)
         first = {"cluster": guest.cluster, "name": guest.name, "version": words.VERSION, "listens": bool(guest.listen)}
         writer.write(encode(**first))
         answer = await words.hear(reader, PATIENCE)

@@ -18,7 +18,8 @@ from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import ec, ed25519, padding, rsa
 
 from walktalk.errors import SpecError
-from walktalk.runtimes.peers.certificates import Credentials, common_name
+from walktalk.runtimes.peers.certificates import Credentials
+from walktalk.runtimes.peers.pem import bearer, common_name
 
 
 @dataclass(frozen=True)
@@ -54,8 +55,8 @@ def signer_of(content: bytes, signed: Signed, authority: Path) -> str:
 
     - `authority`: the file with the certificates of those whose word counts.
     """
+    certificate = certificate_in(signed)
     try:
-        certificate = x509.load_der_x509_certificate(base64.b64decode(signed.certificate, validate=True))
         signature = base64.b64decode(signed.signature, validate=True)
     except (binascii.Error, ValueError) as error:
         raise ValueError(f"it is not signed: {error}") from error
@@ -72,7 +73,15 @@ def signer_of(content: bytes, signed: Signed, authority: Path) -> str:
             raise ValueError("it is signed with a kind of key that is not known here")
     except InvalidSignature as error:
         raise ValueError("its signature is not that of its certificate") from error
-    return common_name(certificate)
+    return bearer(common_name(certificate))
+
+
+def certificate_in(signed: Signed) -> x509.Certificate:
+    """That of whoever has signed, or says so; `ValueError` where there is none."""
+    try:
+        return x509.load_der_x509_certificate(base64.b64decode(signed.certificate, validate=True))
+    except (binascii.Error, ValueError) as error:
+        raise ValueError(f"it is not signed: {error}") from error
 
 
 def _check_issued(certificate: x509.Certificate, authorities: list[x509.Certificate]) -> None:

@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from walktalk.errors import StudyError
+from walktalk.graphs import Graph
 from walktalk.plugins import plugins_may_be_absent
 from walktalk.records import (
     RUN_COLUMNS,
@@ -23,7 +24,7 @@ from walktalk.records import (
     save_checkpoint,
     write_history,
 )
-from walktalk.runtimes.peers import RECORDS, Caller, Cluster, merge, with_known_ports
+from walktalk.runtimes.peers import RECORDS, Caller, Cluster, Roster, Standing, everybody, merge, with_known_ports
 from walktalk.studies.building import RunRecord, build_evaluate
 from walktalk.studies.collecting.gather import Gathered
 from walktalk.studies.collecting.history import measured_history
@@ -32,6 +33,7 @@ from walktalk.studies.collecting.valid_copy import Account, Valid, choose
 from walktalk.studies.results import study_result, trace_columns
 from walktalk.studies.spec import StudySpec, dump_spec, load_spec, make_spec
 
+LOOK_WHO_BELONGS = 20.0  # seconds, while the run goes on, until it is asked again who has joined and left
 LOOK_EVERY = 1.0  # seconds, while the run goes on; nodes whose ports were not known before are looked for, too
 
 
@@ -76,6 +78,8 @@ def collect(
         gathered = Gathered(cluster, Path(place), say)
         if wait:
             _await_the_end(gathered, seconds, (say, shown), over or gathered.ended_before)
+        roster = _look_who_belongs(gathered, seconds)
+        cluster = gathered.cluster
         with Caller(cluster) as caller:
             gathered.ask(caller, seconds, **({"waits": 1} if wait else {}))
             gathered.fetch_diaries(caller)
@@ -83,7 +87,8 @@ def collect(
             written = gathered.lives()
             if not written:
                 raise StudyError(_nobody(cluster))
-            copies = [*gathered.fetch_copies(caller, spec.evaluate.model), *gathered.copies_from_folders()]
+            found = [*gathered.fetch_copies(caller, spec.evaluate.model), *gathered.copies_from_folders()]
+            copies = [gathered.placed_copy(copy) for copy in found]
             nodes = participants(cluster, gathered, written)
             trace = merge([row for life in lives for row in life] for lives in written.values())
             states = {one.name: one.state for one in nodes}
@@ -93,7 +98,7 @@ def collect(
             with opened_folder(out, dump_spec(spec), **taking) as folder:
                 here = folder.run(spec.algorithms[0].title, 0)
                 _keep_diaries(Path(place), here)
-                result = _write(spec, cluster, here, trace, valid, nodes, folder)
+                result = _write(spec, cluster, here, trace, valid, nodes, folder, roster)
             if wait:  # now it is safe here, and they may go
                 caller.ask(gathered.answered, RECORDS, seconds, collected=1)
     model = Path(out) / here.model.relative_to(folder.path)
@@ -125,6 +130,19 @@ def _spec_of(cluster: Cluster) -> StudySpec:
     return spec.model_copy(update={"algorithms": chosen, "repetitions": 1})
 
 
+def _look_who_belongs(gathered: Gathered, seconds: float) -> Roster:
+    """Who has joined and left by now; those who joined are asked from now on, those who left for good are not."""
+    names = gathered.cluster.file_names
+    nameless = Graph.from_edges(len(names), [])  # who is whose neighbour does not matter here
+    gathered.cluster, roster = everybody(gathered.cluster, nameless, seconds)
+    gathered.left = frozenset(name for name in gathered.cluster.nodes if _has_left(roster, name))
+    return roster
+
+
+def _has_left(roster: Roster, name: str) -> bool:
+    return roster.standing(name) is Standing.LEFT
+
+
 def _nobody(cluster: Cluster) -> str:
     return (
         f"nobody answers, and {cluster.folder} has no node's folder; start the nodes (`walktalk node`), or copy their "
@@ -141,8 +159,12 @@ def _await_the_end(
     """Keep what nodes write down as they do, until all that answer have seen the end, or nobody answers any more."""
     seen, told = False, ""
     while True:
+        _look_who_belongs(gathered, LOOK_EVERY)
+        again = time.monotonic() + LOOK_WHO_BELONGS
         with Caller(gathered.cluster) as caller:
             while caller.addresses == with_known_ports(gathered.cluster).operator().connect:  # else some are new
+                if time.monotonic() > again:
+                    break
                 gathered.ask(caller, min(seconds, LOOK_EVERY), waits=1)
                 seen = seen or bool(gathered.answered)
                 gathered.fetch_diaries(caller)
@@ -173,6 +195,7 @@ def _write(
     valid: Valid,
     nodes: list[Participant],
     folder: Any,
+    roster: Roster,
 ) -> dict[str, Any]:
     """The run's records, and the study's; the summary."""
     label = spec.algorithms[0].title
@@ -182,5 +205,13 @@ def _write(
     write_history(here.history, history, RUN_COLUMNS)
     save_checkpoint(here.model, valid.weights, {"run": label, "copy": valid.words})
     record = RunRecord(label, 0, history, trainings=sum(row.event == "trained" for row in trace), nodes=len(nodes))
-    deployed = {"name": cluster.name, "state": state_of(nodes), "copy": valid.words, "nodes": as_facts(nodes)}
+    deployed: dict[str, Any] = {
+        "name": cluster.name,
+        "state": state_of(nodes),
+        "copy": valid.words,
+        "nodes": as_facts(nodes),
+    }
+    if roster.changed:
+        joined = {name: list(roster.entries[name].neighbours) for name in cluster.joined}
+        deployed["changes"] = {"joined": joined, "left": [n for n in cluster.nodes if _has_left(roster, n)]}
     return study_result(spec, [record], folder, engine="peers", further={"cluster": deployed}).summary

@@ -41,10 +41,12 @@ class Gathered:
     say: Callable[[str], None] = lambda line: None
     answered: dict[str, dict[str, Any]] = field(default_factory=dict)  # what those say that answer now
     from_folder: set[str] = field(default_factory=set)  # nodes that do not, and whose folder is on this machine
+    left: frozenset[str] = frozenset()  # nodes that have left for good, and are not asked
 
     def ask(self, caller: Caller, seconds: float, **asked: object) -> None:
         """Which nodes are there, and how much they have by now."""
-        answers = caller.ask(self.cluster.nodes, RECORDS, seconds, **asked)
+        names = [name for name in self.cluster.nodes if name not in self.left]
+        answers = caller.ask(names, RECORDS, seconds, **asked)
         self.answered = {name: answer for name, answer in answers.items() if answer is not None}
 
     def fetch_diaries(self, caller: Caller) -> None:
@@ -116,13 +118,33 @@ class Gathered:
         return [copy for copy in found if copy is not None]
 
     def lives(self) -> dict[str, list[list[TraceRow]]]:
-        """What each node wrote down, life by life; nothing of those of which nothing came."""
-        found = {}
-        for number, name in enumerate(self.cluster.nodes):
-            lives = [list(_sound(rows, number)) for rows in read_lives(self.folder / name)]
+        """What each node wrote down, life by life; nothing of those of which nothing came.
+
+        Nodes have the numbers of their places in the cluster: those who joined have chosen theirs at random.
+        """
+        found, places = {}, self._places()
+        for name in self.cluster.nodes:
+            lives = [list(_sound(rows, self.cluster.number(name))) for rows in read_lives(self.folder / name)]
             if any(lives):
-                found[name] = [life for life in lives if life]
+                found[name] = [[_placed(row, places) for row in life] for life in lives if life]
         return found
+
+    def placed_copy(self, copy: CopyFound) -> CopyFound:
+        """Likewise: a node's own copy has its number."""
+        own = copy.key == self.cluster.number(copy.node)
+        return copy._replace(key=self._places()[copy.key]) if own else copy
+
+    def _places(self) -> dict[int, int]:
+        return {self.cluster.number(name): place for place, name in enumerate(self.cluster.nodes)}
+
+
+def _placed(row: TraceRow, places: Mapping[int, int]) -> TraceRow:
+    """A line with the places of nodes, not their numbers."""
+    node, peer = places.get(row.node, row.node), places.get(row.peer, row.peer)
+    if (node, peer) == (row.node, row.peer):
+        return row
+    walk = node if row.event == "record" and row.walk == row.node else row.walk
+    return row._replace(node=node, peer=peer, walk=walk)
 
 
 def read_copy(name: str, path: Path) -> CopyFound | None:
