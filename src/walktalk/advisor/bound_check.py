@@ -151,7 +151,7 @@ DATA = ((1.0, 0.0), (1.0, 1.0), (0.1, 4.0))  # (σ², ζ²): iid, both, mostly h
 
 
 def standard_cases(iterations: Sequence[int] = (500, 2000)) -> list[Case]:
-    """Every theorem, and the bound by age, on every graph: few and many walks, alike and unlike data, short and long."""
+    """Every theorem and the bound by age on every graph: few and many walks, data alike and unlike, short and long."""
     cases = []
     for topology, nodes, parameters in GRAPHS:
         for noise, heterogeneity in DATA:

@@ -76,7 +76,7 @@ def theory(
         if (topology, nodes, p, settings, study) != (None,) * 5:
             raise SpecError("--config brings its own graph; leave out --topology, --nodes, --p, --set and --study")
         graph, bits, of_cluster = _cluster(config)
-        walks = walks or of_cluster
+        walks = of_cluster if walks is None else walks
     elif study is None:
         graph = _graph(topology, nodes, p, settings or [], seed)
         bits = Question.model_bits
@@ -91,7 +91,9 @@ def theory(
         for name, value in given.items()
     }
     bits = bits if model_bits is None else model_bits
-    question = Question(walks or 4, iterations, aggregator, failures, bits, d, step_size, _weights(weights), jump)
+    question = Question(
+        4 if walks is None else walks, iterations, aggregator, failures, bits, d, step_size, _weights(weights), jump
+    )
     found = summary(graph, Problem(**constants), question) | ({"constants": estimates} if estimates else {})
     if as_json:
         typer.echo(json.dumps(found, indent=2, ensure_ascii=False))
