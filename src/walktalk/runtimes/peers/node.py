@@ -361,3 +361,5 @@ class Node:
         self.news.event(row.event, row.peer, row.walk, row.number)
         self.counts.note(row)
         self.diary.note(row)
+        if row.event == "elected":
+            self.keeper.soon()  # where all nodes die at once, the next term must be a later one
