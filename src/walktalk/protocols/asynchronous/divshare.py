@@ -125,7 +125,7 @@ class Fragments(Machine):
         code, share = f"code/{fragment}", 1.0 / (len(senders) + 1)
         slots = [f"fragment_{fragment}/{sender}" for sender in senders]
         mean = {MODEL: 1.0, OWN: share - 1.0, **dict.fromkeys(slots, share)}
-        cut = [Encode(MODEL, code, self.settings.codec(fragment)), Decode(code, OWN), Forget(code)]
+        cut: list[Effect] = [Encode(MODEL, code, self.settings.codec(fragment)), Decode(code, OWN), Forget(code)]
         return [*cut, Combine(MODEL, mean), Forget(OWN), *(Forget(slot) for slot in slots)]
 
     def _share(self, outside: Outside) -> list[Effect]:
@@ -138,6 +138,6 @@ class Fragments(Machine):
             for to in outside.random.sample(there, min(self.each, len(there)))
         ]
         outside.random.shuffle(pairs)
-        cut = [Encode(MODEL, code, self.settings.codec(fragment)) for fragment, code in enumerate(codes)]
+        cut: list[Effect] = [Encode(MODEL, code, self.settings.codec(fragment)) for fragment, code in enumerate(codes)]
         sends = [Send(to, Message(f"fragment_{fragment}"), codes[fragment]) for fragment, to in pairs]
         return [*cut, *sends, *(Forget(code) for code in codes)]
