@@ -226,6 +226,8 @@ class Node:
                 self.give(PeerLost(peer))
         self.interpreter.iteration = self.state.tally.own.iterations
         self.begun = True
+        if self.setup.joins:
+            self.note("joined", peer=self.me, detail={"name": self.setup.endpoint.name})
         self.note("started", detail={"alive": len(self.state.alive)})
         self.news.say(f"begins; {len(self.state.alive)} of {len(self.setup.endpoint.neighbours)} neighbours are there")
         self.inbox.catch_up()

@@ -56,7 +56,7 @@ class End:
         elif target is not None and tally.loss <= target:
             why = "the loss is low enough"
         elif self._is_believed(tally.over(alive), len(alive), run_time):
-            why = "others have seen the end"
+            why = OTHERS
         elif self._stalled(SPENT if spent else STALLED):
             why = ALL_LOST
         if why:
@@ -81,3 +81,4 @@ class End:
 
 
 ALL_LOST = "all walks are lost"
+OTHERS = "others have seen the end"

@@ -11,7 +11,7 @@ import torch
 from walktalk.errors import ProtocolError
 from walktalk.protocols import Trained
 from walktalk.runtimes.meaning import Work
-from walktalk.runtimes.peers.node_end import ALL_LOST
+from walktalk.runtimes.peers.node_end import ALL_LOST, OTHERS
 from walktalk.runtimes.peers.node_state import SWALLOWS
 from walktalk.runtimes.peers.node_training import Asked
 from walktalk.runtimes.peers.training import Outcome
@@ -107,7 +107,7 @@ class Lessons:
         why = "" if node.end.seen else node.end.look(node.clock.run_time, node.state.alive, spent)
         if not why:
             return
-        if why == ALL_LOST and spent and node.purse is not None:
+        if why in (ALL_LOST, OTHERS) and spent and node.purse is not None:
             why = f"every node has spent its privacy budget, this one ε = {node.purse.epsilon:.3g}"
             node.note("budget_spent")
         elif why == ALL_LOST:

@@ -30,7 +30,11 @@ def read_diary(folder: Path) -> list[TraceRow]:
 
 def read_lives(folder: Path) -> list[list[TraceRow]]:
     """The same, life by life."""
-    return [read_lines(parts) for parts in parts_in(folder).values()]
+    while True:
+        try:
+            return [read_lines(parts) for parts in parts_in(folder).values()]
+        except FileNotFoundError:  # the node has compressed a part meanwhile: it has another name now
+            continue
 
 
 def merge(diaries: Iterable[list[TraceRow]]) -> list[TraceRow]:
