@@ -165,9 +165,9 @@ def test_wrong_clocks_are_found_by_messages_and_put_right() -> None:
         now = 1000.0 + number / 10
         sender, receiver = rng.sample(range(5), 2)
         for node, when, event, peer in ((sender, now, "send", receiver), (receiver, now + 0.02, "receive", sender)):
-            life = int(now >= 1020.0) if node == 2 else 0
+            life, key = int(now >= 1020.0) if node == 2 else 0, 7 + (sender == 2 and now >= 1020.0)
             rows[node].append(
-                TraceRow(when + wrong.get((node, life), 0.0), node, event, peer=peer, number=number, key=7)
+                TraceRow(when + wrong.get((node, life), 0.0), node, event, peer=peer, number=number, key=key)
             )
             true[node].append(when)
     right = put_right(list(rows.values()))

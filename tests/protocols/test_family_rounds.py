@@ -71,6 +71,7 @@ VARIANTS = [
     ChocoSGD(codec="top_k(0.3)", gamma=0.3),
     EpidemicLearning(draw="local"),
     D2(lazy=False),
+    SGP(exchanges=2),
     FedAvg(server=2, weighted=False),
 ]
 

@@ -19,7 +19,7 @@ from walktalk.protocols.multi_walk.aggregation import Reign, copy_slot, tickets_
 from walktalk.protocols.multi_walk.hops import Hops
 from walktalk.protocols.multi_walk.membership import Membership
 from walktalk.protocols.multi_walk.visits import NOTHING, Carried, Slots, forgotten, in_slot, kept_slot
-from walktalk.protocols.multi_walk.walk_pass import LARGEST, Pass, answer_to
+from walktalk.protocols.multi_walk.walk_pass import LARGEST, NO_REIGN, Pass, answer_to
 
 OWN = "legacy"  # the slot of what this node's reign left
 KEPT = 40.0  # heartbeats that it is kept
@@ -83,13 +83,13 @@ class Legacies:
             return [Forget(slot), Note("retired", walk=what.walk, number=what.ticket)]
         return self.hops.send(what.moved(), at, towards if towards in peers else peers[0], outside.now)
 
-    def of_walk(self, what: Pass, outside: Outside, reign: Reign | None) -> list[Effect]:
-        """A walk arrives whose reign is over, while another of its number is under way: what it learned goes on."""
-        slot = in_slot(what.walk)
+    def of_walk(self, what: Pass, at: Slots, reign: Reign | None, outside: Outside) -> list[Effect]:
+        """A walk ends here, since another of its number is further, or of a later reign: what it learned goes on."""
+        slot = at(what.walk, "")
         gone = self._numbered(what)
         retired = Note("retired", walk=what.walk, number=what.ticket)
-        if self.hops.luggage or gone.walk in self.hops.leaving:
-            return [*forgotten(what.walk, self.hops.luggage, in_slot), retired]
+        if self.hops.luggage or gone.walk in self.hops.leaving or what.reign == NO_REIGN or not what.hop:
+            return [*forgotten(what.walk, self.hops.luggage, at), retired]
         moved = (Combine(in_slot(gone.walk), {slot: 1.0}), Forget(slot))
         return [*moved, retired, *self.deliver(gone, in_slot, reign, outside)]
 

@@ -323,9 +323,7 @@ class ResilientNode(Machine):
         if copies.repeats(what):
             return forgotten(walk, luggage, in_slot)
         if copies.lags(what, self.hops.what(walk)) or (self.reign is not None and self.reign.never_wrote(what)):
-            if what.reign != NO_REIGN and what.hop:  # of another time, or given up too soon: what it learned may count
-                return self.legacies.of_walk(what, outside, self.reign)
-            return [*forgotten(walk, luggage, in_slot), Note("retired", walk=walk, number=what.ticket)]
+            return self.legacies.of_walk(what, in_slot, self.reign, outside)
         copies.accept(what, outside.now)
         self.members.sightings.saw(walk, self.members.beat)
         effects = self.hops.give_up(walk) if walk in self.hops.leaving else []
@@ -347,8 +345,7 @@ class ResilientNode(Machine):
         newer = self.copies.next.pop(walk, None)
         if newer is not None:  # the copy that was trained is out of date
             begin = (*moved(walk, luggage, next_slot, walk_slot), Record(MEMBER, walk, slot))
-            retired = Note("retired", walk=walk, number=what.ticket if what is not None else 0)
-            return [retired, *begin, *self._visit(newer, outside)]
+            return [*self._ends(what, event, outside), *begin, *self._visit(newer, outside)]
         if what is None:
             return forgotten(walk, luggage, walk_slot)
         self._learn_pace(now - self.begun.pop(walk, now))
@@ -371,6 +368,15 @@ class ResilientNode(Machine):
         self.trained = True
         effects += self._multiply(walk, outside)
         return effects + self._move_on(what, walk_slot, outside)
+
+    def _ends(self, what: Pass | None, event: Trained, outside: Outside) -> list[Effect]:
+        """A later copy of this walk has come while it was trained."""
+        if what is None or self.hops.luggage:
+            number = what.ticket if what is not None else 0
+            retired = Note("retired", walk=event.walk, number=number)
+            return [*forgotten(event.walk, self.hops.luggage, walk_slot), retired]
+        learned, _ = self.visiting.learn(event, what.carried.more)
+        return [*learned, *self.legacies.of_walk(what.moved(), walk_slot, self.reign, outside)]
 
     def _move_on(self, what: Pass, at: Slots, outside: Outside) -> list[Effect]:
         """Lines 11 and 12, on the graph that is left."""

@@ -17,7 +17,6 @@ from typing import TypeAlias
 from walktalk.records import TraceRow
 
 ALLOWED = 1.0  # seconds: machines that ask for the time are that good
-PAUSE = 5.0  # seconds without a line, after which a life may be another
 
 Shortest: TypeAlias = dict[tuple[int, int], float]  # from which life to which: seconds of the shortest message
 
@@ -72,8 +71,14 @@ def _ahead(shortest: Shortest, errors: list[float], life: int, other: int) -> fl
 
 
 def _lives(diary: list[TraceRow]) -> list[list[TraceRow]]:
-    """Cut where the time goes back, or where nothing was written for a while: the clock may be another there."""
-    cuts = [at for at, (a, b) in enumerate(pairwise(diary), 1) if not a.time <= b.time < a.time + PAUSE]
+    """Cut where a life ends: between messages that were sent in different ones, at the largest jump of the clock."""
+    cuts, last = [], -1
+    for at, row in enumerate(diary):
+        if row.event != "send":
+            continue
+        if last >= 0 and diary[last].key != row.key:
+            cuts.append(max(range(last + 1, at + 1), key=lambda n: abs(diary[n].time - diary[n - 1].time)))
+        last = at
     return [diary[a:b] for a, b in pairwise((0, *cuts, len(diary))) if a < b]
 
 
