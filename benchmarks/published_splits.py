@@ -1,9 +1,10 @@
-"""How uneven the split of table1 at α = 0.1 is, beside 300 others drawn in the same way.
+"""How uneven the splits of table1 at α = 0.1 are: the three published ones, 300 drawn like them, and an earlier one.
 
     python benchmarks/published_splits.py --data FOLDER > results/2026-11-16-published/splits.csv
 
 Of every split the mean total variation between the classes of a node, or of a node and its two neighbours on the ring,
-and all classes alike. The first line is the split that the study has.
+and all classes alike. `earlier` is the split of the cells in results/2026-11-16-published/table1-own-split: there what
+a node has was in the order of the samples and not class after class when all was cut anew into equal parts.
 """
 
 from __future__ import annotations
@@ -17,14 +18,13 @@ import numpy as np
 sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "src"))  # also runs where nothing is installed
 
 from walktalk.learning.data.images import cifar_batch
-from walktalk.learning.tasks.split import split_by_class
+from walktalk.learning.partition import balanced_dirichlet, even_dirichlet
 from walktalk.seeds import Seed
 
 WORKERS, ALPHA, SPLITS = 16, 0.1, 300
 
 
-def unevenness(labels: np.ndarray, seed: Seed) -> tuple[float, float]:
-    parts = split_by_class(labels, WORKERS, seed, ALPHA, kind="even")
+def unevenness(labels: np.ndarray, parts: list[np.ndarray]) -> tuple[float, float]:
     shares = np.array([np.bincount(labels[part], minlength=10) / len(part) for part in parts])
     around = (shares + np.roll(shares, 1, 0) + np.roll(shares, -1, 0)) / 3
     return apart(shares), apart(around)
@@ -40,9 +40,15 @@ def main() -> None:
     options = parser.parse_args()
     labels = np.concatenate([cifar_batch(options.data / f"data_batch_{k}.bin")[1] for k in range(1, 6)])
     print("split,node,neighbourhood")
-    seeds = {"study": Seed(0).child("data").child("partition"), **{str(k): Seed(k) for k in range(SPLITS)}}
-    for name, seed in seeds.items():
-        node, around = unevenness(labels, seed)
+    seed = Seed(0).child("data").child("partition")
+    earlier = np.concatenate(balanced_dirichlet(labels, WORKERS, ALPHA, seed))
+    splits = {"earlier": np.array_split(earlier, WORKERS)}
+    for k in (101, 102, 103):
+        splits[f"published {k - 100}"] = even_dirichlet(labels, WORKERS, ALPHA, np.random.RandomState(k))
+    for k in range(SPLITS):
+        splits[str(k)] = even_dirichlet(labels, WORKERS, ALPHA, Seed(k))
+    for name, parts in splits.items():
+        node, around = unevenness(labels, parts)
         print(f"{name},{node:.5f},{around:.5f}")
 
 

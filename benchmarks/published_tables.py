@@ -8,6 +8,7 @@ Every number in it comes from a CSV file there, or from `walktalk.published`, wh
 from __future__ import annotations
 
 import sys
+from dataclasses import replace
 from pathlib import Path
 
 import pandas as pd
@@ -21,30 +22,57 @@ from walktalk.records import read_history
 
 ROOT = Path(__file__).resolve().parents[1]
 RESULTS = ROOT / "results" / "2026-11-16-published"
-COMMON = 61_920  # trainings after which every row of table5 was measured: 2,580 of 12,900 iterations
 
 
 def main() -> None:
     one, five = (published.find_table(name) for name in ("table1", "table5"))
-    cells, early = published.compared(one, RESULTS), published.compared(five, RESULTS, COMMON)
-    late = [cell for cell in published.compared(five, RESULTS) if cell.iterations > COMMON]
+    cells, digits = published.compared(one, RESULTS), published.compared(five, RESULTS)
     text = (ROOT / "benchmarks" / "published_tables.md").read_text(encoding="utf-8")
-    known = [cell for cell in early if cell.published is not None]
+    known = [cell for cell in digits if cell.published is not None]
     rank = spearmanr([cell.published for cell in known], [cell.ours for cell in known]).statistic
+    pairs = [(x, y) for k, x in enumerate(known) for y in known[:k]]
+    outside = [cell for cell in known if abs(cell.difference or 0.0) > five.within]
+    ours = {(cell.row.name, cell.column): cell.ours for cell in cells}
+    cut_off = published.compared(replace(one, name="table1-cut-off"), RESULTS)
     print(
         text.format(
             table1=published.as_markdown(one, cells),
+            over=f"{ours['walks4-ring', 'alpha0.01'] - ours['dpsgd-ring', 'alpha0.01']:.0f}",
+            own1=published.as_markdown(one, published.compared(replace(one, name="table1-own-split"), RESULTS)),
+            cut1=last_said(cut_off),
             bytes1=bytes_said(),
-            left1=left(one, cells),
+            left1=left(one, [*cells, *cut_off]),
             splits1=splits_said(),
             softmax5=softmax_said(),
-            table5=published.as_markdown(five, early),
-            late5=published.as_markdown(five, late),
+            table5=published.as_markdown(five, digits),
             rank5=f"{rank:.2f}",
             rows5=len(known),
+            pairs5=len(pairs),
+            swaps5=sum((x.published - y.published) * (x.ours - y.ours) < 0 for x, y in pairs),
+            within5=len(known) - len(outside),
+            outside5=", ".join(f"{cell.row.title} ({cell.difference:+.1f})" for cell in outside),
+            moves5=", ".join(f"{cell.row.title} {move(five, cell):.1f}" for cell in outside),
         ),
         end="",
     )
+
+
+def move(table: published.Table, cell: published.Compared) -> float:
+    """By how many points the last two evaluations differ."""
+    measured = read_history(published.history_of(RESULTS, table, cell.row, cell.column))[table.measure]
+    return 100.0 * abs(float(measured.iloc[-1] - measured.iloc[-2]))
+
+
+def last_said(cells: list[published.Compared]) -> str:
+    """What was measured last, and when."""
+    lines = ["| algorithm | α | rate | epoch | worst node | mean node | mean model |", "|---|---|---|---|---|---|---|"]
+    for cell in cells:
+        title = f"*{cell.row.title}*" if cell.row.is_ours else cell.row.title
+        names = ("each_test_accuracy_worst", "each_test_accuracy_mean", "mean_test_accuracy")
+        measured = " | ".join(f"{cell.each[name]:.1f}" for name in names)
+        epoch, alpha = EPOCHS * cell.iterations // cell.wanted, cell.column.removeprefix("alpha")
+        lines.append(f"| {title} | {alpha} | {cell.lr:g} | {epoch} | {measured} |")
+    return "\n".join(lines) + "\n"
 
 
 def bytes_said() -> str:
@@ -57,15 +85,15 @@ def bytes_said() -> str:
 
 
 def splits_said() -> str:
-    """How uneven the split is."""
-    splits = pd.read_csv(RESULTS / "splits.csv", index_col=0)
-    ours, others = splits.loc["study"], splits.drop(index="study")
-    below = (others < ours).mean()
+    """How uneven the splits are."""
+    splits = pd.read_csv(RESULTS / "splits.csv", index_col=0)["node"]
+    drawn = splits[splits.index.str.isdigit()]
+    three = ", ".join(f"{splits[f'published {k}']:.3f}" for k in (1, 2, 3))
+    lighter = (drawn < splits["earlier"]).mean()
     return (
-        f"Of {len(others)} splits drawn like it, {below['node']:.0%} have nodes, and {below['neighbourhood']:.0%} have "
-        f"neighbourhoods of three, whose classes are less uneven (mean total variation from all alike: "
-        f"{ours['node']:.3f} and {ours['neighbourhood']:.3f}; of all {others['node'].mean():.3f} ± "
-        f"{others['node'].std():.3f} and {others['neighbourhood'].mean():.3f} ± {others['neighbourhood'].std():.3f})"
+        "How far a node's classes are from all alike (total variation, mean over nodes): "
+        f"{splits['earlier']:.3f} there, {three} in the three published splits, {drawn.mean():.3f} ± {drawn.std():.3f} "
+        f"in {len(drawn)} drawn like them, of which {lighter:.0%} are less uneven"
     )
 
 

@@ -65,7 +65,7 @@ def bounds(out: Path) -> dict[str, Any]:
 def outcome_row(outcome: Outcome) -> dict[str, Any]:
     case = outcome.case
     return {
-        "theorem": case.theorem,
+        "theorem": "by age" if case.by_age else case.theorem,
         "graph": case.topology,
         "V": case.nodes,
         "R": case.walks,

@@ -91,7 +91,7 @@ def test_every_argument_in_the_reference_is_explained(name, sources):
 
 def test_everything_that_the_package_offers_is_in_the_reference(site):
     shown = "".join(path.read_text(encoding="utf-8") for path in (site / "api").glob("*.html"))
-    modules = {"advisor", "chains", "graphs", "plots", "tasks", "theory"}
+    modules = {"adapters", "advisor", "chains", "graphs", "plots", "tasks", "theory"}
     elsewhere = {"Optimizer", "StudySpec", "__version__"}  # OptimizerSpec under its own name; the keys of a study
     for name in set(walktalk.__all__) - modules - elsewhere:
         assert re.search(rf'id="walktalk\.(\w+\.)*{name}"', shown), name

@@ -14,6 +14,7 @@ import torch
 from torch import nn
 from torch.nn import functional
 
+from walktalk.codecs import Part
 from walktalk.learning import Arithmetic, Extras, OptimizerSpec, Task, Trainer, fused, tasks
 from walktalk.learning.in_place_training import InPlaceTraining
 from walktalk.learning.models import resnet20, vgg11
@@ -304,6 +305,17 @@ def test_combinations_of_rows_are_sums():
     assert torch.allclose(data[4], 0.5 * before[0] + 0.25 * before[1] + 0.25 * before[2], atol=1e-6)
     assert torch.equal(data[5], -2.0 * before[3])
     assert torch.equal(data[:4], before[:4])
+
+
+@pytest.mark.gpu
+@needs_gpu
+@pytest.mark.parametrize("first", [0, 1])
+def test_a_part_of_rows_is_what_the_codec_leaves(first):
+    torch.manual_seed(0)
+    data = torch.randn(5, 5001, device="cuda")
+    expected = Part(first, 2).approximate(data[1:3], torch.zeros(2))
+    fused.keep_part(data, torch.tensor([4, 0], device="cuda"), torch.tensor([1, 2], device="cuda"), first, 2)
+    assert torch.equal(data[[4, 0]], expected)
 
 
 @pytest.mark.skipif(not INTERPRETED, reason="needs Triton's interpreter: TRITON_INTERPRET=1")

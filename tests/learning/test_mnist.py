@@ -1,6 +1,7 @@
 """The digits of a published comparison: sorted labels, scores that are compared within a batch, a warm-up."""
 
 import importlib
+import zlib
 
 import numpy as np
 import pytest
@@ -8,6 +9,7 @@ import torch
 from torch import nn
 from torch.nn import functional
 
+from walktalk.errors import DataError
 from walktalk.learning import tasks
 from walktalk.learning.models import BatchSoftmaxConv
 from walktalk.learning.stacked import TracedModel
@@ -40,8 +42,24 @@ def test_labels_are_sorted_and_cut():
 def test_an_even_split_is_cut_anew():
     labels = np.repeat(np.arange(10), 40)
     balanced, even = (split_by_class(labels, 7, Seed(0), 0.1, kind=kind) for kind in ("balanced", "even"))
-    assert np.array_equal(np.concatenate(balanced), np.concatenate(even))
+    laid, cut = np.concatenate(even), np.cumsum([len(part) for part in balanced])
+    for before, part, after in zip([0, *cut], balanced, cut, strict=False):  # the same nodes, each class after class
+        assert np.array_equal(np.sort(laid[before:after]), part)
+        assert np.all(np.diff(labels[laid[before:after]]) >= 0)
     assert {len(part) for part in even} == {57, 58}
+
+
+def test_an_even_split_with_a_published_seed_is_that_of_the_published_code():
+    """Expected: what distribute_data_dirichlet of epfml/relaysgd and its cut give, with seed 101, run once."""
+    parts = split_by_class(np.arange(600) % 10, 12, Seed(0), 0.5, kind="even", split_seed=101)
+    assert [part[:4].tolist() for part in parts[:3]] == [
+        [411, 271, 81, 321],
+        [161, 381, 241, 181],
+        [114, 535, 406, 557],
+    ]
+    assert zlib.crc32(np.concatenate(parts).astype("<i8").tobytes()) == 3_972_196_540
+    with pytest.raises(DataError, match="take split: even"):
+        split_by_class(np.arange(600) % 10, 12, Seed(0), 0.5, kind="balanced", split_seed=101)
 
 
 def test_scores_are_compared_within_a_batch_of_64(images):

@@ -11,6 +11,8 @@ from pathlib import Path
 import pandas as pd
 import pytest
 
+from tests.learning.test_language import data, models  # noqa: F401  # tiny models of transformers, and sentences
+
 ROOT = Path(__file__).resolve().parents[2]
 
 
@@ -51,3 +53,18 @@ def test_resume(tmp_path):
     said = json.loads(script("resume_gpu", *words).splitlines()[-1])
     assert said["same"]
     assert said["was_interrupted"]
+
+
+@pytest.mark.slow
+def test_adapters(tmp_path, data, models):  # noqa: F811
+    words = ("--model", models["llama"], "--data", data, "--out", str(tmp_path), "--time", "4", "--every", "2")
+    script(
+        "paper_adapters_gpu", *words, "--gigabits", "1e-05,10", "--rank", "2", "--samples", "20", "--losses", "9,0.1"
+    )
+    facts = json.loads((tmp_path / "facts.json").read_text())
+    assert facts["form"] == "JoinedModel"
+    assert facts["bytes_of_a_model"] == 4 * facts["trained"] < facts["parameters"]
+    slow, fast = (pd.read_csv(tmp_path / f"fig8-adapters-{rate}.csv") for rate in ("1e-05", "10"))
+    gossip = [table[table["algorithm"].str.startswith("async_gossip")]["iteration"].max() for table in (slow, fast)]
+    assert gossip[0] < gossip[1]
+    assert set(pd.read_csv(tmp_path / "to-loss.csv")["loss"]) == {9.0}

@@ -7,6 +7,7 @@ import signal
 import subprocess
 import sys
 import time
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -83,6 +84,54 @@ def test_certificates_nodes_status_stop(tmp_path: Path) -> None:
             node.kill()
     trace = merge(read_diary(tmp_path / "records" / name) for name in nodes)
     assert any(row.event == "handed_on" or row.event == "send" for row in trace if row.node == 2)
+
+
+@pytest.mark.slow
+def test_certificates_are_renewed_and_revoked_while_nodes_train(tmp_path: Path) -> None:
+    """All nodes take new certificates at once, and no walk is lost; then one is revoked, and the others go on."""
+    config = write_cluster(tmp_path, pace=0.02)
+    assert walktalk("certs", "--config", str(config), "--days", "20").returncode == 0
+    names = ("ca-1", "ca-2", "il-1")
+    logs = {name: tmp_path / f"{name}.log" for name in names}
+
+    def until(happened: Callable[[], bool]) -> None:
+        end = time.monotonic() + SECONDS
+        while not happened():
+            assert time.monotonic() < end, {name: log.read_text() for name, log in logs.items()}
+            time.sleep(0.2)
+
+    def everybody(words: str, among: tuple[str, ...] = names) -> Callable[[], bool]:
+        return lambda: all(words in logs[name].read_text() for name in among)
+
+    command = [sys.executable, "-c", MAIN, "node", "--config", str(config), "--name"]
+    nodes = {}
+    try:
+        for name, log in logs.items():
+            with log.open("wb") as file:
+                nodes[name] = subprocess.Popen([*command, name], stderr=file)
+        until(everybody("begins; 2 of 2"))
+        assert "il-1.pem expires on" in logs["il-1"].read_text()
+        assert "expires on" in walktalk("status", "--config", str(config)).stdout
+        assert walktalk("certs", "--config", str(config)).returncode == 0  # 20 days are not enough: all are renewed
+        until(everybody("takes a certificate valid until"))
+        before = {name: answer["iterations"] for name, answer in answers(config).items() if answer}
+        until(lambda: all(a and a["iterations"] > before[name] for name, a in answers(config).items()))  # type: ignore[operator]
+        for log in logs.values():
+            assert " is gone" not in log.read_text()
+            assert "was lost" not in log.read_text()
+        assert "expires on" not in walktalk("status", "--config", str(config)).stdout
+        told = walktalk("certs", "revoke", "il-1", "--config", str(config)).stdout
+        assert told.count("has taken it") == 3 or told.count("has it already") > 0, told  # they share one folder
+        until(everybody("refuses il-1: its certificate was revoked on", names[:2]))
+        until(everybody("il-1.pem was revoked on", names[2:]))
+        until(everybody("il-1 is gone", names[:2]))
+        until(lambda: all(answers(config)[name] for name in names[:2]))
+        assert walktalk("status", "--config", str(config)).returncode == 1
+    finally:
+        for node in nodes.values():
+            node.terminate()
+        for node in nodes.values():
+            node.wait(SECONDS)
 
 
 def test_relative_paths_are_relative_to_the_file(tmp_path: Path) -> None:

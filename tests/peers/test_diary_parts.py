@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from walktalk.records import TraceRow
-from walktalk.runtimes.peers import Diary, merge, parts_in, read_diary, read_lives
+from walktalk.runtimes.peers import Diary, merge, parts_in, read_diary, read_lives, traces
 from walktalk.runtimes.peers.handing_out import FILES, set_aside
 from walktalk.studies.peers.progress import Watch
 
@@ -68,6 +68,19 @@ def test_what_a_killed_life_left_is_compressed_by_the_next(tmp_path: Path) -> No
     written(tmp_path, 7, 1)
     assert names(tmp_path) == ["trace-3.jsonl.gz", "trace-7.jsonl"]
     assert [row.number for row in read_diary(tmp_path)] == [*range(10, 20), 10]
+
+
+def test_a_part_that_is_compressed_while_it_is_read_is_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    written(tmp_path, 7, 25)
+    listed = traces.parts_in
+
+    def late(folder: Path) -> dict[int, list[Path]]:
+        """As they were a moment ago."""
+        monkeypatch.setattr(traces, "parts_in", listed)
+        return {7: [folder / "trace-7.jsonl", *listed(folder)[7][1:]]}
+
+    monkeypatch.setattr(traces, "parts_in", late)
+    assert [row.number for row in read_diary(tmp_path)] == list(range(10, 35))
 
 
 def test_a_damaged_part_ends_its_life(tmp_path: Path) -> None:

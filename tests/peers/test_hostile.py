@@ -150,12 +150,16 @@ def test_one_word_is_enough_where_the_end_is_near() -> None:
     assert end.look(5.0, {1, 2})
 
 
-def test_one_that_came_back_is_not_done_any_more_though_its_clock_was_set_back() -> None:
+def test_one_that_came_back_is_not_done_any_more_whatever_clocks_say(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The later word is told by counting: one whose clock was a month ahead was not heard, one behind heard nobody."""
     here, again = Tally(0, 2), Tally(1, 2)
-    ahead = Tally(1, 2)  # its clock is an hour ahead, and set back after
-    ahead.counts[1] = Count(moment=time.time_ns() // 1_000_000 + 3_600_000)
-    ahead.end(over=True)
-    here.hear(1, ahead.encode(1.0, DICE))
+    before = Tally(1, 2)
+    with monkeypatch.context() as shifted:
+        shifted.setattr(time, "time_ns", lambda: 2**62)
+        for _ in range(3):
+            before.say(idle=False, loss=0.5, samples=1)
+        before.end(over=True)
+        here.hear(1, before.encode(1.0, DICE))
     assert here.counts[1].done
     assert here.over([1])
     again.hear(0, here.encode(1.0, DICE))
@@ -163,6 +167,19 @@ def test_one_that_came_back_is_not_done_any_more_though_its_clock_was_set_back()
     here.hear(1, again.encode(1.0, DICE))
     assert not here.counts[1].done
     assert not here.over([1])
+
+
+def test_a_word_of_the_far_future_does_not_mute_its_node() -> None:
+    """Somebody else says of node 1 what node 1 would say in a year."""
+    here, honest = Tally(0, 3), Tally(1, 3)
+    honest.say(idle=False, loss=0.5, samples=1)
+    here.hear(1, honest.encode(1.0, DICE))
+    here.hear(2, tally_note((1, 0, 0, 1, 10**8, 0.5, 1), clock=1.0))
+    honest.hear(0, here.encode(1.0, DICE))  # it hears what is said of it, and goes on from there
+    honest.say(idle=False, loss=0.25, samples=1)
+    here.hear(1, honest.encode(1.0, DICE))
+    assert here.counts[1].loss == 0.25
+    assert not here.counts[1].done
 
 
 def test_of_clocks_that_differ_the_middle_one_is_believed() -> None:
@@ -252,6 +269,7 @@ def test_closing_cannot_fail(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) ->
     with lonely_node(tmp_path, AsyncGossip(), stop=Stop(time=0.01), wait_for_neighbours=0.0) as node:
         for owner, name in ((node.parting, "_hand_walks_on"), (node.parting, "_say_goodbye"), (node, "to_keep")):
             monkeypatch.setattr(owner, name, lambda: struct.pack("<I", 2**32))
+        monkeypatch.setattr(node.keeper, "save_sometimes", lambda make: None)  # that is not closing
         node.run()
         assert node.link._session.is_closed()
 

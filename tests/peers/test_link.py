@@ -19,9 +19,10 @@ from walktalk.protocols import Message
 from walktalk.runtimes.peers import STATUS, ask_everyone, free_ports, make_cluster
 from walktalk.runtimes.peers.authority import make_certificates
 from walktalk.runtimes.peers.certificates import credentials
+from walktalk.runtimes.peers.outbox import Outbox
 from walktalk.runtimes.peers.presence import Presence
 from walktalk.runtimes.peers.session import Endpoint, open_session
-from walktalk.runtimes.peers.wire import Parcel
+from walktalk.runtimes.peers.wire import Ack, Answer, Parcel, Stamp
 
 WALK = Parcel(0, 1, Message("walk", walk=1), 4 * WIDTH)
 
@@ -100,6 +101,32 @@ def test_a_slow_receiver_holds_little_and_so_does_its_sender() -> None:
     assert most < 60e6
     rounds = [delivery.parcel.message.round for delivery in taken]
     assert rounds == sorted(set(rounds))  # some were left out, none came twice or late
+
+
+def test_what_the_other_side_drops_again_and_again_blocks_nothing_behind_it() -> None:
+    """A walk waited for ever behind a message whose number was out of bounds, while heartbeats came and went."""
+    sent: list[bytes] = []
+    outbox = Outbox(sent.append, lambda question: drop(), lambda parcel: taken.append(parcel), lambda: None, 1)
+    taken: list[Parcel] = []
+    bad, good = WALK._replace(message=Message("walk", walk=9)), WALK
+
+    def drop() -> None:
+        """The other side knows nothing of the first message, whenever it is asked."""
+        outbox.answered(Ack(Stamp(1, 1), Answer.UNKNOWN))
+
+    outbox.put(bad, a_model())
+    outbox.put(good, a_model())
+    end = time.monotonic() + SECONDS
+    while outbox.holds(bad) and time.monotonic() < end:
+        drop()
+        time.sleep(0.01)
+    assert not outbox.holds(bad)
+    assert outbox.holds(good)
+    while not taken and time.monotonic() < end:
+        outbox.answered(Ack(Stamp(1, 2), Answer.TAKEN))
+        time.sleep(0.01)
+    assert taken == [good]
+    outbox.close()
 
 
 def test_whatever_is_sent_arrives_in_order_though_it_is_of_one_kind() -> None:

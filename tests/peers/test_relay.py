@@ -23,7 +23,7 @@ from walktalk.graphs import complete
 from walktalk.protocols import Message
 from walktalk.runtimes.peers import make_cluster
 from walktalk.runtimes.peers import relay_words as words
-from walktalk.runtimes.peers.authority import make_certificates
+from walktalk.runtimes.peers.authority import make_certificates, open_authority, revoke_certificates
 from walktalk.runtimes.peers.certificates import Credentials, credentials
 from walktalk.runtimes.peers.relay import Relay
 from walktalk.runtimes.peers.tunnels import Guest, RelayPlace, come, why_not_met
@@ -146,6 +146,30 @@ def test_whoever_comes_to_a_relay_says_who_it_is_and_proves_it(
     with relaying(ours["b"]) as impostor, pytest.raises(words.WordsError, match="made out to 'b', not to 'relay'"):
         comes(f"127.0.0.1:{impostor.port}", Guest("test", "a", ours["a"]))
     assert "turns" in caplog.text
+
+
+def test_a_relay_turns_out_whoever_is_revoked_and_what_it_says(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    make_certificates(tmp_path, {"a": (), "b": (), "relay": ()})
+    site = tmp_path / "site"
+    site.mkdir()
+    for name in ("ca.pem", "a.pem", "a.key", "b.pem", "b.key"):  # where nobody brings the list
+        (site / name).write_bytes((tmp_path / name).read_bytes())
+    files = (credentials(site, "a"), credentials(site, "b"))
+    with relaying(credentials(tmp_path, "relay")) as relay, two_behind(relay.port, files) as (a, b):
+        meet(a, b)
+        revoke_certificates(open_authority(tmp_path), "b")
+        assert relay._renewal is not None
+        for _ in range(2):
+            relay._renewal.look()
+        assert a.peers.get(timeout=SECONDS) == (1, False)
+        said = why_not_met(RelayPlace(f"127.0.0.1:{relay.port}"), Guest("test", "b", files[1]), "a")
+        assert "it refuses: the certificate of b was revoked on" in said
+        assert "it is not at the relay" in why_not_met(
+            RelayPlace(f"127.0.0.1:{relay.port}"), Guest("test", "a", files[0]), "b"
+        )
+    assert "relay: b of test must go: its certificate was revoked" in caplog.text
 
 
 def test_why_a_neighbour_is_not_met_is_said() -> None:

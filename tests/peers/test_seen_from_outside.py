@@ -8,6 +8,7 @@ import signal
 import socket
 import subprocess
 import sys
+import threading
 import time
 import urllib.error
 import urllib.request
@@ -24,7 +25,7 @@ from walktalk.protocols import AGGREGATE
 from walktalk.records import TraceRow
 from walktalk.runtimes.peers import aggregators, cluster_complaints
 from walktalk.runtimes.peers.counting import Counts
-from walktalk.runtimes.peers.watching import Window, parsed_place
+from walktalk.runtimes.peers.watching import MOST_CLIENTS, Window, _Handler, _Server, parsed_place
 
 SECONDS = 90.0
 MAIN = """
@@ -97,6 +98,28 @@ def test_a_taken_port_is_one_line() -> None:
         taken.listen()
         with pytest.raises(UnavailableError, match="each node of a machine needs its own"):
             Window(taken.getsockname()[1])
+
+
+def test_clients_that_say_nothing_take_no_more_than_some_threads() -> None:
+    server = _Server(("127.0.0.1", 0), _Handler)
+    threading.Thread(target=server.serve_forever, daemon=True).start()
+    place = server.server_address[:2]
+    try:
+        idle = [socket.create_connection(place, timeout=10) for _ in range(MOST_CLIENTS)]
+        with socket.create_connection(place, timeout=10) as another:
+            assert another.recv(1) == b""  # turned away
+        for client in idle:
+            client.close()
+        end = time.monotonic() + 10
+        while True:  # there is room again
+            try:
+                assert get(f"http://127.0.0.1:{place[1]}/")[0] == 200
+                break
+            except OSError:
+                assert time.monotonic() < end
+    finally:
+        server.shutdown()
+        server.server_close()
 
 
 def test_where_metrics_are() -> None:

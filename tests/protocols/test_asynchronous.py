@@ -14,12 +14,14 @@ from walktalk.errors import UserError
 from walktalk.graphs import Graph
 from walktalk.protocols import (
     AGRAF,
+    HEADER_BYTES,
     OSGP,
     SGP,
     SWIFT,
     A2CiD2,
     AsyncGossip,
     AsyncSGD,
+    DivShare,
     FedAsync,
     FedBuff,
     Protocol,
@@ -126,6 +128,35 @@ def test_streaming_diloco_of_one_step_whose_fragments_wait_for_nothing_is_exact(
     )
     assert np.abs(exact.members - exact.trainer.optimum()).max() < 1e-4
     assert np.abs(late.members - late.trainer.optimum()).max() > 1e-2
+
+
+# -- DivShare ---------------------------------------------------------------------------------------------------------
+
+
+def test_where_all_fragments_go_to_all_it_is_gossip_that_does_not_wait() -> None:
+    """Whatever P is; what comes during a training is mixed in before the next: y ← T(mean of y_i and older y_j)."""
+    graph, rounds = graphs.complete(5), 12
+    whole, parts = (run(DivShare(fragments=p, peers=4), graph, rounds) for p in (1, 3))
+    trainer = whole.trainer
+    x = np.repeat(trainer.initial().double().numpy()[None], 5, 0)
+    before, y = np.zeros_like(x), x - LR * trainer.gradients(x)
+    for t in range(1, rounds):
+        mixed = y if t == 1 else (y + before.sum(0) - before) / 5
+        before, y = y, mixed - LR * trainer.gradients(mixed)
+    last = (y + before.sum(0) - before) / 5
+    assert np.allclose([slots["model"] for slots in whole.slots], last, atol=1e-5)
+    assert np.allclose(parts.members, last, atol=1e-5)
+
+
+def test_fragments_cost_what_j_models_cost_and_reach_more_nodes() -> None:
+    graph, size = graphs.complete(9), 12
+    whole, parts = (run(DivShare(fragments=p, peers=2), graph, 6) for p in (1, 3))
+    for ended, fragments in ((whole, 1), (parts, 3)):
+        sends = [row for row in ended.trace if row.event == "send"]
+        assert len(sends) == 6 * 9 * 2 * fragments
+        assert ended.bits == 8 * (6 * 9 * 2 * size + HEADER_BYTES * len(sends))
+    heard = [len({(row.node, row.peer) for row in ended.trace if row.event == "receive"}) for ended in (whole, parts)]
+    assert heard[1] > heard[0]
 
 
 # -- SwarmSGD ---------------------------------------------------------------------------------------------------------

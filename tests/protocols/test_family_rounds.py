@@ -71,6 +71,7 @@ VARIANTS = [
     ChocoSGD(codec="top_k(0.3)", gamma=0.3),
     EpidemicLearning(draw="local"),
     D2(lazy=False),
+    SGP(exchanges=2),
     FedAvg(server=2, weighted=False),
 ]
 
@@ -103,6 +104,16 @@ def test_choco_with_local_steps_and_without_compression_is_local_sgd() -> None:
 @pytest.mark.parametrize("graph", [graphs.exponential(8), graphs.one_peer_exponential(8)], ids=lambda g: g.name)
 def test_sgp_with_doubly_stochastic_weights_is_d_psgd(graph: Graph) -> None:
     assert np.allclose(run(SGP(), graph, 9).members, train_then_mix(graph, 9), atol=1e-5)
+
+
+def test_sgp_with_two_exchanges_goes_two_rounds_of_the_graph_to_a_training() -> None:
+    graph = graphs.one_peer_exponential(8)
+    ended, once = run(SGP(exchanges=2), graph, 6), run(SGP(), graph, 6)
+    x = np.repeat(ended.trainer.initial().double().numpy()[None], 8, 0)
+    for t in range(6):
+        x = matrix(graph, 2 * t + 1) @ matrix(graph, 2 * t) @ (x - LR * ended.trainer.gradients(x))
+    assert np.allclose(ended.members, x, atol=1e-5)
+    assert ended.bits == 2 * once.bits
 
 
 def test_epidemic_learning_with_everybody_is_one_large_batch() -> None:

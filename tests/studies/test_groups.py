@@ -43,17 +43,19 @@ def test_no_run_takes_more_rows_than_was_said_before(state):
 
 def test_groups_hold_every_run_once_and_fit(ready):
     needs = [need_of(run, ready.trainer).bytes for run in ready.runs]
-    limit = beside(ready.trainer) + 2.2 * max(needs)
+    limit = beside(ready.trainer, ready.runs) + 2.2 * max(needs)
     groups = fitting_groups(ready.trainer, ready.runs, limit)
     assert sorted(index for group in groups for index in group) == list(range(len(ready.runs)))
     assert len(groups) > 1
-    assert all(beside(ready.trainer) + sum(needs[index] for index in group) <= 1.1 * limit for group in groups)
+    assert all(
+        beside(ready.trainer, ready.runs) + sum(needs[index] for index in group) <= 1.1 * limit for group in groups
+    )
     assert len(fitting_groups(ready.trainer, ready.runs, 1e12)) == 1
     assert fitting_groups(ready.trainer, ready.runs)
 
 
 def test_a_study_in_groups_writes_the_same_bytes(tmp_path, ready):
-    limit = beside(ready.trainer) + 1.5 * max(need_of(run, ready.trainer).bytes for run in ready.runs)
+    limit = beside(ready.trainer, ready.runs) + 1.5 * max(need_of(run, ready.trainer).bytes for run in ready.runs)
     phases = []
     run_study(make_spec(SPEC), tmp_path / "whole", device="cpu", workers=1)
     run_study(
@@ -100,7 +102,7 @@ def test_rows_of_a_large_model_are_counted_exactly(state, monkeypatch):
 def test_a_large_model_in_groups_writes_the_same_bytes(tmp_path, ready, monkeypatch):
     run_study(make_spec(SPEC), tmp_path / "whole", device="cpu", workers=1)
     monkeypatch.setattr(groups_module, "LARGE_MODEL", 0)
-    limit = beside(ready.trainer) + 1.5 * max(need_of(run, ready.trainer).bytes for run in ready.runs)
+    limit = beside(ready.trainer, ready.runs) + 1.5 * max(need_of(run, ready.trainer).bytes for run in ready.runs)
     assert len(fitting_groups(ready.trainer, ready.runs, limit)) > 1
     run_study(make_spec(SPEC), tmp_path / "parts", device="cpu", workers=1, memory=limit)
     assert (tmp_path / "whole/history.csv").read_bytes() == (tmp_path / "parts/history.csv").read_bytes()

@@ -37,7 +37,8 @@ def test_json_has_what_is_promised() -> None:
     assert found["return_time"]["second_moment"] == pytest.approx(4010)
     assert found["messages_per_iteration"]["multi_walk"] == pytest.approx(2 / 3)
     assert found["nonzeros"] == {"with_diagonal": 60, "without_diagonal": 40}
-    assert set(found["bounds"]) == {"theorem1", "theorem2", "theorem3"}
+    assert set(found["bounds"]) == {"theorem1", "by_age", "theorem2", "theorem3"}
+    assert found["bounds"].pop("by_age")["with_constants"]["total"] > 0
     for entry in found["bounds"].values():
         assert entry["with_constants"]["total"] > entry["order"]["total"] > 0
     assert set(found["tables"]) == {"1", "2", "3", "4"}

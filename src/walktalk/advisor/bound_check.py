@@ -24,6 +24,7 @@ from walktalk.seeds import Seed
 from walktalk.theory import (
     Inequality,
     Problem,
+    by_age_inequality,
     network,
     stages,
     theorem1_inequality,
@@ -47,6 +48,7 @@ class Case:
     noise: float = 1.0  # σ²
     heterogeneity: float = 1.0  # ζ²
     parameters: tuple[tuple[str, Any], ...] = ()  # of the topology
+    by_age: bool = False  # our bound by the age of walks, in place of Theorem 1
     share: float | None = None  # of the largest step size that the lemmas allow; None: tuned by Lemma 5
 
     def graph(self) -> graphs.Graph:
@@ -56,7 +58,8 @@ class Case:
         if self.theorem == 2:
             return theorem2_inequality(network(graph), problem, self.iterations)
         if self.theorem == 1:
-            return theorem1_inequality(network(graph), problem, self.walks, self.iterations)
+            proof = by_age_inequality if self.by_age else theorem1_inequality
+            return proof(network(graph), problem, self.walks, self.iterations)
         return theorem3_inequality(stages(graph, self.failures), problem, self.walks, self.iterations)
 
     def protocol(self, graph: graphs.Graph) -> Protocol:
@@ -148,7 +151,7 @@ DATA = ((1.0, 0.0), (1.0, 1.0), (0.1, 4.0))  # (σ², ζ²): iid, both, mostly h
 
 
 def standard_cases(iterations: Sequence[int] = (500, 2000)) -> list[Case]:
-    """Every theorem on every graph, with few and many walks, alike and different data, short and long."""
+    """Every theorem and the bound by age on every graph: few and many walks, data alike and unlike, short and long."""
     cases = []
     for topology, nodes, parameters in GRAPHS:
         for noise, heterogeneity in DATA:
@@ -161,8 +164,10 @@ def standard_cases(iterations: Sequence[int] = (500, 2000)) -> list[Case]:
                     "heterogeneity": heterogeneity,
                     "iterations": t,
                 }
-                cases += [Case(1, walks=walks, **common) for walks in (1, 4, nodes - 1)]
-                cases += [Case(2, **common), Case(1, walks=2, share=0.5, **common)]
+                for by_age in (False, True):
+                    cases += [Case(1, walks=walks, by_age=by_age, **common) for walks in (1, 4, nodes - 1)]
+                    cases.append(Case(1, walks=2, by_age=by_age, share=0.5, **common))
+                cases.append(Case(2, **common))
                 if topology in ("complete", "torus", "erdos_renyi"):  # stay connected without their aggregators
                     cases += [Case(3, walks=4, failures=failures, **common) for failures in (1, 2)]
     return cases

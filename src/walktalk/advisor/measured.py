@@ -76,7 +76,8 @@ def quadratic_norm(task: Task) -> SquaredNorm:
 def quadratic_problem(task: Task) -> Problem:
     """The exact constants of a `quadratic` task that is trained with batches of one."""
     facts = task.facts
-    return Problem(F=facts["F"], L=facts["L"], sigma2=facts["sigma2"], zeta2=facts["zeta2"])
+    constants = {name: facts[name] for name in ("F", "L", "sigma2", "zeta2")}
+    return Problem(**constants, delta=0.0)  # all nodes have the same curvature
 
 
 def plain_sgd(task: Task) -> Trainer:

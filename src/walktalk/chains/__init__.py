@@ -2,12 +2,13 @@
 
 `metropolis_hastings(graph)` is the paper's P. `chain.sampler().next(node, random)` draws the next node in constant
 time; `metropolis_step` is the same law for a node that knows only its neighbours' degrees. `spectrum` gives the gaps p
-and p', `return_time` the moments of a node's return time, `hitting_times` the way to it from everywhere, and
-`aggregators` the best and worst node to mix at. With weights a walk favours some nodes: `stationary` says where it is
-in the long run, `mean_return_times` when it comes back, `metropolis_with_jumps` how it gets away. Dense and exact for
-small chains, sparse for a million nodes.
+and p', `return_time` the moments of a node's return time, `age` those of the time since a visit to it, `hitting_times`
+the way to it from everywhere, and `aggregators` the best and worst node to mix at. With weights a walk favours some
+nodes: `stationary` says where it is in the long run, `mean_return_times` when it comes back, `metropolis_with_jumps`
+how it gets away. Dense and exact for small chains, sparse for a million nodes.
 """
 
+from walktalk.chains.age import Age, age
 from walktalk.chains.chain import Chain
 from walktalk.chains.jumps import hops_of_a_jump, metropolis_with_jumps
 from walktalk.chains.metropolis_hastings import metropolis_hastings, metropolis_step
@@ -18,11 +19,13 @@ from walktalk.chains.spectrum import Spectrum, spectrum
 from walktalk.chains.stationary import mean_return_times, stationary
 
 __all__ = [
+    "Age",
     "Aggregators",
     "Chain",
     "ReturnTime",
     "Sampler",
     "Spectrum",
+    "age",
     "aggregators",
     "hitting_times",
     "hops_of_a_jump",

@@ -1,16 +1,21 @@
-"""`walktalk chaos`: real nodes on this machine, killed, hung and cut off while they train; does all hold?"""
+"""`walktalk chaos`: real nodes on this machine that meet with every kind of failure while they train; does all hold?"""
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager, nullcontext
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from walktalk.studies.chaos import Verdict
 
-FAILED = 1
+BROKEN = 1  # exit code where a round failed
+BLOWS = "kill,hang,cut,disk,clock,hostile,restart,leave,join"
 
 
 def chaos(
@@ -22,45 +27,53 @@ def chaos(
     pace: Annotated[
         float | None, typer.Option(min=0.0, help="Seconds that a training takes at least, so that nodes take turns.")
     ] = None,
+    blows: Annotated[
+        str,
+        typer.Option(
+            help="What happens in every round, in an order that the seed decides. kill: kill -9 of the aggregator, who "
+            "comes back, and of a random node for good. hang: SIGSTOP. cut: two halves for 10 s. disk: a full disk (as "
+            "root a file system of its own, else a limit on files). clock: a jump of an hour to a month. hostile: a "
+            "node that lies. restart: of all nodes, planned or by kill -9. leave: a node goes for good. join: one "
+            "comes that was not there. swallow (not of the usual ones): a node that keeps walks."
+        ),
+    ] = BLOWS,
     real_cuts: Annotated[
         bool,
-        typer.Option(
-            "--real-cuts", help="Nodes in network namespaces, cables that are pulled, a stop of all; needs root."
-        ),
+        typer.Option("--real-cuts", help="Nodes in network namespaces, and cuts are pulled cables; needs root and ip."),
     ] = False,
+    at_once: Annotated[int, typer.Option(min=1, help="Rounds at the same time; one takes about a processor.")] = 1,
     calm: Annotated[bool, typer.Option("--calm", help="No blows: what the measure says of undisturbed nodes.")] = False,
-    out: Annotated[Path, typer.Option(help="Folder for rounds.csv and rounds.json.")] = Path("out/chaos"),
+    out: Annotated[
+        Path, typer.Option(help="Folder for rounds.csv and rounds.json, and the nodes' folders of failed rounds.")
+    ] = Path("out/chaos"),
+    resume: Annotated[bool, typer.Option("--resume", help="Go on with the rounds that the folder lacks.")] = False,
     overwrite: Annotated[
         bool, typer.Option("--overwrite", help="Replace the rounds in the folder, once all new ones are done.")
     ] = False,
     as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object and nothing else.")] = False,
 ) -> None:
-    """Kill -9, hang and cut off nodes while they train; check that nothing is lost, stuck or counted twice."""
+    """Let everything go wrong while nodes train; check that nothing is lost, stuck, not finite or counted twice."""
     import signal
-    import tempfile
 
+    from walktalk.errors import SpecError
     from walktalk.records import replacing_files
-    from walktalk.studies.chaos import ROUNDS, Storm, chaos_round, summary, write_rounds
+    from walktalk.studies.chaos import FAILED, ROUNDS, Storm, blows_of, known_rounds, run_rounds, summary, write_rounds
 
+    if resume and overwrite:
+        raise SpecError("--resume goes on with what is there, --overwrite begins anew; leave one of them out")
     signal.signal(signal.SIGTERM, signal.default_int_handler)  # as Ctrl-C: the nodes are stopped before this ends
-    storm = Storm(nodes=nodes, algorithm=algorithm, walks=walks, pace=pace)
-    if real_cuts:
-        storm = storm.with_real_cuts()
-    if calm:
-        storm = storm.without_blows()
-    verdicts: list[Verdict] = []
-
-    def say(line: str) -> None:
-        if not as_json:
-            typer.echo(f"  {line}")
-
-    with replacing_files(out, ROUNDS, overwrite=overwrite) as records:
-        for number in range(seed, seed + rounds):
-            say(f"round {len(verdicts) + 1} of {rounds}, seed {number}")
-            with tempfile.TemporaryDirectory(ignore_cleanup_errors=True) as folder:
-                verdicts.append(chaos_round(storm, number, Path(folder), say))
+    chosen = [] if calm else [word.strip() for word in blows.split(",") if word.strip()]
+    storm = Storm(nodes=nodes, algorithm=algorithm, walks=walks, pace=pace, blows=blows_of(chosen), real_cuts=real_cuts)
+    verdicts = known_rounds(out, storm) if resume else []
+    done = {verdict.seed for verdict in verdicts}
+    seeds = [number for number in range(seed, seed + rounds) if number not in done]
+    place = nullcontext(out) if resume else replacing_files(out, ROUNDS, overwrite=overwrite)
+    with place as records, _progress(rounds, len(done), quiet=as_json) as (say, step):
+        for verdict in run_rounds(storm, seeds, out / FAILED, at_once, say):
+            verdicts.append(verdict)
             write_rounds(records, storm, verdicts)  # after every round: what is known is not lost with the rest
-            say(in_words(verdicts[-1]))
+            say(verdict.seed, in_words(verdict))
+            step(all(verdict.passed for verdict in verdicts))
     if as_json:
         import json
 
@@ -68,7 +81,35 @@ def chaos(
     else:
         show(verdicts, out)
     if not all(verdict.passed for verdict in verdicts):
-        raise typer.Exit(FAILED)
+        raise typer.Exit(BROKEN)
+
+
+@contextmanager
+def _progress(
+    rounds: int, done: int, quiet: bool
+) -> Iterator[tuple[Callable[[int, str], None], Callable[[bool], None]]]:
+    """A bar under the lines that say what is done; both nothing where they are not wanted."""
+    from rich.progress import (
+        BarColumn,
+        MofNCompleteColumn,
+        Progress,
+        TextColumn,
+        TimeElapsedColumn,
+        TimeRemainingColumn,
+    )
+
+    columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn())
+    with Progress(*columns, TimeElapsedColumn(), TimeRemainingColumn(), disable=quiet) as bar:
+        task = bar.add_task("rounds", total=rounds, completed=done)
+
+        def say(seed: int, line: str) -> None:
+            if not quiet:
+                bar.console.print(f"  seed {seed}: {line}", highlight=False, markup=False, soft_wrap=True)
+
+        def step(held: bool) -> None:
+            bar.update(task, advance=1, description="rounds" if held else "rounds (not all held)")
+
+        yield say, step
 
 
 def in_words(verdict: Verdict) -> str:
@@ -76,9 +117,10 @@ def in_words(verdict: Verdict) -> str:
     failed = verdict.failures()
     held = "held" if not failed else f"FAILED: {'; '.join(failed)}"
     walks = f"{verdict.walks} walks, " if verdict.walks_wanted else ""
+    halves = f"halves kept {' '.join(f'{half.share:.0%}' for half in verdict.halves)}, " if verdict.halves else ""
     loss = verdict.loss
     return (
-        f"{held} ({walks}{verdict.iterations:,} iterations, loss {loss.disturbed:.3f}, undisturbed "
+        f"{held} ({walks}{halves}{verdict.iterations:,} iterations, loss {loss.disturbed:.3f}, undisturbed "
         f"{loss.undisturbed:.3f} ± {loss.spread:.3f}, ratio {loss.ratio:.3f}, {verdict.seconds:.0f} s)"
     )
 
@@ -88,31 +130,33 @@ def show(verdicts: list[Verdict], out: Path) -> None:
     from rich.console import Console
     from rich.table import Table
 
-    from walktalk.studies.chaos import summary
+    from walktalk.studies.chaos import FAILED, summary
 
     table = Table(title="walktalk chaos", title_justify="left")
-    columns = ("seed", "killed", "aggregators", "gone", "iterations", "walks", "counted", "loss ratio", "held")
+    columns = ("seed", "blows", "gone", "iterations", "walks", "counted", "halves", "loss ratio", "held")
     for column in columns:
         table.add_column(column, justify="left" if column == "held" else "right")
-    for v in verdicts:
+    for v in sorted(verdicts, key=lambda verdict: verdict.seed):
         table.add_row(
             str(v.seed),
-            str(sum(line.startswith("kill") for line in v.blows)),
-            str(v.aggregators_killed),
+            str(len(v.blows)),
             str(len(v.gone)),
             f"{v.iterations:,}",
             f"{v.walks}/{v.walks_wanted}" if v.walks_wanted else "",
             f"{v.counted:.2f}" if v.walks_wanted else f"{v.twice} twice",
+            " ".join(f"{half.share:.0%}" for half in v.halves),
             f"{v.loss.ratio:.3f}",
             "yes" if v.passed else "; ".join(v.failures()),
         )
     console = Console()
     console.print(table)
     found = summary(verdicts)
-    console.print(
-        f"{found['value']} of {found['baseline']} rounds held; loss ratio {found['loss_ratio_mean']:.3f} on "
-        f"average, {found['loss_ratio_worst']:.3f} at worst"
-    )
+    line = f"{found['value']} of {found['baseline']} rounds held"
+    if found["loss_ratio_mean"] is not None:
+        line += f"; loss ratio {found['loss_ratio_mean']:.3f} on average, {found['loss_ratio_worst']:.3f} at worst"
+    if found["half_kept_mean"] is not None:
+        line += f"; of halves' updates {found['half_kept_mean']:.1%} kept, {found['half_kept_worst']:.1%} at worst"
+    console.print(line)
     for name, unit in (("detection", "heartbeats"), ("recovery", "heartbeats"), ("replacement", "mean return times")):
         if found[f"{name}_median"] is not None:
             console.print(
@@ -120,3 +164,5 @@ def show(verdicts: list[Verdict], out: Path) -> None:
                 f"at worst, of {found[f'{name}_count']}"
             )
     console.print(f"every round: {out / 'rounds.csv'}")
+    if found["value"] < found["baseline"]:
+        console.print(f"what failed: logs and traces of its nodes are in {out / FAILED}, a folder for each seed")

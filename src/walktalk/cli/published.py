@@ -41,6 +41,9 @@ def run(
         Path | None, typer.Option(help="Folder; out/published-SCALE if left out; runs there are kept.")
     ] = None,
     device: Annotated[str, typer.Option(help="auto, cpu or cuda.")] = "auto",
+    processes: Annotated[
+        int, typer.Option(min=1, help="So many cells side by side, each in a process, in place of all in one engine.")
+    ] = 1,
     settings: Annotated[
         list[str] | None,
         typer.Option("--set", metavar="KEY=VALUE", help="Change a key of all its studies, e.g. task.folder=FOLDER."),
@@ -60,6 +63,7 @@ def run(
         columns=parts(columns),
         changes=nested(settings or []),
         device=device,
+        processes=processes,
         say=lambda line: typer.echo(line, err=True),
     )
     show(name, folder)

@@ -76,7 +76,7 @@ def theory(
         if (topology, nodes, p, settings, study) != (None,) * 5:
             raise SpecError("--config brings its own graph; leave out --topology, --nodes, --p, --set and --study")
         graph, bits, of_cluster = _cluster(config)
-        walks = walks or of_cluster
+        walks = of_cluster if walks is None else walks
     elif study is None:
         graph = _graph(topology, nodes, p, settings or [], seed)
         bits = Question.model_bits
@@ -91,7 +91,9 @@ def theory(
         for name, value in given.items()
     }
     bits = bits if model_bits is None else model_bits
-    question = Question(walks or 4, iterations, aggregator, failures, bits, d, step_size, _weights(weights), jump)
+    question = Question(
+        4 if walks is None else walks, iterations, aggregator, failures, bits, d, step_size, _weights(weights), jump
+    )
     found = summary(graph, Problem(**constants), question) | ({"constants": estimates} if estimates else {})
     if as_json:
         typer.echo(json.dumps(found, indent=2, ensure_ascii=False))
@@ -243,12 +245,15 @@ def _bounds(found: dict[str, Any]) -> Any:
         "total",
         "η",
     )
-    names = {"theorem1": "1 Multi-Walk", "theorem2": "2 Gossip", "theorem3": "3 with E = {}"}
+    names = {"theorem1": "1 Multi-Walk", "by_age": "  by age, ours"}
+    names |= {"theorem2": "2 Gossip", "theorem3": "3 with E = {}"}
     for key, name in names.items():
         entry = found["bounds"][key]
         if key == "theorem3" and not entry["failures"]:
             continue
         for kind, label in (("with_constants", name.format(entry.get("failures"))), ("order", "   order")):
+            if kind not in entry:
+                continue
             bound = entry[kind]
             if not bound["applicable"]:
                 made.add_row(label, *["n/a"] * 5, f"{bound['step_size']:.3g} > {bound['largest_step_size']:.3g}")

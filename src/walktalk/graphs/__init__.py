@@ -21,6 +21,7 @@ from walktalk.graphs.random_rounds import RandomCirculants, RandomTargets, rando
 from walktalk.graphs.registry import TOPOLOGIES, build, default_nodes, known_as, topology_settings
 from walktalk.graphs.rounds import (
     Rounds,
+    Shifts,
     WeightedRounds,
     exponential,
     k_peer_exponential,
@@ -44,6 +45,7 @@ __all__ = [
     "RandomCirculants",
     "RandomTargets",
     "Rounds",
+    "Shifts",
     "Sites",
     "WeightedRounds",
     "as_graph",

@@ -59,7 +59,27 @@ def balanced_dirichlet(labels: np.ndarray, nodes: int, alpha: float, seed: int |
     again until its smallest node has at least half of the mean.
     """
     labels = np.asarray(labels)
-    rng = _checked(labels, nodes, alpha, seed)
+    return [np.sort(part) for part in _balanced(labels, nodes, alpha, _checked(labels, nodes, alpha, seed))]
+
+
+def even_dirichlet(
+    labels: np.ndarray, nodes: int, alpha: float, seed: int | Seed | np.random.RandomState
+) -> list[np.ndarray]:
+    """The same, laid end to end and cut anew into equal pieces, as RelaySGD's authors do (epfml/relaysgd).
+
+    What a node has comes class after class there, so a cut gives the next node a few classes whole. With numpy's
+    `RandomState` of the number that published code has, it is that code's split, sample for sample.
+    """
+    labels = np.asarray(labels)
+    checked = _checked(labels, nodes, alpha, 0 if isinstance(seed, np.random.RandomState) else seed)
+    rng = seed if isinstance(seed, np.random.RandomState) else checked
+    return np.array_split(np.concatenate(_balanced(labels, nodes, alpha, rng)), nodes)
+
+
+def _balanced(
+    labels: np.ndarray, nodes: int, alpha: float, rng: np.random.Generator | np.random.RandomState
+) -> list[np.ndarray]:
+    """The parts, each class after class."""
     order = rng.permutation(len(labels))
     groups = -(-nodes // GROUP)
     sizes = [GROUP] * (groups - 1) + [nodes - GROUP * (groups - 1)]
@@ -71,7 +91,7 @@ def balanced_dirichlet(labels: np.ndarray, nodes: int, alpha: float, seed: int |
 
 
 def _balanced_group(
-    mine: np.ndarray, labels: np.ndarray, nodes: int, alpha: float, rng: np.random.Generator
+    mine: np.ndarray, labels: np.ndarray, nodes: int, alpha: float, rng: np.random.Generator | np.random.RandomState
 ) -> list[np.ndarray]:
     fair = len(mine) / nodes
     for _ in range(BALANCED_DRAWS):
@@ -87,7 +107,7 @@ def _balanced_group(
                 held[node].append(part)
                 counts[node] += len(part)
         if counts.min() >= max(1, int(LEAST_SHARE * fair)):
-            return [np.sort(np.concatenate(parts)) for parts in held]
+            return [np.concatenate(parts) for parts in held]
     raise DataError(
         f"alpha: {alpha:g} leaves some of {nodes} nodes with less than half of the mean, however it is drawn; take a "
         "larger alpha, fewer nodes or more samples"

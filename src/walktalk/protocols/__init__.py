@@ -2,7 +2,7 @@
 
 from walktalk.plugins import Registry
 from walktalk.protocols.async_gossip import AsyncGossip
-from walktalk.protocols.asynchronous import AGRAF, OSGP, SWIFT, A2CiD2, AsyncSGD, FedAsync, FedBuff, SwarmSGD
+from walktalk.protocols.asynchronous import AGRAF, OSGP, SWIFT, A2CiD2, AsyncSGD, DivShare, FedAsync, FedBuff, SwarmSGD
 from walktalk.protocols.centralized import Centralized
 from walktalk.protocols.compression import UNCODED, Compressed, compressed
 from walktalk.protocols.descriptions import Described, absent_protocol, described, known, together
@@ -81,6 +81,7 @@ for _protocol in (
     SWIFT,
     AGRAF,
     A2CiD2,
+    DivShare,
     SyncGossip,
     Centralized,
     LocalDSGD,
@@ -136,6 +137,7 @@ __all__ = [
     "DiLoCo",
     "Differentiate",
     "Digest",
+    "DivShare",
     "Effect",
     "Encode",
     "EpidemicLearning",

@@ -111,4 +111,6 @@ def as_markdown(table: Table, cells: Iterable[Compared]) -> str:
 
 def _seeds(cell: Compared) -> str:
     seeds = cell.row.cells[cell.column].seeds
+    if len(seeds) == 1:
+        return f" (up to {seeds[0]:.1f})"
     return f" ({min(seeds):.1f}–{max(seeds):.1f})" if seeds else ""

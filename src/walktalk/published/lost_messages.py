@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from walktalk.published.relay_sgd import MOMENTUM, PEERS, RING, TABLE1, TREES
+from walktalk.published.relay_sgd import EXCHANGES, MOMENTUM, PEERS, RING, TABLE1, TREES
 from walktalk.published.table import Cell, Row, merged
 
 SHARES = {"lost0": 0.0, "lost1": 0.01, "lost10": 0.1}  # of the messages, by column
@@ -39,9 +39,9 @@ ROWS = (
     Row("d2-m-ring", "D² with momentum, ring", RING, {"name": "d2", "lazy": False, **PATIENT}, rates(0.025), MOMENTUM),
     Row(
         "sgp-m-exponential",
-        "SGP with momentum, one-peer exponential (one exchange a step; published: two)",
+        "SGP with momentum, one-peer exponential",
         PEERS,
-        {"name": "sgp", **PATIENT},
+        {"name": "sgp", "exchanges": EXCHANGES, **PATIENT},
         rates(0.1, 0.1, 0.05),
         MOMENTUM,
     ),

@@ -21,7 +21,7 @@ class Cell(NamedTuple):
 
     lr: float
     value: float | None = None  # None: a row of our own, or a number that is not at hand
-    seeds: tuple[float, ...] = ()  # each seed's, where they are known
+    seeds: tuple[float, ...] = ()  # each seed's, where they are known; one alone is the highest
 
 
 @dataclass(frozen=True, eq=False)

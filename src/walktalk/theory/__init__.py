@@ -2,11 +2,13 @@
 
 `network(graph)` gathers what the bounds need of a graph, `Problem` what they need of a task. `theorem1`, `theorem2` and
 `theorem3` give bounds with the constants of the proofs, for the step size that the lemmas allow; `theorem1_order` and
-its sisters are the plain expressions inside the O(·). `TABLES` are the paper's tables as printed, `table` gives their
-numbers, and `summary` gathers all of it for one graph.
+its sisters are the plain expressions inside the O(·). `multi_walk_by_age` stands in for Theorem 1 where graphs are
+compared. `TABLES` are the paper's tables as printed, `table` gives their numbers, and `summary` gathers all of it for
+one graph.
 """
 
 from walktalk.theory.bound import Bound, Inequality, NotApplicable
+from walktalk.theory.by_age import by_age_inequality, multi_walk_by_age
 from walktalk.theory.comparison import crossover_walks, gossip_speed_up, iterations_to, on_axis, speed_up, winner
 from walktalk.theory.costs import (
     bits_from_iterations,
@@ -41,6 +43,7 @@ __all__ = [
     "Row",
     "WeightedWalkLaw",
     "bits_from_iterations",
+    "by_age_inequality",
     "crossover_walks",
     "d_psgd_order",
     "gossip_speed_up",
@@ -49,6 +52,7 @@ __all__ = [
     "iterations_from_time",
     "iterations_to",
     "messages_per_iteration",
+    "multi_walk_by_age",
     "network",
     "on_axis",
     "orders",

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from functools import cached_property
 
-from walktalk.chains import Chain, ReturnTime, metropolis_hastings, return_time, spectrum
+from walktalk.chains import Age, Chain, ReturnTime, age, metropolis_hastings, return_time, spectrum
 from walktalk.graphs import GraphLike, as_graph
 
 
@@ -24,6 +25,7 @@ class Network:
     nonzeros: int  # ‖P‖₀ as Table 3 counts it, with the diagonal
     nonzeros_off_diagonal: int  # what is really sent when P mixes
     move_probability: float  # share of a walk's steps that leave their node
+    chain: Chain = field(repr=False, compare=False)  # all of these are its
 
     @property
     def H2(self) -> float:
@@ -34,6 +36,11 @@ class Network:
     def H(self) -> float:
         """Its root."""
         return self.returning.h
+
+    @cached_property
+    def age(self) -> Age:
+        """How long ago a walk was at the aggregator, on average over time: another linear system, where it is asked."""
+        return age(self.chain, self.returning.node)
 
 
 def network(graph: GraphLike, aggregator: int = 0, chain: Chain | None = None) -> Network:
@@ -60,4 +67,5 @@ def network(graph: GraphLike, aggregator: int = 0, chain: Chain | None = None) -
         nonzeros=chain.nonzeros(),
         nonzeros_off_diagonal=chain.nonzeros(diagonal=False),
         move_probability=chain.move_probability(),
+        chain=chain,
     )

@@ -10,6 +10,7 @@ from walktalk.chains import ReturnTime, aggregators, metropolis_hastings
 from walktalk.errors import SpecError
 from walktalk.graphs import Graph, GraphLike, as_graph
 from walktalk.theory.bound import Bound, NotApplicable
+from walktalk.theory.by_age import multi_walk_by_age
 from walktalk.theory.comparison import crossover_walks, gossip_speed_up, on_axis, speed_up, winner
 from walktalk.theory.costs import bits_from_iterations, messages_per_iteration, paper_messages_per_iteration
 from walktalk.theory.failures import stages, theorem3, theorem3_order
@@ -68,6 +69,7 @@ def summary(graph: GraphLike, problem: Problem, question: Question) -> dict[str,
         "p_prime": network.p_prime,
         "eigenvalues": {"second": 1 - network.p_prime, "smallest": network.smallest, "modulus": network.modulus},
         "return_time": _return_time(network.returning),
+        "age": {"mean": network.age.mean, "mean_square": network.age.mean_square},
         "aggregators": _aggregators(graph),
         "nonzeros": {"with_diagonal": network.nonzeros, "without_diagonal": network.nonzeros_off_diagonal},
         "messages_per_iteration": messages_per_iteration(network),
@@ -149,6 +151,7 @@ def _bounds(networks: list[Network], problem: Problem, question: Question) -> di
             "with_constants": _bound(theorem1(networks[0], problem, walks, t, eta)),
             "order": _bound(theorem1_order(networks[0], problem, walks, t)),
         },
+        "by_age": {"with_constants": _bound(multi_walk_by_age(networks[0], problem, walks, t, eta))},
         "theorem2": {
             "with_constants": _bound(theorem2(networks[0], problem, t, eta)),
             "order": _bound(theorem2_order(networks[0], problem, t)),

@@ -53,6 +53,22 @@ def test_what_both_halves_learned_is_in_the_model(side: tuple[int, ...], walks: 
         assert whole.sound
 
 
+def test_walks_that_were_on_their_way_when_the_parts_met_count_too() -> None:
+    """What walks of the smaller claim had learned since their last visit was a tenth of all after a short split."""
+    healed, kept = SPLIT + 40.0, []
+    split = Fault("partition", at=SPLIT, seconds=healed - SPLIT, nodes=tuple(range(8, 16)))
+    for seed in range(3):
+        protocol = MultiWalk(4)
+        _, trace = play(protocol, graphs.complete(16), split, until=healed + 40.0, seed=seed)
+        ledger = Ledger(protocol, 16, sum(row.event == "train" for row in trace)).play(trace)
+        assert ledger.sound
+        seen = [(row.walk, row.number) for row in trace if row.event == "readmitted"]
+        assert len(seen) == len(set(seen))  # each once
+        old = [row for row in trace if row.event == "trained" and SPLIT + 15 < row.time < healed and row.node < 8]
+        kept.append(np.mean(ledger.interpreter.aggregate[[row.number for row in old]] > 0))
+    assert np.mean(kept) >= 0.95
+
+
 def test_after_a_split_the_walks_are_r_again_and_one_aggregates() -> None:
     split = Fault("partition", at=SPLIT, seconds=HEALED - SPLIT, nodes=(0, 1, 2, 3))
     simulation, trace = play(MultiWalk(3), graphs.complete(8), split, until=UNTIL)
@@ -125,6 +141,46 @@ def test_an_aggregator_that_left_in_order_goes_on_with_its_reign_and_its_walks()
     dead.handle(Rejoined(before.keepsake()), outside)  # one that died has an older checkpoint: its walk is elsewhere
     assert not dead.copies.here
     assert dead.members.claim == NOBODY
+
+
+def deliver(nodes: list, effects: dict[int, list], now: float) -> dict[int, list]:
+    """All heartbeats among these effects reach their nodes; what these do about it."""
+    told = [(node, e.to, e.message) for node, done in effects.items() for e in done if isinstance(e, Send)]
+    found: dict[int, list] = {}
+    for sender, to, message in told:
+        found.setdefault(to, []).extend(nodes[to].handle(Received(sender, message, ""), Outside(now, random.Random(0))))
+    return found
+
+
+def test_where_all_nodes_were_killed_a_later_term_begins_at_once() -> None:
+    """They waited fourteen heartbeats for an aggregator that nobody knew of, and then began with term 2 again."""
+    protocol = MultiWalk(2, heartbeat=1.0)
+    nodes = machines(protocol, 4)
+    for node in nodes:
+        node.handle(Started(), Outside(0.0, random.Random(0)))
+        node.members.claim = node.members.claim._replace(term=7)
+    keepsakes, nodes = [node.keepsake() for node in nodes], machines(protocol, 4)
+    for node, memory in zip(nodes, keepsakes, strict=True):
+        node.handle(Rejoined(memory), Outside(0.0, random.Random(0)))
+        assert node.keepsake() == memory
+    said = {v: node.handle(TimerFired("beat"), Outside(1.0, random.Random(0))) for v, node in enumerate(nodes)}
+    while said:
+        said = deliver(nodes, said, 1.1)
+    assert {node.members.ballot.term for node in nodes} == {8}
+    for node in nodes:
+        node.handle(TimerFired("quiet"), Outside(3.2, random.Random(0)))
+    assert [node.members.leads for node in nodes] == [True, False, False, False]
+
+
+def test_one_that_comes_back_alone_waits_for_what_others_know() -> None:
+    protocol, outside = MultiWalk(1), Outside(1.0, random.Random(0))
+    back = machines(protocol, 3)[2]
+    back.handle(Rejoined(b""), Outside(0.0, random.Random(0)))
+    nobody = Message("beat", note=encode(View(NOBODY, 0, NOBODY, 2, 0)))
+    back.handle(Received(1, nobody, ""), outside)  # one neighbour has been dead as well, the other has not spoken yet
+    assert back.members.ballot == NOBODY
+    back.handle(Received(0, beat(30), ""), outside)
+    assert back.members.claim.node == 0
 
 
 def test_a_walk_that_nobody_took_any_more_goes_on_its_way_after_the_stop() -> None:

@@ -1,6 +1,6 @@
 """Adapters: small parts of a large frozen model that are trained, sent and mixed in its place."""
 
-from walktalk.learning.adapters.lora import (
+from walktalk.learning.adapters.low_rank import (
     MIXINGS,
     LoraSettings,
     adapted_layers,

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor, nn
 
-from walktalk.learning.adapters.lora import adapted_layers
+from walktalk.learning.adapters.low_rank import adapted_layers
 from walktalk.learning.models import LoraLinear
 from walktalk.learning.stacked import RowLayout
 

@@ -18,7 +18,7 @@ from safetensors.torch import load_file, save_file
 from torch import Tensor, nn
 
 from walktalk.errors import ModelError
-from walktalk.learning.adapters.lora import LoraSettings, adapted_layers, with_lora
+from walktalk.learning.adapters.low_rank import LoraSettings, adapted_layers, with_lora
 from walktalk.learning.given import inner
 from walktalk.learning.models import Mixing
 from walktalk.learning.models.language import LanguageClassifier

@@ -6,7 +6,7 @@ from typing import Annotated, Literal
 
 import numpy as np
 import torch
-from annotated_types import Ge, Gt, Le
+from annotated_types import Ge, Gt, Le, Lt
 from torch.nn import functional
 
 from walktalk.errors import DataError
@@ -30,6 +30,7 @@ def cifar10(
     *,
     labels_per_node: Annotated[int, Ge(1)] | None = None,
     split: Kind = "dirichlet",
+    split_seed: Annotated[int, Ge(0), Lt(2**32)] | None = None,
     model: Literal["resnet20", "vgg11"] = "resnet20",
     norm: Norm = "batch",
     scale: Literal["images", "papers"] = "images",
@@ -47,6 +48,7 @@ def cifar10(
         labels_per_node: how many classes each node has, in place of alpha.
         split: with alpha, a plain Dirichlet split; balanced: the published one, in which nodes have about as many
             samples each; even: the same, cut anew into equal parts.
+        split_seed: of an even split, a seed of numpy's old generator: the very samples that published code deals out.
         model: the network; VGG-11 has no normalization, and dropout.
         norm: ResNet-20's normalization.
         scale: pixels are divided by their standard deviation; papers: by the smaller numbers of much published code.
@@ -62,7 +64,7 @@ def cifar10(
     images, labels = np.concatenate([b[0] for b in batches[:5]]), np.concatenate([b[1] for b in batches[:5]])
     images, labels = images[:samples], labels[:samples]
     root = as_seed(seed)
-    parts = split_by_class(labels, nodes, root.child("partition"), alpha, labels_per_node, split)
+    parts = split_by_class(labels, nodes, root.child("partition"), alpha, labels_per_node, split, split_seed)
     mine = own_part(parts, part)
     if mine is not None:
         images, labels, parts = images[mine], labels[mine], [np.arange(len(mine))]

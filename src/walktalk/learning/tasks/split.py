@@ -7,7 +7,7 @@ from typing import Literal, TypeAlias
 import numpy as np
 
 from walktalk.errors import DataError
-from walktalk.learning.partition import balanced_dirichlet, by_label, iid, true_dirichlet
+from walktalk.learning.partition import balanced_dirichlet, by_label, even_dirichlet, iid, true_dirichlet
 from walktalk.seeds import Seed
 
 Kind: TypeAlias = Literal["dirichlet", "balanced", "even"]
@@ -29,12 +29,15 @@ def split_by_class(
     alpha: float | None,
     labels_per_node: int | None = None,
     kind: Kind = "dirichlet",
+    split_seed: int | None = None,
 ) -> list[np.ndarray]:
     """The parts of the nodes; only one of alpha and labels_per_node may be given.
 
     kind: with alpha, the plain Dirichlet split; `balanced`, the published one; or `even`, the same cut anew into equal
-    pieces, in the order of the nodes, as RelaySGD's authors do.
+    pieces, in the order of the nodes, as RelaySGD's authors do. split_seed: of the even split, that of published code.
     """
+    if split_seed is not None and (alpha is None or kind != "even"):
+        raise DataError(f"split_seed: {split_seed} is of published even splits; take split: even with an alpha")
     if alpha is not None and labels_per_node is not None:
         raise DataError(f"alpha: {alpha} and labels_per_node: {labels_per_node} exclude each other; leave one out")
     if labels_per_node is not None:
@@ -43,8 +46,9 @@ def split_by_class(
         return iid(len(labels), nodes, seed)
     if kind == "dirichlet":
         return true_dirichlet(labels, nodes, alpha, seed)
-    parts = balanced_dirichlet(labels, nodes, alpha, seed)
-    return parts if kind == "balanced" else np.array_split(np.concatenate(parts), nodes)
+    if kind == "balanced":
+        return balanced_dirichlet(labels, nodes, alpha, seed)
+    return even_dirichlet(labels, nodes, alpha, seed if split_seed is None else np.random.RandomState(split_seed))
 
 
 def sorted_and_cut(labels: np.ndarray, nodes: int) -> list[np.ndarray]:

@@ -6,10 +6,11 @@
 from walktalk.protocols.asynchronous.a2cid2 import A2CiD2
 from walktalk.protocols.asynchronous.agraf import AGRAF
 from walktalk.protocols.asynchronous.async_sgd import AsyncSGD
+from walktalk.protocols.asynchronous.divshare import DivShare
 from walktalk.protocols.asynchronous.fedasync import FedAsync
 from walktalk.protocols.asynchronous.fedbuff import FedBuff
 from walktalk.protocols.asynchronous.osgp import OSGP
 from walktalk.protocols.asynchronous.swarm_sgd import SwarmSGD
 from walktalk.protocols.asynchronous.swift import SWIFT
 
-__all__ = ["AGRAF", "OSGP", "SWIFT", "A2CiD2", "AsyncSGD", "FedAsync", "FedBuff", "SwarmSGD"]
+__all__ = ["AGRAF", "OSGP", "SWIFT", "A2CiD2", "AsyncSGD", "DivShare", "FedAsync", "FedBuff", "SwarmSGD"]

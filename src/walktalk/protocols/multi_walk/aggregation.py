@@ -12,10 +12,13 @@ is lost, and nothing is ever in there twice, because a ticket is accepted once.
 Where a network was split, each part had an aggregator, and learned. When they meet, the one whose claim is smaller
 steps down, and its latest copy, its *legacy*, goes to the other, who takes the mean of both, weighted by the updates
 that came to each since the later of the two began: nothing is counted twice, and what either part learned is kept.
+The legacy brings the tickets that were written there, its *estate*: walks of that part which were on their way come
+with one of them, are averaged in with the weight that any of its walks had, once each, and end there.
 """
 
 from __future__ import annotations
 
+import struct
 from collections import deque
 from dataclasses import dataclass, field
 
@@ -26,11 +29,20 @@ from walktalk.protocols.multi_walk.walk_pass import NO_REIGN, Pass
 
 REMEMBERED = 4096  # visits whose time is known
 MOST = 0.9  # of the mean that another part can be
+_TICKET = struct.Struct("<I")
 
 
 def copy_slot(walk: int) -> str:
     """Where the aggregator keeps u_r."""
     return f"copy/{walk}"
+
+
+@dataclass
+class Estate:
+    """What is left of another aggregator's time."""
+
+    share: float  # of its latest model in the mean
+    tickets: dict[int, int]  # by walk: the last that was written, of walks that are still out
 
 
 @dataclass
@@ -45,6 +57,8 @@ class Reign:
     generations: dict[int, int] = field(default_factory=dict)
     updates: int = 0  # that came to this aggregator
     visits: deque[tuple[float, int]] = field(default_factory=lambda: deque(maxlen=REMEMBERED))  # when; `updates` then
+    estates: dict[tuple[int, int], Estate] = field(default_factory=dict)  # by the name of the reign that is over
+    missing: dict[int, int] = field(default_factory=dict)  # by walk: the ticket of the one that was last given up
 
     def begin_afresh(self, now: float) -> list[Effect]:
         """Lines 2 and 3: the first aggregator of a run; all walks are out, with ticket 0."""
@@ -82,6 +96,8 @@ class Reign:
             effects = [mixed, Combine(mine, {slot: 1.0})]  # lines 8 and 9
             if here.reign == self.name:
                 effects.append(Note("counted", walk=here.walk, number=self.name[0]))
+        if here.reign in self.estates:
+            self.estates[here.reign].tickets.pop(here.walk, None)  # a copy of it is none of those that are out
         self.latest = here.walk  # line 10
         self._issue(here.walk, now)
         self.updates += here.hop + 1
@@ -100,18 +116,37 @@ class Reign:
         The mean of both is in a slot of its own, as if a further walk had been the latest: every walk is still compared
         with the copy that it left with, and one that has not been here yet with the mean.
         """
+        share = min(legacy.ticket / max(self.updates + legacy.ticket, 1), MOST)
+        self.estates[legacy.reign] = Estate(share, tickets_in(legacy.carried.more, self.walks))
+        self.updates += legacy.ticket
+        return [*self._average(slot, share), Note("inherited", peer=legacy.reign[1], number=legacy.ticket)]
+
+    def readmits(self, what: Pass) -> bool:
+        """Whether this is a walk that was given up and comes back after all, or one of a reign that was inherited, with
+        the last ticket that was written on it there."""
+        estate = self.estates.get(what.reign)
+        tickets = self.missing if what.reign == self.name else estate.tickets if estate is not None else {}
+        return tickets.get(what.walk) == what.ticket
+
+    def readmit(self, what: Pass, slot: str) -> list[Effect]:
+        """What it learned since it left its own aggregator is averaged in, and its ticket is used up."""
+        own = what.reign == self.name
+        del (self.missing if own else self.estates[what.reign].tickets)[what.walk]
+        self.updates += what.hop + 1
+        share = (1.0 if own else self.estates[what.reign].share) / self.walks
+        return [*self._average(slot, share), Note("readmitted", walk=what.walk, number=what.ticket)]
+
+    def _average(self, slot: str, share: float) -> list[Effect]:
+        """The latest copy and another model, with this share of it."""
         merged, copies = copy_slot(self.walks + 1), (*self.everyone(), self.walks + 1)
         if not self.latest:
             effects: list[Effect] = [Combine(copy_slot(walk), {slot: 1.0}) for walk in copies]
         else:
-            share = min(legacy.ticket / max(self.updates + legacy.ticket, 1), MOST)
             effects = [Combine(merged, {copy_slot(self.latest): 1.0 - share, slot: share})]
             new = [walk for walk in self.everyone() if walk not in self.tickets]
             effects += [Combine(copy_slot(walk), {merged: 1.0}) for walk in new]
         self.latest = self.walks + 1
-        self.updates += legacy.ticket
-        told = Note("inherited", peer=legacy.reign[1], number=legacy.ticket)
-        return [*effects, Record(AGGREGATE, self.name[0], merged), told]
+        return [*effects, Record(AGGREGATE, self.name[0], merged)]
 
     def restart(self, walk: int, fallback: str, now: float) -> list[Effect]:
         """A lost walk begins again here, from the latest mixed model, or from the fallback where there is none."""
@@ -122,6 +157,8 @@ class Reign:
             effects.append(Record(AGGREGATE, self.name[0], copy_slot(walk)))
             self.latest = walk
         effects += [Combine(slot, {copy_slot(self.latest): 1.0}), Combine(copy_slot(walk), {slot: 1.0})]
+        if walk in self.tickets:
+            self.missing[walk] = self.tickets[walk]
         self.generations[walk] = self.generations.get(walk, 0) + 1
         self._issue(walk, now)
         return [*effects, Note("restarted", walk=walk, number=self.generations[walk])]
@@ -141,3 +178,15 @@ class Reign:
     def _issue(self, walk: int, now: float) -> None:
         self.tickets[walk] = self.tickets.get(walk, 0) + 1
         self.guard.leaves(walk, now)
+
+
+def tickets_of(reign: Reign) -> bytes:
+    """As a legacy carries them: the last of each walk, in order."""
+    return b"".join(_TICKET.pack(reign.tickets.get(walk, 0)) for walk in reign.everyone())
+
+
+def tickets_in(more: bytes, walks: int) -> dict[int, int]:
+    """Back again, by walk; none where that is not what it carries."""
+    if len(more) != walks * _TICKET.size:
+        return {}
+    return {walk: ticket for walk, (ticket,) in enumerate(_TICKET.iter_unpack(more), 1)}

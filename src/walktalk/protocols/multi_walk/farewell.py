@@ -2,12 +2,14 @@
 
 Where all nodes are stopped and started again, nothing is lost: walks that nobody took any more are in the checkpoints
 of those that had them last, and the aggregator goes on with the tickets that it wrote. A node that died knows nothing
-of this: its checkpoint is older than its death, and its walks are elsewhere by then.
+of this: its checkpoint is older than its death, and its walks are elsewhere by then. It knows the term: where all nodes
+died at once, the next aggregator's is a later one.
 """
 
 from __future__ import annotations
 
 import json
+import struct
 from typing import Any, NamedTuple
 
 from walktalk.protocols.multi_walk.aggregation import Reign
@@ -17,6 +19,7 @@ from walktalk.protocols.multi_walk.walk_guard import Guard
 from walktalk.protocols.multi_walk.walk_pass import Pass
 
 TRAINED = b"\1"  # what a keepsake begins with where there is a model of an earlier visit
+_TERM = struct.Struct("<I")
 
 
 class Farewell(NamedTuple):
@@ -29,6 +32,7 @@ class Farewell(NamedTuple):
     claim: Claim = NOBODY
     beat: int = 0
     reign: dict[str, Any] | None = None  # of the aggregator
+    term: int = 0  # the highest that was known
 
     def encode(self) -> bytes:
         """As a keepsake."""
@@ -37,17 +41,21 @@ class Farewell(NamedTuple):
         content = {**walks, "claim": claim, "beat": self.beat, "reign": self.reign}
         return (TRAINED if self.trained else b"\0") + json.dumps(content).encode()
 
+    def short(self) -> bytes:
+        """As the keepsake of one that may die: whether there is a model, and the term."""
+        return (TRAINED if self.trained else b"\0") + _TERM.pack(self.term)
+
 
 def remembered(memory: bytes) -> Farewell:
-    """Back again; of a keepsake of one that died only whether there is a model."""
+    """Back again; of a keepsake of one that died only whether there is a model, and the term."""
     trained = memory[:1] == TRAINED
-    if len(memory) <= 1:
-        return Farewell(trained)
+    if len(memory) <= 1 + _TERM.size:
+        return Farewell(trained, term=_TERM.unpack(memory[1:])[0] if len(memory) > _TERM.size else 0)
     content = json.loads(memory[1:])
-    walks = {name: tuple(_pass(said) for said in content[name]) for name in ("here", "next", "leaving")}
+    here, coming, leaving = (tuple(_pass(said) for said in content[name]) for name in ("here", "next", "leaving"))
     term, score, rank = content["claim"]
     claim = Claim(term, Score(*score), rank)
-    return Farewell(trained, **walks, claim=claim, beat=content["beat"], reign=content["reign"])
+    return Farewell(trained, here, coming, leaving, claim, content["beat"], content["reign"], term)
 
 
 def reign_facts(reign: Reign) -> dict[str, Any]:

@@ -1,8 +1,12 @@
 """What another part of a split network learned, on its way to the one aggregator that remains (`aggregation`).
 
 A legacy travels like a walk, hop by hop and acknowledged, towards the neighbour that the aggregator's heartbeats come
-from; nobody trains it. Its number is that of no walk: R + 1 and the node that steps down. Walks with luggage have no
-legacies: what they carry belongs to what nodes noted of them.
+from; nobody trains it. Its number is that of no walk: R + 1 and the node that steps down. What a walk of that part has
+learned since it left goes the same way from wherever it is seen to be out of date, under the number 2³⁰ and its own.
+Walks with luggage have no legacies: what they carry belongs to what nodes noted of them.
+
+The aggregator that it is meant for may be dead by then. So who steps down keeps its legacy for a while, and sends it
+again where yet another one aggregates; averaged in a second time, it still adds nothing that counts more than once.
 """
 
 from __future__ import annotations
@@ -11,11 +15,16 @@ from dataclasses import dataclass, field
 
 from walktalk.protocols.effects import Combine, Effect, Forget, Note, Send
 from walktalk.protocols.machine import Outside, Surroundings
-from walktalk.protocols.multi_walk.aggregation import Reign, copy_slot
+from walktalk.protocols.multi_walk.aggregation import Reign, copy_slot, tickets_of
 from walktalk.protocols.multi_walk.hops import Hops
 from walktalk.protocols.multi_walk.membership import Membership
-from walktalk.protocols.multi_walk.visits import Slots, in_slot, kept_slot
-from walktalk.protocols.multi_walk.walk_pass import LARGEST, Pass, answer_to
+from walktalk.protocols.multi_walk.visits import NOTHING, Carried, Slots, forgotten, in_slot, kept_slot
+from walktalk.protocols.multi_walk.walk_pass import LARGEST, NO_REIGN, Pass, answer_to
+
+OWN = "legacy"  # the slot of what this node's reign left
+KEPT = 40.0  # heartbeats that it is kept
+STRAYS = 2**30  # above all numbers of walks and of nodes
+MOST_TICKETS = 500  # that a legacy carries: a note has 4 KiB
 
 
 @dataclass
@@ -27,6 +36,8 @@ class Legacies:
     members: Membership
     hops: Hops
     taken: set[tuple[int, int]] = field(default_factory=set)  # reigns whose legacy came to this node's
+    own: Pass | None = None  # this node's, while it is kept
+    until: float = 0.0
 
     def bequeath(self, reign: Reign, outside: Outside) -> list[Effect]:
         """This node steps down: what came to it since the other began goes to the other; all, where it leaves."""
@@ -35,14 +46,30 @@ class Legacies:
         learned = reign.updates if members.leaving else reign.updates_since(since)
         if not reign.latest or learned <= 0 or self.hops.luggage or members.leads:
             return []
-        legacy = Pass(self.walks + 1 + self.around.node, reign.name, min(learned, LARGEST))
-        kept = Combine(kept_slot(legacy.walk), {copy_slot(reign.latest): 1.0})
-        return [kept, *self.deliver(legacy, kept_slot, None, outside)]
+        tickets = Carried(more=tickets_of(reign)) if self.walks <= MOST_TICKETS else NOTHING
+        legacy = Pass(self.walks + 1 + self.around.node, reign.name, min(learned, LARGEST), carried=tickets)
+        self.own, self.until = legacy, outside.now + KEPT * members.interval
+        return [Combine(OWN, {copy_slot(reign.latest): 1.0}), *self.send_own(None, outside)]
+
+    def send_own(self, reign: Reign | None, outside: Outside) -> list[Effect]:
+        """To the aggregator of now, who may be this node, with this reign."""
+        if self.own is None:
+            return []
+        kept = Combine(kept_slot(self.own.walk), {OWN: 1.0})
+        return [kept, *self.deliver(self.own, kept_slot, reign, outside)]
+
+    def forget_own(self, now: float) -> list[Effect]:
+        """Once it has been kept for long enough."""
+        if self.own is None or now < self.until:
+            return []
+        self.own = None
+        return [Forget(OWN)]
 
     def comes(self, what: Pass, sender: int, reign: Reign | None, outside: Outside) -> list[Effect]:
         """One arrives; `reign`: this node's, if it aggregates."""
         answer: Effect = Send(sender, answer_to(what))
-        if what.reign in self.taken or what.hop > 2 * self.around.nodes or what.walk in self.hops.leaving:
+        taken = what.reign in self.taken and what.walk <= STRAYS
+        if taken or what.hop > 2 * self.around.nodes or what.walk in self.hops.leaving:
             return [answer, Forget(in_slot(what.walk))]
         return [answer, *self.deliver(what, in_slot, reign, outside)]
 
@@ -50,9 +77,35 @@ class Legacies:
         """One goes towards the aggregator, or is taken by it."""
         slot, towards = at(what.walk, ""), self.members.towards
         if reign is not None:
-            self.taken.add(what.reign)
-            return [*reign.inherit(what, slot), Forget(slot)]
+            return [*self._take(what, slot, reign), Forget(slot)]
         peers, _ = self.members.row()
         if not peers:
             return [Forget(slot), Note("retired", walk=what.walk, number=what.ticket)]
         return self.hops.send(what.moved(), at, towards if towards in peers else peers[0], outside.now)
+
+    def of_walk(self, what: Pass, at: Slots, reign: Reign | None, outside: Outside) -> list[Effect]:
+        """A walk ends here, since another of its number is further, or of a later reign: what it learned goes on."""
+        slot = at(what.walk, "")
+        gone = self._numbered(what)
+        retired = Note("retired", walk=what.walk, number=what.ticket)
+        if self.hops.luggage or gone.walk in self.hops.leaving or what.reign == NO_REIGN or not what.hop:
+            return [*forgotten(what.walk, self.hops.luggage, at), retired]
+        moved = (Combine(in_slot(gone.walk), {slot: 1.0}), Forget(slot))
+        return [*moved, retired, *self.deliver(gone, in_slot, reign, outside)]
+
+    def is_number(self, walk: int, node: int) -> bool:
+        """Whether this is the number of a legacy of this node, or of a walk of it."""
+        return walk == self.walks + 1 + node or STRAYS < walk <= STRAYS + self.walks
+
+    def _numbered(self, what: Pass) -> Pass:
+        """Its updates are counted where no generation is needed any more; from here on hops are of the way alone."""
+        return what._replace(walk=STRAYS + what.walk, hop=0, generation=what.hop, carried=NOTHING)
+
+    def _take(self, what: Pass, slot: str, reign: Reign) -> list[Effect]:
+        if what.walk > STRAYS:
+            walk = what._replace(walk=what.walk - STRAYS, hop=what.generation)
+            return reign.readmit(walk, slot) if reign.readmits(walk) else []
+        if what.reign in self.taken:
+            return []
+        self.taken.add(what.reign)
+        return reign.inherit(what, slot)

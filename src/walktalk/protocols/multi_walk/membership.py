@@ -9,7 +9,8 @@ A silence that is too long starts an election (`election`): nodes flood the best
 heard of no better one than itself for two intervals, it claims the next term. Claims are ordered, so an early or
 mistaken one does no harm: the greatest wins wherever it is heard. And it seldom is mistaken: whoever has just heard of
 the aggregator does not join, but says so, and who hears of it in the middle of an election gives its ballot up. So one
-that was hung or cut off itself, and wakes, deposes nobody.
+that was hung or cut off itself, and wakes, deposes nobody. Where all nodes were killed and start again, nobody knows an
+aggregator: as soon as all neighbours have said so, there is nothing to wait for.
 
 This is one part of a node's machine; it takes what happened and returns effects, as a machine does.
 """
@@ -56,6 +57,7 @@ class Membership:
         "ballot",
         "beat",
         "claim",
+        "clueless",
         "cut",
         "degrees",
         "granted",
@@ -67,6 +69,7 @@ class Membership:
         "living",
         "news",
         "own",
+        "past",
         "resources",
         "sightings",
         "told",
@@ -88,12 +91,19 @@ class Membership:
         self.towards = -1  # the neighbour that the aggregator's last heartbeat came from first
         self.told = False  # whether anybody was heard in this life
         self.granted: Claim | None = None  # a candidate that had its time to claim
+        self.past = 0  # the highest term that an earlier life of this node knew of
+        self.clueless: set[int] = set()  # neighbours that know of no aggregator
         self.leaving = False  # whether this node is to leave for good: it aggregates no more
 
     @property
     def leads(self) -> bool:
         """Whether this node aggregates."""
         return self.claim == self.own
+
+    @property
+    def term(self) -> int:
+        """The highest that was known to this node in any of its lives: the next aggregator's is above it."""
+        return max(self.claim.term, self.past)
 
     def row(self) -> tuple[list[int], list[int]]:
         """Living neighbours that stay, in the graph's order, and how many living neighbours each of them has."""
@@ -110,8 +120,9 @@ class Membership:
             self.own = self.claim
         return self.rejoin(now)
 
-    def rejoin(self, now: float) -> list[Effect]:
-        """Back from the dead: who aggregates, others will say."""
+    def rejoin(self, now: float, past: int = 0) -> list[Effect]:
+        """Back from the dead: who aggregates, others will say. `past`: the highest term that was known before."""
+        self.past = past
         grace = now + FIRST * self.interval
         self.news = Arrivals(self.interval, grace)
         self.heard = {peer: Arrivals(PAUSE * self.interval, grace) for peer in self.around.neighbours}
@@ -137,11 +148,19 @@ class Membership:
             effects += self._tell_all()
         self._hear_sightings(view)
         effects += self._hear_claim(sender, view, now)
-        return effects + self._hear_ballot(sender, view.ballot, now)
+        effects += self._hear_ballot(sender, view.ballot, now)
+        return effects + self._hear_that_nobody_knows(sender, view, now)
+
+    def _hear_that_nobody_knows(self, sender: int, view: View, now: float) -> list[Effect]:
+        """An election without a silence before it: no neighbour has heard of an aggregator, and this node has not."""
+        (self.clueless.add if view.claim == NOBODY else self.clueless.discard)(sender)
+        if self.claim != NOBODY or self.ballot != NOBODY or not self.living <= self.clueless:
+            return []
+        return self._call_election(now)
 
     def _check(self, view: View) -> None:
         """Refuse what cannot be: `ValueError`. A node that has heard nobody yet must believe the first."""
-        most = max(self.claim.term, self.ballot.term) + LEAP if self.told else LARGEST
+        most = max(self.claim.term, self.ballot.term, self.past) + LEAP if self.told else LARGEST
         for claim in (view.claim, view.ballot):
             if claim.term > most or not (claim == NOBODY or self.around.knows(claim.node)):
                 raise ValueError(f"node {claim.node} claims term {claim.term}; known is {self.claim.term}")
@@ -260,7 +279,7 @@ class Membership:
     def _call_election(self, now: float) -> list[Effect]:
         if self.leaving:
             return self._tell_all()
-        term = min(max(self.claim.term, self.ballot.term, 1) + 1, LARGEST)  # 1 is the specification's, and used up
+        term = min(max(self.term, self.ballot.term, 1) + 1, LARGEST)  # 1 is the specification's, and used up
         self.ballot = self._myself(term)
         return [*self._tell_all(), SetTimer(QUIET, CALM * self.interval)]
 
@@ -278,7 +297,7 @@ class Membership:
         """Whether the aggregator's last heartbeat is so fresh that nobody can miss it yet."""
         if self.claim.node in self.around.leaving:
             return False
-        return self.told and self.news.last > now - FRESH * max(self.news.mean, self.interval)
+        return self.told and self.claim != NOBODY and self.news.last > now - FRESH * max(self.news.mean, self.interval)
 
     def _election_is_quiet(self, now: float) -> list[Effect]:
         if self.ballot.term <= self.claim.term:

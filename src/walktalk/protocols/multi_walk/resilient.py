@@ -28,7 +28,7 @@ from walktalk.protocols.machine import Machine, Outside, Surroundings
 from walktalk.protocols.message import Arrival, Message
 from walktalk.protocols.multi_walk.aggregation import Reign, copy_slot
 from walktalk.protocols.multi_walk.election import LEAP, NOBODY
-from walktalk.protocols.multi_walk.farewell import TRAINED, Farewell, reign_facts, remembered, resumed
+from walktalk.protocols.multi_walk.farewell import Farewell, reign_facts, remembered, resumed
 from walktalk.protocols.multi_walk.hops import Hops
 from walktalk.protocols.multi_walk.legacies import Legacies
 from walktalk.protocols.multi_walk.membership import BEAT, FIRST, TIMERS, Membership
@@ -139,12 +139,12 @@ class ResilientNode(Machine):
         return self.guards or self.creates or bool(self.copies.here or self.copies.next or self.hops.leaving)
 
     def may_go(self) -> bool:
-        """Not while it aggregates, nor before what it had learned as an aggregator is in another's hands."""
-        return self.reign is None and not any(walk > self.walks for walk in self.hops.leaving)
+        """When it aggregates no more, and all walks that were here, and what it had aggregated, are with others."""
+        return self.reign is None and not (self.copies.here or self.copies.next or self.hops.leaving)
 
     def keepsake(self) -> bytes:
-        """Whether there is a model in `LAST`."""
-        return TRAINED if self.trained else b""
+        """Whether there is a model in `LAST`, and the term."""
+        return Farewell(self.trained, term=self.members.term).short()
 
     def farewell(self) -> bytes:
         """The walks that are here, and the reign."""
@@ -203,7 +203,7 @@ class ResilientNode(Machine):
             gone = {*range(1, self.walks + 1)} - {what.walk for what in walks}
             dropped += [effect for walk in sorted(gone) for effect in forgotten(walk, self.visiting.luggage, place)]
         if past.claim == NOBODY:
-            return [*dropped, *self.members.rejoin(outside.now), *self._wait_for_walks(outside.now)]
+            return [*dropped, *self.members.rejoin(outside.now, past.term), *self._wait_for_walks(outside.now)]
         return [*dropped, *self._resume(past, outside), *self._wait_for_walks(outside.now)]
 
     def _resume(self, past: Farewell, outside: Outside) -> list[Effect]:
@@ -242,6 +242,7 @@ class ResilientNode(Machine):
         if carried.jumps:
             return self._move_on(what, walk_slot, outside)
         effects, more = self.visiting.work(walk, carried.more, outside.random)
+        self.members.sightings.saw(walk, self.members.beat)  # one that was just started again is not missing
         self.copies.here[walk] = what if more == carried.more else what._replace(carried=Carried(more=more))
         self.begun[walk] = outside.now
         return effects
@@ -252,6 +253,7 @@ class ResilientNode(Machine):
             if name != BEAT:
                 return effects
             self.copies.forget_old(outside.now, REMEMBERED * self.members.interval)
+            effects += self.legacies.forget_own(outside.now)
             return [*effects, *self._leave_out_the_silent(outside), *self._look_for_lost_walks(outside)]
         if name == GUARD:
             return self._look_for_lost_walks(outside)
@@ -293,7 +295,7 @@ class ResilientNode(Machine):
 
     def _check(self, what: Pass) -> None:
         """Refuse what cannot be: `ValueError`."""
-        if what.walk != self.walks + 1 + what.reign[1]:
+        if not self.legacies.is_number(what.walk, what.reign[1]):
             self._known(what.walk)
         known = what.reign[1] == NO_REIGN[1] or self.around.knows(what.reign[1])
         if not known or what.reign[0] > self.members.claim.term + LEAP:
@@ -321,7 +323,7 @@ class ResilientNode(Machine):
         if copies.repeats(what):
             return forgotten(walk, luggage, in_slot)
         if copies.lags(what, self.hops.what(walk)) or (self.reign is not None and self.reign.never_wrote(what)):
-            return [*forgotten(walk, luggage, in_slot), Note("retired", walk=walk, number=what.ticket)]
+            return self.legacies.of_walk(what, in_slot, self.reign, outside)
         copies.accept(what, outside.now)
         self.members.sightings.saw(walk, self.members.beat)
         effects = self.hops.give_up(walk) if walk in self.hops.leaving else []
@@ -343,8 +345,7 @@ class ResilientNode(Machine):
         newer = self.copies.next.pop(walk, None)
         if newer is not None:  # the copy that was trained is out of date
             begin = (*moved(walk, luggage, next_slot, walk_slot), Record(MEMBER, walk, slot))
-            retired = Note("retired", walk=walk, number=what.ticket if what is not None else 0)
-            return [retired, *begin, *self._visit(newer, outside)]
+            return [*self._ends(what, event, outside), *begin, *self._visit(newer, outside)]
         if what is None:
             return forgotten(walk, luggage, walk_slot)
         self._learn_pace(now - self.begun.pop(walk, now))
@@ -352,7 +353,10 @@ class ResilientNode(Machine):
         if reign is not None and what.reign[0] > reign.name[0]:
             reign = None  # somebody else aggregates, of whom this node has not heard yet
         if reign is not None and not reign.admits(what):
-            return [*forgotten(walk, luggage, walk_slot), Note("retired", walk=walk, number=what.ticket)]
+            late = reign.readmits(what) and not luggage
+            learned = self.visiting.learn(event, what.carried.more)[0] if late else []
+            counts = [*learned, *reign.readmit(what, slot)] if late else []
+            return [*counts, *forgotten(walk, luggage, walk_slot), Note("retired", walk=walk, number=what.ticket)]
         effects, more = self.visiting.learn(event, what.carried.more)  # line 6
         if reign is not None:
             effects += reign.mix(what, now)
@@ -364,6 +368,15 @@ class ResilientNode(Machine):
         self.trained = True
         effects += self._multiply(walk, outside)
         return effects + self._move_on(what, walk_slot, outside)
+
+    def _ends(self, what: Pass | None, event: Trained, outside: Outside) -> list[Effect]:
+        """A later copy of this walk has come while it was trained."""
+        if what is None or self.hops.luggage:
+            number = what.ticket if what is not None else 0
+            retired = Note("retired", walk=event.walk, number=number)
+            return [*forgotten(event.walk, self.hops.luggage, walk_slot), retired]
+        learned, _ = self.visiting.learn(event, what.carried.more)
+        return [*learned, *self.legacies.of_walk(what.moved(), walk_slot, self.reign, outside)]
 
     def _move_on(self, what: Pass, at: Slots, outside: Outside) -> list[Effect]:
         """Lines 11 and 12, on the graph that is left."""
@@ -382,7 +395,8 @@ class ResilientNode(Machine):
             hop = self.hops.leaving.pop(walk)
             effects.append(Note("rerouted", walk=walk, peer=hop.to))
             # It may have been there already, and go on from there: what nodes noted of it is that copy's from now on.
-            effects += self._send_on(hop.what._replace(carried=NOTHING), kept_slot, outside)
+            what = hop.what._replace(carried=NOTHING) if walk <= self.walks else hop.what
+            effects += self._send_on(what, kept_slot, outside)
         return effects
 
     def _send_on(self, what: Pass, at: Slots, outside: Outside) -> list[Effect]:
@@ -410,11 +424,13 @@ class ResilientNode(Machine):
             self.reign = None
             stepped_down = Note("stepped_down", number=before.name[0])
             effects += [*self.legacies.bequeath(before, outside), *before.end(), stepped_down]
+        elif not self.members.leads:
+            effects += self.legacies.send_own(None, outside)
         if self.members.leads:
             self.members.incident_at = now  # there was an election, so a node has failed: walks may be lost with it
             self.reign = self._make_reign(self.copies.reign)
             self.reign.await_walks(now)
-            effects += self._watch_walks(now)
+            effects += [*self.legacies.send_own(self.reign, outside), *self._watch_walks(now)]
         return effects
 
     def _watch_walks(self, now: float) -> list[Effect]:

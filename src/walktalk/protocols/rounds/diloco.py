@@ -16,7 +16,8 @@ from typing import Annotated, ClassVar
 from annotated_types import Ge, Gt, Lt
 
 from walktalk.protocols.effects import Combine, Effect, Train
-from walktalk.protocols.rounds.server import ChangesUp, ServerRounds
+from walktalk.protocols.rounds.server import ServerRounds
+from walktalk.protocols.rounds.server_rule import ChangesUp
 from walktalk.protocols.server import CHANGE, MODEL
 
 MOMENTUM, MEAN = "momentum", "mean"  # −m and −Δ

@@ -13,7 +13,8 @@ from dataclasses import dataclass
 from typing import ClassVar
 
 from walktalk.protocols.effects import Combine, Effect, Train
-from walktalk.protocols.rounds.server import ChangesUp, ServerRounds
+from walktalk.protocols.rounds.server import ServerRounds
+from walktalk.protocols.rounds.server_rule import ChangesUp
 from walktalk.protocols.server import CHANGE, MODEL
 
 

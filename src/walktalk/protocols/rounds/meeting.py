@@ -141,6 +141,10 @@ class Rule(ABC):
     def mix(self, meeting: Meeting) -> list[Effect]:
         """Everybody's is here, but for what is lost: set `MODEL` to what the next round begins with."""
 
+    def push_on(self, meeting: Meeting) -> list[Effect]:
+        """What is sent in this round in place of training first, where there are several rounds to a training."""
+        return []
+
 
 class InRounds(Machine):
     """One node that goes by a rule, in a world without failures."""
@@ -163,11 +167,15 @@ class InRounds(Machine):
         return []
 
     def _finish(self) -> list[Effect]:
-        if not self.trained or not self.meeting.is_complete():
-            return []
-        self.trained = False
-        mixed = self.rule.mix(self.meeting)
-        return [*mixed, *self.meeting.close(), Record(MEMBER, self.node, MODEL), self.rule.work()]
+        effects: list[Effect] = []
+        while self.trained and self.meeting.is_complete():
+            effects += [*self.rule.mix(self.meeting), *self.meeting.close()]
+            further = self.rule.push_on(self.meeting)
+            if not further:
+                self.trained = False
+                further = [Record(MEMBER, self.node, MODEL), self.rule.work()]
+            effects += further
+        return effects
 
 
 def arrivals(*kinds: str, codec: str = "", once: bool = True) -> Mapping[str, Arrival]:

@@ -114,10 +114,16 @@ class ResilientInRounds(Machine):
         return [*late, *self._finish(now)]
 
     def _finish(self, now: float) -> list[Effect]:
-        if not self.trained or self._missing():
-            return []
-        self.waits.observe(now - self.trained_at)
-        return [*self._mixed(), self.rule.work()]
+        effects: list[Effect] = []
+        while self.trained and not self._missing():
+            self.waits.observe(now - self.trained_at)
+            effects += self._mixed()
+            further = self.rule.push_on(self.meeting)
+            if further:  # another round before the next training
+                self.trained, self.trained_at = True, now
+                further.append(SetTimer(LATE, self.waits.patience))
+            effects += further or [self.rule.work()]
+        return effects
 
     def _mixed(self) -> list[Effect]:
         """The end of a round, with what is there."""

@@ -19,7 +19,8 @@ from annotated_types import Gt
 
 from walktalk.protocols.effects import INITIAL, UPDATE, Combine, Effect, Train
 from walktalk.protocols.events import Trained
-from walktalk.protocols.rounds.server import ServerRounds, ServerRule
+from walktalk.protocols.rounds.server import ServerRounds
+from walktalk.protocols.rounds.server_rule import ServerRule
 from walktalk.protocols.server import CHANGE, MODEL
 
 CONTROL, OWN_CONTROL = "control", "own_control"  # c and c_i

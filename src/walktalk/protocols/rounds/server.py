@@ -1,91 +1,40 @@
 """What all protocols with a server share: it sends out, everybody trains, it gathers, round by round.
 
-What is sent down and up and what is done with it, a protocol says in a `ServerRule`.
+What is sent down and up and what is done with it, a protocol says in a `ServerRule`. The node here is for a world
+without failures; `resilient_server` is the same for a world with them.
 """
 
 from __future__ import annotations
 
 import struct
-from abc import ABC, abstractmethod
+from abc import abstractmethod
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from typing import Annotated
 
-from walktalk.protocols.effects import AGGREGATE, INITIAL, MEMBER, UPDATE, Combine, Effect, Forget, Record, Send, Train
+from annotated_types import Gt
+
+from walktalk.protocols.effects import AGGREGATE, INITIAL, MEMBER, Combine, Effect, Forget, Record, Send
 from walktalk.protocols.events import Event, Received, Started, Trained
 from walktalk.protocols.machine import Machine, Outside, Surroundings
 from walktalk.protocols.message import Arrival, Message
-from walktalk.protocols.server import CHANGE, MODEL, ServerProtocol
-
-
-class ServerRule(ABC):
-    """What a protocol does in a round: `down` are slots that all nodes have the server's of, `up` what each makes."""
-
-    __slots__ = ()
-
-    @property
-    @abstractmethod
-    def down(self) -> tuple[str, ...]:
-        """The slots that the server sends out, `MODEL` first."""
-
-    @property
-    @abstractmethod
-    def up(self) -> tuple[str, ...]:
-        """The slots that everybody sends back."""
-
-    @abstractmethod
-    def begin(self) -> list[Effect]:
-        """At every node, before the first round."""
-
-    @abstractmethod
-    def work(self) -> tuple[list[Effect], Train]:
-        """At every node, when all that comes down is there: what is to be made ready, and the training."""
-
-    @abstractmethod
-    def learn(self, event: Trained) -> list[Effect]:
-        """At every node: set the slots that go up."""
-
-    @abstractmethod
-    def gather(self, parts: Mapping[str, Mapping[str, float]], shares: Mapping[str, float]) -> list[Effect]:
-        """At the server: bring what goes down up to date.
-
-        - `parts`: for each slot that goes up, everybody's with equal weights.
-        - `shares`: everybody's first slot with weights by how much data each has.
-        """
-
-
-class ChangesUp(ServerRule):
-    """The rule of those that send the model down and what a training changed up; what the server makes of it differs.
-
-    Args:
-        train: what every node does in a round.
-    """
-
-    __slots__ = ("train",)
-
-    def __init__(self, train: Train) -> None:
-        self.train = train
-
-    @property
-    def down(self) -> tuple[str, ...]:
-        return (MODEL,)
-
-    @property
-    def up(self) -> tuple[str, ...]:
-        return (CHANGE,)
-
-    def begin(self) -> list[Effect]:
-        return []
-
-    def work(self) -> tuple[list[Effect], Train]:
-        return [], self.train
-
-    def learn(self, event: Trained) -> list[Effect]:
-        return [Combine(CHANGE, {UPDATE: 1.0})]
+from walktalk.protocols.rounds.resilient_server import ABSENCE, resilient_node
+from walktalk.protocols.rounds.server_rule import ServerRule, gathered
+from walktalk.protocols.self_description import InLabel
+from walktalk.protocols.server import MODEL, ServerProtocol
 
 
 @dataclass(frozen=True)
 class ServerRounds(ServerProtocol):
-    """A protocol with a server, in rounds, that goes by a `ServerRule`."""
+    """A protocol with a server, in rounds, that goes by a `ServerRule`.
+
+    Args:
+        resilient: whether it survives failures of others than the server for good; if left out, where there may be any.
+        patience: seconds to wait for late nodes at first; after that it is known how late they are.
+    """
+
+    resilient: bool | None = field(default=None, kw_only=True)
+    patience: Annotated[float, Gt(0), InLabel("")] = field(default=10.0, kw_only=True)
 
     @abstractmethod
     def rule(self) -> ServerRule:
@@ -95,9 +44,12 @@ class ServerRounds(ServerProtocol):
     def messages(self) -> Mapping[str, Arrival]:
         rule = self.rule()
         kinds = [*(f"{slot}_down" for slot in rule.down), *(f"{slot}_up" for slot in rule.up)]
-        return {kind: Arrival(f"{kind}/{{sender}}") for kind in kinds}
+        models = {kind: Arrival(f"{kind}/{{sender}}") for kind in kinds}
+        return {**models, **ABSENCE} if self.resilient else models
 
     def machine(self, surroundings: Surroundings) -> Machine:
+        if self.resilient:
+            return resilient_node(surroundings, self.rule(), self.server, self.patience)
         return ServerNode(surroundings, self.rule(), self.server)
 
 
@@ -179,11 +131,6 @@ class ServerNode(Machine):
             return []
         self.came.clear()
         self.round, self.trained = self.round + 1, False
-        slots = {up: {peer: f"{up}_up/{peer}" for peer in self.others} for up in self.rule.up}
-        equal, total = 1.0 / self.around.nodes, sum(self.samples.values())
-        parts = {up: dict.fromkeys([up, *of.values()], equal) for up, of in slots.items()}
-        first = self.rule.up[0]
-        named = {self.server: first, **slots[first]}
-        shares = {named[node]: samples / total for node, samples in self.samples.items()}
-        forget = [Forget(slot) for of in slots.values() for slot in of.values()]
+        parts, shares = gathered(self.rule, self.around, self.others, self.samples)
+        forget = [Forget(f"{up}_up/{peer}") for up in self.rule.up for peer in self.others]
         return [*self.rule.gather(parts, shares), *forget, *self._begin_round()]

@@ -6,7 +6,8 @@ of x and w to those that it can reach, keeps one itself, and adds up what comes:
     x_i ← Σ_j p_ij (x_j − η g_j(z_j)),    w_i ← Σ_j p_ij w_j,    z_i = x_i / w_i,    with columns of P that sum to 1
 
 Σx and Σw are conserved, what is on the way included, so z comes to the mean although rows of P do not sum to one. Where
-they do, w stays 1, and it is D-PSGD in the order train, then mix.
+they do, w stays 1, and it is D-PSGD in the order train, then mix. There may be several exchanges to a training, each a
+round of the graph (RelaySGD's authors have two).
 
 A share that is lost takes its weight along, so z_i is a mean of others' z all the same. But what is lost in every round
 would leave less and less of both, and every gradient would count for more: so the receiver makes up for it with its own
@@ -20,7 +21,9 @@ import math
 import struct
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import ClassVar
+from typing import Annotated, ClassVar
+
+from annotated_types import Ge
 
 from walktalk.protocols.effects import UPDATE, Combine, Effect, Train
 from walktalk.protocols.events import Trained
@@ -36,8 +39,13 @@ SUM, SHARE = "sum", "share"  # x, and the part of it that goes to each; z is the
 
 @dataclass(frozen=True)
 class SGP(NeighbourRounds):
-    """Every node pushes shares of its model along one-way links, with a weight that puts the average right."""
+    """Every node pushes shares of its model along one-way links, with a weight that puts the average right.
 
+    Args:
+        exchanges: how often nodes push between two trainings, each time along the links of the next round.
+    """
+
+    exchanges: Annotated[int, Ge(1)] = 1
     name: ClassVar[str] = "sgp"
     family: ClassVar[str] = "gossip"
     paper: ClassVar[str] = "Assran, Loizou, Ballas, Rabbat, ICML 2019"
@@ -55,15 +63,16 @@ class SGP(NeighbourRounds):
         return MESSAGES
 
     def machine(self, surroundings: Surroundings) -> Machine:
-        return self.node(surroundings, Push())
+        return self.node(surroundings, Push(self.exchanges))
 
 
 class Push(Rule):
     """Weights travel in the messages' notes; running statistics weigh as much as the model that was trained."""
 
-    __slots__ = ("given", "weight")
+    __slots__ = ("exchanges", "given", "left", "weight")
 
-    def __init__(self) -> None:
+    def __init__(self, exchanges: int = 1) -> None:
+        self.exchanges, self.left = exchanges, 0  # left: how many follow before the next training
         self.weight = 1.0
         self.given: dict[int, float] = {}  # sender -> the weight that it gave last
 
@@ -74,11 +83,19 @@ class Push(Rule):
         return Train(MODEL)
 
     def learn(self, event: Trained, meeting: Meeting) -> list[Effect]:
+        self.left = self.exchanges - 1
+        return [Combine(SUM, {SUM: 1.0, UPDATE: 1.0}, {UPDATE: self.weight}), *self._push(meeting)]
+
+    def push_on(self, meeting: Meeting) -> list[Effect]:
+        if not self.left:
+            return []
+        self.left -= 1
+        return self._push(meeting)
+
+    def _push(self, meeting: Meeting) -> list[Effect]:
         share = 1.0 / (len(meeting.targets) + 1)
-        learn = Combine(SUM, {SUM: 1.0, UPDATE: 1.0}, {UPDATE: self.weight})
         self.weight *= share
-        send = meeting.send(SHARE, "push", weight_note(self.weight))
-        return [learn, Combine(SHARE, {SUM: share}), *send]
+        return [Combine(SHARE, {SUM: share}), *meeting.send(SHARE, "push", weight_note(self.weight))]
 
     def mix(self, meeting: Meeting) -> list[Effect]:
         there, kept = meeting.there("push"), self.weight

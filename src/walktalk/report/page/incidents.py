@@ -20,7 +20,10 @@ WORDS = {  # event of a trace: what a person reads; the node is its node, the wa
     "restarted": "walk {walk} was lost and starts again",
     "forked": "walk {walk} was lost and is copied from another",
     "all_lost": "all walks are lost",
+    "joined": "node {node} joins",
+    "left_for_good": "node {node} has left for good",
 }
+OWN = ("joined", "left_for_good")  # all nodes write these down; what counts is what the one says whom it is about
 FAULTS = ("kill", "revive", "pause", "resume", "partition", "heal", "all_lost")  # the rest is what was done about it
 MOST = 200  # of one run
 
@@ -49,7 +52,8 @@ def incidents_of(study: Study) -> dict[str, list[Incident]]:
 
 
 def _incidents(trace: Any, names: Sequence[str] | None) -> list[Incident]:
-    rows = trace[trace["event"].isin(list(WORDS))].head(MOST)
+    known = trace["event"].isin(list(WORDS)) & (~trace["event"].isin(OWN) | (trace["node"] == trace["peer"]))
+    rows = trace[known].head(MOST)
     columns = (rows[name] for name in ("time", "event", "node", "walk"))
     return [
         Incident(float(time), str(event), _in_words(str(event), node, walk, names), str(event) in FAULTS)

@@ -81,6 +81,10 @@ def course_of(events: Events) -> Course:
             course.deaths.setdefault(node, []).append((time, name == "kill"))
             if name == "kill":
                 _lose_walks(course, node, time)
+        elif name in ("joined", "left_for_good") and node == int(events.peer[i]):
+            if name == "joined":
+                course.deaths.setdefault(node, [(-math.inf, True)])
+            course.deaths.setdefault(node, []).append((time, name == "left_for_good"))
         elif name in ("restarted", "forked"):
             course.walks.setdefault(walk, []).append(Station(time, node, None))
     return course

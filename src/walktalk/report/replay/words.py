@@ -64,6 +64,13 @@ WORDS: dict[str, str] = {
     "measured": "measures a model on its own data",
     "over": "sees the end of the run",
     "left": "leaves, as it was asked to",
+    "budget_spent": "has spent its privacy budget",
+    "readmitted": "takes walk {walk} in again, which another had aggregated",
+    "storm_over": "What is done to the nodes on purpose is over",
+    "joined": "knows that node {peer} has joined",
+    "leaves_for_good": "knows that node {peer} is about to leave for good",
+    "left_for_good": "knows that node {peer} has left for good",
+    "neighbours": "has other neighbours from now on",
 }
 
 BAD, GOOD, CHANGE = "bad", "good", "change"
@@ -87,6 +94,7 @@ INCIDENTS: dict[str, str] = {  # what is marked on the time line; all kinds that
             "catches_up",
             "silent",
             "refused",
+            "neighbours",
         ),
         CHANGE,
     ),

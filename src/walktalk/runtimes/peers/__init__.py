@@ -52,7 +52,7 @@ if TYPE_CHECKING:
     from walktalk.runtimes.peers.traces import merge, read_diary, read_lives
     from walktalk.runtimes.peers.unused_ports import free_ports
     from walktalk.runtimes.peers.watching import shown
-    from walktalk.runtimes.peers.wire import Parcel
+    from walktalk.runtimes.peers.wire import Parcel, Stamp
 
 _HOMES = {
     "assembly": ("Delivery", "Limits"),
@@ -92,7 +92,7 @@ _HOMES = {
     "traces": ("merge", "read_diary", "read_lives"),
     "unused_ports": ("free_ports",),
     "watching": ("shown",),
-    "wire": ("Parcel",),
+    "wire": ("Parcel", "Stamp"),
 }
 __all__ = [
     "BLOCKED",
@@ -130,6 +130,7 @@ __all__ = [
     "ReplaySetup",
     "Replayed",
     "Roster",
+    "Stamp",
     "Standing",
     "Tuning",
     "aggregators",

@@ -76,6 +76,14 @@ def lines_of_part(path: Path) -> Iterator[bytes]:
             raise ValueError(f"{path} is damaged") from error
 
 
+def _size(path: Path) -> int:
+    """In bytes; 0 where it has just been compressed."""
+    try:
+        return path.stat().st_size
+    except FileNotFoundError:
+        return 0
+
+
 class Attic:
     """Compresses parts that are full, in a thread; deletes the oldest where no more than so much is to be kept."""
 
@@ -92,7 +100,7 @@ class Attic:
         full = [
             path
             for path in files_of_diaries(self._folder)
-            if path != current and path.suffix != ".gz" and path.stat().st_size >= part_bytes
+            if path != current and path.suffix != ".gz" and _size(path) >= part_bytes
         ]
         if full:
             threading.Thread(target=self._tidy, args=(full,), name="attic", daemon=True).start()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import math
 import os
 import threading
 import time
@@ -23,6 +24,7 @@ from walktalk.runtimes.peers.acquaintance import differences_of_the_past
 log = logging.getLogger(__name__)
 
 EVERY = 10.0  # seconds
+FIRST = 1.0  # second until the first: who dies soon after its start must know that it was there
 STATE = "optimizer of "  # before the slot's name, in a checkpoint
 SHARE = 0.05  # of the time may go into writing
 
@@ -87,16 +89,20 @@ class Keeper:
         self.path = folder / "checkpoint.safetensors"
         self._also = also
         self._thread: threading.Thread | None = None
-        self._next = time.monotonic() + EVERY
+        self._next = time.monotonic() + FIRST
         self.failure = ""  # why the last one could not be written; "": it could
         self.saved_at: float | None = None  # when the last one was written in this life, by the wall clock
 
     def save_sometimes(self, make: Callable[[], Kept]) -> None:
         """Begin to save, if the last time is long enough ago and over."""
         if time.monotonic() >= self._next and (self._thread is None or not self._thread.is_alive()):
-            self._next = float("inf")
+            self._next = math.inf
             self._thread = threading.Thread(target=self._save_and_plan, args=(make(),), name="keeper", daemon=True)
             self._thread.start()
+
+    def soon(self) -> None:
+        """Something has happened that a later life must know: save as soon as what is being written is."""
+        self._next = min(self._next, time.monotonic())
 
     def save(self, kept: Kept) -> bool:
         """Save now; False where it cannot be written, which is logged: the checkpoint before is still there."""
@@ -106,7 +112,7 @@ class Keeper:
     def _write(self, kept: Kept) -> bool:
         try:
             save_checkpoint(self.path, kept.tensors(), kept.facts())
-        except (OSError, SafetensorError) as error:
+        except (OSError, SafetensorError, StudyError) as error:
             self.failure = getattr(error, "strerror", None) or str(error)
             log.warning("%s could not be written: %s; the one before is kept, and it is tried again", self.path, error)
             return False
@@ -144,4 +150,4 @@ class Keeper:
                 self._also()
         finally:  # whatever happened: the next one may succeed
             took = time.monotonic() - began
-            self._next = time.monotonic() + max(EVERY, took / SHARE)
+            self._next = min(self._next, time.monotonic() + max(EVERY, took / SHARE))

@@ -48,6 +48,11 @@ class Fleet:
         before.join()
         self.processes[index] = self._start(job, before.name)
 
+    def add(self, job: object, name: str) -> int:
+        """One more; its index."""
+        self.processes.append(self._start(job, name))
+        return len(self.processes) - 1
+
     def signal(self, index: int, number: int) -> None:
         """Send a signal to one of them."""
         pid = self.processes[index].pid

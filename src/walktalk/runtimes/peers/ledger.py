@@ -14,7 +14,7 @@ from __future__ import annotations
 
 import collections
 from collections.abc import Iterable, Mapping, Sequence
-from typing import TypeAlias
+from typing import Self, TypeAlias
 
 import numpy as np
 import numpy.typing as npt
@@ -88,7 +88,7 @@ class Ledger(Watcher[Sum]):
         self._uses_saved: dict[tuple[int, int], Uses] = {}
         self._kept: list[Sum] = []  # sums that ids name: while they are kept, no other takes their place
 
-    def play(self, trace: Iterable[TraceRow]) -> Ledger:
+    def play(self, trace: Iterable[TraceRow]) -> Self:
         """Go through a trace."""
         self.player.play(trace)
         return self

@@ -25,7 +25,7 @@ from typing import TypeAlias
 import zenoh
 
 from walktalk.codecs import Bytes
-from walktalk.errors import UnavailableError, UserError
+from walktalk.errors import StudyError, UnavailableError, UserError
 from walktalk.runtimes.peers.assembly import Assembler, Delivery, Limits, Pool
 from walktalk.runtimes.peers.buffers import fit_buffers
 from walktalk.runtimes.peers.certificates import OPERATOR, RELAY, Credentials
@@ -280,7 +280,7 @@ class Link:
                 if query.payload is not None:
                     asked["said"] = query.payload.to_string()
                 query.reply(query.key_expr, reply(asked))
-            except (OSError, ValueError) as error:  # a file that is not there, a number that is none
+            except (OSError, ValueError, StudyError) as error:  # no such file, a number that is none, a full disk
                 query.reply_err(str(error))
 
         self._held.append(self._session.declare_queryable(key, handle))

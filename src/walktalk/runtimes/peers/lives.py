@@ -11,6 +11,7 @@ import time
 from contextlib import suppress
 from pathlib import Path
 
+from walktalk.errors import StudyError
 from walktalk.records import write_text
 
 log = logging.getLogger(__name__)
@@ -26,6 +27,6 @@ def next_life(folder: Path) -> int:
     try:
         folder.mkdir(parents=True, exist_ok=True)
         write_text(path, f"{life}\n")
-    except OSError as error:
+    except (OSError, StudyError) as error:
         log.warning("%s cannot be written (%s): after the clock is set back, neighbours may not listen", path, error)
     return life

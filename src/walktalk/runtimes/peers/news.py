@@ -45,7 +45,7 @@ class News:
 
     def event(self, event: str, peer: int, walk: int, number: int) -> None:
         """Something that is in the trace too; most of it is of no interest here."""
-        if event in _WORDS:
+        if event in _WORDS and not (event == "joined" and peer == self._endpoint.number):
             self.say(_WORDS[event].format(peer=self.name_of(peer), walk=walk, number=number))
 
     def name_of(self, peer: int) -> str:

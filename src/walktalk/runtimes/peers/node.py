@@ -226,6 +226,8 @@ class Node:
                 self.give(PeerLost(peer))
         self.interpreter.iteration = self.state.tally.own.iterations
         self.begun = True
+        if self.setup.joins:
+            self.note("joined", peer=self.me, detail={"name": self.setup.endpoint.name})
         self.note("started", detail={"alive": len(self.state.alive)})
         self.news.say(f"begins; {len(self.state.alive)} of {len(self.setup.endpoint.neighbours)} neighbours are there")
         self.inbox.catch_up()
@@ -361,3 +363,5 @@ class Node:
         self.news.event(row.event, row.peer, row.walk, row.number)
         self.counts.note(row)
         self.diary.note(row)
+        if row.event == "elected":
+            self.keeper.soon()  # where all nodes die at once, the next term must be a later one

@@ -12,12 +12,12 @@ class Clock:
         self.behind = 0.0  # seconds that the run had lasted when this node began
         self._timers: dict[str, float] = {}
         self._asked = time.monotonic()  # when the loop looked at it last
-        self.begin()
+        self._began, self._wall = self._asked, time.time()
 
     def begin(self) -> None:
-        """From now on the node takes part."""
-        self._began, self._wall = time.monotonic(), time.time()
-        self._asked = self._began
+        """From now on the node takes part. The time of day was asked for once, and counts on: one life, one clock."""
+        self._wall += self.elapsed
+        self._began = self._asked = time.monotonic()
 
     @property
     def elapsed(self) -> float:

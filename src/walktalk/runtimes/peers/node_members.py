@@ -87,6 +87,7 @@ class Members:
             try:
                 future.set_result(call(asked))
             except (ValueError, KeyError, TypeError, UserError) as error:
+                log.warning("%s: refuses what it is asked: %s", self._node.setup.endpoint.name, error)
                 future.set_result({"refused": str(error)})
 
         self._node.events.put(turn)

@@ -21,6 +21,10 @@ log = logging.getLogger(__name__)
 ASK_AFTER = 1.0
 """Seconds without an answer until the sender asks how far the message is, and asks again."""
 
+REFUSED = 5
+"""Times that a message is sent again because the other side does not know of it. It came, and was dropped: whatever is
+wrong with it, what waits behind it is not to wait for ever."""
+
 
 WEIGHT = 1 / 8  # of the newest rate in the mean
 
@@ -149,17 +153,27 @@ class Outbox:
 
     def _await(self, letter: Letter) -> None:
         """Until it is taken or given up."""
+        again = 0
         while True:
             with self._changed:
                 self._changed.wait_for(lambda: self._answer is not None or self._current is not letter, ASK_AFTER)
                 answer, self._answer = self._answer, None
                 if self._current is not letter:
                     return
-            if answer is Answer.UNKNOWN:
+            if answer is Answer.UNKNOWN and again >= REFUSED:
+                self._give_up(letter)
+            elif answer is Answer.UNKNOWN:
+                again += 1
                 self._resent()
                 self._transmit(letter)
             elif answer is None:
                 self._ask(encode_ack(Ack(letter.stamp, Answer.ASKED)))
+
+    def _give_up(self, letter: Letter) -> None:
+        log.warning("a message to node %d is dropped there, again and again: given up", letter.parcel.receiver)
+        with self._changed:
+            self._current = None if self._current is letter else self._current
+            self._changed.notify_all()
 
     def _transmit(self, letter: Letter) -> None:
         payload = letter.payload

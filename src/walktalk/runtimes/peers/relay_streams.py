@@ -8,6 +8,8 @@ import socket
 from contextlib import suppress
 from dataclasses import dataclass
 
+from walktalk.runtimes.peers.buffers import SMALLEST
+
 PIECE = 64 << 10  # bytes that are held at most, for each direction
 LINGER = 5.0  # seconds that one direction may go on after the other has ended
 IDLE, BETWEEN, TIMES = 15, 5, 3  # seconds and number of the system's own questions whether the other side lives
@@ -27,10 +29,18 @@ class Flow:
         return self.there + self.back
 
 
+def narrow(connection: socket.socket) -> socket.socket:
+    """Little waits in a connection of this machine with itself, or at a door for such: what does, delays heartbeats."""
+    for option in (socket.SO_RCVBUF, socket.SO_SNDBUF):
+        connection.setsockopt(socket.SOL_SOCKET, option, PIECE)
+    return connection
+
+
 def prepare(connection: socket.socket) -> socket.socket:
-    """Words go at once, and a dead other side is noticed."""
+    """Words go at once, and a dead other side is noticed. The buffer is small at first (`buffers` fits it)."""
     connection.setblocking(False)
     options = [(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1), (socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)]
+    options.append((socket.SOL_SOCKET, socket.SO_SNDBUF, SMALLEST))
     for name, value in (
         ("TCP_KEEPIDLE", IDLE),
         ("TCP_KEEPINTVL", BETWEEN),

@@ -169,7 +169,7 @@ def settings(endpoint: Endpoint, tunnels: Iterable[str] = ()) -> dict[str, Any]:
 def _send_buffer(endpoint: Endpoint) -> int:
     """Bytes to begin with; a tunnel's connection is this machine's own, but what waits in it waits for a slow link."""
     if endpoint.relay is not None:
-        return SMALLEST
+        return SMALLEST // 2
     return first_size(endpoint.listen) if endpoint.listen else endpoint.tuning.socket_buffer
 
 

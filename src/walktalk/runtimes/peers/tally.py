@@ -31,7 +31,6 @@ LATELY = 30.0  # seconds: who was not heard of for so long is not waited for
 FASTEST = 1_000.0  # trainings that a node can complete in a second, at the very most
 QUICKEST = 1e10  # bytes that a node can send in a second
 LONGEST = 1e9  # seconds of a run: thirty years
-AHEAD = 86_400_000  # milliseconds that the clock of another machine may be ahead of this one's
 
 
 class Count(NamedTuple):
@@ -42,9 +41,7 @@ class Count(NamedTuple):
     done: bool = False  # it trains no more: it has seen the end, or leaves
     over: bool = False  # it has seen the end of the run
     idle: bool = False  # nothing that it holds will ever be trained again
-    moment: int = (
-        0  # when it said so, in milliseconds by its own clock, which never goes back; the later one is believed
-    )
+    moment: int = 0  # counts what it has said of itself, over all its lives, whatever clocks say; the later is believed
     loss: float = math.nan  # of a model that came to it, on its own data, before it trained on it
     samples: int = 0  # of its data
 
@@ -137,8 +134,8 @@ class Tally:
         self._heard[self.node] = time.monotonic()
 
     def _next_moment(self) -> int:
-        """Later than all that anybody has heard of this node, though its clock was set back."""
-        return max(_now(), self.own.moment + 1)
+        """Later than all that was heard of this node: of its earlier lives, neighbours tell it."""
+        return self.own.moment + 1
 
     def encode(self, clock: float, rng: random.Random) -> bytes:
         """What to tell a neighbour: the run's clock, oneself, and of the others as many as fit."""
@@ -169,13 +166,14 @@ class Tally:
         known = self.counts.get(node, Count())
         iterations = min(count.iterations, known.iterations + int(FASTEST * passed) + 1)
         sent = min(count.sent, known.sent + int(QUICKEST * (passed + 1.0)))
+        moment = min(count.moment, known.moment + int(FASTEST * passed) + 1)
         if node == self.node:
             self.remember(iterations, sent)
-            self.counts[node] = self.own._replace(moment=max(known.moment, count.moment))
+            self.counts[node] = self.own._replace(moment=max(known.moment, moment))
             return
-        if count.moment > known.moment or iterations > known.iterations:
+        if moment > known.moment or iterations > known.iterations:
             self._heard[node] = now
-        merged = known.merged(count._replace(iterations=iterations, sent=sent))
+        merged = known.merged(count._replace(iterations=iterations, sent=sent, moment=moment))
         self.counts[node] = merged._replace(over=count.over) if node == sender else merged
 
     def _checked(
@@ -185,10 +183,10 @@ class Tally:
         known = node < self.nodes if self.knows is None else self.knows(node)
         if not known or flags > _DONE | _OVER | _IDLE:
             raise ValueError(f"in a tally: node {node}, flags {flags}")
-        if moment > _now() + AHEAD:
-            raise ValueError(f"in a tally: the clock of node {node} is more than a day ahead")
-        if iterations > FASTEST * LONGEST or sent > QUICKEST * LONGEST or math.isinf(loss):
-            raise ValueError(f"in a tally: node {node} did {iterations} iterations, sent {sent} bytes, loss {loss}")
+        if max(moment, iterations) > FASTEST * LONGEST or sent > QUICKEST * LONGEST or math.isinf(loss):
+            raise ValueError(
+                f"in a tally: node {node} did {iterations} iterations, sent {sent} bytes, loss {loss}, word {moment}"
+            )
         done, over, idle = bool(flags & _DONE), bool(flags & _OVER), bool(flags & _IDLE)
         return Count(iterations, sent, done, over, idle, moment, loss, samples)
 
@@ -196,7 +194,3 @@ class Tally:
 def _pack(node: int, count: Count) -> bytes:
     flags = _DONE * count.done | _OVER * count.over | _IDLE * count.idle
     return _ENTRY.pack(node, count.iterations, count.sent, flags, count.moment, count.loss, count.samples)
-
-
-def _now() -> int:
-    return time.time_ns() // 1_000_000

@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import TypeAlias
 
 from walktalk.records import TraceRow
+from walktalk.runtimes.peers.clock_errors import put_right
 from walktalk.runtimes.peers.diary import read_lines
 from walktalk.runtimes.peers.diary_parts import parts_in
 
@@ -29,12 +30,16 @@ def read_diary(folder: Path) -> list[TraceRow]:
 
 def read_lives(folder: Path) -> list[list[TraceRow]]:
     """The same, life by life."""
-    return [read_lines(parts) for parts in parts_in(folder).values()]
+    while True:
+        try:
+            return [read_lines(parts) for parts in parts_in(folder).values()]
+        except FileNotFoundError:  # the node has compressed a part meanwhile: it has another name now
+            continue
 
 
 def merge(diaries: Iterable[list[TraceRow]]) -> list[TraceRow]:
-    """One trace, with times from 0."""
-    ordered = list(_causal([diary for diary in diaries if diary]))
+    """One trace, with times from 0; clocks that were wrong are put right first."""
+    ordered = list(_causal(put_right([diary for diary in diaries if diary])))
     return list(_renumbered(ordered))
 
 

@@ -23,7 +23,7 @@ from typing import TYPE_CHECKING, Any
 
 from walktalk.runtimes.peers import relay_words as words
 from walktalk.runtimes.peers.certificates import RELAY, Credentials
-from walktalk.runtimes.peers.relay_streams import Flow, join, open_connection, prepare
+from walktalk.runtimes.peers.relay_streams import Flow, join, narrow, open_connection, prepare
 from walktalk.runtimes.peers.relay_words import PATIENCE, SILENCE, WordsError, encode, host_and_port
 
 if TYPE_CHECKING:
@@ -72,7 +72,7 @@ class Tunnels:
         self._number = 0
         self._told = ""  # the last that was said about the relay
         self._tasks: set[asyncio.Task[None]] = set()
-        doors = {name: socket.create_server((HERE, 0)) for name in place.calls}
+        doors = {name: narrow(socket.create_server((HERE, 0))) for name in place.calls}
         self.addresses = {name: f"{HERE}:{door.getsockname()[1]}" for name, door in doors.items()}
         self._loop = asyncio.new_event_loop()
         self._work = self._loop.create_task(self._run(doors))
@@ -187,7 +187,7 @@ class Tunnels:
                 log.warning("%s: a connection to %s: %s", self.guest.name, name, error.strerror)
                 await asyncio.sleep(LONGEST_WAIT)
                 continue
-            self._start(self._pass_on(name, prepare(connection)))
+            self._start(self._pass_on(name, narrow(prepare(connection))))
 
     async def _pass_on(self, name: str, connection: socket.socket) -> None:
         try:
@@ -216,7 +216,7 @@ class Tunnels:
         here: socket.socket | None = None
         try:
             host, port = host_and_port(self.guest.listen)
-            here = await open_connection(HERE if host in ("", "0.0.0.0", "::") else host, port, PATIENCE)
+            here = narrow(await open_connection(HERE if host in ("", "0.0.0.0", "::") else host, port, PATIENCE))
             far = await self._come_with(token)
         except OSError as error:
             log.debug("%s: cannot answer a call: %s", self.guest.name, error)

@@ -15,7 +15,7 @@ from contextlib import contextmanager
 from http import HTTPStatus
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from types import TracebackType
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from walktalk.errors import SpecError, UnavailableError
 from walktalk.runtimes.peers.health import complaints_of, is_stuck
@@ -26,6 +26,7 @@ if TYPE_CHECKING:
 log = logging.getLogger(__name__)
 
 HERE = "127.0.0.1"
+MOST_CLIENTS = 16  # at once
 CLIENTS_PATIENCE = 5.0  # seconds that a client may take to say what it wants
 WHAT_THERE_IS = b"walktalk node: /metrics (Prometheus), /health (200 or 503, JSON), /live (200 unless it is stuck)\n"
 
@@ -102,7 +103,22 @@ class _Server(ThreadingHTTPServer):
     def __init__(self, place: tuple[str, int], handler: type[BaseHTTPRequestHandler]) -> None:
         if ":" in place[0]:
             self.address_family = socket.AF_INET6
+        self._room = threading.Semaphore(MOST_CLIENTS)
         super().__init__(place, handler)
+
+    def process_request(self, request: Any, client_address: Any) -> None:
+        """In a thread of its own; of too many clients at once some are turned away."""
+        if self._room.acquire(blocking=False):
+            super().process_request(request, client_address)
+        else:
+            self.shutdown_request(request)
+
+    def process_request_thread(self, request: Any, client_address: Any) -> None:
+        """The thread."""
+        try:
+            super().process_request_thread(request, client_address)
+        finally:
+            self._room.release()
 
     def handle_error(self, request: object, client_address: object) -> None:
         log.debug("a watcher went away", exc_info=True)

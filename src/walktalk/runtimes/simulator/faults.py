@@ -20,6 +20,7 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 from walktalk.errors import SpecError
 from walktalk.protocols import AGGREGATE, Differentiate, Event, PeerFound, PeerLost, Record, Rejoined, Train
 from walktalk.runtimes.simulator.fault_plan import AGGREGATOR, RANDOM, Fault, FaultPlan
+from walktalk.runtimes.simulator.membership import Membership
 
 if TYPE_CHECKING:
     from walktalk.runtimes.simulator.links import Transfer
@@ -60,9 +61,12 @@ class Faults:
         self.aggregator = int(getattr(simulation.setup.protocol, "aggregator", 0))
         self.elects = False  # whether the protocol says itself who aggregates
         self.looking = False  # whether it is looked now and then if all walks are lost
+        self.membership = Membership(self, simulation.changes) if simulation.changes is not None else None
 
     def begin(self) -> None:
         """Plan what has a time, and the first of what comes at random."""
+        if self.membership is not None:
+            self.membership.begin()
         for fault in self.plan.faults:
             self._plan(fault)
 
@@ -139,6 +143,8 @@ class Faults:
         here, there = envelope.sender, envelope.to
         if there in self.dead or envelope.number in self.torn:
             return True
+        if self.membership is not None and not self.membership.linked(here, there):
+            return True
         return any((here in side) != (there in side) for side in self.sides)
 
     def _torn(self, planned: tuple[Transfer, int]) -> tuple[Transfer, int]:
@@ -183,7 +189,9 @@ class Faults:
         if fault.kind == "kill" and fault.node in self.dead:
             return int(fault.node)  # it stays dead for longer
         living = [node for node in everyone if node not in self.dead]
-        if len(living) < 2 and fault.kind == "kill":
+        if fault.kind == "join":
+            return int(fault.node)
+        if len(living) < 2 and fault.kind in ("kill", "leave"):
             return None  # somebody must be left
         if fault.node == RANDOM:
             return self.dice.choice(living)
@@ -262,14 +270,40 @@ class Faults:
         memory = simulation.machines[node].keepsake()  # as of its death, like its slots
         simulation.restart_node(node)
         simulation._give(node, Rejoined(memory))
-        for peer in simulation.setup.graph.contacts(node):
+        for peer in self.contacts(node):
             if peer in self.dead:
                 simulation._give(node, PeerLost(peer))
         self._tell_neighbours(node, PeerFound(node))
 
+    def contacts(self, node: int) -> tuple[int, ...]:
+        """All that a node has a link with now."""
+        if self.membership is not None:
+            return self.membership.around[node].neighbours
+        return self.simulation.setup.graph.contacts(node)
+
+    def _join(self, fault: Fault, node: int) -> None:
+        if self.membership is not None:
+            self.membership.join(node)
+
+    def _leave(self, fault: Fault, node: int) -> None:
+        if self.membership is not None:
+            self.membership.leave(node)
+
+    def _changed(self, news: tuple[int, Event]) -> None:
+        """The network is another, as a node sees it."""
+        node, event = news
+        if node in self.held:
+            self.held[node].append((FAULT, ("changed", news)))
+        elif node not in self.dead:
+            self.simulation._give(node, event)
+
+    def _gone_yet(self, due: tuple[int, float]) -> None:
+        if self.membership is not None:
+            self.membership.look(*due)
+
     def _tell_neighbours(self, node: int, event: Event) -> None:
         simulation = self.simulation
-        for peer in simulation.setup.graph.contacts(node):
+        for peer in self.contacts(node):
             simulation.agenda.put(simulation.latency(node, peer), FAULT, ("told", (peer, event)))
 
     def _told(self, news: tuple[int, Event]) -> None:

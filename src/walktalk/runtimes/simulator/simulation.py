@@ -41,6 +41,7 @@ from walktalk.protocols import (
 from walktalk.records import TraceRow
 from walktalk.runtimes.meaning import Encoded, Interpreter, Packed, Scale, Work, made
 from walktalk.runtimes.simulator.agenda import INFINITY, Agenda
+from walktalk.runtimes.simulator.changes import Changes
 from walktalk.runtimes.simulator.faults import Faults
 from walktalk.runtimes.simulator.garbage import no_garbage_collection
 from walktalk.runtimes.simulator.links import Links, Transfer
@@ -79,6 +80,7 @@ class Simulation:
         self.stopwatch = Stopwatch(setup.timing, setup.graph, setup.seed)
         self.links = Links(setup.timing, setup.graph, setup.seed) if isinstance(setup.timing, NetworkTiming) else None
         self.protocol = setup.protocol.hardened() if setup.faults.has_failures else setup.protocol
+        self.changes = Changes.of(setup.faults, setup.graph, setup.protocol)  # None: nobody joins or leaves for good
         self.machines: list[Machine] = [self.protocol.machine(around) for around in self._surroundings()]
         self.written = setup.keep_schedule or setup.keep_trace  # False: what the models are is of no interest
         self.notebook = Notebook(setup.statistics, setup.averages)
@@ -121,7 +123,8 @@ class Simulation:
         self._begin()
 
     def _surroundings(self) -> list[Surroundings]:
-        return all_surroundings(self.setup.graph, self.stopwatch, self.setup.samples)
+        known = all_surroundings(self.setup.graph, self.stopwatch, self.setup.samples)
+        return known if self.changes is None else self.changes.surroundings(known)
 
     def _scale(self) -> Scale:
         setup = self.setup
@@ -149,7 +152,8 @@ class Simulation:
     def _begin(self) -> None:
         for node in range(self.setup.graph.nodes):
             self.interpreter.add_node(node, ((INITIAL_VALUE, 1.0),))
-            self._give(node, Started())
+            if self.changes is None or node not in self.changes.absent:
+                self._give(node, Started())
         self._evaluate()
         if self.setup.evaluate.seconds is not None:
             self.agenda.put_at(self.setup.evaluate.seconds, EVALUATION, None)

@@ -17,7 +17,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from walktalk.codecs import approximated, codec_named, coded_width
+from walktalk.codecs import Part, approximated, codec_named, coded_width
 from walktalk.errors import SpecError
 from walktalk.learning import Extras, fused
 from walktalk.protocols import Protocol
@@ -126,6 +126,8 @@ class Executor:
         # What a wave gives is written down before the next one, so a trainer may lend its own memory.
         self.train_rows: TrainRows = getattr(trainer, "train_on_loan", trainer.train)
         self.train_in_place: TrainInPlace | None = getattr(trainer, "train_in_place", None)
+        wide = self.trainer.width > WIDEST_BAG
+        self.has_wide_kernels = wide and self.device.type == "cuda" and fused.is_possible()
         self.mixing = mixing  # run -> its matrix P, for `MixStep`
         self.model_steps = 0
 
@@ -236,7 +238,7 @@ class Executor:
         calmer = None  # what comes behind the parameters is mixed with weights of its own
         if step.statistics and self.parameters < self.trainer.width:
             calmer = self.models.combined_from(self.parameters, sources, combination.statistics, starts)
-        if self.trainer.width > WIDEST_BAG and self.device.type == "cuda" and fused.is_possible():
+        if self.has_wide_kernels:
             fused.combine_rows(self.models.data, outs, sources, combination.weights, starts)
         elif self.trainer.width > WIDEST_BAG:
             self.models.combine_one_by_one(step.outs, step.sources, step.weights, step.starts)
@@ -258,9 +260,15 @@ class Executor:
 
     def encode(self, step: EncodeStep) -> None:
         """Parameters go through the codec, running statistics as they are: a variance may be far from all weights."""
+        codec = codec_named(step.codec)
+        if isinstance(codec, Part) and self.has_wide_kernels:
+            places = codec.places
+            outs, sources = self.numbers(step.outs), self.numbers(step.sources)
+            fused.keep_part(self.models.data, outs, sources, places.start, places.step)
+            return
         before = self.models.read(self.numbers(step.sources))
         coded = coded_width(step.codec, self.parameters, self.trainer.width)
-        seen = approximated(codec_named(step.codec), before[:, :coded], self.numbers(step.keys))
+        seen = approximated(codec, before[:, :coded], self.numbers(step.keys))
         if coded < self.trainer.width:
             seen = torch.cat((seen, before[:, coded:]), 1)
         self.models.write(self.numbers(step.outs), seen)

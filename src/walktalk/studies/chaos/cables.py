@@ -11,31 +11,15 @@ import os
 import shutil
 import subprocess
 from collections.abc import Iterable
-from dataclasses import dataclass
 from types import TracebackType
 
 from walktalk.errors import UnavailableError
 from walktalk.runtimes.peers import Cluster
-from walktalk.studies.peers import NodeJob, run_node
 
-NETWORK = "10.213"  # of all addresses; nobody else's, as long as chaos goes on
-OPERATOR = f"{NETWORK}.255.254"
+NETWORK = "10.213"  # of all addresses of the first lane; nobody else's, as long as chaos goes on
+LANES = 32  # networks: 10.213 to 10.244
 PORT = 7447
 LEASE = 3.0  # seconds of silence until a connection counts as broken
-
-
-@dataclass(frozen=True)
-class PluggedJob:
-    """A node, and the namespace that it lives in."""
-
-    job: NodeJob
-    namespace: str
-
-
-def run_plugged(plugged: PluggedJob) -> None:
-    """`run_node` in a namespace."""
-    enter(plugged.namespace)
-    run_node(plugged.job)
 
 
 def enter(namespace: str) -> None:
@@ -57,13 +41,15 @@ def plugged_in(cluster: Cluster, cables: Cables) -> Cluster:
 class Cables:
     """One cable a node, and two bridges. Use as a context manager."""
 
-    def __init__(self, nodes: int) -> None:
-        """nodes: how many."""
+    def __init__(self, nodes: int, lane: int = 0) -> None:
+        """nodes: how many. lane: networks that exist at once have different ones."""
         if os.geteuid() != 0 or shutil.which("ip") is None:
             raise UnavailableError(
                 "--real-cuts makes network namespaces: it needs root, and the command `ip` (iproute2)"
             )
         self._mark = f"wt{os.getpid() % 100_000}"
+        first, _, second = NETWORK.partition(".")
+        self._network = f"{first}.{int(second) + lane % LANES}"
         self.nodes = range(nodes)
 
     def __enter__(self) -> Cables:
@@ -71,7 +57,7 @@ class Cables:
             for bridge in (0, 1):
                 _ip(f"link add {self._bridge(bridge)} type bridge")
                 _ip(f"link set {self._bridge(bridge)} up")
-            _ip(f"addr add {OPERATOR}/16 dev {self._bridge(0)}")
+            _ip(f"addr add {self._network}.255.254/16 dev {self._bridge(0)}")
             for node in self.nodes:
                 self._plug(node)
         except BaseException:
@@ -91,7 +77,7 @@ class Cables:
 
     def address(self, node: int) -> str:
         """Where a node listens."""
-        return f"{NETWORK}.{node // 250}.{node % 250 + 1}:{PORT}"
+        return f"{self._network}.{node // 250}.{node % 250 + 1}:{PORT}"
 
     def cut(self, side: Iterable[int]) -> None:
         """These reach each other, and nobody else reaches them."""

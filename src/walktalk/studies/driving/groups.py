@@ -105,13 +105,17 @@ def exact_need_of(run: PlannedRun, trainer: Trainer) -> Need:
     return Need(rows, states, 4.0 * (rows * trainer.width + states * trainer.state_width))
 
 
-def beside(trainer: Trainer) -> float:
-    """What a study takes besides its rows: the wave that is being trained, and the data."""
+def beside(trainer: Trainer, runs: Sequence[PlannedRun] = ()) -> float:
+    """What a study takes besides its rows: the wave that is being trained, and the data.
+
+    runs: all that may be in a wave together: it is no wider than they have models in training at once.
+    """
     data = trainer.data_bytes
     if trainer.alone is not None:
         numbers = ROWS_BESIDE * trainer.width + STATES_BESIDE * trainer.state_width
         return 4.0 * numbers + POOLS * trainer.activations + data
-    wave = min(WIDEST_WAVE, wave_policy(trainer).widest)
+    active = sum(run.setup.protocol.active_models(run.setup.graph.nodes) for run in runs) or WIDEST_WAVE
+    wave = min(WIDEST_WAVE, wave_policy(trainer).widest, active)
     return 4.0 * COPIES_BESIDE * wave * (trainer.width + trainer.state_width) + data
 
 
@@ -133,12 +137,12 @@ def fitting_groups(trainer: Trainer, runs: Sequence[PlannedRun], memory: float |
     """Runs that fit into the memory at once, group after group; an error that says so if one alone does not."""
     limit = memory if memory is not None else free_memory(trainer.device)
     needs = needs_of(trainer, runs)
-    left = limit - beside(trainer)
+    left = limit - beside(trainer, runs)
     groups: list[list[int]] = []
     room = -1.0
     for index, need in enumerate(needs):
         if need.bytes > left:
-            total = need.bytes + beside(trainer)
+            total = need.bytes + beside(trainer, runs)
             raise UnavailableError(
                 f"{runs[index].label} needs about {in_gigabytes(total)} ({need.rows:,} models of {trainer.width:,} "
                 f"numbers), but {in_gigabytes(limit)} may be used; take fewer nodes or walks, a smaller model, "
@@ -156,7 +160,8 @@ def needed(trainer: Trainer, groups: Sequence[Sequence[PlannedRun]], memory: flo
     """What a study will take, said before it starts."""
     runs = [run for group in groups for run in group]
     counted = {kind_of(run): need.bytes for run, need in zip(runs, needs_of(trainer, runs), strict=True)}
-    most = beside(trainer) + max(sum(counted[kind_of(run)] for run in group) for group in groups)
+    every = [run for group in groups for run in group]
+    most = beside(trainer, every) + max(sum(counted[kind_of(run)] for run in group) for group in groups)
     limit = memory if memory is not None else free_memory(trainer.device)
     told = "" if limit == float("inf") else f" of {in_gigabytes(limit)} that may be used"
     return f"needs {in_gigabytes(most)}{told}" + (f", in {len(groups)} groups" if len(groups) > 1 else "")

@@ -142,12 +142,15 @@ def check_ends(spec: StudySpec) -> None:
             )
 
 
-def run_node(job: NodeJob, ends: Callable[[bool], None] = lambda over: None) -> None:
+def run_node(
+    job: NodeJob, ends: Callable[[bool], None] = lambda over: None, meets: Callable[[Node], None] = lambda node: None
+) -> None:
     """One node, from its first connection to its end; the process leaves when it is told to.
 
     Args:
         job: Which node of which cluster.
         ends: Called in the end with whether the run is over, which it is not where the node was asked to leave.
+        meets: Called with the node before it runs, for trials of what goes wrong.
     """
     quiet_process()
     spec = make_spec(job.cluster.study) if isinstance(job.cluster.study, dict) else load_spec(job.cluster.study)
@@ -165,6 +168,7 @@ def run_node(job: NodeJob, ends: Callable[[bool], None] = lambda over: None) -> 
     seat.remember()
     with shown(seat.cluster.metrics_of(job.name) if job.metrics is None else job.metrics) as show:
         node = Node(setup, trainer)
+        meets(node)
         leave_on_signals(node.leave)
         show(node)
         try:

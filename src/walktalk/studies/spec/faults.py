@@ -14,8 +14,8 @@ from walktalk.studies.spec.fields import Section, Whole, key
 class FaultSpec(Section):
     """One thing that goes wrong: at a time, or again and again at a rate."""
 
-    kind: Literal["kill", "revive", "pause", "partition", "slow", "lose", "swallow", "corrupt"] = key(
-        "kill", "kill, revive, pause, partition, slow, lose, swallow, corrupt", "what happens"
+    kind: Literal["kill", "revive", "pause", "partition", "slow", "lose", "swallow", "corrupt", "join", "leave"] = key(
+        "kill", "kill, revive, pause, partition, slow, lose, swallow, corrupt, join, leave", "what happens"
     )
     at: float | None = key(None, "a number from 0 to 1e12 (seconds)", "when, in virtual time", ge=0, le=1e12)
     rate: float | None = key(
@@ -25,7 +25,9 @@ class FaultSpec(Section):
         None, "a number from 1e-9 to 1e12 (seconds)", "how long; for good if left out", ge=1e-9, le=1e12
     )
     node: Any = key(
-        None, "a node's number, aggregator, random", "kill, revive, pause, slow, swallow, corrupt: whom it hits"
+        None,
+        "a node's number, aggregator, random",
+        "kill, revive, pause, slow, swallow, corrupt: whom it hits; leave: who leaves for good; join: who comes",
     )
     nodes: list[Whole] = key([], "a list of nodes", "partition: one side of it; corrupt: whom it hits, for node")
     link: list[Whole] | None = key(None, "two nodes", "slow: a link, in place of a node", min_length=2, max_length=2)

@@ -33,6 +33,13 @@ def combine_rows(*arguments: Any) -> None:
     rows.combine(*arguments)
 
 
+def keep_part(*arguments: Any) -> None:
+    """Every so many-th number of some rows, in one pass; see `rows.keep_part`."""
+    from walktalk.learning.stacked.fused import rows
+
+    rows.keep_part(*arguments)
+
+
 def gather(*arguments: Any) -> None:
     """Columns of some rows of a matrix; see `rows.gather`."""
     from walktalk.learning.stacked.fused import rows
@@ -47,4 +54,15 @@ def scatter(*arguments: Any) -> None:
     rows.scatter(*arguments)
 
 
-__all__ = ["Plan", "combine_rows", "gather", "is_possible", "plan", "scatter", "sgd", "sgd_between", "sgd_by_row"]
+__all__ = [
+    "Plan",
+    "combine_rows",
+    "gather",
+    "is_possible",
+    "keep_part",
+    "plan",
+    "scatter",
+    "sgd",
+    "sgd_between",
+    "sgd_by_row",
+]

@@ -20,6 +20,14 @@ def combine(data, outs, sources, weights, starts, count, width, BLOCK: tl.conste
 
 
 @triton.jit
+def keep_part(data, outs, sources, width, FIRST: tl.constexpr, OF: tl.constexpr, BLOCK: tl.constexpr):
+    """Row outs[i] = every so many-th number of row sources[i], and zeros in between; no source is an out."""
+    at, i = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK), tl.program_id(1)
+    found = tl.load(data + tl.load(sources + i) * width + at, mask=(at < width) & (at % OF == FIRST), other=0.0)
+    tl.store(data + tl.load(outs + i) * width + at, found, mask=at < width)
+
+
+@triton.jit
 def gather(matrix, numbers, vector, width, start, size, BLOCK: tl.constexpr):
     """Of the rows of these numbers the columns from `start` on, one after another."""
     at, i = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK), tl.program_id(1).to(tl.int64)

@@ -17,6 +17,13 @@ def combine(data: Tensor, outs: Tensor, sources: Tensor, weights: Tensor, starts
     row_kernels.combine[grid](data, outs, sources, weights, starts, len(sources), width, BLOCK)
 
 
+def keep_part(data: Tensor, outs: Tensor, sources: Tensor, first: int, of: int) -> None:
+    """Row outs[i] = numbers first, first + of, … of row sources[i], and zeros in between; no source is an out."""
+    width = data.shape[1]
+    grid = tiles_of(width, BLOCK), len(outs)
+    row_kernels.keep_part[grid](data, outs, sources, width, first, of, BLOCK)
+
+
 def gather(matrix: Tensor, numbers: Tensor, into: Tensor, start: int) -> None:
     """into[i] becomes the columns from `start` on of row numbers[i]; into: dense, [W, size]."""
     size = into.shape[1]

@@ -159,7 +159,11 @@ def adapted_layers(model: nn.Module) -> dict[str, LoraLinear]:
 
 
 def merged(model: nn.Module) -> nn.Module:
-    """A copy with plain layers, adapters added to their weights: what other tools can load and run."""
+    """A copy with plain layers, adapters added to their weights: what other tools can load and run.
+
+    Args:
+        model: with adapters, such as `run.model`.
+    """
     copied = sharing_copy(model)
     for name, layer in adapted_layers(copied).items():
         base = layer.base_layer

@@ -1,0 +1,221 @@
+"""What is done to the nodes of a storm, one blow after the other; a few last while others fall."""
+
+from __future__ import annotations
+
+import random
+import signal
+import time
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
+
+from walktalk.errors import StudyError
+from walktalk.graphs import Graph
+from walktalk.records import TraceRow
+from walktalk.runtimes.peers import STATUS, Cluster, Diary, Fleet, Newcomer, Place, ask_everyone
+from walktalk.studies.chaos import strikes
+from walktalk.studies.chaos.cables import Cables
+from walktalk.studies.chaos.disks import Disk
+from walktalk.studies.chaos.struck import StruckJob, run_struck
+from walktalk.studies.peers import NodeJob
+
+if TYPE_CHECKING:
+    from walktalk.studies.chaos.storm import Storm
+
+STARTING = 90.0  # seconds that the nodes have to find each other and to train
+DIARY = "storm"  # the folder of its own diary, beside those of the nodes
+MEETING = 20.0  # seconds that the halves of a split network have to find each other again
+LAST_WORDS = 4.0  # seconds in which all nodes have to answer in the end
+
+
+class Disturbance:
+    """A fleet of nodes, and what is done to it."""
+
+    def __init__(
+        self,
+        storm: Storm,
+        cluster: Cluster,
+        graph: Graph,
+        dice: random.Random,
+        say: Callable[[str], None],
+        cables: Cables | None = None,
+        disks: dict[int, Disk] | None = None,
+    ) -> None:
+        """
+        - `storm`, `cluster`, `graph`: what there is.
+        - `dice`: decide.
+        - `say`: told what is done, in words.
+        - `cables`: of real cuts; without them a partition is files that mute messages.
+        - `disks`: by node, those that can be full.
+        """
+        self.storm, self.cluster, self.graph, self.dice, self.say = storm, cluster, graph, dice, say
+        self.cables, self.disks = cables, disks or {}
+        self.names = list(cluster.nodes)
+        self.kills: list[strikes.Kill] = []
+        self.gone: set[int] = set()  # who is killed, or has left, for good
+        self.stands_for: dict[int, int] = {}  # those who joined: whose data they have
+        self.places: dict[str, Place] = {}  # and where they are
+        self.real_numbers: dict[int, int] = {}  # and their numbers among the nodes
+        self.log: list[str] = []
+        self.diary = Diary(cluster.folder / DIARY, time.time_ns())
+        self.stuck: list[str] = []
+        self.failures: list[str] = []  # what went wrong in blows that are no failures: joins and leaves
+        self.last_words: dict[str, dict[str, Any] | None] = {}  # what each said of itself in the end
+        self.seconds = 0.0
+
+    def run(self) -> None:
+        """All blows, then peace, then the end; whatever happens, no process is left."""
+        storm, began = self.storm, time.monotonic()
+        self.fleet = Fleet(run_struck, [self.job(node) for node in range(len(self.names))], self.names)
+        try:
+            self._wait_until_all_train()
+            time.sleep(storm.warmup)
+            self._strike()
+            time.sleep(storm.settle)
+            self._hear_last_words()
+        finally:
+            self.note("storm_over")
+            left = [process for process in self.fleet.processes if process.is_alive()]
+            self.fleet.stop()
+            self.diary.close()
+        self.stuck = [process.name for process in left if process.exitcode]
+        self.seconds = time.monotonic() - began
+
+    def _strike(self) -> None:
+        """In an order that the dice decide. What lasts begins with some other blow, and ends after it."""
+        blows = self.dice.sample(self.storm.blows, len(self.storm.blows))
+        lasting, others = [blow for blow in blows if blow.lasts], [blow for blow in blows if not blow.lasts]
+        company = [self.dice.randrange(len(others)) if others else 0 for _ in lasting]
+        for number in range(max(len(others), 1 if lasting else 0)):
+            ends = [strikes.BEGIN[blow.kind](self) for blow, at in zip(lasting, company, strict=True) if at == number]
+            time.sleep(self.storm.between)
+            if others:
+                strikes.DO[others[number].kind](self, others[number])
+            else:
+                time.sleep(2 * self.storm.away)
+            time.sleep(self.storm.between)
+            for end in ends:
+                end()
+
+    def job(self, node: int, rejoin: bool = False, join: Newcomer | None = None) -> StruckJob:
+        """What a node's process is to do."""
+        name = self.names[node]
+        job = NodeJob(self.cluster, name, rejoin=rejoin, join=join, place=self.places.get(name) if join else None)
+        return StruckJob(job, "" if self.cables is None else self.cables.namespace(node))
+
+    def number(self, node: int) -> int:
+        """Of a node's data, by which it is known in the trace: one that joined has another's."""
+        return self.stands_for.get(node, node)
+
+    def members(self) -> list[int]:
+        """All that are not gone for good."""
+        return [node for node in range(len(self.names)) if node not in self.gone]
+
+    def ask(self, seconds: float) -> dict[str, dict[str, Any] | None]:
+        """How everybody is, those who joined among them."""
+        return ask_everyone(self.cluster, STATUS, seconds)
+
+    def start_guest(self, name: str, place: Place, stands_for: int) -> int:
+        """One joins; its place among the processes."""
+        self.names.append(name)
+        self.places[name] = place
+        node = len(self.names) - 1
+        self.stands_for[node] = stands_for
+        contact = self.dice.choice([v for v in self.living() if v < self.graph.nodes])
+        self.fleet.add(self.job(node, join=Newcomer(self.names[contact])), name)
+        return node
+
+    def start_again(self, node: int) -> None:
+        """A process in place of one that has ended, or is about to; it goes on from its checkpoint."""
+        self.fleet.restart(node, self.job(node, rejoin=True))
+
+    def note(self, what: str, node: int = -1, more: str = "") -> None:
+        """Something was done: for the trace."""
+        self.diary.note(TraceRow(time.time(), self.number(node), what, detail=more))
+
+    def tell(self, line: str) -> None:
+        """And for a person."""
+        self.log.append(line)
+        self.say(line)
+
+    def _wait_until_all_train(self) -> None:
+        began = time.monotonic()
+        while time.monotonic() < began + STARTING:
+            answers = self.ask(2.0).values()
+            if all(a is not None for a in answers) and sum(a["iterations"] for a in answers if a) > 0:
+                self.say(f"{len(self.names)} nodes train after {time.monotonic() - began:.1f} s")
+                return
+            if self.fleet.failed():
+                ended = ", ".join(self.fleet.failed())
+                raise StudyError(f"{ended} ended before anything was done to it; its log is in its folder")
+        raise StudyError(f"the nodes did not find each other in {STARTING:g} s")
+
+    def wait_until_all_met(self) -> None:
+        """After a split, until connections are back and one aggregates: who dies before takes what its part learned
+        along, and nobody can help it."""
+        end = time.monotonic() + MEETING
+        while time.monotonic() < end:
+            self._ask_all()
+            if not self.lonely() and (len(self.aggregating()) == 1 or not self.storm.walking):
+                return
+
+    def _hear_last_words(self) -> None:
+        """All that are left say how they are; while no one, or more than one, aggregates, they are asked again."""
+        end = time.monotonic() + LAST_WORDS
+        self._ask_all()
+        while len(self.aggregating()) != 1 and self.storm.walking and time.monotonic() < end:
+            self._ask_all()
+
+    def _ask_all(self) -> None:
+        self.last_words = self.ask(1.0)
+
+    def lonely(self) -> set[int]:
+        """Who did not say that all its neighbours that are left are there."""
+        left = set(self.members())
+        heard = {node: self.last_words.get(self.names[node]) for node in left}
+
+        def alone(node: int, said: dict[str, Any]) -> bool:
+            if node >= self.graph.nodes:
+                return not said["alive"]
+            return bool(left & {*self.graph.neighbours(node)} - {*said["alive"]})
+
+        return {v for v, said in heard.items() if said is None or alone(v, said)}
+
+    def aggregating(self) -> list[str]:
+        """Who said in the end that it aggregates."""
+        return [name for name, said in self.last_words.items() if said is not None and said["aggregates"]]
+
+    def living(self) -> list[int]:
+        """Nodes with a process."""
+        return [node for node, process in enumerate(self.fleet.processes) if process.is_alive()]
+
+    def writing(self) -> list[int]:
+        """Those whose disk is not full: what others had not written down yet would be lost with them."""
+        return [node for node in self.living() if node not in self.disks or not self.disks[node].full]
+
+    def leader(self) -> int | None:
+        """Who aggregates, of the highest term; None where nobody says so."""
+        for _ in range(10):  # between two aggregators there is none for a while
+            answers = self.ask(1.0)
+            leads = [
+                (a["term"], n) for n, name in enumerate(self.names) if (a := answers.get(name)) and a["aggregates"]
+            ]
+            if leads:
+                return max(leads)[1]
+            time.sleep(0.5)
+        return None
+
+    def hold_together_without(self, node: int) -> bool:
+        """Whether those that would be left are connected: else no algorithm could learn from all of them."""
+        left = set(range(self.graph.nodes)) - self.gone - {node}
+        if node >= self.graph.nodes or not left:
+            return False
+        seen = {min(left)}
+        new = set(seen)
+        while new:
+            new = {u for v in new for u in self.graph.neighbours(v) if u in left} - seen
+            seen |= new
+        return seen == left
+
+    def signal(self, node: int, number: signal.Signals) -> None:
+        """To a node's process."""
+        self.fleet.signal(node, number)

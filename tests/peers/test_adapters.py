@@ -1,0 +1,49 @@
+"""Adapters over real peers: the page's own files and command, and only the adapters on the wire."""
+
+from __future__ import annotations
+
+import os
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+import torch
+from safetensors.torch import load_file
+
+from walktalk.records import read_history, read_trace
+from walktalk.runtimes.peers.acquaintance import differences, facts_of
+
+PAGE = Path(__file__).parents[2] / "docs" / "adapters.md"
+
+
+def test_nodes_with_another_base_do_not_fit():
+    here, there = (facts_of({}, torch.zeros(3), frozen) for frozen in ((10.0, 2.0, 0.5), (10.0, 2.5, 0.5)))
+    assert differences(here, here) == []
+    assert len(differences(here, there)) == 1
+    assert "frozen weights" in differences(here, there)[0]
+
+
+@pytest.mark.slow
+def test_the_page_runs_as_it_stands(tmp_path):
+    text = PAGE.read_text()
+    code = next(block for block in re.findall(r"```python\n(.*?)```", text, re.DOTALL) if "class Reader" in block)
+    study = next(block for block in re.findall(r"```yaml\n(.*?)```", text, re.DOTALL) if "name: reader" in block)
+    (tmp_path / "reader.py").write_text(code)
+    (tmp_path / "reader.yaml").write_text(study)
+    words = re.search(r"`walktalk (run reader.yaml [^`]*)`", text)
+    assert words is not None
+    command = [sys.executable, "-m", "walktalk", *words[1].split()]
+    done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, check=False, env={**os.environ})
+    assert done.returncode == 0, done.stdout + done.stderr
+    run = tmp_path / "out" / "reader" / "runs" / "multi_walk-2" / "0"
+    whole = load_file(run / "model.safetensors")
+    numbers, trained = sum(t.numel() for t in whole.values()), 2 * 2 * 4 * 64 + 650
+    assert f"{numbers:,} numbers, of which {trained:,} train" in text
+    trace = read_trace(run / "trace.parquet")
+    sent = trace[(trace.event == "send") & (trace.slot != "")]
+    assert len(sent) > 20
+    assert (sent.bytes - 4 * trained).between(0, 1000).all()  # the adapters, and a few words
+    history = read_history(tmp_path / "out" / "reader" / "history.csv")
+    assert history.train_loss.iloc[-1] < 0.8 * history.train_loss.iloc[0]

@@ -1,0 +1,227 @@
+"""The parts of chaos, without nodes: what lies are made of, what the books say, clocks that were wrong, resuming."""
+
+from __future__ import annotations
+
+import errno
+import json
+import os
+import random
+import subprocess
+import sys
+import time
+from dataclasses import asdict, replace
+from itertools import pairwise
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from tests.support.runs import setup
+from walktalk import graphs
+from walktalk.errors import SpecError, StudyError
+from walktalk.protocols import Message, MultiWalk
+from walktalk.records import TraceRow, atomic
+from walktalk.runtimes.meaning import Stop
+from walktalk.runtimes.peers import Parcel, merge
+from walktalk.runtimes.peers.clock_errors import clock_errors, put_right
+from walktalk.runtimes.peers.keeping import Keeper, Kept
+from walktalk.runtimes.peers.lives import next_life
+from walktalk.runtimes.simulator import Fault, FaultPlan, PoissonTiming, Simulation
+from walktalk.seeds import Seed
+from walktalk.studies.chaos import Comparison, Half, Storm, Verdict, blows_of, known_rounds, summary, write_rounds
+from walktalk.studies.chaos.books import Books
+from walktalk.studies.chaos.disks import Disk
+from walktalk.studies.chaos.lies import Said, lie, spoiled
+from walktalk.studies.chaos.struck import CLOCK, shift_clock
+from walktalk.studies.chaos.verdict import verdict_of
+
+GOOD = Verdict(
+    3, "multi_walk", 4, walks=4, aggregating=("node-1",), halves=(Half(100, 95),), loss=Comparison(1.0, 1.0, 0.1, 9)
+)
+
+# -- what is chosen, and what comes out ----------------------------------------------------------------------------
+
+
+def test_blows_are_chosen_by_kind_and_a_wrong_word_is_named() -> None:
+    assert [blow.kind for blow in blows_of(["restart", "kill"])] == ["aggregator", "random", "restart"]
+    with pytest.raises(SpecError, match=r"--blows: 'flood' is none; allowed: kill, hang, cut"):
+        blows_of(["kill", "flood"])
+
+
+@pytest.mark.parametrize(
+    ("changes", "said"),
+    [
+        ({"aggregating": ()}, "aggregate: nobody"),
+        ({"aggregating": ("node-1", "node-2")}, "aggregate: node-1 node-2"),
+        ({"unsound": ("node-4",)}, "not finite: node-4"),
+        ({"halves": (Half(100, 100), Half(200, 179))}, "179 of 200 updates of a half are in the model"),
+        ({"silent": ("node-9",)}, "did not answer: node-9"),
+        ({"counted": 1.5}, "counted twice"),
+        ({"walks": 5}, "5 walks"),
+        ({"loss": Comparison(1.2, 1.0, 0.1, 9)}, "1.20 times"),
+        ({"loss": Comparison()}, "nan times"),
+        ({"broke": "no room"}, "broke off: no room"),
+    ],
+)
+def test_every_check_can_fail_and_says_what_it_saw(changes: dict, said: str) -> None:
+    assert GOOD.passed
+    (failure,) = replace(GOOD, **changes).failures()
+    assert said in failure
+
+
+def test_a_series_that_was_interrupted_goes_on_with_what_it_had(tmp_path: Path) -> None:
+    storm = Storm(nodes=6)
+    failed = replace(GOOD, seed=2, blows=("kill -9 node-1",), gone=(1,), broke="why")
+    write_rounds(tmp_path, storm, [GOOD, failed])
+    assert known_rounds(tmp_path, storm) == [failed, GOOD]
+    assert verdict_of(json.loads(json.dumps(asdict(GOOD)))) == GOOD
+    with pytest.raises(StudyError, match="another storm"):
+        known_rounds(tmp_path, replace(storm, nodes=7))
+    assert known_rounds(tmp_path / "nothing", storm) == []
+    assert summary([GOOD, failed])["value"] == 1
+
+
+# -- lies ----------------------------------------------------------------------------------------------------------
+
+
+def test_lies_are_made_of_what_was_said_and_no_bad_model_is_finite_and_of_the_usual_size() -> None:
+    rng, true = random.Random(0), np.linspace(-1, 1, 50, dtype="<f4").view(np.uint8)
+    said = [Said(Parcel(1, 2, Message("walk", 3, 7, 1, b"note of 16 bytes"), true.nbytes), true)]
+    kinds = set()
+    for _ in range(300):
+        parcel, payload = lie(rng, said)
+        assert payload is not None
+        model = payload.view("<f4")
+        same_model, same_words = np.array_equal(payload, true), parcel == said[0].parcel
+        kinds.add((same_model, same_words))
+        assert (parcel.message.kind, len(parcel.message.note), len(payload)) == ("walk", 16, len(true))
+        assert same_model or not np.isfinite(model).all() or np.linalg.norm(model.astype(float)) > 1e6
+    assert kinds == {(True, True), (True, False), (False, True)}
+    assert np.array_equal(true.view("<f4"), np.linspace(-1, 1, 50, dtype="<f4"))  # what is sent in truth is not touched
+    assert len(spoiled(rng, np.zeros(7, np.uint8))) == 7
+
+
+# -- disks and clocks ----------------------------------------------------------------------------------------------
+
+WRITER = """
+import sys, time
+for line in sys.stdin:
+    try:
+        with open(sys.argv[1], "ab", buffering=0) as file:
+            print(file.write(bytes(8192)), flush=True)
+    except OSError as error:
+        print(type(error).__name__, flush=True)
+"""
+
+
+@pytest.mark.parametrize("own", [True, False])
+def test_a_full_disk_is_full_and_has_room_again(tmp_path: Path, own: bool) -> None:
+    with Disk(tmp_path / "node") as disk:
+        if own and not disk.own:
+            pytest.skip("file systems can be made by root alone")
+        if not own and disk.own:
+            disk.__exit__(None, None, None)
+            disk.own = False
+        path = tmp_path / "node" / "file"
+        writer = subprocess.Popen(
+            [sys.executable, "-c", WRITER, str(path)], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+        )
+        assert writer.stdin is not None
+        assert writer.stdout is not None
+
+        def write() -> str:
+            print(file=writer.stdin, flush=True)
+            return writer.stdout.readline().strip()
+
+        assert write() == "8192"
+        disk.fill(writer.pid)
+        assert write() == "OSError"
+        disk.free()
+        assert write() == "8192"
+        writer.stdin.close()
+        writer.wait()
+        if own:
+            assert os.path.ismount(tmp_path / "node")
+    assert not os.path.ismount(tmp_path / "node")
+
+
+def test_a_clock_jumps_when_the_file_says_so(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    true = time.time
+    monkeypatch.setattr(time, "time", time.time)  # put back afterwards
+    monkeypatch.setattr(time, "time_ns", time.time_ns)
+    (tmp_path / CLOCK).write_text("-3600.0")
+    shift_clock(tmp_path / CLOCK)
+    assert time.time() == pytest.approx(true() - 3600, abs=5)
+    assert time.time_ns() / 1e9 == pytest.approx(true() - 3600, abs=5)
+
+
+def test_wrong_clocks_are_found_by_messages_and_put_right() -> None:
+    """One life of a node is an hour ahead, one of another a month behind; everybody else is right."""
+    rng, month = random.Random(1), 30 * 86400.0
+    wrong = {(2, 1): 3600.0, (3, 0): -month}
+    rows: dict[int, list[TraceRow]] = {node: [] for node in range(5)}
+    true: dict[int, list[float]] = {node: [] for node in range(5)}
+    for number in range(400):
+        now = 1000.0 + number / 10
+        sender, receiver = rng.sample(range(5), 2)
+        for node, when, event, peer in ((sender, now, "send", receiver), (receiver, now + 0.02, "receive", sender)):
+            life, key = int(now >= 1020.0) if node == 2 else 0, 7 + (sender == 2 and now >= 1020.0)
+            rows[node].append(
+                TraceRow(when + wrong.get((node, life), 0.0), node, event, peer=peer, number=number, key=key)
+            )
+            true[node].append(when)
+    right = put_right(list(rows.values()))
+    for node, diary in enumerate(right):
+        assert [row.time for row in diary] == pytest.approx(true[node], abs=0.05)
+    trace = merge(list(rows.values()))
+    assert trace[-1].time < 41.0
+    assert all(a.time <= b.time + 0.05 for a, b in pairwise(trace))
+
+
+def test_clocks_that_agree_are_left_alone() -> None:
+    assert clock_errors({(0, 1): 0.3, (1, 0): -0.2}, 2) == [0.0, 0.0]  # to within a second
+    assert clock_errors({(0, 1): 5.0, (1, 0): 5.0}, 2) == [0.0, 0.0]  # slow, but possible
+
+
+def test_a_node_starts_and_goes_on_where_the_disk_is_full(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A full disk is a `StudyError` to whoever writes a file whole; who was started then ended with a traceback."""
+
+    def full(part: Path, path: Path) -> None:
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), str(path))
+
+    keeper = Keeper(tmp_path)
+    assert keeper.save(Kept({}, {}, 1, 1, 1))
+    first = next_life(tmp_path)
+    monkeypatch.setattr(atomic, "finish", full)
+    assert next_life(tmp_path) > first
+    assert not keeper.save(Kept({}, {}, 2, 2, 2))
+    loaded = keeper.load()
+    assert loaded is not None
+    assert loaded.iterations == 1
+
+
+# -- the books -----------------------------------------------------------------------------------------------------
+
+
+def test_the_books_say_how_much_of_each_half_is_in_the_model() -> None:
+    """The simulator's split, told as a storm tells it: nothing is kept of a half that never meets the other again."""
+    kept = {}
+    for healed in (True, False):
+        split = Fault("partition", at=40.0, seconds=120.0 if healed else None, nodes=(4, 5, 6, 7))
+        run = setup(
+            MultiWalk(2).hardened(),
+            graphs.complete(8),
+            faults=FaultPlan((split,), Seed(1)),
+            stop=Stop(time=220.0),
+            timing=PoissonTiming(d=0.3),
+            seed=Seed(1),
+        )
+        trace = [row for row in Simulation(run).advance().trace if row.event not in ("partition", "heal")]
+        told = [TraceRow(40.0, -1, "partition", detail="4 5 6 7"), TraceRow(160.0, -1, "heal", detail="4 5 6 7")]
+        trace = sorted([*trace, *told], key=lambda row: row.time)
+        books = Books(MultiWalk(2), 8, sum(row.event == "train" for row in trace)).play(trace)
+        books.judge()
+        kept[healed] = sorted(half.share for half in books.halves)
+        assert all(half.updates > 50 for half in books.halves)
+    assert kept[True][0] >= 0.9
+    assert kept[False][0] <= 0.2

@@ -1,0 +1,69 @@
+"""Rounds with a server where messages and nodes are lost: a round is made of those whose results are there."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from hypothesis import Phase, given, settings
+from hypothesis import strategies as st
+
+from tests.protocols.failures.worlds import simulate, some_timings, storms
+from tests.support.runs import Played, setup
+from tests.support.symbolic import Symbols
+from tests.support.unlike import IN_STEP
+from walktalk import graphs
+from walktalk.protocols import DiLoCo, FedAvg, FedProx, Protocol, Scaffold
+from walktalk.runtimes.meaning import Stop
+from walktalk.runtimes.simulator import Fault, PoissonTiming
+
+STAR = graphs.star(5)
+ALL = pytest.mark.parametrize("protocol", [FedAvg(), FedProx(), Scaffold(), DiLoCo()], ids=lambda p: p.label)
+
+
+@ALL
+def test_while_nothing_fails_the_models_are_those_of_the_plain_form(protocol: Protocol) -> None:
+    forms = (type(protocol)(**{**protocol.settings, "resilient": form, "patience": 1e3}) for form in (False, True))
+    runs = [Played(setup(form, STAR, timing=PoissonTiming(), stop=Stop(iterations=60))) for form in forms]
+    np.testing.assert_array_equal(runs[0].output, runs[1].output)
+    assert runs[0].engine.simulations[0].bytes == runs[1].engine.simulations[0].bytes
+
+
+@ALL
+def test_whatever_is_lost_weights_sum_to_one_and_nobody_waits(protocol: Protocol) -> None:
+    _, trace = simulate(protocol, STAR, (Fault("lose", at=0.0, share=0.2),), IN_STEP, seed=1, until=40.5)
+    assert not any(row.event == "left_out" for row in trace)
+    assert sum(row.event == "trained" and row.node == 0 for row in trace) == 40
+    assert Symbols(5).play(trace).aggregate[1][-1] == pytest.approx(1.0, abs=1e-9)
+
+
+@pytest.mark.parametrize("weighted", [True, False])
+def test_a_round_is_the_mean_of_those_that_are_there(weighted: bool) -> None:
+    faults = (Fault("kill", at=10.2, node=3, seconds=10.0),)
+    _, trace = simulate(FedAvg(weighted=weighted), STAR, faults, IN_STEP, seed=1, until=40.5)
+    mixes = [row for row in trace if row.event == "combine" and row.node == 0 and row.slot == "model"][1:]
+    for row in mixes:
+        changes = {slot: weight for slot, weight in row.detail.items() if slot.startswith("change")}
+        assert sum(changes.values()) == pytest.approx(1.0)
+        there = 4 if 10.2 < row.time < 20.1 else 5
+        assert len(changes) == there or 20.1 < row.time < 22.0  # who comes back takes part from the next round on
+
+
+@ALL
+def test_the_server_comes_back_and_begins_anew(protocol: Protocol) -> None:
+    faults = (Fault("kill", at=10.2, node=0, seconds=10.0), Fault("pause", at=30.0, node=2, seconds=20.0))
+    _, trace = simulate(protocol, STAR, faults, PoissonTiming(), seed=1, until=200.0)
+    for node in range(5):
+        trained = [row.time for row in trace if row.event == "trained" and row.node == node]
+        assert not [time for time in trained if 13.0 < time < 20.2 and node == 0]
+        assert max(trained) > 180.0
+
+
+@settings(max_examples=4, deadline=None, phases=(Phase.explicit, Phase.reuse, Phase.generate))
+@given(st.data())
+def test_rounds_never_stop(data: st.DataObject) -> None:
+    protocol = data.draw(st.sampled_from([FedAvg(), Scaffold()]))
+    faults = data.draw(storms(STAR, ("kill", "pause", "partition", "lose", "slow")))
+    seed, timing = data.draw(st.integers(0, 999)), data.draw(some_timings)
+    _, trace = simulate(protocol, STAR, faults, timing, seed, until=400.0)
+    late = {row.node for row in trace if row.event == "trained" and row.time > 300.0}
+    assert late == set(range(5))
