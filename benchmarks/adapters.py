@@ -36,7 +36,7 @@ from walktalk.learning.adapters import lora
 from walktalk.learning.models.language import LanguageClassifier
 from walktalk.learning.row_training import RowTraining
 from walktalk.learning.stacked import JoinedModel, SequentialModel
-from walktalk.learning.stacked.choice import gradients_of, probe
+from walktalk.learning.stacked.choice import gradients_of
 
 SMOLLM2 = {
     "vocab_size": 49_152,
@@ -96,11 +96,16 @@ class Bench:
         self.trainer, self.options, self.facts = trainer, options, facts
         assert isinstance(trainer.model, JoinedModel)
         self.model = trainer.model
-        self.rows, self.x, self.y = probe(self.model, trainer.inputs, trainer.targets)
+        width, batch = options.width, options.batch  # as wide as what is timed: blocks are compiled for one shape only
+        noise = torch.randn(width, trainer.width, generator=torch.Generator().manual_seed(0)).to(trainer.device)
+        self.rows = trainer.initial_row(0) + 0.02 * noise  # an adapter whose B is zero gives A no gradient
+        self.x, self.y = (t[: width * batch].unflatten(0, (width, batch)) for t in (trainer.inputs, trainer.targets))
         with Arithmetic("fp32").products(trainer.device):
             self.model.arithmetic = Arithmetic("fp32")
             self.exact = gradients_of(self.model, self.rows, self.x, self.y).clone()
         self.model.arithmetic = trainer.arithmetic
+        if options.device == "cuda":
+            torch.cuda.empty_cache()
 
     def measure(self, way: str) -> None:
         began = time.perf_counter()
@@ -225,7 +230,7 @@ def make_task(options: argparse.Namespace) -> tuple[Task, int]:
     base = LlamaForCausalLM(LlamaConfig(**settings))
     base.config.use_cache = False
     module = LanguageClassifier(lora(base, options.rank, targets=options.targets.split(",")), 0, [5, 6, 7])
-    samples = max(10 * options.width, 200)
+    samples = max(options.width * options.batch, 200)
     tokens = torch.randint(1, settings["vocab_size"], (samples, options.tokens))
     labels = torch.randint(0, 3, (samples,))
     parts = np.array_split(np.arange(samples), max(options.width, 1))

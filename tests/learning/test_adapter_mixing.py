@@ -9,11 +9,17 @@ import walktalk as wt
 from tests.learning.test_adapters import Transformer, task_of, with_noise
 from walktalk.errors import SpecError
 from walktalk.learning import Trainer
-from walktalk.learning.adapters.mixing import mean_product
+from walktalk.learning.adapters.mixing import mean_products
 from walktalk.protocols import FedAvg
 from walktalk.runtimes.peers.slots import Tensors
 from walktalk.runtimes.stacked import Executor
 from walktalk.runtimes.stacked.waves import CombineStep
+
+
+def mean_product(b: torch.Tensor, a: torch.Tensor, weights: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+    """Of one layer."""
+    new_b, new_a = mean_products(b[None], a[None], weights)
+    return new_b[0], new_a[0]
 
 
 def factors(count: int, rank: int = 3, seed: int = 0) -> tuple[torch.Tensor, torch.Tensor]:

@@ -5,10 +5,12 @@ from __future__ import annotations
 import os
 import shutil
 import signal
+import socket
 import subprocess
 import sys
 import time
 from collections.abc import Callable, Iterator
+from contextlib import suppress
 from pathlib import Path
 
 import pytest
@@ -43,8 +45,8 @@ def child_of(pid: int) -> int | None:
 
 
 @pytest.fixture
-def inside(tmp_path: Path) -> Iterator[Callable[..., subprocess.CompletedProcess[str]]]:
-    """Runs a command beside a systemd whose only unit is ours."""
+def inside(tmp_path: Path, request: pytest.FixtureRequest) -> Iterator[Callable[..., subprocess.CompletedProcess[str]]]:
+    """Runs a command beside a systemd whose only unit is ours: that of a node, or the one that is asked for."""
     content = yaml.safe_load((DEPLOY / "cluster.yaml").read_text())
     ports = free_ports(len(content["nodes"]))
     nodes = {name: {"address": f"127.0.0.1:{port}"} for name, port in zip(content["nodes"], ports, strict=True)}
@@ -57,13 +59,15 @@ def inside(tmp_path: Path) -> Iterator[Callable[..., subprocess.CompletedProcess
         "metrics": 0,
         "nodes": nodes,
     }
+    if hasattr(request, "param"):
+        cluster["relay"] = f"127.0.0.1:{free_ports(1)[0]}"
     config = tmp_path / "cluster.yaml"
     config.write_text(yaml.safe_dump(cluster, sort_keys=False))
     source = str(Path(walktalk.__file__).parents[1])
     env = {**os.environ, "PYTHONPATH": source}
     made = [sys.executable, "-m", "walktalk", "certs", "--config", str(config)]
     subprocess.run(made, check=True, capture_output=True, env=env)
-    unit = DEPLOY / "walktalk-node@.service"
+    unit = DEPLOY / getattr(request, "param", "walktalk-node@.service")
     words = ["unshare", "--mount", "bash", SCRIPT, unit, config, tmp_path / "certs", sys.executable, source]
     with (tmp_path / "log").open("w") as log:
         outer = subprocess.Popen(words, stdout=log, stderr=log, start_new_session=True)
@@ -124,3 +128,28 @@ def test_the_unit_under_a_real_systemd(inside: Callable[..., subprocess.Complete
     assert "2 of 3 nodes leave" in ask("stop").stdout
     until(lambda: all(said(unit, "ActiveState") == "inactive" for unit in units.values()))
     assert [said(unit, "NRestarts") for unit in units.values()] == ["0", "0", "1"]  # stopped nodes are not brought back
+
+
+@pytest.mark.parametrize("inside", ["walktalk-relay.service"], indirect=True)
+def test_the_relays_unit_under_a_real_systemd(
+    inside: Callable[..., subprocess.CompletedProcess[str]], tmp_path: Path
+) -> None:
+    unit = "walktalk-relay"
+    host, port = yaml.safe_load((tmp_path / "cluster.yaml").read_text())["relay"].split(":")
+
+    def said(key: str) -> str:
+        return inside("systemctl", "show", "--property", key, "--value", unit).stdout.strip()
+
+    def is_reached() -> bool:
+        with suppress(OSError), socket.create_connection((host, int(port)), timeout=1.0):
+            return True
+        return False
+
+    assert inside("systemctl", "enable", "--now", unit).returncode == 0
+    until(is_reached)
+    main = said("MainPID")
+    assert inside("stat", "-c", "%U", f"/proc/{main}").stdout.strip() == "walktalk"
+    inside("systemctl", "kill", "--signal=KILL", unit)
+    until(lambda: said("NRestarts") == "1" and is_reached())
+    assert inside("systemctl", "stop", unit).returncode == 0
+    assert [said(key) for key in ("ActiveState", "Result", "ExecMainStatus")] == ["inactive", "success", "0"]

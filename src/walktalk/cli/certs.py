@@ -181,6 +181,8 @@ def revoke(
         typer.echo(f"{path}   the list")
         if caller is not None:
             _print_told(caller.ask(cluster.nodes, REVOKED, seconds, said=path.read_text()))
+    if cluster.relay:
+        typer.echo("relay: copy the list into its folder of certificates; it takes it without a restart")
     if why:
         typer.echo(f"nobody was told: {why}; copy the list into the others' folders of certificates", err=True)
 

@@ -44,6 +44,7 @@ ANYWHERE: list[tuple[Protocol, Graph]] = [
     (RelaySGD(), graphs.binary_tree(6)),
     (SGP(), graphs.one_peer_exponential(8)),
     (SGP(), LOPSIDED),
+    (SGP(exchanges=2), graphs.one_peer_exponential(8)),
     (SyncGossip(), graphs.cycle(5)),
     (OSGP(), graphs.exponential(6)),
 ]

@@ -99,7 +99,7 @@ class ResilientInRounds(Machine):
         self._wait_for_none()
         if not self.trained:
             return [*meeting.go_to(number), note]
-        return [*self._mixed(), *meeting.go_to(number), note, self.rule.work()]
+        return [*self._mixed(), *meeting.go_to(number), note, *self._work()]
 
     def _missing(self) -> list[int]:
         """Senders of which something of this round may still come; one that is further sends it no more."""
@@ -122,11 +122,14 @@ class ResilientInRounds(Machine):
             if further:  # another round before the next training
                 self.trained, self.trained_at = True, now
                 further.append(SetTimer(LATE, self.waits.patience))
-            effects += further or [self.rule.work()]
+            effects += further or self._work()
         return effects
 
     def _mixed(self) -> list[Effect]:
         """The end of a round, with what is there."""
         self.trained = False
-        mixed = self.rule.mix(self.meeting)
-        return [*mixed, *self.meeting.close(), Record(MEMBER, self.node, MODEL)]
+        return [*self.rule.mix(self.meeting), *self.meeting.close()]
+
+    def _work(self) -> list[Effect]:
+        """The next training, of the model that the last round left."""
+        return [Record(MEMBER, self.node, MODEL), self.rule.work()]
