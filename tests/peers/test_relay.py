@@ -172,6 +172,22 @@ def test_a_relay_turns_out_whoever_is_revoked_and_what_it_says(
     assert "relay: b of test must go: its certificate was revoked" in caplog.text
 
 
+def test_certificates_are_renewed_on_all_three_and_nobody_is_lost(tmp_path: Path) -> None:
+    make_certificates(tmp_path, {"a": (), "b": (), "relay": ()})
+    files = [credentials(tmp_path, name) for name in ("a", "b", "relay")]
+    with relaying(files[2]) as relay, two_behind(relay.port, (files[0], files[1])) as (a, b):
+        meet(a, b)
+        make_certificates(tmp_path, {"a": (), "b": (), "relay": ()}, days=100)
+        renewals = (relay._renewal, a.link.renewal, b.link.renewal)
+        for renewal in renewals:
+            assert renewal is not None
+            for _ in range(2):
+                renewal.look()
+            assert renewal.outlook.days == 99
+        hop(a, b)
+        assert all(there for node in (a, b) for _, there in list(node.peers.queue))
+
+
 def test_why_a_neighbour_is_not_met_is_said() -> None:
     with relaying() as relay, two_behind(relay.port) as nodes:
         meet(*nodes)
