@@ -194,7 +194,10 @@ class Members:
         node, roster = self._node, self.roster
         if roster is None or not (new := roster.join(entries)):
             return
-        write_text(node.setup.folder / MEMBERS_FILE, as_text(roster.entries))
+        try:
+            write_text(node.setup.folder / MEMBERS_FILE, as_text(roster.entries))
+        except OSError as error:  # a full disk: a later life will hear of it from others
+            log.warning("%s: who belongs could not be written down: %s", node.setup.endpoint.name, error)
         for peer in node.state.alive:
             self._tell(peer, new)
         if self.departs_at is None or roster.standing(node.setup.endpoint.name) is not Standing.LEFT:
