@@ -12,6 +12,7 @@ import time
 from dataclasses import asdict, replace
 from itertools import pairwise
 from pathlib import Path
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -22,10 +23,11 @@ from walktalk.errors import SpecError, StudyError
 from walktalk.protocols import Message, MultiWalk
 from walktalk.records import TraceRow, atomic
 from walktalk.runtimes.meaning import Stop
-from walktalk.runtimes.peers import Parcel, merge
+from walktalk.runtimes.peers import Parcel, Roster, merge
 from walktalk.runtimes.peers.clock_errors import clock_errors, put_right
 from walktalk.runtimes.peers.keeping import Keeper, Kept
 from walktalk.runtimes.peers.lives import next_life
+from walktalk.runtimes.peers.node_members import Members
 from walktalk.runtimes.simulator import Fault, FaultPlan, PoissonTiming, Simulation
 from walktalk.seeds import Seed
 from walktalk.studies.chaos import Comparison, Half, Storm, Verdict, blows_of, known_rounds, summary, write_rounds
@@ -198,6 +200,27 @@ def test_a_node_starts_and_goes_on_where_the_disk_is_full(tmp_path: Path, monkey
     loaded = keeper.load()
     assert loaded is not None
     assert loaded.iterations == 1
+
+
+def test_who_joins_is_taken_in_though_the_disk_is_full(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The node ended, with the word that there is no room for its list of members; now it writes it down later."""
+    full = [True]
+
+    def finish(part: Path, path: Path) -> None:
+        if full[0]:
+            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), str(path))
+        part.replace(path)
+
+    monkeypatch.setattr(atomic, "finish", finish)
+    roster = Roster("test", graphs.cycle(3), ("n0", "n1", "n2"), None)
+    folder = SimpleNamespace(folder=tmp_path, endpoint=SimpleNamespace(name="n0"), roster=roster)
+    members = Members(SimpleNamespace(setup=folder, state=SimpleNamespace(alive=set())))  # type: ignore[arg-type]
+    members._write_down(roster)
+    members.compare()
+    assert not list(tmp_path.iterdir())
+    full[0], members._compare_at = False, 0.0
+    members.compare()
+    assert [path.name for path in tmp_path.iterdir()] == ["roster.json"]
 
 
 # -- the books -----------------------------------------------------------------------------------------------------

@@ -9,9 +9,23 @@ import pytest
 
 from tests.support.runs import setup
 from walktalk import graphs
-from walktalk.protocols import Message, MultiWalk, Outside, Received, Rejoined, Send, Started, TimerFired, Trained
+from walktalk.protocols import (
+    Combine,
+    Message,
+    MultiWalk,
+    Outside,
+    Received,
+    Rejoined,
+    Send,
+    Started,
+    TimerFired,
+    Trained,
+)
+from walktalk.protocols.multi_walk.aggregation import Reign
 from walktalk.protocols.multi_walk.election import NOBODY, Claim, View, decode, encode
 from walktalk.protocols.multi_walk.farewell import remembered
+from walktalk.protocols.multi_walk.legacies import STRAYS
+from walktalk.protocols.multi_walk.walk_guard import Guard, ReturnTimes
 from walktalk.records import TraceRow
 from walktalk.runtimes.meaning import Stop
 from walktalk.runtimes.peers import Ledger
@@ -67,6 +81,34 @@ def test_walks_that_were_on_their_way_when_the_parts_met_count_too() -> None:
         old = [row for row in trace if row.event == "trained" and SPLIT + 15 < row.time < healed and row.node < 8]
         kept.append(np.mean(ledger.interpreter.aggregate[[row.number for row in old]] > 0))
     assert np.mean(kept) >= 0.95
+
+
+def test_a_walk_that_was_given_up_and_comes_back_counts_once() -> None:
+    reign = Reign(2, (1, 0), Guard(ReturnTimes(1.0)))
+    reign.begin_afresh(0.0)
+    late = reign.stamped(1)._replace(hop=5)
+    assert not reign.readmits(late)  # nobody misses it
+    reign.restart(1, "last", 9.0)
+    assert not reign.admits(late)
+    assert reign.readmits(late)
+    mixed, *_ = reign.readmit(late, "in")
+    assert isinstance(mixed, Combine)
+    assert mixed.terms == {"copy/1": 0.5, "in": 0.5}
+    assert not reign.readmits(late)
+    assert reign.admits(reign.stamped(1))
+
+
+def test_a_copy_that_is_overtaken_in_training_goes_to_the_aggregator_with_what_it_learned() -> None:
+    protocol, outside = MultiWalk(2), Outside(1.0, random.Random(0))
+    node = machines(protocol, 3)[1]
+    node.handle(Started(), outside)
+    old = node.copies.here[2]._replace(ticket=1, hop=4)
+    node.copies.here[2] = old
+    node.handle(Received(0, beat(3), ""), outside)
+    node.handle(Received(0, old._replace(ticket=7, hop=1).message("walk"), "in/2"), outside)
+    effects = node.handle(Trained("walk/2", 2), outside)
+    sent = [effect for effect in effects if isinstance(effect, Send) and effect.slot]
+    assert [(effect.to, effect.message.walk - STRAYS, effect.message.round) for effect in sent] == [(0, 2, 1)]
 
 
 def test_after_a_split_the_walks_are_r_again_and_one_aggregates() -> None:

@@ -15,7 +15,7 @@ from concurrent.futures import Future
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
-from walktalk.errors import UserError
+from walktalk.errors import StudyError, UserError
 from walktalk.protocols import Leaving, Message, NetworkChanged, Surroundings
 from walktalk.records import write_text
 from walktalk.runtimes.peers.acquaintance import differences
@@ -44,6 +44,7 @@ class Members:
     def __init__(self, node: Node) -> None:
         self._node = node
         self._compare_at = 0.0
+        self._unwritten = False  # whether what is known could not be written down
         self.departs_at: float | None = None  # when this node goes at the latest, once it has begun to leave for good
 
     @property
@@ -176,6 +177,8 @@ class Members:
         """Now and then, with all neighbours: a word may be lost."""
         if self.roster is not None and time.monotonic() >= self._compare_at:
             self._compare_at = time.monotonic() + COMPARE_EVERY
+            if self._unwritten:
+                self._write_down(self.roster)
             for peer in self._node.state.alive:
                 self.greet(peer)
 
@@ -194,10 +197,7 @@ class Members:
         node, roster = self._node, self.roster
         if roster is None or not (new := roster.join(entries)):
             return
-        try:
-            write_text(node.setup.folder / MEMBERS_FILE, as_text(roster.entries))
-        except OSError as error:  # a full disk: a later life will hear of it from others
-            log.warning("%s: who belongs could not be written down: %s", node.setup.endpoint.name, error)
+        self._write_down(roster)
         for peer in node.state.alive:
             self._tell(peer, new)
         if self.departs_at is None or roster.standing(node.setup.endpoint.name) is not Standing.LEFT:
@@ -205,6 +205,15 @@ class Members:
         for entry in new:
             node.note(WORDS[entry.standing], peer=entry.number, detail=self._facts_of(entry))
             self._look_at_own(entry)
+
+    def _write_down(self, roster: Roster) -> None:
+        """Where the disk is full, later: a node goes on without, and comes back with what its neighbours know."""
+        try:
+            write_text(self._node.setup.folder / MEMBERS_FILE, as_text(roster.entries))
+            self._unwritten = False
+        except (OSError, StudyError) as error:
+            self._unwritten = True
+            log.warning("%s: who belongs cannot be written down: %s", self._node.setup.endpoint.name, error)
 
     def _facts_of(self, entry: Entry) -> dict[str, Any]:
         """For whoever reads the trace: the graph as it is now, as far as this name is concerned."""

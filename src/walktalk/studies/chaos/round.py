@@ -71,7 +71,7 @@ def chaos_round(
 
 def _verdict(storm: Storm, seed: int, ready: Preparation, done: Disturbance) -> Verdict:
     run, folder, names = ready.runs[0], done.cluster.folder, done.names
-    trace = merge([_by_data(read_diary(folder / name), done) for name in (*names, DIARY)])
+    trace = merge(_by_data([read_diary(folder / name) for name in (*names, DIARY)], done))
     end = next(row.time for row in reversed(trace) if row.event == "storm_over")
     judged = end - storm.judged
     books = Books(run.setup.protocol, storm.nodes, sum(row.event == "train" for row in trace)).play(trace)
@@ -106,12 +106,15 @@ def _verdict(storm: Storm, seed: int, ready: Preparation, done: Disturbance) -> 
     return replace(verdict, **_times(trace, storm)) if walking else verdict
 
 
-def _by_data(diary: list[TraceRow], done: Disturbance) -> list[TraceRow]:
+def _by_data(diaries: list[list[TraceRow]], done: Disturbance) -> list[list[TraceRow]]:
     """Who joined goes under the number of the one whose data it has: the arithmetic knows data by number."""
-    numbers = {real: done.number(node) for node, real in done.real_numbers.items()}
-    if not numbers:
-        return diary
-    return [row._replace(node=numbers.get(row.node, row.node), peer=numbers.get(row.peer, row.peer)) for row in diary]
+    guests = done.stands_for.items()
+    said = {row.node: number for guest, number in guests for row in diaries[guest] if row.node >= 0}
+
+    def known(row: TraceRow) -> TraceRow:
+        return row._replace(node=said.get(row.node, row.node), peer=said.get(row.peer, row.peer))
+
+    return [[known(row) for row in diary] for diary in diaries] if said else diaries
 
 
 def _times(trace: list[TraceRow], storm: Storm) -> dict[str, Any]:
