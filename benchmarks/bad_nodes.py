@@ -43,10 +43,13 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--out", type=Path, required=True)
     parser.add_argument("--repetitions", type=int, default=5)
+    parser.add_argument("--attacks", nargs="+", choices=ATTACKS, default=list(ATTACKS))
+    parser.add_argument("--only", default="", help="algorithms whose name has this in it")
     options = parser.parse_args()
     options.out.mkdir(parents=True, exist_ok=True)
-    table = pd.concat([ends(name, attack, options.repetitions) for name, attack in ATTACKS.items()])
-    write(table, options.out, [each["label"] for each in ALGORITHMS], list(ATTACKS))
+    chosen = [each for each in ALGORITHMS if options.only in each["label"]]
+    table = pd.concat([ends(chosen, name, options.repetitions) for name in options.attacks])
+    write(table, options.out, [each["label"] for each in chosen], options.attacks)
 
 
 def study_of(algorithms: list[dict[str, Any]], **more: Any) -> StudySpec:
@@ -65,9 +68,9 @@ def study_of(algorithms: list[dict[str, Any]], **more: Any) -> StudySpec:
     )
 
 
-def ends(name: str, attack: list[dict[str, Any]], repetitions: int) -> pd.DataFrame:
+def ends(algorithms: list[dict[str, Any]], attack: str, repetitions: int) -> pd.DataFrame:
     """The losses at which the runs under one attack came to rest."""
-    return at_rest(run_study(study_of(ALGORITHMS, repetitions=repetitions, faults=attack)).history, name)
+    return at_rest(run_study(study_of(algorithms, repetitions=repetitions, faults=ATTACKS[attack])).history, attack)
 
 
 def at_rest(history: pd.DataFrame, attack: str) -> pd.DataFrame:

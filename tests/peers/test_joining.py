@@ -2,19 +2,25 @@
 
 from __future__ import annotations
 
+import json
 import logging
 import shutil
+import signal
+import subprocess
+import sys
 import threading
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from tests.peers.test_deployment import MAIN, walktalk, write_cluster
 from walktalk.errors import UnavailableError
 from walktalk.graphs import Graph, complete, cycle
 from walktalk.protocols import AsyncGossip, MultiWalk, Protocol, Surroundings
@@ -288,6 +294,15 @@ def test_who_may_not_join_is_told_why_on_both_sides(tmp_path: Path, caplog: pyte
         with pytest.raises(ValueError, match="signed by 'n1'"):
             made.nodes["n0"].members._take([entry])
         assert all(not node.setup.roster.changed for node in made.nodes.values() if node.setup.roster)
+        where = signed_entry(
+            roster.next("newcomer", Standing.MEMBER, address="[:]::", neighbours=("n0",), rank=1),
+            roster,
+            credentials(ours, "newcomer"),
+        )
+        made.nodes["n0"].events.put(lambda: made.nodes["n0"].members._take([where]))  # at an address that is none
+        wait_for(lambda: "newcomer" in made.nodes["n0"].setup.endpoint.neighbours)
+        before = done(made.nodes["n0"])
+        wait_for(lambda: done(made.nodes["n0"]) > before + 3)
 
 
 def test_a_protocol_that_is_not_made_for_it_lets_nobody_join_or_leave() -> None:
@@ -295,3 +310,65 @@ def test_a_protocol_that_is_not_made_for_it_lets_nobody_join_or_leave() -> None:
 
     made = {name for name in PROTOCOLS if PROTOCOLS.find(name)().nodes_come_and_go}
     assert made == {"multi_walk", "async_gossip", "sync_gossip"}
+
+
+@pytest.mark.slow
+def test_processes_join_come_back_and_leave_as_a_person_starts_them(tmp_path: Path) -> None:
+    """With certificates, through the command line: join, status, restart, leave, one that is dead, collect, theory."""
+    config = write_cluster(
+        tmp_path,
+        study={
+            "network": {"topology": "cycle", "nodes": 3},
+            "task": {"name": "digits", "alpha": 1.0},
+            "algorithms": [{"name": "multi_walk", "walks": 2, "heartbeat": 0.5}],
+            "stop": {"time": 600.0},
+        },
+        pace=0.05,
+    )
+    assert walktalk("certs", "--config", str(config)).returncode == 0
+    make_certificates(tmp_path / "certs", {"newcomer": ["127.0.0.1"]})
+    command = [sys.executable, "-c", MAIN, "node", "--config", str(config), "--name"]
+    nodes = {name: subprocess.Popen([*command, name]) for name in ("ca-1", "ca-2", "il-1")}
+    try:
+        wait_for(lambda: train(config, *nodes))
+        nodes["newcomer"] = subprocess.Popen([*command, "newcomer", "--join", "ca-2", "--part", "2", "--site", "far"])
+        wait_for(lambda: train(config, "newcomer"))
+        assert (asked(config)["newcomer"] or {})["site"] == "far"
+        nodes["newcomer"].send_signal(signal.SIGTERM)
+        assert nodes["newcomer"].wait(SECONDS) == 0
+        nodes["newcomer"] = subprocess.Popen([*command, "newcomer"])  # it remembers where it belongs
+        wait_for(lambda: train(config, "newcomer"))
+        left = walktalk("leave", "ca-1", "--config", str(config))
+        assert (left.returncode, left.stdout) == (0, "ca-1: leaves for good\n")
+        assert nodes["ca-1"].wait(SECONDS) == 0
+        again = walktalk("node", "--config", str(config), "--name", "ca-1")
+        assert again.returncode == 2
+        assert "has left the cluster for good" in again.stderr
+        nodes["il-1"].kill()
+        nodes["il-1"].wait(SECONDS)
+        assert walktalk("leave", "il-1", "--config", str(config), "--seconds", "2").returncode == 1
+        assert walktalk("leave", "il-1", "--config", str(config), "--dead").returncode == 0
+        wait_for(lambda: set(asked(config)) == {"ca-2", "newcomer"})
+        found = json.loads(walktalk("theory", "--config", str(config), "--json").stdout)
+        assert found["nodes"] == 2
+        collected = walktalk("collect", "--config", str(config), "--out", str(tmp_path / "out"))
+        assert collected.returncode == 0, collected.stderr
+        facts = json.loads((tmp_path / "out" / "summary.json").read_text())["cluster"]
+        assert [node["name"] for node in facts["nodes"]] == ["ca-1", "ca-2", "il-1", "newcomer"]
+        assert set(facts["changes"]["left"]) == {"ca-1", "il-1"}
+        assert walktalk("stop", "--config", str(config)).stdout.startswith("2 of 2 nodes leave")
+    finally:
+        for node in nodes.values():
+            node.kill()
+
+
+def train(config: Path, *names: str) -> bool:
+    """Whether these nodes answer and have trained."""
+    answers = asked(config)
+    return all((answers.get(name) or {"iterations": 0})["iterations"] > 3 for name in names)
+
+
+def asked(config: Path) -> dict[str, Any]:
+    """What nodes say; whether all are well does not matter."""
+    said: dict[str, Any] = json.loads(walktalk("status", "--config", str(config), "--json").stdout or "{}")
+    return said

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from walktalk.runtimes.peers.cluster_health import aggregators, cluster_complaints
     from walktalk.runtimes.peers.diary import Diary
     from walktalk.runtimes.peers.diary_parts import opened_part, parts_in
-    from walktalk.runtimes.peers.handing_out import COPY, FILES, MEMBERS_FILE, Copy, set_aside
+    from walktalk.runtimes.peers.handing_out import COPY, FILES, Copy, set_aside
     from walktalk.runtimes.peers.joining import Newcomer, knock
     from walktalk.runtimes.peers.keeping import finished_before
     from walktalk.runtimes.peers.launcher import Fleet, end_process, leave_on_signals, quiet_process
@@ -36,7 +36,7 @@ if TYPE_CHECKING:
     from walktalk.runtimes.peers.ports import with_known_ports, with_own_port
     from walktalk.runtimes.peers.relay import Relay
     from walktalk.runtimes.peers.replaying import Replayed, ReplaySetup, replay
-    from walktalk.runtimes.peers.roster import Entry, Roster, Standing, as_text, from_text, signed_entry
+    from walktalk.runtimes.peers.roster import MEMBERS_FILE, Entry, Roster, Standing, as_text, from_text, signed_entry
     from walktalk.runtimes.peers.session import (
         LEAVE,
         RECORDS,
@@ -72,7 +72,7 @@ _HOMES = {
     "cluster_health": ("aggregators", "cluster_complaints"),
     "diary": ("Diary",),
     "diary_parts": ("opened_part", "parts_in"),
-    "handing_out": ("COPY", "FILES", "MEMBERS_FILE", "Copy", "set_aside"),
+    "handing_out": ("COPY", "FILES", "Copy", "set_aside"),
     "joining": ("Newcomer", "knock"),
     "keeping": ("finished_before",),
     "launcher": ("Fleet", "end_process", "leave_on_signals", "quiet_process"),
@@ -86,7 +86,7 @@ _HOMES = {
     "ports": ("with_known_ports", "with_own_port"),
     "relay": ("Relay",),
     "replaying": ("Replayed", "ReplaySetup", "replay"),
-    "roster": ("Entry", "Roster", "Standing", "as_text", "from_text", "signed_entry"),
+    "roster": ("MEMBERS_FILE", "Entry", "Roster", "Standing", "as_text", "from_text", "signed_entry"),
     "session": ("LEAVE", "RECORDS", "REVOKED", "ROSTER", "STATUS", "STOP", "Endpoint", "Tuning", "open_session"),
     "showing": ("certificate_rows", "described"),
     "traces": ("merge", "read_diary", "read_lives"),

@@ -20,12 +20,12 @@ from torch import Tensor
 
 from walktalk.records import save_checkpoint
 from walktalk.runtimes.peers.diary_parts import PATTERN, files_of_diaries
+from walktalk.runtimes.peers.roster import MEMBERS_FILE
 from walktalk.runtimes.peers.session import PIECE
 
 COPY = "copy.safetensors"
 FILES = re.compile(rf"{PATTERN}|copy\.safetensors")  # no other file is ever asked for or handed out
 PATIENCE = 20.0  # seconds without a question after which nobody waits any more
-MEMBERS_FILE = "roster.json"  # who has joined and left, as far as the node knew (`node_members`)
 EARLIER = "earlier"  # the folder of what a run from before has left
 
 

@@ -169,9 +169,16 @@ class Link:
             for name, number in endpoint.neighbours.items():
                 if name not in before:
                     if name in dial:
-                        self._lines[number] = Line(endpoint, name, number, dial[name])
+                        self._dial(name, number, dial[name])
                     self._expect(name, number)
                     self._declare_on_line(number)
+
+    def _dial(self, name: str, number: int, address: str) -> None:
+        """Open a line to a neighbour; what it says of where it is may be nonsense, and then it is not reached."""
+        try:
+            self._lines[number] = Line(self.endpoint, name, number, address)
+        except UnavailableError as error:
+            log.warning("%s: %s cannot be dialled at %s: %s", self.endpoint.name, name, address, error)
 
     def _declare_on_line(self, number: int) -> None:
         if number in self._lines and self._started:

@@ -19,8 +19,7 @@ from walktalk.errors import StudyError, UserError
 from walktalk.protocols import Leaving, Message, NetworkChanged, Surroundings
 from walktalk.records import write_text
 from walktalk.runtimes.peers.acquaintance import differences
-from walktalk.runtimes.peers.handing_out import MEMBERS_FILE
-from walktalk.runtimes.peers.roster import Entry, Roster, Standing, as_text, noted, notes, signed_entry
+from walktalk.runtimes.peers.roster import MEMBERS_FILE, Entry, Roster, Standing, as_text, noted, notes, signed_entry
 from walktalk.runtimes.peers.session import JOIN, LEAVE, ROSTER
 from walktalk.runtimes.peers.vouching import certificate_in
 from walktalk.runtimes.peers.wire import Parcel

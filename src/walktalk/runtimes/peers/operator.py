@@ -14,9 +14,8 @@ from walktalk.errors import SpecError, UnavailableError
 from walktalk.graphs import Graph
 from walktalk.runtimes.peers.certificates import OPERATOR
 from walktalk.runtimes.peers.cluster import Cluster
-from walktalk.runtimes.peers.handing_out import MEMBERS_FILE
 from walktalk.runtimes.peers.ports import with_known_ports
-from walktalk.runtimes.peers.roster import Entry, Roster, Standing, from_text, signed_entry
+from walktalk.runtimes.peers.roster import MEMBERS_FILE, Entry, Roster, Standing, from_text, signed_entry
 from walktalk.runtimes.peers.session import LEAVE, PIECE, RECORDS, ROSTER, open_session
 from walktalk.runtimes.peers.tunnels import open_tunnels
 

@@ -28,6 +28,7 @@ from walktalk.runtimes.peers.vouching import UNSIGNED, Signed, sign, signer_of
 if TYPE_CHECKING:
     from walktalk.graphs import Changing, Graph
 
+MEMBERS_FILE = "roster.json"  # in a node's folder: who has joined and left, as far as it knew (`node_members`)
 SPAN = 2**16  # numbers for those who join, behind those of the file
 LARGEST = 2**20  # count of an entry: how often a name comes and goes
 ENTRIES = 1000  # at most
