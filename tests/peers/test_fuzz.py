@@ -128,7 +128,8 @@ def test_a_live_node_survives_100_000_fuzzed_messages(tmp_path: Path) -> None:
         own = {
             "initial",
             "last",
-            *(f"{kind}/{walk}" for kind in ("walk", "copy", "hop", "in", "next") for walk in (1, 2)),
+            "copy/3",
+            *(f"{kind}/{walk}" for kind in ("walk", "copy", "hop", "in", "next", "missed") for walk in (1, 2)),
         }
         assert set(slots) <= own
         stranger.close()

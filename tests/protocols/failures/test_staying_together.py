@@ -93,7 +93,7 @@ def test_a_walk_that_was_given_up_and_comes_back_counts_once() -> None:
     assert reign.readmits(late)
     mixed, *_ = reign.readmit(late, "in")
     assert isinstance(mixed, Combine)
-    assert mixed.terms == {"copy/1": 0.5, "in": 0.5}
+    assert mixed.terms == {"copy/1": 1.0, "in": 0.5, "missed/1": -0.5}  # as if it had come in time
     assert not reign.readmits(late)
     assert reign.admits(reign.stamped(1))
 

@@ -37,6 +37,11 @@ def copy_slot(walk: int) -> str:
     return f"copy/{walk}"
 
 
+def missed_slot(walk: int) -> str:
+    """Where it keeps what a walk left with that was given up: it may come back after all."""
+    return f"missed/{walk}"
+
+
 @dataclass
 class Estate:
     """What is left of another aggregator's time."""
@@ -129,12 +134,18 @@ class Reign:
         return tickets.get(what.walk) == what.ticket
 
     def readmit(self, what: Pass, slot: str) -> list[Effect]:
-        """What it learned since it left its own aggregator is averaged in, and its ticket is used up."""
-        own = what.reign == self.name
-        del (self.missing if own else self.estates[what.reign].tickets)[what.walk]
+        """What it learned since it left is mixed in, as in line 8 where it left from here; its ticket is used up."""
+        own, merged = what.reign == self.name, copy_slot(self.walks + 1)
+        told = Note("readmitted", walk=what.walk, number=what.ticket)
         self.updates += what.hop + 1
-        share = (1.0 if own else self.estates[what.reign].share) / self.walks
-        return [*self._average(slot, share), Note("readmitted", walk=what.walk, number=what.ticket)]
+        if own:
+            del self.missing[what.walk]
+            mixed = absorb(merged, copy_slot(self.latest), 1.0 / self.walks, slot, missed_slot(what.walk))
+            self.latest = self.walks + 1
+            return [mixed, Forget(missed_slot(what.walk)), Record(AGGREGATE, self.name[0], merged), told]
+        estate = self.estates[what.reign]
+        del estate.tickets[what.walk]
+        return [*self._average(slot, estate.share / self.walks), told]
 
     def _average(self, slot: str, share: float) -> list[Effect]:
         """The latest copy and another model, with this share of it."""
@@ -156,9 +167,10 @@ class Reign:
             effects = [Combine(copy_slot(each), {fallback: 1.0}) for each in self.everyone()]
             effects.append(Record(AGGREGATE, self.name[0], copy_slot(walk)))
             self.latest = walk
-        effects += [Combine(slot, {copy_slot(self.latest): 1.0}), Combine(copy_slot(walk), {slot: 1.0})]
         if walk in self.tickets:
             self.missing[walk] = self.tickets[walk]
+            effects.append(Combine(missed_slot(walk), {copy_slot(walk): 1.0}))
+        effects += [Combine(slot, {copy_slot(self.latest): 1.0}), Combine(copy_slot(walk), {slot: 1.0})]
         self.generations[walk] = self.generations.get(walk, 0) + 1
         self._issue(walk, now)
         return [*effects, Note("restarted", walk=walk, number=self.generations[walk])]
@@ -169,7 +181,8 @@ class Reign:
 
     def end(self) -> list[Effect]:
         """Another node aggregates now."""
-        return [Forget(copy_slot(walk)) for walk in (*self.everyone(), self.walks + 1)]
+        copies = [copy_slot(walk) for walk in (*self.everyone(), self.walks + 1)]
+        return [Forget(slot) for slot in (*copies, *map(missed_slot, self.missing))]
 
     def everyone(self) -> range:
         """All walks."""
