@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import math
-
 import numpy as np
 import pytest
 from hypothesis import Phase, example, given, settings
@@ -95,7 +93,7 @@ def test_no_update_is_ever_counted_twice(data):
     _, trace = simulate(
         MultiWalk(walks), graph, faults, data.draw(some_timings), data.draw(st.integers(0, 999)), until=150.0
     )
-    law = OnceAndOnlyOnce(walks, min((row.time for row in trace if row.event == "readmitted"), default=math.inf))
+    law = OnceAndOnlyOnce(walks)
     Symbols(graph.nodes).play(trace, law.watch)
     assert law.checked
 
@@ -103,15 +101,12 @@ def test_no_update_is_ever_counted_twice(data):
 class OnceAndOnlyOnce:
     """In the first reign an update is in the aggregate with weight 1/R or not at all; never with more than 1 anywhere.
 
-    Once a walk that was given up has come back after all, with 1/R at most: what it learned is averaged in, which
-    leaves less of what it does not know of.
-
     A later reign starts from one walk's model, which holds its own latest updates whole; as the others are mixed in,
     each goes down to its share.
     """
 
-    def __init__(self, walks: int, readmitted: float) -> None:
-        self.share, self.readmitted = 1 / walks, readmitted  # when that happened first
+    def __init__(self, walks: int) -> None:
+        self.share = 1 / walks
         self.checked = 0
 
     def watch(self, state: Symbols, event: tuple) -> None:
@@ -123,8 +118,6 @@ class OnceAndOnlyOnce:
         assert abs(model[-1] - 1) < 1e-9
         assert all(-1e-9 <= weight <= 1 + 1e-9 for weight in weights.values())
         if term <= 1:
-            assert all(weight <= self.share + 1e-9 for weight in weights.values())
-        if term <= 1 and event.time < self.readmitted:
             assert all(abs(weight - self.share) < 1e-9 for weight in weights.values())
 
 
