@@ -26,6 +26,7 @@ from walktalk.protocols.multi_walk.election import NOBODY, Claim, View, decode, 
 from walktalk.protocols.multi_walk.farewell import remembered
 from walktalk.protocols.multi_walk.legacies import STRAYS
 from walktalk.protocols.multi_walk.walk_guard import Guard, ReturnTimes
+from walktalk.protocols.multi_walk.walk_pass import Pass
 from walktalk.records import TraceRow
 from walktalk.runtimes.meaning import Stop
 from walktalk.runtimes.peers import Ledger
@@ -96,6 +97,36 @@ def test_a_walk_that_was_given_up_and_comes_back_counts_once() -> None:
     assert mixed.terms == {"copy/1": 1.0, "in": 0.5, "missed/1": -0.5}  # as if it had come in time
     assert not reign.readmits(late)
     assert reign.admits(reign.stamped(1))
+
+
+def test_a_walk_of_an_earlier_reign_that_comes_after_its_replacement_counts_once() -> None:
+    reign = Reign(2, (2, 0), Guard(ReturnTimes(1.0)))
+    first, late = Pass(1, (1, 3), 7, 4), Pass(2, (1, 3), 9, 30)
+    reign.mix(first, 0.0)
+    assert not reign.readmits(late)  # it is in time
+    reign.restart(2, "last", 9.0)
+    assert not reign.admits(late)
+    assert not reign.readmits(late._replace(walk=1))  # that one has been here
+    assert not reign.readmits(late._replace(reign=(3, 1)))  # of one that this aggregator has not heard of yet
+    assert reign.readmits(late)
+    mixed, *_ = reign.readmit(late, "in")
+    assert isinstance(mixed, Combine)
+    assert mixed.terms == {"copy/1": 1.0, "in": 0.5, "awaited": -0.5}  # as if it had come in time
+    assert not reign.readmits(late)
+    assert reign.admits(reign.stamped(2))
+
+
+@pytest.mark.parametrize("seed", [1, 2])
+def test_what_walks_learned_that_a_new_aggregator_gave_up_before_they_came_is_in_the_model(seed: int) -> None:
+    """They hung with their nodes until others were started in their place; up to 56 % of these updates were lost."""
+    protocol, hung = MultiWalk(4), [Fault("pause", at=SPLIT, node=node, seconds=25.0) for node in range(6, 12)]
+    kill = Fault("kill", at=SPLIT, node=0)
+    _, trace = play(protocol, graphs.cycle(12), kill, *hung, until=SPLIT + 50.0, seed=seed, d=0.1)
+    assert [row for row in trace if row.event == "restarted"]
+    ledger = Ledger(protocol, 12, sum(row.event == "train" for row in trace)).play(trace)
+    assert ledger.sound
+    learned = [row.number for row in trace if row.event == "trained" and SPLIT - 20 < row.time < SPLIT]
+    assert np.mean(ledger.interpreter.aggregate[learned] > 0) >= 0.95
 
 
 def test_a_copy_that_is_overtaken_in_training_goes_to_the_aggregator_with_what_it_learned() -> None:

@@ -7,7 +7,8 @@ u the latest copy, after every visit
     u = start + (1/R) · (sum of all updates that came back in accepted visits of this reign)
 
 where `start` is the initial model, or the model of that first walk; what a lost walk had learned since its last visit
-is lost, and nothing is ever in there twice, because a ticket is accepted once.
+is lost, and nothing is ever in there twice, because a ticket is accepted once. A walk of an earlier reign that comes
+for the first time after another was started in its place is mixed in as if it had come before, once for each number.
 
 Where a network was split, each part had an aggregator, and learned. When they meet, the one whose claim is smaller
 steps down, and its latest copy, its *legacy*, goes to the other, who takes the mean of both, weighted by the updates
@@ -29,6 +30,7 @@ from walktalk.protocols.multi_walk.walk_pass import NO_REIGN, Pass
 
 REMEMBERED = 4096  # visits whose time is known
 MOST = 0.9  # of the mean that another part can be
+AWAITED = "awaited"  # slot: what walks of earlier reigns are compared with that were given up before they came
 _TICKET = struct.Struct("<I")
 
 
@@ -64,6 +66,7 @@ class Reign:
     visits: deque[tuple[float, int]] = field(default_factory=lambda: deque(maxlen=REMEMBERED))  # when; `updates` then
     estates: dict[tuple[int, int], Estate] = field(default_factory=dict)  # by the name of the reign that is over
     missing: dict[int, int] = field(default_factory=dict)  # by walk: the ticket of the one that was last given up
+    awaited: set[int] = field(default_factory=set)  # walks that were given up before they came for the first time
 
     def begin_afresh(self, now: float) -> list[Effect]:
         """Lines 2 and 3: the first aggregator of a run; all walks are out, with ticket 0."""
@@ -127,25 +130,37 @@ class Reign:
         return [*self._average(slot, share), Note("inherited", peer=legacy.reign[1], number=legacy.ticket)]
 
     def readmits(self, what: Pass) -> bool:
-        """Whether this is a walk that was given up and comes back after all, or one of a reign that was inherited, with
-        the last ticket that was written on it there."""
+        """Whether this is a walk that was given up and comes after all, or one of a reign that was inherited, with the
+        last ticket that was written on it there."""
+        late = what.walk in self.awaited and NO_REIGN[0] < what.reign[0] <= self.name[0] and what.reign != self.name
+        return self._is_out(what) or late
+
+    def readmit(self, what: Pass, slot: str) -> list[Effect]:
+        """What it learned since it left is mixed in, as in line 8 where it left from here; its ticket is used up."""
+        told = Note("readmitted", walk=what.walk, number=what.ticket)
+        self.updates += what.hop + 1
+        if not self._is_out(what):  # of an earlier reign, and late
+            self.awaited.remove(what.walk)
+            return [*self._mix_late(slot, AWAITED), *([] if self.awaited else [Forget(AWAITED)]), told]
+        if what.reign == self.name:
+            del self.missing[what.walk]
+            return [*self._mix_late(slot, missed_slot(what.walk)), Forget(missed_slot(what.walk)), told]
+        estate = self.estates[what.reign]
+        del estate.tickets[what.walk]
+        return [*self._average(slot, estate.share / self.walks), told]
+
+    def _is_out(self, what: Pass) -> bool:
+        """Whether it has the last ticket of a walk that was given up, or that an inherited reign had out."""
         estate = self.estates.get(what.reign)
         tickets = self.missing if what.reign == self.name else estate.tickets if estate is not None else {}
         return tickets.get(what.walk) == what.ticket
 
-    def readmit(self, what: Pass, slot: str) -> list[Effect]:
-        """What it learned since it left is mixed in, as in line 8 where it left from here; its ticket is used up."""
-        own, merged = what.reign == self.name, copy_slot(self.walks + 1)
-        told = Note("readmitted", walk=what.walk, number=what.ticket)
-        self.updates += what.hop + 1
-        if own:
-            del self.missing[what.walk]
-            mixed = absorb(merged, copy_slot(self.latest), 1.0 / self.walks, slot, missed_slot(what.walk))
-            self.latest = self.walks + 1
-            return [mixed, Forget(missed_slot(what.walk)), Record(AGGREGATE, self.name[0], merged), told]
-        estate = self.estates[what.reign]
-        del estate.tickets[what.walk]
-        return [*self._average(slot, estate.share / self.walks), told]
+    def _mix_late(self, slot: str, left_with: str) -> list[Effect]:
+        """Line 8 for a walk whose number another has by now: the result is nobody's copy."""
+        merged = copy_slot(self.walks + 1)
+        mixed = absorb(merged, copy_slot(self.latest), 1.0 / self.walks, slot, left_with)
+        self.latest = self.walks + 1
+        return [mixed, Record(AGGREGATE, self.name[0], merged)]
 
     def _average(self, slot: str, share: float) -> list[Effect]:
         """The latest copy and another model, with this share of it."""
@@ -156,6 +171,7 @@ class Reign:
             effects = [Combine(merged, {copy_slot(self.latest): 1.0 - share, slot: share})]
             new = [walk for walk in self.everyone() if walk not in self.tickets]
             effects += [Combine(copy_slot(walk), {merged: 1.0}) for walk in new]
+            effects += [Combine(AWAITED, {merged: 1.0})] if self.awaited else []
         self.latest = self.walks + 1
         return [*effects, Record(AGGREGATE, self.name[0], merged)]
 
@@ -170,6 +186,9 @@ class Reign:
         if walk in self.tickets:
             self.missing[walk] = self.tickets[walk]
             effects.append(Combine(missed_slot(walk), {copy_slot(walk): 1.0}))
+        else:  # one of an earlier reign may be on its way; the copies of all that have not come are the same
+            self.awaited.add(walk)
+            effects.append(Combine(AWAITED, {copy_slot(walk): 1.0}))
         effects += [Combine(slot, {copy_slot(self.latest): 1.0}), Combine(copy_slot(walk), {slot: 1.0})]
         self.generations[walk] = self.generations.get(walk, 0) + 1
         self._issue(walk, now)
@@ -182,7 +201,8 @@ class Reign:
     def end(self) -> list[Effect]:
         """Another node aggregates now."""
         copies = [copy_slot(walk) for walk in (*self.everyone(), self.walks + 1)]
-        return [Forget(slot) for slot in (*copies, *map(missed_slot, self.missing))]
+        awaited = (AWAITED,) if self.awaited else ()
+        return [Forget(slot) for slot in (*copies, *map(missed_slot, self.missing), *awaited)]
 
     def everyone(self) -> range:
         """All walks."""

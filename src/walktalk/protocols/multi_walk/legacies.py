@@ -3,7 +3,7 @@
 A legacy travels like a walk, hop by hop and acknowledged, towards the neighbour that the aggregator's heartbeats come
 from; nobody trains it. Its number is that of no walk: R + 1 and the node that steps down. What a walk of that part has
 learned since it left goes the same way from wherever it is seen to be out of date, under the number 2³⁰ and its own.
-Walks with luggage have no legacies: what they carry belongs to what nodes noted of them.
+Walks that nodes keep notes of have no legacies: what they carry belongs to those notes.
 
 The aggregator that it is meant for may be dead by then. So who steps down keeps its legacy for a while, and sends it
 again where yet another one aggregates; averaged in a second time, it still adds nothing that counts more than once.
@@ -35,6 +35,7 @@ class Legacies:
     around: Surroundings
     members: Membership
     hops: Hops
+    noted: bool = False  # whether nodes keep notes of walks (`Visiting.noted`)
     taken: set[tuple[int, int]] = field(default_factory=set)  # reigns whose legacy came to this node's
     own: Pass | None = None  # this node's, while it is kept
     until: float = 0.0
@@ -44,7 +45,7 @@ class Legacies:
         members = self.members
         since = outside.now - members.beat * members.interval
         learned = reign.updates if members.leaving else reign.updates_since(since)
-        if not reign.latest or learned <= 0 or self.hops.luggage or members.leads:
+        if not reign.latest or learned <= 0 or self.noted or members.leads:
             return []
         tickets = Carried(more=tickets_of(reign)) if self.walks <= MOST_TICKETS else NOTHING
         legacy = Pass(self.walks + 1 + self.around.node, reign.name, min(learned, LARGEST), carried=tickets)
@@ -88,7 +89,7 @@ class Legacies:
         slot = at(what.walk, "")
         gone = self._numbered(what)
         retired = Note("retired", walk=what.walk, number=what.ticket)
-        if self.hops.luggage or gone.walk in self.hops.leaving or what.reign == NO_REIGN or not what.hop:
+        if self.noted or gone.walk in self.hops.leaving or what.reign == NO_REIGN or not what.hop:
             return [*forgotten(what.walk, self.hops.luggage, at), retired]
         moved = (Combine(in_slot(gone.walk), {slot: 1.0}), Forget(slot))
         return [*moved, retired, *self.deliver(gone, in_slot, reign, outside)]
@@ -102,6 +103,8 @@ class Legacies:
         return what._replace(walk=STRAYS + what.walk, hop=0, generation=what.hop, carried=NOTHING)
 
     def _take(self, what: Pass, slot: str, reign: Reign) -> list[Effect]:
+        if self.noted:  # nobody sends one
+            return []
         if what.walk > STRAYS:
             walk = what._replace(walk=what.walk - STRAYS, hop=what.generation)
             return reign.readmit(walk, slot) if reign.readmits(walk) else []

@@ -292,7 +292,7 @@ class ResilientNode(WalkKeeper):
         if reign is not None and what.reign[0] > reign.name[0]:
             reign = None  # somebody else aggregates, of whom this node has not heard yet
         if reign is not None and not reign.admits(what):
-            late = reign.readmits(what) and not luggage
+            late = reign.readmits(what) and not self.visiting.noted
             learned = self.visiting.learn(event, what.carried.more)[0] if late else []
             counts = [*learned, *reign.readmit(what, slot)] if late else []
             return [*counts, *forgotten(walk, luggage, walk_slot), Note("retired", walk=walk, number=what.ticket)]
@@ -310,7 +310,7 @@ class ResilientNode(WalkKeeper):
 
     def _ends(self, what: Pass | None, event: Trained, outside: Outside) -> list[Effect]:
         """A later copy of this walk has come while it was trained."""
-        if what is None or self.hops.luggage:
+        if what is None or self.visiting.noted:
             number = what.ticket if what is not None else 0
             retired = Note("retired", walk=event.walk, number=number)
             return [*forgotten(event.walk, self.hops.luggage, walk_slot), retired]

@@ -48,6 +48,11 @@ class Visiting(ABC):
         return ()
 
     @property
+    def noted(self) -> bool:
+        """Whether nodes keep what they have put into a walk: then nothing of another copy can be mixed into it."""
+        return bool(self.luggage)
+
+    @property
     def first(self) -> bytes:
         """What a walk carries when the run begins."""
         return b""

@@ -81,7 +81,7 @@ class WalkKeeper(Machine):
         self.lateness = Lateness(around.nodes, walks) if guard in ("average_crossing", "create_if_late") else None
         self.reign: Reign | None = None
         self.copies = Copies()
-        self.legacies = Legacies(walks, around, self.members, self.hops)
+        self.legacies = Legacies(walks, around, self.members, self.hops, visiting.noted)
 
     @abstractmethod
     def _visit(self, what: Pass, outside: Outside) -> list[Effect]:

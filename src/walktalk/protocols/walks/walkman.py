@@ -99,6 +99,11 @@ class Consensus(Visiting):
         self.lineages = Lineages()
 
     @property
+    def noted(self) -> bool:
+        """x_v and λ_v are what a node has put into the mean."""
+        return True
+
+    @property
     def first(self) -> bytes:
         """Before anything is learned every node has x_v = x_0 and λ_v = 0, so x_0 is the mean over all of them."""
         return _carried(Name(), self.nodes)
