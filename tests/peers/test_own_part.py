@@ -55,6 +55,7 @@ def cluster(tmp_path):
 def setup_of(cluster, name):
     spec = study.make_spec(cluster.study)
     base, job = study.lay_foundation(spec), study.NodeJob(cluster, name)
+    study._check_names(cluster, base.graph)
     seat = study.take_seat(job.cluster, base.graph, job.name, job.rejoin, job.join, job.place)
     return study._node_setup(seat, base, job)
 
