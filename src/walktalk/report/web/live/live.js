@@ -31,7 +31,7 @@
   }
 
   async function take() {
-    const answer = await (await fetch(at("page.json"))).json();
+    const answer = await fetch(at("page.json")).then((found) => found.json(), () => ({})); // {}: nobody answers any more
     if (!answer.parts || answer.version === version) return;
     version = answer.version;
     if (window.WalktalkPage) window.WalktalkPage.update(answer.parts);
