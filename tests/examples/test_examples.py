@@ -16,9 +16,15 @@ import pytest
 ROOT = Path(__file__).parents[2] / "examples"
 SCRIPTS = sorted(ROOT.glob("*.py"))
 NOTEBOOKS = sorted((ROOT / "notebooks").glob("*.ipynb"))
+LONG = {"hospitals", "phase_diagram", "how_different_is_the_data"}  # a quarter of a minute and more
 NEEDS = {"hugging_face": ("datasets", "this example needs transformers and datasets: pip install 'walktalk[language]'")}
 NUMBER = re.compile(r"-?\d+(?:\.\d+)?")
 RELATIVE, ABSOLUTE = 0.05, 0.03  # other processors add in another order, and training carries that on
+
+
+def param(path: Path):
+    """An example; long ones are among the slow tests."""
+    return pytest.param(path, marks=[pytest.mark.slow] if path.stem in LONG else [], id=path.stem)
 
 
 def check_alike(found: str, expected: str) -> None:
@@ -33,7 +39,7 @@ def test_there_are_enough_of_them():
     assert len(NOTEBOOKS) >= 3
 
 
-@pytest.mark.parametrize("script", SCRIPTS, ids=lambda path: path.stem)
+@pytest.mark.parametrize("script", [param(path) for path in SCRIPTS])
 def test_a_script_prints_what_is_documented(script, tmp_path, monkeypatch):
     if script.stem in NEEDS:
         package, reason = NEEDS[script.stem]
@@ -54,7 +60,7 @@ def test_without_the_package_a_script_says_what_to_install(name, monkeypatch):
     assert ended.value.code == words
 
 
-@pytest.mark.parametrize("notebook", NOTEBOOKS, ids=lambda path: path.stem)
+@pytest.mark.parametrize("notebook", [param(path) for path in NOTEBOOKS])
 def test_a_notebook_prints_what_it_shows(notebook, tmp_path, monkeypatch):
     """Cell by cell, without a kernel: all that a cell may not be is magic, but for where figures are drawn."""
     monkeypatch.chdir(tmp_path)

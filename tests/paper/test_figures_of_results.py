@@ -65,6 +65,7 @@ def test_what_is_there_is_drawn(tmp_path):
     assert drawn == {f"fig{k}.{kind}" for k in (4, 5, 6, 7) for kind in ("png", "pdf")}
 
 
+@pytest.mark.slow
 def test_failures_threshold_and_variants(tmp_path):
     write(tmp_path / "fig9", "fig9.csv", runs())
     write(tmp_path / "fig9-without", "fig9.csv", runs())
@@ -106,6 +107,7 @@ def test_the_ends_of_runs():
     assert ends.groupby("algorithm").size().to_dict() == dict.fromkeys([*LABELS, "multi_walk-6"], 2)
 
 
+@pytest.mark.slow
 def test_theory_is_drawn_again_from_its_tables(tmp_path):
     for file in (ROOT / "results" / "2026-11-15-advisor-theory").glob("*.csv"):
         (tmp_path / file.name).write_bytes(file.read_bytes())

@@ -74,7 +74,8 @@ def test_tuned_runs_are_kept_apart(tmp_path):
     assert run.folder == tmp_path / "fig8-tuned" / "erdos_renyi"
     assert (tmp_path / "fig8-tuned" / "erdos_renyi.rates.json").is_file()
     assert not (tmp_path / "fig8").exists()
-    (line,) = said
+    line, speed = said
+    assert "steps of a model in" in speed
     assert line.startswith("Erdős–Rényi (0.3), learning rates: multi_walk-1 ")
     for algorithm in run.spec.algorithms:
         assert f"{algorithm.title} {algorithm.lr:g}" in line

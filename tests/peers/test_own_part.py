@@ -54,7 +54,10 @@ def cluster(tmp_path):
 
 def setup_of(cluster, name):
     spec = study.make_spec(cluster.study)
-    return study._node_setup(cluster, study.lay_foundation(spec), study.NodeJob(cluster, name))
+    base, job = study.lay_foundation(spec), study.NodeJob(cluster, name)
+    study._check_names(cluster, base.graph)
+    seat = study.take_seat(job.cluster, base.graph, job.name, job.rejoin, job.join, job.place)
+    return study._node_setup(seat, base, job)
 
 
 def test_it_reads_its_own_folder_only(cluster, tmp_path):

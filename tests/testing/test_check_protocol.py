@@ -58,21 +58,27 @@ def quick(protocol: type[wt.Protocol]) -> list[wt.Protocol]:
 
 OURS = [one for name in PROTOCOLS for one in quick(PROTOCOLS[name])]
 # One of each kind; all others run on real nodes among the slow tests, as each takes some ten seconds there.
-ON_REAL_NODES = {"multi_walk", "async_gossip", "sync_gossip", "token_saga", "sgp", "relay_sgd", "choco_sgd", "fedbuff"}
+ON_REAL_NODES = ("multi_walk-2", "async_gossip-pairwise", "sync_gossip", "token_saga", "sgp", "choco_sgd", "fedbuff")
+LONG = {"divshare"}  # half a minute: many fragments of many models
 
 
 def seconds_for(protocol: wt.Protocol) -> float:
     return 5.0 if protocol.name in WAIT_FOR_NOBODY else 7.0
 
 
-@pytest.mark.parametrize("protocol", OURS, ids=lambda p: p.label)
+@pytest.mark.parametrize(
+    "protocol", [pytest.param(p, marks=[pytest.mark.slow] if p.name in LONG else [], id=p.label) for p in OURS]
+)
 def test_every_protocol_that_is_registered_passes(protocol: wt.Protocol) -> None:
     check_protocol(protocol, engines=("sim",), seconds=seconds_for(protocol))
 
 
 @pytest.mark.parametrize(
     "protocol",
-    [pytest.param(one, marks=[] if one.name in ON_REAL_NODES else pytest.mark.slow, id=one.label) for one in OURS],
+    [
+        pytest.param(one, marks=[] if one.label.startswith(ON_REAL_NODES) else pytest.mark.slow, id=one.label)
+        for one in OURS
+    ],
 )
 def test_so_it_does_on_real_nodes(protocol: wt.Protocol) -> None:
     check_protocol(protocol, engines=("peers",), seconds=seconds_for(protocol))

@@ -102,10 +102,9 @@ class Protocol(SelfDescribed):
 
     pools_data: ClassVar[bool] = False  # trains on everybody's data at once: a reference, not a decentralized method
     averages_at_once: ClassVar[bool] = False  # whether a node averages its model with those of several others at once
-    means_of_models: ClassVar[bool] = (
-        False  # whether all that it adds up by weights of sum 1 are models, so that a kind
-    )
-    # of model whose mean is no sum of numbers can be averaged in its own way
+    # Whether all that it adds up by weights of sum 1 are models: then models whose mean is no sum of numbers, such as
+    # products, can be averaged in their own way.
+    means_of_models: ClassVar[bool] = False
     on_directed_graphs: ClassVar[bool] = False  # whether links may be one-way
     nodes_come_and_go: ClassVar[bool] = False  # whether nodes may join it, and leave it for good, while it runs
 

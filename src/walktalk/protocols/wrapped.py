@@ -85,6 +85,10 @@ class Wrapped(Protocol):
         return tuple(law for law in self.inner.conserves if law != "sum")  # what one takes is not what another gives
 
     @property
+    def means_of_models(self) -> bool:  # type: ignore[override]
+        return self.inner.means_of_models
+
+    @property
     def averages_at_once(self) -> bool:  # type: ignore[override]
         return self.inner.averages_at_once
 

@@ -43,7 +43,7 @@ def play(protocol: MultiWalk, graph, *faults: Fault, until: float, seed: int = 4
     return simulation, simulation.advance().trace
 
 
-@pytest.mark.parametrize("walks", [1, 3])
+@pytest.mark.parametrize("walks", [1, pytest.param(3, marks=pytest.mark.slow)])
 @pytest.mark.parametrize("side", [(0, 1, 2, 3), (4, 5, 6, 7)])
 def test_what_both_halves_learned_is_in_the_model(side: tuple[int, ...], walks: int) -> None:
     """The old aggregator's half lost all of it: of 2,510 updates none had any weight."""

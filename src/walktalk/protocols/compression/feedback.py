@@ -94,8 +94,8 @@ class FeedbackNode(WrappedNode):
         return [*self._lacks(sender, message), *self.changed(self.inner.refused(sender, self._said(message), outside))]
 
     def missed(self, sender: int, message: Message, outside: Outside) -> list[Effect]:
-        """So is what was lost."""
-        return [*self._lacks(sender, message), *self.changed(self.inner.missed(sender, self._said(message), outside))]
+        """What was lost may be said again; where it is not, the next message shows the gap, and is asked for whole."""
+        return self.changed(self.inner.missed(sender, self._said(message), outside))
 
     def _said(self, message: Message) -> Message:
         """The message as the protocol said it."""
