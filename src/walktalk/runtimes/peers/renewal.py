@@ -52,6 +52,7 @@ class Renewal:
         self._complained = ""
         self._warned: tuple[str, float] = ("", 0.0)
         self._wake, self._ended = threading.Event(), False
+        self._looking = threading.Lock()  # two that look at once would both take what is new
         self._say_who_is_refused(Revocations())
         self._warn()
         self._thread = threading.Thread(target=self._run, name="certificates", daemon=True)
@@ -85,12 +86,13 @@ class Renewal:
     def look(self) -> None:
         """Once. What has changed is taken when it has not changed since the last look: it may be half written."""
         try:
-            digest = self._digest()
-            if digest not in (self._taken, self._seen):
-                self._seen = digest
-            elif digest != self._taken:
-                self._take(digest)
-            self._warn()
+            with self._looking:
+                digest = self._digest()
+                if digest not in (self._taken, self._seen):
+                    self._seen = digest
+                elif digest != self._taken:
+                    self._take(digest)
+                self._warn()
         except Exception:  # whatever it is, the node goes on with what it has
             log.exception("%s: its certificates could not be looked at", self.name)
 

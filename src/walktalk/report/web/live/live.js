@@ -31,7 +31,8 @@
   }
 
   async function take() {
-    const answer = await (await fetch(at("page.json"))).json();
+    const ask = fetch(at("page.json")).then((found) => found.json());
+    const answer = await ask.catch(() => ({})); // the process has ended meanwhile: what is shown stays
     if (!answer.parts || answer.version === version) return;
     version = answer.version;
     if (window.WalktalkPage) window.WalktalkPage.update(answer.parts);
