@@ -56,6 +56,7 @@ def write(folder: Path, name: str, table: pd.DataFrame) -> None:
     (folder / "facts.json").write_text(json.dumps({"spec": SPEC}))
 
 
+@pytest.mark.slow
 def test_what_is_there_is_drawn(tmp_path):
     assert all("not there" in line for line in script("paper_figures", str(tmp_path)))
     for alpha in ("0.1", "1", "10"):

@@ -1,12 +1,15 @@
-"""A small storm over real processes, for every run of the tests; `walktalk chaos` makes large ones."""
+"""A small storm over real processes; `walktalk chaos` makes large ones."""
 
 from __future__ import annotations
 
 from pathlib import Path
 
+import pytest
+
 from walktalk.studies.chaos import Blow, Storm, chaos_round
 
 
+@pytest.mark.slow
 def test_three_kills_among_six_nodes_do_no_harm(tmp_path: Path) -> None:
     blows = (Blow("aggregator", for_good=True), Blow("random"), Blow("aggregator"))
     storm = Storm(

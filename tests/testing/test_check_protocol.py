@@ -58,7 +58,7 @@ def quick(protocol: type[wt.Protocol]) -> list[wt.Protocol]:
 
 OURS = [one for name in PROTOCOLS for one in quick(PROTOCOLS[name])]
 # One of each kind; all others run on real nodes among the slow tests, as each takes some ten seconds there.
-ON_REAL_NODES = ("multi_walk-2", "async_gossip-pairwise", "sync_gossip", "token_saga", "sgp", "choco_sgd", "fedbuff")
+ON_REAL_NODES = ("multi_walk-2", "async_gossip-pairwise", "sync_gossip", "choco_sgd", "fedbuff")
 LONG = {"divshare"}  # half a minute: many fragments of many models
 
 
