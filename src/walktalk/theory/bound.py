@@ -63,6 +63,10 @@ class Inequality:
     mixing: float  # already over T
     note: str = ""
 
+    def bound(self, iterations: int, step_size: float | None = None) -> Bound | NotApplicable:
+        """The bound for one's own η, or for Lemma 5's if none is given."""
+        return self.tuned(iterations) if step_size is None else self.at(step_size, iterations)
+
     def tuned_step_size(self, iterations: int) -> float:
         """Lemma 5's η for this many iterations."""
         check_iterations(iterations)

@@ -49,7 +49,7 @@ def multi_walk_by_age(
         step_size: One's own η; tuned as in Lemma 5 if left out.
     """
     proof = by_age_inequality(network, problem, walks, iterations)
-    return proof.tuned(iterations) if step_size is None else proof.at(step_size, iterations)
+    return proof.bound(iterations, step_size)
 
 
 def by_age_inequality(network: Network, problem: Problem, walks: int, iterations: int) -> Inequality:

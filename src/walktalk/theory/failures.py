@@ -37,7 +37,7 @@ def theorem3(
         step_size: One's own η; tuned as in Lemma 5 if left out.
     """
     proof = theorem3_inequality(networks, problem, walks, iterations)
-    return proof.tuned(iterations) if step_size is None else proof.at(step_size, iterations)
+    return proof.bound(iterations, step_size)
 
 
 def theorem3_inequality(networks: Sequence[Network], problem: Problem, walks: int, iterations: int) -> Inequality:

@@ -33,7 +33,7 @@ def theorem2(
         step_size: One's own η; tuned as in Lemma 5 if left out.
     """
     proof = theorem2_inequality(network, problem, iterations)
-    return proof.tuned(iterations) if step_size is None else proof.at(step_size, iterations)
+    return proof.bound(iterations, step_size)
 
 
 def theorem2_inequality(network: Network, problem: Problem, iterations: int) -> Inequality:

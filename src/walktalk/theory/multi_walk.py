@@ -33,7 +33,7 @@ def theorem1(
         step_size: One's own η; tuned as in Lemma 5 if left out.
     """
     proof = theorem1_inequality(network, problem, walks, iterations)
-    return proof.tuned(iterations) if step_size is None else proof.at(step_size, iterations)
+    return proof.bound(iterations, step_size)
 
 
 def theorem1_inequality(network: Network, problem: Problem, walks: int, iterations: int) -> Inequality:

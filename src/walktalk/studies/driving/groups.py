@@ -160,8 +160,7 @@ def needed(trainer: Trainer, groups: Sequence[Sequence[PlannedRun]], memory: flo
     """What a study will take, said before it starts."""
     runs = [run for group in groups for run in group]
     counted = {kind_of(run): need.bytes for run, need in zip(runs, needs_of(trainer, runs), strict=True)}
-    every = [run for group in groups for run in group]
-    most = beside(trainer, every) + max(sum(counted[kind_of(run)] for run in group) for group in groups)
+    most = beside(trainer, runs) + max(sum(counted[kind_of(run)] for run in group) for group in groups)
     limit = memory if memory is not None else free_memory(trainer.device)
     told = "" if limit == float("inf") else f" of {in_gigabytes(limit)} that may be used"
     return f"needs {in_gigabytes(most)}{told}" + (f", in {len(groups)} groups" if len(groups) > 1 else "")
