@@ -32,6 +32,7 @@ from walktalk.runtimes.simulator import Fault, FaultPlan, PoissonTiming, Simulat
 from walktalk.seeds import Seed
 from walktalk.studies.chaos import Comparison, Half, Storm, Verdict, blows_of, known_rounds, summary, write_rounds
 from walktalk.studies.chaos.books import Books
+from walktalk.studies.chaos.checks import copies_of_walks
 from walktalk.studies.chaos.disks import Disk
 from walktalk.studies.chaos.lies import Said, lie, spoiled
 from walktalk.studies.chaos.struck import CLOCK, shift_clock
@@ -69,6 +70,14 @@ def test_every_check_can_fail_and_says_what_it_saw(changes: dict, said: str) -> 
     assert GOOD.passed
     (failure,) = replace(GOOD, **changes).failures()
     assert said in failure
+
+
+def test_what_a_killed_node_wrote_last_is_no_second_copy_of_a_walk() -> None:
+    told = [TraceRow(1.0, 3, "kill"), TraceRow(0.9, 3, "train", walk=1), TraceRow(2.0, 5, "train", walk=1)]
+    assert copies_of_walks(told, 0.0, 9.0) == (1, 0)
+    assert copies_of_walks(told[1:], 0.0, 9.0) == (1, 1)
+    back = [TraceRow(3.0, 3, "started"), TraceRow(4.0, 3, "train", walk=1)]
+    assert copies_of_walks(told + back, 0.0, 9.0) == (1, 1)
 
 
 def test_a_series_that_was_interrupted_goes_on_with_what_it_had(tmp_path: Path) -> None:
