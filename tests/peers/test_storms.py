@@ -34,6 +34,7 @@ from walktalk.studies.chaos import Comparison, Half, Storm, Verdict, blows_of, k
 from walktalk.studies.chaos.books import Books
 from walktalk.studies.chaos.disks import Disk
 from walktalk.studies.chaos.lies import Said, lie, spoiled
+from walktalk.studies.chaos.round import merged_by_data
 from walktalk.studies.chaos.struck import CLOCK, shift_clock
 from walktalk.studies.chaos.verdict import verdict_of
 
@@ -248,3 +249,23 @@ def test_the_books_say_how_much_of_each_half_is_in_the_model() -> None:
         assert all(half.updates > 50 for half in books.halves)
     assert kept[True][0] >= 0.9
     assert kept[False][0] <= 0.2
+
+
+def test_who_joins_with_the_data_of_one_that_is_gone_does_not_put_its_clock_wrong() -> None:
+    """Node 0 numbers its messages to each neighbour from 0: to node 1, and 20 s later to the guest with its data."""
+    stays: list[TraceRow] = []
+    others: dict[int, list[TraceRow]] = {1: [], 60_166: []}
+    for began, other in ((0.0, 1), (20.0, 60_166)):
+        for number in range(4):
+            now = began + number
+            stays.append(TraceRow(now, 0, "send", peer=other, number=number, key=7))
+            others[other].append(TraceRow(now + 0.1, other, "receive", peer=0, number=number, key=7))
+            others[other].append(TraceRow(now + 0.2, other, "send", peer=0, number=number, key=other))
+            stays.append(TraceRow(now + 0.3, 0, "receive", peer=other, number=number, key=other))
+    trace = merged_by_data([stays, others[1], others[60_166], []], {2: 1})
+    received = [row for row in trace if row.event == "receive" and row.node == 1]
+    assert [row.time for row in received] == pytest.approx(
+        [began + number + 0.1 for began in (0, 20) for number in range(4)]
+    )
+    assert {row.node for row in trace} == {0, 1}
+    assert len({row.number for row in received}) == 8
