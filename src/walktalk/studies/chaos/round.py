@@ -71,7 +71,7 @@ def chaos_round(
 
 def _verdict(storm: Storm, seed: int, ready: Preparation, done: Disturbance) -> Verdict:
     run, folder, names = ready.runs[0], done.cluster.folder, done.names
-    trace = merged_by_data([read_diary(folder / name) for name in (*names, DIARY)], done.stands_for)
+    trace = by_data([read_diary(folder / name) for name in (*names, DIARY)], done.stands_for)
     end = next(row.time for row in reversed(trace) if row.event == "storm_over")
     judged = end - storm.judged
     books = Books(run.setup.protocol, storm.nodes, sum(row.event == "train" for row in trace)).play(trace)
@@ -106,19 +106,21 @@ def _verdict(storm: Storm, seed: int, ready: Preparation, done: Disturbance) -> 
     return replace(verdict, **_times(trace, storm)) if walking else verdict
 
 
-def merged_by_data(diaries: list[list[TraceRow]], stands_for: Mapping[int, int]) -> list[TraceRow]:
-    """One trace, in which who joined goes under the number of the one whose data it has: the arithmetic knows data so.
+def by_data(diaries: list[list[TraceRow]], stands_for: Mapping[int, int]) -> list[TraceRow]:
+    """One trace, in which who joined has the number of the one whose data it has: the arithmetic knows data by number.
 
-    - `diaries`: of each node, in the order of their places, and that of the storm.
-    - `stands_for`: the places of those who joined, and whose data they have.
+    The diaries are merged under the nodes' own numbers: messages to the two would else have the same names.
 
-    They are merged under their own numbers: what was sent to the one that is gone and to the one that came instead
-    would be the same messages otherwise, and clocks would seem wrong that were right.
+    - `diaries`: of everybody.
+    - `stands_for`: by the place of a guest's diary among them, whose data it has.
     """
     said = {row.node: number for guest, number in stands_for.items() for row in diaries[guest] if row.node >= 0}
-    return [
-        row._replace(node=said.get(row.node, row.node), peer=said.get(row.peer, row.peer)) for row in merge(diaries)
-    ]
+
+    def known(row: TraceRow) -> TraceRow:
+        return row._replace(node=said.get(row.node, row.node), peer=said.get(row.peer, row.peer))
+
+    trace = merge(diaries)
+    return [known(row) for row in trace] if said else trace
 
 
 def _times(trace: list[TraceRow], storm: Storm) -> dict[str, Any]:
