@@ -154,6 +154,15 @@ def test_hops_that_there_was_no_time_for_weigh_nothing() -> None:
     assert reign.updates == pytest.approx(231, abs=20)
 
 
+def test_a_legacy_of_more_updates_than_there_can_be_leaves_the_next_one_its_weight() -> None:
+    """One of 2³¹ was believed, and what the other half brought then had a weight of nothing."""
+    reign = Reign(2, (4, 0), Guard(ReturnTimes(1.0)))
+    reign.begin_afresh(0.0)
+    reign.inherit(Pass(9, (2, 1), 2**31 - 1), "in/9")
+    reign.inherit(Pass(8, (3, 2), 150), "in/8")
+    assert reign.estates[3, 2].share > 0.015
+
+
 def test_a_reign_goes_on_after_a_stop_with_the_walks_that_it_gave_up() -> None:
     reign = Reign(2, (3, 0), Guard(ReturnTimes(1.0)))
     reign.mix(Pass(1, (2, 1), 7, 4), 0.0)

@@ -32,6 +32,7 @@ from walktalk.protocols.multi_walk.walk_pass import NO_REIGN, Pass
 REMEMBERED = 4096  # visits whose time is known
 LONGEST = 10.0  # times as many visits as this node would have had in the same time are believed
 MOST = 0.9  # of the mean that another part can be
+FEW = 1_000  # updates: who has had fewer believes others that they have had nine times as many
 AWAITED = "awaited"  # slot: what walks of earlier reigns are compared with that were given up before they came
 _TICKET = struct.Struct("<I")
 
@@ -126,9 +127,10 @@ class Reign:
         The mean of both is in a slot of its own, as if a further walk had been the latest: every walk is still compared
         with the copy that it left with, and one that has not been here yet with the mean.
         """
-        share = min(legacy.ticket / max(self.updates + legacy.ticket, 1), MOST)
+        brought = min(legacy.ticket, int(max(self.updates, FEW) * MOST / (1.0 - MOST)))  # what is forged counts no more
+        share = min(brought / max(self.updates + brought, 1), MOST)
         self.estates[legacy.reign] = Estate(share, tickets_in(legacy.carried.more, self.walks))
-        self.updates += legacy.ticket
+        self.updates += brought
         return [*self._average(slot, share), Note("inherited", peer=legacy.reign[1], number=legacy.ticket)]
 
     def readmits(self, what: Pass) -> bool:
