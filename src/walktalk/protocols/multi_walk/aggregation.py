@@ -19,6 +19,7 @@ with one of them, are averaged in with the weight that any of its walks had, onc
 
 from __future__ import annotations
 
+import math
 import struct
 from collections import deque
 from dataclasses import dataclass, field
@@ -29,7 +30,9 @@ from walktalk.protocols.multi_walk.walk_guard import Guard
 from walktalk.protocols.multi_walk.walk_pass import NO_REIGN, Pass
 
 REMEMBERED = 4096  # visits whose time is known
+LONGEST = 10.0  # times as many visits as this node would have had in the same time are believed
 MOST = 0.9  # of the mean that another part can be
+FEW = 1_000  # updates: who has had fewer believes others that they have had nine times as many
 AWAITED = "awaited"  # slot: what walks of earlier reigns are compared with that were given up before they came
 _TICKET = struct.Struct("<I")
 
@@ -107,8 +110,8 @@ class Reign:
         if here.reign in self.estates:
             self.estates[here.reign].tickets.pop(here.walk, None)  # a copy of it is none of those that are out
         self.latest = here.walk  # line 10
+        self.updates += self._learned(here, now)
         self._issue(here.walk, now)
-        self.updates += here.hop + 1
         self.visits.append((now, self.updates))
         return [*effects, Record(AGGREGATE, self.name[0], mine)]
 
@@ -124,9 +127,10 @@ class Reign:
         The mean of both is in a slot of its own, as if a further walk had been the latest: every walk is still compared
         with the copy that it left with, and one that has not been here yet with the mean.
         """
-        share = min(legacy.ticket / max(self.updates + legacy.ticket, 1), MOST)
+        brought = min(legacy.ticket, int(max(self.updates, FEW) * MOST / (1.0 - MOST)))  # what is forged counts no more
+        share = min(brought / max(self.updates + brought, 1), MOST)
         self.estates[legacy.reign] = Estate(share, tickets_in(legacy.carried.more, self.walks))
-        self.updates += legacy.ticket
+        self.updates += brought
         return [*self._average(slot, share), Note("inherited", peer=legacy.reign[1], number=legacy.ticket)]
 
     def readmits(self, what: Pass) -> bool:
@@ -135,10 +139,10 @@ class Reign:
         late = what.walk in self.awaited and NO_REIGN[0] < what.reign[0] <= self.name[0] and what.reign != self.name
         return self._is_out(what) or late
 
-    def readmit(self, what: Pass, slot: str) -> list[Effect]:
+    def readmit(self, what: Pass, slot: str, now: float = math.inf) -> list[Effect]:
         """What it learned since it left is mixed in, as in line 8 where it left from here; its ticket is used up."""
         told = Note("readmitted", walk=what.walk, number=what.ticket)
-        self.updates += what.hop + 1
+        self.updates += self._learned(what, now)
         if not self._is_out(what):  # of an earlier reign, and late
             self.awaited.remove(what.walk)
             return [*self._mix_late(slot, AWAITED), *([] if self.awaited else [Forget(AWAITED)]), told]
@@ -148,6 +152,12 @@ class Reign:
         estate = self.estates[what.reign]
         del estate.tickets[what.walk]
         return [*self._average(slot, estate.share / self.walks), told]
+
+    def _learned(self, what: Pass, now: float) -> int:
+        """How many updates it brings, as it says, but not many more than there was time for: they weigh in a mean."""
+        pace, left = self.guard.times.pace, self.guard.away.get(what.walk)
+        there_was_time = LONGEST * (now - left) / pace if pace and left is not None else math.inf
+        return int(min(what.hop, LONGEST + max(there_was_time, 0.0))) + 1
 
     def _is_out(self, what: Pass) -> bool:
         """Whether it has the last ticket of a walk that was given up, or that an inherited reign had out."""
