@@ -14,8 +14,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
-from walktalk.learning import Task, models, tasks
-from walktalk.learning.adapters import lora
+from walktalk.learning import Task, lora, models, tasks
 
 NODES, CLASSES = 20, 10
 VOCABULARY, TOKENS = 1_000, 32
