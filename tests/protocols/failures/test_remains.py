@@ -98,11 +98,11 @@ def killed_with_its_walks(seed: int) -> list[TraceRow]:
         )
 
     here: set[int] = set()
-    for row in run(until=100.0):
+    for row in run(until=60.0):
         if row.node == 0 and row.event in ("train", "trained"):
             (here.add if row.event == "train" else here.discard)(row.walk)
-        if row.time > 40.0 and len(here) == 2:
-            return run(Fault("kill", at=row.time + 1e-6, node=0), until=row.time + 50.0)
+        if row.time > 20.0 and len(here) == 2:
+            return run(Fault("kill", at=row.time + 1e-6, node=0), until=row.time + 40.0)
     raise AssertionError("never were two walks at the aggregator")
 
 
@@ -116,4 +116,4 @@ def test_who_passed_a_walk_to_an_aggregator_that_dies_has_what_is_left_of_it() -
         assert ledger.sound
         learned = [row.number for row in trace if row.event == "trained" and row.node and dead - 12 < row.time < dead]
         kept.append(np.mean(ledger.interpreter.aggregate[learned] > 0))
-    assert np.mean(kept) > 0.75  # 0.58 before
+    assert np.mean(kept) > 0.9  # it was 0.69
