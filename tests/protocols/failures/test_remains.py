@@ -2,46 +2,22 @@
 
 from __future__ import annotations
 
-import random
+import json
 
 import numpy as np
-import pytest
 
 from tests.support.runs import setup
 from walktalk import graphs
-from walktalk.protocols import Combine, Effect, Message, MultiWalk, Outside, Received, Send, Started, Train
+from walktalk.protocols import Combine, Effect, MultiWalk
 from walktalk.protocols.multi_walk.aggregation import Reign
-from walktalk.protocols.multi_walk.election import NOBODY, Claim, View, encode
+from walktalk.protocols.multi_walk.farewell import reign_facts, resumed
 from walktalk.protocols.multi_walk.walk_guard import Guard, ReturnTimes
 from walktalk.protocols.multi_walk.walk_pass import Pass
 from walktalk.records import TraceRow
 from walktalk.runtimes.meaning import Stop
 from walktalk.runtimes.peers import Ledger
-from walktalk.runtimes.simulator import Fault, FaultPlan, PoissonTiming, Simulation, all_surroundings
+from walktalk.runtimes.simulator import Fault, FaultPlan, PoissonTiming, Simulation
 from walktalk.seeds import Seed
-
-
-def kinds_to(effects: list[Effect], node: int) -> list[str]:
-    return [effect.message.kind for effect in effects if isinstance(effect, Send) and effect.to == node]
-
-
-@pytest.mark.parametrize("node", [0, 2])  # the aggregator, and one that is not
-def test_a_walk_of_a_reign_that_nobody_has_heard_of_waits_until_somebody_has(node: int) -> None:
-    """A liar wrote a later term on a walk: no aggregator mixed it any more, and as all said that they have it, none
-    began another."""
-    protocol, outside = MultiWalk(2), Outside(1.0, random.Random(0))
-    machine = protocol.hardened().machine(all_surroundings(graphs.complete(3))[node])
-    machine.handle(Started(), outside)
-    forged = Pass(2, (8, 1), 1, 3).message("walk")
-    taken = machine.handle(Received(1, forged, "in/2"), outside)
-    assert "ack" not in kinds_to(taken, 1)  # so it comes again, if it was no lie
-    assert not [effect for effect in taken if isinstance(effect, Train)]
-    claim = Claim(8, NOBODY.score, -1)
-    heard = Message("beat", term=8, note=encode(View(claim, 1, NOBODY, 2, 0, 0, 0, (0, 0))))
-    machine.handle(Received(1, heard, ""), outside)
-    taken = machine.handle(Received(1, forged, "in/2"), outside)
-    assert "ack" in kinds_to(taken, 1)
-    assert [effect for effect in taken if isinstance(effect, Train)]
 
 
 def mixed(effects: list[Effect], slot: str) -> list[Combine]:
@@ -73,15 +49,11 @@ def test_a_new_aggregator_begins_with_what_is_left_where_nothing_has_come() -> N
     assert not mixed(effects, "last")
 
 
-def test_no_number_in_a_pass_makes_what_others_learned_weigh_nothing() -> None:
-    """A walk or a legacy with 65,536 in the place of its updates: the other half's 150 had a share of 0.2 %."""
-    reign = Reign(2, (1, 0), Guard(ReturnTimes(1.0)))
-    reign.begin_afresh(0.0)
-    reign.mix(reign.stamped(1)._replace(hop=9), 1.0)
-    reign.mix(reign.stamped(2)._replace(hop=65_536), 2.0)
-    reign.inherit(Pass(4, (1, 1), 65_536), "in")
-    reign.inherit(Pass(5, (1, 2), 150), "in")
-    assert reign.estates[1, 2].share > 0.02
+def test_a_spare_is_still_there_after_a_stop() -> None:
+    reign = Reign(2, (2, 0), Guard(ReturnTimes(1.0)))
+    reign.spare(Pass(1, (1, 3), 7, 4), "in")
+    again = resumed(json.loads(json.dumps(reign_facts(reign))), 2, (2, 0), reign.guard, 5.0)
+    assert mixed(again.restart(1, "last", 9.0), "spare/1")
 
 
 def killed_with_its_walks(seed: int) -> list[TraceRow]:

@@ -23,6 +23,7 @@ in as if it were that walk, and had come late.
 
 from __future__ import annotations
 
+import math
 import struct
 from collections import deque
 from dataclasses import dataclass, field
@@ -34,9 +35,10 @@ from walktalk.protocols.multi_walk.walk_guard import Guard
 from walktalk.protocols.multi_walk.walk_pass import NO_REIGN, Pass
 
 REMEMBERED = 4096  # visits whose time is known
+LONGEST = 10.0  # times as many visits as this node would have had in the same time are believed
 MOST = 0.9  # of the mean that another part can be
+FEW = 1_000  # updates: who has had fewer believes others that they have had nine times as many
 AWAITED = "awaited"  # slot: what walks of earlier reigns are compared with that were given up before they came
-AT_FIRST, TIMES = 100, 20  # hops that are believed: so many, and so many times as many as visits brought on average
 _TICKET = struct.Struct("<I")
 
 
@@ -119,16 +121,11 @@ class Reign:
         if here.reign in self.estates:
             self.estates[here.reign].tickets.pop(here.walk, None)  # a copy of it is none of those that are out
         self.latest = here.walk  # line 10
+        self.updates += self._learned(here, now)
         self._issue(here.walk, now)
-        self._learned(here)
         self.visits.append((now, self.updates))
         dropped = [Forget(spare_slot(here.walk))] if self.spares.pop(here.walk, None) is not None else []
         return [*effects, *dropped, Record(AGGREGATE, self.name[0], mine)]
-
-    def _learned(self, what: Pass) -> None:
-        """Count its updates, as many as its hops; but no word of a pass can make all others weigh nothing."""
-        usual = self.updates // max(len(self.visits), 1)
-        self.updates += min(what.hop + 1, AT_FIRST + TIMES * usual)
 
     def updates_since(self, moment: float) -> int:
         """How many updates came after a moment; of one that is too long ago, as many as are remembered."""
@@ -142,10 +139,10 @@ class Reign:
         The mean of both is in a slot of its own, as if a further walk had been the latest: every walk is still compared
         with the copy that it left with, and one that has not been here yet with the mean.
         """
-        share = min(legacy.ticket / max(self.updates + legacy.ticket, 1), MOST)
-        counts = min(legacy.ticket, int(self.updates * MOST / (1.0 - MOST))) if self.updates else legacy.ticket
+        brought = min(legacy.ticket, int(max(self.updates, FEW) * MOST / (1.0 - MOST)))  # what is forged counts no more
+        share = min(brought / max(self.updates + brought, 1), MOST)
         self.estates[legacy.reign] = Estate(share, tickets_in(legacy.carried.more, self.walks))
-        self.updates += counts
+        self.updates += brought
         return [*self._average(slot, share), Note("inherited", peer=legacy.reign[1], number=legacy.ticket)]
 
     def readmits(self, what: Pass) -> bool:
@@ -154,10 +151,10 @@ class Reign:
         late = what.walk in self.awaited and NO_REIGN[0] < what.reign[0] <= self.name[0] and what.reign != self.name
         return self._is_out(what) or late
 
-    def readmit(self, what: Pass, slot: str) -> list[Effect]:
+    def readmit(self, what: Pass, slot: str, now: float = math.inf) -> list[Effect]:
         """What it learned since it left is mixed in, as in line 8 where it left from here; its ticket is used up."""
         told = Note("readmitted", walk=what.walk, number=what.ticket)
-        self._learned(what)
+        self.updates += self._learned(what, now)
         if not self._is_out(what):  # of an earlier reign, and late
             self.awaited.remove(what.walk)
             return [*self._mix_late(slot, AWAITED), *([] if self.awaited else [Forget(AWAITED)]), told]
@@ -175,6 +172,12 @@ class Reign:
             return []
         self.spares[what.walk] = what
         return [Combine(spare_slot(what.walk), {slot: 1.0})]
+
+    def _learned(self, what: Pass, now: float) -> int:
+        """How many updates it brings, as it says, but not many more than there was time for: they weigh in a mean."""
+        pace, left = self.guard.times.pace, self.guard.away.get(what.walk)
+        there_was_time = LONGEST * (now - left) / pace if pace and left is not None else math.inf
+        return int(min(what.hop, LONGEST + max(there_was_time, 0.0))) + 1
 
     def _is_out(self, what: Pass) -> bool:
         """Whether it has the last ticket of a walk that was given up, or that an inherited reign had out."""
@@ -218,7 +221,7 @@ class Reign:
             self.awaited.add(walk)
             effects.append(Combine(AWAITED, {copy_slot(walk): 1.0}))
         if spare is not None:
-            late = self.readmit(spare, spare_slot(walk)) if self.readmits(spare) else []
+            late = self.readmit(spare, spare_slot(walk), now) if self.readmits(spare) else []
             effects += [*late, Forget(spare_slot(walk))]
         effects += [Combine(slot, {copy_slot(self.latest): 1.0}), Combine(copy_slot(walk), {slot: 1.0})]
         self.generations[walk] = self.generations.get(walk, 0) + 1

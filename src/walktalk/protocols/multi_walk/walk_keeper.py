@@ -23,6 +23,7 @@ from walktalk.protocols.multi_walk.visits import Stepping, Visiting, walk_slot
 from walktalk.protocols.multi_walk.walk_copies import Copies
 from walktalk.protocols.multi_walk.walk_guard import HARDLY_EVER, PRIOR, RARELY, Guard, Headcount, ReturnTimes
 from walktalk.protocols.multi_walk.walk_pass import NO_REIGN, Pass
+from walktalk.protocols.multi_walk.written import Written
 
 GUARD = "guard"  # timer: look for lost walks
 
@@ -69,7 +70,8 @@ class WalkKeeper(Machine):
         self.came: dict[int, tuple[Pass, int]] = {}  # walks that wait for their luggage, and who sent them
         self.parts: dict[int, dict[str, bytes]] = {}  # walk -> kinds of luggage that came, with their labels
         self.guards = guard == "aggregator"
-        self.members = Membership(around, heartbeat, Sightings(walks if self.guards else 0, self._holds))
+        sightings = Sightings(walks if self.guards else 0, self._holds)
+        self.members = Membership(around, heartbeat, sightings, Written(self._highest_ticket))
         self.hops = Hops(Arrivals(heartbeat, 0.0), visiting.luggage)
         self.pace, self.visited = heartbeat, False  # what a visit takes, and whether there was one in this life
         self.trained = False  # whether there is a model in `LAST`, of this life or an earlier one
@@ -80,11 +82,15 @@ class WalkKeeper(Machine):
         self.lateness = Lateness(around.nodes, walks) if guard in ("average_crossing", "create_if_late") else None
         self.reign: Reign | None = None
         self.copies = Copies()
-        self.legacies = Legacies(walks, around, self.members, self.hops, visiting.noted)
+        self.legacies = Legacies(walks, around, self.members, self.hops, self._take_back, visiting.noted)
 
     @abstractmethod
     def _visit(self, what: Pass, outside: Outside) -> list[Effect]:
         """A walk is in its slots: it is trained here, or runs on at once."""
+
+    @abstractmethod
+    def _take_back(self, what: Pass, slot: str, outside: Outside) -> list[Effect]:
+        """This node aggregates, and a walk that was ended elsewhere has the ticket that it is to have."""
 
     def _holds(self, walk: int) -> bool:
         return self.copies.holding(walk, self.hops.what(walk)) is not None
@@ -98,7 +104,10 @@ class WalkKeeper(Machine):
         """What one visit takes here says, with the number of nodes, what return times to expect."""
         self.pace += (seconds - self.pace) * (1 / 8 if self.visited else 1.0)
         self.visited = True
-        self.times.assumed = PRIOR * self.around.nodes * self.pace
+        self.times.assumed, self.times.pace = PRIOR * self.around.nodes * self.pace, self.pace
+
+    def _highest_ticket(self) -> int:
+        return max(self.reign.tickets.values(), default=0) if self.reign is not None else 0
 
     def _new_reign(self, outside: Outside) -> list[Effect]:
         """Another node aggregates, or this one does: tickets of the past are remembered no more."""
