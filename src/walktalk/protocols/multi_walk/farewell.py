@@ -64,7 +64,7 @@ def reign_facts(reign: Reign) -> dict[str, Any]:
     counts = {"latest": reign.latest, "updates": reign.updates, "awaited": sorted(reign.awaited)}
     by_walk = {name: list(getattr(reign, name).items()) for name in BY_WALK}
     estates = [[*name, estate.share, list(estate.tickets.items())] for name, estate in reign.estates.items()]
-    return {**counts, **by_walk, "estates": estates}
+    return {**counts, **by_walk, "estates": estates, "spares": [_said(what) for what in reign.spares.values()]}
 
 
 def resumed(facts: dict[str, Any], walks: int, name: tuple[int, int], guard: Guard, now: float) -> Reign:
@@ -73,6 +73,7 @@ def resumed(facts: dict[str, Any], walks: int, name: tuple[int, int], guard: Gua
     reign = Reign(walks, name, guard, facts["latest"], tickets, generations, facts["updates"], missing=missing)
     reign.awaited = {int(walk) for walk in facts.get("awaited", [])}
     reign.estates = {(term, node): Estate(share, _numbers(out)) for term, node, share, out in facts.get("estates", [])}
+    reign.spares = {what.walk: what for what in map(_pass, facts.get("spares", []))}
     reign.visits.append((now, reign.updates))
     reign.await_walks(now)
     return reign
