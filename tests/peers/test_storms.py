@@ -32,8 +32,10 @@ from walktalk.runtimes.simulator import Fault, FaultPlan, PoissonTiming, Simulat
 from walktalk.seeds import Seed
 from walktalk.studies.chaos import Comparison, Half, Storm, Verdict, blows_of, known_rounds, summary, write_rounds
 from walktalk.studies.chaos.books import Books
+from walktalk.studies.chaos.checks import copies_of_walks
 from walktalk.studies.chaos.disks import Disk
 from walktalk.studies.chaos.lies import Said, lie, spoiled
+from walktalk.studies.chaos.round import by_data
 from walktalk.studies.chaos.struck import CLOCK, shift_clock
 from walktalk.studies.chaos.verdict import verdict_of
 
@@ -69,6 +71,14 @@ def test_every_check_can_fail_and_says_what_it_saw(changes: dict, said: str) -> 
     assert GOOD.passed
     (failure,) = replace(GOOD, **changes).failures()
     assert said in failure
+
+
+def test_what_a_killed_node_wrote_last_is_no_second_copy_of_a_walk() -> None:
+    told = [TraceRow(1.0, 3, "kill"), TraceRow(0.9, 3, "train", walk=1), TraceRow(2.0, 5, "train", walk=1)]
+    assert copies_of_walks(told, 0.0, 9.0) == (1, 0)
+    assert copies_of_walks(told[1:], 0.0, 9.0) == (1, 1)
+    back = [TraceRow(3.0, 3, "started"), TraceRow(4.0, 3, "train", walk=1)]
+    assert copies_of_walks(told + back, 0.0, 9.0) == (1, 1)
 
 
 def test_a_series_that_was_interrupted_goes_on_with_what_it_had(tmp_path: Path) -> None:
@@ -178,6 +188,22 @@ def test_wrong_clocks_are_found_by_messages_and_put_right() -> None:
     trace = merge(list(rows.values()))
     assert trace[-1].time < 41.0
     assert all(a.time <= b.time + 0.05 for a, b in pairwise(trace))
+
+
+def test_a_guest_under_the_number_of_one_that_is_gone_turns_no_clock_back() -> None:
+    """Node 0 numbers what it sends to each: its first words to node 1 and to the guest had the same name."""
+
+    def told(start: float, to: int) -> tuple[list[TraceRow], list[TraceRow]]:
+        sent = [TraceRow(start + n, 0, "send", peer=to, number=n, key=7) for n in range(3)]
+        return sent, [TraceRow(row.time + 0.1, to, "receive", peer=0, number=row.number, key=7) for row in sent]
+
+    early, gone = told(0.0, 1)
+    late, guest = told(20.0, 900)
+    trace = by_data([early + late, gone, guest], {2: 1})
+    assert [row.time for row in trace if row.node == 1] == pytest.approx([0.1, 1.1, 2.1, 20.1, 21.1, 22.1])
+    assert [row.time for row in trace] == sorted(row.time for row in trace)
+    assert len({row.number for row in trace}) == 6
+    assert {row.node for row in trace} == {0, 1} == {row.peer for row in trace}
 
 
 def test_clocks_that_agree_are_left_alone() -> None:

@@ -19,6 +19,8 @@ from tests.support.runs import TIMINGS, Played, setup
 from walktalk import graphs
 from walktalk.errors import SpecError
 from walktalk.protocols import (
+    INITIAL,
+    MEMBER,
     Combine,
     Effect,
     EpidemicLearning,
@@ -27,6 +29,7 @@ from walktalk.protocols import (
     Message,
     Outside,
     Received,
+    Record,
     Screen,
     Send,
     screened,
@@ -234,6 +237,37 @@ def test_witnesses_are_what_came_last_from_two_others() -> None:
     _, judged = node.handle(Received(2, Message("walk"), "in"), outside)
     assert isinstance(judged, Screen)
     assert {holds[slot] for slot, weight in judged.terms.items() if not weight} == {3, 4}  # 1 left nothing behind
+
+
+class Trains(Machine):
+    """A node that puts out what came, trained."""
+
+    def handle(self, event: Event, outside: Outside) -> list[Effect]:
+        if isinstance(event, Received):
+            return [Combine("model", {event.slot: 2.0}), Record(MEMBER, 0, "model")]
+        return []
+
+
+@pytest.mark.parametrize(("hosts", "own"), [(True, 3.0), (False, 6.0)])
+def test_a_model_that_travels_is_compared_with_the_last_as_it_came_and_others_with_what_was_put_out(
+    hosts: bool, own: float
+) -> None:
+    node, outside = ScreenedNode(Trains(), "clip", 3, hosts), Outside(0.0, random.Random(0))
+    holds = {INITIAL: 1.0}
+    compared = []
+    for came in (3.0, 4.0):
+        holds["in"] = came
+        for effect in node.handle(Received(1, Message("walk"), "in"), outside):
+            if isinstance(effect, Combine):
+                holds[effect.into] = sum(weight * holds[slot] for slot, weight in effect.terms.items())
+            elif isinstance(effect, Screen):
+                compared.append(holds[effect.own])
+    assert compared == [1.0, own]
+
+
+def test_walks_have_hosts_and_gossip_has_nodes_with_models() -> None:
+    assert screened(wt.MultiWalk(), "refuse").models_travel
+    assert not screened(wt.AsyncGossip(), "refuse").models_travel
 
 
 def test_what_cannot_be_screened_is_told() -> None:

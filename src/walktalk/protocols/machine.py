@@ -102,6 +102,7 @@ class Protocol(SelfDescribed):
 
     pools_data: ClassVar[bool] = False  # trains on everybody's data at once: a reference, not a decentralized method
     averages_at_once: ClassVar[bool] = False  # whether a node averages its model with those of several others at once
+    models_travel: ClassVar[bool] = False  # whether nodes have no model of their own, and train those that come by
     # Whether all that it adds up by weights of sum 1 are models: then models whose mean is no sum of numbers, such as
     # products, can be averaged in their own way.
     means_of_models: ClassVar[bool] = False

@@ -1,11 +1,12 @@
 """Any protocol with a screen against bad nodes: the protocol itself does not know.
 
-A rule for one model at a time (`clip`, `refuse`) is applied to every model that arrives, against the last one that
-this node put out itself: its own in gossip, that of the last walk that it trained among walks. A model that is refused
-counts as that one. `refuse` also asks witnesses, what came last from two other neighbours, as it came: where both are
-near to a model, it is this node's own that is astray, because its first model was a bad one or it was away for long.
-A rule for several (`median`, `trim`) takes the place of the average in which they meet, and so
-needs a protocol in which several do.
+A rule for one model at a time (`clip`, `refuse`) is applied to every model that arrives, against this node's own: the
+last that it put out, or, where models travel and nodes have none, the last that got through, as it came. A model that
+is refused counts as that one. (As it came, not as it left: it will be trained here, and a model that is trained twice
+on the data of one node is farther from all others.) `refuse` also asks witnesses, what came last from two other
+neighbours, as it came: where both are near to a model, it is this node's own that is astray, because its first model
+was a bad one or it was away for long. A rule for several (`median`, `trim`) takes the place of the average in which
+they meet, and so needs a protocol in which several do.
 
 Nobody is thrown out: a node that misbehaves goes on to be listened to, and each of its models is judged for itself.
 What stays within the rule's limits gets through, whoever sends it.
@@ -23,7 +24,7 @@ from walktalk.protocols.machine import Machine, Outside, Protocol, Surroundings
 from walktalk.protocols.wrapped import Wrapped, WrappedNode
 from walktalk.screens import screen_named
 
-OWN = "screen/own"  # the last model that this node put out
+OWN = "screen/own"  # what this node compares with
 MIXED = "screen/mixed"
 FIRST = "facing"  # where there is only the initial model to compare with, one must at least not be its opposite
 TOLERANCE = 1e-6  # of weights that sum to one
@@ -70,7 +71,7 @@ class Screened(Wrapped):
         meets = screen_named(self.rule).meets
         if meets:
             return MeetingNode(inner, self.rule)
-        return ScreenedNode(inner, self.rule, len(surroundings.sources))
+        return ScreenedNode(inner, self.rule, len(surroundings.sources), self.inner.models_travel)
 
     def hardened(self) -> Screened:
         return Screened(self.inner.hardened(), self.rule)
@@ -95,10 +96,11 @@ class Screened(Wrapped):
 class ScreenedNode(WrappedNode):
     """One node that judges every model when it arrives."""
 
-    __slots__ = ("came", "knows", "rule", "witnesses")
+    __slots__ = ("came", "hosts", "knows", "rule", "witnesses")
 
-    def __init__(self, inner: Machine, rule: str, neighbours: int) -> None:
+    def __init__(self, inner: Machine, rule: str, neighbours: int, hosts: bool = False) -> None:
         super().__init__(inner)
+        self.hosts = hosts  # models that travel, and has none of its own
         self.rule, self.knows = rule, False  # whether there is a model to compare with
         self.witnesses = min(screen_named(rule).witnesses, neighbours - 1)  # that are asked about a model
         self.came: dict[str, dict[int, str]] = {}  # by kind of message: neighbour -> slot of its last model, in order
@@ -113,10 +115,16 @@ class ScreenedNode(WrappedNode):
     def _judged(self, event: Received) -> list[Effect]:
         slot = event.slot
         own, rule = (OWN, self.rule) if self.knows else (INITIAL, FIRST)
-        if self.witnesses < 1:
-            return [Screen(slot, own, {slot: 1.0}, rule)]
-        witnesses, kept = self._witnesses(event.message.kind, event.sender)
-        return [Combine(kept, {slot: 1.0}), Screen(slot, own, {slot: 1.0, **dict.fromkeys(witnesses, 0.0)}, rule)]
+        effects: list[Effect] = []
+        witnesses: list[str] = []
+        if self.witnesses > 0:
+            witnesses, kept = self._witnesses(event.message.kind, event.sender)
+            effects.append(Combine(kept, {slot: 1.0}))
+        effects.append(Screen(slot, own, {slot: 1.0, **dict.fromkeys(witnesses, 0.0)}, rule))
+        if self.hosts:
+            self.knows = True
+            effects.append(Combine(OWN, {slot: 1.0}))
+        return effects
 
     def _witnesses(self, kind: str, sender: int) -> tuple[list[str], str]:
         """What came last from others, if from enough of them, and where to keep what comes from this one."""
@@ -138,9 +146,9 @@ class ScreenedNode(WrappedNode):
         return bytes([self.knows]) + memory
 
     def _noticed(self, effect: Effect) -> tuple[Effect, ...]:
-        if not isinstance(effect, Record) or effect.role != MEMBER:
+        if not isinstance(effect, Record) or effect.role != MEMBER or (self.hosts and self.knows):
             return (effect,)
-        self.knows = True
+        self.knows = True  # a walk that begins here is the first to compare with
         return effect, Combine(OWN, {effect.slot: 1.0})
 
 

@@ -93,6 +93,10 @@ class Wrapped(Protocol):
         return self.inner.averages_at_once
 
     @property
+    def models_travel(self) -> bool:  # type: ignore[override]
+        return self.inner.models_travel
+
+    @property
     def on_directed_graphs(self) -> bool:  # type: ignore[override]
         return self.inner.on_directed_graphs
 

@@ -136,7 +136,8 @@ def test_a_view_comes_back_as_it_was(claim, ballot, beat, depth, ago, data):
 def test_nobody_can_have_seen_what_is_yet_to_come():
     """A neighbour that claims a sighting far ahead would hide a loss for good."""
     sightings = Sightings(2, lambda walk: False)
-    sightings.hear((10**9, 3), deepest=10**9, beat=5, nodes=4)
+    sightings.hear((10**9, 3), beat=5)
+    sightings.hear_depth(depth=2, deepest=10**9, beat=5, nodes=4)
     assert sightings.beats == [5, 3]
     assert sightings.deepest == 3
     assert not sightings.unseen(1, 9, awaited=False)

@@ -55,10 +55,11 @@ class View(NamedTuple):
     depth: int = 0  # hops from the aggregator to the sender
     deepest: int = 0  # the most hops to any node that the sender has heard of
     sightings: tuple[int, ...] = ()  # by walk: the beat at which somebody had it last, as far as the sender knows
+    highest: int = 0  # ticket that the aggregator had written on any walk at that beat
 
 
 _CLAIM = struct.Struct("<Ii4f")
-_HEAD = struct.Struct("<IIIHHBH")
+_HEAD = struct.Struct("<IIIHHBHI")
 _MOST = 2**16 - 1  # beats ago, what is older was never; and hops
 LARGEST = 2**31 - 1  # term or beat that is believed: far from where the fields are full
 LEAP = 1_000  # terms that a claim may be ahead of the one that is known: nobody misses so many elections in one life
@@ -68,7 +69,7 @@ def encode(view: View) -> bytes:
     """As the note of a message; the ballot only where there is one, and sightings as how long they are ago."""
     claims = [view.claim, view.ballot] if view.ballot.term > view.claim.term else [view.claim]
     ago = [min(view.beat - seen, _MOST) for seen in view.sightings]
-    counts = min(view.depth, _MOST), min(view.deepest, _MOST), len(claims), len(ago)
+    counts = min(view.depth, _MOST), min(view.deepest, _MOST), len(claims), len(ago), view.highest
     head = _HEAD.pack(view.beat, view.degree, view.incidents, *counts)
     return b"".join((head, *map(_pack, claims), struct.pack(f"<{len(ago)}H", *ago)))
 
@@ -77,17 +78,17 @@ def decode(note: bytes) -> View:
     """Back again; `ValueError` where it is not a view."""
     if len(note) < _HEAD.size:
         raise ValueError("a view is longer")
-    beat, degree, incidents, depth, deepest, claims, walks = _HEAD.unpack_from(note)
+    beat, degree, incidents, depth, deepest, claims, walks, highest = _HEAD.unpack_from(note)
     end = _HEAD.size + claims * _CLAIM.size
     if claims not in (1, 2) or len(note) != end + 2 * walks:
         raise ValueError(f"a view of {claims} claims and {walks} walks is not {len(note)} bytes long")
-    if beat > LARGEST:
-        raise ValueError(f"a view of beat {beat}")
+    if max(beat, highest) > LARGEST:
+        raise ValueError(f"a view of beat {beat} and ticket {highest}")
     claim = _unpack(note, _HEAD.size)
     ballot = _unpack(note, _HEAD.size + _CLAIM.size) if claims == 2 else NOBODY
     ago = struct.unpack_from(f"<{walks}H", note, end)
     sightings = tuple(beat - age if age < _MOST and age < beat else 0 for age in ago)
-    return View(claim, beat, ballot, degree, incidents, depth, deepest, sightings)
+    return View(claim, beat, ballot, degree, incidents, depth, deepest, sightings, highest)
 
 
 def later(heard: int, known: int) -> bool:

@@ -12,13 +12,14 @@ import json
 import struct
 from typing import Any, NamedTuple
 
-from walktalk.protocols.multi_walk.aggregation import Reign
+from walktalk.protocols.multi_walk.aggregation import Estate, Reign
 from walktalk.protocols.multi_walk.election import NOBODY, Claim, Score
 from walktalk.protocols.multi_walk.visits import Carried
 from walktalk.protocols.multi_walk.walk_guard import Guard
 from walktalk.protocols.multi_walk.walk_pass import Pass
 
 TRAINED = b"\1"  # what a keepsake begins with where there is a model of an earlier visit
+BY_WALK = ("tickets", "generations", "missing")  # what a reign knows of each walk
 _TERM = struct.Struct("<I")
 
 
@@ -60,16 +61,27 @@ def remembered(memory: bytes) -> Farewell:
 
 def reign_facts(reign: Reign) -> dict[str, Any]:
     """An aggregator's time, as JSON can say it."""
-    counts = {"latest": reign.latest, "updates": reign.updates}
-    return {**counts, "tickets": list(reign.tickets.items()), "generations": list(reign.generations.items())}
+    counts = {"latest": reign.latest, "updates": reign.updates, "awaited": sorted(reign.awaited)}
+    by_walk = {name: list(getattr(reign, name).items()) for name in BY_WALK}
+    estates = [[*name, estate.share, list(estate.tickets.items())] for name, estate in reign.estates.items()]
+    return {**counts, **by_walk, "estates": estates, "spares": [_said(what) for what in reign.spares.values()]}
 
 
 def resumed(facts: dict[str, Any], walks: int, name: tuple[int, int], guard: Guard, now: float) -> Reign:
     """Back again: the same reign, which waits for all its walks from now on."""
-    tickets, generations = ({int(w): int(n) for w, n in facts[key]} for key in ("tickets", "generations"))
-    reign = Reign(walks, name, guard, facts["latest"], tickets, generations, facts["updates"])
+    tickets, generations, missing = (_numbers(facts.get(key, [])) for key in BY_WALK)
+    reign = Reign(walks, name, guard, facts["latest"], tickets, generations, facts["updates"], missing=missing)
+    reign.awaited = {int(walk) for walk in facts.get("awaited", [])}
+    reign.estates = {(term, node): Estate(share, _numbers(out)) for term, node, share, out in facts.get("estates", [])}
+    reign.spares = {what.walk: what for what in map(_pass, facts.get("spares", []))}
+    reign.visits.append((now, reign.updates))
     reign.await_walks(now)
     return reign
+
+
+def _numbers(said: list[list[int]]) -> dict[int, int]:
+    """By walk."""
+    return {int(walk): int(number) for walk, number in said}
 
 
 def _said(what: Pass) -> list[Any]:

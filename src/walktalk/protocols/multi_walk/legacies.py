@@ -7,10 +7,14 @@ Walks that nodes keep notes of have no legacies: what they carry belongs to thos
 
 The aggregator that it is meant for may be dead by then. So who steps down keeps its legacy for a while, and sends it
 again where yet another one aggregates; averaged in a second time, it still adds nothing that counts more than once.
+
+What is left of a walk that was lost with a node goes the same way: whoever passed it to that one still has its model,
+if no other walk was trained there since (`LAST`). Where that node was the aggregator, it waits for the next one.
 """
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass, field
 
 from walktalk.protocols.effects import Combine, Effect, Forget, Note, Send
@@ -22,8 +26,11 @@ from walktalk.protocols.multi_walk.visits import NOTHING, Carried, Slots, forgot
 from walktalk.protocols.multi_walk.walk_pass import LARGEST, NO_REIGN, Pass, answer_to
 
 OWN = "legacy"  # the slot of what this node's reign left
+LAST = "last"  # the model of the last walk that was trained here: what is left where every walk is lost
+REMAINS = "remains"  # that of a walk which went to an aggregator that is dead
 KEPT = 40.0  # heartbeats that it is kept
 STRAYS = 2**30  # above all numbers of walks and of nodes
+DISPUTED = b"\1"  # what a walk carries that was ended because a later copy was said to be there
 MOST_TICKETS = 500  # that a legacy carries: a note has 4 KiB
 
 
@@ -35,22 +42,26 @@ class Legacies:
     around: Surroundings
     members: Membership
     hops: Hops
+    take_back: Callable[[Pass, str, Outside], list[Effect]]  # a walk that was ended on a false word: it goes on
     noted: bool = False  # whether nodes keep notes of walks (`Visiting.noted`)
     taken: set[tuple[int, int]] = field(default_factory=set)  # reigns whose legacy came to this node's
     own: Pass | None = None  # this node's, while it is kept
     until: float = 0.0
+    last: tuple[Pass, int] | None = None  # the walk in `LAST`, as it left, and to whom
+    remains: Pass | None = None
 
     def bequeath(self, reign: Reign, outside: Outside) -> list[Effect]:
         """This node steps down: what came to it since the other began goes to the other; all, where it leaves."""
         members = self.members
         since = outside.now - members.beat * members.interval
-        learned = reign.updates if members.leaving else reign.updates_since(since)
-        if not reign.latest or learned <= 0 or self.noted or members.leads:
+        learned = reign.updates if members.leaving or members.leads else reign.updates_since(since)
+        if not reign.latest or learned <= 0 or self.noted:
             return []
         tickets = Carried(more=tickets_of(reign)) if self.walks <= MOST_TICKETS else NOTHING
         legacy = Pass(self.walks + 1 + self.around.node, reign.name, min(learned, LARGEST), carried=tickets)
         self.own, self.until = legacy, outside.now + KEPT * members.interval
-        return [Combine(OWN, {copy_slot(reign.latest): 1.0}), *self.send_own(None, outside)]
+        kept = Combine(OWN, {copy_slot(reign.latest): 1.0})
+        return [kept] if members.leads else [kept, *self.send_own(None, outside)]  # it may follow itself
 
     def send_own(self, reign: Reign | None, outside: Outside) -> list[Effect]:
         """To the aggregator of now, who may be this node, with this reign."""
@@ -58,6 +69,31 @@ class Legacies:
             return []
         kept = Combine(kept_slot(self.own.walk), {OWN: 1.0})
         return [kept, *self.deliver(self.own, kept_slot, reign, outside)]
+
+    def trained(self, walk: int) -> None:
+        """This walk is in `LAST` now, and has left, unless it stays."""
+        hop = self.hops.leaving.get(walk)
+        self.last = (hop.what, hop.to) if hop is not None else None
+
+    def bereaved(self, peer: int, reign: Reign | None, outside: Outside) -> list[Effect]:
+        """A neighbour is dead: if the last walk that was here went there, what it had learned by then goes on."""
+        if self.last is None or self.last[1] != peer or self.noted or self.last[0].reign == NO_REIGN:
+            return []
+        what, self.last = self._numbered(self.last[0], disputed=False), None
+        if peer == self.members.claim.node:
+            self.remains = what
+            return [Combine(REMAINS, {LAST: 1.0})]
+        return self._send_remains(what, LAST, reign, outside)
+
+    def send_remains(self, reign: Reign | None, outside: Outside) -> list[Effect]:
+        """Another node aggregates, maybe this one, with this reign."""
+        what, self.remains = self.remains, None
+        return [*self._send_remains(what, REMAINS, reign, outside), Forget(REMAINS)] if what is not None else []
+
+    def _send_remains(self, what: Pass, slot: str, reign: Reign | None, outside: Outside) -> list[Effect]:
+        if what.walk in self.hops.leaving:
+            return []
+        return [Combine(in_slot(what.walk), {slot: 1.0}), *self.deliver(what, in_slot, reign, outside)]
 
     def forget_own(self, now: float) -> list[Effect]:
         """Once it has been kept for long enough."""
@@ -78,16 +114,21 @@ class Legacies:
         """One goes towards the aggregator, or is taken by it."""
         slot, towards = at(what.walk, ""), self.members.towards
         if reign is not None:
-            return [*self._take(what, slot, reign), Forget(slot)]
+            return [*self._take(what, slot, reign, outside), Forget(slot)]
         peers, _ = self.members.row()
         if not peers:
             return [Forget(slot), Note("retired", walk=what.walk, number=what.ticket)]
         return self.hops.send(what.moved(), at, towards if towards in peers else peers[0], outside.now)
 
-    def of_walk(self, what: Pass, at: Slots, reign: Reign | None, outside: Outside) -> list[Effect]:
-        """A walk ends here, since another of its number is further, or of a later reign: what it learned goes on."""
+    def of_walk(
+        self, what: Pass, at: Slots, reign: Reign | None, outside: Outside, disputed: bool = False
+    ) -> list[Effect]:
+        """A walk ends here, since another of its number is further, or of a later reign: what it learned goes on.
+
+        disputed: whether it ends on the word of another copy, or of a heartbeat, which the aggregator may know better.
+        """
         slot = at(what.walk, "")
-        gone = self._numbered(what)
+        gone = self._numbered(what, disputed)
         retired = Note("retired", walk=what.walk, number=what.ticket)
         if self.noted or gone.walk in self.hops.leaving or what.reign == NO_REIGN or not what.hop:
             return [*forgotten(what.walk, self.hops.luggage, at), retired]
@@ -98,16 +139,20 @@ class Legacies:
         """Whether this is the number of a legacy of this node, or of a walk of it."""
         return walk == self.walks + 1 + node or STRAYS < walk <= STRAYS + self.walks
 
-    def _numbered(self, what: Pass) -> Pass:
+    def _numbered(self, what: Pass, disputed: bool) -> Pass:
         """Its updates are counted where no generation is needed any more; from here on hops are of the way alone."""
-        return what._replace(walk=STRAYS + what.walk, hop=0, generation=what.hop, carried=NOTHING)
+        carried = Carried(more=DISPUTED) if disputed else NOTHING
+        return what._replace(walk=STRAYS + what.walk, hop=0, generation=what.hop, carried=carried)
 
-    def _take(self, what: Pass, slot: str, reign: Reign) -> list[Effect]:
+    def _take(self, what: Pass, slot: str, reign: Reign, outside: Outside) -> list[Effect]:
         if self.noted:  # nobody sends one
             return []
         if what.walk > STRAYS:
-            walk = what._replace(walk=what.walk - STRAYS, hop=what.generation)
-            return reign.readmit(walk, slot) if reign.readmits(walk) else []
+            walk = what._replace(walk=what.walk - STRAYS, hop=what.generation, generation=0, carried=NOTHING)
+            if reign.readmits(walk):
+                return reign.readmit(walk, slot, outside.now)
+            wronged = what.carried.more == DISPUTED and reign.admits(walk)
+            return self.take_back(walk, slot, outside) if wronged else reign.spare(walk, slot)
         if what.reign in self.taken:
             return []
         self.taken.add(what.reign)

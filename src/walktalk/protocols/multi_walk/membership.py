@@ -36,6 +36,7 @@ from walktalk.protocols.multi_walk.election import (
     later,
 )
 from walktalk.protocols.multi_walk.sightings import Sightings
+from walktalk.protocols.multi_walk.written import Written
 
 BEAT = "beat"  # kind of the message, and name of the timer
 WATCH = "watch"  # timer: the aggregator's silence becomes suspicious
@@ -74,11 +75,16 @@ class Membership:
         "sightings",
         "told",
         "towards",
+        "written",
     )
 
-    def __init__(self, around: Surroundings, interval: float, sightings: Sightings) -> None:
-        """around: what the node knows of its place. interval: seconds between heartbeats. sightings: of walks."""
-        self.sightings = sightings
+    def __init__(self, around: Surroundings, interval: float, sightings: Sightings, written: Written) -> None:
+        """
+        - `around`: what the node knows of its place.
+        - `interval`: seconds between heartbeats.
+        - `sightings`: of walks. `written`: the aggregator's tickets.
+        """
+        self.sightings, self.written = sightings, written
         self.around, self.interval, self.resources = around, interval, around.resources
         self.living: set[int] = set(around.neighbours)
         self.cut: set[int] = set()  # those that the runtime says are lost: nothing is sent to them
@@ -132,6 +138,7 @@ class Membership:
         """The whole network was stopped, and goes on: who aggregated then does so again."""
         self.claim, self.beat, self.own = claim, beat, claim if led else None
         self.sightings.resume(beat)
+        self.written.new_reign()
         return self.rejoin(now)
 
     def hear(self, sender: int, note: bytes, now: float) -> list[Effect]:
@@ -140,6 +147,8 @@ class Membership:
             raise ValueError(f"{sender} is no neighbour")
         view = decode(note)
         self._check(view)
+        if view.claim.reign == self.claim.reign:  # the same; a better score for it, which nobody claimed, is no other
+            view = view._replace(claim=self.claim)
         self.heard[sender].arrived(now)
         effects = self.sign_of_life(sender, now)
         self.degrees[sender] = max(1, view.degree)
@@ -247,10 +256,13 @@ class Membership:
         nodes, sightings, new = self.around.nodes, self.sightings, view.claim > self.claim
         if new:
             sightings.new_reign()
+            self.written.new_reign()
         if new or (view.beat > self.beat and not self.leads):
             sightings.passed_on(view.depth, nodes)
+            self.written.hear(view.highest, view.beat)
         beat = view.beat if new else self.beat if self.leads else max(view.beat, self.beat)  # its own it knows best
-        sightings.hear(view.sightings, view.deepest, beat, nodes)
+        sightings.hear(view.sightings, beat)
+        sightings.hear_depth(view.depth, view.deepest, beat, nodes)
 
     def _hear_claim(self, sender: int, view: View, now: float) -> list[Effect]:
         if view.claim < self.claim or (view.claim == self.claim and (view.beat <= self.beat or self.leads)):
@@ -273,6 +285,10 @@ class Membership:
         if not self.news.overdue(now):
             return [SetTimer(WATCH, self.news.deadline() - now)]
         return [Note("suspected", peer=self.claim.node, number=self.claim.term), *self._call_election(now)]
+
+    def believes(self, ticket: int, now: float) -> bool:
+        """Whether the present aggregator can have written it."""
+        return self.leads or self.written.believes(ticket, (now - self.news.last) / self.interval)
 
     # -- the election ---------------------------------------------------------------------------------------------
 
@@ -306,6 +322,7 @@ class Membership:
             self.claim = self.own = self.ballot
             self.beat = 1
             self.sightings.new_reign()
+            self.written.new_reign()
             return [Note("elected", peer=self.around.node, number=self.claim.term), *self._tell_all()]
         if self.granted == self.ballot:
             return self._call_election(now)  # it must be dead; without it, it will not be proposed again
@@ -330,5 +347,7 @@ class Membership:
         return Message(
             BEAT,
             term=self.claim.term,
-            note=encode(View(self.claim, self.beat, self.ballot, *around, tuple(seen.beats))),
+            note=encode(
+                View(self.claim, self.beat, self.ballot, *around, tuple(seen.beats), self.written.highest(self.leads))
+            ),
         )

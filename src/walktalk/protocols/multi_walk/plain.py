@@ -77,6 +77,7 @@ class MultiWalk(Protocol):
     guard: GuardKind = "aggregator"
     name: ClassVar[str] = "multi_walk"
     nodes_come_and_go: ClassVar[bool] = True
+    models_travel: ClassVar[bool] = True
     family: ClassVar[str] = "walks"
     paper: ClassVar[str] = "this study's paper, Algorithm 1"
     keeps: ClassVar[str] = "R models walk; the aggregator has a copy of each from its last visit"

@@ -28,6 +28,7 @@ from walktalk.protocols.message import Arrival, Message
 from walktalk.protocols.multi_walk.aggregation import copy_slot
 from walktalk.protocols.multi_walk.election import LEAP, NOBODY
 from walktalk.protocols.multi_walk.farewell import Farewell, reign_facts, remembered, resumed
+from walktalk.protocols.multi_walk.legacies import LAST
 from walktalk.protocols.multi_walk.membership import BEAT, TIMERS
 from walktalk.protocols.multi_walk.population import LATE
 from walktalk.protocols.multi_walk.visits import (
@@ -42,7 +43,7 @@ from walktalk.protocols.multi_walk.visits import (
     walk_slot,
 )
 from walktalk.protocols.multi_walk.walk_guard import PRIOR, Guard
-from walktalk.protocols.multi_walk.walk_keeper import GUARD, LAST, WalkKeeper
+from walktalk.protocols.multi_walk.walk_keeper import GUARD, WalkKeeper
 from walktalk.protocols.multi_walk.walk_pass import ACK, NO_REIGN, WALK, Pass, answer_to, pass_of
 
 REMEMBERED = 20.0  # heartbeats that a node remembers which copies of walks came: longer than any message is repeated
@@ -111,7 +112,8 @@ class ResilientNode(WalkKeeper):
             case Rejoined(memory):
                 return self._rejoin(remembered(memory), outside)
             case PeerLost(peer):
-                return [*self.members.lost(peer, outside.now), *self._reroute(self.hops.to(peer), outside)]
+                effects = [*self.members.lost(peer, outside.now), *self._reroute(self.hops.to(peer), outside)]
+                return effects + self.legacies.bereaved(peer, self.reign, outside)
             case PeerFound(peer):
                 return self.members.found(peer, outside.now)
             case NetworkChanged(around):
@@ -194,9 +196,7 @@ class ResilientNode(WalkKeeper):
             effects = self.members.timer(name, outside.now)
             if name != BEAT:
                 return effects
-            self.copies.forget_old(outside.now, REMEMBERED * self.members.interval)
-            effects += self.legacies.forget_own(outside.now)
-            return [*effects, *self._leave_out_the_silent(outside), *self._look_for_lost_walks(outside)]
+            return [*effects, *self._tidy(outside), *self._look_for_lost_walks(outside)]
         if name == GUARD:
             return self._look_for_lost_walks(outside)
         if name == LATE:
@@ -206,6 +206,11 @@ class ResilientNode(WalkKeeper):
         if hop is None:
             return []
         return self.hops.again(walk) if hop.to in self.members.living else self._reroute([walk], outside)
+
+    def _tidy(self, outside: Outside) -> list[Effect]:
+        """At every beat, a node's own and the aggregator's: while those are passed on, a node never beats by itself."""
+        self.copies.forget_old(outside.now, REMEMBERED * self.members.interval)
+        return [*self.legacies.forget_own(outside.now), *self._leave_out_the_silent(outside)]
 
     def _leave_out_the_silent(self, outside: Outside) -> list[Effect]:
         """Neighbours that say nothing any more get no walks; what is on its way to them goes elsewhere."""
@@ -221,7 +226,7 @@ class ResilientNode(WalkKeeper):
         if message.kind == BEAT:
             beat = self.members.beat
             effects = self.members.hear(event.sender, message.note, now)
-            return effects if self.members.beat == beat else [*effects, *self._leave_out_the_silent(outside)]
+            return effects if self.members.beat == beat else [*effects, *self._tidy(outside)]
         effects = self.members.sign_of_life(event.sender, now)
         if message.kind in self.hops.luggage:
             self.parts.setdefault(self._known(message.round), {})[message.kind] = message.note
@@ -232,6 +237,11 @@ class ResilientNode(WalkKeeper):
         self._check(what)
         if what.walk > self.walks:
             return effects + self.legacies.comes(what, event.sender, self.reign, outside)
+        if what.reign[0] > self.members.claim.term:
+            # Nobody here has heard of its aggregator. It is not answered, so it will come again, and a heartbeat before
+            # it; one of a term that is forged will not.
+            self.came.pop(what.walk, None)
+            return effects + forgotten(what.walk, self.hops.luggage, in_slot)
         self.came[what.walk] = (what, event.sender)
         return effects + self._if_whole(what.walk, outside)
 
@@ -264,8 +274,11 @@ class ResilientNode(WalkKeeper):
         walk, copies, luggage = what.walk, self.copies, self.hops.luggage
         if copies.repeats(what):
             return forgotten(walk, luggage, in_slot)
-        if copies.lags(what, self.hops.what(walk)) or (self.reign is not None and self.reign.never_wrote(what)):
-            return self.legacies.of_walk(what, in_slot, self.reign, outside)
+        never = self.reign is not None and self.reign.never_wrote(what)
+        forged = what.reign == copies.reign and not self.members.believes(what.ticket, outside.now)
+        if copies.lags(what, self.hops.what(walk)) or never or forged:
+            disputed = forged or copies.is_stale(what)
+            return self.legacies.of_walk(what, in_slot, self.reign, outside, disputed)
         copies.accept(what, outside.now)
         self.members.sightings.saw(walk, self.members.beat)
         effects = self.hops.give_up(walk) if walk in self.hops.leaving else []
@@ -294,7 +307,7 @@ class ResilientNode(WalkKeeper):
         if reign is not None and not reign.admits(what):
             late = reign.readmits(what) and not self.visiting.noted
             learned = self.visiting.learn(event, what.carried.more)[0] if late else []
-            counts = [*learned, *reign.readmit(what, slot)] if late else []
+            counts = [*learned, *reign.readmit(what, slot, now)] if late else []
             return [*counts, *forgotten(walk, luggage, walk_slot), Note("retired", walk=walk, number=what.ticket)]
         effects, more = self.visiting.learn(event, what.carried.more)  # line 6
         if reign is not None:
@@ -305,8 +318,9 @@ class ResilientNode(WalkKeeper):
         self.times.visit(walk, (what.reign, what.generation), now)
         effects += (Record(MEMBER, walk, slot), Combine(LAST, {slot: 1.0}))
         self.trained = True
-        effects += self._multiply(walk, outside)
-        return effects + self._move_on(what, walk_slot, outside)
+        effects += [*self._multiply(walk, outside), *self._move_on(what, walk_slot, outside)]
+        self.legacies.trained(walk)
+        return effects
 
     def _ends(self, what: Pass | None, event: Trained, outside: Outside) -> list[Effect]:
         """A later copy of this walk has come while it was trained."""
@@ -315,7 +329,20 @@ class ResilientNode(WalkKeeper):
             retired = Note("retired", walk=event.walk, number=number)
             return [*forgotten(event.walk, self.hops.luggage, walk_slot), retired]
         learned, _ = self.visiting.learn(event, what.carried.more)
-        return [*learned, *self.legacies.of_walk(what.moved(), walk_slot, self.reign, outside)]
+        disputed = self.copies.is_stale(what)
+        return [*learned, *self.legacies.of_walk(what.moved(), walk_slot, self.reign, outside, disputed)]
+
+    def _take_back(self, what: Pass, slot: str, outside: Outside) -> list[Effect]:
+        walk, now, reign = what.walk, outside.now, self.reign
+        if reign is None or walk in self.copies.here or walk in self.copies.next:
+            return []
+        effects = self.hops.give_up(walk) if walk in self.hops.leaving else []
+        effects += [Combine(walk_slot(walk), {slot: 1.0}), Note("taken_back", walk=walk, number=what.ticket)]
+        effects += reign.mix(what, now)
+        stamped = reign.stamped(walk)
+        self.copies.remember(stamped, now)
+        self.members.sightings.saw(walk, self.members.beat)
+        return [*effects, Record(MEMBER, walk, walk_slot(walk)), *self._move_on(stamped, walk_slot, outside)]
 
     def _move_on(self, what: Pass, at: Slots, outside: Outside) -> list[Effect]:
         """Lines 11 and 12, on the graph that is left."""
@@ -336,6 +363,8 @@ class ResilientNode(WalkKeeper):
             # It may have been there already, and go on from there: what nodes noted of it is that copy's from now on.
             what = hop.what._replace(carried=NOTHING) if walk <= self.walks else hop.what
             effects += self._send_on(what, kept_slot, outside)
+            if self.legacies.last is not None and self.legacies.last[0].walk == walk:
+                self.legacies.trained(walk)
         return effects
 
     def _send_on(self, what: Pass, at: Slots, outside: Outside) -> list[Effect]:

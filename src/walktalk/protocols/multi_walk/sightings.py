@@ -14,11 +14,13 @@ from collections.abc import Callable, Sequence
 
 from walktalk.protocols.arrivals import Arrivals
 
+STRETCH = 4  # beats for which what was said of depths is remembered at least
+
 
 class Sightings:
     """What one node knows, all of it about the present aggregator's beats."""
 
-    __slots__ = ("_gaps", "_heard", "_holds", "beats", "deepest", "depth")
+    __slots__ = ("_deepest", "_gaps", "_heard", "_holds", "_stretch", "beats", "depth")
 
     def __init__(self, walks: int, holds: Callable[[int], bool]) -> None:
         """walks: how many there are, 0 where nobody asks. holds: whether a walk, counted from 1, is here."""
@@ -29,7 +31,9 @@ class Sightings:
     def new_reign(self) -> None:
         """Another node aggregates, and counts from 1 again."""
         self.beats = [0] * len(self.beats)
-        self.depth = self.deepest = 0  # hops from the aggregator: this node's, and the most that was heard of
+        self.depth = 0  # this node's hops from the aggregator
+        self._deepest = (0, 0)  # the most hops that were heard of, in this stretch of beats and in the one before
+        self._stretch = 0
         self._heard = [0] * len(self.beats)  # the beat at which the news came here
         self._gaps = Arrivals(1.0, 0.0)  # beats from news to news: more than one where messages are lost
 
@@ -53,11 +57,26 @@ class Sightings:
     def passed_on(self, depth: int, nodes: int) -> None:
         """A new beat came first from a neighbour of this depth; no path is longer than all nodes."""
         self.depth = min(depth + 1, nodes - 1)
-        self.deepest = max(self.deepest, self.depth)
 
-    def hear(self, beats: Sequence[int], deepest: int, beat: int, nodes: int) -> None:
+    @property
+    def deepest(self) -> int:
+        """The most hops from the aggregator to any node, as far as is known."""
+        return max(self.depth, *self._deepest)
+
+    def hear_depth(self, depth: int, deepest: int, beat: int, nodes: int) -> None:
+        """How far a neighbour is from the aggregator, and the farthest that it knows of.
+
+        Only those that are farther know of those behind them. And it is forgotten unless it is said again: what one has
+        made up would go from node to node for the rest of the reign, and every lost walk would be waited for.
+        """
+        if beat // STRETCH != self._stretch:
+            self._deepest = (0, self._deepest[0] if beat // STRETCH == self._stretch + 1 else 0)
+            self._stretch = beat // STRETCH
+        if depth > self.depth:
+            self._deepest = (max(self._deepest[0], min(deepest, nodes - 1)), self._deepest[1])
+
+    def hear(self, beats: Sequence[int], beat: int) -> None:
         """What a neighbour knows. `beat`: the latest of all, here and there; nothing was seen after it."""
-        self.deepest = max(self.deepest, min(deepest, nodes - 1))
         for place, seen in enumerate(beats[: len(self.beats)]):
             self._learn(place, min(seen, beat), beat)
 

@@ -40,7 +40,7 @@ class Copies:
         before, holding = self.accepted.get(what.walk), self.holding(what.walk, leaving)
         if before is not None and before.reign == what.reign and not further(what, before) and related(what, before):
             return True
-        return (holding is not None and not further(what, holding)) or self._is_stale(what)
+        return (holding is not None and not further(what, holding)) or self.is_stale(what)
 
     def holding(self, walk: int, leaving: Pass | None) -> Pass | None:
         """The copy of a walk that is here, in whatever state."""
@@ -67,7 +67,7 @@ class Copies:
         """Another node aggregates: tickets of the past are remembered no more."""
         self.reign, self.seen = reign, {}
 
-    def _is_stale(self, what: Pass) -> bool:
+    def is_stale(self, what: Pass) -> bool:
         """Whether a later copy of the walk was seen under the present reign."""
         if what.reign == NO_REIGN or what.walk not in self.seen:
             return False

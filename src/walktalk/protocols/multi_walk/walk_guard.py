@@ -28,6 +28,7 @@ class ReturnTimes:
     """Observed return times of walks to one node."""
 
     assumed: float  # the tail's mean before anything is observed
+    pace: float = 0.0  # seconds of a visit to this node; 0 while there was none
     seen: deque[float] = field(default_factory=lambda: deque(maxlen=WINDOW))
     left: dict[int, tuple[float, object]] = field(default_factory=dict)  # walk -> when it was here, in which life of it
 

@@ -15,7 +15,7 @@ from walktalk.protocols.effects import INITIAL, MEMBER, Combine, Effect, Note, R
 from walktalk.protocols.machine import Machine, Outside, Surroundings
 from walktalk.protocols.multi_walk.aggregation import Reign
 from walktalk.protocols.multi_walk.hops import Hops
-from walktalk.protocols.multi_walk.legacies import Legacies
+from walktalk.protocols.multi_walk.legacies import LAST, Legacies
 from walktalk.protocols.multi_walk.membership import FIRST, Membership
 from walktalk.protocols.multi_walk.population import LATE, Lateness
 from walktalk.protocols.multi_walk.sightings import Sightings
@@ -23,8 +23,8 @@ from walktalk.protocols.multi_walk.visits import Stepping, Visiting, walk_slot
 from walktalk.protocols.multi_walk.walk_copies import Copies
 from walktalk.protocols.multi_walk.walk_guard import HARDLY_EVER, PRIOR, RARELY, Guard, Headcount, ReturnTimes
 from walktalk.protocols.multi_walk.walk_pass import NO_REIGN, Pass
+from walktalk.protocols.multi_walk.written import Written
 
-LAST = "last"  # the model of the last walk that was trained here: what is left where every walk is lost
 GUARD = "guard"  # timer: look for lost walks
 
 
@@ -70,7 +70,8 @@ class WalkKeeper(Machine):
         self.came: dict[int, tuple[Pass, int]] = {}  # walks that wait for their luggage, and who sent them
         self.parts: dict[int, dict[str, bytes]] = {}  # walk -> kinds of luggage that came, with their labels
         self.guards = guard == "aggregator"
-        self.members = Membership(around, heartbeat, Sightings(walks if self.guards else 0, self._holds))
+        sightings = Sightings(walks if self.guards else 0, self._holds)
+        self.members = Membership(around, heartbeat, sightings, Written(self._highest_ticket))
         self.hops = Hops(Arrivals(heartbeat, 0.0), visiting.luggage)
         self.pace, self.visited = heartbeat, False  # what a visit takes, and whether there was one in this life
         self.trained = False  # whether there is a model in `LAST`, of this life or an earlier one
@@ -81,11 +82,15 @@ class WalkKeeper(Machine):
         self.lateness = Lateness(around.nodes, walks) if guard in ("average_crossing", "create_if_late") else None
         self.reign: Reign | None = None
         self.copies = Copies()
-        self.legacies = Legacies(walks, around, self.members, self.hops, visiting.noted)
+        self.legacies = Legacies(walks, around, self.members, self.hops, self._take_back, visiting.noted)
 
     @abstractmethod
     def _visit(self, what: Pass, outside: Outside) -> list[Effect]:
         """A walk is in its slots: it is trained here, or runs on at once."""
+
+    @abstractmethod
+    def _take_back(self, what: Pass, slot: str, outside: Outside) -> list[Effect]:
+        """This node aggregates, and a walk that was ended elsewhere has the ticket that it is to have."""
 
     def _holds(self, walk: int) -> bool:
         return self.copies.holding(walk, self.hops.what(walk)) is not None
@@ -99,7 +104,10 @@ class WalkKeeper(Machine):
         """What one visit takes here says, with the number of nodes, what return times to expect."""
         self.pace += (seconds - self.pace) * (1 / 8 if self.visited else 1.0)
         self.visited = True
-        self.times.assumed = PRIOR * self.around.nodes * self.pace
+        self.times.assumed, self.times.pace = PRIOR * self.around.nodes * self.pace, self.pace
+
+    def _highest_ticket(self) -> int:
+        return max(self.reign.tickets.values(), default=0) if self.reign is not None else 0
 
     def _new_reign(self, outside: Outside) -> list[Effect]:
         """Another node aggregates, or this one does: tickets of the past are remembered no more."""
@@ -116,8 +124,11 @@ class WalkKeeper(Machine):
             self.members.incident_at = now  # there was an election, so a node has failed: walks may be lost with it
             self.reign = self._make_reign(self.copies.reign)
             self.reign.await_walks(now)
+            self.legacies.taken.clear()  # by an earlier reign of this node, if at all
+            if before is not None:  # it follows itself: walks of others that were still out are as welcome as before
+                self.reign.estates.update(before.estates)
             effects += [*self.legacies.send_own(self.reign, outside), *self._watch_walks(now)]
-        return effects
+        return effects + self.legacies.send_remains(self.reign, outside)
 
     def _watch_walks(self, now: float) -> list[Effect]:
         if not self.guards or self.reign is None:

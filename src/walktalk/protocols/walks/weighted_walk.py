@@ -64,6 +64,7 @@ class WeightedWalk(Protocol):
     heartbeat: Annotated[float, Gt(0), InLabel("-beat{:g}")] = 1.0
     guard: GuardKind = "aggregator"
     name: ClassVar[str] = "weighted_walk"
+    models_travel: ClassVar[bool] = True
     family: ClassVar[str] = "walks"
     colour: ClassVar[str] = "#5B8C2A"
     paper: ClassVar[str] = "Ayache and El Rouayheb 2020; with jumps Liu, Dwyer and El Rouayheb 2026 (MHLJ)"

@@ -14,21 +14,29 @@ def taking_part(trace: list[TraceRow], start: float, end: float) -> set[int]:
 
 
 def copies_of_walks(trace: list[TraceRow], start: float, end: float) -> tuple[int, int]:
-    """Walks that are trained in this time, and how often two copies of one were in training at the same moment."""
+    """Walks that are trained in this time, and how often two copies of one were in training at the same moment.
+
+    Rows of a killed node may come after its `kill`, as what it received waits in a trace for who sent it: they say
+    nothing until the node is back.
+    """
     busy: dict[int, set[int]] = {}
     seen: set[int] = set()
+    dead: set[int] = set()
     copies = 0
     for row in trace:
-        if row.event == "train":
+        if row.event in ("started", "rejoined", "kill"):
+            (dead.add if row.event == "kill" else dead.discard)(row.node)
+            for nodes in busy.values():
+                nodes.discard(row.node)
+        elif row.node in dead:
+            continue
+        elif row.event == "train":
             others = busy.setdefault(row.walk, set())
             copies += start < row.time < end and bool(others - {row.node})
             others.add(row.node)
             seen |= {row.walk} if start < row.time < end else set()
         elif row.event in ("trained", "handed_on"):
             busy.get(row.walk, set()).discard(row.node)
-        elif row.event in ("started", "rejoined", "kill"):
-            for nodes in busy.values():
-                nodes.discard(row.node)
     return len(seen), copies
 
 

@@ -14,7 +14,7 @@ then peace, and the verdict (`verdict`). What must hold in every round:
 from __future__ import annotations
 
 import random
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from contextlib import ExitStack
 from dataclasses import replace
 from pathlib import Path
@@ -71,7 +71,7 @@ def chaos_round(
 
 def _verdict(storm: Storm, seed: int, ready: Preparation, done: Disturbance) -> Verdict:
     run, folder, names = ready.runs[0], done.cluster.folder, done.names
-    trace = merge(_by_data([read_diary(folder / name) for name in (*names, DIARY)], done))
+    trace = by_data([read_diary(folder / name) for name in (*names, DIARY)], done.stands_for)
     end = next(row.time for row in reversed(trace) if row.event == "storm_over")
     judged = end - storm.judged
     books = Books(run.setup.protocol, storm.nodes, sum(row.event == "train" for row in trace)).play(trace)
@@ -106,15 +106,21 @@ def _verdict(storm: Storm, seed: int, ready: Preparation, done: Disturbance) -> 
     return replace(verdict, **_times(trace, storm)) if walking else verdict
 
 
-def _by_data(diaries: list[list[TraceRow]], done: Disturbance) -> list[list[TraceRow]]:
-    """Who joined goes under the number of the one whose data it has: the arithmetic knows data by number."""
-    guests = done.stands_for.items()
-    said = {row.node: number for guest, number in guests for row in diaries[guest] if row.node >= 0}
+def by_data(diaries: list[list[TraceRow]], stands_for: Mapping[int, int]) -> list[TraceRow]:
+    """One trace, in which who joined has the number of the one whose data it has: the arithmetic knows data by number.
+
+    The diaries are merged under the nodes' own numbers: messages to the two would else have the same names.
+
+    - `diaries`: of everybody.
+    - `stands_for`: by the place of a guest's diary among them, whose data it has.
+    """
+    said = {row.node: number for guest, number in stands_for.items() for row in diaries[guest] if row.node >= 0}
 
     def known(row: TraceRow) -> TraceRow:
         return row._replace(node=said.get(row.node, row.node), peer=said.get(row.peer, row.peer))
 
-    return [[known(row) for row in diary] for diary in diaries] if said else diaries
+    trace = merge(diaries)
+    return [known(row) for row in trace] if said else trace
 
 
 def _times(trace: list[TraceRow], storm: Storm) -> dict[str, Any]:

@@ -1,0 +1,197 @@
+"""What one node that lies can do to walks: end none, hide none, and take the weight from nobody."""
+
+from __future__ import annotations
+
+import random
+from typing import Any
+
+import pytest
+
+from walktalk import graphs
+from walktalk.protocols import Message, MultiWalk, Outside, Received, Rejoined, Send, Started, TimerFired, Trained
+from walktalk.protocols.multi_walk.aggregation import Estate, Reign
+from walktalk.protocols.multi_walk.election import NOBODY, Claim, Score, View, encode
+from walktalk.protocols.multi_walk.farewell import reign_facts, resumed
+from walktalk.protocols.multi_walk.legacies import DISPUTED, STRAYS
+from walktalk.protocols.multi_walk.sightings import Sightings
+from walktalk.protocols.multi_walk.visits import Carried
+from walktalk.protocols.multi_walk.walk_guard import Guard, ReturnTimes
+from walktalk.protocols.multi_walk.walk_pass import Pass
+from walktalk.runtimes.simulator import all_surroundings
+
+FIRST = Claim(1, NOBODY.score, 0)  # node 0 aggregates
+
+
+def node_of(number: int) -> Any:
+    machine = MultiWalk(2).hardened().machine(all_surroundings(graphs.complete(4))[number])
+    give(machine, Started(), 0.0)
+    return machine
+
+
+def give(machine: Any, event: Any, now: float, seed: int = 0) -> Any:
+    return machine.handle(event, Outside(now, random.Random(seed)))
+
+
+def beat(number: int, highest: int, claim: Claim = FIRST) -> Message:
+    return Message("beat", term=claim.term, note=encode(View(claim, number, NOBODY, 3, 0, highest=highest)))
+
+
+def walk(ticket: int, reign: tuple[int, int] = (1, 0), hop: int = 3) -> Received:
+    return Received(2, Pass(1, reign, ticket, hop).message("walk"), "in/1")
+
+
+def send_on(machine: Any, now: float) -> Any:
+    """Walk 1 is trained until the dice send it on, and is acknowledged."""
+    for seed in range(50):
+        if 1 not in machine.hops.leaving:
+            give(machine, Trained("walk/1", 1), now, seed)
+    gone, to = machine.hops.what(1), machine.hops.leaving[1].to
+    give(machine, Received(to, gone.message("ack"), ""), now)
+    return gone
+
+
+def notes(effects: list[Any], event: str) -> list[Any]:
+    return [effect for effect in effects if getattr(effect, "event", "") == event]
+
+
+def test_a_ticket_that_the_aggregator_cannot_have_written_is_taken_from_nobody() -> None:
+    machine = node_of(3)
+    give(machine, Received(0, beat(8, highest=20), ""), 8.0)
+    give(machine, Received(0, beat(9, highest=23), ""), 9.0)
+    give(machine, walk(1000), 9.1)
+    assert 1 not in machine.copies.here
+    give(machine, walk(25), 9.2)  # written since the last heartbeat
+    assert machine.copies.here[1].ticket == 25
+
+
+def test_a_walk_of_a_term_that_nobody_has_heard_of_waits_for_its_heartbeat() -> None:
+    """Of term 1000 it was the latest wherever it came, mixed in by nobody, and ended the true one where they met."""
+    machine = node_of(3)
+    give(machine, Received(0, beat(8, highest=20), ""), 8.0)
+    effects = give(machine, walk(20, reign=(2, 1)), 9.1)
+    assert 1 not in machine.copies.here
+    assert not [effect for effect in effects if isinstance(effect, Send)]  # so its sender keeps it, and asks again
+    give(machine, Received(1, beat(1, 0, Claim(2, NOBODY.score, -1)), ""), 9.2)
+    give(machine, walk(20, reign=(2, 1)), 9.3)
+    assert machine.copies.here[1].reign == (2, 1)
+
+
+def test_a_forged_ticket_is_forgotten_by_nodes_that_only_pass_heartbeats_on() -> None:
+    """The timer of a node's own heartbeat is set anew whenever it passes one on, so it never runs out."""
+    machine = node_of(3)
+    give(machine, walk(50_000), 0.1)  # before anything is known of tickets
+    send_on(machine, 0.2)
+    for second in range(1, 40):
+        give(machine, Received(0, beat(second, highest=second), ""), float(second))
+    give(machine, walk(39), 39.5)
+    assert machine.copies.here[1].ticket == 39
+
+
+def test_a_walk_that_was_ended_on_the_word_of_a_forged_copy_goes_on_from_the_aggregator() -> None:
+    aggregator, poisoned = node_of(0), node_of(3)
+    now = 1.0
+    true = send_on(aggregator, now)
+    give(poisoned, walk(40), now)
+    send_on(poisoned, now)
+    effects = give(poisoned, Received(2, true._replace(hop=9).message("walk"), "in/1"), now)
+    assert notes(effects, "retired")
+    (sent,) = [effect.message for effect in effects if isinstance(effect, Send) and effect.slot]
+    assert sent.walk == STRAYS + 1
+    effects = give(aggregator, Received(3, sent, f"in/{STRAYS + 1}"), now)
+    assert notes(effects, "taken_back")
+    assert notes(effects, "counted")  # mixed in, as if it had come by itself
+    assert aggregator.reign.tickets[1] == true.ticket + 1
+    held = aggregator.copies.here.get(1) or aggregator.hops.what(1)
+    assert held.ticket == true.ticket + 1
+    again = give(aggregator, Received(3, sent, f"in/{STRAYS + 1}"), now)
+    assert not notes(again, "counted")  # once
+
+
+def test_a_copy_that_only_lags_behind_is_not_taken_back() -> None:
+    aggregator = node_of(0)
+    aggregator.copies.here.clear()
+    stray = Pass(STRAYS + 1, (1, 0), 0, 2, 6)
+    for more, taken in ((b"", False), (DISPUTED, True)):
+        message = stray._replace(carried=Carried(more=more)).message("walk")
+        effects = give(aggregator, Received(3, message, f"in/{STRAYS + 1}"), 1.0)
+        assert bool(notes(effects, "taken_back")) == taken
+
+
+def test_a_depth_that_somebody_made_up_is_forgotten() -> None:
+    """It was remembered for the rest of the reign, and each lost walk missed for as many heartbeats longer."""
+    sightings = Sightings(1, lambda walk: False)
+    sightings.passed_on(0, nodes=20)
+    for number in range(40):
+        sightings.hear_depth(2, 19 if number == 3 else 2, number, nodes=20)
+        sightings.hear_depth(0, 19, number, nodes=20)  # who is nearer knows nothing of those behind this node
+        if number == 3:
+            assert sightings.deepest == 19
+    assert sightings.deepest == 2
+
+
+def test_a_score_that_nobody_claimed_makes_no_other_aggregator() -> None:
+    """It made a greater claim of the same reign: all followed it, and the true one had to be elected once more."""
+    aggregator, other = node_of(0), node_of(3)
+    forged = beat(5, 0, FIRST._replace(score=Score(degree=9.0)))
+    for machine in (aggregator, other):
+        give(machine, Received(2, forged, ""), 2.0)
+        assert machine.members.claim == FIRST
+        assert machine.members.ballot == NOBODY
+    assert aggregator.members.leads
+    give(other, Received(0, beat(6, 0), ""), 3.0)
+    assert other.members.beat == 6
+
+
+def test_an_aggregator_that_follows_itself_keeps_what_it_has() -> None:
+    machine = node_of(0)
+    give(machine, Trained("walk/1", 1), 1.0)
+    learned = machine.reign.updates
+    assert learned
+    out = Estate(0.25, {2: 9})
+    machine.reign.estates[0, 3] = out
+    machine.legacies.taken.add((0, 3))
+    machine.members._call_election(2.0)
+    effects = give(machine, TimerFired("quiet"), 5.0)
+    assert machine.reign.name == (2, 0)
+    assert [note.number for note in notes(effects, "inherited")] == [learned]
+    assert machine.reign.latest
+    assert machine.reign.estates[0, 3] == out  # walks that were still out are welcome
+    assert (0, 3) not in machine.legacies.taken  # and so is a legacy that comes again
+
+
+def test_hops_that_there_was_no_time_for_weigh_nothing() -> None:
+    """They are the weight of a part in the mean of two: with 2³¹ of them the other part would be worth nothing."""
+    times = ReturnTimes(1.0, pace=0.1)
+    reign = Reign(2, (1, 0), Guard(times))
+    reign.begin_afresh(0.0)
+    reign.mix(Pass(1, (1, 0), 0, hop=2**31 - 1), 2.0)
+    assert reign.updates == pytest.approx(200, abs=20)
+    reign.mix(Pass(2, (1, 0), 0, hop=30), 2.0)
+    assert reign.updates == pytest.approx(231, abs=20)
+
+
+def test_a_legacy_of_more_updates_than_there_can_be_leaves_the_next_one_its_weight() -> None:
+    """One of 2³¹ was believed, and what the other half brought then had a weight of nothing."""
+    reign = Reign(2, (4, 0), Guard(ReturnTimes(1.0)))
+    reign.begin_afresh(0.0)
+    reign.inherit(Pass(9, (2, 1), 2**31 - 1), "in/9")
+    reign.inherit(Pass(8, (3, 2), 150), "in/8")
+    assert reign.estates[3, 2].share > 0.015
+
+
+def test_a_reign_goes_on_after_a_stop_with_the_walks_that_it_gave_up() -> None:
+    reign = Reign(2, (3, 0), Guard(ReturnTimes(1.0)))
+    reign.mix(Pass(1, (2, 1), 7, 4), 0.0)
+    reign.restart(1, "last", 9.0)
+    reign.restart(2, "last", 9.0)
+    reign.estates[2, 1] = Estate(0.25, {1: 7, 2: 9})
+    back = resumed(reign_facts(reign), 2, (3, 0), Guard(ReturnTimes(1.0)), 1.0)
+    assert (back.missing, back.awaited, back.estates) == (reign.missing, reign.awaited, reign.estates)
+    assert back.updates_since(2.0) == 0
+
+
+def test_who_stopped_in_order_goes_on_with_what_it_awaits() -> None:
+    before, after = node_of(0), node_of(0)
+    before.reign.restart(2, "last", 1.0)
+    give(after, Rejoined(before.farewell()), 2.0)
+    assert after.reign.missing == {2: 0}
