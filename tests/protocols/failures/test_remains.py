@@ -49,6 +49,20 @@ def test_a_new_aggregator_begins_with_what_is_left_where_nothing_has_come() -> N
     assert not mixed(effects, "last")
 
 
+def test_a_second_copy_of_a_walk_from_before_a_split_is_averaged_in_once() -> None:
+    """Of a half's walk that had not met the new aggregator before the other half's came, all 139 updates were lost."""
+    reign = Reign(4, (3, 0), Guard(ReturnTimes(1.0)))
+    reign.mix(Pass(3, (2, 1), 7, 59), 1.0)
+    second = Pass(3, (2, 1), 2, 19)
+    assert not reign.admits(second)
+    assert not reign.readmits(second._replace(reign=(3, 0)))  # of this reign, with a ticket that is used up
+    assert reign.readmits(second)
+    averaged, *_ = reign.readmit(second, "in")
+    assert isinstance(averaged, Combine)
+    assert averaged.terms == {"copy/3": 0.75, "in": 0.25}  # 20 of 80 updates; no copy has more than a walk's share
+    assert not reign.readmits(second)
+
+
 def test_a_spare_is_still_there_after_a_stop() -> None:
     reign = Reign(2, (2, 0), Guard(ReturnTimes(1.0)))
     reign.spare(Pass(1, (1, 3), 7, 4), "in")
