@@ -50,7 +50,7 @@ def test_a_model_beside_its_limit(monkeypatch):
 def test_every_model_has_a_gradient(name):
     task = MODELS[name].task(40)
     task.loss(task.model(task.inputs[:2]), task.targets[:2]).backward()
-    assert all(p.grad is not None for p in task.model.parameters())
+    assert all((p.grad is not None) == p.requires_grad for p in task.model.parameters())
 
 
 def test_an_unknown_benchmark_is_refused():

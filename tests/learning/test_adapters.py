@@ -45,8 +45,8 @@ class Transformer(nn.Module):
         self.blocks = nn.ModuleList(Block() for _ in range(2))
 
     def forward(self, tokens: torch.Tensor) -> torch.Tensor:
-        if int(tokens.min()) < 0:  # a look at numbers, which torch.fx cannot follow
-            raise ValueError("no such word")
+        if tokens.dim() != 2:  # which torch.fx cannot follow, and which no GPU has to be asked for
+            raise ValueError("one text or no text")
         x = self.words(tokens)
         for block in self.blocks:
             x = block(x)
@@ -233,6 +233,29 @@ def test_on_a_gpu_a_wave_is_one_graph_through_one_base(transformer):
     expected, _ = plain.train(rows.cpu(), numbers.cpu(), numbers.cpu(), rates.cpu())
     change, wanted = (trained - rows).cpu(), expected - rows.cpu()
     assert float((change - wanted).norm()) < 0.1 * float(wanted.norm())
+
+
+class Wary(Transformer):
+    """Looks at numbers, so a GPU has to be waited for, and nothing can be captured."""
+
+    def forward(self, tokens: torch.Tensor) -> torch.Tensor:
+        if int(tokens.min()) < 0:
+            raise ValueError("no such word")
+        return super().forward(tokens)
+
+
+@pytest.mark.gpu
+def test_on_a_gpu_a_model_that_looks_at_numbers_trains_without_a_graph():
+    torch.manual_seed(0)
+    trainer = Trainer(task_of(wt.lora(Wary(), 4), 8), batch_size=8, device="cuda", arithmetic=Arithmetic("bf16"))
+    rows, numbers = trainer.initial_row(0).repeat(8, 1), torch.arange(8, device="cuda")
+    stream = torch.cuda.current_stream()
+    with pytest.warns(UserWarning, match="look at numbers"):
+        first, _ = trainer.train(rows, numbers, numbers, torch.full((8,), 0.1, device="cuda"))
+    assert torch.cuda.current_stream() == stream
+    again, _ = trainer.train(rows, numbers, numbers, torch.full((8,), 0.1, device="cuda"))
+    assert torch.equal(first, again)
+    assert not torch.equal(first, rows)
 
 
 @pytest.mark.gpu

@@ -144,3 +144,46 @@ def test_a_failure_in_place_leaves_it_to_copies(words):
         with pytest.warns(UserWarning, match="no graph of this"):
             assert not trainer.train_in_place(torch.zeros(2, 3), [column] * 5)
         assert trainer.in_place is None
+
+
+def test_a_capture_that_fails_leaves_the_stream_as_it_was_and_says_why(monkeypatch):
+    """torch's own way out of a capture stops where the capture cannot be ended, and with it the way back."""
+    now = ["main"]
+
+    class Stream(str):
+        def wait_stream(self, other: str) -> None: ...
+
+    class On:
+        def __init__(self, name: str) -> None:
+            self.name = name
+
+        def __enter__(self) -> None:
+            now.append(self.name)
+
+        def __exit__(self, *error: object) -> None:
+            now.pop()
+
+    class Capture(On):
+        def __init__(self, graph: object, pool: object = None) -> None:
+            super().__init__("capture")
+
+        def __exit__(self, *error: object) -> None:
+            raise RuntimeError("the capture was invalidated")
+
+    monkeypatch.setattr(torch.cuda, "Stream", lambda: Stream("beside"))
+    monkeypatch.setattr(torch.cuda, "current_stream", lambda: Stream(now[-1]))
+    monkeypatch.setattr(torch.cuda, "set_stream", now.append)
+    monkeypatch.setattr(torch.cuda, "stream", On)
+    monkeypatch.setattr(torch.cuda, "CUDAGraph", object)
+    monkeypatch.setattr(torch.cuda, "graph", Capture)
+
+    def look(*given):
+        if now[-1] == "capture":
+            raise RuntimeError("CUDA error: operation not permitted when stream is capturing\nSearch for …")
+        return doubling(*given)
+
+    graphed, keys = GraphedTraining(look), torch.zeros(1, dtype=torch.int64)
+    with pytest.warns(UserWarning, match=r"when stream is capturing; does its forward.*look at numbers"):
+        trained, _ = graphed(torch.ones(1, 3), keys, keys, torch.ones(1), None)
+    assert now[-1] == "main"
+    assert torch.equal(trained, torch.full((1, 3), 2.0))

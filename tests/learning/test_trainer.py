@@ -17,6 +17,8 @@ from walktalk.errors import DataError, ModelError, UnavailableError, UserError
 from walktalk.learning import OptimizerSpec, Schedule, Task, Trainer, tasks
 from walktalk.learning.evaluation import dimension_of_classes, hits
 from walktalk.learning.sampling import Sampler
+from walktalk.learning.stacked import TracedModel
+from walktalk.learning.stacked.choice import gradients_of, plain_gradient, stack
 
 
 def wave(trainer: Trainer, count: int, key: int = 0):
@@ -585,3 +587,48 @@ def test_a_row_has_the_same_bits_alone_and_in_any_wave(own_loss):
     for k in range(3):
         alone, _ = trainer.train(rows[k : k + 1], torch.tensor([k]), keys[k : k + 1], rates[k : k + 1])
         assert torch.equal(alone[0], together[k])
+
+
+@pytest.mark.parametrize(("limit", "widths"), [(1, [1, 1, 1, 1]), (2**30, [4])])
+def test_where_every_wave_is_of_one_row_nothing_is_computed_twice(limit, widths, monkeypatch):
+    """What is twice as wide as it needs to be, so that a row has the bits of a wave, needs waves to be like."""
+    monkeypatch.setattr("walktalk.learning.trainer.BYTES_IN_CACHE", limit)
+    layer = nn.TransformerEncoderLayer(8, 2, 16, batch_first=True)  # with dropout: no plain layers for a row alone
+    x, y = torch.randn(24, 4, 8), torch.arange(24) % 3
+    model = nn.Sequential(layer, nn.Flatten(), nn.Linear(32, 3))
+    task = Task("own", model, functional.cross_entropy, x, y, [np.arange(24)])
+    trainer, seen = Trainer(task, batch_size=4, local_steps=1), []
+    train = trainer._train
+
+    def counted(rows, *given):
+        seen.append(len(rows))
+        return train(rows, *given)
+
+    monkeypatch.setattr(trainer, "_train", counted)
+    trainer.train(*wave(trainer, 4))
+    assert seen == widths
+
+
+def test_a_gru_and_a_transformer_alone_have_the_gradients_of_plain_ones():
+    """Of one row the products are written otherwise than of a wave."""
+    torch.manual_seed(0)
+    words = torch.randint(0, 9, (8, 5))
+    for name in ("gru", "text"):
+        inner = nn.GRU(6, 6, batch_first=True) if name == "gru" else nn.TransformerEncoderLayer(6, 2, 8, 0.0)
+        model = Words(inner)
+        stacked = stack(model, functional.cross_entropy, words, words[:, 0] % 3)
+        assert isinstance(stacked, TracedModel)
+        rows = stacked.layout.row(model)[None]
+        found = gradients_of(stacked, rows, words[None], words[None, :, 0] % 3)
+        expected = plain_gradient(stacked, rows[0], words, words[:, 0] % 3)
+        assert float((found - expected).norm()) < 1e-4 * float(expected.norm())
+
+
+class Words(nn.Module):
+    def __init__(self, inner: nn.Module) -> None:
+        super().__init__()
+        self.words, self.inner, self.head = nn.Embedding(9, 6), inner, nn.Linear(6, 3)
+
+    def forward(self, tokens):
+        out = self.inner(self.words(tokens))
+        return self.head((out[0] if isinstance(self.inner, nn.GRU) else out).mean(1))

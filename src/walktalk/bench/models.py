@@ -14,7 +14,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
-from walktalk.learning import Task, models, tasks
+from walktalk.learning import Task, lora, models, tasks
 
 NODES, CLASSES = 20, 10
 VOCABULARY, TOKENS = 1_000, 32
@@ -82,6 +82,40 @@ class Recurrent(nn.Module):
     def forward(self, tokens: Tensor) -> Tensor:
         states, _ = self.inner(self.words(tokens))
         out: Tensor = self.head(states[:, -1])
+        return out
+
+
+class CausalBlock(nn.Module):
+    """A block of a language model, its layers named as such models have them."""
+
+    def __init__(self, wide: int, heads: int) -> None:
+        super().__init__()
+        self.heads = heads
+        self.norm1, self.norm2 = nn.LayerNorm(wide), nn.LayerNorm(wide)
+        self.q_proj, self.k_proj, self.v_proj, self.o_proj = (nn.Linear(wide, wide) for _ in range(4))
+        self.up, self.down = nn.Linear(wide, 4 * wide), nn.Linear(4 * wide, wide)
+
+    def forward(self, x: Tensor) -> Tensor:
+        y = self.norm1(x)
+        q, k, v = (
+            f(y).unflatten(-1, (self.heads, -1)).transpose(1, 2) for f in (self.q_proj, self.k_proj, self.v_proj)
+        )
+        mixed = functional.scaled_dot_product_attention(q, k, v, is_causal=True)
+        x = x + self.o_proj(mixed.transpose(1, 2).flatten(2))
+        out: Tensor = x + self.down(functional.silu(self.up(self.norm2(x))))
+        return out
+
+
+class CausalTransformer(nn.Module):
+    """What adapters are put into: the answer is at the last token."""
+
+    def __init__(self, wide: int = 256, heads: int = 4, blocks: int = 6) -> None:
+        super().__init__()
+        self.words, self.head = nn.Embedding(VOCABULARY, wide), nn.Linear(wide, CLASSES)
+        self.blocks = nn.Sequential(*[CausalBlock(wide, heads) for _ in range(blocks)])
+
+    def forward(self, tokens: Tensor) -> Tensor:
+        out: Tensor = self.head(self.blocks(self.words(tokens))[:, -1])
         return out
 
 
@@ -172,6 +206,11 @@ MODELS: dict[str, BenchModel | ResNet20] = {
         "small ViT (96 wide, 4 blocks, 64 tokens)", lambda: VisionTransformer(32, 3, 4, 96, 4, 4), PICTURE
     ),
     "text": BenchModel("text transformer (64 wide, 2 layers, 32 tokens, dropout)", TextTransformer, ()),
+    "adapter": BenchModel(
+        "rank-16 adapters in a frozen transformer (256 wide, 6 blocks, 32 tokens)",
+        lambda: lora(CausalTransformer(), 16, also="head"),
+        (),
+    ),
     "lstm": BenchModel("LSTM (64 wide, 32 tokens)", lambda: Recurrent(nn.LSTM), ()),
     "gru": BenchModel("GRU (64 wide, 32 tokens)", lambda: Recurrent(nn.GRU), ()),
     "resnet20": ResNet20("ResNet-20 with batch norm, augmented", "batch"),

@@ -136,15 +136,19 @@ def recorded(work: Callable[[], Result], pool: Any = None) -> tuple[torch.cuda.C
 
     All that is changed in place is changed by the warm-ups, too.
     """
-    beside = torch.cuda.Stream()
-    beside.wait_stream(torch.cuda.current_stream())
+    before, beside = torch.cuda.current_stream(), torch.cuda.Stream()
+    beside.wait_stream(before)
     with torch.cuda.stream(beside):
         for _ in range(WARM_UPS):
             work()
-    torch.cuda.current_stream().wait_stream(beside)
+    before.wait_stream(beside)
     graph = torch.cuda.CUDAGraph()
-    with torch.cuda.graph(graph, pool=pool):
-        result = work()
+    try:
+        with torch.cuda.graph(graph, pool=pool):
+            result = work()
+    except BaseException:
+        torch.cuda.set_stream(before)  # a capture that cannot be ended leaves its own stream in place
+        raise
     return graph, result
 
 
@@ -155,4 +159,7 @@ def say_that_none_works(error: RuntimeError) -> None:
     first: BaseException = error
     while first.__context__ is not None:
         first = first.__context__
-    warnings.warn(f"no CUDA graphs for this model, so it trains more slowly: {first}", stacklevel=3)
+    why = " ".join(str(first).split("\n")[0].split())
+    if "capturing" in why:
+        why += "; does its forward, or its loss, look at numbers, as `if x.max() > 1` or `.item()` do?"
+    warnings.warn(f"no CUDA graphs for this model, so it trains more slowly: {why}", stacklevel=3)

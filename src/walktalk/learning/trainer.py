@@ -365,6 +365,8 @@ class Trainer:
 
         How wide a wave is depends on how a run is cut, and that on the clock: nothing of it may show in the records.
         """
+        if self.best_width == 1:  # there is no other wave
+            return "plain" if self.single is None else "single"
         if self.device.type != "cpu" or self.is_read:  # what is read batch by batch is not read to try something out
             return "plain" if self.single is None else "single"
         row = self.model.layout.row(self.template).to(self.device)

@@ -41,7 +41,7 @@ def call(function: Callable[..., Any] | str, args: tuple[Any, ...], kwargs: dict
     """A function, or a method by its name, on values of which some are `Laid`."""
     name = function if isinstance(function, str) else getattr(function, "__name__", "").strip("_")
     x = args[0] if args else None
-    if not any(isinstance(part, Laid) for part in flat((args, kwargs))):
+    if not isinstance(x, Laid) and not any(isinstance(part, Laid) for part in flat((args, kwargs))):
         return shared(function, name, args, kwargs)
     if name in BINARY and len(args) == 2 and not kwargs:
         return binary(getattr(operator, name) if name != "div" else operator.truediv, *args)

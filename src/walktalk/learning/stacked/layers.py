@@ -25,7 +25,7 @@ def linear(x: Laid, module: nn.Linear, get: Get, run: Pass) -> Laid:
 def convolution(x: Laid, module: Any, get: Get, run: Pass) -> Laid:
     if module.padding_mode != "zeros":
         raise NotStackable(f"padding_mode {module.padding_mode}")
-    if is_patchwise(module) and x.rows > 1:
+    if is_patchwise(module) and (x.rows > 1 or not x.tensor.is_cuda):
         return patches(x, module, get)
     weight = get("weight").flatten(0, 1)
     bias = None if module.bias is None else get("bias").flatten()

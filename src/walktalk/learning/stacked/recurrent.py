@@ -21,7 +21,7 @@ def recurrent(args: list[Any], kwargs: dict[str, Any], module: Any, get: Get, ru
     x: Laid = args[0]
     if x.stacked().dim() != 4:
         raise NotStackable("a recurrent layer without samples")
-    step_by_step = x.tensor.is_cuda or (isinstance(module, nn.GRU) and x.rows > 1)
+    step_by_step = x.tensor.is_cuda or isinstance(module, nn.GRU)
     found = (in_steps if step_by_step else one_by_one)(x, module, get, run)
     outputs, *states = (Laid(tensor, x.rows) for tensor in found)
     return outputs, tuple(states) if isinstance(module, nn.LSTM) else states[0]
