@@ -129,18 +129,34 @@ def test_a_depth_that_somebody_made_up_is_forgotten() -> None:
     assert sightings.deepest == 2
 
 
+def test_a_score_that_nobody_claimed_makes_no_other_aggregator() -> None:
+    """It made a greater claim of the same reign: all followed it, and the true one had to be elected once more."""
+    aggregator, other = node_of(0), node_of(3)
+    forged = beat(5, 0, FIRST._replace(score=Score(degree=9.0)))
+    for machine in (aggregator, other):
+        give(machine, Received(2, forged, ""), 2.0)
+        assert machine.members.claim == FIRST
+        assert machine.members.ballot == NOBODY
+    assert aggregator.members.leads
+    give(other, Received(0, beat(6, 0), ""), 3.0)
+    assert other.members.beat == 6
+
+
 def test_an_aggregator_that_follows_itself_keeps_what_it_has() -> None:
-    """A claim of its own term and name with a better score, which it never made, has it elected once more."""
     machine = node_of(0)
     give(machine, Trained("walk/1", 1), 1.0)
     learned = machine.reign.updates
     assert learned
-    forged = FIRST._replace(score=Score(degree=9.0))
-    give(machine, Received(2, beat(5, 0, forged), ""), 2.0)
+    out = Estate(0.25, {2: 9})
+    machine.reign.estates[0, 3] = out
+    machine.legacies.taken.add((0, 3))
+    machine.members._call_election(2.0)
     effects = give(machine, TimerFired("quiet"), 5.0)
     assert machine.reign.name == (2, 0)
     assert [note.number for note in notes(effects, "inherited")] == [learned]
     assert machine.reign.latest
+    assert machine.reign.estates[0, 3] == out  # walks that were still out are welcome
+    assert (0, 3) not in machine.legacies.taken  # and so is a legacy that comes again
 
 
 def test_hops_that_there_was_no_time_for_weigh_nothing() -> None:
