@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import json
+import random
 
 import numpy as np
 
 from tests.support.runs import setup
 from walktalk import graphs
-from walktalk.protocols import Combine, Effect, MultiWalk
+from walktalk.protocols import Combine, Effect, MultiWalk, Outside, Started, TimerFired
 from walktalk.protocols.multi_walk.aggregation import Reign
 from walktalk.protocols.multi_walk.farewell import reign_facts, resumed
 from walktalk.protocols.multi_walk.walk_guard import Guard, ReturnTimes
@@ -16,7 +17,7 @@ from walktalk.protocols.multi_walk.walk_pass import Pass
 from walktalk.records import TraceRow
 from walktalk.runtimes.meaning import Stop
 from walktalk.runtimes.peers import Ledger
-from walktalk.runtimes.simulator import Fault, FaultPlan, PoissonTiming, Simulation
+from walktalk.runtimes.simulator import Fault, FaultPlan, PoissonTiming, Simulation, all_surroundings
 from walktalk.seeds import Seed
 
 
@@ -24,7 +25,7 @@ def mixed(effects: list[Effect], slot: str) -> list[Combine]:
     return [effect for effect in effects if isinstance(effect, Combine) and slot in effect.terms]
 
 
-def test_a_copy_that_ended_elsewhere_counts_if_its_walk_is_given_up_and_only_then() -> None:
+def test_a_copy_that_ended_elsewhere_is_mixed_in_if_its_walk_is_given_up_else_averaged() -> None:
     reign = Reign(2, (1, 0), Guard(ReturnTimes(1.0)))
     reign.begin_afresh(0.0)
     ended = reign.stamped(1)._replace(hop=5)
@@ -37,7 +38,9 @@ def test_a_copy_that_ended_elsewhere_counts_if_its_walk_is_given_up_and_only_the
     assert not mixed(reign.restart(1, "last", 19.0), "spare/1")
     again = reign.stamped(1)
     assert reign.spare(again._replace(hop=2), "in")
-    assert not mixed(reign.mix(again, 20.0), "spare/1")  # the walk itself has come
+    (beside,) = mixed(reign.mix(again._replace(hop=23), 20.0), "spare/1")  # the walk itself has come
+    assert sum(beside.terms.values()) == 1.0  # so what both have in common is not added, but averaged
+    assert 0.0 < beside.terms["spare/1"] <= 0.5
     assert not mixed(reign.restart(1, "last", 30.0), "spare/1")
 
 
@@ -103,3 +106,18 @@ def test_who_passed_a_walk_to_an_aggregator_that_dies_has_what_is_left_of_it() -
         learned = [row.number for row in trace if row.event == "trained" and row.node and dead - 12 < row.time < dead]
         kept.append(np.mean(ledger.interpreter.aggregate[learned] > 0))
     assert np.mean(kept) > 0.9  # it was 0.69
+
+
+def test_a_legacy_that_is_still_on_its_way_stays_here_where_its_node_is_elected() -> None:
+    """It was forgotten and then sent again, which ended the node."""
+    outside = Outside(1.0, random.Random(0))
+    node = MultiWalk(2).hardened().machine(all_surroundings(graphs.complete(3))[1])
+    node.handle(Started(), outside)
+    node.legacies.own = Pass(4, (1, 1), 50)
+    node.legacies.send_own(None, outside)
+    assert 4 in node.hops.leaving
+    reign = Reign(2, (2, 1), Guard(ReturnTimes(1.0)))
+    node.legacies.send_own(reign, outside)
+    assert reign.updates == 50
+    assert 4 not in node.hops.leaving
+    assert not node.handle(TimerFired("hop/4"), outside)

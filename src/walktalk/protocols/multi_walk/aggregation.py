@@ -17,8 +17,8 @@ The legacy brings the tickets that were written there, its *estate*: walks of th
 with one of them, are averaged in with the weight that any of its walks had, once each, and end there.
 
 A walk may be lost with its node, or end because somebody lied about it, while a copy of it is left elsewhere. That copy
-comes here (`legacies`) and is kept as a *spare*. If the walk comes, it is dropped; if the walk is given up, it is mixed
-in as if it were that walk, and had come late.
+comes here (`legacies`) and is kept as a *spare*. If the walk is given up, it is mixed in as if it were that walk, and
+had come late; if the walk comes, it is averaged in, for what it has learned since the two went different ways.
 """
 
 from __future__ import annotations
@@ -125,8 +125,18 @@ class Reign:
         self.updates += self._learned(here, now)
         self._issue(here.walk, now)
         self.visits.append((now, self.updates))
-        dropped = [Forget(spare_slot(here.walk))] if self.spares.pop(here.walk, None) is not None else []
-        return [*effects, *dropped, Record(AGGREGATE, self.name[0], mine)]
+        effects.append(Record(AGGREGATE, self.name[0], mine))
+        spare = self.spares.pop(here.walk, None)
+        if spare is None:
+            return effects
+        return [*effects, *self._join(self._learned(spare, now), spare_slot(here.walk)), Forget(spare_slot(here.walk))]
+
+    def _join(self, learned: int, slot: str) -> list[Effect]:
+        """A copy of a walk beside another that was mixed: what both have in common is in the model already, so it is
+        averaged in by its updates, as a legacy is, with a walk's share at most."""
+        share = min(learned / (self.updates + learned), 1.0 / self.walks)
+        self.updates += learned
+        return self._average(slot, share)
 
     def updates_since(self, moment: float) -> int:
         """How many updates came after a moment; of one that is too long ago, as many as are remembered."""
@@ -153,21 +163,18 @@ class Reign:
         return self._is_out(what) or late or self._is_belated(what)
 
     def _is_belated(self, what: Pass) -> bool:
-        """Whether it is a second copy of a walk of an earlier reign: both parts of a split network went on with it.
-
-        What the two have in common is in the model already, so it is averaged in, as a legacy is, and not added.
-        """
+        """Whether it is a second copy of a walk of an earlier reign: both parts of a split network went on with it."""
         earlier = NO_REIGN[0] < what.reign[0] < self.name[0]
         return earlier and what.walk in self.tickets and what.walk not in self.belated and what.hop >= self.walks
 
     def readmit(self, what: Pass, slot: str, now: float = math.inf) -> list[Effect]:
         """What it learned since it left is mixed in, as in line 8 where it left from here; its ticket is used up."""
         told = Note("readmitted", walk=what.walk, number=what.ticket)
-        before, learned = self.updates, self._learned(what, now)
-        self.updates += learned
+        learned = self._learned(what, now)
         if not self._is_out(what) and what.walk not in self.awaited:
             self.belated.add(what.walk)
-            return [*self._average(slot, min(learned / (before + learned), 1.0 / self.walks)), told]
+            return [*self._join(learned, slot), told]
+        self.updates += learned
         if not self._is_out(what):  # of an earlier reign, and late
             self.awaited.remove(what.walk)
             self.belated.add(what.walk)
