@@ -25,7 +25,7 @@ def mixed(effects: list[Effect], slot: str) -> list[Combine]:
     return [effect for effect in effects if isinstance(effect, Combine) and slot in effect.terms]
 
 
-def test_a_copy_that_ended_elsewhere_is_mixed_in_if_its_walk_is_given_up_else_averaged() -> None:
+def test_a_copy_that_ended_elsewhere_counts_if_its_walk_is_given_up_and_only_then() -> None:
     reign = Reign(2, (1, 0), Guard(ReturnTimes(1.0)))
     reign.begin_afresh(0.0)
     ended = reign.stamped(1)._replace(hop=5)
@@ -38,9 +38,7 @@ def test_a_copy_that_ended_elsewhere_is_mixed_in_if_its_walk_is_given_up_else_av
     assert not mixed(reign.restart(1, "last", 19.0), "spare/1")
     again = reign.stamped(1)
     assert reign.spare(again._replace(hop=2), "in")
-    (beside,) = mixed(reign.mix(again._replace(hop=23), 20.0), "spare/1")  # the walk itself has come
-    assert sum(beside.terms.values()) == 1.0  # so what both have in common is not added, but averaged
-    assert 0.0 < beside.terms["spare/1"] <= 0.5
+    assert not mixed(reign.mix(again, 20.0), "spare/1")  # the walk itself has come
     assert not mixed(reign.restart(1, "last", 30.0), "spare/1")
 
 
@@ -64,6 +62,18 @@ def test_a_second_copy_of_a_walk_from_before_a_split_is_averaged_in_once() -> No
     assert isinstance(averaged, Combine)
     assert averaged.terms == {"copy/3": 0.75, "in": 0.25}  # 20 of 80 updates; no copy has more than a walk's share
     assert not reign.readmits(second)
+
+
+def test_no_walk_can_be_passed_off_as_another() -> None:
+    """A liar's copy had the number of another walk; its ticket was that one's too, some visits later: counted twice."""
+    reign = Reign(3, (2, 0), Guard(ReturnTimes(1.0)))
+    passes = []
+    for walk in (1, 2, 2, 1, 3, 2, 2, 1, 3):
+        reign.mix(Pass(walk, (2, 0), reign.tickets.get(walk, 0)), 1.0)
+        passes.append(reign.stamped(walk))
+    assert len({one.ticket for one in passes}) == len(passes)
+    for one in passes:
+        assert not any(reign.admits(one._replace(walk=walk)) for walk in (1, 2, 3) if walk != one.walk)
 
 
 def test_a_spare_is_still_there_after_a_stop() -> None:

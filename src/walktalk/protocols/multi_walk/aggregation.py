@@ -17,8 +17,8 @@ The legacy brings the tickets that were written there, its *estate*: walks of th
 with one of them, are averaged in with the weight that any of its walks had, once each, and end there.
 
 A walk may be lost with its node, or end because somebody lied about it, while a copy of it is left elsewhere. That copy
-comes here (`legacies`) and is kept as a *spare*. If the walk is given up, it is mixed in as if it were that walk, and
-had come late; if the walk comes, it is averaged in, for what it has learned since the two went different ways.
+comes here (`legacies`) and is kept as a *spare*. If the walk comes, it is dropped; if the walk is given up, it is mixed
+in as if it were that walk, and had come late.
 """
 
 from __future__ import annotations
@@ -125,18 +125,8 @@ class Reign:
         self.updates += self._learned(here, now)
         self._issue(here.walk, now)
         self.visits.append((now, self.updates))
-        effects.append(Record(AGGREGATE, self.name[0], mine))
-        spare = self.spares.pop(here.walk, None)
-        if spare is None:
-            return effects
-        return [*effects, *self._join(self._learned(spare, now), spare_slot(here.walk)), Forget(spare_slot(here.walk))]
-
-    def _join(self, learned: int, slot: str) -> list[Effect]:
-        """A copy of a walk beside another that was mixed: what both have in common is in the model already, so it is
-        averaged in by its updates, as a legacy is, with a walk's share at most."""
-        share = min(learned / (self.updates + learned), 1.0 / self.walks)
-        self.updates += learned
-        return self._average(slot, share)
+        dropped = [Forget(spare_slot(here.walk))] if self.spares.pop(here.walk, None) is not None else []
+        return [*effects, *dropped, Record(AGGREGATE, self.name[0], mine)]
 
     def updates_since(self, moment: float) -> int:
         """How many updates came after a moment; of one that is too long ago, as many as are remembered."""
@@ -171,9 +161,11 @@ class Reign:
         """What it learned since it left is mixed in, as in line 8 where it left from here; its ticket is used up."""
         told = Note("readmitted", walk=what.walk, number=what.ticket)
         learned = self._learned(what, now)
-        if not self._is_out(what) and what.walk not in self.awaited:
+        if not self._is_out(what) and what.walk not in self.awaited:  # what both have in common is in the model already
+            share = min(learned / (self.updates + learned), 1.0 / self.walks)
             self.belated.add(what.walk)
-            return [*self._join(learned, slot), told]
+            self.updates += learned
+            return [*self._average(slot, share), told]
         self.updates += learned
         if not self._is_out(what):  # of an earlier reign, and late
             self.awaited.remove(what.walk)
@@ -265,7 +257,8 @@ class Reign:
         return range(1, self.walks + 1)
 
     def _issue(self, walk: int, now: float) -> None:
-        self.tickets[walk] = self.tickets.get(walk, 0) + 1
+        """No number is ever on two walks: one that somebody passes off as another has no ticket of that one."""
+        self.tickets[walk] = max(self.tickets.values(), default=0) + 1
         self.guard.leaves(walk, now)
 
 
