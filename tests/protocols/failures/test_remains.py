@@ -64,18 +64,6 @@ def test_a_second_copy_of_a_walk_from_before_a_split_is_averaged_in_once() -> No
     assert not reign.readmits(second)
 
 
-def test_no_walk_can_be_passed_off_as_another() -> None:
-    """A liar's copy had the number of another walk; its ticket was that one's too, some visits later: counted twice."""
-    reign = Reign(3, (2, 0), Guard(ReturnTimes(1.0)))
-    passes = []
-    for walk in (1, 2, 2, 1, 3, 2, 2, 1, 3):
-        reign.mix(Pass(walk, (2, 0), reign.tickets.get(walk, 0)), 1.0)
-        passes.append(reign.stamped(walk))
-    assert len({one.ticket for one in passes}) == len(passes)
-    for one in passes:
-        assert not any(reign.admits(one._replace(walk=walk)) for walk in (1, 2, 3) if walk != one.walk)
-
-
 def test_a_spare_is_still_there_after_a_stop() -> None:
     reign = Reign(2, (2, 0), Guard(ReturnTimes(1.0)))
     reign.spare(Pass(1, (1, 3), 7, 4), "in")

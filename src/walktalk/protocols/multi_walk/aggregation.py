@@ -32,7 +32,7 @@ from walktalk.protocols.effects import AGGREGATE, INITIAL, Combine, Effect, Forg
 from walktalk.protocols.multi_walk.visits import walk_slot
 from walktalk.protocols.multi_walk.walk_copies import further
 from walktalk.protocols.multi_walk.walk_guard import Guard
-from walktalk.protocols.multi_walk.walk_pass import NO_REIGN, Pass
+from walktalk.protocols.multi_walk.walk_pass import NO_REIGN, Pass, ticket_after
 
 REMEMBERED = 4096  # visits whose time is known
 LONGEST = 10.0  # times as many visits as this node would have had in the same time are believed
@@ -257,8 +257,7 @@ class Reign:
         return range(1, self.walks + 1)
 
     def _issue(self, walk: int, now: float) -> None:
-        """No number is ever on two walks: one that somebody passes off as another has no ticket of that one."""
-        self.tickets[walk] = max(self.tickets.values(), default=0) + 1
+        self.tickets[walk] = ticket_after(self.tickets.get(walk, 0), walk, self.walks)
         self.guard.leaves(walk, now)
 
 
