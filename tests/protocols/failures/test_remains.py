@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import json
+import random
 
 import numpy as np
 
 from tests.support.runs import setup
 from walktalk import graphs
-from walktalk.protocols import Combine, Effect, MultiWalk
+from walktalk.protocols import Combine, Effect, MultiWalk, Outside, Started, TimerFired
 from walktalk.protocols.multi_walk.aggregation import Reign
 from walktalk.protocols.multi_walk.farewell import reign_facts, resumed
 from walktalk.protocols.multi_walk.walk_guard import Guard, ReturnTimes
@@ -16,7 +17,7 @@ from walktalk.protocols.multi_walk.walk_pass import Pass
 from walktalk.records import TraceRow
 from walktalk.runtimes.meaning import Stop
 from walktalk.runtimes.peers import Ledger
-from walktalk.runtimes.simulator import Fault, FaultPlan, PoissonTiming, Simulation
+from walktalk.runtimes.simulator import Fault, FaultPlan, PoissonTiming, Simulation, all_surroundings
 from walktalk.seeds import Seed
 
 
@@ -47,6 +48,20 @@ def test_a_new_aggregator_begins_with_what_is_left_where_nothing_has_come() -> N
     effects = reign.restart(1, "last", 9.0)
     assert {"spare/1": 1.0} in [effect.terms for effect in mixed(effects, "spare/1")]
     assert not mixed(effects, "last")
+
+
+def test_a_second_copy_of_a_walk_from_before_a_split_is_averaged_in_once() -> None:
+    """Of a half's walk that had not met the new aggregator before the other half's came, all 139 updates were lost."""
+    reign = Reign(4, (3, 0), Guard(ReturnTimes(1.0)))
+    reign.mix(Pass(3, (2, 1), 7, 59), 1.0)
+    second = Pass(3, (2, 1), 2, 19)
+    assert not reign.admits(second)
+    assert not reign.readmits(second._replace(reign=(3, 0)))  # of this reign, with a ticket that is used up
+    assert reign.readmits(second)
+    averaged, *_ = reign.readmit(second, "in")
+    assert isinstance(averaged, Combine)
+    assert averaged.terms == {"copy/3": 0.75, "in": 0.25}  # 20 of 80 updates; no copy has more than a walk's share
+    assert not reign.readmits(second)
 
 
 def test_a_spare_is_still_there_after_a_stop() -> None:
@@ -89,3 +104,18 @@ def test_who_passed_a_walk_to_an_aggregator_that_dies_has_what_is_left_of_it() -
         learned = [row.number for row in trace if row.event == "trained" and row.node and dead - 12 < row.time < dead]
         kept.append(np.mean(ledger.interpreter.aggregate[learned] > 0))
     assert np.mean(kept) > 0.9  # it was 0.69
+
+
+def test_a_legacy_that_is_still_on_its_way_stays_here_where_its_node_is_elected() -> None:
+    """It was forgotten and then sent again, which ended the node."""
+    outside = Outside(1.0, random.Random(0))
+    node = MultiWalk(2).hardened().machine(all_surroundings(graphs.complete(3))[1])
+    node.handle(Started(), outside)
+    node.legacies.own = Pass(4, (1, 1), 50)
+    node.legacies.send_own(None, outside)
+    assert 4 in node.hops.leaving
+    reign = Reign(2, (2, 1), Guard(ReturnTimes(1.0)))
+    node.legacies.send_own(reign, outside)
+    assert reign.updates == 50
+    assert 4 not in node.hops.leaving
+    assert not node.handle(TimerFired("hop/4"), outside)

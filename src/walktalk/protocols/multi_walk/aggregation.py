@@ -32,7 +32,7 @@ from walktalk.protocols.effects import AGGREGATE, INITIAL, Combine, Effect, Forg
 from walktalk.protocols.multi_walk.visits import walk_slot
 from walktalk.protocols.multi_walk.walk_copies import further
 from walktalk.protocols.multi_walk.walk_guard import Guard
-from walktalk.protocols.multi_walk.walk_pass import NO_REIGN, Pass
+from walktalk.protocols.multi_walk.walk_pass import NO_REIGN, Pass, ticket_after
 
 REMEMBERED = 4096  # visits whose time is known
 LONGEST = 10.0  # times as many visits as this node would have had in the same time are believed
@@ -80,6 +80,7 @@ class Reign:
     estates: dict[tuple[int, int], Estate] = field(default_factory=dict)  # by the name of the reign that is over
     missing: dict[int, int] = field(default_factory=dict)  # by walk: the ticket of the one that was last given up
     awaited: set[int] = field(default_factory=set)  # walks that were given up before they came for the first time
+    belated: set[int] = field(default_factory=set)  # walks of which a second copy of an earlier reign has come
     spares: dict[int, Pass] = field(default_factory=dict)  # by walk that is out: what is left of it elsewhere
 
     def begin_afresh(self, now: float) -> list[Effect]:
@@ -149,14 +150,26 @@ class Reign:
         """Whether this is a walk that was given up and comes after all, or one of a reign that was inherited, with the
         last ticket that was written on it there."""
         late = what.walk in self.awaited and NO_REIGN[0] < what.reign[0] <= self.name[0] and what.reign != self.name
-        return self._is_out(what) or late
+        return self._is_out(what) or late or self._is_belated(what)
+
+    def _is_belated(self, what: Pass) -> bool:
+        """Whether it is a second copy of a walk of an earlier reign: both parts of a split network went on with it."""
+        earlier = NO_REIGN[0] < what.reign[0] < self.name[0]
+        return earlier and what.walk in self.tickets and what.walk not in self.belated and what.hop >= self.walks
 
     def readmit(self, what: Pass, slot: str, now: float = math.inf) -> list[Effect]:
         """What it learned since it left is mixed in, as in line 8 where it left from here; its ticket is used up."""
         told = Note("readmitted", walk=what.walk, number=what.ticket)
-        self.updates += self._learned(what, now)
+        learned = self._learned(what, now)
+        if not self._is_out(what) and what.walk not in self.awaited:  # what both have in common is in the model already
+            share = min(learned / (self.updates + learned), 1.0 / self.walks)
+            self.belated.add(what.walk)
+            self.updates += learned
+            return [*self._average(slot, share), told]
+        self.updates += learned
         if not self._is_out(what):  # of an earlier reign, and late
             self.awaited.remove(what.walk)
+            self.belated.add(what.walk)
             return [*self._mix_late(slot, AWAITED), *([] if self.awaited else [Forget(AWAITED)]), told]
         if what.reign == self.name:
             del self.missing[what.walk]
@@ -244,7 +257,7 @@ class Reign:
         return range(1, self.walks + 1)
 
     def _issue(self, walk: int, now: float) -> None:
-        self.tickets[walk] = self.tickets.get(walk, 0) + 1
+        self.tickets[walk] = ticket_after(self.tickets.get(walk, 0), walk, self.walks)
         self.guard.leaves(walk, now)
 
 

@@ -67,8 +67,10 @@ class Legacies:
         """To the aggregator of now, who may be this node, with this reign."""
         if self.own is None:
             return []
-        kept = Combine(kept_slot(self.own.walk), {OWN: 1.0})
-        return [kept, *self.deliver(self.own, kept_slot, reign, outside)]
+        walk = self.own.walk
+        here = self.hops.give_up(walk) if reign is not None and walk in self.hops.leaving else []  # it need not arrive
+        kept = Combine(kept_slot(walk), {OWN: 1.0})
+        return [*here, kept, *self.deliver(self.own, kept_slot, reign, outside)]
 
     def trained(self, walk: int) -> None:
         """This walk is in `LAST` now, and has left, unless it stays."""

@@ -44,7 +44,7 @@ from walktalk.protocols.multi_walk.visits import (
 )
 from walktalk.protocols.multi_walk.walk_guard import PRIOR, Guard
 from walktalk.protocols.multi_walk.walk_keeper import GUARD, WalkKeeper
-from walktalk.protocols.multi_walk.walk_pass import ACK, NO_REIGN, WALK, Pass, answer_to, pass_of
+from walktalk.protocols.multi_walk.walk_pass import ACK, NO_REIGN, WALK, Pass, answer_to, is_ticket_of, pass_of
 
 REMEMBERED = 20.0  # heartbeats that a node remembers which copies of walks came: longer than any message is repeated
 MESSAGES = {WALK: Arrival("in/{walk}"), ACK: Arrival(), BEAT: Arrival()}
@@ -249,6 +249,8 @@ class ResilientNode(WalkKeeper):
         """Refuse what cannot be: `ValueError`."""
         if not self.legacies.is_number(what.walk, what.reign[1]):
             self._known(what.walk)
+        if what.walk <= self.walks and not is_ticket_of(what.ticket, what.walk, self.walks):
+            raise ValueError(f"walk {what.walk} has no ticket {what.ticket}")
         known = what.reign[1] == NO_REIGN[1] or self.around.knows(what.reign[1])
         if not known or what.reign[0] > self.members.claim.term + LEAP:
             raise ValueError(f"node {what.reign[1]} does not aggregate in term {what.reign[0]}")

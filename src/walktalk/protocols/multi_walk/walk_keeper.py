@@ -71,7 +71,7 @@ class WalkKeeper(Machine):
         self.parts: dict[int, dict[str, bytes]] = {}  # walk -> kinds of luggage that came, with their labels
         self.guards = guard == "aggregator"
         sightings = Sightings(walks if self.guards else 0, self._holds)
-        self.members = Membership(around, heartbeat, sightings, Written(self._highest_ticket))
+        self.members = Membership(around, heartbeat, sightings, Written(self._highest_ticket, walks))
         self.hops = Hops(Arrivals(heartbeat, 0.0), visiting.luggage)
         self.pace, self.visited = heartbeat, False  # what a visit takes, and whether there was one in this life
         self.trained = False  # whether there is a model in `LAST`, of this life or an earlier one

@@ -8,6 +8,7 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
+from walktalk.errors import UnavailableError
 from walktalk.runtimes.peers import BLOCKED, SWALLOWS, Place, ask_to_leave, free_ports
 from walktalk.studies.chaos.blows import Blow
 from walktalk.studies.chaos.lies import LIES
@@ -130,7 +131,10 @@ def leave(storm: Disturbance, blow: Blow) -> None:
     node = storm.dice.choice(able)
     name = storm.names[node]
     storm.tell(f"{name} leaves for good")
-    why = ask_to_leave(storm.cluster, [name], LEAVING, dead=False)[name]
+    try:
+        why = ask_to_leave(storm.cluster, [name], LEAVING, dead=False)[name]
+    except UnavailableError as error:  # a finding of this round, no reason to end the series
+        why = str(error)
     storm.fleet.processes[node].join(LEAVING)
     if why or storm.fleet.processes[node].is_alive():
         storm.failures.append(f"{name} could not leave for good{': ' * bool(why)}{why}")
