@@ -309,6 +309,23 @@ def test_combinations_of_rows_are_sums():
 
 @pytest.mark.gpu
 @needs_gpu
+def test_parts_of_rows_are_combined_where_they_lie():
+    torch.manual_seed(0)
+    data = torch.randn(9, 5001, device="cuda")
+    before, even = data.clone(), (torch.arange(5001, device="cuda") % 2 == 0).float()
+    outs, sources = torch.tensor([4, 8, 5], device="cuda"), torch.tensor([0, 1, 2, 3, 2], device="cuda")
+    weights, starts = torch.tensor([0.5, 0.25, 2.0, -2.0, 3.0], device="cuda"), torch.tensor([0, 3, 4], device="cuda")
+    fused.combine_rows(data, outs, sources, weights, starts, torch.tensor([-1, 0, 1, -1, 1], device="cuda"), 2)
+    expected = 0.5 * before[0] + 0.25 * even * before[1] + 2.0 * (1.0 - even) * before[2]
+    assert torch.allclose(data[4], expected, atol=1e-6)
+    assert torch.equal(data[8], -2.0 * before[3])
+    assert torch.allclose(data[5], 3.0 * (1.0 - even) * before[2])
+    left = [0, 1, 2, 3, 6, 7]
+    assert torch.equal(data[left], before[left])
+
+
+@pytest.mark.gpu
+@needs_gpu
 @pytest.mark.parametrize("first", [0, 1])
 def test_a_part_of_rows_is_what_the_codec_leaves(first):
     torch.manual_seed(0)

@@ -342,7 +342,7 @@ def test_a_ticket_that_nobody_wrote_kills_a_walk_for_a_while_only() -> None:
     """It was the latest for the rest of the reign, and every true copy after it a laggard."""
     machine = machine_of(2)
     give(machine, Received(0, view(), ""))
-    forged, true = Pass(1, (1, 0), 2**31 - 1, 3), Pass(1, (1, 0), 4, 1)
+    forged, true = Pass(1, (1, 0), 2**31 - 1, 3), Pass(1, (1, 0), 5, 1)
     machine.copies.accept(forged, 1.0)  # it was here, and went on to the aggregator, who knows better
     give(machine, Received(1, true.message("walk"), "in/1"), 3.0)
     assert 1 not in machine.copies.here
@@ -353,7 +353,7 @@ def test_a_ticket_that_nobody_wrote_kills_a_walk_for_a_while_only() -> None:
 
 def test_an_aggregator_takes_no_ticket_that_it_never_wrote() -> None:
     machine = machine_of(0)
-    forged = Pass(2, (1, 0), 2**31 - 1, 3)
+    forged = Pass(2, (1, 0), 2**31 - 2, 3)
     effects = give(machine, Received(1, forged.message("walk"), "in/2"))
     assert 2 not in machine.copies.here
     assert 2 not in machine.copies.seen

@@ -36,6 +36,7 @@ from walktalk.studies.chaos.checks import copies_of_walks
 from walktalk.studies.chaos.disks import Disk
 from walktalk.studies.chaos.lies import Said, lie, spoiled
 from walktalk.studies.chaos.round import by_data
+from walktalk.studies.chaos.strikes import free_disk
 from walktalk.studies.chaos.struck import CLOCK, shift_clock
 from walktalk.studies.chaos.verdict import verdict_of
 
@@ -274,3 +275,22 @@ def test_the_books_say_how_much_of_each_half_is_in_the_model() -> None:
         assert all(half.updates > 50 for half in books.halves)
     assert kept[True][0] >= 0.9
     assert kept[False][0] <= 0.2
+
+
+def test_a_disk_is_free_again_when_what_waited_is_written() -> None:
+    """All were killed half a second later, and a node took fifteen seconds of its trace with it."""
+    complains = [["its trace cannot be written: 900 lines wait; is the disk full?"], None, ["it leaves"]]
+    asked: list[str] = []
+
+    def ask(seconds: float) -> dict[str, dict[str, list[str]] | None]:
+        said = complains[len(asked)]
+        asked.append("full" if disk.full else "free")
+        return {"node-0": None if said is None else {"complaints": said}}
+
+    disk = SimpleNamespace(full=True)
+    disk.free = lambda: setattr(disk, "full", False)
+    storm = SimpleNamespace(disks={0: disk}, living=lambda: [0], names=["node-0"], ask=ask)
+    free_disk(storm, 0)  # type: ignore[arg-type]
+    assert asked == ["free"] * 3  # until it has no complaint about its trace; a node that does not answer may have one
+    free_disk(storm, 0)  # type: ignore[arg-type]
+    assert len(asked) == 3  # it was not full

@@ -85,7 +85,16 @@ def test_the_statistics_of_an_update_that_is_encoded_are_the_trained_ones():
 @pytest.mark.parametrize("protocol", compressible(), ids=lambda p: p.name)
 @pytest.mark.parametrize(("codec", "feedback"), CODECS)
 def test_the_whole_suite_with_every_codec(protocol, codec, feedback):
-    check_protocol(compressed(protocol, codec, feedback))
+    check_protocol(compressed(protocol, codec, feedback), engines=("sim",))
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("number", "protocol"), list(enumerate(compressible())), ids=lambda p: getattr(p, "name", None)
+)
+def test_the_whole_suite_on_real_nodes(number, protocol):
+    """Each protocol with one of the codecs, in turn: half a minute each."""
+    check_protocol(compressed(protocol, *CODECS[number % len(CODECS)]), engines=("peers",))
 
 
 @pytest.mark.parametrize(

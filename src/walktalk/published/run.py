@@ -135,6 +135,11 @@ def note(out: Path, table: Table, cells: Sequence[tuple[Row, str]], number: int,
     write_history(path, history, RUN_COLUMNS)
 
 
+def roomy(rows: int) -> int:
+    """So many rows that later stretches have enough, too."""
+    return rows + max(32, rows // 4) if rows else 0
+
+
 def run_together(trainer: Trainer, runs: Sequence[PlannedRun], say: Say, noted: Note) -> list[list[HistoryRow]]:
     """All runs in one engine, the next stretch planned ahead; the history of each, which `noted` hears as it grows."""
     setups = [replace(run.setup, keep_trace=False) for run in runs]
@@ -147,7 +152,7 @@ def run_together(trainer: Trainer, runs: Sequence[PlannedRun], say: Say, noted: 
         for stretch in range(1, stretches + 1):
             plan = ahead.result()
             if stretch == 1:  # room for more at once: a matrix that grows later moves, and graphs are made anew
-                plan = replace(plan, models=2 * plan.models, states=2 * plan.states)
+                plan = replace(plan, models=roomy(plan.models), states=roomy(plan.states))
             if stretch < stretches:
                 ahead = pool.submit(engine.plan, (stretch + 1) / stretches)
             measured = engine.carry_out(plan).measurements

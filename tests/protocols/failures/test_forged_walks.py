@@ -58,7 +58,7 @@ def test_a_ticket_that_the_aggregator_cannot_have_written_is_taken_from_nobody()
     machine = node_of(3)
     give(machine, Received(0, beat(8, highest=20), ""), 8.0)
     give(machine, Received(0, beat(9, highest=23), ""), 9.0)
-    give(machine, walk(1000), 9.1)
+    give(machine, walk(1001), 9.1)
     assert 1 not in machine.copies.here
     give(machine, walk(25), 9.2)  # written since the last heartbeat
     assert machine.copies.here[1].ticket == 25
@@ -68,18 +68,18 @@ def test_a_walk_of_a_term_that_nobody_has_heard_of_waits_for_its_heartbeat() -> 
     """Of term 1000 it was the latest wherever it came, mixed in by nobody, and ended the true one where they met."""
     machine = node_of(3)
     give(machine, Received(0, beat(8, highest=20), ""), 8.0)
-    effects = give(machine, walk(20, reign=(2, 1)), 9.1)
+    effects = give(machine, walk(21, reign=(2, 1)), 9.1)
     assert 1 not in machine.copies.here
     assert not [effect for effect in effects if isinstance(effect, Send)]  # so its sender keeps it, and asks again
     give(machine, Received(1, beat(1, 0, Claim(2, NOBODY.score, -1)), ""), 9.2)
-    give(machine, walk(20, reign=(2, 1)), 9.3)
+    give(machine, walk(21, reign=(2, 1)), 9.3)
     assert machine.copies.here[1].reign == (2, 1)
 
 
 def test_a_forged_ticket_is_forgotten_by_nodes_that_only_pass_heartbeats_on() -> None:
     """The timer of a node's own heartbeat is set anew whenever it passes one on, so it never runs out."""
     machine = node_of(3)
-    give(machine, walk(50_000), 0.1)  # before anything is known of tickets
+    give(machine, walk(50_001), 0.1)  # before anything is known of tickets
     send_on(machine, 0.2)
     for second in range(1, 40):
         give(machine, Received(0, beat(second, highest=second), ""), float(second))
@@ -91,7 +91,7 @@ def test_a_walk_that_was_ended_on_the_word_of_a_forged_copy_goes_on_from_the_agg
     aggregator, poisoned = node_of(0), node_of(3)
     now = 1.0
     true = send_on(aggregator, now)
-    give(poisoned, walk(40), now)
+    give(poisoned, walk(41), now)
     send_on(poisoned, now)
     effects = give(poisoned, Received(2, true._replace(hop=9).message("walk"), "in/1"), now)
     assert notes(effects, "retired")
@@ -100,11 +100,27 @@ def test_a_walk_that_was_ended_on_the_word_of_a_forged_copy_goes_on_from_the_agg
     effects = give(aggregator, Received(3, sent, f"in/{STRAYS + 1}"), now)
     assert notes(effects, "taken_back")
     assert notes(effects, "counted")  # mixed in, as if it had come by itself
-    assert aggregator.reign.tickets[1] == true.ticket + 1
+    assert aggregator.reign.tickets[1] == true.ticket + 2
     held = aggregator.copies.here.get(1) or aggregator.hops.what(1)
-    assert held.ticket == true.ticket + 1
+    assert held.ticket == true.ticket + 2
     again = give(aggregator, Received(3, sent, f"in/{STRAYS + 1}"), now)
     assert not notes(again, "counted")  # once
+
+
+def test_no_walk_passes_for_another() -> None:
+    """One with the model and the ticket of another was mixed in as soon as its own number had come so far."""
+    reign = Reign(4, (1, 0), Guard(ReturnTimes(1.0)))
+    reign.begin_afresh(0.0)
+    written: dict[int, set[int]] = {number: set() for number in reign.everyone()}
+    for number in random.Random(1).choices(list(reign.everyone()), k=100):
+        reign.mix(reign.stamped(number), 1.0)
+        ticket = reign.tickets[number]
+        assert ticket > max(written[number], default=0)
+        written[number].add(ticket)
+    assert sum(map(len, written.values())) == len(set().union(*written.values()))
+    machine = node_of(3)
+    with pytest.raises(ValueError, match="walk 1 has no ticket 8"):
+        give(machine, walk(8), 1.0)  # of walk 2
 
 
 def test_a_copy_that_only_lags_behind_is_not_taken_back() -> None:
@@ -129,18 +145,34 @@ def test_a_depth_that_somebody_made_up_is_forgotten() -> None:
     assert sightings.deepest == 2
 
 
+def test_a_score_that_nobody_claimed_makes_no_other_aggregator() -> None:
+    """It made a greater claim of the same reign: all followed it, and the true one had to be elected once more."""
+    aggregator, other = node_of(0), node_of(3)
+    forged = beat(5, 0, FIRST._replace(score=Score(degree=9.0)))
+    for machine in (aggregator, other):
+        give(machine, Received(2, forged, ""), 2.0)
+        assert machine.members.claim == FIRST
+        assert machine.members.ballot == NOBODY
+    assert aggregator.members.leads
+    give(other, Received(0, beat(6, 0), ""), 3.0)
+    assert other.members.beat == 6
+
+
 def test_an_aggregator_that_follows_itself_keeps_what_it_has() -> None:
-    """A claim of its own term and name with a better score, which it never made, has it elected once more."""
     machine = node_of(0)
     give(machine, Trained("walk/1", 1), 1.0)
     learned = machine.reign.updates
     assert learned
-    forged = FIRST._replace(score=Score(degree=9.0))
-    give(machine, Received(2, beat(5, 0, forged), ""), 2.0)
+    out = Estate(0.25, {2: 9})
+    machine.reign.estates[0, 3] = out
+    machine.legacies.taken.add((0, 3))
+    machine.members._call_election(2.0)
     effects = give(machine, TimerFired("quiet"), 5.0)
     assert machine.reign.name == (2, 0)
     assert [note.number for note in notes(effects, "inherited")] == [learned]
     assert machine.reign.latest
+    assert machine.reign.estates[0, 3] == out  # walks that were still out are welcome
+    assert (0, 3) not in machine.legacies.taken  # and so is a legacy that comes again
 
 
 def test_hops_that_there_was_no_time_for_weigh_nothing() -> None:
@@ -169,8 +201,10 @@ def test_a_reign_goes_on_after_a_stop_with_the_walks_that_it_gave_up() -> None:
     reign.restart(1, "last", 9.0)
     reign.restart(2, "last", 9.0)
     reign.estates[2, 1] = Estate(0.25, {1: 7, 2: 9})
+    reign.belated.add(2)
     back = resumed(reign_facts(reign), 2, (3, 0), Guard(ReturnTimes(1.0)), 1.0)
-    assert (back.missing, back.awaited, back.estates) == (reign.missing, reign.awaited, reign.estates)
+    for kept in ("missing", "awaited", "estates", "belated"):
+        assert getattr(back, kept) == getattr(reign, kept)
     assert back.updates_since(2.0) == 0
 
 

@@ -12,12 +12,14 @@ from tests.support.runs import Played, setup
 from tests.support.symbolic import Symbols
 from tests.support.unlike import IN_STEP
 from walktalk import graphs
-from walktalk.protocols import DiLoCo, FedAvg, FedProx, Protocol, Scaffold
+from walktalk.protocols import DiLoCo, FedAvg, FedProx, Protocol, Scaffold, StreamingDiLoCo
 from walktalk.runtimes.meaning import Stop
 from walktalk.runtimes.simulator import Fault, PoissonTiming
 
 STAR = graphs.star(5)
-ALL = pytest.mark.parametrize("protocol", [FedAvg(), FedProx(), Scaffold(), DiLoCo()], ids=lambda p: p.label)
+WHOLE = (FedAvg(), FedProx(), Scaffold(), DiLoCo())  # models or changes are sent as a whole
+STREAMS = (StreamingDiLoCo(), StreamingDiLoCo(fragments=3, delay=2), StreamingDiLoCo(fragments=1, delay=0))
+ALL = pytest.mark.parametrize("protocol", [*WHOLE, *STREAMS], ids=lambda p: p.label)
 
 
 @ALL
@@ -28,7 +30,7 @@ def test_while_nothing_fails_the_models_are_those_of_the_plain_form(protocol: Pr
     assert runs[0].engine.simulations[0].bytes == runs[1].engine.simulations[0].bytes
 
 
-@ALL
+@pytest.mark.parametrize("protocol", WHOLE, ids=lambda p: p.label)
 def test_whatever_is_lost_weights_sum_to_one_and_nobody_waits(protocol: Protocol) -> None:
     _, trace = simulate(protocol, STAR, (Fault("lose", at=0.0, share=0.2),), IN_STEP, seed=1, until=40.5)
     assert not any(row.event == "left_out" for row in trace)
@@ -48,6 +50,23 @@ def test_a_round_is_the_mean_of_those_that_are_there(weighted: bool) -> None:
         assert len(changes) == there or 20.1 < row.time < 22.0  # who comes back takes part from the next round on
 
 
+@pytest.mark.parametrize("protocol", STREAMS, ids=lambda p: p.label)
+def test_a_fragment_is_the_mean_of_changes_from_the_same_start(protocol: StreamingDiLoCo) -> None:
+    """Who did not get the server's fragment shows nothing of it before it has the next one; nobody waits."""
+    _, trace = simulate(protocol, STAR, (Fault("lose", at=0.0, share=0.2),), IN_STEP, seed=1, until=40.5)
+    assert sum(row.event == "trained" and row.node == 0 for row in trace) == 40
+    assert not any(row.event == "left_out" for row in trace)
+    for row in trace:
+        if row.event == "combine" and row.node == 0 and row.slot == "mean":
+            assert sum(row.detail.values()) == pytest.approx(1.0)
+    came = [(row.node, row.slot.split("/")) for row in trace if row.event == "receive" and "/" in row.slot]
+    got = {(node, int(training)) for node, (_, training, _) in came if node}
+    ups = [(int(peer), int(training)) for node, (_, training, peer) in came if not node]
+    assert 60 < len(ups) < 160  # of four nodes; a fifth of both ways is lost
+    for peer, training in ups:
+        assert training < protocol.fragments or (peer, training - protocol.fragments) in got
+
+
 @ALL
 def test_the_server_comes_back_and_begins_anew(protocol: Protocol) -> None:
     faults = (Fault("kill", at=10.2, node=0, seconds=10.0), Fault("pause", at=30.0, node=2, seconds=20.0))
@@ -61,7 +80,7 @@ def test_the_server_comes_back_and_begins_anew(protocol: Protocol) -> None:
 @settings(max_examples=4, deadline=None, phases=(Phase.explicit, Phase.reuse, Phase.generate))
 @given(st.data())
 def test_rounds_never_stop(data: st.DataObject) -> None:
-    protocol = data.draw(st.sampled_from([FedAvg(), Scaffold()]))
+    protocol = data.draw(st.sampled_from([FedAvg(), Scaffold(), *STREAMS]))
     faults = data.draw(storms(STAR, ("kill", "pause", "partition", "lose", "slow")))
     seed, timing = data.draw(st.integers(0, 999)), data.draw(some_timings)
     _, trace = simulate(protocol, STAR, faults, timing, seed, until=400.0)

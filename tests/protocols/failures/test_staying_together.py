@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+import struct
 
 import numpy as np
 import pytest
@@ -25,6 +26,7 @@ from walktalk.protocols.multi_walk.aggregation import Reign
 from walktalk.protocols.multi_walk.election import NOBODY, Claim, View, decode, encode
 from walktalk.protocols.multi_walk.farewell import remembered
 from walktalk.protocols.multi_walk.legacies import STRAYS
+from walktalk.protocols.multi_walk.visits import Carried
 from walktalk.protocols.multi_walk.walk_guard import Guard, ReturnTimes
 from walktalk.protocols.multi_walk.walk_pass import Pass
 from walktalk.records import TraceRow
@@ -106,7 +108,6 @@ def test_a_walk_of_an_earlier_reign_that_comes_after_its_replacement_counts_once
     assert not reign.readmits(late)  # it is in time
     reign.restart(2, "last", 9.0)
     assert not reign.admits(late)
-    assert not reign.readmits(late._replace(walk=1))  # that one has been here
     assert not reign.readmits(late._replace(reign=(3, 1)))  # of one that this aggregator has not heard of yet
     assert reign.readmits(late)
     mixed, *_ = reign.readmit(late, "in")
@@ -114,6 +115,16 @@ def test_a_walk_of_an_earlier_reign_that_comes_after_its_replacement_counts_once
     assert mixed.terms == {"copy/1": 1.0, "in": 0.5, "awaited": -0.5}  # as if it had come in time
     assert not reign.readmits(late)
     assert reign.admits(reign.stamped(2))
+
+
+def test_a_walk_of_a_part_whose_aggregator_had_few_visits_weighs_what_it_learned() -> None:
+    """Its part was one update of hundreds, so that a walk with a hundred of its own had a weight of nothing."""
+    reign = Reign(2, (3, 0), Guard(ReturnTimes(1.0)))
+    reign.mix(Pass(1, (2, 1), 7, 299), 0.0)
+    reign.inherit(Pass(9, (2, 2), 1, carried=Carried(more=struct.pack("<II", 7, 8))), "in/9")
+    averaged, *_ = reign.readmit(Pass(2, (2, 2), 8, 99), "in/2")
+    assert isinstance(averaged, Combine)
+    assert averaged.terms["in/2"] == pytest.approx(100 / 401)
 
 
 @pytest.mark.parametrize("seed", [1, 2])
@@ -133,13 +144,13 @@ def test_a_copy_that_is_overtaken_in_training_goes_to_the_aggregator_with_what_i
     protocol, outside = MultiWalk(2), Outside(1.0, random.Random(0))
     node = machines(protocol, 3)[1]
     node.handle(Started(), outside)
-    old = node.copies.here[2]._replace(ticket=1, hop=4)
+    old = node.copies.here[2]._replace(ticket=2, hop=4)
     node.copies.here[2] = old
     node.handle(Received(0, beat(3), ""), outside)
-    node.handle(Received(0, old._replace(ticket=7, hop=1).message("walk"), "in/2"), outside)
+    node.handle(Received(0, old._replace(ticket=8, hop=1).message("walk"), "in/2"), outside)
     effects = node.handle(Trained("walk/2", 2), outside)
     sent = [effect for effect in effects if isinstance(effect, Send) and effect.slot]
-    assert [(effect.to, effect.message.walk - STRAYS, effect.message.round) for effect in sent] == [(0, 2, 1)]
+    assert [(effect.to, effect.message.walk - STRAYS, effect.message.round) for effect in sent] == [(0, 2, 2)]
 
 
 def test_after_a_split_the_walks_are_r_again_and_one_aggregates() -> None:
@@ -279,7 +290,7 @@ def test_who_comes_back_to_a_new_aggregator_judges_none_of_its_walks() -> None:
     before, after = machines(protocol, 3)[0], machines(protocol, 3)[0]
     before.handle(Started(), outside)
     after.handle(Rejoined(before.farewell()), outside)
-    newer = before.copies.here[1]._replace(walk=2, reign=(2, 1), ticket=7, hop=1)
+    newer = before.copies.here[1]._replace(walk=2, reign=(2, 1), ticket=8, hop=1)
     after.handle(Received(1, newer.message("walk"), "in/2"), outside)
     effects = after.handle(Trained("walk/2", 2), outside)
     assert not [effect for effect in effects if getattr(effect, "event", "") == "retired"]

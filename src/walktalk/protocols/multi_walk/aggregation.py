@@ -15,6 +15,10 @@ steps down, and its latest copy, its *legacy*, goes to the other, who takes the 
 that came to each since the later of the two began: nothing is counted twice, and what either part learned is kept.
 The legacy brings the tickets that were written there, its *estate*: walks of that part which were on their way come
 with one of them, are averaged in with the weight that any of its walks had, once each, and end there.
+
+A walk may be lost with its node, or end because somebody lied about it, while a copy of it is left elsewhere. That copy
+comes here (`legacies`) and is kept as a *spare*. If the walk comes, it is dropped; if the walk is given up, it is mixed
+in as if it were that walk, and had come late.
 """
 
 from __future__ import annotations
@@ -26,8 +30,9 @@ from dataclasses import dataclass, field
 
 from walktalk.protocols.effects import AGGREGATE, INITIAL, Combine, Effect, Forget, Note, Record, absorb
 from walktalk.protocols.multi_walk.visits import walk_slot
+from walktalk.protocols.multi_walk.walk_copies import further
 from walktalk.protocols.multi_walk.walk_guard import Guard
-from walktalk.protocols.multi_walk.walk_pass import NO_REIGN, Pass
+from walktalk.protocols.multi_walk.walk_pass import NO_REIGN, Pass, ticket_after
 
 REMEMBERED = 4096  # visits whose time is known
 LONGEST = 10.0  # times as many visits as this node would have had in the same time are believed
@@ -45,6 +50,11 @@ def copy_slot(walk: int) -> str:
 def missed_slot(walk: int) -> str:
     """Where it keeps what a walk left with that was given up: it may come back after all."""
     return f"missed/{walk}"
+
+
+def spare_slot(walk: int) -> str:
+    """Where it keeps what is left elsewhere of a walk that is out."""
+    return f"spare/{walk}"
 
 
 @dataclass
@@ -70,6 +80,8 @@ class Reign:
     estates: dict[tuple[int, int], Estate] = field(default_factory=dict)  # by the name of the reign that is over
     missing: dict[int, int] = field(default_factory=dict)  # by walk: the ticket of the one that was last given up
     awaited: set[int] = field(default_factory=set)  # walks that were given up before they came for the first time
+    belated: set[int] = field(default_factory=set)  # walks of which a second copy of an earlier reign has come
+    spares: dict[int, Pass] = field(default_factory=dict)  # by walk that is out: what is left of it elsewhere
 
     def begin_afresh(self, now: float) -> list[Effect]:
         """Lines 2 and 3: the first aggregator of a run; all walks are out, with ticket 0."""
@@ -113,7 +125,8 @@ class Reign:
         self.updates += self._learned(here, now)
         self._issue(here.walk, now)
         self.visits.append((now, self.updates))
-        return [*effects, Record(AGGREGATE, self.name[0], mine)]
+        dropped = [Forget(spare_slot(here.walk))] if self.spares.pop(here.walk, None) is not None else []
+        return [*effects, *dropped, Record(AGGREGATE, self.name[0], mine)]
 
     def updates_since(self, moment: float) -> int:
         """How many updates came after a moment; of one that is too long ago, as many as are remembered."""
@@ -137,21 +150,40 @@ class Reign:
         """Whether this is a walk that was given up and comes after all, or one of a reign that was inherited, with the
         last ticket that was written on it there."""
         late = what.walk in self.awaited and NO_REIGN[0] < what.reign[0] <= self.name[0] and what.reign != self.name
-        return self._is_out(what) or late
+        return self._is_out(what) or late or self._is_belated(what)
+
+    def _is_belated(self, what: Pass) -> bool:
+        """Whether it is a second copy of a walk of an earlier reign: both parts of a split network went on with it."""
+        earlier = NO_REIGN[0] < what.reign[0] < self.name[0]
+        return earlier and what.walk in self.tickets and what.walk not in self.belated and what.hop >= self.walks
 
     def readmit(self, what: Pass, slot: str, now: float = math.inf) -> list[Effect]:
         """What it learned since it left is mixed in, as in line 8 where it left from here; its ticket is used up."""
         told = Note("readmitted", walk=what.walk, number=what.ticket)
-        self.updates += self._learned(what, now)
+        learned = self._learned(what, now)
+        share = min(learned / (self.updates + learned), 1.0 / self.walks)  # where it is averaged in
+        self.updates += learned
+        if not self._is_out(what) and what.walk not in self.awaited:  # what both have in common is in the model already
+            self.belated.add(what.walk)
+            return [*self._average(slot, share), told]
         if not self._is_out(what):  # of an earlier reign, and late
             self.awaited.remove(what.walk)
+            self.belated.add(what.walk)
             return [*self._mix_late(slot, AWAITED), *([] if self.awaited else [Forget(AWAITED)]), told]
         if what.reign == self.name:
             del self.missing[what.walk]
             return [*self._mix_late(slot, missed_slot(what.walk)), Forget(missed_slot(what.walk)), told]
         estate = self.estates[what.reign]
         del estate.tickets[what.walk]
-        return [*self._average(slot, estate.share / self.walks), told]
+        return [*self._average(slot, max(share, estate.share / self.walks)), told]  # few may have come there before it
+
+    def spare(self, what: Pass, slot: str) -> list[Effect]:
+        """A copy of a walk that is out has ended elsewhere: kept until that walk comes, or is given up."""
+        known = self.spares.get(what.walk)
+        if what.reign == NO_REIGN or not self.admits(what) or (known is not None and not further(what, known)):
+            return []
+        self.spares[what.walk] = what
+        return [Combine(spare_slot(what.walk), {slot: 1.0})]
 
     def _learned(self, what: Pass, now: float) -> int:
         """How many updates it brings, as it says, but not many more than there was time for: they weigh in a mean."""
@@ -187,9 +219,10 @@ class Reign:
 
     def restart(self, walk: int, fallback: str, now: float) -> list[Effect]:
         """A lost walk begins again here, from the latest mixed model, or from the fallback where there is none."""
-        slot = walk_slot(walk)
+        slot, spare = walk_slot(walk), self.spares.pop(walk, None)
         effects: list[Effect] = []
         if not self.latest:
+            fallback = fallback if spare is None else spare_slot(walk)
             effects = [Combine(copy_slot(each), {fallback: 1.0}) for each in self.everyone()]
             effects.append(Record(AGGREGATE, self.name[0], copy_slot(walk)))
             self.latest = walk
@@ -199,6 +232,9 @@ class Reign:
         else:  # one of an earlier reign may be on its way; the copies of all that have not come are the same
             self.awaited.add(walk)
             effects.append(Combine(AWAITED, {copy_slot(walk): 1.0}))
+        if spare is not None:
+            late = self.readmit(spare, spare_slot(walk), now) if self.readmits(spare) else []
+            effects += [*late, Forget(spare_slot(walk))]
         effects += [Combine(slot, {copy_slot(self.latest): 1.0}), Combine(copy_slot(walk), {slot: 1.0})]
         self.generations[walk] = self.generations.get(walk, 0) + 1
         self._issue(walk, now)
@@ -212,14 +248,15 @@ class Reign:
         """Another node aggregates now."""
         copies = [copy_slot(walk) for walk in (*self.everyone(), self.walks + 1)]
         awaited = (AWAITED,) if self.awaited else ()
-        return [Forget(slot) for slot in (*copies, *map(missed_slot, self.missing), *awaited)]
+        kept = (*map(missed_slot, self.missing), *map(spare_slot, self.spares))
+        return [Forget(slot) for slot in (*copies, *kept, *awaited)]
 
     def everyone(self) -> range:
         """All walks."""
         return range(1, self.walks + 1)
 
     def _issue(self, walk: int, now: float) -> None:
-        self.tickets[walk] = self.tickets.get(walk, 0) + 1
+        self.tickets[walk] = ticket_after(self.tickets.get(walk, 0), walk, self.walks)
         self.guard.leaves(walk, now)
 
 

@@ -7,6 +7,9 @@ Walks that nodes keep notes of have no legacies: what they carry belongs to thos
 
 The aggregator that it is meant for may be dead by then. So who steps down keeps its legacy for a while, and sends it
 again where yet another one aggregates; averaged in a second time, it still adds nothing that counts more than once.
+
+What is left of a walk that was lost with a node goes the same way: whoever passed it to that one still has its model,
+if no other walk was trained there since (`LAST`). Where that node was the aggregator, it waits for the next one.
 """
 
 from __future__ import annotations
@@ -23,6 +26,8 @@ from walktalk.protocols.multi_walk.visits import NOTHING, Carried, Slots, forgot
 from walktalk.protocols.multi_walk.walk_pass import LARGEST, NO_REIGN, Pass, answer_to
 
 OWN = "legacy"  # the slot of what this node's reign left
+LAST = "last"  # the model of the last walk that was trained here: what is left where every walk is lost
+REMAINS = "remains"  # that of a walk which went to an aggregator that is dead
 KEPT = 40.0  # heartbeats that it is kept
 STRAYS = 2**30  # above all numbers of walks and of nodes
 DISPUTED = b"\1"  # what a walk carries that was ended because a later copy was said to be there
@@ -42,6 +47,8 @@ class Legacies:
     taken: set[tuple[int, int]] = field(default_factory=set)  # reigns whose legacy came to this node's
     own: Pass | None = None  # this node's, while it is kept
     until: float = 0.0
+    last: tuple[Pass, int] | None = None  # the walk in `LAST`, as it left, and to whom
+    remains: Pass | None = None
 
     def bequeath(self, reign: Reign, outside: Outside) -> list[Effect]:
         """This node steps down: what came to it since the other began goes to the other; all, where it leaves."""
@@ -60,8 +67,35 @@ class Legacies:
         """To the aggregator of now, who may be this node, with this reign."""
         if self.own is None:
             return []
-        kept = Combine(kept_slot(self.own.walk), {OWN: 1.0})
-        return [kept, *self.deliver(self.own, kept_slot, reign, outside)]
+        walk = self.own.walk
+        here = self.hops.give_up(walk) if reign is not None and walk in self.hops.leaving else []  # it need not arrive
+        kept = Combine(kept_slot(walk), {OWN: 1.0})
+        return [*here, kept, *self.deliver(self.own, kept_slot, reign, outside)]
+
+    def trained(self, walk: int) -> None:
+        """This walk is in `LAST` now, and has left, unless it stays."""
+        hop = self.hops.leaving.get(walk)
+        self.last = (hop.what, hop.to) if hop is not None else None
+
+    def bereaved(self, peer: int, reign: Reign | None, outside: Outside) -> list[Effect]:
+        """A neighbour is dead: if the last walk that was here went there, what it had learned by then goes on."""
+        if self.last is None or self.last[1] != peer or self.noted or self.last[0].reign == NO_REIGN:
+            return []
+        what, self.last = self._numbered(self.last[0], disputed=False), None
+        if peer == self.members.claim.node:
+            self.remains = what
+            return [Combine(REMAINS, {LAST: 1.0})]
+        return self._send_remains(what, LAST, reign, outside)
+
+    def send_remains(self, reign: Reign | None, outside: Outside) -> list[Effect]:
+        """Another node aggregates, maybe this one, with this reign."""
+        what, self.remains = self.remains, None
+        return [*self._send_remains(what, REMAINS, reign, outside), Forget(REMAINS)] if what is not None else []
+
+    def _send_remains(self, what: Pass, slot: str, reign: Reign | None, outside: Outside) -> list[Effect]:
+        if what.walk in self.hops.leaving:
+            return []
+        return [Combine(in_slot(what.walk), {slot: 1.0}), *self.deliver(what, in_slot, reign, outside)]
 
     def forget_own(self, now: float) -> list[Effect]:
         """Once it has been kept for long enough."""
@@ -120,7 +154,7 @@ class Legacies:
             if reign.readmits(walk):
                 return reign.readmit(walk, slot, outside.now)
             wronged = what.carried.more == DISPUTED and reign.admits(walk)
-            return self.take_back(walk, slot, outside) if wronged else []
+            return self.take_back(walk, slot, outside) if wronged else reign.spare(walk, slot)
         if what.reign in self.taken:
             return []
         self.taken.add(what.reign)

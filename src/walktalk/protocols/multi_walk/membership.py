@@ -147,6 +147,8 @@ class Membership:
             raise ValueError(f"{sender} is no neighbour")
         view = decode(note)
         self._check(view)
+        if view.claim.reign == self.claim.reign:  # the same; a better score for it, which nobody claimed, is no other
+            view = view._replace(claim=self.claim)
         self.heard[sender].arrived(now)
         effects = self.sign_of_life(sender, now)
         self.degrees[sender] = max(1, view.degree)

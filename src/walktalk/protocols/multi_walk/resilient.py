@@ -28,6 +28,7 @@ from walktalk.protocols.message import Arrival, Message
 from walktalk.protocols.multi_walk.aggregation import copy_slot
 from walktalk.protocols.multi_walk.election import LEAP, NOBODY
 from walktalk.protocols.multi_walk.farewell import Farewell, reign_facts, remembered, resumed
+from walktalk.protocols.multi_walk.legacies import LAST
 from walktalk.protocols.multi_walk.membership import BEAT, TIMERS
 from walktalk.protocols.multi_walk.population import LATE
 from walktalk.protocols.multi_walk.visits import (
@@ -42,8 +43,8 @@ from walktalk.protocols.multi_walk.visits import (
     walk_slot,
 )
 from walktalk.protocols.multi_walk.walk_guard import PRIOR, Guard
-from walktalk.protocols.multi_walk.walk_keeper import GUARD, LAST, WalkKeeper
-from walktalk.protocols.multi_walk.walk_pass import ACK, NO_REIGN, WALK, Pass, answer_to, pass_of
+from walktalk.protocols.multi_walk.walk_keeper import GUARD, WalkKeeper
+from walktalk.protocols.multi_walk.walk_pass import ACK, NO_REIGN, WALK, Pass, answer_to, is_ticket_of, pass_of
 
 REMEMBERED = 20.0  # heartbeats that a node remembers which copies of walks came: longer than any message is repeated
 MESSAGES = {WALK: Arrival("in/{walk}"), ACK: Arrival(), BEAT: Arrival()}
@@ -111,7 +112,8 @@ class ResilientNode(WalkKeeper):
             case Rejoined(memory):
                 return self._rejoin(remembered(memory), outside)
             case PeerLost(peer):
-                return [*self.members.lost(peer, outside.now), *self._reroute(self.hops.to(peer), outside)]
+                effects = [*self.members.lost(peer, outside.now), *self._reroute(self.hops.to(peer), outside)]
+                return effects + self.legacies.bereaved(peer, self.reign, outside)
             case PeerFound(peer):
                 return self.members.found(peer, outside.now)
             case NetworkChanged(around):
@@ -247,6 +249,8 @@ class ResilientNode(WalkKeeper):
         """Refuse what cannot be: `ValueError`."""
         if not self.legacies.is_number(what.walk, what.reign[1]):
             self._known(what.walk)
+        if what.walk <= self.walks and not is_ticket_of(what.ticket, what.walk, self.walks):
+            raise ValueError(f"walk {what.walk} has no ticket {what.ticket}")
         known = what.reign[1] == NO_REIGN[1] or self.around.knows(what.reign[1])
         if not known or what.reign[0] > self.members.claim.term + LEAP:
             raise ValueError(f"node {what.reign[1]} does not aggregate in term {what.reign[0]}")
@@ -316,8 +320,9 @@ class ResilientNode(WalkKeeper):
         self.times.visit(walk, (what.reign, what.generation), now)
         effects += (Record(MEMBER, walk, slot), Combine(LAST, {slot: 1.0}))
         self.trained = True
-        effects += self._multiply(walk, outside)
-        return effects + self._move_on(what, walk_slot, outside)
+        effects += [*self._multiply(walk, outside), *self._move_on(what, walk_slot, outside)]
+        self.legacies.trained(walk)
+        return effects
 
     def _ends(self, what: Pass | None, event: Trained, outside: Outside) -> list[Effect]:
         """A later copy of this walk has come while it was trained."""
@@ -360,6 +365,8 @@ class ResilientNode(WalkKeeper):
             # It may have been there already, and go on from there: what nodes noted of it is that copy's from now on.
             what = hop.what._replace(carried=NOTHING) if walk <= self.walks else hop.what
             effects += self._send_on(what, kept_slot, outside)
+            if self.legacies.last is not None and self.legacies.last[0].walk == walk:
+                self.legacies.trained(walk)
         return effects
 
     def _send_on(self, what: Pass, at: Slots, outside: Outside) -> list[Effect]:

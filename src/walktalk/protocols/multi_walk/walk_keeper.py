@@ -15,7 +15,7 @@ from walktalk.protocols.effects import INITIAL, MEMBER, Combine, Effect, Note, R
 from walktalk.protocols.machine import Machine, Outside, Surroundings
 from walktalk.protocols.multi_walk.aggregation import Reign
 from walktalk.protocols.multi_walk.hops import Hops
-from walktalk.protocols.multi_walk.legacies import Legacies
+from walktalk.protocols.multi_walk.legacies import LAST, Legacies
 from walktalk.protocols.multi_walk.membership import FIRST, Membership
 from walktalk.protocols.multi_walk.population import LATE, Lateness
 from walktalk.protocols.multi_walk.sightings import Sightings
@@ -25,7 +25,6 @@ from walktalk.protocols.multi_walk.walk_guard import HARDLY_EVER, PRIOR, RARELY,
 from walktalk.protocols.multi_walk.walk_pass import NO_REIGN, Pass
 from walktalk.protocols.multi_walk.written import Written
 
-LAST = "last"  # the model of the last walk that was trained here: what is left where every walk is lost
 GUARD = "guard"  # timer: look for lost walks
 
 
@@ -72,7 +71,7 @@ class WalkKeeper(Machine):
         self.parts: dict[int, dict[str, bytes]] = {}  # walk -> kinds of luggage that came, with their labels
         self.guards = guard == "aggregator"
         sightings = Sightings(walks if self.guards else 0, self._holds)
-        self.members = Membership(around, heartbeat, sightings, Written(self._highest_ticket))
+        self.members = Membership(around, heartbeat, sightings, Written(self._highest_ticket, walks))
         self.hops = Hops(Arrivals(heartbeat, 0.0), visiting.luggage)
         self.pace, self.visited = heartbeat, False  # what a visit takes, and whether there was one in this life
         self.trained = False  # whether there is a model in `LAST`, of this life or an earlier one
@@ -125,8 +124,11 @@ class WalkKeeper(Machine):
             self.members.incident_at = now  # there was an election, so a node has failed: walks may be lost with it
             self.reign = self._make_reign(self.copies.reign)
             self.reign.await_walks(now)
+            self.legacies.taken.clear()  # by an earlier reign of this node, if at all
+            if before is not None:  # it follows itself: walks of others that were still out are as welcome as before
+                self.reign.estates.update(before.estates)
             effects += [*self.legacies.send_own(self.reign, outside), *self._watch_walks(now)]
-        return effects
+        return effects + self.legacies.send_remains(self.reign, outside)
 
     def _watch_walks(self, now: float) -> list[Effect]:
         if not self.guards or self.reign is None:

@@ -1,10 +1,10 @@
 """What a walk carries beside its model, so that no update is counted twice and no hop is taken twice.
 
-Every time the aggregator lets a walk go, it writes a *ticket* on it, one higher than the last. It accepts a returning
-walk only with the ticket that it wrote last; a second copy of the walk (the sender believed the receiver dead, and sent
-it elsewhere) carries a ticket that is used up, and is retired. The reign says which aggregator wrote the ticket; hops
-are counted from there, so that a message that was sent twice is recognized. Luggage comes in messages of its own, which
-say with which copy they belong.
+Every time the aggregator lets a walk go, it writes a *ticket* on it, higher than the last, and none that another walk
+ever has. It accepts a returning walk only with the ticket that it wrote last; a second copy of the walk (the sender
+believed the receiver dead, and sent it elsewhere) carries a ticket that is used up, and is retired. The reign says
+which aggregator wrote the ticket; hops are counted from there, so that a message that was sent twice is recognized.
+Luggage comes in messages of its own, which say with which copy they belong.
 """
 
 from __future__ import annotations
@@ -57,6 +57,20 @@ class Pass(NamedTuple):
     def luggage(self, kind: str) -> Message:
         """The message that brings one kind of its luggage; it has no number of a walk, for nothing else goes along."""
         return Message(kind, round=self.walk, term=self.reign[0], note=self.label)
+
+
+def ticket_after(last: int, walk: int, walks: int) -> int:
+    """The next one: no two walks ever have the same, so none can be passed off as another.
+
+    - `last`: the walk's last ticket, 0 where there was none.
+    - `walk`, `walks`: which it is, and how many there are.
+    """
+    return last + 1 + (walk - last - 1) % walks
+
+
+def is_ticket_of(ticket: int, walk: int, walks: int) -> bool:
+    """Whether it can be this walk's; 0 is everybody's, before the first visit."""
+    return not ticket or (ticket - walk) % walks == 0
 
 
 def pass_of(message: Message) -> Pass:

@@ -57,6 +57,7 @@ class Engine:
             run: setup.stop.target_loss for run, setup in enumerate(setups) if setup.stop.target_loss is not None
         }
         self.executor = Executor(trainer, self.mixing, targets, watched)
+        self.planner.sees_through = self.executor.has_wide_kernels
         self.initial = initial
         self.chunks: dict[int, Chunk] = {}
         self._matrices: dict[int, Tensor] = {}

@@ -179,9 +179,9 @@ class Executor:
         if at_once == count:
             self.train_piece(step, wave, 0, count)
             return
-        pieces = zip(*(column.split(at_once) for column in wave), strict=True)
-        for start, piece in zip(range(0, count, at_once), pieces, strict=True):
-            self.train_piece(step, Wave._make(piece), start, min(start + at_once, count))
+        for start in range(0, count, at_once):
+            end = min(start + at_once, count)
+            self.train_piece(step, Wave._make(column[start:end] for column in wave), start, end)
 
     def train_piece(self, step: TrainStep, wave: Wave, start: int, end: int) -> None:
         outs = step.states_out[start:end]
@@ -206,8 +206,8 @@ class Executor:
         read, written = step.states_in[piece], step.states_out[piece]
         if self.train_in_place is None or not ordinary or (kept and (kept < len(written) or min(read) < 0)):
             return False
-        states = (self.states.data, self.numbers(read), self.numbers(written)) if kept else None
-        corrections = self.numbers(step.corrections[piece]) if step.corrections else None
+        states = (self.states.data, wave.states_in, wave.states_out) if kept else None
+        corrections = wave.corrections if step.corrections else None
         columns = [wave.sources, wave.outs, wave.parts, wave.keys, wave.lrs]
         return self.train_in_place(self.models.data, columns, corrections, states)
 
@@ -239,7 +239,8 @@ class Executor:
         if step.statistics and self.parameters < self.trainer.width:
             calmer = self.models.combined_from(self.parameters, sources, combination.statistics, starts)
         if self.has_wide_kernels:
-            fused.combine_rows(self.models.data, outs, sources, combination.weights, starts)
+            parts = combination.parts if step.parts else None
+            fused.combine_rows(self.models.data, outs, sources, combination.weights, starts, parts, step.of)
         elif self.trainer.width > WIDEST_BAG:
             self.models.combine_one_by_one(step.outs, step.sources, step.weights, step.starts)
         else:
@@ -363,6 +364,9 @@ class Wave(NamedTuple):
     parts: Tensor
     keys: Tensor
     lrs: Tensor
+    states_in: Tensor
+    states_out: Tensor
+    corrections: Tensor  # empty, where there are none
 
 
 class Combination(NamedTuple):
@@ -373,6 +377,7 @@ class Combination(NamedTuple):
     weights: Tensor
     starts: Tensor
     statistics: Tensor
+    parts: Tensor
 
 
 class Tables:

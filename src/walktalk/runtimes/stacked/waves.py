@@ -11,7 +11,7 @@ the device in one piece.
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from heapq import heappop, heappush
 from itertools import accumulate
 from typing import TypeAlias
@@ -31,6 +31,7 @@ from walktalk.runtimes.simulator import (
 )
 from walktalk.runtimes.stacked.jobs import Job, Value, jobs_of
 from walktalk.runtimes.stacked.rows import RowSpace
+from walktalk.runtimes.stacked.views import ALL, seen_through
 
 Shape: TypeAlias = tuple[int, bool, bool, bool]  # see `TrainOp.shape`
 COMBINED_AT_ONCE = 256  # combinations in a step: more would leave the caches between reading and writing
@@ -65,6 +66,8 @@ class CombineStep:
     starts: list[int] = field(default_factory=list)
     statistics: list[float] = field(default_factory=list)  # the weights for statistics; [] if they are the same
     averaged: list[int] = field(default_factory=list)  # places i that are means, made as the kind of model asks for
+    parts: list[int] = field(default_factory=list)  # of which numbers each term is made; [] where all are of all
+    of: int = 1  # part p of so many are the numbers p, p + of, …
 
 
 @dataclass
@@ -133,6 +136,7 @@ class Planner:
         self.rows: dict[tuple[int, int], int] = {}  # (run, value) -> row; an optimizer state s is the value −1 − s
         self.models = RowSpace()
         self.states = RowSpace()
+        self.sees_through = False  # whether combinations read multiples and parts where they lie (`views`)
 
     def place(self, run: int, value: int) -> int:
         """A row for a value that comes from outside: the initial model, or a checkpoint's."""
@@ -162,8 +166,11 @@ class Stretch:
         self.models, self.states = planner.models, planner.states
         self.values: dict[int, dict[int, Value]] = {}  # run -> number -> value, of all that these stretches touch
         self.jobs: list[Job] = []
-        before = 0
+        before, self.of = 0, 1
         for run, chunk in chunks.items():
+            if planner.sees_through:
+                ops, of = seen_through(chunk.ops, chunk.live, self.of)
+                chunk, self.of = replace(chunk, ops=ops), max(of, self.of)
             jobs, self.values[run] = jobs_of(run, chunk, first=before)
             self.jobs += jobs
             before += len(chunk.ops)
@@ -292,6 +299,8 @@ class Stretch:
         step.averaged = [place for place, op in enumerate(ops) if op.averaged]
         if any(op.statistics is not None for op in ops):
             step.statistics = [weight for op in ops for weight in (op.statistics or [weight for _, weight in op.terms])]
+        if any(op.parts for op in ops):
+            step.parts, step.of = [part for op in ops for part in (op.parts or [ALL] * len(op.terms))], self.of
         self.emit(step)
 
     def take_screenings(self, group: list[Job]) -> None:

@@ -6,16 +6,36 @@ import triton.language as tl
 
 
 @triton.jit
-def combine(data, outs, sources, weights, starts, count, width, BLOCK: tl.constexpr):
-    """Row outs[i] = Σ_k weights[k] · row sources[k], over k from starts[i] to starts[i + 1]; no source is an out."""
-    at, i = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK), tl.program_id(1)
+def combine(
+    data,
+    outs,
+    sources,
+    weights,
+    starts,
+    parts,
+    rows,
+    count,
+    width,
+    PARTS: tl.constexpr,
+    OF: tl.constexpr,
+    BLOCK: tl.constexpr,
+):
+    """Row outs[i] = Σ_k weights[k] · row sources[k], over k from starts[i] to starts[i + 1]; no source is an out.
+
+    The same columns of all rows come one after another: what several combinations read is read from the cache.
+    """
+    i, at = tl.program_id(0) % rows, tl.program_id(0) // rows * BLOCK + tl.arange(0, BLOCK)
     real = at < width
-    last = i + 1 == tl.num_programs(1)
+    last = i + 1 == rows
     first, end = tl.load(starts + i), tl.where(last, count, tl.load(starts + i + tl.where(last, 0, 1)))
     total = tl.zeros((BLOCK,), tl.float32)
     for k in tl.range(first, end):
         row = tl.load(sources + k)
-        total += tl.load(weights + k) * tl.load(data + row * width + at, mask=real, other=0.0)
+        term = tl.load(weights + k) * tl.load(data + row * width + at, mask=real, other=0.0)
+        if PARTS:
+            part = tl.load(parts + k)
+            term = tl.where((part < 0) | (at % OF == part), term, 0.0)
+        total += term
     tl.store(data + tl.load(outs + i) * width + at, total, mask=real)
 
 

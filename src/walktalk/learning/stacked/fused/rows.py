@@ -10,11 +10,25 @@ from walktalk.learning.stacked.fused.tiles import tiles_of
 BLOCK = 2048
 
 
-def combine(data: Tensor, outs: Tensor, sources: Tensor, weights: Tensor, starts: Tensor) -> None:
-    """Row outs[i] = Σ_k weights[k] · row sources[k], over k from starts[i] to starts[i + 1]; no source is an out."""
+def combine(
+    data: Tensor,
+    outs: Tensor,
+    sources: Tensor,
+    weights: Tensor,
+    starts: Tensor,
+    parts: Tensor | None = None,
+    of: int = 1,
+) -> None:
+    """Row outs[i] = Σ_k weights[k] · row sources[k], over k from starts[i] to starts[i + 1]; no source is an out.
+
+    parts: where parts[k] is no less than 0, term k has only the numbers parts[k], parts[k] + of, … of its row.
+    """
     width = data.shape[1]
-    grid = tiles_of(width, BLOCK), len(outs)
-    row_kernels.combine[grid](data, outs, sources, weights, starts, len(sources), width, BLOCK)
+    grid = (tiles_of(width, BLOCK) * len(outs),)
+    given = weights if parts is None else parts  # some tensor must be given
+    row_kernels.combine[grid](
+        data, outs, sources, weights, starts, given, len(outs), len(sources), width, parts is not None, of, BLOCK
+    )
 
 
 def keep_part(data: Tensor, outs: Tensor, sources: Tensor, first: int, of: int) -> None:

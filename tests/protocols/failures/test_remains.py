@@ -1,0 +1,121 @@
+"""What is left of a walk that was lost with its node, or that somebody lied about, is in the model, once."""
+
+from __future__ import annotations
+
+import json
+import random
+
+import numpy as np
+
+from tests.support.runs import setup
+from walktalk import graphs
+from walktalk.protocols import Combine, Effect, MultiWalk, Outside, Started, TimerFired
+from walktalk.protocols.multi_walk.aggregation import Reign
+from walktalk.protocols.multi_walk.farewell import reign_facts, resumed
+from walktalk.protocols.multi_walk.walk_guard import Guard, ReturnTimes
+from walktalk.protocols.multi_walk.walk_pass import Pass
+from walktalk.records import TraceRow
+from walktalk.runtimes.meaning import Stop
+from walktalk.runtimes.peers import Ledger
+from walktalk.runtimes.simulator import Fault, FaultPlan, PoissonTiming, Simulation, all_surroundings
+from walktalk.seeds import Seed
+
+
+def mixed(effects: list[Effect], slot: str) -> list[Combine]:
+    return [effect for effect in effects if isinstance(effect, Combine) and slot in effect.terms]
+
+
+def test_a_copy_that_ended_elsewhere_counts_if_its_walk_is_given_up_and_only_then() -> None:
+    reign = Reign(2, (1, 0), Guard(ReturnTimes(1.0)))
+    reign.begin_afresh(0.0)
+    ended = reign.stamped(1)._replace(hop=5)
+    assert not reign.spare(ended._replace(ticket=3), "in")  # nobody wrote that
+    assert reign.spare(ended, "in") == [Combine("spare/1", {"in": 1.0})]
+    assert not reign.spare(ended._replace(hop=4), "in")  # not as far
+    (late,) = mixed(reign.restart(1, "last", 9.0), "spare/1")
+    assert late.terms == {"copy/1": 1.0, "spare/1": 0.5, "missed/1": -0.5}  # as if it had come in time
+    assert not reign.readmits(ended)
+    assert not mixed(reign.restart(1, "last", 19.0), "spare/1")
+    again = reign.stamped(1)
+    assert reign.spare(again._replace(hop=2), "in")
+    assert not mixed(reign.mix(again, 20.0), "spare/1")  # the walk itself has come
+    assert not mixed(reign.restart(1, "last", 30.0), "spare/1")
+
+
+def test_a_new_aggregator_begins_with_what_is_left_where_nothing_has_come() -> None:
+    reign = Reign(2, (2, 0), Guard(ReturnTimes(1.0)))
+    assert reign.spare(Pass(1, (1, 3), 7, 4), "in")
+    effects = reign.restart(1, "last", 9.0)
+    assert {"spare/1": 1.0} in [effect.terms for effect in mixed(effects, "spare/1")]
+    assert not mixed(effects, "last")
+
+
+def test_a_second_copy_of_a_walk_from_before_a_split_is_averaged_in_once() -> None:
+    """Of a half's walk that had not met the new aggregator before the other half's came, all 139 updates were lost."""
+    reign = Reign(4, (3, 0), Guard(ReturnTimes(1.0)))
+    reign.mix(Pass(3, (2, 1), 7, 59), 1.0)
+    second = Pass(3, (2, 1), 2, 19)
+    assert not reign.admits(second)
+    assert not reign.readmits(second._replace(reign=(3, 0)))  # of this reign, with a ticket that is used up
+    assert reign.readmits(second)
+    averaged, *_ = reign.readmit(second, "in")
+    assert isinstance(averaged, Combine)
+    assert averaged.terms == {"copy/3": 0.75, "in": 0.25}  # 20 of 80 updates; no copy has more than a walk's share
+    assert not reign.readmits(second)
+
+
+def test_a_spare_is_still_there_after_a_stop() -> None:
+    reign = Reign(2, (2, 0), Guard(ReturnTimes(1.0)))
+    reign.spare(Pass(1, (1, 3), 7, 4), "in")
+    again = resumed(json.loads(json.dumps(reign_facts(reign))), 2, (2, 0), reign.guard, 5.0)
+    assert mixed(again.restart(1, "last", 9.0), "spare/1")
+
+
+def killed_with_its_walks(seed: int) -> list[TraceRow]:
+    """The aggregator dies at a moment at which two of three walks are there."""
+    protocol, graph = MultiWalk(3), graphs.erdos_renyi(10, 0.5, 1)
+
+    def run(*faults: Fault, until: float) -> list[TraceRow]:
+        plan, timing = FaultPlan(faults, Seed(seed)), PoissonTiming(d=0.3)
+        stop = Stop(time=until)
+        return (
+            Simulation(setup(protocol.hardened(), graph, faults=plan, stop=stop, timing=timing, seed=Seed(seed)))
+            .advance()
+            .trace
+        )
+
+    here: set[int] = set()
+    for row in run(until=60.0):
+        if row.node == 0 and row.event in ("train", "trained"):
+            (here.add if row.event == "train" else here.discard)(row.walk)
+        if row.time > 20.0 and len(here) == 2:
+            return run(Fault("kill", at=row.time + 1e-6, node=0), until=row.time + 40.0)
+    raise AssertionError("never were two walks at the aggregator")
+
+
+def test_who_passed_a_walk_to_an_aggregator_that_dies_has_what_is_left_of_it() -> None:
+    """All that walks had learned that were at the aggregator with their walk was lost, though others had it."""
+    kept = []
+    for seed in range(4):
+        trace = killed_with_its_walks(seed)
+        dead = next(row.time for row in trace if row.event == "kill")
+        ledger = Ledger(MultiWalk(3), 10, sum(row.event == "train" for row in trace)).play(trace)
+        assert ledger.sound
+        learned = [row.number for row in trace if row.event == "trained" and row.node and dead - 12 < row.time < dead]
+        kept.append(np.mean(ledger.interpreter.aggregate[learned] > 0))
+    assert np.mean(kept) > 0.9  # it was 0.69
+
+
+def test_a_legacy_that_is_still_on_its_way_stays_here_where_its_node_is_elected() -> None:
+    """It was forgotten and then sent again, which ended the node."""
+    outside = Outside(1.0, random.Random(0))
+    node = MultiWalk(2).hardened().machine(all_surroundings(graphs.complete(3))[1])
+    node.handle(Started(), outside)
+    node.legacies.own = Pass(4, (1, 1), 50)
+    node.legacies.send_own(None, outside)
+    assert 4 in node.hops.leaving
+    reign = Reign(2, (2, 1), Guard(ReturnTimes(1.0)))
+    node.legacies.send_own(reign, outside)
+    assert reign.updates == 50
+    assert 4 not in node.hops.leaving
+    assert not node.handle(TimerFired("hop/4"), outside)
