@@ -32,8 +32,12 @@ def test_a_copy_that_ended_elsewhere_counts_if_its_walk_is_given_up_and_only_the
     assert not reign.spare(ended._replace(ticket=3), "in")  # nobody wrote that
     assert reign.spare(ended, "in") == [Combine("spare/1", {"in": 1.0})]
     assert not reign.spare(ended._replace(hop=4), "in")  # not as far
-    (late,) = mixed(reign.restart(1, "last", 9.0), "spare/1")
+    late, kept = mixed(reign.restart(1, "last", 9.0), "spare/1")
     assert late.terms == {"copy/1": 1.0, "spare/1": 0.5, "missed/1": -0.5}  # as if it had come in time
+    assert kept == Combine("missed/1", {"spare/1": 1.0})
+    assert not reign.readmits(ended)
+    further, *_ = reign.readmit(ended._replace(hop=8), "in")  # the walk itself comes after all
+    assert further.terms == {"copy/3": 1.0, "in": 0.5, "missed/1": -0.5}
     assert not reign.readmits(ended)
     assert not mixed(reign.restart(1, "last", 19.0), "spare/1")
     again = reign.stamped(1)
