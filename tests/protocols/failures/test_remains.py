@@ -9,9 +9,10 @@ import numpy as np
 
 from tests.support.runs import setup
 from walktalk import graphs
-from walktalk.protocols import Combine, Effect, MultiWalk, Outside, Started, TimerFired
+from walktalk.protocols import Combine, Effect, MultiWalk, Outside, Received, Started, TimerFired
 from walktalk.protocols.multi_walk.aggregation import Reign
 from walktalk.protocols.multi_walk.farewell import reign_facts, resumed
+from walktalk.protocols.multi_walk.legacies import STRAYS
 from walktalk.protocols.multi_walk.walk_guard import Guard, ReturnTimes
 from walktalk.protocols.multi_walk.walk_pass import Pass
 from walktalk.records import TraceRow
@@ -123,3 +124,17 @@ def test_a_legacy_that_is_still_on_its_way_stays_here_where_its_node_is_elected(
     assert reign.updates == 50
     assert 4 not in node.hops.leaving
     assert not node.handle(TimerFired("hop/4"), outside)
+
+
+def test_what_goes_to_the_aggregator_never_goes_back() -> None:
+    """Two nodes that each believed the other to be nearer sent it to and fro until it had made too many hops."""
+    outside = Outside(1.0, random.Random(0))
+    node = MultiWalk(2).hardened().machine(all_surroundings(graphs.complete(4))[1])
+    node.handle(Started(), outside)
+    node.members.towards = 2
+    stray = Pass(STRAYS + 1, (1, 0), 1, 3).message("walk")
+    node.handle(Received(2, stray, f"in/{STRAYS + 1}"), outside)
+    assert node.hops.leaving[STRAYS + 1].to in (0, 3)
+    del node.hops.leaving[STRAYS + 1]
+    node.handle(Received(3, stray, f"in/{STRAYS + 1}"), outside)
+    assert node.hops.leaving[STRAYS + 1].to == 2

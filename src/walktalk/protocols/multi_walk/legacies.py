@@ -29,6 +29,7 @@ OWN = "legacy"  # the slot of what this node's reign left
 LAST = "last"  # the model of the last walk that was trained here: what is left where every walk is lost
 REMAINS = "remains"  # that of a walk which went to an aggregator that is dead
 KEPT = 40.0  # heartbeats that it is kept
+ASTRAY = 4  # times as many hops as there are nodes: then it is given up
 STRAYS = 2**30  # above all numbers of walks and of nodes
 DISPUTED = b"\1"  # what a walk carries that was ended because a later copy was said to be there
 LEFT = b"\2"  # what is left of one that was lost with a node: it may stand in for that one, and no more
@@ -107,19 +108,25 @@ class Legacies:
         """One arrives; `reign`: this node's, if it aggregates."""
         answer: Effect = Send(sender, answer_to(what))
         taken = what.reign in self.taken and what.walk <= STRAYS
-        if taken or what.hop > 2 * self.around.nodes or what.walk in self.hops.leaving:
+        if taken or what.hop > ASTRAY * self.around.nodes or what.walk in self.hops.leaving:
             return [answer, Forget(in_slot(what.walk))]
-        return [answer, *self.deliver(what, in_slot, reign, outside)]
+        return [answer, *self.deliver(what, in_slot, reign, outside, sender)]
 
-    def deliver(self, what: Pass, at: Slots, reign: Reign | None, outside: Outside) -> list[Effect]:
-        """One goes towards the aggregator, or is taken by it."""
+    def deliver(self, what: Pass, at: Slots, reign: Reign | None, outside: Outside, sender: int = -1) -> list[Effect]:
+        """One goes towards the aggregator, or is taken by it.
+
+        Where that would be back, or it is on its way for too long, it goes anywhere: who lies about heartbeats makes
+        nodes believe that the aggregator is where he is.
+        """
         slot, towards = at(what.walk, ""), self.members.towards
         if reign is not None:
             return [*self._take(what, slot, reign, outside), Forget(slot)]
         peers, _ = self.members.row()
         if not peers:
             return [Forget(slot), Note("retired", walk=what.walk, number=what.ticket)]
-        return self.hops.send(what.moved(), at, towards if towards in peers else peers[0], outside.now)
+        if towards not in peers or towards == sender or what.hop > self.around.nodes:
+            towards = outside.random.choice([peer for peer in peers if peer != sender] or peers)
+        return self.hops.send(what.moved(), at, towards, outside.now)
 
     def of_walk(
         self, what: Pass, at: Slots, reign: Reign | None, outside: Outside, disputed: bool = False
