@@ -7,8 +7,10 @@ import pytest
 from typer.testing import CliRunner
 
 from walktalk import published
+from walktalk.chains import metropolis_hastings
 from walktalk.cli.app import app
 from walktalk.errors import SpecError
+from walktalk.graphs import cycle
 from walktalk.published.relay_sgd import BYTES_OF_A_MODEL, EPOCHS, STEPS, WORKERS, peers
 from walktalk.published.run import run_together
 from walktalk.published.sorted_mnist import grid
@@ -129,6 +131,24 @@ def test_a_run_in_small_has_no_difference(tmp_path):
     assert cell.published == 87.4
     assert cell.difference is None
     assert "in small" in published.as_markdown(TABLE1, [cell])
+
+
+def test_a_cell_that_diverged_is_called_so(tmp_path):
+    changes = {"algorithms": [{"name": "local_dsgd", "label": "dpsgd-ring", "lr": 1e30}], "schedule": {"warmup": 0.0}}
+    published.run_table(
+        TABLE1, "smoke", tmp_path, rows=["dpsgd-ring"], columns=["alpha1"], changes=changes, device="cpu"
+    )
+    (cell,) = published.compared(replace(TABLE1, paper=TABLE1.smoke), tmp_path)
+    assert cell.diverged
+    assert cell.difference is None
+    assert "| diverged | – | – | – | – | – |" in published.as_markdown(TABLE1, [cell])
+
+
+def test_weights_on_the_ring_are_at_the_limit_of_d2():
+    """It asks for eigenvalues above −1/3; on an odd ring there is room."""
+    lowest = [np.linalg.eigvalsh(metropolis_hastings(cycle(nodes)).matrix.toarray())[0] for nodes in (16, 15)]
+    assert lowest[0] == pytest.approx(-1 / 3, abs=1e-12)
+    assert lowest[1] > -1 / 3 + 0.01
 
 
 def test_an_unknown_scale_is_one_line():

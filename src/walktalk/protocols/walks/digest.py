@@ -9,7 +9,9 @@ Every node trains its own model x_v again and again. When the travelling model y
 So y is x_0 and 1/V of everything that any node had learned by its last visit, counted once. It goes on by the paper's
 P; where that keeps it in place it waits for the next training. One model a hop, V trainings meanwhile. Nodes drift
 apart between two visits, so unlike nodes leave a rest, as with local SGD. The abstract was read; the rule is from
-memory of the paper. Several streams, which the paper has too, are not here, nor is a form that survives failures.
+memory of the paper. Several streams, which the paper has too, are not here.
+
+The node here is for a world without failures; `resilient_digest` is the same for a world with them.
 """
 
 from __future__ import annotations
@@ -18,31 +20,17 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Annotated, ClassVar
 
-from annotated_types import Ge
+from annotated_types import Ge, Gt
 
 from walktalk.chains import metropolis_step
 from walktalk.errors import SpecError
-from walktalk.protocols.effects import (
-    AGGREGATE,
-    INITIAL,
-    MEMBER,
-    Combine,
-    Effect,
-    Forget,
-    Note,
-    Record,
-    Send,
-    Train,
-    absorb,
-    apply_update,
-)
+from walktalk.protocols.effects import Effect, Forget, Send, apply_update
 from walktalk.protocols.events import Event, Received, Started, Trained
 from walktalk.protocols.machine import Machine, Outside, Protocol, Surroundings
 from walktalk.protocols.message import Arrival, Message
 from walktalk.protocols.self_description import InLabel, Law
-
-MODEL, BASE, TRAVELLER = "model", "base", "traveller"  # x_v, b_v and y
-KIND = "traveller"
+from walktalk.protocols.walks.digest_visits import KIND, MODEL, TRAVELLER, begun, gathered, trains_on
+from walktalk.protocols.walks.resilient_digest import MESSAGES, ResilientDigest
 
 
 @dataclass(frozen=True)
@@ -52,10 +40,15 @@ class Digest(Protocol):
     Args:
         start: the node where the travelling model begins.
         steps: local steps of a training; 0: as many as the study says.
+        resilient: whether it survives failures; if left out, where there may be any.
+        patience: seconds to wait for an answer at first, and for the travelling model as many for each node; after that
+            it is known how long either takes.
     """
 
     start: Annotated[int, Ge(0), InLabel("-at{}")] = 0
     steps: Annotated[int, Ge(0)] = 0
+    resilient: bool | None = None
+    patience: Annotated[float, Gt(0), InLabel("")] = 4.0
     name: ClassVar[str] = "digest"
     family: ClassVar[str] = "walks"
     title: ClassVar[str] = "DIGEST"
@@ -71,7 +64,7 @@ class Digest(Protocol):
 
     @property
     def messages(self) -> Mapping[str, Arrival]:
-        return {KIND: Arrival(TRAVELLER)}
+        return MESSAGES if self.resilient else {KIND: Arrival(TRAVELLER)}
 
     def check(self, nodes: int) -> None:
         super().check(nodes)
@@ -79,6 +72,8 @@ class Digest(Protocol):
             raise SpecError(f"start: there is no node {self.start}; allowed: 0 to {nodes - 1}")
 
     def machine(self, surroundings: Surroundings) -> Machine:
+        if self.resilient:
+            return ResilientDigest(surroundings, self.start, self.steps, self.patience)
         return DigestNode(surroundings, self.start, self.steps)
 
 
@@ -94,10 +89,7 @@ class DigestNode(Machine):
 
     def handle(self, event: Event, outside: Outside) -> list[Effect]:
         if isinstance(event, Started):
-            begin: list[Effect] = [Combine(slot, {INITIAL: 1.0}) for slot in (MODEL, BASE)]
-            if self.here:
-                begin += [Combine(TRAVELLER, {INITIAL: 1.0}), Record(AGGREGATE, 0, TRAVELLER)]
-            return [*begin, *self._train()]
+            return [*begun(self.here), *self._train()]
         if isinstance(event, Received):
             self.here, self.visits = True, event.message.round
         if isinstance(event, Trained):
@@ -105,19 +97,12 @@ class DigestNode(Machine):
         return []
 
     def _train(self) -> list[Effect]:
-        return [Record(MEMBER, self.around.node, MODEL), Train(MODEL, steps=self.steps)]
+        return trains_on(self.around.node, self.steps)
 
     def _gather(self, outside: Outside) -> list[Effect]:
-        """What was learned here since the last visit goes into the travelling model, and that one takes its place."""
         around = self.around
         self.visits += 1
-        effects: list[Effect] = [
-            absorb(TRAVELLER, TRAVELLER, 1.0 / around.nodes, MODEL, BASE),
-            Combine(MODEL, {TRAVELLER: 1.0}),
-            Combine(BASE, {TRAVELLER: 1.0}),
-            Note("counted", walk=1, number=self.visits),
-            Record(AGGREGATE, self.visits, TRAVELLER),
-        ]
+        effects = gathered(around.nodes, self.visits)
         to = metropolis_step(around.node, len(around.neighbours), around.neighbours, around.degrees, outside.random)
         if to == around.node:
             return effects
