@@ -43,6 +43,8 @@ def main() -> None:
             bytes1=bytes_said(),
             left1=left(one, [*cells, *cut_off]),
             splits1=splits_said(),
+            rings1=rings_said(),
+            courses1=courses(one),
             softmax5=softmax_said(),
             table5=published.as_markdown(five, digits),
             rank5=f"{rank:.2f}",
@@ -95,6 +97,35 @@ def splits_said() -> str:
         f"{splits['earlier']:.3f} there, {three} in the three published splits, {drawn.mean():.3f} ± {drawn.std():.3f} "
         f"in {len(drawn)} drawn like them, of which {lighter:.0%} are less uneven"
     )
+
+
+def rings_said() -> str:
+    """What stays of noise with D²."""
+    rings = pd.read_csv(RESULTS / "d2.csv", index_col="round")
+    half, end = rings.iloc[len(rings) // 2], rings.iloc[-1]
+    return "; ".join(f"{name}: {half[name]:.2g}, then {end[name]:.2g}" for name in rings)
+
+
+def courses(table: published.Table) -> str:
+    """How D²'s runs went: at each evaluation the mean worker's accuracy and how far models are from each other."""
+    shown = [(row, column) for row, column in table.cells() if row.name.startswith("d2")]
+    histories = {
+        (row, column): read_history(path)
+        for row, column in shown
+        if (path := published.history_of(RESULTS, table, row, column)).is_file()
+    }
+    epochs = [28 * k for k in range(1, 8)]
+    lines = [f"| | {' | '.join(f'epoch {epoch}' for epoch in epochs)} |", "|---" * (len(epochs) + 1) + "|"]
+    for (row, column), history in histories.items():
+        at = history.set_index(history["iteration"] // (WORKERS * STEPS))
+        cells = [
+            "–"
+            if pd.isna(at["consensus"][epoch])
+            else f"{100 * at['each_test_accuracy_mean'][epoch]:.0f} ({at['consensus'][epoch]:.3g})"
+            for epoch in epochs
+        ]
+        lines.append(f"| {row.title}, α = {column.removeprefix('alpha')} | {' | '.join(cells)} |")
+    return "\n".join(lines) + "\n"
 
 
 def softmax_said() -> str:

@@ -36,6 +36,7 @@ from walktalk.studies.chaos.checks import copies_of_walks
 from walktalk.studies.chaos.disks import Disk
 from walktalk.studies.chaos.lies import Said, lie, spoiled
 from walktalk.studies.chaos.round import by_data
+from walktalk.studies.chaos.strikes import free_disk
 from walktalk.studies.chaos.struck import CLOCK, shift_clock
 from walktalk.studies.chaos.verdict import verdict_of
 
@@ -274,3 +275,41 @@ def test_the_books_say_how_much_of_each_half_is_in_the_model() -> None:
         assert all(half.updates > 50 for half in books.halves)
     assert kept[True][0] >= 0.9
     assert kept[False][0] <= 0.2
+
+
+@pytest.mark.parametrize(("how", "kept"), [("stop", 1), ("kill", 0)])
+def test_an_update_on_its_way_when_all_are_stopped_in_order_is_not_lost(how: str, kept: int) -> None:
+    """It comes into the model after that; where all are killed, what was in it before is what counts."""
+    rows = [
+        TraceRow(0.0, 0, "combine", "copy/1", detail={"initial": 1.0}),
+        TraceRow(0.0, 0, "record", "copy/1", walk=1, detail="aggregate"),
+        TraceRow(1.0, -1, "partition", detail="1"),
+        TraceRow(2.0, 0, "train", "initial", walk=1, number=0),
+        TraceRow(3.0, 0, "trained", "initial", walk=1, number=0),
+        TraceRow(4.0, -1, "heal", detail="1"),
+        TraceRow(5.0, -1, "restart_of_all", detail=how),
+        TraceRow(6.0, 0, "combine", "copy/1", detail={"initial": 1.0, "update": 1.0}),
+        TraceRow(6.0, 0, "record", "copy/1", walk=1, detail="aggregate"),
+    ]
+    books = Books(MultiWalk(2), 2, 1).play(rows)
+    books.judge()
+    assert books.halves == (Half(0, 0), Half(1, kept))
+
+
+def test_a_disk_is_free_again_when_what_waited_is_written() -> None:
+    """All were killed half a second later, and a node took fifteen seconds of its trace with it."""
+    complains = [["its trace cannot be written: 900 lines wait; is the disk full?"], None, ["it leaves"]]
+    asked: list[str] = []
+
+    def ask(seconds: float) -> dict[str, dict[str, list[str]] | None]:
+        said = complains[len(asked)]
+        asked.append("full" if disk.full else "free")
+        return {"node-0": None if said is None else {"complaints": said}}
+
+    disk = SimpleNamespace(full=True)
+    disk.free = lambda: setattr(disk, "full", False)
+    storm = SimpleNamespace(disks={0: disk}, living=lambda: [0], names=["node-0"], ask=ask)
+    free_disk(storm, 0)  # type: ignore[arg-type]
+    assert asked == ["free"] * 3  # until it has no complaint about its trace; a node that does not answer may have one
+    free_disk(storm, 0)  # type: ignore[arg-type]
+    assert len(asked) == 3  # it was not full

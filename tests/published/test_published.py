@@ -7,15 +7,15 @@ import pytest
 from typer.testing import CliRunner
 
 from walktalk import published
+from walktalk.chains import metropolis_hastings
 from walktalk.cli.app import app
 from walktalk.errors import SpecError
+from walktalk.graphs import cycle
 from walktalk.published.relay_sgd import BYTES_OF_A_MODEL, EPOCHS, STEPS, WORKERS, peers
-from walktalk.published.run import run_together
 from walktalk.published.sorted_mnist import grid
-from walktalk.records import history_text
+from walktalk.records import read_history
 from walktalk.runtimes.simulator import EvaluateOp, Simulation
-from walktalk.studies.building import lay_foundation, prepare
-from walktalk.studies.driving import Runner
+from walktalk.studies.building import lay_foundation
 
 TABLE1 = published.find_table("table1")
 
@@ -131,16 +131,36 @@ def test_a_run_in_small_has_no_difference(tmp_path):
     assert "in small" in published.as_markdown(TABLE1, [cell])
 
 
+def test_a_cell_that_diverged_is_called_so(tmp_path):
+    changes = {"algorithms": [{"name": "local_dsgd", "label": "dpsgd-ring", "lr": 1e30}], "schedule": {"warmup": 0.0}}
+    published.run_table(
+        TABLE1, "smoke", tmp_path, rows=["dpsgd-ring"], columns=["alpha1"], changes=changes, device="cpu"
+    )
+    (cell,) = published.compared(replace(TABLE1, paper=TABLE1.smoke), tmp_path)
+    assert cell.diverged
+    assert cell.difference is None
+    assert "| diverged | – | – | – | – | – |" in published.as_markdown(TABLE1, [cell])
+
+
+def test_weights_on_the_ring_are_at_the_limit_of_d2():
+    """It asks for eigenvalues above −1/3; on an odd ring there is room."""
+    lowest = [np.linalg.eigvalsh(metropolis_hastings(cycle(nodes)).matrix.toarray())[0] for nodes in (16, 15)]
+    assert lowest[0] == pytest.approx(-1 / 3, abs=1e-12)
+    assert lowest[1] > -1 / 3 + 0.01
+
+
 def test_an_unknown_scale_is_one_line():
     result = CliRunner().invoke(app, ["published", "run", "table1", "--scale", "huge"])
     assert result.exit_code == 2
     assert "allowed: smoke, paper" in result.output
 
 
-def test_planning_ahead_changes_nothing():
-    """The same runs, stretch by stretch and with the next stretch planned while one is carried out."""
-    spec = TABLE1.spec(TABLE1.row("qg-ring"), "alpha0.1", "smoke")
-    ready = prepare(spec, "cpu")
-    ahead = run_together(ready.trainer, ready.runs, lambda line: None, lambda number, history: None)
-    plain = Runner(ready.trainer, ready.runs).run()
-    assert [history_text(rows) for rows in ahead] == [history_text(record.history) for record in plain]
+def test_cells_of_two_columns_that_share_their_data_are_kept_apart(tmp_path):
+    """They have the same name; messages are lost in one of them."""
+    changes = {"stop": {"iterations": 160}, "evaluate": {"every": 80, "samples": 50}}
+    table = published.find_table("table2")
+    which = {"rows": ["qg-ring"], "columns": ["lost0", "lost10"], "changes": changes, "device": "cpu"}
+    published.run_table(table, "smoke", tmp_path, **which)
+    histories = [read_history(tmp_path / "table2" / column / "qg-ring.csv") for column in which["columns"]]
+    assert [list(history["iteration"]) for history in histories] == [[0, 80, 160]] * 2
+    assert histories[0]["train_loss"].iloc[-1] != histories[1]["train_loss"].iloc[-1]

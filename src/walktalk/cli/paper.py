@@ -68,6 +68,13 @@ def run(
         ),
     ] = None,
     tune: Annotated[str | None, typer.Option(help="lr: first find each algorithm's own learning rate.")] = None,
+    variant: Annotated[
+        list[str] | None,
+        typer.Option(help="Other settings that settle a question (see `walktalk paper variants`). Repeatable."),
+    ] = None,
+    dry_run: Annotated[
+        bool, typer.Option("--dry-run", help="Check everything, say how much there is to do, and train nothing.")
+    ] = False,
 ) -> None:
     """Run what a figure shows, if it is not there yet, and draw it. Interrupted, the same command goes on."""
     from walktalk import paper
@@ -79,11 +86,19 @@ def run(
     folder = out if out is not None else Path("out") / f"paper-{scale}"
     short = dict(zip(OPTIONS, (repetitions, iterations, optimizer_state), strict=True))
     changes = _changes({option: value for option, value in short.items() if value is not None}, settings or [])
+    if name == "all" and variant:
+        raise SpecError("--variant is of one figure; name it in place of all")
     if name == "all":  # options are meant for the figures that they fit; what a figure compares cannot be set anywhere
         figures = list(paper.FIGURES.values())
     else:
-        figures = [paper.figure(name)]
+        figures = [paper.varied(paper.figure(name), variant or [], scale)]
         _refuse_without_meaning(figures[0], changes, tune is not None)
+
+    if dry_run:
+        for one in {one.runs or one.name: one for one in figures if one.runs}.values():
+            panels = paper.check_figure(one, scale, folder, device=device, changes=changes, tune=tune is not None)
+            _tell_of_work(one, paper.work_ahead(panels))
+        return
 
     from walktalk.paper import drawing  # imports torch, which takes a while
 
@@ -106,6 +121,37 @@ def run(
                 typer.echo(path)
     except KeyboardInterrupt as stop:
         raise KeyboardInterrupt("stopped; what is done is kept: the same command goes on from there") from stop
+
+
+def _tell_of_work(one: papers.Figure, ahead: Sequence[tuple[papers.PanelRun, float]]) -> None:
+    """What a figure has to train; what a search for learning rates adds is not known ahead."""
+    for run, steps in ahead:
+        spec, runs = run.spec, len(run.spec.described) * run.spec.repetitions
+        ends = [
+            f"{value:,g} {unit}"
+            for value, unit in ((spec.stop.iterations, "iterations"), (spec.stop.time, "s"))
+            if value
+        ]
+        about = "done" if steps == 0 else f"{runs} runs of {' or '.join(ends)}, about {steps:,.0f} model-steps"
+        typer.echo(f"{one.name}, {run.panel.title}: {about}")
+    typer.echo(f"{one.name}: about {sum(steps for _, steps in ahead):,.0f} model-steps, in {ahead[0][0].folder.parent}")
+
+
+@app.command()
+def variants() -> None:
+    """Other settings of figures, for `--variant`: each settles a question that the figure's own runs leave open."""
+    from rich.console import Console
+    from rich.table import Table
+
+    from walktalk import paper
+
+    table = Table(title="walktalk paper run ID --variant NAME", title_justify="left")
+    for column in ("name", "figures", "what it is for"):
+        table.add_column(column)
+    for one in paper.VARIANTS.values():
+        small = "" if one.in_small else " (--scale paper)"
+        table.add_row(one.name, ", ".join(one.figures), one.question + small)
+    Console().print(table)
 
 
 def _changes(short: Mapping[str, object], settings: Sequence[str]) -> dict[str, Any]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import copy
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from functools import cached_property, partial
 from typing import Any, Literal, TypeAlias
@@ -75,6 +75,7 @@ class Trainer:
         optimizer: OptimizerSpec | None = None,
         device: str | torch.device = "cpu",
         evaluation_samples: int | None = None,
+        evaluation_nodes: Sequence[int] | None = None,
         arithmetic: Arithmetic | None = None,
         buffers: Buffers = "travel",
         clip_norm: float | None = None,
@@ -108,7 +109,7 @@ class Trainer:
         self.sampler = Sampler(task.parts, batch_size, self.device)
         self.lengths = task.lengths if isinstance(self.model, (SequentialModel, JoinedModel)) else None
         self.test = self._test()
-        self.sample = self._evaluation_sample(evaluation_samples)
+        self.sample = self._evaluation_sample(evaluation_samples, evaluation_nodes)
         self.rows_at_once = self._rows_at_once(batch_size)
         self.evaluated_at_once: int | None = None  # known once more did not fit
         self.graphed = self._graphed()
@@ -227,9 +228,15 @@ class Trainer:
         """Bytes of one optimizer state on the wire, in float32."""
         return 4 * self.state_width
 
-    def _evaluation_sample(self, wanted: int | None) -> Tensor:
-        """A fixed, even choice of the training samples that nodes have."""
+    def _evaluation_sample(self, wanted: int | None, nodes: Sequence[int] | None) -> Tensor:
+        """A fixed, even choice of the training samples that nodes have: all, or some of them."""
         everything = self.sampler.samples.sort().values
+        if nodes is not None:
+            unknown = next((node for node in nodes if not 0 <= node < self.task.nodes), None)
+            if unknown is not None:
+                raise ModelError(f"evaluate.nodes: there is no node {unknown}; allowed: 0 to {self.task.nodes - 1}")
+            own = [torch.as_tensor(self.task.parts[node], device=self.device) for node in dict.fromkeys(nodes)]
+            everything = torch.cat(own).sort().values
         wanted = min(wanted or EVALUATION_SAMPLES, len(everything))
         places = torch.linspace(0, len(everything) - 1, wanted, device=self.device).round().long()
         chosen = everything[places]

@@ -18,8 +18,9 @@ if TYPE_CHECKING:
         panel_specs,
         settings,
     )
-    from walktalk.paper.run import PanelRun, check_figure, run_figure
+    from walktalk.paper.run import PanelRun, check_figure, run_figure, work_ahead
     from walktalk.paper.tables import markdown, tables_text
+    from walktalk.paper.variants import VARIANTS, Variant, varied
 
 _HOMES = {
     "changes": ("without_meaning",),
@@ -35,8 +36,9 @@ _HOMES = {
         "panel_specs",
         "settings",
     ),
-    "run": ("PanelRun", "check_figure", "run_figure"),
+    "run": ("PanelRun", "check_figure", "run_figure", "work_ahead"),
     "tables": ("markdown", "tables_text"),
+    "variants": ("VARIANTS", "Variant", "varied"),
 }
 
 __all__ = [
@@ -44,10 +46,12 @@ __all__ = [
     "FIGURES",
     "SCALES",
     "TOPOLOGIES",
+    "VARIANTS",
     "Figure",
     "Panel",
     "PanelRun",
     "Scale",
+    "Variant",
     "check_figure",
     "figure",
     "markdown",
@@ -55,7 +59,9 @@ __all__ = [
     "run_figure",
     "settings",
     "tables_text",
+    "varied",
     "without_meaning",
+    "work_ahead",
 ]
 
 __getattr__ = lazy.attributes(__name__, _HOMES)

@@ -12,6 +12,7 @@ from walktalk.paper.changes import fitting, merged, refuse_what_is_varied
 from walktalk.records import yaml_text
 
 if TYPE_CHECKING:
+    from walktalk.paper.variants import Change
     from walktalk.studies.spec import StudySpec
 
 Scale: TypeAlias = Literal["smoke", "paper"]
@@ -47,6 +48,9 @@ class Figure:
     panels: tuple[Panel, ...]
     needs: str = ""  # what the paper's scale needs that does not come with the package
     tuned: bool = False  # whether every algorithm has its own learning rate, whoever asks
+    variant: str = ""  # under other settings: see `variants`
+    kept: tuple[int, ...] | None = None  # which of the figure's own panels those are; None: all
+    changed_by: tuple[Change, ...] = ()  # what the variant does to the settings of a study
 
 
 TOPOLOGIES = (
@@ -147,6 +151,10 @@ def _panel_spec(one: Figure, panel: Panel, scale: Scale, changes: Mapping[str, A
     content = merged(content, changes)
     if "faults" in content:
         content["faults"] = _who_dies(content)
+    for change in one.changed_by:
+        change(content, panel, scale)
+    if one.changed_by:  # what a person says counts; faults are there, with numbers of nodes in them
+        content = merged(content, {name: value for name, value in changes.items() if name != "faults"})
     return make_spec(content)
 
 

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from walktalk.errors import SpecError
-from walktalk.paper.check import check_study, warning
+from walktalk.paper.check import check_study, trainings, warning
 from walktalk.paper.figures import Figure, Panel, Scale, panel_specs, titled
 from walktalk.paper.tune import rates_in_words, recorded, tuned, with_rates
 from walktalk.records import StudyFolder, check_folder
@@ -103,6 +103,14 @@ def check_figure(
     for run in left:
         check_study(run.spec, device)
     return panels
+
+
+def work_ahead(panels: Sequence[PanelRun]) -> list[tuple[PanelRun, float]]:
+    """How many model-steps every panel still has to do: none where it is done, an estimate where runs end by time."""
+    return [
+        (run, 0.0 if is_done(run.spec, run.folder) else run.spec.training.local_steps * trainings(run.spec))
+        for run in panels
+    ]
 
 
 def _with_known_rates(run: PanelRun) -> PanelRun:

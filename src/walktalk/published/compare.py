@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable
 from pathlib import Path
 from typing import NamedTuple
@@ -32,9 +33,14 @@ class Compared(NamedTuple):
         return self.iterations < self.wanted
 
     @property
+    def diverged(self) -> bool:
+        """Whether its models are no numbers in the end."""
+        return math.isnan(self.ours)
+
+    @property
     def difference(self) -> float | None:
         """Ours less the published number, where both mean the same."""
-        return None if self.published is None or self.in_small else self.ours - self.published
+        return None if self.published is None or self.in_small or self.diverged else self.ours - self.published
 
 
 FURTHER = ("each_test_accuracy_worst", "each_test_accuracy_mean", "test_accuracy", "mean_test_accuracy")
@@ -101,10 +107,11 @@ def as_markdown(table: Table, cells: Iterable[Compared]) -> str:
         apart = "in small" if cell.in_small else "–" if cell.difference is None else f"{cell.difference:+.1f}"
         each = cell.each
         names = ("each_test_accuracy_worst", "each_test_accuracy_mean", "mean_test_accuracy")
-        more = " | ".join(f"{each[name]:.1f}" if name in each else "–" for name in names)
+        more = [f"{each[name]:.1f}" if name in each and not cell.diverged else "–" for name in names]
+        found, loss = ("diverged", "–") if cell.diverged else (f"{cell.ours:.1f}", f"{each['train_loss']:.3f}")
         lines.append(
-            f"| {title} | {cell.column.removeprefix('alpha')} | {cell.lr:g} | {known} | {cell.ours:.1f} | {apart} "
-            f"| {more} | {each['train_loss']:.3f} | {cell.gigabytes:,.0f} |"
+            f"| {title} | {cell.column.removeprefix('alpha')} | {cell.lr:g} | {known} | {found} | {apart} "
+            f"| {' | '.join(more)} | {loss} | {cell.gigabytes:,.0f} |"
         )
     return "\n".join(lines) + "\n"
 

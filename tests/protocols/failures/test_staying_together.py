@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+import struct
 
 import numpy as np
 import pytest
@@ -25,6 +26,7 @@ from walktalk.protocols.multi_walk.aggregation import Reign
 from walktalk.protocols.multi_walk.election import NOBODY, Claim, View, decode, encode
 from walktalk.protocols.multi_walk.farewell import remembered
 from walktalk.protocols.multi_walk.legacies import STRAYS
+from walktalk.protocols.multi_walk.visits import Carried
 from walktalk.protocols.multi_walk.walk_guard import Guard, ReturnTimes
 from walktalk.protocols.multi_walk.walk_pass import Pass
 from walktalk.records import TraceRow
@@ -113,6 +115,16 @@ def test_a_walk_of_an_earlier_reign_that_comes_after_its_replacement_counts_once
     assert mixed.terms == {"copy/1": 1.0, "in": 0.5, "awaited": -0.5}  # as if it had come in time
     assert not reign.readmits(late)
     assert reign.admits(reign.stamped(2))
+
+
+def test_a_walk_of_a_part_whose_aggregator_had_few_visits_weighs_what_it_learned() -> None:
+    """Its part was one update of hundreds, so that a walk with a hundred of its own had a weight of nothing."""
+    reign = Reign(2, (3, 0), Guard(ReturnTimes(1.0)))
+    reign.mix(Pass(1, (2, 1), 7, 299), 0.0)
+    reign.inherit(Pass(9, (2, 2), 1, carried=Carried(more=struct.pack("<II", 7, 8))), "in/9")
+    averaged, *_ = reign.readmit(Pass(2, (2, 2), 8, 99), "in/2")
+    assert isinstance(averaged, Combine)
+    assert averaged.terms["in/2"] == pytest.approx(100 / 401)
 
 
 @pytest.mark.parametrize("seed", [1, 2])

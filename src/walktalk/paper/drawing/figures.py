@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from string import ascii_lowercase
 from typing import Any
@@ -60,8 +61,19 @@ def make(
         return plots.save(splits([panel.spec for panel in panels]), out / one.name)
     if one.name == paper.FAMILY:
         return family.draw(panels, out)
-    drawing = grid([shown(panel) for panel in panels], CELLS[one.name])
-    return plots.save(drawing, out / (f"{one.name}-tuned" if tune else one.name))
+    drawing = grid([shown(panel) for panel in panels], cells_of(one))
+    named = f"{one.name}-{one.variant}" if one.variant else one.name
+    return plots.save(drawing, out / (f"{named}-tuned" if tune else named))
+
+
+def cells_of(one: paper.Figure) -> list[list[Cell]]:
+    """Where which panel is drawn; a variant may have left some out."""
+    whole = CELLS[one.name]
+    if one.kept is None:
+        return whole
+    places = {panel: k for k, panel in enumerate(one.kept)}
+    rows = [[replace(cell, panel=places[cell.panel]) for cell in row if cell.panel in places] for row in whole]
+    return [row for row in rows if row]
 
 
 HETEROGENEITY = (0, 1), (2, 3), (4, 5)  # panels, row by row: α by topology

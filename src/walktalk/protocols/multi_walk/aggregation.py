@@ -161,12 +161,11 @@ class Reign:
         """What it learned since it left is mixed in, as in line 8 where it left from here; its ticket is used up."""
         told = Note("readmitted", walk=what.walk, number=what.ticket)
         learned = self._learned(what, now)
-        if not self._is_out(what) and what.walk not in self.awaited:  # what both have in common is in the model already
-            share = min(learned / (self.updates + learned), 1.0 / self.walks)
-            self.belated.add(what.walk)
-            self.updates += learned
-            return [*self._average(slot, share), told]
+        share = min(learned / (self.updates + learned), 1.0 / self.walks)  # where it is averaged in
         self.updates += learned
+        if not self._is_out(what) and what.walk not in self.awaited:  # what both have in common is in the model already
+            self.belated.add(what.walk)
+            return [*self._average(slot, share), told]
         if not self._is_out(what):  # of an earlier reign, and late
             self.awaited.remove(what.walk)
             self.belated.add(what.walk)
@@ -176,7 +175,7 @@ class Reign:
             return [*self._mix_late(slot, missed_slot(what.walk)), Forget(missed_slot(what.walk)), told]
         estate = self.estates[what.reign]
         del estate.tickets[what.walk]
-        return [*self._average(slot, estate.share / self.walks), told]
+        return [*self._average(slot, max(share, estate.share / self.walks)), told]  # few may have come there before it
 
     def spare(self, what: Pass, slot: str) -> list[Effect]:
         """A copy of a walk that is out has ended elsewhere: kept until that walk comes, or is given up."""

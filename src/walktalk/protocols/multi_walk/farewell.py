@@ -61,17 +61,18 @@ def remembered(memory: bytes) -> Farewell:
 
 def reign_facts(reign: Reign) -> dict[str, Any]:
     """An aggregator's time, as JSON can say it."""
-    counts = {"latest": reign.latest, "updates": reign.updates, "awaited": sorted(reign.awaited)}
+    counts = {"latest": reign.latest, "updates": reign.updates}
+    sets = {name: sorted(getattr(reign, name)) for name in ("awaited", "belated")}
     by_walk = {name: list(getattr(reign, name).items()) for name in BY_WALK}
     estates = [[*name, estate.share, list(estate.tickets.items())] for name, estate in reign.estates.items()]
-    return {**counts, **by_walk, "estates": estates, "spares": [_said(what) for what in reign.spares.values()]}
+    return {**counts, **sets, **by_walk, "estates": estates, "spares": [_said(what) for what in reign.spares.values()]}
 
 
 def resumed(facts: dict[str, Any], walks: int, name: tuple[int, int], guard: Guard, now: float) -> Reign:
     """Back again: the same reign, which waits for all its walks from now on."""
     tickets, generations, missing = (_numbers(facts.get(key, [])) for key in BY_WALK)
     reign = Reign(walks, name, guard, facts["latest"], tickets, generations, facts["updates"], missing=missing)
-    reign.awaited = {int(walk) for walk in facts.get("awaited", [])}
+    reign.awaited, reign.belated = ({int(walk) for walk in facts.get(key, [])} for key in ("awaited", "belated"))
     reign.estates = {(term, node): Estate(share, _numbers(out)) for term, node, share, out in facts.get("estates", [])}
     reign.spares = {what.walk: what for what in map(_pass, facts.get("spares", []))}
     reign.visits.append((now, reign.updates))

@@ -128,6 +128,7 @@ def build_trainer(spec: StudySpec, task: Task, device: str = "auto", samples: in
         optimizer=spec.optimizer.build(),
         device=pick_device(device),
         evaluation_samples=spec.evaluate.samples if samples is None else samples,
+        evaluation_nodes=spec.evaluate.nodes if task.nodes > 1 else None,  # one node has its own samples only
         arithmetic=Arithmetic(spec.training.precision),
         buffers=spec.training.buffers,
         clip_norm=spec.training.clip_norm,

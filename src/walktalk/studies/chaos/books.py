@@ -32,9 +32,12 @@ class Books(Ledger):
         self.partitions: list[Partition] = []
 
     def before(self, row: TraceRow) -> None:
-        """Where all nodes are killed, what was learned since their checkpoints is lost: so judge what was before."""
+        """Where all nodes are killed, what was learned since their checkpoints is lost: so judge what was before.
+
+        Where they are stopped in order nothing may be lost: walks that had not come to the aggregator by then still do.
+        """
         super().before(row)
-        if row.event == "restart_of_all":
+        if row.event == "restart_of_all" and row.detail == "kill":
             self.judge()
 
     def after(self, row: TraceRow) -> None:

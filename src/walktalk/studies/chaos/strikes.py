@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from walktalk.studies.chaos.disturbance import Disturbance
 
 LEAVING = JOINING = 20.0  # seconds that each may take
+CATCHING_UP = 10.0  # and that a node may need to write what waited while its disk was full; it tries every second
 HOUR, DAY = 3600.0, 86400.0
 JUMPS = (-30 * DAY, -DAY, -HOUR, HOUR, DAY, 30 * DAY)
 
@@ -80,8 +81,8 @@ def hang(storm: Disturbance, blow: Blow) -> None:
 
 def restart(storm: Disturbance, blow: Blow) -> None:
     """All nodes: as a person does it, each is asked to leave, or as a power failure does it."""
-    for disk in storm.disks.values():
-        disk.free()
+    for node in storm.disks:
+        free_disk(storm, node)
     living, power = storm.living(), storm.dice.random() < 0.5
     storm.tell("kill -9 and start of all" if power else "stop and start of all")
     storm.note("restart_of_all", more="kill" if power else "stop")
@@ -201,10 +202,23 @@ def fill_disk(storm: Disturbance) -> Callable[[], None]:
     storm.disks[node].fill(storm.fleet.processes[node].pid)
 
     def end() -> None:
-        storm.disks[node].free()
+        free_disk(storm, node)
         storm.note("disk_free", node)
 
     return end
+
+
+def free_disk(storm: Disturbance, node: int) -> None:
+    """There is room again, and what waited in the node's memory is written: killed before that, it would take with it
+    what it did all that time, and the books could not be checked."""
+    was_full = storm.disks[node].full
+    storm.disks[node].free()
+    end = time.monotonic() + CATCHING_UP
+    while was_full and node in storm.living() and time.monotonic() < end:
+        said = storm.ask(1.0).get(storm.names[node])
+        if said is not None and not any("trace" in complaint for complaint in said["complaints"]):
+            return
+        time.sleep(0.2)
 
 
 def shift_clock(storm: Disturbance) -> Callable[[], None]:

@@ -58,6 +58,7 @@ def needed_of_a_trainer(spec: StudySpec) -> str:
     content["training"].pop("optimizer_state")  # each run has its own
     graph = lay_foundation(spec).graph
     content |= {"nodes": graph.nodes, "names": graph.names, "samples": spec.evaluate.samples}
+    content |= {"measured": spec.evaluate.nodes}
     return json.dumps(content, sort_keys=True)
 
 

@@ -190,6 +190,12 @@ class EvaluateSpec(Section):
         "aggregated", "aggregated, mean, node", "what is measured: the algorithm's output, the members' mean, node 0"
     )
     samples: Whole | None = key(None, COUNT, "training samples for the loss; 10,000 or all if left out", ge=1, le=1e15)
+    nodes: list[Whole] | None = key(
+        None,
+        "a list of nodes' numbers, such as [1, 2]",
+        "whose training samples the loss is measured on; everybody's if left out; in the simulator",
+        min_length=1,
+    )
     members: bool | None = key(
         None, "true or false", "measure every node's or walk's model, too: worst, mean and spread; false if left out"
     )
