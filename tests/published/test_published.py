@@ -12,12 +12,10 @@ from walktalk.cli.app import app
 from walktalk.errors import SpecError
 from walktalk.graphs import cycle
 from walktalk.published.relay_sgd import BYTES_OF_A_MODEL, EPOCHS, STEPS, WORKERS, peers
-from walktalk.published.run import run_together
 from walktalk.published.sorted_mnist import grid
-from walktalk.records import history_text
+from walktalk.records import read_history
 from walktalk.runtimes.simulator import EvaluateOp, Simulation
-from walktalk.studies.building import lay_foundation, prepare
-from walktalk.studies.driving import Runner
+from walktalk.studies.building import lay_foundation
 
 TABLE1 = published.find_table("table1")
 
@@ -157,10 +155,12 @@ def test_an_unknown_scale_is_one_line():
     assert "allowed: smoke, paper" in result.output
 
 
-def test_planning_ahead_changes_nothing():
-    """The same runs, stretch by stretch and with the next stretch planned while one is carried out."""
-    spec = TABLE1.spec(TABLE1.row("qg-ring"), "alpha0.1", "smoke")
-    ready = prepare(spec, "cpu")
-    ahead = run_together(ready.trainer, ready.runs, lambda line: None, lambda number, history: None)
-    plain = Runner(ready.trainer, ready.runs).run()
-    assert [history_text(rows) for rows in ahead] == [history_text(record.history) for record in plain]
+def test_cells_of_two_columns_that_share_their_data_are_kept_apart(tmp_path):
+    """They have the same name; messages are lost in one of them."""
+    changes = {"stop": {"iterations": 160}, "evaluate": {"every": 80, "samples": 50}}
+    table = published.find_table("table2")
+    which = {"rows": ["qg-ring"], "columns": ["lost0", "lost10"], "changes": changes, "device": "cpu"}
+    published.run_table(table, "smoke", tmp_path, **which)
+    histories = [read_history(tmp_path / "table2" / column / "qg-ring.csv") for column in which["columns"]]
+    assert [list(history["iteration"]) for history in histories] == [[0, 80, 160]] * 2
+    assert histories[0]["train_loss"].iloc[-1] != histories[1]["train_loss"].iloc[-1]

@@ -1,17 +1,15 @@
-"""Runs the cells of a table: those that share data and training go through one engine, so that waves are wide.
+"""Runs the cells of a table: those of a column that share data and training go through one engine, so waves are wide.
 
-When things happen never depends on the numbers in a model, so the next stretch is simulated and planned while the
-device works on the present one. That takes Python some hundred microseconds a training, one process no more than one
-core: where the device is faster, or there is none, cells go side by side in several processes.
+What happens when takes Python some hundred microseconds a training to work out, one process no more than one core:
+where the device is faster, or there is none, cells go side by side in several processes.
 """
 
 from __future__ import annotations
 
-import json
 import os
 import time
-from collections.abc import Callable, Iterable, Sequence
-from concurrent.futures import ProcessPoolExecutor, ThreadPoolExecutor, as_completed
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from concurrent.futures import ProcessPoolExecutor, as_completed
 from dataclasses import replace
 from functools import partial
 from multiprocessing import get_context
@@ -19,21 +17,15 @@ from pathlib import Path
 
 import torch
 
-from walktalk.learning import Trainer
 from walktalk.published.compare import history_of
 from walktalk.published.table import Changes, Row, Scale, Table
 from walktalk.published.tables import find_table
 from walktalk.records import RUN_COLUMNS, HistoryRow, write_history, write_text
-from walktalk.runtimes.stacked import Engine
-from walktalk.studies.building import PlannedRun, planned_runs, prepare
-from walktalk.studies.driving import estimated_trainings, fitting_groups, wave_policy
-from walktalk.studies.results import history_row
+from walktalk.studies.building import PlannedRun, Progress, planned_runs, prepare
+from walktalk.studies.driving import run_in_groups, sharing
 from walktalk.studies.spec import StudySpec, dump_spec
 
 Say = Callable[[str], None]
-Note = Callable[[int, Sequence[HistoryRow]], None]  # the number of a run, and its history so far
-A_STRETCH = 8192  # trainings: seconds on a device that suits the model, and waves that are cut seldom
-FEWEST_STRETCHES = 8
 SECONDS_BETWEEN_WORDS = 10.0
 
 
@@ -58,17 +50,12 @@ def run_table(
         work = partial(run_cell, table.name, scale, out, changes=changes, device=device, threads=threads(processes))
         run_side_by_side(table.cells(rows, columns), work, processes, say)
         return
-    specs = {(row, column): table.spec(row, column, scale, changes) for row, column in table.cells(rows, columns)}
-    for together in groups(specs, table, out):
-        trainer = prepare(specs[together[0]], device).trainer
-        runs = [run for cell in together for run in planned_runs(specs[cell], trainer)]
-        for numbers in fitting_groups(trainer, runs):  # as many as fit into memory
-            cells = [together[number] for number in numbers]
-            names = ", ".join(f"{row.name} {column}" for row, column in cells)
-            say(f"{table.name}: {len(cells)} runs at once: {names}")
-            run_cells(trainer, [runs[number] for number in numbers], say, partial(note, out, table, cells))
-            for cell in cells:
-                write_text(spec_beside(history_of(out, table, *cell)), dump_spec(specs[cell]))  # last: now it is whole
+    for column, studies in left(table, scale, out, table.cells(rows, columns), changes).items():
+        for together in sharing(studies):
+            say(
+                f"{table.name}: {len(together)} runs at once: {', '.join(f'{path.stem} {column}' for path in together)}"
+            )
+            run_together({path: studies[path] for path in together}, device, say)
 
 
 def run_side_by_side(
@@ -103,64 +90,60 @@ def run_cell(
     return said
 
 
-def run_cells(trainer: Trainer, runs: Sequence[PlannedRun], say: Say, noted: Note) -> None:
-    """Some cells at once, and how fast it was."""
-    began = time.perf_counter()
-    run_together(trainer, runs, say, noted)
-    seconds = time.perf_counter() - began
-    steps = estimated_trainings(runs) * trainer.local_steps
-    say(f"{seconds:.0f} s, {steps / seconds:,.0f} model-steps/s")
-
-
-def groups(specs: dict[tuple[Row, str], StudySpec], table: Table, out: Path) -> list[list[tuple[Row, str]]]:
-    """Cells that are still to be run, those of one task, training and optimizer together."""
-    found: dict[str, list[tuple[Row, str]]] = {}
-    for cell, spec in specs.items():
-        path = history_of(out, table, *cell)
-        if path.is_file() and spec_beside(path).is_file() and spec_beside(path).read_text("utf-8") == dump_spec(spec):
-            continue
-        shared = spec.model_dump(mode="json", include={"seed", "task", "training", "optimizer", "evaluate"})
-        found.setdefault(json.dumps([shared, spec.network.nodes], sort_keys=True), []).append(cell)
-    return list(found.values())
+def left(
+    table: Table, scale: Scale, out: Path, cells: Iterable[tuple[Row, str]], changes: Changes | None
+) -> dict[str, dict[Path, StudySpec]]:
+    """Cells that are still to be run, by column: where the history of each goes, and its study."""
+    found: dict[str, dict[Path, StudySpec]] = {}
+    for row, column in cells:
+        path, spec = history_of(out, table, row, column), table.spec(row, column, scale, changes)
+        beside = spec_beside(path)
+        if not (path.is_file() and beside.is_file() and beside.read_text("utf-8") == dump_spec(spec)):
+            found.setdefault(column, {})[path] = spec
+    return found
 
 
 def spec_beside(history: Path) -> Path:
     return history.with_suffix(".yaml")
 
 
-def note(out: Path, table: Table, cells: Sequence[tuple[Row, str]], number: int, history: Sequence[HistoryRow]) -> None:
-    """The history so far of one of these cells."""
-    path = history_of(out, table, *cells[number])
-    path.parent.mkdir(parents=True, exist_ok=True)
-    write_history(path, history, RUN_COLUMNS)
+def run_together(studies: Mapping[Path, StudySpec], device: str, say: Say) -> None:
+    """Studies that one trainer can serve, as many at once as fit into memory, and how fast it was.
+
+    studies: by where the history of each goes; the name of that file is the label of its algorithm.
+    """
+    trainer = prepare(next(iter(studies.values())), device).trainer
+    runs = [untraced(run) for spec in studies.values() for run in planned_runs(spec, trainer)]
+    began = time.perf_counter()
+    records = run_in_groups(trainer, runs, report=Told({path.stem: path for path in studies}, say))
+    seconds, trainings = time.perf_counter() - began, sum(record.trainings for record in records)
+    for path, spec in studies.items():
+        write_text(spec_beside(path), dump_spec(spec))  # last: now it is whole
+    say(f"{seconds:.0f} s, {trainings * trainer.local_steps / seconds:,.0f} model-steps/s")
 
 
-def roomy(rows: int) -> int:
-    """So many rows that later stretches have enough, too."""
-    return rows + max(32, rows // 4) if rows else 0
+def untraced(run: PlannedRun) -> PlannedRun:
+    """Without a line for every event: there are millions."""
+    return replace(run, setup=replace(run.setup, keep_trace=False))
 
 
-def run_together(trainer: Trainer, runs: Sequence[PlannedRun], say: Say, noted: Note) -> list[list[HistoryRow]]:
-    """All runs in one engine, the next stretch planned ahead; the history of each, which `noted` hears as it grows."""
-    setups = [replace(run.setup, keep_trace=False) for run in runs]
-    engine = Engine(trainer, setups, [run.initial for run in runs], wave_policy(trainer))
-    stretches = max(FEWEST_STRETCHES, -(-estimated_trainings(runs) // A_STRETCH))
-    histories: list[list[HistoryRow]] = [[] for _ in runs]
-    began = told = time.perf_counter()
-    with ThreadPoolExecutor(1) as pool:
-        ahead = pool.submit(engine.plan, 1 / stretches)
-        for stretch in range(1, stretches + 1):
-            plan = ahead.result()
-            if stretch == 1:  # room for more at once: a matrix that grows later moves, and graphs are made anew
-                plan = replace(plan, models=roomy(plan.models), states=roomy(plan.states))
-            if stretch < stretches:
-                ahead = pool.submit(engine.plan, (stretch + 1) / stretches)
-            measured = engine.carry_out(plan).measurements
-            for found in measured:
-                histories[found.run].append(history_row(runs[found.run].label, runs[found.run].repetition, found))
-            for number in {found.run for found in measured}:
-                noted(number, histories[number])
-            if time.perf_counter() - told > SECONDS_BETWEEN_WORDS:
-                told = time.perf_counter()
-                say(f"  {stretch / stretches:.0%} after {told - began:.0f} s")
-    return histories
+class Told:
+    """Hears how far things are: writes histories as they grow, and says so now and then."""
+
+    def __init__(self, places: Mapping[str, Path], say: Say) -> None:
+        """`places`: by label, where the history of a run goes."""
+        self.places, self.say = places, say
+        self.histories: dict[str, list[HistoryRow]] = {label: [] for label in places}
+        self.began = self.said = time.perf_counter()
+
+    def __call__(self, progress: Progress) -> None:
+        for row in progress.rows:
+            self.histories[row.algorithm].append(row)
+        for label in {row.algorithm for row in progress.rows}:
+            self.places[label].parent.mkdir(parents=True, exist_ok=True)
+            write_history(self.places[label], self.histories[label], RUN_COLUMNS)
+        for word in progress.words:
+            self.say(word)
+        if time.perf_counter() - self.said > SECONDS_BETWEEN_WORDS:
+            self.said = time.perf_counter()
+            self.say(f"  {progress.done / max(progress.total, 1):.0%} after {self.said - self.began:.0f} s")

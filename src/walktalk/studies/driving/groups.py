@@ -202,7 +202,7 @@ def run_in_groups(
 
         places = [folders[index] for index in groups[number]] if folders else []
         runner = Runner(trainer, group, places, report=tell, handle_ctrl_c=handle_ctrl_c, watch=watch)
-        if trainer.width > LARGE_MODEL:
+        if trainer.width > LARGE_MODEL or trainer.in_place is not None:
             make_room(runner, needs_of(trainer, group))
         if resume:
             runner.resume()
@@ -220,7 +220,10 @@ def folders_of(study: StudyFolder, runs: Sequence[PlannedRun]) -> list[RunFolder
 
 
 def make_room(runner: Runner, needs: Sequence[Need]) -> None:
-    """All rows at once: a matrix that grows is there twice while it is copied, and leaves holes in a GPU's memory."""
+    """All rows at once: a matrix that grows is there twice while it is copied, and leaves holes in a GPU's memory.
+
+    Where rows are trained in place it also moves, and its CUDA graphs are made anew.
+    """
     runner.engine.executor.models.reserve(sum(need.rows for need in needs))
     runner.engine.executor.states.reserve(sum(need.state_rows for need in needs))
 

@@ -361,4 +361,4 @@ def wave_policy(trainer: Trainer) -> WavePolicy:
 
 def trainings_a_stretch(width: int) -> int:
     """Fewer for larger models, so that a stretch takes seconds on a device that suits the model."""
-    return max(64, min(8192, round(2**31 / (width + 2**17))))
+    return max(64, min(8192, round(2**34 / (width + 2**17))))
