@@ -1,6 +1,6 @@
 """What two bad nodes of twenty do, and what a screen against them buys and costs.
 
-    python benchmarks/bad_nodes.py --out results/2026-11-16-bad-nodes
+    python benchmarks/bad_nodes.py --out results/2026-11-16-bad-nodes-table
     python benchmarks/bad_nodes.py --seeds 1 2 3 4 5 6 7 8 9 10 --repetitions 1 --attacks none flip gone \
         --algorithms "gossip in pairs" "gossip in pairs, refuse(0.7)" "4 walks" "4 walks, refuse(0.7)" --out out/graphs
 

@@ -9,9 +9,10 @@ import numpy as np
 
 from tests.support.runs import setup
 from walktalk import graphs
-from walktalk.protocols import Combine, Effect, MultiWalk, Outside, Started, TimerFired
+from walktalk.protocols import Combine, Effect, MultiWalk, Outside, Received, Started, TimerFired
 from walktalk.protocols.multi_walk.aggregation import Reign
 from walktalk.protocols.multi_walk.farewell import reign_facts, resumed
+from walktalk.protocols.multi_walk.legacies import STRAYS
 from walktalk.protocols.multi_walk.walk_guard import Guard, ReturnTimes
 from walktalk.protocols.multi_walk.walk_pass import Pass
 from walktalk.records import TraceRow
@@ -32,8 +33,12 @@ def test_a_copy_that_ended_elsewhere_counts_if_its_walk_is_given_up_and_only_the
     assert not reign.spare(ended._replace(ticket=3), "in")  # nobody wrote that
     assert reign.spare(ended, "in") == [Combine("spare/1", {"in": 1.0})]
     assert not reign.spare(ended._replace(hop=4), "in")  # not as far
-    (late,) = mixed(reign.restart(1, "last", 9.0), "spare/1")
+    late, kept = mixed(reign.restart(1, "last", 9.0), "spare/1")
     assert late.terms == {"copy/1": 1.0, "spare/1": 0.5, "missed/1": -0.5}  # as if it had come in time
+    assert kept == Combine("missed/1", {"spare/1": 1.0})
+    assert not reign.readmits(ended)
+    further, *_ = reign.readmit(ended._replace(hop=8), "in")  # the walk itself comes after all
+    assert further.terms == {"copy/3": 1.0, "in": 0.5, "missed/1": -0.5}
     assert not reign.readmits(ended)
     assert not mixed(reign.restart(1, "last", 19.0), "spare/1")
     again = reign.stamped(1)
@@ -119,3 +124,17 @@ def test_a_legacy_that_is_still_on_its_way_stays_here_where_its_node_is_elected(
     assert reign.updates == 50
     assert 4 not in node.hops.leaving
     assert not node.handle(TimerFired("hop/4"), outside)
+
+
+def test_what_goes_to_the_aggregator_never_goes_back() -> None:
+    """Two nodes that each believed the other to be nearer sent it to and fro until it had made too many hops."""
+    outside = Outside(1.0, random.Random(0))
+    node = MultiWalk(2).hardened().machine(all_surroundings(graphs.complete(4))[1])
+    node.handle(Started(), outside)
+    node.members.towards = 2
+    stray = Pass(STRAYS + 1, (1, 0), 1, 3).message("walk")
+    node.handle(Received(2, stray, f"in/{STRAYS + 1}"), outside)
+    assert node.hops.leaving[STRAYS + 1].to in (0, 3)
+    del node.hops.leaving[STRAYS + 1]
+    node.handle(Received(3, stray, f"in/{STRAYS + 1}"), outside)
+    assert node.hops.leaving[STRAYS + 1].to == 2

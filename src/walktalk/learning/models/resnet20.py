@@ -6,22 +6,27 @@ to learn. (With 1×1 convolutions instead, option B, there would be 272,474 para
 
 from __future__ import annotations
 
-from typing import Literal, TypeAlias
+from typing import Literal, TypeAlias, get_args
 
 import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
 from walktalk.errors import ModelError
+from walktalk.learning.models.evonorm import EvoNorm
 
-Norm: TypeAlias = Literal["batch", "group"]
+Norm: TypeAlias = Literal["batch", "group", "evonorm"]
 GROUPS = 8  # of a group norm: at least two channels each, down to the 16 of the first stage
 
 
 def resnet20(classes: int = 10, norm: Norm = "batch", channels: int = 3) -> nn.Module:
-    """Three stages of three blocks, 16, 32 and 64 channels."""
-    if norm not in ("batch", "group"):
-        raise ModelError(f"norm: {norm!r} is unknown; allowed: batch, group")
+    """Three stages of three blocks, 16, 32 and 64 channels.
+
+    evonorm: as the code of quasi-global momentum has it (Lin et al. 2021): EvoNorm-S0 with v = 1 in place of a
+    normalization and its ReLU; before a sum, which has its ReLU behind it, batch norm by the batch's own statistics.
+    """
+    if norm not in get_args(Norm):
+        raise ModelError(f"norm: {norm!r} is unknown; allowed: {', '.join(get_args(Norm))}")
     blocks: list[nn.Module] = []
     entering = 16
     for width, stride in ((16, 1), (32, 2), (64, 2)):
@@ -31,7 +36,7 @@ def resnet20(classes: int = 10, norm: Norm = "batch", channels: int = 3) -> nn.M
     return nn.Sequential(
         Convolution(channels, 16, 3, padding=1, bias=False),
         normalization(norm, 16),
-        nn.ReLU(),
+        *([] if norm == "evonorm" else [nn.ReLU()]),
         *blocks,
         nn.AdaptiveAvgPool2d(1),
         nn.Flatten(),
@@ -46,7 +51,9 @@ class Convolution(nn.Conv2d):
         nn.init.kaiming_normal_(self.weight, nonlinearity="relu")
 
 
-def normalization(norm: Norm, channels: int) -> nn.Module:
+def normalization(norm: Norm, channels: int, before_sum: bool = False) -> nn.Module:
+    if norm == "evonorm":
+        return nn.BatchNorm2d(channels, track_running_stats=False) if before_sum else EvoNorm(channels, slope=False)
     return nn.BatchNorm2d(channels) if norm == "batch" else nn.GroupNorm(GROUPS, channels)
 
 
@@ -58,12 +65,15 @@ class Block(nn.Module):
         self.conv1 = Convolution(entering, leaving, 3, stride, padding=1, bias=False)
         self.norm1 = normalization(norm, leaving)
         self.conv2 = Convolution(leaving, leaving, 3, padding=1, bias=False)
-        self.norm2 = normalization(norm, leaving)
+        self.norm2 = normalization(norm, leaving, before_sum=True)
+        self.bends = norm == "evonorm"  # whether the first norm has a non-linearity of its own
         same = entering == leaving and stride == 1
         self.shortcut: nn.Module = nn.Identity() if same else PaddedShortcut(entering, leaving, stride)
 
     def forward(self, x: Tensor) -> Tensor:
-        out = functional.relu(self.norm1(self.conv1(x)))
+        out = self.norm1(self.conv1(x))
+        if not self.bends:
+            out = functional.relu(out)
         out = self.norm2(self.conv2(out))
         return functional.relu(out + self.shortcut(x))
 

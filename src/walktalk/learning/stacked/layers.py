@@ -9,7 +9,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
-from walktalk.learning.models import PaddedShortcut
+from walktalk.learning.models import EvoNorm, PaddedShortcut, evo_norm
 from walktalk.learning.stacked.attention import encoder, encoder_layer, multihead_attention, normed
 from walktalk.learning.stacked.laid import Laid, NotStackable, Pass
 from walktalk.learning.stacked.products import batched_linear
@@ -81,6 +81,13 @@ def group_norm(x: Laid, module: nn.GroupNorm, get: Get, run: Pass) -> Laid:
     bias = get("bias").reshape(-1) if module.affine else None
     out = functional.group_norm(x.folded(), module.num_groups * x.rows, weight, bias, module.eps)
     return Laid(out, x.rows, True)
+
+
+def evolved_norm(x: Laid, module: EvoNorm, get: Get, run: Pass) -> Laid:
+    """Channels by themselves, and groups of them: rows side by side are only more of both."""
+    slope = None if module.slope is None else get("slope").reshape(-1)
+    tensors = get("weight").reshape(-1), get("bias").reshape(-1), slope
+    return Laid(evo_norm(x.folded(), module.groups * x.rows, *tensors, module.eps), x.rows, True)
 
 
 def layer_norm(x: Laid, module: nn.LayerNorm, get: Get, run: Pass) -> Laid:
@@ -167,6 +174,7 @@ LAYERS: dict[type[nn.Module], Layer] = {
     nn.BatchNorm2d: batch_norm,
     nn.GroupNorm: group_norm,
     nn.LayerNorm: layer_norm,
+    EvoNorm: evolved_norm,
     nn.Embedding: embedding,
     nn.Dropout: dropout,
     nn.Dropout2d: channel_dropout,

@@ -13,18 +13,17 @@ for the first time after another was started in its place is mixed in as if it h
 Where a network was split, each part had an aggregator, and learned. When they meet, the one whose claim is smaller
 steps down, and its latest copy, its *legacy*, goes to the other, who takes the mean of both, weighted by the updates
 that came to each since the later of the two began: nothing is counted twice, and what either part learned is kept.
-The legacy brings the tickets that were written there, its *estate*: walks of that part which were on their way come
-with one of them, are averaged in with the weight that any of its walks had, once each, and end there.
+So it is with walks: whichever copy of a walk comes first is that walk, and every other that was on its way then, with
+another aggregator's ticket, is averaged in by its updates, once, and ends here.
 
 A walk may be lost with its node, or end because somebody lied about it, while a copy of it is left elsewhere. That copy
-comes here (`legacies`) and is kept as a *spare*. If the walk comes, it is dropped; if the walk is given up, it is mixed
-in as if it were that walk, and had come late.
+comes here (`legacies`) and is kept as a *spare*. If the walk comes, it is dropped; if the walk is given up, the spare
+stands in for it, as if it had come late; and should it come after all, what it has learned since is added.
 """
 
 from __future__ import annotations
 
 import math
-import struct
 from collections import deque
 from dataclasses import dataclass, field
 
@@ -39,7 +38,6 @@ LONGEST = 10.0  # times as many visits as this node would have had in the same t
 MOST = 0.9  # of the mean that another part can be
 FEW = 1_000  # updates: who has had fewer believes others that they have had nine times as many
 AWAITED = "awaited"  # slot: what walks of earlier reigns are compared with that were given up before they came
-_TICKET = struct.Struct("<I")
 
 
 def copy_slot(walk: int) -> str:
@@ -58,14 +56,6 @@ def spare_slot(walk: int) -> str:
 
 
 @dataclass
-class Estate:
-    """What is left of another aggregator's time."""
-
-    share: float  # of its latest model in the mean
-    tickets: dict[int, int]  # by walk: the last that was written, of walks that are still out
-
-
-@dataclass
 class Reign:
     """One aggregator's time: which walks it knows, and what it wrote on them."""
 
@@ -77,10 +67,10 @@ class Reign:
     generations: dict[int, int] = field(default_factory=dict)
     updates: int = 0  # that came to this aggregator
     visits: deque[tuple[float, int]] = field(default_factory=lambda: deque(maxlen=REMEMBERED))  # when; `updates` then
-    estates: dict[tuple[int, int], Estate] = field(default_factory=dict)  # by the name of the reign that is over
     missing: dict[int, int] = field(default_factory=dict)  # by walk: the ticket of the one that was last given up
     awaited: set[int] = field(default_factory=set)  # walks that were given up before they came for the first time
-    belated: set[int] = field(default_factory=set)  # walks of which a second copy of an earlier reign has come
+    met: set[tuple[int, tuple[int, int], int]] = field(default_factory=set)  # copies of other reigns: `_copy`
+    stood_in: dict[int, int] = field(default_factory=dict)  # by walk that was given up: hops of what stands in for it
     spares: dict[int, Pass] = field(default_factory=dict)  # by walk that is out: what is left of it elsewhere
 
     def begin_afresh(self, now: float) -> list[Effect]:
@@ -119,8 +109,6 @@ class Reign:
             effects = [mixed, Combine(mine, {slot: 1.0})]  # lines 8 and 9
             if here.reign == self.name:
                 effects.append(Note("counted", walk=here.walk, number=self.name[0]))
-        if here.reign in self.estates:
-            self.estates[here.reign].tickets.pop(here.walk, None)  # a copy of it is none of those that are out
         self.latest = here.walk  # line 10
         self.updates += self._learned(here, now)
         self._issue(here.walk, now)
@@ -142,40 +130,40 @@ class Reign:
         """
         brought = min(legacy.ticket, int(max(self.updates, FEW) * MOST / (1.0 - MOST)))  # what is forged counts no more
         share = min(brought / max(self.updates + brought, 1), MOST)
-        self.estates[legacy.reign] = Estate(share, tickets_in(legacy.carried.more, self.walks))
         self.updates += brought
         return [*self._average(slot, share), Note("inherited", peer=legacy.reign[1], number=legacy.ticket)]
 
     def readmits(self, what: Pass) -> bool:
-        """Whether this is a walk that was given up and comes after all, or one of a reign that was inherited, with the
-        last ticket that was written on it there."""
-        late = what.walk in self.awaited and NO_REIGN[0] < what.reign[0] <= self.name[0] and what.reign != self.name
-        return self._is_out(what) or late or self._is_belated(what)
-
-    def _is_belated(self, what: Pass) -> bool:
-        """Whether it is a second copy of a walk of an earlier reign: both parts of a split network went on with it."""
-        earlier = NO_REIGN[0] < what.reign[0] < self.name[0]
-        return earlier and what.walk in self.tickets and what.walk not in self.belated and what.hop >= self.walks
+        """Whether this is a walk that was given up and comes after all, or a copy with another reign's ticket."""
+        if what.reign == self.name:
+            return self.missing.get(what.walk) == what.ticket and what.hop > self.stood_in.get(what.walk, -1)
+        known = what.walk in self.tickets or what.walk in self.awaited
+        other = known and NO_REIGN[0] < what.reign[0] <= self.name[0]
+        return other and _copy(what) not in self.met and len(self.met) < REMEMBERED
 
     def readmit(self, what: Pass, slot: str, now: float = math.inf) -> list[Effect]:
         """What it learned since it left is mixed in, as in line 8 where it left from here; its ticket is used up."""
         told = Note("readmitted", walk=what.walk, number=what.ticket)
-        learned = self._learned(what, now)
-        share = min(learned / (self.updates + learned), 1.0 / self.walks)  # where it is averaged in
-        self.updates += learned
-        if not self._is_out(what) and what.walk not in self.awaited:  # what both have in common is in the model already
-            self.belated.add(what.walk)
-            return [*self._average(slot, share), told]
-        if not self._is_out(what):  # of an earlier reign, and late
-            self.awaited.remove(what.walk)
-            self.belated.add(what.walk)
-            return [*self._mix_late(slot, AWAITED), *([] if self.awaited else [Forget(AWAITED)]), told]
+        share = min((what.hop + 1) / (self.updates + what.hop + 1), 1.0 / self.walks)
+        self.updates += self._learned(what, now)
         if what.reign == self.name:
             del self.missing[what.walk]
             return [*self._mix_late(slot, missed_slot(what.walk)), Forget(missed_slot(what.walk)), told]
-        estate = self.estates[what.reign]
-        del estate.tickets[what.walk]
-        return [*self._average(slot, max(share, estate.share / self.walks)), told]  # few may have come there before it
+        self.met.add(_copy(what))
+        if what.walk in self.awaited:
+            return [*self._mix_awaited(what.walk, slot), told]
+        return [*self._average(slot, share), told]
+
+    def _stand_in(self, spare: Pass, now: float) -> list[Effect]:
+        """For a walk that is given up."""
+        walk, slot = spare.walk, spare_slot(spare.walk)
+        self.updates += self._learned(spare, now)
+        if walk in self.awaited:
+            effects = self._mix_awaited(walk, slot)
+        else:
+            effects = [*self._mix_late(slot, missed_slot(walk)), Combine(missed_slot(walk), {slot: 1.0})]
+            self.stood_in[walk] = spare.hop
+        return [*effects, Note("stood_in", walk=walk, number=spare.ticket)]
 
     def spare(self, what: Pass, slot: str) -> list[Effect]:
         """A copy of a walk that is out has ended elsewhere: kept until that walk comes, or is given up."""
@@ -191,18 +179,17 @@ class Reign:
         there_was_time = LONGEST * (now - left) / pace if pace and left is not None else math.inf
         return int(min(what.hop, LONGEST + max(there_was_time, 0.0))) + 1
 
-    def _is_out(self, what: Pass) -> bool:
-        """Whether it has the last ticket of a walk that was given up, or that an inherited reign had out."""
-        estate = self.estates.get(what.reign)
-        tickets = self.missing if what.reign == self.name else estate.tickets if estate is not None else {}
-        return tickets.get(what.walk) == what.ticket
-
     def _mix_late(self, slot: str, left_with: str) -> list[Effect]:
         """Line 8 for a walk whose number another has by now: the result is nobody's copy."""
         merged = copy_slot(self.walks + 1)
         mixed = absorb(merged, copy_slot(self.latest), 1.0 / self.walks, slot, left_with)
         self.latest = self.walks + 1
         return [mixed, Record(AGGREGATE, self.name[0], merged)]
+
+    def _mix_awaited(self, walk: int, slot: str) -> list[Effect]:
+        """The same, for one that was given up before it came for the first time."""
+        self.awaited.remove(walk)
+        return [*self._mix_late(slot, AWAITED), *([] if self.awaited else [Forget(AWAITED)])]
 
     def _average(self, slot: str, share: float) -> list[Effect]:
         """The latest copy and another model, with this share of it."""
@@ -228,13 +215,13 @@ class Reign:
             self.latest = walk
         if walk in self.tickets:
             self.missing[walk] = self.tickets[walk]
+            self.stood_in.pop(walk, None)
             effects.append(Combine(missed_slot(walk), {copy_slot(walk): 1.0}))
         else:  # one of an earlier reign may be on its way; the copies of all that have not come are the same
             self.awaited.add(walk)
             effects.append(Combine(AWAITED, {copy_slot(walk): 1.0}))
         if spare is not None:
-            late = self.readmit(spare, spare_slot(walk), now) if self.readmits(spare) else []
-            effects += [*late, Forget(spare_slot(walk))]
+            effects += [*self._stand_in(spare, now), Forget(spare_slot(walk))]
         effects += [Combine(slot, {copy_slot(self.latest): 1.0}), Combine(copy_slot(walk), {slot: 1.0})]
         self.generations[walk] = self.generations.get(walk, 0) + 1
         self._issue(walk, now)
@@ -260,13 +247,6 @@ class Reign:
         self.guard.leaves(walk, now)
 
 
-def tickets_of(reign: Reign) -> bytes:
-    """As a legacy carries them: the last of each walk, in order."""
-    return b"".join(_TICKET.pack(reign.tickets.get(walk, 0)) for walk in reign.everyone())
-
-
-def tickets_in(more: bytes, walks: int) -> dict[int, int]:
-    """Back again, by walk; none where that is not what it carries."""
-    if len(more) != walks * _TICKET.size:
-        return {}
-    return {walk: ticket for walk, (ticket,) in enumerate(_TICKET.iter_unpack(more), 1)}
+def _copy(what: Pass) -> tuple[int, tuple[int, int], int]:
+    """What tells it from other copies of other reigns."""
+    return what.walk, what.reign, what.ticket

@@ -12,7 +12,7 @@ import json
 import struct
 from typing import Any, NamedTuple
 
-from walktalk.protocols.multi_walk.aggregation import Estate, Reign
+from walktalk.protocols.multi_walk.aggregation import Reign
 from walktalk.protocols.multi_walk.election import NOBODY, Claim, Score
 from walktalk.protocols.multi_walk.visits import Carried
 from walktalk.protocols.multi_walk.walk_guard import Guard
@@ -61,19 +61,18 @@ def remembered(memory: bytes) -> Farewell:
 
 def reign_facts(reign: Reign) -> dict[str, Any]:
     """An aggregator's time, as JSON can say it."""
-    counts = {"latest": reign.latest, "updates": reign.updates}
-    sets = {name: sorted(getattr(reign, name)) for name in ("awaited", "belated")}
+    counts = {"latest": reign.latest, "updates": reign.updates, "awaited": sorted(reign.awaited)}
     by_walk = {name: list(getattr(reign, name).items()) for name in BY_WALK}
-    estates = [[*name, estate.share, list(estate.tickets.items())] for name, estate in reign.estates.items()]
-    return {**counts, **sets, **by_walk, "estates": estates, "spares": [_said(what) for what in reign.spares.values()]}
+    met = [[walk, *name, ticket] for walk, name, ticket in reign.met]
+    return {**counts, **by_walk, "met": met, "spares": [_said(what) for what in reign.spares.values()]}
 
 
 def resumed(facts: dict[str, Any], walks: int, name: tuple[int, int], guard: Guard, now: float) -> Reign:
     """Back again: the same reign, which waits for all its walks from now on."""
     tickets, generations, missing = (_numbers(facts.get(key, [])) for key in BY_WALK)
     reign = Reign(walks, name, guard, facts["latest"], tickets, generations, facts["updates"], missing=missing)
-    reign.awaited, reign.belated = ({int(walk) for walk in facts.get(key, [])} for key in ("awaited", "belated"))
-    reign.estates = {(term, node): Estate(share, _numbers(out)) for term, node, share, out in facts.get("estates", [])}
+    reign.awaited = {int(walk) for walk in facts.get("awaited", [])}
+    reign.met = {(walk, (term, node), ticket) for walk, term, node, ticket in facts.get("met", [])}
     reign.spares = {what.walk: what for what in map(_pass, facts.get("spares", []))}
     reign.visits.append((now, reign.updates))
     reign.await_walks(now)

@@ -19,7 +19,7 @@ from dataclasses import dataclass, field
 
 from walktalk.protocols.effects import Combine, Effect, Forget, Note, Send
 from walktalk.protocols.machine import Outside, Surroundings
-from walktalk.protocols.multi_walk.aggregation import Reign, copy_slot, tickets_of
+from walktalk.protocols.multi_walk.aggregation import Reign, copy_slot
 from walktalk.protocols.multi_walk.hops import Hops
 from walktalk.protocols.multi_walk.membership import Membership
 from walktalk.protocols.multi_walk.visits import NOTHING, Carried, Slots, forgotten, in_slot, kept_slot
@@ -29,9 +29,10 @@ OWN = "legacy"  # the slot of what this node's reign left
 LAST = "last"  # the model of the last walk that was trained here: what is left where every walk is lost
 REMAINS = "remains"  # that of a walk which went to an aggregator that is dead
 KEPT = 40.0  # heartbeats that it is kept
+ASTRAY = 4  # times as many hops as there are nodes: then it is given up
 STRAYS = 2**30  # above all numbers of walks and of nodes
 DISPUTED = b"\1"  # what a walk carries that was ended because a later copy was said to be there
-MOST_TICKETS = 500  # that a legacy carries: a note has 4 KiB
+LEFT = b"\2"  # what is left of one that was lost with a node: it may stand in for that one, and no more
 
 
 @dataclass
@@ -57,8 +58,7 @@ class Legacies:
         learned = reign.updates if members.leaving or members.leads else reign.updates_since(since)
         if not reign.latest or learned <= 0 or self.noted:
             return []
-        tickets = Carried(more=tickets_of(reign)) if self.walks <= MOST_TICKETS else NOTHING
-        legacy = Pass(self.walks + 1 + self.around.node, reign.name, min(learned, LARGEST), carried=tickets)
+        legacy = Pass(self.walks + 1 + self.around.node, reign.name, min(learned, LARGEST))
         self.own, self.until = legacy, outside.now + KEPT * members.interval
         kept = Combine(OWN, {copy_slot(reign.latest): 1.0})
         return [kept] if members.leads else [kept, *self.send_own(None, outside)]  # it may follow itself
@@ -81,7 +81,7 @@ class Legacies:
         """A neighbour is dead: if the last walk that was here went there, what it had learned by then goes on."""
         if self.last is None or self.last[1] != peer or self.noted or self.last[0].reign == NO_REIGN:
             return []
-        what, self.last = self._numbered(self.last[0], disputed=False), None
+        what, self.last = self._numbered(self.last[0], LEFT), None
         if peer == self.members.claim.node:
             self.remains = what
             return [Combine(REMAINS, {LAST: 1.0})]
@@ -108,19 +108,25 @@ class Legacies:
         """One arrives; `reign`: this node's, if it aggregates."""
         answer: Effect = Send(sender, answer_to(what))
         taken = what.reign in self.taken and what.walk <= STRAYS
-        if taken or what.hop > 2 * self.around.nodes or what.walk in self.hops.leaving:
+        if taken or what.hop > ASTRAY * self.around.nodes or what.walk in self.hops.leaving:
             return [answer, Forget(in_slot(what.walk))]
-        return [answer, *self.deliver(what, in_slot, reign, outside)]
+        return [answer, *self.deliver(what, in_slot, reign, outside, sender)]
 
-    def deliver(self, what: Pass, at: Slots, reign: Reign | None, outside: Outside) -> list[Effect]:
-        """One goes towards the aggregator, or is taken by it."""
+    def deliver(self, what: Pass, at: Slots, reign: Reign | None, outside: Outside, sender: int = -1) -> list[Effect]:
+        """One goes towards the aggregator, or is taken by it.
+
+        Where that would be back, or it is on its way for too long, it goes anywhere: who lies about heartbeats makes
+        nodes believe that the aggregator is where he is.
+        """
         slot, towards = at(what.walk, ""), self.members.towards
         if reign is not None:
             return [*self._take(what, slot, reign, outside), Forget(slot)]
         peers, _ = self.members.row()
         if not peers:
             return [Forget(slot), Note("retired", walk=what.walk, number=what.ticket)]
-        return self.hops.send(what.moved(), at, towards if towards in peers else peers[0], outside.now)
+        if towards not in peers or towards == sender or what.hop > self.around.nodes:
+            towards = outside.random.choice([peer for peer in peers if peer != sender] or peers)
+        return self.hops.send(what.moved(), at, towards, outside.now)
 
     def of_walk(
         self, what: Pass, at: Slots, reign: Reign | None, outside: Outside, disputed: bool = False
@@ -130,7 +136,7 @@ class Legacies:
         disputed: whether it ends on the word of another copy, or of a heartbeat, which the aggregator may know better.
         """
         slot = at(what.walk, "")
-        gone = self._numbered(what, disputed)
+        gone = self._numbered(what, DISPUTED if disputed else b"")
         retired = Note("retired", walk=what.walk, number=what.ticket)
         if self.noted or gone.walk in self.hops.leaving or what.reign == NO_REIGN or not what.hop:
             return [*forgotten(what.walk, self.hops.luggage, at), retired]
@@ -141,19 +147,19 @@ class Legacies:
         """Whether this is the number of a legacy of this node, or of a walk of it."""
         return walk == self.walks + 1 + node or STRAYS < walk <= STRAYS + self.walks
 
-    def _numbered(self, what: Pass, disputed: bool) -> Pass:
+    def _numbered(self, what: Pass, why: bytes) -> Pass:
         """Its updates are counted where no generation is needed any more; from here on hops are of the way alone."""
-        carried = Carried(more=DISPUTED) if disputed else NOTHING
-        return what._replace(walk=STRAYS + what.walk, hop=0, generation=what.hop, carried=carried)
+        return what._replace(walk=STRAYS + what.walk, hop=0, generation=what.hop, carried=Carried(more=why))
 
     def _take(self, what: Pass, slot: str, reign: Reign, outside: Outside) -> list[Effect]:
         if self.noted:  # nobody sends one
             return []
         if what.walk > STRAYS:
             walk = what._replace(walk=what.walk - STRAYS, hop=what.generation, generation=0, carried=NOTHING)
-            if reign.readmits(walk):
+            why = what.carried.more
+            if why != LEFT and reign.readmits(walk):
                 return reign.readmit(walk, slot, outside.now)
-            wronged = what.carried.more == DISPUTED and reign.admits(walk)
+            wronged = why == DISPUTED and reign.admits(walk)
             return self.take_back(walk, slot, outside) if wronged else reign.spare(walk, slot)
         if what.reign in self.taken:
             return []

@@ -125,8 +125,6 @@ class WalkKeeper(Machine):
             self.reign = self._make_reign(self.copies.reign)
             self.reign.await_walks(now)
             self.legacies.taken.clear()  # by an earlier reign of this node, if at all
-            if before is not None:  # it follows itself: walks of others that were still out are as welcome as before
-                self.reign.estates.update(before.estates)
             effects += [*self.legacies.send_own(self.reign, outside), *self._watch_walks(now)]
         return effects + self.legacies.send_remains(self.reign, outside)
 
