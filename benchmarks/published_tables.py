@@ -45,6 +45,7 @@ def main() -> None:
             splits1=splits_said(),
             rings1=rings_said(),
             courses1=courses(one),
+            drawn1={name: drawn_said(name) for name in ("dpsgd", "d2")},
             softmax5=softmax_said(),
             table5=published.as_markdown(five, digits),
             rank5=f"{rank:.2f}",
@@ -104,6 +105,13 @@ def rings_said() -> str:
     rings = pd.read_csv(RESULTS / "d2.csv", index_col="round")
     half, end = rings.iloc[len(rings) // 2], rings.iloc[-1]
     return "; ".join(f"{name}: {half[name]:.2g}, then {end[name]:.2g}" for name in rings)
+
+
+def drawn_said(algorithm: str) -> str:
+    """The worst node's accuracy by how batches are drawn, seed after seed."""
+    lines = pd.read_csv(RESULTS / "replacement.csv").query("algorithm == @algorithm").groupby("drawn")["worst"]
+    each = {kind: ", ".join(f"{100 * value:.1f}" for value in values) for kind, values in lines}
+    return f"{each['with']} with replacement, {each['without']} without"
 
 
 def courses(table: published.Table) -> str:
