@@ -30,7 +30,7 @@ def crew(folder: Path, misfortune: Any, monkeypatch: pytest.MonkeyPatch) -> tupl
     monkeypatch.setattr(workers, "fork_is_safe", lambda: True)
     starts = folder / "starts"
 
-    def prepared() -> Any:
+    def prepared(device: str) -> Any:
         with starts.open("a") as file:
             file.write("x")
         misfortune()
@@ -106,3 +106,42 @@ def test_a_batch_on_ray_uses_no_more_memory_than_it_may():
     batch = Batch(Share(0, (0,)), "cpu", {}, memory=1e3)
     with pytest.raises(UnavailableError, match="may be used"):
         do_batch(lambda device: (ready.trainer, ready.runs), batch)
+
+
+def test_a_machine_with_several_gpus_has_a_process_for_each(monkeypatch):
+    monkeypatch.setattr(workers.torch.cuda, "device_count", lambda: 3)
+    assert workers.devices_of("cuda") == ["cuda:0", "cuda:1", "cuda:2"]
+    assert workers.devices_of("cuda:1") == ["cuda:1"]  # somebody said which
+    assert workers.devices_of("cpu") == ["cpu"]
+    runs = prepare(make_spec({**SPEC, "repetitions": 5}), "cpu").runs
+    assert workers.workers_that_pay(runs, 10**6, workers.devices_of("cuda")) == 3
+    assert workers.workers_that_pay(runs, 10**6, ["cuda"]) == 1
+    assert workers.workers_that_pay(runs, 100, workers.devices_of("cuda")) == 1
+    work = workers.dealt(workers.shares(runs, 5), workers.devices_of("cuda"))
+    assert [share.device for share in work] == ["cuda:0", "cuda:1", "cuda:2", "cuda:0", "cuda:1"]
+    assert sorted(k for share in work for k in share.runs) == list(range(len(runs)))
+
+
+def test_processes_on_one_device_share_its_memory(tmp_path, monkeypatch):
+    monkeypatch.setattr(workers, "free_memory", lambda device: 12e9 if device.type == "cuda" else 8e9)
+    work = [Share(0, (0,), "cuda:0"), Share(1, (1,), "cuda:1"), Share(2, (2,), "cuda:0")]
+    assert Crew(lambda device: None, work, StudyFolder(tmp_path), None).memory == {0: 6e9, 1: 12e9, 2: 6e9}
+    assert Crew(lambda device: None, work, StudyFolder(tmp_path), None, memory=3e9).memory == {0: 1e9, 1: 1e9, 2: 1e9}
+
+
+def test_a_process_prepares_on_the_device_of_its_share(tmp_path, monkeypatch):
+    asked = tmp_path / "asked"
+
+    def prepared(device: str) -> Any:
+        with asked.open("a") as file:
+            file.write(f"{device} ")
+        return (ready.trainer, ready.runs)
+
+    ready = prepare(make_spec(SPEC), "cpu")
+    monkeypatch.setattr(workers, "fork_is_safe", lambda: False)
+    monkeypatch.setattr(workers.multiprocessing, "get_context", lambda kind: forking)
+    monkeypatch.setattr(workers, "free_memory", lambda device: 8e9)
+    work = [Share(0, (0,), "cuda:0"), Share(1, (1,), "cuda:1")]
+    one = Crew(prepared, work, StudyFolder(tmp_path), None, prepared=(ready.trainer, ready.runs))
+    assert len(one.run(resume=False)) == 2
+    assert sorted(asked.read_text().split()) == ["cuda:0", "cuda:1"]

@@ -80,6 +80,7 @@ def run(
     read_study(study)  # a mistake in the name or in the YAML is told before anything heavy is imported
     with getting_ready("walktalk"):
         from walktalk.cli.tables import print_results
+        from walktalk.cli.took import Took
         from walktalk.interactive import Audience, shown_progress  # imports torch, which takes a while
         from walktalk.report import live_page, write_report
         from walktalk.studies import load_spec, parse_memory, run_study
@@ -104,6 +105,7 @@ def run(
 
                     result = run_on_peers(spec, folder, **taking, device=device, progress=progress)
                 else:
+                    took = Took()
                     result = run_study(
                         spec, folder, **taking, device=device, workers=crew, memory=most, progress=progress
                     )
@@ -112,6 +114,9 @@ def run(
         audience.ended(result)
         report = write_report(folder)
         print_results(result.summary, folder, report)
+        if engine == "sim" and not resume:  # else some of it was done before
+            steps = spec.training.local_steps * sum(run.trainings for run in result.runs)
+            typer.echo(f"Took     {took.words(steps)}", err=True)
         if page is not None:
             page.finish()
             stay(page.url)

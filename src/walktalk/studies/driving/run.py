@@ -24,7 +24,7 @@ from walktalk.studies.building import (
 from walktalk.studies.driving.groups import folders_of, run_in_groups
 from walktalk.studies.driving.judging import Watch
 from walktalk.studies.driving.runner import estimated_trainings
-from walktalk.studies.driving.workers import Crew, fork_is_safe, shares, workers_that_pay
+from walktalk.studies.driving.workers import Crew, dealt, devices_of, fork_is_safe, shares, workers_that_pay
 from walktalk.studies.results import StudyResult, study_result
 from walktalk.studies.spec import StudySpec, dump_spec
 
@@ -50,8 +50,8 @@ def run_study(
         resume: Go on where an interrupted run of this study stopped in that folder.
         overwrite: Replace what is in that folder, when the new results are whole; without it they are refused.
         device: auto, cpu or cuda.
-        workers: Processes that share the runs (on a CPU; as many as pay, if left out), or "ray" for the machines of a
-            Ray cluster; without a folder there is just one.
+        workers: Processes that share the runs (if left out, as many as pay on a CPU, and one a GPU where there are
+            several), or "ray" for the machines of a Ray cluster; without a folder there is just one.
         memory: Bytes to be used at most on a machine, by all processes together; what is free on the device, if left
             out. A study that needs more at once is done in groups of runs that fit.
         progress: Called now and then with how far things are.
@@ -98,11 +98,11 @@ def run_foundation(
 
             records = RayCrew(again, ready.runs, folder, progress, device, memory).run(resume)
             return study_result(spec, records, folder, trainer=ready.trainer)
-        crew = workers if workers is not None else workers_that_pay(ready.runs, steps, str(ready.trainer.device))
+        devices = devices_of(str(ready.trainer.device))
+        crew = workers if workers is not None else workers_that_pay(ready.runs, steps, devices)
         if crew > 1 and (fork_is_safe() or (base.given is None and travels(spec))):
-            here = partial(again, str(ready.trainer.device))
-            work, prepared = shares(ready.runs, crew), (ready.trainer, ready.runs)
-            records = Crew(here, work, folder, progress, memory, prepared).run(resume)
+            work, prepared = dealt(shares(ready.runs, crew), devices), (ready.trainer, ready.runs)
+            records = Crew(again, work, folder, progress, memory, prepared).run(resume)
         else:
             more: dict[str, Any] = {"resume": resume, "memory": memory, "report": progress, "watch": watch}
             records = run_in_groups(ready.trainer, ready.runs, folders_of(folder, ready.runs), **more)

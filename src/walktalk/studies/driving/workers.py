@@ -1,5 +1,6 @@
 """A study on several local processes: its runs are independent, so each process takes a share of them.
 
+On a machine with several GPUs each has a process; on a CPU there is one a core.
 Small models leave a second thread nothing to do, a second process half of the work. Every run writes the same bytes
 wherever it is done. A process that dies is started again from its runs' checkpoints.
 
@@ -17,7 +18,7 @@ import signal
 import sys
 import threading
 import traceback
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, nullcontext, suppress
 from dataclasses import dataclass, replace
 from functools import cache
@@ -42,7 +43,7 @@ SECONDS_BETWEEN_LOOKS = 0.2
 PR_SET_PDEATHSIG = 1  # of prctl(2)
 TRAININGS_A_WAVE = 3.0  # what a wave costs besides its trainings, measured on the quickstart
 
-Prepare = Callable[[], tuple[Any, list[PlannedRun]]]  # builds (trainer, runs) of the whole study, in any process
+Prepare = Callable[[str], tuple[Any, list[PlannedRun]]]  # device -> (trainer, runs) of the whole study, in any process
 
 
 @dataclass(frozen=True)
@@ -51,6 +52,7 @@ class Share:
 
     number: int
     runs: tuple[int, ...]  # which runs of the study
+    device: str = "cpu"  # where its models are trained
 
 
 def shares(runs: list[PlannedRun], workers: int) -> list[Share]:
@@ -84,11 +86,23 @@ def shares(runs: list[PlannedRun], workers: int) -> list[Share]:
     return [Share(number, mine) for number, mine in enumerate(part for part in dealt if part)]
 
 
-def workers_that_pay(runs: list[PlannedRun], model_steps: int, device: str) -> int:
-    """How many processes to use when nobody said."""
-    if device != "cpu" or model_steps < STEPS_THAT_PAY:
+def workers_that_pay(runs: list[PlannedRun], model_steps: int, devices: Sequence[str]) -> int:
+    """How many processes to use when nobody said: one a core, or one a GPU."""
+    if model_steps < STEPS_THAT_PAY:
         return 1
-    return max(1, min(os.cpu_count() or 1, len(runs)))
+    most = (os.cpu_count() or 1) if list(devices) == ["cpu"] else len(devices)
+    return max(1, min(most, len(runs)))
+
+
+def devices_of(device: str) -> list[str]:
+    """All GPUs of this machine where "cuda" was asked for, without a number; else the one device that was."""
+    count = torch.cuda.device_count() if device == "cuda" else 0
+    return [f"cuda:{number}" for number in range(count)] if count > 1 else [device]
+
+
+def dealt(work: Sequence[Share], devices: Sequence[str]) -> list[Share]:
+    """The shares, each with a device: by turns, so that no GPU has two before each has one."""
+    return [replace(share, device=devices[share.number % len(devices)]) for share in work]
 
 
 class Crew:
@@ -105,7 +119,7 @@ class Crew:
     ) -> None:
         self.prepare, self.work, self.folder, self.report = prepare, work, folder, report
         self.prepared = prepared  # what `prepare` would give: a fork need not do it again
-        self.memory = (memory if memory is not None else free_memory(torch.device("cpu"))) / len(work)  # for each
+        self.memory = {share.number: self.memory_of(share, memory) for share in work}
         self.messages: Any = multiprocessing.get_context("spawn").Queue()  # which forks can use as well
         self.processes: dict[int, BaseProcess] = {}
         self.starts: dict[int, int] = {}
@@ -116,6 +130,13 @@ class Crew:
         }
         self.records: dict[int, RunRecord] = {}
         self.waiting = {share.number for share in work}
+
+    def memory_of(self, share: Share, memory: float | None) -> float:
+        """What a process may use: its part of what was given for all, or of what its device has left."""
+        if memory is not None:
+            return memory / len(self.work)
+        beside = sum(other.device == share.device for other in self.work)
+        return free_memory(torch.device(share.device)) / beside
 
     def run(self, resume: bool) -> list[RunRecord]:
         """Do all shares; raises `Interrupted`, with everything saved, if asked to stop."""
@@ -139,8 +160,9 @@ class Crew:
     def start(self, share: Share, resume: bool) -> None:
         self.starts[share.number] = self.starts.get(share.number, 0) + 1
         forked = self.prepared is not None and fork_is_safe()
-        prepare = (lambda: self.prepared) if forked else self.prepare
-        arguments = (prepare, share, self.folder.path, resume, self.memory, self.messages, os.getpid())
+        prepare = (lambda device: self.prepared) if forked else self.prepare
+        memory = self.memory[share.number]
+        arguments = (prepare, share, self.folder.path, resume, memory, self.messages, os.getpid())
         context: Any = multiprocessing.get_context("fork" if forked else "spawn")
         process = context.Process(target=do_share, args=arguments, daemon=True)
         with held_back(signal.SIGTERM) if forked else nullcontext():
@@ -262,7 +284,7 @@ def do_share(
         messages.put((share.number, "progress", progress))
 
     try:
-        trainer, runs = prepare()
+        trainer, runs = prepare(share.device)
         chosen = [runs[k] for k in share.runs]
         records = run_in_groups(
             trainer,
