@@ -100,7 +100,7 @@ def at_rest(history: pd.DataFrame, attack: str, seed: int = 0) -> pd.DataFrame:
 def write(table: pd.DataFrame, out: Path, algorithms: list[str], attacks: list[str]) -> None:
     """All runs, and tables of their losses and of the ratios to undefended, unharmed ones; both are printed, too."""
     table.to_csv(out / "ends.csv", index=False, float_format="%.6g")
-    losses = table.set_index(["algorithm", "attack", "seed", "repetition"])["train_loss"]
+    losses = table.set_index(["algorithm", "attack", "seed", "repetition"])["train_loss"].sort_index()
     for name, numbers in (("table.md", losses), ("ratios.md", ratios(losses))):
         rows = [
             f"| {one} | {' | '.join(with_interval(numbers, one, attack) for attack in attacks)} |" for one in algorithms
@@ -113,7 +113,8 @@ def write(table: pd.DataFrame, out: Path, algorithms: list[str], attacks: list[s
 def ratios(losses: pd.Series) -> pd.Series:
     """Every loss by that of the same run without screen and attack; none where that was not run."""
     plain = [(name.split(",")[0], "none", seed, run) for name, _, seed, run in losses.index]
-    return losses / losses.reindex(plain).to_numpy()
+    known = [place in losses.index for place in plain]
+    return losses[known] / losses.reindex([place for place in plain if place in losses.index]).to_numpy()
 
 
 def with_interval(numbers: pd.Series, algorithm: str, attack: str) -> str:

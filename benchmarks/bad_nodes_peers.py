@@ -1,6 +1,6 @@
 """Two bad nodes of twenty on real peers: what they do to walks and gossip, with and without a screen.
 
-    python benchmarks/bad_nodes_peers.py --out results/2026-11-16-bad-nodes-peers
+    python benchmarks/bad_nodes_peers.py --iterations 1200 --out results/2026-11-16-bad-nodes-peers
 
 The study of `bad_nodes.py`, every node a process of its own over Zenoh on this machine. Nodes 3 and 7 turn the signs of
 what they send, from the first moment: a file `spoils` lies in their folders before they are started. Writes `ends.csv`
