@@ -68,10 +68,12 @@ class Screened(Wrapped):
 
     def machine(self, surroundings: Surroundings) -> Machine:
         inner = self.inner.machine(surroundings)
-        meets = screen_named(self.rule).meets
-        if meets:
+        rule = screen_named(self.rule)
+        if rule.meets:
             return MeetingNode(inner, self.rule)
-        return ScreenedNode(inner, self.rule, len(surroundings.sources), self.inner.models_travel)
+        # What was only cut is compared with after it was trained: training leads back to where honest models are.
+        as_it_came = self.inner.models_travel and rule.refuses
+        return ScreenedNode(inner, self.rule, len(surroundings.sources), as_it_came)
 
     def hardened(self) -> Screened:
         return Screened(self.inner.hardened(), self.rule)

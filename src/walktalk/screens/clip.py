@@ -55,6 +55,7 @@ class Refuse(Clip):
     """Refuses models."""
 
     name = "refuse"
+    refuses = True
     witnesses = 2
 
     def __init__(self, radius: float = 0.7) -> None:

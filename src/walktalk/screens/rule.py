@@ -19,6 +19,7 @@ class ScreenRule(ABC):
 
     name: ClassVar[str]  # in specifications, with its settings in parentheses behind it
     meets: ClassVar[bool] = False  # whether it compares several models, so that they must be there at once
+    refuses: ClassVar[bool] = False  # whether a model counts as it is or not at all
     releases: ClassVar[bool] = False  # whether it lets something of a node's data out, which is accounted for
     witnesses: ClassVar[int] = 0  # models of other neighbours that it wants to see beside one that has come
 
