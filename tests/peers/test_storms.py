@@ -10,9 +10,10 @@ import subprocess
 import sys
 import time
 from dataclasses import asdict, replace
-from itertools import pairwise
+from itertools import count, pairwise
 from pathlib import Path
 from types import SimpleNamespace
+from typing import Any
 
 import numpy as np
 import pytest
@@ -20,12 +21,14 @@ import pytest
 from tests.support.runs import setup
 from walktalk import graphs
 from walktalk.errors import SpecError, StudyError
-from walktalk.protocols import Message, MultiWalk
+from walktalk.protocols import INITIAL, MEMBER, UPDATE, Message, MultiWalk, Send
+from walktalk.protocols.multi_walk.walk_pass import Pass
 from walktalk.records import TraceRow, atomic
-from walktalk.runtimes.meaning import Stop
-from walktalk.runtimes.peers import Parcel, Roster, merge
+from walktalk.runtimes.meaning import Interpreter, Scale, Stop
+from walktalk.runtimes.peers import Parcel, Roster, Stamp, merge
 from walktalk.runtimes.peers.clock_errors import clock_errors, put_right
 from walktalk.runtimes.peers.keeping import Keeper, Kept
+from walktalk.runtimes.peers.ledger import Sums
 from walktalk.runtimes.peers.lives import next_life
 from walktalk.runtimes.peers.node_members import Members
 from walktalk.runtimes.simulator import Fault, FaultPlan, PoissonTiming, Simulation
@@ -34,7 +37,7 @@ from walktalk.studies.chaos import Comparison, Half, Storm, Verdict, blows_of, k
 from walktalk.studies.chaos.books import Books
 from walktalk.studies.chaos.checks import copies_of_walks
 from walktalk.studies.chaos.disks import Disk
-from walktalk.studies.chaos.lies import Said, lie, spoiled
+from walktalk.studies.chaos.lies import Liar, Said, lie, spoiled
 from walktalk.studies.chaos.round import by_data
 from walktalk.studies.chaos.strikes import free_disk
 from walktalk.studies.chaos.struck import CLOCK, shift_clock
@@ -99,11 +102,12 @@ def test_a_series_that_was_interrupted_goes_on_with_what_it_had(tmp_path: Path) 
 
 def test_lies_are_made_of_what_was_said_and_no_bad_model_is_finite_and_of_the_usual_size() -> None:
     rng, true = random.Random(0), np.linspace(-1, 1, 50, dtype="<f4").view(np.uint8)
-    said = [Said(Parcel(1, 2, Message("walk", 3, 7, 1, b"note of 16 bytes"), true.nbytes), true)]
+    said = [Said(Parcel(1, 2, Message("walk", 3, 7, 1, b"note of 16 bytes"), true.nbytes), true, "said/0")]
     kinds = set()
     for _ in range(300):
-        parcel, payload = lie(rng, said)
+        parcel, payload, slot = lie(rng, said)
         assert payload is not None
+        assert slot == "said/0"
         model = payload.view("<f4")
         same_model, same_words = np.array_equal(payload, true), parcel == said[0].parcel
         kinds.add((same_model, same_words))
@@ -112,6 +116,42 @@ def test_lies_are_made_of_what_was_said_and_no_bad_model_is_finite_and_of_the_us
     assert kinds == {(True, True), (True, False), (False, True)}
     assert np.array_equal(true.view("<f4"), np.linspace(-1, 1, 50, dtype="<f4"))  # what is sent in truth is not touched
     assert len(spoiled(rng, np.zeros(7, np.uint8))) == 7
+
+
+def test_the_books_know_which_model_a_liar_sends_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """They took the last that anybody had made of that walk, though it was in the other half of a split network."""
+    monkeypatch.setattr("walktalk.studies.chaos.lies.lie", lambda rng, said: said[0])
+    rows: list[TraceRow] = []
+    protocol, walk = MultiWalk(2).hardened(), Pass(1, (1, 0), 1, 3).message("walk")
+    what = Interpreter(Sums(), protocol.messages, Scale(), rows.append, lambda: 0.0)
+    what.add_node(1, np.zeros(2, np.float32))
+    numbers = count(7)
+    link = SimpleNamespace(send=lambda parcel, payload: Stamp(5, next(numbers)))
+    node: Any = SimpleNamespace(me=1, link=link, interpreter=what, begun=True, state=SimpleNamespace(alive={2}))
+    (tmp_path / "lies").touch()
+    liar = Liar(node, tmp_path / "lies")
+
+    def train(at: int, number: int) -> None:
+        told = {"walk": 1, "number": number}
+        rows.extend(TraceRow(0.0, at, event, "walk/1", **told, key=0, lr=0.1) for event in ("train", "trained"))
+        rows.append(TraceRow(0.0, at, "combine", "walk/1", detail={"walk/1": 1.0, UPDATE: 1.0}))
+        rows.append(TraceRow(0.0, at, "record", "walk/1", walk=1, detail=MEMBER))
+
+    for at in (0, 1):
+        rows.append(TraceRow(0.0, at, "combine", "walk/1", detail={INITIAL: 1.0}))
+    train(1, 0)
+    what.slots[1]["walk/1"] = np.zeros(2, np.float32)
+    said = Send(2, walk, "walk/1")
+    packed = what.pack(1, said)
+    stamp = node.link.send(Parcel(1, 2, walk, 8), np.zeros(8, np.uint8))
+    what.sent(1, said, packed, stamp.number, stamp.incarnation)
+    train(0, 1)  # elsewhere
+    rows.append(TraceRow(0.0, 1, "combine", "walk/1", detail={INITIAL: 1.0}))  # the next walk of that number is here
+    liar._lie()
+    rows.append(TraceRow(0.0, 2, "receive", "in/1", 1, 1, number=8, key=5))
+    books = Books(MultiWalk(2), 3, 2).play(rows)
+    assert not books.player.gaps
+    assert books.interpreter.read(2, "in/1").tolist() == [1.0, 0.0]
 
 
 # -- disks and clocks ----------------------------------------------------------------------------------------------
