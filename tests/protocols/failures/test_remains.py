@@ -12,7 +12,8 @@ from walktalk import graphs
 from walktalk.protocols import Combine, Effect, MultiWalk, Outside, Received, Started, TimerFired
 from walktalk.protocols.multi_walk.aggregation import Reign
 from walktalk.protocols.multi_walk.farewell import reign_facts, resumed
-from walktalk.protocols.multi_walk.legacies import STRAYS
+from walktalk.protocols.multi_walk.legacies import STRAYS, stray_number
+from walktalk.protocols.multi_walk.visits import in_slot
 from walktalk.protocols.multi_walk.walk_guard import Guard, ReturnTimes
 from walktalk.protocols.multi_walk.walk_pass import Pass
 from walktalk.records import TraceRow
@@ -138,3 +139,30 @@ def test_what_goes_to_the_aggregator_never_goes_back() -> None:
     del node.hops.leaving[STRAYS + 1]
     node.handle(Received(3, stray, f"in/{STRAYS + 1}"), outside)
     assert node.hops.leaving[STRAYS + 1].to == 2
+
+
+def test_what_is_left_of_two_copies_of_a_walk_goes_on_from_one_node() -> None:
+    """The second was acknowledged and forgotten while the first, of an older ticket, was still on its way."""
+    outside = Outside(1.0, random.Random(0))
+    node = MultiWalk(2).hardened().machine(all_surroundings(graphs.complete(4))[1])
+    node.handle(Started(), outside)
+    strays = [Pass(stray_number(Pass(2, (1, 0), ticket), 2), (1, 0), ticket, generation=22) for ticket in (6, 70)]
+    for stray in strays:
+        node.handle(Received(3, stray.message("walk"), f"in/{stray.walk}"), outside)
+    assert [node.hops.what(stray.walk).ticket for stray in strays] == [6, 70]
+    reign = Reign(2, (3, 0), Guard(ReturnTimes(1.0)))
+    reign.begin_afresh(0.0)
+    for stray in strays:
+        node.legacies.deliver(stray, in_slot, reign, outside)
+    assert reign.met == {(2, (1, 0), 6), (2, (1, 0), 70)}
+
+
+def test_numbers_of_what_is_left_tell_the_walk_and_are_no_others() -> None:
+    node = MultiWalk(3).hardened().machine(all_surroundings(graphs.complete(4))[1])
+    for walk in (1, 2, 3):
+        for reign in ((1, 0), (7, 3), (2**32 - 1, 2)):
+            for ticket in range(walk, 2000, 3):
+                number = stray_number(Pass(walk, reign, ticket), 3)
+                assert node.legacies.is_number(number, reign[1])
+                assert (number - STRAYS - walk) % 3 == 0
+    assert not node.legacies.is_number(STRAYS, 0)

@@ -2,7 +2,8 @@
 
 A legacy travels like a walk, hop by hop and acknowledged, towards the neighbour that the aggregator's heartbeats come
 from; nobody trains it. Its number is that of no walk: R + 1 and the node that steps down. What a walk of that part has
-learned since it left goes the same way from wherever it is seen to be out of date, under the number 2³⁰ and its own.
+learned since it left goes the same way from wherever it is seen to be out of date, under a number above 2³⁰ that tells
+its walk and, mostly, its ticket: two copies of a walk may be on their way at once, and must not end each other.
 Walks that nodes keep notes of have no legacies: what they carry belongs to those notes.
 
 The aggregator that it is meant for may be dead by then. So who steps down keeps its legacy for a while, and sends it
@@ -31,6 +32,7 @@ REMAINS = "remains"  # that of a walk which went to an aggregator that is dead
 KEPT = 40.0  # heartbeats that it is kept
 ASTRAY = 4  # times as many hops as there are nodes: then it is given up
 STRAYS = 2**30  # above all numbers of walks and of nodes
+TOLD_APART = 64  # copies of one walk that can be on their way from one node at once, if their tickets differ
 DISPUTED = b"\1"  # what a walk carries that was ended because a later copy was said to be there
 LEFT = b"\2"  # what is left of one that was lost with a node: it may stand in for that one, and no more
 
@@ -145,17 +147,19 @@ class Legacies:
 
     def is_number(self, walk: int, node: int) -> bool:
         """Whether this is the number of a legacy of this node, or of a walk of it."""
-        return walk == self.walks + 1 + node or STRAYS < walk <= STRAYS + self.walks
+        return walk == self.walks + 1 + node or STRAYS < walk <= STRAYS + TOLD_APART * self.walks
 
     def _numbered(self, what: Pass, why: bytes) -> Pass:
         """Its updates are counted where no generation is needed any more; from here on hops are of the way alone."""
-        return what._replace(walk=STRAYS + what.walk, hop=0, generation=what.hop, carried=Carried(more=why))
+        number = stray_number(what, self.walks)
+        return what._replace(walk=number, hop=0, generation=what.hop, carried=Carried(more=why))
 
     def _take(self, what: Pass, slot: str, reign: Reign, outside: Outside) -> list[Effect]:
         if self.noted:  # nobody sends one
             return []
         if what.walk > STRAYS:
-            walk = what._replace(walk=what.walk - STRAYS, hop=what.generation, generation=0, carried=NOTHING)
+            number = (what.walk - STRAYS - 1) % self.walks + 1
+            walk = what._replace(walk=number, hop=what.generation, generation=0, carried=NOTHING)
             why = what.carried.more
             if why != LEFT and reign.readmits(walk):
                 return reign.readmit(walk, slot, outside.now)
@@ -165,3 +169,9 @@ class Legacies:
             return []
         self.taken.add(what.reign)
         return reign.inherit(what, slot)
+
+
+def stray_number(what: Pass, walks: int) -> int:
+    """What is left of a walk goes under this number, and others of that walk, with other tickets, under others."""
+    copy = (sum(what.reign) + what.ticket // walks) % TOLD_APART
+    return STRAYS + copy * walks + what.walk
