@@ -6,11 +6,12 @@ import json
 import random
 
 import numpy as np
+import pytest
 
 from tests.support.runs import setup
 from walktalk import graphs
 from walktalk.protocols import Combine, Effect, MultiWalk, Outside, Received, Started, TimerFired
-from walktalk.protocols.multi_walk.aggregation import Reign
+from walktalk.protocols.multi_walk.aggregation import BACK, Reign
 from walktalk.protocols.multi_walk.farewell import reign_facts, resumed
 from walktalk.protocols.multi_walk.legacies import STRAYS, stray_number
 from walktalk.protocols.multi_walk.visits import in_slot
@@ -154,7 +155,7 @@ def test_what_is_left_of_two_copies_of_a_walk_goes_on_from_one_node() -> None:
     reign.begin_afresh(0.0)
     for stray in strays:
         node.legacies.deliver(stray, in_slot, reign, outside)
-    assert reign.met == {(2, (1, 0), 6), (2, (1, 0), 70)}
+    assert reign.met == {(2, (1, 0), 6): 23, (2, (1, 0), 70): 23}
 
 
 def test_numbers_of_what_is_left_tell_the_walk_and_are_no_others() -> None:
@@ -166,3 +167,31 @@ def test_numbers_of_what_is_left_tell_the_walk_and_are_no_others() -> None:
                 assert node.legacies.is_number(number, reign[1])
                 assert (number - STRAYS - walk) % 3 == 0
     assert not node.legacies.is_number(STRAYS, 0)
+
+
+def test_of_a_copy_that_comes_after_another_counts_what_it_has_learned_beyond_it() -> None:
+    """Where a walk was sent twice, all was lost that the second to come had learned, as its ticket was used up."""
+    reign = Reign(4, (3, 0), Guard(ReturnTimes(1.0)))
+    reign.begin_afresh(0.0)
+    for hop in (0, 9):
+        walk = reign.stamped(1)._replace(hop=hop)
+        reign.mix(walk, 1.0)
+    assert not reign.readmits(walk)  # the same
+    assert not reign.readmits(walk._replace(ticket=reign.tickets[1]))  # that is the one which is out
+    assert not reign.readmits(walk._replace(ticket=walk.ticket + 400))
+    further = walk._replace(hop=14)
+    assert not reign.admits(further)
+    assert reign.readmits(further)
+    averaged, *_ = reign.readmit(further, "in")
+    assert isinstance(averaged, Combine)
+    assert averaged.terms["in"] == pytest.approx(min(15 / 26, 0.25) - min(10 / 21, 0.25))  # a walk's share at most
+    assert reign.updates == 11 + 5
+    assert not reign.readmits(further)
+    for _ in range(100):
+        reign.mix(reign.stamped(2), 2.0)
+    averaged, *_ = reign.readmit(further._replace(hop=19), "in")
+    assert isinstance(averaged, Combine)
+    assert averaged.terms["in"] == pytest.approx(20 / 136 - 15 / 131)
+    assert len(reign.met) <= BACK + 3  # one of walk 1, and the tickets 0 of both
+    back = resumed(json.loads(json.dumps(reign_facts(reign))), 4, (3, 0), reign.guard, 5.0)
+    assert back.met == reign.met

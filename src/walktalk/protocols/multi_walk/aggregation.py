@@ -14,7 +14,9 @@ Where a network was split, each part had an aggregator, and learned. When they m
 steps down, and its latest copy, its *legacy*, goes to the other, who takes the mean of both, weighted by the updates
 that came to each since the later of the two began: nothing is counted twice, and what either part learned is kept.
 So it is with walks: whichever copy of a walk comes first is that walk, and every other that was on its way then, with
-another aggregator's ticket, is averaged in by its updates, once, and ends here.
+another aggregator's ticket, is averaged in by its updates, and ends here. A walk may be sent twice, since its receiver
+seemed dead, or because somebody lies, and be trained by both: of a copy that comes after the other, with a ticket that
+is used up, counts in the same way what it has learned beyond it.
 
 A walk may be lost with its node, or end because somebody lied about it, while a copy of it is left elsewhere. That copy
 comes here (`legacies`) and is kept as a *spare*. If the walk comes, it is dropped; if the walk is given up, the spare
@@ -35,6 +37,7 @@ from walktalk.protocols.multi_walk.walk_pass import NO_REIGN, Pass, ticket_after
 
 REMEMBERED = 4096  # visits whose time is known
 LONGEST = 10.0  # times as many visits as this node would have had in the same time are believed
+BACK = 64  # visits of a walk whose other copies are still welcome
 MOST = 0.9  # of the mean that another part can be
 FEW = 1_000  # updates: who has had fewer believes others that they have had nine times as many
 AWAITED = "awaited"  # slot: what walks of earlier reigns are compared with that were given up before they came
@@ -69,7 +72,7 @@ class Reign:
     visits: deque[tuple[float, int]] = field(default_factory=lambda: deque(maxlen=REMEMBERED))  # when; `updates` then
     missing: dict[int, int] = field(default_factory=dict)  # by walk: the ticket of the one that was last given up
     awaited: set[int] = field(default_factory=set)  # walks that were given up before they came for the first time
-    met: set[tuple[int, tuple[int, int], int]] = field(default_factory=set)  # copies of other reigns: `_copy`
+    met: dict[tuple[int, tuple[int, int], int], int] = field(default_factory=dict)  # copies that came, with updates
     stood_in: dict[int, int] = field(default_factory=dict)  # by walk that was given up: hops of what stands in for it
     spares: dict[int, Pass] = field(default_factory=dict)  # by walk that is out: what is left of it elsewhere
 
@@ -109,6 +112,7 @@ class Reign:
             effects = [mixed, Combine(mine, {slot: 1.0})]  # lines 8 and 9
             if here.reign == self.name:
                 effects.append(Note("counted", walk=here.walk, number=self.name[0]))
+            self._came(here)
         self.latest = here.walk  # line 10
         self.updates += self._learned(here, now)
         self._issue(here.walk, now)
@@ -136,23 +140,36 @@ class Reign:
     def readmits(self, what: Pass) -> bool:
         """Whether this is a walk that was given up and comes after all, or a copy with another reign's ticket."""
         if what.reign == self.name:
-            return self.missing.get(what.walk) == what.ticket and what.hop > self.stood_in.get(what.walk, -1)
+            if self.missing.get(what.walk) == what.ticket:
+                return what.hop > self.stood_in.get(what.walk, -1)
+            return 0 < self.met.get(_copy(what), 0) < what.hop + 1
         known = what.walk in self.tickets or what.walk in self.awaited
         other = known and NO_REIGN[0] < what.reign[0] <= self.name[0]
-        return other and _copy(what) not in self.met and len(self.met) < REMEMBERED
+        before = self.met.get(_copy(what), 0)
+        return other and what.hop + 1 > before and (before > 0 or len(self.met) < REMEMBERED)
 
     def readmit(self, what: Pass, slot: str, now: float = math.inf) -> list[Effect]:
         """What it learned since it left is mixed in, as in line 8 where it left from here; its ticket is used up."""
         told = Note("readmitted", walk=what.walk, number=what.ticket)
-        share = min((what.hop + 1) / (self.updates + what.hop + 1), 1.0 / self.walks)
-        self.updates += self._learned(what, now)
-        if what.reign == self.name:
+        before = self.met.get(_copy(what), 0)
+        share = self._part(what.hop + 1) - self._part(before)  # a copy's shares together are no more than a walk's
+        self.updates += min(self._learned(what, now), what.hop + 1 - before)
+        if what.reign == self.name and not before:
             del self.missing[what.walk]
             return [*self._mix_late(slot, missed_slot(what.walk)), Forget(missed_slot(what.walk)), told]
-        self.met.add(_copy(what))
+        self.met[_copy(what)] = what.hop + 1
         if what.walk in self.awaited:
             return [*self._mix_awaited(what.walk, slot), told]
         return [*self._average(slot, share), told]
+
+    def _came(self, here: Pass) -> None:
+        """A walk has come with the ticket that it left with, which is used up."""
+        self.met[_copy(here)] = here.hop + 1
+        self.met.pop(_copy(here._replace(ticket=here.ticket - BACK * self.walks)), None)
+
+    def _part(self, updates: int) -> float:
+        """Of the mean, for a copy with so many; no copy has more than a walk's share."""
+        return min(updates / max(self.updates + updates, 1), 1.0 / self.walks)
 
     def _stand_in(self, spare: Pass, now: float) -> list[Effect]:
         """For a walk that is given up."""

@@ -63,7 +63,7 @@ def reign_facts(reign: Reign) -> dict[str, Any]:
     """An aggregator's time, as JSON can say it."""
     counts = {"latest": reign.latest, "updates": reign.updates, "awaited": sorted(reign.awaited)}
     by_walk = {name: list(getattr(reign, name).items()) for name in BY_WALK}
-    met = [[walk, *name, ticket] for walk, name, ticket in reign.met]
+    met = [[walk, *name, ticket, updates] for (walk, name, ticket), updates in reign.met.items()]
     return {**counts, **by_walk, "met": met, "spares": [_said(what) for what in reign.spares.values()]}
 
 
@@ -72,7 +72,8 @@ def resumed(facts: dict[str, Any], walks: int, name: tuple[int, int], guard: Gua
     tickets, generations, missing = (_numbers(facts.get(key, [])) for key in BY_WALK)
     reign = Reign(walks, name, guard, facts["latest"], tickets, generations, facts["updates"], missing=missing)
     reign.awaited = {int(walk) for walk in facts.get("awaited", [])}
-    reign.met = {(walk, (term, node), ticket) for walk, term, node, ticket in facts.get("met", [])}
+    met = facts.get("met", [])
+    reign.met = {(walk, (term, node), ticket): updates for walk, term, node, ticket, updates in met}
     reign.spares = {what.walk: what for what in map(_pass, facts.get("spares", []))}
     reign.visits.append((now, reign.updates))
     reign.await_walks(now)
