@@ -248,11 +248,11 @@ class Trains(Machine):
         return []
 
 
-@pytest.mark.parametrize(("hosts", "own"), [(True, 3.0), (False, 6.0)])
+@pytest.mark.parametrize(("as_it_came", "own"), [(True, 3.0), (False, 6.0)])
 def test_a_model_that_travels_is_compared_with_the_last_as_it_came_and_others_with_what_was_put_out(
-    hosts: bool, own: float
+    as_it_came: bool, own: float
 ) -> None:
-    node, outside = ScreenedNode(Trains(), "clip", 3, hosts), Outside(0.0, random.Random(0))
+    node, outside = ScreenedNode(Trains(), "clip", 3, as_it_came), Outside(0.0, random.Random(0))
     holds = {INITIAL: 1.0}
     compared = []
     for came in (3.0, 4.0):

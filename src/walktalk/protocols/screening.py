@@ -1,12 +1,12 @@
 """Any protocol with a screen against bad nodes: the protocol itself does not know.
 
 A rule for one model at a time (`clip`, `refuse`) is applied to every model that arrives, against this node's own: the
-last that it put out, or, where models travel and nodes have none, the last that got through, as it came. A model that
-is refused counts as that one. (As it came, not as it left: it will be trained here, and a model that is trained twice
-on the data of one node is farther from all others.) `refuse` also asks witnesses, what came last from two other
-neighbours, as it came: where both are near to a model, it is this node's own that is astray, because its first model
-was a bad one or it was away for long. A rule for several (`median`, `trim`) takes the place of the average in which
-they meet, and so needs a protocol in which several do.
+last that it put out, or, where models travel and the rule refuses them whole, the last that got through, as it came. A
+model that is refused counts as that one. (As it came, not as it left: it will be trained here, and a model that is
+trained twice on the data of one node is farther from all others.) `refuse` also asks witnesses, what came last from two
+other neighbours, as it came: where both are near to a model, it is this node's own that is astray, because its first
+model was a bad one or it was away for long. A rule for several (`median`, `trim`) takes the place of the average in
+which they meet, and so needs a protocol in which several do.
 
 Nobody is thrown out: a node that misbehaves goes on to be listened to, and each of its models is judged for itself.
 What stays within the rule's limits gets through, whoever sends it.
@@ -98,11 +98,11 @@ class Screened(Wrapped):
 class ScreenedNode(WrappedNode):
     """One node that judges every model when it arrives."""
 
-    __slots__ = ("came", "hosts", "knows", "rule", "witnesses")
+    __slots__ = ("as_it_came", "came", "knows", "rule", "witnesses")
 
-    def __init__(self, inner: Machine, rule: str, neighbours: int, hosts: bool = False) -> None:
+    def __init__(self, inner: Machine, rule: str, neighbours: int, as_it_came: bool = False) -> None:
         super().__init__(inner)
-        self.hosts = hosts  # models that travel, and has none of its own
+        self.as_it_came = as_it_came  # whether what got through is compared with before it was trained here
         self.rule, self.knows = rule, False  # whether there is a model to compare with
         self.witnesses = min(screen_named(rule).witnesses, neighbours - 1)  # that are asked about a model
         self.came: dict[str, dict[int, str]] = {}  # by kind of message: neighbour -> slot of its last model, in order
@@ -123,7 +123,7 @@ class ScreenedNode(WrappedNode):
             witnesses, kept = self._witnesses(event.message.kind, event.sender)
             effects.append(Combine(kept, {slot: 1.0}))
         effects.append(Screen(slot, own, {slot: 1.0, **dict.fromkeys(witnesses, 0.0)}, rule))
-        if self.hosts:
+        if self.as_it_came:
             self.knows = True
             effects.append(Combine(OWN, {slot: 1.0}))
         return effects
@@ -148,7 +148,7 @@ class ScreenedNode(WrappedNode):
         return bytes([self.knows]) + memory
 
     def _noticed(self, effect: Effect) -> tuple[Effect, ...]:
-        if not isinstance(effect, Record) or effect.role != MEMBER or (self.hosts and self.knows):
+        if not isinstance(effect, Record) or effect.role != MEMBER or (self.as_it_came and self.knows):
             return (effect,)
         self.knows = True  # a walk that begins here is the first to compare with
         return effect, Combine(OWN, {effect.slot: 1.0})

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import random
-import struct
 
 import numpy as np
 import pytest
@@ -26,7 +25,6 @@ from walktalk.protocols.multi_walk.aggregation import Reign
 from walktalk.protocols.multi_walk.election import NOBODY, Claim, View, decode, encode
 from walktalk.protocols.multi_walk.farewell import remembered
 from walktalk.protocols.multi_walk.legacies import stray_number
-from walktalk.protocols.multi_walk.visits import Carried
 from walktalk.protocols.multi_walk.walk_guard import Guard, ReturnTimes
 from walktalk.protocols.multi_walk.walk_pass import Pass
 from walktalk.records import TraceRow
@@ -86,19 +84,24 @@ def test_walks_that_were_on_their_way_when_the_parts_met_count_too() -> None:
     assert np.mean(kept) >= 0.95
 
 
+def counts_once(reign: Reign, late: Pass, left_with: str) -> None:
+    """A walk in whose place another was started comes after all: mixed in as if it had come in time, and no more."""
+    assert not reign.admits(late)
+    assert reign.readmits(late)
+    mixed, *_ = reign.readmit(late, "in")
+    assert isinstance(mixed, Combine)
+    assert mixed.terms == {"copy/1": 1.0, "in": 0.5, left_with: -0.5}
+    assert not reign.readmits(late)
+    assert reign.admits(reign.stamped(late.walk))
+
+
 def test_a_walk_that_was_given_up_and_comes_back_counts_once() -> None:
     reign = Reign(2, (1, 0), Guard(ReturnTimes(1.0)))
     reign.begin_afresh(0.0)
     late = reign.stamped(1)._replace(hop=5)
     assert not reign.readmits(late)  # nobody misses it
     reign.restart(1, "last", 9.0)
-    assert not reign.admits(late)
-    assert reign.readmits(late)
-    mixed, *_ = reign.readmit(late, "in")
-    assert isinstance(mixed, Combine)
-    assert mixed.terms == {"copy/1": 1.0, "in": 0.5, "missed/1": -0.5}  # as if it had come in time
-    assert not reign.readmits(late)
-    assert reign.admits(reign.stamped(1))
+    counts_once(reign, late, left_with="missed/1")
 
 
 def test_a_walk_of_an_earlier_reign_that_comes_after_its_replacement_counts_once() -> None:
@@ -107,21 +110,15 @@ def test_a_walk_of_an_earlier_reign_that_comes_after_its_replacement_counts_once
     reign.mix(first, 0.0)
     assert not reign.readmits(late)  # it is in time
     reign.restart(2, "last", 9.0)
-    assert not reign.admits(late)
     assert not reign.readmits(late._replace(reign=(3, 1)))  # of one that this aggregator has not heard of yet
-    assert reign.readmits(late)
-    mixed, *_ = reign.readmit(late, "in")
-    assert isinstance(mixed, Combine)
-    assert mixed.terms == {"copy/1": 1.0, "in": 0.5, "awaited": -0.5}  # as if it had come in time
-    assert not reign.readmits(late)
-    assert reign.admits(reign.stamped(2))
+    counts_once(reign, late, left_with="awaited")
 
 
 def test_a_walk_of_a_part_whose_aggregator_had_few_visits_weighs_what_it_learned() -> None:
     """Its part was one update of hundreds, so that a walk with a hundred of its own had a weight of nothing."""
     reign = Reign(2, (3, 0), Guard(ReturnTimes(1.0)))
     reign.mix(Pass(1, (2, 1), 7, 299), 0.0)
-    reign.inherit(Pass(9, (2, 2), 1, carried=Carried(more=struct.pack("<II", 7, 8))), "in/9")
+    reign.inherit(Pass(9, (2, 2), 1), "in/9")
     averaged, *_ = reign.readmit(Pass(2, (2, 2), 8, 99), "in/2")
     assert isinstance(averaged, Combine)
     assert averaged.terms["in/2"] == pytest.approx(100 / 401)

@@ -96,6 +96,7 @@ class Lane:
         if self.process.is_alive() and self.seed is not None and self.process.pid is not None:
             with suppress(ProcessLookupError):
                 os.kill(self.process.pid, signal.SIGTERM)
+            self._asked.put(None)  # where its round ended by itself at that moment, it asks for the next one
         self.process.join()
 
 
