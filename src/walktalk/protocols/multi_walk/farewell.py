@@ -12,7 +12,7 @@ import json
 import struct
 from typing import Any, NamedTuple
 
-from walktalk.protocols.multi_walk.aggregation import Reign
+from walktalk.protocols.multi_walk.aggregation import Met, Reign
 from walktalk.protocols.multi_walk.election import NOBODY, Claim, Score
 from walktalk.protocols.multi_walk.visits import Carried
 from walktalk.protocols.multi_walk.walk_guard import Guard
@@ -63,7 +63,7 @@ def reign_facts(reign: Reign) -> dict[str, Any]:
     """An aggregator's time, as JSON can say it."""
     counts = {"latest": reign.latest, "updates": reign.updates, "awaited": sorted(reign.awaited)}
     by_walk = {name: list(getattr(reign, name).items()) for name in BY_WALK}
-    met = [[walk, *name, ticket, updates] for (walk, name, ticket), updates in reign.met.items()]
+    met = [[walk, *name, ticket, *came] for (walk, name, ticket), came in reign.met.items()]
     return {**counts, **by_walk, "met": met, "spares": [_said(what) for what in reign.spares.values()]}
 
 
@@ -73,7 +73,8 @@ def resumed(facts: dict[str, Any], walks: int, name: tuple[int, int], guard: Gua
     reign = Reign(walks, name, guard, facts["latest"], tickets, generations, facts["updates"], missing=missing)
     reign.awaited = {int(walk) for walk in facts.get("awaited", [])}
     met = facts.get("met", [])
-    reign.met = {(walk, (term, node), ticket): updates for walk, term, node, ticket, updates in met}
+    for walk, term, node, ticket, since, hops, share in met:
+        reign.met[walk, (term, node), ticket] = Met(since, tuple(hops), share)
     reign.spares = {what.walk: what for what in map(_pass, facts.get("spares", []))}
     reign.visits.append((now, reign.updates))
     reign.await_walks(now)
