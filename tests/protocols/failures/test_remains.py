@@ -11,7 +11,7 @@ import pytest
 from tests.support.runs import setup
 from walktalk import graphs
 from walktalk.protocols import Combine, Effect, MultiWalk, Outside, Received, Send, SetTimer, Started, TimerFired
-from walktalk.protocols.multi_walk.aggregation import BACK, Reign
+from walktalk.protocols.multi_walk.aggregation import BACK, COPIES, Reign
 from walktalk.protocols.multi_walk.farewell import reign_facts, resumed
 from walktalk.protocols.multi_walk.legacies import LEFT, STRAYS, stray_number
 from walktalk.protocols.multi_walk.visits import Carried, in_slot, kept_slot
@@ -226,6 +226,17 @@ def test_a_copy_that_comes_after_another_with_the_same_ticket_is_averaged_in() -
     assert not reign.readmits(second._replace(ticket=second.ticket - 4 * BACK))
     back = resumed(json.loads(json.dumps(reign_facts(reign))), 4, (3, 0), reign.guard, 5.0)
     assert back.met == reign.met
+
+
+def test_a_flood_of_copies_with_one_ticket_is_refused() -> None:
+    reign = Reign(4, (3, 0), Guard(ReturnTimes(1.0)))
+    reign.begin_afresh(0.0)
+    for hop in range(1000):
+        copy = Pass(1, (2, 5), 1, hop)
+        if reign.readmits(copy):
+            reign.readmit(copy, "in", 1.0)
+    assert len(reign.met[1, (2, 5), 1].hops) == COPIES
+    assert reign.met[1, (2, 5), 1].share < 0.25
 
 
 def test_what_finds_no_aggregator_rests_until_there_is_one() -> None:

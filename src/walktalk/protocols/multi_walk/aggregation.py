@@ -41,6 +41,7 @@ from walktalk.protocols.multi_walk.walk_pass import NO_REIGN, Pass, ticket_after
 
 REMEMBERED = 4096  # visits whose time is known
 LONGEST = 10.0  # times as many visits as this node would have had in the same time are believed
+COPIES = 16  # with one ticket that count: each has half of the share that is left
 BACK = 64  # visits of a walk whose other copies are still welcome, if there are not too many walks
 MOST = 0.9  # of the mean that another part can be
 FEW = 1_000  # updates: who has had fewer believes others that they have had nine times as many
@@ -68,6 +69,10 @@ class Met(NamedTuple):
     since: int = 0  # updates that had come here when it left from here; 0 where it did not
     hops: tuple[int, ...] = ()  # of each that came: another with as many is the same
     share: float = 0.0  # of the mean that they had, but for the first of this reign
+
+    def takes(self, hop: int) -> bool:
+        """Whether one with so many hops is another, and not of a flood of them."""
+        return hop not in self.hops and len(self.hops) < COPIES
 
 
 @dataclass
@@ -158,7 +163,7 @@ class Reign:
         else:
             room = met is not None or len(self.met) < REMEMBERED
             known = room and NO_REIGN[0] < what.reign[0] <= self.name[0]
-        return self._is_missing(what) or (known and (met is None or what.hop not in met.hops))
+        return self._is_missing(what) or (known and (met is None or met.takes(what.hop)))
 
     def readmit(self, what: Pass, slot: str, now: float = math.inf) -> list[Effect]:
         """What it learned since it left is mixed in, as in line 8 where it left from here and no other came for it."""
