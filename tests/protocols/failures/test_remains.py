@@ -10,10 +10,22 @@ import pytest
 
 from tests.support.runs import setup
 from walktalk import graphs
-from walktalk.protocols import Combine, Effect, MultiWalk, Outside, Received, Send, SetTimer, Started, TimerFired
+from walktalk.protocols import (
+    Combine,
+    Effect,
+    MultiWalk,
+    Note,
+    Outside,
+    PeerLost,
+    Received,
+    Send,
+    SetTimer,
+    Started,
+    TimerFired,
+)
 from walktalk.protocols.multi_walk.aggregation import BACK, COPIES, Reign
 from walktalk.protocols.multi_walk.farewell import reign_facts, resumed
-from walktalk.protocols.multi_walk.legacies import LEFT, STRAYS, stray_number
+from walktalk.protocols.multi_walk.legacies import DISPUTED, LEFT, STRAYS, stray_number
 from walktalk.protocols.multi_walk.visits import Carried, in_slot, kept_slot
 from walktalk.protocols.multi_walk.walk_guard import Guard, ReturnTimes
 from walktalk.protocols.multi_walk.walk_pass import Pass, pass_of
@@ -251,3 +263,18 @@ def test_what_finds_no_aggregator_rests_until_there_is_one() -> None:
     effects = node.handle(TimerFired(f"hop/{number}"), outside)
     (sent,) = [effect for effect in effects if isinstance(effect, Send) and effect.slot]
     assert (sent.slot, pass_of(sent.message).hop) == (kept_slot(number), 6)
+
+
+def test_a_walk_that_begins_again_with_what_was_on_its_way_beside_it_is_not_rerouted() -> None:
+    """Both were on their way to a node that died; the first to be taken back ended the other's hop, and so the node."""
+    outside = Outside(1.0, random.Random(0))
+    node = MultiWalk(2).hardened().machine(all_surroundings(graphs.complete(4))[0])
+    node.handle(Started(), outside)
+    node.copies.here.clear()
+    walk = Pass(1, (1, 0), 0, 3)
+    left = Pass(stray_number(walk, 2), (1, 0), 0, 1, 3, Carried(more=DISPUTED))
+    for what in (left, walk):
+        node.hops.send(what, in_slot, 2, 1.0)
+    effects = node.handle(PeerLost(2), outside)
+    assert [effect.event for effect in effects if isinstance(effect, Note)] == ["rerouted", "taken_back", "counted"]
+    assert node.hops.what(1) == Pass(1, (1, 0), 1, 1) or 1 in node.copies.here

@@ -22,8 +22,8 @@ ones leave something to others.
 
 A walk may be lost with its node, or end because somebody lied about it, while a copy of it is left elsewhere. That copy
 comes here (`legacies`) and is kept as a *spare*. If the walk is given up, the spare stands in for it, as if it had come
-late; and should it come after all, what it has learned since is added. If the walk comes first, a spare is a second copy
-like others, unless it is only what the walk had been when it went to a node that seemed dead.
+late; and should it come after all, what it has learned since is added. If the walk comes first, a spare is a second
+copy like others, unless it is only what the walk had been when it went to a node that seemed dead.
 """
 
 from __future__ import annotations
