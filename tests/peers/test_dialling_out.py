@@ -182,7 +182,7 @@ def test_a_site_that_only_dials_out_joins_those_that_do_comes_back_and_leaves_fo
             made.train("abc")
             relaying.kill()
             relaying.wait()
-            until(lambda: not made.status())
+            until(lambda: all("has lost the relay" in made.log(name).read_text() for name in "abc"))
             stack.enter_context(made.relay())
             made.train("abc")
             left = made.ask("leave", "c")

@@ -72,6 +72,7 @@ class Tunnels:
         self._asked: dict[int, asyncio.Future[dict[str, Any]]] = {}
         self._number = 0
         self._told = ""  # the last that was said about the relay
+        self._closing = False  # whether `close` was called: a cancellation gets lost where a line comes in that moment
         self._tasks: set[asyncio.Task[None]] = set()
         self._doors = {name: narrow(socket.create_server((HERE, 0))) for name in place.calls}
         self.addresses = {name: _address(door) for name, door in self._doors.items()}  # of those that it calls at first
@@ -106,6 +107,7 @@ class Tunnels:
 
     def close(self) -> None:
         """End all connections through the relay."""
+        self._closing = True
         with suppress(RuntimeError):  # closed already
             self._loop.call_soon_threadsafe(self._work.cancel)
         self._thread.join(CLOSING)
@@ -131,9 +133,10 @@ class Tunnels:
                 self._open(name)
             await self._keep_in_touch()
         finally:
-            for task in self._tasks:
-                task.cancel()
-            await asyncio.gather(*self._tasks, return_exceptions=True)
+            while self._tasks:
+                for task in self._tasks:
+                    task.cancel()
+                await asyncio.wait(self._tasks, timeout=FIRST_WAIT)
             for door in list(self._doors.values()):
                 door.close()
 
@@ -147,7 +150,7 @@ class Tunnels:
     async def _keep_in_touch(self) -> None:
         """Come to the relay, again and again."""
         wait = FIRST_WAIT
-        while True:
+        while not self._closing:
             try:
                 reader, writer = await come(self.place.address, self.guest)
             except (OSError, WordsError, asyncio.TimeoutError) as error:
@@ -167,7 +170,7 @@ class Tunnels:
         self._line, self.connected = writer, True
         in_touch = asyncio.create_task(words.stay_in_touch(writer))
         try:
-            while True:
+            while not self._closing:
                 self._hear(await words.hear(reader, SILENCE))
         finally:
             self._line, self.connected = None, False
