@@ -141,6 +141,8 @@ def test_one_that_does_not_say_where_it_is_reached_is_met_at_the_relay_and_tells
     assert again.joins is None  # it has not moved, whichever port it has
     assert again.place.address != seat.place.address
     assert take_seat(cluster, cycle(4), "e", True, None, Place(address="10.0.0.5:7447")).joins == Newcomer()
+    listening = take_seat(cluster, cycle(4), "f", False, Newcomer("a"), Place(listen="0.0.0.0:7447"))
+    assert cluster.told(listening.place) == ""
     straight = take_seat(cluster, cycle(4), "f", False, Newcomer("a"), Place(address="10.0.0.5:7447"))
     assert cluster.told(straight.place) == "10.0.0.5:7447"
 

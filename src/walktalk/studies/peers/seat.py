@@ -147,7 +147,7 @@ def take_seat(
             own = own.model_copy(update={"reachable": False})
     cluster = with_own_port(_with_own(cluster.with_joined(roster.entries.values()), name, own), name)
     own = cluster.nodes[name]
-    if not own.has_port and name not in cluster.file_names:
+    if not own.has_port and cluster.told(own) and name not in cluster.file_names:
         raise SpecError(f"--address {own.address}: one that joins needs a port there, e.g. {own.address}:7447")
     moved = belongs and name in roster.entries and name not in cluster.file_names
     moved = moved and roster.entries[name].address != cluster.told(own)
