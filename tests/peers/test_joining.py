@@ -176,7 +176,8 @@ class Crowd:
     def setup(self, name: str, roster: Roster, around: Surroundings, cluster: Cluster) -> NodeSetup:
         around = surroundings(around, roster, name)
         endpoint = cluster.endpoint(name, self.graph, roster)
-        addresses = {n: p.address for n, p in self.cluster.nodes.items()}
+        others = [other for other in self.cluster.nodes if other != name]
+        addresses = {n: cluster.dialled(name, n, roster) or "" for n in others}
         return NodeSetup(
             self.protocol, around, Seed(0), LONG, self.trainer.initial(), endpoint, cluster.folder / name,
             roster=roster, addresses=lambda: addresses, part=0, wait_for_neighbours=10.0,
@@ -192,10 +193,12 @@ class Crowd:
     def knocks(self, name: str, contact: str = "n0", certificates: Path | None = None, **study: object) -> Node:
         """One that was not in the file joins."""
         cluster = self.cluster.model_copy(update={"certificates": certificates or self.cluster.certificates})
-        roster, place = cluster.roster(self.graph), Place.model_validate({"address": f"127.0.0.1:{free_ports(1)[0]}"})
+        roster, where = cluster.roster(self.graph), {"address": f"127.0.0.1:{free_ports(1)[0]}"}
+        place = Place.model_validate({**where, "reachable": not cluster.relay})
         facts = facts_of({"algorithm": self.protocol.hardened(), **study}, self.trainer.initial())
         knock(cluster, name, place, Newcomer(contact), facts, roster)
         joined = cluster.with_joined(roster.entries.values())
+        joined = joined.model_copy(update={"nodes": {**joined.nodes, name: place}})
         around = Surroundings(roster.number(name), self.graph.nodes, (), ())
         return self.start(name, replace(self.setup(name, roster, around, joined), joins=True))
 
@@ -204,10 +207,14 @@ class Crowd:
 
 
 @contextmanager
-def crowd(folder: Path, protocol: Protocol, graph: Graph, certified: bool = False) -> Iterator[Crowd]:
-    names = [f"n{v}" for v in range(graph.nodes)]
-    nodes = {n: {"address": f"127.0.0.1:{port}"} for n, port in zip(names, free_ports(len(names)), strict=True)}
-    cluster = make_cluster({"name": "test", "folder": str(folder / "records"), "lease": 3.0, "nodes": nodes})
+def crowd(folder: Path, protocol: Protocol, graph: Graph, certified: bool = False, relay: str = "") -> Iterator[Crowd]:
+    """relay: where they meet, if they cannot be reached otherwise."""
+    names, where = [f"n{v}" for v in range(graph.nodes)], {"reachable": not relay}
+    nodes = {
+        n: {"address": f"127.0.0.1:{port}", **where} for n, port in zip(names, free_ports(len(names)), strict=True)
+    }
+    content = {"name": "test", "folder": str(folder / "records"), "lease": 3.0, "relay": relay, "nodes": nodes}
+    cluster = make_cluster(content)
     if certified:
         make_certificates(folder / "certs", {name: [] for name in (*names, "newcomer")})
         cluster = cluster.model_copy(update={"certificates": folder / "certs"})
