@@ -19,8 +19,10 @@ from typing import Any
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from typer.testing import CliRunner
 
 from tests.peers.test_deployment import MAIN, walktalk, write_cluster
+from walktalk.cli.app import app
 from walktalk.errors import UnavailableError
 from walktalk.graphs import Graph, complete, cycle
 from walktalk.protocols import AsyncGossip, MultiWalk, Protocol, Surroundings
@@ -310,6 +312,18 @@ def test_who_may_not_join_is_told_why_on_both_sides(tmp_path: Path, caplog: pyte
         wait_for(lambda: "newcomer" in made.nodes["n0"].setup.endpoint.neighbours)
         before = done(made.nodes["n0"])
         wait_for(lambda: done(made.nodes["n0"]) > before + 3)
+
+
+def test_one_that_joined_is_told_whose_certificate_is_revoked(tmp_path: Path) -> None:
+    with crowd(tmp_path, AsyncGossip(patience=0.5), complete(2), certified=True) as made:
+        new = made.knocks("newcomer")
+        wait_for(lambda: len(new.state.alive) == 2)
+        config = tmp_path / "cluster.yaml"
+        nodes = {name: {"address": place.address} for name, place in made.cluster.nodes.items()}
+        config.write_text(json.dumps({"name": "test", "certificates": "certs", "nodes": nodes}))
+        said = CliRunner().invoke(app, ["certs", "revoke", "n1", "--config", str(config)]).output
+        assert "newcomer: has " in said  # taken it, or it already: they share one folder here
+        wait_for(lambda: new.state.alive == {0})
 
 
 def test_a_protocol_that_is_not_made_for_it_lets_nobody_join_or_leave() -> None:
