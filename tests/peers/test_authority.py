@@ -333,7 +333,9 @@ def test_the_commands_from_a_request_to_its_revocation(config: Path, tmp_path: P
     site, certs = tmp_path / "site", tmp_path / "certs"
     code, said = call("certs", "request", "a", "--config", config, "--out", site)
     assert code == 0
-    assert "walktalk certs sign a.csr --config cluster.yaml" in said
+    assert "walktalk certs sign a.csr --config cluster.yaml\n" in said
+    code, said = call("certs", "request", "new", "--config", config, "--out", site)
+    assert "walktalk certs sign new.csr --config cluster.yaml --joins\n" in said  # it is not in the file
     assert call("certs", "--config", config)[0] == 0  # the rest in one place
     (certs / "a.key").unlink()
     assert call("certs", "sign", site / "a.csr", "--config", config)[0] == 0

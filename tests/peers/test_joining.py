@@ -19,8 +19,10 @@ from typing import Any
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from typer.testing import CliRunner
 
 from tests.peers.test_deployment import MAIN, walktalk, write_cluster
+from walktalk.cli.app import app
 from walktalk.errors import UnavailableError
 from walktalk.graphs import Graph, complete, cycle
 from walktalk.protocols import AsyncGossip, MultiWalk, Protocol, Surroundings
@@ -176,7 +178,8 @@ class Crowd:
     def setup(self, name: str, roster: Roster, around: Surroundings, cluster: Cluster) -> NodeSetup:
         around = surroundings(around, roster, name)
         endpoint = cluster.endpoint(name, self.graph, roster)
-        addresses = {n: p.address for n, p in self.cluster.nodes.items()}
+        others = [other for other in self.cluster.nodes if other != name]
+        addresses = {n: cluster.dialled(name, n, roster) or "" for n in others}
         return NodeSetup(
             self.protocol, around, Seed(0), LONG, self.trainer.initial(), endpoint, cluster.folder / name,
             roster=roster, addresses=lambda: addresses, part=0, wait_for_neighbours=10.0,
@@ -192,10 +195,12 @@ class Crowd:
     def knocks(self, name: str, contact: str = "n0", certificates: Path | None = None, **study: object) -> Node:
         """One that was not in the file joins."""
         cluster = self.cluster.model_copy(update={"certificates": certificates or self.cluster.certificates})
-        roster, place = cluster.roster(self.graph), Place.model_validate({"address": f"127.0.0.1:{free_ports(1)[0]}"})
+        roster, where = cluster.roster(self.graph), {"address": f"127.0.0.1:{free_ports(1)[0]}"}
+        place = Place.model_validate({**where, "reachable": not cluster.relay})
         facts = facts_of({"algorithm": self.protocol.hardened(), **study}, self.trainer.initial())
         knock(cluster, name, place, Newcomer(contact), facts, roster)
         joined = cluster.with_joined(roster.entries.values())
+        joined = joined.model_copy(update={"nodes": {**joined.nodes, name: place}})
         around = Surroundings(roster.number(name), self.graph.nodes, (), ())
         return self.start(name, replace(self.setup(name, roster, around, joined), joins=True))
 
@@ -204,10 +209,14 @@ class Crowd:
 
 
 @contextmanager
-def crowd(folder: Path, protocol: Protocol, graph: Graph, certified: bool = False) -> Iterator[Crowd]:
-    names = [f"n{v}" for v in range(graph.nodes)]
-    nodes = {n: {"address": f"127.0.0.1:{port}"} for n, port in zip(names, free_ports(len(names)), strict=True)}
-    cluster = make_cluster({"name": "test", "folder": str(folder / "records"), "lease": 3.0, "nodes": nodes})
+def crowd(folder: Path, protocol: Protocol, graph: Graph, certified: bool = False, relay: str = "") -> Iterator[Crowd]:
+    """relay: where they meet, if they cannot be reached otherwise."""
+    names, where = [f"n{v}" for v in range(graph.nodes)], {"reachable": not relay}
+    nodes = {
+        n: {"address": f"127.0.0.1:{port}", **where} for n, port in zip(names, free_ports(len(names)), strict=True)
+    }
+    content = {"name": "test", "folder": str(folder / "records"), "lease": 3.0, "relay": relay, "nodes": nodes}
+    cluster = make_cluster(content)
     if certified:
         make_certificates(folder / "certs", {name: [] for name in (*names, "newcomer")})
         cluster = cluster.model_copy(update={"certificates": folder / "certs"})
@@ -303,6 +312,18 @@ def test_who_may_not_join_is_told_why_on_both_sides(tmp_path: Path, caplog: pyte
         wait_for(lambda: "newcomer" in made.nodes["n0"].setup.endpoint.neighbours)
         before = done(made.nodes["n0"])
         wait_for(lambda: done(made.nodes["n0"]) > before + 3)
+
+
+def test_one_that_joined_is_told_whose_certificate_is_revoked(tmp_path: Path) -> None:
+    with crowd(tmp_path, AsyncGossip(patience=0.5), complete(2), certified=True) as made:
+        new = made.knocks("newcomer")
+        wait_for(lambda: len(new.state.alive) == 2)
+        config = tmp_path / "cluster.yaml"
+        nodes = {name: {"address": place.address} for name, place in made.cluster.nodes.items()}
+        config.write_text(json.dumps({"name": "test", "certificates": "certs", "nodes": nodes}))
+        said = CliRunner().invoke(app, ["certs", "revoke", "n1", "--config", str(config)]).output
+        assert "newcomer: has " in said  # taken it, or it already: they share one folder here
+        wait_for(lambda: new.state.alive == {0})
 
 
 def test_a_protocol_that_is_not_made_for_it_lets_nobody_join_or_leave() -> None:

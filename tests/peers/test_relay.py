@@ -188,6 +188,29 @@ def test_certificates_are_renewed_on_all_three_and_nobody_is_lost(tmp_path: Path
         assert all(there for node in (a, b) for _, there in list(node.peers.queue))
 
 
+def test_whoever_calls_one_that_goes_that_moment_need_not_wait() -> None:
+    """It calls again at once, and finds it if it has come back."""
+
+    async def call(address: str) -> bytes:
+        _, called = await come(address, Guest("test", "b", None, "127.0.0.1:1"))
+        reader, caller = await come(address, Guest("test", "a", None))
+        caller.write(words.encode(dial="b", id=1))
+        token = (await words.hear(reader, SECONDS))["token"]
+        host, port = words.host_and_port(address)
+        waiting, data = await asyncio.open_connection(host, port)
+        data.write(words.MAGIC + token.encode())
+        await data.drain()
+        called.close()
+        try:
+            return await asyncio.wait_for(waiting.read(), words.PATIENCE / 2)
+        finally:
+            data.close()
+            caller.close()
+
+    with relaying() as relay:
+        assert asyncio.run(call(f"127.0.0.1:{relay.port}")) == b""
+
+
 def test_why_a_neighbour_is_not_met_is_said() -> None:
     with relaying() as relay, two_behind(relay.port) as nodes:
         meet(*nodes)

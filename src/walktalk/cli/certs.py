@@ -8,7 +8,9 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 if TYPE_CHECKING:
-    from walktalk.runtimes.peers import Cluster
+    from contextlib import ExitStack
+
+    from walktalk.runtimes.peers import Caller, Cluster
 
 app = typer.Typer(invoke_without_command=True, no_args_is_help=True)
 
@@ -76,12 +78,15 @@ def request(
     from walktalk.runtimes.peers import check_name, request_certificate
 
     cluster, folder = _cluster_and_folder(config, out)
-    if name not in cluster.hosts():  # one that joins need not be in the file
+    joins = name not in cluster.hosts()  # one that joins need not be in the file
+    if joins:
         check_name(name, "")
     path, key = request_certificate(folder, name, new_key)
     typer.echo(f"{key}   the key: it stays here")
     typer.echo(f"{path}   the request: send it to the authority, where it is signed:")
-    typer.echo(f"    walktalk certs sign {name}.csr --config {config.name}")
+    typer.echo(f"    walktalk certs sign {name}.csr --config {config.name}{' --joins' if joins else ''}")
+    if joins:
+        typer.echo("    with --host and its host name or address, if others shall connect to it there")
     typer.echo(f"then put the {name}.pem that comes back, and ca.pem, into {folder}")
 
 
@@ -163,28 +168,45 @@ def revoke(
     beside its certificate; none needs a restart. A site whose key was lost asks for another certificate with
     `walktalk certs request NAME --new-key`.
     """
-    from contextlib import nullcontext
+    from contextlib import ExitStack
 
     from walktalk.errors import UserError
-    from walktalk.runtimes.peers import REVOKED, Caller, open_authority, revoke_certificates
+    from walktalk.runtimes.peers import REVOKED, open_authority, revoke_certificates
 
     cluster, folder = _cluster_and_folder(config, out)
     authority, why = open_authority(folder), ""
-    try:  # before the list is there, or whom it names would not be listened to, and could not be told
-        caller = Caller(cluster) if seconds else None
-    except UserError as error:  # e.g. there is no operator's certificate here
-        caller, why = None, str(error)
-    with caller or nullcontext():
+    asked: list[tuple[Caller, list[str]]] = []
+    with ExitStack() as stack:
+        try:  # before the list is there, or whom it names would not be listened to, and could not be told
+            asked = _everybody(cluster, seconds, stack) if seconds else []
+        except UserError as error:  # e.g. there is no operator's certificate here
+            why = str(error)
         path, gone = revoke_certificates(authority, name)
         for line in gone:
             typer.echo(f"revoked {line}")
         typer.echo(f"{path}   the list")
-        if caller is not None:
-            _print_told(caller.ask(cluster.nodes, REVOKED, seconds, said=path.read_text()))
+        for caller, names in asked:
+            _print_told(caller.ask(names, REVOKED, seconds, said=path.read_text()))
     if cluster.relay:
         typer.echo("relay: copy the list into its folder of certificates; it takes it without a restart")
     if why:
         typer.echo(f"nobody was told: {why}; copy the list into the others' folders of certificates", err=True)
+
+
+def _everybody(cluster: Cluster, seconds: float, stack: ExitStack) -> list[tuple[Caller, list[str]]]:
+    """Connections to those of the file and to those who joined, and whom to ask on which; the stack closes them."""
+    from walktalk.runtimes.peers import Caller, Standing, known_roster
+
+    caller = stack.enter_context(Caller(cluster))
+    roster = known_roster(cluster, caller, seconds)
+    if roster is None:
+        return [(caller, list(cluster.nodes))]
+    found = [(caller, [name for name in cluster.nodes if roster.standing(name) is not Standing.LEFT])]
+    there = cluster.with_joined(roster.entries.values())
+    if there.joined:
+        joined = there.model_copy(update={"nodes": {name: there.nodes[name] for name in there.joined}})
+        found.append((stack.enter_context(Caller(joined)), list(there.joined)))
+    return found
 
 
 def _print_told(answers: dict[str, dict[str, Any] | None]) -> None:

@@ -18,12 +18,17 @@ def node(
         typer.Option(
             metavar="NODE",
             help="Join a cluster that runs, of whose file this node is no part: knock at that node of it, or at "
-            "HOST:PORT. With certificates one of the cluster's authority for --name is needed.",
+            "HOST:PORT; `relay` where it can only dial out. With certificates one of the cluster's authority for "
+            "--name is needed.",
         ),
     ] = None,
     address: Annotated[
         str | None,
-        typer.Option(metavar="HOST[:PORT]", help="With --join: where others reach it; 127.0.0.1 and a free port."),
+        typer.Option(
+            metavar="HOST[:PORT]",
+            help="With --join: where others reach it. If left out: at the relay, where the cluster has one, else at "
+            "127.0.0.1 and a free port.",
+        ),
     ] = None,
     listen: Annotated[
         str | None, typer.Option(metavar="HOST:PORT", help="With --join: where it listens, if not there.")

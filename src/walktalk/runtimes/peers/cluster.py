@@ -147,7 +147,10 @@ class Cluster(BaseModel):
         wanted = [e for e in entries if gone or e.standing is not Standing.LEFT]
         there = sorted((e for e in wanted if e.name not in self.file_names), key=lambda e: (e.rank, e.name))
         files = {name: self.nodes[name] for name in self.file_names}
-        places = {entry.name: Place.model_validate({"address": entry.address, "site": entry.site}) for entry in there}
+        places = {
+            e.name: Place.model_validate({"address": e.address, "site": e.site, "reachable": bool(e.address)})
+            for e in there
+        }
         joined = {entry.name: entry.number for entry in there}
         return self.model_copy(update={"nodes": files | places, "joined": joined})
 
@@ -177,9 +180,23 @@ class Cluster(BaseModel):
             self.own_credentials(name),
             Tuning(lease=self.lease),
             {other: self.nodes[other].address for other in neighbours if self.nodes[name].reaches(self.nodes[other])},
-            self._relay_of(name, neighbours),
+            self._relay_of(name, neighbours, roster),
             tuple(other for other in roster.present() if other != name and other not in neighbours),
         )
+
+    def told(self, place: Place) -> str:
+        """What one that joins tells others of where it is; "": they meet it at the relay."""
+        return place.address if place.reachable or not self.relay else ""
+
+    def dialled(self, name: str, other: str, roster: Roster) -> str | None:
+        """Where a node connects to another that becomes its neighbour, in a cluster with a relay.
+
+        "": it calls it there. None: the other connects, as it does by the file.
+        """
+        if self._meet_at_relay(name, other, roster):
+            return ""
+        place = self.nodes[other]
+        return place.address if self.nodes[name].reaches(place) else None
 
     def operator(self) -> Endpoint:
         """The place of `status` and `stop`: connects to everybody it can, straight or through the relay."""
@@ -211,25 +228,32 @@ class Cluster(BaseModel):
             if roster.is_first_edge(number, peer):
                 dials = not place.surely_reaches(own) or (number < peer and not place.found)
             else:  # they became neighbours since: who was there before connects
-                dials = roster.before(name, other)
+                dials = roster.before(name, other) and not (self.relay and self._meet_at_relay(name, other, roster))
             if own.reaches(place) and dials:
                 addresses.append(place.address)
         return tuple(addresses)
 
-    def _relay_of(self, name: str, neighbours: Mapping[str, int]) -> RelayPlace | None:
-        """Where this one is called, and whom it calls: of two that meet there, the one with the lower number does."""
-        met = [other for other in neighbours if self._meet_at_relay(name, other)]
+    def _relay_of(self, name: str, neighbours: Mapping[str, int], roster: Roster) -> RelayPlace | None:
+        """Where this one is called, and whom it calls: of two that meet there, the one that was there before does."""
+        met = [other for other in neighbours if self._meet_at_relay(name, other, roster)]
         if met and not self.relay:
             raise SpecError(
                 f"nodes: {name} and {met[0]} are neighbours and neither has a port that the other can connect to; give "
                 "one a port, or name a `relay: HOST:PORT` where they meet"
             )
-        number = self.number(name)
-        return RelayPlace(self.relay, {o: "" for o in met if number < neighbours[o]}) if self.relay else None
+        calls = {other: "" for other in met if roster.before(name, other)}
+        return RelayPlace(self.relay, calls) if self.relay else None
 
-    def _meet_at_relay(self, name: str, other: str) -> bool:
-        """Whether neither reaches the other, nor will when ports are found on the machine that they share."""
+    def _meet_at_relay(self, name: str, other: str, roster: Roster) -> bool:
+        """Whether neither reaches the other, nor will when ports are found on the machine that they share.
+
+        Of two that became neighbours while they ran, whether the one that was there before does not reach the other: it
+        alone connects, as the other's name was not known when it began to listen.
+        """
         one, two = self.nodes[name], self.nodes[other]
+        if self.relay and not roster.is_first_edge(roster.number(name), roster.number(other)):
+            one, two = (one, two) if roster.before(name, other) else (two, one)
+            return not (one.surely_reaches(two) or one.shares_machine(two))
         return not (one.surely_reaches(two) or two.surely_reaches(one) or one.shares_machine(two))
 
     def own_credentials(self, name: str) -> Credentials | None:

@@ -4,6 +4,9 @@
     2. It takes the neighbours that it was told to, or those that suit the graph (`graphs.attached`), signs its entry in
        the roster, and brings it. From there it spreads, and its neighbours connect to it.
 
+In a cluster with a relay it knocks there where it does not reach a node, and one that does not say where it can be
+reached is met there by all its neighbours; so it needs to dial the relay, and nothing else.
+
 With certificates only who has one of the cluster's authority gets as far as the door, and only under its own name does
 its entry count. Whatever is refused is said in a line on both sides.
 """
@@ -19,11 +22,12 @@ from typing import Any
 from walktalk.errors import SpecError, UnavailableError
 from walktalk.graphs import attached
 from walktalk.runtimes.peers.absence import why_absent
-from walktalk.runtimes.peers.certificates import Credentials
+from walktalk.runtimes.peers.certificates import RELAY, Credentials
 from walktalk.runtimes.peers.cluster import Cluster, Place
 from walktalk.runtimes.peers.ports import with_known_ports
 from walktalk.runtimes.peers.roster import Entry, Roster, Standing, signed_entry
 from walktalk.runtimes.peers.session import JOIN, Endpoint, Tuning, close_session, open_session
+from walktalk.runtimes.peers.tunnels import DIRECT, Guest, RelayPlace, Tunnels, doors, why_not_met
 
 PATIENCE = 20.0  # seconds until nobody opens
 A_QUESTION = 3.0  # seconds for an answer to one
@@ -35,7 +39,8 @@ class Newcomer:
     """What one that joins asks for.
 
     Args:
-        contact: where it knocks: a node of the file, or host:port; "": at all whose address is known.
+        contact: where it knocks: a node of the file, host:port, or `relay` and its host:port for all that are there;
+            "": at all whose address is known, or who can be met at the relay.
         neighbours: whom it wants as neighbours; none: those that suit the graph.
     """
 
@@ -46,7 +51,20 @@ class Newcomer:
 class Door:
     """A connection to those at which one that joins can knock. Use as a context manager."""
 
-    def __init__(self, cluster: Cluster, name: str, contact: str, files: Credentials | None) -> None:
+    def __init__(self, cluster: Cluster, name: str, place: Place, contact: str, files: Credentials | None) -> None:
+        """
+        - `cluster`: as in the file, with all that are known to have joined.
+        - `name`, `place`, `files`: of the one that knocks.
+        - `contact`: where it knocks (`Newcomer`).
+        """
+        self._name, self._files = name, files
+        self._tunnels: Tunnels | None = None
+        self._session = (
+            self._at_relay(cluster, place, contact) if _is_met(cluster, contact) else self._straight(cluster, contact)
+        )
+
+    def _straight(self, cluster: Cluster, contact: str) -> Any:
+        name = self._name
         places = {n: p.address for n, p in with_known_ports(cluster).nodes.items() if p.has_port and n != name}
         if contact in cluster.nodes and contact not in places:
             raise SpecError(f"--join {contact}: nothing says where it listens; give host:port")
@@ -54,18 +72,37 @@ class Door:
             raise SpecError(f"--join {contact!r} is no node of the file and no host:port; its nodes are "
                             f"{', '.join(cluster.file_names)}")  # fmt: skip
         chosen = {contact: places[contact]} if contact in places else {contact: contact} if contact else places
-        self.addresses, self._name, self._files = chosen, name, files
+        self.addresses = chosen
         self._keys = [
             f"walktalk/{cluster.name}/{to}/{name}/{JOIN}" for to in (chosen if contact in places else cluster.nodes)
         ]
-        here = Endpoint(cluster.name, name, 0, "", {}, tuple(chosen.values()), files, Tuning(opening=A_QUESTION))
-        self._session = open_session(here)
+        tuning = Tuning(opening=A_QUESTION)
+        return open_session(Endpoint(cluster.name, name, 0, "", {}, tuple(chosen.values()), self._files, tuning))
+
+    def _at_relay(self, cluster: Cluster, place: Place, contact: str) -> Any:
+        """To a node, or to all: those that it reaches straight, and the others through the relay.
+
+        Whose certificate is at the other end of a tunnel is not compared with an address. So those that it knocks at
+        count as neighbours here: what is answered under a name is heard only if it comes with that name's certificate.
+        """
+        others = {n: p for n, p in with_known_ports(cluster).nodes.items() if n != self._name}
+        chosen = {contact: others[contact]} if contact in others else others
+        self.addresses = {n: p.address if place.reaches(p) else "" for n, p in chosen.items()}
+        relay = RelayPlace(cluster.relay, self.addresses)
+        numbers = {n: number for number, n in enumerate(chosen)}
+        tuning = Tuning(opening=A_QUESTION + DIRECT)
+        here = Endpoint(cluster.name, self._name, len(numbers), "", numbers, (), self._files, tuning, relay=relay)
+        self._keys = [here.key(to, self._name, JOIN) for to in chosen]
+        self._tunnels = Tunnels(relay, Guest(cluster.name, self._name, self._files))
+        return open_session(here, doors(self._tunnels))
 
     def __enter__(self) -> Door:
         return self
 
     def __exit__(self, *_: object) -> None:
         close_session(self._session, CLOSING)
+        if self._tunnels is not None:
+            self._tunnels.close()
 
     def ask(self, said: Mapping[str, Any]) -> dict[str, Any]:
         """The first answer; `UnavailableError` where it is a refusal, or none comes."""
@@ -77,8 +114,14 @@ class Door:
                     if reply.ok is not None:
                         return self._heard(str(reply.ok.key_expr).split("/")[2], reply.ok.payload.to_bytes())
             time.sleep(0.1)
+        raise UnavailableError(f"{self._name}: nobody opens: {self._why()}")
+
+    def _why(self) -> str:
+        """As far as can be seen from here."""
         name, address = next(iter(self.addresses.items()), ("", ""))
-        raise UnavailableError(f"{self._name}: nobody opens: {why_absent(name, address, self._files)}")
+        if self._tunnels is not None and not address:
+            return why_not_met(self._tunnels.place, self._tunnels.guest, name)
+        return why_absent(name, address, self._files)
 
     def _heard(self, who: str, answer: bytes) -> dict[str, Any]:
         content = json.loads(answer)
@@ -99,10 +142,10 @@ def knock(cluster: Cluster, name: str, place: Place, asked: Newcomer, facts: Map
         roster: is filled with all that belong, this one among them.
     """
     files = cluster.own_credentials(name)
-    with Door(cluster, name, asked.contact, files) as door:
+    with Door(cluster, name, place, asked.contact, files) as door:
         answer = door.ask({"name": name, "facts": dict(facts)})
         roster.join(Entry.heard(said) for said in answer["roster"])
-        changes: dict[str, Any] = {"address": place.address, "site": place.site}
+        changes: dict[str, Any] = {"address": cluster.told(place), "site": place.site}
         if name not in roster.names:
             changes |= {"neighbours": _neighbours(roster, name, asked, answer["there"]), "rank": roster.next_rank()}
         entry = signed_entry(roster.next(name, Standing.MEMBER, **changes), roster, files)
@@ -110,6 +153,11 @@ def knock(cluster: Cluster, name: str, place: Place, asked: Newcomer, facts: Map
         roster.join(Entry.heard(said) for said in answer["roster"])
     if roster.entries[name] != entry:
         raise UnavailableError(f"{name}: another has joined under this name meanwhile; take another")
+
+
+def _is_met(cluster: Cluster, contact: str) -> bool:
+    """Whether one knocks at the relay: at a node of the cluster or all of them, not at an address."""
+    return bool(cluster.relay) and (contact in ("", RELAY, cluster.relay) or contact in cluster.nodes)
 
 
 def _neighbours(roster: Roster, name: str, asked: Newcomer, there: Iterable[int]) -> tuple[str, ...]:

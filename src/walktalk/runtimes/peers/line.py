@@ -12,6 +12,7 @@ from dataclasses import replace
 import zenoh
 
 from walktalk.runtimes.peers.session import Endpoint, close_session, open_session
+from walktalk.runtimes.peers.tunnels import Tunnels
 
 SECONDS = 5.0  # until a line is closed
 
@@ -45,16 +46,20 @@ def declared(
 class Line:
     """To one neighbour."""
 
-    def __init__(self, endpoint: Endpoint, name: str, number: int, address: str) -> None:
+    def __init__(
+        self, endpoint: Endpoint, name: str, number: int, address: str, tunnels: Tunnels | None = None
+    ) -> None:
         """
         - `endpoint`: the node's place.
-        - `name`, `number`, `address`: the neighbour's.
+        - `name`, `number`, `address`: the neighbour's; "" where it is met at the relay.
+        - `tunnels`: the node's way there.
         """
         self.name, self.address = name, address
-        peer = {name: number}
-        self.session = open_session(
-            replace(endpoint, listen="", neighbours=peer, connect=(address,), relay=None, admits=())
-        )
+        alone = replace(endpoint, listen="", neighbours={name: number}, connect=(), admits=())
+        if address or tunnels is None:
+            self.session = open_session(replace(alone, connect=(address,), relay=None))
+        else:
+            self.session = open_session(alone, [tunnels.door(name)])
         self.held: list[object] = []
 
     def close(self) -> None:

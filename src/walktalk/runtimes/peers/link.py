@@ -35,7 +35,7 @@ from walktalk.runtimes.peers.presence import Presence
 from walktalk.runtimes.peers.renewal import Renewal
 from walktalk.runtimes.peers.revocations import Revocations
 from walktalk.runtimes.peers.session import ACKS, CONTROL, MODELS, REVOKED, Endpoint, close_session, open_session
-from walktalk.runtimes.peers.tunnels import open_tunnels
+from walktalk.runtimes.peers.tunnels import doors, open_tunnels
 from walktalk.runtimes.peers.wire import Ack, Answer, Parcel, Stamp, WireError, chunks, decode_ack, encode_ack
 
 log = logging.getLogger(__name__)
@@ -103,7 +103,7 @@ class Link:
         self._changing = threading.Lock()  # held by whoever opens or closes connections
         self.tunnels = open_tunnels(endpoint)  # None without a relay
         try:
-            self._session = open_session(endpoint, self.tunnels)
+            self._session = open_session(endpoint, doors(self.tunnels))
         except BaseException:
             self._close_tunnels()
             raise
@@ -154,7 +154,7 @@ class Link:
         """Other neighbours from now on.
 
         - `endpoint`: the node's place as it is now.
-        - `dial`: names of new neighbours that do not connect by themselves, and where they are.
+        - `dial`: names of new neighbours that do not connect by themselves, and where they are; "": at the relay.
         """
         with self._changing:
             endpoint = replace(endpoint, credentials=self.endpoint.credentials)  # which may be newer
@@ -176,9 +176,10 @@ class Link:
     def _dial(self, name: str, number: int, address: str) -> None:
         """Open a line to a neighbour; what it says of where it is may be nonsense, and then it is not reached."""
         try:
-            self._lines[number] = Line(self.endpoint, name, number, address)
+            self._lines[number] = Line(self.endpoint, name, number, address, self.tunnels)
         except UnavailableError as error:
-            log.warning("%s: %s cannot be dialled at %s: %s", self.endpoint.name, name, address, error)
+            where = address or "the relay"
+            log.warning("%s: %s cannot be dialled at %s: %s", self.endpoint.name, name, where, error)
 
     def _declare_on_line(self, number: int) -> None:
         if number in self._lines and self._started:
@@ -225,7 +226,7 @@ class Link:
             self._held = []
             for number, line in self._lines.items():
                 line.close()
-                self._lines[number] = Line(endpoint, line.name, number, line.address)
+                self._lines[number] = Line(endpoint, line.name, number, line.address, self.tunnels)
             for name, number in endpoint.neighbours.items():
                 self._expect(name, number)
             for asked in self._answers:
@@ -240,7 +241,7 @@ class Link:
         end = time.monotonic() + CLOSING
         while True:
             try:
-                return open_session(self.endpoint, self.tunnels)
+                return open_session(self.endpoint, doors(self.tunnels))
             except UnavailableError:
                 if time.monotonic() > end or self._leaving.wait(0.2):
                     raise

@@ -255,17 +255,20 @@ class Members:
         for peer in (roster.known[number] for number in new):
             if roster.before(name, peer):
                 address = self.address_of(peer)
-                if address:
+                if address or (address is not None and self._node.setup.endpoint.relay is not None):
                     found[peer] = address
-                else:
+                elif self._node.setup.endpoint.relay is None:
                     log.warning("%s: %s is a neighbour now, but nothing says where it listens", name, peer)
         return found
 
-    def address_of(self, name: str) -> str:
-        """Where a node listens, as far as is known here."""
+    def address_of(self, name: str) -> str | None:
+        """Where a node listens, as far as is known here; "": it is met at the relay."""
         roster = self.roster
-        entry = roster.entries.get(name) if roster is not None else None
-        return entry.address if entry is not None and entry.address else self._node.setup.addresses().get(name, "")
+        if roster is not None and name in roster.entries:
+            told = roster.entries[name].address
+            if told or name not in roster.names:
+                return told
+        return self._node.setup.addresses().get(name)
 
     # -- leaving for good -----------------------------------------------------------------------------------------
 

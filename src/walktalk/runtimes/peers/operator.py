@@ -17,7 +17,7 @@ from walktalk.runtimes.peers.cluster import Cluster
 from walktalk.runtimes.peers.ports import with_known_ports
 from walktalk.runtimes.peers.roster import MEMBERS_FILE, Entry, Roster, Standing, from_text, signed_entry
 from walktalk.runtimes.peers.session import LEAVE, PIECE, RECORDS, ROSTER, open_session
-from walktalk.runtimes.peers.tunnels import open_tunnels
+from walktalk.runtimes.peers.tunnels import doors, open_tunnels
 
 AT_ONCE = 8  # pieces of a file under way: a round trip between two sites takes as long as a piece or more
 TRY_AGAIN = 0.05  # seconds until who has not answered is asked again
@@ -32,7 +32,7 @@ class Caller:
         self._endpoint = with_known_ports(cluster).operator()
         self.addresses = self._endpoint.connect
         self._tunnels = open_tunnels(self._endpoint)
-        self._session = open_session(self._endpoint, self._tunnels)
+        self._session = open_session(self._endpoint, doors(self._tunnels))
 
     def __enter__(self) -> Caller:
         return self

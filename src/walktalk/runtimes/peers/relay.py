@@ -61,6 +61,8 @@ class Meeting:
 
     caller: Guest
     called: Guest
+    tokens: tuple[str, str]  # with which the two come
+    over: bool = False  # whether one of them is gone, and the other need not wait
     came: list[socket.socket] = field(default_factory=list)  # that of one side, until the other is there
 
 
@@ -183,6 +185,7 @@ class Relay:
             finally:
                 in_touch.cancel()
                 self._here.discard(guest)
+                self._excuse(guest)
                 if self._guests.get((guest.cluster, guest.name)) is guest:
                     del self._guests[guest.cluster, guest.name]
         finally:
@@ -231,17 +234,27 @@ class Relay:
             await guest.writer.drain()
 
     def _call(self, caller: Guest, called: Guest, number: int) -> None:
-        meeting, tokens = Meeting(caller, called), (words.new_token(), words.new_token())
+        tokens = words.new_token(), words.new_token()
+        meeting = Meeting(caller, called, tokens)
         self._meetings.update(dict.fromkeys(tokens, meeting))
         caller.dialling += 1
         caller.tell(id=number, token=tokens[0])
         called.tell(call=tokens[1], **{"from": caller.name})
-        asyncio.get_running_loop().call_later(PATIENCE, self._give_up, meeting, tokens)
+        asyncio.get_running_loop().call_later(PATIENCE, self._give_up, meeting)
 
-    def _give_up(self, meeting: Meeting, tokens: tuple[str, str]) -> None:
+    def _excuse(self, guest: Guest) -> None:
+        """It is gone: whoever calls it, and waits, shall call again, and find it if it has come back."""
+        for meeting in {id(meeting): meeting for meeting in self._meetings.values()}.values():
+            if meeting.called is guest and meeting.tokens[1] in self._meetings:  # it was told, and has not come
+                meeting.over = True
+                for connection in meeting.came:
+                    connection.close()
+                meeting.came.clear()
+
+    def _give_up(self, meeting: Meeting) -> None:
         """A side that has not come by now does not come any more."""
         meeting.caller.dialling -= 1
-        for token in tokens:
+        for token in meeting.tokens:
             self._meetings.pop(token, None)
         for connection in meeting.came:
             connection.close()
@@ -256,6 +269,9 @@ class Relay:
             meeting = self._meetings.pop(token, None)
             if meeting is None or not head.startswith(words.MAGIC):
                 raise WordsError("it comes with a token that is not known here, or not any more")
+        if meeting.over:
+            connection.close()
+            return
         if not meeting.came:
             meeting.came.append(connection)
             return

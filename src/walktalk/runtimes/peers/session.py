@@ -23,7 +23,7 @@ from walktalk.errors import UnavailableError
 from walktalk.runtimes.peers.buffers import LARGEST, SMALLEST, first_size
 from walktalk.runtimes.peers.certificates import OPERATOR, Credentials
 from walktalk.runtimes.peers.revocations import Revocations
-from walktalk.runtimes.peers.tunnels import RelayPlace, Tunnels
+from walktalk.runtimes.peers.tunnels import RelayPlace
 
 os.environ.setdefault("ZENOH_RUNTIME", "(rx: (worker_threads: 8), net: (worker_threads: 4))")
 # Before Zenoh starts its threads. Few of them receive, and one waits for ten seconds where a connection to a node that
@@ -78,13 +78,13 @@ class Endpoint:
         return f"walktalk/{self.cluster}/{ALIVE}/{name}"
 
 
-def open_session(endpoint: Endpoint, tunnels: Tunnels | None = None) -> zenoh.Session:
+def open_session(endpoint: Endpoint, tunnels: Iterable[str] = ()) -> zenoh.Session:
     """Listen and begin to connect; returns before the neighbours are there.
 
-    - `tunnels`: to those that are met at the relay.
+    - `tunnels`: addresses on this machine behind which those are that are met at the relay.
     """
     try:
-        return zenoh.open(_config(endpoint, tunnels.addresses.values() if tunnels is not None else ()))
+        return zenoh.open(_config(endpoint, tunnels))
     except zenoh.ZError as error:
         where = f"listen on {endpoint.listen}" if endpoint.listen else "connect"
         raise UnavailableError(f"{endpoint.name}: cannot {where}: {_in_words(error)}") from error

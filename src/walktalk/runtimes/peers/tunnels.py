@@ -16,11 +16,12 @@ import os
 import socket
 import ssl
 import threading
-from collections.abc import Coroutine, Mapping
+from collections.abc import Collection, Coroutine, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
+from walktalk.errors import UnavailableError
 from walktalk.runtimes.peers import relay_words as words
 from walktalk.runtimes.peers.certificates import RELAY, Credentials
 from walktalk.runtimes.peers.relay_streams import Flow, join, narrow, open_connection, prepare
@@ -71,13 +72,28 @@ class Tunnels:
         self._asked: dict[int, asyncio.Future[dict[str, Any]]] = {}
         self._number = 0
         self._told = ""  # the last that was said about the relay
+        self._closing = False  # whether `close` was called: a cancellation gets lost where a line comes in that moment
         self._tasks: set[asyncio.Task[None]] = set()
-        doors = {name: narrow(socket.create_server((HERE, 0))) for name in place.calls}
-        self.addresses = {name: f"{HERE}:{door.getsockname()[1]}" for name, door in doors.items()}
+        self._doors = {name: narrow(socket.create_server((HERE, 0))) for name in place.calls}
+        self.addresses = {name: _address(door) for name, door in self._doors.items()}  # of those that it calls at first
         self._loop = asyncio.new_event_loop()
-        self._work = self._loop.create_task(self._run(doors))
+        self._work = self._loop.create_task(self._run())
         self._thread = threading.Thread(target=self._drive, name="tunnels", daemon=True)
         self._thread.start()
+
+    def door(self, name: str) -> str:
+        """A port on this machine for one that is called since; the same again where it was called before."""
+        if name not in self._doors:
+            try:
+                self._doors[name] = narrow(socket.create_server((HERE, 0)))
+            except OSError as error:  # too many open files
+                raise UnavailableError(f"no port for {name}, who is met at the relay: {error.strerror}") from error
+            with suppress(RuntimeError):  # closed already
+                self._loop.call_soon_threadsafe(self._open, name)
+        return _address(self._doors[name])
+
+    def _open(self, name: str) -> None:
+        self._start(self._attend(name, self._doors[name]))
 
     def renew(self, files: Credentials) -> None:
         """Come to the relay anew, with another certificate."""
@@ -91,6 +107,7 @@ class Tunnels:
 
     def close(self) -> None:
         """End all connections through the relay."""
+        self._closing = True
         with suppress(RuntimeError):  # closed already
             self._loop.call_soon_threadsafe(self._work.cancel)
         self._thread.join(CLOSING)
@@ -100,7 +117,7 @@ class Tunnels:
         return {
             "address": self.place.address,
             "connected": self.connected,
-            "calls": sorted(self.place.calls),
+            "calls": sorted(self._doors),
             "bytes_sent": self.passed_on.there,
             "bytes_received": self.passed_on.back,
         }
@@ -110,16 +127,17 @@ class Tunnels:
             self._loop.run_until_complete(self._work)
         self._loop.close()
 
-    async def _run(self, doors: Mapping[str, socket.socket]) -> None:
+    async def _run(self) -> None:
         try:
-            for name, door in doors.items():
-                self._start(self._attend(name, door))
+            for name in self.place.calls:
+                self._open(name)
             await self._keep_in_touch()
         finally:
-            for task in self._tasks:
-                task.cancel()
-            await asyncio.gather(*self._tasks, return_exceptions=True)
-            for door in doors.values():
+            while self._tasks:
+                for task in self._tasks:
+                    task.cancel()
+                await asyncio.wait(self._tasks, timeout=FIRST_WAIT)
+            for door in list(self._doors.values()):
                 door.close()
 
     def _start(self, work: Coroutine[Any, Any, None]) -> None:
@@ -132,7 +150,7 @@ class Tunnels:
     async def _keep_in_touch(self) -> None:
         """Come to the relay, again and again."""
         wait = FIRST_WAIT
-        while True:
+        while not self._closing:
             try:
                 reader, writer = await come(self.place.address, self.guest)
             except (OSError, WordsError, asyncio.TimeoutError) as error:
@@ -152,7 +170,7 @@ class Tunnels:
         self._line, self.connected = writer, True
         in_touch = asyncio.create_task(words.stay_in_touch(writer))
         try:
-            while True:
+            while not self._closing:
                 self._hear(await words.hear(reader, SILENCE))
         finally:
             self._line, self.connected = None, False
@@ -292,6 +310,15 @@ def open_tunnels(endpoint: Endpoint) -> Tunnels | None:
     if endpoint.relay is None:
         return None
     return Tunnels(endpoint.relay, Guest(endpoint.cluster, endpoint.name, endpoint.credentials, endpoint.listen))
+
+
+def doors(tunnels: Tunnels | None) -> Collection[str]:
+    """Where Zenoh connects to reach those that are called from the first; none without a relay."""
+    return tunnels.addresses.values() if tunnels is not None else ()
+
+
+def _address(door: socket.socket) -> str:
+    return f"{HERE}:{door.getsockname()[1]}"
 
 
 def why_not_met(place: RelayPlace, guest: Guest, name: str) -> str:

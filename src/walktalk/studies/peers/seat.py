@@ -85,9 +85,13 @@ class Seat:
         return surroundings(one, self.roster, self.name)
 
     def addresses(self) -> Mapping[str, str]:
-        """Where nodes of the file listen, as far as is known now."""
-        nodes = with_known_ports(self.cluster).nodes
-        return {name: place.address for name, place in nodes.items() if place.has_port}
+        """Where nodes of the file listen, as far as is known now; "": they are met at the relay."""
+        cluster = with_known_ports(self.cluster)
+        if not cluster.relay:
+            return {name: place.address for name, place in cluster.nodes.items() if place.has_port}
+        others = [name for name in cluster.file_names if name != self.name]
+        found = {other: cluster.dialled(self.name, other, self.roster) for other in others}
+        return {other: address for other, address in found.items() if address is not None}
 
     def join(self, facts: Mapping[str, Any]) -> Seat:
         """Join a cluster that runs; `UnavailableError` where it does not let this node in.
@@ -107,7 +111,10 @@ class Seat:
             self.folder.mkdir(parents=True, exist_ok=True)
             write_text(self.folder / MEMBERS_FILE, as_text(self.roster.entries))
         if self.name not in self.cluster.file_names:
-            write_text(self.folder / PLACE, self.place.model_dump_json() + "\n")
+            place = self.place
+            if place.found and not self.cluster.told(place):  # nobody needs to know its port: any will do the next time
+                place = place.model_copy(update={"address": place.host})
+            write_text(self.folder / PLACE, place.model_dump_json() + "\n")
 
 
 def take_seat(
@@ -136,12 +143,14 @@ def take_seat(
         own = cluster.nodes[name]
     else:
         own = place or _earlier_place(folder) or Place.model_validate({})
+        if cluster.relay and "address" not in own.model_fields_set:  # it does not say that it can be reached
+            own = own.model_copy(update={"reachable": False})
     cluster = with_own_port(_with_own(cluster.with_joined(roster.entries.values()), name, own), name)
     own = cluster.nodes[name]
-    if not own.has_port and name not in cluster.file_names:
+    if not own.has_port and cluster.told(own) and name not in cluster.file_names:
         raise SpecError(f"--address {own.address}: one that joins needs a port there, e.g. {own.address}:7447")
     moved = belongs and name in roster.entries and name not in cluster.file_names
-    moved = moved and roster.entries[name].address != own.address
+    moved = moved and roster.entries[name].address != cluster.told(own)
     asks = (join or Newcomer()) if not belongs or moved else None
     return Seat(cluster, roster, graph, name, own, asks)
 
