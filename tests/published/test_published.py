@@ -142,6 +142,18 @@ def test_a_cell_that_diverged_is_called_so(tmp_path):
     assert "| diverged | – | – | – | – | – |" in published.as_markdown(TABLE1, [cell])
 
 
+def test_what_was_published_as_diverging_has_no_difference(tmp_path):
+    table = published.find_table("table2")
+    history = published.history_of(tmp_path, table, table.row("qg-ring"), "lost10")
+    history.parent.mkdir(parents=True)
+    columns = ["iteration", "bits", "mean_train_loss", "each_test_accuracy_worst"]
+    history.write_text(",".join(columns) + f"\n{table.paper['stop']['iterations']},8e9,0.5,0.65\n")
+    (cell,) = published.compared(table, tmp_path)
+    assert cell.ours == pytest.approx(65.0)
+    assert cell.difference is None
+    assert "| quasi-global momentum, ring | 10 | 0.05 | diverges | 65.0 | – |" in published.as_markdown(table, [cell])
+
+
 def test_weights_on_the_ring_are_at_the_limit_of_d2():
     """It asks for eigenvalues above −1/3; on an odd ring there is room."""
     lowest = [np.linalg.eigvalsh(metropolis_hastings(cycle(nodes)).matrix.toarray())[0] for nodes in (16, 15)]
