@@ -96,7 +96,7 @@ def test_a_walk_that_was_ended_on_the_word_of_a_forged_copy_goes_on_from_the_agg
     effects = give(poisoned, Received(2, true._replace(hop=9).message("walk"), "in/1"), now)
     assert notes(effects, "retired")
     (sent,) = [effect.message for effect in effects if isinstance(effect, Send) and effect.slot]
-    assert sent.walk == stray_number(true, 2)
+    assert sent.walk == stray_number(true._replace(hop=9), 2)
     effects = give(aggregator, Received(3, sent, f"in/{sent.walk}"), now)
     assert notes(effects, "taken_back")
     assert notes(effects, "counted")  # mixed in, as if it had come by itself

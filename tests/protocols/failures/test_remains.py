@@ -6,16 +6,29 @@ import json
 import random
 
 import numpy as np
+import pytest
 
 from tests.support.runs import setup
 from walktalk import graphs
-from walktalk.protocols import Combine, Effect, MultiWalk, Outside, Received, Started, TimerFired
-from walktalk.protocols.multi_walk.aggregation import Reign
+from walktalk.protocols import (
+    Combine,
+    Effect,
+    MultiWalk,
+    Note,
+    Outside,
+    PeerLost,
+    Received,
+    Send,
+    SetTimer,
+    Started,
+    TimerFired,
+)
+from walktalk.protocols.multi_walk.aggregation import BACK, COPIES, Reign
 from walktalk.protocols.multi_walk.farewell import reign_facts, resumed
-from walktalk.protocols.multi_walk.legacies import STRAYS, stray_number
-from walktalk.protocols.multi_walk.visits import in_slot
+from walktalk.protocols.multi_walk.legacies import DISPUTED, LEFT, STRAYS, stray_number
+from walktalk.protocols.multi_walk.visits import Carried, in_slot, kept_slot
 from walktalk.protocols.multi_walk.walk_guard import Guard, ReturnTimes
-from walktalk.protocols.multi_walk.walk_pass import Pass
+from walktalk.protocols.multi_walk.walk_pass import Pass, pass_of
 from walktalk.records import TraceRow
 from walktalk.runtimes.meaning import Stop
 from walktalk.runtimes.peers import Ledger
@@ -27,7 +40,7 @@ def mixed(effects: list[Effect], slot: str) -> list[Combine]:
     return [effect for effect in effects if isinstance(effect, Combine) and slot in effect.terms]
 
 
-def test_a_copy_that_ended_elsewhere_counts_if_its_walk_is_given_up_and_only_then() -> None:
+def test_a_copy_that_ended_elsewhere_stands_in_for_its_walk_that_is_given_up() -> None:
     reign = Reign(2, (1, 0), Guard(ReturnTimes(1.0)))
     reign.begin_afresh(0.0)
     ended = reign.stamped(1)._replace(hop=5)
@@ -38,14 +51,36 @@ def test_a_copy_that_ended_elsewhere_counts_if_its_walk_is_given_up_and_only_the
     assert late.terms == {"copy/1": 1.0, "spare/1": 0.5, "missed/1": -0.5}  # as if it had come in time
     assert kept == Combine("missed/1", {"spare/1": 1.0})
     assert not reign.readmits(ended)
-    further, *_ = reign.readmit(ended._replace(hop=8), "in")  # the walk itself comes after all
+    _, further, *_ = reign.readmit(ended._replace(hop=8), "in")  # the walk itself comes after all
+    assert isinstance(further, Combine)
     assert further.terms == {"copy/3": 1.0, "in": 0.5, "missed/1": -0.5}
     assert not reign.readmits(ended)
     assert not mixed(reign.restart(1, "last", 19.0), "spare/1")
     again = reign.stamped(1)
-    assert reign.spare(again._replace(hop=2), "in")
-    assert not mixed(reign.mix(again, 20.0), "spare/1")  # the walk itself has come
+    assert reign.spare(again._replace(hop=2, carried=Carried(more=LEFT)), "in")
+    assert not mixed(reign.mix(again, 20.0), "spare/1")  # the walk itself has come, and has it all
     assert not mixed(reign.restart(1, "last", 30.0), "spare/1")
+
+
+def test_a_copy_that_ended_elsewhere_counts_beside_its_walk() -> None:
+    """Two copies met, and the one that was behind was kept until the other came, and dropped, with all it had learned.
+
+    Or it came to a new aggregator before the walk did, and was dropped although it had left at quite another time.
+    """
+    reign = Reign(2, (2, 0), Guard(ReturnTimes(1.0)))
+    reign.mix(Pass(1, (1, 3), 7, 59), 1.0)
+    behind = reign.stamped(1)._replace(hop=2)
+    assert reign.spare(behind, "in")
+    (beside,) = mixed(reign.mix(behind._replace(hop=6), 2.0), "spare/1")
+    assert beside.terms == {"copy/1": 0.75, "spare/1": 0.25}  # 3 of the last 10 updates, but half of a walk's share
+    assert not reign.readmits(behind)
+    early = Pass(2, (1, 3), 4, 9)
+    assert reign.readmits(early)
+    _, averaged, *_ = reign.readmit(early, "in")
+    assert isinstance(averaged, Combine)
+    assert averaged.terms == {"copy/3": pytest.approx(70 / 80), "in": pytest.approx(10 / 80)}
+    assert reign.admits(Pass(2, (1, 3), 6, 1))
+    assert not reign.readmits(early)
 
 
 def test_a_new_aggregator_begins_with_what_is_left_where_nothing_has_come() -> None:
@@ -64,9 +99,9 @@ def test_a_second_copy_of_a_walk_from_before_a_split_is_averaged_in_once() -> No
     assert not reign.admits(second)
     assert not reign.readmits(second._replace(reign=(3, 0)))  # of this reign, with a ticket that is used up
     assert reign.readmits(second)
-    averaged, *_ = reign.readmit(second, "in")
+    _, averaged, *_ = reign.readmit(second, "in")
     assert isinstance(averaged, Combine)
-    assert averaged.terms == {"copy/3": 0.75, "in": 0.25}  # 20 of 80 updates; no copy has more than a walk's share
+    assert averaged.terms == {"copy/3": 0.875, "in": 0.125}  # 20 of 80 updates; but no more than half of a walk's share
     assert not reign.readmits(second)
 
 
@@ -154,7 +189,7 @@ def test_what_is_left_of_two_copies_of_a_walk_goes_on_from_one_node() -> None:
     reign.begin_afresh(0.0)
     for stray in strays:
         node.legacies.deliver(stray, in_slot, reign, outside)
-    assert reign.met == {(2, (1, 0), 6), (2, (1, 0), 70)}
+    assert [reign.met[2, (1, 0), ticket].hops for ticket in (6, 70)] == [(22,), (22,)]
 
 
 def test_numbers_of_what_is_left_tell_the_walk_and_are_no_others() -> None:
@@ -166,3 +201,80 @@ def test_numbers_of_what_is_left_tell_the_walk_and_are_no_others() -> None:
                 assert node.legacies.is_number(number, reign[1])
                 assert (number - STRAYS - walk) % 3 == 0
     assert not node.legacies.is_number(STRAYS, 0)
+
+
+def test_a_copy_that_comes_after_another_with_the_same_ticket_is_averaged_in() -> None:
+    """Where a walk was sent twice, all was lost that the second to come had learned, as its ticket was used up."""
+    reign = Reign(4, (3, 0), Guard(ReturnTimes(1.0)))
+    reign.begin_afresh(0.0)
+    for _ in range(100):
+        reign.mix(reign.stamped(2)._replace(hop=1), 2.0)
+    walk = reign.stamped(1)._replace(hop=9)
+    reign.mix(walk, 1.0)
+    assert not reign.readmits(walk)  # the same
+    assert not reign.readmits(walk._replace(ticket=reign.tickets[1]))  # that is the one which is out
+    assert not reign.readmits(walk._replace(ticket=walk.ticket + 400))
+    for _ in range(45):
+        reign.mix(reign.stamped(2)._replace(hop=1), 2.0)
+    spent = 0.0
+    for hop in (4, 14, 40):
+        copy = walk._replace(ticket=0, hop=hop)
+        assert not reign.admits(copy)
+        assert reign.readmits(copy)
+        came = reign.updates
+        _, averaged, *_ = reign.readmit(copy, "in")
+        assert isinstance(averaged, Combine)
+        assert averaged.terms["in"] == pytest.approx(min((hop + 1) / (came + hop + 1), (0.25 - spent) / 2))
+        assert not reign.readmits(copy)
+        spent += averaged.terms["in"]
+    assert reign.updates == came + 41
+    second = reign.stamped(2)._replace(ticket=reign.tickets[2] - 4 * 10, hop=0)
+    assert reign.met[2, (3, 0), second.ticket].hops == (1,)
+    since = reign.met[2, (3, 0), second.ticket].since
+    _, averaged, *_ = reign.readmit(second, "in")
+    assert isinstance(averaged, Combine)
+    assert averaged.terms["in"] == pytest.approx(1 / (came + 41 - since + 1))  # among those since it left
+    assert len(reign.met) <= BACK + 6  # two of walk 1, and the tickets 0 of all
+    assert not reign.readmits(second._replace(ticket=second.ticket - 4 * BACK))
+    back = resumed(json.loads(json.dumps(reign_facts(reign))), 4, (3, 0), reign.guard, 5.0)
+    assert back.met == reign.met
+
+
+def test_a_flood_of_copies_with_one_ticket_is_refused() -> None:
+    reign = Reign(4, (3, 0), Guard(ReturnTimes(1.0)))
+    reign.begin_afresh(0.0)
+    for hop in range(1000):
+        copy = Pass(1, (2, 5), 1, hop)
+        if reign.readmits(copy):
+            reign.readmit(copy, "in", 1.0)
+    assert len(reign.met[1, (2, 5), 1].hops) == COPIES
+    assert reign.met[1, (2, 5), 1].share < 0.25
+
+
+def test_what_finds_no_aggregator_rests_until_there_is_one() -> None:
+    """While nobody aggregated, it went from node to node until it had made too many hops, within half a second."""
+    outside = Outside(1.0, random.Random(0))
+    node = MultiWalk(2, heartbeat=0.5).hardened().machine(all_surroundings(graphs.complete(4))[1])
+    node.handle(Started(), outside)
+    number = STRAYS + 1
+    effects = node.handle(Received(2, Pass(number, (1, 0), 1, 5).message("walk"), f"in/{number}"), outside)
+    assert SetTimer(f"hop/{number}", 0.5) in effects
+    assert not [effect for effect in effects if isinstance(effect, Send) and effect.slot]
+    effects = node.handle(TimerFired(f"hop/{number}"), outside)
+    (sent,) = [effect for effect in effects if isinstance(effect, Send) and effect.slot]
+    assert (sent.slot, pass_of(sent.message).hop) == (kept_slot(number), 6)
+
+
+def test_a_walk_that_begins_again_with_what_was_on_its_way_beside_it_is_not_rerouted() -> None:
+    """Both were on their way to a node that died; the first to be taken back ended the other's hop, and so the node."""
+    outside = Outside(1.0, random.Random(0))
+    node = MultiWalk(2).hardened().machine(all_surroundings(graphs.complete(4))[0])
+    node.handle(Started(), outside)
+    node.copies.here.clear()
+    walk = Pass(1, (1, 0), 0, 3)
+    left = Pass(stray_number(walk, 2), (1, 0), 0, 1, 3, Carried(more=DISPUTED))
+    for what in (left, walk):
+        node.hops.send(what, in_slot, 2, 1.0)
+    effects = node.handle(PeerLost(2), outside)
+    assert [effect.event for effect in effects if isinstance(effect, Note)] == ["rerouted", "taken_back", "counted"]
+    assert node.hops.what(1) == Pass(1, (1, 0), 1, 1) or 1 in node.copies.here

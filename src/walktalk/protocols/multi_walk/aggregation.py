@@ -14,11 +14,16 @@ Where a network was split, each part had an aggregator, and learned. When they m
 steps down, and its latest copy, its *legacy*, goes to the other, who takes the mean of both, weighted by the updates
 that came to each since the later of the two began: nothing is counted twice, and what either part learned is kept.
 So it is with walks: whichever copy of a walk comes first is that walk, and every other that was on its way then, with
-another aggregator's ticket, is averaged in by its updates, once, and ends here.
+another aggregator's ticket, is averaged in by its updates, and ends here. A walk may be sent twice, since its receiver
+seemed dead, or because somebody lies, and be trained by both: a copy that comes after another, with a ticket that is
+used up, is averaged in by its updates among all that came since it left. A mean counts nothing twice. Copies with one
+ticket are together no more of it than a walk is, and each takes half of what is left of that at most, so that forged
+ones leave something to others.
 
 A walk may be lost with its node, or end because somebody lied about it, while a copy of it is left elsewhere. That copy
-comes here (`legacies`) and is kept as a *spare*. If the walk comes, it is dropped; if the walk is given up, the spare
-stands in for it, as if it had come late; and should it come after all, what it has learned since is added.
+comes here (`legacies`) and is kept as a *spare*. If the walk is given up, the spare stands in for it, as if it had come
+late; and should it come after all, what it has learned since is added. If the walk comes first, a spare is a second
+copy like others, unless it is only what the walk had been when it went to a node that seemed dead.
 """
 
 from __future__ import annotations
@@ -26,15 +31,18 @@ from __future__ import annotations
 import math
 from collections import deque
 from dataclasses import dataclass, field
+from typing import NamedTuple
 
 from walktalk.protocols.effects import AGGREGATE, INITIAL, Combine, Effect, Forget, Note, Record, absorb
-from walktalk.protocols.multi_walk.visits import walk_slot
+from walktalk.protocols.multi_walk.visits import NOTHING, walk_slot
 from walktalk.protocols.multi_walk.walk_copies import further
 from walktalk.protocols.multi_walk.walk_guard import Guard
 from walktalk.protocols.multi_walk.walk_pass import NO_REIGN, Pass, ticket_after
 
 REMEMBERED = 4096  # visits whose time is known
 LONGEST = 10.0  # times as many visits as this node would have had in the same time are believed
+COPIES = 16  # with one ticket that count: each has half of the share that is left
+BACK = 64  # visits of a walk whose other copies are still welcome, if there are not too many walks
 MOST = 0.9  # of the mean that another part can be
 FEW = 1_000  # updates: who has had fewer believes others that they have had nine times as many
 AWAITED = "awaited"  # slot: what walks of earlier reigns are compared with that were given up before they came
@@ -55,6 +63,18 @@ def spare_slot(walk: int) -> str:
     return f"spare/{walk}"
 
 
+class Met(NamedTuple):
+    """Copies of a walk that came with one ticket."""
+
+    since: int = 0  # updates that had come here when it left from here; 0 where it did not
+    hops: tuple[int, ...] = ()  # of each that came: another with as many is the same
+    share: float = 0.0  # of the mean that they had, but for the first of this reign
+
+    def takes(self, hop: int) -> bool:
+        """Whether one with so many hops is another, and not of a flood of them."""
+        return hop not in self.hops and len(self.hops) < COPIES
+
+
 @dataclass
 class Reign:
     """One aggregator's time: which walks it knows, and what it wrote on them."""
@@ -69,7 +89,7 @@ class Reign:
     visits: deque[tuple[float, int]] = field(default_factory=lambda: deque(maxlen=REMEMBERED))  # when; `updates` then
     missing: dict[int, int] = field(default_factory=dict)  # by walk: the ticket of the one that was last given up
     awaited: set[int] = field(default_factory=set)  # walks that were given up before they came for the first time
-    met: set[tuple[int, tuple[int, int], int]] = field(default_factory=set)  # copies of other reigns: `_copy`
+    met: dict[tuple[int, tuple[int, int], int], Met] = field(default_factory=dict)  # by `_copy`
     stood_in: dict[int, int] = field(default_factory=dict)  # by walk that was given up: hops of what stands in for it
     spares: dict[int, Pass] = field(default_factory=dict)  # by walk that is out: what is left of it elsewhere
 
@@ -78,6 +98,7 @@ class Reign:
         self.latest = 1
         for walk in self.everyone():
             self.tickets[walk] = 0
+            self.met[walk, self.name, 0] = Met()
             self.guard.leaves(walk, now)
         copies: list[Effect] = [Combine(copy_slot(walk), {INITIAL: 1.0}) for walk in self.everyone()]
         return [*copies, Record(AGGREGATE, self.name[0], copy_slot(self.latest))]
@@ -111,10 +132,11 @@ class Reign:
                 effects.append(Note("counted", walk=here.walk, number=self.name[0]))
         self.latest = here.walk  # line 10
         self.updates += self._learned(here, now)
+        self._comes(here)
+        spared = self._beside(here.walk, now)
         self._issue(here.walk, now)
         self.visits.append((now, self.updates))
-        dropped = [Forget(spare_slot(here.walk))] if self.spares.pop(here.walk, None) is not None else []
-        return [*effects, *dropped, Record(AGGREGATE, self.name[0], mine)]
+        return [*effects, Record(AGGREGATE, self.name[0], mine), *spared]
 
     def updates_since(self, moment: float) -> int:
         """How many updates came after a moment; of one that is too long ago, as many as are remembered."""
@@ -134,30 +156,57 @@ class Reign:
         return [*self._average(slot, share), Note("inherited", peer=legacy.reign[1], number=legacy.ticket)]
 
     def readmits(self, what: Pass) -> bool:
-        """Whether this is a walk that was given up and comes after all, or a copy with another reign's ticket."""
+        """Whether this is a walk that was given up and comes after all, or a copy with a ticket that is used up."""
+        met = self.met.get(_copy(what))
         if what.reign == self.name:
-            return self.missing.get(what.walk) == what.ticket and what.hop > self.stood_in.get(what.walk, -1)
-        known = what.walk in self.tickets or what.walk in self.awaited
-        other = known and NO_REIGN[0] < what.reign[0] <= self.name[0]
-        return other and _copy(what) not in self.met and len(self.met) < REMEMBERED
+            known = met is not None and (bool(met.hops) or what.ticket != self.tickets.get(what.walk))
+        else:
+            room = met is not None or len(self.met) < REMEMBERED
+            known = room and NO_REIGN[0] < what.reign[0] <= self.name[0]
+        return self._is_missing(what) or (known and (met is None or met.takes(what.hop)))
 
     def readmit(self, what: Pass, slot: str, now: float = math.inf) -> list[Effect]:
-        """What it learned since it left is mixed in, as in line 8 where it left from here; its ticket is used up."""
+        """What it learned since it left is mixed in, as in line 8 where it left from here and no other came for it."""
         told = Note("readmitted", walk=what.walk, number=what.ticket)
-        share = min((what.hop + 1) / (self.updates + what.hop + 1), 1.0 / self.walks)
-        self.updates += self._learned(what, now)
-        if what.reign == self.name:
+        learned, exact = self._learned(what, now), self._is_missing(what)
+        share = 0.0 if exact else self._share(what, learned)
+        self.updates += learned
+        self._comes(what, share)
+        if exact:
             del self.missing[what.walk]
-            return [*self._mix_late(slot, missed_slot(what.walk)), Forget(missed_slot(what.walk)), told]
-        self.met.add(_copy(what))
+            return [told, *self._mix_late(slot, missed_slot(what.walk)), Forget(missed_slot(what.walk))]
         if what.walk in self.awaited:
-            return [*self._mix_awaited(what.walk, slot), told]
-        return [*self._average(slot, share), told]
+            return [told, *self._mix_awaited(what.walk, slot)]
+        return [told, *self._average(slot, share)]
+
+    def _is_missing(self, what: Pass) -> bool:
+        """Whether it was given up, and is further than what stands in for it."""
+        ours = what.reign == self.name and self.missing.get(what.walk) == what.ticket
+        return ours and what.hop > self.stood_in.get(what.walk, -1)
+
+    def _comes(self, what: Pass, share: float = 0.0) -> None:
+        """A copy has come, and has this share of the mean."""
+        met = self.met.get(_copy(what), Met())
+        self.met[_copy(what)] = met._replace(hops=(*met.hops, what.hop), share=met.share + share)
+
+    def _share(self, what: Pass, learned: int) -> float:
+        """Of the mean, for a copy with so many updates, which came beside others."""
+        met = self.met.get(_copy(what), Met())
+        return min(learned / (self.updates - met.since + learned), (1.0 / self.walks - met.share) / 2)
+
+    def _beside(self, walk: int, now: float) -> list[Effect]:
+        """This walk has come: of what was left of it elsewhere counts what is another copy."""
+        spare = self.spares.pop(walk, None)
+        if spare is None:
+            return []
+        counts = spare.carried == NOTHING and self.readmits(spare)
+        return [*(self.readmit(spare, spare_slot(walk), now) if counts else []), Forget(spare_slot(walk))]
 
     def _stand_in(self, spare: Pass, now: float) -> list[Effect]:
         """For a walk that is given up."""
         walk, slot = spare.walk, spare_slot(spare.walk)
         self.updates += self._learned(spare, now)
+        self._comes(spare)
         if walk in self.awaited:
             effects = self._mix_awaited(walk, slot)
         else:
@@ -243,10 +292,12 @@ class Reign:
         return range(1, self.walks + 1)
 
     def _issue(self, walk: int, now: float) -> None:
-        self.tickets[walk] = ticket_after(self.tickets.get(walk, 0), walk, self.walks)
+        ticket = ticket_after(self.tickets.get(walk, 0), walk, self.walks)
+        self.tickets[walk], self.met[walk, self.name, ticket] = ticket, Met(self.updates)
+        self.met.pop((walk, self.name, ticket - min(BACK, REMEMBERED // self.walks // 2) * self.walks), None)
         self.guard.leaves(walk, now)
 
 
 def _copy(what: Pass) -> tuple[int, tuple[int, int], int]:
-    """What tells it from other copies of other reigns."""
+    """What tells it from copies that left at other times."""
     return what.walk, what.reign, what.ticket

@@ -12,7 +12,7 @@ import json
 import struct
 from typing import Any, NamedTuple
 
-from walktalk.protocols.multi_walk.aggregation import Reign
+from walktalk.protocols.multi_walk.aggregation import Met, Reign
 from walktalk.protocols.multi_walk.election import NOBODY, Claim, Score
 from walktalk.protocols.multi_walk.visits import Carried
 from walktalk.protocols.multi_walk.walk_guard import Guard
@@ -63,7 +63,7 @@ def reign_facts(reign: Reign) -> dict[str, Any]:
     """An aggregator's time, as JSON can say it."""
     counts = {"latest": reign.latest, "updates": reign.updates, "awaited": sorted(reign.awaited)}
     by_walk = {name: list(getattr(reign, name).items()) for name in BY_WALK}
-    met = [[walk, *name, ticket] for walk, name, ticket in reign.met]
+    met = [[walk, *name, ticket, *came] for (walk, name, ticket), came in reign.met.items()]
     return {**counts, **by_walk, "met": met, "spares": [_said(what) for what in reign.spares.values()]}
 
 
@@ -72,7 +72,9 @@ def resumed(facts: dict[str, Any], walks: int, name: tuple[int, int], guard: Gua
     tickets, generations, missing = (_numbers(facts.get(key, [])) for key in BY_WALK)
     reign = Reign(walks, name, guard, facts["latest"], tickets, generations, facts["updates"], missing=missing)
     reign.awaited = {int(walk) for walk in facts.get("awaited", [])}
-    reign.met = {(walk, (term, node), ticket) for walk, term, node, ticket in facts.get("met", [])}
+    met = facts.get("met", [])
+    for walk, term, node, ticket, since, hops, share in met:
+        reign.met[walk, (term, node), ticket] = Met(since, tuple(hops), share)
     reign.spares = {what.walk: what for what in map(_pass, facts.get("spares", []))}
     reign.visits.append((now, reign.updates))
     reign.await_walks(now)

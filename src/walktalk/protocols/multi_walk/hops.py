@@ -14,6 +14,8 @@ from walktalk.protocols.effects import Effect, Send, SetTimer
 from walktalk.protocols.multi_walk.visits import Slots, forgotten, kept_slot, moved
 from walktalk.protocols.multi_walk.walk_pass import WALK, Pass
 
+NOWHERE = -1  # the number of no node
+
 
 @dataclass
 class Leaving:
@@ -38,6 +40,11 @@ class Hops:
         self.leaving[what.walk] = Leaving(what, to, now)
         move = moved(what.walk, self.luggage, at, kept_slot) if at is not kept_slot else []
         return [*move, *self._transmit(self.leaving[what.walk], again=False)]
+
+    def wait(self, what: Pass, at: Slots, now: float, seconds: float) -> list[Effect]:
+        """The walk that is there stays for a while, as if on its way to nobody: then it is sent elsewhere."""
+        self.leaving[what.walk] = Leaving(what, NOWHERE, now)
+        return [*moved(what.walk, self.luggage, at, kept_slot), SetTimer(timer_of(what.walk), seconds)]
 
     def again(self, walk: int) -> list[Effect]:
         """The same message to the same node."""

@@ -32,7 +32,7 @@ REMAINS = "remains"  # that of a walk which went to an aggregator that is dead
 KEPT = 40.0  # heartbeats that it is kept
 ASTRAY = 4  # times as many hops as there are nodes: then it is given up
 STRAYS = 2**30  # above all numbers of walks and of nodes
-TOLD_APART = 64  # copies of one walk that can be on their way from one node at once, if their tickets differ
+TOLD_APART = 64  # copies of one walk that can be on their way from one node at once, if their tickets or hops differ
 DISPUTED = b"\1"  # what a walk carries that was ended because a later copy was said to be there
 LEFT = b"\2"  # what is left of one that was lost with a node: it may stand in for that one, and no more
 
@@ -118,7 +118,8 @@ class Legacies:
         """One goes towards the aggregator, or is taken by it.
 
         Where that would be back, or it is on its way for too long, it goes anywhere: who lies about heartbeats makes
-        nodes believe that the aggregator is where he is.
+        nodes believe that the aggregator is where he is. And it rests at every node then, for there may be none until
+        one is elected.
         """
         slot, towards = at(what.walk, ""), self.members.towards
         if reign is not None:
@@ -126,7 +127,10 @@ class Legacies:
         peers, _ = self.members.row()
         if not peers:
             return [Forget(slot), Note("retired", walk=what.walk, number=what.ticket)]
-        if towards not in peers or towards == sender or what.hop > self.around.nodes:
+        astray = what.hop > self.around.nodes
+        if astray and at is not kept_slot:
+            return self.hops.wait(what, at, outside.now, self.members.interval)
+        if astray or towards not in peers or towards == sender:
             towards = outside.random.choice([peer for peer in peers if peer != sender] or peers)
         return self.hops.send(what.moved(), at, towards, outside.now)
 
@@ -161,10 +165,12 @@ class Legacies:
             number = (what.walk - STRAYS - 1) % self.walks + 1
             walk = what._replace(walk=number, hop=what.generation, generation=0, carried=NOTHING)
             why = what.carried.more
-            if why != LEFT and reign.readmits(walk):
+            if why == LEFT:
+                return reign.spare(walk._replace(carried=Carried(more=LEFT)), slot)
+            back = self.take_back(walk, slot, outside) if why == DISPUTED and reign.admits(walk) else []
+            if not back and reign.readmits(walk):
                 return reign.readmit(walk, slot, outside.now)
-            wronged = why == DISPUTED and reign.admits(walk)
-            return self.take_back(walk, slot, outside) if wronged else reign.spare(walk, slot)
+            return back or reign.spare(walk, slot)
         if what.reign in self.taken:
             return []
         self.taken.add(what.reign)
@@ -172,6 +178,6 @@ class Legacies:
 
 
 def stray_number(what: Pass, walks: int) -> int:
-    """What is left of a walk goes under this number, and others of that walk, with other tickets, under others."""
-    copy = (sum(what.reign) + what.ticket // walks) % TOLD_APART
+    """What is left of a walk goes under this number; other copies of it, with another ticket or hop, under others."""
+    copy = (sum(what.reign) + what.ticket // walks + what.hop) % TOLD_APART
     return STRAYS + copy * walks + what.walk

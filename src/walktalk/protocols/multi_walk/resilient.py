@@ -360,7 +360,9 @@ class ResilientNode(WalkKeeper):
         """These were on their way to a node that is dead."""
         effects: list[Effect] = []
         for walk in walks:
-            hop = self.hops.leaving.pop(walk)
+            hop = self.hops.leaving.pop(walk, None)
+            if hop is None:  # one of the others was what is left of it, and it has begun again here with that
+                continue
             effects.append(Note("rerouted", walk=walk, peer=hop.to))
             # It may have been there already, and go on from there: what nodes noted of it is that copy's from now on.
             what = hop.what._replace(carried=NOTHING) if walk <= self.walks else hop.what
