@@ -122,6 +122,13 @@ def test_a_machine_with_several_gpus_has_a_process_for_each(monkeypatch):
     assert sorted(k for share in work for k in share.runs) == list(range(len(runs)))
 
 
+def test_models_that_train_one_by_one_are_dealt_out_by_their_number():
+    algorithms = [{"name": "multi_walk", "walks": [1, 4]}, {"name": "async_gossip", "mixing": "pairwise"}]
+    runs = prepare(make_spec({**SPEC, "algorithms": algorithms, "repetitions": 2}), "cpu").runs
+    assert sorted(len(share.runs) for share in workers.shares(runs, 2, one_by_one=True)) == [3, 3]
+    assert len({len(share.runs) for share in workers.shares(runs, 2)}) == 2  # a wave costs as much whatever its width
+
+
 def test_processes_on_one_device_share_its_memory(tmp_path, monkeypatch):
     monkeypatch.setattr(workers, "free_memory", lambda device: 12e9 if device.type == "cuda" else 8e9)
     work = [Share(0, (0,), "cuda:0"), Share(1, (1,), "cuda:1"), Share(2, (2,), "cuda:0")]

@@ -8,6 +8,7 @@ change at all.
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 
 import torch
@@ -81,18 +82,20 @@ class Pass:
 
     def dropped(self, x: Tensor, p: float) -> Tensor:
         """Dropout on [W, …]: the mask is a hash of the row's key, the step and the place, and of no other row."""
-        if not self.training or p == 0.0:
-            return x
+        return x if not self.training or p == 0.0 else x * self.kept(x.shape, p, x)
+
+    def kept(self, shape: tuple[int, ...], p: float, like: Tensor) -> Tensor:
+        """What a dropout multiplies [W, …] by: 0 or 1 / (1 − p)."""
         if self.keys is None:
             raise NotStackable("dropout without keys")
         self.draws += 1
         here = self.keys * 31 + (self.step * 1009 + self.draws)  # a stream of its own for every dropout of every step
-        count, threshold = x[0].numel(), round(p * STREAMS)
+        count, threshold = math.prod(shape[1:]), round(p * STREAMS)
         if threshold >= STREAMS:
-            return torch.zeros_like(x)
-        places = torch.arange(-(-count // 4), device=x.device)
+            return like.new_zeros(shape)
+        places = torch.arange(-(-count // 4), device=like.device)
         draws = hashed(here.view(-1, 1), places.view(1, -1), bits=64).view(torch.int16)[:, :count]
         # 0 for what is below the threshold, `scale` for the rest. By a clamp: on a CPU comparisons take twice as long.
         scale, least = STREAMS / (STREAMS - threshold), threshold - STREAMS // 2 - 0.5  # as signed numbers
         mask = draws.float().sub_(least).mul_(2 * scale).clamp_(0.0, scale)
-        return x * mask.view(x.shape).to(x.dtype)
+        return mask.view(shape).to(like.dtype)

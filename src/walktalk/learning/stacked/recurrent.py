@@ -8,6 +8,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from walktalk.learning.stacked.gated import gru
 from walktalk.learning.stacked.laid import Laid, NotStackable, Pass
 from walktalk.learning.stacked.products import batched_linear
 
@@ -86,6 +87,10 @@ def one_way(
     """One layer in one direction over inputs [W, B, T, features]: its outputs, and its last state."""
     biases = (get(f"bias_ih_{name}"), get(f"bias_hh_{name}")) if module.bias else (None, None)
     weight = get(f"weight_hh_{name}")
+    if is_by_hand(module, inputs):
+        both = None if biases[0] is None or biases[1] is None else (biases[0], biases[1])
+        states = gru(inputs, (get(f"weight_ih_{name}"), weight), both, backwards)
+        return states, (states[:, :, 0 if backwards else -1],)
     entering = batched_linear(inputs, get(f"weight_ih_{name}"), biases[0]).unbind(2)
     rows, samples = inputs.shape[:2]
     state: tuple[Tensor, ...] = (entering[0].new_zeros(rows, samples, module.hidden_size),)
@@ -97,6 +102,11 @@ def one_way(
         state = cell(given, batched_linear(state[0], weight, biases[1]), state)
         outputs.append(state[0])
     return torch.stack(outputs[::-1] if backwards else outputs, dim=2), state
+
+
+def is_by_hand(module: nn.RNNBase, inputs: Tensor) -> bool:
+    """On a CPU a GRU's backward pass is written out; a GPU's graphs have no use for it."""
+    return isinstance(module, nn.GRU) and not inputs.is_cuda and not torch.is_autocast_enabled("cpu")
 
 
 def cell_of(module: nn.RNNBase) -> Callable[[Tensor, Tensor, tuple[Tensor, ...]], tuple[Tensor, ...]]:

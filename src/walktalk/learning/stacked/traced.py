@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import replace
-from typing import Any, TypeAlias
+from typing import Any, NamedTuple, TypeAlias
 
 import torch
 from torch import Tensor, fx, nn
@@ -14,6 +14,8 @@ from walktalk.learning.stacked.functions import call
 from walktalk.learning.stacked.fused import plan
 from walktalk.learning.stacked.laid import Laid, NotStackable, Pass
 from walktalk.learning.stacked.layers import MANY, layer_of
+
+SHAPES_REMEMBERED = 64  # of inputs
 
 Find: TypeAlias = "Callable[[str], Tensor | Laid]"  # a parameter or buffer; one that does not travel is a plain tensor
 
@@ -58,6 +60,13 @@ def own(module: nn.Module, name: str) -> Tensor:
     return found
 
 
+class Plain(NamedTuple):
+    """What is not a tensor in a pass, such as a size: it depends on the shape of the inputs alone."""
+
+    values: dict[fx.Node, Any]
+    left: list[fx.Node]  # all others: in some models two thirds of all
+
+
 class Graph:
     """A module's forward as torch.fx sees it in one mode: what hangs on `self.training` is decided while tracing."""
 
@@ -75,18 +84,35 @@ class Graph:
         self.still = set(still_parts(module))  # whose statistics are frozen
         self.plan = plan(self.graph, self.modules)
         self.nodes = list(self.graph.nodes)
-        for node in self.nodes:
-            if node.op == "call_module" and not is_known(self.modules[str(node.target)]):
+        self.layers = {
+            node: layer_of(self.modules[str(node.target)]) for node in self.nodes if node.op == "call_module"
+        }
+        self.plain: dict[torch.Size, Plain] = {}  # by the inputs' shape
+        for node in self.layers:
+            if not is_known(self.modules[str(node.target)]):
                 raise NotStackable(f"layer {type(self.modules[str(node.target)]).__name__}")
 
     def __call__(self, inputs: Tensor, run: Pass, find: Find) -> Tensor:
+        known = self.plain.get(inputs.shape)
+        if known is not None:
+            return self.passed(inputs, run, find, known.values.copy(), known.left)
         values: dict[fx.Node, Any] = {}
-        rows = len(inputs)
-        for node in self.nodes:
+        result = self.passed(inputs, run, find, values, self.nodes)
+        if run.fused is None:  # else some nodes have no value
+            if len(self.plain) >= SHAPES_REMEMBERED:
+                self.plain.clear()
+            plain = {node: value for node, value in values.items() if is_plain(value)}
+            self.plain[inputs.shape] = Plain(plain, [node for node in self.nodes if node not in plain])
+        return result
+
+    def passed(self, inputs: Tensor, run: Pass, find: Find, values: dict[fx.Node, Any], left: list[fx.Node]) -> Tensor:
+        """The output, by way of all nodes that are left; their values are put with the others."""
+        rows, begun = len(inputs), False
+        for node in left:
             if node.op == "placeholder":
-                if values:
+                if begun:
                     raise NotStackable("more than one input")
-                values[node] = Laid(inputs, rows)
+                values[node], begun = Laid(inputs, rows), True
             elif node.op == "get_attr":
                 values[node] = find(str(node.target))
             elif node.op == "output":
@@ -116,10 +142,17 @@ class Graph:
             return MANY[type(module)](list(args), kwargs, module, get, run)
         if name in self.still:
             run = replace(run, training=False, with_buffers=True)
-        layer = layer_of(module)
+        layer = self.layers[node]
         if layer is None or len(args) != 1 or kwargs:
             raise NotStackable(f"layer {type(module).__name__}")
         return layer(args[0], module, get, run)
+
+
+def is_plain(value: Any) -> bool:
+    """A number, a word, or a sequence of those: nothing that holds a tensor or could change."""
+    if isinstance(value, tuple):  # sizes, too
+        return all(is_plain(part) for part in value)
+    return value is None or isinstance(value, (int, float, str, torch.dtype, torch.device))
 
 
 def filled(part: Any, values: dict[fx.Node, Any]) -> Any:

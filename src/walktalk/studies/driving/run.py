@@ -101,7 +101,8 @@ def run_foundation(
         devices = devices_of(str(ready.trainer.device))
         crew = workers if workers is not None else workers_that_pay(ready.runs, steps, devices)
         if crew > 1 and (fork_is_safe() or (base.given is None and travels(spec))):
-            work, prepared = dealt(shares(ready.runs, crew), devices), (ready.trainer, ready.runs)
+            prepared = ready.trainer, ready.runs
+            work = dealt(shares(ready.runs, crew, one_by_one=ready.trainer.best_width == 1), devices)
             records = Crew(again, work, folder, progress, memory, prepared).run(resume)
         else:
             more: dict[str, Any] = {"resume": resume, "memory": memory, "report": progress, "watch": watch}

@@ -55,12 +55,14 @@ class Share:
     device: str = "cpu"  # where its models are trained
 
 
-def shares(runs: list[PlannedRun], workers: int) -> list[Share]:
+def shares(runs: list[PlannedRun], workers: int, one_by_one: bool = False) -> list[Share]:
     """Runs dealt out so that the most loaded process has as little to do as possible, runs of like kind together.
 
     A process has a wave for every training of its longest chain, however narrow, and a wave costs as much as some
-    trainings. So the runs with long chains (few walks) belong together, and the wide ones (gossip) elsewhere.
+    trainings. So the runs with long chains (few walks) belong together, and the wide ones (gossip) elsewhere. Of
+    models that are trained `one_by_one` a wave costs nothing but its trainings, and all runs are alike.
     """
+    each_wave = 0.0 if one_by_one else TRAININGS_A_WAVE
     active = [run.setup.protocol.active_models(run.setup.graph.nodes) for run in runs]
     trainings = [max(1, estimated_trainings([run])) for run in runs]
     chain = [count / models for count, models in zip(trainings, active, strict=True)]
@@ -79,7 +81,7 @@ def shares(runs: list[PlannedRun], workers: int) -> list[Share]:
 
     def load(first: int, end: int) -> float:
         mine = order[first:end]
-        return sum(trainings[k] for k in mine) + TRAININGS_A_WAVE * chain[mine[0]] if mine else 0.0
+        return sum(trainings[k] for k in mine) + each_wave * chain[mine[0]] if mine else 0.0
 
     cuts = (0, *best(0, min(workers, len(runs)))[1], len(order))
     dealt = [tuple(sorted(order[a:b])) for a, b in pairwise(cuts)]

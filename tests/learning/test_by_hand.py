@@ -1,0 +1,114 @@
+"""Layers whose backward pass is written by hand have the outputs and gradients that autograd finds."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+from torch import nn
+from torch.nn import functional
+
+from walktalk.learning.stacked import RowLayout, recurrent
+from walktalk.learning.stacked.attention import SmallAttention, step_by_step
+from walktalk.learning.stacked.laid import Pass
+from walktalk.learning.stacked.model import sum_of_losses
+from walktalk.learning.stacked.traced import Traced
+
+ROWS, SAMPLES, TIMES, SIZE = 3, 4, 5, 6
+
+
+def leaves(*shapes):
+    random = torch.Generator().manual_seed(0)
+    return [torch.randn(shape, generator=random).requires_grad_() for shape in shapes]
+
+
+def outcome(function, given):
+    """The result, and the gradients of a sum in which every number counts differently."""
+    found = function(*given)
+    weights = torch.linspace(-1, 2, found.numel()).view_as(found)
+    return found, *torch.autograd.grad((found * weights).sum(), [leaf for leaf in given if leaf.requires_grad])
+
+
+def are_alike(one, other):
+    return all(torch.allclose(a, b, rtol=1e-4, atol=1e-5) for a, b in zip(one, other, strict=True))
+
+
+@pytest.mark.parametrize("bias", [True, False])
+@pytest.mark.parametrize("backwards", [False, True])
+def test_a_gru(bias, backwards):
+    given = leaves((ROWS, SAMPLES, TIMES, 2), (ROWS, 3 * SIZE, 2), (ROWS, 3 * SIZE, SIZE), *[(ROWS, 3 * SIZE)] * 2)
+    given = given if bias else given[:3]
+
+    def by_hand(inputs, *weights):
+        return recurrent.gru(inputs, weights[:2], weights[2:] or None, backwards)
+
+    def by_autograd(inputs, *weights):
+        names = ("weight_ih_l0", "weight_hh_l0", "bias_ih_l0", "bias_hh_l0")
+        module = nn.GRU(2, SIZE, bias=bias, batch_first=True)
+        states = []
+        for k, x in enumerate(inputs.flip(2) if backwards else inputs):
+            own = {name: weight[k] for name, weight in zip(names, weights, strict=False)}
+            states.append(torch.func.functional_call(module, own, (x,))[0])
+        return torch.stack(states).flip(2) if backwards else torch.stack(states)
+
+    assert are_alike(outcome(by_hand, given), outcome(by_autograd, given))
+
+
+def test_the_cell_of_a_gru_that_a_gpu_takes(monkeypatch):
+    module = nn.GRU(2, SIZE, batch_first=True)
+    inputs, *weights = leaves((1, SAMPLES, TIMES, 2), *[(1, *p.shape) for p in module.parameters()])
+    named = dict(zip([name for name, _ in module.named_parameters()], weights, strict=True))
+
+    def states(inputs, *weights):
+        return recurrent.one_way(inputs, module, named.__getitem__, "l0", False)[0]
+
+    by_hand = outcome(states, [inputs, *weights])
+    monkeypatch.setattr(recurrent, "is_by_hand", lambda module, inputs: False)
+    assert are_alike(by_hand, outcome(states, [inputs, *weights]))
+
+
+@pytest.mark.parametrize("mask", ["none", "seen", "added"])
+@pytest.mark.parametrize("drops", [False, True])
+def test_attention(mask, drops):
+    given = leaves((ROWS, 2, TIMES, SIZE), (ROWS, 2, 7, SIZE), (ROWS, 2, 7, SIZE))
+    seen = torch.ones(TIMES, 7).tril(1).bool()
+    masks = {"none": None, "seen": seen, "added": torch.linspace(-1, 1, TIMES * 7).view(TIMES, 7)}
+    kept = 2.0 * (torch.rand(ROWS, 2, TIMES, 7, generator=torch.Generator().manual_seed(1)) > 0.5) if drops else None
+    both = [
+        outcome(lambda q, k, v, f=f: f(q, k, v, masks[mask], kept, 0.3), given)
+        for f in (SmallAttention.apply, step_by_step)
+    ]
+    assert are_alike(*both)
+
+
+def test_a_row_has_the_same_loss_bits_in_every_wave():
+    outputs, targets = (
+        torch.randn(5, 7, 10, generator=torch.Generator().manual_seed(0)),
+        torch.arange(35).view(5, 7) % 10,
+    )
+
+    def gradient(rows):
+        leaf = outputs[:rows].clone().requires_grad_()
+        return torch.autograd.grad(sum_of_losses(functional.cross_entropy, leaf, targets[:rows]), leaf)[0]
+
+    assert torch.equal(gradient(5)[:1], gradient(1))
+    assert torch.equal(gradient(5)[:3], gradient(3))
+
+
+def test_sizes_are_looked_up_for_every_shape_of_inputs():
+    class Mean(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.inner = nn.Linear(3, 2)
+
+        def forward(self, x):
+            count = x.shape[1]
+            return self.inner(x.reshape(x.shape[0] * count, 3)).reshape(x.shape[0], count, 2).sum(1) / count
+
+    module = Mean()
+    layout, traced = RowLayout(module), Traced(module)
+    run = Pass(layout.views(torch.stack([layout.row(module)] * 2), layout.parameters), True)
+    for samples, times in ((4, 5), (4, 6), (4, 5), (3, 6)):
+        inputs = torch.randn(2, samples, times, 3)
+        assert torch.allclose(traced(inputs, run), torch.stack([module(x) for x in inputs]), atol=1e-6)
+    assert all(len(known.left) < len(traced.training.nodes) for known in traced.training.plain.values())
+    assert len(traced.training.plain) == 3
