@@ -25,23 +25,32 @@ RESULTS = ROOT / "results" / "2026-11-16-published"
 
 
 def main() -> None:
-    one, five = (published.find_table(name) for name in ("table1", "table5"))
+    one, two, five, quasi = (published.find_table(name) for name in ("table1", "table2", "table5", "qg"))
     cells, digits = published.compared(one, RESULTS), published.compared(five, RESULTS)
+    lost, norms = with_those_of_table1(two, cells), published.compared(quasi, RESULTS)
     text = (ROOT / "benchmarks" / "published_tables.md").read_text(encoding="utf-8")
     known = [cell for cell in digits if cell.published is not None]
     rank = spearmanr([cell.published for cell in known], [cell.ours for cell in known]).statistic
     pairs = [(x, y) for k, x in enumerate(known) for y in known[:k]]
     outside = [cell for cell in known if abs(cell.difference or 0.0) > five.within]
     ours = {(cell.row.name, cell.column): cell.ours for cell in cells}
-    cut_off = published.compared(replace(one, name="table1-cut-off"), RESULTS)
+    cut_off = published.compared(replace(quasi, name="qg-cut-off"), RESULTS)
     print(
         text.format(
             table1=published.as_markdown(one, cells),
             over=f"{ours['walks4-ring', 'alpha0.01'] - ours['dpsgd-ring', 'alpha0.01']:.0f}",
+            walk1=" and ".join(f"{ours['walks1-ring', column]:.1f}" for column in ("alpha0.1", "alpha0.01")),
+            slow1=f"{ended('walks1-ring') / ended('dpsgd-ring'):.0f}",
             own1=published.as_markdown(one, published.compared(replace(one, name="table1-own-split"), RESULTS)),
-            cut1=last_said(cut_off),
             bytes1=bytes_said(),
-            left1=left(one, [*cells, *cut_off]),
+            left1=left(one, cells),
+            table2=published.as_markdown(two, lost),
+            left2=left(two, lost),
+            rules2=rules_said(),
+            spikes2=spikes_said(one),
+            qg=published.as_markdown(quasi, norms),
+            cutqg=last_said(cut_off),
+            leftqg=left(quasi, [*norms, *cut_off]),
             splits1=splits_said(),
             rings1=rings_said(),
             courses1=courses(one),
@@ -60,6 +69,49 @@ def main() -> None:
     )
 
 
+def with_those_of_table1(table: published.Table, cells: list[published.Compared]) -> list[published.Compared]:
+    """Table 2, and where nothing is lost and settings are those of Table 1, what was found there."""
+    found = {(cell.row.name, cell.column): cell for cell in published.compared(table, RESULTS)}
+    for cell in cells:
+        same = [row for row in table.rows if row.name == cell.row.name and row.cells["lost0"].lr == cell.lr]
+        if cell.column == "alpha0.01" and same:
+            known = same[0].cells["lost0"].value
+            found.setdefault((cell.row.name, "lost0"), cell._replace(row=same[0], column="lost0", published=known))
+    return [found[row.name, column] for row, column in table.cells() if (row.name, column) in found]
+
+
+def rules_said() -> str:
+    """The worst node's accuracy in small by what stands for messages that are lost, seed after seed."""
+    some = pd.read_csv(RESULTS / "lost_rules.csv").query("algorithm == 'relay'")
+    each = {
+        which: ", ".join(f"{100 * v:.0f}" for v in rows)
+        for which, rows in some.groupby(["rate", "lost", "rule"])["worst"]
+    }
+    lines = ["| rate | lost | the trained model | the model before |", "|---|---|---|---|"]
+    for rate, lost in sorted({which[:2] for which in each}):
+        lines.append(f"| {rate:g} | {lost:.0%} | {each[rate, lost, 'trained']} | {each[rate, lost, 'before']} |")
+    return "\n".join(lines) + "\n"
+
+
+def spikes_said(table: published.Table) -> str:
+    """How pairwise gossip went without losses, and with them."""
+    row, said = table.row("gossip-ring"), []
+    both = {"none": published.history_of(RESULTS, table, row, "alpha0.01")}
+    both["10 %"] = RESULTS / "table2" / "lost10" / "gossip-ring.csv"
+    for name, path in both.items():
+        history = read_history(path)
+        at = history.set_index(history["iteration"] // (WORKERS * STEPS))
+        shown = [(epoch, at["each_test_accuracy_worst"][epoch], at["consensus"][epoch]) for epoch in (112, 140, 168)]
+        words = (f"{epoch}: {100 * a:.0f} ({c:.2g})" if a == a else f"{epoch}: no numbers" for epoch, a, c in shown)
+        said.append(f"{name} lost: {', '.join(words)}")
+    return "; ".join(said)
+
+
+def ended(name: str) -> float:
+    """When a row of Table 1 comes to its end, in virtual seconds."""
+    return float(read_history(RESULTS / "table1" / "alpha0.1" / f"{name}.csv")["time"].iloc[-1])
+
+
 def move(table: published.Table, cell: published.Compared) -> float:
     """By how many points the last two evaluations differ."""
     measured = read_history(published.history_of(RESULTS, table, cell.row, cell.column))[table.measure]
@@ -73,7 +125,7 @@ def last_said(cells: list[published.Compared]) -> str:
         title = f"*{cell.row.title}*" if cell.row.is_ours else cell.row.title
         names = ("each_test_accuracy_worst", "each_test_accuracy_mean", "mean_test_accuracy")
         measured = " | ".join(f"{cell.each[name]:.1f}" for name in names)
-        epoch, alpha = EPOCHS * cell.iterations // cell.wanted, cell.column.removeprefix("alpha")
+        epoch, alpha = cell.iterations // (WORKERS * STEPS), cell.column.removeprefix("alpha")
         lines.append(f"| {title} | {alpha} | {cell.lr:g} | {epoch} | {measured} |")
     return "\n".join(lines) + "\n"
 
@@ -151,9 +203,8 @@ def left(table: published.Table, cells: list[published.Compared]) -> str:
     """Cells that were not run."""
     done = {(cell.row.name, cell.column) for cell in cells}
     names = {column: [row.name for row, c in table.cells() if c == column] for column in table.columns}
-    return "; ".join(
-        f"{column}: {', '.join(name for name in rows if (name, column) not in done)}" for column, rows in names.items()
-    )
+    missing = {column: [name for name in rows if (name, column) not in done] for column, rows in names.items()}
+    return "; ".join(f"{column}: {', '.join(rows)}" for column, rows in missing.items() if rows)
 
 
 if __name__ == "__main__":

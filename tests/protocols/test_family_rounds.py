@@ -211,9 +211,9 @@ def test_a_relayed_model_arrives_as_many_rounds_later_as_it_is_links_away() -> N
     x, halves = np.repeat(ended.trainer.initial().double().numpy()[None], 7, 0), []
     for t in range(rounds):
         halves.append(x - LR * ended.trainer.gradients(x))
-        # that of node j as it was when it left; one's own, where nothing can have come yet
+        # that of node j as it was when it left; one's own before the training, where nothing can have come yet
         late = np.maximum(far - 1, 0)
-        came = [[halves[t - late[i, j]][j] if late[i, j] <= t else halves[t][i] for j in range(7)] for i in range(7)]
+        came = [[halves[t - late[i, j]][j] if late[i, j] <= t else x[i] for j in range(7)] for i in range(7)]
         x = np.mean(came, axis=1)
     assert np.allclose(ended.members, x, atol=1e-5)
 
@@ -226,9 +226,9 @@ def test_on_two_trees_every_other_parameter_goes_along_the_one_and_the_rest_alon
     x, halves = np.repeat(ended.trainer.initial().double().numpy()[None], n, 0), []
     for t in range(rounds):
         halves.append(x - LR * ended.trainer.gradients(x))
-        x = np.empty_like(x)
+        before, x = x, np.empty_like(x)
         for which, far in enumerate(late):
-            came = [[halves[t - far[i, j]][j] if far[i, j] <= t else halves[t][i] for j in range(n)] for i in range(n)]
+            came = [[halves[t - far[i, j]][j] if far[i, j] <= t else before[i] for j in range(n)] for i in range(n)]
             x[:, which::2] = np.mean(came, axis=1)[:, which::2]
     assert np.allclose(ended.members, x, atol=1e-5)
 

@@ -149,6 +149,15 @@ def test_a_cell_that_diverged_is_called_so(tmp_path):
     assert "| diverged | – | – | – | – | – |" in published.as_markdown(TABLE1, [cell])
 
 
+def test_what_was_published_as_diverging_has_no_difference():
+    table = published.find_table("table2")
+    row, steps = table.row("qg-ring"), table.paper["stop"]["iterations"]
+    known = row.cells["lost10"].value
+    cell = published.Compared(row, "lost10", 0.05, known, 65.0, {"train_loss": 0.5}, steps, 1.0, steps)
+    assert cell.difference is None
+    assert "| quasi-global momentum, ring | 10 | 0.05 | diverges | 65.0 | – |" in published.as_markdown(table, [cell])
+
+
 def test_weights_on_the_ring_are_at_the_limit_of_d2():
     """It asks for eigenvalues above −1/3; on an odd ring there is room."""
     lowest = [np.linalg.eigvalsh(metropolis_hastings(cycle(nodes)).matrix.toarray())[0] for nodes in (16, 15)]

@@ -13,8 +13,10 @@ from tests.protocols.failures.worlds import some_graphs, some_timings, storms
 from tests.support.runs import Played, setup
 from walktalk import graphs
 from walktalk.errors import SpecError
-from walktalk.protocols import AsyncGossip, Centralized, MultiWalk, SyncGossip
-from walktalk.runtimes.meaning import Stop
+from walktalk.protocols import AGGREGATE, AsyncGossip, Centralized, MultiWalk, Record, SyncGossip
+from walktalk.protocols.effects import INITIAL
+from walktalk.runtimes.meaning import Interpreter, Scale, Stop
+from walktalk.runtimes.peers.ledger import Sums
 from walktalk.runtimes.simulator import Fault, FaultPlan, NetworkTiming, PoissonTiming, Simulation
 from walktalk.seeds import Seed
 
@@ -286,3 +288,19 @@ def test_the_reference_has_no_faults_and_the_matrix_knows_none():
 def test_impossible_faults_are_refused(given, message):
     with pytest.raises(SpecError, match=message):
         Fault(**given)
+
+
+def test_of_aggregators_the_one_that_died_counts_no_more() -> None:
+    """Where all nodes were killed and one had an old checkpoint, terms began anew, and the model of before stayed."""
+    what = Interpreter(Sums(), {}, Scale())
+    for node in (0, 1):
+        what.add_node(node, np.full(1, float(node), np.float32))
+    for node, term, shown in ((0, 3, 0.0), (1, 2, 0.0)):
+        what.record(node, Record(AGGREGATE, term, INITIAL))
+        assert what.output("aggregated") == shown  # the higher term counts
+    what.node_dies(1)
+    what.record(1, Record(AGGREGATE, 2, INITIAL))
+    assert what.output("aggregated") == 0.0
+    what.node_dies(0)
+    what.record(1, Record(AGGREGATE, 2, INITIAL))
+    assert what.output("aggregated") == 1.0

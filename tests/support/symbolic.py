@@ -24,6 +24,7 @@ class Symbols:
         self.on_the_way: dict[int, tuple[str, Sum]] = {}
         self.members: dict[int, Sum] = {}
         self.aggregate: tuple[int, Sum] = (0, {-1: 1.0})  # term, model
+        self.aggregator = -1
         self.trained: dict[int, int] = {}  # training -> its node
 
     def play(self, events: Iterable[tuple], watch: Callable[[Symbols, tuple], None] | None = None) -> Symbols:
@@ -47,7 +48,9 @@ class Symbols:
                 here[into] = model
             elif kind == "record" and detail == "aggregate":
                 if walk >= self.aggregate[0]:
-                    self.aggregate = (walk, here[slot])
+                    self.aggregate, self.aggregator = (walk, here[slot]), node
+            elif kind == "kill" and node == self.aggregator:
+                self.aggregate = (0, self.aggregate[1])
             elif kind == "record":
                 self.members[walk] = here[slot]
             if watch is not None:

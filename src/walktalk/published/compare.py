@@ -40,9 +40,12 @@ class Compared(NamedTuple):
     @property
     def difference(self) -> float | None:
         """Ours less the published number, where both mean the same."""
-        return None if self.published is None or self.in_small or self.diverged else self.ours - self.published
+        if self.published is None or math.isnan(self.published) or self.in_small or self.diverged:
+            return None
+        return self.ours - self.published
 
 
+HEADINGS = {"alpha": "α", "lost": "lost, %"}  # what the names of a table's columns begin with, and what that is
 FURTHER = ("each_test_accuracy_worst", "each_test_accuracy_mean", "test_accuracy", "mean_test_accuracy")
 
 
@@ -95,25 +98,31 @@ def as_frame(cells: Iterable[Compared]) -> pd.DataFrame:
 
 def as_markdown(table: Table, cells: Iterable[Compared]) -> str:
     """The table as people read it; with the worst and the mean node and the mean model beside it."""
-    column = "α" if all(name.startswith("alpha") for name in table.columns) else "data"
+    prefix = next((name for name in HEADINGS if all(column.startswith(name) for column in table.columns)), "")
     lines = [
-        f"| algorithm | {column} | rate | published | ours | difference "
+        f"| algorithm | {HEADINGS.get(prefix, 'data')} | rate | published | ours | difference "
         "| worst node | mean node | mean model | training loss | GB sent |",
         "|---|---|---|---|---|---|---|---|---|---|---|",
     ]
     for cell in cells:
         title = f"*{cell.row.title}*" if cell.row.is_ours else cell.row.title
-        known = "–" if cell.published is None else f"{cell.published:.1f}" + _seeds(cell)
+        known = _published(cell)
         apart = "in small" if cell.in_small else "–" if cell.difference is None else f"{cell.difference:+.1f}"
         each = cell.each
         names = ("each_test_accuracy_worst", "each_test_accuracy_mean", "mean_test_accuracy")
         more = [f"{each[name]:.1f}" if name in each and not cell.diverged else "–" for name in names]
         found, loss = ("diverged", "–") if cell.diverged else (f"{cell.ours:.1f}", f"{each['train_loss']:.3f}")
         lines.append(
-            f"| {title} | {cell.column.removeprefix('alpha')} | {cell.lr:g} | {known} | {found} | {apart} "
+            f"| {title} | {cell.column.removeprefix(prefix)} | {cell.lr:g} | {known} | {found} | {apart} "
             f"| {' | '.join(more)} | {loss} | {cell.gigabytes:,.0f} |"
         )
     return "\n".join(lines) + "\n"
+
+
+def _published(cell: Compared) -> str:
+    if cell.published is None:
+        return "–"
+    return "diverges" if math.isnan(cell.published) else f"{cell.published:.1f}" + _seeds(cell)
 
 
 def _seeds(cell: Compared) -> str:

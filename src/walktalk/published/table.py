@@ -20,7 +20,7 @@ class Cell(NamedTuple):
     """A published number, in the table's unit, and the learning rate that it was found with."""
 
     lr: float
-    value: float | None = None  # None: a row of our own, or a number that is not at hand
+    value: float | None = None  # None: a row of our own, or a number that is not at hand; NaN: published as diverging
     seeds: tuple[float, ...] = ()  # each seed's, where they are known; one alone is the highest
 
 

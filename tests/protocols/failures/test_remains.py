@@ -71,7 +71,7 @@ def test_a_copy_that_ended_elsewhere_counts_beside_its_walk() -> None:
     reign.mix(Pass(1, (1, 3), 7, 59), 1.0)
     behind = reign.stamped(1)._replace(hop=2)
     assert reign.spare(behind, "in")
-    (beside,) = mixed(reign.mix(behind._replace(hop=6), 2.0), "spare/1")
+    beside, *_ = mixed(reign.mix(behind._replace(hop=6), 2.0), "spare/1")
     assert beside.terms == {"copy/1": 0.75, "spare/1": 0.25}  # 3 of the last 10 updates, but half of a walk's share
     assert not reign.readmits(behind)
     early = Pass(2, (1, 3), 4, 9)
@@ -278,3 +278,30 @@ def test_a_walk_that_begins_again_with_what_was_on_its_way_beside_it_is_not_rero
     effects = node.handle(PeerLost(2), outside)
     assert [effect.event for effect in effects if isinstance(effect, Note)] == ["rerouted", "taken_back", "counted"]
     assert node.hops.what(1) == Pass(1, (1, 0), 1, 1) or 1 in node.copies.here
+
+
+def carry_out(effects: list[Effect], slots: dict[str, float]) -> None:
+    """Combinations of models that are numbers."""
+    for effect in effects:
+        if isinstance(effect, Combine):
+            slots[effect.into] = sum(weight * slots[slot] for slot, weight in effect.terms.items())
+
+
+@pytest.mark.parametrize("given_up", [True, False])
+def test_walks_that_come_for_the_first_time_after_a_legacy_take_nothing_away(given_up: bool) -> None:
+    """They were compared with a mean that held all that the others had brought since, and so took that away again."""
+    reign, slots = Reign(4, (2, 0), Guard(ReturnTimes(1.0))), {"walk/1": 0.0, "last": 0.0, "in": 0.0, "in/9": 0.0}
+    carry_out(reign.mix(Pass(1, (1, 3), 5, 9), 1.0), slots)
+    others = (2, 3, 4)
+    for walk in others if given_up else ():
+        carry_out(reign.restart(walk, "last", 2.0), slots)
+    slots["walk/1"] += 8.0  # what this reign learns, and others know nothing of
+    carry_out(reign.mix(reign.stamped(1)._replace(hop=9), 3.0), slots)
+    assert slots["copy/1"] == 2.0
+    carry_out(reign.inherit(Pass(9, (1, 4), 20), "in/9"), slots)
+    assert slots["copy/5"] == 1.0
+    for walk in others:
+        late = Pass(walk, (1, 3), walk + 4, 9)
+        slots[f"walk/{walk}"] = 0.0
+        carry_out(reign.readmit(late, "in", 4.0) if given_up else reign.mix(late, 4.0), slots)
+    assert slots[f"copy/{reign.latest}"] == 1.0

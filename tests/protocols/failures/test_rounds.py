@@ -109,14 +109,18 @@ def test_what_a_lost_share_weighed_is_made_up_for() -> None:
 
 
 def test_a_sum_that_is_lost_counts_for_nothing() -> None:
-    """On a path 0 – 1 – 2, in the round in which 0 misses the sum of 1, its own model stands for both others."""
+    """On a path 0 – 1 – 2, in the round in which 0 misses the sum of 1, its model of before stands for both others.
+
+    What it has just learned weighs a third whatever is lost: learning rates are made for that.
+    """
     _, trace = simulate(RelaySGD(), graphs.path(3), losing(0.5), IN_STEP, seed=4, until=30.5)
     mixes = [row for row in trace if row.event == "combine" and row.slot == "model" and row.node == 0][1:]
-    own = [round(3 * row.detail["half"]) for row in mixes]
-    assert set(own) == {1, 2, 3}  # all came, the sum had lost 2 on its way, or the sum was lost
-    for row, thirds in zip(mixes, own, strict=True):
-        assert ("from/relay/1" in row.detail) == (thirds < 3)
+    missing = [round(3 * row.detail.get("model", 0.0)) for row in mixes]
+    assert set(missing) == {0, 1, 2}  # all came, the sum had lost 2 on its way, or the sum was lost
+    for row, thirds in zip(mixes, missing, strict=True):
+        assert ("from/relay/1" in row.detail) == (thirds < 2)
         assert row.detail.get("from/relay/1", 1 / 3) == pytest.approx(1 / 3)
+        assert row.detail["half"] == pytest.approx(1 / 3)
 
 
 @PLACES

@@ -254,6 +254,23 @@ def test_where_all_nodes_were_killed_a_later_term_begins_at_once() -> None:
     assert [node.members.leads for node in nodes] == [True, False, False, False]
 
 
+def test_who_remembers_most_calls_the_election() -> None:
+    """Where the first to call it had an old checkpoint, as its disk was full, terms began with 2 again."""
+    protocol, outside = MultiWalk(1), Outside(1.0, random.Random(0))
+    before, back, forgetful = machines(protocol, 3)
+    before.handle(Started(), Outside(0.0, random.Random(0)))
+    before.members.claim = before.members.claim._replace(term=7)
+    back.handle(Rejoined(before.keepsake()), Outside(0.0, random.Random(0)))
+    forgetful.handle(Rejoined(b""), Outside(0.0, random.Random(0)))
+    proposed = Message("beat", note=encode(View(NOBODY, 0, forgetful.members._myself(2), 2, 0)))
+    effects = back.handle(Received(2, proposed, ""), outside)
+    assert back.members.ballot.term == 8
+    deliver({2: forgetful, 0: before}, {1: effects}, 1.1)
+    assert forgetful.members.ballot.term == 8
+    back.handle(Received(0, beat(30), ""), outside)  # somebody aggregates, whatever the term
+    assert back.members.claim.node == 0
+
+
 def test_one_that_comes_back_alone_waits_for_what_others_know() -> None:
     protocol, outside = MultiWalk(1), Outside(1.0, random.Random(0))
     back = machines(protocol, 3)[2]

@@ -148,7 +148,7 @@ class Reign:
         """Another part of the network brings what it learned; its ticket says how many updates that are.
 
         The mean of both is in a slot of its own, as if a further walk had been the latest: every walk is still compared
-        with the copy that it left with, and one that has not been here yet with the mean.
+        with the copy that it left with, and one that has not been here yet with the mean of what was here first and it.
         """
         brought = min(legacy.ticket, int(max(self.updates, FEW) * MOST / (1.0 - MOST)))  # what is forged counts no more
         share = min(brought / max(self.updates + brought, 1), MOST)
@@ -247,9 +247,10 @@ class Reign:
             effects: list[Effect] = [Combine(copy_slot(walk), {slot: 1.0}) for walk in copies]
         else:
             effects = [Combine(merged, {copy_slot(self.latest): 1.0 - share, slot: share})]
-            new = [walk for walk in self.everyone() if walk not in self.tickets]
-            effects += [Combine(copy_slot(walk), {merged: 1.0}) for walk in new]
-            effects += [Combine(AWAITED, {merged: 1.0})] if self.awaited else []
+            # What walks that come for the first time are compared with has it as well, but nothing that came here since.
+            bases = [copy_slot(walk) for walk in self.everyone() if walk not in self.tickets]
+            bases += [AWAITED] if self.awaited else []
+            effects += [Combine(base, {base: 1.0 - share, slot: share}) for base in bases]
         self.latest = self.walks + 1
         return [*effects, Record(AGGREGATE, self.name[0], merged)]
 

@@ -302,12 +302,21 @@ class Membership:
     def _hear_ballot(self, sender: int, heard: Claim, now: float) -> list[Effect]:
         if heard.term <= self.claim.term or heard <= self.ballot or heard.node in self.around.leaving:
             return []
+        if self._is_past(heard.term):
+            return self._call_election(now)
         stays = self.leads and not self.leaving
         if stays or (self.ballot.term <= self.claim.term and self._heard_just_now(now)):
             return [Send(sender, self._message())]
         joins = heard.term > self.ballot.term
         self.ballot = max(heard, self._myself(heard.term)) if joins and not self.leaving else heard
         return [*self._tell_all(), SetTimer(QUIET, CALM * self.interval)]
+
+    def _is_past(self, term: int) -> bool:
+        """Whether an earlier life of this node knew of it: all died since, and whoever proposes it knows less.
+
+        (Where a disk is full, an old checkpoint stays.) Terms must not repeat, so this one calls the election.
+        """
+        return self.claim == NOBODY and term <= self.past
 
     def _heard_just_now(self, now: float) -> bool:
         """Whether the aggregator's last heartbeat is so fresh that nobody can miss it yet."""

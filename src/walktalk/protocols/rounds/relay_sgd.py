@@ -1,7 +1,7 @@
 """RelaySGD (Vogels, He, Koloskova, Lin, Karimireddy, Stich, Jaggi 2021): sums that are relayed along a tree.
 
     m_{i→j} = x_i + Σ_{k≠j} m_{k→i},    c_{i→j} = 1 + Σ_{k≠j} c_{k→i}        (m_{k→i}: of the round before)
-    x_i ← ((n − c) x_i + Σ_j m_{j→i}) / n,    c = Σ_j c_{j→i}                (x_i: trained in this round)
+    x_i ← (x_i + Σ_j m_{j→i} + (n − 1 − c) x̂_i) / n,    c = Σ_j c_{j→i}      (x_i: trained in this round, x̂_i: before)
 
 A tree has no cycles, so a sum counts everybody once: each model arrives everywhere after as many rounds as it is links
 away, with weight 1/n, whatever the tree; data may be as unlike as they like. Sends what D-PSGD sends on the same tree.
@@ -9,11 +9,14 @@ away, with weight 1/n, whatever the tree; data may be as unlike as they like. Se
 On two binary trees the same is done twice at once, with every other parameter on the one tree and the rest on the other
 (as in the authors' code, epfml/relaysgd): who sends three halves in one tree is a leaf of the other and sends one, so
 a node sends two models a round at most, and nobody is further away than along a binary tree. While some models are on
-the way still, (n − c) x_i stands for them, as in the paper; their code takes the initial model then.
+the way still, the node's own model stands for them as it was before this round's training. So what a node learned
+weighs 1/n from the start: with the trained one in their place, as the paper's formula may be read, a step that suits an
+average of n would be taken whole by one node, and a model is lost where learning rates are high and data unlike
+(`benchmarks/lost_rules.py`). The authors' code does so where messages are lost, and else takes the initial model.
 
 A message that is lost counts for nothing: the sum that it held is in no other one, c is smaller by its count, and the
-node's own model stands for what is missing, there and in the sums that are relayed in the next round. So weights sum to
-one whatever is lost, and a tree that falls apart goes on in parts.
+same stands for what is missing; what is relayed in the next round is a sum of fewer models. So weights sum to one
+whatever is lost, and a tree that falls apart goes on in parts.
 """
 
 from __future__ import annotations
@@ -141,6 +144,7 @@ class Relay(Rule):
 
     def mix(self, meeting: Meeting) -> list[Effect]:
         effects: list[Effect] = []
+        spent: list[Effect] = []
         mean: dict[str, float] = {}
         for tree in self.trees:
             came = {peer: meeting.slot(tree.kind, peer) for peer in meeting.there(tree.kind)}
@@ -148,24 +152,34 @@ class Relay(Rule):
             effects += [_kept(tree, slot, _sum_of(tree, peer)) for peer, slot in came.items()]
             notes = {peer: meeting.note(tree.kind, peer) for peer in came}
             self.counts[tree.kind] = {peer: struct.unpack("<I", note)[0] for peer, note in notes.items()}
-            mean |= self._row(tree)
-            if tree.codec:
-                effects += [Encode(HALF, f"packed/{tree.kind}", tree.codec)]
-                effects += [Decode(f"packed/{tree.kind}", _own(tree)), Forget(f"packed/{tree.kind}")]
-        return [*effects, Combine(MODEL, mean)]
+            own = self._own_weights(tree)
+            sums = (_sum_of(tree, peer) for peer in self.counts[tree.kind])
+            mean |= {
+                **{_part(tree, slot): weight for slot, weight in own.items()},
+                **dict.fromkeys(sums, 1.0 / self.nodes),
+            }
+            effects += [effect for slot in own for effect in _parted(tree, slot)]
+            spent += [Forget(_part(tree, slot)) for slot in own if tree.codec]
+        return [*effects, Combine(MODEL, mean), *spent]
 
-    def _row(self, tree: Tree) -> dict[str, float]:
-        """The weights of what goes along one tree."""
-        n, counts = self.nodes, self.counts[tree.kind]
-        others = sum(counts.values())
+    def _own_weights(self, tree: Tree) -> dict[str, float]:
+        """Of a node's own model: as it is now, and as it was, in the place of those that are missing in the sums."""
+        n, others = self.nodes, sum(self.counts[tree.kind].values())
         if others >= n:
             raise ValueError(f"sums of {others} other models came, but there are {n} nodes")
-        return {_own(tree): (n - others) / n, **dict.fromkeys((_sum_of(tree, peer) for peer in counts), 1.0 / n)}
+        missing = n - 1 - others
+        return {HALF: 1.0 / n, MODEL: missing / n} if missing else {HALF: 1.0 / n}
 
 
-def _own(tree: Tree) -> str:
-    """The slot with a node's own part of what goes along a tree."""
-    return f"own/{tree.kind}" if tree.codec else HALF
+def _part(tree: Tree, slot: str) -> str:
+    """Where that part of a slot is which goes along a tree."""
+    return f"own/{tree.kind}/{slot}" if tree.codec else slot
+
+
+def _parted(tree: Tree, slot: str) -> list[Effect]:
+    """Puts it there."""
+    packed = f"packed/{tree.kind}/{slot}"
+    return [Encode(slot, packed, tree.codec), Decode(packed, _part(tree, slot)), Forget(packed)] if tree.codec else []
 
 
 def _sum_of(tree: Tree, peer: int) -> str:

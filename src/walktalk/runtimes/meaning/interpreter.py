@@ -99,6 +99,7 @@ class Interpreter(Generic[Content]):
         self.aggregated_at: int | None = None  # the iteration in which it was last brought up to date
         self.aggregate_term = 0  # of two that aggregate at the same time, the higher term counts
         self.aggregate_slot = ""  # where the node that recorded it has it
+        self.aggregator: int | None = None  # that node
         self.iteration = 0
         self.bytes = 0  # sent
         self.payload_bytes = 0  # the models' part of it
@@ -206,7 +207,7 @@ class Interpreter(Generic[Content]):
             self.members[effect.key], self.owners[effect.key] = content, node
         elif effect.key >= self.aggregate_term:
             self.aggregate, self.aggregate_term, self.aggregate_slot = content, effect.key, effect.slot
-            self.aggregated_at = self.iteration
+            self.aggregated_at, self.aggregator = self.iteration, node
         if self.write is not None:
             row = (self.clock(), node, "record", effect.slot, -1, effect.key, -1, -1, 0, 0, 0.0, effect.role)
             self.write(made(TraceRow, row))
@@ -403,7 +404,9 @@ class Interpreter(Generic[Content]):
         return [self.members[key] for key in sorted(self.members)]
 
     def node_dies(self, node: int) -> None:
-        """What it held is out of the mean; somebody must be left."""
+        """What it held is out of the mean; somebody must be left. Where it aggregated, whoever still does counts."""
+        if node == self.aggregator:
+            self.aggregate_term = 0
         gone = [key for key, owner in self.owners.items() if owner == node and key in self.members]
         for key in gone if len(gone) < len(self.members) else gone[1:]:
             del self.owners[key]
