@@ -32,8 +32,8 @@ DEVICE = "cuda" if torch.cuda.is_available() else "cpu"
 def best_rates(works: dict[str, tuple[Callable[[], object], int]], seconds: float) -> dict[str, float]:
     """Of each piece of work the most per second, in rounds by turns: what else runs here changes all the time."""
     best, clock = dict.fromkeys(works, 0.0), time.perf_counter if DEVICE == "cuda" else time.process_time
-    until = time.perf_counter() + seconds * len(works)
-    while min(best.values()) == 0.0 or time.perf_counter() < until:
+    until = clock() + seconds * len(works)
+    while min(best.values()) == 0.0 or clock() < until:
         for name, (work, amount) in works.items():
             wait()
             began = clock()

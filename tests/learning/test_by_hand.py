@@ -7,9 +7,10 @@ import torch
 from torch import nn
 from torch.nn import functional
 
+from walktalk.codecs import hashed
 from walktalk.learning.stacked import RowLayout, recurrent
 from walktalk.learning.stacked.attention import SmallAttention, step_by_step
-from walktalk.learning.stacked.laid import Pass
+from walktalk.learning.stacked.laid import Pass, drawn
 from walktalk.learning.stacked.model import sum_of_losses
 from walktalk.learning.stacked.traced import Traced
 
@@ -78,6 +79,11 @@ def test_attention(mask, drops):
         for f in (SmallAttention.apply, step_by_step)
     ]
     assert are_alike(*both)
+
+
+def test_random_bits_are_the_same_on_a_cpu_and_elsewhere():
+    keys = torch.tensor([3, -(2**62) + 7, 2**63 - 1])
+    assert torch.equal(drawn(keys, 9), hashed(keys.view(-1, 1), torch.arange(9).view(1, -1), bits=64))
 
 
 def test_a_row_has_the_same_loss_bits_in_every_wave():

@@ -39,6 +39,13 @@ def test_settings_are_the_published_ones():
     assert TABLE1.spec(TABLE1.row("relay-chain"), "alpha0.01", "paper").optimizer.momentum == 0.0
 
 
+@pytest.mark.parametrize("norm", ["batch", "group", "evonorm"])
+def test_quasi_global_momentum_is_measured_with_every_norm_of_its_table(norm):
+    table = published.find_table("qg")
+    for name in ("dsgd-m", "qg", "walks4"):
+        assert table.spec(table.row(f"{name}-{norm}"), "alpha0.1", "paper").task.settings["norm"] == norm
+
+
 @pytest.mark.parametrize(
     ("name", "messages"),
     [("dpsgd-ring", 2.0), ("qg-ring", 2.0), ("d2-ring", 2.0), ("sgp-exponential", 2.0), ("relay-chain", 30 / 16)],

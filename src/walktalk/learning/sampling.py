@@ -19,8 +19,19 @@ _SECOND = -7723592293110705685  # 0x94D049BB133111EB
 _BITS = {bits: np.uint64(bits) for bits in (27, 30, 31, 33)}
 
 
+def counted(count: int) -> np.ndarray:
+    """(counter + 1) · golden of the counters from 0: the same for every key."""
+    return np.arange(1, count + 1, dtype=np.uint64) * np.uint64(_GOLDEN % 2**64)
+
+
 def hashed_by_numpy(places: np.ndarray) -> np.ndarray:
-    """The same, in place, from keys + (counters + 1) · golden as uint64: a third of the time for a wave on a CPU."""
+    """`hashed`, in place, from keys + (counters + 1) · golden as uint64: a third of the time for a wave on a CPU."""
+    np.right_shift(all_bits_by_numpy(places), _BITS[33], out=places)
+    return places
+
+
+def all_bits_by_numpy(places: np.ndarray) -> np.ndarray:
+    """The same with all 64 bits."""
     other = places >> _BITS[30]
     np.bitwise_xor(places, other, out=places)
     places *= np.uint64(_FIRST % 2**64)
@@ -29,7 +40,6 @@ def hashed_by_numpy(places: np.ndarray) -> np.ndarray:
     places *= np.uint64(_SECOND % 2**64)
     np.right_shift(places, _BITS[31], out=other)
     np.bitwise_xor(places, other, out=places)
-    np.right_shift(places, _BITS[33], out=places)
     return places
 
 
@@ -64,6 +74,5 @@ class Sampler:
     def _counted(self, steps: int) -> np.ndarray:
         """(counters + 1) · golden: the same for every wave."""
         if steps not in self.counted:
-            counters = np.arange(1, steps * self.batch_size + 1, dtype=np.uint64)
-            self.counted[steps] = (counters * np.uint64(_GOLDEN % 2**64)).reshape(steps, 1, self.batch_size)
+            self.counted[steps] = counted(steps * self.batch_size).reshape(steps, 1, self.batch_size)
         return self.counted[steps]

@@ -55,7 +55,7 @@ EVALUATION_SAMPLES = 10_000  # of the training data; the loss of more would cost
 NUMBERS_AT_ONCE = 2**25  # of activations in an evaluation: bounds its memory
 NUMBERS_TRIED = 2048  # of models that are trained alone and in a wave, to see whether that is the same
 TRIED = 64  # samples that a model is tried on, where not all are in memory
-BYTES_IN_CACHE = 2**23  # of what a wave's forward pass keeps on a CPU
+BYTES_IN_CACHE = 2**24  # of what a wave's forward pass keeps on a CPU
 NUMBERS_IN_CACHE = 2**23  # the same on a CPU, where what leaves the cache takes half as long again
 ANY = 2**31
 

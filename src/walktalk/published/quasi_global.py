@@ -14,6 +14,7 @@ RING = {"topology": "cycle", "nodes": WORKERS}
 ALPHAS = (10.0, 1.0, 0.1)
 CELLS = {f"alpha{alpha:g}": Cell(0.8) for alpha in ALPHAS}
 OURS = {f"alpha{alpha:g}": Cell(0.1) for alpha in ALPHAS}  # a walk has one node's batch at a time
+NORMS = {"batch": "batch norm", "group": "group norm", "evonorm": "EvoNorm"}  # all that the table has
 MOMENTUM = {"optimizer": {"momentum": 0.9, "nesterov": True}}
 QG = {"name": "qg_dsgdm", "beta": 0.9, "mu": 0.1, "nesterov": True}
 
@@ -25,14 +26,14 @@ QG_TABLE = Table(
     rows=tuple(
         Row(
             f"{name}-{norm}",
-            f"{title}, {norm} norm",
+            f"{title}, {NORMS[norm]}",
             RING,
             algorithm,
             cells,
             {**changes, "task": {"norm": norm}},
             is_ours=cells is OURS,
         )
-        for norm in ("batch", "group")
+        for norm in NORMS
         for name, title, algorithm, cells, changes in (
             ("dsgd-m", "D-SGD with momentum", {"name": "local_dsgd"}, CELLS, MOMENTUM),
             ("qg", "quasi-global momentum", QG, CELLS, {}),

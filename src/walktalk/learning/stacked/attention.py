@@ -18,7 +18,7 @@ from walktalk.learning.stacked.laid import Laid, NotStackable, Pass
 from walktalk.learning.stacked.products import batched_linear
 
 Get = Callable[[str], Tensor]
-FEW_TOKENS = 16  # up to here two products and a softmax take half the time of torch's own attention on a CPU
+FEW_TOKENS = 32  # up to here products and a softmax take less time than torch's own attention on a CPU
 Mask = Tensor | Laid | None  # a tensor is the same for all rows
 
 
@@ -251,7 +251,7 @@ def normed(x: Tensor, module: nn.LayerNorm, get: Get) -> Tensor:
         return functional.layer_norm(x, shape, None, None, module.eps)
     if len(x) == 1 and not x.is_cuda:  # the same sums, without Python on the way back
         single = functional.layer_norm(x, shape, *nothing(x, shape), module.eps) * weight.squeeze(0)
-        return single if bias is None else single + bias.squeeze(0)
+        return single if bias is None else single.add_(bias.squeeze(0))
     out: Tensor = BatchedLayerNorm.apply(x, list(shape), weight, bias, module.eps)  # type: ignore[no-untyped-call]
     return out
 

@@ -10,11 +10,14 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
+from functools import lru_cache
 
+import numpy as np
 import torch
 from torch import Tensor
 
 from walktalk.codecs import hashed
+from walktalk.learning.sampling import all_bits_by_numpy, counted
 
 FEW_PARTS = 8
 STREAMS = 2**16  # values of a draw: a hash of 64 bits is four of them
@@ -93,9 +96,19 @@ class Pass:
         count, threshold = math.prod(shape[1:]), round(p * STREAMS)
         if threshold >= STREAMS:
             return like.new_zeros(shape)
-        places = torch.arange(-(-count // 4), device=like.device)
-        draws = hashed(here.view(-1, 1), places.view(1, -1), bits=64).view(torch.int16)[:, :count]
+        draws = drawn(here, -(-count // 4)).view(torch.int16)[:, :count]
         # 0 for what is below the threshold, `scale` for the rest. By a clamp: on a CPU comparisons take twice as long.
         scale, least = STREAMS / (STREAMS - threshold), threshold - STREAMS // 2 - 0.5  # as signed numbers
         mask = draws.float().sub_(least).mul_(2 * scale).clamp_(0.0, scale)
         return mask.view(shape).to(like.dtype)
+
+
+def drawn(keys: Tensor, count: int) -> Tensor:
+    """For each key [W] so many hashes of 64 bits, [W, count]."""
+    if keys.is_cuda:
+        return hashed(keys.view(-1, 1), torch.arange(count, device=keys.device).view(1, -1), bits=64)
+    places = remembered(count) + keys.numpy().view(np.uint64).reshape(-1, 1)
+    return torch.from_numpy(all_bits_by_numpy(places).view(np.int64))
+
+
+remembered = lru_cache(maxsize=16)(counted)  # a model has few sizes of dropout

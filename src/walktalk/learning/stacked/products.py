@@ -6,6 +6,7 @@ from typing import Any
 
 import torch
 from torch import Tensor
+from torch.nn import functional
 
 
 class BatchedLinear(torch.autograd.Function):
@@ -38,8 +39,8 @@ def batched_linear(x: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor:
     if len(x) == 1 and not x.is_cuda:
         # The same products without Python on the way back. Torch's own layer, with the bias inside of the product,
         # rounds otherwise, and a model alone must be what it is in a wave.
-        single = torch.mm(x.reshape(-1, x.shape[-1]), weight.squeeze(0).t())
-        return (single if bias is None else single + bias.squeeze(0)).view(*x.shape[:-1], -1)
+        single = functional.linear(x, weight.squeeze(0))
+        return single if bias is None else single.add_(bias.squeeze(0))
     flat = x.reshape(len(x), -1, x.shape[-1])
     out: Tensor = BatchedLinear.apply(flat, weight, bias)  # type: ignore[no-untyped-call]
     return out.view(*x.shape[:-1], -1)
