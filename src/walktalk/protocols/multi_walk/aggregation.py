@@ -247,7 +247,7 @@ class Reign:
             effects: list[Effect] = [Combine(copy_slot(walk), {slot: 1.0}) for walk in copies]
         else:
             effects = [Combine(merged, {copy_slot(self.latest): 1.0 - share, slot: share})]
-            # What walks that come for the first time are compared with has it as well, but nothing that came here since.
+            # What walks that come for the first time are compared with has it too, but nothing that came here since.
             bases = [copy_slot(walk) for walk in self.everyone() if walk not in self.tickets]
             bases += [AWAITED] if self.awaited else []
             effects += [Combine(base, {base: 1.0 - share, slot: share}) for base in bases]
