@@ -8,6 +8,7 @@ from torch import nn
 from torch.nn import functional
 
 from walktalk.codecs import hashed
+from walktalk.learning.optimizers import RowSGD, Spread, to_rows, to_vector
 from walktalk.learning.stacked import RowLayout, recurrent
 from walktalk.learning.stacked.attention import SmallAttention, step_by_step
 from walktalk.learning.stacked.laid import Pass, drawn
@@ -118,3 +119,17 @@ def test_sizes_are_looked_up_for_every_shape_of_inputs():
         assert torch.allclose(traced(inputs, run), torch.stack([module(x) for x in inputs]), atol=1e-6)
     assert all(len(known.left) < len(traced.training.nodes) for known in traced.training.plain.values())
     assert len(traced.training.plain) == 3
+
+
+@pytest.mark.parametrize("momentum", [0.0, 0.9])
+def test_a_step_of_a_row_alone_rounds_as_in_a_wave(momentum):
+    """To the last number: a row is no whole number of registers, and what is left over must not round otherwise."""
+    settings, spread = RowSGD(momentum, momentum > 0, 5e-4), Spread(1, (30, 7))
+    numbers = torch.randn(200, 3, 37, generator=torch.Generator().manual_seed(0))
+    for weights, gradients, velocity in numbers:
+        vectors = [to_vector(part[None], spread) for part in (weights, gradients)]
+        wave = settings.begin(torch.tensor([0.05]), velocity[None] if momentum else None, spread)
+        wave.step(*vectors)
+        settings.step_alone(weights, gradients.clone(), velocity, 0.05)
+        assert torch.equal(to_rows(vectors[0], spread)[0], weights)
+        assert not momentum or torch.equal(wave.state()[0], velocity)

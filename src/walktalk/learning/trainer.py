@@ -377,7 +377,7 @@ class Trainer:
         if self.device.type != "cpu" or self.is_read:  # what is read batch by batch is not read to try something out
             return "plain" if self.single is None else "single"
         row = self.model.layout.row(self.template).to(self.device)
-        count = max(2, min(64, NUMBERS_TRIED // len(row)))  # few numbers may agree by luck
+        count = max(4, min(64, NUMBERS_TRIED // len(row)))  # few numbers may agree by luck
         noise = torch.rand(count, len(row), generator=torch.Generator().manual_seed(0)) - 0.5
         rows, parts, keys = row + noise / 16, torch.zeros(count, dtype=torch.int64), torch.arange(count)
         rates = torch.full((count,), 0.01)

@@ -7,6 +7,7 @@ from functools import cache
 
 import torch
 from torch import Tensor
+from torch.nn import functional
 
 from walktalk.learning.optimizers.rows import OptimizerWave, RowOptimizer
 from walktalk.learning.optimizers.spread import LINE, Chosen, Spread, to_rows, zeros_or_vector
@@ -54,8 +55,22 @@ class RowSGD(RowOptimizer):
         if isinstance(lr, Tensor):
             plain_step(self, lr, weights, gradients, state if self.momentum else None)
             return
-        step = fused_step if fused_rounds_alike() else plain_step
-        step(self, lr, weights, gradients, state if self.momentum else None)
+        velocity = state if self.momentum else None
+        if not fused_rounds_alike():
+            plain_step(self, lr, weights, gradients, velocity)
+            return
+        parts = [weights, gradients] if velocity is None else [weights, gradients, velocity]
+        whole = len(weights) // LINE * LINE
+        self._fused_step(lr, [part[:whole] for part in parts])
+        if whole < len(weights):  # rounded as in a wave, whose vector is whole lines (`Spread`)
+            ends = [part[whole:] for part in parts]
+            lines = [functional.pad(end, (0, LINE - len(end))) for end in ends]
+            self._fused_step(lr, lines)
+            for end, line in zip(ends, lines, strict=True):
+                end.copy_(line[: len(end)])
+
+    def _fused_step(self, lr: float, parts: list[Tensor]) -> None:
+        fused_step(self, lr, parts[0], parts[1], parts[2] if len(parts) > 2 else None)
 
 
 class SGDWave(OptimizerWave):
