@@ -156,6 +156,7 @@ def test_a_legacy_that_is_still_on_its_way_stays_here_where_its_node_is_elected(
     node.legacies.send_own(None, outside)
     assert 4 in node.hops.leaving
     reign = Reign(2, (2, 1), Guard(ReturnTimes(1.0)))
+    reign.begin_afresh(1.0)
     node.legacies.send_own(reign, outside)
     assert reign.updates == 50
     assert 4 not in node.hops.leaving
@@ -305,3 +306,21 @@ def test_walks_that_come_for_the_first_time_after_a_legacy_take_nothing_away(giv
         slots[f"walk/{walk}"] = 0.0
         carry_out(reign.readmit(late, "in", 4.0) if given_up else reign.mix(late, 4.0), slots)
     assert slots[f"copy/{reign.latest}"] == 1.0
+
+
+def test_a_legacy_waits_until_a_walk_has_come() -> None:
+    """An old one, sent again since its heir had died, was all that a new aggregator knew until the first walk came."""
+    outside = Outside(1.0, random.Random(0))
+    node = MultiWalk(2).hardened().machine(all_surroundings(graphs.complete(3))[1])
+    node.handle(Started(), outside)
+    node.copies.here.clear()
+    node.reign = reign = Reign(2, node.copies.reign, Guard(ReturnTimes(1.0)))
+    assert reign.name == node.members.claim.reign
+    node.handle(Received(0, Pass(3, (1, 0), 50).message("walk"), "in/3"), outside)
+    for _ in range(2):
+        assert not mixed(node.handle(TimerFired("hop/3"), outside), kept_slot(3))
+    assert (reign.latest, reign.updates) == (0, 0)
+    reign.mix(Pass(1, (0, 2), 1, 9), 2.0)
+    assert mixed(node.handle(TimerFired("hop/3"), outside), kept_slot(3))
+    assert reign.updates == 60
+    assert not node.hops.leaving

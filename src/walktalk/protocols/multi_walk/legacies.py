@@ -119,9 +119,12 @@ class Legacies:
 
         Where that would be back, or it is on its way for too long, it goes anywhere: who lies about heartbeats makes
         nodes believe that the aggregator is where he is. And it rests at every node then, for there may be none until
-        one is elected.
+        one is elected. A legacy also rests where no walk has come yet, nor was begun again: it may be an old one that
+        is sent once more, and walks know better.
         """
         slot, towards = at(what.walk, ""), self.members.towards
+        if reign is not None and not reign.latest and what.walk <= STRAYS:
+            return self.hops.wait(what, at, outside.now, self.members.interval)
         if reign is not None:
             return [*self._take(what, slot, reign, outside), Forget(slot)]
         peers, _ = self.members.row()
