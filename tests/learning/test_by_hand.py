@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from functools import partial
+
 import pytest
 import torch
 from torch import nn
@@ -55,13 +57,16 @@ def test_a_gru(bias, backwards):
     assert are_alike(outcome(by_hand, given), outcome(by_autograd, given))
 
 
-def test_the_cell_of_a_gru_that_a_gpu_takes(monkeypatch):
-    module = nn.GRU(2, SIZE, batch_first=True)
-    inputs, *weights = leaves((1, SAMPLES, TIMES, 2), *[(1, *p.shape) for p in module.parameters()])
+@pytest.mark.parametrize("kind", [nn.GRU, nn.RNN, partial(nn.RNN, nonlinearity="relu")])
+@pytest.mark.parametrize("settings", [{}, {"bias": False}])
+@pytest.mark.parametrize("backwards", [False, True])
+def test_recurrent_layers_and_the_cells_that_a_gpu_takes(monkeypatch, kind, settings, backwards):
+    module = kind(2, SIZE, batch_first=True, **settings)
+    inputs, *weights = leaves((ROWS, SAMPLES, TIMES, 2), *[(ROWS, *p.shape) for p in module.parameters()])
     named = dict(zip([name for name, _ in module.named_parameters()], weights, strict=True))
 
     def states(inputs, *weights):
-        return recurrent.one_way(inputs, module, named.__getitem__, "l0", False)[0]
+        return recurrent.one_way(inputs, module, named.__getitem__, "l0", backwards)[0]
 
     by_hand = outcome(states, [inputs, *weights])
     monkeypatch.setattr(recurrent, "is_by_hand", lambda module, inputs: False)

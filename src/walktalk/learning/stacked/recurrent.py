@@ -8,8 +8,8 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from walktalk.learning.stacked.gated import gru
 from walktalk.learning.stacked.laid import Laid, NotStackable, Pass
+from walktalk.learning.stacked.over_time import gru, rnn
 from walktalk.learning.stacked.products import batched_linear
 
 Get = Callable[[str], Tensor]
@@ -22,28 +22,27 @@ def recurrent(args: list[Any], kwargs: dict[str, Any], module: Any, get: Get, ru
     x: Laid = args[0]
     if x.stacked().dim() != 4:
         raise NotStackable("a recurrent layer without samples")
-    step_by_step = x.tensor.is_cuda or isinstance(module, nn.GRU)
+    step_by_step = x.tensor.is_cuda or not isinstance(module, nn.LSTM)
     found = (in_steps if step_by_step else one_by_one)(x, module, get, run)
     outputs, *states = (Laid(tensor, x.rows) for tensor in found)
     return outputs, tuple(states) if isinstance(module, nn.LSTM) else states[0]
 
 
 def one_by_one(x: Laid, module: nn.RNNBase, get: Get, run: Pass) -> list[Tensor]:
-    """Row after row through torch's own layer: on a CPU oneDNN's is faster than products over all rows."""
+    """Row after row through torch's own LSTM: on a CPU oneDNN's is faster than products over all rows."""
     if module.dropout:
         raise NotStackable("a recurrent layer with dropout")
     inputs, names = x.stacked(), [name for names in module._all_weights for name in names]
-    kind, flat = torch_function(module), []
-    states = 2 if isinstance(module, nn.LSTM) else 1
+    flat = []
     count = module.num_layers * (2 if module.bidirectional else 1)
     samples = inputs.shape[1] if module.batch_first else inputs.shape[2]
     start = inputs.new_zeros(count, samples, module.hidden_size)
     weights = [(get(name).squeeze(0),) if x.rows == 1 else get(name).unbind(0) for name in names]
     for r in range(x.rows):
         flat.append(
-            kind(
+            torch._VF.lstm(
                 inputs.squeeze(0) if x.rows == 1 else inputs[r],
-                (start, start) if states == 2 else start,
+                (start, start),
                 [weight[r] for weight in weights],
                 module.bias,
                 module.num_layers,
@@ -54,15 +53,6 @@ def one_by_one(x: Laid, module: nn.RNNBase, get: Get, run: Pass) -> list[Tensor]
             )
         )
     return [parts[0].unsqueeze(0) if x.rows == 1 else torch.stack(parts) for parts in zip(*flat, strict=True)]
-
-
-def torch_function(module: nn.RNNBase) -> Callable[..., tuple[Tensor, ...]]:
-    functions = torch._VF
-    if isinstance(module, nn.LSTM):
-        return functions.lstm  # type: ignore[no-any-return]
-    if isinstance(module, nn.GRU):
-        return functions.gru  # type: ignore[no-any-return]
-    return functions.rnn_tanh if module.nonlinearity == "tanh" else functions.rnn_relu  # type: ignore[no-any-return]
 
 
 def in_steps(x: Laid, module: nn.RNNBase, get: Get, run: Pass) -> list[Tensor]:
@@ -89,7 +79,8 @@ def one_way(
     weight = get(f"weight_hh_{name}")
     if is_by_hand(module, inputs):
         both = None if biases[0] is None or biases[1] is None else (biases[0], biases[1])
-        states = gru(inputs, (get(f"weight_ih_{name}"), weight), both, backwards)
+        all_given = inputs, (get(f"weight_ih_{name}"), weight), both, backwards
+        states = gru(*all_given) if isinstance(module, nn.GRU) else rnn(*all_given, relu=module.nonlinearity == "relu")
         return states, (states[:, :, 0 if backwards else -1],)
     entering = batched_linear(inputs, get(f"weight_ih_{name}"), biases[0]).unbind(2)
     rows, samples = inputs.shape[:2]
@@ -105,8 +96,8 @@ def one_way(
 
 
 def is_by_hand(module: nn.RNNBase, inputs: Tensor) -> bool:
-    """On a CPU a GRU's backward pass is written out; a GPU's graphs have no use for it."""
-    return isinstance(module, nn.GRU) and not inputs.is_cuda and not torch.is_autocast_enabled("cpu")
+    """On a CPU the backward passes of RNN and GRU are written out; a GPU's graphs have no use for it."""
+    return isinstance(module, (nn.RNN, nn.GRU)) and not inputs.is_cuda and not torch.is_autocast_enabled("cpu")
 
 
 def cell_of(module: nn.RNNBase) -> Callable[[Tensor, Tensor, tuple[Tensor, ...]], tuple[Tensor, ...]]:

@@ -1,4 +1,4 @@
-"""A GRU of many models on a CPU, written out by hand: a handful of operations for each time, forward and backward.
+"""RNN and GRU of many models on a CPU, written out by hand: a handful of operations for each time, there and back.
 
 Through autograd every time is thirty small operations with memory of their own. Here what can be had for all times
 together is, in memory laid out time after time; left for each time are products and what stands between them.
@@ -12,6 +12,41 @@ import torch
 from torch import Tensor
 
 from walktalk.learning.stacked.products import batched_linear
+
+
+class BatchedRNN(torch.autograd.Function):
+    """The states [W, T, B, H] of a plain recurrent layer that starts from zero.
+
+    entering: [W, T, B, H], the inputs' part with all biases. weight: [W, H, H], of the state before. relu: its
+    non-linearity; else tanh.
+    """
+
+    @staticmethod
+    def forward(ctx: Any, entering: Tensor, weight: Tensor, relu: bool) -> Tensor:
+        states = entering.contiguous().clone()
+        each, turned = states.unbind(1), weight.transpose(1, 2)
+        for t, state in enumerate(each):
+            if t > 0:
+                state.baddbmm_(each[t - 1], turned)
+            state.relu_() if relu else state.tanh_()
+        ctx.save_for_backward(weight, states)
+        ctx.relu = relu
+        return states
+
+    @staticmethod
+    def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor | None, ...]:  # type: ignore[override]
+        weight, states = ctx.saved_tensors
+        rows, times, samples, size = states.shape
+        by_sum = (states > 0).to(states.dtype) if ctx.relu else 1 - states * states  # of a state by what it is made of
+        for_sum = gradient.clone(memory_format=torch.contiguous_format)
+        factors, derivatives = by_sum.unbind(1), for_sum.unbind(1)
+        for t in range(times - 1, -1, -1):
+            derivatives[t].mul_(factors[t])
+            if t > 0:
+                derivatives[t - 1].baddbmm_(derivatives[t], weight)
+        later = for_sum[:, 1:].reshape(rows, (times - 1) * samples, size)
+        for_weight = torch.bmm(later.transpose(1, 2), states[:, :-1].reshape(later.shape))
+        return for_sum, for_weight, None
 
 
 class BatchedGRU(torch.autograd.Function):
@@ -83,4 +118,15 @@ def gru(
         outer = biases[0] + torch.cat((*gates, torch.zeros_like(inner)), dim=1)
     entering = batched_linear(ordered.flip(1) if backwards else ordered, of_inputs, outer)
     states: Tensor = BatchedGRU.apply(entering, of_states, inner)  # type: ignore[no-untyped-call]
+    return (states.flip(1) if backwards else states).transpose(1, 2)
+
+
+def rnn(
+    inputs: Tensor, weights: tuple[Tensor, Tensor], biases: tuple[Tensor, Tensor] | None, backwards: bool, relu: bool
+) -> Tensor:
+    """The same of a plain recurrent layer, with weights of H in place of 3H; relu: its non-linearity, else tanh."""
+    ordered = inputs.transpose(1, 2)
+    bias = None if biases is None else biases[0] + biases[1]
+    entering = batched_linear(ordered.flip(1) if backwards else ordered, weights[0], bias)
+    states: Tensor = BatchedRNN.apply(entering, weights[1], relu)  # type: ignore[no-untyped-call]
     return (states.flip(1) if backwards else states).transpose(1, 2)
