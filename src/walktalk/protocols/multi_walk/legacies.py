@@ -128,9 +128,9 @@ class Legacies:
         """One goes towards the aggregator, or is taken by it.
 
         Where that would be back, it goes anywhere, and so it does every other time where it is on its way for too long:
-        who lies about heartbeats makes nodes believe that the aggregator is where he is. And it rests at every node then, for there may be none until
-        one is elected. So does a legacy that is sent again where no walk has come yet, nor was begun again: it may be
-        old, and walks know better.
+        who lies about heartbeats makes nodes believe that the aggregator is where he is. And it rests at every node
+        then, for there may be none until one is elected. So does a legacy that is sent again where no walk has come
+        yet, nor was begun again: it may be old, and walks know better.
         """
         slot, towards = at(what.walk, ""), self.members.towards
         if reign is not None and not reign.latest and what.carried.more == AGAIN:
