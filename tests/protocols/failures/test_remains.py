@@ -25,7 +25,7 @@ from walktalk.protocols import (
 )
 from walktalk.protocols.multi_walk.aggregation import BACK, COPIES, Reign
 from walktalk.protocols.multi_walk.farewell import reign_facts, resumed
-from walktalk.protocols.multi_walk.legacies import DISPUTED, LEFT, STRAYS, stray_number
+from walktalk.protocols.multi_walk.legacies import AGAIN, DISPUTED, LEFT, STRAYS, stray_number
 from walktalk.protocols.multi_walk.visits import Carried, in_slot, kept_slot
 from walktalk.protocols.multi_walk.walk_guard import Guard, ReturnTimes
 from walktalk.protocols.multi_walk.walk_pass import Pass, pass_of
@@ -156,6 +156,7 @@ def test_a_legacy_that_is_still_on_its_way_stays_here_where_its_node_is_elected(
     node.legacies.send_own(None, outside)
     assert 4 in node.hops.leaving
     reign = Reign(2, (2, 1), Guard(ReturnTimes(1.0)))
+    reign.begin_afresh(1.0)
     node.legacies.send_own(reign, outside)
     assert reign.updates == 50
     assert 4 not in node.hops.leaving
@@ -288,9 +289,13 @@ def carry_out(effects: list[Effect], slots: dict[str, float]) -> None:
 
 
 @pytest.mark.parametrize("given_up", [True, False])
-def test_walks_that_come_for_the_first_time_after_a_legacy_take_nothing_away(given_up: bool) -> None:
-    """They were compared with a mean that held all that the others had brought since, and so took that away again."""
-    reign, slots = Reign(4, (2, 0), Guard(ReturnTimes(1.0))), {"walk/1": 0.0, "last": 0.0, "in": 0.0, "in/9": 0.0}
+@pytest.mark.parametrize("known", [True, False])
+def test_walks_that_come_for_the_first_time_after_a_legacy_take_nothing_away(given_up: bool, known: bool) -> None:
+    """They were compared with a mean that held all that the others had brought since, and so took that away again.
+
+    And the legacy, which they may take the place of only where it was sent before, so that they have it themselves.
+    """
+    reign, slots = Reign(4, (2, 0), Guard(ReturnTimes(1.0))), {"walk/1": 0.0, "last": 0.0, "in": 0.0, "in/9": 6.0}
     carry_out(reign.mix(Pass(1, (1, 3), 5, 9), 1.0), slots)
     others = (2, 3, 4)
     for walk in others if given_up else ():
@@ -298,10 +303,43 @@ def test_walks_that_come_for_the_first_time_after_a_legacy_take_nothing_away(giv
     slots["walk/1"] += 8.0  # what this reign learns, and others know nothing of
     carry_out(reign.mix(reign.stamped(1)._replace(hop=9), 3.0), slots)
     assert slots["copy/1"] == 2.0
-    carry_out(reign.inherit(Pass(9, (1, 4), 20), "in/9"), slots)
-    assert slots["copy/5"] == 1.0
+    carry_out(reign.inherit(Pass(9, (1, 4), 20), "in/9", known), slots)
+    assert slots["copy/5"] == 4.0  # half of each
     for walk in others:
         late = Pass(walk, (1, 3), walk + 4, 9)
         slots[f"walk/{walk}"] = 0.0
         carry_out(reign.readmit(late, "in", 4.0) if given_up else reign.mix(late, 4.0), slots)
-    assert slots[f"copy/{reign.latest}"] == 1.0
+    assert slots[f"copy/{reign.latest}"] == pytest.approx(1.0 + 3.0 / 4 if known else 4.0)
+    again = resumed(json.loads(json.dumps(reign_facts(reign))), 4, (2, 0), reign.guard, 5.0)
+    assert again.left == reign.left == (1.0 if known else 0.5)
+
+
+def test_a_legacy_that_is_sent_again_waits_until_a_walk_has_come() -> None:
+    """An old one, sent again since its heir had died, was all that a new aggregator knew until the first walk came."""
+    outside = Outside(1.0, random.Random(0))
+    node = MultiWalk(2).hardened().machine(all_surroundings(graphs.complete(3))[1])
+    node.handle(Started(), outside)
+    node.copies.here.clear()
+    node.reign = reign = Reign(2, node.copies.reign, Guard(ReturnTimes(1.0)))
+    assert reign.name == node.members.claim.reign
+    node.handle(Received(0, Pass(3, (1, 0), 50, carried=Carried(more=AGAIN)).message("walk"), "in/3"), outside)
+    for _ in range(2):
+        assert not mixed(node.handle(TimerFired("hop/3"), outside), kept_slot(3))
+    assert (reign.latest, reign.updates) == (0, 0)
+    reign.mix(Pass(1, (0, 2), 1, 9), 2.0)
+    assert mixed(node.handle(TimerFired("hop/3"), outside), kept_slot(3))
+    assert reign.updates == 60
+    assert not node.hops.leaving
+
+
+def test_what_an_aggregator_has_kept_of_walks_goes_on_when_it_steps_down() -> None:
+    """It was forgotten with the reign, before the walk had come or was given up."""
+    outside = Outside(1.0, random.Random(0))
+    node = MultiWalk(2).hardened().machine(all_surroundings(graphs.complete(3))[0])
+    node.handle(Started(), outside)
+    spare = Pass(2, (1, 0), 0, 7)
+    node.reign.spare(spare, "in")
+    sent = [effect for effect in node.legacies.hand_on(node.reign, outside) if isinstance(effect, Send)]
+    assert [(effect.message.walk, pass_of(effect.message).generation) for effect in sent] == [
+        (stray_number(spare, 2), 7)
+    ]

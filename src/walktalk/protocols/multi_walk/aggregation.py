@@ -86,6 +86,7 @@ class Reign:
     tickets: dict[int, int] = field(default_factory=dict)  # the last one that was written on each walk
     generations: dict[int, int] = field(default_factory=dict)
     updates: int = 0  # that came to this aggregator
+    left: float = 1.0  # of the mean, to what walks bring that come for the first time: the rest was averaged in
     visits: deque[tuple[float, int]] = field(default_factory=lambda: deque(maxlen=REMEMBERED))  # when; `updates` then
     missing: dict[int, int] = field(default_factory=dict)  # by walk: the ticket of the one that was last given up
     awaited: set[int] = field(default_factory=set)  # walks that were given up before they came for the first time
@@ -126,7 +127,8 @@ class Reign:
         elif here.reign == NO_REIGN:  # a fork shares updates with another walk: only what it learns from now on counts
             effects = [Combine(slot, {copy_slot(self.latest): 1.0}), Combine(mine, {slot: 1.0})]
         else:
-            mixed = absorb(slot, copy_slot(self.latest), 1.0 / self.walks, slot, mine)
+            part = 1.0 if here.walk in self.tickets else self.left
+            mixed = absorb(slot, copy_slot(self.latest), part / self.walks, slot, mine)
             effects = [mixed, Combine(mine, {slot: 1.0})]  # lines 8 and 9
             if here.reign == self.name:
                 effects.append(Note("counted", walk=here.walk, number=self.name[0]))
@@ -144,16 +146,17 @@ class Reign:
         first = self.visits[0][1] if self.visits and len(self.visits) == REMEMBERED else 0
         return self.updates - max(before, default=first)
 
-    def inherit(self, legacy: Pass, slot: str) -> list[Effect]:
+    def inherit(self, legacy: Pass, slot: str, known: bool = False) -> list[Effect]:
         """Another part of the network brings what it learned; its ticket says how many updates that are.
 
         The mean of both is in a slot of its own, as if a further walk had been the latest: every walk is still compared
-        with the copy that it left with, and one that has not been here yet with the mean of what was here first and it.
+        with the copy that it left with, and one that has not been here yet with what was here first; but such walks
+        share what is left of that, or they would take away what was brought, unless it is known to them.
         """
         brought = min(legacy.ticket, int(max(self.updates, FEW) * MOST / (1.0 - MOST)))  # what is forged counts no more
         share = min(brought / max(self.updates + brought, 1), MOST)
         self.updates += brought
-        return [*self._average(slot, share), Note("inherited", peer=legacy.reign[1], number=legacy.ticket)]
+        return [*self._average(slot, share, known), Note("inherited", peer=legacy.reign[1], number=legacy.ticket)]
 
     def readmits(self, what: Pass) -> bool:
         """Whether this is a walk that was given up and comes after all, or a copy with a ticket that is used up."""
@@ -228,29 +231,35 @@ class Reign:
         there_was_time = LONGEST * (now - left) / pace if pace and left is not None else math.inf
         return int(min(what.hop, LONGEST + max(there_was_time, 0.0))) + 1
 
-    def _mix_late(self, slot: str, left_with: str) -> list[Effect]:
-        """Line 8 for a walk whose number another has by now: the result is nobody's copy."""
+    def _mix_late(self, slot: str, left_with: str, part: float = 1.0) -> list[Effect]:
+        """Line 8 for a walk whose number another has by now, with that part of it: the result is nobody's copy."""
         merged = copy_slot(self.walks + 1)
-        mixed = absorb(merged, copy_slot(self.latest), 1.0 / self.walks, slot, left_with)
+        mixed = absorb(merged, copy_slot(self.latest), part / self.walks, slot, left_with)
         self.latest = self.walks + 1
         return [mixed, Record(AGGREGATE, self.name[0], merged)]
 
     def _mix_awaited(self, walk: int, slot: str) -> list[Effect]:
         """The same, for one that was given up before it came for the first time."""
         self.awaited.remove(walk)
-        return [*self._mix_late(slot, AWAITED), *([] if self.awaited else [Forget(AWAITED)])]
+        return [*self._mix_late(slot, AWAITED, self.left), *([] if self.awaited else [Forget(AWAITED)])]
 
-    def _average(self, slot: str, share: float) -> list[Effect]:
-        """The latest copy and another model, with this share of it."""
+    def _average(self, slot: str, share: float, known: bool = False) -> list[Effect]:
+        """The latest copy and another model, with this share of it.
+
+        known: whether walks that come here for the first time bring it as well, so that they may take its place.
+        """
         merged, copies = copy_slot(self.walks + 1), (*self.everyone(), self.walks + 1)
         if not self.latest:
             effects: list[Effect] = [Combine(copy_slot(walk), {slot: 1.0}) for walk in copies]
+            self.left = 1.0 if known else max(1.0 - share, 0.5)  # the walks that come are the other half at least
         else:
             effects = [Combine(merged, {copy_slot(self.latest): 1.0 - share, slot: share})]
-            # What walks that come for the first time are compared with has it too, but nothing that came here since.
             bases = [copy_slot(walk) for walk in self.everyone() if walk not in self.tickets]
             bases += [AWAITED] if self.awaited else []
-            effects += [Combine(base, {base: 1.0 - share, slot: share}) for base in bases]
+            if known:
+                effects += [Combine(base, {base: 1.0 - share, slot: share}) for base in bases]
+            else:
+                self.left *= 1.0 - share
         self.latest = self.walks + 1
         return [*effects, Record(AGGREGATE, self.name[0], merged)]
 

@@ -61,7 +61,7 @@ def remembered(memory: bytes) -> Farewell:
 
 def reign_facts(reign: Reign) -> dict[str, Any]:
     """An aggregator's time, as JSON can say it."""
-    counts = {"latest": reign.latest, "updates": reign.updates, "awaited": sorted(reign.awaited)}
+    counts = {"latest": reign.latest, "updates": reign.updates, "left": reign.left, "awaited": sorted(reign.awaited)}
     by_walk = {name: list(getattr(reign, name).items()) for name in BY_WALK}
     met = [[walk, *name, ticket, *came] for (walk, name, ticket), came in reign.met.items()]
     return {**counts, **by_walk, "met": met, "spares": [_said(what) for what in reign.spares.values()]}
@@ -71,6 +71,7 @@ def resumed(facts: dict[str, Any], walks: int, name: tuple[int, int], guard: Gua
     """Back again: the same reign, which waits for all its walks from now on."""
     tickets, generations, missing = (_numbers(facts.get(key, [])) for key in BY_WALK)
     reign = Reign(walks, name, guard, facts["latest"], tickets, generations, facts["updates"], missing=missing)
+    reign.left = facts.get("left", 1.0)
     reign.awaited = {int(walk) for walk in facts.get("awaited", [])}
     met = facts.get("met", [])
     for walk, term, node, ticket, since, hops, share in met:

@@ -44,7 +44,8 @@ class Hops:
     def wait(self, what: Pass, at: Slots, now: float, seconds: float) -> list[Effect]:
         """The walk that is there stays for a while, as if on its way to nobody: then it is sent elsewhere."""
         self.leaving[what.walk] = Leaving(what, NOWHERE, now)
-        return [*moved(what.walk, self.luggage, at, kept_slot), SetTimer(timer_of(what.walk), seconds)]
+        move = moved(what.walk, self.luggage, at, kept_slot) if at is not kept_slot else []
+        return [*move, SetTimer(timer_of(what.walk), seconds)]
 
     def again(self, walk: int) -> list[Effect]:
         """The same message to the same node."""

@@ -20,7 +20,7 @@ from dataclasses import dataclass, field
 
 from walktalk.protocols.effects import Combine, Effect, Forget, Note, Send
 from walktalk.protocols.machine import Outside, Surroundings
-from walktalk.protocols.multi_walk.aggregation import Reign, copy_slot
+from walktalk.protocols.multi_walk.aggregation import Reign, copy_slot, spare_slot
 from walktalk.protocols.multi_walk.hops import Hops
 from walktalk.protocols.multi_walk.membership import Membership
 from walktalk.protocols.multi_walk.visits import NOTHING, Carried, Slots, forgotten, in_slot, kept_slot
@@ -34,6 +34,7 @@ ASTRAY = 4  # times as many hops as there are nodes: then it is given up
 STRAYS = 2**30  # above all numbers of walks and of nodes
 TOLD_APART = 64  # copies of one walk that can be on their way from one node at once, if their tickets or hops differ
 DISPUTED = b"\1"  # what a walk carries that was ended because a later copy was said to be there
+AGAIN = b"\3"  # what a legacy carries that was sent before, to another: walks may have brought it all
 LEFT = b"\2"  # what is left of one that was lost with a node: it may stand in for that one, and no more
 
 
@@ -69,10 +70,11 @@ class Legacies:
         """To the aggregator of now, who may be this node, with this reign."""
         if self.own is None:
             return []
-        walk = self.own.walk
+        legacy, walk = self.own, self.own.walk
+        self.own = legacy._replace(carried=Carried(more=AGAIN))
         here = self.hops.give_up(walk) if reign is not None and walk in self.hops.leaving else []  # it need not arrive
         kept = Combine(kept_slot(walk), {OWN: 1.0})
-        return [*here, kept, *self.deliver(self.own, kept_slot, reign, outside)]
+        return [*here, kept, *self.deliver(legacy, kept_slot, reign, outside)]
 
     def trained(self, walk: int) -> None:
         """This walk is in `LAST` now, and has left, unless it stays."""
@@ -99,6 +101,14 @@ class Legacies:
             return []
         return [Combine(in_slot(what.walk), {slot: 1.0}), *self.deliver(what, in_slot, reign, outside)]
 
+    def hand_on(self, reign: Reign, outside: Outside) -> list[Effect]:
+        """This node steps down: what it has kept of walks that did not come to it goes to the other."""
+        effects: list[Effect] = []
+        for spare in reign.spares.values():
+            what = self._numbered(spare, spare.carried.more)
+            effects += self._send_remains(what, spare_slot(spare.walk), None, outside)
+        return effects
+
     def forget_own(self, now: float) -> list[Effect]:
         """Once it has been kept for long enough."""
         if self.own is None or now < self.until:
@@ -117,11 +127,14 @@ class Legacies:
     def deliver(self, what: Pass, at: Slots, reign: Reign | None, outside: Outside, sender: int = -1) -> list[Effect]:
         """One goes towards the aggregator, or is taken by it.
 
-        Where that would be back, or it is on its way for too long, it goes anywhere: who lies about heartbeats makes
-        nodes believe that the aggregator is where he is. And it rests at every node then, for there may be none until
-        one is elected.
+        Where that would be back, it goes anywhere, and so it does every other time where it is on its way for too long:
+        who lies about heartbeats makes nodes believe that the aggregator is where he is. And it rests at every node
+        then, for there may be none until one is elected. So does a legacy that is sent again where no walk has come
+        yet, nor was begun again: it may be old, and walks know better.
         """
         slot, towards = at(what.walk, ""), self.members.towards
+        if reign is not None and not reign.latest and what.carried.more == AGAIN:
+            return self.hops.wait(what, at, outside.now, self.members.interval)
         if reign is not None:
             return [*self._take(what, slot, reign, outside), Forget(slot)]
         peers, _ = self.members.row()
@@ -130,7 +143,7 @@ class Legacies:
         astray = what.hop > self.around.nodes
         if astray and at is not kept_slot:
             return self.hops.wait(what, at, outside.now, self.members.interval)
-        if astray or towards not in peers or towards == sender:
+        if (astray and what.hop % 2) or towards not in peers or towards == sender:
             towards = outside.random.choice([peer for peer in peers if peer != sender] or peers)
         return self.hops.send(what.moved(), at, towards, outside.now)
 
@@ -174,7 +187,7 @@ class Legacies:
         if what.reign in self.taken:
             return []
         self.taken.add(what.reign)
-        return reign.inherit(what, slot)
+        return reign.inherit(what, slot, known=what.carried.more == AGAIN)
 
 
 def stray_number(what: Pass, walks: int) -> int:

@@ -117,7 +117,8 @@ class WalkKeeper(Machine):
         if before is not None:
             self.reign = None
             stepped_down = Note("stepped_down", number=before.name[0])
-            effects += [*self.legacies.bequeath(before, outside), *before.end(), stepped_down]
+            effects += [*self.legacies.bequeath(before, outside), *self.legacies.hand_on(before, outside)]
+            effects += [*before.end(), stepped_down]
         elif not self.members.leads:
             effects += self.legacies.send_own(None, outside)
         if self.members.leads:
