@@ -271,6 +271,27 @@ def test_who_remembers_most_calls_the_election() -> None:
     assert back.members.claim.node == 0
 
 
+def test_forged_counts_of_incidents_do_not_chase_each_other() -> None:
+    """On a circle each of three was later than another: heartbeats flooded the network until all had been restarted."""
+    nodes = [MultiWalk(2).hardened().machine(around) for around in all_surroundings(graphs.cycle(6))]
+    forged = (0, 0, 2**31 - 1, 2**31 - 1, 2**31 + 4, 2**31 + 4)
+    for node, incidents in zip(nodes, forged, strict=True):
+        node.handle(Started(), Outside(0.0, random.Random(0)))
+        node.members.incidents = incidents
+    said = {v: node.members._tell_all() for v, node in enumerate(nodes)}
+    rounds = 0
+    while said and rounds < 20:
+        said, rounds = deliver(nodes, {v: heartbeats(effects) for v, effects in said.items()}, 0.1), rounds + 1
+    assert rounds < 20
+    nodes[1].members.incidents = nodes[0].members.incidents + 3  # what is not forged is heard
+    deliver(nodes, {1: nodes[1].members._tell_all()}, 0.2)
+    assert nodes[0].members.incidents == nodes[1].members.incidents
+
+
+def heartbeats(effects: list) -> list:
+    return [effect for effect in effects if isinstance(effect, Send) and effect.message.kind == "beat"]
+
+
 def test_one_that_comes_back_alone_waits_for_what_others_know() -> None:
     protocol, outside = MultiWalk(1), Outside(1.0, random.Random(0))
     back = machines(protocol, 3)[2]

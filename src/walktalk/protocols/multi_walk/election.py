@@ -92,11 +92,16 @@ def decode(note: bytes) -> View:
 
 
 def later(heard: int, known: int) -> bool:
-    """Whether a number of incidents is later than another, on a circle (RFC 1982): no message can use the count up."""
-    return 0 < (heard - known) % INCIDENTS < INCIDENTS // 2
+    """Whether a number of incidents is later than another, on a circle: no message can use the count up.
+
+    Only if it is not far ahead. Three numbers around the circle would each be later than another, and where somebody
+    has forged two of them they would chase each other through the network for ever, a heartbeat at every step.
+    """
+    return 0 < (heard - known) % INCIDENTS < AHEAD
 
 
 INCIDENTS = 2**32
+AHEAD = 2**20  # so that a chase needs a ring of 4,096 nodes
 
 
 def _pack(claim: Claim) -> bytes:
