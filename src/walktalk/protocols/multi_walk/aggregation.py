@@ -44,6 +44,7 @@ LONGEST = 10.0  # times as many visits as this node would have had in the same t
 COPIES = 16  # with one ticket that count: each has half of the share that is left
 BACK = 64  # visits of a walk whose other copies are still welcome, if there are not too many walks
 MOST = 0.9  # of the mean that another part can be
+HALF = 0.5  # and that it can be where not all walks have come
 FEW = 1_000  # updates: who has had fewer believes others that they have had nine times as many
 AWAITED = "awaited"  # slot: what walks of earlier reigns are compared with that were given up before they came
 
@@ -146,17 +147,20 @@ class Reign:
         first = self.visits[0][1] if self.visits and len(self.visits) == REMEMBERED else 0
         return self.updates - max(before, default=first)
 
-    def inherit(self, legacy: Pass, slot: str, known: bool = False) -> list[Effect]:
+    def inherit(self, legacy: Pass, slot: str, again: bool = False) -> list[Effect]:
         """Another part of the network brings what it learned; its ticket says how many updates that are.
 
         The mean of both is in a slot of its own, as if a further walk had been the latest: every walk is still compared
         with the copy that it left with, and one that has not been here yet with what was here first; but such walks
-        share what is left of that, or they would take away what was brought, unless it is known to them.
+        share what is left of that, or they would take away what was brought. So it has half of the mean at most while
+        walks are still to come; and no more than one of them where it is sent again, since they may have brought it.
         """
         brought = min(legacy.ticket, int(max(self.updates, FEW) * MOST / (1.0 - MOST)))  # what is forged counts no more
-        share = min(brought / max(self.updates + brought, 1), MOST)
-        self.updates += brought
-        return [*self._average(slot, share, known), Note("inherited", peer=legacy.reign[1], number=legacy.ticket)]
+        young = bool(self.awaited) or len(self.tickets) < self.walks
+        most = 1.0 / self.walks if again else HALF if young else MOST
+        share = min(brought / max(self.updates + brought, 1), most)
+        self.updates += 0 if again else brought
+        return [*self._average(slot, share), Note("inherited", peer=legacy.reign[1], number=legacy.ticket)]
 
     def readmits(self, what: Pass) -> bool:
         """Whether this is a walk that was given up and comes after all, or a copy with a ticket that is used up."""
@@ -243,23 +247,15 @@ class Reign:
         self.awaited.remove(walk)
         return [*self._mix_late(slot, AWAITED, self.left), *([] if self.awaited else [Forget(AWAITED)])]
 
-    def _average(self, slot: str, share: float, known: bool = False) -> list[Effect]:
-        """The latest copy and another model, with this share of it.
-
-        known: whether walks that come here for the first time bring it as well, so that they may take its place.
-        """
+    def _average(self, slot: str, share: float) -> list[Effect]:
+        """The latest copy and another model, with this share of it."""
         merged, copies = copy_slot(self.walks + 1), (*self.everyone(), self.walks + 1)
         if not self.latest:
             effects: list[Effect] = [Combine(copy_slot(walk), {slot: 1.0}) for walk in copies]
-            self.left = 1.0 if known else max(1.0 - share, 0.5)  # the walks that come are the other half at least
+            self.left = 1.0 - share
         else:
             effects = [Combine(merged, {copy_slot(self.latest): 1.0 - share, slot: share})]
-            bases = [copy_slot(walk) for walk in self.everyone() if walk not in self.tickets]
-            bases += [AWAITED] if self.awaited else []
-            if known:
-                effects += [Combine(base, {base: 1.0 - share, slot: share}) for base in bases]
-            else:
-                self.left *= 1.0 - share
+            self.left *= 1.0 - share
         self.latest = self.walks + 1
         return [*effects, Record(AGGREGATE, self.name[0], merged)]
 

@@ -187,7 +187,7 @@ class Legacies:
         if what.reign in self.taken:
             return []
         self.taken.add(what.reign)
-        return reign.inherit(what, slot, known=what.carried.more == AGAIN)
+        return reign.inherit(what, slot, again=what.carried.more == AGAIN)
 
 
 def stray_number(what: Pass, walks: int) -> int:
