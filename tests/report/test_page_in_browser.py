@@ -232,7 +232,7 @@ def test_the_theme_is_the_system_s_until_it_is_chosen_and_the_chart_follows(stud
 def test_a_phone_shows_one_column_and_nothing_sticks_out(studies: Studies, visit: Visits, kind: str) -> None:
     page = visit(studies(kind) / "report.html", width=390).page
     page.evaluate("document.querySelectorAll('details').forEach(one => { one.open = true })")
-    page.wait_for_function("document.documentElement.scrollWidth <= 390", timeout=5000)  # charts follow a resize
+    page.wait_for_function("() => document.documentElement.scrollWidth <= 390", timeout=5000)  # charts follow a resize
     cards = page.locator(".card").evaluate_all("all => all.map(one => one.getBoundingClientRect().left)")
     assert len(set(cards)) == 1
     page.set_viewport_size({"width": 1200, "height": 900})
