@@ -225,7 +225,7 @@ def test_motion_is_not_forced_on_anybody(studies: Studies, browser: Any) -> None
 @pytest.mark.parametrize("theme", ["light", "dark"])
 def test_it_fits_a_phone_in_both_themes(studies: Studies, visit: Visits, theme: str) -> None:
     it = Watching(visit, studies("broken"), width=390, theme=theme)
-    it.page.wait_for_function("() => document.documentElement.scrollWidth <= 390", timeout=5000)  # charts follow a resize
+    it.page.wait_for_function("() => document.documentElement.scrollWidth <= 390", timeout=5000)  # charts follow
     assert it.ask("player.scene.width") < 390
     ink = it.ask("player.scene.ink.bg")
     it.page.locator("#theme").click()
