@@ -17,6 +17,7 @@ from walktalk.errors import StudyError
 from walktalk.records import RunFolder, load_checkpoint, read_trace
 from walktalk.studies import Interrupted, make_spec, run_study
 from walktalk.studies.driving import runner as runner_module
+from walktalk.studies.driving.workers import do_share
 
 SPEC = {
     "name": "resumed",
@@ -109,6 +110,23 @@ def test_several_workers_write_the_same_bytes_and_survive_the_death_of_one(tmp_p
 
     run_study(make_spec(SPEC), folder, device="cpu", workers=2, progress=kill_one)
     assert killed
+    assert_same_folder(folder, unbroken)
+
+
+def dies_while_it_speaks(prepare, share, folder, resume, memory, line, parent) -> None:
+    """A worker that is killed in the middle of a word, the first time."""
+    if not resume:
+        os.write(line.fileno(), b"\0\0\4\0half a word")
+        os.kill(os.getpid(), signal.SIGKILL)
+    do_share(prepare, share, folder, resume, memory, line, parent)
+
+
+def test_who_dies_while_it_speaks_keeps_nobody_from_speaking(tmp_path, unbroken, monkeypatch):
+    """All had one queue: whoever died while it wrote kept its lock for ever, and the study hung."""
+    monkeypatch.setattr("walktalk.studies.driving.workers.do_share", dies_while_it_speaks)
+    monkeypatch.setattr("walktalk.studies.driving.workers.fork_is_safe", lambda: True)
+    folder = tmp_path / "study"
+    run_study(make_spec(SPEC), folder, device="cpu", workers=2)
     assert_same_folder(folder, unbroken)
 
 

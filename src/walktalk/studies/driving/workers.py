@@ -2,7 +2,8 @@
 
 On a machine with several GPUs each has a process; on a CPU there is one a core.
 Small models leave a second thread nothing to do, a second process half of the work. Every run writes the same bytes
-wherever it is done. A process that dies is started again from its runs' checkpoints.
+wherever it is done. A process that dies is started again from its runs' checkpoints. Each has a line of its own to this
+one: a queue for all would be locked for ever by one that dies while it writes.
 
 Where that is safe a process is a fork of this one, with everything that was prepared: starting afresh and importing
 torch takes longer than a tenth of the quickstart.
@@ -13,16 +14,17 @@ from __future__ import annotations
 import ctypes
 import multiprocessing
 import os
-import queue
 import signal
 import sys
 import threading
+import time
 import traceback
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, nullcontext, suppress
 from dataclasses import dataclass, replace
 from functools import cache
 from itertools import pairwise
+from multiprocessing.connection import Connection, wait
 from multiprocessing.process import BaseProcess
 from pathlib import Path
 from typing import Any
@@ -122,7 +124,7 @@ class Crew:
         self.prepare, self.work, self.folder, self.report = prepare, work, folder, report
         self.prepared = prepared  # what `prepare` would give: a fork need not do it again
         self.memory = {share.number: self.memory_of(share, memory) for share in work}
-        self.messages: Any = multiprocessing.get_context("spawn").Queue()  # which forks can use as well
+        self.lines: dict[int, Connection] = {}  # by share: on which its process is heard, until it ends
         self.processes: dict[int, BaseProcess] = {}
         self.starts: dict[int, int] = {}
         runs = prepared[1] if prepared is not None else []
@@ -164,19 +166,36 @@ class Crew:
         forked = self.prepared is not None and fork_is_safe()
         prepare = (lambda device: self.prepared) if forked else self.prepare
         memory = self.memory[share.number]
-        arguments = (prepare, share, self.folder.path, resume, memory, self.messages, os.getpid())
         context: Any = multiprocessing.get_context("fork" if forked else "spawn")
+        hears, says = context.Pipe(duplex=False)
+        arguments = (prepare, share, self.folder.path, resume, memory, says, os.getpid())
         process = context.Process(target=do_share, args=arguments, daemon=True)
         with held_back(signal.SIGTERM) if forked else nullcontext():
             process.start()
-        self.processes[share.number] = process
+        says.close()  # so that the line ends with the process
+        self.hang_up(share.number)
+        self.processes[share.number], self.lines[share.number] = process, hears
 
     def listen(self) -> None:
         """Take what the processes say."""
-        try:
-            number, kind, content = self.messages.get(timeout=SECONDS_BETWEEN_LOOKS)
-        except queue.Empty:
-            return
+        if not self.lines:
+            time.sleep(SECONDS_BETWEEN_LOOKS)
+        ready = wait(self.lines.values(), SECONDS_BETWEEN_LOOKS) if self.lines else []
+        for number in [number for number, line in self.lines.items() if line in ready]:
+            try:
+                kind, content = self.lines[number].recv()
+            except (EOFError, OSError):  # it has ended, maybe in the middle of a word
+                self.hang_up(number)
+            else:
+                self.take(number, kind, content)
+
+    def hang_up(self, number: int) -> None:
+        """There is nothing more to hear."""
+        if (line := self.lines.pop(number, None)) is not None:
+            line.close()
+
+    def take(self, number: int, kind: str, content: Any) -> None:
+        """One thing that a process says."""
         if kind == "progress":
             self.progress[number] = content
             if self.report is not None:
@@ -205,7 +224,8 @@ class Crew:
         """
         for share in self.work:
             process = self.processes[share.number]
-            if share.number not in self.waiting or process.is_alive() or not self.messages.empty():
+            line = self.lines.get(share.number)
+            if share.number not in self.waiting or process.is_alive() or (line is not None and line.poll()):
                 continue
             if stopping:
                 self.waiting.discard(share.number)
@@ -238,6 +258,8 @@ class Crew:
                 process.join(timeout=0.5)
             if process.is_alive():
                 process.kill()
+        for number in tuple(self.lines):
+            self.hang_up(number)
 
 
 def fork_is_safe() -> bool:
@@ -270,7 +292,7 @@ def die_with_the_parent(parent: int) -> None:
 
 
 def do_share(
-    prepare: Prepare, share: Share, folder: Path, resume: bool, memory: float, messages: Any, parent: int
+    prepare: Prepare, share: Share, folder: Path, resume: bool, memory: float, line: Connection, parent: int
 ) -> None:
     """What a worker process does, from start to end."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # a Ctrl-C reaches all processes; the parent passes it on as SIGTERM
@@ -283,7 +305,7 @@ def do_share(
     def report(progress: Progress) -> None:
         if os.getppid() != parent:
             os._exit(1)  # nobody is waiting for this any more, and somebody may have started the study again
-        messages.put((share.number, "progress", progress))
+        line.send(("progress", progress))
 
     try:
         trainer, runs = prepare(share.device)
@@ -301,17 +323,16 @@ def do_share(
             assert record.output is not None
             # As an array: a tensor would be shared memory, which goes away with this process.
             content = (index, replace(record, trace=[], output=None), record.output.numpy())
-            messages.put((share.number, "record", content))
-        messages.put((share.number, "done", None))
+            line.send(("record", content))
+        line.send(("done", None))
     except Interrupted:
         pass
     except UserError as error:
-        messages.put((share.number, "error", error))
+        line.send(("error", error))
     except Exception as error:
         if is_out_of_memory(error):
             words = "a worker process has no memory left; take fewer --workers, and --resume to keep what is done"
-            messages.put((share.number, "error", StudyError(words)))
+            line.send(("error", StudyError(words)))
         else:  # as text: not every exception can be sent, and one that cannot be would be lost
-            messages.put((share.number, "bug", traceback.format_exc()))
-    messages.close()
-    messages.join_thread()
+            line.send(("bug", traceback.format_exc()))
+    line.close()
