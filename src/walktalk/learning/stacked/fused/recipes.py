@@ -19,6 +19,7 @@ from walktalk.learning.stacked.laid import Laid, Pass
 CHANNELS = (16, 32, 64)  # what the kernels have tiles for
 WIDE = (64, 128, 256, 512)  # what the kernels for many channels have, with stride 1
 FEW = 4  # channels that images may have; filled up to that number
+MOST_NORMED = 1024  # numbers that a layer norm may be over
 
 
 @cache
@@ -51,15 +52,27 @@ class Residual:
     new_before: int
 
 
+@dataclass(frozen=True)
+class TokenNorm:
+    """A layer norm by its name in the model."""
+
+    x: fx.Node
+    name: str
+    eps: float
+    for_products: bool  # whether nothing but linear layers sees the result, which casts it anyway
+
+
 @dataclass
 class Plan:
     """Nodes whose value a fused function gives, and nodes that are inside of one and have none."""
 
-    recipes: dict[fx.Node, Unit | Residual] = field(default_factory=dict)
+    recipes: dict[fx.Node, Unit | Residual | TokenNorm] = field(default_factory=dict)
     inside: set[fx.Node] = field(default_factory=set)
 
     def value(self, node: fx.Node, values: dict[fx.Node, Any], run: Pass) -> Laid:
         recipe = self.recipes[node]
+        if isinstance(recipe, TokenNorm):
+            return token_norm(values[recipe.x], recipe, run)
         if isinstance(recipe, Unit):
             x = images(values[recipe.x], run)
             return as_laid(unit(x, recipe, run))
@@ -90,7 +103,19 @@ def plan(graph: fx.Graph, modules: dict[str, nn.Module]) -> Plan:
             found.inside.add(node)
         found.recipes[last] = unit_
         found.inside |= inner
+    for node in graph.nodes:
+        if is_module(node, nn.LayerNorm, modules) and has_token_kernel(modules[str(node.target)]):
+            for_products = all(is_module(user, nn.Linear, modules) for user in node.users)
+            eps: Any = modules[str(node.target)].eps
+            found.recipes[node] = TokenNorm(node.args[0], str(node.target), eps, for_products)
     return found
+
+
+def has_token_kernel(norm: nn.Module) -> bool:
+    """Whether there is a kernel for a layer norm: over the last dimension, and with weights that are trained."""
+    if not isinstance(norm, nn.LayerNorm) or not norm.elementwise_affine or len(norm.normalized_shape) != 1:
+        return False
+    return norm.normalized_shape[0] <= MOST_NORMED and norm.weight.requires_grad
 
 
 def is_pool(node: fx.Node, modules: dict[str, nn.Module]) -> bool:
@@ -272,6 +297,17 @@ def residual(x: Tensor, recipe: Residual, run: Pass) -> Tensor:
         x, *weights1, *weights2, running1, running2, first, second
     )
     return result
+
+
+def token_norm(x: Laid, recipe: TokenNorm, run: Pass) -> Laid:
+    from walktalk.learning.stacked.fused import tokens
+
+    tensor, get = x.stacked(), run.tensors
+    kind = run.fused if recipe.for_products else tensor.dtype
+    out: Tensor = tokens.LayerNorm.apply(  # type: ignore[no-untyped-call]
+        tensor, get[f"{recipe.name}.weight"], get.get(f"{recipe.name}.bias"), recipe.eps, kind
+    )
+    return Laid(out, x.rows)
 
 
 def parts(recipe: Unit, run: Pass) -> tuple[tuple[Tensor, Tensor, Tensor], tuple[Tensor, Tensor] | None]:
