@@ -14,6 +14,7 @@ import torch
 from torch import nn
 from torch.nn import functional
 
+from walktalk.bench.models import TextTransformer, VisionTransformer
 from walktalk.codecs import Part
 from walktalk.learning import Arithmetic, Extras, OptimizerSpec, Task, Trainer, fused, tasks
 from walktalk.learning.in_place_training import InPlaceTraining
@@ -183,6 +184,34 @@ def test_a_block_keeps_apart_from_a_shortcut_to_elsewhere():
     assert Residual not in kinds(traced(Long()))
 
 
+class Mixer(nn.Module):
+    """Three linear layers around a causal attention, a norm in front of it and one behind it."""
+
+    def __init__(self, wide: int = 24, heads: int = 2) -> None:
+        super().__init__()
+        self.before, self.behind = nn.LayerNorm(wide), nn.LayerNorm(wide)
+        self.q, self.k, self.v, self.head = (nn.Linear(wide, n) for n in (wide, wide, wide, 10))
+        self.patches, self.heads = nn.Conv2d(3, wide, 4, 4), heads
+
+    def forward(self, x):
+        x = self.patches(x).flatten(2).transpose(1, 2)
+        y = self.before(x)
+        q, k, v = (layer(y).unflatten(-1, (self.heads, -1)).transpose(1, 2) for layer in (self.q, self.k, self.v))
+        mixed = functional.scaled_dot_product_attention(q, k, v, is_causal=True)
+        x = self.behind(x + mixed.transpose(1, 2).flatten(2))
+        return self.head(x[:, 0] + x.mean(1))
+
+
+def test_layer_norms_are_known_and_where_their_results_go():
+    recipes = traced(Mixer()).traced.plan.recipes.values()
+    assert [(one.name, one.for_products) for one in recipes] == [("before", True), ("behind", False)]
+
+
+@pytest.mark.parametrize("norm", [nn.LayerNorm(24, elementwise_affine=False), nn.LayerNorm((1, 24))])
+def test_other_layer_norms_are_left_to_torch(norm):
+    assert kinds(traced(nn.Sequential(nn.Flatten(), nn.Linear(768, 24), norm, nn.Linear(24, 10)))) == []
+
+
 def two_rows(model: TracedModel, device: str) -> torch.Tensor:
     rows = torch.stack([model.layout.row(model.module)] * 2).to(device)
     rows[1, : model.layout.parameter_width] *= 1.05
@@ -196,6 +225,8 @@ MODELS = {
     "vgg-norm": lambda: small_vgg(True),
     "gn-lenet": gn_lenet,
     "five": lambda: sequential(nn.Conv2d(3, 16, 5, padding=2), nn.BatchNorm2d(16)),
+    "vit": lambda: VisionTransformer(16, 3, 4, 24, 1, 2),
+    "mixer": Mixer,
     "group-bias": lambda: sequential(nn.Conv2d(3, 16, 3, padding=1), nn.GroupNorm(4, 16)),
 }
 
@@ -296,6 +327,22 @@ def test_many_channels_are_as_near_as_torchs_16_bits(norm):
         task = replace(task, model=small_vgg(True), inputs=task.inputs[..., ::2, ::2].contiguous())
     trainer = Trainer(task, device="cuda", arithmetic=Arithmetic("bf16"))
     assert trainer.model.fused == torch.bfloat16  # `use` compared it with torch's own
+
+
+@pytest.mark.gpu
+@needs_gpu
+@pytest.mark.parametrize("make", [lambda: VisionTransformer(32, 3, 4, 96, 2, 4), lambda: Mixer(80, 5)])
+def test_transformers_are_as_near_as_torchs_16_bits(make):
+    trainer = Trainer(replace(large_task(), model=make()), device="cuda", arithmetic=Arithmetic("bf16"))
+    assert trainer.model.fused == torch.bfloat16
+
+
+@pytest.mark.gpu
+@needs_gpu
+def test_an_encoder_of_torchs_is_as_near_as_its_16_bits():
+    task = replace(large_task(), model=TextTransformer(), inputs=torch.randint(0, 1000, (128, 32)))
+    trainer = Trainer(task, device="cuda", arithmetic=Arithmetic("bf16"))
+    assert trainer.model.fused == torch.bfloat16
 
 
 @pytest.mark.gpu

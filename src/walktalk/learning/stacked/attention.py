@@ -14,8 +14,8 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
-from walktalk.learning.stacked.fused import can_attend, has_token_kernel
 from walktalk.learning.stacked.fused import attend as fused_attention
+from walktalk.learning.stacked.fused import can_attend, has_token_kernel
 from walktalk.learning.stacked.fused import layer_norm as fused_layer_norm
 from walktalk.learning.stacked.laid import Laid, NotStackable, Pass
 from walktalk.learning.stacked.products import batched_linear

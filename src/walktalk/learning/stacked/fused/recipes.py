@@ -253,7 +253,7 @@ def as_laid(z: Tensor) -> Laid:
 def unit(x: Tensor, recipe: Unit, run: Pass) -> Tensor:
     from walktalk.learning.stacked.fused import functions, group_functions
 
-    into = None if run.places is None else run.places[f"{recipe.conv}.weight"]
+    into = place_of(recipe, run)
     bias = run.tensors[f"{recipe.conv}.bias"] if recipe.has_bias else None
     if not recipe.norm:
         weight = run.tensors[f"{recipe.conv}.weight"]
@@ -265,7 +265,7 @@ def unit(x: Tensor, recipe: Unit, run: Pass) -> Tensor:
         form = group_functions.GroupSettings(recipe.stride, recipe.groups, recipe.eps, recipe.pooled)
         weight, gamma, beta = weights_of(recipe, run)
         done: Tensor = group_functions.GroupLayer.apply(  # type: ignore[no-untyped-call]
-            x, weight, bias, gamma, beta, form
+            x, weight, bias, gamma, beta, form, into
         )
         return done
     settings = functions.Settings(recipe.stride, recipe.eps, recipe.momentum, 0, recipe.pooled)
@@ -282,10 +282,11 @@ def residual(x: Tensor, recipe: Residual, run: Pass) -> Tensor:
     from walktalk.learning.stacked.fused import functions, group_functions
 
     one, two = recipe.first, recipe.second
+    into = place_of(one, run), place_of(two, run)
     if one.groups:
         weights = *weights_of(one, run), *weights_of(two, run)
         settings = one.stride, (one.groups, two.groups), (one.eps, two.eps), recipe.new_before
-        done: Tensor = group_functions.GroupBlock.apply(x, *weights, *settings)  # type: ignore[no-untyped-call]
+        done: Tensor = group_functions.GroupBlock.apply(x, *weights, *settings, into)  # type: ignore[no-untyped-call]
         return done
     first = functions.Settings(one.stride, one.eps, one.momentum)
     second = functions.Settings(1, two.eps, two.momentum, recipe.new_before)
@@ -294,7 +295,7 @@ def residual(x: Tensor, recipe: Residual, run: Pass) -> Tensor:
         middle = functions.evaluated(x, *weights1, running1, first, None)
         return functions.evaluated(middle, *weights2, running2, second, x)
     result: Tensor = functions.Block.apply(  # type: ignore[no-untyped-call]
-        x, *weights1, *weights2, running1, running2, first, second
+        x, *weights1, *weights2, running1, running2, first, second, into
     )
     return result
 
@@ -315,6 +316,11 @@ def parts(recipe: Unit, run: Pass) -> tuple[tuple[Tensor, Tensor, Tensor], tuple
     if not run.with_buffers:
         return weights, None
     return weights, (get[f"{recipe.norm}.running_mean"], get[f"{recipe.norm}.running_var"])
+
+
+def place_of(recipe: Unit, run: Pass) -> Tensor | None:
+    """Where the gradient for a convolution's weights is to be."""
+    return None if run.places is None else run.places[f"{recipe.conv}.weight"]
 
 
 def weights_of(recipe: Unit, run: Pass) -> tuple[Tensor, Tensor, Tensor]:

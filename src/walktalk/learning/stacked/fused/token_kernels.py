@@ -1,7 +1,7 @@
 """Triton kernels: layer norm and attention of many small transformers at once.
 
-Tokens are [W, N, C], every row dense by itself. Sizes that are no powers of two are filled up in registers only: CP is the
-power of two that C fits into, and TP and DP the same for a text's tokens T and for the D numbers of one head.
+Tokens are [W, N, C], every row dense by itself. Sizes that are no powers of two are filled up in registers only: CP is
+the power of two that C fits into, and TP and DP the same for a text's tokens T and for the D numbers of one head.
 """
 
 # Triton reads the annotations of kernels, so there are no postponed ones here. Sizes that are compiled in are capitals.
@@ -11,7 +11,18 @@ import triton.language as tl
 
 @triton.jit
 def layer_norm(
-    x, gamma, beta, z, mean, inverse, tokens, eps, C: tl.constexpr, CP: tl.constexpr, BLOCK: tl.constexpr, BIAS: tl.constexpr
+    x,
+    gamma,
+    beta,
+    z,
+    mean,
+    inverse,
+    tokens,
+    eps,
+    C: tl.constexpr,
+    CP: tl.constexpr,
+    BLOCK: tl.constexpr,
+    BIAS: tl.constexpr,
 ):
     """z = γ·x̂ + β, each token by its own mean and 1/σ, which are kept; a program has BLOCK tokens."""
     tile, row = tl.program_id(0), tl.program_id(1).to(tl.int64)
@@ -141,7 +152,7 @@ def attention_backward(
     CAUSAL: tl.constexpr,
     PRECISION: tl.constexpr,
 ):
-    """The gradients for q, k and v, which lie as the distances g say; `gradient`, for the result, as the distances o."""
+    """The gradients for q, k and v, which lie at the distances g; the one for the result lies at the distances o."""
     n, h = (tl.program_id(0) // H).to(tl.int64), tl.program_id(0) % H
     t, d = tl.arange(0, TP), tl.arange(0, DP)
     real = (t < T)[:, None] & (d < D)[None, :]

@@ -86,7 +86,18 @@ def launch_attention(q: Tensor, k: Tensor, v: Tensor, scale: float, causal: bool
     texts, heads, tokens, size = q.shape
     out = torch.empty((texts, tokens, heads, size), dtype=kind, device=q.device)
     token_kernels.attention[(texts * heads,)](
-        q, k, v, out, *q.stride()[:3], heads, tokens, scale, *sizes(tokens, size), causal, precision(out), **warps(tokens)
+        q,
+        k,
+        v,
+        out,
+        *q.stride()[:3],
+        heads,
+        tokens,
+        scale,
+        *sizes(tokens, size),
+        causal,
+        precision(out),
+        **warps(tokens),
     )
     return out.transpose(1, 2)
 
@@ -176,7 +187,7 @@ def apart(packed: Tensor) -> tuple[Tensor, Tensor, Tensor]:
 def attend(
     q: Tensor, k: Tensor, v: Tensor, scale: float | None, causal: bool, kind: torch.dtype, packed: Tensor | None
 ) -> Tensor:
-    """Attention on [N, heads, T, D]; `packed` [W, 3, B, heads, T, D]: what q, k and v are parts of, if of one tensor."""
+    """Attention on [N, heads, T, D]; `packed` [W, 3, B, heads, T, D]: what q, k and v are parts of, if they are."""
     factor = scale or 1 / math.sqrt(q.shape[-1])
     if packed is not None:
         together: Tensor = PackedAttention.apply(packed, factor, causal, kind)  # type: ignore[no-untyped-call]
