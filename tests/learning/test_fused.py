@@ -19,6 +19,7 @@ from walktalk.codecs import Part
 from walktalk.learning import Arithmetic, Extras, OptimizerSpec, Task, Trainer, fused, tasks
 from walktalk.learning.in_place_training import InPlaceTraining
 from walktalk.learning.models import resnet20, vgg11
+from walktalk.learning.models.resnet20 import Block, Convolution, normalization
 from walktalk.learning.optimizers import Chosen
 from walktalk.learning.stacked import TracedModel, use
 from walktalk.learning.stacked.choice import gradients_of
@@ -44,6 +45,18 @@ def test_a_resnet_is_one_unit_and_nine_blocks():
 
 def test_with_group_norm_too():
     assert sorted(k.__name__ for k in kinds(traced(resnet20(norm="group")))) == ["Residual"] * 9 + ["Unit"]
+
+
+def test_with_evonorm_too():
+    found = sorted(k.__name__ for k in kinds(traced(resnet20(norm="evonorm"))))
+    assert found == ["End"] * 9 + ["Evolved"] * 10
+
+
+def small_resnet(norm) -> nn.Module:
+    """The first layer and two blocks, the second with half as many pixels and twice as many channels."""
+    first = Convolution(3, 16, 3, padding=1, bias=False), normalization(norm, 16)
+    blocks = Block(16, 16, 1, norm), Block(16, 32, 2, norm)
+    return nn.Sequential(*first, *blocks, nn.AdaptiveAvgPool2d(1), nn.Flatten(), nn.Linear(32, 10))
 
 
 def test_one_norm_of_each_kind_is_no_block():
@@ -225,6 +238,8 @@ MODELS = {
     "vgg-norm": lambda: small_vgg(True),
     "gn-lenet": gn_lenet,
     "five": lambda: sequential(nn.Conv2d(3, 16, 5, padding=2), nn.BatchNorm2d(16)),
+    "evonorm": lambda: small_resnet("evonorm"),
+    "untracked": lambda: sequential(nn.Conv2d(3, 16, 3, padding=1), nn.BatchNorm2d(16, track_running_stats=False)),
     "vit": lambda: VisionTransformer(16, 3, 4, 24, 1, 2),
     "mixer": Mixer,
     "group-bias": lambda: sequential(nn.Conv2d(3, 16, 3, padding=1), nn.GroupNorm(4, 16)),
@@ -327,6 +342,13 @@ def test_many_channels_are_as_near_as_torchs_16_bits(norm):
         task = replace(task, model=small_vgg(True), inputs=task.inputs[..., ::2, ::2].contiguous())
     trainer = Trainer(task, device="cuda", arithmetic=Arithmetic("bf16"))
     assert trainer.model.fused == torch.bfloat16  # `use` compared it with torch's own
+
+
+@pytest.mark.gpu
+@needs_gpu
+def test_evonorm_is_as_near_as_torchs_16_bits():
+    trainer = Trainer(tasks.random_images(2, 256, norm="evonorm"), device="cuda", arithmetic=Arithmetic("bf16"))
+    assert trainer.model.fused == torch.bfloat16
 
 
 @pytest.mark.gpu

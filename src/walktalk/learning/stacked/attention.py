@@ -221,8 +221,8 @@ def encoded(
         )
 
     def norm(x: Tensor, name: str) -> Tensor:
-        kind = run.fused if module.norm_first or run.fused is None else x.dtype  # in front, products alone see it
-        return normed(x, getattr(module, name), under(get, name), kind)
+        fused = None if run.fused is None else run.fused if module.norm_first else torch.float32
+        return normed(x, getattr(module, name), under(get, name), fused)  # in front, products alone see it
 
     x = src.stacked()
     if module.norm_first:
@@ -290,6 +290,7 @@ class BatchedLayerNorm(torch.autograd.Function):
 
     @staticmethod
     def forward(ctx: Any, x: Tensor, shape: list[int], weight: Tensor, bias: Tensor | None, eps: float) -> Tensor:
+        x = x.float() if x.dtype != weight.dtype else x  # as torch does it among 16 bits; the way back has to know
         normal, mean, inverse = torch.native_layer_norm(x, shape, *nothing(x, tuple(shape)), eps)
         places = (len(x), *[1] * (x.dim() - 1 - len(shape)), *shape)
         ctx.save_for_backward(x, normal, mean, inverse, weight.view(places))

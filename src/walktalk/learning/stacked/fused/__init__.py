@@ -4,7 +4,7 @@ from typing import Any
 
 from torch import Tensor
 
-from walktalk.learning.stacked.fused.recipes import Plan, has_token_kernel, is_possible, plan
+from walktalk.learning.stacked.fused.planning import Plan, has_token_kernel, is_possible, plan
 
 
 def sgd(*arguments: Any) -> None:

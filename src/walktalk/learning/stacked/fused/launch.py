@@ -20,7 +20,7 @@ WEIGHTS5 = {4: Tile(8, 256, 4, 2), 16: Tile(8, 64, 4, 3), 32: Tile(8, 32, 4, 3),
 TILES = {9: (FORWARD, BACKWARD, WEIGHTS), 25: (FORWARD5, BACKWARD5, WEIGHTS5)}  # by the taps of a kernel
 ROUNDS = 4  # tiles of which one program adds up the gradients of a norm
 STEP = (2048, 4)  # numbers that one program of SGD has, and its warps
-TURNED = (128, 32)  # a tile of the kernels that turn weights into taps and back
+TURNED = (64, 64)  # a tile of the kernels that turn weights into taps and back
 CHUNK = {1: 1024, 2: 1024, 4: 2048, 8: 2048, 12: 4096}  # pixels that a program of the gradient for weights adds up
 
 
