@@ -140,3 +140,31 @@ def test_status_fits_a_terminal_of_80_columns(
     assert "2 of 3 nodes answer; 250,000 iterations; aggregator: ca-1 for 50 min" in shown
     Console().print(_page({"ca-1": {**answer, "dropped": {"forged": 3}}}, {"ca-1": ""}))
     assert "dropped" in capsys.readouterr().out
+
+
+def test_the_exit_code_says_how_a_cluster_is_and_watching_asks_again_until_ctrl_c(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    well = {"aggregates": False, "complaints": [], "loss": None}
+    path, asked = cluster(tmp_path), iter(range(100))
+    answers = {"a": {**well, "aggregates": True}, "b": well}
+
+    def ask(*given: object) -> dict[str, object]:
+        if next(asked) % 3 == 2:
+            raise KeyboardInterrupt
+        return answers
+
+    monkeypatch.setattr("walktalk.cli.status.SECONDS_BETWEEN_QUESTIONS", 0.0)
+    monkeypatch.setattr("walktalk.cli.status._ask", ask)
+    watched = call("status", "--config", path, "--watch", "--json")
+    lines = [json.loads(line) for line in watched.stdout.splitlines()]
+    assert [line["a"]["aggregates"] for line in lines] == [True, True]
+    assert watched.exit_code == 0
+    answers["b"] = {**well, "complaints": ["its checkpoint cannot be written: No space left on device"]}
+    watched = call("status", "--config", path, "--watch")
+    assert watched.stdout.count("b: its checkpoint cannot be written") == 2
+    assert watched.exit_code == 1
+    answers["b"] = None
+    once = call("status", "--config", path)
+    assert "1 of 2 nodes answer; " in once.stdout
+    assert once.exit_code == 1

@@ -39,7 +39,10 @@ from walktalk.runtimes.meaning import Stop
 from walktalk.runtimes.peers import Delivery, Node, NodeSetup, Parcel, acquaintance
 from walktalk.runtimes.peers.acquaintance import Hello, differences, facts_of
 from walktalk.runtimes.peers.keeping import Keeper, Kept
+from walktalk.runtimes.peers.link import Link
 from walktalk.runtimes.peers.node_end import End
+from walktalk.runtimes.peers.node_status import WORKING
+from walktalk.runtimes.peers.session import RECORDS, STATUS
 from walktalk.runtimes.peers.tally import FASTEST, KIND, Count, Tally
 from walktalk.runtimes.peers.training import Outcome
 from walktalk.runtimes.peers.wire import Stamp, WireError, decode_header, encode_header
@@ -338,6 +341,33 @@ def test_status_has_no_numbers_that_json_does_not_know(tmp_path: Path) -> None:
         assert json.loads(json.dumps(node.status(), allow_nan=False))["loss"] is None
 
 
+def test_a_question_that_comes_at_once_is_answered(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """As soon as it can be asked: the answer was made of what was not there yet, and ended in a traceback."""
+    answer, said = Link.answer, {}
+
+    def asked_at_once(link: Link, question: str, reply: Any, asker: str = "operator") -> None:
+        answer(link, question, reply, asker)
+        if question in (STATUS, RECORDS):
+            said[question] = json.loads(reply({}))
+
+    monkeypatch.setattr(Link, "answer", asked_at_once)
+    with lonely_node(tmp_path):
+        assert said[STATUS]["state"] == "starting"
+        assert set(said) == {STATUS, RECORDS}
+
+
+def test_one_that_has_nothing_to_train_says_that_it_waits(tmp_path: Path) -> None:
+    """It said "training", whoever trained."""
+    with lonely_node(tmp_path) as node:
+        introduce(node, 2, life=2, knows=True)  # in the middle of a run: walks are elsewhere
+        node._begin()
+        assert node.status()["state"] == "waiting"
+        node.state.busy_at = node.clock.elapsed
+        assert node.status()["state"] == "training"
+        node.state.busy_at -= 1.1 * WORKING
+        assert node.status()["state"] == "waiting"
+
+
 def test_a_ticket_that_nobody_wrote_kills_a_walk_for_a_while_only() -> None:
     """It was the latest for the rest of the reign, and every true copy after it a laggard."""
     machine = machine_of(2)
@@ -407,6 +437,24 @@ def test_both_sides_of_an_unequal_pair_say_what_differs(tmp_path: Path, caplog: 
         thread.join(20)
     assert "n0: refuses n1, whose study is another: seed is 1 there and 0 here" in caplog.text
     assert "n1: refuses n0, whose study is another: seed is 0 there and 1 here" in caplog.text
+
+
+@pytest.mark.parametrize(
+    ("other", "said"),
+    [
+        ({"version": acquaintance.VERSION + 1}, f"version is {acquaintance.VERSION + 1} there and"),
+        ({"width": 7}, "width is 7 there and 5 here"),
+        ({"task.name": "cifar10"}, "task.name is cifar10 there and digits here"),
+        ({"seed": 1}, "seed is 1 there and 0 here"),
+        ({"initial model": [9.0, 9.0]}, "initial model is [9, 9] there"),
+    ],
+)
+def test_whatever_must_be_equal_is_compared(other: dict[str, Any], said: str, tmp_path: Path) -> None:
+    with lonely_node(tmp_path, study={"task.name": "digits", "seed": 0}) as node:
+        assert node.state.alive == {1, 2}
+        introduce(node, 1, life=2, **other)
+        assert node.state.alive == {2}
+        assert said in node.status()["strangers"]["n1"]
 
 
 def test_a_model_that_comes_before_its_senders_hello_waits_for_it(tmp_path: Path) -> None:

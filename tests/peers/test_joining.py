@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import logging
+import random
 import shutil
 import signal
 import subprocess
@@ -16,16 +17,30 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from typer.testing import CliRunner
 
 from tests.peers.test_deployment import MAIN, walktalk, write_cluster
+from walktalk.chains import metropolis_hastings, spectrum
 from walktalk.cli.app import app
 from walktalk.errors import UnavailableError
 from walktalk.graphs import Graph, complete, cycle
-from walktalk.protocols import AsyncGossip, MultiWalk, Protocol, Surroundings
+from walktalk.protocols import (
+    AsyncGossip,
+    MultiWalk,
+    NetworkChanged,
+    Outside,
+    PeerFound,
+    Protocol,
+    Received,
+    Send,
+    Started,
+    Surroundings,
+    TimerFired,
+)
 from walktalk.runtimes.meaning import Stop
 from walktalk.runtimes.peers import (
     Cluster,
@@ -37,6 +52,7 @@ from walktalk.runtimes.peers import (
     Place,
     Roster,
     Standing,
+    as_text,
     credentials,
     facts_of,
     free_ports,
@@ -111,6 +127,59 @@ def test_one_that_is_leaving_is_still_a_neighbour_though_its_edges_are_others_al
     assert around.nodes == 3
     roster.join([roster.next("n1", Standing.LEFT)])
     assert roster.neighbours("n0") == (2, 3)
+
+
+def test_walks_go_by_the_weights_of_the_graph_as_it_is_now() -> None:
+    """The rows that nodes move walks by, after one has joined and one has left, are the new graph's matrix."""
+    roster, graph = empty(cycle(5)), cycle(5)
+    outside, before = Outside(1.0, random.Random(0)), all_surroundings(graph)
+    names, protocol = dict(enumerate(roster.names)), MultiWalk(2).hardened()
+    machines = {names[v]: protocol.machine(before[v]) for v in range(5)}
+    for machine in machines.values():
+        machine.handle(Started(), outside)
+    roster.join([roster.next("new", Standing.MEMBER, neighbours=("n0", "n1", "n2"))])
+    roster.join([roster.next("n3", Standing.LEFT)])
+    del machines["n3"]
+    first = Surroundings(roster.number("new"), 5, (), ())
+    around = {name: surroundings(before[v] if v < 5 else first, roster, name) for v, name in roster.known.items()}
+    for name, machine in machines.items():
+        machine.handle(NetworkChanged(around[name]), outside)
+    machines["new"] = protocol.machine(around["new"])
+    machines["new"].handle(Started(late=True), outside)
+    for name, machine in machines.items():
+        for peer in around[name].neighbours:
+            machine.handle(PeerFound(peer), outside)
+    for name, machine in machines.items():  # a heartbeat later all know how many neighbours their neighbours have
+        for effect in machine.handle(TimerFired("beat"), outside):
+            if isinstance(effect, Send):
+                machines[roster.known[effect.to]].handle(Received(roster.number(name), effect.message, ""), outside)
+    place = {number: index for index, number in enumerate(roster.network.present)}
+    matrix = np.zeros((5, 5))
+    for name, machine in machines.items():
+        here, (peers, degrees) = place[roster.number(name)], machine.members.row()
+        for peer, degree in zip(peers, degrees, strict=True):
+            matrix[here, place[peer]] = 1.0 / (1 + max(len(peers), degree))
+        matrix[here, here] = 1.0 - matrix[here].sum()
+    np.testing.assert_allclose(matrix, metropolis_hastings(roster.network.graph()).matrix.toarray())
+
+
+def test_theory_has_the_numbers_of_the_graph_as_it_is_now(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """By what nodes on this machine have written down, where none of them answers."""
+    monkeypatch.setattr("walktalk.runtimes.peers.operator.known_roster", lambda *given: None)
+    config, graph = write_cluster(tmp_path, certificates=None), complete(3)
+    roster = Roster("test", graph, ("ca-1", "ca-2", "il-1"), None)
+    folder = tmp_path / "records" / "ca-2"
+    folder.mkdir(parents=True)
+    for entry, becomes in (
+        (roster.next("new", Standing.MEMBER, neighbours=("ca-1", "ca-2", "il-1")), complete(4)),
+        (roster.next("ca-1", Standing.LEFT), complete(3)),
+    ):
+        roster.join([entry])
+        (folder / "roster.json").write_text(as_text(roster.entries))
+        found = json.loads(CliRunner().invoke(app, ["theory", "--config", str(config), "--json"]).stdout)
+        assert (found["nodes"], found["degree"]["max"]) == (becomes.nodes, becomes.nodes - 1)
+        assert found["p_prime"] == pytest.approx(spectrum(metropolis_hastings(becomes)).p_prime)
+        assert found["return_time"]["mean"] == pytest.approx(becomes.nodes)
 
 
 def test_of_two_that_drew_one_number_at_once_one_name_counts() -> None:

@@ -6,7 +6,7 @@ import pytest
 import torch
 
 from walktalk.runtimes.meaning import Encoded, Packed
-from walktalk.runtimes.peers.judging import Judge, Refused
+from walktalk.runtimes.peers.judging import HELD, Judge, Refused
 
 
 def packed(model: torch.Tensor, encoded: bool = False) -> Packed:
@@ -24,3 +24,15 @@ def test_differences_that_begin_with_zeros_may_grow(encoded: bool) -> None:
         judge.check(0, "offer", packed(torch.full((10,), 1e4), encoded))
     with pytest.raises(Refused, match="finite"):
         judge.check(0, "offer", packed(torch.full((10,), float("nan")), encoded))
+
+
+def test_no_neighbour_fills_the_memory() -> None:
+    """What came from one and was not used yet is a few models at most; what was used makes room."""
+    judge, slots = Judge(torch.ones(3)), [f"in/{number}" for number in range(2 * HELD)]
+    for slot in slots[:HELD]:
+        judge.check_room(1, slot, slots)
+    with pytest.raises(Refused, match="wait to be used already"):
+        judge.check_room(1, slots[HELD], slots)
+    judge.check_room(1, slots[0], slots)  # in place of one that waits
+    judge.check_room(2, slots[HELD], slots)  # another neighbour has room of its own
+    judge.check_room(1, slots[HELD], slots[1:])

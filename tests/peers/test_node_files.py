@@ -163,20 +163,37 @@ def memoryview_of(data: bytes):
     return np.frombuffer(data, np.uint8)
 
 
+WIDE = """
+import torch, walktalk as wt
+from torch import nn
+from torch.nn import functional
+
+def wide():
+    torch.manual_seed(0)
+    module = nn.Sequential(nn.Linear(300, 300), nn.ReLU(), nn.Linear(300, 2))
+    return wt.tasks.torch(module, functional.cross_entropy, [(torch.randn(128, 300), torch.arange(128) % 2)])
+"""
+
+
 def test_a_node_that_leaves_in_the_middle_of_a_training_ends_well(tmp_path: Path) -> None:
-    """It was torn down under its training thread: exit code -6, and a supervisor would have started it again."""
+    """It was torn down under its training thread: exit code -6, and a supervisor would have started it again.
+
+    A true training, nearly all of it in torch: what only sleeps, as `pace` does, is torn down without a word.
+    """
+    (tmp_path / "wide_task.py").write_text(WIDE)
     content = {
         "study": {
             "network": {"topology": "complete", "nodes": 1},
+            "task": {"name": "wide_task:wide"},
+            "training": {"batch_size": 128, "local_steps": 3_000},
             "algorithms": [{"name": "async_gossip"}],
             "stop": {"time": 600.0},
         },
         "folder": "records",
-        "pace": 30.0,
         "nodes": {"a": {"address": f"127.0.0.1:{free_ports(1)[0]}"}},
     }
     (tmp_path / "cluster.yaml").write_text(yaml.safe_dump(content))
-    command = "from walktalk.cli import main; main()"
+    command = f"import sys; sys.path.append({str(tmp_path)!r}); from walktalk.cli import main; main()"
     node = subprocess.Popen(
         [sys.executable, "-c", command, "node", "--config", str(tmp_path / "cluster.yaml"), "--name", "a"]
     )

@@ -1,0 +1,89 @@
+"""Models of 10 MB over links of 8 Mbit/s, in network namespaces: heartbeats come in time, and the end is in order."""
+
+from __future__ import annotations
+
+import shutil
+import subprocess
+import time
+from itertools import pairwise
+from pathlib import Path
+
+import pytest
+import torch
+from torch import nn
+from torch.nn import functional
+
+import walktalk as wt
+from walktalk.runtimes.peers import Fleet, merge, read_diary
+from walktalk.runtimes.peers.keeping import Keeper
+from walktalk.studies import make_spec
+from walktalk.studies.building import prepare
+from walktalk.studies.chaos.cables import Cables, plugged_in
+from walktalk.studies.chaos.struck import StruckJob, run_struck
+from walktalk.studies.peers import NodeJob, local_cluster
+
+pytestmark = [pytest.mark.network, pytest.mark.skipif(shutil.which("tc") is None, reason="needs the command `tc`")]
+
+LANE = 29  # not one that chaos has at the same time
+NODES, HEARTBEAT, LASTS = 3, 0.5, 75.0
+LATEST = 4.0  # seconds; behind full buffers of 4 MB they came 8.6 and 30 s late
+
+
+def wide() -> wt.Task:
+    """A model of ten megabytes, which takes ten seconds over a link."""
+    torch.manual_seed(0)
+    module = nn.Sequential(nn.Linear(2500, 1000), nn.ReLU(), nn.Linear(1000, 2))
+    data = [(torch.randn(64, 2500), torch.arange(64) % 2) for _ in range(NODES)]
+    return wt.tasks.torch(module, functional.cross_entropy, data)
+
+
+def test_heartbeats_do_not_wait_behind_models_and_the_run_ends_in_order(tmp_path: Path) -> None:
+    """Nobody is taken for dead, and in the end all save and say goodbye, though what is on its way takes seconds."""
+    spec = make_spec(
+        {
+            "network": {"topology": "complete", "nodes": NODES},
+            "task": {"name": "tests.peers.test_slow_links:wide"},
+            "optimizer": {"lr": 0.001},
+            "algorithms": [{"name": "multi_walk", "walks": 3, "heartbeat": HEARTBEAT}],
+            "stop": {"time": LASTS},
+        }
+    )
+    run = prepare(spec, "cpu").runs[0]
+    with Cables(NODES, LANE) as cables:
+        for node in range(NODES):
+            limit = "qdisc add dev eth0 root tbf rate 8mbit burst 16kb latency 50ms"
+            subprocess.run(["ip", "netns", "exec", cables.namespace(node), "tc", *limit.split()], check=True)
+        cluster = plugged_in(local_cluster(spec, run, tmp_path, pace=0.1), cables)
+        cluster = cluster.model_copy(update={"lease": 10.0})  # the usual one
+        jobs = [StruckJob(NodeJob(cluster, name), cables.namespace(node)) for node, name in enumerate(cluster.nodes)]
+        fleet = Fleet(run_struck, jobs, list(cluster.nodes))
+        try:
+            end = time.monotonic() + LASTS + 90.0
+            while any(process.is_alive() for process in fleet.processes) and time.monotonic() < end:
+                time.sleep(0.5)
+            assert [process.exitcode for process in fleet.processes] == [0] * NODES  # by themselves, the run is over
+        finally:
+            fleet.stop()
+    diaries = [read_diary(tmp_path / name) for name in cluster.nodes]
+    came = [row for row in merge(diaries) if row.event == "receive" and row.slot]
+    assert len(came) >= 3 * NODES  # the links were busy: about seven each way
+    longest = max(gap for diary in diaries for gap in silences(diary))
+    assert longest < LATEST
+    events = {row.event for diary in diaries for row in diary}
+    assert not events & {"suspected", "elected", "rerouted", "restarted"}
+    for name, diary in zip(cluster.nodes, diaries, strict=True):
+        assert diary[-1].event == "saved"
+        kept = Keeper(tmp_path / name).load()
+        assert kept is not None
+        assert kept.over
+
+
+def silences(diary: list) -> list[float]:  # type: ignore[type-arg]
+    """How long a node heard nothing of a neighbour, from its first word to the end of the run."""
+    heard: dict[int, list[float]] = {}
+    last = max(row.time for row in diary if row.event == "trained")
+    for row in diary:
+        if row.event == "receive" and row.time <= last:
+            heard.setdefault(row.peer, []).append(row.time)
+    assert len(heard) == NODES - 1
+    return [later - earlier for times in heard.values() for earlier, later in pairwise(times)]
