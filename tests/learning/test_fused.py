@@ -54,9 +54,10 @@ def test_with_evonorm_too():
 
 def small_resnet(norm) -> nn.Module:
     """The first layer and two blocks, the second with half as many pixels and twice as many channels."""
-    first = Convolution(3, 16, 3, padding=1, bias=False), normalization(norm, 16)
-    blocks = Block(16, 16, 1, norm), Block(16, 32, 2, norm)
-    return nn.Sequential(*first, *blocks, nn.AdaptiveAvgPool2d(1), nn.Flatten(), nn.Linear(32, 10))
+    first = Convolution(3, 16, 3, padding=1, bias=False), normalization(norm, 16, 4)
+    relu = [] if norm == "evonorm" else [nn.ReLU()]
+    blocks = Block(16, 16, 1, norm, 4), Block(16, 32, 2, norm, 4)
+    return nn.Sequential(*first, *relu, *blocks, nn.AdaptiveAvgPool2d(1), nn.Flatten(), nn.Linear(32, 10))
 
 
 def test_one_norm_of_each_kind_is_no_block():
@@ -232,8 +233,8 @@ def two_rows(model: TracedModel, device: str) -> torch.Tensor:
 
 
 MODELS = {
-    "batch": lambda: resnet20(norm="batch"),
-    "group": lambda: resnet20(norm="group"),
+    "batch": lambda: small_resnet("batch"),
+    "group": lambda: small_resnet("group"),
     "vgg": lambda: small_vgg(False),
     "vgg-norm": lambda: small_vgg(True),
     "gn-lenet": gn_lenet,
