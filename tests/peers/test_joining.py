@@ -390,7 +390,7 @@ def test_one_that_joined_is_told_whose_certificate_is_revoked(tmp_path: Path) ->
         config = tmp_path / "cluster.yaml"
         nodes = {name: {"address": place.address} for name, place in made.cluster.nodes.items()}
         config.write_text(json.dumps({"name": "test", "certificates": "certs", "nodes": nodes}))
-        said = CliRunner().invoke(app, ["certs", "revoke", "n1", "--config", str(config)]).output
+        said = CliRunner().invoke(app, ["certs", "revoke", "n1", "--config", str(config), "--seconds", "3"]).output
         assert "newcomer: has " in said  # taken it, or it already: they share one folder here
         wait_for(lambda: new.state.alive == {0})
 
