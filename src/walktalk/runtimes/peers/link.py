@@ -173,6 +173,17 @@ class Link:
                     self._expect(name, number)
                     self._declare_on_line(number)
 
+    def redial(self, name: str, address: str) -> None:
+        """A neighbour is elsewhere now; "": at the relay."""
+        with self._changing:
+            number = self.endpoint.neighbours[name]
+            line = self._lines.pop(number, None)
+            if line is not None:
+                threading.Thread(target=line.close, name="line", daemon=True).start()
+            self._dial(name, number, address)
+            self._expect(name, number)
+            self._declare_on_line(number)
+
     def _dial(self, name: str, number: int, address: str) -> None:
         """Open a line to a neighbour; what it says of where it is may be nonsense, and then it is not reached."""
         try:
