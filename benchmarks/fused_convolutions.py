@@ -21,7 +21,7 @@ import torch
 sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "src"))  # also runs where nothing is installed
 
 from walktalk.learning.stacked.fused import launch
-from walktalk.learning.stacked.fused.launch import Normalized, Tile
+from walktalk.learning.stacked.fused.tiles import Normalized, Tile
 
 SHAPES = {4: (16, 32), 16: (16, 32), 32: (32, 16), 64: (64, 8)}  # channels: channels after, pixels a side
 TAPS = {4: (4,), 16: (1, 4), 32: (1, 4), 64: (1, 4)}
@@ -44,12 +44,12 @@ def work(kind: str, channels: int, tile: Tile, rows: int, batch: int):
     taps = draw(rows, 9, channels, leaving)
     norm = Normalized(*torch.randn(4, rows, channels, device="cuda"))
     if kind == "forward":
-        launch.FORWARD = {**launch.FORWARD, channels: tile}
+        launch.FORWARD[channels] = tile
         return lambda: launch.forward(x, taps, 1, True)
     if kind == "weights":
-        launch.WEIGHTS = {**launch.WEIGHTS, channels: tile}
-        return lambda: launch.for_weights(x, dy, 1, channels)
-    launch.BACKWARD = {**launch.BACKWARD, channels: tile}
+        launch.WEIGHTS[channels] = tile
+        return lambda: launch.for_weights(x, dy, 1, torch.Size((rows, leaving, channels, 3, 3)))
+    launch.BACKWARD[channels] = tile
     if kind == "backward":
         return lambda: launch.for_input(dy, taps, x.shape, 1, before=(x, norm))
     return lambda: launch.for_input(dy, taps, x.shape, 1, around=(x, x, 0))

@@ -34,7 +34,11 @@ def main() -> None:
     pairs = [(x, y) for k, x in enumerate(known) for y in known[:k]]
     outside = [cell for cell in known if abs(cell.difference or 0.0) > five.within]
     ours = {(cell.row.name, cell.column): cell.ours for cell in cells}
-    cut_off = published.compared(replace(quasi, name="qg-cut-off"), RESULTS)
+    cut_off = published.compared(replace(quasi, name="qg-eight-groups"), RESULTS)
+    lower = published.compared(quasi, RESULTS / "lower-rates")
+    seeds = seeds_of(five, digits)
+    strays = [cell for cell in known if not is_inside(cell, seeds, five.within)]
+    by_norm = {cell.row.name: cell.ours for cell in norms}
     print(
         text.format(
             table1=published.as_markdown(one, cells),
@@ -50,7 +54,13 @@ def main() -> None:
             spikes2=spikes_said(one),
             qg=published.as_markdown(quasi, norms),
             cutqg=last_said(cut_off),
-            leftqg=left(quasi, [*norms, *cut_off]),
+            leftqg=left(quasi, norms),
+            lowqg=published.as_markdown(quasi, lower),
+            lower=", ".join(f"{cell.ours:.1f}" for cell in lower),
+            norm=f"{by_norm['walks4-group'] - by_norm['walks4-batch']:.1f}",
+            overqg=f"{by_norm['walks4-group'] - by_norm['qg-group']:.1f}",
+            before2=before_said(two),
+            again1=again_said(one, cells),
             splits1=splits_said(),
             rings1=rings_said(),
             courses1=courses(one),
@@ -63,7 +73,12 @@ def main() -> None:
             swaps5=sum((x.published - y.published) * (x.ours - y.ours) < 0 for x, y in pairs),
             within5=len(known) - len(outside),
             outside5=", ".join(f"{cell.row.title} ({cell.difference:+.1f})" for cell in outside),
-            moves5=", ".join(f"{cell.row.title} {move(five, cell):.1f}" for cell in outside),
+            seeds5=seeds_said(known, seeds),
+            widest5=f"{max(max(seeds[c.row.name].values()) - min(seeds[c.row.name].values()) for c in known):.0f}",
+            inside5=len(known) - len(strays),
+            strays5="".join(f"; {cell.row.title}'s is not ({cell.published:.1f})" for cell in strays),
+            moved5=moves_said(five, "d2-ring"),
+            walks5={n: " and ".join(f"{v:.1f}" for v in seeds[n].values()) for n in seeds if n.startswith("walks")},
         ),
         end="",
     )
@@ -112,10 +127,63 @@ def ended(name: str) -> float:
     return float(read_history(RESULTS / "table1" / "alpha0.1" / f"{name}.csv")["time"].iloc[-1])
 
 
-def move(table: published.Table, cell: published.Compared) -> float:
-    """By how many points the last two evaluations differ."""
-    measured = read_history(published.history_of(RESULTS, table, cell.row, cell.column))[table.measure]
-    return 100.0 * abs(float(measured.iloc[-1] - measured.iloc[-2]))
+SEEDS = {"1": "seed 1", "2": "seed 2", "before": "earlier"}  # folders, and what they are called
+
+
+def seeds_of(table: published.Table, cells: list[published.Compared]) -> dict[str, dict[str, float]]:
+    """By row, what each seed gave."""
+    found = {cell.row.name: {"seed 0": cell.ours} for cell in cells}
+    for folder, title in SEEDS.items():
+        for cell in published.compared(table, RESULTS / "other-seeds" / folder):
+            found[cell.row.name][title] = cell.ours
+    return found
+
+
+def seeds_said(cells: list[published.Compared], seeds: dict[str, dict[str, float]]) -> str:
+    """A line a row: the published number, and each seed's."""
+    names = ["seed 0", *SEEDS.values()]
+    lines = [f"| algorithm | published | {' | '.join(names)} |", "|---" * (len(names) + 2) + "|"]
+    for cell in cells:
+        values = " | ".join(f"{seeds[cell.row.name][name]:.1f}" for name in names)
+        lines.append(f"| {cell.row.title} | {cell.published:.1f} | {values} |")
+    return "\n".join(lines) + "\n"
+
+
+def is_inside(cell: published.Compared, seeds: dict[str, dict[str, float]], within: float) -> bool:
+    """Whether the published number is one that our seeds might have given."""
+    values = seeds[cell.row.name].values()
+    return cell.published is not None and min(values) - within <= cell.published <= max(values) + within
+
+
+def moves_said(table: published.Table, name: str) -> str:
+    """By how many points the last two evaluations of a row differ, seed by seed."""
+    folders = [RESULTS, *(RESULTS / "other-seeds" / folder for folder in SEEDS)]
+    histories = [read_history(published.history_of(folder, table, table.row(name), "sorted")) for folder in folders]
+    ends = [history[table.measure].iloc[-2:].to_list() for history in histories]
+    return ", ".join(f"{100 * abs(last - before):.1f}" for before, last in ends)
+
+
+def before_said(table: published.Table) -> str:
+    """What was left of RelaySGD's models with its former rule."""
+    said = []
+    for column, share in (("lost1", "1 %"), ("lost10", "10 %")):
+        cell = table.row("relay-m-trees")
+        history = read_history(published.history_of(RESULTS / "old-rule", table, cell, column))
+        first = history[history["iteration"] > 0].iloc[0]
+        assert pd.isna(first["each_test_accuracy_worst"])
+        said.append(f"{share}: no numbers at epoch {first['iteration'] // (WORKERS * STEPS):.0f}")
+    return ", ".join(said)
+
+
+def again_said(table: published.Table, cells: list[published.Compared]) -> str:
+    """RelaySGD's cells of Table 1 with the former rule, and with the published one."""
+    now = {(cell.row.name, cell.column): cell.ours for cell in cells}
+    before = published.compared(table, RESULTS / "old-rule")
+    return ", ".join(
+        f"{cell.row.title.removeprefix('RelaySGD, ')}, α = {cell.column.removeprefix('alpha')}: {cell.ours:.1f} and "
+        f"{now[cell.row.name, cell.column]:.1f}"
+        for cell in before
+    )
 
 
 def last_said(cells: list[published.Compared]) -> str:

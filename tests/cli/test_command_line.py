@@ -13,6 +13,7 @@ import time
 from pathlib import Path
 
 import pytest
+from tests.support.drawing import drawing
 from typer.testing import CliRunner
 
 from walktalk import __version__
@@ -52,7 +53,8 @@ def tiny(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A finished study's folder."""
     folder = tmp_path_factory.mktemp("studies")
     (folder / "tiny.yaml").write_text(TINY)
-    code, output, errors = walktalk("run", folder / "tiny.yaml", "--out", folder / "out")
+    with drawing():
+        code, output, errors = walktalk("run", folder / "tiny.yaml", "--out", folder / "out")
     assert code == 0, errors
     assert "Results of tiny" in output
     assert "2 walks" in output
@@ -118,6 +120,7 @@ def test_the_report_is_one_file_with_everything_in_it(tiny: Path) -> None:
     assert all((tiny / link).is_file() for link in links)
 
 
+@pytest.mark.usefixtures("drawn")
 def test_the_page_of_a_study_with_failures_marks_them(tmp_path: Path) -> None:
     (tmp_path / "tiny.yaml").write_text(TINY + "faults: [{kind: kill, node: aggregator, at: 2.0}]\n")
     assert walktalk("run", tmp_path / "tiny.yaml", "--out", tmp_path / "out")[0] == 0

@@ -104,7 +104,7 @@ def test_what_is_open_is_closed_after_an_error():
 
 
 def test_in_other_processes_they_watch_but_cannot_end(tmp_path, monkeypatch):
-    monkeypatch.setattr("walktalk.report.page.html.draw_all", lambda study: None)
+    monkeypatch.setattr("walktalk.studies.driving.workers.fork_is_safe", lambda: True)  # they are there sooner
     diary = Diary()
     given = {"stop": 30, "evaluate": 10, "device": "cpu", "workers": 2}
     algorithms = [wt.MultiWalk(), wt.AsyncGossip()]
@@ -137,8 +137,7 @@ def test_ctrl_c_gives_back_the_run_so_far():
     assert (run.trace["event"] == "trained").sum() >= run.history["iteration"].iloc[-1]
 
 
-def test_ctrl_c_and_resume(tmp_path, monkeypatch):
-    monkeypatch.setattr("walktalk.report.page.html.draw_all", lambda study: None)
+def test_ctrl_c_and_resume(tmp_path):
     given = {"stop": 400, "out": tmp_path / "run"}
     with pytest.warns(UserWarning, match="resume=True goes on from there"):
         trained(**given, callbacks=stopping_at(20))
@@ -153,8 +152,7 @@ def test_ctrl_c_and_resume(tmp_path, monkeypatch):
     assert set(result.history.groupby("algorithm")["iteration"].max()) == {400}
 
 
-def test_a_saved_run_is_loaded_by_plain_torch_and_gone_on_from(tmp_path, monkeypatch):
-    monkeypatch.setattr("walktalk.report.page.html.draw_all", lambda study: None)
+def test_a_saved_run_is_loaded_by_plain_torch_and_gone_on_from(tmp_path):
     from safetensors.torch import load_file
 
     run = trained()

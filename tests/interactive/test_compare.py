@@ -13,6 +13,7 @@ import torch
 from torch import nn
 
 import walktalk as wt
+from tests.support.drawing import drawing
 from walktalk.errors import StudyError, UserError
 from walktalk.records import studies_below
 from walktalk.report import draw, open_comparison, open_study, write_report
@@ -35,17 +36,11 @@ def small(task, algorithms, graph=CYCLE, **given):
     return wt.compare(task, algorithms, graph, **{"stop": 40, "evaluate": 20, "device": "cpu", **given})
 
 
-@pytest.fixture(autouse=True)
-def no_figures(request, monkeypatch):
-    """Drawing takes seconds, and is tested once, in `folder`."""
-    request.getfixturevalue("folder")
-    monkeypatch.setattr("walktalk.report.page.html.draw_all", lambda study: None)
-
-
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory):
     out = tmp_path_factory.mktemp("out") / "mine"
-    return small(own_task(), [wt.MultiWalk(walks=[1, 2]), wt.AsyncGossip()], repetitions=2, out=out)
+    with drawing():
+        return small(own_task(), [wt.MultiWalk(walks=[1, 2]), wt.AsyncGossip()], repetitions=2, out=out)
 
 
 def test_the_folder_is_a_studys(folder):

@@ -46,9 +46,8 @@ def test_tensorboard_has_every_evaluation_and_the_settings(tmp_path):
         assert b"name: logged" in text.tensor_proto.string_val[0]
 
 
-def test_a_study_of_the_command_line_too(tmp_path, monkeypatch):
+def test_a_study_of_the_command_line_too(tmp_path):
     pytest.importorskip("tensorboard")
-    monkeypatch.setattr("walktalk.report.page.html.draw_all", lambda study: None)
     from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
     from typer.testing import CliRunner
 

@@ -66,7 +66,8 @@ def sequential(conv: nn.Module, norm: nn.Module) -> nn.Module:
 @pytest.mark.parametrize(
     "conv",
     [
-        nn.Conv2d(3, 16, 5, padding=2, bias=False),
+        nn.Conv2d(3, 16, 7, padding=3, bias=False),
+        nn.Conv2d(3, 16, 5, 2, padding=2, bias=False),
         nn.Conv2d(3, 16, 3, padding=0, bias=False),
         nn.Conv2d(3, 16, 3, 3, padding=1, bias=False),
         nn.Conv2d(3, 16, 3, padding=1, bias=False, padding_mode="circular"),
@@ -76,8 +77,30 @@ def test_other_convolutions_have_none(conv):
     assert kinds(traced(sequential(conv, nn.BatchNorm2d(16)))) == []
 
 
-def test_a_plain_convolution_is_a_unit():
-    assert kinds(traced(sequential(nn.Conv2d(3, 16, 3, padding=1, bias=False), nn.BatchNorm2d(16)))) == [Unit]
+@pytest.mark.parametrize("side", [3, 5])
+def test_a_plain_convolution_is_a_unit(side):
+    conv = nn.Conv2d(3, 16, side, padding=side // 2, bias=False)
+    assert kinds(traced(sequential(conv, nn.BatchNorm2d(16)))) == [Unit]
+
+
+def gn_lenet(channels: int = 16, side: int = 16) -> nn.Module:
+    """Two layers of GN-LeNet: maxima between a convolution and its norm."""
+    layers: list[nn.Module] = []
+    for entering, leaving in ((3, channels), (channels, channels)):
+        layers += [nn.Conv2d(entering, leaving, 5, padding=2), nn.MaxPool2d(2), nn.GroupNorm(2, leaving), nn.ReLU()]
+    return nn.Sequential(*layers, nn.Flatten(), nn.Linear(channels * (side // 4) ** 2, 10))
+
+
+def test_maxima_before_a_group_norm_are_in_its_unit():
+    recipes = traced(gn_lenet()).traced.plan.recipes.values()
+    assert [(one.groups, one.has_bias, one.pooled) for one in recipes] == [(2, True, True)] * 2
+
+
+def test_maxima_before_a_batch_norm_are_left_to_torch():
+    model = nn.Sequential(
+        nn.Conv2d(3, 16, 3, padding=1), nn.MaxPool2d(2), nn.BatchNorm2d(16), nn.ReLU(), nn.Flatten(), nn.Linear(64, 10)
+    )
+    assert kinds(traced(model)) == []
 
 
 def small_vgg(norm: bool) -> nn.Module:
@@ -171,6 +194,9 @@ MODELS = {
     "group": lambda: resnet20(norm="group"),
     "vgg": lambda: small_vgg(False),
     "vgg-norm": lambda: small_vgg(True),
+    "gn-lenet": gn_lenet,
+    "five": lambda: sequential(nn.Conv2d(3, 16, 5, padding=2), nn.BatchNorm2d(16)),
+    "group-bias": lambda: sequential(nn.Conv2d(3, 16, 3, padding=1), nn.GroupNorm(4, 16)),
 }
 
 
@@ -268,6 +294,14 @@ def test_many_channels_are_as_near_as_torchs_16_bits(norm):
     task = large_task()
     if norm:
         task = replace(task, model=small_vgg(True), inputs=task.inputs[..., ::2, ::2].contiguous())
+    trainer = Trainer(task, device="cuda", arithmetic=Arithmetic("bf16"))
+    assert trainer.model.fused == torch.bfloat16  # `use` compared it with torch's own
+
+
+@pytest.mark.gpu
+@needs_gpu
+def test_five_by_five_is_as_near_as_torchs_16_bits():
+    task = replace(large_task(), model=gn_lenet(32, 32))
     trainer = Trainer(task, device="cuda", arithmetic=Arithmetic("bf16"))
     assert trainer.model.fused == torch.bfloat16  # `use` compared it with torch's own
 

@@ -232,6 +232,13 @@ def test_resnet20_has_the_papers_size(norm):
     assert sum(p.numel() for p in resnet20(norm=norm).parameters()) == 269_722
 
 
+def test_group_norm_has_as_many_groups_as_one_says():
+    norms = [m for m in resnet20(norm="group", groups=2).modules() if isinstance(m, torch.nn.GroupNorm)]
+    assert {m.num_groups for m in norms} == {2}
+    with pytest.raises(ModelError, match="groups: 3 is not possible"):
+        resnet20(norm="group", groups=3)
+
+
 def stacked_and_plain(norm, width, size, batch, seed):
     """A stacked ResNet-20 with its rows' gradients and statistics, and those of plain modules on the same batches."""
     torch.manual_seed(seed)

@@ -86,6 +86,9 @@ def test_a_warm_up_is_everybodys_first_model(images):
     assert all(torch.equal(first[name], second[name]) for name in first)
     again = tasks.build("mnist", 4, 0, softmax="batch", warm_up=3)
     assert torch.equal(again.initial(5).fc2.weight, first["fc2.weight"])
+    torch.rand(3)  # whatever else has drawn from torch
+    assert torch.equal(tasks.mnist(4, seed=0, softmax="batch", warm_up=3).model.fc2.weight, first["fc2.weight"])
+    assert not torch.equal(tasks.mnist(4, seed=1, softmax="batch", warm_up=3).model.fc2.weight, first["fc2.weight"])
     assert not torch.equal(plain.model.fc2.weight, first["fc2.weight"])
 
 

@@ -7,6 +7,7 @@ import sys
 from pathlib import Path
 
 import pytest
+from tests.support.drawing import drawing
 from typer.testing import CliRunner
 
 from walktalk import report
@@ -29,6 +30,7 @@ def test_a_strangers_study_runs_and_is_shown_with_its_own_title_and_colour(here:
     assert (first["colour"], second["colour"]) == ("#123456", said["islands-patience2"]["colour"])
     assert len({entry["colour"] for entry in said.values()}) == 3
     assert "Islands in the sea" in (here / "out" / "report.html").read_text()
+    report.draw("out", "curves")
     picture = (here / "out" / "figures" / "curves-iteration.svg").read_text()
     assert "#123456" in picture
     assert "Islands in the sea, patience 2" in picture
@@ -39,7 +41,8 @@ def test_a_folder_is_shown_where_the_module_is_gone(here: Path) -> None:
     (here / "outside.py").unlink()
     del sys.modules["outside"]
     for command in (["report", "out"], ["plot", "out"], ["plot", "out", "--kind", "timeline"]):
-        done = RUNNER.invoke(app, command)
+        with drawing():
+            done = RUNNER.invoke(app, command)
         assert done.exit_code == 0, done.output
     assert "#123456" in (here / "out" / "figures" / "curves-iteration.svg").read_text()
     assert "Islands in the sea" in (here / "out" / "report.html").read_text()

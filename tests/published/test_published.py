@@ -43,7 +43,9 @@ def test_settings_are_the_published_ones():
 def test_quasi_global_momentum_is_measured_with_every_norm_of_its_table(norm):
     table = published.find_table("qg")
     for name in ("dsgd-m", "qg", "walks4"):
-        assert table.spec(table.row(f"{name}-{norm}"), "alpha0.1", "paper").task.settings["norm"] == norm
+        settings = table.spec(table.row(f"{name}-{norm}"), "alpha0.1", "paper").task.settings
+        assert settings["norm"] == norm
+        assert settings.get("groups") == (2 if norm == "group" else None)
 
 
 @pytest.mark.parametrize(
@@ -130,10 +132,11 @@ def test_cells_side_by_side_are_those_of_one_process(tmp_path):
         assert any(line.startswith(f"{name} alpha1: ") and "model-steps/s" in line for line in said)
 
 
-def test_a_run_in_small_has_no_difference(tmp_path):
-    published.run_table(TABLE1, "smoke", tmp_path, rows=["dpsgd-ring"], columns=["alpha1"], device="cpu")
+def test_a_run_in_small_has_no_difference_and_says_its_own_rate(tmp_path):
+    published.run_table(TABLE1, "smoke", tmp_path, rows=["dpsgd-ring"], columns=["alpha1"], lr=0.05, device="cpu")
     (cell,) = published.compared(TABLE1, tmp_path)
     assert cell.published == 87.4
+    assert cell.lr == 0.05  # in place of the published 0.4
     assert cell.difference is None
     assert "in small" in published.as_markdown(TABLE1, [cell])
 

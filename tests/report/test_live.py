@@ -19,6 +19,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from tests.support.drawing import UNDRAWN
 
 from walktalk.errors import UnavailableError
 from walktalk.records import HistoryRow
@@ -188,9 +189,12 @@ def test_a_report_costs_next_to_nothing_even_if_nobody_reads(tmp_path: Path) -> 
 
 def command(*words: str) -> subprocess.Popen[str]:
     environment = {**os.environ, "OMP_NUM_THREADS": "1"}
-    code = "from walktalk.cli import main; main()"
     return subprocess.Popen(
-        [sys.executable, "-c", code, *words], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=environment
+        [sys.executable, "-c", UNDRAWN, *words],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        env=environment,
     )
 
 
@@ -206,7 +210,8 @@ LONG = ["--set", "repetitions=1", "--set", "stop.iterations=200000"]
 
 def test_the_command_says_where_and_becomes_the_report(tmp_path: Path, browser: Any) -> None:
     out = tmp_path / "out"
-    study = command("run", "smoke", "--set", "stop.iterations=600", "--out", str(out), "--live", "--workers", "1")
+    longer = ("--set", "stop.iterations=600", "--workers", "1")
+    study = command("run", "smoke", *longer, "--out", str(out), "--live", code=UNDRAWN)
     page = browser.new_page()
     complaints: list[str] = []
     page.on("pageerror", lambda error: complaints.append(str(error)))

@@ -183,7 +183,7 @@ class ResNet20:
     """ResNet-20 with crops and flips, as the paper's figures train it."""
 
     title: str
-    norm: Literal["batch", "group"]
+    norm: Literal["batch", "group", "evonorm"]
 
     def task(self, samples: int = 2_000) -> Task:
         return tasks.random_images(NODES, samples, norm=self.norm)
@@ -215,6 +215,7 @@ MODELS: dict[str, BenchModel | ResNet20] = {
     "gru": BenchModel("GRU (64 wide, 32 tokens)", lambda: Recurrent(nn.GRU), ()),
     "resnet20": ResNet20("ResNet-20 with batch norm, augmented", "batch"),
     "resnet20-gn": ResNet20("ResNet-20 with group norm, augmented", "group"),
+    "resnet20-evonorm": ResNet20("ResNet-20 with EvoNorm, augmented", "evonorm"),
     "vgg11": BenchModel("VGG-11 with batch norm", vgg11_with_norm, PICTURE),
     "vgg11-plain": BenchModel("VGG-11 without norm, with dropout", models.vgg11, PICTURE),
 }

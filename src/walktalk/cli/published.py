@@ -44,6 +44,7 @@ def run(
     processes: Annotated[
         int, typer.Option(min=1, help="So many cells side by side, each in a process, in place of all in one engine.")
     ] = 1,
+    lr: Annotated[float | None, typer.Option(min=0.0, help="A learning rate for all, in place of each cell's.")] = None,
     settings: Annotated[
         list[str] | None,
         typer.Option("--set", metavar="KEY=VALUE", help="Change a key of all its studies, e.g. task.folder=FOLDER."),
@@ -62,6 +63,7 @@ def run(
         rows=parts(rows),
         columns=parts(columns),
         changes=nested(settings or []),
+        lr=lr,
         device=device,
         processes=processes,
         say=lambda line: typer.echo(line, err=True),

@@ -70,6 +70,8 @@ STYLE: Any = {
     "svg.hashsalt": "walktalk",  # else element names in SVG are random
     "pdf.fonttype": 42,  # letters as TrueType: printers refuse matplotlib's own Type 3
     "savefig.facecolor": "white",
+    "figure.autolayout": False,  # each figure says itself how it is laid out
+    "figure.constrained_layout.use": False,
 }
 
 
@@ -114,13 +116,25 @@ def save(figure: Figure, path: str | PathLike[str], formats: Iterable[str] = ("p
         formats: Endings: png, svg or pdf.
     """
     written = []
+    _lay_out(figure)
     for kind in formats:
         file = Path(path).with_name(f"{Path(path).name}.{kind}")
         with replacing(file) as part, styled():
             figure.savefig(part, format=kind, dpi=DPI, metadata=_METADATA[kind])
-        figure.set_layout_engine("none")  # laid out once; again for every format would take as long as drawing it
         written.append(file)
     return written
+
+
+def _lay_out(figure: Figure) -> None:
+    """Once, as for a picture: `savefig` draws all of it for that, in each format again."""
+    engine, shown = figure.get_layout_engine(), figure.dpi
+    if engine is None:
+        return
+    with styled():
+        figure.dpi = DPI
+        engine.execute(figure)
+        figure.dpi = shown
+        figure.set_layout_engine(None)
 
 
 _METADATA: dict[str, dict[str, None]] = {

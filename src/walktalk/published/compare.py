@@ -10,7 +10,7 @@ from typing import NamedTuple
 import pandas as pd
 
 from walktalk.published.table import Row, Table
-from walktalk.records import read_history
+from walktalk.records import read_history, yaml_text
 
 
 class Compared(NamedTuple):
@@ -18,7 +18,7 @@ class Compared(NamedTuple):
 
     row: Row
     column: str
-    lr: float
+    lr: float  # that it was run with
     published: float | None
     ours: float
     each: dict[str, float]  # what else was measured at the end
@@ -54,6 +54,11 @@ def history_of(folder: Path, table: Table, row: Row, column: str) -> Path:
     return folder / table.name / column / f"{row.name}.csv"
 
 
+def spec_beside(history: Path) -> Path:
+    """Where the settings are that a cell was run with, once it is whole."""
+    return history.with_suffix(".yaml")
+
+
 def compared(table: Table, folder: Path, until: int | None = None) -> list[Compared]:
     """All cells of a table that are there; as they were after `until` iterations, if given."""
     found = []
@@ -62,8 +67,14 @@ def compared(table: Table, folder: Path, until: int | None = None) -> list[Compa
         if path.is_file():
             history = read_history(path)
             some = history if until is None else history[history["iteration"] <= until]
-            found.append(_cell(table, row, column, some))
+            found.append(_cell(table, row, column, some)._replace(lr=rate_of(path, row.cells[column].lr)))
     return found
+
+
+def rate_of(history: Path, usual: float) -> float:
+    """The learning rate that a cell was run with: as its settings say, or the table's where there are none yet."""
+    beside = spec_beside(history)
+    return float(yaml_text.read(beside)["algorithms"][0]["lr"]) if beside.is_file() else usual
 
 
 def _cell(table: Table, row: Row, column: str, history: pd.DataFrame) -> Compared:

@@ -17,7 +17,7 @@ from pathlib import Path
 
 import torch
 
-from walktalk.published.compare import history_of
+from walktalk.published.compare import history_of, spec_beside
 from walktalk.published.table import Changes, Row, Scale, Table
 from walktalk.published.tables import find_table
 from walktalk.records import RUN_COLUMNS, HistoryRow, write_history, write_text
@@ -37,19 +37,23 @@ def run_table(
     rows: Iterable[str] = (),
     columns: Iterable[str] = (),
     changes: Changes | None = None,
+    lr: float | None = None,
     device: str = "auto",
     processes: int = 1,
     say: Say = lambda line: None,
 ) -> None:
     """Run the cells whose histories are not in the folder, with these settings, yet.
 
+    lr: a learning rate for all of them, in place of each cell's own.
     processes: how many cells run side by side, each in a process of its own, in the order of the table; 1: those that
     share their data at once, in this process.
     """
     if processes > 1:
-        work = partial(run_cell, table.name, scale, out, changes=changes, device=device, threads=threads(processes))
+        each = threads(processes)
+        work = partial(run_cell, table.name, scale, out, changes=changes, lr=lr, device=device, threads=each)
         run_side_by_side(table.cells(rows, columns), work, processes, say)
         return
+    table = table if lr is None else table.at_rate(lr)
     for column, studies in left(table, scale, out, table.cells(rows, columns), changes).items():
         for together in sharing(studies):
             say(
@@ -79,13 +83,30 @@ def threads(processes: int) -> int:
 
 
 def run_cell(
-    table: str, scale: Scale, out: Path, row: str, column: str, *, changes: Changes | None, device: str, threads: int
+    table: str,
+    scale: Scale,
+    out: Path,
+    row: str,
+    column: str,
+    *,
+    changes: Changes | None,
+    lr: float | None,
+    device: str,
+    threads: int,
 ) -> list[str]:
     """One cell, in a process of its own; what was said meanwhile."""
     torch.set_num_threads(threads)
     said: list[str] = []
     run_table(
-        find_table(table), scale, out, rows=[row], columns=[column], changes=changes, device=device, say=said.append
+        find_table(table),
+        scale,
+        out,
+        rows=[row],
+        columns=[column],
+        changes=changes,
+        lr=lr,
+        device=device,
+        say=said.append,
     )
     return said
 
@@ -101,10 +122,6 @@ def left(
         if not (path.is_file() and beside.is_file() and beside.read_text("utf-8") == dump_spec(spec)):
             found.setdefault(column, {})[path] = spec
     return found
-
-
-def spec_beside(history: Path) -> Path:
-    return history.with_suffix(".yaml")
 
 
 def run_together(studies: Mapping[Path, StudySpec], device: str, say: Say) -> None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple, TypeAlias
 
 from walktalk.errors import SpecError, suggestion
@@ -62,6 +62,11 @@ class Table:
         some = [self.row(name) for name in rows] or list(self.rows)
         which = [name for name in columns if named(name, {c: c for c in self.columns}, f"column of {self.name}")]
         return [(row, column) for column in which or self.columns for row in some if column in row.cells]
+
+    def at_rate(self, lr: float) -> Table:
+        """The same with another learning rate in every cell."""
+        rows = (replace(row, cells={c: cell._replace(lr=lr) for c, cell in row.cells.items()}) for row in self.rows)
+        return replace(self, rows=tuple(rows))
 
     def spec(self, row: Row, column: str, scale: Scale, changes: Changes | None = None) -> StudySpec:
         """The study of a cell."""

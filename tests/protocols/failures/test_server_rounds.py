@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from hypothesis import Phase, given, settings
+from hypothesis import Phase, example, given, settings
 from hypothesis import strategies as st
 
 from tests.protocols.failures.worlds import simulate, some_timings, storms
@@ -14,12 +14,14 @@ from tests.support.unlike import IN_STEP
 from walktalk import graphs
 from walktalk.protocols import DiLoCo, FedAvg, FedProx, Protocol, Scaffold, StreamingDiLoCo
 from walktalk.runtimes.meaning import Stop
-from walktalk.runtimes.simulator import Fault, PoissonTiming
+from walktalk.runtimes.simulator import Fault, PoissonTiming, Timing
 
 STAR = graphs.star(5)
 WHOLE = (FedAvg(), FedProx(), Scaffold(), DiLoCo())  # models or changes are sent as a whole
 STREAMS = (StreamingDiLoCo(), StreamingDiLoCo(fragments=3, delay=2), StreamingDiLoCo(fragments=1, delay=0))
 ALL = pytest.mark.parametrize("protocol", [*WHOLE, *STREAMS], ids=lambda p: p.label)
+# A node that dies while it waits for the server, and is back before that has done anything.
+BACK_BEFORE_THE_SERVER = (Fault("pause", at=10.2, node=0, seconds=20.0), Fault("kill", at=14.2, node=1, seconds=3.0))
 
 
 @ALL
@@ -78,11 +80,15 @@ def test_the_server_comes_back_and_begins_anew(protocol: Protocol) -> None:
 
 
 @settings(max_examples=4, deadline=None, phases=(Phase.explicit, Phase.reuse, Phase.generate))
-@given(st.data())
-def test_rounds_never_stop(data: st.DataObject) -> None:
-    protocol = data.draw(st.sampled_from([FedAvg(), Scaffold(), *STREAMS]))
-    faults = data.draw(storms(STAR, ("kill", "pause", "partition", "lose", "slow")))
-    seed, timing = data.draw(st.integers(0, 999)), data.draw(some_timings)
+@given(
+    st.sampled_from([FedAvg(), Scaffold(), *STREAMS]),
+    storms(STAR, ("kill", "pause", "partition", "lose", "slow")),
+    some_timings,
+    st.integers(0, 999),
+)
+@example(STREAMS[0], BACK_BEFORE_THE_SERVER, IN_STEP, 0)
+@example(STREAMS[2], BACK_BEFORE_THE_SERVER, IN_STEP, 0)
+def test_rounds_never_stop(protocol: Protocol, faults: tuple[Fault, ...], timing: Timing, seed: int) -> None:
     _, trace = simulate(protocol, STAR, faults, timing, seed, until=400.0)
     late = {row.node for row in trace if row.event == "trained" and row.time > 300.0}
     assert late == set(range(5))

@@ -19,23 +19,27 @@ Norm: TypeAlias = Literal["batch", "group", "evonorm"]
 GROUPS = 8  # of a group norm: at least two channels each, down to the 16 of the first stage
 
 
-def resnet20(classes: int = 10, norm: Norm = "batch", channels: int = 3) -> nn.Module:
+def resnet20(classes: int = 10, norm: Norm = "batch", channels: int = 3, groups: int = GROUPS) -> nn.Module:
     """Three stages of three blocks, 16, 32 and 64 channels.
+
+    groups: of a group norm, a divisor of 16.
 
     evonorm: as the code of quasi-global momentum has it (Lin et al. 2021): EvoNorm-S0 with v = 1 in place of a
     normalization and its ReLU; before a sum, which has its ReLU behind it, batch norm by the batch's own statistics.
     """
     if norm not in get_args(Norm):
         raise ModelError(f"norm: {norm!r} is unknown; allowed: {', '.join(get_args(Norm))}")
+    if groups < 1 or 16 % groups:
+        raise ModelError(f"groups: {groups} is not possible; 16 channels are divided by 1, 2, 4, 8 or 16")
     blocks: list[nn.Module] = []
     entering = 16
     for width, stride in ((16, 1), (32, 2), (64, 2)):
         for k in range(3):
-            blocks.append(Block(entering, width, stride if k == 0 else 1, norm))
+            blocks.append(Block(entering, width, stride if k == 0 else 1, norm, groups))
             entering = width
     return nn.Sequential(
         Convolution(channels, 16, 3, padding=1, bias=False),
-        normalization(norm, 16),
+        normalization(norm, 16, groups),
         *([] if norm == "evonorm" else [nn.ReLU()]),
         *blocks,
         nn.AdaptiveAvgPool2d(1),
@@ -51,21 +55,21 @@ class Convolution(nn.Conv2d):
         nn.init.kaiming_normal_(self.weight, nonlinearity="relu")
 
 
-def normalization(norm: Norm, channels: int, before_sum: bool = False) -> nn.Module:
+def normalization(norm: Norm, channels: int, groups: int, before_sum: bool = False) -> nn.Module:
     if norm == "evonorm":
         return nn.BatchNorm2d(channels, track_running_stats=False) if before_sum else EvoNorm(channels, slope=False)
-    return nn.BatchNorm2d(channels) if norm == "batch" else nn.GroupNorm(GROUPS, channels)
+    return nn.BatchNorm2d(channels) if norm == "batch" else nn.GroupNorm(groups, channels)
 
 
 class Block(nn.Module):
     """Two 3×3 convolutions and a shortcut around them."""
 
-    def __init__(self, entering: int, leaving: int, stride: int, norm: Norm) -> None:
+    def __init__(self, entering: int, leaving: int, stride: int, norm: Norm, groups: int) -> None:
         super().__init__()
         self.conv1 = Convolution(entering, leaving, 3, stride, padding=1, bias=False)
-        self.norm1 = normalization(norm, leaving)
+        self.norm1 = normalization(norm, leaving, groups)
         self.conv2 = Convolution(leaving, leaving, 3, padding=1, bias=False)
-        self.norm2 = normalization(norm, leaving, before_sum=True)
+        self.norm2 = normalization(norm, leaving, groups, before_sum=True)
         self.bends = norm == "evonorm"  # whether the first norm has a non-linearity of its own
         same = entering == leaving and stride == 1
         self.shortcut: nn.Module = nn.Identity() if same else PaddedShortcut(entering, leaving, stride)

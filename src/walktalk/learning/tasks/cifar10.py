@@ -14,7 +14,7 @@ from walktalk.learning.data import locate
 from walktalk.learning.data.files import CIFAR10
 from walktalk.learning.data.images import CropAndFlip, cifar_batch, normalized
 from walktalk.learning.models import resnet20, vgg11
-from walktalk.learning.models.resnet20 import Norm
+from walktalk.learning.models.resnet20 import GROUPS, Norm
 from walktalk.learning.task import Task
 from walktalk.learning.tasks.split import Kind, own_part, split_by_class
 from walktalk.seeds import Seed, as_seed
@@ -33,6 +33,7 @@ def cifar10(
     split_seed: Annotated[int, Ge(0), Lt(2**32)] | None = None,
     model: Literal["resnet20", "vgg11"] = "resnet20",
     norm: Norm = "batch",
+    groups: Literal[1, 2, 4, 8, 16] | None = None,
     scale: Literal["images", "papers"] = "images",
     augment: bool = True,
     samples: Annotated[int, Ge(1), Le(50_000)] | None = None,
@@ -51,6 +52,7 @@ def cifar10(
         split_seed: of an even split, a seed of numpy's old generator: the very samples that published code deals out.
         model: the network; VGG-11 has no normalization, and dropout.
         norm: ResNet-20's normalization.
+        groups: of its group norm; 8 if left out.
         scale: pixels are divided by their standard deviation; papers: by the smaller numbers of much published code.
         augment: random crop and flip in training.
         samples: only that many images, for a quick try.
@@ -72,7 +74,7 @@ def cifar10(
     test = (normalized(batches[5][0], MEAN, std), torch.from_numpy(batches[5][1])) if mine is None else None
     return Task(
         "cifar10",
-        resnet20(norm=norm) if model == "resnet20" else vgg11(),
+        resnet20(norm=norm, groups=groups or GROUPS) if model == "resnet20" else vgg11(),
         functional.cross_entropy,
         normalized(images, MEAN, std),
         torch.from_numpy(labels),

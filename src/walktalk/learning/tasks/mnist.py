@@ -40,7 +40,7 @@ def mnist(
     Args:
         nodes: how many nodes the data is split over.
         alpha: of a Dirichlet split, in place of split.
-        seed: of the split, and of the warm-up.
+        seed: of the split, and of the warm-up and the model that it begins with.
         split: sorted: by label, cut into equal pieces, so that a node has one or two digits; iid: dealt out.
         softmax: over what the network's scores end with a log-softmax: batch, as in the published comparison, whose
             numbers depend on it; classes: none but the loss's own.
@@ -59,10 +59,12 @@ def mnist(
         parts = sorted_and_cut(labels, nodes)
     else:
         parts = split_by_class(labels, nodes, root.child("partition"), alpha)
-    model = BatchSoftmaxConv(softmax == "batch")
-    if warm_up:
-        inputs = normalized(images, MEAN, STD)
-        warmed(model, inputs, torch.from_numpy(labels), warm_up, warm_up_lr, root.child("warm-up"))
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(root.child("start").integer % 2**63)  # for what is warmed up, which no run draws anew
+        model = BatchSoftmaxConv(softmax == "batch")
+        if warm_up:
+            inputs = normalized(images, MEAN, STD)
+            warmed(model, inputs, torch.from_numpy(labels), warm_up, warm_up_lr, root.child("warm-up"))
     mine = own_part(parts, part)
     if mine is not None:
         images, labels, parts = images[mine], labels[mine], [np.arange(len(mine))]

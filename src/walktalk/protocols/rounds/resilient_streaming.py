@@ -4,9 +4,9 @@ The server closes one training after the other. It waits for everybody's change 
 that say that they have none, whose change is known to be lost, or that take longer than others ever did (`arrivals`).
 Who was left out for being late is waited for again when it sends something of now. A node that did not get the server's
 fragment goes on without it, and shows no change of that fragment until it has the next one: what it changed before is
-counted already. That next one it takes whole. One that lags behind, or was dead, goes to the number of what it gets
-from the server. While the server is dead all wait. When it is back it begins a new life, under a name of its own, in
-which all that it hears of earlier ones is too late; momenta begin anew.
+counted already. That next one it takes whole. One that lags behind goes to the number of what it gets from the server;
+so does one that was dead, which waits for that. While the server is dead all wait. When it is back it begins a new
+life, under a name of its own, in which all that it hears of earlier ones is too late; momenta begin anew.
 """
 
 from __future__ import annotations
@@ -107,7 +107,8 @@ class StreamingClient(StreamingMember):
                     self.base = {p: p - self.fragments.count for p in range(self.fragments.count)}
                 return [*self.fragments.begin(self.around.node), *self._train_on()]
             case Rejoined(memory):
-                self.done = self.since = int.from_bytes(memory, "little")
+                self.done = int.from_bytes(memory, "little")
+                self.since = max(self._due(), 0)  # where it waited for the server it waits again: nobody is further
                 return [Record(MEMBER, self.around.node, MODEL), *self._train_on()]
         return []
 

@@ -1,20 +1,32 @@
 """Triton kernels: convolutions of many small models at once.
 
 Activations are [W, B, H, W', C]: row, sample, pixel, channel; every row is dense by itself, so a tile of pixels never
-crosses from one model into the next. Weights are [W, 9, C, C'] (`taps`), in the activations' type. A convolution is an
-implicit matrix product: pixels × (taps × channels) times (taps × channels) × new channels, with the sums that a batch
-norm needs, forwards and backwards, fused behind it. (Normalization and ReLU in front of it was slower: every pixel is
-read nine times.) Sums over pixels go through one partial sum a tile, added up in a fixed order by a kernel of their
-own: no atomics, so the same inputs give the same bytes.
+crosses from one model into the next. Weights are [W, KS², C, C'] (`taps`), in the activations' type; kernels are
+KS × KS, 3 or 5. A convolution is an implicit matrix product: pixels × (taps × channels) times (taps × channels) × new
+channels, with the sums that a batch norm needs, forwards and backwards, fused behind it. (Normalization and ReLU in
+front of it was slower: every pixel is read nine times.) Sums over pixels go through one partial sum a tile, added up in
+a fixed order by a kernel of their own: no atomics, so the same inputs give the same bytes.
 
-`KX` is how many taps of a kernel row are one product: 1, or 4 (three and an empty one), which makes contiguous loads
-four times as long where channels are few. Distances between rows (`x_row`) are in pixels, and sizes of images are
-constants: divisions become shifts, and a load is only as wide as the compiler can see its address to be aligned.
+`KX` is how many taps of a kernel row are one product: 1, or more (4: three and an empty one; 2 of five: in pieces),
+which makes contiguous loads as many times as long where channels are few. Distances between rows (`x_row`) are in
+pixels, and sizes of images are constants: divisions become shifts, and a load is only as wide as the compiler can see
+its address to be aligned.
 """
 
 # Triton reads the annotations of kernels, so there are no postponed ones here. Sizes that are compiled in are capitals.
 import triton
 import triton.language as tl
+
+
+@triton.jit
+def in_piece(kx0, KS: tl.constexpr, KX: tl.constexpr):
+    """How many of KX taps there are from tap kx0 of a kernel row on; a constant where all pieces have as many."""
+    if KX >= KS:
+        return KS
+    elif KS % KX == 0:
+        return KX
+    else:
+        return tl.minimum(KS - kx0, KX)
 
 
 @triton.jit
@@ -24,6 +36,7 @@ def neighbours(
     M,
     ky,
     kx0,
+    limit,
     k,
     H: tl.constexpr,
     WD: tl.constexpr,
@@ -31,15 +44,16 @@ def neighbours(
     WO: tl.constexpr,
     CIN: tl.constexpr,
     STRIDE: tl.constexpr,
+    KS: tl.constexpr,
 ):
-    """What a tap of kernel row ky (or some taps, k running over their channels) sees at the pixels m."""
+    """What a tap of kernel row ky (or `limit` taps, k running over their channels) sees at the pixels m."""
     across = k // CIN
     b, oy, ox = m // (HO * WO), (m // WO) % HO, m % WO
-    iy, left = oy * STRIDE + ky - 1, ox * STRIDE + kx0 - 1
+    iy, left = oy * STRIDE + ky - KS // 2, ox * STRIDE + kx0 - KS // 2
     ix = left[:, None] + across[None, :]
     inside = (m < M)[:, None] & (iy >= 0)[:, None] & (iy < H)[:, None] & (ix >= 0) & (ix < WD)
     place = ((b * H + iy) * WD + left) * CIN
-    return tl.load(x + place[:, None] + k[None, :], mask=inside & (across < 3)[None, :], other=0.0)
+    return tl.load(x + place[:, None] + k[None, :], mask=inside & (across < limit)[None, :], other=0.0)
 
 
 @triton.jit
@@ -58,6 +72,7 @@ def conv_forward(
     CIN: tl.constexpr,
     COUT: tl.constexpr,
     STRIDE: tl.constexpr,
+    KS: tl.constexpr,
     KX: tl.constexpr,
     BLOCK: tl.constexpr,
     BIAS: tl.constexpr,
@@ -73,14 +88,16 @@ def conv_forward(
     k, n = tl.arange(0, K), tl.arange(0, COUT)
     across = k // CIN
     x += row * x_row * CIN
-    taps += row * (9 * CIN * COUT)
+    taps += row * (KS * KS * CIN * COUT)
     acc = tl.zeros((BLOCK, COUT), tl.float32)
-    for j in tl.range(0, 9 if KX == 1 else 3):
-        ky = j // 3 if KX == 1 else j
-        kx0 = j % 3 if KX == 1 else 0
-        a = neighbours(x, m, M, ky, kx0, k, H, WD, HO, WO, CIN, STRIDE)
-        at = (ky * 3 + kx0) * CIN * COUT
-        w = tl.load(taps + at + k[:, None] * COUT + n[None, :], mask=(across < 3)[:, None], other=0.0)
+    PIECES: tl.constexpr = (KS + KX - 1) // KX  # of a kernel row
+    for j in tl.range(0, KS * PIECES):
+        ky = j // PIECES
+        kx0 = 0 if PIECES == 1 else (j % PIECES) * KX
+        limit = in_piece(kx0, KS, KX)
+        a = neighbours(x, m, M, ky, kx0, limit, k, H, WD, HO, WO, CIN, STRIDE, KS)
+        at = (ky * KS + kx0) * CIN * COUT
+        w = tl.load(taps + at + k[:, None] * COUT + n[None, :], mask=(across < limit)[:, None], other=0.0)
         acc = tl.dot(a, w, acc, input_precision=PRECISION)
     if BIAS:
         acc += tl.load(bias + row * COUT + n)[None, :]
@@ -117,6 +134,7 @@ def conv_backward(
     CIN: tl.constexpr,
     COUT: tl.constexpr,
     STRIDE: tl.constexpr,
+    KS: tl.constexpr,
     KX: tl.constexpr,
     BLOCK: tl.constexpr,
     EPILOGUE: tl.constexpr,
@@ -128,18 +146,20 @@ def conv_backward(
 
     EPILOGUE "mask": the input was relu(scale·y1 + shift); store the gradient before that ReLU, and each tile's Σg and
     Σg·x̂. "add": add the gradient dz·(z > 0) that came around by the shortcut (ZC channels, BEFORE of them new).
-    With stride 2 the tiles of one program are pixels of one parity, which meet 1, 2, 2 or 4 of the nine taps.
+    With stride 2, and a kernel of 3 × 3, the tiles of one program are pixels of one parity, which meet 1, 2, 2 or 4 of
+    the nine taps.
     """
     tile, row = tl.program_id(0), tl.program_id(1).to(tl.int64)
     K: tl.constexpr = KX * CIN
     k, n = tl.arange(0, K), tl.arange(0, COUT)
     across, c = k // CIN, k % CIN
+    PIECES: tl.constexpr = (KS + KX - 1) // KX
     if STRIDE == 1:
         m = tile * BLOCK + tl.arange(0, BLOCK)
         M = B * H * WD
         b, iy, ix = m // (H * WD), (m // WD) % H, m % WD
         py, px = 0, 0
-        steps = 9 if KX == 1 else 3
+        steps = KS * PIECES
     else:
         tiles = tl.cdiv(B * HO * WO, BLOCK)
         py, px = (tile // tiles) // 2, (tile // tiles) % 2
@@ -148,25 +168,29 @@ def conv_backward(
         b, iy, ix = m // (HO * WO), ((m // WO) % HO) * 2 + py, (m % WO) * 2 + px
         steps = (1 + py) * (1 + px)
     dy += row * (B * HO * WO * CIN)
-    taps += row * (9 * CIN * COUT)
+    taps += row * (KS * KS * CIN * COUT)
     acc = tl.zeros((BLOCK, COUT), tl.float32)
     for j in tl.range(0, steps):
         if STRIDE == 1:
-            ky = j // 3 if KX == 1 else j
-            kx0 = j % 3 if KX == 1 else 0
-            oy, left = iy + ky - 1, ix + kx0 - 1  # with the kernel turned around: tap 8 − (3 ky + kx)
-            tap = 8 - (ky * 3 + kx0 + across)
+            ky = j // PIECES
+            kx0 = 0 if PIECES == 1 else (j % PIECES) * KX
+            limit = in_piece(kx0, KS, KX)
+            oy, left = iy + ky - KS // 2, ix + kx0 - KS // 2  # with the kernel turned around: the last tap first
+            tap = KS * KS - 1 - (ky * KS + kx0 + across)
         else:
             ky = 1 - py + 2 * (j // (1 + px))
             kx0 = 1 - px + 2 * (j % (1 + px))
+            limit = 1
             oy, left = (iy + 1 - ky) // 2, (ix + 1 - kx0) // 2
             tap = ky * 3 + kx0 + across
         ox = left[:, None] + across[None, :]
         inside = (m < M)[:, None] & (oy >= 0)[:, None] & (oy < HO)[:, None] & (ox >= 0) & (ox < WO)
-        inside = inside & (across < 3)[None, :]
+        inside = inside & (across < limit)[None, :]
         place = ((b * HO + oy) * WO + left) * CIN
         a = tl.load(dy + place[:, None] + k[None, :], mask=inside, other=0.0)
-        w = tl.load(taps + (tap * COUT * CIN + c)[:, None] + n[None, :] * CIN, mask=(across < 3)[:, None], other=0.0)
+        w = tl.load(
+            taps + (tap * COUT * CIN + c)[:, None] + n[None, :] * CIN, mask=(across < limit)[:, None], other=0.0
+        )
         acc = tl.dot(a, w, acc, input_precision=PRECISION)
     valid = (m < M)[:, None]
     pixel = (b * H + iy) * WD + ix
@@ -211,14 +235,15 @@ def conv_weights(
     CIN: tl.constexpr,
     COUT: tl.constexpr,
     STRIDE: tl.constexpr,
+    KS: tl.constexpr,
     KX: tl.constexpr,
     ALL: tl.constexpr,
     BLOCK: tl.constexpr,
     PRECISION: tl.constexpr,
 ):
-    """The gradient for the taps, [W, SPLIT, 9, CIN, COUT]: every split sums over its own pixels.
+    """The gradient for the taps, [W, SPLIT, KS², CIN, COUT]: every split sums over its own pixels.
 
-    A program does one tap (KX 1), a row of the kernel (KX 4), or, with ALL, its three rows, and reads dy once for them.
+    A program does KX taps of a kernel row, or, with ALL, three whole rows, and reads dy once for them.
     """
     program, row = tl.program_id(0), tl.program_id(1).to(tl.int64)
     M = B * HO * WO
@@ -226,25 +251,27 @@ def conv_weights(
     k, n = tl.arange(0, K), tl.arange(0, COUT)
     x += row * x_row * CIN
     dy += row * (M * COUT)
-    GROUPS: tl.constexpr = 1 if ALL else (9 if KX == 1 else 3)
+    PIECES: tl.constexpr = (KS + KX - 1) // KX
+    GROUPS: tl.constexpr = 1 if ALL else KS * PIECES
     group, split = program % GROUPS, program // GROUPS
-    ky = group // 3 if KX == 1 else group
-    kx0 = group % 3 if KX == 1 else 0
+    ky = group // PIECES
+    kx0 = 0 if PIECES == 1 else (group % PIECES) * KX
+    limit = in_piece(kx0, KS, KX)
     first = tl.zeros((K, COUT), tl.float32)
     if ALL:
         second, third = tl.zeros((K, COUT), tl.float32), tl.zeros((K, COUT), tl.float32)
     for start in tl.range(split * CHUNK, tl.minimum((split + 1) * CHUNK, M), BLOCK):
         m = start + tl.arange(0, BLOCK)
         d = tl.load(dy + m[:, None] * COUT + n[None, :], mask=(m < M)[:, None], other=0.0)
-        a = neighbours(x, m, M, ky, kx0, k, H, WD, HO, WO, CIN, STRIDE)
+        a = neighbours(x, m, M, ky, kx0, limit, k, H, WD, HO, WO, CIN, STRIDE, KS)
         first = tl.dot(tl.trans(a), d, first, input_precision=PRECISION)
         if ALL:
-            a = neighbours(x, m, M, 1, 0, k, H, WD, HO, WO, CIN, STRIDE)
+            a = neighbours(x, m, M, 1, 0, limit, k, H, WD, HO, WO, CIN, STRIDE, KS)
             second = tl.dot(tl.trans(a), d, second, input_precision=PRECISION)
-            a = neighbours(x, m, M, 2, 0, k, H, WD, HO, WO, CIN, STRIDE)
+            a = neighbours(x, m, M, 2, 0, limit, k, H, WD, HO, WO, CIN, STRIDE, KS)
             third = tl.dot(tl.trans(a), d, third, input_precision=PRECISION)
-    at = out + (row * SPLIT + split) * (9 * CIN * COUT) + (ky * 3 + kx0) * CIN * COUT + k[:, None] * COUT + n[None, :]
-    real = (k // CIN < 3)[:, None]
+    at = out + ((row * SPLIT + split) * KS * KS + ky * KS + kx0) * CIN * COUT + k[:, None] * COUT + n[None, :]
+    real = (k // CIN < limit)[:, None]
     tl.store(at, first, mask=real)
     if ALL:
         tl.store(at + 3 * CIN * COUT, second, mask=real)
@@ -252,22 +279,25 @@ def conv_weights(
 
 
 @triton.jit
-def weights_to_taps(weights, taps, REAL: tl.constexpr, CIN: tl.constexpr, COUT: tl.constexpr):
-    """[W, COUT, REAL, 9] in float32 to [W, 9, CIN, COUT] in the activations' type; zeros where REAL < CIN."""
+def weights_to_taps(weights, taps, TAPS: tl.constexpr, REAL: tl.constexpr, CIN: tl.constexpr, COUT: tl.constexpr):
+    """[W, COUT, REAL, TAPS] in float32 to [W, TAPS, CIN, COUT] in the activations' type; zeros where REAL < CIN."""
     tap, row = tl.program_id(0), tl.program_id(1).to(tl.int64)
     c, n = tl.arange(0, CIN), tl.arange(0, COUT)
-    at = row * (COUT * REAL * 9) + (n[None, :] * REAL + c[:, None]) * 9 + tap
+    at = row * (COUT * REAL * TAPS) + (n[None, :] * REAL + c[:, None]) * TAPS + tap
     found = tl.load(weights + at, mask=(c < REAL)[:, None], other=0.0)
-    tl.store(taps + (row * 9 + tap) * (CIN * COUT) + c[:, None] * COUT + n[None, :], found.to(taps.dtype.element_ty))
+    at = (row * TAPS + tap) * (CIN * COUT) + c[:, None] * COUT + n[None, :]
+    tl.store(taps + at, found.to(taps.dtype.element_ty))
 
 
 @triton.jit
-def taps_to_weights(splits, weights, SPLIT, REAL: tl.constexpr, CIN: tl.constexpr, COUT: tl.constexpr):
-    """[W, SPLIT, 9, CIN, COUT], summed over the splits in order, to [W, COUT, REAL, 9]."""
+def taps_to_weights(
+    splits, weights, SPLIT, TAPS: tl.constexpr, REAL: tl.constexpr, CIN: tl.constexpr, COUT: tl.constexpr
+):
+    """[W, SPLIT, TAPS, CIN, COUT], summed over the splits in order, to [W, COUT, REAL, TAPS]."""
     tap, row = tl.program_id(0), tl.program_id(1).to(tl.int64)
     c, n = tl.arange(0, CIN), tl.arange(0, COUT)
     total = tl.zeros((CIN, COUT), tl.float32)
     for split in tl.range(0, SPLIT):
-        total += tl.load(splits + ((row * SPLIT + split) * 9 + tap) * (CIN * COUT) + c[:, None] * COUT + n[None, :])
-    at = row * (COUT * REAL * 9) + (n[None, :] * REAL + c[:, None]) * 9 + tap
+        total += tl.load(splits + ((row * SPLIT + split) * TAPS + tap) * (CIN * COUT) + c[:, None] * COUT + n[None, :])
+    at = row * (COUT * REAL * TAPS) + (n[None, :] * REAL + c[:, None]) * TAPS + tap
     tl.store(weights + at, total, mask=(c < REAL)[:, None])

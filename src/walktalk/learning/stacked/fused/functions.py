@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 from walktalk.learning.stacked.fused import launch, pool
-from walktalk.learning.stacked.fused.launch import Normalized
+from walktalk.learning.stacked.fused.tiles import Normalized
 
 
 @dataclass(frozen=True)
@@ -46,21 +46,22 @@ class Layer(torch.autograd.Function):
     ) -> Tensor:
         taps = launch.as_taps(weight, x.dtype, x.shape[4])
         y, norm = convolved(x, taps, gamma, beta, running, settings, bias)
-        z = launch.normalize(y, norm, None, 0)
+        z = pool.normalized(y, norm) if settings.pooled else launch.normalize(y, norm, None, 0)
         ctx.save_for_backward(x, taps, y, z)
-        ctx.norm, ctx.settings, ctx.channels, ctx.into = norm, settings, weight.shape[2], into
+        ctx.norm, ctx.settings, ctx.shape, ctx.into = norm, settings, weight.shape, into
         ctx.bias = None if bias is None else bias.shape
-        return pool.pooled(z) if settings.pooled else z
+        return z
 
     @staticmethod
     def backward(ctx: Any, dz: Tensor) -> tuple[Tensor | None, ...]:  # type: ignore[override]
         x, taps, y, z = ctx.saved_tensors
         dz = dz.contiguous()
         if ctx.settings.pooled:
-            dz, _ = pool.before_relu(dz, z, True, with_sums=False)
-        totals = launch.gradient_sums(dz, z, y, ctx.norm)
-        dy = launch.normalize_backward(dz, z, y, ctx.norm, totals)
-        dw = launch.for_weights(x, dy, ctx.settings.stride, ctx.channels, ctx.into)
+            dy, totals = pool.normalized_backward(dz, y, ctx.norm)
+        else:
+            totals = launch.gradient_sums(dz, z, y, ctx.norm)
+            dy = launch.normalize_backward(dz, z, y, ctx.norm, totals)
+        dw = launch.for_weights(x, dy, ctx.settings.stride, ctx.shape, ctx.into)
         dx = launch.for_input(dy, taps, x.shape, ctx.settings.stride)[0] if ctx.needs_input_grad[0] else None
         for_bias = None if ctx.bias is None else torch.zeros(ctx.bias, device=x.device)
         return dx, dw, for_bias, totals[1], totals[0], None, None, None
@@ -76,15 +77,15 @@ class PlainLayer(torch.autograd.Function):
         taps = launch.as_taps(weight, x.dtype, x.shape[4])
         y, _ = launch.forward(x, taps, stride, False, bias, True)
         ctx.save_for_backward(x, taps, y)
-        ctx.stride, ctx.pooled, ctx.channels, ctx.into = stride, pooled, weight.shape[2], into
+        ctx.stride, ctx.pooled, ctx.shape, ctx.into = stride, pooled, weight.shape, into
         ctx.has_bias = bias is not None
         return pool.pooled(y) if pooled else y
 
     @staticmethod
     def backward(ctx: Any, dz: Tensor) -> tuple[Tensor | None, ...]:  # type: ignore[override]
         x, taps, y = ctx.saved_tensors
-        dy, for_bias = pool.before_relu(dz.contiguous(), y, ctx.pooled, ctx.has_bias)
-        dw = launch.for_weights(x, dy, ctx.stride, ctx.channels, ctx.into)
+        dy, for_bias = pool.backward(dz.contiguous(), y, ctx.pooled, relu=True, with_sums=ctx.has_bias)
+        dw = launch.for_weights(x, dy, ctx.stride, ctx.shape, ctx.into)
         dx = launch.for_input(dy, taps, x.shape, ctx.stride)[0] if ctx.needs_input_grad[0] else None
         return dx, dw, for_bias, None, None, None
 
@@ -113,22 +114,21 @@ class Block(torch.autograd.Function):
         y2, norm2 = convolved(a1, taps2, gamma2, beta2, running2, second)
         z = launch.normalize(y2, norm2, x, second.new_before)
         ctx.save_for_backward(x, taps1, y1, a1, taps2, y2, z)
-        ctx.norms, ctx.settings = (norm1, norm2), (first, second)
+        ctx.norms, ctx.settings, ctx.shapes = (norm1, norm2), (first, second), (weight1.shape, weight2.shape)
         return z
 
     @staticmethod
     def backward(ctx: Any, dz: Tensor) -> tuple[Tensor | None, ...]:  # type: ignore[override]
         x, taps1, y1, a1, taps2, y2, z = ctx.saved_tensors
         (norm1, norm2), (first, second) = ctx.norms, ctx.settings
-        entering, leaving = taps1.shape[2:]
         dz = dz.contiguous()
         totals2 = launch.gradient_sums(dz, z, y2, norm2)
         dy2 = launch.normalize_backward(dz, z, y2, norm2, totals2)
-        dw2 = launch.for_weights(a1, dy2, 1, leaving)
+        dw2 = launch.for_weights(a1, dy2, 1, ctx.shapes[1])
         g1, totals1 = launch.for_input(dy2, taps2, y1.shape, 1, before=(y1, norm1))
         assert totals1 is not None
         dy1 = launch.normalize_backward(g1, None, y1, norm1, totals1)
-        dw1 = launch.for_weights(x, dy1, first.stride, entering)
+        dw1 = launch.for_weights(x, dy1, first.stride, ctx.shapes[0])
         dx, _ = launch.for_input(dy1, taps1, x.shape, first.stride, around=(dz, z, second.new_before))
         return dx, dw1, totals1[1], totals1[0], dw2, totals2[1], totals2[0], None, None, None, None
 
@@ -165,5 +165,4 @@ def evaluated(
     inverse = (var + settings.eps).rsqrt()
     scale = (gamma * inverse).contiguous()
     norm = Normalized(scale, (beta - mean * scale).contiguous(), mean, inverse)
-    z = launch.normalize(y, norm, around, settings.new_before)
-    return pool.pooled(z) if settings.pooled else z
+    return pool.normalized(y, norm) if settings.pooled else launch.normalize(y, norm, around, settings.new_before)

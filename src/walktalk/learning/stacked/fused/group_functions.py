@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
 
-from walktalk.learning.stacked.fused import group_kernels, launch
+from walktalk.learning.stacked.fused import group_kernels, launch, pool
 
 TILE = 4096  # numbers that a program has in hand at a time
 
@@ -65,27 +66,43 @@ def normalize_backward(dz: Tensor, z: Tensor, y: Tensor, norm: GroupNormalized) 
     return dy, launch.sums(partials)
 
 
+@dataclass(frozen=True)
+class GroupSettings:
+    """What a convolution with its group norm needs beside tensors."""
+
+    stride: int
+    groups: int
+    eps: float
+    pooled: bool = False  # whether there are 2×2 maxima between the convolution and its norm
+
+
 class GroupLayer(torch.autograd.Function):
-    """relu(norm(conv(x))), x as [W, B, H, W', C]."""
+    """relu(norm(conv(x) + bias)), x as [W, B, H, W', C]; the norm is of 2×2 maxima if the settings say so."""
 
     @staticmethod
     def forward(
-        ctx: Any, x: Tensor, weight: Tensor, gamma: Tensor, beta: Tensor, stride: int, groups: int, eps: float
+        ctx: Any, x: Tensor, weight: Tensor, bias: Tensor | None, gamma: Tensor, beta: Tensor, settings: GroupSettings
     ) -> Tensor:
         taps = launch.as_taps(weight, x.dtype, x.shape[4])
-        y, _ = launch.forward(x, taps, stride, False)
-        z, norm = normalize(y, gamma, beta, groups, eps, None, 0)
-        ctx.save_for_backward(x, taps, y, z)
-        ctx.norm, ctx.stride, ctx.channels = norm, stride, weight.shape[2]
+        y, _ = launch.forward(x, taps, settings.stride, False, bias)
+        seen = pool.pooled(y) if settings.pooled else y
+        z, norm = normalize(seen, gamma, beta, settings.groups, settings.eps, None, 0)
+        ctx.save_for_backward(x, taps, y, seen, z)
+        ctx.norm, ctx.settings, ctx.shape, ctx.has_bias = norm, settings, weight.shape, bias is not None
         return z
 
     @staticmethod
     def backward(ctx: Any, dz: Tensor) -> tuple[Tensor | None, ...]:  # type: ignore[override]
-        x, taps, y, z = ctx.saved_tensors
-        dy, totals = normalize_backward(dz.contiguous(), z, y, ctx.norm)
-        dw = launch.for_weights(x, dy, ctx.stride, ctx.channels)
-        dx = launch.for_input(dy, taps, x.shape, ctx.stride)[0] if ctx.needs_input_grad[0] else None
-        return dx, dw, totals[1], totals[0], None, None, None
+        x, taps, y, seen, z = ctx.saved_tensors
+        stride = ctx.settings.stride
+        dy, totals = normalize_backward(dz.contiguous(), z, seen, ctx.norm)
+        if ctx.settings.pooled:
+            dy, for_bias = pool.backward(dy, y, True, relu=False, with_sums=ctx.has_bias)
+        else:
+            for_bias = dy.sum((1, 2, 3), dtype=torch.float32) if ctx.has_bias else None
+        dw = launch.for_weights(x, dy, stride, ctx.shape)
+        dx = launch.for_input(dy, taps, x.shape, stride)[0] if ctx.needs_input_grad[0] else None
+        return dx, dw, for_bias, totals[1], totals[0], None
 
 
 class GroupBlock(torch.autograd.Function):
@@ -113,17 +130,17 @@ class GroupBlock(torch.autograd.Function):
         z, norm2 = normalize(y2, gamma2, beta2, groups[1], eps[1], x, new_before)
         ctx.save_for_backward(x, taps1, y1, a1, taps2, y2, z)
         ctx.norms, ctx.stride, ctx.new_before = (norm1, norm2), stride, new_before
+        ctx.shapes = weight1.shape, weight2.shape
         return z
 
     @staticmethod
     def backward(ctx: Any, dz: Tensor) -> tuple[Tensor | None, ...]:  # type: ignore[override]
         x, taps1, y1, a1, taps2, y2, z = ctx.saved_tensors
         dz = dz.contiguous()
-        entering, leaving = taps1.shape[2:]
         dy2, totals2 = normalize_backward(dz, z, y2, ctx.norms[1])
-        dw2 = launch.for_weights(a1, dy2, 1, leaving)
+        dw2 = launch.for_weights(a1, dy2, 1, ctx.shapes[1])
         da1, _ = launch.for_input(dy2, taps2, a1.shape, 1)
         dy1, totals1 = normalize_backward(da1, a1, y1, ctx.norms[0])
-        dw1 = launch.for_weights(x, dy1, ctx.stride, entering)
+        dw1 = launch.for_weights(x, dy1, ctx.stride, ctx.shapes[0])
         dx, _ = launch.for_input(dy1, taps1, x.shape, ctx.stride, around=(dz, z, ctx.new_before))
         return dx, dw1, totals1[1], totals1[0], dw2, totals2[1], totals2[0], None, None, None, None

@@ -2,44 +2,33 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from math import isqrt
 
 import torch
 from torch import Tensor
 
 from walktalk.learning.stacked.fused import conv_kernels, norm_kernels, sgd_kernel, wide
-from walktalk.learning.stacked.fused.tiles import Tile, precision, tiles_of
-
-PIXELS = 4096  # of one channel each, in a tile of an element-wise kernel
+from walktalk.learning.stacked.fused.tiles import PIXELS, Normalized, Tile, in_hand, precision, tiles_of
 
 # By the number of channels that the products run over; measured on an H200 with benchmarks/fused_convolutions.py.
 FORWARD = {4: Tile(4, 256, 4, 2), 16: Tile(1, 256, 4, 3), 32: Tile(1, 256, 4, 3), 64: Tile(1, 128, 4, 3)}
 BACKWARD = {16: Tile(1, 256, 4, 4), 32: Tile(1, 128, 4, 4), 64: Tile(1, 64, 4, 3)}
 WEIGHTS = {4: Tile(12, 256, 4, 2), 16: Tile(12, 64, 4, 3), 32: Tile(4, 64, 4, 3), 64: Tile(1, 64, 4, 3)}
-CHUNK = {1: 1024, 4: 2048, 12: 4096}  # pixels that one program of the gradient for weights adds up, by its taps
-
-
-@dataclass
-class Normalized:
-    """A batch norm at work: [W, C] each."""
-
-    scale: Tensor
-    shift: Tensor
-    mean: Tensor
-    inverse: Tensor
-
-    @classmethod
-    def empty(cls, rows: int, channels: int, device: torch.device) -> Normalized:
-        return cls(*torch.empty((4, rows, channels), device=device))
+FORWARD5 = {4: Tile(8, 256, 4, 2), 16: Tile(1, 256, 4, 3), 32: Tile(1, 256, 4, 3), 64: Tile(1, 128, 4, 3)}
+BACKWARD5 = {16: Tile(1, 256, 4, 4), 32: Tile(1, 256, 4, 3), 64: Tile(1, 128, 8, 3)}
+WEIGHTS5 = {4: Tile(8, 256, 4, 2), 16: Tile(8, 64, 4, 3), 32: Tile(8, 32, 4, 3), 64: Tile(1, 64, 4, 3)}
+TILES = {9: (FORWARD, BACKWARD, WEIGHTS), 25: (FORWARD5, BACKWARD5, WEIGHTS5)}  # by the taps of a kernel
+CHUNK = {1: 1024, 2: 1024, 4: 2048, 8: 2048, 12: 4096}  # pixels that a program of the gradient for weights adds up
 
 
 def as_taps(weight: Tensor, dtype: torch.dtype, channels: int) -> Tensor:
-    """[W, C', C, 3, 3] to [W, 9, C, C'], with zeros for channels that only fill up."""
+    """[W, C', C, k, k] to [W, k², C, C'], with zeros for channels that only fill up."""
     rows, leaving, entering = weight.shape[:3]
     if wide.is_wide(entering, leaving):
         return wide.as_taps(weight, dtype)
-    taps = torch.empty((rows, 9, channels, leaving), dtype=dtype, device=weight.device)
-    conv_kernels.weights_to_taps[(9, rows)](weight.contiguous(), taps, entering, channels, leaving)
+    count = weight.shape[3] * weight.shape[4]
+    taps = torch.empty((rows, count, channels, leaving), dtype=dtype, device=weight.device)
+    conv_kernels.weights_to_taps[(count, rows)](weight.contiguous(), taps, count, entering, channels, leaving)
     return taps
 
 
@@ -52,7 +41,7 @@ def forward(
     if wide.is_wide(entering, leaving):
         return wide.forward(x, taps, bias, relu, with_sums)
     ho, wo = -(-h // stride), -(-wd // stride)
-    tile = FORWARD[entering]
+    tile = TILES[taps.shape[1]][0][entering]
     count = tiles_of(b * ho * wo, tile.pixels)
     y = torch.empty((rows, b, ho, wo, leaving), dtype=x.dtype, device=x.device)
     partials = torch.empty((rows, count, 2, leaving), device=x.device) if with_sums else None
@@ -71,6 +60,7 @@ def forward(
         entering,
         leaving,
         stride,
+        isqrt(taps.shape[1]),
         tile.taps,
         tile.pixels,
         bias is not None,
@@ -81,11 +71,6 @@ def forward(
         num_stages=tile.stages,
     )
     return y, partials
-
-
-def in_hand(channels: int) -> int:
-    """Of how many tiles a program adds up the sums at a time."""
-    return min(64, PIXELS // channels)
 
 
 def statistics(
@@ -188,8 +173,8 @@ def normalize_backward(g: Tensor, z: Tensor | None, y: Tensor, norm: Normalized,
     return dy
 
 
-def for_weights(x: Tensor, dy: Tensor, stride: int, channels: int, into: Tensor | None = None) -> Tensor:
-    """The gradient for the weights, [W, C', C, 3, 3]; `channels` of x are real, the others only fill up.
+def for_weights(x: Tensor, dy: Tensor, stride: int, shape: torch.Size, into: Tensor | None = None) -> Tensor:
+    """The gradient for the weights, of that shape, [W, C', C, k, k]; x may have more channels, which only fill up.
 
     `into`: dense memory of that shape where it is to be.
     """
@@ -197,10 +182,11 @@ def for_weights(x: Tensor, dy: Tensor, stride: int, channels: int, into: Tensor 
     rows, _, ho, wo, leaving = dy.shape
     if wide.is_wide(entering, leaving):
         return wide.for_weights(x, dy, into)
-    tile = WEIGHTS[entering]
-    groups, chunk = {1: 9, 4: 3, 12: 1}[tile.taps], CHUNK[tile.taps]
+    channels, side, taps = shape[2], shape[3], shape[3] * shape[4]
+    tile = TILES[taps][2][entering]
+    groups, chunk = 1 if tile.taps == 12 else side * tiles_of(side, tile.taps), CHUNK[tile.taps]
     split = tiles_of(b * ho * wo, chunk)  # whatever the number of rows: a row's sums have one order in every wave
-    out = torch.empty((rows, split, 9, entering, leaving), device=x.device)
+    out = torch.empty((rows, split, taps, entering, leaving), device=x.device)
     conv_kernels.conv_weights[(groups * split, rows)](
         x,
         dy,
@@ -216,15 +202,16 @@ def for_weights(x: Tensor, dy: Tensor, stride: int, channels: int, into: Tensor 
         entering,
         leaving,
         stride,
-        min(tile.taps, 4),
+        side,
+        4 if tile.taps == 12 else tile.taps,
         tile.taps == 12,
         tile.pixels,
         precision(x),
         num_warps=tile.warps,
         num_stages=tile.stages,
     )
-    weights = torch.empty((rows, leaving, channels, 3, 3), device=x.device) if into is None else into
-    conv_kernels.taps_to_weights[(9, rows)](out, weights, split, channels, entering, leaving)
+    weights = torch.empty(shape, device=x.device) if into is None else into
+    conv_kernels.taps_to_weights[(taps, rows)](out, weights, split, taps, channels, entering, leaving)
     return weights
 
 
@@ -247,7 +234,8 @@ def for_input(
     _, _, h, wd, entering = shape
     if wide.is_wide(entering, leaving):
         return wide.for_input(dy, taps), None
-    tile = BACKWARD[leaving] if stride == 1 else BACKWARD[leaving]._replace(taps=1)
+    tile = TILES[taps.shape[1]][1][leaving]
+    tile = tile if stride == 1 else tile._replace(taps=1)
     count = tiles_of(b * h * wd, tile.pixels) if stride == 1 else 4 * tiles_of(b * ho * wo, tile.pixels)
     dx = torch.empty((rows, b, h, wd, entering), dtype=dy.dtype, device=dy.device)
     partials = torch.empty((rows, count, 2, entering), device=dy.device) if before is not None else None
@@ -275,6 +263,7 @@ def for_input(
         leaving,
         entering,
         stride,
+        isqrt(taps.shape[1]),
         tile.taps,
         tile.pixels,
         kind,

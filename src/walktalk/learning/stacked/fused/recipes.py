@@ -39,7 +39,7 @@ class Unit:
     momentum: float
     groups: int = 0  # of a group norm; 0: it is a batch norm, or none
     has_bias: bool = False
-    pooled: bool = False  # whether 2×2 maxima follow
+    pooled: bool = False  # whether 2×2 maxima follow; of a group norm: whether they come before it
 
 
 @dataclass(frozen=True)
@@ -68,8 +68,8 @@ class Plan:
 
 
 def plan(graph: fx.Graph, modules: dict[str, nn.Module]) -> Plan:
-    """Finds relu(norm(conv(x))) and relu(conv(x)), with the 2×2 maxima of it where they follow, and
-    relu(norm(conv(relu(norm(conv(x))))) + shortcut(x)); widest first."""
+    """Finds relu(norm(conv(x))) and relu(conv(x)), with the 2×2 maxima of it where they follow, relu(group
+    norm(pool(conv(x)))), and relu(norm(conv(relu(norm(conv(x))))) + shortcut(x)); widest first."""
     found = Plan()
     units: dict[fx.Node, tuple[Unit, set[fx.Node]]] = {}
     for node in graph.nodes:
@@ -120,32 +120,39 @@ def unit_before(norm: Any, modules: dict[str, nn.Module]) -> tuple[Unit, set[fx.
         return Unit(before, norm.target, "", plain.stride[0], 0.0, 0.0, 0, plain.bias is not None), {norm}
     if not any(is_module(norm, kind, modules) for kind in (nn.BatchNorm2d, nn.GroupNorm)) or len(norm.users) != 1:
         return None
-    conv = norm.args[0]
+    conv, inner = norm.args[0], {norm}
+    if isinstance(conv, fx.Node) and is_pool(conv, modules) and len(conv.users) == 1:
+        inner.add(conv)
+        conv = conv.args[0]
     if not is_module(conv, nn.Conv2d, modules) or len(conv.users) != 1:
         return None
+    has_pool = len(inner) == 2
+    inner.add(conv)
     one, other = modules[conv.target], modules[norm.target]
     assert isinstance(one, nn.Conv2d)
     x = conv.args[0]
     if not fits_kernel(one, x.op == "placeholder") or not other.affine:
         return None
     if isinstance(other, nn.GroupNorm):
-        if one.bias is not None or one.out_channels not in CHANNELS or one.in_channels > CHANNELS[-1]:
+        if one.out_channels not in CHANNELS or one.in_channels > CHANNELS[-1]:
             return None
-        return Unit(x, conv.target, norm.target, one.stride[0], other.eps, 0.0, other.num_groups), {conv, norm}
+        form = other.num_groups, one.bias is not None, has_pool
+        return Unit(x, conv.target, norm.target, one.stride[0], other.eps, 0.0, *form), inner
     assert isinstance(other, nn.BatchNorm2d)
-    if other.momentum is None or not other.track_running_stats:
+    if other.momentum is None or not other.track_running_stats or has_pool:
         return None
     settings = one.stride[0], other.eps, other.momentum or 0.0, 0, one.bias is not None
-    return Unit(x, conv.target, norm.target, *settings), {conv, norm}
+    return Unit(x, conv.target, norm.target, *settings), inner
 
 
 def fits_kernel(conv: nn.Conv2d, is_first: bool) -> bool:
     entering = conv.in_channels in CHANNELS or (is_first and conv.in_channels <= FEW)
-    shape = conv.kernel_size == (3, 3) and conv.padding == (1, 1) and conv.dilation == (1, 1)
-    plain = conv.groups == 1 and conv.padding_mode == "zeros"
+    plain = conv.groups == 1 and conv.padding_mode == "zeros" and conv.dilation == (1, 1)
+    three, five = (conv.kernel_size == (k, k) and conv.padding == (k // 2, k // 2) for k in (3, 5))
     wide = conv.in_channels in WIDE and conv.out_channels in WIDE and conv.stride == (1, 1)
-    narrow = entering and conv.out_channels in CHANNELS and conv.stride in ((1, 1), (2, 2))
-    return (wide or narrow) and shape and plain
+    narrow = entering and conv.out_channels in CHANNELS
+    strides = ((1, 1), (2, 2)) if three else ((1, 1),)
+    return plain and ((narrow and (three or five) and conv.stride in strides) or (wide and three))
 
 
 def residual_before(
@@ -181,10 +188,11 @@ def residual_before(
 
 
 def fits_block(one: Unit, modules: dict[str, nn.Module]) -> bool:
-    """Whether a unit can be half of a residual block: with a norm, and few channels."""
+    """Whether a unit can be half of a residual block: with a norm, few channels, and a small kernel."""
     conv = modules[one.conv]
     assert isinstance(conv, nn.Conv2d)
-    return bool(one.norm) and not one.has_bias and max(conv.in_channels, conv.out_channels) <= CHANNELS[-1]
+    plain = bool(one.norm) and not one.has_bias and not one.pooled and conv.kernel_size == (3, 3)
+    return plain and max(conv.in_channels, conv.out_channels) <= CHANNELS[-1]
 
 
 def is_module(node: Any, kind: type[nn.Module], modules: dict[str, nn.Module]) -> bool:
@@ -229,8 +237,10 @@ def unit(x: Tensor, recipe: Unit, run: Pass) -> Tensor:
         )
         return plain
     if recipe.groups:
+        form = group_functions.GroupSettings(recipe.stride, recipe.groups, recipe.eps, recipe.pooled)
+        weight, gamma, beta = weights_of(recipe, run)
         done: Tensor = group_functions.GroupLayer.apply(  # type: ignore[no-untyped-call]
-            x, *weights_of(recipe, run), recipe.stride, recipe.groups, recipe.eps
+            x, weight, bias, gamma, beta, form
         )
         return done
     settings = functions.Settings(recipe.stride, recipe.eps, recipe.momentum, 0, recipe.pooled)

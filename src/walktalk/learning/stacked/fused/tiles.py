@@ -2,16 +2,34 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import NamedTuple
 
 import torch
 from torch import Tensor
 
+PIXELS = 4096  # of one channel each, in a tile of an element-wise kernel
+
+
+@dataclass
+class Normalized:
+    """A batch norm at work: [W, C] each."""
+
+    scale: Tensor
+    shift: Tensor
+    mean: Tensor
+    inverse: Tensor
+
+    @classmethod
+    def empty(cls, rows: int, channels: int, device: torch.device) -> Normalized:
+        return cls(*torch.empty((4, rows, channels), device=device))
+
 
 class Tile(NamedTuple):
     """How a convolution is cut up: taps in one program, pixels in a tile, warps, stages of the loads' pipeline.
 
-    Taps are 1, 4 (a row of the kernel and an empty one) or, of the gradient for weights, 12 (all three rows).
+    Taps are 1, some of a row of the kernel (4 or 8: the row and empty ones) or, of the gradient for weights, 12 (three
+    rows).
     """
 
     taps: int
@@ -36,3 +54,8 @@ def precision(x: Tensor) -> str:
 
 def tiles_of(pixels: int, tile: int) -> int:
     return -(-pixels // tile)
+
+
+def in_hand(channels: int) -> int:
+    """Of how many tiles a program adds up the sums at a time."""
+    return min(64, PIXELS // channels)
