@@ -44,10 +44,8 @@ def introduce(tallies: list[Tally]) -> None:
 
 
 def train(tally: Tally, iterations: int) -> None:
-    for _ in range(4):  # all speak four times a second
-        tally.say(idle=False, loss=0.5, samples=10)
-    tally.add(iterations, 1000)
     tally.say(idle=False, loss=0.5, samples=10)
+    tally.add(iterations, 1000)
 
 
 def test_words_are_passed_on_as_they_are(tallies: list[Tally]) -> None:
@@ -63,8 +61,9 @@ def test_words_are_passed_on_as_they_are(tallies: list[Tally]) -> None:
     assert a.counts[2].loss == 0.5
 
 
-def test_one_message_of_a_member_ends_no_run(tallies: list[Tally]) -> None:
+def test_one_message_of_a_member_ends_no_run(tallies: list[Tally], monkeypatch: pytest.MonkeyPatch) -> None:
     """Of numbers of others it was believed as far as they could train: a thousand a second, each of them."""
+    monkeypatch.setattr("walktalk.runtimes.peers.tally.PAUSE", 0.0)
     introduce(tallies)
     a, liar, c = tallies
     train(c, 10)

@@ -173,7 +173,7 @@ class Link:
                         self._dial(name, number, dial[name])
                     self._expect(name, number)
                     self._declare_on_line(number)
-            unheard = endpoint.neighbours.keys() - self._admitted - dial.keys()
+            unheard = endpoint.neighbours.keys() - before.keys() - self._admitted - dial.keys()
         if unheard and endpoint.credentials is not None and not self._leaving.is_set():
             threading.Thread(target=self._admit, args=(endpoint,), name="admitting", daemon=True).start()
 

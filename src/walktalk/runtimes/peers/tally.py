@@ -31,7 +31,7 @@ _ENTRY = struct.Struct("<IQQBQfI")
 _DONE, _OVER, _IDLE = 1, 2, 4
 ENTRIES_AT_MOST = 110  # in one message, so that the note stays under 4 KiB; in larger networks a random choice
 ROOM = 4000  # bytes of signed words in one message; in larger networks a random choice, too
-SOONER = 4  # a word on another node is looked at if it is so many later: signatures take time, and all speak often
+PAUSE = 0.25  # seconds until a word of a node is looked at again that another passes on: signatures take time
 LATELY = 30.0  # seconds: who was not heard of for so long is not waited for
 FASTEST = 1_000.0  # trainings that a node can complete in a second, at the very most
 QUICKEST = 1e10  # bytes that a node can send in a second
@@ -71,6 +71,8 @@ class Tally:
         self._began: dict[int, float] = {}  # by neighbour: when the run began, by this node's clock
         self._heard: dict[int, float] = {}  # by node: when something new was last heard of it
         self._said: dict[int, bytes] = {}  # by node: its last word on itself, signed
+        self._looked: dict[int, float] = {}  # by node: when a word of it was looked at that another had passed on
+        self._signed: Count | None = None  # what this node's last word says
 
     @property
     def own(self) -> Count:
@@ -127,7 +129,6 @@ class Tally:
     def end(self, over: bool) -> None:
         """This node trains no more; `over`: it has seen the end of the run."""
         self.counts[self.node] = self.own._replace(done=True, over=over or self.own.over, moment=self._next_moment())
-        self._sign()
 
     def remember(self, iterations: int, sent: int) -> None:
         """Numbers of this node's earlier life, of which its neighbours may have told it already: the larger count."""
@@ -140,11 +141,6 @@ class Tally:
         moment = self._next_moment()
         self.counts[self.node] = self.own._replace(idle=idle, moment=moment, loss=said, samples=samples)
         self._heard[self.node] = time.monotonic()
-        self._sign()
-
-    def _sign(self) -> None:
-        if self.words is not None:
-            self._said[self.node] = self.words.signed(_pack(self.node, self.own))
 
     def _next_moment(self) -> int:
         """Later than all that was heard of this node: of its earlier lives, neighbours tell it."""
@@ -153,14 +149,17 @@ class Tally:
     def encode(self, clock: float, rng: random.Random) -> bytes:
         """What to tell a neighbour: the run's clock, oneself, and of the others as many as fit."""
         if self.words is not None:
-            return _HEAD.pack(clock) + self._signed_words(rng)
+            return _HEAD.pack(clock) + self._signed_words(self.words, rng)
         others = [node for node in self.counts if node != self.node]
         if len(others) >= ENTRIES_AT_MOST:
             others = rng.sample(others, ENTRIES_AT_MOST - 1)
         return _HEAD.pack(clock) + b"".join(_pack(node, self.counts[node]) for node in (self.node, *others))
 
-    def _signed_words(self, rng: random.Random) -> bytes:
-        own = self._said.get(self.node, b"")
+    def _signed_words(self, words: OwnWords, rng: random.Random) -> bytes:
+        if self.own != self._signed:  # of two words the later one is told by its moment
+            self._signed = self.counts[self.node] = self.own._replace(moment=self._next_moment())
+            self._said[self.node] = words.signed(_pack(self.node, self.own))
+        own = self._said[self.node]
         others = [word for node, word in self._said.items() if node != self.node]
         rng.shuffle(others)
         told, room = [own], ROOM - len(own)
@@ -195,13 +194,18 @@ class Tally:
             return
         for word, mark, signature in self.words.split(told, _ENTRY.size):
             entry = _ENTRY.unpack(word)
-            node, done, moment = entry[0], bool(entry[3] & _DONE), entry[4]
-            known = self.counts.get(node, Count())
-            late = moment >= known.moment + SOONER or (moment > known.moment and (node == sender or done != known.done))
-            if late and self.words.holds(node, word, mark, signature):
+            node, moment = entry[0], entry[4]
+            if self._is_due(sender, node, moment) and self.words.holds(node, word, mark, signature):
+                self._looked[node] = time.monotonic()
                 yield entry
                 if node != self.node:
                     self._said[node] = as_told(word, mark, signature)
+
+    def _is_due(self, sender: int, node: int, moment: int) -> bool:
+        """Whether a word is later than what is known, and to be looked at now."""
+        if moment <= self.counts.get(node, Count()).moment:
+            return False
+        return node == sender or time.monotonic() >= self._looked.get(node, -math.inf) + PAUSE
 
     def _merge(self, node: int, count: Count, sender: int, now: float, passed: float) -> None:
         """One node's numbers; `passed`: seconds in which it can have done what is new in them."""
