@@ -60,6 +60,7 @@ def main() -> None:
             norm=f"{by_norm['walks4-group'] - by_norm['walks4-batch']:.1f}",
             overqg=f"{by_norm['walks4-group'] - by_norm['qg-group']:.1f}",
             before2=before_said(two),
+            cut2=cut_said(two),
             again1=again_said(one, cells),
             splits1=splits_said(),
             rings1=rings_said(),
@@ -173,6 +174,19 @@ def before_said(table: published.Table) -> str:
         assert pd.isna(first["each_test_accuracy_worst"])
         said.append(f"{share}: no numbers at epoch {first['iteration'] // (WORKERS * STEPS):.0f}")
     return ", ".join(said)
+
+
+def cut_said(table: published.Table) -> str:
+    """How far RelaySGD without losses came with the published rule, beside the run that stands in the table."""
+    row, names = table.row("relay-m-trees"), ("iteration", "each_test_accuracy_worst")
+    there, cut = (
+        read_history(published.history_of(RESULTS, one, row, "lost0"))[list(names)].set_index("iteration")[names[1]]
+        for one in (table, replace(table, name="table2-cut-off"))
+    )
+    both = {iteration: (100 * there[iteration], 100 * cut[iteration]) for iteration in cut.index if iteration}
+    epochs = ", ".join(f"{iteration // (WORKERS * STEPS)}" for iteration in both)
+    before, after = (", ".join(f"{pair[k]:.0f}" for pair in both.values()) for k in (0, 1))
+    return f"{epochs}: {after}, where the run in the table had {before}"
 
 
 def again_said(table: published.Table, cells: list[published.Compared]) -> str:

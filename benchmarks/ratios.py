@@ -108,8 +108,8 @@ def plain() -> Rate:
     return lambda: per_cpu_second(lambda: [step() for _ in range(150)], 150)
 
 
-def ratios() -> dict[str, float]:
-    """All of them, work and plain code by turns."""
+def ratios(rounds: int = ROUNDS) -> dict[str, float]:
+    """All of them, work and plain code by turns, so many times."""
     torch.set_num_threads(1)
     loop = plain()
     pairs: dict[str, tuple[Rate, Rate]] = {
@@ -123,7 +123,7 @@ def ratios() -> dict[str, float]:
         "64 stacked / plain step": (stacked(64), loop),
     }
     best = {name: [0.0, 0.0] for name in pairs}
-    for _ in range(ROUNDS):
+    for _ in range(rounds):
         for name, (work, baseline) in pairs.items():
             best[name] = [max(best[name][0], work()), max(best[name][1], baseline())]
     return {name: value / baseline for name, (value, baseline) in best.items()}

@@ -61,7 +61,7 @@ def shown_links(wheel: Path) -> list[str]:
 def test_a_study_runs_from_the_wheel_in_an_empty_environment(wheel, tmp_path):
     venv.create(tmp_path / "env", with_pip=False)
     here = tmp_path / "env" / "bin" / "python"
-    install = ["install", "--quiet", "--no-deps", "--no-index", str(wheel)]
+    install = ["install", "--quiet", "--no-compile", "--no-deps", "--no-index", str(wheel)]
     subprocess.run([sys.executable, "-m", "pip", "--python", str(here), *install], check=True, capture_output=True)
     # Its dependencies are those of this environment; .pth files there are not followed, so its walktalk is not seen.
     (packages,) = (tmp_path / "env" / "lib").glob("python*/site-packages")

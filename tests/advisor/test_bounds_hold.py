@@ -23,7 +23,7 @@ def test_at_least_sixty_combinations_of_graph_walks_noise_heterogeneity_and_iter
     cases = [case for case in standard_cases(iterations=(300,)) if not case.by_age or case.topology in few]
     assert len(set(cases)) == len(cases) >= 60
     assert {case.theorem for case in cases} == {1, 2, 3}
-    broken = [outcome for outcome in check_bounds(cases, repetitions=2) if not outcome.holds]
+    broken = [outcome for outcome in check_bounds(cases, repetitions=1) if not outcome.holds]
     assert not broken
 
 

@@ -79,7 +79,7 @@ VARIANTS = [
 @pytest.mark.parametrize("protocol", VARIANTS, ids=lambda p: p.label)
 def test_other_settings_pass_in_virtual_time(protocol: Protocol) -> None:
     graph = graphs.complete(5) if isinstance(protocol, (EpidemicLearning, D2, FedAvg)) else None
-    check_protocol(protocol, engines=("sim",), graph=graph)
+    check_protocol(protocol, engines=("sim",), graph=graph, seconds=3.0)
 
 
 # -- special cases ----------------------------------------------------------------------------------------------------

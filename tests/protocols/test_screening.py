@@ -164,7 +164,7 @@ BEHIND = [
 
 @pytest.mark.parametrize("protocol", BEHIND, ids=lambda p: p.label)
 def test_any_protocol_behind_a_screen_is_a_protocol(protocol: wt.Protocol) -> None:
-    check_protocol(protocol, engines=("sim",), graph=graphs.complete(6))
+    check_protocol(protocol, engines=("sim",), graph=graphs.complete(6), seconds=3.0)
 
 
 @pytest.mark.slow

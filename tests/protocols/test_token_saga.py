@@ -175,7 +175,7 @@ def test_sag_has_no_local_steps() -> None:
 
 @pytest.mark.parametrize("protocol", FORMS[1:], ids=lambda p: p.label)
 def test_its_other_forms_pass_in_virtual_time(protocol: TokenSaga) -> None:
-    check_protocol(protocol, engines=("sim",))
+    check_protocol(protocol, engines=("sim",), seconds=3.0)
 
 
 def test_lineages_of_one_walk() -> None:

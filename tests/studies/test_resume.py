@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+import multiprocessing
 import os
+import shutil
 import signal
 import subprocess
 import sys
-import textwrap
 import time
+from multiprocessing.process import BaseProcess
 from pathlib import Path
 
 import pytest
+import torch
 from tests.support.folders import assert_same_folder
 
 from walktalk.errors import StudyError
@@ -30,20 +33,19 @@ SPEC = {
     "evaluate": {"every": 50},
 }
 
-# A study that stops for a checkpoint after every few trainings, so that there are many moments to be killed at.
-STUDY = textwrap.dedent("""
-    import sys
-    from walktalk.studies import make_spec, run_study
-    from walktalk.studies.driving import runner, workers
-    runner.trainings_a_stretch = lambda width: 60
-    runner.SECONDS_BETWEEN_CHECKPOINTS = runner.CHECKPOINT_SHARE = 1e-9
-    runner.Runner.checkpoint_is_due = lambda self: True
-    if __name__ == "__main__":
-        try:
-            run_study(make_spec({spec!r}), sys.argv[1], resume=True, device="cpu", workers=1)
-        except KeyboardInterrupt:
-            sys.exit(130)
-""").format(spec=SPEC)
+PROCESSES = multiprocessing.get_context("forkserver")  # which has torch loaded, once for all of them
+PROCESSES.set_forkserver_preload(["torch", "walktalk.studies.driving.run"])
+
+
+def study(folder: Path) -> None:
+    """A study that stops for a checkpoint after every few trainings, so that there are many moments to be killed at."""
+    torch.set_num_threads(1)
+    runner_module.trainings_a_stretch = lambda width: 60
+    runner_module.Runner.checkpoint_is_due = lambda self: True  # type: ignore[method-assign]
+    try:
+        run_study(make_spec(SPEC), folder, resume=True, device="cpu", workers=1)
+    except KeyboardInterrupt:
+        sys.exit(130)
 
 
 @pytest.fixture(scope="module")
@@ -53,15 +55,15 @@ def unbroken(tmp_path_factory) -> Path:
     return folder
 
 
-def start(folder: Path, script: Path) -> subprocess.Popen[bytes]:
-    script.write_text(STUDY)
-    environment = {**os.environ, "OMP_NUM_THREADS": "1"}
-    return subprocess.Popen([sys.executable, str(script), str(folder)], env=environment)
+def start(folder: Path) -> BaseProcess:
+    process = PROCESSES.Process(target=study, args=(folder,))
+    process.start()
+    return process
 
 
-def wait_for_checkpoint(folder: Path, process: subprocess.Popen[bytes], after: float) -> bool:
+def wait_for_checkpoint(folder: Path, process: BaseProcess, after: float) -> bool:
     """Until some checkpoint is younger than `after`; False if the study ended first."""
-    while process.poll() is None:
+    while process.is_alive():
         if any(p.stat().st_mtime > after for p in folder.rglob("checkpoint.safetensors") if p.exists()):
             return True
         time.sleep(0.005)
@@ -72,12 +74,12 @@ def test_killed_again_and_again_it_still_ends_the_same(tmp_path, unbroken):
     folder = tmp_path / "study"
     kills = 0
     for attempt in range(3):
-        process = start(folder, tmp_path / "study.py")
+        process = start(folder)
         if wait_for_checkpoint(folder, process, time.time()):
             time.sleep(0.03 * attempt)  # sometimes in the middle of the next stretch, sometimes while saving
-            process.send_signal(signal.SIGKILL)
+            process.kill()
             kills += 1
-        process.wait(timeout=60)
+        process.join(60)
     assert kills >= 2
     result = run_study(make_spec(SPEC), folder, resume=True, device="cpu", workers=1)
     assert len(result.runs) == 8
@@ -86,10 +88,11 @@ def test_killed_again_and_again_it_still_ends_the_same(tmp_path, unbroken):
 
 def test_interrupted_it_saves_and_says_so(tmp_path, unbroken):
     folder = tmp_path / "study"
-    process = start(folder, tmp_path / "study.py")
+    process = start(folder)
     assert wait_for_checkpoint(folder, process, 0.0)
-    process.send_signal(signal.SIGINT)
-    assert process.wait(timeout=60) == 130
+    os.kill(process.pid, signal.SIGINT)
+    process.join(60)
+    assert process.exitcode == 130
     assert not (folder / "history.csv").exists()
     run_study(make_spec(SPEC), folder, resume=True, device="cpu", workers=1)
     assert_same_folder(folder, unbroken)
@@ -178,7 +181,7 @@ def test_a_run_ends_where_it_meets_its_target_however_it_is_cut(tmp_path, monkey
 
 def test_a_truncated_checkpoint_is_refused(tmp_path, unbroken):
     folder = tmp_path / "study"
-    run_study(make_spec(SPEC), folder, device="cpu", workers=1)
+    shutil.copytree(unbroken, folder)
     file = next(folder.rglob("checkpoint.safetensors"))
     file.write_bytes(file.read_bytes()[:-100])
     with pytest.raises(StudyError, match="truncated"):
@@ -187,7 +190,7 @@ def test_a_truncated_checkpoint_is_refused(tmp_path, unbroken):
 
 def test_a_finished_study_is_resumed_at_once(tmp_path, unbroken):
     folder = tmp_path / "study"
-    run_study(make_spec(SPEC), folder, device="cpu", workers=1)
+    shutil.copytree(unbroken, folder)
     before = (folder / "history.csv").read_bytes()
     run_study(make_spec(SPEC), folder, resume=True, device="cpu", workers=1)
     assert (folder / "history.csv").read_bytes() == before

@@ -7,6 +7,7 @@ An algorithm that hardly learns would make the target worthless; it is left out 
 
 from __future__ import annotations
 
+import functools
 import json
 import math
 import os
@@ -171,6 +172,7 @@ def _number(value: float) -> float | None:
     return float(value) if math.isfinite(value) else None
 
 
+@functools.cache  # reading it takes longer than a small study's summary
 def _version(package: str) -> str | None:
     try:
         return version(package)
