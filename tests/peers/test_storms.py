@@ -301,6 +301,25 @@ def test_who_joins_is_taken_in_though_the_disk_is_full(tmp_path: Path, monkeypat
     assert [path.name for path in tmp_path.iterdir()] == ["roster.json"]
 
 
+@pytest.mark.parametrize(("answers_at", "silent"), [(3, ()), (100, ("guest-0",))])
+def test_one_that_is_slow_to_answer_in_the_end_is_asked_again(
+    answers_at: int, silent: tuple[str, ...], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """All have a few seconds for it; one that had no processor for two of them counted as dead."""
+    clock, asked = count(), count(1)
+    monkeypatch.setattr("walktalk.studies.chaos.disturbance.time", SimpleNamespace(monotonic=lambda: next(clock)))
+    storm = object.__new__(Disturbance)
+    storm.storm, storm.names, storm.gone = Storm(nodes=2), ["node-0", "node-1", "guest-0"], {1}
+    well = {"aggregates": False}
+    storm.ask = lambda seconds: {  # type: ignore[method-assign]
+        "node-0": {"aggregates": True},
+        "guest-0": well if next(asked) >= answers_at else None,
+    }
+    storm._hear_last_words()
+    assert storm.silent() == silent
+    assert storm.aggregating() == ["node-0"]
+
+
 # -- the books -----------------------------------------------------------------------------------------------------
 
 

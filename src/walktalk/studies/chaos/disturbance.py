@@ -178,14 +178,19 @@ class Disturbance:
         return sum(self.told.values())
 
     def _hear_last_words(self) -> None:
-        """All that are left say how they are; while no one, or more than one, aggregates, they are asked again."""
+        """All that are left say how they are; they are asked again while one is silent, or not just one aggregates."""
         end = time.monotonic() + LAST_WORDS
         self._ask_all()
-        while len(self.aggregating()) != 1 and self.storm.walking and time.monotonic() < end:
+        while (self.silent() or (len(self.aggregating()) != 1 and self.storm.walking)) and time.monotonic() < end:
             self._ask_all()
 
     def _ask_all(self) -> None:
         self.last_words = self.ask(1.0)
+
+    def silent(self) -> tuple[str, ...]:
+        """Who is left and did not answer."""
+        left = (self.names[node] for node in self.members())
+        return tuple(name for name in left if self.last_words.get(name) is None)
 
     def lonely(self) -> set[int]:
         """Who did not say that all its neighbours that are left are there."""

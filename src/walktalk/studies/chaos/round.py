@@ -89,7 +89,7 @@ def _verdict(storm: Storm, seed: int, ready: Preparation, done: Disturbance) -> 
         sum(kill.aggregator for kill in done.kills),
         tuple(done.stuck),
         tuple(node for node in alive if node not in busy),
-        tuple(names[node] for node in done.members() if done.last_words.get(names[node]) is None),
+        done.silent(),
         tuple(done.aggregating()),
         tuple(done.failures),
         tuple(name for name in names if not _finite(folder / name)),
