@@ -76,7 +76,7 @@ def line(found: dict[str, object], widths: list[int]) -> str:
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--models", default=",".join(MODELS))
-    parser.add_argument("--widths", default="1,20,64,128" if DEVICE == "cuda" else "1,4,20,100")
+    parser.add_argument("--widths", default="1,20,64,128,256" if DEVICE == "cuda" else "1,4,20,100")
     parser.add_argument("--seconds", type=float, default=1.5)
     parser.add_argument("--csv", type=Path)
     options = parser.parse_args()

@@ -49,8 +49,7 @@ def work(kind: str, layer: tuple[int, int, int], block: Block, rows: int, batch:
         wide.BACKWARD = block
         return lambda: wide.for_input(dy, taps)
     wide.WEIGHTS, x = block, draw(rows, batch, side, side, entering)
-    into = torch.empty((rows, leaving, entering, 3, 3), device="cuda")
-    return lambda: wide.for_weights(x, dy, into)
+    return lambda: wide.for_weights(x, dy)
 
 
 def compile_one(job: tuple[str, tuple[int, int, int], Block]) -> None:

@@ -14,10 +14,12 @@ import torch
 from torch import nn
 from torch.nn import functional
 
+from walktalk.bench.models import TextTransformer, VisionTransformer
 from walktalk.codecs import Part
 from walktalk.learning import Arithmetic, Extras, OptimizerSpec, Task, Trainer, fused, tasks
 from walktalk.learning.in_place_training import InPlaceTraining
 from walktalk.learning.models import resnet20, vgg11
+from walktalk.learning.models.resnet20 import Block, Convolution, normalization
 from walktalk.learning.optimizers import Chosen
 from walktalk.learning.stacked import TracedModel, use
 from walktalk.learning.stacked.choice import gradients_of
@@ -43,6 +45,19 @@ def test_a_resnet_is_one_unit_and_nine_blocks():
 
 def test_with_group_norm_too():
     assert sorted(k.__name__ for k in kinds(traced(resnet20(norm="group")))) == ["Residual"] * 9 + ["Unit"]
+
+
+def test_with_evonorm_too():
+    found = sorted(k.__name__ for k in kinds(traced(resnet20(norm="evonorm"))))
+    assert found == ["End"] * 9 + ["Evolved"] * 10
+
+
+def small_resnet(norm) -> nn.Module:
+    """The first layer and two blocks, the second with half as many pixels and twice as many channels."""
+    first = Convolution(3, 16, 3, padding=1, bias=False), normalization(norm, 16, 4)
+    relu = [] if norm == "evonorm" else [nn.ReLU()]
+    blocks = Block(16, 16, 1, norm, 4), Block(16, 32, 2, norm, 4)
+    return nn.Sequential(*first, *relu, *blocks, nn.AdaptiveAvgPool2d(1), nn.Flatten(), nn.Linear(32, 10))
 
 
 def test_one_norm_of_each_kind_is_no_block():
@@ -183,6 +198,34 @@ def test_a_block_keeps_apart_from_a_shortcut_to_elsewhere():
     assert Residual not in kinds(traced(Long()))
 
 
+class Mixer(nn.Module):
+    """Three linear layers around a causal attention, a norm in front of it and one behind it."""
+
+    def __init__(self, wide: int = 24, heads: int = 2) -> None:
+        super().__init__()
+        self.before, self.behind = nn.LayerNorm(wide), nn.LayerNorm(wide)
+        self.q, self.k, self.v, self.head = (nn.Linear(wide, n) for n in (wide, wide, wide, 10))
+        self.patches, self.heads = nn.Conv2d(3, wide, 4, 4), heads
+
+    def forward(self, x):
+        x = self.patches(x).flatten(2).transpose(1, 2)
+        y = self.before(x)
+        q, k, v = (layer(y).unflatten(-1, (self.heads, -1)).transpose(1, 2) for layer in (self.q, self.k, self.v))
+        mixed = functional.scaled_dot_product_attention(q, k, v, is_causal=True)
+        x = self.behind(x + mixed.transpose(1, 2).flatten(2))
+        return self.head(x[:, 0] + x.mean(1))
+
+
+def test_layer_norms_are_known_and_where_their_results_go():
+    recipes = traced(Mixer()).traced.plan.recipes.values()
+    assert [(one.name, one.for_products) for one in recipes] == [("before", True), ("behind", False)]
+
+
+@pytest.mark.parametrize("norm", [nn.LayerNorm(24, elementwise_affine=False), nn.LayerNorm((1, 24))])
+def test_other_layer_norms_are_left_to_torch(norm):
+    assert kinds(traced(nn.Sequential(nn.Flatten(), nn.Linear(768, 24), norm, nn.Linear(24, 10)))) == []
+
+
 def two_rows(model: TracedModel, device: str) -> torch.Tensor:
     rows = torch.stack([model.layout.row(model.module)] * 2).to(device)
     rows[1, : model.layout.parameter_width] *= 1.05
@@ -190,12 +233,16 @@ def two_rows(model: TracedModel, device: str) -> torch.Tensor:
 
 
 MODELS = {
-    "batch": lambda: resnet20(norm="batch"),
-    "group": lambda: resnet20(norm="group"),
+    "batch": lambda: small_resnet("batch"),
+    "group": lambda: small_resnet("group"),
     "vgg": lambda: small_vgg(False),
     "vgg-norm": lambda: small_vgg(True),
     "gn-lenet": gn_lenet,
     "five": lambda: sequential(nn.Conv2d(3, 16, 5, padding=2), nn.BatchNorm2d(16)),
+    "evonorm": lambda: small_resnet("evonorm"),
+    "untracked": lambda: sequential(nn.Conv2d(3, 16, 3, padding=1), nn.BatchNorm2d(16, track_running_stats=False)),
+    "vit": lambda: VisionTransformer(16, 3, 4, 24, 1, 2),
+    "mixer": Mixer,
     "group-bias": lambda: sequential(nn.Conv2d(3, 16, 3, padding=1), nn.GroupNorm(4, 16)),
 }
 
@@ -296,6 +343,29 @@ def test_many_channels_are_as_near_as_torchs_16_bits(norm):
         task = replace(task, model=small_vgg(True), inputs=task.inputs[..., ::2, ::2].contiguous())
     trainer = Trainer(task, device="cuda", arithmetic=Arithmetic("bf16"))
     assert trainer.model.fused == torch.bfloat16  # `use` compared it with torch's own
+
+
+@pytest.mark.gpu
+@needs_gpu
+def test_evonorm_is_as_near_as_torchs_16_bits():
+    trainer = Trainer(tasks.random_images(2, 256, norm="evonorm"), device="cuda", arithmetic=Arithmetic("bf16"))
+    assert trainer.model.fused == torch.bfloat16
+
+
+@pytest.mark.gpu
+@needs_gpu
+@pytest.mark.parametrize("make", [lambda: VisionTransformer(32, 3, 4, 96, 2, 4), lambda: Mixer(80, 5)])
+def test_transformers_are_as_near_as_torchs_16_bits(make):
+    trainer = Trainer(replace(large_task(), model=make()), device="cuda", arithmetic=Arithmetic("bf16"))
+    assert trainer.model.fused == torch.bfloat16
+
+
+@pytest.mark.gpu
+@needs_gpu
+def test_an_encoder_of_torchs_is_as_near_as_its_16_bits():
+    task = replace(large_task(), model=TextTransformer(), inputs=torch.randint(0, 1000, (128, 32)))
+    trainer = Trainer(task, device="cuda", arithmetic=Arithmetic("bf16"))
+    assert trainer.model.fused == torch.bfloat16
 
 
 @pytest.mark.gpu

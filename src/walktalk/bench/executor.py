@@ -17,8 +17,8 @@ from walktalk.errors import UserError
 from walktalk.learning import Arithmetic, OptimizerSpec, Task, Trainer, tasks
 
 WIDTHS = (1, 4, 16, 64, 256)
-MODEL_WIDTHS, MODEL_GPU_WIDTHS = (1, 4, 20, 100), (1, 20, 64, 128)
-GPU_WIDTHS = (1, 8, 20, 64, 100, 128)
+MODEL_WIDTHS, MODEL_GPU_WIDTHS = (1, 4, 20, 100), (1, 20, 64, 128, 256)
+GPU_WIDTHS = (1, 8, 20, 64, 128, 256)
 LOCAL_STEPS = 5
 
 

@@ -15,7 +15,8 @@ from typing import Any, Protocol, TypeVar
 import torch
 from torch import Tensor
 
-SIZES = (1, 2, 4, 6, 8, 10, 12, 16, 20, 24, 32, 40, 50, 64, 80, 100, 128)  # at most a quarter of a wave is padding
+# At most a quarter of a wave is padding.
+SIZES = (1, 2, 4, 6, 8, 10, 12, 16, 20, 24, 32, 40, 50, 64, 80, 100, 128, 160, 200, 256)
 WARM_UPS = 3  # eager passes before a capture: libraries choose their kernels and allocate in them
 
 Result = TypeVar("Result")

@@ -8,7 +8,7 @@ import threading
 from collections.abc import Callable, Sequence
 from contextlib import nullcontext
 from pathlib import Path
-from typing import Any, Literal, TypeAlias
+from typing import Any, ClassVar, Literal, TypeAlias
 
 import torch
 from torch import Tensor, nn
@@ -54,27 +54,34 @@ class LanguageClassifier(nn.Module):
 
 class NothingPacked:
     """Inside, transformers does not look whether a row holds several texts. None does here, and looking means to wait
-    for the device, which a CUDA graph cannot."""
+    for the device, which a CUDA graph cannot. Nor does it see that a graph is recorded: some versions then make a mask
+    that tells no more than "causal", for which there are slower kernels, and compiled blocks would be compiled anew."""
+
+    REPLACED: ClassVar[dict[str, Callable[..., Any]]] = {
+        "find_packed_sequence_indices": lambda position_ids: None,
+        "is_tracing": lambda tensor=None: False,
+    }
 
     def __init__(self) -> None:
         self.lock, self.inside = threading.Lock(), 0
-        self.before: Any = None
+        self.before: dict[str, Any] = {}
 
     def __enter__(self) -> None:
         masks = sys.modules.get("transformers.masking_utils")
         with self.lock:
             self.inside += 1
             if self.inside == 1 and masks is not None:  # threads may be inside together; the first and the last count
-                self.before = getattr(masks, "find_packed_sequence_indices", None)
-                if self.before is not None:
-                    masks.find_packed_sequence_indices = lambda position_ids: None  # type: ignore[attr-defined]
+                self.before = {name: getattr(masks, name) for name in self.REPLACED if hasattr(masks, name)}
+                for name in self.before:
+                    setattr(masks, name, self.REPLACED[name])
 
     def __exit__(self, *error: object) -> None:
         masks = sys.modules.get("transformers.masking_utils")
         with self.lock:
             self.inside -= 1
-            if self.inside == 0 and masks is not None and self.before is not None:
-                masks.find_packed_sequence_indices = self.before  # type: ignore[attr-defined]
+            if self.inside == 0 and masks is not None:
+                for name, original in self.before.items():
+                    setattr(masks, name, original)
 
 
 nothing_packed = NothingPacked()

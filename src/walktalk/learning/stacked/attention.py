@@ -14,6 +14,9 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
+from walktalk.learning.stacked.fused import attend as fused_attention
+from walktalk.learning.stacked.fused import can_attend, has_token_kernel
+from walktalk.learning.stacked.fused import layer_norm as fused_layer_norm
 from walktalk.learning.stacked.laid import Laid, NotStackable, Pass
 from walktalk.learning.stacked.products import batched_linear
 
@@ -45,7 +48,9 @@ def attend(
             mask = attn_mask.tensor.expand(-1, q.tensor.shape[1], *attn_mask.tensor.shape[2:]).flatten(0, 1)
     queries, keys, values = q.joined(), k.joined(), v.joined()
     drops = dropout_p > 0.0 and run.training
-    if drops or (not queries.is_cuda and keys.shape[-2] <= FEW_TOKENS):
+    if run.fused is not None and mask is None and not drops and can_attend(queries, keys, values):
+        out = fused_attention(queries, keys, values, scale, is_causal, run.fused, packed(q, k, v))
+    elif drops or (not queries.is_cuda and keys.shape[-2] <= FEW_TOKENS):
         shape = (*queries.shape[:-1], keys.shape[-2])  # of the scores
         if is_causal:
             mask = torch.ones(shape[-2:], dtype=torch.bool, device=queries.device).tril()
@@ -58,6 +63,16 @@ def attend(
     else:
         out = functional.scaled_dot_product_attention(queries, keys, values, mask, 0.0, is_causal, scale=scale)
     return Laid(out.unflatten(0, (q.rows, -1)), q.rows)
+
+
+def packed(q: Laid, k: Laid, v: Laid) -> Tensor | None:
+    """The tensor [W, 3, B, heads, T, d] that the three are parts of, if they are."""
+    if q.of is None or k.of is None or v.of is None:
+        return None
+    whole, places = q.of[0], (q.of[1], k.of[1], v.of[1])
+    same = whole is k.of[0] and whole is v.of[0] and places == (0, 1, 2)
+    tensor = whole.stacked()
+    return tensor if same and tensor.dim() == 6 and tensor.shape[1] == 3 else None
 
 
 def step_by_step(q: Tensor, k: Tensor, v: Tensor, mask: Tensor | None, kept: Tensor | None, factor: float) -> Tensor:
@@ -206,7 +221,8 @@ def encoded(
         )
 
     def norm(x: Tensor, name: str) -> Tensor:
-        return normed(x, getattr(module, name), under(get, name))
+        fused = None if run.fused is None else run.fused if module.norm_first else torch.float32
+        return normed(x, getattr(module, name), under(get, name), fused)  # in front, products alone see it
 
     x = src.stacked()
     if module.norm_first:
@@ -242,11 +258,13 @@ def affine(x: Tensor, module: nn.Linear, get: Get) -> Tensor:
     return batched_linear(x, get("weight"), None if module.bias is None else get("bias"))
 
 
-def normed(x: Tensor, module: nn.LayerNorm, get: Get) -> Tensor:
-    """torch.nn.LayerNorm on [W, …]."""
+def normed(x: Tensor, module: nn.LayerNorm, get: Get, fused: torch.dtype | None = None) -> Tensor:
+    """torch.nn.LayerNorm on [W, …]; `fused`: by the kernel of our own, where there is one, and in this type."""
     shape = module.normalized_shape
     weight = get("weight") if module.elementwise_affine else None
     bias = get("bias") if module.elementwise_affine and module.bias is not None else None
+    if fused is not None and has_token_kernel(module):
+        return fused_layer_norm(x, weight, bias, module.eps, fused)
     if weight is None:
         return functional.layer_norm(x, shape, None, None, module.eps)
     if len(x) == 1 and not x.is_cuda:  # the same sums, without Python on the way back
@@ -272,6 +290,7 @@ class BatchedLayerNorm(torch.autograd.Function):
 
     @staticmethod
     def forward(ctx: Any, x: Tensor, shape: list[int], weight: Tensor, bias: Tensor | None, eps: float) -> Tensor:
+        x = x.float() if x.dtype != weight.dtype else x  # as torch does it among 16 bits; the way back has to know
         normal, mean, inverse = torch.native_layer_norm(x, shape, *nothing(x, tuple(shape)), eps)
         places = (len(x), *[1] * (x.dim() - 1 - len(shape)), *shape)
         ctx.save_for_backward(x, normal, mean, inverse, weight.view(places))

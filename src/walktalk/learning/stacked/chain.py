@@ -12,7 +12,7 @@ from itertools import pairwise
 import torch
 from torch import Tensor, fx, nn
 
-from walktalk.learning.stacked.fused.recipes import is_relu
+from walktalk.learning.stacked.fused.planning import is_relu
 from walktalk.learning.stacked.laid import NotStackable
 from walktalk.learning.stacked.model import Gradients, TracedModel, is_cross_entropy
 from walktalk.learning.stacked.traced import Graph

@@ -78,7 +78,7 @@ def use(model: StackedModel, arithmetic: Arithmetic, inputs: Tensor, targets: Te
         model.draws = is_random(model.module, inputs[:2])
     if isinstance(model, JoinedModel) and arithmetic.uses_fused(inputs.device):
         lighten(model, inputs, targets)
-    fits = isinstance(model, TracedModel) and bool(model.traced.plan.recipes)
+    fits = isinstance(model, TracedModel) and model.traced.is_fusible
     if fits and arithmetic.uses_fused(inputs.device) and is_possible():
         model.fused = torch.bfloat16 if fused_agrees(model, inputs, targets) else None
 

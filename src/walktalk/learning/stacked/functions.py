@@ -193,7 +193,7 @@ def getitem(run: Pass, x: Laid, index: Any) -> Any:
     if not isinstance(x, Laid):
         return x[index]
     if type(index) is int:
-        return Laid(x.part(index), x.rows)
+        return Laid(x.part(index), x.rows, of=(x, index))
     parts = index if isinstance(index, tuple) else (index,)
     if any(not (part is None or part is Ellipsis or isinstance(part, (int, slice))) for part in flat(parts)):
         raise TypeError

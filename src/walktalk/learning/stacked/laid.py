@@ -35,6 +35,7 @@ class Laid:
     rows: int  # W
     is_folded: bool = False
     parts: tuple[Tensor, ...] | None = None  # along the first dimension of a row, once somebody asked for one of them
+    of: tuple[Laid, int] | None = None  # what it is a part of along that dimension, and which one
 
     def stacked(self) -> Tensor:
         """As [W, …]."""

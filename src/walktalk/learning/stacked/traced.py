@@ -41,6 +41,8 @@ class Traced:
         self.training, self.evaluation = (Graph(root, training) for training in (True, False))
         self.modules = self.training.modules
         self.plan = self.training.plan
+        encoders = (nn.TransformerEncoder, nn.TransformerEncoderLayer)  # they call kernels of our own themselves
+        self.is_fusible = bool(self.plan.recipes) or any(type(part) in encoders for part in self.modules.values())
 
     def __call__(self, inputs: Tensor, run: Pass) -> Tensor:
         """Outputs [W, B, …] for inputs [W, B, …]."""

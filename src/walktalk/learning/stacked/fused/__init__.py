@@ -1,8 +1,10 @@
-"""Kernels of our own for stacked convolutional models on a GPU: convolution, batch norm and ReLU in few passes."""
+"""Kernels of our own for stacked models on a GPU: convolutions with their norm and ReLU, layer norm, attention."""
 
 from typing import Any
 
-from walktalk.learning.stacked.fused.recipes import Plan, is_possible, plan
+from torch import Tensor
+
+from walktalk.learning.stacked.fused.planning import Plan, has_token_kernel, is_possible, plan
 
 
 def sgd(*arguments: Any) -> None:
@@ -24,6 +26,28 @@ def sgd_between(*arguments: Any) -> None:
     from walktalk.learning.stacked.fused import launch
 
     launch.sgd_between(*arguments)
+
+
+def attend(*arguments: Any) -> Tensor:
+    """Attention of short texts; see `tokens.attend`."""
+    from walktalk.learning.stacked.fused import tokens
+
+    return tokens.attend(*arguments)
+
+
+def can_attend(*arguments: Any) -> bool:
+    """Whether there is a kernel for it; see `tokens.can_attend`."""
+    from walktalk.learning.stacked.fused import tokens
+
+    return tokens.can_attend(*arguments)
+
+
+def layer_norm(*arguments: Any) -> Tensor:
+    """Layer norm with weights of each row's own; see `tokens.LayerNorm`."""
+    from walktalk.learning.stacked.fused import tokens
+
+    out: Tensor = tokens.LayerNorm.apply(*arguments)  # type: ignore[no-untyped-call]
+    return out
 
 
 def combine_rows(*arguments: Any) -> None:
@@ -56,10 +80,14 @@ def scatter(*arguments: Any) -> None:
 
 __all__ = [
     "Plan",
+    "attend",
+    "can_attend",
     "combine_rows",
     "gather",
+    "has_token_kernel",
     "is_possible",
     "keep_part",
+    "layer_norm",
     "plan",
     "scatter",
     "sgd",

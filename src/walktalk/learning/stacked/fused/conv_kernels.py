@@ -17,6 +17,8 @@ its address to be aligned.
 import triton
 import triton.language as tl
 
+from walktalk.learning.stacked.fused.order_kernels import row_of
+
 
 @triton.jit
 def in_piece(kx0, KS: tl.constexpr, KX: tl.constexpr):
@@ -56,7 +58,7 @@ def neighbours(
     return tl.load(x + place[:, None] + k[None, :], mask=inside & (across < limit)[None, :], other=0.0)
 
 
-@triton.jit
+@triton.jit(do_not_specialize=["back"])
 def conv_forward(
     x,
     taps,
@@ -65,6 +67,7 @@ def conv_forward(
     partials,
     x_row,
     B,
+    back,
     H: tl.constexpr,
     WD: tl.constexpr,
     HO: tl.constexpr,
@@ -81,7 +84,7 @@ def conv_forward(
     PRECISION: tl.constexpr,
 ):
     """y = conv(x) + bias, cut off below zero if RELU; with STATS, each tile's Σy and Σy²."""
-    tile, row = tl.program_id(0), tl.program_id(1).to(tl.int64)
+    tile, row = tl.program_id(0), row_of(back)
     M = B * HO * WO
     m = tile * BLOCK + tl.arange(0, BLOCK)
     K: tl.constexpr = KX * CIN
@@ -113,7 +116,7 @@ def conv_forward(
         tl.store(partials + at + COUT, tl.sum(kept * kept, 0))
 
 
-@triton.jit
+@triton.jit(do_not_specialize=["back"])
 def conv_backward(
     dy,
     taps,
@@ -127,6 +130,7 @@ def conv_backward(
     dz,
     z,
     B,
+    back,
     H: tl.constexpr,
     WD: tl.constexpr,
     HO: tl.constexpr,
@@ -149,7 +153,7 @@ def conv_backward(
     With stride 2, and a kernel of 3 × 3, the tiles of one program are pixels of one parity, which meet 1, 2, 2 or 4 of
     the nine taps.
     """
-    tile, row = tl.program_id(0), tl.program_id(1).to(tl.int64)
+    tile, row = tl.program_id(0), row_of(back)
     K: tl.constexpr = KX * CIN
     k, n = tl.arange(0, K), tl.arange(0, COUT)
     across, c = k // CIN, k % CIN
@@ -219,7 +223,7 @@ def conv_backward(
     tl.store(dx + here, result, mask=valid)
 
 
-@triton.jit
+@triton.jit(do_not_specialize=["back"])
 def conv_weights(
     x,
     dy,
@@ -228,6 +232,7 @@ def conv_weights(
     B,
     SPLIT,
     CHUNK,
+    back,
     H: tl.constexpr,
     WD: tl.constexpr,
     HO: tl.constexpr,
@@ -245,7 +250,7 @@ def conv_weights(
 
     A program does KX taps of a kernel row, or, with ALL, three whole rows, and reads dy once for them.
     """
-    program, row = tl.program_id(0), tl.program_id(1).to(tl.int64)
+    program, row = tl.program_id(0), row_of(back)
     M = B * HO * WO
     K: tl.constexpr = KX * CIN
     k, n = tl.arange(0, K), tl.arange(0, COUT)
@@ -276,28 +281,3 @@ def conv_weights(
     if ALL:
         tl.store(at + 3 * CIN * COUT, second, mask=real)
         tl.store(at + 6 * CIN * COUT, third, mask=real)
-
-
-@triton.jit
-def weights_to_taps(weights, taps, TAPS: tl.constexpr, REAL: tl.constexpr, CIN: tl.constexpr, COUT: tl.constexpr):
-    """[W, COUT, REAL, TAPS] in float32 to [W, TAPS, CIN, COUT] in the activations' type; zeros where REAL < CIN."""
-    tap, row = tl.program_id(0), tl.program_id(1).to(tl.int64)
-    c, n = tl.arange(0, CIN), tl.arange(0, COUT)
-    at = row * (COUT * REAL * TAPS) + (n[None, :] * REAL + c[:, None]) * TAPS + tap
-    found = tl.load(weights + at, mask=(c < REAL)[:, None], other=0.0)
-    at = (row * TAPS + tap) * (CIN * COUT) + c[:, None] * COUT + n[None, :]
-    tl.store(taps + at, found.to(taps.dtype.element_ty))
-
-
-@triton.jit
-def taps_to_weights(
-    splits, weights, SPLIT, TAPS: tl.constexpr, REAL: tl.constexpr, CIN: tl.constexpr, COUT: tl.constexpr
-):
-    """[W, SPLIT, TAPS, CIN, COUT], summed over the splits in order, to [W, COUT, REAL, TAPS]."""
-    tap, row = tl.program_id(0), tl.program_id(1).to(tl.int64)
-    c, n = tl.arange(0, CIN), tl.arange(0, COUT)
-    total = tl.zeros((CIN, COUT), tl.float32)
-    for split in tl.range(0, SPLIT):
-        total += tl.load(splits + ((row * SPLIT + split) * TAPS + tap) * (CIN * COUT) + c[:, None] * COUT + n[None, :])
-    at = row * (COUT * REAL * TAPS) + (n[None, :] * REAL + c[:, None]) * TAPS + tap
-    tl.store(weights + at, total, mask=(c < REAL)[:, None])

@@ -24,6 +24,7 @@ class Settings:
 
 
 Running = tuple[Tensor, Tensor] | None
+Places = tuple[Tensor | None, Tensor | None]  # where the gradients for the weights of a block are to be, if given
 
 
 class Layer(torch.autograd.Function):
@@ -107,6 +108,7 @@ class Block(torch.autograd.Function):
         running2: Running,
         first: Settings,
         second: Settings,
+        into: Places,
     ) -> Tensor:
         taps1, taps2 = (launch.as_taps(w, x.dtype, w.shape[2]) for w in (weight1, weight2))
         y1, norm1 = convolved(x, taps1, gamma1, beta1, running1, first)
@@ -115,6 +117,7 @@ class Block(torch.autograd.Function):
         z = launch.normalize(y2, norm2, x, second.new_before)
         ctx.save_for_backward(x, taps1, y1, a1, taps2, y2, z)
         ctx.norms, ctx.settings, ctx.shapes = (norm1, norm2), (first, second), (weight1.shape, weight2.shape)
+        ctx.into = into
         return z
 
     @staticmethod
@@ -124,13 +127,13 @@ class Block(torch.autograd.Function):
         dz = dz.contiguous()
         totals2 = launch.gradient_sums(dz, z, y2, norm2)
         dy2 = launch.normalize_backward(dz, z, y2, norm2, totals2)
-        dw2 = launch.for_weights(a1, dy2, 1, ctx.shapes[1])
+        dw2 = launch.for_weights(a1, dy2, 1, ctx.shapes[1], ctx.into[1])
         g1, totals1 = launch.for_input(dy2, taps2, y1.shape, 1, before=(y1, norm1))
         assert totals1 is not None
         dy1 = launch.normalize_backward(g1, None, y1, norm1, totals1)
-        dw1 = launch.for_weights(x, dy1, first.stride, ctx.shapes[0])
+        dw1 = launch.for_weights(x, dy1, first.stride, ctx.shapes[0], ctx.into[0])
         dx, _ = launch.for_input(dy1, taps1, x.shape, first.stride, around=(dz, z, second.new_before))
-        return dx, dw1, totals1[1], totals1[0], dw2, totals2[1], totals2[0], None, None, None, None
+        return dx, dw1, totals1[1], totals1[0], dw2, totals2[1], totals2[0], None, None, None, None, None
 
 
 def convolved(

@@ -9,6 +9,8 @@ import torch
 from torch import Tensor
 
 from walktalk.learning.stacked.fused import group_kernels, launch, pool
+from walktalk.learning.stacked.fused.functions import Places
+from walktalk.learning.stacked.fused.tiles import order
 
 TILE = 4096  # numbers that a program has in hand at a time
 
@@ -41,6 +43,7 @@ def normalize(
         inverse,
         b,
         eps,
+        order.next(),
         ho,
         wo,
         side.shape[2],
@@ -61,7 +64,20 @@ def normalize_backward(dz: Tensor, z: Tensor, y: Tensor, norm: GroupNormalized) 
     dy = torch.empty_like(y)
     partials = torch.empty((rows, b, 2, channels), device=y.device)
     group_kernels.group_backward[(b, rows)](
-        dz, z, y, norm.gamma, norm.mean, norm.inverse, dy, partials, b, ho * wo, channels, norm.groups, TILE // channels
+        dz,
+        z,
+        y,
+        norm.gamma,
+        norm.mean,
+        norm.inverse,
+        dy,
+        partials,
+        b,
+        ho * wo,
+        order.next(),
+        channels,
+        norm.groups,
+        TILE // channels,
     )
     return dy, launch.sums(partials)
 
@@ -81,7 +97,14 @@ class GroupLayer(torch.autograd.Function):
 
     @staticmethod
     def forward(
-        ctx: Any, x: Tensor, weight: Tensor, bias: Tensor | None, gamma: Tensor, beta: Tensor, settings: GroupSettings
+        ctx: Any,
+        x: Tensor,
+        weight: Tensor,
+        bias: Tensor | None,
+        gamma: Tensor,
+        beta: Tensor,
+        settings: GroupSettings,
+        into: Tensor | None,
     ) -> Tensor:
         taps = launch.as_taps(weight, x.dtype, x.shape[4])
         y, _ = launch.forward(x, taps, settings.stride, False, bias)
@@ -89,6 +112,7 @@ class GroupLayer(torch.autograd.Function):
         z, norm = normalize(seen, gamma, beta, settings.groups, settings.eps, None, 0)
         ctx.save_for_backward(x, taps, y, seen, z)
         ctx.norm, ctx.settings, ctx.shape, ctx.has_bias = norm, settings, weight.shape, bias is not None
+        ctx.into = into
         return z
 
     @staticmethod
@@ -100,9 +124,9 @@ class GroupLayer(torch.autograd.Function):
             dy, for_bias = pool.backward(dy, y, True, relu=False, with_sums=ctx.has_bias)
         else:
             for_bias = dy.sum((1, 2, 3), dtype=torch.float32) if ctx.has_bias else None
-        dw = launch.for_weights(x, dy, stride, ctx.shape)
+        dw = launch.for_weights(x, dy, stride, ctx.shape, ctx.into)
         dx = launch.for_input(dy, taps, x.shape, stride)[0] if ctx.needs_input_grad[0] else None
-        return dx, dw, for_bias, totals[1], totals[0], None
+        return dx, dw, for_bias, totals[1], totals[0], None, None
 
 
 class GroupBlock(torch.autograd.Function):
@@ -122,6 +146,7 @@ class GroupBlock(torch.autograd.Function):
         groups: tuple[int, int],
         eps: tuple[float, float],
         new_before: int,
+        into: Places,
     ) -> Tensor:
         taps1, taps2 = (launch.as_taps(w, x.dtype, w.shape[2]) for w in (weight1, weight2))
         y1, _ = launch.forward(x, taps1, stride, False)
@@ -130,7 +155,7 @@ class GroupBlock(torch.autograd.Function):
         z, norm2 = normalize(y2, gamma2, beta2, groups[1], eps[1], x, new_before)
         ctx.save_for_backward(x, taps1, y1, a1, taps2, y2, z)
         ctx.norms, ctx.stride, ctx.new_before = (norm1, norm2), stride, new_before
-        ctx.shapes = weight1.shape, weight2.shape
+        ctx.shapes, ctx.into = (weight1.shape, weight2.shape), into
         return z
 
     @staticmethod
@@ -138,9 +163,9 @@ class GroupBlock(torch.autograd.Function):
         x, taps1, y1, a1, taps2, y2, z = ctx.saved_tensors
         dz = dz.contiguous()
         dy2, totals2 = normalize_backward(dz, z, y2, ctx.norms[1])
-        dw2 = launch.for_weights(a1, dy2, 1, ctx.shapes[1])
+        dw2 = launch.for_weights(a1, dy2, 1, ctx.shapes[1], ctx.into[1])
         da1, _ = launch.for_input(dy2, taps2, a1.shape, 1)
         dy1, totals1 = normalize_backward(da1, a1, y1, ctx.norms[0])
-        dw1 = launch.for_weights(x, dy1, ctx.stride, ctx.shapes[0])
+        dw1 = launch.for_weights(x, dy1, ctx.stride, ctx.shapes[0], ctx.into[0])
         dx, _ = launch.for_input(dy1, taps1, x.shape, ctx.stride, around=(dz, z, ctx.new_before))
-        return dx, dw1, totals1[1], totals1[0], dw2, totals2[1], totals2[0], None, None, None, None
+        return dx, dw1, totals1[1], totals1[0], dw2, totals2[1], totals2[0], None, None, None, None, None

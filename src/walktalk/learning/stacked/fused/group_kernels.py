@@ -8,6 +8,8 @@ sums, and, from the cache by then, for the result.
 import triton
 import triton.language as tl
 
+from walktalk.learning.stacked.fused.order_kernels import row_of
+
 
 @triton.jit
 def over_groups(sums, C: tl.constexpr, G: tl.constexpr):
@@ -16,7 +18,7 @@ def over_groups(sums, C: tl.constexpr, G: tl.constexpr):
     return tl.reshape(tl.broadcast_to(total[:, None], (G, C // G)), (C,))
 
 
-@triton.jit
+@triton.jit(do_not_specialize=["back"])
 def group_normalize(
     y,
     gamma,
@@ -27,6 +29,7 @@ def group_normalize(
     inverse,
     B,
     eps,
+    back,
     HO: tl.constexpr,
     WO: tl.constexpr,
     H: tl.constexpr,
@@ -39,7 +42,7 @@ def group_normalize(
     BLOCK: tl.constexpr,
 ):
     """z = relu(norm(y)), plus a shortcut as in `norm_kernels.normalize`; mean and 1/σ of every sample's channels."""
-    b, row = tl.program_id(0), tl.program_id(1).to(tl.int64)
+    b, row = tl.program_id(0), row_of(back)
     P: tl.constexpr = HO * WO
     n = tl.arange(0, C)
     sample = row * B + b
@@ -71,12 +74,12 @@ def group_normalize(
         tl.store(z + here, tl.maximum(out, 0.0).to(z.dtype.element_ty), mask=valid)
 
 
-@triton.jit
+@triton.jit(do_not_specialize=["back"])
 def group_backward(
-    dz, z, y, gamma, mean, inverse, dy, partials, B, P, C: tl.constexpr, G: tl.constexpr, BLOCK: tl.constexpr
+    dz, z, y, gamma, mean, inverse, dy, partials, B, P, back, C: tl.constexpr, G: tl.constexpr, BLOCK: tl.constexpr
 ):
     """dy from dz, cut off where z is zero; every sample's Σg and Σg·x̂, which are the gradients for β and γ."""
-    b, row = tl.program_id(0), tl.program_id(1).to(tl.int64)
+    b, row = tl.program_id(0), row_of(back)
     n = tl.arange(0, C)
     sample = row * B + b
     u, v = tl.load(mean + sample * C + n), tl.load(inverse + sample * C + n)

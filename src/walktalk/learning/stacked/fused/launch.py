@@ -7,8 +7,8 @@ from math import isqrt
 import torch
 from torch import Tensor
 
-from walktalk.learning.stacked.fused import conv_kernels, norm_kernels, sgd_kernel, wide
-from walktalk.learning.stacked.fused.tiles import PIXELS, Normalized, Tile, in_hand, precision, tiles_of
+from walktalk.learning.stacked.fused import conv_kernels, norm_kernels, sgd_kernel, turn_kernels, wide
+from walktalk.learning.stacked.fused.tiles import PIXELS, Normalized, Tile, in_hand, order, precision, tiles_of
 
 # By the number of channels that the products run over; measured on an H200 with benchmarks/fused_convolutions.py.
 FORWARD = {4: Tile(4, 256, 4, 2), 16: Tile(1, 256, 4, 3), 32: Tile(1, 256, 4, 3), 64: Tile(1, 128, 4, 3)}
@@ -18,18 +18,42 @@ FORWARD5 = {4: Tile(8, 256, 4, 2), 16: Tile(1, 256, 4, 3), 32: Tile(1, 256, 4, 3
 BACKWARD5 = {16: Tile(1, 256, 4, 4), 32: Tile(1, 256, 4, 3), 64: Tile(1, 128, 8, 3)}
 WEIGHTS5 = {4: Tile(8, 256, 4, 2), 16: Tile(8, 64, 4, 3), 32: Tile(8, 32, 4, 3), 64: Tile(1, 64, 4, 3)}
 TILES = {9: (FORWARD, BACKWARD, WEIGHTS), 25: (FORWARD5, BACKWARD5, WEIGHTS5)}  # by the taps of a kernel
+ROUNDS = 4  # tiles of which one program adds up the gradients of a norm
+STEP = (2048, 4)  # numbers that one program of SGD has, and its warps
+TURNED = (64, 64)  # a tile of the kernels that turn weights into taps and back
 CHUNK = {1: 1024, 2: 1024, 4: 2048, 8: 2048, 12: 4096}  # pixels that a program of the gradient for weights adds up
 
 
 def as_taps(weight: Tensor, dtype: torch.dtype, channels: int) -> Tensor:
     """[W, C', C, k, k] to [W, k², C, C'], with zeros for channels that only fill up."""
     rows, leaving, entering = weight.shape[:3]
-    if wide.is_wide(entering, leaving):
-        return wide.as_taps(weight, dtype)
     count = weight.shape[3] * weight.shape[4]
     taps = torch.empty((rows, count, channels, leaving), dtype=dtype, device=weight.device)
-    conv_kernels.weights_to_taps[(count, rows)](weight.contiguous(), taps, count, entering, channels, leaving)
+    turn_kernels.to_taps[turned(channels, count, leaving, rows)](
+        weight.contiguous(), taps, entering, channels, leaving, count, *turning(leaving)
+    )
     return taps
+
+
+def as_weights(splits: Tensor, shape: torch.Size, into: Tensor | None) -> Tensor:
+    """Sums of pieces [W, pieces, k², C, C'] as weights of that shape, [W, C', C, k, k], or as the memory `into`."""
+    rows, pieces, count, channels, leaving = splits.shape
+    weights = torch.empty(shape, device=splits.device) if into is None else into
+    turn_kernels.to_weights[turned(shape[2], count, leaving, rows)](
+        splits, weights, pieces, shape[2], channels, leaving, count, *turning(leaving)
+    )
+    return weights
+
+
+def turning(leaving: int) -> tuple[int, int]:
+    """A tile of the kernels that turn weights into taps and back."""
+    return TURNED[0], min(TURNED[1], leaving)
+
+
+def turned(channels: int, taps: int, leaving: int, rows: int) -> tuple[int, int, int]:
+    """How many such tiles there are."""
+    tile = turning(leaving)
+    return tiles_of(taps * channels, tile[0]), leaving // tile[1], rows
 
 
 def forward(
@@ -53,6 +77,7 @@ def forward(
         y if partials is None else partials,
         x.stride(0) // entering,
         b,
+        order.next(),
         h,
         wd,
         ho,
@@ -121,6 +146,7 @@ def normalize(y: Tensor, norm: Normalized, around: Tensor | None, new_before: in
         side,
         z,
         b,
+        order.next(),
         ho,
         wo,
         side.shape[2],
@@ -145,9 +171,11 @@ def sums(partials: Tensor) -> Tensor:
 def gradient_sums(dz: Tensor, z: Tensor, y: Tensor, norm: Normalized) -> Tensor:
     rows, channels, pixels = len(y), y.shape[4], y[0, ..., 0].numel()
     tile = PIXELS // channels
-    count = tiles_of(pixels, tile)
+    count = tiles_of(pixels, tile * ROUNDS)
     partials = torch.empty((rows, count, 2, channels), device=y.device)
-    norm_kernels.gradient_sums[(count, rows)](dz, z, y, norm.mean, norm.inverse, partials, pixels, channels, tile)
+    norm_kernels.gradient_sums[(count, rows)](
+        dz, z, y, norm.mean, norm.inverse, partials, pixels, order.next(), channels, tile, ROUNDS
+    )
     return sums(partials)
 
 
@@ -166,6 +194,7 @@ def normalize_backward(g: Tensor, z: Tensor | None, y: Tensor, norm: Normalized,
         totals,
         dy,
         pixels,
+        order.next(),
         channels,
         tile,
         z is not None,
@@ -181,8 +210,8 @@ def for_weights(x: Tensor, dy: Tensor, stride: int, shape: torch.Size, into: Ten
     _, b, h, wd, entering = x.shape
     rows, _, ho, wo, leaving = dy.shape
     if wide.is_wide(entering, leaving):
-        return wide.for_weights(x, dy, into)
-    channels, side, taps = shape[2], shape[3], shape[3] * shape[4]
+        return as_weights(wide.for_weights(x, dy), shape, into)
+    side, taps = shape[3], shape[3] * shape[4]
     tile = TILES[taps][2][entering]
     groups, chunk = 1 if tile.taps == 12 else side * tiles_of(side, tile.taps), CHUNK[tile.taps]
     split = tiles_of(b * ho * wo, chunk)  # whatever the number of rows: a row's sums have one order in every wave
@@ -195,6 +224,7 @@ def for_weights(x: Tensor, dy: Tensor, stride: int, shape: torch.Size, into: Ten
         b,
         split,
         chunk,
+        order.next(),
         h,
         wd,
         ho,
@@ -210,9 +240,7 @@ def for_weights(x: Tensor, dy: Tensor, stride: int, shape: torch.Size, into: Ten
         num_warps=tile.warps,
         num_stages=tile.stages,
     )
-    weights = torch.empty(shape, device=x.device) if into is None else into
-    conv_kernels.taps_to_weights[(taps, rows)](out, weights, split, taps, channels, entering, leaving)
-    return weights
+    return as_weights(out, shape, into)
 
 
 def for_input(
@@ -256,6 +284,7 @@ def for_input(
         dz,
         z,
         b,
+        order.next(),
         h,
         wd,
         ho,
@@ -290,8 +319,9 @@ def sgd_by_row(
 ) -> None:
     """The same for one parameter [W, size] and a learning rate [W] of each row."""
     rows, size = weights.shape
-    sgd_kernel.sgd_by_row[(tiles_of(size, 2048), rows)](
-        weights, gradients, velocity, lr, size, decay, momentum, momentum != 0.0, nesterov, 2048
+    settings = decay, momentum, momentum != 0.0, nesterov, STEP[0]
+    sgd_kernel.sgd_by_row[(tiles_of(size, STEP[0]), rows)](
+        weights, gradients, velocity, lr, size, *settings, num_warps=STEP[1]
     )
 
 

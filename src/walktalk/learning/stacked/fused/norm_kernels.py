@@ -4,6 +4,8 @@
 import triton
 import triton.language as tl
 
+from walktalk.learning.stacked.fused.order_kernels import row_of
+
 
 @triton.jit
 def batch_statistics(
@@ -64,7 +66,7 @@ def batch_sums(partials, sums, tiles, C: tl.constexpr, BLOCK: tl.constexpr):
     tl.store(sums + (rows + row) * C + n, second)
 
 
-@triton.jit
+@triton.jit(do_not_specialize=["back"])
 def normalize(
     y,
     scale,
@@ -72,6 +74,7 @@ def normalize(
     around,
     z,
     B,
+    back,
     HO: tl.constexpr,
     WO: tl.constexpr,
     H: tl.constexpr,
@@ -83,7 +86,7 @@ def normalize(
     BLOCK: tl.constexpr,
 ):
     """z = relu(scale·y + shift), plus a shortcut: "same" shape, or "padded": every second pixel, new channels zero."""
-    tile, row = tl.program_id(0), tl.program_id(1).to(tl.int64)
+    tile, row = tl.program_id(0), row_of(back)
     M = B * HO * WO
     m, n = tile * BLOCK + tl.arange(0, BLOCK), tl.arange(0, C)
     valid = (m < M)[:, None]
@@ -102,28 +105,34 @@ def normalize(
     tl.store(z + here, tl.maximum(out, 0.0).to(z.dtype.element_ty), mask=valid)
 
 
-@triton.jit
-def gradient_sums(dz, z, y, mean, inverse, partials, M, C: tl.constexpr, BLOCK: tl.constexpr):
-    """Each tile's Σg and Σg·x̂ with g = dz·(z > 0)."""
-    tile, row = tl.program_id(0), tl.program_id(1).to(tl.int64)
-    m, n = tile * BLOCK + tl.arange(0, BLOCK), tl.arange(0, C)
-    valid = (m < M)[:, None]
-    here = row * M * C + m[:, None] * C + n[None, :]
-    g = tl.load(dz + here, mask=valid, other=0.0).to(tl.float32)
-    g = tl.where(tl.load(z + here, mask=valid, other=0.0) > 0, g, 0.0)
+@triton.jit(do_not_specialize=["back"])
+def gradient_sums(
+    dz, z, y, mean, inverse, partials, M, back, C: tl.constexpr, BLOCK: tl.constexpr, ROUNDS: tl.constexpr
+):
+    """Each program's Σg and Σg·x̂ with g = dz·(z > 0), over ROUNDS tiles."""
+    tile, row = tl.program_id(0), row_of(back)
+    n = tl.arange(0, C)
     u, v = tl.load(mean + row * C + n)[None, :], tl.load(inverse + row * C + n)[None, :]
-    normal = (tl.load(y + here, mask=valid, other=0.0).to(tl.float32) - u) * v
+    first, second = tl.zeros((BLOCK, C), tl.float32), tl.zeros((BLOCK, C), tl.float32)
+    for k in tl.range(0, ROUNDS):
+        m = (tile * ROUNDS + k) * BLOCK + tl.arange(0, BLOCK)
+        valid = (m < M)[:, None]
+        here = row * M * C + m[:, None] * C + n[None, :]
+        g = tl.load(dz + here, mask=valid, other=0.0).to(tl.float32)
+        g = tl.where(tl.load(z + here, mask=valid, other=0.0) > 0, g, 0.0)
+        first += g
+        second += g * ((tl.load(y + here, mask=valid, other=0.0).to(tl.float32) - u) * v)
     at = (row * tl.num_programs(0) + tile) * 2 * C + n
-    tl.store(partials + at, tl.sum(g, 0))
-    tl.store(partials + at + C, tl.sum(g * normal, 0))
+    tl.store(partials + at, tl.sum(first, 0))
+    tl.store(partials + at + C, tl.sum(second, 0))
 
 
-@triton.jit
+@triton.jit(do_not_specialize=["back"])
 def normalize_backward(
-    g, z, y, scale, mean, inverse, sums, dy, M, C: tl.constexpr, BLOCK: tl.constexpr, MASK: tl.constexpr
+    g, z, y, scale, mean, inverse, sums, dy, M, back, C: tl.constexpr, BLOCK: tl.constexpr, MASK: tl.constexpr
 ):
     """dy = scale·(g − mean g − x̂·mean(g·x̂)); with MASK, g is dz and still to be cut off where z is zero."""
-    tile, row, rows = tl.program_id(0), tl.program_id(1).to(tl.int64), tl.num_programs(1)
+    tile, row, rows = tl.program_id(0), row_of(back), tl.num_programs(1)
     m, n = tile * BLOCK + tl.arange(0, BLOCK), tl.arange(0, C)
     valid = (m < M)[:, None]
     here = row * M * C + m[:, None] * C + n[None, :]

@@ -10,6 +10,7 @@ from walktalk.learning.stacked.fused.tiles import Normalized, in_hand, tiles_of
 
 NUMBERS = 4096  # in a tile
 THROUGH_NORM = 2048  # in a tile of the kernels that have four pixels of a norm in hand for each
+ROUNDS = 4  # tiles of which one program adds up the gradients of a norm
 
 
 def pooled(y: Tensor) -> Tensor:
@@ -59,12 +60,13 @@ def normalized_backward(dz: Tensor, y: Tensor, norm: Normalized) -> tuple[Tensor
     """The gradient for y, and those for β and γ, [2, W, C]; dz, behind the pool, must be dense."""
     rows, b, h, w, channels = dz.shape
     pixels, tile = b * h * w, THROUGH_NORM // channels
-    count = tiles_of(pixels, tile)
+    count = tiles_of(pixels, tile * ROUNDS)
     partials = torch.empty((rows, count, 2, channels), device=y.device)
     given = dz, y, norm.scale, norm.shift, norm.mean, norm.inverse
-    pool_kernels.sums_through_pool[(count, rows)](*given, partials, pixels, h, w, channels, tile)
+    pool_kernels.sums_through_pool[(count, rows)](*given, partials, pixels, h, w, channels, tile, ROUNDS)
     totals = torch.empty((2, rows, channels), device=y.device)
     norm_kernels.batch_sums[(rows,)](partials, totals, count, channels, in_hand(channels))
     dy = torch.empty_like(y)
-    pool_kernels.normalize_backward_through_pool[(count, rows)](*given, totals, dy, pixels, h, w, channels, tile)
+    grid = tiles_of(pixels, tile), rows
+    pool_kernels.normalize_backward_through_pool[grid](*given, totals, dy, pixels, h, w, channels, tile)
     return dy, totals

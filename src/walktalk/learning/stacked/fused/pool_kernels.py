@@ -102,27 +102,44 @@ def normalize_pool(y, scale, shift, z, pixels, ho, wo, C: tl.constexpr, BLOCK: t
 
 @triton.jit
 def sums_through_pool(
-    dz, y, scale, shift, mean, inverse, partials, pixels, ho, wo, C: tl.constexpr, BLOCK: tl.constexpr
+    dz,
+    y,
+    scale,
+    shift,
+    mean,
+    inverse,
+    partials,
+    pixels,
+    ho,
+    wo,
+    C: tl.constexpr,
+    BLOCK: tl.constexpr,
+    ROUNDS: tl.constexpr,
 ):
-    """Each tile's Σg and Σg·x̂, with g the gradient before the ReLU: dz at the first of the largest if above 0."""
+    """Each program's Σg and Σg·x̂, with g the gradient before the ReLU: dz at the first of the largest if above 0."""
     tile, row = tl.program_id(0), tl.program_id(1).to(tl.int64)
-    p, n = tile * BLOCK + tl.arange(0, BLOCK), tl.arange(0, C)
-    real = (p < pixels)[:, None]
+    n = tl.arange(0, C)
     s, t = tl.load(scale + row * C + n)[None, :], tl.load(shift + row * C + n)[None, :]
-    corner = (row * pixels * 4 + (p // wo) * 2 * (2 * wo) + (p % wo) * 2)[:, None] * C + n[None, :]
-    below = 2 * wo * C
-    one = tl.load(y + corner, mask=real, other=0.0).to(tl.float32)
-    two = tl.load(y + corner + C, mask=real, other=0.0).to(tl.float32)
-    three = tl.load(y + corner + below, mask=real, other=0.0).to(tl.float32)
-    four = tl.load(y + corner + below + C, mask=real, other=0.0).to(tl.float32)
-    most, first, second, third, _ = largest(one * s + t, two * s + t, three * s + t, four * s + t)
-    g = tl.load(dz + (row * pixels + p)[:, None] * C + n[None, :], mask=real, other=0.0).to(tl.float32)
-    g = tl.where(most > 0, g, 0.0)
-    chosen = tl.where(first, one, tl.where(second, two, tl.where(third, three, four)))
     u, v = tl.load(mean + row * C + n)[None, :], tl.load(inverse + row * C + n)[None, :]
+    sums, products = tl.zeros((BLOCK, C), tl.float32), tl.zeros((BLOCK, C), tl.float32)
+    for k in tl.range(0, ROUNDS):
+        p = (tile * ROUNDS + k) * BLOCK + tl.arange(0, BLOCK)
+        real = (p < pixels)[:, None]
+        corner = (row * pixels * 4 + (p // wo) * 2 * (2 * wo) + (p % wo) * 2)[:, None] * C + n[None, :]
+        below = 2 * wo * C
+        one = tl.load(y + corner, mask=real, other=0.0).to(tl.float32)
+        two = tl.load(y + corner + C, mask=real, other=0.0).to(tl.float32)
+        three = tl.load(y + corner + below, mask=real, other=0.0).to(tl.float32)
+        four = tl.load(y + corner + below + C, mask=real, other=0.0).to(tl.float32)
+        most, first, second, third, _ = largest(one * s + t, two * s + t, three * s + t, four * s + t)
+        g = tl.load(dz + (row * pixels + p)[:, None] * C + n[None, :], mask=real, other=0.0).to(tl.float32)
+        g = tl.where(most > 0, g, 0.0)
+        chosen = tl.where(first, one, tl.where(second, two, tl.where(third, three, four)))
+        sums += g
+        products += g * (chosen - u) * v
     at = (row * tl.num_programs(0) + tile) * 2 * C + n
-    tl.store(partials + at, tl.sum(g, 0))
-    tl.store(partials + at + C, tl.sum(g * (chosen - u) * v, 0))
+    tl.store(partials + at, tl.sum(sums, 0))
+    tl.store(partials + at + C, tl.sum(products, 0))
 
 
 @triton.jit

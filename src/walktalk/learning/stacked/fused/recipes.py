@@ -1,30 +1,10 @@
-"""Which parts of a traced model the fused kernels can do, and how they are called for it."""
+"""What the fused kernels can do of a traced model: each recipe names the parts of the model that it is for."""
 
 from __future__ import annotations
 
-import importlib.util
-import operator
-from collections.abc import Callable
-from dataclasses import dataclass, field, replace
-from functools import cache
-from typing import Any
+from dataclasses import dataclass
 
-import torch
-from torch import Tensor, fx, nn
-from torch.nn import functional
-
-from walktalk.learning.models import PaddedShortcut
-from walktalk.learning.stacked.laid import Laid, Pass
-
-CHANNELS = (16, 32, 64)  # what the kernels have tiles for
-WIDE = (64, 128, 256, 512)  # what the kernels for many channels have, with stride 1
-FEW = 4  # channels that images may have; filled up to that number
-
-
-@cache
-def is_possible() -> bool:
-    """Whether Triton is installed: it comes with torch's builds for GPUs."""
-    return importlib.util.find_spec("triton") is not None
+from torch import fx
 
 
 @dataclass(frozen=True)
@@ -40,6 +20,7 @@ class Unit:
     groups: int = 0  # of a group norm; 0: it is a batch norm, or none
     has_bias: bool = False
     pooled: bool = False  # whether 2×2 maxima follow; of a group norm: whether they come before it
+    is_tracked: bool = True  # whether a batch norm has running statistics
 
 
 @dataclass(frozen=True)
@@ -51,236 +32,32 @@ class Residual:
     new_before: int
 
 
-@dataclass
-class Plan:
-    """Nodes whose value a fused function gives, and nodes that are inside of one and have none."""
+@dataclass(frozen=True)
+class Evolved:
+    """A convolution and its EvoNorm, by their names in the model."""
 
-    recipes: dict[fx.Node, Unit | Residual] = field(default_factory=dict)
-    inside: set[fx.Node] = field(default_factory=set)
-
-    def value(self, node: fx.Node, values: dict[fx.Node, Any], run: Pass) -> Laid:
-        recipe = self.recipes[node]
-        if isinstance(recipe, Unit):
-            x = images(values[recipe.x], run)
-            return as_laid(unit(x, recipe, run))
-        x = images(values[recipe.first.x], run)
-        return as_laid(residual(x, recipe, run))
+    x: fx.Node
+    conv: str
+    norm: str
+    stride: int
+    groups: int
+    eps: float
 
 
-def plan(graph: fx.Graph, modules: dict[str, nn.Module]) -> Plan:
-    """Finds relu(norm(conv(x))) and relu(conv(x)), with the 2×2 maxima of it where they follow, relu(group
-    norm(pool(conv(x)))), and relu(norm(conv(relu(norm(conv(x))))) + shortcut(x)); widest first."""
-    found = Plan()
-    units: dict[fx.Node, tuple[Unit, set[fx.Node]]] = {}
-    for node in graph.nodes:
-        if is_relu(node, modules) and (one := unit_before(node.args[0], modules)) is not None:
-            units[node] = one
-    for node in graph.nodes:
-        block = residual_before(node, modules, units) if is_relu(node, modules) else None
-        if block is not None:
-            recipe, inner = block
-            found.recipes[node] = recipe
-            found.inside |= inner
-    for node, (recipe_, inner) in units.items():
-        if node in found.inside:
-            continue
-        last, unit_ = node, recipe_
-        if len(node.users) == 1 and not recipe_.groups and is_pool(after := next(iter(node.users)), modules):
-            last, unit_ = after, replace(recipe_, pooled=True)
-            found.inside.add(node)
-        found.recipes[last] = unit_
-        found.inside |= inner
-    return found
+@dataclass(frozen=True)
+class End:
+    """The second half of a residual block whose first ends with an EvoNorm."""
+
+    unit: Unit
+    around: fx.Node
+    new_before: int
 
 
-def is_pool(node: fx.Node, modules: dict[str, nn.Module]) -> bool:
-    """Whether a node takes 2×2 maxima that do not overlap."""
-    if not is_module(node, nn.MaxPool2d, modules):
-        return False
-    one = modules[str(node.target)]
-    assert isinstance(one, nn.MaxPool2d)
-    sizes = all(value in (2, (2, 2)) for value in (one.kernel_size, one.stride))
-    return sizes and one.padding in (0, (0, 0)) and one.dilation in (1, (1, 1)) and not one.ceil_mode
+@dataclass(frozen=True)
+class TokenNorm:
+    """A layer norm by its name in the model."""
 
-
-def is_relu(node: fx.Node, modules: dict[str, nn.Module]) -> bool:
-    if node.op == "call_module":
-        return type(modules[str(node.target)]) is nn.ReLU
-    is_function = node.op == "call_function" and node.target in (functional.relu, torch.relu)
-    return (is_function or (node.op == "call_method" and node.target == "relu")) and len(node.all_input_nodes) == 1
-
-
-def unit_before(norm: Any, modules: dict[str, nn.Module]) -> tuple[Unit, set[fx.Node]] | None:
-    """The unit whose norm, or whose convolution, this node is, if nobody else looks inside it."""
-    if is_module(norm, nn.Conv2d, modules) and len(norm.users) == 1:
-        plain, before = modules[norm.target], norm.args[0]
-        assert isinstance(plain, nn.Conv2d)
-        if not fits_kernel(plain, before.op == "placeholder"):
-            return None
-        return Unit(before, norm.target, "", plain.stride[0], 0.0, 0.0, 0, plain.bias is not None), {norm}
-    if not any(is_module(norm, kind, modules) for kind in (nn.BatchNorm2d, nn.GroupNorm)) or len(norm.users) != 1:
-        return None
-    conv, inner = norm.args[0], {norm}
-    if isinstance(conv, fx.Node) and is_pool(conv, modules) and len(conv.users) == 1:
-        inner.add(conv)
-        conv = conv.args[0]
-    if not is_module(conv, nn.Conv2d, modules) or len(conv.users) != 1:
-        return None
-    has_pool = len(inner) == 2
-    inner.add(conv)
-    one, other = modules[conv.target], modules[norm.target]
-    assert isinstance(one, nn.Conv2d)
-    x = conv.args[0]
-    if not fits_kernel(one, x.op == "placeholder") or not other.affine:
-        return None
-    if isinstance(other, nn.GroupNorm):
-        if one.out_channels not in CHANNELS or one.in_channels > CHANNELS[-1]:
-            return None
-        form = other.num_groups, one.bias is not None, has_pool
-        return Unit(x, conv.target, norm.target, one.stride[0], other.eps, 0.0, *form), inner
-    assert isinstance(other, nn.BatchNorm2d)
-    if other.momentum is None or not other.track_running_stats or has_pool:
-        return None
-    settings = one.stride[0], other.eps, other.momentum or 0.0, 0, one.bias is not None
-    return Unit(x, conv.target, norm.target, *settings), inner
-
-
-def fits_kernel(conv: nn.Conv2d, is_first: bool) -> bool:
-    entering = conv.in_channels in CHANNELS or (is_first and conv.in_channels <= FEW)
-    plain = conv.groups == 1 and conv.padding_mode == "zeros" and conv.dilation == (1, 1)
-    three, five = (conv.kernel_size == (k, k) and conv.padding == (k // 2, k // 2) for k in (3, 5))
-    wide = conv.in_channels in WIDE and conv.out_channels in WIDE and conv.stride == (1, 1)
-    narrow = entering and conv.out_channels in CHANNELS
-    strides = ((1, 1), (2, 2)) if three else ((1, 1),)
-    return plain and ((narrow and (three or five) and conv.stride in strides) or (wide and three))
-
-
-def residual_before(
-    relu: fx.Node, modules: dict[str, nn.Module], units: dict[fx.Node, tuple[Unit, set[fx.Node]]]
-) -> tuple[Residual, set[fx.Node]] | None:
-    add = relu.args[0]
-    if not isinstance(add, fx.Node) or not is_addition(add) or len(add.users) != 1:
-        return None
-    for last, around in (add.args, add.args[::-1]):
-        second = unit_before(last, modules)
-        if second is None or second[0].stride != 1 or second[0].x not in units or len(second[0].x.users) != 1:
-            continue
-        first = units[second[0].x]
-        if not all(fits_block(one, modules) for one in (first[0], second[0])):
-            continue
-        if bool(first[0].groups) != bool(second[0].groups):
-            continue  # one norm of each kind
-        inner = {add, second[0].x, *first[1], *second[1]}
-        entering, leaving = (getattr(modules[first[0].conv], name) for name in ("in_channels", "out_channels"))
-        if entering < CHANNELS[0]:
-            continue
-        if isinstance(around, fx.Node) and around.op == "call_module" and len(around.users) == 1:
-            module, source = modules[str(around.target)], around.args[0]
-            if source is not first[0].x:
-                continue
-            if type(module) is PaddedShortcut and module.stride == first[0].stride == 2:
-                return Residual(first[0], second[0], module.before), inner | {around}
-            if type(module) is nn.Identity and first[0].stride == 1 and entering == leaving:
-                return Residual(first[0], second[0], 0), inner | {around}
-        elif around is first[0].x and first[0].stride == 1 and entering == leaving:
-            return Residual(first[0], second[0], 0), inner
-    return None
-
-
-def fits_block(one: Unit, modules: dict[str, nn.Module]) -> bool:
-    """Whether a unit can be half of a residual block: with a norm, few channels, and a small kernel."""
-    conv = modules[one.conv]
-    assert isinstance(conv, nn.Conv2d)
-    plain = bool(one.norm) and not one.has_bias and not one.pooled and conv.kernel_size == (3, 3)
-    return plain and max(conv.in_channels, conv.out_channels) <= CHANNELS[-1]
-
-
-def is_module(node: Any, kind: type[nn.Module], modules: dict[str, nn.Module]) -> bool:
-    """Whether a node is a layer of that kind, subclasses with another start of their weights included."""
-    if not isinstance(node, fx.Node) or node.op != "call_module":
-        return False
-    module = modules[str(node.target)]
-    same = ("forward", "_conv_forward")
-    return isinstance(module, kind) and all(getattr(type(module), n, None) is getattr(kind, n, None) for n in same)
-
-
-def is_addition(node: fx.Node) -> bool:
-    functions: set[Callable[..., Any]] = {operator.add, operator.iadd, torch.add}
-    return node.op == "call_function" and node.target in functions and len(node.args) == 2 and not node.kwargs
-
-
-def images(x: Laid, run: Pass) -> Tensor:
-    """As [W, B, H, W', C], dense in every row; few channels are filled up with zeros."""
-    tensor = x.stacked().permute(0, 1, 3, 4, 2)
-    if tensor.shape[-1] > FEW:
-        return tensor.to(run.fused).contiguous()
-    is_shared = tensor.stride(0) == 0 and len(tensor) > 1
-    one = tensor[:1] if is_shared else tensor
-    filled = torch.zeros((*one.shape[:-1], FEW), dtype=run.fused, device=tensor.device)
-    filled[..., : one.shape[-1]] = one
-    return filled.expand(len(tensor), *filled.shape[1:]) if is_shared else filled
-
-
-def as_laid(z: Tensor) -> Laid:
-    return Laid(z.permute(0, 1, 4, 2, 3), len(z))
-
-
-def unit(x: Tensor, recipe: Unit, run: Pass) -> Tensor:
-    from walktalk.learning.stacked.fused import functions, group_functions
-
-    into = None if run.places is None else run.places[f"{recipe.conv}.weight"]
-    bias = run.tensors[f"{recipe.conv}.bias"] if recipe.has_bias else None
-    if not recipe.norm:
-        weight = run.tensors[f"{recipe.conv}.weight"]
-        plain: Tensor = functions.PlainLayer.apply(  # type: ignore[no-untyped-call]
-            x, weight, bias, recipe.stride, recipe.pooled, into
-        )
-        return plain
-    if recipe.groups:
-        form = group_functions.GroupSettings(recipe.stride, recipe.groups, recipe.eps, recipe.pooled)
-        weight, gamma, beta = weights_of(recipe, run)
-        done: Tensor = group_functions.GroupLayer.apply(  # type: ignore[no-untyped-call]
-            x, weight, bias, gamma, beta, form
-        )
-        return done
-    settings = functions.Settings(recipe.stride, recipe.eps, recipe.momentum, 0, recipe.pooled)
-    (weight, gamma, beta), running = parts(recipe, run)
-    if not run.training and running is not None:
-        return functions.evaluated(x, weight, gamma, beta, running, settings, None, bias)
-    result: Tensor = functions.Layer.apply(  # type: ignore[no-untyped-call]
-        x, weight, bias, gamma, beta, running, settings, into
-    )
-    return result
-
-
-def residual(x: Tensor, recipe: Residual, run: Pass) -> Tensor:
-    from walktalk.learning.stacked.fused import functions, group_functions
-
-    one, two = recipe.first, recipe.second
-    if one.groups:
-        weights = *weights_of(one, run), *weights_of(two, run)
-        settings = one.stride, (one.groups, two.groups), (one.eps, two.eps), recipe.new_before
-        done: Tensor = group_functions.GroupBlock.apply(x, *weights, *settings)  # type: ignore[no-untyped-call]
-        return done
-    first = functions.Settings(one.stride, one.eps, one.momentum)
-    second = functions.Settings(1, two.eps, two.momentum, recipe.new_before)
-    (weights1, running1), (weights2, running2) = parts(one, run), parts(two, run)
-    if not run.training and running1 is not None and running2 is not None:
-        middle = functions.evaluated(x, *weights1, running1, first, None)
-        return functions.evaluated(middle, *weights2, running2, second, x)
-    result: Tensor = functions.Block.apply(  # type: ignore[no-untyped-call]
-        x, *weights1, *weights2, running1, running2, first, second
-    )
-    return result
-
-
-def parts(recipe: Unit, run: Pass) -> tuple[tuple[Tensor, Tensor, Tensor], tuple[Tensor, Tensor] | None]:
-    weights, get = weights_of(recipe, run), run.tensors
-    if not run.with_buffers:
-        return weights, None
-    return weights, (get[f"{recipe.norm}.running_mean"], get[f"{recipe.norm}.running_var"])
-
-
-def weights_of(recipe: Unit, run: Pass) -> tuple[Tensor, Tensor, Tensor]:
-    get = run.tensors
-    return get[f"{recipe.conv}.weight"], get[f"{recipe.norm}.weight"], get[f"{recipe.norm}.bias"]
+    x: fx.Node
+    name: str
+    eps: float
+    for_products: bool  # whether nothing but linear layers sees the result, which casts it anyway

@@ -59,3 +59,20 @@ def tiles_of(pixels: int, tile: int) -> int:
 def in_hand(channels: int) -> int:
     """Of how many tiles a program adds up the sums at a time."""
     return min(64, PIXELS // channels)
+
+
+class Order:
+    """From which end the rows of a wave are gone through: each kernel begins where the one before it ended, because
+    that is what is still in the GPU's cache."""
+
+    def __init__(self) -> None:
+        self.back = 0
+        self.alternates = True
+
+    def next(self) -> int:
+        """1 for from the last row to the first."""
+        self.back = 1 - self.back if self.alternates else 0
+        return self.back
+
+
+order = Order()

@@ -10,7 +10,6 @@ from walktalk.learning.stacked.fused.tiles import Block, precision, tiles_of
 
 NARROW = 64  # channels up to which the kernels of `launch` have tiles
 CHUNK = 2048  # pixels that one program of the gradient for weights adds up
-TURNED = (128, 32)  # a tile of the kernels that turn weights into taps and back
 
 # By the pixels of one image, of which small ones have many channels; measured with benchmarks/fused_wide.py.
 FORWARD = Block(128, 256, 64, 8, 3)
@@ -26,15 +25,6 @@ def fitted(block: Block, pixels: int, columns: int, run: int) -> Block:
     """A block that is no larger than what there is."""
     rows = max(64, min(block.m, 1 << (pixels - 1).bit_length()))
     return block._replace(m=rows, n=min(block.n, columns), k=min(block.k, run))
-
-
-def as_taps(weight: Tensor, dtype: torch.dtype) -> Tensor:
-    """[W, C', C, 3, 3] to [W, 9, C, C']."""
-    rows, leaving, entering = weight.shape[:3]
-    taps = torch.empty((rows, 9, entering, leaving), dtype=dtype, device=weight.device)
-    grid = tiles_of(9 * entering, TURNED[0]), leaving // TURNED[1], rows
-    wide_kernels.wide_to_taps[grid](weight.contiguous(), taps, entering, leaving, *TURNED)
-    return taps
 
 
 def forward(x: Tensor, taps: Tensor, bias: Tensor | None, relu: bool, with_sums: bool) -> tuple[Tensor, Tensor | None]:
@@ -92,8 +82,8 @@ def for_input(dy: Tensor, taps: Tensor) -> Tensor:
     return dx
 
 
-def for_weights(x: Tensor, dy: Tensor, into: Tensor | None = None) -> Tensor:
-    """The gradient for the weights, [W, C', C, 3, 3], in new memory or into what is given."""
+def for_weights(x: Tensor, dy: Tensor) -> Tensor:
+    """The gradient for the taps in pieces, [W, pieces, 9, C, C']."""
     _, b, h, wd, entering = x.shape
     rows, leaving, pixels = len(dy), dy.shape[4], b * h * wd
     block = WEIGHTS._replace(m=min(WEIGHTS.m, entering), n=min(WEIGHTS.n, leaving))
@@ -116,7 +106,4 @@ def for_weights(x: Tensor, dy: Tensor, into: Tensor | None = None) -> Tensor:
         num_warps=block.warps,
         num_stages=block.stages,
     )
-    weights = torch.empty((rows, leaving, entering, 3, 3), device=x.device) if into is None else into
-    grid = tiles_of(9 * entering, TURNED[0]), leaving // TURNED[1], rows
-    wide_kernels.wide_to_weights[grid](out, weights, split, entering, leaving, *TURNED)
-    return weights
+    return out

@@ -142,29 +142,3 @@ def wide_weights(
         acc = tl.dot(tl.trans(a), d, acc, input_precision=PRECISION)
     at = ((row * split + piece) * 9 + tap) * entering * leaving
     tl.store(out + at + c[:, None] * leaving + n[None, :], acc)
-
-
-@triton.jit
-def wide_to_taps(weights, taps, entering, leaving, BJ: tl.constexpr, BN: tl.constexpr):
-    """[W, leaving, entering · 9] in float32 to [W, 9, entering, leaving] in the activations' type."""
-    row = tl.program_id(2).to(tl.int64)
-    j, n = tl.program_id(0) * BJ + tl.arange(0, BJ), tl.program_id(1) * BN + tl.arange(0, BN)
-    size = 9 * entering * leaving
-    real = (j < 9 * entering)[:, None]
-    found = tl.load(weights + row * size + n[None, :] * (9 * entering) + j[:, None], mask=real, other=0.0)
-    at = (j % 9 * entering + j // 9)[:, None] * leaving + n[None, :]
-    tl.store(taps + row * size + at, found.to(taps.dtype.element_ty), mask=real)
-
-
-@triton.jit
-def wide_to_weights(splits, weights, split, entering, leaving, BJ: tl.constexpr, BN: tl.constexpr):
-    """[W, split, 9, entering, leaving], summed over the splits in order, to [W, leaving, entering · 9]."""
-    row = tl.program_id(2).to(tl.int64)
-    j, n = tl.program_id(0) * BJ + tl.arange(0, BJ), tl.program_id(1) * BN + tl.arange(0, BN)
-    size = 9 * entering * leaving
-    real = (j < 9 * entering)[:, None]
-    at = (j % 9 * entering + j // 9)[:, None] * leaving + n[None, :]
-    total = tl.zeros((BJ, BN), tl.float32)
-    for piece in tl.range(0, split):
-        total += tl.load(splits + (row * split + piece) * size + at, mask=real, other=0.0)
-    tl.store(weights + row * size + n[None, :] * (9 * entering) + j[:, None], total, mask=real)
