@@ -352,6 +352,20 @@ def test_one_that_joins_a_gossip_takes_a_neighbours_model_not_the_initial_one(tm
         assert own[0].event == "combine"
 
 
+def test_one_that_comes_back_under_another_address_is_found_there(tmp_path: Path) -> None:
+    """Its neighbours dialled where it had been, until they were started again."""
+    with crowd(tmp_path, AsyncGossip(patience=0.5), complete(2), certified=True) as made:
+        first = made.knocks("newcomer")
+        wait_for(lambda: len(first.state.alive) == 2)
+        first.leave()
+        made.threads["newcomer"].join(SECONDS)
+        wait_for(lambda: all(len(made.nodes[name].state.alive) == 1 for name in ("n0", "n1")))
+        again = made.knocks("newcomer")
+        assert again.setup.endpoint.listen != first.setup.endpoint.listen
+        before = done(again)
+        wait_for(lambda: len(again.state.alive) == 2 and done(again) > before + 3)
+
+
 def test_who_may_not_join_is_told_why_on_both_sides(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     foreign = tmp_path / "foreign"
     make_certificates(foreign, {"newcomer": []})
@@ -390,7 +404,7 @@ def test_one_that_joined_is_told_whose_certificate_is_revoked(tmp_path: Path) ->
         config = tmp_path / "cluster.yaml"
         nodes = {name: {"address": place.address} for name, place in made.cluster.nodes.items()}
         config.write_text(json.dumps({"name": "test", "certificates": "certs", "nodes": nodes}))
-        said = CliRunner().invoke(app, ["certs", "revoke", "n1", "--config", str(config)]).output
+        said = CliRunner().invoke(app, ["certs", "revoke", "n1", "--config", str(config), "--seconds", "3"]).output
         assert "newcomer: has " in said  # taken it, or it already: they share one folder here
         wait_for(lambda: new.state.alive == {0})
 

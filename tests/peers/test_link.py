@@ -5,6 +5,7 @@ from __future__ import annotations
 import queue
 import socket
 import time
+from contextlib import ExitStack
 from dataclasses import replace
 from pathlib import Path
 
@@ -305,6 +306,22 @@ def test_connections_are_opened_anew_and_nobody_has_gone(tmp_path: Path) -> None
         assert walks == [1, 2, 3]
         assert b.arrived.empty()
         assert all(there for node in (a, b) for _, there in list(node.peers.queue))
+
+
+def test_two_that_knew_nothing_of_each_other_become_neighbours(tmp_path: Path) -> None:
+    """Both joined at once, and another leaves: whose words are taken in was said when they began to listen."""
+    make_certificates(tmp_path, {"a": (), "b": ()})
+    known = endpoints((free_port(), free_port()), (credentials(tmp_path, "a"), credentials(tmp_path, "b")))
+    a, b = Node(), Node()
+    with ExitStack() as stack:
+        for node, endpoint in zip((a, b), known, strict=True):
+            stack.enter_context(node.open(replace(endpoint, neighbours={}, connect=()))).start()
+        b.link.change(replace(known[1], connect=()), {})
+        a.link.change(replace(known[0], connect=()), {"b": known[1].listen})
+        meet(a, b)
+        a.link.send(WALK, a_model())
+        b.link.take(b.arrived.get(timeout=SECONDS))
+        assert a.taken.get(timeout=SECONDS) == WALK
 
 
 def test_one_that_does_not_come_back_is_gone(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -14,7 +14,8 @@ from torch import nn
 from torch.nn import functional
 
 import walktalk as wt
-from walktalk.runtimes.peers import Fleet, merge, read_diary
+from walktalk.records import TraceRow
+from walktalk.runtimes.peers import Fleet, read_diary
 from walktalk.runtimes.peers.keeping import Keeper
 from walktalk.studies import make_spec
 from walktalk.studies.building import prepare
@@ -65,12 +66,13 @@ def test_heartbeats_do_not_wait_behind_models_and_the_run_ends_in_order(tmp_path
         finally:
             fleet.stop()
     diaries = [read_diary(tmp_path / name) for name in cluster.nodes]
-    came = [row for row in merge(diaries) if row.event == "receive" and row.slot]
-    assert len(came) >= 3 * NODES  # the links were busy: about seven each way
-    longest = max(gap for diary in diaries for gap in silences(diary))
-    assert longest < LATEST
-    events = {row.event for diary in diaries for row in diary}
-    assert not events & {"suspected", "elected", "rerouted", "restarted"}
+    over = min(row.time for diary in diaries for row in diary if row.event == "over")
+    rows = [[row for row in diary if row.time < over] for diary in diaries]
+    came = [row for diary in rows for row in diary if row.event == "receive" and row.slot]
+    assert len(came) >= 2 * NODES  # the links were busy: a model takes ten seconds
+    assert max(gap for diary in rows for gap in silences(diary)) < LATEST
+    alarms = {"suspected", "lost", "elected", "rerouted", "restarted"}
+    assert not alarms & {row.event for diary in rows for row in diary}
     for name, diary in zip(cluster.nodes, diaries, strict=True):
         assert diary[-1].event == "saved"
         kept = Keeper(tmp_path / name).load()
@@ -78,12 +80,11 @@ def test_heartbeats_do_not_wait_behind_models_and_the_run_ends_in_order(tmp_path
         assert kept.over
 
 
-def silences(diary: list) -> list[float]:  # type: ignore[type-arg]
-    """How long a node heard nothing of a neighbour, from its first word to the end of the run."""
+def silences(diary: list[TraceRow]) -> list[float]:
+    """How long a node heard nothing of a neighbour, from its first word on."""
     heard: dict[int, list[float]] = {}
-    last = max(row.time for row in diary if row.event == "trained")
     for row in diary:
-        if row.event == "receive" and row.time <= last:
+        if row.event == "receive":
             heard.setdefault(row.peer, []).append(row.time)
     assert len(heard) == NODES - 1
     return [later - earlier for times in heard.values() for earlier, later in pairwise(times)]

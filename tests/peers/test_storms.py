@@ -33,10 +33,21 @@ from walktalk.runtimes.peers.lives import next_life
 from walktalk.runtimes.peers.node_members import Members
 from walktalk.runtimes.simulator import Fault, FaultPlan, PoissonTiming, Simulation
 from walktalk.seeds import Seed
-from walktalk.studies.chaos import Comparison, Half, Storm, Verdict, blows_of, known_rounds, summary, write_rounds
+from walktalk.studies.chaos import (
+    Comparison,
+    Half,
+    Storm,
+    Verdict,
+    blows_of,
+    disturbance,
+    known_rounds,
+    summary,
+    write_rounds,
+)
 from walktalk.studies.chaos.books import Books
 from walktalk.studies.chaos.checks import copies_of_walks
 from walktalk.studies.chaos.disks import Disk
+from walktalk.studies.chaos.disturbance import Disturbance
 from walktalk.studies.chaos.lies import Liar, Said, lie, spoiled
 from walktalk.studies.chaos.round import by_data
 from walktalk.studies.chaos.strikes import free_disk
@@ -290,6 +301,25 @@ def test_who_joins_is_taken_in_though_the_disk_is_full(tmp_path: Path, monkeypat
     assert [path.name for path in tmp_path.iterdir()] == ["roster.json"]
 
 
+@pytest.mark.parametrize(("answers_at", "silent"), [(3, ()), (100, ("guest-0",))])
+def test_one_that_is_slow_to_answer_in_the_end_is_asked_again(
+    answers_at: int, silent: tuple[str, ...], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """All have a few seconds for it; one that had no processor for two of them counted as dead."""
+    clock, asked = count(), count(1)
+    monkeypatch.setattr("walktalk.studies.chaos.disturbance.time", SimpleNamespace(monotonic=lambda: next(clock)))
+    storm = object.__new__(Disturbance)
+    storm.storm, storm.names, storm.gone = Storm(nodes=2), ["node-0", "node-1", "guest-0"], {1}
+    well = {"aggregates": False}
+    storm.ask = lambda seconds: {  # type: ignore[method-assign]
+        "node-0": {"aggregates": True},
+        "guest-0": well if next(asked) >= answers_at else None,
+    }
+    storm._hear_last_words()
+    assert storm.silent() == silent
+    assert storm.aggregating() == ["node-0"]
+
+
 # -- the books -----------------------------------------------------------------------------------------------------
 
 
@@ -353,3 +383,26 @@ def test_a_disk_is_free_again_when_what_waited_is_written() -> None:
     assert asked == ["free"] * 3  # until it has no complaint about its trace; a node that does not answer may have one
     free_disk(storm, 0)  # type: ignore[arg-type]
     assert len(asked) == 3  # it was not full
+
+
+def test_a_starved_machine_gets_a_longer_peace(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Eight seconds on an idle machine; where others use it, until enough is trained to be compared, or never is."""
+    clock = [0.0]
+    passes = SimpleNamespace(monotonic=lambda: clock[0], sleep=lambda s: clock.__setitem__(0, clock[0] + s))
+    monkeypatch.setattr(disturbance, "time", passes)
+
+    def peace(trainings_a_second: float) -> float:
+        began, storm = clock[0], Disturbance.__new__(Disturbance)
+        storm.told = {}
+
+        def ask(seconds: float) -> dict[str, dict[str, int] | None]:
+            silent = None if int(clock[0]) % 2 else {"iterations": 10}  # counts as what it last said
+            return {"a": {"iterations": int(trainings_a_second * (clock[0] - began))}, "b": silent}
+
+        monkeypatch.setattr(storm, "ask", ask, raising=False)
+        storm._peace(8.0)
+        return clock[0] - began
+
+    assert peace(50) == 8
+    assert peace(10) == 20
+    assert peace(0) == disturbance.STARVING

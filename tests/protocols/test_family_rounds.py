@@ -335,6 +335,8 @@ def test_the_servers_control_variate_is_the_mean_of_all() -> None:
         (LocalDSGD(), graphs.complete(6), 300),
         (EpidemicLearning(peers=5), graphs.complete(6), 300),
         (Scaffold(steps=5), STAR, 150),
+        (DiLoCo(steps=1), STAR, 150),
+        (FedProx(steps=1), STAR, 150),
         (RelaySGD(), graphs.binary_tree(6), 600),
         (RelaySGD(trees="two_binary"), graphs.two_binary_trees(6), 600),
     ],
@@ -346,10 +348,23 @@ def test_it_reaches_the_optimum(protocol: Protocol, graph: Graph, rounds: int) -
 
 
 @pytest.mark.parametrize(
-    "protocol", [SyncGossip(resilient=False), LocalDSGD(), QGDSGDm(), FedAvg(steps=5)], ids=lambda p: p.label
+    ("protocol", "graph"),
+    [
+        (SyncGossip(resilient=False), GRAPH),
+        (LocalDSGD(), GRAPH),
+        (QGDSGDm(), GRAPH),
+        (ChocoSGD(), GRAPH),
+        (NoLoCo(steps=5), GRAPH),
+        (SGP(), graphs.exponential(6)),
+        (EpidemicLearning(peers=2), graphs.complete(6)),
+        (FedAvg(steps=5), STAR),
+        (FedProx(steps=5), STAR),
+        (DiLoCo(steps=5), STAR),
+    ],
+    ids=lambda value: getattr(value, "label", getattr(value, "name", "")),
 )
-def test_it_stays_beside_the_optimum(protocol: Protocol) -> None:
-    ended = run(protocol, STAR if protocol.family == "server" else GRAPH, 300)
+def test_it_stays_beside_the_optimum(protocol: Protocol, graph: Graph) -> None:
+    ended = run(protocol, graph, 150)
     assert np.abs(ended.members - ended.trainer.optimum()).max() > 1e-2
 
 

@@ -205,7 +205,7 @@ def url_of(process: subprocess.Popen[str]) -> str:
     return found[1]
 
 
-LONG = ["--set", "repetitions=1", "--set", "stop.iterations=200000"]
+LONG = ["--set", "repetitions=1", "--set", "stop.iterations=200000", "--workers", "1"]
 
 
 def test_the_command_says_where_and_becomes_the_report(tmp_path: Path, browser: Any) -> None:

@@ -18,9 +18,11 @@ from tests.support.folders import assert_same_folder
 
 from walktalk.errors import StudyError
 from walktalk.records import RunFolder, load_checkpoint, read_trace
+from walktalk.runtimes.peers.launcher import PRELOADED
 from walktalk.studies import Interrupted, make_spec, run_study
 from walktalk.studies.driving import runner as runner_module
 from walktalk.studies.driving.workers import do_share
+from walktalk.studies.peers import run_node
 
 SPEC = {
     "name": "resumed",
@@ -32,9 +34,6 @@ SPEC = {
     "stop": {"iterations": 300},
     "evaluate": {"every": 50},
 }
-
-PROCESSES = multiprocessing.get_context("forkserver")  # which has torch loaded, once for all of them
-PROCESSES.set_forkserver_preload(["torch", "walktalk.studies.driving.run"])
 
 
 def study(folder: Path) -> None:
@@ -56,7 +55,10 @@ def unbroken(tmp_path_factory) -> Path:
 
 
 def start(folder: Path) -> BaseProcess:
-    process = PROCESSES.Process(target=study, args=(folder,))
+    """From the server of nodes' processes, which has torch loaded, once for all of them."""
+    context = multiprocessing.get_context("forkserver")
+    context.set_forkserver_preload([*PRELOADED, run_node.__module__])
+    process = context.Process(target=study, args=(folder,))
     process.start()
     return process
 

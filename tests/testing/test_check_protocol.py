@@ -57,8 +57,9 @@ def quick(protocol: type[wt.Protocol]) -> list[wt.Protocol]:
 
 
 OURS = [one for name in PROTOCOLS for one in quick(PROTOCOLS[name])]
-# One of each kind; all others run on real nodes among the slow tests, as each takes some ten seconds there.
-ON_REAL_NODES = ("multi_walk-2", "async_gossip-pairwise", "sync_gossip", "choco_sgd", "fedbuff")
+# What tests/conformance does not ask of real nodes: rounds with codes, and a server.
+# All others are among the slow tests, as each takes some ten seconds there.
+ON_REAL_NODES = ("choco_sgd", "fedbuff")
 IN_VIRTUAL_TIME = 3.0  # seconds: nobody is held up there, and each takes as long as five in reality
 LONG = {"divshare"}  # half a minute: many fragments of many models
 

@@ -107,6 +107,7 @@ class Link:
         except BaseException:
             self._close_tunnels()
             raise
+        self._admitted = _admitted(endpoint)
         self._held: list[object] = []  # what is declared: kept, or Zenoh would take it back
         for name, number in endpoint.neighbours.items():
             self._expect(name, number)
@@ -172,6 +173,27 @@ class Link:
                         self._dial(name, number, dial[name])
                     self._expect(name, number)
                     self._declare_on_line(number)
+            unheard = endpoint.neighbours.keys() - before.keys() - self._admitted - dial.keys()
+        if unheard and endpoint.credentials is not None and not self._leaving.is_set():
+            threading.Thread(target=self._admit, args=(endpoint,), name="admitting", daemon=True).start()
+
+    def _admit(self, endpoint: Endpoint) -> None:
+        """Let those in that connect, and of whom nobody knew when this node began to listen: two joined at once."""
+        try:
+            self.reopen(replace(endpoint, credentials=self.endpoint.credentials, neighbours=self.endpoint.neighbours))
+        except UnavailableError as error:
+            log.warning("%s: cannot listen to its new neighbours: %s", endpoint.name, error)
+
+    def redial(self, name: str, address: str) -> None:
+        """A neighbour is elsewhere now; "": at the relay."""
+        with self._changing:
+            number = self.endpoint.neighbours[name]
+            line = self._lines.pop(number, None)
+            if line is not None:
+                threading.Thread(target=line.close, name="line", daemon=True).start()
+            self._dial(name, number, address)
+            self._expect(name, number)
+            self._declare_on_line(number)
 
     def _dial(self, name: str, number: int, address: str) -> None:
         """Open a line to a neighbour; what it says of where it is may be nonsense, and then it is not reached."""
@@ -223,6 +245,7 @@ class Link:
                 self._gone(number)
             self.endpoint = endpoint
             self._session = self._open_again()
+            self._admitted = _admitted(endpoint)
             self._held = []
             for number, line in self._lines.items():
                 line.close()
@@ -480,3 +503,8 @@ class Link:
             reliability=zenoh.Reliability.RELIABLE,
             express=True,
         )
+
+
+def _admitted(endpoint: Endpoint) -> frozenset[str]:
+    """Whose words a session takes in that is opened with this endpoint."""
+    return frozenset((*endpoint.neighbours, *endpoint.admits))

@@ -34,7 +34,7 @@ from walktalk.protocols import (
 )
 from walktalk.records import TraceRow
 from walktalk.runtimes.meaning import FLOAT_BYTES, Interpreter, Scale
-from walktalk.runtimes.peers import acquaintance
+from walktalk.runtimes.peers import acquaintance, own_words
 from walktalk.runtimes.peers import tally as tallies
 from walktalk.runtimes.peers.assembly import Limits
 from walktalk.runtimes.peers.counting import Counts
@@ -56,6 +56,7 @@ from walktalk.runtimes.peers.node_parting import Parting
 from walktalk.runtimes.peers.node_state import NodeSetup, State, blocked_by, spoiling
 from walktalk.runtimes.peers.node_status import status_of
 from walktalk.runtimes.peers.node_training import Trainings
+from walktalk.runtimes.peers.own_words import OwnWords
 from walktalk.runtimes.peers.purse import Purse
 from walktalk.runtimes.peers.session import RECORDS, STATUS, STOP
 from walktalk.runtimes.peers.slots import Tensors
@@ -80,7 +81,8 @@ class Node:
         self.me = setup.around.node
         protocol = setup.protocol.hardened()
         self.machine = protocol.machine(setup.around)
-        self.state = State(tallies.Tally(self.me, setup.around.nodes, self._knows))
+        self.words = self._own_words()
+        self.state = State(tallies.Tally(self.me, setup.around.nodes, self._knows, self.words))
         self.events: queue.SimpleQueue[Callable[[], None]] = queue.SimpleQueue()
         self.begun = False
         self.counts = Counts()
@@ -119,6 +121,22 @@ class Node:
         told = self._later(self.lessons.trained), self._later(self.lessons.measured_last)
         self.trainings = Trainings(setup, trainer, *told)
         self._answer_questions()
+
+    def _own_words(self) -> OwnWords | None:
+        """Signatures under what nodes say of themselves; None without certificates."""
+        own = self.setup.endpoint
+        if own.credentials is None:
+            return None
+        first = own.credentials
+        return OwnWords(own.cluster, lambda: self.link.endpoint.credentials or first, self._name)
+
+    def _name(self, number: int) -> str:
+        """Of any node; "" where there is none of that number."""
+        roster, own = self.setup.roster, self.setup.endpoint
+        if number == self.me:
+            return own.name
+        known = roster.known if roster is not None else {peer: name for name, peer in own.neighbours.items()}
+        return known.get(number, "")
 
     def _answer_questions(self) -> None:
         """Only when there is all that the answers are made of."""
@@ -287,6 +305,8 @@ class Node:
 
     def _found(self, peer: int) -> None:
         self.members.greet(peer)
+        for chain in self.words.all() if self.words is not None else ():
+            self.tell_certificate(peer, chain)
         if self.begun:
             self.note("found", peer=peer)
             self.give(PeerFound(peer))
@@ -306,6 +326,12 @@ class Node:
         """Tell a neighbour how far everybody is."""
         note = self.state.tally.encode(self.clock.run_time, self.telling)
         self.link.send(Parcel(self.me, peer, Message(tallies.KIND, note=note)), None)
+        if self.words is not None:
+            self.tell_certificate(peer, self.words.next())  # words may get lost
+
+    def tell_certificate(self, peer: int, chain: bytes) -> None:
+        """By which a neighbour can tell whose words it hears."""
+        self.link.send(Parcel(self.me, peer, Message(own_words.KIND, note=chain)), None)
 
     def _look_how_to_spoil(self) -> None:
         """Whether this node is to be a bad one, for a trial of what protects from such."""

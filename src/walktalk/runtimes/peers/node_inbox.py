@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 from walktalk.errors import ProtocolError
 from walktalk.protocols import Forget, Received
 from walktalk.runtimes.meaning import NOTHING
-from walktalk.runtimes.peers import node_members
+from walktalk.runtimes.peers import node_members, own_words
 from walktalk.runtimes.peers import tally as tallies
 from walktalk.runtimes.peers.assembly import Delivery
 from walktalk.runtimes.peers.judging import Refused
@@ -31,7 +31,11 @@ class Inbox:
             node.link.look_around()  # its last words, or we have missed that it is there
         if not node.neighbours.admit(delivery):
             return
-        words = {tallies.KIND: self.hear_tally, node_members.KIND: node.members.hear}
+        words = {
+            tallies.KIND: self.hear_tally,
+            node_members.KIND: node.members.hear,
+            own_words.KIND: self.hear_certificate,
+        }
         hear = words.get(parcel.message.kind)
         if not node.begun and hear is None:
             self._early.append(delivery)
@@ -65,6 +69,13 @@ class Inbox:
         if node.begun:
             node.clock.hear(lasted)
             node.lessons.see_the_end()
+
+    def hear_certificate(self, parcel: Parcel) -> None:
+        """By which to tell whose words are heard; a new one is passed on."""
+        node = self._node
+        if node.words is not None and node.words.learn(parcel.message.note):
+            for peer in node.state.alive - {parcel.sender}:
+                node.tell_certificate(peer, parcel.message.note)
 
     def take(self, delivery: Delivery) -> None:
         """The machine takes the message first, or refuses it; only then is anything written into a slot."""

@@ -194,12 +194,14 @@ class Members:
     def _take(self, entries: Iterable[Entry]) -> None:
         """Take entries in; what is new is written down, passed on, and acted upon."""
         node, roster = self._node, self.roster
+        before = dict(roster.entries) if roster is not None else {}
         if roster is None or not (new := roster.join(entries)):
             return
         self._write_down(roster)
         for peer in node.state.alive:
             self._tell(peer, new)
         if self.departs_at is None or roster.standing(node.setup.endpoint.name) is not Standing.LEFT:
+            self._follow(before, new)
             self._adjust()  # after its own last word it needs no other neighbours
         for entry in new:
             node.note(WORDS[entry.standing], peer=entry.number, detail=self._facts_of(entry))
@@ -246,6 +248,16 @@ class Members:
         if node.begun and setup.protocol.nodes_come_and_go:
             node.note("neighbours", detail={"neighbours": " ".join(endpoint.neighbours)})
             node.give(NetworkChanged(around))
+
+    def _follow(self, before: Mapping[str, Entry], new: Iterable[Entry]) -> None:
+        """One that joined has come back under another address: whoever dials it does so there."""
+        own, roster = self._node.setup.endpoint, self.roster
+        assert roster is not None
+        for entry in new:
+            known = before.get(entry.name)
+            moved = known is not None and known.standing is entry.standing and known.address != entry.address
+            if moved and entry.name in own.neighbours and roster.before(own.name, entry.name):
+                self._node.link.redial(entry.name, entry.address)
 
     def _to_dial(self, name: str, new: Iterable[int]) -> dict[str, str]:
         """Where those of the new neighbours are that this node connects to."""

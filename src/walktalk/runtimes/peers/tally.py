@@ -5,10 +5,11 @@ A node's own numbers only grow, so what is heard is merged by taking the larger 
 all nodes says when the run is over, within one round of gossip. The run's clock goes along: a node that came back
 learns from it how long the run has lasted.
 
-A neighbour may be mistaken, or lie. So every field has its bounds, and one that is beyond them says nothing; a node's
-numbers are believed as far as a node can get in the time since it was last heard of (`FASTEST`), so that no one message
-can end a run; that a node has seen the end is its own word alone, and believed where it fits what is known here
-(`node_end`); and of clocks the one in the middle is believed, not the one that is furthest ahead.
+A neighbour may be mistaken, or lie. So every field has its bounds, and one that is beyond them says nothing; with
+certificates, what a node has done is its own signed word alone, passed on as it is (`own_words`); that is believed as
+far as a node can get in the time since it was last heard of (`FASTEST`); that a node has seen the end is believed where
+it fits what is known here (`node_end`); and of clocks the one in the middle is believed, not the one that is furthest
+ahead. Without certificates everybody is believed of everybody, within these bounds.
 """
 
 from __future__ import annotations
@@ -17,16 +18,20 @@ import math
 import random
 import struct
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from statistics import median_low
 from typing import NamedTuple
+
+from walktalk.runtimes.peers.own_words import OwnWords, as_told
 
 KIND = "tally"
 _HEAD = struct.Struct("<d")
 _ENTRY = struct.Struct("<IQQBQfI")
 _DONE, _OVER, _IDLE = 1, 2, 4
 ENTRIES_AT_MOST = 110  # in one message, so that the note stays under 4 KiB; in larger networks a random choice
+ROOM = 4000  # bytes of signed words in one message; in larger networks a random choice, too
+PAUSE = 0.25  # seconds until a word of a node is looked at again that another passes on: signatures take time
 LATELY = 30.0  # seconds: who was not heard of for so long is not waited for
 FASTEST = 1_000.0  # trainings that a node can complete in a second, at the very most
 QUICKEST = 1e10  # bytes that a node can send in a second
@@ -59,11 +64,15 @@ class Tally:
     node: int
     nodes: int  # how many there are now
     knows: Callable[[int], bool] | None = None  # whether there is or was such a node, where they come and go
+    words: OwnWords | None = None  # signatures; None without certificates
 
     def __post_init__(self) -> None:
         self.counts: dict[int, Count] = {self.node: Count()}
         self._began: dict[int, float] = {}  # by neighbour: when the run began, by this node's clock
         self._heard: dict[int, float] = {}  # by node: when something new was last heard of it
+        self._said: dict[int, bytes] = {}  # by node: its last word on itself, signed
+        self._looked: dict[int, float] = {}  # by node: when a word of it was looked at that another had passed on
+        self._signed: Count | None = None  # what this node's last word says
 
     @property
     def own(self) -> Count:
@@ -139,27 +148,64 @@ class Tally:
 
     def encode(self, clock: float, rng: random.Random) -> bytes:
         """What to tell a neighbour: the run's clock, oneself, and of the others as many as fit."""
+        if self.words is not None:
+            return _HEAD.pack(clock) + self._signed_words(self.words, rng)
         others = [node for node in self.counts if node != self.node]
         if len(others) >= ENTRIES_AT_MOST:
             others = rng.sample(others, ENTRIES_AT_MOST - 1)
         return _HEAD.pack(clock) + b"".join(_pack(node, self.counts[node]) for node in (self.node, *others))
+
+    def _signed_words(self, words: OwnWords, rng: random.Random) -> bytes:
+        if self.own != self._signed:  # of two words the later one is told by its moment
+            self._signed = self.counts[self.node] = self.own._replace(moment=self._next_moment())
+            self._said[self.node] = words.signed(_pack(self.node, self.own))
+        own = self._said[self.node]
+        others = [word for node, word in self._said.items() if node != self.node]
+        rng.shuffle(others)
+        told, room = [own], ROOM - len(own)
+        for word in others:
+            room -= len(word)
+            if room < 0:
+                break
+            told.append(word)
+        return b"".join(told)
 
     def hear(self, sender: int, note: bytes) -> float:
         """Merge what a neighbour tells, and give back how long the run has lasted; `ValueError` where it is nonsense.
 
         What it remembers of this node's own life before a restart counts too, or the total would go back.
         """
-        if len(note) < _HEAD.size or (len(note) - _HEAD.size) % _ENTRY.size:
+        if len(note) < _HEAD.size or (self.words is None and (len(note) - _HEAD.size) % _ENTRY.size):
             raise ValueError(f"a tally is not {len(note)} bytes long")
         lasted, now = float(_HEAD.unpack_from(note)[0]), time.monotonic()
         if not 0.0 <= lasted <= LONGEST:
             raise ValueError(f"no run lasts {lasted:g} s")
-        heard = {entry[0]: self._checked(*entry) for entry in _ENTRY.iter_unpack(note[_HEAD.size :])}
+        heard = {entry[0]: self._checked(*entry) for entry in self._entries(sender, note[_HEAD.size :])}
         self._began[sender] = now - lasted
         began = -median_low([-moment for moment in self._began.values()])  # of two that differ, the later one
         for node, count in heard.items():
             self._merge(node, count, sender, now, now - self._heard.get(node, began))
         return now - began
+
+    def _entries(self, sender: int, told: bytes) -> Iterator[tuple[int, int, int, int, int, float, int]]:
+        """What a neighbour tells of nodes: where words are signed, those alone that are new and their owners' own."""
+        if self.words is None:
+            yield from _ENTRY.iter_unpack(told)
+            return
+        for word, mark, signature in self.words.split(told, _ENTRY.size):
+            entry = _ENTRY.unpack(word)
+            node, moment = entry[0], entry[4]
+            if self._is_due(sender, node, moment) and self.words.holds(node, word, mark, signature):
+                self._looked[node] = time.monotonic()
+                yield entry
+                if node != self.node:
+                    self._said[node] = as_told(word, mark, signature)
+
+    def _is_due(self, sender: int, node: int, moment: int) -> bool:
+        """Whether a word is later than what is known, and to be looked at now."""
+        if moment <= self.counts.get(node, Count()).moment:
+            return False
+        return node == sender or time.monotonic() >= self._looked.get(node, -math.inf) + PAUSE
 
     def _merge(self, node: int, count: Count, sender: int, now: float, passed: float) -> None:
         """One node's numbers; `passed`: seconds in which it can have done what is new in them."""

@@ -16,6 +16,7 @@ from cryptography import x509
 from cryptography.exceptions import InvalidSignature
 from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import ec, ed25519, padding, rsa
+from cryptography.hazmat.primitives.asymmetric.types import PrivateKeyTypes
 
 from walktalk.errors import SpecError
 from walktalk.runtimes.peers.certificates import Credentials
@@ -39,15 +40,18 @@ def sign(content: bytes, files: Credentials | None) -> Signed:
         return UNSIGNED
     certificate = x509.load_pem_x509_certificates(files.certificate.read_bytes())[0]
     key = serialization.load_pem_private_key(files.key.read_bytes(), password=None)
+    return Signed(_text(certificate.public_bytes(serialization.Encoding.DER)), _text(signature_of(content, key)))
+
+
+def signature_of(content: bytes, key: PrivateKeyTypes) -> bytes:
+    """The signature alone."""
     if isinstance(key, ec.EllipticCurvePrivateKey):
-        made = key.sign(content, ec.ECDSA(hashes.SHA256()))
-    elif isinstance(key, rsa.RSAPrivateKey):
-        made = key.sign(content, padding.PKCS1v15(), hashes.SHA256())
-    elif isinstance(key, ed25519.Ed25519PrivateKey):
-        made = key.sign(content)
-    else:
-        raise SpecError(f"certificates: {files.key} is a kind of key that cannot sign; use an elliptic-curve key")
-    return Signed(_text(certificate.public_bytes(serialization.Encoding.DER)), _text(made))
+        return key.sign(content, ec.ECDSA(hashes.SHA256()))
+    if isinstance(key, rsa.RSAPrivateKey):
+        return key.sign(content, padding.PKCS1v15(), hashes.SHA256())
+    if isinstance(key, ed25519.Ed25519PrivateKey):
+        return key.sign(content)
+    raise SpecError("certificates: a node's key is of a kind that cannot sign; use an elliptic-curve key")
 
 
 def signer_of(content: bytes, signed: Signed, authority: Path) -> str:
@@ -61,6 +65,12 @@ def signer_of(content: bytes, signed: Signed, authority: Path) -> str:
     except (binascii.Error, ValueError) as error:
         raise ValueError(f"it is not signed: {error}") from error
     _check_issued(certificate, x509.load_pem_x509_certificates(authority.read_bytes()))
+    check_signature(content, signature, certificate)
+    return bearer(common_name(certificate))
+
+
+def check_signature(content: bytes, signature: bytes, certificate: x509.Certificate) -> None:
+    """`ValueError` where it is not that of the certificate's key."""
     key = certificate.public_key()
     try:
         if isinstance(key, ec.EllipticCurvePublicKey):
@@ -73,7 +83,6 @@ def signer_of(content: bytes, signed: Signed, authority: Path) -> str:
             raise ValueError("it is signed with a kind of key that is not known here")
     except InvalidSignature as error:
         raise ValueError("its signature is not that of its certificate") from error
-    return bearer(common_name(certificate))
 
 
 def certificate_in(signed: Signed) -> x509.Certificate:

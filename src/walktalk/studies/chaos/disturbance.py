@@ -24,6 +24,9 @@ if TYPE_CHECKING:
 STARTING = 90.0  # seconds that the nodes have to find each other and to train
 DIARY = "storm"  # the folder of its own diary, beside those of the nodes
 MEETING = 20.0  # seconds that the halves of a split network have to find each other again
+JUDGED = "judged"  # in that diary: from here on
+ENOUGH = 200  # trainings in either part of the peace, half of what an idle machine does: ten measurements of the loss
+STARVING = 120.0  # seconds after which nodes that train less than that are judged as they are
 LAST_WORDS = 4.0  # seconds in which all nodes have to answer in the end
 
 
@@ -59,6 +62,7 @@ class Disturbance:
         self.diary = Diary(cluster.folder / DIARY, time.time_ns())
         self.stuck: list[str] = []
         self.failures: list[str] = []  # what went wrong in blows that are no failures: joins and leaves
+        self.told: dict[str, int] = {}  # how much each had trained when it last said so
         self.last_words: dict[str, dict[str, Any] | None] = {}  # what each said of itself in the end
         self.seconds = 0.0
 
@@ -70,7 +74,9 @@ class Disturbance:
             self._wait_until_all_train()
             time.sleep(storm.warmup)
             self._strike()
-            time.sleep(storm.settle)
+            self._peace(storm.settle - storm.judged)
+            self.note(JUDGED)
+            self._peace(storm.judged)
             self._hear_last_words()
         finally:
             self.note("storm_over")
@@ -158,15 +164,33 @@ class Disturbance:
             if not self.lonely() and (len(self.aggregating()) == 1 or not self.storm.walking):
                 return
 
+    def _peace(self, seconds: float) -> None:
+        """So long at least, and on a machine that is busy otherwise until nodes have trained enough to mend what they
+        lost, or for a loss that can be compared (`loss`)."""
+        trained, began = self._trained(), time.monotonic()
+        time.sleep(seconds)
+        while self._trained() < trained + ENOUGH and time.monotonic() < began + STARVING:
+            time.sleep(1.0)
+
+    def _trained(self) -> int:
+        """Trainings of all nodes; of one that does not answer in time, those that it last told of."""
+        self.told |= {name: said["iterations"] for name, said in self.ask(1.0).items() if said is not None}
+        return sum(self.told.values())
+
     def _hear_last_words(self) -> None:
-        """All that are left say how they are; while no one, or more than one, aggregates, they are asked again."""
+        """All that are left say how they are; they are asked again while one is silent, or not just one aggregates."""
         end = time.monotonic() + LAST_WORDS
         self._ask_all()
-        while len(self.aggregating()) != 1 and self.storm.walking and time.monotonic() < end:
+        while (self.silent() or (len(self.aggregating()) != 1 and self.storm.walking)) and time.monotonic() < end:
             self._ask_all()
 
     def _ask_all(self) -> None:
         self.last_words = self.ask(1.0)
+
+    def silent(self) -> tuple[str, ...]:
+        """Who is left and did not answer."""
+        left = (self.names[node] for node in self.members())
+        return tuple(name for name in left if self.last_words.get(name) is None)
 
     def lonely(self) -> set[int]:
         """Who did not say that all its neighbours that are left are there."""

@@ -28,7 +28,7 @@ from walktalk.studies.chaos.books import Books
 from walktalk.studies.chaos.cables import Cables, plugged_in
 from walktalk.studies.chaos.checks import copies_of_walks, recoveries, replacements, taking_part
 from walktalk.studies.chaos.disks import Disk
-from walktalk.studies.chaos.disturbance import DIARY, Disturbance
+from walktalk.studies.chaos.disturbance import DIARY, JUDGED, Disturbance
 from walktalk.studies.chaos.loss import compare
 from walktalk.studies.chaos.storm import Storm
 from walktalk.studies.chaos.verdict import Verdict
@@ -73,7 +73,7 @@ def _verdict(storm: Storm, seed: int, ready: Preparation, done: Disturbance) -> 
     run, folder, names = ready.runs[0], done.cluster.folder, done.names
     trace = by_data([read_diary(folder / name) for name in (*names, DIARY)], done.stands_for)
     end = next(row.time for row in reversed(trace) if row.event == "storm_over")
-    judged = end - storm.judged
+    judged = next(row.time for row in reversed(trace) if row.event == JUDGED)
     books = Books(run.setup.protocol, storm.nodes, sum(row.event == "train" for row in trace)).play(trace)
     books.judge()
     alive = sorted({done.number(node) for node in done.members()})
@@ -89,7 +89,7 @@ def _verdict(storm: Storm, seed: int, ready: Preparation, done: Disturbance) -> 
         sum(kill.aggregator for kill in done.kills),
         tuple(done.stuck),
         tuple(node for node in alive if node not in busy),
-        tuple(names[node] for node in done.members() if done.last_words.get(names[node]) is None),
+        done.silent(),
         tuple(done.aggregating()),
         tuple(done.failures),
         tuple(name for name in names if not _finite(folder / name)),
