@@ -110,6 +110,7 @@ def test_running_again_in_the_same_folder_is_asked_for(tiny: Path) -> None:
 
 
 def test_the_report_is_one_file_with_everything_in_it(tiny: Path) -> None:
+    assert walktalk("plot", tiny, "--kind", "network")[0] == 0
     assert walktalk("report", tiny) == (0, f"{tiny / 'report.html'}\n", "")
     page = (tiny / "report.html").read_text()
     assert not re.search(r"(src|href)=[\"'](https?:)?//", page)

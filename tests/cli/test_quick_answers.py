@@ -1,4 +1,4 @@
-"""What needs no torch is answered at once: in less than half a second of processor time, and without importing it."""
+"""What needs no torch is answered at once: without importing it, which alone takes seconds."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import sys
 
 import pytest
 
-SECONDS = 0.5
+SECONDS = 1.5  # of processor time, where 0.3 to 0.4 are usual: another machine may be slower, or busy
 QUICK = {
     "--help": 0,
     "--version": 0,

@@ -99,8 +99,11 @@ def test_without_a_centre_the_walk_that_died_is_forked(engine: str, tmp_path: Pa
 
 
 @pytest.mark.parametrize("engine", ENGINES)
-def test_where_all_walks_are_lost_and_nobody_guards_them_the_run_ends(engine: str, tmp_path: Path) -> None:
+def test_where_all_walks_are_lost_and_nobody_guards_them_the_run_ends(
+    engine: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """Not by iterations, which are never reached; and not never."""
+    monkeypatch.setattr("walktalk.runtimes.peers.node_end.STALLED", 1.0)
     lone = MultiWalk(1, aggregator=1, heartbeat=HEARTBEAT, guard="none")
     stop, blow = Stop(iterations=10**9), Blow(0.5, 0, 0.5)
     run = ENGINES[engine](lone, graphs.complete(2), stop, tmp_path, blow, everything=True)

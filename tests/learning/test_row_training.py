@@ -144,3 +144,23 @@ def test_dropout_of_a_few_units_is_seen():
             assert is_random(layered, torch.randn(2, 3))
             assert is_random(DropsByItself(), torch.randn(2, 3))
             assert not is_random(nn.Sequential(nn.Linear(3, 2), nn.BatchNorm1d(2)), torch.randn(2, 3))
+
+
+@pytest.mark.parametrize("local_steps", [3, 9])  # the masks of eight steps are drawn at once
+@pytest.mark.parametrize("layer", [nn.LayerNorm(8), nn.Dropout(0.3)])
+def test_alone_a_row_goes_through_torchs_own_layers_and_has_the_masks_and_norms_of_a_wave(layer, local_steps):
+    model = nn.Sequential(nn.Linear(64, 8), layer, nn.Tanh(), nn.Dropout(0.5), nn.Linear(8, 10))
+    trainer = Trainer(replace(tasks.digits(nodes=3, alpha=1.0), model=model), local_steps=local_steps)
+    rows = torch.stack([trainer.initial_row(k) for k in range(3)])
+    keys, rates = torch.tensor([5, 7, 5]), torch.full((3,), 0.1)
+    wave, _ = trainer.train(rows, keys % 3, keys, rates)
+    assert trainer.single is not None
+    for k in range(3):
+        alone, _ = trainer.single(rows[k : k + 1], keys[k : k + 1] % 3, keys[k : k + 1], rates[:1], None)
+        assert torch.allclose(alone[0], wave[k], atol=1e-5)
+
+
+def test_what_is_dropped_inside_of_a_layer_is_left_to_the_wave():
+    model = nn.Sequential(nn.Unflatten(1, (8, 8)), nn.TransformerEncoderLayer(8, 2, 16, batch_first=True), nn.Flatten())
+    model.append(nn.Linear(64, 10))
+    assert Trainer(replace(tasks.digits(nodes=3, alpha=1.0), model=model)).single is None

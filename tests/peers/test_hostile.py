@@ -273,6 +273,7 @@ def test_closing_cannot_fail(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) ->
         for owner, name in ((node.parting, "_hand_walks_on"), (node.parting, "_say_goodbye"), (node, "to_keep")):
             monkeypatch.setattr(owner, name, lambda: struct.pack("<I", 2**32))
         monkeypatch.setattr(node.keeper, "save_sometimes", lambda make: None)  # that is not closing
+        monkeypatch.setattr("walktalk.runtimes.peers.node_end.LINGER", 0.1)  # nobody else is there
         node.run()
         assert node.link._session.is_closed()
 

@@ -187,14 +187,10 @@ def test_a_report_costs_next_to_nothing_even_if_nobody_reads(tmp_path: Path) -> 
         theirs.close()
 
 
-def command(*words: str) -> subprocess.Popen[str]:
+def command(*words: str, code: str = "from walktalk.cli import main; main()") -> subprocess.Popen[str]:
     environment = {**os.environ, "OMP_NUM_THREADS": "1"}
     return subprocess.Popen(
-        [sys.executable, "-c", UNDRAWN, *words],
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-        text=True,
-        env=environment,
+        [sys.executable, "-c", code, *words], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=environment
     )
 
 

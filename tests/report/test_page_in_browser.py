@@ -32,7 +32,7 @@ def test_a_page_loads_at_once_and_asks_for_nothing(studies: Studies, visit: Visi
     page = visit(folder / "report.html").page
     page.wait_for_selector("#curves canvas")
     took = page.evaluate("performance.getEntriesByType('navigation')[0].duration")
-    assert 0 < took < 2000
+    assert 0 < took < 10_000  # milliseconds, a few hundred on an idle machine
     assert (folder / "report.html").stat().st_size < 3_000_000
     assert page.locator("#curves canvas").bounding_box()["width"] > 500
     time = "Wall-clock time" if kind == "real" else "Virtual time"

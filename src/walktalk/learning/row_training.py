@@ -14,7 +14,7 @@ from torch import Tensor
 
 from walktalk.learning.cuda_graph import recorded, say_that_none_works
 from walktalk.learning.optimizers import RowOptimizer
-from walktalk.learning.samples import Samples
+from walktalk.learning.samples import Samples, chosen
 from walktalk.learning.sampling import Sampler
 from walktalk.learning.stacked import SequentialModel
 from walktalk.learning.stacked.model import Gradients
@@ -85,7 +85,7 @@ class RowTraining:
         """All steps, in place. Nothing in it waits for a GPU, so that it can be captured."""
         batches = self.sampler.batches(self.part, self.key, self.steps)
         for step in range(self.steps):
-            inputs, targets = self.inputs[batches[step]], self.targets[batches[step]]
+            inputs, targets = chosen(self.inputs, batches[step]), chosen(self.targets, batches[step])
             if self.augment is not None:
                 inputs = self.augment(inputs, self.key, step)
             found = gradients(inputs, targets, step)

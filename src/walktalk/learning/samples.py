@@ -103,3 +103,8 @@ def bytes_in_memory(samples: Samples) -> int:
 def pieces(samples: Samples, at_once: int) -> Iterator[Tensor]:
     """All of them, piece by piece."""
     yield from samples.split(at_once)
+
+
+def chosen(samples: Samples, places: Tensor) -> Tensor:
+    """`samples[places]`, several times faster on a CPU: whole samples are copied at once."""
+    return samples.index_select(0, places.reshape(-1)).view(*places.shape, *samples.shape[1:])

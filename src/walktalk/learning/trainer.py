@@ -35,12 +35,13 @@ from walktalk.learning.optimizers import (
     to_vector,
 )
 from walktalk.learning.row_training import RowTraining
-from walktalk.learning.samples import Column, Samples, bytes_in_memory, only, pieces
+from walktalk.learning.samples import Column, Samples, bytes_in_memory, chosen, only, pieces
 from walktalk.learning.sampling import Sampler
 from walktalk.learning.stacked import (
     ChainModel,
     EachByItself,
     JoinedModel,
+    LoneModel,
     RowByRow,
     SequentialModel,
     TracedModel,
@@ -182,12 +183,14 @@ class Trainer:
     def _single(self) -> RowTraining | None:
         """On a CPU, what trains a wave of one: torch's own layers have less to do than stacked ones.
 
-        Not where something is dropped: a row has the same masks in every wave.
+        Not where something is dropped inside of another layer: a row has the same masks in every wave.
         """
-        if self.device.type != "cpu" or type(self.model) is not TracedModel or active_dropouts(self.template):
+        if self.device.type != "cpu" or type(self.model) is not TracedModel:
             return None
-        one = SequentialModel(self.template, self.model.loss, self.model.with_buffers)
-        one.arithmetic, one.draws = self.arithmetic, False
+        if any(type(part) is not nn.Dropout for part, _ in active_dropouts(self.template)):
+            return None
+        one = LoneModel(self.template, self.model.loss, self.model.with_buffers)
+        one.arithmetic = self.arithmetic
         data = self.inputs, self.targets
         return RowTraining(one, self.optimizer, self.sampler, data, self.local_steps, self.task.augment)
 
@@ -613,8 +616,3 @@ def keep_at_home(module: nn.Module) -> list[tuple[str, str]]:
 def some(samples: Samples) -> Tensor:
     """All samples, or a few where they are read batch by batch."""
     return samples[:TRIED] if isinstance(samples, Column) else samples
-
-
-def chosen(samples: Samples, places: Tensor) -> Tensor:
-    """`samples[places]`, several times faster on a CPU: whole samples are copied at once."""
-    return samples.index_select(0, places.reshape(-1)).view(*places.shape, *samples.shape[1:])

@@ -7,7 +7,6 @@ from functools import cache
 
 import torch
 from torch import Tensor
-from torch.nn import functional
 
 from walktalk.learning.optimizers.rows import OptimizerWave, RowOptimizer
 from walktalk.learning.optimizers.spread import LINE, Chosen, Spread, to_rows, zeros_or_vector
@@ -63,11 +62,11 @@ class RowSGD(RowOptimizer):
         whole = len(weights) // LINE * LINE
         self._fused_step(lr, [part[:whole] for part in parts])
         if whole < len(weights):  # rounded as in a wave, whose vector is whole lines (`Spread`)
-            ends = [part[whole:] for part in parts]
-            lines = [functional.pad(end, (0, LINE - len(end))) for end in ends]
-            self._fused_step(lr, lines)
-            for end, line in zip(ends, lines, strict=True):
-                end.copy_(line[: len(end)])
+            ends, lines = [part[whole:] for part in parts], weights.new_zeros(len(parts), LINE).unbind()
+            copies = [line[: len(weights) - whole] for line in lines]
+            torch._foreach_copy_(copies, ends)
+            self._fused_step(lr, list(lines))
+            torch._foreach_copy_(ends, copies)
 
     def _fused_step(self, lr: float, parts: list[Tensor]) -> None:
         fused_step(self, lr, parts[0], parts[1], parts[2] if len(parts) > 2 else None)

@@ -1,6 +1,7 @@
 """Many models of one architecture, computed at once."""
 
 from walktalk.learning.stacked import fused
+from walktalk.learning.stacked.alone import LoneModel
 from walktalk.learning.stacked.chain import ChainModel
 from walktalk.learning.stacked.choice import EachByItself, active_dropouts, stack, use
 from walktalk.learning.stacked.joined import JoinedModel
@@ -13,6 +14,7 @@ __all__ = [
     "ChainModel",
     "EachByItself",
     "JoinedModel",
+    "LoneModel",
     "Pass",
     "RowByRow",
     "RowLayout",

@@ -93,15 +93,24 @@ class Pass:
         if self.keys is None:
             raise NotStackable("dropout without keys")
         self.draws += 1
-        here = self.keys * 31 + (self.step * 1009 + self.draws)  # a stream of its own for every dropout of every step
-        count, threshold = math.prod(shape[1:]), round(p * STREAMS)
-        if threshold >= STREAMS:
-            return like.new_zeros(shape)
-        draws = drawn(here, -(-count // 4)).view(torch.int16)[:, :count]
-        # 0 for what is below the threshold, `scale` for the rest. By a clamp: on a CPU comparisons take twice as long.
-        scale, least = STREAMS / (STREAMS - threshold), threshold - STREAMS // 2 - 0.5  # as signed numbers
-        mask = draws.float().sub_(least).mul_(2 * scale).clamp_(0.0, scale)
-        return mask.view(shape).to(like.dtype)
+        return masks(stream(self.keys, self.step, self.draws), shape, p, like)
+
+
+def stream(keys: Tensor, step: int | Tensor, draw: int) -> Tensor:
+    """The keys of a dropout's draws: others for every row, step, and dropout of a step."""
+    return keys * 31 + (step * 1009 + draw)
+
+
+def masks(keys: Tensor, shape: tuple[int, ...], p: float, like: Tensor) -> Tensor:
+    """For each key [N] what a dropout multiplies by, [N, …]: 0 or 1 / (1 − p)."""
+    count, threshold = math.prod(shape[1:]), round(p * STREAMS)
+    if threshold >= STREAMS:
+        return like.new_zeros(shape)
+    draws = drawn(keys, -(-count // 4)).view(torch.int16)[:, :count]
+    # 0 for what is below the threshold, `scale` for the rest. By a clamp: on a CPU comparisons take twice as long.
+    scale, least = STREAMS / (STREAMS - threshold), threshold - STREAMS // 2 - 0.5  # as signed numbers
+    mask = draws.float().sub_(least).mul_(2 * scale).clamp_(0.0, scale)
+    return mask.view(shape).to(like.dtype)
 
 
 def drawn(keys: Tensor, count: int) -> Tensor:
