@@ -36,7 +36,7 @@ from walktalk.runtimes.simulator import NetworkTiming
 from walktalk.studies import make_spec
 from walktalk.studies.building import prepare
 
-SITES = ("ca", "or", "il", "ny", "va")
+SITES = ("cal", "ore", "ill", "nyc", "vir")
 PREFIX = "wt-"  # of namespaces and devices: whatever has it is ours, and is removed in the end
 HIDDEN = 3600  # 270,010 numbers: a model of 1.08 MB
 PATIENCE = 200  # seconds that a run may take, from the start of its processes

@@ -66,7 +66,8 @@ class Cables:
         return self
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
-        for node in self.nodes:
+        for node in self.nodes:  # a namespace, and its end of a cable, live on as long as a process is in it
+            _ip(f"link del {self._cable(node)}", must=False)
             _ip(f"netns del {self.namespace(node)}", must=False)
         for bridge in (0, 1):
             _ip(f"link del {self._bridge(bridge)}", must=False)
