@@ -13,6 +13,7 @@ from walktalk import graphs
 from walktalk.protocols import (
     Combine,
     Effect,
+    Leaving,
     MultiWalk,
     Note,
     Outside,
@@ -250,6 +251,16 @@ def test_a_flood_of_copies_with_one_ticket_is_refused() -> None:
             reign.readmit(copy, "in", 1.0)
     assert len(reign.met[1, (2, 5), 1].hops) == COPIES
     assert reign.met[1, (2, 5), 1].share < 0.25
+
+
+def test_who_leaves_sends_what_it_keeps_for_the_next_aggregator() -> None:
+    """What one had learned alone was with an aggregator that died, and with itself, which left: with nobody then."""
+    outside = Outside(1.0, random.Random(0))
+    node = MultiWalk(2).hardened().machine(all_surroundings(graphs.complete(3))[1])
+    node.handle(Started(), outside)
+    node.legacies.own = Pass(4, (1, 1), 50, carried=Carried(more=AGAIN))
+    sent = [effect for effect in node.handle(Leaving(), outside) if isinstance(effect, Send) and effect.slot]
+    assert [(effect.message.walk, effect.slot) for effect in sent] == [(4, kept_slot(4))]
 
 
 def test_what_finds_no_aggregator_rests_until_there_is_one() -> None:

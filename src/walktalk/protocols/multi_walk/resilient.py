@@ -119,7 +119,13 @@ class ResilientNode(WalkKeeper):
             case NetworkChanged(around):
                 return self._change(around, outside)
             case Leaving():
-                return self.members.leave(outside.now)
+                return [*self.members.leave(outside.now), *self._part(outside)]
+
+    def _part(self, outside: Outside) -> list[Effect]:
+        """What this node keeps for the next aggregator goes now: it will not be here then. One that has it drops it."""
+        if self.reign is not None:  # that goes when this node steps down
+            return []
+        return [*self.legacies.send_own(None, outside), *self.legacies.send_remains(None, outside)]
 
     def _start(self, outside: Outside) -> list[Effect]:
         """Lines 1 to 3: walk r (counted from 1) starts at node r − 1."""
