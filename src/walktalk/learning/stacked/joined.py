@@ -19,6 +19,7 @@ from torch.overrides import TorchFunctionMode
 
 from walktalk.learning.frozen import is_partly_frozen, sharing_copy, still_parts
 from walktalk.learning.models import LoraLinear
+from walktalk.learning.stacked.attending import attend_by_ours, attend_by_theirs
 from walktalk.learning.stacked.laid import Laid, NotStackable, Pass
 from walktalk.learning.stacked.layers import layer_of
 from walktalk.learning.stacked.layout import RowLayout
@@ -90,6 +91,13 @@ class JoinedModel(PassedModel):
                     made[id(source)] = held
                 part._parameters[name] = made[id(source)]
         self.base = kind
+
+    def attend(self, ours: bool) -> bool:
+        """By kernels of our own from now on, or by torch's; whether the base has attention that ours fit."""
+        if ours:
+            return attend_by_ours(self.worker)
+        attend_by_theirs(self.worker)
+        return False
 
     def compile_blocks(self) -> bool:
         """Compile the blocks that the base repeats, each once for all of them; whether there are any."""
