@@ -27,10 +27,10 @@ def check(shape, device, kind, tolerance):
     torch.manual_seed(0)
     texts, asking, asked, tokens, size, causal = shape
     laid = [(texts, tokens, count, size) for count in (asking, asked, asked)]
-    given = [torch.randn(one, device=device).to(kind).transpose(1, 2).requires_grad_() for one in laid]
+    given = [torch.randn(one).to(device, kind).transpose(1, 2).requires_grad_() for one in laid]
     exact = [part.detach().float().requires_grad_() for part in given]
     out, expected = heads.attend_in_groups(*given, 0.2, causal), by_torch(*exact, 0.2, causal)
-    gradient = torch.randn(expected.shape, device=device).to(kind)
+    gradient = torch.randn(expected.shape).to(device, kind)
     pairs = zip(
         (out, *torch.autograd.grad(out, given, gradient)),
         (expected, *torch.autograd.grad(expected, exact, gradient.float())),

@@ -12,13 +12,13 @@ import triton.language as tl
 @triton.jit
 def looks(a, b, m, t, T, scale, CAUSAL: tl.constexpr):
     """How much each token m looks at each token t: the softmax of scale · a bᵀ, [BLOCK, TP]."""
-    scores = tl.dot(a, tl.trans(b)) * scale
+    scores = tl.dot(a, tl.trans(b)) * (scale * 1.4426950408889634)  # powers of two are what a GPU has
     seen = (t < T)[None, :]
     if CAUSAL:
         seen = seen & (t[None, :] <= m[:, None])
     scores = tl.where(seen, scores, float("-inf"))
-    power = tl.exp(scores - tl.max(scores, 1)[:, None])
-    return power / tl.sum(power, 1)[:, None]
+    power = tl.exp2(scores - tl.max(scores, 1)[:, None])
+    return power * (1.0 / tl.sum(power, 1))[:, None]
 
 
 @triton.jit
@@ -107,7 +107,7 @@ def attend_backward(
         g = tl.load(gradient + at, mask=there, other=0.0)
         p = looks(a, b, m, t, T, scale, CAUSAL)
         for_p = tl.dot(g, tl.trans(c))
-        for_scores = (p * (for_p - tl.sum(p * for_p, 1)[:, None]) * scale).to(a.dtype)
+        for_scores = (p * ((for_p - tl.sum(p * for_p, 1)[:, None]) * scale)).to(a.dtype)
         for_v += tl.dot(tl.trans(p.to(a.dtype)), g)
         for_k += tl.dot(tl.trans(for_scores), a)
         tl.store(dq + at, tl.dot(for_scores, b).to(dq.dtype.element_ty), mask=there)

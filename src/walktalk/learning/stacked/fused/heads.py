@@ -11,8 +11,9 @@ from torch import Tensor
 
 from walktalk.learning.stacked.fused.tiles import MOST_IN_HEAD, MOST_TOKENS, filled
 
-BLOCK = 64  # tokens that ask at once
-WARPS = {"forward": 4, "backward": 8}
+BLOCK = 32  # tokens that ask at once
+FORWARD = {"num_warps": 4, "num_stages": 3}
+BACKWARD = {"num_warps": 4, "num_stages": 3}
 
 
 def can_attend_in_groups(q: Tensor, k: Tensor, v: Tensor) -> bool:
@@ -32,7 +33,7 @@ def attend_in_groups(q: Tensor, k: Tensor, v: Tensor, scale: float, causal: bool
     texts, heads, tokens, size = q.shape
     out = q.new_empty((texts, tokens, heads, size))
     head_kernels.attend[(texts * k.shape[1],)](
-        q, k, v, out, *distances(q, k, v), *sizes(q, k, scale), causal, num_warps=WARPS["forward"]
+        q, k, v, out, *distances(q, k, v), *sizes(q, k, scale), causal, **FORWARD
     )
     return out
 
@@ -53,15 +54,7 @@ def attend_in_groups_backward(
     q, k, v = (dense_heads(part) for part in (q, k, v))
     into = tuple(torch.empty_like(part.transpose(1, 2), memory_format=torch.contiguous_format) for part in (q, k, v))
     head_kernels.attend_backward[(len(q) * k.shape[1],)](
-        q,
-        k,
-        v,
-        gradient.contiguous(),
-        *into,
-        *distances(q, k, v),
-        *sizes(q, k, scale),
-        causal,
-        num_warps=WARPS["backward"],
+        q, k, v, gradient.contiguous(), *into, *distances(q, k, v), *sizes(q, k, scale), causal, **BACKWARD
     )
     return into[0], into[1], into[2]
 
