@@ -56,7 +56,7 @@ def attend_by_ours(worker: nn.Module) -> bool:
 def attend_by_theirs(worker: nn.Module) -> None:
     """Back to torch's own."""
     for part in worker.modules():
-        config = vars(part).get("config")
+        config: Any = vars(part).get("config")
         if _is(config, NAME):
             config._attn_implementation = THEIRS
 

@@ -19,7 +19,6 @@ from torch.overrides import TorchFunctionMode
 
 from walktalk.learning.frozen import is_partly_frozen, sharing_copy, still_parts
 from walktalk.learning.models import LoraLinear
-from walktalk.learning.stacked.attending import attend_by_ours, attend_by_theirs
 from walktalk.learning.stacked.laid import Laid, NotStackable, Pass
 from walktalk.learning.stacked.layers import layer_of
 from walktalk.learning.stacked.layout import RowLayout
@@ -94,9 +93,11 @@ class JoinedModel(PassedModel):
 
     def attend(self, ours: bool) -> bool:
         """By kernels of our own from now on, or by torch's; whether the base has attention that ours fit."""
+        from walktalk.learning.stacked import attending  # tells torch of new operations: not where nobody needs them
+
         if ours:
-            return attend_by_ours(self.worker)
-        attend_by_theirs(self.worker)
+            return attending.attend_by_ours(self.worker)
+        attending.attend_by_theirs(self.worker)
         return False
 
     def compile_blocks(self) -> bool:
