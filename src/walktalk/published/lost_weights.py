@@ -1,4 +1,4 @@
-"""What the code of RelaySGD's authors did with lost messages on a ring when its table on unreliable links was made.
+"""What the code of RelaySGD's authors does with lost messages on a ring in the commit that has the table on them.
 
 `GossipMechanism.gossip_update` of epfml/relaysgd in its first commit (e0d9bb2): where something is lost, weights are to
 be divided by the sum of those that came, but that sum begins with 1 − w_ii, where w_ii is meant, and is divided by only
