@@ -32,8 +32,8 @@ class Books(Ledger):
         self.partitions: list[Partition] = []
 
     def before(self, row: TraceRow) -> None:
-        """Where all nodes are killed, what was learned since their checkpoints is lost, and so is what walks learned since
-        they last came to the aggregator: judge what was before, in the model or with a walk.
+        """Where all nodes are killed, what was learned since their checkpoints is lost, and what walks learned since
+        they last came to the aggregator, too: judge what was before, in the model or with a walk.
 
         Where they are stopped in order nothing may be lost: walks that had not come to the aggregator by then still do.
         """
