@@ -185,12 +185,13 @@ def test_blocking_swarm_with_one_step_is_random_pairwise_gossip(timing: Timing) 
 
 @pytest.mark.parametrize("graph", [graphs.cycle(6), graphs.complete(7), graphs.star(6), graphs.path(5)], ids=str)
 def test_nobody_waits_in_a_circle(graph: Graph) -> None:
-    for seed in range(4):
-        timing = NetworkTiming(compute=1.0, latency=0.001, spread=0.1 * seed)
-        setup = RunSetup(SwarmSGD(blocking=True), graph, Seed(seed), Stop(time=300.0), timing, model_bytes=12)
+    """All end their first training at once, so that circles of those who ask each other are likely."""
+    for seed in range(10):
+        timing = NetworkTiming(compute=1.0, latency=0.001, spread=0.0 if seed < 8 else 0.2)
+        setup = RunSetup(SwarmSGD(blocking=True), graph, Seed(seed), Stop(time=60.0), timing, model_bytes=12)
         trace = Simulation(replace(setup, keep_schedule=False)).advance().trace
         last = {row.node: row.time for row in trace if row.event == "trained"}
-        assert min(last[v] for v in range(graph.nodes)) > 250.0
+        assert min(last[v] for v in range(graph.nodes)) > 40.0
 
 
 def test_blocking_swarm_of_two_is_data_parallel_sgd() -> None:
