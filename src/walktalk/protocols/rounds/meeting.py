@@ -109,9 +109,14 @@ class Meeting:
 
         The weight of one that is missing stays with the node itself, so the row sums to one whatever is lost.
         """
-        row, part, here = row_of(self.around, self.round), 0.5 if lazy else 1.0, set(self.there(kind))
-        others = {self.slot(kind, sender): part * weight for sender, weight in row.items() if sender in here}
+        others = {slot: 0.5 * weight if lazy else weight for slot, weight in self.weights(kind)[1].items()}
         return {own: 1.0 - sum(others.values()), **others}
+
+    def weights(self, kind: str) -> tuple[float, dict[str, float]]:
+        """The row of W as it is: the node's own weight, and those of all that came."""
+        row, here = row_of(self.around, self.round), set(self.there(kind))
+        came = {self.slot(kind, sender): weight for sender, weight in row.items() if sender in here}
+        return 1.0 - sum(row.values()), came
 
     def close(self) -> list[Effect]:
         """Go to the next round; what came is not needed any more."""
