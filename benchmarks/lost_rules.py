@@ -5,8 +5,9 @@
 Digits, 16 nodes, split as in Table 1 with α = 0.01, a perceptron 64-32-10, batches of 32, 300 rounds: a plain loop of
 its own. RelaySGD on two binary trees with Nesterov momentum: for every model that is missing in its sums stands the
 node's own as it is after this round's training, or as it was before. Quasi-global momentum on a ring: the weight of
-what is missing stays with the node itself, or all weights are divided by the sum of what came. Worst and mean node's
-test accuracy.
+what is missing stays with the node itself (kept), all weights are divided by the sum of what came (divided), or they
+are left as the first code of RelaySGD's authors has them (first: `walktalk.published.lost_weights`). Worst and mean
+node's test accuracy, and how large the mean node's parameters are, by their root mean square.
 """
 
 from __future__ import annotations
@@ -31,9 +32,9 @@ from walktalk.learning.partition import even_dirichlet
 
 NODES, BATCH, ROUNDS, HIDDEN, MOMENTUM = 16, 32, 300, 32, 0.9
 SHAPES = ((64, HIDDEN), (1, HIDDEN), (HIDDEN, 10), (1, 10))
-SHARES = {"relay": (0.0, 0.01, 0.1), "qg": (0.1,)}  # of the messages
+SHARES = {"relay": (0.0, 0.01, 0.1), "qg": (0.01, 0.1)}  # of the messages
 RATES = (0.3, 1.0, 2.0, 4.0)  # of RelaySGD; quasi-global momentum has a sixth of it, as in Table 2
-RULES = {"relay": ("trained", "before"), "qg": ("kept", "divided")}
+RULES = {"relay": ("trained", "before"), "qg": ("kept", "divided", "first")}
 DROPS = (0.75, 0.9)  # of the way, where the learning rate falls
 
 Average = Callable[[Tensor, Tensor, np.random.Generator], Tensor]  # trained models and those before -> models
@@ -52,7 +53,7 @@ def main() -> None:
         task = tasks.digits(nodes=NODES, alpha=None, seed=seed)
         parts = even_dirichlet(task.targets.numpy(), NODES, 0.01, np.random.RandomState(101 + seed))
         for share, rule in product(SHARES[name], RULES[name]):
-            average: Average = Relays(share, rule == "before") if name == "relay" else ring(share, rule == "divided")
+            average: Average = Relays(share, rule == "before") if name == "relay" else ring(share, rule)
             found = trained(task, parts, seed, lr, name == "qg", average)
             lines.append({"algorithm": name, "rate": lr, "rule": rule, "lost": share, "seed": seed, **found})
             print(lines[-1], flush=True)
@@ -80,7 +81,9 @@ def trained(
     with torch.no_grad():
         scores = outputs(models, task.test[0].flatten(1).expand(NODES, -1, -1))
         right = (scores.argmax(2) == task.test[1]).double().mean(1)
-    return {"finite": bool(models.isfinite().all()), "worst": float(right.min()), "mean": float(right.mean())}
+    size = float(models.square().mean().sqrt())
+    finite = bool(models.isfinite().all())
+    return {"finite": finite, "worst": float(right.min()), "mean": float(right.mean()), "size": size}
 
 
 class Relays:
@@ -121,13 +124,16 @@ class Tree:
         return (trained + self.into @ self.sums + missing[:, None] * other) / NODES
 
 
-def ring(share: float, divided: bool) -> Average:
+def ring(share: float, rule: str) -> Average:
     """The mean with both neighbours."""
 
     def average(trained: Tensor, models: Tensor, rng: np.random.Generator) -> Tensor:
         left, right = torch.from_numpy(rng.random((2, NODES, 1)) >= share).float()
         total = trained + left * trained.roll(1, 0) + right * trained.roll(-1, 0)
-        return total / (1 + left + right) if divided else (total + (2 - left - right) * trained) / 3
+        if rule == "kept":
+            return (total + (2 - left - right) * trained) / 3
+        came = 1 + left + right  # thirds of a weight
+        return total / came if rule == "divided" else total / 3 / (1 / 3 + came / 3).clamp(max=1.0)
 
     return average
 

@@ -10,6 +10,7 @@ from __future__ import annotations
 import sys
 from dataclasses import replace
 from pathlib import Path
+from typing import TypeAlias
 
 import pandas as pd
 from scipy.stats import spearmanr
@@ -37,6 +38,10 @@ def main() -> None:
     cut_off = published.compared(replace(quasi, name="qg-eight-groups"), RESULTS)
     lower = published.compared(quasi, RESULTS / "lower-rates")
     seeds = seeds_of(five, digits)
+    by_loss = {(cell.row.name, cell.column): cell for cell in lost}
+    stopped = published.compared(replace(two, name="table2-stopped"), RESULTS)
+    again, again2 = both_rules(one, cells), both_rules(two, lost)
+    assert all(abs(cell.ours - now.ours) < 1.0 for cell, now in again + again2)  # so the text says
     strays = [cell for cell in known if not is_inside(cell, seeds, five.within)]
     by_norm = {cell.row.name: cell.ours for cell in norms}
     print(
@@ -49,7 +54,14 @@ def main() -> None:
             bytes1=bytes_said(),
             left1=left(one, cells),
             table2=published.as_markdown(two, lost),
-            left2=left(two, lost),
+            left2=left(two, [*lost, *stopped]),
+            stopped2=stopped_said(stopped),
+            relay2=f"{by_loss['relay-m-trees', 'lost0'].ours:.1f}",
+            sgp2=f"{by_loss['sgp-m-exponential', 'lost1'].difference:.1f}",
+            qg2=f"{by_loss['qg-ring', 'lost10'].ours:.1f}",
+            first2=first_code_said(stopped),
+            early2=early_said(two, stopped),
+            weights2=weights_said(),
             rules2=rules_said(),
             spikes2=spikes_said(one),
             qg=published.as_markdown(quasi, norms),
@@ -60,8 +72,9 @@ def main() -> None:
             norm=f"{by_norm['walks4-group'] - by_norm['walks4-batch']:.1f}",
             overqg=f"{by_norm['walks4-group'] - by_norm['qg-group']:.1f}",
             before2=before_said(two),
-            cut2=cut_said(two),
-            again1=again_said(one, cells),
+            again1=again_said(again),
+            again2=again_said(again2),
+            **splits_of(one, cells),
             splits1=splits_said(),
             rings1=rings_said(),
             courses1=courses(one),
@@ -176,28 +189,93 @@ def before_said(table: published.Table) -> str:
     return ", ".join(said)
 
 
-def cut_said(table: published.Table) -> str:
-    """How far RelaySGD without losses came with the published rule, beside the run that stands in the table."""
-    row, names = table.row("relay-m-trees"), ("iteration", "each_test_accuracy_worst")
-    there, cut = (
-        read_history(published.history_of(RESULTS, one, row, "lost0"))[list(names)].set_index("iteration")[names[1]]
-        for one in (table, replace(table, name="table2-cut-off"))
-    )
-    both = {iteration: (100 * there[iteration], 100 * cut[iteration]) for iteration in cut.index if iteration}
-    epochs = ", ".join(f"{iteration // (WORKERS * STEPS)}" for iteration in both)
-    before, after = (", ".join(f"{pair[k]:.0f}" for pair in both.values()) for k in (0, 1))
-    return f"{epochs}: {after}, where the run in the table had {before}"
+Both: TypeAlias = list[tuple[published.Compared, published.Compared]]
 
 
-def again_said(table: published.Table, cells: list[published.Compared]) -> str:
-    """RelaySGD's cells of Table 1 with the former rule, and with the published one."""
-    now = {(cell.row.name, cell.column): cell.ours for cell in cells}
+def both_rules(table: published.Table, cells: list[published.Compared]) -> Both:
+    """RelaySGD's cells that came to their end with its former rule, and the same with the published one."""
+    now = {(cell.row.name, cell.column): cell for cell in cells}
     before = published.compared(table, RESULTS / "old-rule")
-    return ", ".join(
-        f"{cell.row.title.removeprefix('RelaySGD, ')}, α = {cell.column.removeprefix('alpha')}: {cell.ours:.1f} and "
-        f"{now[cell.row.name, cell.column]:.1f}"
-        for cell in before
-    )
+    return [(cell, now[cell.row.name, cell.column]) for cell in before if not cell.diverged]
+
+
+def again_said(both: Both) -> str:
+    return ", ".join(f"{named(cell)}: {cell.ours:.1f} and {now.ours:.1f}" for cell, now in both)
+
+
+def named(cell: published.Compared) -> str:
+    """A cell of RelaySGD."""
+    title = cell.row.title.removeprefix("RelaySGD, ").removeprefix("RelaySGD ")
+    alpha = cell.column.removeprefix("alpha")
+    return f"{title}, α = {alpha}" if alpha != cell.column else f"{title}, none lost"
+
+
+SPLITS = ("2", "3")  # of the published seeds, beside the first, which the table has
+
+
+def splits_of(table: published.Table, cells: list[published.Compared]) -> dict[str, str]:
+    """D-PSGD at α = 0.01 with the splits of all published seeds."""
+    which = ("dpsgd-ring", "alpha0.01")
+    first = next(cell for cell in cells if (cell.row.name, cell.column) == which)
+    others = (published.compared(table, RESULTS / "other-splits" / split) for split in SPLITS)
+    all_three = [first, *(cell for found in others for cell in found)]
+    assert len(all_three) == 3
+    return {
+        "splits3": ", ".join(f"{cell.ours:.1f}" for cell in all_three),
+        "nodes3": ", ".join(f"{cell.each['each_test_accuracy_mean']:.1f}" for cell in all_three),
+        "mean3": f"{sum(cell.ours for cell in all_three) / 3:.1f}",
+        "known3": f"{first.published:.1f}",
+        "over3": f"{first.difference:.1f}",
+    }
+
+
+LOST = {"lost1": "1 %", "lost10": "10 %"}
+
+
+def stopped_said(cells: list[published.Compared]) -> str:
+    """Cells that were ended on purpose, and when."""
+    epochs = {cell.iterations // (WORKERS * STEPS) for cell in cells}
+    names = {column: [cell.row.name for cell in cells if cell.column == column] for column in LOST}
+    listed = "; ".join(f"{column}: {', '.join(rows)}" for column, rows in names.items())
+    return f"Ended at epoch {' and '.join(map(str, sorted(epochs)))}: {listed}"
+
+
+def first_code_said(cells: list[published.Compared]) -> str:
+    """What is left of the models with the weights of the authors' first code."""
+    found = {cell.column: cell for cell in cells if cell.row.name == "qg-first-code-ring"}
+    losses = " and ".join(f"{found[column].each['train_loss']:.4f}" for column in LOST)
+    return f"the mean model's training loss is {losses}, where a model that knows nothing has ln 10 = 2.3026"
+
+
+def early_said(table: published.Table, cells: list[published.Compared]) -> str:
+    """How quasi-global momentum stands at epoch 28, by what is done with weights."""
+    early = published.compared(table, RESULTS, until=28 * STEPS * WORKERS)
+    found = {(cell.row.name, cell.column): cell.each for cell in [*early, *cells]}
+    rows = {
+        "qg-first-code-ring": "the authors' first code",
+        "qg-divide-ring": "divided by their sum, as mended",
+        "qg-ring": "the node keeps what is missing",
+    }
+    lines = [f"| weights | {' | '.join(f'{share} lost' for share in LOST.values())} |", "|---|---|---|"]
+    for name, title in rows.items():
+        each = (found[name, column] for column in LOST)
+        said = (f"{one['each_test_accuracy_mean']:.1f} ({one['each_test_accuracy_worst']:.1f})" for one in each)
+        lines.append(f"| {title} | {' | '.join(said)} |")
+    return "\n".join(lines) + "\n"
+
+
+def weights_said() -> str:
+    """The same in small, to the end: the worst node's accuracy seed after seed, and how large parameters are."""
+    some = pd.read_csv(RESULTS / "lost_rules.csv").query("algorithm == 'qg'")
+    each = {
+        which: f"{', '.join(f'{100 * v:.0f}' for v in rows['worst'])} ({rows['size'].mean():.2g})"
+        for which, rows in some.groupby(["rate", "lost", "rule"])
+    }
+    lines = ["| rate | lost | first code | divided | kept |", "|---|---|---|---|---|"]
+    for rate, lost in sorted({which[:2] for which in each}):
+        cells = " | ".join(each[rate, lost, rule] for rule in ("first", "divided", "kept"))
+        lines.append(f"| {rate:.2g} | {lost:.0%} | {cells} |")
+    return "\n".join(lines) + "\n"
 
 
 def last_said(cells: list[published.Compared]) -> str:

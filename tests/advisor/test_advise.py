@@ -18,7 +18,7 @@ from walktalk.advisor.finals import Tried, choose
 from walktalk.cli.advise import amount_of
 from walktalk.cli.app import app
 from walktalk.errors import GraphError, SpecError
-from walktalk.protocols import AsyncGossip, MultiWalk
+from walktalk.protocols import PROTOCOLS, AsyncGossip, MultiWalk
 from walktalk.runtimes.meaning import Stop
 from walktalk.runtimes.simulator import NetworkTiming, RunSetup, measured_rates
 from walktalk.seeds import Seed
@@ -119,6 +119,25 @@ def test_candidates() -> None:
     assert "sync_gossip" in labels
     assert "async_gossip-matrix" not in labels  # nobody could run it
     assert learning_rates(0.05, (0.3, 1, 3)) == [0.015, 0.05, 0.15]
+
+
+def test_all_that_real_nodes_can_run_on_the_graph_may_be_chosen_among() -> None:
+    """Every registered algorithm, Multi-Walk with every number of walks; the rest is left out, or said to be none."""
+    servers = {"fedavg", "fedprox", "scaffold", "fedbuff", "fedasync", "async_sgd", "diloco", "streaming_diloco"}
+    for graph, out in (
+        (graphs.cycle(8), {"epidemic_learning", "relay_sgd", *servers}),
+        (graphs.star(8), {"epidemic_learning"}),
+        (graphs.complete(8), set()),
+    ):
+        found = algorithms(World(graph), 3, wanted="all")
+        assert {protocol.name for protocol in found} == set(PROTOCOLS) - {"centralized"} - out
+        walks = [one for one in found if isinstance(one, MultiWalk)]
+        assert [(one.walks, one.aggregator) for one in walks] == [(count, 3) for count in walk_counts(8)]
+        assert all("peers" in protocol.runtimes for protocol in found)
+    with pytest.raises(SpecError, match="no real nodes can run centralized"):
+        algorithms(World(graph), 3, wanted=["centralized"])
+    assert "scaffold" not in {one.name for one in algorithms(World(graph, momentum=0.9), 3, wanted="all")}
+    assert "choco_sgd" not in {one.name for one in algorithms(World(graph, failures=True), 3, wanted="all")}
 
 
 def test_rates_are_those_of_theory() -> None:

@@ -347,9 +347,9 @@ def test_the_books_say_how_much_of_each_half_is_in_the_model() -> None:
     assert kept[False][0] <= 0.2
 
 
-@pytest.mark.parametrize(("how", "kept"), [("stop", 1), ("kill", 0)])
-def test_an_update_on_its_way_when_all_are_stopped_in_order_is_not_lost(how: str, kept: int) -> None:
-    """It comes into the model after that; where all are killed, what was in it before is what counts."""
+@pytest.mark.parametrize(("how", "carried", "kept"), [("stop", False, 1), ("kill", False, 0), ("kill", True, 1)])
+def test_an_update_on_its_way_when_all_are_stopped_in_order_is_not_lost(how: str, carried: bool, kept: int) -> None:
+    """It comes into the model after that; where all are killed, what was in it, or with a walk, before that counts."""
     rows = [
         TraceRow(0.0, 0, "combine", "copy/1", detail={"initial": 1.0}),
         TraceRow(0.0, 0, "record", "copy/1", walk=1, detail="aggregate"),
@@ -357,6 +357,8 @@ def test_an_update_on_its_way_when_all_are_stopped_in_order_is_not_lost(how: str
         TraceRow(2.0, 0, "train", "initial", walk=1, number=0),
         TraceRow(3.0, 0, "trained", "initial", walk=1, number=0),
         TraceRow(4.0, -1, "heal", detail="1"),
+        *[TraceRow(4.0, 0, "combine", "walk/1", detail={"initial": 1.0, "update": 1.0})] * carried,
+        *[TraceRow(4.0, 0, "record", "walk/1", walk=1, detail="member")] * carried,
         TraceRow(5.0, -1, "restart_of_all", detail=how),
         TraceRow(6.0, 0, "combine", "copy/1", detail={"initial": 1.0, "update": 1.0}),
         TraceRow(6.0, 0, "record", "copy/1", walk=1, detail="aggregate"),

@@ -7,23 +7,26 @@ NumPy, written here from its definition.
 from __future__ import annotations
 
 import itertools
+from dataclasses import replace
 
 import numpy as np
 import pytest
 
-from tests.support.unlike import LR, Unlike, run
+from tests.support.unlike import LR, Ended, Unlike, run
 from walktalk import graphs
-from walktalk.errors import SpecError
+from walktalk.errors import GraphError, SpecError
 from walktalk.graphs import Graph
 from walktalk.graphs.matcha import RandomSubgraphs
 from walktalk.protocols import (
     D2,
     HEADER_BYTES,
+    OSGP,
     SGP,
     ChocoSGD,
     DiLoCo,
     EpidemicLearning,
     FedAvg,
+    FedBuff,
     FedProx,
     GradientTracking,
     LocalDSGD,
@@ -64,6 +67,8 @@ def train_then_mix(graph: Graph, rounds: int) -> np.ndarray:
 
 
 GRAPH = graphs.erdos_renyi(6, p=0.5, seed=2)
+EPIDEMIC = Seed(0).child("epidemic")  # what nodes of Epidemic Learning draw from, by default
+LOPSIDED = Graph.from_arcs(5, [(0, 1), (1, 2), (2, 3), (3, 4), (4, 0), (0, 2), (0, 3)], "lopsided")
 CHANGING = (graphs.one_peer_exponential(8), graphs.random_matchings(6, seed=1), graphs.base_graph(7, peers=2))
 VARIANTS = [
     QGDSGDm(nesterov=True),
@@ -116,6 +121,33 @@ def test_sgp_with_two_exchanges_goes_two_rounds_of_the_graph_to_a_training() -> 
     assert ended.bits == 2 * once.bits
 
 
+@pytest.mark.parametrize("beta", [0.9, 0.0])
+def test_with_a_momentum_that_stays_at_the_node_it_is_d_psgd_with_momentum(beta: float) -> None:
+    """v ← βv + g at every node, never mixed; then x ← W(x − ηv), or Wx − ηv. β = 0: D-PSGD in either order."""
+    w, rounds = matrix(GRAPH), 9
+    for protocol, mixes_first in ((LocalDSGD(), False), (SyncGossip(resilient=False), True)):
+        ended = run(protocol, GRAPH, rounds, momentum=beta)
+        x = np.repeat(ended.trainer.initial().double().numpy()[None], 6, 0)
+        v = np.zeros_like(x)
+        for _ in range(rounds):
+            v = beta * v + ended.trainer.gradients(x)
+            x = w @ x - LR * v if mixes_first else w @ (x - LR * v)
+        assert np.allclose(ended.members, x, atol=1e-4)
+
+
+def test_a_node_of_epidemic_learning_takes_the_plain_mean_of_what_came() -> None:
+    """However many that are, where everybody draws its own receivers."""
+    ended, draws = run(EpidemicLearning(draw="local"), graphs.complete(6), 7), graphs.RandomTargets(6, 2, EPIDEMIC)
+    x, heard = np.repeat(ended.trainer.initial().double().numpy()[None], 6, 0), set()
+    for t in range(7):
+        half = x - LR * ended.trainer.gradients(x)
+        sources = [draws.sources(v, t) for v in range(6)]
+        heard |= {len(one) for one in sources}
+        x = np.stack([half[[v, *one]].mean(0) for v, one in enumerate(sources)])
+    assert len(heard) > 2
+    assert np.allclose(ended.members, x, atol=1e-5)
+
+
 def test_epidemic_learning_with_everybody_is_one_large_batch() -> None:
     everyone = graphs.complete(6)
     members = run(EpidemicLearning(peers=5), everyone, 7).members
@@ -138,8 +170,12 @@ def test_one_local_step_and_a_server_are_data_parallel_sgd(protocol: Protocol) -
 def test_fedprox_without_a_pull_is_fedavg_and_with_one_strays_less() -> None:
     plain, same, pulled = (run(p, STAR, 1, steps=6) for p in (FedAvg(), FedProx(mu=0.0), FedProx(mu=2.0)))
     assert np.array_equal(plain.output, same.output)
-    start = plain.trainer.initial().double().numpy()
+    start, mu = plain.trainer.initial().double().numpy(), 2.0
     assert np.linalg.norm(pulled.output - start) < 0.8 * np.linalg.norm(plain.output - start)
+    y = np.repeat(start[None], 6, 0)
+    for _ in range(6):
+        y = y - LR * (plain.trainer.gradients(y) + mu * (y - start))
+    assert np.allclose(pulled.output, y.mean(0), atol=1e-5)
 
 
 @pytest.mark.parametrize("weighted", [True, False])
@@ -151,6 +187,21 @@ def test_a_round_of_fedavg_is_the_mean_of_all_that_was_trained(weighted: bool) -
     for _ in range(3):
         x = shares @ _trained(ended.trainer, x, 4)
     assert np.allclose(ended.output, x, atol=1e-5)
+
+
+@pytest.mark.parametrize("protocol", [FedAvg(3), FedAvg(weighted=False), FedProx(3), Scaffold(4), DiLoCo(2)])
+def test_at_the_root_of_a_tree_a_server_has_the_mean_that_it_has_on_a_star(protocol: Protocol) -> None:
+    """For a model down and one up along every link, whatever the tree."""
+    samples, rounds = [1, 2, 3, 4, 5, 9], 6
+    star = run(protocol, STAR, rounds, samples=samples)
+    sends = sum(row.event == "send" for row in star.trace)
+    for tree, root in ((graphs.binary_tree(6), 0), (graphs.path(6), 2), (STAR, 0)):
+        ended = run(replace(protocol, tree=True, server=root), tree, rounds, samples=samples)  # type: ignore[type-var, call-arg]
+        assert np.allclose(ended.output, star.output, atol=1e-5)
+        assert np.allclose(ended.members, star.members, atol=1e-5)
+        assert sum(row.event == "send" for row in ended.trace) == sends
+        for row in (row for row in ended.trace if row.event == "send"):
+            assert row.peer in tree.neighbours(row.node)
 
 
 def test_fedavg_is_local_sgd_where_everybody_meets() -> None:
@@ -272,6 +323,25 @@ def test_whoever_meets_the_mean_of_noloco_follows_momentum_on_the_mean_change(gr
         assert np.allclose(after.members.mean(0), before.members.mean(0) + step, atol=1e-5)
 
 
+@pytest.mark.parametrize("graph", [graphs.random_matchings(6, seed=3), GRAPH], ids=lambda g: g.name)
+@pytest.mark.parametrize("fragments", [2, 3])
+def test_in_fragments_noloco_takes_the_step_of_one_after_the_other(graph: Graph, fragments: int) -> None:
+    rounds, eta, beta, gamma = 9, 0.7, 0.5, 0.7
+    ended, whole = run(NoLoCo(fragments=fragments), graph, rounds), run(NoLoCo(), graph, rounds)
+    outer = np.repeat(ended.trainer.initial().double().numpy()[None], 6, 0)
+    x, step = outer.copy(), np.zeros_like(outer)
+    for t in range(rounds):
+        x, w, part = x - LR * ended.trainer.gradients(x), matrix(graph, t), np.s_[:, t % fragments :: fragments]
+        step[part] = beta * step[part] + eta * w @ (x - outer)[part] + gamma * (w @ outer[part] - outer[part])
+        outer[part] += step[part]
+        x[part] = outer[part]
+    assert np.allclose(ended.members, x, atol=1e-5)
+    sent = sum(row.event == "send" for row in whole.trace)
+    each = sum(len(range(3)[t % fragments :: fragments]) for t in range(rounds)) / rounds  # of 3 numbers
+    assert whole.bits == 8 * sent * (HEADER_BYTES + 12)
+    assert ended.bits == pytest.approx(8 * sent * (HEADER_BYTES + 4 * each), rel=0.02)
+
+
 def test_the_server_of_diloco_goes_nesterov_steps() -> None:
     ended, eta, beta = run(DiLoCo(steps=5), STAR, 7), 0.7, 0.9
     x = ended.trainer.initial().double().numpy()
@@ -322,6 +392,26 @@ def test_the_servers_control_variate_is_the_mean_of_all() -> None:
     assert all(np.allclose(slots["control"], control, atol=1e-6) for slots in ended.slots)
 
 
+@pytest.mark.parametrize(("protocol", "lr"), [(SGP(), LR), (OSGP(), 0.0), (OSGP(delay=3), 0.0)])
+def test_pushing_moves_the_sums_by_what_was_learned_and_by_nothing_else(protocol: Protocol, lr: float) -> None:
+    """Where rows of P do not sum to one: Σx by −ηΣg, and Σw not at all."""
+    before, after = (run(protocol, LOPSIDED, rounds, lr=lr) for rounds in (9, 10))
+    sums, weights = ([np.sum(part(ended), 0) for ended in (before, after)] for part in (pushed, pushed_weights))
+    assert np.allclose(sums[1], sums[0] - lr * before.trainer.gradients(before.members).sum(0), atol=1e-5)
+    assert np.allclose(weights, 5.0, atol=1e-4)
+    assert np.ptp(pushed_weights(after)) > 0.5
+
+
+def pushed(ended: Ended) -> np.ndarray:
+    """x of every node."""
+    return np.stack([slots["sum"] for slots in ended.slots])
+
+
+def pushed_weights(ended: Ended) -> np.ndarray:
+    """w of every node: x = w z."""
+    return (pushed(ended) * ended.members).sum(1) / (ended.members**2).sum(1)
+
+
 # -- where they end on unlike data ------------------------------------------------------------------------------------
 
 
@@ -366,6 +456,18 @@ def test_it_reaches_the_optimum(protocol: Protocol, graph: Graph, rounds: int) -
 def test_it_stays_beside_the_optimum(protocol: Protocol, graph: Graph) -> None:
     ended = run(protocol, graph, 150)
     assert np.abs(ended.members - ended.trainer.optimum()).max() > 1e-2
+
+
+def test_d2_needs_eigenvalues_above_minus_a_third() -> None:
+    """On a cube W has −1/2: a difference of its two halves grows; lazy, and there only, it comes to the optimum."""
+    cube = graphs.hypercube(3)
+    assert np.linalg.eigvalsh(matrix(cube))[0] == pytest.approx(-0.5)
+    with pytest.raises(SpecError, match="set lazy to true"):
+        D2(lazy=False).check_graph(cube)
+    for fine in (graphs.cycle(16), graphs.complete(6)):  # exactly −1/3, and 0
+        D2(lazy=False).check_graph(fine)
+    ended = run(D2(), cube, 300)
+    assert np.abs(ended.members - ended.trainer.optimum()).max() < 1e-4
 
 
 # -- graphs -----------------------------------------------------------------------------------------------------------
@@ -452,6 +554,9 @@ def test_a_spanning_tree_is_a_tree_of_the_graphs_own_edges() -> None:
     assert tree.is_connected()
     assert all(set(tree.neighbours(v)) <= set(graph.neighbours(v)) for v in range(12))
     assert [_distance(tree, 2, v) for v in range(12)] == [_distance(graph, 2, v) for v in range(12)]
+    assert graphs.build("spanning_tree", 12, seed=3, p=0.4, root=2) == tree
+    with pytest.raises(GraphError, match="root = 12"):
+        graphs.build("spanning_tree", 12, seed=3, root=12)
 
 
 @pytest.mark.parametrize(
@@ -460,10 +565,13 @@ def test_a_spanning_tree_is_a_tree_of_the_graphs_own_edges() -> None:
         (RelaySGD(), graphs.cycle(5), "no tree"),
         (RelaySGD(trees="two_binary"), graphs.cycle(5), "take two_binary_trees"),
         (D2(), graphs.random_matchings(6), "changes by round"),
+        (SyncGossip(), graphs.random_matchings(6), "take local_dsgd"),
         (ChocoSGD(), graphs.random_matchings(6), "changes by round"),
         (EpidemicLearning(), graphs.cycle(5), "not complete"),
         (EpidemicLearning(peers=5), graphs.complete(5), "4 or fewer"),
         (FedAvg(), graphs.cycle(5), "take star"),
+        (FedAvg(tree=True), graphs.cycle(5), "is no tree"),
+        (FedBuff(tree=True), graphs.complete(5), "is no tree"),
         (StreamingDiLoCo(), graphs.cycle(5), "take star"),
         (Scaffold(server=5), graphs.star(5), "no node 5"),
         (LocalDSGD(), Graph.from_arcs(3, [(0, 1), (1, 2), (2, 0), (0, 2)], "lopsided"), "take sgp"),

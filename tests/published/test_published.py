@@ -11,10 +11,13 @@ from walktalk.chains import metropolis_hastings
 from walktalk.cli.app import app
 from walktalk.errors import SpecError
 from walktalk.graphs import cycle
+from walktalk.published.lost_weights import FirstCode
 from walktalk.published.relay_sgd import BYTES_OF_A_MODEL, EPOCHS, STEPS, WORKERS, peers
 from walktalk.published.sorted_mnist import grid
 from walktalk.records import read_history
-from walktalk.runtimes.simulator import EvaluateOp, Simulation
+from walktalk.runtimes.meaning import Stop
+from walktalk.runtimes.simulator import EvaluateOp, Fault, FaultPlan, RunSetup, Simulation
+from walktalk.seeds import Seed
 from walktalk.studies.building import lay_foundation
 
 TABLE1 = published.find_table("table1")
@@ -166,6 +169,15 @@ def test_weights_on_the_ring_are_at_the_limit_of_d2():
     lowest = [np.linalg.eigvalsh(metropolis_hastings(cycle(nodes)).matrix.toarray())[0] for nodes in (16, 15)]
     assert lowest[0] == pytest.approx(-1 / 3, abs=1e-12)
     assert lowest[1] > -1 / 3 + 0.01
+
+
+def test_who_misses_a_message_of_the_authors_first_code_is_left_with_less_than_a_model():
+    """On a ring: 1/3 + 1/3 with one lost, and (1/3) / (2/3) with both; what was meant would be one."""
+    faults = FaultPlan((Fault("lose", at=0.0, share=0.4),), Seed(1))
+    run = RunSetup(FirstCode(missing="divide"), cycle(5), Seed(1), Stop(time=30.5), faults=faults, model_bytes=400)
+    mixes = [row.detail for row in Simulation(run).advance().trace if row.event == "combine" and row.slot == "mixed"]
+    sums = {(len(weights), round(sum(weights.values()), 9)) for weights in mixes}
+    assert sums == {(3, 1.0), (2, round(2 / 3, 9)), (1, 0.5)}
 
 
 def test_an_unknown_scale_is_one_line():

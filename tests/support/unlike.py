@@ -25,8 +25,8 @@ LR = 0.1
 class Unlike(QuadraticTrainer):
     """Nodes differ in their curvatures, too, so that the mean of their centres is not the optimum."""
 
-    def __init__(self, nodes: int, steps: int = 1) -> None:
-        super().__init__(nodes, dimension=3, steps=steps)
+    def __init__(self, nodes: int, steps: int = 1, momentum: float = 0.0) -> None:
+        super().__init__(nodes, dimension=3, steps=steps, momentum=momentum)
         self.curvatures = np.random.default_rng(5).uniform(0.3, 1.5, (nodes, 3))
 
     def train(
@@ -41,15 +41,16 @@ class Unlike(QuadraticTrainer):
         a, b = (torch.tensor(which, dtype=torch.float32)[parts] for which in (self.curvatures, self.centres))
         if extras is not None and extras.gradient:
             return a * (rows - b), state
-        x = rows.clone()
+        x, velocity = rows.clone(), torch.zeros_like(rows) if state is None else state.clone()
         for _ in range(self.steps if extras is None else extras.steps):
             gradient = a * (x - b)
             if extras is not None and extras.correction is not None:
                 gradient = gradient + extras.correction
             if extras is not None and extras.anchor is not None and extras.pulls is not None:
                 gradient = gradient + extras.pulls[:, None] * (x - extras.anchor)
-            x = x - lr[:, None] * gradient
-        return x, state
+            velocity = self.momentum * velocity + gradient
+            x = x - lr[:, None] * velocity
+        return x, velocity if state is not None else None
 
     def gradients(self, x: np.ndarray) -> np.ndarray:
         """Of all nodes, each at its own row."""
@@ -85,10 +86,11 @@ def run(
     schedule: Callable[[float], float] = lambda progress: 1.0,
     seed: int = 1,
     faults: FaultPlan = FaultPlan(),
+    momentum: float = 0.0,
 ) -> Ended:
     """So many rounds, in which everybody trains once; the last averaging is over, and the next training under way."""
     protocol.check_graph(graph)
-    trainer = Unlike(graph.nodes, steps)
+    trainer = Unlike(graph.nodes, steps, momentum)
     trainer.samples = samples or trainer.samples
     half = (
         (rounds + 0.5) * (protocol.settings.get("steps") or steps) / steps
@@ -96,6 +98,8 @@ def run(
     setup = RunSetup(
         protocol, graph, Seed(seed), Stop(time=2 * half), timing, Evaluate(every=10**6), lr=lr, model_bytes=12
     )
+    if momentum:
+        setup = replace(setup, optimizer_state="node", state_bytes=4 * trainer.state_width)
     engine = Engine(trainer, [replace(setup, schedule=schedule, faults=faults)], [trainer.initial()])
     trace = engine.advance(0.5).traces.get(0, [])
     what = engine.simulations[0].interpreter

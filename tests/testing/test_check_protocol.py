@@ -18,20 +18,25 @@ from walktalk import graphs
 from walktalk.protocols import (
     INITIAL,
     MEMBER,
+    OSGP,
     PROTOCOLS,
     UPDATE,
     Arrival,
+    AsyncSGD,
     Combine,
     Effect,
     Event,
+    FedAvg,
     Machine,
     Message,
+    NoLoCo,
     Outside,
     Received,
     Record,
     Send,
     Started,
     Surroundings,
+    SwarmSGD,
     Train,
     Trained,
 )
@@ -56,12 +61,23 @@ def quick(protocol: type[wt.Protocol]) -> list[wt.Protocol]:
     return found
 
 
-OURS = [one for name in PROTOCOLS for one in quick(PROTOCOLS[name])]
+OTHER_FORMS = [  # that are algorithms of their own, though nobody compares them by default
+    wt.AsyncGossip(overlap=True, patience=0.4),
+    FedAvg(tree=True),
+    AsyncSGD(tree=True),
+]
+RARER_FORMS = [
+    SwarmSGD(steps=2, random_steps=True, patience=0.4),
+    NoLoCo(fragments=3, patience=0.4),
+    OSGP(delay=0, patience=0.4),
+]
+OURS = [*(one for name in PROTOCOLS for one in quick(PROTOCOLS[name])), *OTHER_FORMS, *RARER_FORMS]
 # What tests/conformance does not ask of real nodes: rounds with codes, and a server.
 # All others are among the slow tests, as each takes some ten seconds there.
 ON_REAL_NODES = ("choco_sgd", "fedbuff")
 IN_VIRTUAL_TIME = 3.0  # seconds: nobody is held up there, and each takes as long as five in reality
-LONG = {"divshare"}  # half a minute: many fragments of many models
+# Half a minute, with many fragments of many models; what tests/conformance asks as much of; rarer forms.
+LONG = {"divshare", "async_gossip-neighbourhood", *(one.label for one in RARER_FORMS)}
 
 
 def seconds_for(protocol: wt.Protocol) -> float:
@@ -69,7 +85,8 @@ def seconds_for(protocol: wt.Protocol) -> float:
 
 
 @pytest.mark.parametrize(
-    "protocol", [pytest.param(p, marks=[pytest.mark.slow] if p.name in LONG else [], id=p.label) for p in OURS]
+    "protocol",
+    [pytest.param(p, marks=[pytest.mark.slow] if {p.name, p.label} & LONG else [], id=p.label) for p in OURS],
 )
 def test_every_protocol_that_is_registered_passes(protocol: wt.Protocol) -> None:
     check_protocol(protocol, engines=("sim",), seconds=IN_VIRTUAL_TIME)

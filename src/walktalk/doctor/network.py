@@ -17,7 +17,7 @@ CLUSTER = "doctor"
 def loopback() -> Iterator[Finding]:
     """Two Zenoh sessions of this process on 127.0.0.1, and a word from one to the other."""
     try:
-        from walktalk.runtimes.peers import Endpoint, free_ports, open_session
+        from walktalk.runtimes.peers import Endpoint, close_session, free_ports, open_session
     except (ImportError, UserError):
         return  # the extra is absent, which is said already
     try:
@@ -36,7 +36,7 @@ def loopback() -> Iterator[Finding]:
                 answered = any(reply.ok is not None for reply in talks.get(key, timeout=0.5))
     finally:
         for session in (talks, listens):
-            session.close()  # type: ignore[no-untyped-call]
+            close_session(session, PATIENCE)
     took = time.monotonic() - began
     if answered:
         yield Finding("peers on loopback", "good", f"a word from one to another after {took:.2f} s, port {port}")

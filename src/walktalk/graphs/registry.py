@@ -32,7 +32,7 @@ from walktalk.graphs.sites import with_sites
 from walktalk.graphs.small_world import small_world
 from walktalk.graphs.star import star
 from walktalk.graphs.torus import squarest, torus
-from walktalk.graphs.trees import binary_tree, two_binary_trees
+from walktalk.graphs.trees import binary_tree, spanning_tree, two_binary_trees
 from walktalk.graphs.us_five_sites import us_five_sites
 from walktalk.plugins import Registry, returns
 from walktalk.seeds import Seed
@@ -98,6 +98,22 @@ def _matcha(
     return matcha(erdos_renyi(nodes, p=p, seed=seed), budget, seed)
 
 
+def _spanning_tree(
+    nodes: int, seed: int | Seed = 0, p: Annotated[float, Gt(0), Le(1)] = 0.3, root: Annotated[int, Ge(0)] = 0
+) -> Graph:
+    """A tree of the links of a random graph, the one that erdos_renyi is with the same seed; everybody near the root.
+
+    Args:
+        nodes: how many nodes, V.
+        seed: of the graph.
+        p: with which probability any two nodes have a link in it.
+        root: the node to which all are as near as in the graph.
+    """
+    if root >= nodes:
+        raise GraphError(f"spanning_tree: root = {root}, but nodes are 0 to {nodes - 1}")
+    return spanning_tree(erdos_renyi(nodes, p=p, seed=seed), root)
+
+
 def _edge_list(file: str) -> Graph:
     """Read from a file, one edge a line.
 
@@ -148,6 +164,7 @@ _OURS: dict[str, Topology] = {
     "matcha": _matcha,
     "binary_tree": binary_tree,
     "two_binary_trees": two_binary_trees,
+    "spanning_tree": _spanning_tree,
     "star": star,
     "barbell": barbell,
     "hypercube": _hypercube,

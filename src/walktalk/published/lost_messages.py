@@ -27,6 +27,7 @@ def diverging(lr: float, value: float) -> dict[str, Cell]:
     return three(Cell(lr, value), Cell(lr, math.nan), Cell(lr, math.nan))
 
 
+QG = {"name": "qg_dsgdm", "beta": 0.9, "mu": 0.1, "nesterov": True, **PATIENT}
 OURS = three(*[Cell(0.1)] * 3)
 ROWS = (
     Row(
@@ -37,12 +38,21 @@ ROWS = (
         three(Cell(0.3, 89.2), Cell(0.3, 89.3), Cell(0.3, 89.3)),
         MOMENTUM,
     ),
+    Row("qg-ring", "quasi-global momentum, ring", RING, QG, diverging(0.05, 69.3)),
     Row(
-        "qg-ring",
-        "quasi-global momentum, ring",
+        "qg-divide-ring",
+        "quasi-global momentum, ring, weights divided by their sum",
         RING,
-        {"name": "qg_dsgdm", "beta": 0.9, "mu": 0.1, "nesterov": True, **PATIENT},
-        diverging(0.05, 69.3),
+        {**QG, "missing": "divide"},
+        {"lost1": Cell(0.05), "lost10": Cell(0.05)},
+        is_ours=True,
+    ),
+    Row(
+        "qg-first-code-ring",
+        "quasi-global momentum, ring, weights of the authors' first code",
+        RING,
+        {**QG, "name": "walktalk.published.lost_weights:FirstCode", "missing": "divide"},
+        {"lost1": Cell(0.05, math.nan), "lost10": Cell(0.05, math.nan)},
     ),
     Row(
         "d2-m-ring",

@@ -37,6 +37,7 @@ ANYWHERE: list[tuple[Protocol, Graph]] = [
     (LocalDSGD(), graphs.erdos_renyi(6, p=0.5, seed=2)),
     (LocalDSGD(), graphs.exponential(6)),
     (QGDSGDm(), graphs.one_peer_exponential(8)),
+    (QGDSGDm(missing="divide"), graphs.cycle(5)),
     (D2(), graphs.cycle(5)),
     (GradientTracking(), graphs.cycle(5)),
     (NoLoCo(), graphs.random_matchings(6, seed=1)),
@@ -121,6 +122,14 @@ def test_a_sum_that_is_lost_counts_for_nothing() -> None:
         assert ("from/relay/1" in row.detail) == (thirds < 2)
         assert row.detail.get("from/relay/1", 1 / 3) == pytest.approx(1 / 3)
         assert row.detail["half"] == pytest.approx(1 / 3)
+
+
+def test_divided_weights_are_alike_on_a_ring_whatever_comes() -> None:
+    _, trace = simulate(QGDSGDm(missing="divide"), graphs.cycle(5), losing(0.4), IN_STEP, seed=1, until=30.5)
+    mixes = [row.detail for row in trace if row.event == "combine" and row.slot == "mixed"]
+    assert {len(weights) for weights in mixes} == {1, 2, 3}  # both, one or none lost
+    for weights in mixes:
+        assert list(weights.values()) == pytest.approx([1 / len(weights)] * len(weights))
 
 
 @PLACES

@@ -13,6 +13,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import ClassVar
 
+from walktalk.chains import metropolis_hastings, spectrum
 from walktalk.protocols.demands import FIXED, Demand
 from walktalk.protocols.effects import UPDATE, Combine, Effect, Train
 from walktalk.protocols.events import Trained
@@ -23,6 +24,11 @@ from walktalk.protocols.rounds.neighbour_rounds import NeighbourRounds
 from walktalk.protocols.self_description import Law
 
 MESSAGES = arrivals("round")
+NOT_BELOW_A_THIRD = Demand(
+    "weights whose eigenvalues are not below −1/3",
+    lambda graph: spectrum(metropolis_hastings(graph)).smallest > -1 / 3 - 1e-6,
+    "network: weights on {graph} have eigenvalues below −1/3, with which {label} diverges; set lazy to true",
+)
 LEARNED, MIXED, DRIFT = "learned", "mixed", "drift"  # −ηg, the next x, x(t) − x(t−1) + ηg(t−1)
 
 
@@ -46,8 +52,11 @@ class D2(NeighbourRounds):
     title: ClassVar[str] = "D²"
     description: ClassVar[str] = "Gossip in rounds that takes back what averaging did to a model: for unlike data."
     colour: ClassVar[str] = "#A05195"
-    demands: ClassVar[tuple[Demand, ...]] = (FIXED,)
     conserves: ClassVar[tuple[Law, ...]] = ("sum",)
+
+    @property
+    def demands(self) -> tuple[Demand, ...]:
+        return (FIXED,) if self.lazy else (FIXED, NOT_BELOW_A_THIRD)
 
     @property
     def messages(self) -> Mapping[str, Arrival]:

@@ -9,7 +9,8 @@ meeting who is there.
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
+from typing import TypeAlias
 
 from walktalk.protocols.effects import INITIAL, MEMBER, Combine, Differentiate, Effect, Forget, Record, Send, Train
 from walktalk.protocols.events import Event, Received, Started, Trained
@@ -17,6 +18,7 @@ from walktalk.protocols.machine import Machine, Outside, Surroundings
 from walktalk.protocols.message import Arrival, Message
 from walktalk.protocols.weights import row_of
 
+Turns: TypeAlias = Sequence[Sequence[str]]
 MODEL = "model"  # the slot of every node's model x
 HALF = "half"  # that of x after the training and before the mixing
 
@@ -24,15 +26,19 @@ HALF = "half"  # that of x after the training and before the mixing
 class Meeting:
     """Whom a node meets in the round that it is in, and what has come of them."""
 
-    __slots__ = ("around", "came", "cut", "kinds", "links", "missed", "round")
+    __slots__ = ("around", "came", "cut", "kinds", "links", "missed", "round", "turns")
 
-    def __init__(self, around: Surroundings, kinds: Iterable[str], links: Mapping[str, tuple[int, ...]]) -> None:
+    def __init__(
+        self, around: Surroundings, kinds: Iterable[str], links: Mapping[str, tuple[int, ...]], turns: Turns = ()
+    ) -> None:
         """
         - `around`: what the node knows of the network.
         - `kinds`: the messages that everybody sends to everybody it meets, one of each in a round.
         - `links`: for kinds that go to some of them alone and come from the same: to whom.
+        - `turns`: the kinds of one round, of the next, and so on, over and over; none: all kinds in every round.
         """
         self.around, self.kinds, self.links, self.round = around, tuple(kinds), links, 0
+        self.turns = turns
         self.came: dict[int, dict[tuple[str, int], bytes]] = {}  # round -> kind and sender -> the note that came along
         self.missed: dict[
             int, set[tuple[str, int]]
@@ -86,6 +92,8 @@ class Meeting:
 
     def _heard(self, kind: str, round_: int) -> tuple[int, ...]:
         """Who sends messages of a kind to this node in a round."""
+        if self.turns and kind not in self.turns[round_ % len(self.turns)]:
+            return ()
         return self.links[kind] if kind in self.links else self.around.meets(round_)[1]
 
     def note(self, kind: str, sender: int) -> bytes:
@@ -101,9 +109,14 @@ class Meeting:
 
         The weight of one that is missing stays with the node itself, so the row sums to one whatever is lost.
         """
-        row, part, here = row_of(self.around, self.round), 0.5 if lazy else 1.0, set(self.there(kind))
-        others = {self.slot(kind, sender): part * weight for sender, weight in row.items() if sender in here}
+        others = {slot: 0.5 * weight if lazy else weight for slot, weight in self.weights(kind)[1].items()}
         return {own: 1.0 - sum(others.values()), **others}
+
+    def weights(self, kind: str) -> tuple[float, dict[str, float]]:
+        """The row of W as it is: the node's own weight, and those of all that came."""
+        row, here = row_of(self.around, self.round), set(self.there(kind))
+        came = {self.slot(kind, sender): weight for sender, weight in row.items() if sender in here}
+        return 1.0 - sum(row.values()), came
 
     def close(self) -> list[Effect]:
         """Go to the next round; what came is not needed any more."""

@@ -10,7 +10,7 @@ from annotated_types import Gt
 
 from walktalk.errors import SpecError
 from walktalk.protocols.machine import Machine, Protocol, Surroundings
-from walktalk.protocols.rounds.meeting import InRounds, Meeting, Rule
+from walktalk.protocols.rounds.meeting import InRounds, Meeting, Rule, Turns
 from walktalk.protocols.rounds.resilient import ResilientInRounds
 from walktalk.protocols.self_description import InLabel
 
@@ -31,7 +31,13 @@ class NeighbourRounds(Protocol):
         if not self.patience > 0:
             raise SpecError(f"patience: {self.patience} is not possible; a number above 0 is needed")
 
-    def node(self, around: Surroundings, rule: Rule, links: Mapping[str, tuple[int, ...]] | None = None) -> Machine:
-        """One node that goes by a rule; `links`: for kinds of messages that go to some alone, to whom."""
-        meeting = Meeting(around, self.messages, links or {})
+    def node(
+        self, around: Surroundings, rule: Rule, links: Mapping[str, tuple[int, ...]] | None = None, turns: Turns = ()
+    ) -> Machine:
+        """One node that goes by a rule.
+
+        - `links`: for kinds of messages that go to some alone, to whom.
+        - `turns`: which kinds belong to which rounds, where that is not the same in all of them (`Meeting`).
+        """
+        meeting = Meeting(around, self.messages, links or {}, turns)
         return ResilientInRounds(meeting, rule, self.patience) if self.resilient else InRounds(meeting, rule)

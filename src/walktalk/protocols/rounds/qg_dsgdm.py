@@ -13,7 +13,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Annotated, ClassVar
+from typing import Annotated, ClassVar, Literal, TypeAlias
 
 from annotated_types import Ge, Gt, Le, Lt
 
@@ -24,9 +24,10 @@ from walktalk.protocols.machine import Machine, Surroundings
 from walktalk.protocols.message import Arrival
 from walktalk.protocols.rounds.meeting import HALF, MODEL, Meeting, Rule, arrivals
 from walktalk.protocols.rounds.neighbour_rounds import NeighbourRounds
-from walktalk.protocols.self_description import Law
+from walktalk.protocols.self_description import InLabel, Law
 
 MESSAGES = arrivals("round")
+Missing: TypeAlias = Literal["own", "divide"]
 MOMENTUM, PUSH, MIXED = "momentum", "push", "mixed"  # m, what is added to gradients, x'
 
 
@@ -38,11 +39,14 @@ class QGDSGDm(NeighbourRounds):
         beta: how much of the momentum is added to a gradient, β; 0: plain gossip in rounds.
         mu: how fast the momentum follows the models, μ.
         nesterov: whether to look ahead along the momentum.
+        missing: where messages are lost, whether their weight stays with the node's own model (own), or the weights of
+            what is there are divided by their sum (divide).
     """
 
     beta: Annotated[float, Ge(0), Lt(1)] = 0.9
     mu: Annotated[float, Gt(0), Le(1)] = 0.1
     nesterov: bool = False
+    missing: Annotated[Missing, InLabel("-{}")] = "own"
     name: ClassVar[str] = "qg_dsgdm"
     family: ClassVar[str] = "gossip"
     paper: ClassVar[str] = "Lin, Karimireddy, Stich, Jaggi, ICML 2021"
@@ -67,16 +71,23 @@ class QGDSGDm(NeighbourRounds):
     def machine(self, surroundings: Surroundings) -> Machine:
         return self.node(surroundings, QuasiGlobal(self))
 
+    def divisor(self, own: float, came: float) -> float:
+        """By what a node's weights are divided where something is missing, with `missing: divide`.
+
+        own, came: the weight of its own model, and the sum of those of all that came.
+        """
+        return own + came
+
 
 class QuasiGlobal(Rule):
     """Nesterov's g + β (g + βm) is (1 + β) (g + β²/(1 + β) m): a longer step and a smaller push."""
 
-    __slots__ = ("beta", "moved", "mu", "per_step", "rate")
+    __slots__ = ("beta", "moved", "mu", "per_step", "rate", "settings")
 
     def __init__(self, settings: QGDSGDm) -> None:
         beta = settings.beta
         self.beta, self.rate = (beta * beta / (1.0 + beta), 1.0 + beta) if settings.nesterov else (beta, 1.0)
-        self.mu, self.moved = settings.mu, False
+        self.settings, self.mu, self.moved = settings, settings.mu, False
         self.per_step = 0.0  # 1 / (η K) of this round
 
     def begin(self) -> list[Effect]:
@@ -91,10 +102,18 @@ class QuasiGlobal(Rule):
         return [Combine(HALF, {MODEL: 1.0, UPDATE: 1.0}, {UPDATE: 1.0}), *meeting.send(HALF, "round")]
 
     def mix(self, meeting: Meeting) -> list[Effect]:
-        mixed = Combine(MIXED, meeting.mean(HALF, "round"))
+        mixed = Combine(MIXED, self.mean(meeting))
         if not self.per_step:  # a learning rate of zero says nothing of gradients
             return [mixed, Combine(MODEL, {MIXED: 1.0})]
         kept = {MOMENTUM: 1.0 - self.mu} if self.moved else {}
         share, self.moved = self.mu * self.per_step, True
         follow = Combine(MOMENTUM, {**kept, MODEL: share, MIXED: -share})
         return [mixed, follow, Combine(PUSH, {MOMENTUM: self.beta}), Combine(MODEL, {MIXED: 1.0})]
+
+    def mean(self, meeting: Meeting) -> dict[str, float]:
+        """The weights of what is there."""
+        if self.settings.missing == "own":
+            return meeting.mean(HALF, "round")
+        own, came = meeting.weights("round")
+        divisor = self.settings.divisor(own, sum(came.values()))
+        return {HALF: own / divisor, **{slot: weight / divisor for slot, weight in came.items()}}

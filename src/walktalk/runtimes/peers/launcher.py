@@ -15,6 +15,7 @@ import sys
 import threading
 import time
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from multiprocessing.process import BaseProcess
 from types import FrameType
 from typing import TypeVar
@@ -73,9 +74,10 @@ class Fleet:
     def stop(self) -> None:
         """Ask all to leave, and end those that do not."""
         for index, process in enumerate(self.processes):
-            if process.is_alive():
-                self.signal(index, signal.SIGTERM)
-                self.signal(index, signal.SIGCONT)  # a hung one must wake up to hear it
+            with suppress(ProcessLookupError):  # of one that is gone by then, however fast
+                if process.is_alive():
+                    self.signal(index, signal.SIGTERM)
+                    self.signal(index, signal.SIGCONT)  # a hung one must wake up to hear it
         end = time.monotonic() + GRACE
         for process in self.processes:
             process.join(max(0.0, end - time.monotonic()))

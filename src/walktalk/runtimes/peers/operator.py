@@ -16,12 +16,13 @@ from walktalk.runtimes.peers.certificates import OPERATOR
 from walktalk.runtimes.peers.cluster import Cluster
 from walktalk.runtimes.peers.ports import with_known_ports
 from walktalk.runtimes.peers.roster import MEMBERS_FILE, Entry, Roster, Standing, from_text, signed_entry
-from walktalk.runtimes.peers.session import LEAVE, PIECE, RECORDS, ROSTER, open_session
+from walktalk.runtimes.peers.session import LEAVE, PIECE, RECORDS, ROSTER, close_session, open_session
 from walktalk.runtimes.peers.tunnels import doors, open_tunnels
 
 AT_ONCE = 8  # pieces of a file under way: a round trip between two sites takes as long as a piece or more
 TRY_AGAIN = 0.05  # seconds until who has not answered is asked again
 FIRST = 0.5  # seconds for the answers of those that answer at once
+CLOSING = 5.0  # seconds to say goodbye; what is slower goes on in a thread, the answers are there
 SECONDS_A_PIECE = 10.0  # until a node that was there a moment ago is given up
 
 
@@ -38,7 +39,7 @@ class Caller:
         return self
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
-        self._session.close()  # type: ignore[no-untyped-call]
+        close_session(self._session, CLOSING)
         if self._tunnels is not None:
             self._tunnels.close()
 

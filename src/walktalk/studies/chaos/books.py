@@ -32,13 +32,14 @@ class Books(Ledger):
         self.partitions: list[Partition] = []
 
     def before(self, row: TraceRow) -> None:
-        """Where all nodes are killed, what was learned since their checkpoints is lost: so judge what was before.
+        """Where all nodes are killed, what was learned since their checkpoints is lost, and what walks learned since
+        they last came to the aggregator, too: judge what was before, in the model or with a walk.
 
         Where they are stopped in order nothing may be lost: walks that had not come to the aggregator by then still do.
         """
         super().before(row)
         if row.event == "restart_of_all" and row.detail == "kill":
-            self.judge()
+            self.judge(np.maximum.reduce([self.interpreter.output("aggregated"), *self.interpreter.in_order()]))
 
     def after(self, row: TraceRow) -> None:
         """Note whose update it is."""
@@ -53,9 +54,9 @@ class Books(Ledger):
                 if partition.lasts:
                     partition.updates[row.node not in partition.side].append(row.number)
 
-    def judge(self) -> None:
-        """Compare with the model of now."""
-        model = self.interpreter.output("aggregated")
+    def judge(self, model: np.ndarray | None = None) -> None:
+        """Compare with a model; None: the one of now."""
+        model = self.interpreter.output("aggregated") if model is None else model
         for partition in self.partitions:
             if not partition.halves and not partition.lasts:
                 partition.halves = tuple(self._half(np.asarray(numbers, int), model) for numbers in partition.updates)

@@ -2,8 +2,9 @@
 
 One asks, the other says yes with its model, the first answers with its own, and both have the mean. Whoever trains, or
 is in a meeting, lets those who ask wait. Whoever has asked somebody itself lets those with a smaller number wait, and
-puts the others off: it will ask them. So nobody waits in a circle, in which at least one would wait for a smaller
-number; and who is put off is asked by one with a smaller number, so is never put off when it asks back.
+puts the others off, also those who have waited already: it will ask them. So nobody waits in a circle, in which at
+least one would wait for a smaller number; and who is put off is asked by one with a smaller number, which is never put
+off.
 """
 
 from __future__ import annotations
@@ -68,8 +69,11 @@ class BlockingPairs(Machine):
         return self._accept(first.peer) if first.asked else self._ask(first.peer)
 
     def _ask(self, peer: int) -> list[Effect]:
+        """From now on only those with a smaller number may wait for this node."""
         self.state, self.partner = "asks", peer
-        return [Send(peer, Message("ask"))]
+        put_off = [one.peer for one in self.waiting if one.asked and one.peer > self.around.node]
+        self.waiting = [one._replace(asked=False) if one.peer in put_off else one for one in self.waiting]
+        return [Send(peer, Message("ask")), *(Send(other, Message("later")) for other in put_off)]
 
     def _accept(self, peer: int) -> list[Effect]:
         self.state, self.partner = "meets", peer
