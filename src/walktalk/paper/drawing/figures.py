@@ -61,7 +61,8 @@ def make(
         return plots.save(splits([panel.spec for panel in panels]), out / one.name)
     if one.name == paper.FAMILY:
         return family.draw(panels, out)
-    drawing = grid([shown(panel) for panel in panels], cells_of(one))
+    notes = [f"Variant: {one.variant}."] if one.variant else []
+    drawing = grid([shown(panel) for panel in panels], cells_of(one), notes)
     named = "-".join(part for part in (one.name, one.variant, one.part) if part)
     return plots.save(drawing, out / (f"{named}-tuned" if tune else named))
 
