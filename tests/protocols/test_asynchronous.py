@@ -356,6 +356,25 @@ def test_asynchronous_sgd_adds_every_gradient_once() -> None:
     assert all(row.detail == {"model": 1.0, "buffer": 1.0} for row in learned[1:])
 
 
+@pytest.mark.parametrize("protocol", [AsyncSGD(), FedBuff(), FedAsync()], ids=lambda p: p.label)
+def test_on_a_tree_results_and_answers_are_handed_on(protocol: AsyncSGD | FedBuff | FedAsync) -> None:
+    """Of each node along as many links as it is away; on a star that is what it is anyway."""
+    rounds, path = 20, graphs.path(5)
+    plain, star = (run(replace(protocol, tree=tree), STAR, rounds) for tree in (False, True))
+    assert np.allclose(plain.output, star.output, atol=1e-5)
+    ended = run(replace(protocol, tree=True, server=1), path, rounds, timing=UNEVEN)
+    taken = [row for row in ended.trace if row.event == "receive" and row.node == 1 and row.slot.startswith("result/")]
+    for node, far in ((0, 1), (2, 1), (3, 2), (4, 3)):
+        learned = sum(row.event == "trained" and row.node == node for row in ended.trace)
+        handed = sum(row.event == "send" and row.slot.endswith(f"/{node + 1}") for row in ended.trace)  # by others
+        at_server = sum(row.slot == f"result/{node + 1}" for row in taken)
+        assert learned - 1 <= at_server <= learned
+        assert (
+            abs(handed - (2 * far - 2) * at_server) <= 2 * far
+        )  # it sends its own from another slot, so does the server
+    assert all(row.peer in path.neighbours(row.node) for row in ended.trace if row.event == "send")
+
+
 @pytest.mark.parametrize(
     ("kind", "late", "counts"), [("constant", 9, 1.0), ("polynomial", 3, 0.5), ("hinge", 4, 1.0), ("hinge", 6, 0.5)]
 )

@@ -7,6 +7,7 @@ NumPy, written here from its definition.
 from __future__ import annotations
 
 import itertools
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -25,6 +26,7 @@ from walktalk.protocols import (
     DiLoCo,
     EpidemicLearning,
     FedAvg,
+    FedBuff,
     FedProx,
     GradientTracking,
     LocalDSGD,
@@ -185,6 +187,21 @@ def test_a_round_of_fedavg_is_the_mean_of_all_that_was_trained(weighted: bool) -
     for _ in range(3):
         x = shares @ _trained(ended.trainer, x, 4)
     assert np.allclose(ended.output, x, atol=1e-5)
+
+
+@pytest.mark.parametrize("protocol", [FedAvg(3), FedAvg(weighted=False), FedProx(3), Scaffold(4), DiLoCo(2)])
+def test_at_the_root_of_a_tree_a_server_has_the_mean_that_it_has_on_a_star(protocol: Protocol) -> None:
+    """For a model down and one up along every link, whatever the tree."""
+    samples, rounds = [1, 2, 3, 4, 5, 9], 6
+    star = run(protocol, STAR, rounds, samples=samples)
+    sends = sum(row.event == "send" for row in star.trace)
+    for tree, root in ((graphs.binary_tree(6), 0), (graphs.path(6), 2), (STAR, 0)):
+        ended = run(replace(protocol, tree=True, server=root), tree, rounds, samples=samples)  # type: ignore[type-var, call-arg]
+        assert np.allclose(ended.output, star.output, atol=1e-5)
+        assert np.allclose(ended.members, star.members, atol=1e-5)
+        assert sum(row.event == "send" for row in ended.trace) == sends
+        for row in (row for row in ended.trace if row.event == "send"):
+            assert row.peer in tree.neighbours(row.node)
 
 
 def test_fedavg_is_local_sgd_where_everybody_meets() -> None:
@@ -548,10 +565,13 @@ def test_a_spanning_tree_is_a_tree_of_the_graphs_own_edges() -> None:
         (RelaySGD(), graphs.cycle(5), "no tree"),
         (RelaySGD(trees="two_binary"), graphs.cycle(5), "take two_binary_trees"),
         (D2(), graphs.random_matchings(6), "changes by round"),
+        (SyncGossip(), graphs.random_matchings(6), "take local_dsgd"),
         (ChocoSGD(), graphs.random_matchings(6), "changes by round"),
         (EpidemicLearning(), graphs.cycle(5), "not complete"),
         (EpidemicLearning(peers=5), graphs.complete(5), "4 or fewer"),
         (FedAvg(), graphs.cycle(5), "take star"),
+        (FedAvg(tree=True), graphs.cycle(5), "is no tree"),
+        (FedBuff(tree=True), graphs.complete(5), "is no tree"),
         (StreamingDiLoCo(), graphs.cycle(5), "take star"),
         (Scaffold(server=5), graphs.star(5), "no node 5"),
         (LocalDSGD(), Graph.from_arcs(3, [(0, 1), (1, 2), (2, 0), (0, 2)], "lopsided"), "take sgp"),

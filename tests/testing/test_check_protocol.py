@@ -22,9 +22,11 @@ from walktalk.protocols import (
     PROTOCOLS,
     UPDATE,
     Arrival,
+    AsyncSGD,
     Combine,
     Effect,
     Event,
+    FedAvg,
     Machine,
     Message,
     NoLoCo,
@@ -61,17 +63,21 @@ def quick(protocol: type[wt.Protocol]) -> list[wt.Protocol]:
 
 OTHER_FORMS = [  # that are algorithms of their own, though nobody compares them by default
     wt.AsyncGossip(overlap=True, patience=0.4),
+    FedAvg(tree=True),
+    AsyncSGD(tree=True),
+]
+RARER_FORMS = [
     SwarmSGD(steps=2, random_steps=True, patience=0.4),
     NoLoCo(fragments=3, patience=0.4),
     OSGP(delay=0, patience=0.4),
 ]
-OURS = [*(one for name in PROTOCOLS for one in quick(PROTOCOLS[name])), *OTHER_FORMS]
+OURS = [*(one for name in PROTOCOLS for one in quick(PROTOCOLS[name])), *OTHER_FORMS, *RARER_FORMS]
 # What tests/conformance does not ask of real nodes: rounds with codes, and a server.
 # All others are among the slow tests, as each takes some ten seconds there.
 ON_REAL_NODES = ("choco_sgd", "fedbuff")
 IN_VIRTUAL_TIME = 3.0  # seconds: nobody is held up there, and each takes as long as five in reality
 # Half a minute, with many fragments of many models; what tests/conformance asks as much of; rarer forms.
-LONG = {"divshare", "async_gossip-neighbourhood", *(one.label for one in OTHER_FORMS[1:])}
+LONG = {"divshare", "async_gossip-neighbourhood", *(one.label for one in RARER_FORMS)}
 
 
 def seconds_for(protocol: wt.Protocol) -> float:

@@ -46,16 +46,30 @@ COMPLETE = Demand(
 )
 
 
-def server_at(node: int) -> tuple[Demand, ...]:
-    """A server that has a link with everybody."""
-    there = Demand(
+def there_is(node: int) -> Demand:
+    """A server's own node."""
+    return Demand(
         f"a node {node}",
         lambda graph: node < graph.nodes,
         f"server: there is no node {node} on {{graph}}; nodes are numbered from 0",
     )
+
+
+def tree_with(node: int) -> tuple[Demand, ...]:
+    """A server that is the root of a tree."""
+    tree = Demand(
+        "a tree",
+        lambda graph: graph.rounds is None and graph.edges == graph.nodes - 1,
+        "network: {graph} is no tree, along which {label} hands models; take binary_tree, spanning_tree, path or star",
+    )
+    return there_is(node), tree
+
+
+def server_at(node: int) -> tuple[Demand, ...]:
+    """A server that has a link with everybody."""
     linked = Demand(
         f"links of node {node}, the server, with all others",
         lambda graph: graph.rounds is None and len(graph.neighbours(node)) >= graph.nodes - 1,
         f"network: {{label}} has node {node} as its server, which has no link with all others on {{graph}}; take star",
     )
-    return there, linked
+    return there_is(node), linked

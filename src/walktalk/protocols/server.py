@@ -1,7 +1,7 @@
 """What all protocols with a server have in common, in rounds or not: its place, and what it demands of the graph.
 
-The server is one node that has a link with every other: the middle of a star. It has data as all others have, and
-trains as they do.
+The server is one node that has a link with every other, the middle of a star; some can do with the root of a tree. It
+has data as all others have, and trains as they do.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ class ServerProtocol(Protocol):
 
     Args:
         steps: local steps K of a training; 0: as many as the study says.
-        server: the node that is the server; it needs a link with every other.
+        server: the node that is the server; it needs a link with every other, unless it is the root of a tree.
     """
 
     steps: Annotated[int, Ge(0)] = 0

@@ -2,8 +2,8 @@
 
     y_i = x after K local steps on data of node i,    x ← Σ_i (n_i / n) y_i
 
-n_i is how much data node i has. Everybody takes part in every round. The server is the middle of a star; it has data
-and trains as all others do.
+n_i is how much data node i has. Everybody takes part in every round. The server is the middle of a star, or the root of
+a tree; it has data and trains as all others do.
 """
 
 from __future__ import annotations
@@ -50,11 +50,15 @@ class Averaging(ChangesUp):
         weighted: whether nodes count by how much data they have.
     """
 
-    __slots__ = ("weighted",)
+    __slots__ = ("by_data",)
 
     def __init__(self, train: Train, weighted: bool) -> None:
         super().__init__(train)
-        self.weighted = weighted
+        self.by_data = weighted
+
+    @property
+    def weighted(self) -> bool:
+        return self.by_data
 
     def gather(self, parts: Mapping[str, Mapping[str, float]], shares: Mapping[str, float]) -> list[Effect]:
         changes = shares if self.weighted else parts[CHANGE]

@@ -17,6 +17,11 @@ class ServerRule(ABC):
     __slots__ = ()
 
     @property
+    def weighted(self) -> bool:
+        """Whether `gather` takes what came of the first slot by how much data each node has; else all count alike."""
+        return False
+
+    @property
     @abstractmethod
     def down(self) -> tuple[str, ...]:
         """The slots that the server sends out, `MODEL` first."""

@@ -16,6 +16,7 @@ from typing import Annotated, ClassVar
 from annotated_types import Gt
 
 from walktalk.errors import SpecError
+from walktalk.protocols.demands import FIXED, Demand
 from walktalk.protocols.effects import INITIAL, MEMBER, UPDATE, Combine, Effect, Record, Send, Train
 from walktalk.protocols.events import Event, Received, Started, Trained
 from walktalk.protocols.machine import Machine, Outside, Protocol, Surroundings
@@ -23,6 +24,11 @@ from walktalk.protocols.message import Arrival, Message
 from walktalk.protocols.self_description import InLabel, Law
 from walktalk.protocols.sync_gossip.resilient import MESSAGES, MODEL, OWN_UPDATE, ResilientRounds, round_ends
 from walktalk.protocols.weights import weights
+
+UNCHANGING = FIXED._replace(
+    otherwise="network: {graph} changes by round, of which {label} knows nothing; take local_dsgd, which trains first "
+    "and then mixes, or a fixed graph"
+)
 
 
 @dataclass(frozen=True)
@@ -50,6 +56,7 @@ class SyncGossip(Protocol):
     title: ClassVar[str] = "gossip in rounds"
     description: ClassVar[str] = "Every node trains, then all wait for their neighbours and average with them."
     colour: ClassVar[str] = "#777777"  # grey
+    demands: ClassVar[tuple[Demand, ...]] = (UNCHANGING,)
     conserves: ClassVar[tuple[Law, ...]] = ("sum",)
     averages_at_once: ClassVar[bool] = True
 
