@@ -150,8 +150,9 @@ def recorded(work: Callable[[], Result], pool: Any = None) -> tuple[torch.cuda.C
             result = work()
     except BaseException:
         torch.cuda.set_stream(before)  # a capture that cannot be ended leaves its own stream in place
-        with suppress(AttributeError, RuntimeError):
-            draw_again()
+        if torch.cuda.is_available():
+            with suppress(AttributeError, RuntimeError):
+                draw_again()
         raise
     return graph, result
 
