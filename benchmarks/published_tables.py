@@ -52,6 +52,7 @@ def main() -> None:
             slow1=f"{ended('walks1-ring') / ended('dpsgd-ring'):.0f}",
             own1=published.as_markdown(one, published.compared(replace(one, name="table1-own-split"), RESULTS)),
             bytes1=bytes_said(),
+            ranges1=ranges_said(cells),
             left1=left(one, cells),
             table2=published.as_markdown(two, lost),
             left2=left(two, [*lost, *stopped]),
@@ -107,6 +108,20 @@ def with_those_of_table1(table: published.Table, cells: list[published.Compared]
             known = same[0].cells["lost0"].value
             found.setdefault((cell.row.name, "lost0"), cell._replace(row=same[0], column="lost0", published=known))
     return [found[row.name, column] for row, column in table.cells() if (row.name, column) in found]
+
+
+def ranges_said(cells: list[published.Compared]) -> str:
+    """How often ours is within what three published seeds span, and how far outside it is where it is not."""
+    spans = [(cell.row.cells[cell.column].seeds, cell.ours) for cell in cells if not cell.diverged]
+    off = [max(round(ours, 1) - max(seeds), min(seeds) - round(ours, 1)) for seeds, ours in spans if len(seeds) == 3]
+    above = sum(round(ours, 1) > max(seeds) for seeds, ours in spans if len(seeds) == 3)
+    outside = [points for points in off if points > 0]
+    far = ", ".join(f"{points:.1f}" for points in sorted(outside))
+    return (
+        f"{len(off)} cells whose three published seeds are known and in which ours came to its end, it is within their "
+        f"range in {len(off) - len(outside)}, above it in {above} and below it in {len(outside) - above}, by "
+        f"{far} points"
+    )
 
 
 def rules_said() -> str:

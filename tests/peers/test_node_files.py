@@ -15,15 +15,29 @@ import pytest
 import torch
 import yaml
 
-from walktalk.errors import SpecError
+from walktalk.errors import SpecError, StudyError
+from walktalk.graphs import cycle
 from walktalk.protocols import Message
 from walktalk.records import TraceRow
-from walktalk.runtimes.peers import Diary, Parcel, keeping, make_certificates, make_cluster, merge, read_diary
+from walktalk.runtimes.peers import (
+    Diary,
+    Newcomer,
+    Parcel,
+    Place,
+    Standing,
+    keeping,
+    make_certificates,
+    make_cluster,
+    merge,
+    read_diary,
+)
 from walktalk.runtimes.peers.keeping import Keeper, Kept
 from walktalk.runtimes.peers.lives import next_life
 from walktalk.runtimes.peers.outbox import Outbox
 from walktalk.runtimes.peers.unused_ports import free_ports
 from walktalk.runtimes.peers.wire import Ack, Answer, Stamp
+from walktalk.studies.peers import seat as seats
+from walktalk.studies.peers.seat import take_seat
 
 KEPT = Kept({"model": torch.ones(3)}, {}, 5, 100, 1)
 
@@ -208,3 +222,28 @@ def test_a_node_that_leaves_in_the_middle_of_a_training_ends_well(tmp_path: Path
     finally:
         node.kill()
     assert (tmp_path / "records" / "a" / "checkpoint.safetensors").exists()
+
+
+def test_a_node_comes_back_while_its_disk_is_full(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """It wrote down at every start who belongs, and ended where there was no room for it."""
+    cluster = make_cluster({"nodes": {name: {"address": f"10.0.0.{n}:7447"} for n, name in enumerate("abcd", 1)}})
+    cluster = cluster.model_copy(update={"folder": tmp_path})
+    place = Place(address="10.0.0.9:7447")
+    first = take_seat(cluster, cycle(4), "e", False, Newcomer("a"), place)
+    first.roster.join([first.roster.next("e", Standing.MEMBER, address=place.address, neighbours=("a", "b"), rank=4)])
+    first.remember()
+
+    def full(*args: object) -> None:
+        raise StudyError("roster.json: No space left on device")
+
+    monkeypatch.setattr(seats, "write_text", full)
+    again = take_seat(cluster, cycle(4), "e", True, None, None)
+    again.remember()  # all of it is there
+    assert not caplog.records
+    again.roster.join([again.roster.next("c", Standing.LEFT)])
+    again.remember()
+    assert "who belongs cannot be written down" in caplog.text
+    with pytest.raises(StudyError, match="No space left"):  # nobody would know where it is: it had better not join
+        take_seat(cluster, cycle(4), "f", False, Newcomer("a"), place).remember()

@@ -106,15 +106,25 @@ class Seat:
         return replace(self, cluster=cluster, joins=None, joined_now=True)
 
     def remember(self) -> None:
-        """For a later life: who belongs, and where this node is."""
+        """For a later life: who belongs, and where this node is. One that comes back finds both there: it must not need
+        room on a disk that is full."""
         if self.roster.changed:
             self.folder.mkdir(parents=True, exist_ok=True)
-            write_text(self.folder / MEMBERS_FILE, as_text(self.roster.entries))
+            try:
+                _note(self.folder / MEMBERS_FILE, as_text(self.roster.entries))
+            except StudyError as error:  # neighbours know as much
+                log.warning("%s: who belongs cannot be written down: %s", self.name, error)
         if self.name not in self.cluster.file_names:
             place = self.place
             if place.found and not self.cluster.told(place):  # nobody needs to know its port: any will do the next time
                 place = place.model_copy(update={"address": place.host})
-            write_text(self.folder / PLACE, place.model_dump_json() + "\n")
+            _note(self.folder / PLACE, place.model_dump_json() + "\n")
+
+
+def _note(path: Path, text: str) -> None:
+    """Write it, unless it is there."""
+    if not path.exists() or path.read_text() != text:
+        write_text(path, text)
 
 
 def take_seat(
