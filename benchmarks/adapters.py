@@ -10,7 +10,8 @@ takes another): nothing has to be there but torch and transformers. On a CPU tak
 - `alone`: the same as one CUDA graph of one adapter (GPU only);
 - `joined`: all at once, casts to 16 bits before every product;
 - `base16`: the base held in 16 bits;
-- `compiled`: and its blocks compiled, once for all of them.
+- `compiled`: and its blocks compiled, once for all of them;
+- `attention`: and attention by a kernel of our own.
 
 Every number is printed and written as soon as it is known, so a run that is cut short is not lost.
 """
@@ -50,7 +51,7 @@ SMOLLM2 = {
     "rms_norm_eps": 1e-5,
     "tie_word_embeddings": True,
 }
-WAYS = ("loop", "alone", "joined", "base16", "compiled")
+WAYS = ("loop", "alone", "joined", "base16", "compiled", "attention")
 
 
 def main() -> None:
@@ -191,6 +192,10 @@ class Bench:
         assert self.model.compile_blocks(), "no blocks that repeat"
         return self.all_at_once(torch.bfloat16)
 
+    def attention(self) -> tuple[float, Callable[[], object], int]:
+        assert self.model.attend(ours=True), "no attention that a kernel of ours fits"
+        return self.compiled()
+
     def all_at_once(self, kind: torch.dtype | None) -> tuple[float, Callable[[], object], int]:
         self.model.hold_base(kind if self.options.precision == "bf16" else None)
         error = self.error(self.model)
@@ -258,7 +263,7 @@ def arguments() -> argparse.Namespace:
     parser.add_argument("--tokens", type=int, default=96)
     parser.add_argument("--steps", type=int, default=1, help="of one training")
     parser.add_argument("--seconds", type=float, default=3.0, help="that each way is timed")
-    parser.add_argument("--ways", default="loop,alone,joined,base16,compiled" if on_gpu else "loop,joined")
+    parser.add_argument("--ways", default=",".join(WAYS) if on_gpu else "loop,joined")
     parser.add_argument("--out", help="a JSON file")
     return parser.parse_args()
 

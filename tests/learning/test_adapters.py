@@ -253,6 +253,7 @@ def test_on_a_gpu_a_model_that_looks_at_numbers_trains_without_a_graph():
     with pytest.warns(UserWarning, match="look at numbers"):
         first, _ = trainer.train(rows, numbers, numbers, torch.full((8,), 0.1, device="cuda"))
     assert torch.cuda.current_stream() == stream
+    assert len(torch.randn(2, device="cuda")) == 2  # torch's own numbers can still be drawn
     again, _ = trainer.train(rows, numbers, numbers, torch.full((8,), 0.1, device="cuda"))
     assert torch.equal(first, again)
     assert not torch.equal(first, rows)

@@ -439,6 +439,32 @@ def test_a_part_of_rows_is_what_the_codec_leaves(first):
     assert torch.equal(data[[4, 0]], expected)
 
 
+def check_spreading(device):
+    """Rows as a vector, and numbers over it, by one kernel, are what a copy for each parameter makes of them."""
+    from walktalk.learning.optimizers import Spread
+    from walktalk.learning.stacked.fused import rows as kernels
+
+    sizes = (5, 3000, 1, 4096, 77)
+    spread, rows = Spread(3, sizes), torch.randn(3, sum(sizes) + 9).to(device)[:, :-9]
+    numbers, (found, views), (over, wide) = rows[:, 0].contiguous(), spread.empty(rows), spread.empty(rows)
+    kernels.spread_out(rows, sizes, found)
+    kernels.spread_over(numbers, sizes, over)
+    for view, part, several in zip(views, rows.split(sizes, dim=1), wide, strict=True):
+        assert torch.equal(view, part)
+        assert torch.equal(several, numbers.view(-1, 1).expand_as(several))
+
+
+@pytest.mark.gpu
+@needs_gpu
+def test_rows_are_spread_by_one_kernel():
+    check_spreading("cuda")
+
+
+@pytest.mark.skipif(not INTERPRETED, reason="needs Triton's interpreter: TRITON_INTERPRET=1")
+def test_interpreted_too_rows_are_spread_by_one_kernel():
+    check_spreading("cpu")
+
+
 @pytest.mark.skipif(not INTERPRETED, reason="needs Triton's interpreter: TRITON_INTERPRET=1")
 @pytest.mark.parametrize(("momentum", "local_steps"), [(0.0, 1), (0.9, 1), (0.9, 2)])
 @pytest.mark.parametrize("corrected", [False, True])

@@ -12,6 +12,7 @@ from walktalk.cli.app import app
 from walktalk.errors import ModelError, SpecError
 from walktalk.learning import Trainer, tasks
 from walktalk.paper import drawing
+from walktalk.paper.drawing.figures import cells_of
 from walktalk.studies import build_graph, nested, spec_mapping
 
 ALL = [(figure, one.name) for one in paper.VARIANTS.values() for figure in one.figures]
@@ -106,6 +107,21 @@ def test_a_variant_that_leaves_panels_out_is_drawn(tmp_path):
     assert (tmp_path / "fig4-figure-2-order" / "cycle" / "summary.json").is_file()
     assert (tmp_path / "fig4-figure-2-order.png").is_file()
     assert "about 0 model-steps" in CliRunner().invoke(app, [*asked, "--dry-run"]).output
+
+
+def test_some_panels_of_a_figure():
+    one = paper.varied(paper.figure("fig5"), ["group-norm"], "paper")
+    some = paper.only_panels(one, ["cycle-alpha0.1", "erdos_renyi-alpha1", "cycle-alpha1"])
+    assert [panel.name for panel in some.panels] == ["erdos_renyi-alpha1", "cycle-alpha1", "cycle-alpha0.1"]
+    assert some.runs == one.runs  # whoever runs all of it later has these already
+    whole = paper.panel_specs(one, "paper")
+    assert paper.panel_specs(some, "paper") == {panel.name: whole[panel.name] for panel in some.panels}
+    assert [[cell.panel for cell in row] for row in cells_of(some)] == [[0], [1], [2]]
+    rows = paper.only_panels(one, ["cycle-alpha0.1", "erdos_renyi-alpha0.1"])
+    assert [[cell.panel for cell in row] for row in cells_of(rows)] == [[0, 1]]
+    assert paper.only_panels(one, []) is one
+    with pytest.raises(SpecError, match=r"--panel cycle is no panel of fig5; allowed: erdos_renyi-alpha10, cycle-"):
+        paper.only_panels(one, ["cycle"])
 
 
 @pytest.mark.parametrize(

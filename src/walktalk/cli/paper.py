@@ -72,6 +72,9 @@ def run(
         list[str] | None,
         typer.Option(help="Other settings that settle a question (see `walktalk paper variants`). Repeatable."),
     ] = None,
+    panel: Annotated[
+        list[str] | None, typer.Option(help="Only this one of the figure's studies, by its folder's name. Repeatable.")
+    ] = None,
     dry_run: Annotated[
         bool, typer.Option("--dry-run", help="Check everything, say how much there is to do, and train nothing.")
     ] = False,
@@ -86,12 +89,12 @@ def run(
     folder = out if out is not None else Path("out") / f"paper-{scale}"
     short = dict(zip(OPTIONS, (repetitions, iterations, optimizer_state), strict=True))
     changes = _changes({option: value for option, value in short.items() if value is not None}, settings or [])
-    if name == "all" and variant:
-        raise SpecError("--variant is of one figure; name it in place of all")
+    if name == "all" and (variant or panel):
+        raise SpecError(f"{'--variant' if variant else '--panel'} is of one figure; name it in place of all")
     if name == "all":  # options are meant for the figures that they fit; what a figure compares cannot be set anywhere
         figures = list(paper.FIGURES.values())
     else:
-        figures = [paper.varied(paper.figure(name), variant or [], scale)]
+        figures = [paper.only_panels(paper.varied(paper.figure(name), variant or [], scale), panel or [])]
         _refuse_without_meaning(figures[0], changes, tune is not None)
 
     if dry_run:

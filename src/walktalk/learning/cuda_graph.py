@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any, Protocol, TypeVar
 
@@ -149,8 +150,17 @@ def recorded(work: Callable[[], Result], pool: Any = None) -> tuple[torch.cuda.C
             result = work()
     except BaseException:
         torch.cuda.set_stream(before)  # a capture that cannot be ended leaves its own stream in place
+        if torch.cuda.is_available():
+            with suppress(AttributeError, RuntimeError):
+                draw_again()
         raise
     return graph, result
+
+
+def draw_again() -> None:
+    """Torch's random numbers of this device think that the capture is still on, and would refuse to be drawn."""
+    generator = torch.cuda.default_generators[torch.cuda.current_device()]
+    generator.graphsafe_set_state(generator.clone_state())
 
 
 def say_that_none_works(error: RuntimeError) -> None:

@@ -53,7 +53,8 @@ from walktalk.learning.stacked import (
 from walktalk.learning.task import Task
 
 EVALUATION_SAMPLES = 10_000  # of the training data; the loss of more would cost more than it tells
-NUMBERS_AT_ONCE = 2**25  # of activations in an evaluation: bounds its memory
+NUMBERS_AT_ONCE = 2**25  # of inputs in an evaluation: bounds its memory
+BYTES_AN_INPUT = 2**10  # of a GPU's memory for each of them: a large one is not to wait for Python between two kernels
 NUMBERS_TRIED = 2048  # of models that are trained alone and in a wave, to see whether that is the same
 TRIED = 64  # samples that a model is tried on, where not all are in memory
 BYTES_IN_CACHE = 2**24  # of what a wave's forward pass keeps on a CPU
@@ -553,8 +554,7 @@ class Trainer:
         """Measure as many rows at once as fit."""
         per_sample = max(inputs.shape[1:].numel(), 256)
         samples = max(1, min(len(inputs), self.model.samples_at_once))
-        limit = min(NUMBERS_AT_ONCE, NUMBERS_IN_CACHE) if self.device.type == "cpu" else NUMBERS_AT_ONCE
-        at_once = max(1, limit // (per_sample * samples))
+        at_once = max(1, self._inputs_at_once() // (per_sample * samples))
         found: list[dict[str, Tensor]] = []
         done = 0
         while done < max(len(rows), 1):
@@ -568,6 +568,12 @@ class Trainer:
                 continue
             done += max(len(part), 1)
         return {name: torch.cat([one[name] for one in found]) for name in found[0]}
+
+    def _inputs_at_once(self) -> int:
+        """How many numbers go into a model at once in an evaluation, of all rows together."""
+        if self.device.type != "cuda":
+            return min(NUMBERS_AT_ONCE, NUMBERS_IN_CACHE) if self.device.type == "cpu" else NUMBERS_AT_ONCE
+        return max(NUMBERS_AT_ONCE, torch.cuda.get_device_properties(self.device).total_memory // BYTES_AN_INPUT)
 
     def _with_twin(self, rows: Tensor, of: Callable[[Tensor], dict[str, Tensor]]) -> dict[str, Tensor]:
         if self.chain is not None and self.chain.needs_a_twin(len(rows)):

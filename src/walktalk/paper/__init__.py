@@ -15,6 +15,7 @@ if TYPE_CHECKING:
         Panel,
         Scale,
         figure,
+        only_panels,
         panel_specs,
         settings,
     )
@@ -33,6 +34,7 @@ _HOMES = {
         "Panel",
         "Scale",
         "figure",
+        "only_panels",
         "panel_specs",
         "settings",
     ),
@@ -55,6 +57,7 @@ __all__ = [
     "check_figure",
     "figure",
     "markdown",
+    "only_panels",
     "panel_specs",
     "run_figure",
     "settings",

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from importlib.resources import files
 from typing import TYPE_CHECKING, Any, Literal, TypeAlias
@@ -50,6 +50,7 @@ class Figure:
     tuned: bool = False  # whether every algorithm has its own learning rate, whoever asks
     variant: str = ""  # under other settings: see `variants`
     kept: tuple[int, ...] | None = None  # which of the figure's own panels those are; None: all
+    part: str = ""  # the names of the panels, where a person has chosen some
     changed_by: tuple[Change, ...] = ()  # what the variant does to the settings of a study
 
 
@@ -108,6 +109,21 @@ def figure(name: str) -> Figure:
             f"there is no study {name!r} of the paper; allowed: {', '.join(names)}{suggestion(name, names)}"
         )
     return FIGURES[name]
+
+
+def only_panels(one: Figure, names: Sequence[str]) -> Figure:
+    """The figure with those of its panels alone; its runs lie where they lie for the whole figure."""
+    known = [panel.name for panel in one.panels]
+    for name in names:
+        if name not in known:
+            allowed = f"allowed: {', '.join(known)}{suggestion(name, known)}" if known else "it has none"
+            raise SpecError(f"--panel {name} is no panel of {one.name}; {allowed}")
+    if not names:
+        return one
+    before = one.kept or tuple(range(len(known)))
+    chosen = [(k, panel) for k, panel in zip(before, one.panels, strict=True) if panel.name in names]
+    kept, panels = (tuple(column) for column in zip(*chosen, strict=True))
+    return replace(one, panels=panels, kept=kept, part="-".join(panel.name for panel in panels))
 
 
 def panel_specs(one: Figure, scale: Scale, changes: Mapping[str, Any] | None = None) -> dict[str, StudySpec]:

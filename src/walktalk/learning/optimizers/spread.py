@@ -48,6 +48,11 @@ class Spread:
         """Whether parameters are so large that a kernel for each costs nothing."""
         return self.length > COARSE * len(self.sizes)
 
+    def has_kernels(self, of: Tensor) -> bool:
+        """Whether a kernel of our own does at once what would be a copy for each parameter."""
+        dense = of.dim() == 1 or of.stride(1) == 1
+        return of.is_cuda and of.dtype == torch.float32 and dense and fused.is_possible()
+
     def over(self, numbers: Tensor) -> Tensor | float:
         """One number per row [W] as one per element; plain where all rows have the same."""
         if numbers.device.type == "cpu":  # a GPU is not asked: that waits
@@ -55,6 +60,9 @@ class Spread:
             if bool((array == array[0]).all()):
                 return float(array[0])
         vector, views = self.empty(numbers)
+        if self.has_kernels(numbers):
+            fused.spread_over(numbers.contiguous(), self.sizes, vector)
+            return vector
         for view in views:
             view.copy_(numbers.view(-1, 1).expand_as(view))
         return vector
@@ -89,6 +97,9 @@ def to_vector(rows: Tensor | Chosen, spread: Spread) -> Tensor:
             start += size
         return vector
     vector, views = spread.empty(rows)
+    if spread.has_kernels(rows):
+        fused.spread_out(rows, spread.sizes, vector)
+        return vector
     for view, part in zip(views, rows.split(spread.sizes, dim=1), strict=True):
         view.copy_(part)
     return vector

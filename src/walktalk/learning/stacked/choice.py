@@ -84,8 +84,9 @@ def use(model: StackedModel, arithmetic: Arithmetic, inputs: Tensor, targets: Te
 
 
 def lighten(model: JoinedModel, inputs: Tensor, targets: Tensor) -> dict[str, float]:
-    """On a GPU in 16 bits: hold the base in them, and compile its blocks, each where gradients are about as near to
-    those in full precision as with casts before every product. Says how near each is, in relative norm."""
+    """On a GPU in 16 bits: hold the base in them, attend by a kernel of our own, and compile its blocks, each where
+    gradients are about as near to those in full precision as with casts before every product. Says how near each is,
+    in relative norm."""
     arithmetic, errors = model.arithmetic, dict[str, float]()
     rows, x, y = probe(model, inputs, targets)
 
@@ -102,9 +103,12 @@ def lighten(model: JoinedModel, inputs: Tensor, targets: Tensor) -> dict[str, fl
         if not measure("16 bits"):
             model.hold_base(None)
         try:
+            if is_possible() and model.attend(ours=True) and not measure("own attention"):
+                model.attend(ours=False)
             if model.is_large and is_possible() and model.compile_blocks() and not measure("compiled"):
                 model.undo_compilation()
         except Exception as error:  # whatever a compiler on somebody's machine may say
+            model.attend(ours=False)
             model.undo_compilation()
             first = str(error).strip().splitlines()
             warnings.warn(f"blocks are not compiled, so they train more slowly: {first[:1]}", stacklevel=2)

@@ -91,6 +91,15 @@ class JoinedModel(PassedModel):
                 part._parameters[name] = made[id(source)]
         self.base = kind
 
+    def attend(self, ours: bool) -> bool:
+        """By kernels of our own from now on, or by torch's; whether the base has attention that ours fit."""
+        from walktalk.learning.stacked import attending  # tells torch of new operations: not where nobody needs them
+
+        if ours:
+            return attending.attend_by_ours(self.worker)
+        attending.attend_by_theirs(self.worker)
+        return False
+
     def compile_blocks(self) -> bool:
         """Compile the blocks that the base repeats, each once for all of them; whether there are any."""
         blocks = [block for block in repeated_blocks(self.worker) if has_adapters(block)]

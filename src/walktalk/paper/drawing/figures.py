@@ -61,19 +61,21 @@ def make(
         return plots.save(splits([panel.spec for panel in panels]), out / one.name)
     if one.name == paper.FAMILY:
         return family.draw(panels, out)
-    drawing = grid([shown(panel) for panel in panels], cells_of(one))
-    named = f"{one.name}-{one.variant}" if one.variant else one.name
+    notes = [f"Variant: {one.variant}."] if one.variant else []
+    drawing = grid([shown(panel) for panel in panels], cells_of(one), notes)
+    named = "-".join(part for part in (one.name, one.variant, one.part) if part)
     return plots.save(drawing, out / (f"{named}-tuned" if tune else named))
 
 
 def cells_of(one: paper.Figure) -> list[list[Cell]]:
-    """Where which panel is drawn; a variant may have left some out."""
+    """Where which panel is drawn; a variant or a person may have left some out."""
     whole = CELLS[one.name]
     if one.kept is None:
         return whole
     places = {panel: k for k, panel in enumerate(one.kept)}
     rows = [[replace(cell, panel=places[cell.panel]) for cell in row if cell.panel in places] for row in whole]
-    return [row for row in rows if row]
+    left = [row for row in rows if row]
+    return left if len({len(row) for row in left}) == 1 else [[cell] for row in left for cell in row]
 
 
 HETEROGENEITY = (0, 1), (2, 3), (4, 5)  # panels, row by row: α by topology

@@ -71,6 +71,20 @@ def gather(*arguments: Any) -> None:
     rows.gather(*arguments)
 
 
+def spread_out(*arguments: Any) -> None:
+    """Rows as one vector, parameter after parameter; see `rows.spread_out`."""
+    from walktalk.learning.stacked.fused import rows
+
+    rows.spread_out(*arguments)
+
+
+def spread_over(*arguments: Any) -> None:
+    """A number of each row over such a vector; see `rows.spread_over`."""
+    from walktalk.learning.stacked.fused import rows
+
+    rows.spread_over(*arguments)
+
+
 def scatter(*arguments: Any) -> None:
     """The way back; see `rows.scatter`."""
     from walktalk.learning.stacked.fused import rows

@@ -63,3 +63,22 @@ def scatter(vector, numbers, matrix, width, start, size, BLOCK: tl.constexpr):
     row = tl.load(numbers + i)
     found = tl.load(vector + i * size + at, mask=at < size, other=0.0)
     tl.store(matrix + row * width + start + at, found, mask=at < size)
+
+
+@triton.jit
+def spread_out(rows, vector, starts, sizes, offsets, count, stride, BLOCK: tl.constexpr):
+    """Rows as one vector, parameter after parameter. A program has BLOCK numbers of one parameter of one row: where the
+    parameter starts in a row, its size, and where in it the program begins are in tables."""
+    i, b = tl.program_id(1).to(tl.int64), tl.program_id(0)
+    start, size, at = tl.load(starts + b), tl.load(sizes + b), tl.load(offsets + b) + tl.arange(0, BLOCK)
+    found = tl.load(rows + i * stride + start + at, mask=at < size, other=0.0)
+    tl.store(vector + count * start + i * size + at, found, mask=at < size)
+
+
+@triton.jit
+def spread_over(numbers, vector, starts, sizes, offsets, count, BLOCK: tl.constexpr):
+    """One number of each row at all places that the row's parameters have in such a vector."""
+    i, b = tl.program_id(1).to(tl.int64), tl.program_id(0)
+    start, size, at = tl.load(starts + b), tl.load(sizes + b), tl.load(offsets + b) + tl.arange(0, BLOCK)
+    number = tl.zeros((BLOCK,), tl.float32) + tl.load(numbers + i)
+    tl.store(vector + count * start + i * size + at, number, mask=at < size)

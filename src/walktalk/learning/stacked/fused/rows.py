@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from functools import lru_cache
+
+import torch
 from torch import Tensor
 
 from walktalk.learning.stacked.fused import row_kernels
@@ -50,3 +53,30 @@ def scatter(content: Tensor, matrix: Tensor, numbers: Tensor, start: int) -> Non
     size = content.shape[1]
     grid = tiles_of(size, BLOCK), len(numbers)
     row_kernels.scatter[grid](content, numbers, matrix, matrix.shape[1], start, size, BLOCK)
+
+
+def spread_out(rows: Tensor, sizes: tuple[int, ...], vector: Tensor) -> None:
+    """Rows [W, P] into a vector, parameter after parameter, of these sizes; one kernel, however many there are."""
+    tables = blocks_of(sizes, rows.device)
+    grid = len(tables[0]), len(rows)
+    row_kernels.spread_out[grid](rows, vector, *tables, len(rows), rows.stride(0), BLOCK)
+
+
+def spread_over(numbers: Tensor, sizes: tuple[int, ...], vector: Tensor) -> None:
+    """One number per row [W] at all places of the row in such a vector."""
+    tables = blocks_of(sizes, numbers.device)
+    row_kernels.spread_over[len(tables[0]), len(numbers)](numbers, vector, *tables, len(numbers), BLOCK)
+
+
+@lru_cache(maxsize=64)
+def blocks_of(sizes: tuple[int, ...], device: torch.device) -> tuple[Tensor, Tensor, Tensor]:
+    """Of every block: where its parameter starts in a row, the parameter's size, and where in it the block begins.
+
+    Made in the passes that come before a CUDA graph is recorded, and kept: the graph reads it whenever it is replayed.
+    """
+    lines, start = [], 0
+    for size in sizes:
+        lines += [(start, size, offset) for offset in range(0, size, BLOCK)]
+        start += size
+    starts, lengths, offsets = torch.tensor(lines, dtype=torch.int64).T.contiguous().to(device)
+    return starts, lengths, offsets

@@ -9,6 +9,12 @@ import torch
 from torch import Tensor
 
 PIXELS = 4096  # of one channel each, in a tile of an element-wise kernel
+MOST_TOKENS = MOST_IN_HEAD = 128  # of an attention: all are in hand at once
+
+
+def filled(size: int, least: int = 16) -> int:
+    """The power of two that a size fits into."""
+    return max(least, 1 << (size - 1).bit_length())
 
 
 @dataclass

@@ -9,17 +9,11 @@ import torch
 from torch import Tensor
 
 from walktalk.learning.stacked.fused import token_kernels
-from walktalk.learning.stacked.fused.tiles import precision, tiles_of
+from walktalk.learning.stacked.fused.tiles import MOST_IN_HEAD, MOST_TOKENS, filled, precision, tiles_of
 
 MOST_CHANNELS = 1024  # of a layer norm
-MOST_TOKENS = MOST_IN_HEAD = 128  # of an attention: all are in hand at once
 NUMBERS = 4096  # in a tile of a layer norm
 ROUNDS = 8  # tiles that one program of its backward pass does
-
-
-def filled(size: int, least: int = 16) -> int:
-    """The power of two that a size fits into."""
-    return max(least, 1 << (size - 1).bit_length())
 
 
 class LayerNorm(torch.autograd.Function):
