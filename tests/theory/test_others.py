@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import pytest
-
 from scipy.sparse import eye_array
 
 from walktalk import graphs, theory
