@@ -11,6 +11,11 @@ Gradient tracking (Koloskova, Lin, Stich, NeurIPS 2021), with c = 1 − min(λ_V
 
     √(FLσ²/(VK)) + (FLσ/(√p c K))^⅔ + FL/(pcK)
 
+D²/exact diffusion (Alghunaim and Yuan, IEEE Transactions on Signal Processing 2022), free of ζ, with p̃ = 1 − λ̃² of
+(I + W)/2, by which it mixes unless told otherwise: λ̃ = (1 + λ₂)/2:
+
+    √(FLσ²/(VK)) + (FLσ/(√p̃ K))^⅔ + FL/(p̃K)
+
 SCAFFOLD with everybody in every round (Karimireddy et al., ICML 2020), free of ζ and of the graph, which is a star:
 
     √(FLσ²/(VK)) + FL/K
@@ -53,6 +58,19 @@ def gradient_tracking_order(network: Network, problem: Problem, iterations: floa
     return _in_rounds("Koloskova et al. 2021", network, problem, iterations, spread, 1 / (network.p * c))
 
 
+def d2_order(network: Network, problem: Problem, iterations: float) -> Bound:
+    """Gossip in rounds that takes back what averaging did.
+
+    Args:
+        network: What `network(graph)` found.
+        problem: F, L, σ² and ζ² of the task; ζ² does not matter.
+        iterations: T, completed local trainings.
+    """
+    gap = 1 - (1 - network.p_prime / 2) ** 2  # λ̃ = (1 + λ₂)/2, and λ₂ = 1 − p'
+    spread = sqrt(problem.sigma2 / gap)
+    return _in_rounds("Alghunaim and Yuan 2022", network, problem, iterations, spread, 1 / gap)
+
+
 def scaffold_order(network: Network, problem: Problem, iterations: float) -> Bound:
     """A server, and corrections at every node.
 
@@ -83,6 +101,7 @@ ORDERS: dict[str, Callable[[Network, Problem, float], Bound]] = {
     "sync_gossip": d_psgd_order,
     "local_dsgd": d_psgd_order,  # with one local step
     "gradient_tracking": gradient_tracking_order,
+    "d2": d2_order,
     "scaffold": scaffold_order,
 }
 """By the name of the algorithm."""
@@ -93,6 +112,7 @@ PROVED = {
     "sync_gossip": "Koloskova et al. 2020",
     "local_dsgd": "Koloskova et al. 2020, with one local step",
     "gradient_tracking": "Koloskova et al. 2021",
+    "d2": "Alghunaim and Yuan 2022, mixing lazily",
     "scaffold": "Karimireddy et al. 2020",
 }
 """What `walktalk theory` knows, by the name of the algorithm; of all others the advisor makes pilots."""
