@@ -9,6 +9,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from tests.support.unlike import run
 from walktalk import graphs
 from walktalk.codecs import codec_named
 from walktalk.errors import SpecError
@@ -17,23 +18,29 @@ from walktalk.protocols import (
     HEADER_BYTES,
     INITIAL,
     PROTOCOLS,
+    SWIFT,
     AsyncGossip,
     AsyncSGD,
     ChocoSGD,
     Combine,
     Compressed,
+    DivShare,
     Effect,
     Event,
     GradientTracking,
     Machine,
     Message,
     MultiWalk,
+    NoLoCo,
     Outside,
     PeerFound,
     Protocol,
     Received,
+    RelaySGD,
     Send,
     Started,
+    StreamingDiLoCo,
+    Surroundings,
     SyncGossip,
     compressed,
 )
@@ -54,9 +61,12 @@ NETWORK = NetworkTiming(compute=1.0, spread=0.5, latency=0.3, bandwidth=2000.0)
 
 
 def compressible() -> list[Protocol]:
-    """Every registered protocol that sends models and has no codec of its own."""
+    """Every registered protocol that sends models and has no codec of its own; those that send parts are below."""
     made = [one() for one in PROTOCOLS.values()]
     return [p for p in made if p.messages and not any(arrival.codec for arrival in p.messages.values())]
+
+
+IN_PARTS = (StreamingDiLoCo(patience=0.4), NoLoCo(fragments=3), RelaySGD("two_binary"), DivShare(fragments=2, peers=2))
 
 
 def graph_for(protocol: Protocol) -> Graph:
@@ -79,6 +89,41 @@ def test_every_protocol_keeps_its_promises_with_every_codec(protocol):
 
 def test_the_statistics_of_an_update_that_is_encoded_are_the_trained_ones():
     check_protocol(compressed(AsyncSGD(), "bf16"), engines=("sim",))  # a server that is sent updates, not models
+
+
+@pytest.mark.parametrize("protocol", IN_PARTS, ids=lambda p: p.name)
+def test_parts_of_models_are_encoded_as_models_are(protocol):
+    """Every message has the bytes of its part's code, and nothing else of the protocol changes."""
+    coded, numbers = compressed(protocol, "int8"), 5
+    asked("sim", coded, 30)
+    for row in (row for row in simulated(coded, graph_for(protocol))[0] if row.event == "send"):
+        codec = coded.messages[row.detail["kind"]].codec
+        assert codec.endswith("+int8")
+        note = 4 if protocol.name == "relay_sgd" else 0  # of how many models a sum is
+        assert row.bytes == HEADER_BYTES + note + codec_named(codec).size(numbers)
+
+
+@pytest.mark.parametrize("protocol", IN_PARTS, ids=lambda p: p.name)
+def test_where_nothing_of_a_part_is_left_out_models_are_the_same(protocol):
+    ends = [run(one, graph_for(protocol), 8).members for one in (protocol, compressed(protocol, "top_k(1)"))]
+    np.testing.assert_allclose(*ends, atol=1e-5)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("engine", ENGINES)
+@pytest.mark.parametrize("protocol", IN_PARTS, ids=lambda p: p.name)
+@pytest.mark.parametrize(("codec", "feedback"), CODECS)
+def test_the_whole_suite_with_parts(engine, protocol, codec, feedback):
+    check_protocol(compressed(protocol, codec, feedback), engines=(engine,))
+
+
+@pytest.mark.parametrize(
+    ("protocol", "asks"), [(SWIFT(), True), (DivShare(), True), (SyncGossip(resilient=False), False)]
+)
+def test_who_may_miss_messages_asks_for_whole_ones(protocol, asks):
+    """Also without a form of its own for failures: what a later message makes void leaves a gap in its stream."""
+    node = compressed(protocol, "int8", True).machine(Surroundings(0, 4, (1, 3), (2, 2)))
+    assert node.askable == ({1, 3} if asks else set())
 
 
 @pytest.mark.slow

@@ -427,8 +427,8 @@ def pushed_weights(ended: Ended) -> np.ndarray:
         (Scaffold(steps=5), STAR, 150),
         (DiLoCo(steps=1), STAR, 150),
         (FedProx(steps=1), STAR, 150),
-        (RelaySGD(), graphs.binary_tree(6), 600),
-        (RelaySGD(trees="two_binary"), graphs.two_binary_trees(6), 600),
+        (RelaySGD(), graphs.binary_tree(6), 350),
+        (RelaySGD(trees="two_binary"), graphs.two_binary_trees(6), 350),
     ],
     ids=lambda value: getattr(value, "label", getattr(value, "name", "")),
 )

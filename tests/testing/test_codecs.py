@@ -8,10 +8,19 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from walktalk.codecs import CODECS, Codec, approximated, codec_named
+from walktalk.codecs import (
+    CODECS,
+    Codec,
+    approximated,
+    codec_named,
+    decode_model,
+    encode_model,
+    model_size,
+    seen_models,
+)
 from walktalk.errors import UserError
 
-NAMES = ["bf16", "int8", "int4", "top_k", "top_k(0.3)", "top_k(1)", "part", "part(2, 3)"]
+NAMES = ["bf16", "int8", "int4", "top_k", "top_k(0.3)", "part", "part(2, 3)", "part(2, 3)+int4", "part(9, 10)+top_k"]
 
 
 def rows_of(seed: int, count: int, width: int) -> torch.Tensor:
@@ -60,7 +69,26 @@ def test_all_parts_together_are_the_model() -> None:
     assert sum(codec_named(f"part({k}, 3)").size(11) for k in range(3)) == 44
 
 
-@pytest.mark.parametrize("name", ["int8", "int4", "top_k(0.5)"])
+@pytest.mark.parametrize("codec", ["int8", "part(1, 3)", "part(1, 3)+int8", "part(1, 3)+bf16"])
+def test_statistics_behind_parameters_are_not_spoilt_and_those_of_all_parts_add_up(codec: str) -> None:
+    """A variance of a thousand would be all that is left of a block of weights that it is quantized with."""
+    parameters, parts = 50, 3 if codec.startswith("part") else 1
+    rows = torch.cat((rows_of(0, 2, parameters) * 1e-3, rows_of(4, 2, 7).abs() * 1e3), 1)
+    names = [codec.replace("(1", f"({k}") for k in range(parts)]
+    total = sum((seen_models(name, rows, parameters, torch.tensor([5, 6])) for name in names), torch.zeros_like(rows))
+    assert torch.equal(total[:, parameters:], rows[:, parameters:])
+    assert torch.allclose(total[:, :parameters], rows[:, :parameters], atol=1e-3 * 4 / 127 * 10)
+    for name in names:
+        data = encode_model(name, rows[0], parameters, 5)
+        assert len(data) == model_size(name, parameters, 57)
+        seen = decode_model(name, data, parameters, 57)
+        assert torch.equal(seen, seen_models(name, rows[:1], parameters, torch.tensor([5]))[0])
+        if parts > 1:
+            exact = approximated(codec_named(name.partition("+")[0]), rows[:1], torch.tensor([0]))[0]
+            assert torch.equal(seen[parameters:], exact[parameters:])  # the same statistics as the part itself has
+
+
+@pytest.mark.parametrize("name", ["int8", "int4", "top_k(0.5)", "part(1, 3)+int4"])
 @settings(deadline=None)
 @given(junk=st.binary(min_size=1, max_size=400))
 def test_bytes_from_a_stranger_are_a_model_or_refused(name: str, junk: bytes) -> None:
@@ -73,7 +101,10 @@ def test_bytes_from_a_stranger_are_a_model_or_refused(name: str, junk: bytes) ->
     assert row.shape == (width,)
 
 
-@pytest.mark.parametrize("text", ["int9", "top_k(2)", "top_k(x)", "int8(1)", "", "no_module:Codec"])
+@pytest.mark.parametrize(
+    "text",
+    ["int9", "top_k(2)", "top_k(x)", "int8(1)", "", "no_module:Codec", "int8+int4", "part(0, 2)+part(0, 2)", "part+"],
+)
 def test_a_codec_that_is_not_there_is_one_line(text: str) -> None:
     with pytest.raises(UserError) as caught:
         codec_named(text)

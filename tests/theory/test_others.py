@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
+from scipy.sparse import eye_array
 
 from walktalk import graphs, theory
+from walktalk.chains import Chain, metropolis_hastings
 from walktalk.protocols import PROTOCOLS
 
 UNLIKE = theory.Problem(F=1.0, L=1.0, sigma2=0.5, zeta2=4.0)
@@ -25,6 +27,14 @@ def test_on_a_complete_graph_gossip_in_rounds_is_as_slow_only_as_its_noise() -> 
     tracking, plain = (order(network, ALIKE, 1e4) for order in (theory.gradient_tracking_order, theory.d_psgd_order))
     assert tracking.total == pytest.approx(plain.total, rel=1e-6)
     assert plain.start == pytest.approx(theory.scaffold_order(network, ALIKE, 1e4).start, rel=1e-6)
+
+
+def test_d2_has_the_order_of_d_psgd_on_the_lazy_chain_with_alike_nodes() -> None:
+    graph = graphs.erdos_renyi(12, p=0.4, seed=1)
+    chain = metropolis_hastings(graph)
+    lazy = theory.network(graph, chain=Chain((chain.matrix + eye_array(12)) / 2))
+    network = theory.network(graph)
+    assert theory.d2_order(network, UNLIKE, 700).total == pytest.approx(theory.d_psgd_order(lazy, ALIKE, 700).total)
 
 
 def test_noise_is_all_that_counts_from_the_round_on_that_was_published() -> None:

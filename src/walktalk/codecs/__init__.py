@@ -1,8 +1,9 @@
 """Codecs: smaller forms of a model for the wire. One file each; a protocol names one in `Encode` and its `messages`."""
 
 from walktalk.codecs.brain_float import BrainFloat
-from walktalk.codecs.codec import CODECS, Bytes, Codec, approximated, codec_named, coded_width
-from walktalk.codecs.part import Part
+from walktalk.codecs.codec import CODECS, Bytes, Codec, approximated, codec_named
+from walktalk.codecs.models import decode_model, encode_model, model_size, seen_models
+from walktalk.codecs.part import CodedPart, Part
 from walktalk.codecs.quantized import EightBits, FourBits
 from walktalk.codecs.random_bits import hashed, uniform
 from walktalk.codecs.top_k import TopK
@@ -15,13 +16,17 @@ __all__ = [
     "BrainFloat",
     "Bytes",
     "Codec",
+    "CodedPart",
     "EightBits",
     "FourBits",
     "Part",
     "TopK",
     "approximated",
     "codec_named",
-    "coded_width",
+    "decode_model",
+    "encode_model",
     "hashed",
+    "model_size",
+    "seen_models",
     "uniform",
 ]

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, ClassVar
 import numpy as np
 import numpy.typing as npt
 
+from walktalk.errors import SpecError
 from walktalk.lazy import later
 from walktalk.plugins import Registry, made_by_name
 
@@ -49,10 +50,13 @@ class Codec(ABC):
     def decode(self, data: Bytes, width: int) -> Tensor:
         """The row that these bytes stand for; `ValueError` where no row is encoded like that."""
 
+    def for_statistics(self, parameters: int) -> Codec | None:
+        """What running statistics behind so many parameters go through; None: they go as they are."""
+        return None
 
-def coded_width(codec: str, parameters: int, width: int) -> int:
-    """How many numbers of a model go through a codec; those behind are its statistics, and go as they are."""
-    return width if codec_named(codec).takes_statistics else parameters
+    def followed_by(self, other: Codec) -> Codec:
+        """What this codec leaves, encoded by another; `ValueError` where it leaves no numbers that one could encode."""
+        raise ValueError(f"{self.name} is a code already, and no part of a model")
 
 
 CODECS: Registry[type[Codec]] = Registry(
@@ -66,10 +70,21 @@ _MADE: dict[str, Codec] = {}
 
 
 def codec_named(text: str) -> Codec:
-    """The codec with this name and settings, e.g. "int8" or "top_k(0.01)"; `SpecError` where there is none."""
+    """The codec with this name and settings, e.g. "int8" or "top_k(0.01)"; `SpecError` where there is none.
+
+    "part(0, 4)+int8" is the second codec on the numbers that the first leaves.
+    """
     if text not in _MADE:
-        _MADE[text] = made_by_name(CODECS, text, "codec")
+        _MADE[text] = _chained(text) if "+" in text else made_by_name(CODECS, text, "codec")
     return _MADE[text]
+
+
+def _chained(text: str) -> Codec:
+    first, _, second = text.partition("+")
+    try:
+        return codec_named(first).followed_by(codec_named(second))
+    except ValueError as error:
+        raise SpecError(f"codec: {text!r} is not possible: {error}") from error
 
 
 def approximated(codec: Codec, rows: Tensor, keys: Tensor) -> Tensor:

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, ClassVar
 
 import numpy as np
 
-from walktalk.codecs.codec import Bytes, Codec
+from walktalk.codecs.codec import Bytes, Codec, approximated
 from walktalk.lazy import later
 
 if TYPE_CHECKING:
@@ -30,6 +30,9 @@ class Part(Codec):
             raise ValueError(f"there is no part {number:g} of {of:g}; parts are 0 to {of - 1:g}")
         self.places = slice(int(number), None, int(of))
 
+    def followed_by(self, other: Codec) -> Codec:
+        return CodedPart(self, other)
+
     def size(self, width: int) -> int:
         return 4 * len(range(width)[self.places])
 
@@ -46,3 +49,49 @@ class Part(Codec):
         seen = torch.zeros_like(rows)
         seen[:, self.places] = rows[:, self.places]
         return seen
+
+
+class CodedPart(Codec):
+    """A part whose numbers another codec encodes: "part(0, 4)+int8". Its part of the statistics goes as it is.
+
+    Args:
+        part: which numbers.
+        inner: what encodes them.
+    """
+
+    name: ClassVar[str] = "coded_part"
+
+    def __init__(self, part: Part, inner: Codec) -> None:
+        if inner.takes_statistics:
+            raise ValueError("a part of a part is a smaller part; name that one")
+        self.part, self.inner = part, inner
+
+    def for_statistics(self, parameters: int) -> Part:
+        """The same places of the whole model, counted from its first statistic on."""
+        step = self.part.places.step
+        return Part((self.part.places.start - parameters) % step, step)
+
+    def size(self, width: int) -> int:
+        count = self._count(width)
+        return self.inner.size(count) if count else 0
+
+    def encode(self, row: Tensor, key: int) -> Bytes:
+        numbers = row[self.part.places].contiguous()
+        return self.inner.encode(numbers, key) if len(numbers) else np.zeros(0, np.uint8)
+
+    def decode(self, data: Bytes, width: int) -> Tensor:
+        row, count = torch.zeros(width), self._count(width)
+        if count:
+            row[self.part.places] = self.inner.decode(data, count)
+        return row
+
+    def approximate(self, rows: Tensor, keys: Tensor) -> Tensor:
+        """Many rows at once."""
+        seen = torch.zeros_like(rows)
+        if self._count(rows.shape[1]):
+            seen[:, self.part.places] = approximated(self.inner, rows[:, self.part.places].contiguous(), keys)
+        return seen
+
+    def _count(self, width: int) -> int:
+        """How many numbers of so many are in the part; there may be fewer numbers than parts."""
+        return len(range(width)[self.part.places])

@@ -23,6 +23,7 @@ import struct
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 
+from walktalk.protocols.compression.parts import behind, given, taken
 from walktalk.protocols.effects import Combine, Decode, Effect, Encode, Forget, Send
 from walktalk.protocols.events import Event, PeerFound, PeerLost, Received
 from walktalk.protocols.machine import Machine, Outside
@@ -41,7 +42,7 @@ def arrivals(messages: Mapping[str, Arrival], codec: str) -> dict[str, Arrival]:
     for kind, arrival in messages.items():
         found[kind] = arrival
         if arrival.slot:
-            found[kind] = arrival._replace(codec=codec)
+            found[kind] = arrival._replace(codec=behind(arrival, codec))
             # Not `once`: it is kept as the reference, which every later message of the stream is added to.
             found[WHOLE + kind] = arrival._replace(slot=f"whole/{arrival.slot}", once=False)
     return found
@@ -142,18 +143,21 @@ class FeedbackNode(WrappedNode):
         return [*work, sent]
 
     def _whole(self, effect: Send) -> tuple[list[Effect], str, str]:
-        """The model as it is, which becomes the reference."""
+        """The model as it is, or the part of it, which becomes the reference."""
         kind, reference = effect.message.kind, f"sent/{effect.to}/{effect.message.kind}"
-        return [Combine(reference, {effect.slot: 1.0})], WHOLE + kind, reference
+        arrival, code = self.messages[kind], f"code/{effect.to}/{kind}"
+        work = [taken(arrival, effect.slot, reference), *given(arrival, reference, code)]
+        return work, WHOLE + kind, code if arrival.codec else reference
 
     def _difference(self, effect: Send) -> tuple[list[Effect], str, str]:
         """What the reference lacks, encoded. The code is kept: it may have to be sent again."""
         kind, reference = effect.message.kind, f"sent/{effect.to}/{effect.message.kind}"
         lacks, seen, code = "lacks", "seen", f"code/{effect.to}/{kind}"
+        arrival = self.messages[kind]
         work: list[Effect] = [
-            Combine(lacks, {effect.slot: 1.0}),  # a copy: its optimizer state comes along
+            taken(arrival, effect.slot, lacks),  # a copy: its optimizer state comes along
             Combine(lacks, {lacks: 1.0, reference: -1.0}, {lacks: 1.0}),
-            Encode(lacks, code, self.codec),
+            Encode(lacks, code, behind(arrival, self.codec)),
             Decode(code, seen),
             Combine(reference, {reference: 1.0, seen: 1.0}, {seen: 1.0}),
             Forget(lacks),
@@ -183,21 +187,23 @@ class FeedbackNode(WrappedNode):
             return [Decode(event.slot, event.slot), *effects, *self._release(stream, outside)]
         if number == stream.number:  # the same again; the protocol knows what to do with it
             repeated = self.changed(self.inner.handle(asked, outside))
-            return [Combine(into, {heard_slot(asked): 1.0}), *repeated]
+            return [Combine(into, {heard_slot(asked): 1.0}), *given(self.messages[inner_kind], into, into), *repeated]
         return self._hold(stream, number, asked, event.slot)
 
     def _take_whole(self, stream: Incoming, number: int, asked: Received, came: str, outside: Outside) -> list[Effect]:
         effects = self.changed(self.inner.handle(asked, outside))
         stream.number = number
         stream.held = {later: one for later, one in stream.held.items() if later > number}
-        first: list[Effect] = [Combine(heard_slot(asked), {came: 1.0}), Combine(asked.slot, {came: 1.0}), Forget(came)]
-        return [*first, *effects, *self._release(stream, outside)]
+        heard, slot, arrival = heard_slot(asked), asked.slot, self.messages[asked.message.kind]
+        first: list[Effect] = [taken(arrival, came, heard), Combine(slot, {heard: 1.0}), Forget(came)]
+        return [*first, *given(arrival, slot, slot), *effects, *self._release(stream, outside)]
 
     def _take_difference(self, asked: Received, outside: Outside) -> list[Effect]:
         """A difference is where the protocol looks for a model: the reference goes on, and is that model."""
         effects = self.changed(self.inner.handle(asked, outside))
         heard, slot = heard_slot(asked), asked.slot
-        return [Combine(slot, {heard: 1.0, slot: 1.0}, {slot: 1.0}), Combine(heard, {slot: 1.0}), *effects]
+        code = given(self.messages[asked.message.kind], slot, slot)
+        return [Combine(slot, {heard: 1.0, slot: 1.0}, {slot: 1.0}), Combine(heard, {slot: 1.0}), *code, *effects]
 
     def _hold(self, stream: Incoming, number: int, asked: Received, came: str) -> list[Effect]:
         """It has overtaken another, or another was lost."""

@@ -6,8 +6,10 @@ feedback (`feedback`) the two ends of a link keep a reference h, the sender send
 h + Q(x − h), so that what was left out is sent later (EF21: Richtárik, Sokolov, Fatkhullin 2021; CHOCO: Koloskova et
 al. 2019).
 
-Running statistics of models go as they are, and so do optimizer states that travel with a walk. The sum of all models,
-which plain mixing keeps, is kept on average at best: what one side takes away is not what the other adds.
+A protocol that cuts models into parts, to send them different ways or at different times, has the parts encoded, with a
+reference for each (`parts`). Running statistics of models go as they are, and so do optimizer states that travel with a
+walk. The sum of all models, which plain mixing keeps, is kept on average at best: what one side takes away is not what
+the other adds.
 """
 
 from __future__ import annotations
@@ -20,6 +22,7 @@ from walktalk.codecs import codec_named
 from walktalk.errors import SpecError
 from walktalk.protocols.compression import feedback as with_memory
 from walktalk.protocols.compression.feedback import FeedbackNode
+from walktalk.protocols.compression.parts import behind, is_part
 from walktalk.protocols.compression.plain_code import CodedNode
 from walktalk.protocols.machine import Machine, Protocol, Surroundings
 from walktalk.protocols.message import Arrival
@@ -32,7 +35,7 @@ def compressed(protocol: Protocol, codec: str, error_feedback: bool | None = Non
     """The same protocol, everything that it sends compressed.
 
     Args:
-        protocol: any that sends models and has no codec of its own.
+        protocol: any that sends models, whole or in parts, and has no codec of its own that makes them smaller.
         codec: "bf16", "int8", "int4", "top_k(0.01)" or another codec's name with its settings; "none" or "fp32" for
             the protocol as it is.
         error_feedback: whether both ends of a link keep what was sent last, and only the difference to it is encoded;
@@ -51,7 +54,7 @@ def _check(protocol: Protocol) -> None:
     models = [arrival for arrival in protocol.messages.values() if arrival.slot]
     if not models:
         raise SpecError(f"compression: {protocol.label} sends no models; leave compression out")
-    own = next((arrival.codec for arrival in models if arrival.codec), "")
+    own = next((arrival.codec for arrival in models if arrival.codec and not is_part(arrival.codec)), "")
     if own:
         raise SpecError(
             f"compression: {protocol.label} has a codec of its own, {own}; leave compression out, or that codec empty"
@@ -77,7 +80,7 @@ class Compressed(Wrapped):
         if self.feedback:
             return with_memory.arrivals(self.inner.messages, self.codec)
         return {
-            kind: arrival._replace(codec=self.codec) if arrival.slot else arrival
+            kind: arrival._replace(codec=behind(arrival, self.codec)) if arrival.slot else arrival
             for kind, arrival in self.inner.messages.items()
         }
 
@@ -88,7 +91,9 @@ class Compressed(Wrapped):
     def machine(self, surroundings: Surroundings) -> Machine:
         inner = self.inner.machine(surroundings)
         if self.feedback:
-            asks = bool(self.inner.settings.get("resilient"))
+            # Who survives failures without a form of its own for them may miss messages, also those that a later one
+            # has made void (`Arrival.latest`).
+            asks = self.inner.settings.get("resilient", self.inner.survives_failures)
             return FeedbackNode(inner, self.inner.messages, self.codec, surroundings.neighbours if asks else ())
         return CodedNode(inner, self.inner.messages, self.codec)
 

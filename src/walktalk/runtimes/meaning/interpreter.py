@@ -13,7 +13,7 @@ import collections
 from collections.abc import Callable, Mapping
 from typing import Any, Generic, NamedTuple
 
-from walktalk.codecs import codec_named, coded_width
+from walktalk.codecs import model_size
 from walktalk.errors import ProtocolError
 from walktalk.protocols import (
     AGGREGATE,
@@ -293,8 +293,7 @@ class Interpreter(Generic[Content]):
         if arrival is None or not arrival.codec:
             return scale.model_bytes + beside
         width, statistics = scale.model_bytes // FLOAT_BYTES, scale.statistics_bytes // FLOAT_BYTES
-        coded = coded_width(arrival.codec, width - statistics, width)
-        return codec_named(arrival.codec).size(coded) + FLOAT_BYTES * (width - coded) + beside
+        return model_size(arrival.codec, width - statistics, width) + beside
 
     def pack(self, node: int, effect: Send) -> Packed:
         """What goes along, as it is now."""

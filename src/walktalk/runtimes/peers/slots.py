@@ -9,7 +9,7 @@ import numpy.typing as npt
 import torch
 from torch import Tensor
 
-from walktalk.codecs import Bytes, codec_named, coded_width
+from walktalk.codecs import Bytes, decode_model, encode_model, model_size
 from walktalk.runtimes.meaning import Contents, Encoded, Packed, is_mean
 from walktalk.runtimes.stacked import Averaging
 from walktalk.screens import screen_named
@@ -51,21 +51,13 @@ class Tensors(Contents[Tensor]):
         return change
 
     def encoded(self, content: Tensor, codec: str, key: int) -> Encoded[Tensor]:
-        """The bytes, statistics as they are behind the code, and what they stand for."""
-        coded = coded_width(codec, self.parameters, self.width)
-        code = codec_named(codec).encode(content[:coded], key)
-        beside = content[coded:].numpy().astype("<f4").view(np.uint8)
-        data = np.concatenate((code, beside)) if beside.size else code
+        """The bytes, and what they stand for."""
+        data = encode_model(codec, content, self.parameters, key)
         return Encoded(codec, self.decoded(data, codec), data)
 
     def decoded(self, data: Bytes, codec: str) -> Tensor:
         """The model that a code and the statistics behind it stand for; `ValueError` where none is written so."""
-        coded = coded_width(codec, self.parameters, self.width)
-        end = codec_named(codec).size(coded)
-        model = codec_named(codec).decode(data[:end], coded)
-        if coded == self.width:
-            return model
-        return torch.cat((model, torch.from_numpy(data[end:].view("<f4").astype(np.float32))))
+        return decode_model(codec, data, self.parameters, self.width)
 
     def mean(self, contents: Iterable[Tensor]) -> Tensor:
         """The plain average."""
@@ -77,8 +69,7 @@ class Tensors(Contents[Tensor]):
     def from_wire(self, data: Bytes, into: str, codec: str) -> Packed:
         """What came with a message, from its bytes; `ValueError` where no codec writes such."""
         if codec:
-            coded = coded_width(codec, self.parameters, self.width)
-            size = codec_named(codec).size(coded) + 4 * (self.width - coded)
+            size = model_size(codec, self.parameters, self.width)
             code, rest = data[:size], data[size:]
             state = torch.from_numpy(rest.view("<f4").astype(np.float32)) if rest.size else None
             return Packed(into, Encoded(codec, self.decoded(code, codec), code), state, len(data))

@@ -17,7 +17,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from walktalk.codecs import Part, approximated, codec_named, coded_width
+from walktalk.codecs import Part, codec_named, seen_models
 from walktalk.errors import SpecError
 from walktalk.learning import Extras, fused
 from walktalk.protocols import Protocol
@@ -260,7 +260,7 @@ class Executor:
             self.models.data[step.outs[place]] = averaging.combined(rows, weights)
 
     def encode(self, step: EncodeStep) -> None:
-        """Parameters go through the codec, running statistics as they are: a variance may be far from all weights."""
+        """What receivers see of models, running statistics among it."""
         codec = codec_named(step.codec)
         if isinstance(codec, Part) and self.has_wide_kernels:
             places = codec.places
@@ -268,10 +268,7 @@ class Executor:
             fused.keep_part(self.models.data, outs, sources, places.start, places.step)
             return
         before = self.models.read(self.numbers(step.sources))
-        coded = coded_width(step.codec, self.parameters, self.trainer.width)
-        seen = approximated(codec, before[:, :coded], self.numbers(step.keys))
-        if coded < self.trainer.width:
-            seen = torch.cat((seen, before[:, coded:]), 1)
+        seen = seen_models(step.codec, before, self.parameters, self.numbers(step.keys))
         self.models.write(self.numbers(step.outs), seen)
 
     def screen(self, step: ScreenStep) -> None:
