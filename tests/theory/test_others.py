@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import numpy as np
 import pytest
 from scipy.sparse import eye_array
 
@@ -15,7 +16,7 @@ ALIKE = theory.Problem(F=1.0, L=1.0, sigma2=0.5, zeta2=0.0)
 
 def test_corrections_are_free_of_unlike_data_and_plain_gossip_is_not() -> None:
     network = theory.network(graphs.cycle(16))
-    for order in (theory.gradient_tracking_order, theory.d2_order, theory.scaffold_order):
+    for order in (theory.gradient_tracking_order, theory.d2_order, theory.scaffold_order, theory.fedavg_order):
         assert order(network, UNLIKE, 1000).total == order(network, ALIKE, 1000).total
     assert theory.d_psgd_order(network, UNLIKE, 1000).total > theory.d_psgd_order(network, ALIKE, 1000).total
 
@@ -34,6 +35,16 @@ def test_d2_has_the_order_of_d_psgd_on_the_lazy_chain_with_alike_nodes() -> None
     lazy = theory.network(graph, chain=Chain((chain.matrix + eye_array(12)) / 2))
     network = theory.network(graph)
     assert theory.d2_order(network, UNLIKE, 700).total == pytest.approx(theory.d_psgd_order(lazy, ALIKE, 700).total)
+
+
+def test_noise_is_all_that_counts_from_the_round_on_that_was_published() -> None:
+    """V³/p̃² rounds of D² by (I + W)/2, V³/s² of Epidemic Learning: the two terms are equal there."""
+    network, noisy = theory.network(graphs.cycle(10)), theory.Problem(F=1.0, L=1.0, sigma2=1.0, zeta2=0.0)
+    second = np.sort(np.linalg.eigvalsh((np.eye(10) + network.chain.matrix.toarray()) / 2))[-2]
+    bound = theory.d2_order(network, noisy, 10 * 10**3 / (1 - second**2) ** 2)
+    assert bound.deviation == pytest.approx(bound.noise)
+    bound = theory.epidemic_order(network, noisy, 10 * 10**3 / 3**2, peers=3)
+    assert bound.deviation == pytest.approx(bound.noise)
 
 
 def test_in_the_long_run_noise_is_all_that_counts_and_nodes_share_it() -> None:

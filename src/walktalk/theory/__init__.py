@@ -23,7 +23,16 @@ from walktalk.theory.failures import stages, theorem3, theorem3_inequality, theo
 from walktalk.theory.gossip import theorem2, theorem2_inequality, theorem2_order
 from walktalk.theory.multi_walk import theorem1, theorem1_inequality, theorem1_order
 from walktalk.theory.network import Network, network
-from walktalk.theory.others import PROVED, d2_order, d_psgd_order, gradient_tracking_order, orders, scaffold_order
+from walktalk.theory.others import (
+    PROVED,
+    d2_order,
+    d_psgd_order,
+    epidemic_order,
+    fedavg_order,
+    gradient_tracking_order,
+    orders,
+    scaffold_order,
+)
 from walktalk.theory.problem import Problem
 from walktalk.theory.summary import Question, summary
 from walktalk.theory.tables import TABLES, TORUS_H2, Numbers, Row, table
@@ -47,6 +56,8 @@ __all__ = [
     "crossover_walks",
     "d2_order",
     "d_psgd_order",
+    "epidemic_order",
+    "fedavg_order",
     "gossip_speed_up",
     "gradient_tracking_order",
     "iterations_from_bits",
