@@ -69,6 +69,12 @@ def test_all_parts_together_are_the_model() -> None:
     assert sum(codec_named(f"part({k}, 3)").size(11) for k in range(3)) == 44
 
 
+@pytest.mark.parametrize("codec", ["bf16", "int8", "int4", "top_k(0.5)"])
+def test_a_part_may_be_one_number(codec: str) -> None:
+    chosen, row = codec_named(f"part(0, 4)+{codec}"), torch.tensor([2.0, 3.0, 4.0])
+    assert chosen.decode(chosen.encode(row, 7), 3).tolist() == [2.0, 0.0, 0.0]
+
+
 @pytest.mark.parametrize("codec", ["int8", "part(1, 3)", "part(1, 3)+int8", "part(1, 3)+bf16"])
 def test_statistics_behind_parameters_are_not_spoilt_and_those_of_all_parts_add_up(codec: str) -> None:
     """A variance of a thousand would be all that is left of a block of weights that it is quantized with."""

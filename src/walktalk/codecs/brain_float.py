@@ -23,7 +23,8 @@ class BrainFloat(Codec):
         return 2 * width
 
     def encode(self, row: Tensor, key: int) -> Bytes:
-        return row.to(torch.bfloat16).view(torch.uint8).numpy()
+        # A copy: one number out of many keeps the others' stride, and cannot be looked at as bytes.
+        return row.to(torch.bfloat16).clone(memory_format=torch.contiguous_format).view(torch.uint8).numpy()
 
     def decode(self, data: Bytes, width: int) -> Tensor:
         return torch.from_numpy(data).view(torch.bfloat16).float()
