@@ -23,7 +23,8 @@ from tests.support.drawing import UNDRAWN
 
 from walktalk.errors import UnavailableError
 from walktalk.records import HistoryRow
-from walktalk.report import ClusterPage, live_page, served_cluster
+from walktalk.report import ClusterPage, live_page, open_study, served_cluster
+from walktalk.report.live import study
 from walktalk.report.live.board import Board
 from walktalk.report.live.server import Door, Server, is_loopback
 from walktalk.studies import Progress, make_spec
@@ -53,6 +54,13 @@ def get(url: str, **headers: str) -> tuple[int, str]:
 
 def report(done: int, rows: tuple[HistoryRow, ...] = ()) -> Progress:
     return Progress(done, 40, done, float(done), 100.0, {"multi_walk-2": 0.5}, "training", rows)
+
+
+def all_taken(board: Board) -> bool:
+    """Whether nobody who looks is without the last state."""
+    began = time.monotonic()
+    board.wait_until_taken(0.2)
+    return time.monotonic() - began < 0.2
 
 
 def row(iteration: int, loss: float = 0.5) -> HistoryRow:
@@ -130,8 +138,23 @@ def test_news_come_as_they_happen(served: Callable[..., tuple[Door, Board]]) -> 
         board.show(parts={"data": {}, "sections": {}}, ended=True)
         told = [line for line in (next(lines) for _ in range(9)) if line.startswith("event")]
         assert told == ["event: progress", "event: page", "event: end"]
-    assert json.loads(get(f"{door.url}page.json")[1])["parts"] == {"data": {}, "sections": {}}
-    board.wait_until_taken(0.0)
+    assert not all_taken(board)
+    assert json.loads(get(f"{door.url}page.json?page=another")[1])["parts"] == {"data": {}, "sections": {}}
+    assert not all_taken(board)
+    get(f"{door.url}page.json")
+    assert all_taken(board)
+
+
+def test_in_the_end_pages_that_are_being_opened_are_waited_for(served: Callable[..., tuple[Door, Board]]) -> None:
+    door, board = served()
+    get(door.url, Accept="text/html,*/*")
+    board.show(parts={"data": {}, "sections": {}}, ended=True)
+    assert not all_taken(board)
+    with urllib.request.urlopen(f"{door.url}events?page=new", timeout=10) as stream:
+        assert b"event: end" in stream.read()
+    assert not all_taken(board)
+    get(f"{door.url}page.json?page=new")
+    assert all_taken(board)
 
 
 def test_a_port_in_use_and_a_wrong_address_are_mistakes() -> None:
@@ -145,7 +168,8 @@ def test_a_port_in_use_and_a_wrong_address_are_mistakes() -> None:
     assert not is_loopback("example.org")
 
 
-def test_a_run_is_shown_while_it_runs(tmp_path: Path) -> None:
+def test_a_run_is_shown_while_it_runs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(study, "LAST_CALL", 0.5)  # who watches here never takes the last state
     with live_page(tmp_path / "out", SPEC, "sim") as page:
         assert "first results come in a moment" in get(page.url)[1]
         page(report(0))
@@ -207,14 +231,14 @@ LONG = ["--set", "repetitions=1", "--set", "stop.iterations=200000", "--workers"
 def test_the_command_says_where_and_becomes_the_report(tmp_path: Path, browser: Any) -> None:
     out = tmp_path / "out"
     longer = ("--set", "stop.iterations=600", "--workers", "1")
-    study = command("run", "smoke", *longer, "--out", str(out), "--live", code=UNDRAWN)
+    process = command("run", "smoke", *longer, "--out", str(out), "--live", code=UNDRAWN)
     page = browser.new_page()
     complaints: list[str] = []
     page.on("pageerror", lambda error: complaints.append(str(error)))
-    page.goto(url_of(study))
+    page.goto(url_of(process))
     page.wait_for_function("() => window.WalktalkLive && WalktalkLive.over", timeout=90_000)
     page.wait_for_selector("#replay:not([hidden]) .wr-stage")
-    assert study.wait(timeout=60) == 0
+    assert process.wait(timeout=60) == 0
     assert "this is the report now" in page.locator(".live-words").inner_text()
     assert page.locator("#results-table tbody tr").count() == 3
     assert page.evaluate("Walktalk.data.finished") is True
@@ -223,21 +247,34 @@ def test_the_command_says_where_and_becomes_the_report(tmp_path: Path, browser: 
     page.close()
 
 
+def test_a_page_that_still_waits_for_first_results_becomes_the_report(studies: Studies, browser: Any) -> None:
+    folder = studies("simulated")
+    tab = browser.new_page()
+    with live_page(folder, open_study(folder).spec, "sim") as page:
+        tab.goto(page.url)
+        assert "first results come in a moment" in tab.locator("main").inner_text()
+        page.finish()
+    tab.wait_for_function("() => window.WalktalkLive && WalktalkLive.over && window.Walktalk")
+    assert "this is the report now" in tab.locator(".live-words").inner_text()
+    assert tab.evaluate("Walktalk.data.finished") is True
+    tab.close()
+
+
 def test_ctrl_c_ends_the_page_too(tmp_path: Path) -> None:
-    study = command("run", "smoke", *LONG, "--out", str(tmp_path / "out"), "--live")
-    url = url_of(study)
+    process = command("run", "smoke", *LONG, "--out", str(tmp_path / "out"), "--live")
+    url = url_of(process)
     eventually(lambda: json.loads(get(f"{url}page.json")[1])["parts"], 60)
-    study.send_signal(signal.SIGINT)
-    assert study.wait(timeout=60) == 130
+    process.send_signal(signal.SIGINT)
+    assert process.wait(timeout=60) == 130
     with pytest.raises(OSError, match="refused"):
         urllib.request.urlopen(url, timeout=5)
 
 
 def test_a_killed_run_leaves_no_server_behind(tmp_path: Path) -> None:
-    study = command("run", "smoke", *LONG, "--out", str(tmp_path / "out"), "--live")
-    url = url_of(study)
-    study.kill()
-    study.wait(timeout=30)
+    process = command("run", "smoke", *LONG, "--out", str(tmp_path / "out"), "--live")
+    url = url_of(process)
+    process.kill()
+    process.wait(timeout=30)
 
     def gone() -> bool:
         try:
@@ -250,10 +287,10 @@ def test_a_killed_run_leaves_no_server_behind(tmp_path: Path) -> None:
 
 
 def test_options_without_live_are_a_mistake(tmp_path: Path) -> None:
-    study = command("run", "smoke", "--port", "9000", "--out", str(tmp_path / "out"))
-    assert study.wait(timeout=60) == 2
-    assert study.stderr is not None
-    assert "add --live" in study.stderr.read()
+    process = command("run", "smoke", "--port", "9000", "--out", str(tmp_path / "out"))
+    assert process.wait(timeout=60) == 2
+    assert process.stderr is not None
+    assert "add --live" in process.stderr.read()
 
 
 def answer(walks: list[int], iterations: int, aggregates: bool = False, done: bool = False) -> dict[str, Any]:

@@ -10,14 +10,13 @@ from __future__ import annotations
 import struct
 from abc import ABC, abstractmethod
 from collections.abc import Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from typing import Annotated, Literal, TypeAlias
 
 from annotated_types import Ge, Gt
 
 from walktalk.protocols.arrivals import MOST_DOUBLINGS, Arrivals
 from walktalk.protocols.asynchronous.tree_server import TREE_MESSAGES, HandingOn, with_links_to_all
-from walktalk.protocols.demands import Demand, tree_with
 from walktalk.protocols.effects import (
     AGGREGATE,
     INITIAL,
@@ -33,8 +32,7 @@ from walktalk.protocols.effects import (
 from walktalk.protocols.events import Event, PeerFound, Received, Rejoined, Started, TimerFired, Trained
 from walktalk.protocols.machine import Machine, Outside, Surroundings
 from walktalk.protocols.message import Arrival, Message
-from walktalk.protocols.self_description import InLabel
-from walktalk.protocols.server import MODEL, ServerProtocol
+from walktalk.protocols.server import MODEL, TreeServerProtocol
 
 START, RESULT = "start", "result"  # what a training began with, and what came of it
 MESSAGES = {"result": Arrival("result/{sender}"), "model": Arrival("model/{sender}")}
@@ -79,19 +77,8 @@ class Intake(ABC):
 
 
 @dataclass(frozen=True)
-class AsynchronousServer(ServerProtocol):
-    """A protocol with a server, for which nobody waits but who has sent it something, that goes by an `Intake`.
-
-    Args:
-        tree: whether the graph is a tree with the server as its root, along which results and answers are handed on; if
-            not, the server needs a link with every other node. On a tree it does not survive failures.
-        resilient: whether it survives failures of others than the server for good; if left out, where there may be any.
-        patience: seconds to wait for the first answers before asking again; after that it is known how long they take.
-    """
-
-    resilient: bool | None = None
-    patience: Annotated[float, Gt(0), InLabel("")] = 10.0
-    tree: bool = field(default=False, kw_only=True)
+class AsynchronousServer(TreeServerProtocol):
+    """A protocol with a server, for which nobody waits but who has sent it something, that goes by an `Intake`."""
 
     @abstractmethod
     def intake(self) -> Intake:
@@ -100,18 +87,6 @@ class AsynchronousServer(ServerProtocol):
     @abstractmethod
     def training(self) -> Train:
         """What every node does with the model in `START`."""
-
-    @property
-    def demands(self) -> tuple[Demand, ...]:
-        return tree_with(self.server) if self.tree else super().demands
-
-    @property
-    def made_for(self) -> str:  # type: ignore[override]
-        return "binary_tree" if self.tree else "star"
-
-    @property
-    def survives_failures(self) -> bool:
-        return not self.tree
 
     @property
     def messages(self) -> Mapping[str, Arrival]:

@@ -9,12 +9,8 @@ from __future__ import annotations
 import struct
 from abc import abstractmethod
 from collections.abc import Mapping
-from dataclasses import dataclass, field
-from typing import Annotated
+from dataclasses import dataclass
 
-from annotated_types import Gt
-
-from walktalk.protocols.demands import Demand, tree_with
 from walktalk.protocols.effects import AGGREGATE, INITIAL, MEMBER, Combine, Effect, Forget, Record, Send
 from walktalk.protocols.events import Event, Received, Started, Trained
 from walktalk.protocols.machine import Machine, Outside, Surroundings
@@ -22,40 +18,16 @@ from walktalk.protocols.message import Arrival, Message
 from walktalk.protocols.rounds.resilient_server import ABSENCE, resilient_node
 from walktalk.protocols.rounds.server_rule import ServerRule, gathered
 from walktalk.protocols.rounds.tree_server import TreeNode
-from walktalk.protocols.self_description import InLabel
-from walktalk.protocols.server import MODEL, ServerProtocol
+from walktalk.protocols.server import MODEL, TreeServerProtocol
 
 
 @dataclass(frozen=True)
-class ServerRounds(ServerProtocol):
-    """A protocol with a server, in rounds, that goes by a `ServerRule`.
-
-    Args:
-        tree: whether the graph is a tree with the server as its root, along which models are handed down, and their
-            means up; if not, the server needs a link with every other node. On a tree it does not survive failures.
-        resilient: whether it survives failures of others than the server for good; if left out, where there may be any.
-        patience: seconds to wait for late nodes at first; after that it is known how late they are.
-    """
-
-    tree: bool = field(default=False, kw_only=True)
-    resilient: bool | None = field(default=None, kw_only=True)
-    patience: Annotated[float, Gt(0), InLabel("")] = field(default=10.0, kw_only=True)
+class ServerRounds(TreeServerProtocol):
+    """A protocol with a server, in rounds, that goes by a `ServerRule`."""
 
     @abstractmethod
     def rule(self) -> ServerRule:
         """What it does in a round, for one node."""
-
-    @property
-    def demands(self) -> tuple[Demand, ...]:
-        return tree_with(self.server) if self.tree else super().demands
-
-    @property
-    def made_for(self) -> str:  # type: ignore[override]
-        return "binary_tree" if self.tree else "star"
-
-    @property
-    def survives_failures(self) -> bool:
-        return not self.tree
 
     @property
     def messages(self) -> Mapping[str, Arrival]:

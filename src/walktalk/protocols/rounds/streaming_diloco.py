@@ -28,7 +28,6 @@ from walktalk.protocols.message import Arrival
 from walktalk.protocols.rounds.fragments import Fragments, codec_of
 from walktalk.protocols.rounds.resilient_server import ABSENCE
 from walktalk.protocols.rounds.resilient_streaming import StreamingClient, StreamingServer
-from walktalk.protocols.self_description import InLabel
 from walktalk.protocols.server import CHANGE, MODEL, ServerProtocol
 
 
@@ -42,8 +41,6 @@ class StreamingDiLoCo(ServerProtocol):
         alpha: how much of its own a node keeps then, α.
         outer_lr: the server's learning rate, η.
         outer_momentum: the server's momentum, β.
-        resilient: whether it survives failures of others than the server for good; if left out, where there may be any.
-        patience: seconds to wait for late nodes at first; after that it is known how late they are.
     """
 
     fragments: Annotated[int, Ge(1)] = 4
@@ -51,8 +48,6 @@ class StreamingDiLoCo(ServerProtocol):
     alpha: Annotated[float, Ge(0), Le(1)] = 0.5
     outer_lr: Annotated[float, Gt(0)] = 0.4
     outer_momentum: Annotated[float, Ge(0), Lt(1)] = 0.9
-    resilient: bool | None = None
-    patience: Annotated[float, Gt(0), InLabel("")] = 10.0
     name: ClassVar[str] = "streaming_diloco"
     paper: ClassVar[str] = "Douillard et al. 2025"
     keeps: ClassVar[str] = "a model and all fragments of the server's at every node, momenta at the server"

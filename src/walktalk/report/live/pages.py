@@ -82,9 +82,7 @@ class StudyPage:
         return self._taken(page_parts(open_study(self.folder.path)))
 
     def html(self) -> str:
-        """The page to open: of what is known; before there is anything, one that waits; in the end, the report."""
-        if self._done and self.folder.report.is_file():
-            return self.folder.report.read_text(encoding="utf-8")
+        """The page to open: of what is known; before there is anything, one that waits."""
         if self._latest is not None:
             return page_html(self._latest, live=True, scripts=SCRIPTS)
         return waiting_page(self.spec.name)

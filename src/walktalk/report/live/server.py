@@ -108,18 +108,22 @@ class Handler(BaseHTTPRequestHandler):
     def do_GET(self) -> None:
         """Answer what is asked for, if the one who asks may know."""
         address = urlsplit(self.path)
-        refused = self._refused(parse_qs(address.query))
+        query = parse_qs(address.query)
+        page = query.get("page", [""])[0]
+        refused = self._refused(query)
         if refused:
             self._answer(HTTPStatus.FORBIDDEN, "text/plain; charset=utf-8", refused.encode())
         elif address.path == "/":
+            if "text/html" in self.headers.get("Accept", ""):  # a browser: the page will ask for news
+                self.server.board.opened()
             self._answer(HTTPStatus.OK, "text/html; charset=utf-8", self.server.html().encode())
         elif address.path == "/page.json":
             state = self.server.board.state
             content = {"version": state.parts_version, "parts": state.parts}
             self._answer(HTTPStatus.OK, "application/json", json.dumps(content, allow_nan=False).encode())
-            self.server.board.taken()
+            self.server.board.taken(page, state.parts_version)
         elif address.path == "/events":
-            self._events()
+            self._events(page)
         else:
             self._file(unquote(address.path))
 
@@ -137,8 +141,8 @@ class Handler(BaseHTTPRequestHandler):
         """Links on the page to the records lead here without the token, but say where they come from."""
         return parse_qs(urlsplit(self.headers.get("Referer", "")).query).get("token", [""])[0]
 
-    def _events(self) -> None:
-        """News as they come, until the page is closed or there is nothing more to tell."""
+    def _events(self, page: str) -> None:
+        """News as they come, until the page of this name is closed or there is nothing more to tell."""
         self.send_response(HTTPStatus.OK)
         for name, value in (("Content-Type", "text/event-stream"), ("Cache-Control", "no-store")):
             self.send_header(name, value)
@@ -146,13 +150,13 @@ class Handler(BaseHTTPRequestHandler):
         self.end_headers()
         self.close_connection = True
         board = self.server.board
-        board.watch(+1)
+        board.watch(page)
         try:
             self._tell(board)
         except OSError:  # the page was closed
             pass
         finally:
-            board.watch(-1)
+            board.leave(page)
 
     def _tell(self, board: Board) -> None:
         version, told = -1, -1

@@ -128,7 +128,7 @@ def _build(page: StudyPage, board: Board, over: threading.Event) -> None:
     """Build the page again whenever there is something new and somebody looks, but seldom enough."""
     pause = SECONDS_BETWEEN_PAGES
     while not over.wait(pause):
-        if not page.changed or (board.state.parts is not None and not board.watchers):
+        if not page.changed or (board.state.parts is not None and not board.watched):
             continue
         page.draw()
         began = time.thread_time()  # of a processor: while the run has it, this thread only waits

@@ -43,7 +43,8 @@ class Members:
     def __init__(self, node: Node) -> None:
         self._node = node
         self._compare_at = 0.0
-        self._unwritten = False  # whether what is known could not be written down
+        self._unwritten = node.setup.roster is not None and node.setup.roster.changed
+        """Whether what is known may not be written down: the disk may have been full when this node took its place."""
         self.departs_at: float | None = None  # when this node goes at the latest, once it has begun to leave for good
 
     @property
@@ -209,8 +210,10 @@ class Members:
 
     def _write_down(self, roster: Roster) -> None:
         """Where the disk is full, later: a node goes on without, and comes back with what its neighbours know."""
+        path, text = self._node.setup.folder / MEMBERS_FILE, as_text(roster.entries)
         try:
-            write_text(self._node.setup.folder / MEMBERS_FILE, as_text(roster.entries))
+            if not path.exists() or path.read_text() != text:
+                write_text(path, text)
             self._unwritten = False
         except (OSError, StudyError) as error:
             self._unwritten = True

@@ -1,7 +1,8 @@
 /* A page of something that still runs: says how far it is, and takes new results in place of the old as they come. */
 (() => {
   const token = new URLSearchParams(location.search).get("token");
-  const at = (path) => (token ? `${path}?token=${encodeURIComponent(token)}` : path);
+  const name = nameOfThisPage();
+  const at = (path) => `${path}?page=${name}${token ? `&token=${encodeURIComponent(token)}` : ""}`;
   const part = (name, ...children) => {
     const element = document.createElement("div");
     element.className = name;
@@ -19,6 +20,16 @@
   let over = false;
   let lastTold = {};
 
+  /* By which the server knows that a page that was loaded again is the same one, and waits for it in the end. */
+  function nameOfThisPage() {
+    const fresh = Math.random().toString(36).slice(2);
+    try {
+      return (sessionStorage.walktalkPage ||= fresh);
+    } catch {
+      return fresh; // a browser that keeps nothing
+    }
+  }
+
   function tell(progress) {
     if (!Object.keys(progress).length) return;
     lastTold = progress;
@@ -35,8 +46,7 @@
     const answer = await ask.catch(() => ({})); // the process has ended meanwhile: what is shown stays
     if (!answer.parts || answer.version === version) return;
     version = answer.version;
-    if (window.WalktalkPage) window.WalktalkPage.update(answer.parts);
-    else location.reload(); // it was the page that waits
+    window.WalktalkPage.update(answer.parts);
   }
 
   const source = new EventSource(at("events"));
@@ -44,7 +54,14 @@
     box.dataset.state = "";
     tell(JSON.parse(event.data));
   });
-  source.addEventListener("page", take);
+  source.addEventListener("page", () => {
+    if (window.WalktalkPage) {
+      take();
+    } else { // this is the page that waits; the one that it becomes hears of the end itself
+      source.close();
+      location.reload();
+    }
+  });
   source.addEventListener("end", async () => {
     over = true;
     source.close();
