@@ -165,8 +165,8 @@ class Runner:
             if self.records[run].met_target:
                 self.engine.end(run)
         del advance
-        # What a model's own code leaves in circles; what stays is not looked at again. Not beside the next stretch: part of
-        # it may be on the device, which nobody else may touch while a CUDA graph is recorded.
+        # What a model's own code leaves in circles; what stays is not looked at again. Not beside the next stretch: it
+        # may be on the device, which nobody else may touch while a CUDA graph is recorded.
         gc.collect(1)
         self.tell("training")
 
