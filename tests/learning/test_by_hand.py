@@ -12,9 +12,10 @@ from torch.nn import functional
 from walktalk.codecs import hashed
 from walktalk.learning.optimizers import RowSGD, Spread, to_rows, to_vector
 from walktalk.learning.stacked import RowLayout, recurrent
-from walktalk.learning.stacked.attention import SmallAttention, step_by_step
-from walktalk.learning.stacked.laid import Pass, drawn
+from walktalk.learning.stacked.laid import Pass, drawn, masks, stream
 from walktalk.learning.stacked.model import sum_of_losses
+from walktalk.learning.stacked.products import FoldedLinear
+from walktalk.learning.stacked.small_attention import PackedAttention, SmallAttention, step_by_step
 from walktalk.learning.stacked.traced import Traced
 
 ROWS, SAMPLES, TIMES, SIZE = 3, 4, 5, 6
@@ -85,6 +86,50 @@ def test_attention(mask, drops):
         for f in (SmallAttention.apply, step_by_step)
     ]
     assert are_alike(*both)
+
+
+@pytest.mark.parametrize("mask", ["none", "seen"])
+@pytest.mark.parametrize("drops", [False, True])
+def test_attention_of_one_tensor(mask, drops):
+    """As a linear layer gives queries, keys and values: [W, B, T, 3, heads, d], seen in another order."""
+    given = leaves((ROWS, SAMPLES, TIMES, 3, 2, SIZE))
+    seen = torch.ones(TIMES, TIMES).tril().bool() if mask == "seen" else None
+    dropped = torch.rand(ROWS * SAMPLES, 2, TIMES, TIMES, generator=torch.Generator().manual_seed(1)) > 0.5
+    kept = 2.0 * dropped if drops else None
+
+    def by_hand(qkv):
+        return PackedAttention.apply(qkv.permute(0, 3, 1, 4, 2, 5), seen, kept, 0.3)
+
+    def by_autograd(qkv):
+        return step_by_step(*(qkv.permute(3, 0, 1, 4, 2, 5).flatten(1, 2)), seen, kept, 0.3)
+
+    assert are_alike(outcome(by_hand, given), outcome(by_autograd, given))
+
+
+@pytest.mark.parametrize("rows", [1, ROWS])
+@pytest.mark.parametrize("shift", [True, False])
+@pytest.mark.parametrize("bias", [True, False])
+def test_a_linear_layer_that_does_what_a_layer_norm_left(rows, shift, bias):
+    x, scale, weight, *more = leaves((rows, 9, SIZE), (rows, SIZE), (rows, 4, SIZE), (rows, SIZE), (rows, 4))
+    given = [x, scale, weight, *more[:1] * shift, *more[1:] * bias]
+
+    def parts(x, scale, weight, *rest):
+        return x, scale, rest[0] if shift else None, weight, rest[-1] if bias else None
+
+    def by_autograd(*given):
+        x, scale, shift, weight, bias = parts(*given)
+        x = x * scale.unsqueeze(1) + (0 if shift is None else shift.unsqueeze(1))
+        return x @ weight.transpose(1, 2) + (0 if bias is None else bias.unsqueeze(1))
+
+    assert are_alike(outcome(lambda *g: FoldedLinear.apply(*parts(*g)), given), outcome(by_autograd, given))
+
+
+def test_a_dropout_that_is_added_to_something():
+    run = Pass({}, True, torch.tensor([3, 5]), 1)
+    given = leaves((2, 7, SIZE), (2, 7, SIZE))
+    kept = masks(stream(run.keys, 1, 1), (2, 7, SIZE), 0.4, given[0])
+    assert 0 < int((kept == 0).sum()) < kept.numel()
+    assert are_alike(outcome(lambda x, y: run.added(x, y, 0.4), given), outcome(lambda x, y: x + y * kept, given))
 
 
 def test_random_bits_are_the_same_on_a_cpu_and_elsewhere():

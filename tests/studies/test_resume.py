@@ -9,6 +9,7 @@ import signal
 import subprocess
 import sys
 import time
+from functools import partial
 from multiprocessing.process import BaseProcess
 from pathlib import Path
 
@@ -20,6 +21,7 @@ from walktalk.errors import StudyError
 from walktalk.records import RunFolder, load_checkpoint, read_trace
 from walktalk.runtimes.peers.launcher import PRELOADED
 from walktalk.studies import Interrupted, make_spec, run_study
+from walktalk.studies.driving import groups as groups_module
 from walktalk.studies.driving import runner as runner_module
 from walktalk.studies.driving.workers import do_share
 from walktalk.studies.peers import run_node
@@ -144,8 +146,12 @@ def _is_worker(pid: int) -> bool:
     return "spawn_main" in line or line == Path("/proc/self/cmdline").read_text()
 
 
-def test_a_stop_in_this_process_is_resumed_too(tmp_path, unbroken, monkeypatch):
+@pytest.mark.parametrize("ahead", [False, True])
+def test_a_stop_in_this_process_is_resumed_too(tmp_path, unbroken, monkeypatch, ahead):
+    """Also where, as on a GPU, a stretch is planned and another written down while one is computed."""
     monkeypatch.setattr(runner_module, "trainings_a_stretch", lambda width: 100)
+    monkeypatch.setattr(runner_module, "SECONDS_BETWEEN_CHECKPOINTS", 0.05 if ahead else 10.0)
+    monkeypatch.setattr(groups_module, "Runner", partial(runner_module.Runner, ahead=ahead))
     folder = tmp_path / "study"
     asked = []
 

@@ -184,9 +184,10 @@ class Trainer:
     def _single(self) -> RowTraining | None:
         """On a CPU, what trains a wave of one: torch's own layers have less to do than stacked ones.
 
-        Not where something is dropped inside of another layer: a row has the same masks in every wave.
+        Not in transformers, where ours are faster than torch's even for one model, and not where something is dropped
+        inside of another layer: a row has the same masks in every wave.
         """
-        if self.device.type != "cpu" or type(self.model) is not TracedModel:
+        if self.device.type != "cpu" or type(self.model) is not TracedModel or self.model.traced.attends:
             return None
         if any(type(part) is not nn.Dropout for part, _ in active_dropouts(self.template)):
             return None

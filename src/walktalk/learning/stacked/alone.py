@@ -10,9 +10,9 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
-from walktalk.learning.stacked.attention import nothing
 from walktalk.learning.stacked.laid import masks, stream
 from walktalk.learning.stacked.model import Gradients
+from walktalk.learning.stacked.norms import nothing
 from walktalk.learning.stacked.sequential import SequentialModel
 from walktalk.learning.task import Loss
 
@@ -72,7 +72,7 @@ class Drops:
 
 
 class LoneLayerNorm(nn.LayerNorm):
-    """Normalized first, then multiplied, then added to, as `attention.BatchedLayerNorm` does it."""
+    """Normalized first, then multiplied, then added to, as `norms.BatchedLayerNorm` does it."""
 
     def forward(self, x: Tensor) -> Tensor:
         shape = tuple(self.normalized_shape)

@@ -11,6 +11,7 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 from functools import lru_cache
+from typing import Any
 
 import numpy as np
 import torch
@@ -36,6 +37,7 @@ class Laid:
     is_folded: bool = False
     parts: tuple[Tensor, ...] | None = None  # along the first dimension of a row, once somebody asked for one of them
     of: tuple[Laid, int] | None = None  # what it is a part of along that dimension, and which one
+    left: tuple[Tensor, Tensor | None] | None = None  # a layer norm's weights and biases [W, n], left to linear layers
 
     def stacked(self) -> Tensor:
         """As [W, …]."""
@@ -88,12 +90,35 @@ class Pass:
         """Dropout on [W, …]: the mask is a hash of the row's key, the step and the place, and of no other row."""
         return x if not self.training or p == 0.0 else x * self.kept(x.shape, p, x)
 
+    def added(self, x: Tensor, y: Tensor, p: float) -> Tensor:
+        """x plus a dropout of y."""
+        if not self.training or p == 0.0:
+            return x + y
+        if x.is_cuda or x.dtype != y.dtype:
+            return x + self.dropped(y, p)
+        out: Tensor = DroppedSum.apply(x, y, self.kept(y.shape, p, y))  # type: ignore[no-untyped-call]
+        return out
+
     def kept(self, shape: tuple[int, ...], p: float, like: Tensor) -> Tensor:
         """What a dropout multiplies [W, …] by: 0 or 1 / (1 − p)."""
         if self.keys is None:
             raise NotStackable("dropout without keys")
         self.draws += 1
         return masks(stream(self.keys, self.step, self.draws), shape, p, like)
+
+
+class DroppedSum(torch.autograd.Function):
+    """x + y · kept, in one pass over the memory."""
+
+    @staticmethod
+    def forward(ctx: Any, x: Tensor, y: Tensor, kept: Tensor) -> Tensor:
+        ctx.save_for_backward(kept)
+        return torch.addcmul(x, y, kept)
+
+    @staticmethod
+    def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor | None, ...]:  # type: ignore[override]
+        (kept,) = ctx.saved_tensors
+        return gradient, gradient * kept, None
 
 
 def stream(keys: Tensor, step: int | Tensor, draw: int) -> Tensor:
@@ -106,10 +131,13 @@ def masks(keys: Tensor, shape: tuple[int, ...], p: float, like: Tensor) -> Tenso
     count, threshold = math.prod(shape[1:]), round(p * STREAMS)
     if threshold >= STREAMS:
         return like.new_zeros(shape)
+    scale = STREAMS / (STREAMS - threshold)
     draws = drawn(keys, -(-count // 4)).view(torch.int16)[:, :count]
-    # 0 for what is below the threshold, `scale` for the rest. By a clamp: on a CPU comparisons take twice as long.
-    scale, least = STREAMS / (STREAMS - threshold), threshold - STREAMS // 2 - 0.5  # as signed numbers
-    mask = draws.float().sub_(least).mul_(2 * scale).clamp_(0.0, scale)
+    if not draws.is_cuda:  # numpy compares and multiplies in half of the time
+        kept = draws.numpy() >= np.int16(threshold - STREAMS // 2)  # as signed numbers
+        return torch.from_numpy(np.multiply(kept, np.float32(scale))).view(shape).to(like.dtype)
+    # 0 for what is below the threshold, `scale` for the rest. By a clamp: comparisons take twice as long.
+    mask = draws.float().sub_(threshold - STREAMS // 2 - 0.5).mul_(2 * scale).clamp_(0.0, scale)
     return mask.view(shape).to(like.dtype)
 
 

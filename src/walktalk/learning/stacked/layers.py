@@ -10,16 +10,17 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from walktalk.learning.models import EvoNorm, PaddedShortcut, evo_norm
-from walktalk.learning.stacked.attention import encoder, encoder_layer, multihead_attention, normed
+from walktalk.learning.stacked.attention import encoder, encoder_layer, multihead_attention
 from walktalk.learning.stacked.laid import Laid, NotStackable, Pass
-from walktalk.learning.stacked.products import batched_linear
+from walktalk.learning.stacked.norms import normed
+from walktalk.learning.stacked.products import batched_linear, linear_of
 from walktalk.learning.stacked.recurrent import recurrent
 
 Get: TypeAlias = Callable[[str], Tensor]  # name of a parameter or buffer of the layer -> [W, *shape]
 
 
 def linear(x: Laid, module: nn.Linear, get: Get, run: Pass) -> Laid:
-    return Laid(batched_linear(x.stacked(), get("weight"), None if module.bias is None else get("bias")), x.rows)
+    return Laid(linear_of(x, get("weight"), None if module.bias is None else get("bias")), x.rows)
 
 
 def convolution(x: Laid, module: Any, get: Get, run: Pass) -> Laid:

@@ -10,10 +10,11 @@ import torch
 from torch import Tensor, fx, nn
 
 from walktalk.learning.frozen import still_parts, to_training
-from walktalk.learning.stacked.functions import call
+from walktalk.learning.stacked.functions import IS_ATTENTION, call
 from walktalk.learning.stacked.fused import plan
 from walktalk.learning.stacked.laid import Laid, NotStackable, Pass
 from walktalk.learning.stacked.layers import MANY, layer_of
+from walktalk.learning.stacked.norms import normed_for_products
 
 SHAPES_REMEMBERED = 64  # of inputs
 
@@ -42,6 +43,9 @@ class Traced:
         self.modules = self.training.modules
         self.plan = self.training.plan
         encoders = (nn.TransformerEncoder, nn.TransformerEncoderLayer)  # they call kernels of our own themselves
+        self.attends = any(node.target is IS_ATTENTION for node in self.training.nodes) or any(
+            type(part) in (nn.MultiheadAttention, *encoders) for part in self.modules.values()
+        )
         self.is_fusible = bool(self.plan.recipes) or any(type(part) in encoders for part in self.modules.values())
 
     def __call__(self, inputs: Tensor, run: Pass) -> Tensor:
@@ -89,6 +93,7 @@ class Graph:
         self.layers = {
             node: layer_of(self.modules[str(node.target)]) for node in self.nodes if node.op == "call_module"
         }
+        self.widest = widest_products(self.nodes, self.modules)
         self.plain: dict[torch.Size, Plain] = {}  # by the inputs' shape
         for node in self.layers:
             if not is_known(self.modules[str(node.target)]):
@@ -144,10 +149,25 @@ class Graph:
             return MANY[type(module)](list(args), kwargs, module, get, run)
         if name in self.still:
             run = replace(run, training=False, with_buffers=True)
+        if node in self.widest and len(args) == 1 and not kwargs:
+            return normed_for_products(args[0], module, get, self.widest[node])  # type: ignore[arg-type]
         layer = self.layers[node]
         if layer is None or len(args) != 1 or kwargs:
             raise NotStackable(f"layer {type(module).__name__}")
         return layer(args[0], module, get, run)
+
+
+def widest_products(nodes: list[fx.Node], modules: dict[str, nn.Module]) -> dict[fx.Node, int]:
+    """Layer norms whose results linear layers alone see, with the most outputs that one of these has."""
+    found = {}
+    for node in nodes:
+        if node.op != "call_module" or type(modules[str(node.target)]) is not nn.LayerNorm:
+            continue
+        users = [modules[str(user.target)] if user.op == "call_module" else None for user in node.users]
+        linear = [user for user in users if type(user) is nn.Linear]
+        if linear and len(linear) == len(users):
+            found[node] = max(user.out_features for user in linear)
+    return found
 
 
 def is_plain(value: Any) -> bool:

@@ -14,6 +14,7 @@ import signal
 import time
 from collections.abc import Callable, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
+from functools import partial
 from typing import Any
 
 from torch import Tensor
@@ -24,6 +25,7 @@ from walktalk.records import HistoryRow, RunFolder, TraceRow, TraceWriter, load_
 from walktalk.runtimes.simulator import PoissonTiming
 from walktalk.runtimes.stacked import Engine, Measurement, Plan, Step, TrainStep, WavePolicy
 from walktalk.studies.building import PlannedRun, Progress, RunRecord
+from walktalk.studies.driving.aside import Aside, short_turns
 from walktalk.studies.driving.judging import Alarm, Judge, Watch
 from walktalk.studies.driving.process import Interrupted, asking_to_stop, fitting_threads, garbage_between_stretches
 from walktalk.studies.results import history_row, trace_columns, write_run
@@ -63,8 +65,8 @@ class Runner:
             policy: Which widths waves may have; those that suit the trainer, if left out.
             handle_ctrl_c: Whether Ctrl-C is this runner's to handle; a worker process leaves it to its parent.
             watch: May end a run at any of its evaluations.
-            ahead: Whether the next stretch is planned while the device works on this one; on a GPU, if left out, where
-                the processor would only wait.
+            ahead: Whether the next stretch is planned, and the last one's records are written, while the device works
+                on this one; on a GPU, if left out, where the processor would only wait.
         """
         self.trainer = trainer
         self.signals = (signal.SIGINT, signal.SIGTERM) if handle_ctrl_c else (signal.SIGTERM,)
@@ -90,12 +92,14 @@ class Runner:
         self._last_stretch, self._last_trainings = 0.0, 0  # how long it took, how much it did
         self._saved_at = time.monotonic()
         self._saving_took = 0.0
+        self._saving = False  # whether a checkpoint is being written
         on_gpu = trainer.device.type == "cuda"
         # A run that may end at any evaluation would be planned beyond its end; on a CPU the clock decides how long a
         # stretch is, and nobody waits.
         self.ahead = not watched and (on_gpu if ahead is None else ahead)
         self._planner: ThreadPoolExecutor | None = None
         self._next: Future[Plan] | None = None  # the stretch that is being planned
+        self._disk = Aside(beside=False)  # what writes traces and checkpoints
 
     def _writer(self, index: int) -> TraceWriter | None:
         folder = self.folders[index]
@@ -117,7 +121,9 @@ class Runner:
             asking_to_stop(self.signals) as ask,
             fitting_threads(self.trainer),
             garbage_between_stretches(),
+            short_turns(self.ahead),
             ThreadPoolExecutor(1) as pool,
+            Aside(beside=self.ahead) as self._disk,
         ):
             self._planner = pool if self.ahead else None
             while self.engine.active:
@@ -126,6 +132,7 @@ class Runner:
                     continue  # simulations are ahead of the models by one stretch, which is done first
                 if ask.stop and self.engine.active:
                     self.save()
+                    self._disk.wait()
                     for writer in self.writers:
                         if writer is not None:
                             writer.discard()  # the events are run again on resuming, and traced again
@@ -158,7 +165,9 @@ class Runner:
             if self.records[run].met_target:
                 self.engine.end(run)
         del advance
-        gc.collect(1)  # what a model's own code leaves in circles; what stays is not looked at again
+        # What a model's own code leaves in circles; what stays is not looked at again. Not beside the next stretch: it
+        # may be on the device, which nobody else may touch while a CUDA graph is recorded.
+        gc.collect(1)
         self.tell("training")
 
     def planned(self) -> Plan:
@@ -227,7 +236,7 @@ class Runner:
             rows = rows[: max(0, record.noted - self.traced[run])]
         self.traced[run] += len(rows)
         if writer is not None:
-            writer.write(trace_columns(rows))
+            self._disk.do(partial(_write_trace, writer, rows))
         else:
             record.trace += rows
 
@@ -248,6 +257,7 @@ class Runner:
 
     def finish(self) -> None:
         """The last records: traces closed, models and histories written."""
+        self._disk.wait()
         for index, record in enumerate(self.records):
             self._conclude(index)
             folder, writer = self.folders[index], self.writers[index]
@@ -275,20 +285,26 @@ class Runner:
     # -- checkpoints ------------------------------------------------------------------------------------------------
 
     def checkpoint_is_due(self) -> bool:
-        if not any(self.folders):
+        if not any(self.folders) or self._saving:
             return False
         since = time.monotonic() - self._saved_at
         return since > max(SECONDS_BETWEEN_CHECKPOINTS, self._saving_took / CHECKPOINT_SHARE)
 
     def save(self) -> None:
-        """Write every run's checkpoint."""
+        """Write every run's checkpoint; beside the next stretch, where the device would wait for it."""
+        self._saving = True
         began = time.monotonic()
         self.tell("saving")
         for index, folder in enumerate(self.folders):
             if folder is not None:
                 self._save_run(index, folder)
+        self._disk.do(partial(self._saved, began))
+
+    def _saved(self, began: float) -> None:
+        """All of a checkpoint is on the disk."""
         self._saved_at = time.monotonic()
         self._saving_took = self._saved_at - began
+        self._saving = False
 
     def _save_run(self, index: int, folder: RunFolder) -> None:
         record = self.records[index]
@@ -300,7 +316,8 @@ class Runner:
             tensors, numbers = self.engine.living(index)
             facts |= {"progress": self.engine.simulations[index].advanced_to, "values": numbers}
         folder.path.mkdir(parents=True, exist_ok=True)
-        save_checkpoint(folder.checkpoint, tensors, facts)
+        size = sum(tensor.numel() * tensor.element_size() for tensor in tensors.values())
+        self._disk.do(partial(save_checkpoint, folder.checkpoint, tensors, facts), size)
 
     def resume(self) -> bool:
         """Take up every run from its checkpoint, where there is one; whether any was found."""
@@ -335,6 +352,10 @@ class Runner:
         if record.met_target:
             self.engine.end(index)
         self._keep_trace(index, chunk.trace)
+
+
+def _write_trace(writer: TraceWriter, rows: list[TraceRow]) -> None:
+    writer.write(trace_columns(rows))
 
 
 def estimated_trainings(runs: Sequence[PlannedRun]) -> int:
