@@ -14,9 +14,10 @@ import tempfile
 from pathlib import Path
 
 import pandas as pd
+import yaml
 
 from walktalk.records import StudyFolder, read_trace
-from walktalk.studies import StudySpec, make_spec, run_study
+from walktalk.studies import StudySpec, make_spec, preset_text, run_study
 from walktalk.studies.peers import run_on_peers
 
 ALGORITHMS = {"multi_walk-4": "4 walks", "async_gossip-pairwise": "gossip in pairs"}
@@ -39,16 +40,15 @@ def main() -> None:
 
 
 def study(repetitions: int, iterations: int) -> StudySpec:
-    """The quickstart, which is what a specification says that says nothing, with and without 8 bits."""
+    """The quickstart, with and without 8 bits."""
     codecs = {"compression": ["none", "int8"]}
-    return make_spec(
-        {
-            "name": "eight-bits",
-            "repetitions": repetitions,
-            "algorithms": [{"name": "multi_walk", "walks": 4, **codecs}, {"name": "async_gossip", **codecs}],
-            "stop": {"iterations": iterations},
-        }
-    )
+    changed = {
+        "name": "eight-bits",
+        "repetitions": repetitions,
+        "algorithms": [{"name": "multi_walk", "walks": 4, **codecs}, {"name": "async_gossip", **codecs}],
+        "stop": {"iterations": iterations},
+    }
+    return make_spec({**yaml.safe_load(preset_text("quickstart")), **changed})
 
 
 def ends(spec: StudySpec, out: Path, engine: str) -> pd.DataFrame:

@@ -6,8 +6,9 @@ As Markdown:
 
 Of every study in the folder (FIGURE-VARIANT/PANEL with `spec.yaml` and `history.csv`): the loss at the end, before the
 learning rate falls, and between its two falls, of the aggregated model and, where that was kept, of the mean of the
-walks' or nodes' models, each with the 95 % interval of its mean (Student's t over the repetitions); and how far every
-number of walks is from gossip, with Welch's interval of that.
+walks' or nodes' models, each with the 95 % interval of its mean (Student's t over the repetitions); how far every
+number of walks is from gossip, with Welch's interval of that; and, where the same study is there with the variant
+`no-failures`, too, how far each algorithm is from itself without failures.
 """
 
 from __future__ import annotations
@@ -31,6 +32,7 @@ from walktalk.records import read_history
 
 CONFIDENCE = 0.95
 LOST = "not recorded"
+CALM = "no-failures"  # the variant, and the end of its folder's name
 BETWEEN = 5 / 6  # of the way: the rate falls at 75 % and at 90 %
 NEARLY = 0.999  # of the way: the last evaluation of a run that ends by time may be a moment before it
 MEASURES = {  # what is told of a run: column, share of its way
@@ -50,7 +52,7 @@ def main(folder: Path) -> None:
 
 def section(file: Path) -> Iterator[str]:
     """One study: its settings in a line, the table, who is ahead of gossip."""
-    study = Study(yaml.safe_load(file.with_name("spec.yaml").read_text(encoding="utf-8")), read_history(file))
+    study = Study.of(file)
     labels = in_order(study.history["algorithm"])
     measures = {name: one for name, one in MEASURES.items() if one[0] in study.history}
     yield f"## {file.parent.parent.name}, {file.parent.name}\n"
@@ -63,14 +65,19 @@ def section(file: Path) -> Iterator[str]:
         yield f"| {name} | {' | '.join(with_interval(each, digits, study.repetitions) for each in found)} |"
     yield ""
     gossip = next((label for label in labels if family(label) == "gossip"), None)
-    if gossip is None:
-        return
-    for name, (column, share) in measures.items():
-        if "loss" in column:
-            theirs = study.values(gossip, column, share)
-            walks = [label for label in labels if label != gossip]
-            words = [f"{short(label)} {against(study.values(label, column, share), theirs)}" for label in walks]
-            yield f"- {name}, minus gossip: {'; '.join(words)}"
+    losses = {name: one for name, one in measures.items() if "loss" in one[0]}
+    for name, (column, share) in losses.items() if gossip is not None else ():
+        theirs = study.values(gossip, column, share)
+        walks = [label for label in labels if label != gossip]
+        words = [f"{short(label)} {against(study.values(label, column, share), theirs)}" for label in walks]
+        yield f"- {name}, minus gossip: {'; '.join(words)}"
+    calm = file.parents[1].with_name(f"{file.parents[1].name}-{CALM}") / file.parent.name / file.name
+    if calm.is_file():
+        other = Study.of(calm)
+        for name, (column, share) in losses.items():
+            pairs = [(study.values(label, column, share), other.values(label, column, share)) for label in labels]
+            words = [f"{short(label)} {against(*pair)}" for label, pair in zip(labels, pairs, strict=True)]
+            yield f"- {name}, minus the same without failures: {'; '.join(words)}"
     yield ""
 
 
@@ -80,6 +87,11 @@ class Study:
 
     spec: dict[str, Any]
     history: pd.DataFrame
+
+    @classmethod
+    def of(cls, file: Path) -> Study:
+        """The one whose history this is."""
+        return cls(yaml.safe_load(file.with_name("spec.yaml").read_text(encoding="utf-8")), read_history(file))
 
     @property
     def repetitions(self) -> int:

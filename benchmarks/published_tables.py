@@ -78,6 +78,7 @@ def main() -> None:
             **splits_of(one, cells),
             splits1=splits_said(),
             rings1=rings_said(),
+            sums1=sums_said(),
             courses1=courses(one),
             drawn1={name: drawn_said(name) for name in ("dpsgd", "d2")},
             softmax5=softmax_said(),
@@ -332,6 +333,20 @@ def rings_said() -> str:
     rings = pd.read_csv(RESULTS / "d2.csv", index_col="round")
     half, end = rings.iloc[len(rings) // 2], rings.iloc[-1]
     return "; ".join(f"{name}: {half[name]:.2g}, then {end[name]:.2g}" for name in rings)
+
+
+def sums_said() -> str:
+    """How D² went with weights that sum to one almost and exactly: mean node's accuracy, in brackets the size."""
+    lines = pd.read_csv(RESULTS / "d2_sums.csv")
+    rounds = sorted(lines["round"].unique())
+    told = [
+        f"| weights | seed | {' | '.join(f'round {number:,}' for number in rounds)} |",
+        "|---" * (len(rounds) + 2) + "|",
+    ]
+    for (kind, seed), run in lines.groupby(["weights", "seed"], sort=False):
+        ends = [f"{100 * one['mean']:.0f} ({one.rms:.2f})" if one.rms == one.rms else "–" for _, one in run.iterrows()]
+        told.append(f"| {kind} | {seed} | {' | '.join(ends)} |")
+    return "\n".join(told) + "\n"
 
 
 def drawn_said(algorithm: str) -> str:

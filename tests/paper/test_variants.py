@@ -72,6 +72,13 @@ def test_walks_between_and_faster_links():
     assert (fast.timing.bandwidth, fast.timing.node_bandwidth) == (4e10, 4e10)
 
 
+def test_adapters_travel_in_place_of_the_language_model():
+    (spec,), (plain,) = specs_of("fig8", "adapters", "100gbit").values(), specs_of("fig8").values()
+    assert spec_mapping(spec)["task"]["adapter"]["targets"] == ["q_proj", "v_proj"]
+    assert spec.optimizer.lr == pytest.approx(10 * plain.optimizer.lr)
+    assert (spec.timing.bandwidth, spec.timing.compute) == (1e11, plain.timing.compute)
+
+
 def test_the_data_of_survivors():
     (spec,) = specs_of("fig9", "survivors", "to-convergence", "no-failures").values()
     (failing,) = specs_of("fig9").values()

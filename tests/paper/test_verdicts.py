@@ -48,6 +48,21 @@ def test_means_have_intervals_and_say_what_is_missing(tmp_path):
     assert standing.endswith("even)")
 
 
+def test_a_study_with_failures_is_set_against_itself_without(tmp_path):
+    for name, more in (("fig9-survivors", 0.0), ("fig9-survivors-no-failures", 0.5)):
+        folder = tmp_path / name / "erdos_renyi"
+        folder.mkdir(parents=True)
+        (folder / "spec.yaml").write_text(SPEC)
+        rows = history()
+        rows.assign(train_loss=rows.train_loss + more).to_csv(folder / "history.csv", index=False)
+    lines = list(paper_verdicts.section(tmp_path / "fig9-survivors" / "erdos_renyi" / "history.csv"))
+    (standing,) = (line for line in lines if line.startswith("- end, minus the same without failures"))
+    assert "R = 1 −0.500" in standing
+    assert standing.count("−0.500 (") == 3
+    calm = tmp_path / "fig9-survivors-no-failures" / "erdos_renyi" / "history.csv"
+    assert not any("without failures" in line for line in paper_verdicts.section(calm))
+
+
 @pytest.mark.parametrize(("mine", "said"), [([5.0, 5.1], "behind"), ([0.0, 0.1], "ahead"), ([1.0, 3.2], "even")])
 def test_who_is_ahead(mine, said):
     import numpy as np

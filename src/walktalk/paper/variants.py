@@ -68,6 +68,12 @@ def faster_links(times: float) -> Change:
     return change
 
 
+def adapters_alone(content: Content, panel: Panel, scale: Scale) -> None:
+    """Low-rank adapters of attention's queries and values; they take ten times the rate of whole models."""
+    section(content, "task", adapter={"kind": "lora", "rank": 16, "targets": ["q_proj", "v_proj"]})
+    section(content, "optimizer", lr=10 * float(content["optimizer"]["lr"]))
+
+
 def four_times_as_long(content: Content, panel: Panel, scale: Scale) -> None:
     """Failures at one and at two thirds of the time, as before."""
     content["stop"] = {"time": 4 * content["stop"]["time"]}
@@ -139,6 +145,13 @@ VARIANTS: dict[str, Variant] = {
             panels=in_figure_2s_order,
         ),
         Variant("walks-between", "where between R = 4 and 15 does gossip get ahead?", IMAGES, walks_between),
+        Variant(
+            "adapters",
+            "what is left of congestion where low-rank adapters alone are trained and sent?",
+            ("fig8",),
+            adapters_alone,
+            in_small=False,
+        ),
         *(
             Variant(
                 f"{gbit}gbit", f"congestion with {gbit / 10:g} times the bandwidth", ("fig8",), faster_links(gbit / 10)

@@ -1,7 +1,7 @@
 """What is written to the disk while the device computes: by one thread, in the order in which it was given.
 
 Between two stretches a GPU has nothing to do, so nothing else should be done there that can be done beside one: traces
-of a stretch, checkpoints (hundreds of models, with a checksum), a look at the garbage.
+of a stretch, and checkpoints, which are hundreds of models with a checksum. Nothing of it may touch the device.
 """
 
 from __future__ import annotations

@@ -165,8 +165,9 @@ class Runner:
             if self.records[run].met_target:
                 self.engine.end(run)
         del advance
-        # What a model's own code leaves in circles; what stays is not looked at again.
-        self._disk.do(partial(gc.collect, 1))
+        # What a model's own code leaves in circles; what stays is not looked at again. Not beside the next stretch: it
+        # may be on the device, which nobody else may touch while a CUDA graph is recorded.
+        gc.collect(1)
         self.tell("training")
 
     def planned(self) -> Plan:
