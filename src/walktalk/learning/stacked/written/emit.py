@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from typing import Any
 
-import torch
 from torch import Tensor, fx, nn
 
 from walktalk.learning.stacked.functions import BINARY, IS_ATTENTION, behind, many, shared
@@ -207,13 +207,15 @@ def summed(program: Program, name: str, a: Any, b: Any) -> Value:
 
 
 def flattened(program: Program, x: Value, start_dim: int = 0, end_dim: int = -1) -> Value:
-    shape = torch.empty(x.tensor.shape, device="meta").flatten(behind(start_dim), behind(end_dim)).shape
-    return reshaped(program, x, tuple(shape))
+    shape = tuple(x.tensor.shape)
+    first, last = (behind(dim) % len(shape) for dim in (start_dim, end_dim))
+    return reshaped(program, x, (*shape[:first], math.prod(shape[first : last + 1]), *shape[last + 1 :]))
 
 
 def unflattened(program: Program, x: Value, dim: int, sizes: Any) -> Value:
-    shape = torch.empty(x.tensor.shape, device="meta").unflatten(behind(dim), sizes).shape
-    return reshaped(program, x, tuple(shape))
+    shape = tuple(x.tensor.shape)
+    place = behind(dim) % len(shape)
+    return reshaped(program, x, (*shape[:place], *sizes, *shape[place + 1 :]))
 
 
 def turned(program: Program, x: Value, one: int, other: int) -> Value:

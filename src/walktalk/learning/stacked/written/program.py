@@ -36,7 +36,6 @@ class Value:
 class Now:
     """What differs from step to step."""
 
-    inputs: Tensor
     targets: Tensor
     keys: Tensor
     step: int = 0
@@ -54,7 +53,7 @@ class Program:
         self.back: list[Callable[[], None]] = []  # what writes the way back, in the order of the way there
         self.unwritten = dict(places)
         self.unused: dict[int, list[Tensor]] = {}  # memory that nobody needs any more, by its size
-        self.draws = 0
+        self.draws, self.bytes = 0, 0
 
     def __call__(self) -> None:
         for operation in self.operations:
@@ -74,8 +73,10 @@ class Program:
 
     def empty(self, *shape: int) -> Tensor:
         size = math.prod(shape)
-        kept = self.unused.get(size)
-        return (kept.pop() if kept else torch.empty(size)).view(shape)
+        if kept := self.unused.get(size):
+            return kept.pop().view(shape)
+        self.bytes += 4 * size
+        return torch.empty(size).view(shape)
 
     def like(self, tensor: Tensor) -> Tensor:
         """Memory for as many numbers, in the same order where that has no gaps."""

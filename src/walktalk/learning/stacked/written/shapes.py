@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 
-import torch
 from torch import Tensor
 
 from walktalk.learning.stacked.written.program import Program, Value
@@ -25,7 +25,10 @@ def dense(program: Program, x: Value) -> Value:
 
 
 def reshaped(program: Program, x: Value, shape: tuple[int, ...]) -> Value:
-    """As [W, …] of this shape."""
+    """As [W, …] of this shape; one of its sizes may be −1, as in torch."""
+    if -1 in shape:
+        rest = -math.prod(shape)
+        shape = tuple(x.tensor.numel() // rest if size == -1 else size for size in shape)
 
     def undo(gradient: Tensor) -> Tensor:
         if not gradient.is_contiguous():
@@ -39,7 +42,7 @@ def reshaped(program: Program, x: Value, shape: tuple[int, ...]) -> Value:
             return viewed(program, x, x.tensor.view(shape), undo)
         except RuntimeError:
             pass  # there is no such view
-    out = program.empty(*torch.empty(x.tensor.shape, device="meta").reshape(shape).shape)
+    out = program.empty(*shape)
     program.do(out.view(x.tensor.shape).copy_, x.tensor)
     result = viewed(program, x, out, undo)
     result.is_free = True
