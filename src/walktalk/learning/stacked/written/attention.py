@@ -9,15 +9,7 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from walktalk.learning.stacked.laid import NotStackable
-from walktalk.learning.stacked.written.layers import (
-    ACTIVATIONS,
-    activation,
-    added,
-    dropped,
-    layer_norm,
-    linear,
-    multiplied,
-)
+from walktalk.learning.stacked.written.layers import ACTIVATIONS, activation, added, dropped, layer_norm, linear
 from walktalk.learning.stacked.written.program import Program, Value
 from walktalk.learning.stacked.written.shapes import permuted, reshaped, selected
 
@@ -40,16 +32,17 @@ def attention(
         raise NotStackable("this kind of mask")
     size, factor = (*q.shape[:-1], k.shape[-2]), scale or 1 / math.sqrt(q.shape[-1])
     flat = flattened(program, parts)
-    scores, weights = (program.empty(math.prod(size[:3]), *size[3:]) for _ in range(2))
+    scores = program.empty(math.prod(size[:3]), *size[3:])
     program.do(torch.baddbmm, scores, flat[0], flat[1].transpose(1, 2), beta=0.0, alpha=factor, out=scores)
     hidden = additive(mask, is_causal, size[3:])
     if hidden is not None:
         program.do(scores.add_, hidden)
+    weights = scores if p == 0.0 else program.empty(*scores.shape)
     program.do(torch.softmax, scores, -1, out=weights)
-    box = None if p == 0.0 else program.kept(size, p)
-    if box is not None:
-        multiplied(program, weights, box, scores)
-    used = weights if box is None else scores
+    kept = None if p == 0.0 else program.kept(size, p).view(weights.shape)
+    if kept is not None:
+        program.do(torch.mul, weights, kept, out=scores)
+    used = weights if kept is None else scores
     out = program.empty(len(used), used.shape[1], v.shape[-1])
     program.do(torch.bmm, used, flat[2], out=out)
 
@@ -62,8 +55,8 @@ def attention(
         program.do(torch.bmm, used.transpose(1, 2), g, out=found[2])
         for_scores = program.empty(*weights.shape)
         program.do(torch.bmm, g, flat[2].transpose(1, 2), out=for_scores)
-        if box is not None:
-            multiplied(program, for_scores, box, for_scores)
+        if kept is not None:
+            program.do(for_scores.mul_, kept)
         program.do(softmax_backward, for_scores, weights, -1, torch.float32, grad_input=for_scores)
         program.do(torch.baddbmm, found[0], for_scores, flat[1], beta=0.0, alpha=factor, out=found[0])
         program.do(torch.baddbmm, found[1], for_scores.transpose(1, 2), flat[0], beta=0.0, alpha=factor, out=found[1])
@@ -95,6 +88,7 @@ def flattened(program: Program, parts: tuple[Value, ...]) -> list[Tensor]:
         turned = whole.tensor.transpose(0, 1)
         flat = program.empty(*turned.shape)
         program.do(flat.copy_, turned)
+        program.release(whole.tensor, whole.is_free)
         return list(flat.view(3, -1, *turned.shape[-2:]).unbind())
     found = []
     for part in parts:
@@ -115,6 +109,7 @@ def hand_back(program: Program, parts: tuple[Value, ...], found: list[Tensor], t
     into = program.like(whole.tensor)
     turned = into.transpose(0, 1)
     program.do(turned.copy_, together.view(turned.shape))
+    program.release(together, True)
     whole.given.append((into, True))
 
 

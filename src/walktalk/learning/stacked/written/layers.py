@@ -215,40 +215,35 @@ def activation(program: Program, x: Value, kind: str) -> Value:
 def dropped(program: Program, x: Value, p: float) -> Value:
     if p == 0.0:
         return x
-    out, box = x.tensor if x.is_free else program.like(x.tensor), program.kept(x.tensor.shape, p)
-    multiplied(program, x.tensor, box, out)
+    out, kept = x.tensor if x.is_free else program.like(x.tensor), program.kept(x.tensor.shape, p)
+    program.do(torch.mul, x.tensor, kept, out=out)
 
     def write(gradient: Tensor, is_own: bool) -> None:
         into = gradient if is_own else program.like(gradient)
-        multiplied(program, gradient, box, into)
+        program.do(torch.mul, gradient, kept, out=into)
         x.given.append((into, True))
 
     return program.backwards(Value(out, x.is_trained, is_free=True), write)
 
 
-def multiplied(program: Program, x: Tensor, box: list[Tensor], out: Tensor) -> None:
-    """By what will be in the box."""
-    program.operations.append(lambda: torch.mul(x, box[0].view(x.shape), out=out))
-
-
 def added(program: Program, x: Value, y: Value, p: float = 0.0) -> Value:
     """x plus y, or plus a dropout of y; of the same shape, or one is repeated along dimensions of 1."""
-    shape = torch.broadcast_shapes(x.tensor.shape, y.tensor.shape)
+    shape = tuple(max(pair) for pair in zip(x.tensor.shape, y.tensor.shape, strict=True))
     free = next((v.tensor for v in (y, x) if v.is_free and v.tensor.shape == shape), None)
     out = program.empty(*shape) if free is None else free
-    box = None if p == 0.0 else program.kept(y.tensor.shape, p)
-    if box is None:
+    kept = None if p == 0.0 else program.kept(y.tensor.shape, p)
+    if kept is None:
         program.do(torch.add, x.tensor, y.tensor, out=out)
     else:
-        program.operations.append(lambda: torch.addcmul(x.tensor, y.tensor, box[0], out=out))
+        program.do(torch.addcmul, x.tensor, y.tensor, kept, out=out)
 
     def write(gradient: Tensor, is_own: bool) -> None:
         for value in (x, y):
             if not value.is_trained:
                 continue
-            if value is y and box is not None:
+            if value is y and kept is not None:
                 into = program.like(gradient)
-                multiplied(program, gradient, box, into)
+                program.do(torch.mul, gradient, kept, out=into)
                 value.given.append((into, True))
             elif value.tensor.shape == gradient.shape:
                 value.given.append((gradient, False))

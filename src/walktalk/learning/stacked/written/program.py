@@ -15,7 +15,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from walktalk.learning.stacked.laid import NotStackable, masks, stream
+from walktalk.learning.stacked.laid import NotStackable, filled_with_masks, stream
 
 Operation = Callable[[], object]
 
@@ -84,8 +84,9 @@ class Program:
 
     def release(self, tensor: Tensor, is_own: bool) -> None:
         """From here on somebody else may use this memory, if it belongs to nobody else."""
-        if is_own and tensor.is_contiguous() and tensor._base is not None and tensor._base.numel() == tensor.numel():
-            self.unused.setdefault(tensor.numel(), []).append(tensor.view(-1))
+        whole = tensor._base
+        if is_own and whole is not None and whole.dim() == 1 and whole.numel() == tensor.numel():
+            self.unused.setdefault(tensor.numel(), []).append(whole)
 
     # -- gradients ----------------------------------------------------------------------------------------------------
 
@@ -135,13 +136,9 @@ class Program:
 
     # -- dropout ------------------------------------------------------------------------------------------------------
 
-    def kept(self, shape: Sequence[int], p: float) -> list[Tensor]:
-        """A box in which in every step is what a dropout multiplies [W, …] by; the numbers are those of `Pass.kept`."""
+    def kept(self, shape: Sequence[int], p: float) -> Tensor:
+        """What a dropout multiplies [W, …] by, drawn in every step; the numbers are those of `Pass.kept`."""
         self.draws += 1
-        draw, box = self.draws, [torch.empty(0)]
-
-        def draws() -> None:
-            box[0] = masks(stream(self.now.keys, self.now.step, draw), tuple(shape), p, box[0])
-
-        self.operations.append(draws)
-        return box
+        draw, kept, now = self.draws, self.empty(*shape), self.now
+        self.operations.append(lambda: filled_with_masks(kept, stream(now.keys, now.step, draw), p))
+        return kept

@@ -44,6 +44,7 @@ def reshaped(program: Program, x: Value, shape: tuple[int, ...]) -> Value:
             pass  # there is no such view
     out = program.empty(*shape)
     program.do(out.view(x.tensor.shape).copy_, x.tensor)
+    program.release(x.tensor, x.is_free)
     result = viewed(program, x, out, undo)
     result.is_free = True
     return result
