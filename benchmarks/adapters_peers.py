@@ -187,7 +187,8 @@ def main() -> None:
     began = time.perf_counter()
     real = run_on_peers(study(options), out / "peers", pace=options.pace, overwrite=True)
     print(f"peers: {time.perf_counter() - began:.0f} s", flush=True)
-    compute, spread, hop = measured(read_trace(next((out / "peers" / "runs").glob("multi_walk-*/0/trace.parquet"))))
+    first = sorted((out / "peers" / "runs").glob("multi_walk-*/0/trace.parquet"))[0]
+    compute, spread, hop = measured(read_trace(first))
     timing = {"compute": compute, "spread": spread, "latency": hop, "bandwidth": 1e12}
     run_study(study(options, timing), out / "sim", overwrite=True)
     assert real.trainer is not None

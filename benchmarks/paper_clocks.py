@@ -8,8 +8,9 @@ clock. With one walk that is exact. With several, and with gossip, the order in 
 the runs, which is a matter of chance there, too: what is taken over is the loss after so many iterations. Where a run
 ends by time, as in Figure 8, its learning rate fell by the clock of then.
 
-Writes `clocks.csv` (a line for each setting, clock, algorithm and repetition: seconds to the loss of the setting) and
-`clocks.md`, gossip's seconds over those of each number of walks: above 1 walks are ahead.
+Writes `clocks.csv` (a line for each setting, clock, algorithm and repetition: seconds to the loss of the setting, by
+the aggregated model and by the mean of the walks' or nodes' models) and `clocks.md`, gossip's seconds over those of
+each number of walks: above 1 walks are ahead.
 """
 
 from __future__ import annotations
@@ -18,7 +19,9 @@ import argparse
 import csv
 import math
 from collections.abc import Iterator, Mapping, Sequence
+from concurrent.futures import ProcessPoolExecutor
 from dataclasses import dataclass, replace
+from itertools import product
 from pathlib import Path
 from statistics import fmean, stdev
 from typing import Any
@@ -36,7 +39,11 @@ TARGETS = {"10": 1.1, "1": 1.2, "0.1": 1.8}  # as in REPRODUCTION.md
 LANGUAGE_TARGETS = (1.0, 0.7)
 LOOKS = 100  # at a clock on the way; it goes evenly in between
 GRAPHS = ("cycle", "complete", "erdos_renyi")
-COLUMNS = ("figure", "setting", "clock", "algorithm", "repetition", "loss", "iteration", "seconds", "as_measured")
+MEASURES = {"aggregated": "train_loss", "mean": "mean_train_loss"}  # which model: column of the histories
+COLUMNS = (
+    *("figure", "setting", "clock", "algorithm", "repetition", "model", "loss"),
+    *("iteration", "seconds", "as_measured"),
+)
 IMAGE_CLOCKS: dict[str, dict[str, Any]] = {
     "0.05 s, sites": {"compute": 0.05},
     "0.25 s, sites": {"compute": 0.25},
@@ -144,8 +151,8 @@ def lines(runs: Runs, clocks: Mapping[str, Mapping[str, Any]]) -> Iterator[dict[
             of = runs.history[runs.history.algorithm == plan.label]
             for repetition, run in of.groupby("repetition"):
                 clock = Clock(spec, plan, int(repetition), size, int(run.iteration.max()))
-                for target in runs.targets:
-                    below = run[(run.iteration > 0) & (run.train_loss <= target)]
+                for target, (model, column) in product(runs.targets, MEASURES.items()):
+                    below = run[(run.iteration > 0) & (run[column] <= target)]
                     row = below.iloc[0] if len(below) else None
                     yield {
                         "figure": runs.figure,
@@ -153,6 +160,7 @@ def lines(runs: Runs, clocks: Mapping[str, Mapping[str, Any]]) -> Iterator[dict[
                         "clock": name,
                         "algorithm": plan.label,
                         "repetition": int(repetition),
+                        "model": model,
                         "loss": target,
                         "iteration": math.nan if row is None else int(row.iteration),
                         "seconds": math.nan if row is None else clock.at(float(row.iteration)),
@@ -160,11 +168,15 @@ def lines(runs: Runs, clocks: Mapping[str, Mapping[str, Any]]) -> Iterator[dict[
                     }
 
 
-def page(all_lines: Sequence[Mapping[str, Any]]) -> str:
-    """Gossip's seconds over the walks', by setting and clock."""
+def all_lines(runs: Runs) -> list[dict[str, Any]]:
+    return list(lines(runs, LANGUAGE_CLOCKS if runs.figure == "8" else IMAGE_CLOCKS))
+
+
+def page(made: Sequence[Mapping[str, Any]]) -> str:
+    """Gossip's seconds over the walks', by setting and clock: aggregated model, and, in italics, mean of the walks."""
     text: list[str] = []
-    for figure in dict.fromkeys(line["figure"] for line in all_lines):
-        mine = [line for line in all_lines if line["figure"] == figure]
+    for figure in dict.fromkeys(line["figure"] for line in made):
+        mine = [line for line in made if line["figure"] == figure]
         labels = list(dict.fromkeys(line["algorithm"] for line in mine))
         walks, gossip = labels[:-1], labels[-1]
         head = [*(label.replace("multi_walk-", "R = ") for label in walks), "gossip, s"]
@@ -173,9 +185,13 @@ def page(all_lines: Sequence[Mapping[str, Any]]) -> str:
         keys = dict.fromkeys((line["setting"], line["loss"], line["clock"]) for line in mine)
         for setting, loss, clock in keys:
             these = [line for line in mine if (line["setting"], line["loss"], line["clock"]) == (setting, loss, clock)]
-            times = {label: [line["seconds"] for line in these if line["algorithm"] == label] for label in labels}
-            cells = [over(times[gossip], times[label]) for label in walks]
-            text.append(f"| {setting} | {loss:g} | {clock} | {' | '.join([*cells, said(times[gossip])])} |")
+            times = {
+                (label, model): [x["seconds"] for x in these if (x["algorithm"], x["model"]) == (label, model)]
+                for label, model in product(labels, MEASURES)
+            }
+            own = times[gossip, "mean"]
+            cells = [" *".join(over(own, times[label, model]) for model in MEASURES) + "*" for label in walks]
+            text.append(f"| {setting} | {loss:g} | {clock} | {' | '.join([*cells, said(own)])} |")
         text.append("")
     return "\n".join(text)
 
@@ -197,12 +213,14 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("folder", type=Path, help="results of paper_gpu.py and paper_language_gpu.py")
     parser.add_argument("--out", type=Path, required=True)
+    parser.add_argument("--processes", type=int, default=2)
     options = parser.parse_args()
     options.out.mkdir(parents=True, exist_ok=True)
     made: list[dict[str, Any]] = []
-    for runs in found(options.folder):
-        made += lines(runs, LANGUAGE_CLOCKS if runs.figure == "8" else IMAGE_CLOCKS)
-        print(runs.figure, runs.setting, flush=True)
+    with ProcessPoolExecutor(options.processes) as pool:
+        for these in pool.map(all_lines, found(options.folder)):
+            made += these
+            print(these[-1]["figure"], these[-1]["setting"], flush=True)
     with (options.out / "clocks.csv").open("w", newline="") as file:
         table = csv.DictWriter(file, COLUMNS, lineterminator="\n")
         table.writeheader()

@@ -16,7 +16,7 @@ from torch.nn import functional
 import walktalk as wt
 from tests.learning import plain
 from walktalk.learning import OptimizerSpec, Task, Trainer
-from walktalk.learning.stacked import SequentialModel, TracedModel
+from walktalk.learning.stacked import SequentialModel, TracedModel, WrittenModel
 
 SAMPLES, STEPS, FEATURES, CLASSES = 30, 5, 4, 3
 SERIES = plain.images(SAMPLES, STEPS, FEATURES)
@@ -82,12 +82,12 @@ CASES = {
     "GRU-series": (lambda: Recurrent("GRU", 2, every_step=True), SQUARES, SERIES_OUT, TracedModel),
     "GRU-tags": (lambda: Recurrent("GRU", CLASSES, every_step=True, tags=True), ENTROPY, TAGS, TracedModel),
     "LSTM-cell": (Cell, ENTROPY, LABELS, SequentialModel),
-    "squares-of-pairs": (lambda: flat(2), SQUARES, PAIRS, TracedModel),
-    "squares-of-numbers": (lambda: nn.Sequential(flat(1), nn.Flatten(0)), SQUARES, NUMBERS, TracedModel),
-    "huber": (lambda: flat(2), nn.HuberLoss(delta=0.3), PAIRS, TracedModel),
-    "absolute": (lambda: flat(2), lambda o, t: (o - t).abs().sum(1).mean(), PAIRS, TracedModel),
-    "normal": (lambda: flat(2), of_a_normal_distribution, NUMBERS, TracedModel),
-    "looks": (lambda: flat(CLASSES), that_looks_at_numbers, LABELS, TracedModel),
+    "squares-of-pairs": (lambda: flat(2), SQUARES, PAIRS, WrittenModel),
+    "squares-of-numbers": (lambda: nn.Sequential(flat(1), nn.Flatten(0)), SQUARES, NUMBERS, WrittenModel),
+    "huber": (lambda: flat(2), nn.HuberLoss(delta=0.3), PAIRS, WrittenModel),
+    "absolute": (lambda: flat(2), lambda o, t: (o - t).abs().sum(1).mean(), PAIRS, WrittenModel),
+    "normal": (lambda: flat(2), of_a_normal_distribution, NUMBERS, WrittenModel),
+    "looks": (lambda: flat(CLASSES), that_looks_at_numbers, LABELS, WrittenModel),
     "GRU-looks": (lambda: Recurrent("GRU", CLASSES), that_looks_at_numbers, LABELS, TracedModel),
 }
 

@@ -12,7 +12,16 @@ from tests.learning import plain
 from walktalk.bench.models import VisionTransformer
 from walktalk.errors import ModelError
 from walktalk.learning import OptimizerSpec, Task, Trainer
-from walktalk.learning.stacked import ChainModel, RowLayout, SequentialModel, TracedModel, VmapModel, recurrent, stack
+from walktalk.learning.stacked import (
+    ChainModel,
+    RowLayout,
+    SequentialModel,
+    TracedModel,
+    VmapModel,
+    WrittenModel,
+    recurrent,
+    stack,
+)
 from walktalk.learning.stacked.choice import agrees
 
 SAMPLES = 40
@@ -95,22 +104,22 @@ CASES = {
     "no-bias": (
         lambda: nn.Sequential(nn.Linear(12, 8, bias=False), nn.Tanh(), nn.Linear(8, 5)),
         FLAT,
-        TracedModel,
+        WrittenModel,
         1e-5,
     ),
     "batch-norm": (lambda: plain.ConvNet("batch"), PICTURES, SequentialModel, 1e-4),
     "group-norm": (lambda: plain.ConvNet("group"), PICTURES, SequentialModel, 1e-5),
     "logistic": (lambda: nn.Linear(12, 5), FLAT, ChainModel, 1e-5),
     "flattened": (lambda: nn.Sequential(nn.Flatten(), nn.Linear(192, 5)), PICTURES, ChainModel, 1e-5),
-    "vision": (lambda: VisionTransformer(8, 3, 2, 8, 2, 2), PICTURES, TracedModel, 1e-4),
-    "encoder": (lambda: Encoder(norm_first=True), TOKENS, TracedModel, 1e-4),
-    "encoder-after": (lambda: Encoder(norm_first=False, activation="gelu"), TOKENS, TracedModel, 1e-4),
+    "vision": (lambda: VisionTransformer(8, 3, 2, 8, 2, 2), PICTURES, WrittenModel, 1e-4),
+    "encoder": (lambda: Encoder(norm_first=True), TOKENS, WrittenModel, 1e-4),
+    "encoder-after": (lambda: Encoder(norm_first=False, activation="gelu"), TOKENS, WrittenModel, 1e-4),
     "masked": (Masked, TOKENS, TracedModel, 1e-4),
     "gru": (lambda: Recurrent(nn.GRU, num_layers=2, bidirectional=True), TOKENS, TracedModel, 1e-4),
     "rnn": (lambda: Recurrent(nn.RNN, batch_first=False), TOKENS, TracedModel, 1e-4),
     "lstm": (lambda: Recurrent(nn.LSTM), TOKENS, SequentialModel, 1e-5),
     "forward": (Forward, PICTURES, TracedModel, 1e-4),
-    "words": (plain.Words, TOKENS, TracedModel, 1e-5),
+    "words": (plain.Words, TOKENS, WrittenModel, 1e-5),
     "weird": (plain.Weird, FLAT, TracedModel, 1e-5),
     "branching": (plain.Branching, FLAT, SequentialModel, 1e-5),
 }
@@ -204,12 +213,16 @@ def test_rates_that_differ_change_nothing_for_the_others(case):
         (TracedModel, lambda: plain.ConvNet("batch"), PICTURES),
         (TracedModel, lambda: plain.ConvNet("group"), PICTURES),
         (TracedModel, lambda: Recurrent(nn.LSTM, num_layers=2, bidirectional=True), TOKENS),
+        (TracedModel, lambda: VisionTransformer(8, 3, 2, 8, 2, 2), PICTURES),
+        (TracedModel, lambda: Encoder(norm_first=True), TOKENS),
+        (TracedModel, lambda: Encoder(norm_first=False, activation="gelu"), TOKENS),
+        (TracedModel, plain.Words, TOKENS),
         (VmapModel, plain.Weird, FLAT),
     ],
-    ids=["batch-norm", "group-norm", "lstm", "vmap"],
+    ids=["batch-norm", "group-norm", "lstm", "vision", "encoder", "encoder-after", "words", "vmap"],
 )
 def test_forms_that_only_a_gpu_takes(kind, make, inputs, monkeypatch):
-    """On a CPU these models are trained one after the other, but the stacked forms give the same."""
+    """On a CPU these models are trained one after the other or written out, but the stacked forms give the same."""
     torch.manual_seed(0)
     monkeypatch.setattr(recurrent, "one_by_one", recurrent.in_steps)
     module = make()
@@ -232,7 +245,7 @@ def test_what_hangs_on_the_mode_is_traced_in_both():
 
     module = Two()
     model = stack(module, functional.cross_entropy, FLAT, LABELS)
-    assert type(model) is TracedModel
+    assert type(model) is WrittenModel
     row = model.layout.row(module).view(1, -1)
     assert torch.allclose(model.outputs(row, FLAT)[0], module.eval()(FLAT), atol=1e-6)
 
@@ -252,7 +265,7 @@ class Hidden(nn.Module):
         return self.head(functional.dropout(x, 0.5, self.training))
 
 
-@pytest.mark.parametrize(("make", "kind"), [(dropping, TracedModel), (Hidden, SequentialModel)])
+@pytest.mark.parametrize(("make", "kind"), [(dropping, WrittenModel), (Hidden, SequentialModel)])
 def test_dropout_is_a_function_of_the_rows_key(make, kind):
     module = make()
     model = stack(module, functional.cross_entropy, FLAT, LABELS)

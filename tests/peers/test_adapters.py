@@ -10,8 +10,9 @@ from pathlib import Path
 
 import pytest
 import torch
-from safetensors.torch import load_file
+from safetensors.torch import load_file, save_file
 
+from walktalk.learning import Trainer
 from walktalk.records import read_history, read_trace
 from walktalk.runtimes.peers.acquaintance import differences, facts_of
 
@@ -47,3 +48,22 @@ def test_the_page_runs_as_it_stands(tmp_path):
     assert (sent.bytes - 4 * trained).between(0, 1000).all()  # the adapters, and a few words
     history = read_history(tmp_path / "out" / "reader" / "history.csv")
     assert history.train_loss.iloc[-1] < 0.8 * history.train_loss.iloc[0]
+
+
+def test_of_the_small_model_of_figure_8_adapters_alone_travel(tmp_path, monkeypatch):
+    """benchmarks/adapters_peers.py: the base stays at the nodes, each of which has one kind of hands."""
+    monkeypatch.syspath_prepend(str(PAGE.parents[1] / "benchmarks"))
+    import adapters_peers as script
+
+    torch.manual_seed(0)
+    save_file(script.Transformer().state_dict(), tmp_path / "base.safetensors")
+    task = script.handwriting(10, base=str(tmp_path / "base.safetensors"), rank=4)
+    wide = script.WIDE
+    factors = 2 * 2 * 4 * 2 * wide + 2 * 2 * 4 * 3 * wide  # two blocks: queries and values, up and down
+    assert Trainer(task).payload_bytes == 4 * factors
+    images, labels = script.digits()
+    known = {kind: {bytes(image.numpy()) for image in script.written(images, kind)} for kind in script.KINDS}
+    for part in task.parts:
+        kinds = [kind for kind, seen in known.items() if all(bytes(task.inputs[k].numpy()) in seen for k in part[:20])]
+        assert len(kinds) == 1
+    assert sum(map(len, task.parts)) + script.HELD_OUT == len(labels)

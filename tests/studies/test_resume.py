@@ -166,6 +166,34 @@ def test_a_stop_in_this_process_is_resumed_too(tmp_path, unbroken, monkeypatch, 
     assert_same_folder(folder, unbroken)
 
 
+def test_a_checkpoint_is_of_the_models_moment_while_the_next_stretch_is_planned(tmp_path, unbroken, monkeypatch):
+    """As on a GPU, where simulations are a stretch ahead of what a checkpoint holds when the process dies."""
+    monkeypatch.setattr(runner_module, "trainings_a_stretch", lambda width: 200)
+    monkeypatch.setattr(runner_module.Runner, "checkpoint_is_due", lambda self: True)
+    monkeypatch.setattr(groups_module, "Runner", partial(runner_module.Runner, ahead=True))
+    planned_then: list[bool] = []
+    save = runner_module.Runner.save
+
+    def noting(self) -> None:
+        planned_then.append(self._next is not None)
+        save(self)
+
+    monkeypatch.setattr(runner_module.Runner, "save", noting)
+
+    def die(progress) -> None:
+        if progress.done > progress.total / 2:
+            raise RuntimeError("the power is gone")
+
+    folder = tmp_path / "study"
+    with pytest.raises(RuntimeError, match="power"):
+        run_study(make_spec(SPEC), folder, device="cpu", workers=1, progress=die)
+    assert sum(planned_then) > 2
+    facts = [load_checkpoint(file)[1] for file in folder.rglob("checkpoint.safetensors")]
+    assert all(0.2 < one["progress"] < 0.8 for one in facts)
+    run_study(make_spec(SPEC), folder, resume=True, device="cpu", workers=1)
+    assert_same_folder(folder, unbroken)
+
+
 def test_a_run_ends_where_it_meets_its_target_however_it_is_cut(tmp_path, monkeypatch):
     spec = {**SPEC, "stop": {"iterations": 300, "target_loss": 1.0}}
     runs = run_study(make_spec(spec), tmp_path / "whole", device="cpu", workers=1).runs

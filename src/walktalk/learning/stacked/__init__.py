@@ -9,6 +9,7 @@ from walktalk.learning.stacked.laid import Pass
 from walktalk.learning.stacked.layout import RowLayout
 from walktalk.learning.stacked.model import RowByRow, StackedModel, TracedModel, VmapModel, row_losses
 from walktalk.learning.stacked.sequential import SequentialModel, seeded
+from walktalk.learning.stacked.written import WrittenModel
 
 __all__ = [
     "ChainModel",
@@ -22,6 +23,7 @@ __all__ = [
     "StackedModel",
     "TracedModel",
     "VmapModel",
+    "WrittenModel",
     "active_dropouts",
     "fused",
     "row_losses",

@@ -18,12 +18,14 @@ from walktalk.learning.stacked.laid import NotStackable
 from walktalk.learning.stacked.layers import is_patchwise
 from walktalk.learning.stacked.model import RowByRow, StackedModel, TracedModel, VmapModel, row_losses
 from walktalk.learning.stacked.sequential import SequentialModel, seeded
+from walktalk.learning.stacked.written import WrittenModel
 from walktalk.learning.task import Loss
 
 STACKED_UP_TO = 2**24  # parameters; a larger model fills a device by itself, and a wave of them its memory
 FURTHER = 3.0  # times the error of casts before every product, up to which a base in 16 bits is taken
 SEEDS_TRIED = 5  # to see whether a model is random
 FORMS: tuple[type[StackedModel], ...] = (ChainModel, TracedModel, VmapModel)
+ON_A_CPU: tuple[type[StackedModel], ...] = (ChainModel, WrittenModel, TracedModel)  # vmap is slower than a loop
 CANNOT = (NotStackable, ModelError, RuntimeError, KeyError, TypeError, ValueError, IndexError, AttributeError)
 
 
@@ -59,7 +61,7 @@ def forms_for(module: nn.Module, on_cpu: bool) -> tuple[type[StackedModel], ...]
     small = sum(p.numel() for p in module.parameters()) <= STACKED_UP_TO
     if not small or (on_cpu and is_better_alone(module)):
         return shared
-    return (*shared, *(FORMS[:-1] if on_cpu else FORMS))  # on a CPU vmap is slower than one model after the other
+    return (*shared, *(ON_A_CPU if on_cpu else FORMS))
 
 
 def is_better_alone(module: nn.Module) -> bool:

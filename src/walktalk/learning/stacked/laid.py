@@ -21,6 +21,7 @@ from walktalk.codecs import hashed
 from walktalk.learning.sampling import all_bits_by_numpy, counted
 
 FEW_PARTS = 8
+AT_ONCE = 2**16  # numbers of a mask
 STREAMS = 2**16  # values of a draw: a hash of 64 bits is four of them
 
 
@@ -128,17 +129,36 @@ def stream(keys: Tensor, step: int | Tensor, draw: int) -> Tensor:
 
 def masks(keys: Tensor, shape: tuple[int, ...], p: float, like: Tensor) -> Tensor:
     """For each key [N] what a dropout multiplies by, [N, …]: 0 or 1 / (1 − p)."""
+    if not keys.is_cuda:
+        return filled_with_masks(torch.empty(shape), keys, p).to(like.dtype)
     count, threshold = math.prod(shape[1:]), round(p * STREAMS)
     if threshold >= STREAMS:
         return like.new_zeros(shape)
     scale = STREAMS / (STREAMS - threshold)
     draws = drawn(keys, -(-count // 4)).view(torch.int16)[:, :count]
-    if not draws.is_cuda:  # numpy compares and multiplies in half of the time
-        kept = draws.numpy() >= np.int16(threshold - STREAMS // 2)  # as signed numbers
-        return torch.from_numpy(np.multiply(kept, np.float32(scale))).view(shape).to(like.dtype)
     # 0 for what is below the threshold, `scale` for the rest. By a clamp: comparisons take twice as long.
     mask = draws.float().sub_(threshold - STREAMS // 2 - 0.5).mul_(2 * scale).clamp_(0.0, scale)
     return mask.view(shape).to(like.dtype)
+
+
+def filled_with_masks(out: Tensor, keys: Tensor, p: float) -> Tensor:
+    """The same on a CPU, into [N, …] that is there; by numpy, which compares and multiplies in half of the time."""
+    threshold = round(p * STREAMS)
+    if threshold >= STREAMS:
+        return out.zero_()
+    count, least = out[0].numel(), np.int16(threshold - STREAMS // 2)  # as signed numbers
+    scale, into = np.float32(STREAMS / (STREAMS - threshold)), out.view(len(keys), count).numpy()
+    if count < AT_ONCE // 2:
+        draws = drawn(keys, -(-count // 4)).numpy().view(np.int16)[:, :count]
+        np.multiply(draws >= least, scale, out=into)
+        return out
+    numbers, counters = keys.numpy().view(np.uint64), remembered(-(-count // 4))
+    for row, key in zip(into, numbers, strict=True):
+        for start in range(0, count, AT_ONCE):  # a part that stays in the cache
+            part = row[start : start + AT_ONCE]
+            bits = all_bits_by_numpy(counters[start // 4 : (start + AT_ONCE) // 4] + key)
+            np.multiply(bits.view(np.int16)[: len(part)] >= least, scale, out=part)
+    return out
 
 
 def drawn(keys: Tensor, count: int) -> Tensor:

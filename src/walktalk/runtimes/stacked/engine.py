@@ -34,6 +34,8 @@ class Plan:
     steps: list[Step]
     models: int  # rows that there must be
     states: int
+    placed: dict[tuple[int, int], int]  # (run, value) -> row, of all that live when it is done
+    reached: dict[int, float]  # run -> share of its way by then
 
 
 class Engine:
@@ -60,6 +62,9 @@ class Engine:
         self.planner.sees_through = self.executor.has_wide_kernels
         self.initial = initial
         self.chunks: dict[int, Chunk] = {}
+        # As of the last plan that was carried out: another one may have been made since.
+        self.placed: dict[tuple[int, int], int] = {}
+        self.reached: dict[int, float] = {}
         self._matrices: dict[int, Tensor] = {}
         self.put([(run, INITIAL_VALUE, initial[run]) for run in self.active])
 
@@ -93,13 +98,15 @@ class Engine:
         running = [run for run in list(self.active) if not self.simulations[run].finished]  # else all is planned
         chunks = {run: self.simulations[run].advance(progress) for run in running}
         steps = self.planner.plan(chunks)
-        return Plan(chunks, steps, self.planner.models.size, self.planner.states.size)
+        reached = {run: simulation.advanced_to for run, simulation in enumerate(self.simulations)}
+        return Plan(chunks, steps, self.planner.models.size, self.planner.states.size, dict(self.planner.rows), reached)
 
     def carry_out(self, plan: Plan, after_step: Callable[[Step], None] | None = None) -> Advance:
         """The arithmetic of a plan, in the order in which plans were made."""
         self.executor.models.reserve(plan.models)
         self.executor.states.reserve(plan.states)
         measurements = self.executor.carry_out(plan.steps, after_step)
+        self.placed, self.reached = plan.placed, plan.reached
         for run, chunk in plan.chunks.items():
             self.chunks[run] = replace(chunk, ops=[], trace=[])  # of what was done nothing more is needed
             if chunk.finished:
@@ -117,7 +124,10 @@ class Engine:
         return self.executor.blend([(self.planner.rows[run, value], weight) for value, weight in simulation.output()])
 
     def living(self, run: int) -> tuple[dict[str, Tensor], dict[str, list[int]]]:
-        """Everything that the rest of a run depends on: its living models and optimizer states, and their numbers."""
+        """Everything that the rest of a run depends on: its living models and optimizer states, and their numbers.
+
+        Of the moment to which plans were carried out (`reached`): no row is written before the next one is.
+        """
         models, states = self.needed(run, self.chunks[run])
         tensors = {"models": self.contents(run, models)}
         if states:
@@ -132,7 +142,7 @@ class Engine:
 
     def contents(self, run: int, values: list[int]) -> Tensor:
         matrix = self.executor.models if not values or values[0] >= 0 else self.executor.states
-        rows = torch.tensor([self.planner.rows[run, value] for value in values], dtype=torch.int64)
+        rows = torch.tensor([self.placed[run, value] for value in values], dtype=torch.int64)
         return matrix.read(rows.to(matrix.data.device)).cpu()
 
     def restore(self, run: int, progress: float, tensors: dict[str, Tensor], numbers: dict[str, list[int]]) -> Chunk:
@@ -145,6 +155,7 @@ class Engine:
         states = list(zip(numbers["states"], tensors.get("states", torch.zeros(0)), strict=True))
         self.put([(run, value, content) for value, content in (*models, *states)])
         self.chunks[run] = replace(chunk, ops=[], trace=[])
+        self.placed, self.reached[run] = dict(self.planner.rows), self.simulations[run].advanced_to
         if chunk.finished:
             self.active.pop(run, None)
         return chunk

@@ -127,7 +127,7 @@ class Runner:
         ):
             self._planner = pool if self.ahead else None
             while self.engine.active:
-                self.stretch(last=ask.stop or self.checkpoint_is_due())
+                self.stretch(last=ask.stop)
                 if ask.stop and self._next is not None:
                     continue  # simulations are ahead of the models by one stretch, which is done first
                 if ask.stop and self.engine.active:
@@ -139,7 +139,7 @@ class Runner:
                     for index in range(len(self.records)):
                         self._conclude(index)
                     raise Interrupted(self.records, self.trainer)
-                if self.engine.active and self._next is None and self.checkpoint_is_due():
+                if self.engine.active and self.checkpoint_is_due():
                     self.save()
             self.finish()
         return self.records
@@ -314,7 +314,7 @@ class Runner:
             facts |= {"progress": 1.0, "noted": record.noted}
         else:
             tensors, numbers = self.engine.living(index)
-            facts |= {"progress": self.engine.simulations[index].advanced_to, "values": numbers}
+            facts |= {"progress": self.engine.reached[index], "values": numbers}
         folder.path.mkdir(parents=True, exist_ok=True)
         size = sum(tensor.numel() * tensor.element_size() for tensor in tensors.values())
         self._disk.do(partial(save_checkpoint, folder.checkpoint, tensors, facts), size)
