@@ -5,7 +5,8 @@
 The study is what `walktalk run --workers 2` does, evaluations and records included: one, four and eight walks among
 20 nodes, two repetitions of each. Its rate is all model-steps by the seconds of the busier process; the plain loop is
 measured before and after it, and the better counts. Seconds are CPU seconds, since others may use the machine; on a
-machine of one's own the wall clock, which is said as well, is what the busier process takes.
+machine of one's own the wall clock, which is said as well, is what the busier process takes. The limit is what two
+plain loops side by side get over one: below 2 where two cores share caches, memory or a physical core.
 """
 
 from __future__ import annotations
@@ -63,6 +64,12 @@ def plain_rate(name: str, seconds: float = 4.0) -> float:
     return steps / (time.process_time() - began)
 
 
+def limit(name: str, alone: float) -> float:
+    """Two plain loops at the same time, in two processes, over one that runs alone at this rate."""
+    with multiprocessing.get_context("spawn").Pool(WORKERS, initializer=torch.set_num_threads, initargs=(1,)) as pool:
+        return sum(pool.map(plain_rate, [name] * WORKERS, chunksize=1)) / alone
+
+
 def study(name: str, steps: int) -> dict[str, object]:
     """What the study and the plain loop take, and their ratio."""
     trainings = max(1, steps // (RUNS * LOCAL_STEPS))
@@ -86,9 +93,9 @@ def study(name: str, steps: int) -> dict[str, object]:
     plain = max(before, plain_rate(name))
     done, busiest = RUNS * trainings * LOCAL_STEPS, max(watch.seconds.values())
     rate = done / busiest
-    return {"model": name, "steps": done, "plain": plain, "study": rate, "ratio": rate / plain, "wall_s": wall} | {
-        f"worker_{k}_s": seconds for k, seconds in enumerate(watch.seconds.values())
-    }
+    most = limit(name, plain)
+    found = {"model": name, "steps": done, "plain": plain, "study": rate, "ratio": rate / plain, "limit": most}
+    return found | {"wall_s": wall} | {f"worker_{k}_s": seconds for k, seconds in enumerate(watch.seconds.values())}
 
 
 def main() -> None:
