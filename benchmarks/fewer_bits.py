@@ -1,6 +1,6 @@
 """Eight bits in place of 32 on the quickstart: what they do to the loss, and to what is sent.
 
-    python benchmarks/eight_bits.py --engine peers --repetitions 5 --out results/2026-11-16-eight-bits
+    python benchmarks/fewer_bits.py --engine peers --repetitions 5 --out results/2026-11-16-eight-bits
 
 Four walks and gossip in pairs, plain and with `compression: int8`, in the simulator (`--engine sim`) or with every node
 a process of its own on this machine. Writes `ends.csv` (every run's end: its loss, all bits that were sent, and the
