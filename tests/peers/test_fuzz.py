@@ -130,6 +130,7 @@ def test_a_live_node_survives_fuzzed_messages(count: int, tmp_path: Path) -> Non
         own = {
             "initial",
             "last",
+            "update",  # while the end of a training is being handled
             "copy/3",
             *(f"{kind}/{walk}" for kind in ("walk", "copy", "hop", "in", "next", "missed") for walk in (1, 2)),
         }
