@@ -25,7 +25,7 @@ from walktalk.protocols import INITIAL, MEMBER, UPDATE, Message, MultiWalk, Send
 from walktalk.protocols.multi_walk.walk_pass import Pass
 from walktalk.records import TraceRow, atomic
 from walktalk.runtimes.meaning import Interpreter, Scale, Stop
-from walktalk.runtimes.peers import Entry, Parcel, Roster, Stamp, merge
+from walktalk.runtimes.peers import Entry, Parcel, Roster, Stamp, Standing, merge
 from walktalk.runtimes.peers.clock_errors import clock_errors, put_right
 from walktalk.runtimes.peers.keeping import Keeper, Kept
 from walktalk.runtimes.peers.ledger import Sums
@@ -49,7 +49,7 @@ from walktalk.studies.chaos.checks import copies_of_walks
 from walktalk.studies.chaos.disks import Disk
 from walktalk.studies.chaos.disturbance import Disturbance
 from walktalk.studies.chaos.lies import Liar, Said, lie, spoiled
-from walktalk.studies.chaos.round import by_data
+from walktalk.studies.chaos.round import by_data, what_is_left
 from walktalk.studies.chaos.strikes import free_disk
 from walktalk.studies.chaos.struck import CLOCK, shift_clock
 from walktalk.studies.chaos.verdict import verdict_of
@@ -106,6 +106,18 @@ def test_a_series_that_was_interrupted_goes_on_with_what_it_had(tmp_path: Path) 
         known_rounds(tmp_path, replace(storm, nodes=7))
     assert known_rounds(tmp_path / "nothing", storm) == []
     assert summary([GOOD, failed])["value"] == 1
+
+
+def test_what_is_left_is_the_graph_of_the_end_and_not_that_of_the_file() -> None:
+    """One that joined has the data of another and neighbours of its own: runs that it is held against have the same."""
+    roster = Roster("test", graphs.cycle(6), tuple(f"n{k}" for k in range(6)), None)
+    roster.join([roster.next("n2", Standing.LEAVING), roster.next("n2", Standing.LEFT)])
+    roster.join([Entry("guest", 99, 0, "127.0.0.1:1", ("n0", "n5"), rank=1, by="guest")])
+    data = {"n0": 0, "n1": 1, "n3": 3, "n5": 5, "guest": 2}  # n4 was killed: it belongs, and is not there
+    left = what_is_left(roster, data)
+    assert left.data == [0, 1, 2, 3, 5]
+    edges = {tuple(left.data[end] for end in edge) for edge in left.graph.edge_list()}
+    assert edges == {(0, 1), (0, 5), (0, 2), (2, 5), (1, 3)}  # n1 and n3 were around n2, and hold on to each other
 
 
 # -- lies ----------------------------------------------------------------------------------------------------------
@@ -411,7 +423,7 @@ def test_a_starved_machine_gets_a_longer_peace(monkeypatch: pytest.MonkeyPatch) 
             return {"a": {"iterations": int(trainings_a_second * (clock[0] - began))}, "b": silent}
 
         monkeypatch.setattr(storm, "ask", ask, raising=False)
-        storm._peace(8.0)
+        storm._peace(8.0, 200)
         return clock[0] - began
 
     assert peace(50) == 8

@@ -32,7 +32,14 @@ if TYPE_CHECKING:
     from walktalk.runtimes.peers.node import Node
     from walktalk.runtimes.peers.node_members import surroundings
     from walktalk.runtimes.peers.node_state import BLOCKED, SPOILS, SWALLOWS, NodeSetup
-    from walktalk.runtimes.peers.operator import Caller, ask_everyone, ask_to_leave, everybody, known_roster
+    from walktalk.runtimes.peers.operator import (
+        Caller,
+        ask_everyone,
+        ask_to_leave,
+        everybody,
+        known_roster,
+        written_roster,
+    )
     from walktalk.runtimes.peers.ports import with_known_ports, with_own_port
     from walktalk.runtimes.peers.relay import Relay
     from walktalk.runtimes.peers.replaying import Replayed, ReplaySetup, replay
@@ -83,7 +90,7 @@ _HOMES = {
     "node": ("Node",),
     "node_members": ("surroundings",),
     "node_state": ("BLOCKED", "SPOILS", "SWALLOWS", "NodeSetup"),
-    "operator": ("Caller", "ask_everyone", "ask_to_leave", "everybody", "known_roster"),
+    "operator": ("Caller", "ask_everyone", "ask_to_leave", "everybody", "known_roster", "written_roster"),
     "ports": ("with_known_ports", "with_own_port"),
     "relay": ("Relay",),
     "replaying": ("Replayed", "ReplaySetup", "replay"),
@@ -190,6 +197,7 @@ __all__ = [
     "with_known_ports",
     "with_own_port",
     "write_logs",
+    "written_roster",
 ]
 
 __getattr__ = lazy.attributes(__name__, _HOMES)

@@ -144,15 +144,24 @@ def everybody(cluster: Cluster, graph: Graph, seconds: float = 3.0) -> tuple[Clu
 
     - `graph`: the study's, where it matters who is whose neighbour.
     """
-    roster = cluster.roster(graph)
+    roster = written_roster(cluster, graph)
     with Caller(cluster) as caller:
         found = known_roster(cluster, caller, seconds)
     if found is not None:
         roster.join(found.entries.values())
+    return cluster.with_joined(roster.entries.values(), gone=True), roster
+
+
+def written_roster(cluster: Cluster, graph: Graph) -> Roster:
+    """Who belongs, as folders of nodes on this machine say; nobody is asked.
+
+    - `graph`: the study's.
+    """
+    roster = cluster.roster(graph)
     for path in cluster.folder.glob(f"*/{MEMBERS_FILE}"):
         with suppress(OSError, ValueError):
             roster.join(from_text(path.read_text()))
-    return cluster.with_joined(roster.entries.values(), gone=True), roster
+    return roster
 
 
 def ask_to_leave(cluster: Cluster, names: Sequence[str], seconds: float, dead: bool) -> dict[str, str]:

@@ -2,9 +2,10 @@
 
 Both are judged on all the data of the nodes that are left, over the same iterations, as the mean of many measurements:
 a single one fluctuates, because the latest walk has just trained on one node's data. The undisturbed run has the nodes
-that are left, from the start, the graph between them, and the aggregator of the end; it is repeated with other random
-walks, and its mean is what the disturbed run is held against. The simulator does it: a run on real peers, replayed,
-gives the same model to 1e-4 (`tests/peers/test_replay.py`), so the two differ in nothing but in who moved where.
+that are left, from the start, the graph between them as it is in the end, and the aggregator of the end; it is repeated
+with other random walks, and its mean is what the disturbed run is held against. The simulator does it: a run on real
+peers, replayed, gives the same model to 1e-4 (`tests/peers/test_replay.py`), so the two differ in nothing but in who
+moved where.
 """
 
 from __future__ import annotations
@@ -12,6 +13,7 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass, replace
 from statistics import fmean, pstdev
+from typing import NamedTuple
 
 from torch import Tensor
 
@@ -27,6 +29,13 @@ from walktalk.studies.building import Preparation, build_trainer
 
 MEASURED = 20  # iterations between two measurements
 REPETITIONS = 5  # of the undisturbed run
+
+
+class Left(NamedTuple):
+    """What a storm leaves of a network."""
+
+    data: list[int]  # by node: whose data it has, ascending
+    graph: Graph  # between them
 
 
 @dataclass(frozen=True)
@@ -67,10 +76,10 @@ class Judged:
         return self.judge.evaluate(rows)
 
 
-def compare(ready: Preparation, trace: list[TraceRow], alive: list[int], window: tuple[float, float]) -> Comparison:
+def compare(ready: Preparation, trace: list[TraceRow], left: Left, window: tuple[float, float]) -> Comparison:
     """The losses between two moments of the trace, and in the same iterations of undisturbed runs."""
     run = ready.runs[0]
-    task = replace(ready.task, parts=[ready.task.parts[node] for node in alive], names=None, test_parts=None)
+    task = replace(ready.task, parts=[ready.task.parts[node] for node in left.data], names=None, test_parts=None)
     judge = build_trainer(ready.spec, task, "cpu", samples=sum(len(part) for part in task.parts))
     again = ReplaySetup.of(run.setup, run.initial.cpu(), Evaluate(every=MEASURED))
     measured = replay(trace, again, Judged(ready.trainer, judge)).measurements
@@ -79,10 +88,9 @@ def compare(ready: Preparation, trace: list[TraceRow], alive: list[int], window:
         return Comparison()
     aggregator = next((row.node for row in reversed(trace) if row.event == "record" and row.detail == AGGREGATE), -1)
     first, last = judged[0].op.iteration, judged[-1].op.iteration
-    graph = replace(run.setup.graph.part(alive).connected(), name="what is left", sites=None)
-    place = alive.index(aggregator) if aggregator in alive else 0
+    place = left.data.index(aggregator) if aggregator in left.data else 0
     protocol = _aggregating_at(run.setup.protocol, place)
-    reference = _undisturbed(ready, protocol, judge, graph, (first, last))
+    reference = _undisturbed(ready, protocol, judge, left.graph, (first, last))
     return Comparison(fmean(m.train_loss for m in judged), fmean(reference), pstdev(reference), len(judged))
 
 

@@ -22,14 +22,14 @@ from typing import Any
 
 from walktalk.errors import StudyError
 from walktalk.records import TraceRow, load_checkpoint
-from walktalk.runtimes.peers import merge, read_diary
+from walktalk.runtimes.peers import Roster, merge, read_diary, written_roster
 from walktalk.studies.building import Preparation, prepare
 from walktalk.studies.chaos.books import Books
 from walktalk.studies.chaos.cables import Cables, plugged_in
 from walktalk.studies.chaos.checks import copies_of_walks, recoveries, replacements, taking_part
 from walktalk.studies.chaos.disks import Disk
 from walktalk.studies.chaos.disturbance import DIARY, JUDGED, Disturbance
-from walktalk.studies.chaos.loss import compare
+from walktalk.studies.chaos.loss import Left, compare
 from walktalk.studies.chaos.storm import Storm
 from walktalk.studies.chaos.verdict import Verdict
 from walktalk.studies.peers import local_cluster
@@ -76,7 +76,10 @@ def _verdict(storm: Storm, seed: int, ready: Preparation, done: Disturbance) -> 
     judged = next(row.time for row in reversed(trace) if row.event == JUDGED)
     books = Books(run.setup.protocol, storm.nodes, sum(row.event == "train" for row in trace)).play(trace)
     books.judge()
-    alive = sorted({done.number(node) for node in done.members()})
+    left = what_is_left(
+        written_roster(done.cluster, done.graph), {done.names[node]: done.number(node) for node in done.members()}
+    )
+    alive = left.data
     walking = storm.walking
     walks, copies = copies_of_walks(trace, judged, end) if walking else (0, 0)
     busy = taking_part(trace, end - storm.settle, end) | (set(alive) - {done.number(node) for node in done.lonely()})
@@ -100,10 +103,22 @@ def _verdict(storm: Storm, seed: int, ready: Preparation, done: Disturbance) -> 
         books.halves,
         walks,
         copies,
-        compare(ready, trace, alive, (judged, end)),
+        compare(ready, trace, left, (judged, end)),
         seconds=done.seconds,
     )
     return replace(verdict, **_times(trace, storm)) if walking else verdict
+
+
+def what_is_left(roster: Roster, data: Mapping[str, int]) -> Left:
+    """The graph in the end: one that joined has the data of another, but neighbours of its own.
+
+    - `roster`: who came and left.
+    - `data`: by name of those that are left, whose data each has.
+    """
+    names = sorted(data, key=lambda name: data[name])
+    place = {number: index for index, number in enumerate(roster.network.present)}
+    graph = roster.network.graph().part(place[roster.number(name)] for name in names)
+    return Left([data[name] for name in names], graph.connected())
 
 
 def by_data(diaries: list[list[TraceRow]], stands_for: Mapping[int, int]) -> list[TraceRow]:

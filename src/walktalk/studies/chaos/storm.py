@@ -23,8 +23,8 @@ class Storm:
     between: float = 0.5  # seconds before and after each blow
     away: float = 2.5  # seconds until a killed one comes back; a hung one goes on after twice that
     cut: float = 10.0  # seconds until a split heals
-    settle: float = 16.0  # seconds of peace in the end
-    judged: float = 8.0  # the last seconds of these at least, in which the loss is measured and walks are counted
+    settle: float = 26.0  # seconds of peace in the end
+    judged: float = 18.0  # the last seconds of these at least, in which the loss is measured and walks are counted
     blows: tuple[Blow, ...] = blows_of(USUAL)
     real_cuts: bool = False  # a split is a pulled cable (`cables`), not a file that mutes messages
 
