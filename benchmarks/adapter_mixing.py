@@ -21,57 +21,22 @@ from typing import Any
 
 import numpy as np
 import torch
-from sklearn.datasets import load_digits
-from torch import Tensor, nn
+from torch import nn
 from torch.nn import functional
 
 import walktalk as wt
+from digit_reader import digits, learned_reader
 
-WIDE, LINES, CLASSES, NODES = 32, 8, 10, 8
+WIDE, NODES = 32, 8
 BEFORE = 200  # steps on upright images
 MIXINGS = ("factors", "freeze-a", "product")
 ALGORITHMS = {"R = 4": wt.MultiWalk(walks=4), "gossip": wt.AsyncGossip()}
 COLUMNS = ("rank", "mixing", "algorithm", "lr", "seed", "start", "loss", "mean_loss", "megabytes", "seconds")
 
 
-class Block(nn.Module):
-    def __init__(self) -> None:
-        super().__init__()
-        self.norm1, self.norm2 = nn.LayerNorm(WIDE), nn.LayerNorm(WIDE)
-        self.q_proj, self.k_proj, self.v_proj, self.o_proj = (nn.Linear(WIDE, WIDE) for _ in range(4))
-        self.up, self.down = nn.Linear(WIDE, 2 * WIDE), nn.Linear(2 * WIDE, WIDE)
-
-    def forward(self, x: Tensor) -> Tensor:
-        y = self.norm1(x)
-        q, k, v = (f(y).unflatten(-1, (4, -1)).transpose(1, 2) for f in (self.q_proj, self.k_proj, self.v_proj))
-        x = x + self.o_proj(functional.scaled_dot_product_attention(q, k, v).transpose(1, 2).flatten(2))
-        return x + self.down(functional.gelu(self.up(self.norm2(x))))
-
-
-class Transformer(nn.Module):
-    def __init__(self) -> None:
-        super().__init__()
-        self.lines, self.places = nn.Linear(LINES, WIDE), nn.Parameter(0.1 * torch.randn(LINES, WIDE))
-        self.blocks = nn.Sequential(Block(), Block())
-        self.norm, self.head = nn.LayerNorm(WIDE), nn.Linear(WIDE, CLASSES)
-
-    def forward(self, images: Tensor) -> Tensor:
-        out: Tensor = self.head(self.norm(self.blocks(self.lines(images) + self.places)).mean(1))
-        return out
-
-
 def make(seed: int) -> tuple[nn.Module, Any]:
     """A model that has learned upright images, and images that lie on their sides, split over the nodes."""
-    torch.manual_seed(seed)
-    pixels, digits = load_digits(return_X_y=True)
-    images, labels = torch.tensor(pixels / 16, dtype=torch.float32).view(-1, LINES, LINES), torch.tensor(digits)
-    model = Transformer()
-    optimizer = torch.optim.Adam(model.parameters(), lr=3e-3)
-    for _ in range(BEFORE):
-        batch = torch.randint(0, len(images), (64,))
-        optimizer.zero_grad()
-        functional.cross_entropy(model(images[batch]), labels[batch]).backward()
-        optimizer.step()
+    model, (images, labels) = learned_reader(WIDE, seed, BEFORE), digits()
     return model, wt.split((images.transpose(1, 2).contiguous(), labels), NODES, "dirichlet", alpha=0.3, seed=seed)
 
 

@@ -23,17 +23,17 @@ from typing import Any
 import numpy as np
 import torch
 from safetensors.torch import load_file, save_file
-from sklearn.datasets import load_digits
-from torch import Tensor, nn
+from torch import Tensor
 from torch.nn import functional
 
 import walktalk as wt
 from agreement import measured
+from digit_reader import DigitReader, digits, learned_reader
 from walktalk.records import read_history, read_trace
 from walktalk.studies import StudySpec, make_spec, run_study
 from walktalk.studies.peers import run_on_peers
 
-WIDE, LINES, CLASSES, HELD_OUT = 64, 8, 10, 297
+WIDE, HELD_OUT = 64, 297
 BEFORE = 600  # steps on images as they are
 TARGETS = ["q_proj", "v_proj", "up", "down"]
 KINDS = ("turned left", "turned right", "upside down", "mirrored", "white on black")
@@ -41,34 +41,6 @@ COLUMNS = (
     *("engine", "algorithm", "repetition", "iterations", "seconds", "ms_an_iteration", "sends", "bytes_a_send"),
     *("megabytes", "megabytes_whole", "first_loss", "loss", "mean_loss", "accuracy"),
 )
-
-
-class Block(nn.Module):
-    def __init__(self) -> None:
-        super().__init__()
-        self.norm1, self.norm2 = nn.LayerNorm(WIDE), nn.LayerNorm(WIDE)
-        self.q_proj, self.k_proj, self.v_proj, self.o_proj = (nn.Linear(WIDE, WIDE) for _ in range(4))
-        self.up, self.down = nn.Linear(WIDE, 2 * WIDE), nn.Linear(2 * WIDE, WIDE)
-
-    def forward(self, x: Tensor) -> Tensor:
-        y = self.norm1(x)
-        q, k, v = (f(y).unflatten(-1, (4, -1)).transpose(1, 2) for f in (self.q_proj, self.k_proj, self.v_proj))
-        x = x + self.o_proj(functional.scaled_dot_product_attention(q, k, v).transpose(1, 2).flatten(2))
-        return x + self.down(functional.gelu(self.up(self.norm2(x))))
-
-
-class Transformer(nn.Module):
-    """Reads an image line by line."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.lines, self.places = nn.Linear(LINES, WIDE), nn.Parameter(0.1 * torch.randn(LINES, WIDE))
-        self.blocks = nn.Sequential(Block(), Block())
-        self.norm, self.head = nn.LayerNorm(WIDE), nn.Linear(WIDE, CLASSES)
-
-    def forward(self, images: Tensor) -> Tensor:
-        out: Tensor = self.head(self.norm(self.blocks(self.lines(images) + self.places)).mean(1))
-        return out
 
 
 def written(images: Tensor, kind: str) -> Tensor:
@@ -84,24 +56,6 @@ def written(images: Tensor, kind: str) -> Tensor:
     return ways[kind](images).contiguous()
 
 
-def digits() -> tuple[Tensor, Tensor]:
-    pixels, labels = load_digits(return_X_y=True)
-    return torch.tensor(pixels / 16, dtype=torch.float32).view(-1, LINES, LINES), torch.tensor(labels)
-
-
-def learned_base() -> Transformer:
-    """A model of images as they are; of those that are for training."""
-    torch.manual_seed(0)
-    model, (images, labels) = Transformer(), digits()
-    optimizer = torch.optim.Adam(model.parameters(), lr=3e-3)
-    for _ in range(BEFORE):
-        batch = torch.randint(0, len(images) - HELD_OUT, (64,))
-        optimizer.zero_grad()
-        functional.cross_entropy(model(images[batch]), labels[batch]).backward()
-        optimizer.step()
-    return model
-
-
 def handwriting(nodes: int = 10, *, base: str, rank: int = 4, mixing: str = "factors") -> wt.Task:
     """Digits by five kinds of hands, one kind a node.
 
@@ -111,7 +65,7 @@ def handwriting(nodes: int = 10, *, base: str, rank: int = 4, mixing: str = "fac
         rank: of the adapters; 0: the whole model trains.
         mixing: how adapters are averaged.
     """
-    model = Transformer()
+    model = DigitReader(WIDE)
     model.load_state_dict(load_file(base))
     images, labels = digits()
     of = np.arange(len(images) - HELD_OUT) % len(KINDS)
@@ -183,7 +137,7 @@ def main() -> None:
     out.mkdir(parents=True, exist_ok=True)
     options.base = Path(options.base).resolve() if options.base else (out / "base.safetensors").resolve()
     if not options.base.exists():
-        save_file(learned_base().state_dict(), options.base)
+        save_file(learned_reader(WIDE, 0, BEFORE, HELD_OUT).state_dict(), options.base)
     began = time.perf_counter()
     real = run_on_peers(study(options), out / "peers", pace=options.pace, overwrite=True)
     print(f"peers: {time.perf_counter() - began:.0f} s", flush=True)
