@@ -56,7 +56,8 @@ def torch(
         name: How the task is called in tables and folders.
         part: A node's name or number: only that node's data is asked for.
         names: The nodes' names, where `partitions` is a function.
-        target: Of named columns, which are the targets; else labels, label, targets, target or y.
+        target: Of named columns, which are the targets; else labels, label, targets, target or y. A list gives
+            targets of two dimensions, also of one column if it is measured: as `Linear(…, 1)` puts out.
         columns: Of named columns, which are the inputs; else those that the module takes, or all.
         collate: Makes a batch of single samples, as a `DataLoader`'s does.
         in_memory: Whether data is read into memory at once; if left out, what does not fit into half of the
