@@ -387,6 +387,13 @@ def test_mistakes_in_one_line(given, words):
     assert "\n" not in str(caught.value)
 
 
+def test_classes_where_one_of_them_was_meant():
+    with pytest.raises(ModelError, match=r"loss: CrossEntropyLoss is a class; give one of it, CrossEntropyLoss\(\)"):
+        tasks.torch(perceptron(), nn.CrossEntropyLoss, [(X, Y)])
+    with pytest.raises(ModelError, match=r"module: Linear cannot be called without arguments \(missing.*in_features"):
+        tasks.torch(nn.Linear, functional.cross_entropy, [(X, Y)])
+
+
 # -- weights ----------------------------------------------------------------------------------------------------------
 
 
