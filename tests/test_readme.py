@@ -13,8 +13,10 @@ import pytest
 from typer.testing import CliRunner
 
 from walktalk.cli.app import app
+from walktalk.studies import load_spec
 
-README = (Path(__file__).parents[1] / "README.md").read_text(encoding="utf-8")
+ROOT = Path(__file__).parents[1]
+README = (ROOT / "README.md").read_text(encoding="utf-8")
 SETS_UP = ("make demo", "make test")  # what these two do is what runs this test
 
 
@@ -36,6 +38,17 @@ def test_the_readme_has_examples():
 def test_python_examples_run(example, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     exec(compile(example, "README.md", "exec"), {"__name__": "__main__"})
+
+
+@pytest.mark.parametrize("page", ["README.md", "docs/start.md"])
+def test_studies_that_are_compared_differ(page):
+    """Else the first comparison that a person sees has nothing in it."""
+    text = (ROOT / page).read_text(encoding="utf-8")
+    changed = re.findall(r"walktalk run (\w+) --set (\S+) --out (\S+)", text)
+    assert changed
+    for preset, setting, folder in changed:
+        assert load_spec(preset, [setting]) != load_spec(preset), f"{preset} is so already: {setting}"
+        assert f"walktalk compare out/{preset} {folder}" in text
 
 
 def test_commands_run_in_the_order_in_which_they_stand(tmp_path, monkeypatch):

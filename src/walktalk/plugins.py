@@ -17,6 +17,7 @@ import importlib.metadata
 import os
 import re
 import sys
+import sysconfig
 import traceback
 import types
 import warnings
@@ -25,12 +26,18 @@ from contextlib import contextmanager
 from contextvars import ContextVar
 from typing import Any, Generic, TypeVar, overload
 
-from walktalk.errors import SettingError, SpecError, suggestion
+from walktalk.errors import SettingError, SpecError, UserError, suggestion
 from walktalk.settings import misfit
 
 GROUP = "walktalk"
 # Where registries are made.
 HOMES = ("walktalk.graphs", "walktalk.codecs", "walktalk.screens", "walktalk.protocols", "walktalk.learning")
+# Where code lies that is not the person's: Python, installed packages, walktalk itself.
+NOT_THEIRS = (
+    *{sysconfig.get_path(name) for name in ("stdlib", "purelib", "platlib")},
+    os.path.join(os.path.dirname(__file__), ""),
+    "<frozen",
+)
 T = TypeVar("T")
 
 
@@ -207,7 +214,7 @@ def load_installed(name: str | None = None) -> None:
                 register(thing, name=entry.name)
         except (Exception, SystemExit) as error:
             whose = f" of {entry.dist.name} {entry.dist.version}" if entry.dist is not None else ""
-            message = f"plug-in {entry.name}{whose} ({entry.value}) is left out: {_reason(error)}; update or remove it"
+            message = f"plug-in {entry.name}{whose} ({entry.value}) is left out: {reason(error)}; update or remove it"
             warnings.warn(message, stacklevel=2)
 
 
@@ -225,13 +232,35 @@ def _module(name: str, key: str) -> types.ModuleType:
             raise SettingError(f"{key}: there is no module {missing!r}, {looked}") from error
         raise SettingError(f"{key}: {name} needs {missing!r}, which is not installed; install it") from error
     except (Exception, SystemExit) as error:
-        raise SettingError(f"{key}: {name} cannot be imported: {_reason(error)}") from error
+        raise SettingError(f"{key}: {name} cannot be imported: {reason(error)}") from error
 
 
-def _reason(error: BaseException) -> str:
-    """What went wrong, and in which line of whose file."""
+@contextmanager
+def of_the_person(what: str, make: Callable[..., Any], wrong: type[UserError]) -> Iterator[None]:
+    """Around a call of a person's own function: what it raises is a mistake of theirs, with its file and line.
+
+    Ours raise what they mean to raise; anything else of theirs is a bug, and shows as one.
+
+    Args:
+        what: how messages call the function.
+        make: the function.
+        wrong: the error that is raised.
+    """
+    try:
+        yield
+    except UserError:
+        raise
+    except Exception as error:
+        if str(getattr(make, "__module__", "")).split(".")[0] == __package__:
+            raise
+        raise wrong(f"{what} fails: {reason(error)}; call it in Python to see more") from error
+
+
+def reason(error: BaseException) -> str:
+    """What went wrong, and in which line of whose file: of the person's, if it came through one."""
     frames = [one for one in traceback.extract_tb(error.__traceback__) if "importlib" not in one.filename]
-    where = f" ({os.path.basename(frames[-1].filename)}, line {frames[-1].lineno})" if frames else ""
+    own = [one for one in frames if not one.filename.startswith(NOT_THEIRS)] or frames
+    where = f" ({os.path.basename(own[-1].filename)}, line {own[-1].lineno})" if own else ""
     return f"{type(error).__name__}: {' '.join(str(error).split())}{where}"
 
 

@@ -83,8 +83,11 @@ def test_a_run_of_it_is_a_run(folder):
 def test_a_finished_one_is_refused_overwritten_or_taken_up(folder):
     given = {"repetitions": 2, "out": folder.folder}
     algorithms = [wt.MultiWalk(walks=[1, 2]), wt.AsyncGossip()]
-    with pytest.raises(StudyError, match="holds the finished results"):
+    with pytest.raises(StudyError, match=r"holds the finished results.*another folder, or overwrite=True") as caught:
         small(own_task(), algorithms, **given)
+    assert "--" not in str(caught.value)  # no options of the command line: this is Python
+    with pytest.raises(StudyError, match="another folder, or overwrite=True"):
+        folder.save(folder.folder)
     again = small(own_task(), algorithms, **given, resume=True)
     pd.testing.assert_frame_equal(again.history, folder.history)
     with pytest.raises(StudyError, match=r"output folder of another study.*digest"):

@@ -269,6 +269,39 @@ def test_a_frame_with_chosen_columns_and_several_targets():
     assert task.targets.shape == (40, 2)
 
 
+class Samples(Dataset):
+    """Dictionaries, one a sample, as Hugging Face has them."""
+
+    def __init__(self, columns):
+        self.columns = columns
+
+    def __len__(self):
+        return len(self.columns["x"])
+
+    def __getitem__(self, place):
+        return {name: column[place] for name, column in self.columns.items()}
+
+
+COSTS = {"x": X[:, 1:3], "cost": X[:, 0], "ward": Y}
+
+
+@pytest.mark.parametrize(
+    "data", [pd.DataFrame({"b": X[:, 1], "c": X[:, 2], "cost": X[:, 0], "ward": Y}), COSTS, Samples(COSTS)]
+)
+def test_a_list_of_one_measured_target_fits_a_linear_layer_of_one_output(data):
+    """Regression as everybody writes it; a bare name and classes have one dimension."""
+    columns = ["b", "c"] if isinstance(data, pd.DataFrame) else ["x"]
+
+    def task(outputs, loss, target):
+        return tasks.torch(nn.Linear(2, outputs), loss, [data], target=target, columns=columns)
+
+    listed = task(1, functional.mse_loss, ["cost"])
+    assert listed.targets.shape == (40, 1)
+    Trainer(listed)
+    assert task(1, functional.mse_loss, "cost").targets.shape == (40,)
+    assert task(9, functional.cross_entropy, ["ward"]).targets.shape == (40,)
+
+
 @pytest.mark.parametrize(
     ("change", "words"),
     [
@@ -352,6 +385,13 @@ def test_mistakes_in_one_line(given, words):
     with pytest.raises(DataError, match=words) as caught:
         tasks.torch(perceptron(), functional.cross_entropy, **given)
     assert "\n" not in str(caught.value)
+
+
+def test_classes_where_one_of_them_was_meant():
+    with pytest.raises(ModelError, match=r"loss: CrossEntropyLoss is a class; give one of it, CrossEntropyLoss\(\)"):
+        tasks.torch(perceptron(), nn.CrossEntropyLoss, [(X, Y)])
+    with pytest.raises(ModelError, match=r"module: Linear cannot be called without arguments \(missing.*in_features"):
+        tasks.torch(nn.Linear, functional.cross_entropy, [(X, Y)])
 
 
 # -- weights ----------------------------------------------------------------------------------------------------------

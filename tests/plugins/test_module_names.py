@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import sys
 from pathlib import Path
 
@@ -101,6 +102,21 @@ def test_a_function_that_makes_something_else_is_told(here: Path) -> None:
     assert (done.exit_code, "other:task gave back int, but a walktalk.Task is needed" in done.output) == (2, True)
     done = RUNNER.invoke(app, ["run", "spec.yaml", "--set", "network={topology: 'other:graph'}", "--out", "out"])
     assert (done.exit_code, "gave back no graph" in done.output) == (2, True)
+
+
+def test_a_function_that_fails_is_one_line_with_the_line_of_its_file(here: Path) -> None:
+    (here / "other.py").write_text(
+        "import pandas as pd\n\ndef task(nodes):\n    return pd.read_csv('lyon.csv')\n\n"
+        "def graph(nodes):\n    return {}['ring']\n"
+    )
+    for setting, words in (
+        ("task={name: 'other:task'}", r"task\.name: other:task fails: FileNotFoundError: .*csv.*\(other\.py, line 4\)"),
+        ("network={topology: 'other:graph'}", r"topology: other:graph fails: KeyError: 'ring' \(other\.py, line 7\)"),
+    ):
+        done = RUNNER.invoke(app, ["run", "spec.yaml", "--set", setting, "--out", "out"])
+        said = done.stderr.splitlines()
+        assert (done.exit_code, len(said)) == (2, 1), done.output
+        assert re.search(words, said[0])
 
 
 def test_what_is_written_is_read_again(here: Path) -> None:

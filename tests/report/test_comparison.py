@@ -17,6 +17,7 @@ from walktalk.errors import StudyError
 from walktalk.records import read_history, studies_below
 from walktalk.report import open_comparison, write_comparison
 from walktalk.report.page.curves import metrics_of
+from walktalk.studies import make_spec, run_study
 
 Studies = Callable[[str], Path]
 
@@ -76,6 +77,27 @@ def test_studies_of_one_name_are_told_apart_by_their_folders(studies: Studies, t
     found = open_comparison([tmp_path / "a", tmp_path / "b"])
     assert list(found.studies) == ["a", "b"]
     assert found.differences == {}
+    assert found.without_differences == "All settings are the same."
+
+
+def test_an_algorithm_has_the_settings_behind_its_name_in_which_it_differs(tmp_path: Path) -> None:
+    """In its own study each is called the same, there being no other."""
+    usual = {
+        "network": {"topology": "cycle", "nodes": 4},
+        "task": {"name": "quadratic"},
+        "stop": {"iterations": 8},
+        "evaluate": {"every": 4},
+    }
+    for name, mine in (("weak", 0.25), ("strong", 0.75)):
+        algorithms = [{"name": "walkman", "beta": mine}, {"name": "async_gossip"}]
+        run_study(make_spec({**usual, "name": name, "algorithms": algorithms}), tmp_path / name, workers=1)
+    found = open_comparison([tmp_path / "weak", tmp_path / "strong"])
+    headings = [one.heading for one in found.algorithms.values()]
+    assert sum("0.25 · weak" in one for one in headings) == 1
+    assert sum("0.75 · strong" in one for one in headings) == 1
+    assert {"Gossip in pairs · weak", "Gossip in pairs · strong"} <= set(headings)
+    assert found.without_differences == "All settings are the same, but for the algorithms."
+    assert found.without_differences in walktalk("compare", tmp_path / "weak", tmp_path / "strong")[1]
 
 
 def test_mistakes_are_one_line(studies: Studies, tmp_path: Path) -> None:

@@ -5,10 +5,15 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Callable
+from io import BytesIO
 from pathlib import Path
 from typing import Any
 
 import pytest
+from PIL import Image
+
+from walktalk.report import open_study, write_page
+from walktalk.studies import make_spec, run_study
 
 Visits = Callable[..., Any]
 Studies = Callable[[str], Path]
@@ -265,6 +270,63 @@ def test_the_network_and_the_partition_are_drawn_and_tell_about_a_node(studies: 
         r"Node 7, at NV, 2 neighbours, \d+ samples", page.locator("#network-drawing figcaption").inner_text()
     )
     assert page.locator("#partition-drawing circle").count() > 60
+
+
+SIZES = """(root) => [...document.querySelectorAll(`${root} text`)].map((one) =>
+    parseFloat(getComputedStyle(one).fontSize) * one.getScreenCTM().a)"""
+
+
+def named(folder: Path) -> Path:
+    """A study of three clinics on a graph without names, with its page."""
+    (folder / "clinics.py").write_text(
+        "import torch\nimport walktalk as wt\n\n\ndef clinics() -> wt.Task:\n"
+        "    parts = {name: (torch.randn(8, 2), torch.arange(8) % 2) for name in ('Köln', 'San José', 'Åbo')}\n"
+        "    return wt.tasks.torch(torch.nn.Linear(2, 2), torch.nn.functional.cross_entropy, parts)\n"
+    )
+    settings = {
+        "network": {"topology": "cycle", "nodes": 3},
+        "task": {"name": "clinics:clinics"},
+        "algorithms": [{"name": "multi_walk", "walks": 1}],
+        "stop": {"iterations": 6},
+        "evaluate": {"every": 3},
+    }
+    run_study(make_spec(settings), folder / "out", workers=1)
+    return write_page(open_study(folder / "out"))
+
+
+@pytest.mark.parametrize("width", [390, 1400])
+def test_letters_of_drawings_are_those_of_a_page(studies: Studies, visit: Visits, width: int) -> None:
+    """Few nodes: drawings neither grow with the panel until letters are those of a poster, nor shrink on a phone."""
+    page = visit(studies("broken") / "report.html", width=width).page
+    for drawing in ("#network-drawing", "#partition-drawing"):
+        sizes = page.evaluate(SIZES, drawing)
+        assert sizes
+        assert 7.5 <= min(sizes) <= max(sizes) <= 17, (drawing, min(sizes), max(sizes))
+
+
+def test_names_of_the_data_are_those_of_the_nodes(
+    visit: Visits, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.syspath_prepend(str(tmp_path))
+    page = visit(named(tmp_path), width=1400).page
+    drawn = page.locator("#network-drawing .node text")
+    assert sorted(drawn.all_text_contents()) == ["Köln", "San José", "Åbo"]
+    # One is too long for its node, so all stand beside theirs.
+    assert set(drawn.evaluate_all("all => all.map(one => one.getAttribute('class'))")) == {"beside"}
+    assert {"Köln", "San José", "Åbo"} <= set(page.locator("#partition-drawing text").all_text_contents())
+    assert "1 run" in page.locator("#records summary").all_inner_texts()
+
+
+def test_lines_of_a_table_go_through_on_a_phone(studies: Studies, visit: Visits) -> None:
+    """The column that stays has a background, which must not cover the line below it: left and right are one colour."""
+    page = visit(studies("simulated") / "report.html", width=390).page
+    row = page.locator("#results-table tbody tr").first
+    row.scroll_into_view_if_needed()
+    box, first = row.bounding_box(), row.locator("th").bounding_box()
+    line = {"x": box["x"], "y": box["y"] + box["height"] - 1, "width": first["width"] + 20, "height": 1}
+    picture = Image.open(BytesIO(page.screenshot(clip=line))).convert("RGB")
+    assert picture.getpixel((2, 0)) == picture.getpixel((picture.width - 2, 0))
 
 
 def test_a_deployment_has_its_nodes_names_and_says_whose_copy_the_model_is(studies: Studies, visit: Visits) -> None:

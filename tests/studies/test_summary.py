@@ -7,6 +7,7 @@ import pandas as pd
 import pytest
 
 from walktalk.records import HistoryRow, frame
+from walktalk.report import results_table
 from walktalk.studies.results.summary import first_below, summarize, summary_text
 from walktalk.studies.spec.load import load_spec
 
@@ -78,7 +79,19 @@ def test_it_says_which_runs_diverged() -> None:
         )
     )
     assert summary["diverged"] == {"a": [0, 2]}
+    assert "never_finite" not in summary
     summary_text(summary)
+
+
+def test_a_loss_that_never_was_a_number_is_no_matter_of_the_rate() -> None:
+    content = summarize(study(run("good", 0, [2.0, 0.5]), run("bad", 0, [math.nan, math.nan])))
+    assert content["never_finite"] == ["bad"]
+    warning = results_table(content).warning
+    assert warning.startswith("The loss is not a number from the beginning: ")
+    assert "data" in warning
+    assert "optimizer.lr" not in warning
+    mixed = summarize(study(run("later", 0, [2.0, math.nan]), run("bad", 0, [math.nan, math.nan])))
+    assert "optimizer.lr" in results_table(mixed).warning
 
 
 def test_one_run_has_no_spread_and_no_rival() -> None:

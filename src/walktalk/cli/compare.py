@@ -25,7 +25,7 @@ def compare(
     comparison = open_comparison(folders)
     page = write_comparison(comparison, out if out is not None else _beside(folders) / "compare.html")
     print_table(results_table(comparison.summary, lambda label: comparison.algorithms[label].heading))
-    print_differences(list(comparison.studies), comparison.differences)
+    print_differences(list(comparison.studies), comparison.differences, comparison.without_differences)
     if comparison.warning:
         typer.echo(comparison.warning)
     typer.echo(f"Page     {page}")

@@ -44,11 +44,11 @@ def print_table(results: Results) -> Console:
     return console
 
 
-def print_differences(studies: list[str], differences: Mapping[str, list[Any]]) -> None:
-    """A row for each setting in which studies differ."""
+def print_differences(studies: list[str], differences: Mapping[str, list[Any]], without: str) -> None:
+    """A row for each setting in which studies differ; `without` is what to say where none does."""
     console = _console()
     if not differences:
-        console.print("All settings are the same, but for the algorithms.", highlight=False)
+        console.print(without, highlight=False)
         return
     table = _table("Settings that differ")
     for head in ("Setting", *studies):

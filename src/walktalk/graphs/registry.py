@@ -34,7 +34,7 @@ from walktalk.graphs.star import star
 from walktalk.graphs.torus import squarest, torus
 from walktalk.graphs.trees import binary_tree, spanning_tree, two_binary_trees
 from walktalk.graphs.us_five_sites import us_five_sites
-from walktalk.plugins import Registry, returns
+from walktalk.plugins import Registry, of_the_person, returns
 from walktalk.seeds import Seed
 from walktalk.settings import REQUIRED, Setting, settings_of, typed
 from walktalk.settings import complete as completed
@@ -222,7 +222,9 @@ def build(topology: str, nodes: int | None = None, seed: int | Seed = 0, **param
     except SettingError as error:
         raise GraphError(f"{name}: {error}") from error
     _check_size(name, nodes, given)
-    graph = _checked(name, _call(make, nodes, seed, given), nodes)
+    with of_the_person(f"topology: {name}", make, GraphError):
+        made = _call(make, nodes, seed, given)
+    graph = _checked(name, made, nodes)
     return graph if sites is None else with_sites(graph, sites)
 
 

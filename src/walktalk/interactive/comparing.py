@@ -6,6 +6,7 @@ from collections.abc import Callable, Mapping, Sequence
 from os import PathLike
 from typing import Any, Literal
 
+from walktalk.interactive.arguments import as_arguments
 from walktalk.interactive.asking import Driving, asked, driven, name_from, say
 from walktalk.interactive.callbacks import Audience, GivenCallback
 from walktalk.interactive.compared import Compared
@@ -105,7 +106,7 @@ def compare(
     }
     base = asked(task, algorithms, graph, init, keys)
     audience = Audience(callbacks)
-    with audience.seated(base.spec):
+    with audience.seated(base.spec), as_arguments():
         result = driven(base, Driving(out, engine, device, workers, memory, resume, overwrite, progress, audience))
         say(result.summary.get("notes", ()), depth=2)
         if result.folder is not None:

@@ -8,6 +8,7 @@ from os import PathLike
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from walktalk.interactive.arguments import as_arguments
 from walktalk.records import TraceWriter, opened_folder, write_text
 from walktalk.report import open_study, page_html, page_parts, write_report
 from walktalk.studies import Foundation
@@ -30,7 +31,7 @@ def save_study(
         overwrite: Replace a study that is there.
         figures: Whether figures and page are made, too.
     """
-    with opened_folder(folder, dump_spec(base.spec), overwrite=overwrite) as place:
+    with as_arguments(), opened_folder(folder, dump_spec(base.spec), overwrite=overwrite) as place:
         for run in runs:
             here = place.run(run.record.label, run.record.repetition)
             here.path.mkdir(parents=True, exist_ok=True)

@@ -7,6 +7,7 @@ from os import PathLike
 from typing import Any, Literal
 
 from walktalk.errors import SpecError
+from walktalk.interactive.arguments import as_arguments
 from walktalk.interactive.asking import Driving, asked, driven, name_from, say
 from walktalk.interactive.callbacks import Audience, GivenCallback
 from walktalk.interactive.run import Run
@@ -99,7 +100,7 @@ def train(
     }
     base = asked(task, protocol, graph, init, keys)
     audience = Audience(callbacks)
-    with audience.seated(base.spec):
+    with audience.seated(base.spec), as_arguments():
         result = driven(base, Driving(out, engine, device, None, None, resume, overwrite, progress, audience))
         say(result.summary.get("notes", ()), depth=2)
         if result.folder is not None:

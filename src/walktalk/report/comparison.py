@@ -42,12 +42,20 @@ class Comparison:
     def algorithms(self) -> dict[str, Described]:
         """Every algorithm of every study, by study and label; no two of the same colour while there are enough."""
         alone = all(len(study.algorithms) == 1 for study in self.studies.values())
+        each = [one for study in self.studies.values() for one in study.algorithms.values()]
         found = [
-            replace(one, label=f"{name}: {label}", title=name if alone else f"{one.heading} · {name}")
+            replace(one, label=f"{name}: {label}", title=name if alone else f"{_telling(one, each)} · {name}")
             for name, study in self.studies.items()
             for label, one in study.algorithms.items()
         ]
         return together(found)
+
+    @property
+    def without_differences(self) -> str:
+        """What to say where no setting differs."""
+        listed = [spec_mapping(study.spec)["algorithms"] for study in self.studies.values()]
+        same = all(one == listed[0] for one in listed)
+        return "All settings are the same." if same else "All settings are the same, but for the algorithms."
 
     @cached_property
     def history(self) -> pd.DataFrame:
@@ -83,6 +91,17 @@ class Comparison:
         if len({study.time for study in self.studies.values()}) > 1:
             return "Some of the studies are simulated, others real: their times cannot be compared."
         return ""
+
+
+def _telling(one: Described, each: Sequence[Described]) -> str:
+    """Its heading, with the settings in which it differs from what is called the same in another study.
+
+    In a study a title says as much as is needed there: "Push gossip" where it is the only one, whatever its share.
+    """
+    alike = [other for other in each if other.title == one.title or other.title.startswith(f"{one.title}, ")]
+    unlike = {name for other in alike for name in one.settings if other.settings.get(name) != one.settings[name]}
+    told = [f"{name} {in_words(value)}" for name, value in one.settings.items() if name in unlike and value is not None]
+    return ", ".join([one.heading, *told])
 
 
 def open_comparison(folders: Sequence[str | PathLike[str]]) -> Comparison:
@@ -167,7 +186,7 @@ def _differences_html(comparison: Comparison) -> Html:
     ]
     table = tag("table", tag("thead", head), tag("tbody", *rows), class_="settings", id="differences")
     frame = tag("div", table, class_="scroller", tabindex="0", role="region", aria_label="Settings that differ")
-    none = tag("p", "All settings are the same, but for the algorithms.")
+    none = tag("p", comparison.without_differences)
     shared = [
         tag("tr", tag("th", tag("code", key), scope="row"), tag("td", in_words(value))) for key, value in same.items()
     ]

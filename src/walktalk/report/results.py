@@ -87,6 +87,11 @@ def _diverged(summary: Mapping[str, Any], name: Callable[[str], str]) -> str:
         return ""
     counts = {label: summary["algorithms"][label]["repetitions"] for label in found}
     who = "; ".join(f"{name(label)} ({len(runs)} of {counts[label]} runs)" for label, runs in found.items())
+    if set(found) <= set(summary.get("never_finite", ())):
+        return (
+            f"The loss is not a number from the beginning: {who}. Look for NaN and infinity in the data, and at what "
+            "the model and the loss make of it."
+        )
     return f"Diverged, the loss is not a number: {who}. A smaller optimizer.lr may help."
 
 

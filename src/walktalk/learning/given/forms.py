@@ -78,7 +78,8 @@ def of_frame(frame: pd.DataFrame, where: str, choice: Choice) -> Given:
     inputs = replace(choice, accepted=None).inputs_among(names, targets, where)
     for name in (*inputs, *targets):
         check_numbers(frame[name], where, name)
-    target = frame[targets[0] if len(targets) == 1 else targets]
+    alone = len(targets) == 1 and not (choice.in_columns and kind_of(frame[targets]) is np.float32)
+    target = frame[targets[0] if alone else targets]
     return Given(
         {"": torch.tensor(frame[inputs].to_numpy(dtype=np.float32))},
         torch.tensor(target.to_numpy(dtype=kind_of(target))),

@@ -25,6 +25,15 @@ class Choice:
     accepted: frozenset[str] | None = None  # what the model takes by name: others are left out; None: anything
     collate: Callable[[list[Any]], Any] | None = None  # samples -> batch; None: each column stacked
 
+    @property
+    def in_columns(self) -> bool:
+        """Whether measured targets have a dimension for their columns even where it is one: `target` is a list.
+
+        `frame[["dose"]]` has two dimensions, too, and so has what `Linear(…, 1)` puts out. Classes have one: that is
+        what losses for them take.
+        """
+        return self.target is not None and not isinstance(self.target, str)
+
     def target_among(self, names: Sequence[str], where: str) -> list[str]:
         """The column of targets, or several."""
         if self.target is None:
@@ -161,7 +170,9 @@ def split_up(batch: Any, where: str, choice: Choice) -> Given:
         targets = choice.target_among(names, where)
         wanted = choice.inputs_among(names, targets, where)
         columns = [as_tensor(batch[name], where, name) for name in targets]
-        target = columns[0] if len(columns) == 1 else torch.stack(columns, 1)
+        measured = columns[0].is_floating_point() and columns[0].dim() == 1
+        alone = len(columns) == 1 and not (choice.in_columns and measured)
+        target = columns[0] if alone else torch.stack(columns, 1)
         return Given({name: as_tensor(batch[name], where, name) for name in wanted}, target)
     if not isinstance(batch, (tuple, list)) or len(batch) < 2:
         raise DataError(f"{where}: a batch should be (inputs, targets) or a dictionary, not {type(batch).__name__}")

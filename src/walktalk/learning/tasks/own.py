@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 import re
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NamedTuple
@@ -56,7 +57,8 @@ def torch(
         name: How the task is called in tables and folders.
         part: A node's name or number: only that node's data is asked for.
         names: The nodes' names, where `partitions` is a function.
-        target: Of named columns, which are the targets; else labels, label, targets, target or y.
+        target: Of named columns, which are the targets; else labels, label, targets, target or y. A list gives
+            targets of two dimensions, also of one column if it is measured: as `Linear(…, 1)` puts out.
         columns: Of named columns, which are the inputs; else those that the module takes, or all.
         collate: Makes a batch of single samples, as a `DataLoader`'s does.
         in_memory: Whether data is read into memory at once; if left out, what does not fit into half of the
@@ -74,6 +76,8 @@ def torch(
         make = None if made_anew is None else (lambda: with_trainable(made_anew(), trainable))
     if loss is not None and not callable(loss):
         raise ModelError("loss: a function of (outputs, targets) is needed, such as torch.nn.functional.cross_entropy")
+    if isinstance(loss, type):  # called, it would make a loss and compute none
+        raise ModelError(f"loss: {loss.__name__} is a class; give one of it, {loss.__name__}()")
     check_metrics(metrics or {})
     choice = Choice(target, columns, accepted_by(model), collate)
     most = SHARE_OF_MEMORY * machine_memory()
@@ -120,6 +124,7 @@ def started(module: Any, init: Weights | None, fresh: bool) -> tuple[nn.Module, 
     if not isinstance(module, nn.Module):
         if not callable(module):
             raise ModelError(f"module: a torch.nn.Module is needed, not {type(module).__name__}")
+        check_that_it_needs_no_arguments(module)
         module, make = seeded_module(module), module
     if init is not None:
         if fresh:
@@ -128,6 +133,22 @@ def started(module: Any, init: Weights | None, fresh: bool) -> tuple[nn.Module, 
     if fresh and make is None:
         check_that_all_start_afresh(module)
     return module, make
+
+
+def check_that_it_needs_no_arguments(make: Callable[..., Any]) -> None:
+    """What makes the module is called with none; a class that needs some was meant to be one of it."""
+    try:
+        found = inspect.signature(make)
+    except (TypeError, ValueError):  # nothing is known of it, as of some that are written in C
+        return
+    try:
+        found.bind()
+    except TypeError as error:
+        called = getattr(make, "__name__", type(make).__name__)
+        raise ModelError(
+            f"module: {called} cannot be called without arguments ({error}); give a module, or a function that makes "
+            "one, such as lambda: Linear(3, 2)"
+        ) from error
 
 
 class Tests(NamedTuple):

@@ -23,7 +23,7 @@ from walktalk.learning.tasks.mnist import mnist
 from walktalk.learning.tasks.mnli import mnli
 from walktalk.learning.tasks.parts import NEWCOMER, Node, only_part, part_wanted
 from walktalk.learning.tasks.quadratic import quadratic
-from walktalk.plugins import Registry, returns
+from walktalk.plugins import Registry, of_the_person, returns
 from walktalk.seeds import Seed, as_seed
 from walktalk.settings import Setting, complete, settings_of
 
@@ -63,7 +63,7 @@ def build(name: str, nodes: int, seed: int | Seed, part: str | int | None = None
     # A module that the function makes has the same weights on every node of a deployment, and whenever it is run again.
     torch_seed = as_seed(seed).child("torch").integer % 2**63
     try:
-        with seeded(torch_seed, torch.device("cpu")):
+        with of_the_person(f"name: {name}", make, DataError), seeded(torch_seed, torch.device("cpu")):
             task = make(**{key: value for key, value in from_study.items() if key in takes}, **given)
     except DataError as error:
         raise DataError(f"task.{error}") from error

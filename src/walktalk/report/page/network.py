@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -16,8 +17,14 @@ MOST_EDGES = 6000
 MOST_COLUMNS = 120  # nodes in the table of who holds what
 
 
-def network_data(study: Study, samples: list[int] | None) -> dict[str, Any] | None:
-    """The drawing: places from 0 to 1, edges as pairs, sites; none where the graph is too large to see."""
+def network_data(study: Study, samples: list[int] | None, names: Sequence[str] | None = None) -> dict[str, Any] | None:
+    """The drawing: places from 0 to 1, edges as pairs, sites; none where the graph is too large to see.
+
+    Args:
+        study: whose network it is.
+        samples: how many each node has, where that is known.
+        names: of the nodes, where the data has some; those of the graph come first.
+    """
     try:
         graph = study.graph
     except UserError:  # a file of edges that has gone
@@ -36,7 +43,7 @@ def network_data(study: Study, samples: list[int] | None) -> dict[str, Any] | No
         "pairs": edges[kept].tolist(),
         "shown": len(kept),
         "degrees": graph.degrees.tolist(),
-        "names": None if graph.names is None else list(graph.names),
+        "names": None if (called := graph.names or names) is None else list(called),
         "aggregator": study.aggregator,
         "samples": samples,
         "sites": None if sites is None else {"names": list(sites.names), "of": sites.site_of.tolist()},

@@ -72,7 +72,7 @@ def drawings_of(study: Study) -> dict[str, Any]:
     if study.cluster is not None:
         samples = [node["samples"] for node in study.cluster["nodes"]]
     return {
-        "network": network_data(study, samples),
+        "network": network_data(study, samples, None if task is None else task.names),
         "partition": None if task is None else partition_data(task, study.spec.task.settings.get("alpha")),
     }
 

@@ -130,7 +130,8 @@ def _figures(folder: StudyFolder) -> Html:
         tag("li", f"{stem.replace('-', ' ')} ", *(_link(f"figures/{stem}.{kind}", kind.upper()) for kind in kinds))
         for stem, kinds in found.items()
     ]
-    return _folded(f"{len(found)} figures for print", tag("ul", *entries, class_="files")) if found else Html("")
+    title = counted(len(found), "figure") + " for print"
+    return _folded(title, tag("ul", *entries, class_="files")) if found else Html("")
 
 
 def _runs(folder: StudyFolder, algorithms: Sequence[str], names: Mapping[str, Name], repetitions: int) -> Html:
@@ -145,7 +146,12 @@ def _runs(folder: StudyFolder, algorithms: Sequence[str], names: Mapping[str, Na
                 entries.append(tag("li", f"{names[label].name}, repetition {repetition} ", *links))
     total = len(algorithms) * repetitions
     left = f"; the first {MOST_RUNS} of them" if total > MOST_RUNS else ""
-    return _folded(f"{total:,} runs{left}", tag("ul", *entries, class_="files")) if entries else Html("")
+    return _folded(f"{counted(total, 'run')}{left}", tag("ul", *entries, class_="files")) if entries else Html("")
+
+
+def counted(count: int, word: str) -> str:
+    """A number with its word: "1 run", "1,200 runs"."""
+    return f"{count:,} {word}{'' if count == 1 else 's'}"
 
 
 def _folded(title: str, content: Html) -> Html:

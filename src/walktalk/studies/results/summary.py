@@ -45,7 +45,10 @@ def summarize(history: pd.DataFrame, spec: StudySpec | None = None, device: str 
         **{axis: _winner(algorithms, ("to_target", axis), smallest=True) for axis in AXES},
     }
     diverged = {str(label): numbers for label, of in runs.items() if (numbers := _diverged(of))}
+    # A loss that never was a number is the fault of data, model or loss, not of a rate.
+    never = [label for label in diverged if all(not run["train_loss"].map(math.isfinite).any() for run in runs[label])]
     summary = {"target_loss": _number(target), "algorithms": algorithms, "winners": winners, "diverged": diverged}
+    summary |= {"never_finite": never} if never else {}
     if spec is None:
         return summary
     return {"study": spec.name, **summary, "settings": spec_mapping(spec), **circumstances(device)}

@@ -404,11 +404,12 @@
       g.font = `600 ${Math.round(this.radius * 0.8)}px ${this.ink.font}`;
       g.textAlign = "center";
       g.textBaseline = "middle";
+      const below = (this.network.names || []).some((name) => name.length > LONGEST_WITHIN); // all, where one has to
       for (let v = 0; v < this.x.length; v++) {
         const state = R.stateOf(this.course, v, this.moment.i);
         const name = this.network.names ? this.network.names[v] : String(v);
-        if (name.length > LONGEST_WITHIN) this.drawBelow(g, name, v);
-        if (state === R.DEAD || (name.length > LONGEST_WITHIN && state !== R.PAUSED)) continue;
+        if (below) this.drawBelow(g, name, v);
+        if (state === R.DEAD || (below && state !== R.PAUSED)) continue;
         g.fillStyle = this.busy.has(v) ? R.onColour(this.busy.get(v)) : this.ink.fg;
         g.fillText(state === R.PAUSED ? "‖" : name, this.x[v], this.y[v] + 0.5);
       }
