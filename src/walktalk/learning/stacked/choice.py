@@ -13,6 +13,7 @@ from walktalk.learning.arithmetic import Arithmetic
 from walktalk.learning.frozen import is_partly_frozen, to_training
 from walktalk.learning.stacked.chain import ChainModel
 from walktalk.learning.stacked.fused import is_possible
+from walktalk.learning.stacked.group_norm import norm_groups_by_ourselves
 from walktalk.learning.stacked.joined import JoinedModel, NoDropout
 from walktalk.learning.stacked.laid import NotStackable
 from walktalk.learning.stacked.layers import is_patchwise
@@ -51,6 +52,19 @@ def stack(module: nn.Module, loss: Loss, inputs: Tensor, targets: Tensor, with_b
                     return model
         except CANNOT:
             continue  # whatever it was, the next form can do without it
+    return one_by_one(module, loss, inputs, targets, with_buffers)
+
+
+def one_by_one(module: nn.Module, loss: Loss, inputs: Tensor, targets: Tensor, with_buffers: bool) -> SequentialModel:
+    """Row after row; the same arguments. On a CPU with a group norm of our own, where its gradients are right."""
+    model = SequentialModel(module, loss, with_buffers)
+    if inputs.device.type != "cpu" or not model.pictures or not norm_groups_by_ourselves(model.worker):
+        return model
+    try:
+        if agrees(model, inputs, targets):
+            return model
+    except CANNOT:
+        pass  # whatever it was, torch's own may do without it
     return SequentialModel(module, loss, with_buffers)
 
 
@@ -259,7 +273,7 @@ class without_dropout:
     """Dropout layers let everything through inside the block."""
 
     def __init__(self, module: nn.Module, model: StackedModel | None = None) -> None:
-        workers = [model.worker] if isinstance(model, JoinedModel) else []  # whose layers are copies
+        workers = [model.worker] if isinstance(model, JoinedModel | SequentialModel) else []  # whose layers are copies
         dropouts = [found for part in (module, *workers) for found in active_dropouts(part)]
         self.kept = [(layer, name, getattr(layer, name)) for layer, name in dropouts]
         self.joined = model if isinstance(model, JoinedModel) and model.drops else None
