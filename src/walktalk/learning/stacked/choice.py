@@ -52,20 +52,10 @@ def stack(module: nn.Module, loss: Loss, inputs: Tensor, targets: Tensor, with_b
                     return model
         except CANNOT:
             continue  # whatever it was, the next form can do without it
-    return one_by_one(module, loss, inputs, targets, with_buffers)
-
-
-def one_by_one(module: nn.Module, loss: Loss, inputs: Tensor, targets: Tensor, with_buffers: bool) -> SequentialModel:
-    """Row after row; the same arguments. On a CPU with a group norm of our own, where its gradients are right."""
     model = SequentialModel(module, loss, with_buffers)
-    if inputs.device.type != "cpu" or not model.pictures or not norm_groups_by_ourselves(model.worker):
-        return model
-    try:
-        if agrees(model, inputs, targets):
-            return model
-    except CANNOT:
-        pass  # whatever it was, torch's own may do without it
-    return SequentialModel(module, loss, with_buffers)
+    if inputs.device.type == "cpu" and model.pictures:
+        norm_groups_by_ourselves(model.worker)
+    return model
 
 
 def forms_for(module: nn.Module, on_cpu: bool) -> tuple[type[StackedModel], ...]:
@@ -273,7 +263,7 @@ class without_dropout:
     """Dropout layers let everything through inside the block."""
 
     def __init__(self, module: nn.Module, model: StackedModel | None = None) -> None:
-        workers = [model.worker] if isinstance(model, JoinedModel | SequentialModel) else []  # whose layers are copies
+        workers = [model.worker] if isinstance(model, JoinedModel) else []  # whose layers are copies
         dropouts = [found for part in (module, *workers) for found in active_dropouts(part)]
         self.kept = [(layer, name, getattr(layer, name)) for layer, name in dropouts]
         self.joined = model if isinstance(model, JoinedModel) and model.drops else None
