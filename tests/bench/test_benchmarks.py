@@ -46,6 +46,13 @@ def test_a_model_beside_its_limit(monkeypatch):
     assert result.details["of the limit"] == pytest.approx(300.0 / result.details["limit"])
 
 
+def test_models_that_train_one_by_one_are_not_measured_in_wide_waves():
+    module = sys.modules["walktalk.bench.executor"]
+    widths = [module.worthwhile((1, 4, 20, 100), module.make_trainer(MODELS[name].task(40), "cpu"))
+              for name in ("logistic", "lenet5")]  # fmt: skip
+    assert widths == [(1, 4, 20, 100), (1, 4)]
+
+
 @pytest.mark.parametrize("name", list(MODELS))
 def test_every_model_has_a_gradient(name):
     task = MODELS[name].task(40)

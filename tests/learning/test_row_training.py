@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from dataclasses import replace
 
 import pytest
@@ -15,6 +16,7 @@ from walktalk.learning.optimizers import row_optimizer
 from walktalk.learning.stacked import SequentialModel
 from walktalk.learning.stacked.choice import is_random
 
+MEMORY = sys.modules["walktalk.learning.machine_memory"]
 OPTIMIZERS = {
     "sgd": OptimizerSpec("sgd", 0.05),
     "nesterov": OptimizerSpec("sgd", 0.05, momentum=0.9, nesterov=True, weight_decay=0.01),
@@ -166,3 +168,18 @@ def test_what_is_dropped_inside_of_a_layer_is_left_to_the_wave():
     model = nn.Sequential(nn.Unflatten(1, (8, 8)), nn.TransformerEncoderLayer(8, 2, 16, batch_first=True), nn.Flatten())
     model.append(nn.Linear(64, 10))
     assert Trainer(replace(tasks.digits(nodes=3, alpha=1.0), model=model)).single is None
+
+
+@pytest.mark.parametrize("known", [True, False], ids=["glibc", "another system"])
+def test_what_a_step_frees_is_kept_where_the_system_lets_us(monkeypatch, known):
+    asked = []
+
+    class System:
+        def __init__(self, name: None) -> None:
+            if known:
+                self.mallopt = lambda option, value: asked.append((option, value))
+
+    monkeypatch.setattr(MEMORY.sys, "platform", "linux")
+    monkeypatch.setattr(MEMORY.ctypes, "CDLL", System)
+    MEMORY.keep_freed_memory.__wrapped__()
+    assert asked == ([(-1, 2**29), (-3, 2**25)] if known else [])

@@ -63,11 +63,16 @@ def stacked_rates(say: Say, task: Task, device: str, widths: tuple[int, ...]) ->
         torch.set_num_threads(1)  # small models leave a second thread nothing to do
     trainer = make_trainer(task, device)
     rates = {}
-    for width in widths:
+    for width in worthwhile(widths, trainer):
         say(f"{width} models at once")
         rates[width] = StackedWave(width, trainer).steps_per_second()
     torch.set_num_threads(threads)
     return rates
+
+
+def worthwhile(widths: tuple[int, ...], trainer: Trainer) -> tuple[int, ...]:
+    """Of models that are trained one after the other only two: all are the same, and a hundred models take minutes."""
+    return widths[:2] if trainer.best_width == 1 else widths
 
 
 def result_of(

@@ -13,6 +13,7 @@ import torch
 from torch import Tensor
 
 from walktalk.learning.cuda_graph import recorded, say_that_none_works
+from walktalk.learning.machine_memory import keep_freed_memory
 from walktalk.learning.optimizers import RowOptimizer
 from walktalk.learning.samples import Samples, chosen
 from walktalk.learning.sampling import Sampler
@@ -64,6 +65,8 @@ class RowTraining:
     def lay_out(self) -> Gradients:
         """The memory: a row, its gradients, its optimizer's state. A single row is its own vector of parameters."""
         layout, device = self.model.layout, self.inputs.device
+        if device.type == "cpu":
+            keep_freed_memory()
         self.row = torch.zeros(1, layout.width, device=device)
         self.weights, buffers = self.row[0, : layout.parameter_width], self.row[:, layout.parameter_width :]
         self.state = torch.zeros(1, self.optimizer.state_width(layout.parameter_width), device=device)

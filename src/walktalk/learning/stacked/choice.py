@@ -13,6 +13,7 @@ from walktalk.learning.arithmetic import Arithmetic
 from walktalk.learning.frozen import is_partly_frozen, to_training
 from walktalk.learning.stacked.chain import ChainModel
 from walktalk.learning.stacked.fused import is_possible
+from walktalk.learning.stacked.group_norm import norm_groups_by_ourselves
 from walktalk.learning.stacked.joined import JoinedModel, NoDropout
 from walktalk.learning.stacked.laid import NotStackable
 from walktalk.learning.stacked.layers import is_patchwise
@@ -51,7 +52,10 @@ def stack(module: nn.Module, loss: Loss, inputs: Tensor, targets: Tensor, with_b
                     return model
         except CANNOT:
             continue  # whatever it was, the next form can do without it
-    return SequentialModel(module, loss, with_buffers)
+    model = SequentialModel(module, loss, with_buffers)
+    if inputs.device.type == "cpu" and model.pictures:
+        norm_groups_by_ourselves(model.worker)
+    return model
 
 
 def forms_for(module: nn.Module, on_cpu: bool) -> tuple[type[StackedModel], ...]:
