@@ -109,6 +109,12 @@ def test_mistakes_are_one_line(studies: Studies, tmp_path: Path) -> None:
     with pytest.raises(StudyError, match="is a folder"):
         write_comparison(open_comparison([here, studies("broken")]), tmp_path)
     assert walktalk("compare", here, tmp_path)[0] == 2
+    begun = tmp_path / "begun"
+    begun.mkdir()
+    (begun / "spec.yaml").write_bytes((here / "spec.yaml").read_bytes())  # as a run leaves it that was killed
+    code, _, error = walktalk("report", begun)
+    assert (code, error.count("\n")) == (2, 1)
+    assert "no run is over yet; go on with the study (`walktalk run --resume`)" in error
 
 
 def test_the_page_of_a_comparison(studies: Studies, visit: Any, tmp_path: Path) -> None:

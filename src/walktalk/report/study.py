@@ -56,6 +56,8 @@ class Study:
         there = [path for path in runs if path.is_file()]
         if there and (len(there) == len(runs) or not self.finished):
             return pd.concat([read_history(path) for path in there], ignore_index=True)
+        if not there and not self.folder.history.exists():
+            raise StudyError(f"{self.folder.path}: no run is over yet; go on with the study (`walktalk run --resume`)")
         return read_history(self.folder.history)
 
     @property

@@ -47,7 +47,12 @@ def summarize(history: pd.DataFrame, spec: StudySpec | None = None, device: str 
     diverged = {str(label): numbers for label, of in runs.items() if (numbers := _diverged(of))}
     # A loss that never was a number is the fault of data, model or loss, not of a rate.
     never = [label for label in diverged if all(not run["train_loss"].map(math.isfinite).any() for run in runs[label])]
-    summary = {"target_loss": _number(target), "algorithms": algorithms, "winners": winners, "diverged": diverged}
+    summary: dict[str, Any] = {
+        "target_loss": _number(target),
+        "algorithms": algorithms,
+        "winners": winners,
+        "diverged": diverged,
+    }
     summary |= {"never_finite": never} if never else {}
     if spec is None:
         return summary
