@@ -378,6 +378,8 @@ def test_mistakes_are_told_before_any_training():
         stack(nn.ReLU(), functional.cross_entropy, FLAT, LABELS)
     with pytest.raises(ModelError, match="fails on its own data"):
         stack(nn.Linear(3, 5), functional.cross_entropy, FLAT, LABELS)
+    with pytest.raises(ModelError, match=r"target size .* target=\[\"y\"\] for a column of a frame, unsqueeze"):
+        stack(nn.Linear(12, 1), functional.mse_loss, FLAT, LABELS.float())
     with pytest.raises(ModelError, match="a target 4, but the model has 3 outputs"):
         stack(nn.Linear(12, 3), functional.cross_entropy, FLAT[LABELS.argsort()], LABELS.sort().values)
     with pytest.raises(ModelError, match="one number"):

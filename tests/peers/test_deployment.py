@@ -150,6 +150,7 @@ def test_relative_paths_are_relative_to_the_file(tmp_path: Path) -> None:
         ({"nodes": {"a": {"adress": "x:1"}}}, "adress"),
         ({"colour": "red", "nodes": {"a": {}}}, "colour"),
         ({"name": "a/b", "nodes": {"a": {}}}, "name"),
+        ({"name": "mine", "task": {"name": "digits"}}, r"is a study, not a cluster: .* with study: cluster"),
     ],
 )
 def test_mistakes_in_a_cluster_file_are_named(changes: dict[str, object], message: str) -> None:

@@ -24,6 +24,8 @@ from walktalk.learning.task import Loss
 
 STACKED_UP_TO = 2**24  # parameters; a larger model fills a device by itself, and a wave of them its memory
 FURTHER = 3.0  # times the error of casts before every product, up to which a base in 16 bits is taken
+SIZES_DIFFER = "Using a target size"  # how torch's warning of outputs [B, 1] and targets [B] begins
+ONE_OUTPUT = 'give the targets the dimension that the outputs have: target=["y"] for a column of a frame, unsqueeze(1) for a tensor'
 SEEDS_TRIED = 5  # to see whether a model is random
 FORMS: tuple[type[StackedModel], ...] = (ChainModel, TracedModel, VmapModel)
 ON_A_CPU: tuple[type[StackedModel], ...] = (ChainModel, WrittenModel, TracedModel)  # vmap is slower than a loop
@@ -180,11 +182,13 @@ def check_that_it_runs(module: nn.Module, loss: Loss, inputs: Tensor, targets: T
     try:
         with torch.no_grad(), seeded(0, inputs.device), warnings.catch_warnings():
             # [B, 1] outputs and [B] targets: torch would compare every output with every target, and only warn.
-            warnings.filterwarnings("error", "Using a target size")
+            warnings.filterwarnings("error", SIZES_DIFFER)
             outputs = probe(inputs[:2])
             value = loss(outputs, targets[:2])
     except Exception as error:
-        raise ModelError(f"the model or its loss fails on its own data: {' '.join(str(error).split())}") from error
+        said = " ".join(str(error).split())
+        hint = f" {ONE_OUTPUT}" if said.startswith(SIZES_DIFFER) else ""
+        raise ModelError(f"the model or its loss fails on its own data: {said}{hint}") from error
     if not isinstance(outputs, Tensor) or not isinstance(value, Tensor) or value.numel() != 1:
         raise ModelError("the model must put out one tensor, and the loss one number, the mean over the batch")
     classes = outputs.shape[1] if outputs.dim() == 2 else 0

@@ -261,6 +261,9 @@ class Cluster(BaseModel):
         return credentials(self.certificates, name) if self.certificates is not None else None
 
 
+STUDY_KEYS = frozenset({"network", "task", "algorithms"})  # of a study: somebody gave that in a cluster's place
+
+
 def load_cluster(path: Path) -> Cluster:
     """The cluster in a file; relative paths in it are relative to it. A `SpecError` names what is wrong."""
     cluster = make_cluster(yaml_text.read(path), str(path))
@@ -275,6 +278,11 @@ def load_cluster(path: Path) -> Cluster:
 
 def make_cluster(content: Mapping[str, Any], source: str = "cluster") -> Cluster:
     """A cluster from its keys."""
+    if "nodes" not in content and not STUDY_KEYS.isdisjoint(content):
+        raise SpecError(
+            f"{source} is a study, not a cluster: a cluster's file says nodes: {{lyon: {{}}, nice: {{}}}}, and names a "
+            f"study's file with study: {source}"
+        )
     try:
         cluster = Cluster.model_validate(content)
     except ValidationError as error:
