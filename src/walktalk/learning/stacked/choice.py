@@ -25,7 +25,7 @@ from walktalk.learning.task import Loss
 STACKED_UP_TO = 2**24  # parameters; a larger model fills a device by itself, and a wave of them its memory
 FURTHER = 3.0  # times the error of casts before every product, up to which a base in 16 bits is taken
 SIZES_DIFFER = "Using a target size"  # how torch's warning of outputs [B, 1] and targets [B] begins
-ONE_OUTPUT = 'give the targets the dimension that the outputs have: target=["y"] for a column of a frame, unsqueeze(1) for a tensor'
+ONE_OUTPUT = 'Targets need the same dimensions: target=["y"] for a column of a frame, unsqueeze(1) for a tensor.'
 SEEDS_TRIED = 5  # to see whether a model is random
 FORMS: tuple[type[StackedModel], ...] = (ChainModel, TracedModel, VmapModel)
 ON_A_CPU: tuple[type[StackedModel], ...] = (ChainModel, WrittenModel, TracedModel)  # vmap is slower than a loop
