@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 import numpy as np
 import pytest
 from hypothesis import given, settings
@@ -59,47 +57,6 @@ def test_a_wave_in_pieces_gives_the_same_bytes(state, monkeypatch):
         outputs.append(engine.output(0).numpy())
         assert max(trainer.widths) > 2 if widest is None else max(trainer.widths) <= 2
     assert np.array_equal(*outputs)
-
-
-@pytest.mark.parametrize("state", ["visit", "walk", "node"])
-@pytest.mark.parametrize("protocol", [MultiWalk(1), MultiWalk(8), AsyncGossip()], ids=lambda p: p.label)
-def test_a_training_that_ends_after_its_run_is_never_done(protocol, state):
-    """However often the run is cut: what is under way is put off, so that the end of the run comes first."""
-    run = setup(protocol, graphs.cycle(9), optimizer_state=state, state_bytes=20, stop=Stop(iterations=12))
-    run = replace(run, evaluate=Evaluate(every=12))
-    counts, outputs = [], []
-    for stretches in (1, 12):
-        trainer = QuadraticTrainer(9, momentum=0.5)
-        engine = Engine(trainer, [run], [trainer.initial()])
-        counts.append(sum(engine.advance(k / stretches).trainings for k in range(1, stretches + 1)))
-        outputs.append(engine.output(0).numpy())
-    simulation = engine.simulations[0]
-    assert simulation.trainings > 12 or protocol == MultiWalk(1)  # more were begun than iterations asked for
-    assert counts[0] == counts[1]
-    assert counts[1] <= 12 or state == "node"  # there another walk may have gone on with its optimizer state
-    assert np.array_equal(*outputs)
-
-
-@pytest.mark.parametrize("state", ["visit", "walk", "node"])
-@pytest.mark.parametrize("before", [False, True], ids=["now", "before anything was put off"])
-def test_a_run_goes_on_from_a_checkpoint(monkeypatch, state, before):
-    run = setup(MultiWalk(5), graphs.cycle(7), optimizer_state=state, state_bytes=20)
-    trainer = QuadraticTrainer(7, momentum=0.5)
-
-    def engine_at(progress: float) -> Engine:
-        engine = Engine(trainer, [run], [trainer.initial()])
-        engine.advance(progress)
-        return engine
-
-    with monkeypatch.context() as patched:
-        if before:
-            patched.setattr(Simulation, "_under_way_still", lambda self: [])
-        saved = engine_at(0.4).living(0)
-    resumed = Engine(trainer, [run], [trainer.initial()])
-    resumed.restore(0, 0.4, *saved)
-    resumed.advance(0.7)
-    resumed.advance(1.0)
-    assert np.array_equal(resumed.output(0).numpy(), engine_at(1.0).output(0).numpy())
 
 
 def test_no_step_writes_a_row_that_it_or_its_level_reads():

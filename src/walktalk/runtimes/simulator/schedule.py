@@ -105,7 +105,7 @@ Op: TypeAlias = TrainOp | CombineOp | ScreenOp | EncodeOp | MixOp | EvaluateOp
 class Chunk:
     """A stretch of a run's schedule, in an order that respects every dependency."""
 
-    ops: list[Op]  # without trainings that have not ended by its end: those are in a later stretch
+    ops: list[Op]
     live: list[int]  # values that may be used after it
     live_states: list[int]  # optimizer states that may be used after it
     trace: list[TraceRow]  # what happened, event by event

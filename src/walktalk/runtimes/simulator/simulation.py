@@ -50,13 +50,11 @@ from walktalk.runtimes.simulator.schedule import (
     ANYTHING,
     INITIAL_VALUE,
     NO_STATE,
-    NO_VALUE,
     Chunk,
     EvaluateOp,
     MixOp,
     Notebook,
     Terms,
-    TrainOp,
     Unwritten,
 )
 from walktalk.runtimes.simulator.surroundings import all_surroundings
@@ -458,50 +456,15 @@ class Simulation:
         return self.interpreter.output(self.setup.evaluate.model)
 
     def _hand_out(self) -> Chunk:
-        """What was written down since the last time.
-
-        A training that is still under way is put off until it ends: a run may end first, and nobody read its result.
-        """
-        later = [] if self.finished else self._under_way_still()
-        chunk = self._chunk(later)
-        self.noted += len(self.trace)
-        self.notebook.ops, self.trace = list(later), []
-        return chunk
-
-    def hand_out_all(self) -> Chunk:
-        """What was put off, now: with it, everything is as checkpoints had it before anything was put off."""
-        chunk = self._chunk([])
-        self.notebook.ops = []
-        return chunk
-
-    def _under_way_still(self) -> list[TrainOp]:
-        """Trainings that have not ended. Until then nothing reads the model; an optimizer state may go on earlier."""
-        outs = {terms[-1][0] for number, terms in self.under_way.items() if number < 0}
-        read: set[int] = set()  # states that trainings go on with that are not put off
-        later: list[TrainOp] = []
-        for op in reversed(self.notebook.ops) if outs else ():
-            if isinstance(op, TrainOp):
-                if op.out in outs and op.state_out not in read:
-                    later.append(op)
-                elif op.state_in != NO_STATE:
-                    read.add(op.state_in)
-        return later[::-1]
-
-    def _chunk(self, later: list[TrainOp]) -> Chunk:
-        """All that is written down but these trainings; of them, what they begin with lives on."""
-        what = self.interpreter
+        notebook, what = self.notebook, self.interpreter
         holders = [*what.members.values(), what.aggregate or ()]
-        states: set[int] = set()
         if not self.finished:  # after the end only what the run puts out is of interest
             holders += [terms for slots in what.slots.values() for terms in slots.values()]
             holders += [packed.content for slots in what.encodings.values() for packed in slots.values()]
             holders += self.under_way.values()
-            states = {*what.states.values(), *self.states_under_way.values()}
         live = {value for terms in holders for value, _ in terms}
-        live |= {value for op in later for value in (op.source, op.correction, op.anchor) if value != NO_VALUE}
-        states |= {op.state_in for op in later if op.state_in != NO_STATE}
-        outs, ops = {op.out for op in later}, self.notebook.ops
-        if later:
-            ops = [op for op in ops if not isinstance(op, TrainOp) or op.out not in outs]
-        states -= {op.state_out for op in later}
-        return Chunk(ops, sorted(live - outs), sorted(states), self.trace, self.finished)
+        states = [] if self.finished else sorted({*what.states.values(), *self.states_under_way.values()})
+        chunk = Chunk(notebook.ops, sorted(live), states, self.trace, self.finished)
+        self.noted += len(self.trace)
+        notebook.ops, self.trace = [], []
+        return chunk
