@@ -13,6 +13,7 @@ SOURCE = Path(walktalk.__file__).parent
 RUNGS = (
     "lazy",
     "amx",
+    "mkl",
     "errors",
     "settings",
     "plugins",

@@ -16,10 +16,12 @@ from typing import TYPE_CHECKING
 
 from walktalk import lazy
 from walktalk.amx import avoid_broken_amx
+from walktalk.mkl import keep_the_same_bits
 
 __version__ = "0.1.0"
 
 avoid_broken_amx()
+keep_the_same_bits()
 
 if TYPE_CHECKING:
     from walktalk import advisor, chains, graphs, plots, theory
