@@ -56,7 +56,7 @@ def test_of_the_small_model_of_figure_8_adapters_alone_travel(tmp_path, monkeypa
     import adapters_peers as script
 
     torch.manual_seed(0)
-    save_file(script.Transformer().state_dict(), tmp_path / "base.safetensors")
+    save_file(script.DigitReader(script.WIDE).state_dict(), tmp_path / "base.safetensors")
     task = script.handwriting(10, base=str(tmp_path / "base.safetensors"), rank=4)
     wide = script.WIDE
     factors = 2 * 2 * 4 * 2 * wide + 2 * 2 * 4 * 3 * wide  # two blocks: queries and values, up and down
