@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import partial
 from typing import Annotated, Literal
 
 import numpy as np
@@ -34,6 +35,7 @@ def cifar10(
     model: Literal["resnet20", "vgg11"] = "resnet20",
     norm: Norm = "batch",
     groups: Literal[1, 2, 4, 8, 16] | None = None,
+    width: Annotated[float, Gt(0), Le(1)] = 1.0,
     scale: Literal["images", "papers"] = "images",
     augment: bool = True,
     samples: Annotated[int, Ge(1), Le(50_000)] | None = None,
@@ -53,6 +55,7 @@ def cifar10(
         model: the network; VGG-11 has no normalization, and dropout.
         norm: ResNet-20's normalization.
         groups: of its group norm; 8 if left out.
+        width: the share of VGG-11's channels that every layer has; a quarter for a CPU.
         scale: pixels are divided by their standard deviation; papers: by the smaller numbers of much published code.
         augment: random crop and flip in training.
         samples: only that many images, for a quick try.
@@ -70,11 +73,12 @@ def cifar10(
     mine = own_part(parts, part)
     if mine is not None:
         images, labels, parts = images[mine], labels[mine], [np.arange(len(mine))]
+    make = partial(vgg11, width=width) if model == "vgg11" else None
     std = STD if scale == "images" else STD_OF_MANY_PAPERS
     test = (normalized(batches[5][0], MEAN, std), torch.from_numpy(batches[5][1])) if mine is None else None
     return Task(
         "cifar10",
-        resnet20(norm=norm, groups=groups or GROUPS) if model == "resnet20" else vgg11(),
+        make() if make else resnet20(norm=norm, groups=groups or GROUPS),
         functional.cross_entropy,
         normalized(images, MEAN, std),
         torch.from_numpy(labels),
@@ -82,5 +86,5 @@ def cifar10(
         test,
         labels=labels,
         augment=CropAndFlip() if augment else None,
-        make=vgg11 if model == "vgg11" else None,
+        make=make,
     )
