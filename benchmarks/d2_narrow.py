@@ -22,7 +22,7 @@ from walktalk.protocols import D2, Machine, Surroundings
 from walktalk.protocols.effects import Combine, Effect
 from walktalk.protocols.rounds.d2 import MIXED, ExactDiffusion
 from walktalk.protocols.rounds.meeting import HALF, Meeting
-from walktalk.published import TABLE1, Row, run_table
+from walktalk.published import Row, find_table, run_table
 
 ALGORITHMS: Mapping[str, str] = {"exact": "d2", "nearest": "d2_narrow:NearestD2"}
 
@@ -57,7 +57,8 @@ def main() -> None:
     parser.add_argument("--folder", required=True, help="where CIFAR-10 is")
     parser.add_argument("--out", type=Path, required=True, help="where histories go, in a folder of the weights' name")
     options = parser.parse_args()
-    table = replace(TABLE1, rows=tuple(with_weights(row, options.weights) for row in TABLE1.rows))
+    published = find_table("table1")
+    table = replace(published, rows=tuple(with_weights(row, options.weights) for row in published.rows))
     run_table(
         table,
         "paper",

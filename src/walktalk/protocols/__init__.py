@@ -45,6 +45,7 @@ from walktalk.protocols.message import HEADER_BYTES, Arrival, Message, control_b
 from walktalk.protocols.multi_walk import MultiWalk
 from walktalk.protocols.privacy import Private, private
 from walktalk.protocols.rounds import (
+    CECA,
     D2,
     SGP,
     ChocoSGD,
@@ -55,6 +56,7 @@ from walktalk.protocols.rounds import (
     GradientTracking,
     LocalDSGD,
     NoLoCo,
+    PushPull,
     QGDSGDm,
     RelaySGD,
     Scaffold,
@@ -91,6 +93,8 @@ for _protocol in (
     SGP,
     OSGP,
     RelaySGD,
+    PushPull,
+    CECA,
     ChocoSGD,
     EpidemicLearning,
     NoLoCo,
@@ -112,6 +116,7 @@ for _protocol in (
 __all__ = [
     "AGGREGATE",
     "AGRAF",
+    "CECA",
     "D2",
     "FACTS",
     "GRADIENT",
@@ -164,6 +169,7 @@ __all__ = [
     "PeerLost",
     "Private",
     "Protocol",
+    "PushPull",
     "QGDSGDm",
     "Received",
     "Record",

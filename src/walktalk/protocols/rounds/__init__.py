@@ -3,6 +3,7 @@
 `meeting` is what those between neighbours share, `server` what those with a server do.
 """
 
+from walktalk.protocols.rounds.ceca import CECA
 from walktalk.protocols.rounds.choco_sgd import ChocoSGD
 from walktalk.protocols.rounds.d2 import D2
 from walktalk.protocols.rounds.diloco import DiLoCo
@@ -12,6 +13,7 @@ from walktalk.protocols.rounds.fedprox import FedProx
 from walktalk.protocols.rounds.gradient_tracking import GradientTracking
 from walktalk.protocols.rounds.local_dsgd import LocalDSGD
 from walktalk.protocols.rounds.noloco import NoLoCo
+from walktalk.protocols.rounds.push_pull import PushPull
 from walktalk.protocols.rounds.qg_dsgdm import QGDSGDm
 from walktalk.protocols.rounds.relay_sgd import RelaySGD
 from walktalk.protocols.rounds.scaffold import Scaffold
@@ -19,6 +21,7 @@ from walktalk.protocols.rounds.sgp import SGP
 from walktalk.protocols.rounds.streaming_diloco import StreamingDiLoCo
 
 __all__ = [
+    "CECA",
     "D2",
     "SGP",
     "ChocoSGD",
@@ -29,6 +32,7 @@ __all__ = [
     "GradientTracking",
     "LocalDSGD",
     "NoLoCo",
+    "PushPull",
     "QGDSGDm",
     "RelaySGD",
     "Scaffold",
