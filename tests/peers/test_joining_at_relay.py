@@ -22,6 +22,7 @@ from walktalk.runtimes.peers import (
     Place,
     Roster,
     Standing,
+    as_text,
     credentials,
     free_ports,
     make_certificates,
@@ -135,6 +136,7 @@ def test_one_that_does_not_say_where_it_is_reached_is_met_at_the_relay_and_tells
     assert cluster.told(seat.place) == ""
     joined(seat.roster, "e", "", "a", "b")
     seat.remember()
+    (seat.folder / "roster.json").write_text(as_text(seat.roster.entries))
     host, _, port = seat.place.address.partition(":")
     with socket.create_server((host, int(port))):  # a port that it does not get again
         again = take_seat(cluster, cycle(4), "e", True, None, None)
