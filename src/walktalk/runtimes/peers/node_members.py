@@ -263,27 +263,18 @@ class Members:
                 self._node.link.redial(entry.name, entry.address)
 
     def _to_dial(self, name: str, new: Iterable[int]) -> dict[str, str]:
-        """Where those of the new neighbours are that this node connects to."""
+        """Where those of the new neighbours are that this node connects to; "": at the relay."""
         roster = self.roster
         assert roster is not None
         found = {}
         for peer in (roster.known[number] for number in new):
             if roster.before(name, peer):
-                address = self.address_of(peer)
-                if address or (address is not None and self._node.setup.endpoint.relay is not None):
+                address = self._node.setup.dials(peer)
+                if address is not None:
                     found[peer] = address
                 elif self._node.setup.endpoint.relay is None:
                     log.warning("%s: %s is a neighbour now, but nothing says where it listens", name, peer)
         return found
-
-    def address_of(self, name: str) -> str | None:
-        """Where a node listens, as far as is known here; "": it is met at the relay."""
-        roster = self.roster
-        if roster is not None and name in roster.entries:
-            told = roster.entries[name].address
-            if told or name not in roster.names:
-                return told
-        return self._node.setup.addresses().get(name)
 
     # -- leaving for good -----------------------------------------------------------------------------------------
 

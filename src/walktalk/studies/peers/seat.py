@@ -83,14 +83,9 @@ class Seat:
         one = known[self.number] if self.number < len(known) else Surroundings(self.number, len(known), (), ())
         return surroundings(one, self.roster, self.name)
 
-    def addresses(self) -> Mapping[str, str]:
-        """Where nodes of the file listen, as far as is known now; "": they are met at the relay."""
-        cluster = with_known_ports(self.cluster)
-        if not cluster.relay:
-            return {name: place.address for name, place in cluster.nodes.items() if place.has_port}
-        others = [name for name in cluster.file_names if name != self.name]
-        found = {other: cluster.dialled(self.name, other, self.roster) for other in others}
-        return {other: address for other, address in found.items() if address is not None}
+    def dials(self, other: str) -> str | None:
+        """Where it connects to one that becomes its neighbour, as far as is known now (`Cluster.dialled`)."""
+        return with_known_ports(self.cluster).dialled(self.name, other, self.roster)
 
     def join(self, facts: Mapping[str, Any]) -> Seat:
         """Join a cluster that runs; `UnavailableError` where it does not let this node in.
