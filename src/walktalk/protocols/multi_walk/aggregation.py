@@ -188,7 +188,7 @@ class Reign:
         if exact:
             del self.missing[what.walk]
             return [told, *self._mix_late(slot, missed_slot(what.walk)), Forget(missed_slot(what.walk))]
-        if what.walk in self.awaited:
+        if self._is_awaited(what):
             return [told, *self._mix_awaited(what.walk, slot)]
         return [told, *self._average(slot, share)]
 
@@ -198,6 +198,10 @@ class Reign:
         if given_up is None or what.reign != self.name:
             return False
         return what.ticket == given_up.ticket and what.hop > given_up.hop
+
+    def _is_awaited(self, what: Pass) -> bool:
+        """Whether it comes for the first time, after another was started in its place; not that other."""
+        return what.reign != self.name and what.walk in self.awaited
 
     def _comes(self, what: Pass, share: float = 0.0) -> None:
         """A copy has come, and has this share of the mean."""
@@ -222,7 +226,7 @@ class Reign:
         walk, slot = spare.walk, spare_slot(spare.walk)
         self.updates += self._learned(spare, now)
         self._comes(spare)
-        if walk in self.awaited:
+        if self._is_awaited(spare):
             effects = self._mix_awaited(walk, slot)
         else:
             effects = [*self._mix_late(slot, missed_slot(walk)), Combine(missed_slot(walk), {slot: 1.0})]
