@@ -23,6 +23,7 @@ from walktalk.records import read_history
 
 ROOT = Path(__file__).resolve().parents[1]
 RESULTS = ROOT / "results" / "2026-11-16-published"
+FURTHER = ("each_test_accuracy_worst", "each_test_accuracy_mean", "mean_test_accuracy")
 LATER = ROOT / "results" / "2026-11-18-published"  # on two cores
 
 
@@ -82,6 +83,7 @@ def main() -> None:
             sums1=sums_said(),
             courses1=courses(one),
             narrow1=narrow_said(one),
+            narrow_end1=narrow_end_said(one),
             drawn1={name: drawn_said(name) for name in ("dpsgd", "d2")},
             softmax5=softmax_said(),
             table5=published.as_markdown(five, digits),
@@ -308,8 +310,7 @@ def last_said(cells: list[published.Compared]) -> str:
     lines = ["| algorithm | α | rate | epoch | worst node | mean node | mean model |", "|---|---|---|---|---|---|---|"]
     for cell in cells:
         title = f"*{cell.row.title}*" if cell.row.is_ours else cell.row.title
-        names = ("each_test_accuracy_worst", "each_test_accuracy_mean", "mean_test_accuracy")
-        measured = " | ".join(f"{cell.each[name]:.1f}" for name in names)
+        measured = " | ".join(f"{cell.each[name]:.1f}" for name in FURTHER)
         epoch, alpha = cell.iterations // (WORKERS * STEPS), cell.column.removeprefix("alpha")
         lines.append(f"| {title} | {alpha} | {cell.lr:g} | {epoch} | {measured} |")
     return "\n".join(lines) + "\n"
@@ -388,6 +389,13 @@ def narrow_said(table: published.Table) -> str:
     )
 
 
+def narrow_end_said(table: published.Table) -> str:
+    """Where the one with exact weights ends."""
+    (cell,) = published.compared(table, LATER / "d2-narrow" / "exact")
+    worst, mean, model = (cell.each[name] for name in FURTHER)
+    return f"the worst worker has {worst:.1f}, the mean one {mean:.1f}, the mean model {model:.1f} in the end"
+
+
 def course_lines(histories: dict[str, Path]) -> str:
     """A line a run, at every 28th epoch."""
     epochs = [28 * k for k in range(1, 8)]
@@ -397,7 +405,7 @@ def course_lines(histories: dict[str, Path]) -> str:
         at = history.set_index(history["iteration"] // (WORKERS * STEPS))
         cells = [
             "–"
-            if pd.isna(at["consensus"][epoch])
+            if epoch not in at.index or pd.isna(at["consensus"][epoch])
             else f"{100 * at['each_test_accuracy_mean'][epoch]:.0f} ({at['consensus'][epoch]:.3g})"
             for epoch in epochs
         ]

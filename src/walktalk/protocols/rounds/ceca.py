@@ -80,7 +80,7 @@ class CECA(NeighbourRounds):
     title: ClassVar[str] = "CECA"
     conserves: ClassVar[tuple[Law, ...]] = ("sum",)
     description: ClassVar[str] = "Every node trains and sends to one other; means double, so that all have everybody's."
-    colour: ClassVar[str] = "#8A6FB0"
+    colour: ClassVar[str] = "#C2851C"
     demands: ClassVar[tuple[Demand, ...]] = (FIXED, LINKS)
     made_for: ClassVar[str] = "complete"
     on_directed_graphs: ClassVar[bool] = True
