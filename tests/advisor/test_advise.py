@@ -123,7 +123,8 @@ def test_candidates() -> None:
 
 def test_all_that_real_nodes_can_run_on_the_graph_may_be_chosen_among() -> None:
     """Every registered algorithm, Multi-Walk with every number of walks; the rest is left out, or said to be none."""
-    servers = {"fedavg", "fedprox", "scaffold", "fedbuff", "fedasync", "async_sgd", "diloco", "streaming_diloco"}
+    rounds = {"fedavg", "fedopt", "fedprox", "scaffold", "diloco", "streaming_diloco"}
+    servers = {*rounds, "fedbuff", "fedasync", "async_sgd"}
     for graph, out in (
         (graphs.cycle(8), {"epidemic_learning", "relay_sgd", *servers}),
         (graphs.star(8), {"epidemic_learning"}),

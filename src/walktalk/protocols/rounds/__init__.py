@@ -8,6 +8,7 @@ from walktalk.protocols.rounds.d2 import D2
 from walktalk.protocols.rounds.diloco import DiLoCo
 from walktalk.protocols.rounds.epidemic import EpidemicLearning
 from walktalk.protocols.rounds.fedavg import FedAvg
+from walktalk.protocols.rounds.fedopt import FedOpt
 from walktalk.protocols.rounds.fedprox import FedProx
 from walktalk.protocols.rounds.gradient_tracking import GradientTracking
 from walktalk.protocols.rounds.local_dsgd import LocalDSGD
@@ -25,6 +26,7 @@ __all__ = [
     "DiLoCo",
     "EpidemicLearning",
     "FedAvg",
+    "FedOpt",
     "FedProx",
     "GradientTracking",
     "LocalDSGD",
