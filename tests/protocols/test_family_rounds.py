@@ -38,6 +38,7 @@ from walktalk.protocols import (
     QGDSGDm,
     RelaySGD,
     Scaffold,
+    SlowMo,
     StreamingDiLoCo,
     SyncGossip,
 )
@@ -50,6 +51,7 @@ EPIDEMIC = Seed(0).child("epidemic")  # what nodes of Epidemic Learning draw fro
 LOPSIDED = Graph.from_arcs(5, [(0, 1), (1, 2), (2, 3), (3, 4), (4, 0), (0, 2), (0, 3)], "lopsided")
 CHANGING = (graphs.one_peer_exponential(8), graphs.random_matchings(6, seed=1), graphs.base_graph(7, peers=2))
 VARIANTS = [
+    SlowMo(rounds=2, outer_momentum=0.0),
     QGDSGDm(nesterov=True),
     ChocoSGD(codec=""),
     ChocoSGD(codec="top_k(0.3)", gamma=0.3),

@@ -59,6 +59,7 @@ from walktalk.protocols.rounds import (
     QGDSGDm,
     RelaySGD,
     Scaffold,
+    SlowMo,
     StreamingDiLoCo,
 )
 from walktalk.protocols.screening import Screened, screened
@@ -87,6 +88,7 @@ for _protocol in (
     Centralized,
     LocalDSGD,
     QGDSGDm,
+    SlowMo,
     GradientTracking,
     D2,
     SGP,
@@ -178,6 +180,7 @@ __all__ = [
     "Screened",
     "Send",
     "SetTimer",
+    "SlowMo",
     "Started",
     "StreamingDiLoCo",
     "Surroundings",

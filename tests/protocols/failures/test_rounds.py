@@ -24,6 +24,7 @@ from walktalk.protocols import (
     Protocol,
     QGDSGDm,
     RelaySGD,
+    SlowMo,
     SyncGossip,
     compressed,
 )
@@ -36,6 +37,7 @@ LOPSIDED = Graph.from_arcs(5, [(0, 1), (1, 2), (2, 3), (3, 4), (4, 0), (0, 2), (
 ANYWHERE: list[tuple[Protocol, Graph]] = [
     (LocalDSGD(), graphs.erdos_renyi(6, p=0.5, seed=2)),
     (LocalDSGD(), graphs.exponential(6)),
+    (SlowMo(rounds=3), graphs.one_peer_exponential(8)),
     (QGDSGDm(), graphs.one_peer_exponential(8)),
     (QGDSGDm(missing="divide"), graphs.cycle(5)),
     (D2(), graphs.cycle(5)),

@@ -17,6 +17,7 @@ from walktalk.protocols.rounds.qg_dsgdm import QGDSGDm
 from walktalk.protocols.rounds.relay_sgd import RelaySGD
 from walktalk.protocols.rounds.scaffold import Scaffold
 from walktalk.protocols.rounds.sgp import SGP
+from walktalk.protocols.rounds.slowmo import SlowMo
 from walktalk.protocols.rounds.streaming_diloco import StreamingDiLoCo
 
 __all__ = [
@@ -34,5 +35,6 @@ __all__ = [
     "QGDSGDm",
     "RelaySGD",
     "Scaffold",
+    "SlowMo",
     "StreamingDiLoCo",
 ]
