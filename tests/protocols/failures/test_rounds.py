@@ -20,6 +20,7 @@ from walktalk.protocols import (
     EpidemicLearning,
     GradientTracking,
     LocalDSGD,
+    MomentumTracking,
     NoLoCo,
     Protocol,
     QGDSGDm,
@@ -42,6 +43,7 @@ ANYWHERE: list[tuple[Protocol, Graph]] = [
     (QGDSGDm(missing="divide"), graphs.cycle(5)),
     (D2(), graphs.cycle(5)),
     (GradientTracking(), graphs.cycle(5)),
+    (MomentumTracking(), graphs.cycle(5)),
     (NoLoCo(), graphs.random_matchings(6, seed=1)),
     (EpidemicLearning(draw="local"), graphs.complete(6)),
     (RelaySGD(), graphs.binary_tree(6)),
@@ -165,9 +167,9 @@ def test_behind_a_codec_lost_messages_are_noticed_too(feedback: bool) -> None:
     assert {row.node for row in trace if row.event == "trained" and row.time > 150.0} == set(range(5))
 
 
-@pytest.mark.parametrize(("protocol", "graph"), [(D2(), graphs.cycle(5)), (GradientTracking(), graphs.cycle(5))])
-def test_what_is_exact_without_losses_leaves_a_rest_with_them(protocol: Protocol, graph: Graph) -> None:
-    rests = []
+@pytest.mark.parametrize("protocol", [D2(), GradientTracking(), MomentumTracking(0.5)], ids=lambda p: p.label)
+def test_what_is_exact_without_losses_leaves_a_rest_with_them(protocol: Protocol) -> None:
+    graph, rests = graphs.cycle(5), []
     for faults in ((), losing(0.1)):
         ended = run(protocol, graph, 150, faults=FaultPlan(faults, Seed(1)))
         rests.append(np.abs(ended.members - ended.trainer.optimum()).max())

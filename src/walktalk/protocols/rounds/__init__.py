@@ -12,6 +12,7 @@ from walktalk.protocols.rounds.fedopt import FedOpt
 from walktalk.protocols.rounds.fedprox import FedProx
 from walktalk.protocols.rounds.gradient_tracking import GradientTracking
 from walktalk.protocols.rounds.local_dsgd import LocalDSGD
+from walktalk.protocols.rounds.momentum_tracking import MomentumTracking
 from walktalk.protocols.rounds.noloco import NoLoCo
 from walktalk.protocols.rounds.qg_dsgdm import QGDSGDm
 from walktalk.protocols.rounds.relay_sgd import RelaySGD
@@ -31,6 +32,7 @@ __all__ = [
     "FedProx",
     "GradientTracking",
     "LocalDSGD",
+    "MomentumTracking",
     "NoLoCo",
     "QGDSGDm",
     "RelaySGD",
