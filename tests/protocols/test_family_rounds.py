@@ -22,6 +22,7 @@ from walktalk.graphs.matcha import RandomSubgraphs
 from walktalk.protocols import (
     D2,
     HEADER_BYTES,
+    KGT,
     OSGP,
     SGP,
     ChocoSGD,
@@ -52,6 +53,7 @@ EPIDEMIC = Seed(0).child("epidemic")  # what nodes of Epidemic Learning draw fro
 LOPSIDED = Graph.from_arcs(5, [(0, 1), (1, 2), (2, 3), (3, 4), (4, 0), (0, 2), (0, 3)], "lopsided")
 CHANGING = (graphs.one_peer_exponential(8), graphs.random_matchings(6, seed=1), graphs.base_graph(7, peers=2))
 VARIANTS = [
+    KGT(steps=4, outer_lr=0.7),
     MomentumTracking(0.5, mix_first=False),
     SlowMo(rounds=2, outer_momentum=0.0),
     QGDSGDm(nesterov=True),

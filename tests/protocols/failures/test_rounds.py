@@ -15,6 +15,8 @@ from walktalk import graphs
 from walktalk.graphs import Graph
 from walktalk.protocols import (
     D2,
+    EXTRA,
+    KGT,
     OSGP,
     SGP,
     EpidemicLearning,
@@ -44,6 +46,8 @@ ANYWHERE: list[tuple[Protocol, Graph]] = [
     (D2(), graphs.cycle(5)),
     (GradientTracking(), graphs.cycle(5)),
     (MomentumTracking(), graphs.cycle(5)),
+    (KGT(), graphs.cycle(5)),
+    (EXTRA(), graphs.cycle(5)),
     (NoLoCo(), graphs.random_matchings(6, seed=1)),
     (EpidemicLearning(draw="local"), graphs.complete(6)),
     (RelaySGD(), graphs.binary_tree(6)),
@@ -167,7 +171,9 @@ def test_behind_a_codec_lost_messages_are_noticed_too(feedback: bool) -> None:
     assert {row.node for row in trace if row.event == "trained" and row.time > 150.0} == set(range(5))
 
 
-@pytest.mark.parametrize("protocol", [D2(), GradientTracking(), MomentumTracking(0.5)], ids=lambda p: p.label)
+@pytest.mark.parametrize(
+    "protocol", [D2(), EXTRA(), GradientTracking(), MomentumTracking(0.5), KGT()], ids=lambda p: p.label
+)
 def test_what_is_exact_without_losses_leaves_a_rest_with_them(protocol: Protocol) -> None:
     graph, rests = graphs.cycle(5), []
     for faults in ((), losing(0.1)):

@@ -7,10 +7,12 @@ from walktalk.protocols.rounds.choco_sgd import ChocoSGD
 from walktalk.protocols.rounds.d2 import D2
 from walktalk.protocols.rounds.diloco import DiLoCo
 from walktalk.protocols.rounds.epidemic import EpidemicLearning
+from walktalk.protocols.rounds.extra import EXTRA
 from walktalk.protocols.rounds.fedavg import FedAvg
 from walktalk.protocols.rounds.fedopt import FedOpt
 from walktalk.protocols.rounds.fedprox import FedProx
 from walktalk.protocols.rounds.gradient_tracking import GradientTracking
+from walktalk.protocols.rounds.k_gt import KGT
 from walktalk.protocols.rounds.local_dsgd import LocalDSGD
 from walktalk.protocols.rounds.momentum_tracking import MomentumTracking
 from walktalk.protocols.rounds.noloco import NoLoCo
@@ -23,6 +25,8 @@ from walktalk.protocols.rounds.streaming_diloco import StreamingDiLoCo
 
 __all__ = [
     "D2",
+    "EXTRA",
+    "KGT",
     "SGP",
     "ChocoSGD",
     "DiLoCo",
