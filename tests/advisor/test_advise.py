@@ -126,8 +126,8 @@ def test_all_that_real_nodes_can_run_on_the_graph_may_be_chosen_among() -> None:
     rounds = {"fedavg", "fedopt", "fedprox", "scaffold", "diloco", "streaming_diloco"}
     servers = {*rounds, "fedbuff", "fedasync", "async_sgd"}
     for graph, out in (
-        (graphs.cycle(8), {"epidemic_learning", "relay_sgd", *servers}),
-        (graphs.star(8), {"epidemic_learning"}),
+        (graphs.cycle(8), {"epidemic_learning", "teleportation", "relay_sgd", *servers}),
+        (graphs.star(8), {"epidemic_learning", "teleportation"}),
         (graphs.complete(8), set()),
     ):
         found = algorithms(World(graph), 3, wanted="all")

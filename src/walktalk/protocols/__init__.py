@@ -64,6 +64,7 @@ from walktalk.protocols.rounds import (
     Scaffold,
     SlowMo,
     StreamingDiLoCo,
+    Teleportation,
 )
 from walktalk.protocols.screening import Screened, screened
 from walktalk.protocols.self_description import FACTS, InLabel, Law, Runtime, missing_facts
@@ -102,6 +103,7 @@ for _protocol in (
     RelaySGD,
     ChocoSGD,
     EpidemicLearning,
+    Teleportation,
     NoLoCo,
     FedAvg,
     FedOpt,
@@ -195,6 +197,7 @@ __all__ = [
     "Surroundings",
     "SwarmSGD",
     "SyncGossip",
+    "Teleportation",
     "TimerFired",
     "TokenSaga",
     "Train",

@@ -22,6 +22,7 @@ from walktalk.protocols.rounds.scaffold import Scaffold
 from walktalk.protocols.rounds.sgp import SGP
 from walktalk.protocols.rounds.slowmo import SlowMo
 from walktalk.protocols.rounds.streaming_diloco import StreamingDiLoCo
+from walktalk.protocols.rounds.teleportation import Teleportation
 
 __all__ = [
     "D2",
@@ -43,4 +44,5 @@ __all__ = [
     "Scaffold",
     "SlowMo",
     "StreamingDiLoCo",
+    "Teleportation",
 ]
