@@ -45,6 +45,7 @@ from walktalk.protocols.message import HEADER_BYTES, Arrival, Message, control_b
 from walktalk.protocols.multi_walk import MultiWalk
 from walktalk.protocols.privacy import Private, private
 from walktalk.protocols.rounds import (
+    CECA,
     D2,
     EXTRA,
     KGT,
@@ -59,6 +60,7 @@ from walktalk.protocols.rounds import (
     LocalDSGD,
     MomentumTracking,
     NoLoCo,
+    PushPull,
     QGDSGDm,
     RelaySGD,
     Scaffold,
@@ -101,6 +103,8 @@ for _protocol in (
     SGP,
     OSGP,
     RelaySGD,
+    PushPull,
+    CECA,
     ChocoSGD,
     EpidemicLearning,
     Teleportation,
@@ -124,6 +128,7 @@ for _protocol in (
 __all__ = [
     "AGGREGATE",
     "AGRAF",
+    "CECA",
     "D2",
     "EXTRA",
     "FACTS",
@@ -180,6 +185,7 @@ __all__ = [
     "PeerLost",
     "Private",
     "Protocol",
+    "PushPull",
     "QGDSGDm",
     "Received",
     "Record",

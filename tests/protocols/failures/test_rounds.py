@@ -14,6 +14,7 @@ from tests.support.unlike import IN_STEP, run
 from walktalk import graphs
 from walktalk.graphs import Graph
 from walktalk.protocols import (
+    CECA,
     D2,
     EXTRA,
     KGT,
@@ -50,6 +51,7 @@ ANYWHERE: list[tuple[Protocol, Graph]] = [
     (EXTRA(), graphs.cycle(5)),
     (NoLoCo(), graphs.random_matchings(6, seed=1)),
     (EpidemicLearning(draw="local"), graphs.complete(6)),
+    (CECA(), graphs.complete(6)),
     (RelaySGD(), graphs.binary_tree(6)),
     (SGP(), graphs.one_peer_exponential(8)),
     (SGP(), LOPSIDED),

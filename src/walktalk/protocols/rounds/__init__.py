@@ -3,6 +3,7 @@
 `meeting` is what those between neighbours share, `server` what those with a server do.
 """
 
+from walktalk.protocols.rounds.ceca import CECA
 from walktalk.protocols.rounds.choco_sgd import ChocoSGD
 from walktalk.protocols.rounds.d2 import D2
 from walktalk.protocols.rounds.diloco import DiLoCo
@@ -16,6 +17,7 @@ from walktalk.protocols.rounds.k_gt import KGT
 from walktalk.protocols.rounds.local_dsgd import LocalDSGD
 from walktalk.protocols.rounds.momentum_tracking import MomentumTracking
 from walktalk.protocols.rounds.noloco import NoLoCo
+from walktalk.protocols.rounds.push_pull import PushPull
 from walktalk.protocols.rounds.qg_dsgdm import QGDSGDm
 from walktalk.protocols.rounds.relay_sgd import RelaySGD
 from walktalk.protocols.rounds.scaffold import Scaffold
@@ -25,6 +27,7 @@ from walktalk.protocols.rounds.streaming_diloco import StreamingDiLoCo
 from walktalk.protocols.rounds.teleportation import Teleportation
 
 __all__ = [
+    "CECA",
     "D2",
     "EXTRA",
     "KGT",
@@ -39,6 +42,7 @@ __all__ = [
     "LocalDSGD",
     "MomentumTracking",
     "NoLoCo",
+    "PushPull",
     "QGDSGDm",
     "RelaySGD",
     "Scaffold",
