@@ -14,7 +14,7 @@ import numpy as np
 import pytest
 import torch
 
-from tests.support.unlike import LR, Ended, Unlike, run
+from tests.support.unlike import LR, Ended, Unlike, matrix, run, train_then_mix
 from walktalk import graphs
 from walktalk.errors import GraphError, SpecError
 from walktalk.graphs import Graph
@@ -23,6 +23,7 @@ from walktalk.protocols import (
     CECA,
     D2,
     HEADER_BYTES,
+    KGT,
     OSGP,
     SGP,
     ChocoSGD,
@@ -30,52 +31,33 @@ from walktalk.protocols import (
     EpidemicLearning,
     FedAvg,
     FedBuff,
+    FedOpt,
     FedProx,
     GradientTracking,
     LocalDSGD,
+    MomentumTracking,
     NoLoCo,
     Protocol,
     PushPull,
     QGDSGDm,
     RelaySGD,
     Scaffold,
+    SlowMo,
     StreamingDiLoCo,
-    Surroundings,
     SyncGossip,
 )
 from walktalk.protocols.rounds.d2 import with_sum_one
-from walktalk.protocols.weights import row_of
 from walktalk.seeds import Seed
 from walktalk.testing import check_protocol
-
-
-def matrix(graph: Graph, round_: int = 0) -> np.ndarray:
-    """W of a round, from every node's own row."""
-    w = np.zeros((graph.nodes, graph.nodes))
-    for v in range(graph.nodes):
-        degrees = tuple(len(graph.neighbours(u)) for u in graph.neighbours(v))
-        heard = graph.reverse.neighbours(v) if graph.directed else None
-        around = Surroundings(v, graph.nodes, graph.neighbours(v), degrees, heard=heard, rounds=graph.rounds)
-        for source, weight in row_of(around, round_).items():
-            w[v, source] = weight
-        w[v, v] = 1.0 - w[v].sum()
-    return w
-
-
-def train_then_mix(graph: Graph, rounds: int) -> np.ndarray:
-    """D-PSGD in NumPy: W(x − ηg)."""
-    trainer = Unlike(graph.nodes)
-    x = np.repeat(trainer.initial().double().numpy()[None], graph.nodes, 0)
-    for t in range(rounds):
-        x = matrix(graph, t) @ (x - LR * trainer.gradients(x))
-    return x
-
 
 GRAPH = graphs.erdos_renyi(6, p=0.5, seed=2)
 EPIDEMIC = Seed(0).child("epidemic")  # what nodes of Epidemic Learning draw from, by default
 LOPSIDED = Graph.from_arcs(5, [(0, 1), (1, 2), (2, 3), (3, 4), (4, 0), (0, 2), (0, 3)], "lopsided")
 CHANGING = (graphs.one_peer_exponential(8), graphs.random_matchings(6, seed=1), graphs.base_graph(7, peers=2))
 VARIANTS = [
+    KGT(steps=4, outer_lr=0.7),
+    MomentumTracking(0.5, mix_first=False),
+    SlowMo(rounds=2, outer_momentum=0.0),
     QGDSGDm(nesterov=True),
     ChocoSGD(codec=""),
     ChocoSGD(codec="top_k(0.3)", gamma=0.3),
@@ -83,13 +65,14 @@ VARIANTS = [
     D2(lazy=False),
     SGP(exchanges=2),
     FedAvg(server=2, weighted=False),
+    FedOpt(server=2, optimizer="momentum", weighted=False),
     PushPull(branches=3),
 ]
 
 
 @pytest.mark.parametrize("protocol", VARIANTS, ids=lambda p: p.label)
 def test_other_settings_pass_in_virtual_time(protocol: Protocol) -> None:
-    graph = graphs.complete(5) if isinstance(protocol, (EpidemicLearning, D2, FedAvg, PushPull)) else None
+    graph = graphs.complete(5) if isinstance(protocol, (EpidemicLearning, D2, FedAvg, FedOpt, PushPull)) else None
     check_protocol(protocol, engines=("sim",), graph=graph, seconds=3.0)
 
 
@@ -195,7 +178,7 @@ def test_a_round_of_fedavg_is_the_mean_of_all_that_was_trained(weighted: bool) -
     assert np.allclose(ended.output, x, atol=1e-5)
 
 
-@pytest.mark.parametrize("protocol", [FedAvg(3), FedAvg(weighted=False), FedProx(3), Scaffold(4), DiLoCo(2)])
+@pytest.mark.parametrize("protocol", [FedAvg(3), FedAvg(weighted=False), FedOpt(2), FedProx(3), Scaffold(4), DiLoCo(2)])
 def test_at_the_root_of_a_tree_a_server_has_the_mean_that_it_has_on_a_star(protocol: Protocol) -> None:
     """For a model down and one up along every link, whatever the tree."""
     samples, rounds = [1, 2, 3, 4, 5, 9], 6
