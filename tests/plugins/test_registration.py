@@ -25,7 +25,7 @@ RUNNER = CliRunner()
 def test_a_protocol_is_registered_by_decorator(here: Path) -> None:
     @wt.register
     @dataclass(frozen=True)
-    class PushPull(wt.Protocol):
+    class Tugging(wt.Protocol):
         """Pushes and pulls.
 
         Args:
@@ -38,14 +38,14 @@ def test_a_protocol_is_registered_by_decorator(here: Path) -> None:
         def machine(self, surroundings: Surroundings) -> Machine:
             raise NotImplementedError
 
-    assert PROTOCOLS["push_pull"] is PushPull
-    spec = make_spec({"algorithms": [{"name": "push_pull", "force": [1.0, 2.5]}]})
-    assert [one.title for one in spec.algorithms] == ["push_pull", "push_pull-force2.5"]
-    with pytest.raises(SpecError, match="did you mean 'push_pull'"):
-        make_spec({"algorithms": [{"name": "push_pul"}]})
+    assert PROTOCOLS["tugging"] is Tugging
+    spec = make_spec({"algorithms": [{"name": "tugging", "force": [1.0, 2.5]}]})
+    assert [one.title for one in spec.algorithms] == ["tugging", "tugging-force2.5"]
+    with pytest.raises(SpecError, match="did you mean 'tugging'"):
+        make_spec({"algorithms": [{"name": "tuggin"}]})
     assert "| `algorithms.force` | `1.0` | a number | how hard |" in reference()
-    assert plots.title_of("push_pull") == "Push and pull"
-    assert len(set(plots.colours(["push_pull", "multi_walk-1"]).values())) == 2
+    assert plots.title_of("tugging") == "Push and pull"
+    assert len(set(plots.colours(["tugging", "multi_walk-1"]).values())) == 2
 
 
 def test_functions_are_registered_by_what_they_return(here: Path) -> None:
