@@ -64,9 +64,10 @@ def run_all(
     ends, seconds = [], {}
     for precision in precisions_of(device):
         ready = prepare(load_spec(study, [*changes, f"training.precision={precision}"]), device)
-        test = ready.trainer.test
+        measuring = ready.trainer.measuring
+        test = measuring.test
         if test is not None:
-            ready.trainer.test = replace(test, inputs=test.inputs[:test_samples], targets=test.targets[:test_samples])
+            measuring.test = replace(test, inputs=test.inputs[:test_samples], targets=test.targets[:test_samples])
         began = time.monotonic()
         history = study_result(ready.spec, Runner(ready.trainer, ready.runs).run()).history
         seconds[precision] = round(time.monotonic() - began, 1)

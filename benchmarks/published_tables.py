@@ -23,11 +23,13 @@ from walktalk.records import read_history
 
 ROOT = Path(__file__).resolve().parents[1]
 RESULTS = ROOT / "results" / "2026-11-16-published"
+FURTHER = ("each_test_accuracy_worst", "each_test_accuracy_mean", "mean_test_accuracy")
+LATER = ROOT / "results" / "2026-11-18-published"  # on two cores
 
 
 def main() -> None:
     one, two, five, quasi = (published.find_table(name) for name in ("table1", "table2", "table5", "qg"))
-    cells, digits = published.compared(one, RESULTS), published.compared(five, RESULTS)
+    cells, digits = published.compared(one, RESULTS), of_both(five)
     lost, norms = with_those_of_table1(two, cells), published.compared(quasi, RESULTS)
     text = (ROOT / "benchmarks" / "published_tables.md").read_text(encoding="utf-8")
     known = [cell for cell in digits if cell.published is not None]
@@ -80,6 +82,8 @@ def main() -> None:
             rings1=rings_said(),
             sums1=sums_said(),
             courses1=courses(one),
+            narrow1=narrow_said(one),
+            narrow_end1=narrow_end_said(one),
             drawn1={name: drawn_said(name) for name in ("dpsgd", "d2")},
             softmax5=softmax_said(),
             table5=published.as_markdown(five, digits),
@@ -98,6 +102,12 @@ def main() -> None:
         ),
         end="",
     )
+
+
+def of_both(table: published.Table) -> list[published.Compared]:
+    """A table's cells, whenever they were run, in its own order."""
+    found = {cell.row.name: cell for folder in (RESULTS, LATER) for cell in published.compared(table, folder)}
+    return [found[row.name] for row in table.rows if row.name in found]
 
 
 def with_those_of_table1(table: published.Table, cells: list[published.Compared]) -> list[published.Compared]:
@@ -174,7 +184,8 @@ def seeds_said(cells: list[published.Compared], seeds: dict[str, dict[str, float
     names = ["seed 0", *SEEDS.values()]
     lines = [f"| algorithm | published | {' | '.join(names)} |", "|---" * (len(names) + 2) + "|"]
     for cell in cells:
-        values = " | ".join(f"{seeds[cell.row.name][name]:.1f}" for name in names)
+        given = seeds[cell.row.name]
+        values = " | ".join(f"{given[name]:.1f}" if name in given else "–" for name in names)
         lines.append(f"| {cell.row.title} | {cell.published:.1f} | {values} |")
     return "\n".join(lines) + "\n"
 
@@ -299,8 +310,7 @@ def last_said(cells: list[published.Compared]) -> str:
     lines = ["| algorithm | α | rate | epoch | worst node | mean node | mean model |", "|---|---|---|---|---|---|---|"]
     for cell in cells:
         title = f"*{cell.row.title}*" if cell.row.is_ours else cell.row.title
-        names = ("each_test_accuracy_worst", "each_test_accuracy_mean", "mean_test_accuracy")
-        measured = " | ".join(f"{cell.each[name]:.1f}" for name in names)
+        measured = " | ".join(f"{cell.each[name]:.1f}" for name in FURTHER)
         epoch, alpha = cell.iterations // (WORKERS * STEPS), cell.column.removeprefix("alpha")
         lines.append(f"| {title} | {alpha} | {cell.lr:g} | {epoch} | {measured} |")
     return "\n".join(lines) + "\n"
@@ -359,22 +369,47 @@ def drawn_said(algorithm: str) -> str:
 def courses(table: published.Table) -> str:
     """How D²'s runs went: at each evaluation the mean worker's accuracy and how far models are from each other."""
     shown = [(row, column) for row, column in table.cells() if row.name.startswith("d2")]
-    histories = {
-        (row, column): read_history(path)
-        for row, column in shown
-        if (path := published.history_of(RESULTS, table, row, column)).is_file()
-    }
+    return course_lines(
+        {
+            f"{row.title}, α = {column.removeprefix('alpha')}": path
+            for row, column in shown
+            if (path := published.history_of(RESULTS, table, row, column)).is_file()
+        }
+    )
+
+
+def narrow_said(table: published.Table) -> str:
+    """The same with a quarter of the channels, by the weights that D² averages with."""
+    row = table.row("d2-m-ring")
+    return course_lines(
+        {
+            kind: published.history_of(LATER / "d2-narrow" / kind, table, row, "alpha0.1")
+            for kind in ("nearest", "exact")
+        }
+    )
+
+
+def narrow_end_said(table: published.Table) -> str:
+    """Where the one with exact weights ends."""
+    (cell,) = published.compared(table, LATER / "d2-narrow" / "exact")
+    worst, mean, model = (cell.each[name] for name in FURTHER)
+    return f"the worst worker has {worst:.1f}, the mean one {mean:.1f}, the mean model {model:.1f} in the end"
+
+
+def course_lines(histories: dict[str, Path]) -> str:
+    """A line a run, at every 28th epoch."""
     epochs = [28 * k for k in range(1, 8)]
     lines = [f"| | {' | '.join(f'epoch {epoch}' for epoch in epochs)} |", "|---" * (len(epochs) + 1) + "|"]
-    for (row, column), history in histories.items():
+    for title, path in histories.items():
+        history = read_history(path)
         at = history.set_index(history["iteration"] // (WORKERS * STEPS))
         cells = [
             "–"
-            if pd.isna(at["consensus"][epoch])
+            if epoch not in at.index or pd.isna(at["consensus"][epoch])
             else f"{100 * at['each_test_accuracy_mean'][epoch]:.0f} ({at['consensus'][epoch]:.3g})"
             for epoch in epochs
         ]
-        lines.append(f"| {row.title}, α = {column.removeprefix('alpha')} | {' | '.join(cells)} |")
+        lines.append(f"| {title} | {' | '.join(cells)} |")
     return "\n".join(lines) + "\n"
 
 

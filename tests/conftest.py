@@ -6,12 +6,15 @@ Figures take most of the time of a small study: they are drawn only where a test
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator
+import sys
+from collections.abc import Callable, Iterator
+from pathlib import Path
 
 import pytest
 from hypothesis import settings
 
 from tests.support.drawing import drawing
+from walktalk import amx, cpuinfo, mkl
 
 settings.register_profile("ci", derandomize=True, deadline=None)
 if os.environ.get("CI"):
@@ -30,3 +33,19 @@ def drawn() -> Iterator[None]:
     """But in this test they have."""
     with drawing():
         yield
+
+
+@pytest.fixture
+def cpu(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Callable[..., None]:
+    """Pretends to be a Linux machine whose CPU says this of itself; nothing is set for it yet."""
+
+    def be(**said: str) -> None:
+        lines = "".join(f"{key}\t: {words}\n" for key, words in {"processor": "0", **said}.items())
+        (tmp_path / "cpuinfo").write_text(lines)
+        monkeypatch.setattr(sys, "platform", "linux")
+        monkeypatch.setattr(cpuinfo, "FILE", tmp_path / "cpuinfo")
+
+    for variable in (amx.VARIABLE, mkl.VARIABLE):
+        monkeypatch.setenv(variable, "")  # so that what is set here goes away afterwards
+        monkeypatch.delenv(variable)
+    return be

@@ -20,19 +20,15 @@ assert float((square @ square)[0, 0]) == 256.0
 
 
 @pytest.fixture
-def machine(monkeypatch, tmp_path):
+def machine(cpu, monkeypatch):
     """Pretends to be a CPU with these flags, and these first registers of its answers to ``cpuid``."""
 
     def be(flags: str, answers: dict[tuple[int, int], int]) -> str | None:
-        (tmp_path / "cpuinfo").write_text(f"processor\t: 0\nflags\t\t: fpu {flags} sse\n")
-        monkeypatch.setattr(sys, "platform", "linux")
-        monkeypatch.setattr(amx, "_CPUINFO", tmp_path / "cpuinfo")
+        cpu(flags=f"fpu {flags} sse")
         monkeypatch.setattr(amx, "cpuid", lambda leaf, subleaf: (answers[leaf, subleaf], 0, 0, 0))
         amx.avoid_broken_amx()
         return os.environ.get(amx.VARIABLE)
 
-    monkeypatch.setenv(amx.VARIABLE, "")  # so that what is set here goes away afterwards
-    monkeypatch.delenv(amx.VARIABLE)
     return be
 
 

@@ -21,18 +21,14 @@ for high, deep, wide in ((5, 32, 6), (6, 32, 3), (32, 64, 10), (30, 5, 6), (64, 
 
 
 @pytest.fixture
-def machine(monkeypatch, tmp_path):
+def machine(cpu):
     """Pretends to be a CPU of this maker."""
 
     def be(maker: str) -> str | None:
-        (tmp_path / "cpuinfo").write_text(f"processor\t: 0\nvendor_id\t: {maker}\nflags\t\t: fpu sse\n")
-        monkeypatch.setattr(sys, "platform", "linux")
-        monkeypatch.setattr(mkl, "_CPUINFO", tmp_path / "cpuinfo")
+        cpu(vendor_id=maker, flags="fpu sse")
         mkl.keep_the_same_bits()
         return os.environ.get(mkl.VARIABLE)
 
-    monkeypatch.setenv(mkl.VARIABLE, "")  # so that what is set here goes away afterwards
-    monkeypatch.delenv(mkl.VARIABLE)
     return be
 
 

@@ -12,6 +12,7 @@ import walktalk
 SOURCE = Path(walktalk.__file__).parent
 RUNGS = (
     "lazy",
+    "cpuinfo",
     "amx",
     "mkl",
     "errors",

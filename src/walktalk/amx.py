@@ -8,12 +8,11 @@ product of two 16-bit matrices ends the process with an illegal instruction (one
 from __future__ import annotations
 
 import os
-import sys
-from pathlib import Path
+
+from walktalk.cpuinfo import cpu_says
 
 VARIABLE = "ONEDNN_MAX_CPU_ISA"
 BELOW_AMX = "AVX512_CORE_FP16"  # everything that oneDNN knows of such a CPU, but for AMX
-_CPUINFO = Path("/proc/cpuinfo")
 _TILE_LEAF = 0x1D
 # push rbx; mov eax, edi; mov ecx, esi; mov r8, rdx; cpuid; mov [r8], eax … mov [r8 + 12], edx; pop rbx; ret
 _CPUID = bytes.fromhex("53 89f8 89f1 4989d0 0fa2 418900 41895804 41894808 4189500c 5b c3")
@@ -25,19 +24,8 @@ def avoid_broken_amx() -> None:
     oneDNN reads the variable once, when it is first used, so this runs when walktalk is imported. A value that is there
     already stays. Where the CPU does not speak of AMX this costs the first lines of ``/proc/cpuinfo``.
     """
-    if VARIABLE not in os.environ and _advertises_amx() and not _has_tiles():
+    if VARIABLE not in os.environ and "amx_tile" in cpu_says("flags").split() and not _has_tiles():
         os.environ[VARIABLE] = BELOW_AMX
-
-
-def _advertises_amx() -> bool:
-    if not sys.platform.startswith("linux"):
-        return False
-    try:
-        with _CPUINFO.open() as lines:
-            flags = next((line for line in lines if line.startswith("flags")), "")
-    except OSError:
-        return False
-    return "amx_tile" in flags.split()
 
 
 def _has_tiles() -> bool:

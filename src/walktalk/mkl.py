@@ -8,30 +8,19 @@ which runs are computed together. With `MKL_CBWR=AUTO` they do not, at no cost t
 from __future__ import annotations
 
 import os
-import sys
-from pathlib import Path
+
+from walktalk.cpuinfo import cpu_says
 
 VARIABLE = "MKL_CBWR"
 SAME_BITS = "AUTO"
-_CPUINFO = Path("/proc/cpuinfo")
+INTEL = "GenuineIntel"
 
 
 def keep_the_same_bits() -> None:
     """Set ``MKL_CBWR`` for this process and its children where the CPU is not Intel's.
 
     MKL reads it once, when it is first used, so this runs when walktalk is imported. A value that is there already
-    stays. On Intel's CPUs waves have the same bits without it.
+    stays. On Intel's CPUs waves have the same bits without it; where nobody tells whose it is, the variable is set.
     """
-    if VARIABLE not in os.environ and not _is_intel():
+    if VARIABLE not in os.environ and cpu_says("vendor_id") != INTEL:
         os.environ[VARIABLE] = SAME_BITS
-
-
-def _is_intel() -> bool:
-    """As far as Linux tells; elsewhere nobody is asked, and the variable is set."""
-    if not sys.platform.startswith("linux"):
-        return False
-    try:
-        with _CPUINFO.open() as lines:
-            return any("GenuineIntel" in line for line in lines if line.startswith("vendor_id"))
-    except OSError:
-        return False

@@ -123,10 +123,12 @@ def test_candidates() -> None:
 
 def test_all_that_real_nodes_can_run_on_the_graph_may_be_chosen_among() -> None:
     """Every registered algorithm, Multi-Walk with every number of walks; the rest is left out, or said to be none."""
-    servers = {"fedavg", "fedprox", "scaffold", "fedbuff", "fedasync", "async_sgd", "diloco", "streaming_diloco"}
+    rounds = {"fedavg", "fedopt", "fedprox", "scaffold", "diloco", "streaming_diloco"}
+    servers = {*rounds, "fedbuff", "fedasync", "async_sgd"}
+    everybody = {"epidemic_learning", "teleportation", "ceca", "push_pull"}  # links that neither has
     for graph, out in (
-        (graphs.cycle(8), {"epidemic_learning", "relay_sgd", *servers}),
-        (graphs.star(8), {"epidemic_learning"}),
+        (graphs.cycle(8), {"relay_sgd", *everybody, *servers}),
+        (graphs.star(8), everybody),
         (graphs.complete(8), set()),
     ):
         found = algorithms(World(graph), 3, wanted="all")

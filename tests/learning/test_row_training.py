@@ -127,7 +127,7 @@ def test_padding_is_left_out_of_evaluations(one_by_one):
     shapes = short.model.worker.seen
     assert sum(samples for samples, _ in shapes) == 400
     assert sum(samples * words for samples, words in shapes) < 0.75 * 400 * 40
-    assert set(short.sample.tolist()) == set(range(200))
+    assert set(short.measuring.sample.tolist()) == set(range(200))
 
 
 class DropsByItself(nn.Module):

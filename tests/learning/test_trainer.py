@@ -197,7 +197,7 @@ def test_evaluation_in_pieces_is_evaluation(monkeypatch):
     trainer = Trainer(tasks.digits(nodes=4))
     rows = wave(trainer, 5)[0]
     whole = trainer.evaluate(rows)
-    monkeypatch.setattr("walktalk.learning.trainer.NUMBERS_AT_ONCE", 1)
+    monkeypatch.setattr("walktalk.learning.measuring.NUMBERS_AT_ONCE", 1)
     for a, b in zip(whole, trainer.evaluate(rows), strict=True):
         assert torch.allclose(a, b, rtol=1e-6)
 
@@ -205,15 +205,15 @@ def test_evaluation_in_pieces_is_evaluation(monkeypatch):
 def test_evaluation_on_some_samples():
     task = tasks.digits(nodes=4)
     trainer = Trainer(task, evaluation_samples=50)
-    assert len(trainer.sample) == 50
-    assert len(set(trainer.sample.tolist())) == 50
+    assert len(trainer.measuring.sample) == 50
+    assert len(set(trainer.measuring.sample.tolist())) == 50
     rows = wave(trainer, 1)[0]
     with torch.no_grad():
         expected = functional.cross_entropy(
-            trainer.module(rows[0])(task.inputs[trainer.sample]), task.targets[trainer.sample]
+            trainer.module(rows[0])(task.inputs[trainer.measuring.sample]), task.targets[trainer.measuring.sample]
         )
     assert float(trainer.evaluate(rows)[0]) == pytest.approx(float(expected), rel=1e-5)
-    assert len(Trainer(task, evaluation_samples=10**9).sample) == len(task.inputs)
+    assert len(Trainer(task, evaluation_samples=10**9).measuring.sample) == len(task.inputs)
 
 
 def test_bytes_on_the_wire():
@@ -318,7 +318,7 @@ def test_a_wave_that_does_not_fit_after_all_is_halved_and_goes_on(words, monkeyp
     rows, parts, keys, lr = wave(trainer, 9)
     state = torch.zeros(9, trainer.state_width)
     expected, measured = trainer.train(rows, parts * 0, keys, lr, state), trainer.evaluate(rows)
-    train, mean, widths = trainer._train, trainer._with_twin, []
+    train, mean, widths = trainer._train, trainer.measuring._with_twin, []
 
     def with_little_memory(work):
         def limited(rows, *rest):
@@ -330,7 +330,7 @@ def test_a_wave_that_does_not_fit_after_all_is_halved_and_goes_on(words, monkeyp
         return limited
 
     monkeypatch.setattr(trainer, "_train", with_little_memory(train))
-    monkeypatch.setattr(trainer, "_with_twin", with_little_memory(mean))
+    monkeypatch.setattr(trainer.measuring, "_with_twin", with_little_memory(mean))
     for a, b in zip(expected, trainer.train(rows, parts * 0, keys, lr, state), strict=True):
         plain.close(b, a, 1e-6)
     assert widths == [9, 5, 3, 3, 3]

@@ -93,7 +93,7 @@ def test_the_data_of_survivors():
 def test_a_loss_on_some_nodes_data_is_theirs():
     task = tasks.digits(nodes=5, alpha=0.1)
     trainer = Trainer(task, evaluation_nodes=[1, 3, 1])
-    assert np.array_equal(trainer.sample, np.sort(np.concatenate([task.parts[1], task.parts[3]])))
+    assert np.array_equal(trainer.measuring.sample, np.sort(np.concatenate([task.parts[1], task.parts[3]])))
     rows = torch.stack([trainer.initial_row(0)])
     each = {line["node"]: (line["samples"], line["train_loss"]) for line in trainer.by_node(rows[0])}
     mean = sum(each[v][0] * each[v][1] for v in (1, 3)) / sum(each[v][0] for v in (1, 3))

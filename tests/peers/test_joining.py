@@ -247,11 +247,9 @@ class Crowd:
     def setup(self, name: str, roster: Roster, around: Surroundings, cluster: Cluster) -> NodeSetup:
         around = surroundings(around, roster, name)
         endpoint = cluster.endpoint(name, self.graph, roster)
-        others = [other for other in self.cluster.nodes if other != name]
-        addresses = {n: cluster.dialled(name, n, roster) or "" for n in others}
         return NodeSetup(
             self.protocol, around, Seed(0), LONG, self.trainer.initial(), endpoint, cluster.folder / name,
-            roster=roster, addresses=lambda: addresses, part=0, wait_for_neighbours=10.0,
+            roster=roster, dials=lambda other: cluster.dialled(name, other, roster), part=0, wait_for_neighbours=10.0,
         )  # fmt: skip
 
     def start(self, name: str, setup: NodeSetup) -> Node:

@@ -22,6 +22,7 @@ from walktalk.runtimes.peers import (
     Place,
     Roster,
     Standing,
+    as_text,
     credentials,
     free_ports,
     make_certificates,
@@ -128,6 +129,17 @@ def test_who_calls_whom_of_those_that_became_neighbours_since() -> None:
     assert cluster.operator().relay.calls["closed"] == ""  # type: ignore[union-attr]
 
 
+def test_without_a_relay_one_connects_where_the_other_says_or_the_file_does() -> None:
+    cluster = make_cluster({"nodes": {"a": {"address": "10.0.0.1:7447"}, "b": {}, "c": {"address": "10.0.0.3:7447"}}})
+    roster = cluster.roster(cycle(3))
+    joined(roster, "silent", "", "a")
+    joined(roster, "open", "10.0.0.9:7447", "a")
+    joined(roster, "c", "10.0.0.33:7447", "a", "b")  # left, and came again elsewhere
+    found = {other: cluster.dialled("a", other, roster) for other in ("b", "c", "silent", "open")}
+    assert found == {"b": None, "c": "10.0.0.33:7447", "silent": None, "open": "10.0.0.9:7447"}
+    assert cluster.dialled("b", "a", roster) == "10.0.0.1:7447"
+
+
 def test_one_that_does_not_say_where_it_is_reached_is_met_at_the_relay_and_tells_no_address(tmp_path: Path) -> None:
     cluster = behind_a_relay().model_copy(update={"folder": tmp_path})
     seat = take_seat(cluster, cycle(4), "e", False, Newcomer("relay"), None)
@@ -135,6 +147,7 @@ def test_one_that_does_not_say_where_it_is_reached_is_met_at_the_relay_and_tells
     assert cluster.told(seat.place) == ""
     joined(seat.roster, "e", "", "a", "b")
     seat.remember()
+    (seat.folder / "roster.json").write_text(as_text(seat.roster.entries))
     host, _, port = seat.place.address.partition(":")
     with socket.create_server((host, int(port))):  # a port that it does not get again
         again = take_seat(cluster, cycle(4), "e", True, None, None)

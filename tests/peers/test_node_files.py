@@ -10,6 +10,7 @@ import subprocess
 import sys
 import time
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 import torch
@@ -18,7 +19,7 @@ import yaml
 from walktalk.errors import SpecError, StudyError
 from walktalk.graphs import cycle
 from walktalk.protocols import Message
-from walktalk.records import TraceRow
+from walktalk.records import TraceRow, atomic
 from walktalk.runtimes.peers import (
     Diary,
     Newcomer,
@@ -33,11 +34,11 @@ from walktalk.runtimes.peers import (
 )
 from walktalk.runtimes.peers.keeping import Keeper, Kept
 from walktalk.runtimes.peers.lives import next_life
+from walktalk.runtimes.peers.node_members import Members
 from walktalk.runtimes.peers.outbox import Outbox
 from walktalk.runtimes.peers.unused_ports import free_ports
 from walktalk.runtimes.peers.wire import Ack, Answer, Stamp
-from walktalk.studies.peers import seat as seats
-from walktalk.studies.peers.seat import take_seat
+from walktalk.studies.peers.seat import Seat, take_seat
 
 KEPT = Kept({"model": torch.ones(3)}, {}, 5, 100, 1)
 
@@ -224,6 +225,13 @@ def test_a_node_that_leaves_in_the_middle_of_a_training_ends_well(tmp_path: Path
     assert (tmp_path / "records" / "a" / "checkpoint.safetensors").exists()
 
 
+def begins(seat: Seat) -> None:
+    """What a node writes down when it begins."""
+    seat.remember()
+    setup = SimpleNamespace(folder=seat.folder, endpoint=SimpleNamespace(name=seat.name), roster=seat.roster)
+    Members(SimpleNamespace(setup=setup))  # type: ignore[arg-type]
+
+
 def test_a_node_comes_back_while_its_disk_is_full(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
@@ -233,17 +241,17 @@ def test_a_node_comes_back_while_its_disk_is_full(
     place = Place(address="10.0.0.9:7447")
     first = take_seat(cluster, cycle(4), "e", False, Newcomer("a"), place)
     first.roster.join([first.roster.next("e", Standing.MEMBER, address=place.address, neighbours=("a", "b"), rank=4)])
-    first.remember()
+    begins(first)
 
     def full(*args: object) -> None:
         raise StudyError("roster.json: No space left on device")
 
-    monkeypatch.setattr(seats, "write_text", full)
+    monkeypatch.setattr(atomic, "write_text", full)
     again = take_seat(cluster, cycle(4), "e", True, None, None)
-    again.remember()  # all of it is there
+    begins(again)  # all of it is there
     assert not caplog.records
     again.roster.join([again.roster.next("c", Standing.LEFT)])
-    again.remember()
+    begins(again)
     assert "who belongs cannot be written down" in caplog.text
     with pytest.raises(StudyError, match="No space left"):  # nobody would know where it is: it had better not join
         take_seat(cluster, cycle(4), "f", False, Newcomer("a"), place).remember()

@@ -319,7 +319,7 @@ def test_who_joins_is_taken_in_though_the_disk_is_full(tmp_path: Path, monkeypat
     (tmp_path / "roster.json").unlink()
     full[0] = True
     roster.join([Entry("n3", 77, 0, "127.0.0.1:1", ("n0",), rank=1, by="n3")])
-    is_written_once_there_is_room(Members(node))  # type: ignore[arg-type]  # of a later life: the seat could not, either
+    is_written_once_there_is_room(Members(node))  # type: ignore[arg-type]  # of a later life
 
 
 @pytest.mark.parametrize(("answers_at", "silent"), [(3, ()), (100, ("guest-0",))])

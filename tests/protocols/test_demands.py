@@ -8,6 +8,7 @@ import walktalk as wt
 from walktalk import graphs
 from walktalk.errors import SpecError, UserError
 from walktalk.protocols import (
+    KGT,
     Combine,
     Effect,
     Event,
@@ -29,7 +30,7 @@ from walktalk.settings import settings_of
 from walktalk.studies.spec import StudySpec
 
 
-@pytest.mark.parametrize("name", ["qg_dsgdm", "scaffold"])
+@pytest.mark.parametrize("name", ["qg_dsgdm", "scaffold", "k_gt"])
 def test_a_study_says_that_a_momentum_lets_it_diverge_and_what_to_do(name: str) -> None:
     given = {"algorithms": [{"name": name}], "network": {"topology": "star", "nodes": 5}}
     with pytest.raises((UserError, ValueError), match="set momentum to 0"):
@@ -37,7 +38,7 @@ def test_a_study_says_that_a_momentum_lets_it_diverge_and_what_to_do(name: str) 
     StudySpec.model_validate({**given, "optimizer": {"momentum": 0}})
 
 
-@pytest.mark.parametrize("protocol", [QGDSGDm(), Scaffold()], ids=lambda p: p.label)
+@pytest.mark.parametrize("protocol", [QGDSGDm(), Scaffold(), KGT()], ids=lambda p: p.label)
 def test_train_says_so_in_one_line(protocol: Protocol) -> None:
     task = wt.tasks.digits(nodes=4)
     with pytest.raises(UserError, match=r"optimizer.momentum: with 0.9 .* set momentum to 0") as caught:

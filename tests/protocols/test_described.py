@@ -55,7 +55,9 @@ def test_bits_are_counted_as_sent() -> None:
     """On a cycle every node has two neighbours: what a round sends is known in closed form, up to headers."""
     model = 32 * 10_000
     found = {one.protocol.name: one for one in algorithm_entries(None, graphs.cycle(20), 10_000)}
-    for name, models in {"async_gossip": 2, "local_dsgd": 2, "d2": 2, "gradient_tracking": 4}.items():
+    once = {"async_gossip": 2, "local_dsgd": 2, "slowmo": 2, "d2": 2, "extra": 2}
+    twice = dict.fromkeys(("gradient_tracking", "momentum_tracking", "k_gt"), 4)
+    for name, models in {**once, **twice}.items():
         assert found[name].bits == pytest.approx(models * model, rel=0.02), name
     assert found["choco_sgd"].bits == pytest.approx(2 * model / 4, rel=0.05)  # 8 bits of 32
     assert found["multi_walk"].bits == pytest.approx(2 / 3 * model, rel=0.1)  # it stays with probability 1/3

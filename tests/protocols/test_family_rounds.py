@@ -14,14 +14,16 @@ import numpy as np
 import pytest
 import torch
 
-from tests.support.unlike import LR, Ended, Unlike, run
+from tests.support.unlike import LR, Ended, Unlike, matrix, run, train_then_mix
 from walktalk import graphs
 from walktalk.errors import GraphError, SpecError
 from walktalk.graphs import Graph
 from walktalk.graphs.matcha import RandomSubgraphs
 from walktalk.protocols import (
+    CECA,
     D2,
     HEADER_BYTES,
+    KGT,
     OSGP,
     SGP,
     ChocoSGD,
@@ -29,51 +31,33 @@ from walktalk.protocols import (
     EpidemicLearning,
     FedAvg,
     FedBuff,
+    FedOpt,
     FedProx,
     GradientTracking,
     LocalDSGD,
+    MomentumTracking,
     NoLoCo,
     Protocol,
+    PushPull,
     QGDSGDm,
     RelaySGD,
     Scaffold,
+    SlowMo,
     StreamingDiLoCo,
-    Surroundings,
     SyncGossip,
 )
 from walktalk.protocols.rounds.d2 import with_sum_one
-from walktalk.protocols.weights import row_of
 from walktalk.seeds import Seed
 from walktalk.testing import check_protocol
-
-
-def matrix(graph: Graph, round_: int = 0) -> np.ndarray:
-    """W of a round, from every node's own row."""
-    w = np.zeros((graph.nodes, graph.nodes))
-    for v in range(graph.nodes):
-        degrees = tuple(len(graph.neighbours(u)) for u in graph.neighbours(v))
-        heard = graph.reverse.neighbours(v) if graph.directed else None
-        around = Surroundings(v, graph.nodes, graph.neighbours(v), degrees, heard=heard, rounds=graph.rounds)
-        for source, weight in row_of(around, round_).items():
-            w[v, source] = weight
-        w[v, v] = 1.0 - w[v].sum()
-    return w
-
-
-def train_then_mix(graph: Graph, rounds: int) -> np.ndarray:
-    """D-PSGD in NumPy: W(x − ηg)."""
-    trainer = Unlike(graph.nodes)
-    x = np.repeat(trainer.initial().double().numpy()[None], graph.nodes, 0)
-    for t in range(rounds):
-        x = matrix(graph, t) @ (x - LR * trainer.gradients(x))
-    return x
-
 
 GRAPH = graphs.erdos_renyi(6, p=0.5, seed=2)
 EPIDEMIC = Seed(0).child("epidemic")  # what nodes of Epidemic Learning draw from, by default
 LOPSIDED = Graph.from_arcs(5, [(0, 1), (1, 2), (2, 3), (3, 4), (4, 0), (0, 2), (0, 3)], "lopsided")
 CHANGING = (graphs.one_peer_exponential(8), graphs.random_matchings(6, seed=1), graphs.base_graph(7, peers=2))
 VARIANTS = [
+    KGT(steps=4, outer_lr=0.7),
+    MomentumTracking(0.5, mix_first=False),
+    SlowMo(rounds=2, outer_momentum=0.0),
     QGDSGDm(nesterov=True),
     ChocoSGD(codec=""),
     ChocoSGD(codec="top_k(0.3)", gamma=0.3),
@@ -81,12 +65,14 @@ VARIANTS = [
     D2(lazy=False),
     SGP(exchanges=2),
     FedAvg(server=2, weighted=False),
+    FedOpt(server=2, optimizer="momentum", weighted=False),
+    PushPull(branches=3),
 ]
 
 
 @pytest.mark.parametrize("protocol", VARIANTS, ids=lambda p: p.label)
 def test_other_settings_pass_in_virtual_time(protocol: Protocol) -> None:
-    graph = graphs.complete(5) if isinstance(protocol, (EpidemicLearning, D2, FedAvg)) else None
+    graph = graphs.complete(5) if isinstance(protocol, (EpidemicLearning, D2, FedAvg, FedOpt, PushPull)) else None
     check_protocol(protocol, engines=("sim",), graph=graph, seconds=3.0)
 
 
@@ -192,7 +178,7 @@ def test_a_round_of_fedavg_is_the_mean_of_all_that_was_trained(weighted: bool) -
     assert np.allclose(ended.output, x, atol=1e-5)
 
 
-@pytest.mark.parametrize("protocol", [FedAvg(3), FedAvg(weighted=False), FedProx(3), Scaffold(4), DiLoCo(2)])
+@pytest.mark.parametrize("protocol", [FedAvg(3), FedAvg(weighted=False), FedOpt(2), FedProx(3), Scaffold(4), DiLoCo(2)])
 def test_at_the_root_of_a_tree_a_server_has_the_mean_that_it_has_on_a_star(protocol: Protocol) -> None:
     """For a model down and one up along every link, whatever the tree."""
     samples, rounds = [1, 2, 3, 4, 5, 9], 6
@@ -256,6 +242,77 @@ def test_the_mean_of_trackers_is_the_mean_of_gradients(graph: Graph) -> None:
     ended = run(GradientTracking(), graph, 10)
     tracked, last = ([slots[name] for slots in ended.slots] for name in ("tracker", "last"))
     assert np.allclose(np.mean(tracked, 0), np.mean(last, 0), atol=1e-5)
+
+
+@pytest.mark.parametrize(("branches", "nodes"), [(2, 7), (3, 8), (1, 4), (2, 1)])
+def test_parameters_go_down_the_tree_and_gradients_up(branches: int, nodes: int) -> None:
+    """In NumPy: x ← R(x − η/n y), y ← Rᵀy + g⁺ − g, where R takes everybody's parent, and the root itself."""
+    graph = graphs.complete(nodes)
+    ended = run(PushPull(branches=branches), graph, 9)
+    pull = np.zeros((nodes, nodes))
+    pull[range(nodes), [max(0, (v - 1) // branches) for v in range(nodes)]] = 1.0
+    x = np.repeat(ended.trainer.initial().double().numpy()[None], nodes, 0)
+    y = g = ended.trainer.gradients(x)
+    for _ in range(9):
+        x = pull @ (x - LR / nodes * y)
+        y, g = pull.T @ y + ended.trainer.gradients(x) - g, ended.trainer.gradients(x)
+    assert np.allclose(ended.members, x, atol=1e-5)
+    assert np.allclose(y.sum(0), g.sum(0), atol=1e-9)
+
+
+def test_all_that_is_tracked_is_the_sum_of_the_gradients() -> None:
+    """Those of leaves are with their parents when a round is over."""
+    ended = run(PushPull(), graphs.binary_tree(7), 10)
+    tracked = np.sum([slots["tracker"] for v, slots in enumerate(ended.slots) if v < 3], 0)
+    assert np.allclose(tracked, np.sum([slots["last"] for slots in ended.slots], 0), atol=1e-4)
+
+
+def test_push_pull_sends_two_models_along_each_link_of_its_tree() -> None:
+    ended = run(PushPull(), graphs.binary_tree(7), 5)
+    assert ended.bits == 8 * 6 * 2 * 5 * (HEADER_BYTES + 12)
+    with pytest.raises(SpecError, match="binary_tree, or complete"):
+        PushPull().check_graph(graphs.cycle(7))
+    with pytest.raises(SpecError, match="take complete"):
+        PushPull(branches=3).check_graph(graphs.binary_tree(7))
+
+
+@pytest.mark.parametrize("nodes", [1, 2, 3, 5, 6, 7, 8, 11, 13, 16, 24, 33])
+def test_with_ceca_all_have_the_exact_mean_after_few_rounds(nodes: int) -> None:
+    """From one training on, at which nodes part: another ⌈log₂ n⌉ rounds without a step, and all agree on its mean."""
+    graph, period = graphs.complete(nodes), max(1, (nodes - 1).bit_length())
+    once = run(CECA(), graph, period, schedule=lambda progress: float(progress == 0.0))
+    twice = run(CECA(), graph, 2 * period, schedule=lambda progress: float(progress == 0.0))
+    start = once.trainer.initial().double().numpy()
+    mean = start - LR * once.trainer.gradients(np.repeat(start[None], nodes, 0)).mean(0)
+    for ended in (once, twice):
+        assert np.allclose(ended.members, mean, atol=1e-5)
+
+
+def test_ceca_by_its_equations() -> None:
+    nodes, rounds = 6, 11
+    ended = run(CECA(), graphs.complete(nodes), rounds)
+    a = np.repeat(ended.trainer.initial().double().numpy()[None], nodes, 0)
+    b, digits = a.copy(), [int(digit) for digit in f"{nodes - 1:b}"]
+    for t in range(rounds):
+        m = 0 if t % len(digits) == 0 else m  # noqa: F821 - of the round before
+        if digits[t % len(digits)]:
+            step = LR * ended.trainer.gradients(a)
+            half = a - step
+            came = np.roll(half, m + 1, 0)
+            a, b, m = (half + came) / 2, ((m + 1) * came + m * (b - step)) / (2 * m + 1), 2 * m + 1
+        else:
+            step = LR * ended.trainer.gradients(b)
+            half = b - step
+            came = np.roll(half, m, 0)
+            a, b, m = ((m + 1) * (a - step) + m * came) / (2 * m + 1), (half + came) / 2, 2 * m
+    assert np.allclose(ended.members, a, atol=1e-5)
+    assert ended.bits == 8 * nodes * rounds * (HEADER_BYTES + 12)
+
+
+def test_ceca_says_which_links_it_lacks() -> None:
+    with pytest.raises(SpecError, match="take complete"):
+        CECA().check_graph(graphs.cycle(8))
+    CECA().check_graph(graphs.exponential(8))  # 7 is 111: it sends 1, 2 and 4 further
 
 
 def test_a_relayed_model_arrives_as_many_rounds_later_as_it_is_links_away() -> None:
@@ -423,6 +480,9 @@ def pushed_weights(ended: Ended) -> np.ndarray:
     [
         (GradientTracking(), GRAPH, 300),
         (GradientTracking(), CHANGING[1], 300),
+        (GradientTracking(), graphs.equi_dyn(6, seed=1), 300),
+        (PushPull(), graphs.binary_tree(6), 500),
+        (PushPull(branches=5), graphs.complete(6), 400),
         (D2(), GRAPH, 300),
         (D2(lazy=False), graphs.complete(6), 300),
         (LocalDSGD(), graphs.complete(6), 300),
@@ -450,6 +510,7 @@ def test_it_reaches_the_optimum(protocol: Protocol, graph: Graph, rounds: int) -
         (NoLoCo(steps=5), GRAPH),
         (SGP(), graphs.exponential(6)),
         (EpidemicLearning(peers=2), graphs.complete(6)),
+        (CECA(), graphs.complete(6)),
         (FedAvg(steps=5), STAR),
         (FedProx(steps=5), STAR),
         (DiLoCo(steps=5), STAR),
@@ -500,6 +561,37 @@ def test_weights_of_d2_sum_to_one_in_32_bits(graph: Graph, share: float) -> None
 
 
 # -- graphs -----------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("nodes", [2, 5, 24, 61])
+@pytest.mark.parametrize("eta", [0.5, 1.0])
+def test_what_a_round_of_equi_dyn_leaves_of_disagreement(nodes: int, eta: float) -> None:
+    """Over all shifts alike: E[WᵀW] is a² + b² − 2ab/(n − 1) times the identity, beside the mean."""
+    graph = graphs.equi_dyn(nodes, seed=3, eta=eta)
+    rounds = {graph.rounds.targets(0, t)[0]: t for t in range(40 * nodes)}  # type: ignore[union-attr]
+    by_shift = {shift: matrix(graph, t) for shift, t in rounds.items()}
+    assert set(by_shift) == set(range(1, nodes))
+    beside_the_mean = np.eye(nodes) - 1 / nodes
+    b = eta * (nodes - 1) / nodes
+    left = (1 - b) ** 2 + b**2 - 2 * (1 - b) * b / (nodes - 1)
+    squares = np.mean([beside_the_mean @ w.T @ w @ beside_the_mean for w in by_shift.values()], 0)
+    assert np.allclose(squares, left * beside_the_mean)
+    for w in by_shift.values():
+        assert np.allclose(w.sum(0), 1.0)
+
+
+@pytest.mark.parametrize("nodes", [2, 5, 12])
+def test_in_pairs_equi_dyn_is_symmetric_and_nobody_meets_two(nodes: int) -> None:
+    graph = graphs.equi_dyn(nodes, seed=3, directed=False)
+    met = np.zeros((nodes, nodes))
+    for t in range(30 * nodes):
+        w = matrix(graph, t)
+        assert np.allclose(w, w.T)
+        assert ((w > 0) & ~np.eye(nodes, dtype=bool)).sum(1).max() == 1
+        met += w > 0
+    assert (met > 0).all()
+    with pytest.raises(GraphError, match="eta"):
+        graphs.equi_dyn(5, eta=1.5)
 
 
 @pytest.mark.parametrize("peers", [1, 2, 3, 5])

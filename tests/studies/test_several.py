@@ -31,6 +31,14 @@ def test_only_what_the_models_and_data_depend_on_keeps_studies_apart():
     assert sharing(studies) == [[Path("0"), Path("1"), Path("2")], [Path("3")], [Path("4")], [Path("5")]]
 
 
+def test_how_often_a_slow_machine_cuts_a_run_shows_nowhere(tmp_path, monkeypatch):
+    """The last checkpoint said to which share of the run the last stretch went, and it may end before all of it."""
+    run_study(study(), tmp_path / "fast", device="cpu", workers=1)
+    monkeypatch.setattr(runner_module, "SECONDS_A_STRETCH", 1e-9)
+    run_study(study(), tmp_path / "slow", device="cpu", workers=1)
+    assert_same_folder(tmp_path / "slow", tmp_path / "fast")
+
+
 def test_studies_at_once_write_what_each_writes_alone(tmp_path):
     specs = {"cycle": study(), "complete": study(network={"topology": "complete", "nodes": 6})}
     for name, spec in specs.items():

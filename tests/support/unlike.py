@@ -11,7 +11,8 @@ from torch import Tensor
 
 from walktalk.graphs import Graph
 from walktalk.learning import Extras
-from walktalk.protocols import Protocol
+from walktalk.protocols import Protocol, Surroundings
+from walktalk.protocols.weights import row_of
 from walktalk.records import TraceRow
 from walktalk.runtimes.meaning import Evaluate, Stop
 from walktalk.runtimes.simulator import FaultPlan, NetworkTiming, RunSetup, Timing
@@ -111,3 +112,25 @@ def run(
     members = [value(what.members[v]) for v in sorted(what.members)]
     slots = [{slot: value(terms) for slot, terms in what.slots[v].items()} for v in range(graph.nodes)]
     return Ended(np.stack(members), value(tuple(engine.simulations[0].output())), slots, trainer, 8 * what.bytes, trace)
+
+
+def matrix(graph: Graph, round_: int = 0) -> np.ndarray:
+    """W of a round, from every node's own row."""
+    w = np.zeros((graph.nodes, graph.nodes))
+    for v in range(graph.nodes):
+        degrees = tuple(len(graph.neighbours(u)) for u in graph.neighbours(v))
+        heard = graph.reverse.neighbours(v) if graph.directed else None
+        around = Surroundings(v, graph.nodes, graph.neighbours(v), degrees, heard=heard, rounds=graph.rounds)
+        for source, weight in row_of(around, round_).items():
+            w[v, source] = weight
+        w[v, v] = 1.0 - w[v].sum()
+    return w
+
+
+def train_then_mix(graph: Graph, rounds: int) -> np.ndarray:
+    """D-PSGD in NumPy: W(x − ηg)."""
+    trainer = Unlike(graph.nodes)
+    x = np.repeat(trainer.initial().double().numpy()[None], graph.nodes, 0)
+    for t in range(rounds):
+        x = matrix(graph, t) @ (x - LR * trainer.gradients(x))
+    return x

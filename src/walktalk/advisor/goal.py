@@ -10,7 +10,6 @@ from walktalk.errors import SpecError
 
 Objective = Literal["iterations", "time", "bits"]
 OBJECTIVES: tuple[Objective, ...] = get_args(Objective)
-AXIS = {"iterations": "iteration", "time": "time", "bits": "bits"}  # the column of a history
 
 
 @dataclass(frozen=True)

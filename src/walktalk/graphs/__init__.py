@@ -11,6 +11,7 @@ from walktalk.graphs.changing import Changing, attached
 from walktalk.graphs.complete import complete
 from walktalk.graphs.cycle import cycle
 from walktalk.graphs.edge_list import edge_list
+from walktalk.graphs.equi_dyn import equi_dyn
 from walktalk.graphs.erdos_renyi import erdos_renyi
 from walktalk.graphs.graph import Graph, GraphLike, as_graph, from_networkx
 from walktalk.graphs.hypercube import hypercube
@@ -58,6 +59,7 @@ __all__ = [
     "cycle",
     "default_nodes",
     "edge_list",
+    "equi_dyn",
     "erdos_renyi",
     "exponential",
     "from_networkx",

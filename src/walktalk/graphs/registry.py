@@ -20,6 +20,7 @@ from walktalk.graphs.complete import complete
 from walktalk.graphs.cycle import cycle
 from walktalk.graphs.edge_list import edge_list
 from walktalk.graphs.edges import edges
+from walktalk.graphs.equi_dyn import equi_dyn
 from walktalk.graphs.erdos_renyi import erdos_renyi
 from walktalk.graphs.graph import Graph, as_graph
 from walktalk.graphs.hypercube import hypercube
@@ -161,6 +162,7 @@ _OURS: dict[str, Topology] = {
     "base_graph": base_graph,
     "random_matchings": random_matchings,
     "random_groups": random_groups,
+    "equi_dyn": equi_dyn,
     "matcha": _matcha,
     "binary_tree": binary_tree,
     "two_binary_trees": two_binary_trees,

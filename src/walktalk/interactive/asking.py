@@ -15,6 +15,7 @@ from walktalk.interactive.callbacks import Audience, warn
 from walktalk.interactive.progress import wanted_progress
 from walktalk.learning import Task, tasks
 from walktalk.records import folder_name
+from walktalk.report import write_report
 from walktalk.runtimes.meaning import Stop
 from walktalk.seeds import Seed
 from walktalk.studies import (
@@ -38,6 +39,7 @@ from walktalk.studies.spec import (
     timing_section,
 )
 
+CALLER = 3  # of `train` or `compare`, as `driven` sees it: that is where warnings are from
 STOP = Stop(iterations=1000)  # where nothing else is said
 ENGINES = ("sim", "peers")
 TRAINING = ("batch_size", "local_steps", "optimizer_state", "buffers", "precision", "clip_norm")
@@ -108,7 +110,16 @@ def name_from(out: str | PathLike[str] | None, otherwise: str) -> str:
 
 
 def driven(base: Foundation, how: Driving) -> StudyResult:
-    """The study to its end; a word of what a person should know about its models."""
+    """The study to its end, its page, and a word of what a person should know about its models."""
+    result = _run(base, how)
+    for note in result.summary.get("notes", ()):
+        warnings.warn(note, stacklevel=CALLER)
+    if result.folder is not None:
+        write_report(result.folder, base)
+    return result
+
+
+def _run(base: Foundation, how: Driving) -> StudyResult:
     if how.engine not in ENGINES:
         raise UnavailableError(f"engine: {how.engine!r} is unknown; allowed: {', '.join(ENGINES)}")
     taking: dict[str, Any] = {"resume": how.resume, "overwrite": how.overwrite}
@@ -141,7 +152,7 @@ def _so_far(base: Foundation, how: Driving, stop: Interrupted) -> StudyResult:
         raise KeyboardInterrupt(f"stopped{'' if how.out is None else '; go on with resume=True'}") from stop
     done = max(record.history[-1].iteration for record in stop.records)
     also = "" if how.out is None else "; resume=True goes on from there"
-    warnings.warn(f"stopped at iteration {done:,}: what there is so far is given back{also}", stacklevel=4)
+    warnings.warn(f"stopped at iteration {done:,}: what there is so far is given back{also}", stacklevel=CALLER + 2)
     return study_result(base.spec, stop.records, trainer=stop.trainer)
 
 
@@ -163,9 +174,3 @@ def _on_peers(base: Foundation, how: Driving, tell: Any, taking: dict[str, Any])
     from walktalk.studies.peers import run_on_peers  # needs Zenoh
 
     return run_on_peers(base.spec, how.out, **taking, device=how.device, progress=tell)
-
-
-def say(notes: Sequence[str], depth: int) -> None:
-    """Warn of what a person should know, as if from where `train` or `compare` was called."""
-    for note in notes:
-        warnings.warn(note, stacklevel=depth + 1)

@@ -7,12 +7,11 @@ from os import PathLike
 from typing import Any, Literal
 
 from walktalk.interactive.arguments import as_arguments
-from walktalk.interactive.asking import Driving, asked, driven, name_from, say
+from walktalk.interactive.asking import Driving, asked, driven, name_from
 from walktalk.interactive.callbacks import Audience, GivenCallback
 from walktalk.interactive.compared import Compared
 from walktalk.learning import Buffers, Schedule
 from walktalk.learning.tasks import Weights
-from walktalk.report import write_report
 from walktalk.runtimes.meaning import Evaluate, OptimizerState, Stop
 from walktalk.runtimes.simulator import Fault, Timing
 from walktalk.studies import GivenAlgorithm, GivenGraph, GivenTask, Progress
@@ -108,9 +107,6 @@ def compare(
     audience = Audience(callbacks)
     with audience.seated(base.spec), as_arguments():
         result = driven(base, Driving(out, engine, device, workers, memory, resume, overwrite, progress, audience))
-        say(result.summary.get("notes", ()), depth=2)
-        if result.folder is not None:
-            write_report(result.folder, base)
         compared = Compared(result, base)
         audience.ended(compared)
     return compared

@@ -8,12 +8,11 @@ from typing import Any, Literal
 
 from walktalk.errors import SpecError
 from walktalk.interactive.arguments import as_arguments
-from walktalk.interactive.asking import Driving, asked, driven, name_from, say
+from walktalk.interactive.asking import Driving, asked, driven, name_from
 from walktalk.interactive.callbacks import Audience, GivenCallback
 from walktalk.interactive.run import Run
 from walktalk.learning import Buffers, Schedule
 from walktalk.learning.tasks import Weights
-from walktalk.report import write_report
 from walktalk.runtimes.meaning import Evaluate, OptimizerState, Stop
 from walktalk.runtimes.simulator import Fault, Timing
 from walktalk.studies import GivenAlgorithm, GivenGraph, GivenTask, Progress
@@ -103,9 +102,6 @@ def train(
     audience = Audience(callbacks)
     with audience.seated(base.spec), as_arguments():
         result = driven(base, Driving(out, engine, device, None, None, resume, overwrite, progress, audience))
-        say(result.summary.get("notes", ()), depth=2)
-        if result.folder is not None:
-            write_report(result.folder, base)
         assert result.trainer is not None
         run = Run(result.runs[0], result.trainer, base, result.folder, engine)
         audience.ended(run)

@@ -7,6 +7,8 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
+from walktalk.learning.optimizers import Spread, to_vector
+
 
 class Extras(NamedTuple):
     """The same for all rows of a wave, but for the tensors, which have a row each."""
@@ -36,3 +38,26 @@ def taken_apart(kind: tuple[int, bool, bool, bool], rows: Tensor, width: int) ->
     correction = parts[1] if corrected else None
     anchor, pulls = (parts[-2], parts[-1][:, 0]) if anchored else (None, None)
     return parts[0], Extras(steps, gradient, correction, anchor, pulls)
+
+
+class Beside:
+    """The tensors of `Extras` as vectors, and the sum of the gradients so far."""
+
+    def __init__(self, extras: Extras, spread: Spread, width: int, device: torch.device) -> None:
+        def vector(rows: Tensor | None) -> Tensor | None:
+            return None if rows is None else to_vector(rows[:, :width], spread)
+
+        self.gradient = extras.gradient
+        self.correction, self.anchor = vector(extras.correction), vector(extras.anchor)
+        self.pulls = None if extras.pulls is None else spread.over(extras.pulls)
+        self.total = torch.zeros(spread.length, device=device)
+
+    def corrected(self, found: Tensor, weights: Tensor) -> Tensor:
+        """A gradient with what is added to it."""
+        if self.gradient:
+            self.total = self.total + found
+        if self.correction is not None:
+            found = found + self.correction
+        if self.anchor is not None and self.pulls is not None:
+            found = found + self.pulls * (weights - self.anchor)
+        return found

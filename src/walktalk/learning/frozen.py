@@ -129,3 +129,18 @@ def frozen_numbers(module: nn.Module) -> tuple[float, ...] | None:
     waves = torch.cos(torch.arange(len(some), dtype=torch.float64))
     norm = math.sqrt(sum(float(flat.norm().double()) ** 2 for flat in frozen))
     return float(sum(len(flat) for flat in frozen)), norm, float(some @ waves)
+
+
+def keep_at_home(module: nn.Module) -> list[tuple[str, str]]:
+    """Take buffers that hold an infinity, such as the mask of an attention, out of what travels and is mixed.
+
+    ∞ − ∞ is not a number. They are constants, so every node has them anyway. Says which: (submodule, name).
+    """
+    found = []
+    for place, part in module.named_modules():
+        for name, buffer in part.named_buffers(recurse=False):
+            kept = name not in part._non_persistent_buffers_set
+            if kept and buffer.is_floating_point() and not bool(torch.isfinite(buffer).all()):
+                part._non_persistent_buffers_set.add(name)
+                found.append((place, name))
+    return found

@@ -5,6 +5,7 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
+from walktalk.errors import UnavailableError
 from walktalk.learning.frozen import to_training
 from walktalk.learning.stacked import JoinedModel, Pass, StackedModel, seeded
 
@@ -29,6 +30,18 @@ def allowance(device: torch.device) -> float:
 def is_out_of_memory(error: BaseException) -> bool:
     """Whether torch could not get memory: on a GPU it has an exception for that, on a CPU only words."""
     return isinstance(error, torch.OutOfMemoryError) or "can't allocate memory" in str(error)
+
+
+def fewer_rows(rows: int, task: str, device: torch.device, error: RuntimeError) -> int:
+    """Half as many rows at once from now on: what was planned did not fit after all."""
+    if rows == 1:
+        raise UnavailableError(
+            f"{task}: not even one model fits into the memory that is free on {device} "
+            f"({' '.join(str(error).split())}); take a smaller batch_size or model, or end what else uses it"
+        ) from error
+    if device.type == "cuda":
+        torch.cuda.empty_cache()
+    return (rows + 1) // 2
 
 
 def activation_bytes(model: StackedModel, row: Tensor, inputs: Tensor, targets: Tensor) -> int:

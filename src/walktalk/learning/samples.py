@@ -16,6 +16,8 @@ from torch import Tensor
 Batch: TypeAlias = tuple[Tensor, Tensor]  # inputs and targets
 ReadBatch: TypeAlias = Callable[[Sequence[int]], Batch]  # numbers of samples -> those samples, in that order
 
+TRIED = 64  # samples that a model is tried on, where not all are in memory
+
 
 class Reader:
     """Reads samples by number; remembers the last batch, since its inputs and targets are asked for one by one."""
@@ -108,3 +110,8 @@ def pieces(samples: Samples, at_once: int) -> Iterator[Tensor]:
 def chosen(samples: Samples, places: Tensor) -> Tensor:
     """`samples[places]`, several times faster on a CPU: whole samples are copied at once."""
     return samples.index_select(0, places.reshape(-1)).view(*places.shape, *samples.shape[1:])
+
+
+def some(samples: Samples) -> Tensor:
+    """All samples, or a few where they are read batch by batch."""
+    return samples[:TRIED] if isinstance(samples, Column) else samples

@@ -1,11 +1,9 @@
-"""Local training and evaluation of many rows at once: what the executor calls."""
+"""Local training of many rows at once: what the executor calls; how they are measured is in `measuring`."""
 
 from __future__ import annotations
 
 import copy
-import math
 from collections.abc import Callable, Sequence
-from dataclasses import replace
 from functools import cached_property, partial
 from typing import Any, Literal, TypeAlias
 
@@ -13,17 +11,17 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
-from walktalk.errors import ModelError, UnavailableError
+from walktalk.errors import ModelError
 from walktalk.learning.adapters import mixing_of
 from walktalk.learning.arithmetic import Arithmetic
 from walktalk.learning.chain_training import ChainTraining
 from walktalk.learning.cuda_graph import GraphedTraining, Train, say_that_none_works
-from walktalk.learning.evaluation import Test, by_length, mean_loss
-from walktalk.learning.extras import Extras, taken_apart
-from walktalk.learning.frozen import copy_on, still_parts, to_training
+from walktalk.learning.extras import Beside, Extras, taken_apart
+from walktalk.learning.frozen import copy_on, keep_at_home, still_parts, to_training
 from walktalk.learning.given import inner
 from walktalk.learning.in_place_training import LARGE_ROW, InPlaceTraining
-from walktalk.learning.memory import activation_bytes, is_out_of_memory, rows_that_fit
+from walktalk.learning.measuring import Looked, Measuring
+from walktalk.learning.memory import activation_bytes, fewer_rows, is_out_of_memory, rows_that_fit
 from walktalk.learning.optimizers import (
     Clipped,
     OptimizerSpec,
@@ -35,12 +33,11 @@ from walktalk.learning.optimizers import (
     to_vector,
 )
 from walktalk.learning.row_training import RowTraining
-from walktalk.learning.samples import Column, Samples, bytes_in_memory, chosen, only, pieces
+from walktalk.learning.samples import Column, bytes_in_memory, chosen, only, pieces, some
 from walktalk.learning.sampling import Sampler
 from walktalk.learning.stacked import (
     ChainModel,
     EachByItself,
-    JoinedModel,
     LoneModel,
     RowByRow,
     SequentialModel,
@@ -52,13 +49,8 @@ from walktalk.learning.stacked import (
 )
 from walktalk.learning.task import Task
 
-EVALUATION_SAMPLES = 10_000  # of the training data; the loss of more would cost more than it tells
-NUMBERS_AT_ONCE = 2**25  # of inputs in an evaluation: bounds its memory
-BYTES_AN_INPUT = 2**10  # of a GPU's memory for each of them: a large one is not to wait for Python between two kernels
 NUMBERS_TRIED = 2048  # of models that are trained alone and in a wave, to see whether that is the same
-TRIED = 64  # samples that a model is tried on, where not all are in memory
 BYTES_IN_CACHE = 2**24  # of what a wave's forward pass keeps on a CPU
-NUMBERS_IN_CACHE = 2**23  # the same on a CPU, where what leaves the cache takes half as long again
 ANY = 2**31
 
 Buffers: TypeAlias = Literal["travel", "batch"]
@@ -109,15 +101,13 @@ class Trainer:
         self.parameters = layout.parameter_width
         self.state_width = self.optimizer.state_width(self.parameters)
         self.sampler = Sampler(task.parts, batch_size, self.device)
-        self.lengths = task.lengths if isinstance(self.model, (SequentialModel, JoinedModel)) else None
-        self.test = self._test()
-        self.sample = self._evaluation_sample(evaluation_samples, evaluation_nodes)
+        self.chain = self._chain()
+        looked_at = Looked(evaluation_samples, evaluation_nodes)
+        self.measuring = Measuring(task, self.model, (self.inputs, self.targets), self.sampler, looked_at, self.chain)
         self.rows_at_once = self._rows_at_once(batch_size)
-        self.evaluated_at_once: int | None = None  # known once more did not fit
         self.graphed = self._graphed()
         self.with_extras: dict[tuple[int, bool, bool, bool], Train] = {}  # by `Extras.kind`, made when first asked for
         self.in_place = self._in_place()
-        self.chain = self._chain()
         self.alone = self._alone()
         self.single = self._single()
 
@@ -233,34 +223,6 @@ class Trainer:
         """Bytes of one optimizer state on the wire, in float32."""
         return 4 * self.state_width
 
-    def _evaluation_sample(self, wanted: int | None, nodes: Sequence[int] | None) -> Tensor:
-        """A fixed, even choice of the training samples that nodes have: all, or some of them."""
-        everything = self.sampler.samples.sort().values
-        if nodes is not None:
-            unknown = next((node for node in nodes if not 0 <= node < self.task.nodes), None)
-            if unknown is not None:
-                raise ModelError(f"evaluate.nodes: there is no node {unknown}; allowed: 0 to {self.task.nodes - 1}")
-            own = [torch.as_tensor(self.task.parts[node], device=self.device) for node in dict.fromkeys(nodes)]
-            everything = torch.cat(own).sort().values
-        wanted = min(wanted or EVALUATION_SAMPLES, len(everything))
-        places = torch.linspace(0, len(everything) - 1, wanted, device=self.device).round().long()
-        chosen = everything[places]
-        if self.lengths is None or self.is_read:
-            return chosen
-        order: Tensor = self.lengths(self.inputs[chosen]).argsort(stable=True)
-        return chosen[order]
-
-    def _test(self) -> Test | None:
-        """What is measured on the task's test samples."""
-        if self.task.test is None:
-            return None
-        inputs, targets = (samples.to(self.device) for samples in self.task.test)
-        inputs, targets = by_length(inputs, targets, self.lengths)
-        loss = self.model.loss
-        if isinstance(targets, Column) or (not targets.is_floating_point() and bool((targets < 0).any())):
-            loss = EachByItself(loss)  # some labels are to be ignored
-        return Test(inputs, targets, loss, self.lengths, self.task.predictions, self.task.metrics)
-
     def initial_row(self, seed: int) -> Tensor:
         """The initial model of a run."""
         return self.model.layout.row(self.task.initial(seed)).to(self.device)
@@ -285,7 +247,7 @@ class Trainer:
             layer.momentum = None  # a plain mean
         if layers:
             with torch.no_grad():
-                for x in pieces(only(self.inputs, self.sample), self.model.samples_at_once):
+                for x in pieces(only(self.inputs, self.measuring.sample), self.model.samples_at_once):
                     to_training(module)(x)
         for layer, momentum in zip(layers, kept, strict=True):
             layer.momentum = momentum
@@ -339,7 +301,7 @@ class Trainer:
                 self.in_place(models, columns, corrections, states)
         except RuntimeError as error:  # nothing that is read was written: the same can be done by copies
             if is_out_of_memory(error):
-                self.rows_at_once = self._fewer_than(len(columns[0]), error)
+                self.rows_at_once = fewer_rows(len(columns[0]), self.task.name, self.device, error)
             else:
                 self.in_place = None
                 say_that_none_works(error)
@@ -437,22 +399,11 @@ class Trainer:
                 except RuntimeError as error:
                     if not is_out_of_memory(error):
                         raise
-                    self.rows_at_once = self._fewer_than(len(given[0]), error)
+                    self.rows_at_once = fewer_rows(len(given[0]), self.task.name, self.device, error)
         if len(pieces) == 1:
             return pieces[0]
         states = [state for _, state in pieces if state is not None]
         return torch.cat([new for new, _ in pieces]), torch.cat(states) if states else None
-
-    def _fewer_than(self, rows: int, error: RuntimeError) -> int:
-        """Half as many rows at once from now on: what was planned did not fit after all."""
-        if rows == 1:
-            raise UnavailableError(
-                f"{self.task.name}: not even one model fits into the memory that is free on {self.device} "
-                f"({' '.join(str(error).split())}); take a smaller batch_size or model, or end what else uses it"
-            ) from error
-        if self.device.type == "cuda":
-            torch.cuda.empty_cache()
-        return (rows + 1) // 2
 
     def _at_once(self, rows: int) -> int:
         """How many of a wave to train at once: what fits, in pieces of a width that costs nothing extra, or even."""
@@ -518,108 +469,8 @@ class Trainer:
 
     def measure(self, rows: Tensor) -> dict[str, Tensor]:
         """Of every row: training loss and test accuracy; with test samples also their loss and the task's metrics."""
-        with self.arithmetic.products(self.device):
-            losses = self.losses(rows, only(self.inputs, self.sample), only(self.targets, self.sample))
-            if self.test is None:
-                return {"train_loss": losses, "test_accuracy": torch.full_like(losses, math.nan)}
-            return {"train_loss": losses, **self.tested(rows, self.test)}
-
-    def losses(self, rows: Tensor, inputs: Samples, targets: Samples) -> Tensor:
-        """The mean loss of every row on some samples."""
-
-        def of(part: Tensor) -> dict[str, Tensor]:
-            return {"loss": mean_loss(self.model, part, inputs, targets, self.lengths)}
-
-        return self._in_pieces(rows, inputs, of)["loss"]
-
-    def tested(self, rows: Tensor, test: Test) -> dict[str, Tensor]:
-        """What is measured on test samples, of every row."""
-        return self._in_pieces(rows, test.inputs, lambda part: test.of(self.model, part))
+        return self.measuring.all_of(rows)
 
     def by_node(self, row: Tensor) -> list[dict[str, Any]]:
         """One model on every node's own data: its name or number, samples, loss, and what its own test samples say."""
-        rows, found = row[None].to(self.device), []
-        names = self.task.names or range(self.task.nodes)
-        for node, (name, part) in enumerate(zip(names, self.task.parts, strict=True)):
-            own = torch.as_tensor(part, device=self.device)
-            loss = self.losses(rows, only(self.inputs, own), only(self.targets, own))
-            line: dict[str, Any] = {"node": name, "samples": len(part), "train_loss": float(loss)}
-            if self.test is not None and self.task.test_parts is not None and self.lengths is None:
-                mine = torch.as_tensor(self.task.test_parts[node], device=self.device)
-                test = replace(self.test, inputs=only(self.test.inputs, mine), targets=only(self.test.targets, mine))
-                line |= {key: float(value) for key, value in self.tested(rows, test).items()}
-            found.append(line)
-        return found
-
-    def _in_pieces(self, rows: Tensor, inputs: Samples, of: Callable[[Tensor], dict[str, Tensor]]) -> dict[str, Tensor]:
-        """Measure as many rows at once as fit."""
-        per_sample = max(inputs.shape[1:].numel(), 256)
-        samples = max(1, min(len(inputs), self.model.samples_at_once))
-        at_once = max(1, self._inputs_at_once() // (per_sample * samples))
-        found: list[dict[str, Tensor]] = []
-        done = 0
-        while done < max(len(rows), 1):
-            part = rows[done : done + min(at_once, self.evaluated_at_once or at_once)]
-            try:
-                found.append(self._with_twin(part, of))
-            except RuntimeError as error:
-                if not is_out_of_memory(error):
-                    raise
-                self.evaluated_at_once = self._fewer_than(len(part), error)
-                continue
-            done += max(len(part), 1)
-        return {name: torch.cat([one[name] for one in found]) for name in found[0]}
-
-    def _inputs_at_once(self) -> int:
-        """How many numbers go into a model at once in an evaluation, of all rows together."""
-        if self.device.type != "cuda":
-            return min(NUMBERS_AT_ONCE, NUMBERS_IN_CACHE) if self.device.type == "cpu" else NUMBERS_AT_ONCE
-        return max(NUMBERS_AT_ONCE, torch.cuda.get_device_properties(self.device).total_memory // BYTES_AN_INPUT)
-
-    def _with_twin(self, rows: Tensor, of: Callable[[Tensor], dict[str, Tensor]]) -> dict[str, Tensor]:
-        if self.chain is not None and self.chain.needs_a_twin(len(rows)):
-            return {name: values[:1] for name, values in of(rows.expand(2, -1)).items()}
-        return of(rows)
-
-
-class Beside:
-    """The tensors of `Extras` as vectors, and the sum of the gradients so far."""
-
-    def __init__(self, extras: Extras, spread: Spread, width: int, device: torch.device) -> None:
-        def vector(rows: Tensor | None) -> Tensor | None:
-            return None if rows is None else to_vector(rows[:, :width], spread)
-
-        self.gradient = extras.gradient
-        self.correction, self.anchor = vector(extras.correction), vector(extras.anchor)
-        self.pulls = None if extras.pulls is None else spread.over(extras.pulls)
-        self.total = torch.zeros(spread.length, device=device)
-
-    def corrected(self, found: Tensor, weights: Tensor) -> Tensor:
-        """A gradient with what is added to it."""
-        if self.gradient:
-            self.total = self.total + found
-        if self.correction is not None:
-            found = found + self.correction
-        if self.anchor is not None and self.pulls is not None:
-            found = found + self.pulls * (weights - self.anchor)
-        return found
-
-
-def keep_at_home(module: nn.Module) -> list[tuple[str, str]]:
-    """Take buffers that hold an infinity, such as the mask of an attention, out of what travels and is mixed.
-
-    ∞ − ∞ is not a number. They are constants, so every node has them anyway. Says which: (submodule, name).
-    """
-    found = []
-    for place, part in module.named_modules():
-        for name, buffer in part.named_buffers(recurse=False):
-            kept = name not in part._non_persistent_buffers_set
-            if kept and buffer.is_floating_point() and not bool(torch.isfinite(buffer).all()):
-                part._non_persistent_buffers_set.add(name)
-                found.append((place, name))
-    return found
-
-
-def some(samples: Samples) -> Tensor:
-    """All samples, or a few where they are read batch by batch."""
-    return samples[:TRIED] if isinstance(samples, Column) else samples
+        return self.measuring.by_node(row)

@@ -41,6 +41,8 @@ def screened(protocol: Protocol, rule: str) -> Protocol:
     if rule == "none":
         return protocol
     chosen = screen_named(rule)
+    if not chosen.protects:
+        raise SpecError(f"screen: {rule} is a part of an algorithm, and protects from nobody; use clip or refuse")
     if chosen.releases:
         raise SpecError(f"screen: {rule} protects what a node sends, not what comes to it; use the key privacy")
     if any(arrival.codec for arrival in protocol.messages.values()):

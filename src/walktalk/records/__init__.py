@@ -6,7 +6,7 @@ from walktalk import lazy
 
 if TYPE_CHECKING:
     from walktalk.records import yaml_text
-    from walktalk.records.atomic import remove_unfinished, replacing, write_bytes, write_text
+    from walktalk.records.atomic import remove_unfinished, replacing, write_bytes, write_text, write_unless_there
     from walktalk.records.checkpoint import load_checkpoint, save_checkpoint
     from walktalk.records.folder import RunFolder, StudyFolder, existing_folder, folder_name
     from walktalk.records.history import (
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
 _HOMES = {
     "": ("yaml_text",),
-    "atomic": ("remove_unfinished", "replacing", "write_bytes", "write_text"),
+    "atomic": ("remove_unfinished", "replacing", "write_bytes", "write_text", "write_unless_there"),
     "checkpoint": ("load_checkpoint", "save_checkpoint"),
     "folder": ("RunFolder", "StudyFolder", "existing_folder", "folder_name"),
     "history": ("COLUMNS", "RUN_COLUMNS", "HistoryRow", "frame", "history_text", "read_history", "write_history"),
@@ -60,6 +60,7 @@ __all__ = [
     "write_bytes",
     "write_history",
     "write_text",
+    "write_unless_there",
     "yaml_text",
 ]
 

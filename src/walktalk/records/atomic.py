@@ -101,6 +101,19 @@ def write_text(path: str | os.PathLike[str], content: str) -> None:
     write_bytes(path, content.encode("utf-8"))
 
 
+def write_unless_there(path: str | os.PathLike[str], content: str) -> None:
+    """The same, but a file that says so already is left alone: no room is needed on a disk that is full.
+
+    Args:
+        path: the file; it appears whole or not at all.
+        content: all of it.
+    """
+    with suppress(OSError):
+        if Path(path).read_bytes() == content.encode("utf-8"):
+            return
+    write_text(path, content)
+
+
 def _sync(path: Path) -> None:
     descriptor = os.open(path, os.O_RDWR)
     try:

@@ -14,10 +14,11 @@ if TYPE_CHECKING:
 class ScreenRule(ABC):
     """Mixes rows of numbers: many nodes' at once in the simulator, one node's on a peer.
 
-    What is not finite never gets through: it counts as this node's own numbers do.
+    What is not finite never gets through a rule that protects: it counts as this node's own numbers do.
     """
 
     name: ClassVar[str]  # in specifications, with its settings in parentheses behind it
+    protects: ClassVar[bool] = True  # whether it is against bad nodes, and not a part of somebody's update rule
     meets: ClassVar[bool] = False  # whether it compares several models, so that they must be there at once
     refuses: ClassVar[bool] = False  # whether a model counts as it is or not at all
     releases: ClassVar[bool] = False  # whether it lets something of a node's data out, which is accounted for

@@ -129,6 +129,8 @@ def _screened(own: Floats, others: list[Floats], weights: list[float], rule: str
         longest, noise = (float(number) for number in rest.removesuffix(")").split(","))
         drawn = normal(torch.tensor([key]), len(own))[0].double().numpy()
         return own * min(1.0, longest / max(float(np.linalg.norm(own)), 1e-30)) + noise * longest * drawn
+    if name in ("adagrad_moment", "adam_moment", "yogi_moment", "scaled_step"):
+        return _adaptive(name, [float(number) for number in rest.removesuffix(")").split(",")], own, others, weights)
     number = float(rest.removesuffix(")") or {"clip": 0.5, "refuse": 0.7, "facing": -0.5}.get(name, 1.0))
     if name in ("clip", "refuse", "facing"):
         moved = own.copy()
@@ -141,6 +143,18 @@ def _screened(own: Floats, others: list[Floats], weights: list[float], rule: str
         return np.asarray(np.median(ordered, axis=0))
     left_out = min(int(number), (len(ordered) - 1) // 2)
     return np.asarray(ordered[left_out : len(ordered) - left_out].mean(axis=0))
+
+
+def _adaptive(name: str, numbers: list[float], own: Floats, others: list[Floats], weights: list[float]) -> Floats:
+    tau = numbers[-1]
+    if name == "scaled_step":
+        moment, second = others
+        return np.asarray(own + weights[0] * moment / (np.sqrt(second) + tau))
+    before, square = others[0] if others else np.full_like(own, tau**2), own**2
+    if name == "adagrad_moment":
+        return np.asarray(before + square)
+    to = square if name == "adam_moment" else before + square * np.sign(square - before)
+    return np.asarray(before + (1.0 - numbers[0]) * (to - before))
 
 
 def _share(name: str, number: float, own: Floats, other: Floats, witnesses: list[Floats]) -> float:

@@ -9,7 +9,7 @@ import pytest
 
 from walktalk import graphs
 from walktalk.protocols import Message, MultiWalk, Outside, Received, Rejoined, Send, Started, TimerFired, Trained
-from walktalk.protocols.multi_walk.aggregation import Reign
+from walktalk.protocols.multi_walk.aggregation import GivenUp, Reign
 from walktalk.protocols.multi_walk.election import NOBODY, Claim, Score, View, encode
 from walktalk.protocols.multi_walk.farewell import reign_facts, resumed
 from walktalk.protocols.multi_walk.legacies import DISPUTED, STRAYS, stray_number
@@ -207,4 +207,15 @@ def test_who_stopped_in_order_goes_on_with_what_it_awaits() -> None:
     before, after = node_of(0), node_of(0)
     before.reign.restart(2, "last", 1.0)
     give(after, Rejoined(before.farewell()), 2.0)
-    assert after.reign.missing == {2: 0}
+    assert after.reign.missing == {2: GivenUp(0)}
+
+
+def test_who_stopped_in_order_knows_what_stands_in_for_a_walk() -> None:
+    """It was forgotten, and a copy of the walk that had learned less took away what the other had brought."""
+    before, after = node_of(0), node_of(0)
+    before.reign.spare(Pass(2, before.reign.name, 0, 5), "in")
+    before.reign.restart(2, "last", 1.0)
+    give(after, Rejoined(before.farewell()), 2.0)
+    assert after.reign.missing == {2: GivenUp(0, 5)}
+    assert not after.reign._is_missing(Pass(2, after.reign.name, 0, 4))
+    assert after.reign._is_missing(Pass(2, after.reign.name, 0, 6))

@@ -63,6 +63,25 @@ def test_a_copy_that_ended_elsewhere_stands_in_for_its_walk_that_is_given_up() -
     assert not mixed(reign.restart(1, "last", 30.0), "spare/1")
 
 
+def test_what_is_left_of_a_walk_that_was_started_again_is_not_that_of_an_earlier_reign() -> None:
+    """It was compared with what one of the earlier reign had left with: all that is in the model came twice."""
+    reign = Reign(2, (3, 0), Guard(ReturnTimes(1.0)))
+    reign.mix(Pass(1, (2, 1), 7, 4), 0.0)
+    reign.restart(2, "last", 1.0)  # before it came; one of the earlier reign may be on its way
+    reign.mix(reign.stamped(2)._replace(hop=1), 2.0)
+    second = reign.stamped(2)._replace(hop=3)
+    reign.spare(second, "in")
+    late, _ = mixed(reign.restart(2, "last", 9.0), "spare/2")
+    assert late.terms == {"copy/2": 1.0, "spare/2": 0.5, "missed/2": -0.5}
+    assert reign.awaited == {2}
+    _, averaged, *_ = reign.readmit(second._replace(hop=2), "in")  # beside the one that stands in
+    assert isinstance(averaged, Combine)
+    assert "awaited" not in averaged.terms
+    _, first, *_ = reign.readmit(Pass(2, (2, 1), 5, 9), "in")
+    assert isinstance(first, Combine)
+    assert first.terms["awaited"] < 0
+
+
 def test_a_copy_that_ended_elsewhere_counts_beside_its_walk() -> None:
     """Two copies met, and the one that was behind was kept until the other came, and dropped, with all it had learned.
 

@@ -14,16 +14,21 @@ from tests.support.unlike import IN_STEP, run
 from walktalk import graphs
 from walktalk.graphs import Graph
 from walktalk.protocols import (
+    CECA,
     D2,
+    EXTRA,
+    KGT,
     OSGP,
     SGP,
     EpidemicLearning,
     GradientTracking,
     LocalDSGD,
+    MomentumTracking,
     NoLoCo,
     Protocol,
     QGDSGDm,
     RelaySGD,
+    SlowMo,
     SyncGossip,
     compressed,
 )
@@ -36,12 +41,17 @@ LOPSIDED = Graph.from_arcs(5, [(0, 1), (1, 2), (2, 3), (3, 4), (4, 0), (0, 2), (
 ANYWHERE: list[tuple[Protocol, Graph]] = [
     (LocalDSGD(), graphs.erdos_renyi(6, p=0.5, seed=2)),
     (LocalDSGD(), graphs.exponential(6)),
+    (SlowMo(rounds=3), graphs.one_peer_exponential(8)),
     (QGDSGDm(), graphs.one_peer_exponential(8)),
     (QGDSGDm(missing="divide"), graphs.cycle(5)),
     (D2(), graphs.cycle(5)),
     (GradientTracking(), graphs.cycle(5)),
+    (MomentumTracking(), graphs.cycle(5)),
+    (KGT(), graphs.cycle(5)),
+    (EXTRA(), graphs.cycle(5)),
     (NoLoCo(), graphs.random_matchings(6, seed=1)),
     (EpidemicLearning(draw="local"), graphs.complete(6)),
+    (CECA(), graphs.complete(6)),
     (RelaySGD(), graphs.binary_tree(6)),
     (SGP(), graphs.one_peer_exponential(8)),
     (SGP(), LOPSIDED),
@@ -163,9 +173,11 @@ def test_behind_a_codec_lost_messages_are_noticed_too(feedback: bool) -> None:
     assert {row.node for row in trace if row.event == "trained" and row.time > 150.0} == set(range(5))
 
 
-@pytest.mark.parametrize(("protocol", "graph"), [(D2(), graphs.cycle(5)), (GradientTracking(), graphs.cycle(5))])
-def test_what_is_exact_without_losses_leaves_a_rest_with_them(protocol: Protocol, graph: Graph) -> None:
-    rests = []
+@pytest.mark.parametrize(
+    "protocol", [D2(), EXTRA(), GradientTracking(), MomentumTracking(0.5), KGT()], ids=lambda p: p.label
+)
+def test_what_is_exact_without_losses_leaves_a_rest_with_them(protocol: Protocol) -> None:
+    graph, rests = graphs.cycle(5), []
     for faults in ((), losing(0.1)):
         ended = run(protocol, graph, 150, faults=FaultPlan(faults, Seed(1)))
         rests.append(np.abs(ended.members - ended.trainer.optimum()).max())

@@ -10,14 +10,13 @@ import torch
 from annotated_types import Ge, Gt, Le, Lt
 from torch.nn import functional
 
-from walktalk.errors import DataError
 from walktalk.learning.data import locate
 from walktalk.learning.data.files import CIFAR10
 from walktalk.learning.data.images import CropAndFlip, cifar_batch, normalized
 from walktalk.learning.models import resnet20, vgg11
 from walktalk.learning.models.resnet20 import GROUPS, Norm
 from walktalk.learning.task import Task
-from walktalk.learning.tasks.split import Kind, own_part, split_by_class
+from walktalk.learning.tasks.split import Kind, check_samples, own_samples, split_by_class
 from walktalk.seeds import Seed, as_seed
 
 MEAN, STD = (0.4914, 0.4822, 0.4465), (0.2470, 0.2435, 0.2616)  # of the training images, per channel
@@ -62,20 +61,17 @@ def cifar10(
         folder: where the six files are, if not in the cache.
         part: a node's number: then it is that node's task, with its samples alone. None: everybody's.
     """
-    if samples is not None and not 1 <= samples <= 50_000:
-        raise DataError(f"samples: {samples} is not possible; allowed: 1 to 50000")
+    check_samples(samples, 50_000)
     here = locate(CIFAR10, folder)
     batches = [cifar_batch(here / name) for name in CIFAR10.files]
     images, labels = np.concatenate([b[0] for b in batches[:5]]), np.concatenate([b[1] for b in batches[:5]])
     images, labels = images[:samples], labels[:samples]
     root = as_seed(seed)
     parts = split_by_class(labels, nodes, root.child("partition"), alpha, labels_per_node, split, split_seed)
-    mine = own_part(parts, part)
-    if mine is not None:
-        images, labels, parts = images[mine], labels[mine], [np.arange(len(mine))]
+    images, labels, parts = own_samples(images, labels, parts, part)
     make = partial(vgg11, width=width) if model == "vgg11" else None
     std = STD if scale == "images" else STD_OF_MANY_PAPERS
-    test = (normalized(batches[5][0], MEAN, std), torch.from_numpy(batches[5][1])) if mine is None else None
+    test = (normalized(batches[5][0], MEAN, std), torch.from_numpy(batches[5][1])) if part is None else None
     return Task(
         "cifar10",
         make() if make else resnet20(norm=norm, groups=groups or GROUPS),

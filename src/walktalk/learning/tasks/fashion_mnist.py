@@ -4,18 +4,16 @@ from __future__ import annotations
 
 from typing import Annotated
 
-import numpy as np
 import torch
 from annotated_types import Ge, Gt, Le
 from torch.nn import functional
 
-from walktalk.errors import DataError
 from walktalk.learning.data import locate
 from walktalk.learning.data.files import FASHION_MNIST
 from walktalk.learning.data.images import idx, normalized
 from walktalk.learning.models import small_conv
 from walktalk.learning.task import Task
-from walktalk.learning.tasks.split import own_part, split_by_class
+from walktalk.learning.tasks.split import check_samples, own_samples, split_by_class
 from walktalk.seeds import Seed, as_seed
 
 MEAN, STD = (0.2860,), (0.3530,)  # of the training images
@@ -42,17 +40,13 @@ def fashion_mnist(
         folder: where the four files are, if not in the cache.
         part: a node's number: then it is that node's task, with its samples alone. None: everybody's.
     """
-    if samples is not None and not 1 <= samples <= 60_000:
-        raise DataError(f"samples: {samples} is not possible; allowed: 1 to 60000")
+    check_samples(samples, 60_000)
     here = locate(FASHION_MNIST, folder)
     arrays = [idx(here / name) for name in FASHION_MNIST.files]
     images, labels = arrays[0][:samples, None], arrays[1][:samples].astype("int64")
     parts = split_by_class(labels, nodes, as_seed(seed).child("partition"), alpha, labels_per_node)
-    mine = own_part(parts, part)
-    if mine is not None:
-        images, labels, parts = images[mine], labels[mine], [np.arange(len(mine))]
+    images, labels, parts = own_samples(images, labels, parts, part)
     held_out = normalized(arrays[2][:, None], MEAN, STD), torch.from_numpy(arrays[3].astype("int64"))
-    test = held_out if mine is None else None
     return Task(
         "fashion_mnist",
         small_conv(),
@@ -60,6 +54,6 @@ def fashion_mnist(
         normalized(images, MEAN, STD),
         torch.from_numpy(labels),
         parts,
-        test,
+        held_out if part is None else None,
         labels=labels,
     )

@@ -4,18 +4,16 @@ from __future__ import annotations
 
 from typing import Annotated, Literal
 
-import numpy as np
 import torch
 from annotated_types import Ge, Gt, Le
 from torch.nn import functional
 
-from walktalk.errors import DataError
 from walktalk.learning.data import locate
 from walktalk.learning.data.files import MNIST
 from walktalk.learning.data.images import idx, normalized
 from walktalk.learning.models import BatchSoftmaxConv
 from walktalk.learning.task import Task
-from walktalk.learning.tasks.split import own_part, sorted_and_cut, split_by_class
+from walktalk.learning.tasks.split import check_samples, own_samples, sorted_and_cut, split_by_class
 from walktalk.seeds import Seed, as_seed
 
 MEAN, STD = (0.1307,), (0.3081,)  # of the training images
@@ -50,8 +48,7 @@ def mnist(
         folder: where the four files are, if not in the cache.
         part: a node's number: then it is that node's task, with its samples alone. None: everybody's.
     """
-    if samples is not None and not 1 <= samples <= 60_000:
-        raise DataError(f"samples: {samples} is not possible; allowed: 1 to 60000")
+    check_samples(samples, 60_000)
     here, root = locate(MNIST, folder), as_seed(seed)
     arrays = [idx(here / name) for name in MNIST.files]
     images, labels = arrays[0][:samples, None], arrays[1][:samples].astype("int64")
@@ -65,9 +62,7 @@ def mnist(
         if warm_up:
             inputs = normalized(images, MEAN, STD)
             warmed(model, inputs, torch.from_numpy(labels), warm_up, warm_up_lr, root.child("warm-up"))
-    mine = own_part(parts, part)
-    if mine is not None:
-        images, labels, parts = images[mine], labels[mine], [np.arange(len(mine))]
+    images, labels, parts = own_samples(images, labels, parts, part)
     held_out = normalized(arrays[2][:, None], MEAN, STD), torch.from_numpy(arrays[3].astype("int64"))
     return Task(
         "mnist",
@@ -76,7 +71,7 @@ def mnist(
         normalized(images, MEAN, STD),
         torch.from_numpy(labels),
         parts,
-        held_out if mine is None else None,
+        held_out if part is None else None,
         labels=labels,
         pretrained=warm_up > 0,
     )

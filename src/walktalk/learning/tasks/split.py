@@ -22,6 +22,20 @@ def own_part(parts: list[np.ndarray], part: int | None) -> np.ndarray | None:
     return parts[part]
 
 
+def own_samples(
+    images: np.ndarray, labels: np.ndarray, parts: list[np.ndarray], part: int | None
+) -> tuple[np.ndarray, np.ndarray, list[np.ndarray]]:
+    """Images, labels and parts as a node has them: its own alone; all of them where everybody's are wanted."""
+    mine = own_part(parts, part)
+    return (images, labels, parts) if mine is None else (images[mine], labels[mine], [np.arange(len(mine))])
+
+
+def check_samples(samples: int | None, most: int) -> None:
+    """Whether there can be so many; None: all of them."""
+    if samples is not None and not 1 <= samples <= most:
+        raise DataError(f"samples: {samples} is not possible; allowed: 1 to {most}")
+
+
 def split_by_class(
     labels: np.ndarray,
     nodes: int,

@@ -76,6 +76,13 @@ class Met(NamedTuple):
         return hop not in self.hops and len(self.hops) < COPIES
 
 
+class GivenUp(NamedTuple):
+    """A walk that left from here and was given up; it may come back after all."""
+
+    ticket: int  # that it left with
+    hop: int = -1  # of what stands in for it: one that is no further brings nothing
+
+
 @dataclass
 class Reign:
     """One aggregator's time: which walks it knows, and what it wrote on them."""
@@ -89,10 +96,9 @@ class Reign:
     updates: int = 0  # that came to this aggregator
     left: float = 1.0  # of the mean, to what walks bring that come for the first time: the rest was averaged in
     visits: deque[tuple[float, int]] = field(default_factory=lambda: deque(maxlen=REMEMBERED))  # when; `updates` then
-    missing: dict[int, int] = field(default_factory=dict)  # by walk: the ticket of the one that was last given up
+    missing: dict[int, GivenUp] = field(default_factory=dict)  # by walk: the one that was last given up
     awaited: set[int] = field(default_factory=set)  # walks that were given up before they came for the first time
     met: dict[tuple[int, tuple[int, int], int], Met] = field(default_factory=dict)  # by `_copy`
-    stood_in: dict[int, int] = field(default_factory=dict)  # by walk that was given up: hops of what stands in for it
     spares: dict[int, Pass] = field(default_factory=dict)  # by walk that is out: what is left of it elsewhere
 
     def begin_afresh(self, now: float) -> list[Effect]:
@@ -182,14 +188,20 @@ class Reign:
         if exact:
             del self.missing[what.walk]
             return [told, *self._mix_late(slot, missed_slot(what.walk)), Forget(missed_slot(what.walk))]
-        if what.walk in self.awaited:
+        if self._is_awaited(what):
             return [told, *self._mix_awaited(what.walk, slot)]
         return [told, *self._average(slot, share)]
 
     def _is_missing(self, what: Pass) -> bool:
         """Whether it was given up, and is further than what stands in for it."""
-        ours = what.reign == self.name and self.missing.get(what.walk) == what.ticket
-        return ours and what.hop > self.stood_in.get(what.walk, -1)
+        given_up = self.missing.get(what.walk)
+        if given_up is None or what.reign != self.name:
+            return False
+        return what.ticket == given_up.ticket and what.hop > given_up.hop
+
+    def _is_awaited(self, what: Pass) -> bool:
+        """Whether it comes for the first time, after another was started in its place; not that other."""
+        return what.reign != self.name and what.walk in self.awaited
 
     def _comes(self, what: Pass, share: float = 0.0) -> None:
         """A copy has come, and has this share of the mean."""
@@ -214,11 +226,11 @@ class Reign:
         walk, slot = spare.walk, spare_slot(spare.walk)
         self.updates += self._learned(spare, now)
         self._comes(spare)
-        if walk in self.awaited:
+        if self._is_awaited(spare):
             effects = self._mix_awaited(walk, slot)
         else:
             effects = [*self._mix_late(slot, missed_slot(walk)), Combine(missed_slot(walk), {slot: 1.0})]
-            self.stood_in[walk] = spare.hop
+            self.missing[walk] = self.missing[walk]._replace(hop=spare.hop)
         return [*effects, Note("stood_in", walk=walk, number=spare.ticket)]
 
     def spare(self, what: Pass, slot: str) -> list[Effect]:
@@ -269,8 +281,7 @@ class Reign:
             effects.append(Record(AGGREGATE, self.name[0], copy_slot(walk)))
             self.latest = walk
         if walk in self.tickets:
-            self.missing[walk] = self.tickets[walk]
-            self.stood_in.pop(walk, None)
+            self.missing[walk] = GivenUp(self.tickets[walk])
             effects.append(Combine(missed_slot(walk), {copy_slot(walk): 1.0}))
         else:  # one of an earlier reign may be on its way; the copies of all that have not come are the same
             self.awaited.add(walk)

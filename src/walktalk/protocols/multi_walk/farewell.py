@@ -12,14 +12,14 @@ import json
 import struct
 from typing import Any, NamedTuple
 
-from walktalk.protocols.multi_walk.aggregation import Met, Reign
+from walktalk.protocols.multi_walk.aggregation import GivenUp, Met, Reign
 from walktalk.protocols.multi_walk.election import NOBODY, Claim, Score
 from walktalk.protocols.multi_walk.visits import Carried
 from walktalk.protocols.multi_walk.walk_guard import Guard
 from walktalk.protocols.multi_walk.walk_pass import Pass
 
 TRAINED = b"\1"  # what a keepsake begins with where there is a model of an earlier visit
-BY_WALK = ("tickets", "generations", "missing")  # what a reign knows of each walk
+BY_WALK = ("tickets", "generations")  # numbers that a reign has of each walk
 _TERM = struct.Struct("<I")
 
 
@@ -64,15 +64,18 @@ def reign_facts(reign: Reign) -> dict[str, Any]:
     counts = {"latest": reign.latest, "updates": reign.updates, "left": reign.left, "awaited": sorted(reign.awaited)}
     by_walk = {name: list(getattr(reign, name).items()) for name in BY_WALK}
     met = [[walk, *name, ticket, *came] for (walk, name, ticket), came in reign.met.items()]
-    return {**counts, **by_walk, "met": met, "spares": [_said(what) for what in reign.spares.values()]}
+    missing = [[walk, *given_up] for walk, given_up in reign.missing.items()]
+    spares = [_said(what) for what in reign.spares.values()]
+    return {**counts, **by_walk, "missing": missing, "met": met, "spares": spares}
 
 
 def resumed(facts: dict[str, Any], walks: int, name: tuple[int, int], guard: Guard, now: float) -> Reign:
     """Back again: the same reign, which waits for all its walks from now on."""
-    tickets, generations, missing = (_numbers(facts.get(key, [])) for key in BY_WALK)
-    reign = Reign(walks, name, guard, facts["latest"], tickets, generations, facts["updates"], missing=missing)
+    tickets, generations = (_numbers(facts.get(key, [])) for key in BY_WALK)
+    reign = Reign(walks, name, guard, facts["latest"], tickets, generations, facts["updates"])
     reign.left = facts.get("left", 1.0)
     reign.awaited = {int(walk) for walk in facts.get("awaited", [])}
+    reign.missing = {int(walk): GivenUp(*map(int, said)) for walk, *said in facts.get("missing", [])}
     met = facts.get("met", [])
     for walk, term, node, ticket, since, hops, share in met:
         reign.met[walk, (term, node), ticket] = Met(since, tuple(hops), share)

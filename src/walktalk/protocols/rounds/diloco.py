@@ -4,7 +4,8 @@
 
 The server is the middle of a star, so a round costs a node one model up and one down. The inner optimizer's state stays
 at the node with `optimizer_state: node`, as there; it is never averaged. With β = 0 and η = 1 it is FedAvg with equal
-weights, and with H = 1 and plain SGD beside that, SGD on everybody's batches at once.
+weights, and with H = 1 and plain SGD beside that, SGD on everybody's batches at once. FedAvgM, which goes
+along m alone, is `fedopt` with `optimizer: momentum`.
 """
 
 from __future__ import annotations

@@ -22,7 +22,7 @@ from walktalk.protocols.rounds.meeting import HALF, MODEL, Meeting, Rule, arriva
 from walktalk.protocols.rounds.neighbour_rounds import NeighbourRounds
 
 MESSAGES = arrivals("model", "tracker")
-TRACKER, LAST = "tracker", "last"  # y, and the gradient of the round before
+TRACKER, LAST = "tracker", "last"  # y, and what was tracked in the round before: the gradient, or a momentum
 
 
 @dataclass(frozen=True)
@@ -53,12 +53,18 @@ class GradientTracking(NeighbourRounds):
 
 
 class Tracking(Rule):
-    """After the averaging the tracker is Wy, until the gradient at the new model is there."""
+    """After the averaging the tracker is Wy, until the gradient at the new model is there.
 
-    __slots__ = ("tracks",)
+    Args:
+        beta: what is tracked is the momentum u ← β u + g; 0: the gradient.
+        mix_first: whether models are averaged before the step along y, Wx − ηy, and not after it.
+    """
 
-    def __init__(self) -> None:
-        self.tracks = False
+    __slots__ = ("beta", "lr", "mix_first", "tracks")
+
+    def __init__(self, beta: float = 0.0, mix_first: bool = False) -> None:
+        self.beta, self.mix_first, self.tracks = beta, mix_first, False
+        self.lr = 0.0  # η of this round
 
     def begin(self) -> list[Effect]:
         return []
@@ -67,15 +73,19 @@ class Tracking(Rule):
         return Differentiate(MODEL)
 
     def learn(self, event: Trained, meeting: Meeting) -> list[Effect]:
-        before = {TRACKER: 1.0, LAST: -1.0} if self.tracks else {}
-        self.tracks = True
+        before = {TRACKER: 1.0, LAST: self.beta - 1.0} if self.tracks else {}  # u − (u of before) = (β − 1) u + g
+        kept = {LAST: self.beta} if self.tracks and self.beta else {}
+        self.tracks, self.lr = True, event.lr
+        step = {} if self.mix_first else {TRACKER: -event.lr}
         return [
             Combine(TRACKER, {**before, GRADIENT: 1.0}),
-            Combine(LAST, {GRADIENT: 1.0}),
-            Combine(HALF, {MODEL: 1.0, TRACKER: -event.lr}, {GRADIENT: 1.0}),
+            Combine(LAST, {**kept, GRADIENT: 1.0}),
+            Combine(HALF, {MODEL: 1.0, **step}, {GRADIENT: 1.0}),
             *meeting.send(HALF, "model"),
             *meeting.send(TRACKER, "tracker"),
         ]
 
     def mix(self, meeting: Meeting) -> list[Effect]:
-        return [Combine(MODEL, meeting.mean(HALF, "model")), Combine(TRACKER, meeting.mean(TRACKER, "tracker"))]
+        row = meeting.mean(HALF, "model")
+        mixed = Combine(MODEL, {**row, TRACKER: -self.lr}, row) if self.mix_first else Combine(MODEL, row)
+        return [mixed, Combine(TRACKER, meeting.mean(TRACKER, "tracker"))]

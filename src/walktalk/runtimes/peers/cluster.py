@@ -189,14 +189,18 @@ class Cluster(BaseModel):
         return place.address if place.reachable or not self.relay else ""
 
     def dialled(self, name: str, other: str, roster: Roster) -> str | None:
-        """Where a node connects to another that becomes its neighbour, in a cluster with a relay.
+        """Where a node connects to another that becomes its neighbour while they run; this is decided here alone.
 
-        "": it calls it there. None: the other connects, as it does by the file.
+        "": it calls it at the relay. None: it does not: the other connects, as it does by the file, or nothing says
+        where that one listens, and there is no relay.
         """
-        if self._meet_at_relay(name, other, roster):
+        said = roster.entries[other].address if other in roster.entries else ""
+        if said or other not in roster.names:
+            return said if said or self.relay else None
+        if self.relay and self._meet_at_relay(name, other, roster):
             return ""
         place = self.nodes[other]
-        return place.address if self.nodes[name].reaches(place) else None
+        return place.address if place.has_port and (not self.relay or self.nodes[name].reaches(place)) else None
 
     def operator(self) -> Endpoint:
         """The place of `status` and `stop`: connects to everybody it can, straight or through the relay."""

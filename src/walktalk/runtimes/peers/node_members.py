@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any
 
 from walktalk.errors import StudyError, UserError
 from walktalk.protocols import Leaving, Message, NetworkChanged, Surroundings
-from walktalk.records import write_text
+from walktalk.records import write_unless_there
 from walktalk.runtimes.peers.acquaintance import differences
 from walktalk.runtimes.peers.roster import MEMBERS_FILE, Entry, Roster, Standing, as_text, noted, notes, signed_entry
 from walktalk.runtimes.peers.session import JOIN, LEAVE, ROSTER
@@ -43,9 +43,10 @@ class Members:
     def __init__(self, node: Node) -> None:
         self._node = node
         self._compare_at = 0.0
-        self._unwritten = node.setup.roster is not None and node.setup.roster.changed
-        """Whether what is known may not be written down: the disk may have been full when this node took its place."""
+        self._unwritten = False  # whether what is known is not written down yet: the disk may be full
         self.departs_at: float | None = None  # when this node goes at the latest, once it has begun to leave for good
+        if self.roster is not None and self.roster.changed:
+            self._write_down(self.roster)
 
     @property
     def roster(self) -> Roster | None:
@@ -212,8 +213,7 @@ class Members:
         """Where the disk is full, later: a node goes on without, and comes back with what its neighbours know."""
         path, text = self._node.setup.folder / MEMBERS_FILE, as_text(roster.entries)
         try:
-            if not path.exists() or path.read_text() != text:
-                write_text(path, text)
+            write_unless_there(path, text)
             self._unwritten = False
         except (OSError, StudyError) as error:
             self._unwritten = True
@@ -263,27 +263,18 @@ class Members:
                 self._node.link.redial(entry.name, entry.address)
 
     def _to_dial(self, name: str, new: Iterable[int]) -> dict[str, str]:
-        """Where those of the new neighbours are that this node connects to."""
+        """Where those of the new neighbours are that this node connects to; "": at the relay."""
         roster = self.roster
         assert roster is not None
         found = {}
         for peer in (roster.known[number] for number in new):
             if roster.before(name, peer):
-                address = self.address_of(peer)
-                if address or (address is not None and self._node.setup.endpoint.relay is not None):
+                address = self._node.setup.dials(peer)
+                if address is not None:
                     found[peer] = address
                 elif self._node.setup.endpoint.relay is None:
                     log.warning("%s: %s is a neighbour now, but nothing says where it listens", name, peer)
         return found
-
-    def address_of(self, name: str) -> str | None:
-        """Where a node listens, as far as is known here; "": it is met at the relay."""
-        roster = self.roster
-        if roster is not None and name in roster.entries:
-            told = roster.entries[name].address
-            if told or name not in roster.names:
-                return told
-        return self._node.setup.addresses().get(name)
 
     # -- leaving for good -----------------------------------------------------------------------------------------
 

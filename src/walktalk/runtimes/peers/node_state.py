@@ -46,7 +46,7 @@ class NodeSetup:
     frozen: Sequence[float] | None = None  # a few numbers of what no node sends, which all must have alike
     named: Callable[[Tensor], Mapping[str, Tensor]] | None = None  # a model's weights by name, for whoever collects
     roster: Roster | None = None  # who belongs to the cluster; None: nobody joins or leaves for good
-    addresses: Callable[[], Mapping[str, str]] = dict  # where those of the file listen, if known; "": at the relay
+    dials: Callable[[str], str | None] = lambda name: None  # where it connects to new neighbours (`Cluster.dialled`)
     joins: bool = False  # it comes in the middle of a run that it was no part of
     keep_traces: float = math.inf  # bytes of old parts of its trace
     secret: bool = False  # the numbers that its noise is made from are its own, and not in its diary

@@ -181,6 +181,7 @@ class Simulation:
                 self.agenda.now = self.outside.now = stop.time
             self._evaluate()
             self.finished = True
+            self.advanced_to = 1.0  # however the run was cut
 
     def _run_events(self, iterations: float, time: float, most_bytes: float) -> None:
         """The loop itself, until a limit is reached or nothing is left to happen."""

@@ -27,7 +27,7 @@ from walktalk.runtimes.stacked import Engine
 from walktalk.seeds import Seed
 from walktalk.studies.building import Preparation, build_trainer
 
-MEASURED = 20  # iterations between two measurements
+EVERY = 20  # iterations between two measurements
 REPETITIONS = 5  # of the undisturbed run
 
 
@@ -81,7 +81,7 @@ def compare(ready: Preparation, trace: list[TraceRow], left: Left, window: tuple
     run = ready.runs[0]
     task = replace(ready.task, parts=[ready.task.parts[node] for node in left.data], names=None, test_parts=None)
     judge = build_trainer(ready.spec, task, "cpu", samples=sum(len(part) for part in task.parts))
-    again = ReplaySetup.of(run.setup, run.initial.cpu(), Evaluate(every=MEASURED))
+    again = ReplaySetup.of(run.setup, run.initial.cpu(), Evaluate(every=EVERY))
     measured = replay(trace, again, Judged(ready.trainer, judge)).measurements
     judged = [m for m in measured if window[0] < m.op.time < window[1]]
     if not judged:
@@ -111,7 +111,7 @@ def _undisturbed(
             graph=graph,
             seed=seed,
             stop=Stop(iterations=last),
-            evaluate=Evaluate(every=MEASURED),
+            evaluate=Evaluate(every=EVERY),
             keep_trace=False,
         )
         for seed in seeds

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 from walktalk.protocols import PROTOCOLS
 from walktalk.settings import settings_of
@@ -37,10 +37,6 @@ class Storm:
     def walking(self) -> bool:
         """Whether walks are what must not be lost."""
         return PROTOCOLS.find(self.algorithm)().family == "walks"
-
-    def without_blows(self) -> Storm:
-        """The same with nothing going wrong: how far the measure is from 1 by itself."""
-        return replace(self, blows=())
 
     def spec(self, seed: int) -> StudySpec:
         """The study: uneven data, so that it matters whose is missing, and a loss that has a floor (weight decay)."""

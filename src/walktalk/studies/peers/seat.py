@@ -14,7 +14,7 @@ from walktalk.errors import SpecError, StudyError
 from walktalk.graphs import Graph
 from walktalk.learning import tasks
 from walktalk.protocols import Surroundings
-from walktalk.records import write_text
+from walktalk.records import write_unless_there
 from walktalk.runtimes.peers import (
     MEMBERS_FILE,
     Cluster,
@@ -22,7 +22,6 @@ from walktalk.runtimes.peers import (
     Place,
     Roster,
     Standing,
-    as_text,
     check_name,
     from_text,
     knock,
@@ -84,14 +83,9 @@ class Seat:
         one = known[self.number] if self.number < len(known) else Surroundings(self.number, len(known), (), ())
         return surroundings(one, self.roster, self.name)
 
-    def addresses(self) -> Mapping[str, str]:
-        """Where nodes of the file listen, as far as is known now; "": they are met at the relay."""
-        cluster = with_known_ports(self.cluster)
-        if not cluster.relay:
-            return {name: place.address for name, place in cluster.nodes.items() if place.has_port}
-        others = [name for name in cluster.file_names if name != self.name]
-        found = {other: cluster.dialled(self.name, other, self.roster) for other in others}
-        return {other: address for other, address in found.items() if address is not None}
+    def dials(self, other: str) -> str | None:
+        """Where it connects to one that becomes its neighbour, as far as is known now (`Cluster.dialled`)."""
+        return with_known_ports(self.cluster).dialled(self.name, other, self.roster)
 
     def join(self, facts: Mapping[str, Any]) -> Seat:
         """Join a cluster that runs; `UnavailableError` where it does not let this node in.
@@ -106,25 +100,12 @@ class Seat:
         return replace(self, cluster=cluster, joins=None, joined_now=True)
 
     def remember(self) -> None:
-        """For a later life: who belongs, and where this node is. One that comes back finds both there: it must not need
-        room on a disk that is full."""
-        if self.roster.changed:
-            self.folder.mkdir(parents=True, exist_ok=True)
-            try:
-                _note(self.folder / MEMBERS_FILE, as_text(self.roster.entries))
-            except StudyError as error:  # neighbours know as much
-                log.warning("%s: who belongs cannot be written down: %s", self.name, error)
+        """For a later life of one that joined: where it is. Who belongs the node writes down itself."""
         if self.name not in self.cluster.file_names:
             place = self.place
             if place.found and not self.cluster.told(place):  # nobody needs to know its port: any will do the next time
                 place = place.model_copy(update={"address": place.host})
-            _note(self.folder / PLACE, place.model_dump_json() + "\n")
-
-
-def _note(path: Path, text: str) -> None:
-    """Write it, unless it is there."""
-    if not path.exists() or path.read_text() != text:
-        write_text(path, text)
+            write_unless_there(self.folder / PLACE, place.model_dump_json() + "\n")
 
 
 def take_seat(

@@ -11,7 +11,6 @@ from torch import Tensor
 from walktalk.learning.stacked.fused import token_kernels
 from walktalk.learning.stacked.fused.tiles import MOST_IN_HEAD, MOST_TOKENS, filled, precision, tiles_of
 
-MOST_CHANNELS = 1024  # of a layer norm
 NUMBERS = 4096  # in a tile of a layer norm
 ROUNDS = 8  # tiles that one program of its backward pass does
 
