@@ -42,6 +42,12 @@ class Setting:
         return tuple(k for k in typing.get_args(self.kind) if k is not type(None)) if union else (self.kind,)
 
     @property
+    def is_list(self) -> bool:
+        """Whether a list is one value of it, where lists stand for several values of others."""
+        plain = [_first(kind) for kind in self.kinds]
+        return any((typing.get_origin(kind) or kind) in (list, tuple) for kind in plain)
+
+    @property
     def allowed(self) -> str:
         """What is allowed, in words."""
         return " or ".join(_words(kind) for kind in self.kinds)

@@ -142,6 +142,16 @@ def test_all_that_real_nodes_can_run_on_the_graph_may_be_chosen_among() -> None:
     assert "choco_sgd" not in {one.name for one in algorithms(World(graph, failures=True), 3, wanted="all")}
 
 
+@pytest.mark.parametrize("topology", ["one_peer_exponential", "random_matchings"])
+def test_bounds_for_walks_on_plain_graphs_say_nothing_of_other_graphs(topology: str) -> None:
+    network = {"topology": topology, "nodes": 4}
+    spec = small(network=network, algorithms=[{"name": "local_dsgd"}], stop={"iterations": 400})
+    advice = advise_study(spec, Goal("iterations"), algorithms=["local_dsgd"], device="cpu")
+    why = " ".join(as_json(advice)["why"])
+    assert "ζ²" in why
+    assert "walks beat gossip" not in why
+
+
 def test_rates_are_those_of_theory() -> None:
     graph = graphs.cycle(12)
     for protocol, active, models in ((MultiWalk(3), 3, 2 / 3), (AsyncGossip(), 12, 2.0)):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import math
 
 import numpy as np
 import pandas as pd
@@ -306,13 +307,93 @@ def test_a_list_of_one_measured_target_fits_a_linear_layer_of_one_output(data):
     ("change", "words"),
     [
         (lambda f: f.assign(sex="f"), r"column 'sex' has no numbers .* pandas.get_dummies"),
-        (lambda f: f.assign(a=f["a"].where(f.index > 2)), r"column 'a' has no value in 3 rows"),
+        (lambda f: f.assign(a=f["a"].where(f.index > 2)), r"column 'a' has no value in 3 rows, first in row 0; fill"),
+        (lambda f: f.assign(a=f["a"].where(f.index != 4, math.inf)), r"'a' is infinite, .* in 1 rows, first in row 4;"),
+        (
+            lambda f: f.assign(a=f["a"].astype(float).where(f.index != 4, 1e300)),
+            r"'a' is infinite, .* in 1 rows, first in row 4;",
+        ),
         (lambda f: f.rename(columns={"label": "outcome"}), r"which of its columns are the targets\? Say target="),
     ],
 )
 def test_frames_that_cannot_be_used_as_they_are(change, words):
     with pytest.raises(DataError, match=words):
         tasks.torch(perceptron(), functional.cross_entropy, [change(FRAME)])
+
+
+# -- what is no number ------------------------------------------------------------------------------------------------
+
+
+def one_output() -> nn.Module:
+    return nn.Sequential(nn.Linear(6, 1), nn.Flatten(0))
+
+
+def spoilt(values, *places, by=math.nan):
+    """A copy with a few numbers that are none."""
+    values = values.clone()
+    for place in places:
+        values[place] = by
+    return values
+
+
+@pytest.mark.parametrize("part", [None, "nice"])
+@pytest.mark.parametrize(
+    ("x", "y", "words"),
+    [
+        (spoilt(X, (7, 2), (9, 0)), Y, r"inputs have NaN in 2 of 40 samples, first in sample 7, column 2; fill"),
+        (
+            spoilt(X, (0, 1), by=-math.inf),
+            Y,
+            r"inputs have infinity, .* in 1 of 40 samples, first in sample 0, column 1;",
+        ),
+        (spoilt(X.double(), (3, 0), by=1e300), Y, r"inputs have infinity, or more than 32 bits hold, in 1 of 40"),
+        (spoilt(X.half(), (3, 0)), Y, r"inputs have NaN in 1 of 40 samples, first in sample 3, column 0;"),
+    ],
+)
+def test_inputs_that_are_no_numbers_are_told_before_anything_is_trained(x, y, words, part):
+    """With the node, the sample and the column; also where a site reads its own part alone."""
+    model = perceptron().to(x.dtype) if x.dtype == torch.half else perceptron()
+    partitions = {"lyon": (X.to(x.dtype), Y), "nice": (x, y)}
+    for data in (partitions, {name: TensorDataset(*pair) for name, pair in partitions.items()}):
+        with pytest.raises(DataError, match=rf"partitions\['nice'\]: {words}"):
+            tasks.torch(model, functional.cross_entropy, data, part=part)
+
+
+def test_other_columns_that_are_no_numbers():
+    measured, images = torch.randn(40), torch.randn(40, 2, 3, 3)
+    with pytest.raises(
+        DataError, match=r"partitions\[0\]: targets have NaN in 1 of 40 samples, first in sample 5; fill"
+    ):
+        tasks.torch(one_output(), functional.mse_loss, [(X, spoilt(measured, 5))])
+    model = nn.Sequential(nn.Flatten(), nn.Linear(18, 3))
+    with pytest.raises(DataError, match=r"inputs have NaN in 1 of 40 samples, first in sample 6, at \(1, 0, 2\);"):
+        tasks.torch(model, functional.cross_entropy, [(spoilt(images, (6, 1, 0, 2)), Y)])
+    with pytest.raises(DataError, match=r"test: inputs have NaN in 1 of 40 samples"):
+        tasks.torch(perceptron(), functional.cross_entropy, [(X, Y)], test=(spoilt(X, (1, 1)), Y))
+
+
+def test_what_model_and_loss_take_care_of_is_no_mistake():
+    """Gaps that the model fills, labels that the loss leaves out, masks of minus infinity."""
+    filling = nn.Sequential(Filling(), perceptron())
+    assert tasks.torch(filling, functional.cross_entropy, [(spoilt(X, (7, 2)), Y)]).inputs.isnan().any()
+
+    def where_known(outputs, targets):
+        return functional.mse_loss(outputs[targets.isfinite()], targets[targets.isfinite()])
+
+    known = torch.randn(40)
+    known[:35] = math.nan
+    assert tasks.torch(one_output(), where_known, [(X, known)]).targets.isnan().sum() == 35
+
+
+class Filling(nn.Module):
+    def forward(self, x):
+        return x.nan_to_num()
+
+
+def test_samples_that_stay_where_they_are_are_not_read_to_look_for_nan():
+    data = OnDisk(0, 40)
+    tasks.torch(perceptron(), functional.cross_entropy, [data], in_memory=False)
+    assert data.reads <= 4
 
 
 # -- who has what -----------------------------------------------------------------------------------------------------

@@ -173,6 +173,23 @@ def test_bars_of_gossip_never_overlap_in_a_lane() -> None:
                 assert a.end <= b.start or b.end <= a.start
 
 
+def test_nodes_that_train_beside_a_travelling_model_have_a_time_line() -> None:
+    """DIGEST: trainings are the nodes' own, and what is sent is a walk."""
+    timing = wt.NetworkTiming(compute=1.0, latency=0.5)
+    run = wt.train("digits", "digest", wt.graphs.cycle(4), timing=timing, stop=40, device="cpu", progress=False)
+    assert {bar.owner > 0 for bar in bars_of(run.trace, 20.0)} == {True, False}
+    figure = plots.timeline(run.trace, end=20.0)
+    assert [text.get_text() for text in figure.legends[0].get_texts()] == ["Computation", "Communication"]
+
+
+@pytest.mark.parametrize("name", ["token_saga", "gradient_tracking"])
+def test_gradients_are_in_a_time_line_as_trainings_are(name: str) -> None:
+    run = wt.train("digits", name, wt.graphs.cycle(4), stop=20, device="cpu", progress=False)
+    computed = [bar for bar in bars_of(run.trace, 1e9) if bar.computing]
+    assert len(computed) >= 20
+    assert plots.timeline(run.trace).axes
+
+
 def test_a_trace_without_training_has_no_time_line() -> None:
     with pytest.raises(StudyError, match="no training"):
         plots.timeline(FIGURE_1.head(0))

@@ -7,6 +7,7 @@ import pytest
 
 from walktalk import plots
 from walktalk.plots.notes import legend_columns
+from walktalk.plots.style import styled
 
 
 def runs(**repetitions: int) -> pd.DataFrame:
@@ -48,6 +49,21 @@ def test_note_legend_and_panel_are_one_above_another() -> None:
     assert note.get_window_extent().y1 <= legend.get_window_extent().y0
     assert legend.get_window_extent().y1 <= panel.get_tightbbox().y0
     assert "α\u00a0=\u00a01." in note.get_text()  # never parted
+
+
+@pytest.mark.parametrize("lines", [6, 30, 120])
+def test_a_legend_of_many_algorithms_leaves_the_panel_its_room(lines: int) -> None:
+    """A study of the whole family, each with several codecs, had no place left for a panel and no figure at all."""
+    with styled():
+        figure = plots.new_figure(7.6, 3.3)
+        panel = figure.subplots()
+        for k in range(lines):
+            panel.plot([1, 2], [1, k], label=f"The algorithm number {k}, with a codec")
+        plots.legend_below(figure, *panel.get_legend_handles_labels())
+        plots.note_below(figure, ["One repetition."])
+        figure.canvas.draw()
+        assert panel.get_window_extent().height / figure.dpi > 1.3
+        assert figure.legends[0].get_window_extent().y1 <= panel.get_tightbbox().y0
 
 
 def test_without_sentences_there_is_no_note() -> None:

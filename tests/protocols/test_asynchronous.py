@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import random
 from dataclasses import replace
 
 import numpy as np
@@ -30,8 +31,12 @@ from walktalk.protocols import (
     SwarmSGD,
 )
 from walktalk.protocols.asynchronous.a2cid2 import constants
+from walktalk.protocols.asynchronous.agraf import Averages
+from walktalk.protocols.asynchronous.free_loops import Training
 from walktalk.protocols.asynchronous.server import Damping, Staleness
 from walktalk.protocols.asynchronous.swift import Mailboxes
+from walktalk.protocols.effects import SetTimer
+from walktalk.protocols.machine import Outside
 from walktalk.runtimes.meaning import Stop
 from walktalk.runtimes.simulator import NetworkTiming, PoissonTiming, RunSetup, Simulation, Timing
 from walktalk.seeds import Seed
@@ -398,6 +403,31 @@ def test_agraf_without_talk_is_local_sgd() -> None:
     for _ in range(12):
         x = x - LR * ended.trainer.gradients(x)
     assert np.allclose(ended.members, x, atol=1e-5)
+
+
+def test_a_first_training_that_happens_to_be_short_does_not_let_a_node_talk_without_end() -> None:
+    """Poisson timing has such: one in a hundred is a hundred times as short as usual."""
+    loop, bits = Training(Surroundings(0, 2, (1,), (1,)), Averages(), steps=0, talks=1.0), random.Random(0)
+    loop.begin(0.0)
+    now, begun = 1e-4, 0
+    (timer,) = [effect for effect in loop.learn(Outside(now, bits)) if isinstance(effect, SetTimer)]
+    while (now := now + timer.after) < 1.0:  # the second training is under way
+        begun += 1
+        (timer,) = loop.talk_later(Outside(now, bits))  # type: ignore[assignment]
+    assert begun < 30
+
+
+@pytest.mark.parametrize("protocol", [AGRAF(), A2CiD2()])
+def test_there_are_as_many_exchanges_as_trainings_whatever_each_takes(protocol: Protocol) -> None:
+    shares = []
+    for seed in range(6):
+        setup = RunSetup(
+            protocol, graphs.complete(8), Seed(seed), Stop(iterations=400), PoissonTiming(), model_bytes=12
+        )
+        trace = Simulation(replace(setup, keep_schedule=False)).advance().trace
+        shares.append(sum(row.event == "send" for row in trace) / 2 / 400)
+    assert 0.85 < np.mean(shares) < 1.2
+    assert max(shares) < 1.4
 
 
 def test_agraf_that_talks_much_is_asynchronous_sgd_on_one_model() -> None:

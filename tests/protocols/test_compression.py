@@ -199,7 +199,19 @@ def test_what_cannot_be_compressed_says_why():
     for entry, words in (
         ({"name": "choco_sgd", "compression": "int8"}, r"algorithms\.0\.compression: choco_sgd has a codec of its own"),
         ({"name": "sync_gossip", "error_feedback": True}, "error_feedback: True has no meaning without compression"),
-        ({"name": "sync_gossip", "compression": "top_k(2)"}, "top_k"),
+        (
+            {"name": "sync_gossip", "compression": "top_k(2)"},
+            r"algorithms\.0\.compression: 'top_k\(2\)' is not possible",
+        ),
+        (
+            {"name": "sync_gossip", "compression": "int7"},
+            r"algorithms\.0\.compression: 'int7' is not possible; allowed: bf",
+        ),
+        (
+            {"name": "sync_gossip", "compression": "part"},
+            r"compression: part would leave out the same numbers in every",
+        ),
+        ({"name": "multi_walk", "compression": "part(1, 4)+int8"}, r"compression: part\(1, 4\)\+int8 would leave out"),
     ):
         with pytest.raises(SpecError, match=words):
             make_spec({"algorithms": [entry]})

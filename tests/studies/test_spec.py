@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 from walktalk.errors import SpecError
 from walktalk.records import yaml_text
 from walktalk.studies.spec import StudySpec, dump_spec, load_spec, make_spec, preset_names, spec_mapping
+from walktalk.studies.spec.algorithm import expand
 from walktalk.studies.spec.reference import SECTIONS
 
 
@@ -134,6 +135,25 @@ def test_a_list_stands_for_one_algorithm_each() -> None:
         "multi_walk-2-lr0.2",
         "async_gossip-pairwise",
     ]
+
+
+def test_a_setting_that_is_a_list_is_one_value_and_a_list_of_them_several() -> None:
+    """So the file that a study leaves, in which every setting has its value, is read as that study again."""
+    network = {"topology": "cycle", "nodes": 3}
+
+    def weights(given: object, **more: object) -> list[object]:
+        spec = make_spec({"network": network, "algorithms": [{"name": "weighted_walk", "weights": given, **more}]})
+        again = make_spec(spec_mapping(spec))
+        assert again == spec
+        return [(a.model_extra or {})["weights"] for a in again.algorithms]
+
+    assert weights([1, 2, 3]) == [(1, 2, 3)]
+    assert weights([1, 2, 3], walks=[1, 2]) == [(1, 2, 3)] * 2
+    several = expand([{"name": "weighted_walk", "weights": [[1, 2, 3], [3, 2, 1]]}])
+    assert [entry["weights"] for _, entry in several] == [[1, 2, 3], [3, 2, 1]]
+    assert weights([]) == [()]
+    with pytest.raises(SpecError, match="weights"):
+        make_spec({"network": network, "algorithms": [{"name": "weighted_walk", "weights": [1, 2]}]})
 
 
 def test_another_kind_drops_the_keys_of_the_old_one() -> None:

@@ -108,6 +108,13 @@ def test_the_papers_tables(number: int) -> None:
         assert "Here H² = 1,925." in output
 
 
+def test_of_a_graph_that_changes_by_round_it_is_told_what_the_numbers_are_of() -> None:
+    arguments = ("--topology", "random_matchings", "--nodes", "8")
+    (note,) = answer(*arguments)["notes"]
+    assert note.startswith("who meets whom changes by round; this is of the graph with all links at all times")
+    assert f"random_matchings(8): {note[:30]}" in call(*arguments).output
+
+
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
@@ -124,6 +131,10 @@ def test_the_papers_tables(number: int) -> None:
         (["-T", "0"], "iterations = 0"),
         (["--d", "0"], "d = 0"),
         (["--model-bits", "-1"], "model_bits = "),
+        (
+            ["--topology", "one_peer_exponential", "--nodes", "8"],
+            "has one-way links, of which these bounds know nothing",
+        ),
     ],
 )
 def test_mistakes_are_user_errors(arguments: list[str], message: str) -> None:

@@ -87,6 +87,8 @@ def _theory(advice: Advice) -> str:
     problem, net = ground.constants.problem, ground.network
     limit = crossover_walks(net, problem)
     data = "mostly alike" if problem.zeta2 < problem.sigma2 else "different"
+    if ground.graph.directed or ground.graph.rounds is not None:  # no walk is there, or not all links at once
+        return f"The nodes' data are {data} (ζ² = {problem.zeta2:.2g}, σ² = {problem.sigma2:.2g})."
     speed = "fast" if net.p > 0.3 else "slowly" if net.p < 0.1 else "moderately fast"
     line = (
         f"The nodes' data are {data} (ζ² = {problem.zeta2:.2g}, σ² = {problem.sigma2:.2g}) and the graph mixes {speed} "

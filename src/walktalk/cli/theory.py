@@ -291,7 +291,7 @@ def _sentences(found: dict[str, Any]) -> list[str]:
     """What it means, in words."""
     crossover, nodes = found["crossover_walks"], found["nodes"]
     names = {"multi_walk": "Multi-Walk", "async_gossip_matrix": "gossip"}
-    lines = []
+    lines = [f"{found['graph']}: {note}." for note in found["notes"]]
     for key, data in (("iid", "With iid data"), ("this_problem", "With these σ² and ζ²")):
         limit = crossover[key]
         if limit is None or limit > nodes:

@@ -69,13 +69,13 @@ CODECS: Registry[type[Codec]] = Registry(
 _MADE: dict[str, Codec] = {}
 
 
-def codec_named(text: str) -> Codec:
-    """The codec with this name and settings, e.g. "int8" or "top_k(0.01)"; `SpecError` where there is none.
+def codec_named(text: str, key: str = "codec") -> Codec:
+    """The codec with this name and settings, e.g. "int8" or "top_k(0.01)"; `SpecError` at the key where there is none.
 
     "part(0, 4)+int8" is the second codec on the numbers that the first leaves.
     """
     if text not in _MADE:
-        _MADE[text] = _chained(text) if "+" in text else made_by_name(CODECS, text, "codec")
+        _MADE[text] = _chained(text) if "+" in text else made_by_name(CODECS, text, key)
     return _MADE[text]
 
 

@@ -50,7 +50,8 @@ def train(
 
     Args:
         task: What is learned, and who has which samples; one part for each node of the graph. Or its name.
-        protocol: The algorithm: `MultiWalk`, `AsyncGossip`, `SyncGossip`, `Centralized`, or one of your own.
+        protocol: The algorithm: `MultiWalk`, `AsyncGossip`, `SyncGossip`, `Centralized` or one of your own; any
+            other by its name in `walktalk algorithms`, `"d2"`, or with settings, `{"name": "fedavg", "steps": 10}`.
         graph: Who may talk to whom: a graph of ours or networkx's, or a topology's name.
         optimizer: The optimizer of every local training: `wt.SGD(…)`, a name such as `"adam"`, a class of
             torch.optim, or a partial of one with its settings; `wt.SGD()`, the paper's, if left out.

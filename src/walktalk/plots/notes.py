@@ -18,6 +18,7 @@ LINE = 1.35 * SMALL / 72  # inches from one line of the note to the next
 GAP = 0.1  # inches above the legend
 LETTER = 0.54 * SMALL / 72  # inches that a letter takes, on average
 LEGEND_LETTER, LEGEND_HANDLE = 0.062, 0.56  # inches: a letter of the legend, and a line with the gaps around it
+LEGEND_ROW, ROWS = 0.19, 5  # inches from one row of it to the next; rows for which a figure has room as it is
 
 
 def note_below(figure: Figure, sentences: Iterable[str], *, legends: bool = True) -> None:
@@ -42,8 +43,12 @@ def note_below(figure: Figure, sentences: Iterable[str], *, legends: bool = True
 
 
 def legend_below(figure: Figure, handles: Sequence[Any], labels: Sequence[str]) -> None:
-    """One legend for all panels, in as few rows as the width allows."""
-    columns = legend_columns(labels, float(figure.get_size_inches()[0]))
+    """One legend for all panels, in as few rows as the width allows; many of them make the figure taller."""
+    width, height = figure.get_size_inches()
+    columns = legend_columns(labels, float(width))
+    rows = -(-len(labels) // columns)
+    if rows > ROWS:
+        figure.set_size_inches(width, height + LEGEND_ROW * (rows - ROWS))
     figure.legend(handles, labels, loc="outside lower center", ncols=columns, columnspacing=1.6)
 
 

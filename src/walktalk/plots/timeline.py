@@ -1,7 +1,7 @@
 """The time line of a trace (the paper's Figure 1): a row per node, solid while it computes, light while a model goes.
 
-Bars take the colour of the walk that they belong to; in gossip, where no walk is, of the node. A tick below marks the
-end of each iteration, counted from 0 as the paper does. Any trace will do, simulated or real.
+Bars take the colour of the walk that they belong to; where no walk is, as in gossip, of the node. A tick below marks
+the end of each iteration, counted from 0 as the paper does. Any trace will do, simulated or real.
 """
 
 from __future__ import annotations
@@ -23,6 +23,7 @@ from walktalk.plots.units import Unit, unit_of
 LANES = 4  # up to so many walks have a lane each in every row; more share what is free
 LEGEND = 8  # walks that a legend can name
 TICKS = 26  # iterations that can be labelled below
+STARTS = ("train", "differentiate")  # what `trained` ends
 
 
 @dataclass(frozen=True)
@@ -32,7 +33,7 @@ class Bar:
     node: int
     start: float
     end: float
-    owner: int  # the walk, or -1 - node in gossip
+    owner: int  # the walk; -1 - node where it is none's
     computing: bool  # else communicating
     peer: int = -1  # whom a model goes to
 
@@ -65,7 +66,7 @@ def timeline(
         names: Of all nodes, beside their rows in place of their numbers.
         title: Above the figure; none if left out.
     """
-    if trace.empty or not (trace["event"] == "train").any():
+    if trace.empty or not trace["event"].isin(STARTS).any():
         raise StudyError("the trace has no training in it, so there is no time line to draw")
     end = end if end is not None else _default_end(trace, start)
     bars = [bar for bar in bars_of(trace, end) if bar.end >= start and bar.start <= end]
@@ -112,13 +113,13 @@ def _nodes(trace: pd.DataFrame) -> int:
 
 
 def bars_of(trace: pd.DataFrame, end: float) -> list[Bar]:
-    """Computations (from `train` to `trained`) and transfers (from `send` to `receive`), whole or up to `end`."""
+    """Computations (`STARTS` to `trained`) and transfers (from `send` to `receive`), whole or up to `end`."""
     early = trace[trace["time"] <= end]
     bars = []
-    for first, last, computing in (("train", "trained", True), ("send", "receive", False)):
+    for firsts, last, computing in ((STARTS, "trained", True), (("send",), "receive", False)):
         done = trace[trace["event"] == last].drop_duplicates("number").set_index("number")["time"]
         for time, node, slot, walk, number, peer in _rows(
-            early, first, "time", "node", "slot", "walk", "number", "peer"
+            early, firsts, "time", "node", "slot", "walk", "number", "peer"
         ):
             if computing or slot:  # not a message without a model
                 owner = walk if walk > 0 else -1 - node
@@ -126,9 +127,9 @@ def bars_of(trace: pd.DataFrame, end: float) -> list[Bar]:
     return bars
 
 
-def _rows(trace: pd.DataFrame, event: str, *columns: str) -> Any:
-    """The rows of one kind of event, as tuples of plain values."""
-    seen = trace[trace["event"] == event]
+def _rows(trace: pd.DataFrame, events: Sequence[str], *columns: str) -> Any:
+    """The rows of these kinds of events, as tuples of plain values."""
+    seen = trace[trace["event"].isin(events)]
     return zip(*(seen[name].tolist() for name in columns), strict=True)
 
 
@@ -137,8 +138,8 @@ def _default_end(trace: pd.DataFrame, start: float) -> float:
     ends = np.sort(trace.loc[(trace["event"] == "trained") & (trace["time"] > start), "time"].to_numpy(float))
     if len(ends) == 0:
         return float(trace["time"].max())
-    at_once = len(trace.loc[trace["event"] == "train", ["walk", "node"]].head(64).drop_duplicates())
-    walks = trace.loc[trace["event"] == "train", "walk"].max()
+    begun = trace.loc[trace["event"].isin(STARTS), ["walk", "node"]]
+    at_once, walks = len(begun.head(64).drop_duplicates()), begun["walk"].max()
     wanted = 3 * (int(walks) if walks > 0 else at_once)
     return float(ends[min(max(wanted, 6), 60, len(ends)) - 1])
 
@@ -210,7 +211,7 @@ class _Drawing:
             )
 
     def _legend(self, owners: list[int], colour: dict[int, str], sends: bool) -> None:
-        if not owners or owners[0] < 0 or len(owners) > LEGEND:
+        if not owners or min(owners) < 0 or len(owners) > LEGEND:
             solid = [Patch(facecolor="#555555", label="Computation")]
             light = [Patch(facecolor="#555555", alpha=0.3, label="Communication")]
         else:
@@ -222,10 +223,13 @@ class _Drawing:
 
 
 def lanes_of(bars: list[Bar]) -> list[tuple[int, int]]:
-    """(lane, lanes in its row) of each bar: a lane per walk while they are few, else the first that is free."""
-    walks = sorted({bar.owner for bar in bars if bar.owner > 0})
-    if walks and len(walks) <= LANES:
-        return [(walks.index(bar.owner), len(walks)) for bar in bars]
+    """(lane, lanes in its row) of each bar: a lane per walk while they are few, else the first that is free.
+
+    So also where nodes train models of their own beside a walk, as in DIGEST.
+    """
+    owners = sorted({bar.owner for bar in bars})
+    if owners and owners[0] > 0 and len(owners) <= LANES:
+        return [(owners.index(bar.owner), len(owners)) for bar in bars]
     computing = _packed(bars, [i for i, bar in enumerate(bars) if bar.computing])
     sending = _packed(bars, [i for i, bar in enumerate(bars) if not bar.computing and bar.end > bar.start])
     below = _most(bars, computing)
@@ -292,7 +296,7 @@ def _incidents(panel: Any, trace: pd.DataFrame, rows: list[int], unit: Unit, sta
     """Deaths, returns and elections, where the trace has any."""
     marks = {"kill": ("X", "#b00020"), "revive": ("o", "#009E73"), "elected": ("*", "#E69F00")}
     for event, (marker, colour) in marks.items():
-        for time, node in _rows(trace, event, "time", "node"):
+        for time, node in _rows(trace, [event], "time", "node"):
             if node in rows and start <= time <= end:
                 y = len(rows) - 1 - rows.index(node)
                 panel.plot(time / unit.size, y, marker, color=colour, markersize=9, markeredgecolor="white", zorder=5)

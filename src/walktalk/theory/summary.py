@@ -7,7 +7,7 @@ from math import isfinite
 from typing import Any
 
 from walktalk.chains import ReturnTime, aggregators, metropolis_hastings
-from walktalk.errors import SpecError
+from walktalk.errors import GraphError, SpecError
 from walktalk.graphs import Graph, GraphLike, as_graph
 from walktalk.theory.bound import Bound, NotApplicable
 from walktalk.theory.by_age import multi_walk_by_age
@@ -24,6 +24,7 @@ from walktalk.theory.weighted import weighted_walk
 
 EXACT_AGGREGATORS = 1500  # nodes; above this the best aggregator costs many solves and is left out
 EXACT_DIAMETER = 3000  # nodes; above this the diameter takes more than seconds
+CHANGES = "who meets whom changes by round; this is of the graph with all links at all times, so rounds mix more slowly"
 
 
 @dataclass(frozen=True)
@@ -56,11 +57,16 @@ def summary(graph: GraphLike, problem: Problem, question: Question) -> dict[str,
         question: Walks, iterations and the rest of what is asked.
     """
     graph = as_graph(graph)
+    if graph.directed:
+        raise GraphError(
+            f"{graph.name} has one-way links, of which these bounds know nothing; take an undirected graph, or ask "
+            "`walktalk advise`, which measures"
+        )
     networks = stages(graph, question.failures, question.aggregator)
     network = networks[0]
     return {
         "graph": graph.name,
-        "notes": list(graph.notes),
+        "notes": [*graph.notes, *([CHANGES] if graph.rounds is not None else [])],
         "nodes": network.nodes,
         "edges": network.edges,
         "degree": _degrees(graph),

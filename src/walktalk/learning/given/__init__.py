@@ -2,6 +2,7 @@
 
 from walktalk.learning.given.adapter import Adapter, accepted_by, inner, name_of_labels, way_to_call
 from walktalk.learning.given.forms import is_columns, is_frame, part_of
+from walktalk.learning.given.gaps import Gap, gap_in
 from walktalk.learning.given.packing import Packing
 from walktalk.learning.given.part import Choice, Given, InMemory, OnDemand, Part
 from walktalk.learning.given.sites import Source, chosen, sources_of
@@ -9,6 +10,7 @@ from walktalk.learning.given.sites import Source, chosen, sources_of
 __all__ = [
     "Adapter",
     "Choice",
+    "Gap",
     "Given",
     "InMemory",
     "OnDemand",
@@ -17,6 +19,7 @@ __all__ = [
     "Source",
     "accepted_by",
     "chosen",
+    "gap_in",
     "inner",
     "is_columns",
     "is_frame",

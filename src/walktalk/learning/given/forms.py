@@ -114,9 +114,16 @@ def check_numbers(column: pd.Series[Any], where: str, name: str) -> None:
             f"{where}: column {name!r} has no numbers ({column.dtype}); encode it, e.g. with pandas.get_dummies or "
             "pandas.factorize, or leave it out (columns=…)"
         )
-    missing = int(column.isna().sum())
-    if missing:
-        raise DataError(f"{where}: column {name!r} has no value in {missing} rows; fill them, or drop those rows")
+    check_rows(column.isna(), f"{where}: column {name!r} has no value")
+    if pd.api.types.is_float_dtype(column):
+        beyond = column.abs() > np.finfo(np.float32).max
+        check_rows(beyond, f"{where}: column {name!r} is infinite, or more than 32 bits hold,")
+
+
+def check_rows(bad: pd.Series[Any], what: str) -> None:
+    """That no row is such; what is wrong with those that are is told with the first one."""
+    if bad.any():
+        raise DataError(f"{what} in {int(bad.sum())} rows, first in row {bad.idxmax()}; fill them, or drop those rows")
 
 
 def kind_of(target: pd.Series[Any] | pd.DataFrame) -> type[np.generic]:

@@ -16,7 +16,7 @@ from walktalk.learning.given import Choice, InMemory, OnDemand, Part, accepted_b
 from walktalk.learning.machine_memory import machine_memory
 from walktalk.learning.samples import Column, Reader, Samples
 from walktalk.learning.task import Loss, Metric, Task
-from walktalk.learning.tasks.own_model import Fitted, fit
+from walktalk.learning.tasks.own_model import Fitted, check_numbers, fit
 from walktalk.learning.tasks.weights import Weights, check_that_all_start_afresh, seeded_module, with_weights
 
 MEASURED = ("train_loss", "test_loss", "test_accuracy", "consensus", "iteration", "time", "bits")  # always, so taken
@@ -88,6 +88,7 @@ def torch(
     if kept_in_memory(everything, in_memory, most):
         everything = [one.whole() for one in everything]
     fitted = fit(model, loss, everything)
+    check_numbers(fitted, everything)
     data = together(everything[: len(parts)], fitted)
     held_out = together(everything[len(parts) :], fitted) if tests.parts else None
     known = [source.name for source in sources if source.name is not None]

@@ -9,9 +9,11 @@ import torch
 from torch import Tensor, nn
 
 from walktalk.errors import DataError
-from walktalk.learning.given import Adapter, Given, Packing, Part, name_of_labels, way_to_call
+from walktalk.learning.given import Adapter, Gap, Given, Packing, Part, gap_in, name_of_labels, way_to_call
 from walktalk.learning.stacked import seeded
 from walktalk.learning.task import Loss
+
+TRIED_AT_ONCE = 32  # samples with NaN or infinity, and as many others
 
 
 class Fitted(NamedTuple):
@@ -92,3 +94,27 @@ def check_alike(part: Part, first_part: Part, first: Given) -> None:
         if mine.dtype != other.dtype:
             kinds = [str(t.dtype).removeprefix("torch.") for t in (mine, other)]
             raise DataError(f"{part.where}: {what} are {kinds[0]}, but {first_part.where} has {kinds[1]}")
+
+
+def check_numbers(fitted: Fitted, parts: Sequence[Part]) -> None:
+    """That no data in memory has NaN or infinity, unless model and loss know what to do with it, as with a mask."""
+    for part in parts:
+        gap = gap_in(part)
+        if gap is not None and not bears(fitted, part, gap):
+            remedy = "fill it in, leave such samples out, or let model and loss take care of it"
+            raise DataError(f"{part.where}: {gap.words(part)}; {remedy}")
+
+
+def bears(fitted: Fitted, part: Part, gap: Gap) -> bool:
+    """Whether the loss of such samples among others is a number all the same; of nothing known alone it may be none."""
+    others = torch.ones(len(part), dtype=torch.bool).index_fill(0, gap.samples.cpu(), False).nonzero()[:, 0]
+    chosen = [*gap.samples[:TRIED_AT_ONCE].tolist(), *others[:TRIED_AT_ONCE].tolist()]
+    inputs, targets = fitted.joined([part.read(chosen)])
+    outputs = tried(fitted.module, inputs)
+    if outputs is None:  # another mistake, of which a trial on other samples tells
+        return True
+    try:
+        with torch.no_grad():
+            return bool(torch.isfinite(fitted.loss(outputs, targets)).all())
+    except Exception:  # whatever a person's loss does: told before any training, too
+        return True

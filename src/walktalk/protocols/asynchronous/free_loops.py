@@ -19,7 +19,7 @@ from walktalk.protocols.message import Arrival, Message
 MODEL, OFFERED = "model", "offered"
 TALK = "talk"  # timer
 MESSAGES = {"offer": Arrival("offer/{sender}", once=True), "answer": Arrival("answer/{sender}", once=True)}
-WEIGHT = 1 / 8  # of the newest training in the mean time of one
+REMEMBERED = 8  # trainings, about, over which the time of one is averaged
 
 
 class Mixer(ABC):
@@ -47,7 +47,7 @@ class Mixer(ABC):
 class Training:
     """The loop of a node that trains, and the clock of the other one."""
 
-    __slots__ = ("around", "began", "mixer", "moved", "pace", "seen", "steps", "talks")
+    __slots__ = ("around", "began", "done", "mixer", "moved", "pace", "seen", "steps", "talks")
 
     def __init__(self, around: Surroundings, mixer: Mixer, steps: int, talks: float) -> None:
         """
@@ -59,6 +59,7 @@ class Training:
         self.around, self.mixer, self.steps, self.talks = around, mixer, steps, talks
         self.began = self.seen = 0.0  # when the training under way began; when the last event was
         self.pace = 0.0  # how long a training takes, on average; 0: nobody knows yet
+        self.done = 0  # trainings
         self.moved = False  # whether the model was mixed since the training under way began
 
     def begin(self, now: float) -> list[Effect]:
@@ -68,7 +69,7 @@ class Training:
 
     def drift(self, now: float) -> list[Effect]:
         """What has happened by itself since the last event."""
-        elapsed = (now - self.seen) / self.pace if self.pace else 0.0
+        elapsed = (now - self.seen) / self._usual(now) if self.pace else 0.0
         self.seen = now
         return self.mixer.drift(elapsed) if elapsed > 0 else []
 
@@ -83,7 +84,8 @@ class Training:
     def learn(self, outside: Outside) -> list[Effect]:
         """A training is done: the next begins, and after the first one the talking, too."""
         took, first = outside.now - self.began, not self.pace
-        self.pace += took if first else WEIGHT * (took - self.pace)
+        self.done += 1
+        self.pace += (took - self.pace) / min(self.done, REMEMBERED)
         self.began = outside.now
         learned = self.mixer.learn(self.moved)
         return [*learned, self.record(), self._train(), *(self.talk_later(outside) if first else [])]
@@ -92,7 +94,14 @@ class Training:
         """An exchange is over, or there was nobody to have one with."""
         if not self.around.neighbours:
             return []
-        return [SetTimer(TALK, outside.random.expovariate(self.talks / self.pace))]
+        return [SetTimer(TALK, outside.random.expovariate(self.talks / self._usual(outside.now)))]
+
+    def _usual(self, now: float) -> float:
+        """How long a training takes: as the last ones did, and no less than the one under way has taken by now.
+
+        Else a first one that happens to be very short lets a node talk without end until the second is over.
+        """
+        return max(self.pace, (now - self.began) / min(self.done, REMEMBERED))
 
     def meet(self, new: str, old: str) -> list[Effect]:
         """An exchange: the other's model, and this node's own as the other saw it."""

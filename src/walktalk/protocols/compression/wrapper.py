@@ -18,7 +18,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
-from walktalk.codecs import codec_named
+from walktalk.codecs import CodedPart, Part, codec_named
 from walktalk.errors import SpecError
 from walktalk.protocols.compression import feedback as with_memory
 from walktalk.protocols.compression.feedback import FeedbackNode
@@ -43,7 +43,10 @@ def compressed(protocol: Protocol, codec: str, error_feedback: bool | None = Non
     """
     if codec in UNCODED:
         return protocol
-    chosen = codec_named(codec).wants_feedback if error_feedback is None else error_feedback
+    found = codec_named(codec, "compression")
+    if isinstance(found, (Part, CodedPart)):
+        raise SpecError(f"compression: {codec} would leave out the same numbers in every message; take top_k(0.5)")
+    chosen = found.wants_feedback if error_feedback is None else error_feedback
     _check(protocol)
     return Compressed(protocol, codec, chosen)
 

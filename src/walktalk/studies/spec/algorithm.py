@@ -9,7 +9,7 @@ from typing import Any
 
 from pydantic import ConfigDict, PrivateAttr, model_validator
 
-from walktalk.errors import SpecError
+from walktalk.errors import SpecError, UserError
 from walktalk.protocols import PROTOCOLS, Described, Protocol, compressed, described, private, screened
 from walktalk.settings import complete, settings_of
 from walktalk.studies.spec.fields import Section, key
@@ -139,12 +139,30 @@ def _plain(value: Any) -> Any:
 
 
 def expand(entries: list[Any]) -> list[tuple[int, Any]]:
-    """One entry per combination of the values in lists, each with the place in the original list it came from."""
+    """One entry per combination of the values in lists, each with the place in the original list it came from.
+
+    A setting that is a list itself stays one; a list of such lists is several.
+    """
     return [(place, single) for place, entry in enumerate(entries) for single in _singles(entry)]
 
 
 def _singles(entry: Any) -> list[Any]:
     if not isinstance(entry, Mapping):
         return [entry]
-    choices = [value if isinstance(value, list) and value else [value] for value in entry.values()]
+    lists = _that_are_lists(entry.get("name", "multi_walk"))
+    choices = [value if _several(value, key in lists) else [value] for key, value in entry.items()]
     return [dict(zip(entry, values, strict=True)) for values in itertools.product(*choices)]
+
+
+def _several(value: Any, of_lists: bool) -> bool:
+    """Whether this is a list of values, for one entry each."""
+    return isinstance(value, list) and bool(value) and (not of_lists or isinstance(value[0], list))
+
+
+def _that_are_lists(name: Any) -> set[str]:
+    """Which settings of an algorithm are lists; none, where nobody knows it: that is told later."""
+    try:
+        known = settings_of(PROTOCOLS.find(name)) if isinstance(name, str) else {}
+    except UserError:
+        return set()
+    return {key for key, setting in known.items() if setting.is_list}

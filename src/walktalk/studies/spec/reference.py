@@ -56,9 +56,9 @@ this page, made where the package is installed, has them, too.
 
 Where a section's first key decides what the others mean (`network.topology`, `task.name`, `optimizer.name`,
 `timing.model`), keys of the other kinds are refused. A list in an entry of `algorithms` stands for one algorithm each:
-`{name: multi_walk, walks: [1, 4, 15]}` is three. On the command line, `--set optimizer.lr=0.1` or
-`--set algorithms.0.walks=[2,8]` changes one key of a file or preset; `walktalk presets quickstart` prints a file to
-start from.
+`{name: multi_walk, walks: [1, 4, 15]}` is three; of a setting that is a list itself, such as `weights`, a list of lists
+is several. On the command line, `--set optimizer.lr=0.1` or `--set algorithms.0.walks=[2,8]` changes one key of a file
+or preset; `walktalk presets quickstart` prints a file to start from.
 
 This page is made from the definitions in `walktalk.studies` by `make docs`, and a test holds it to them.
 """

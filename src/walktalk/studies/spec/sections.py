@@ -168,7 +168,7 @@ def _singles(protocol: Protocol) -> list[Protocol]:
     lists = {
         name: value
         for name, value in protocol.settings.items()
-        if isinstance(value, list) and value and not any("list" in str(kind) for kind in kinds[name].kinds)
+        if isinstance(value, list) and value and not kinds[name].is_list
     }
     if not lists:
         return [protocol]
