@@ -6,11 +6,13 @@ import numpy as np
 import pytest
 from typer.testing import CliRunner
 
+from tests.support.unlike import LR, run
 from walktalk import published
 from walktalk.chains import metropolis_hastings
 from walktalk.cli.app import app
 from walktalk.errors import SpecError
-from walktalk.graphs import cycle
+from walktalk.graphs import complete, cycle
+from walktalk.published.ceca_code import CodedCECA
 from walktalk.published.lost_weights import FirstCode
 from walktalk.published.relay_sgd import BYTES_OF_A_MODEL, EPOCHS, STEPS, WORKERS, peers
 from walktalk.published.sorted_mnist import grid
@@ -195,3 +197,18 @@ def test_cells_of_two_columns_that_share_their_data_are_kept_apart(tmp_path):
     histories = [read_history(tmp_path / "table2" / column / "qg-ring.csv") for column in which["columns"]]
     assert [list(history["iteration"]) for history in histories] == [[0, 80, 160]] * 2
     assert histories[0]["train_loss"].iloc[-1] != histories[1]["train_loss"].iloc[-1]
+
+
+def test_what_the_published_code_does_by_the_name_of_ceca():
+    """x̂ is that of before the last round with digit 1; 5 is 101."""
+    nodes, rounds, m = 6, 11, 0
+    ended = run(CodedCECA(), complete(nodes), rounds)
+    x = stale = np.repeat(ended.trainer.initial().double().numpy()[None], nodes, 0)
+    for t in range(rounds):
+        m = 0 if t % 3 == 0 else m
+        step = LR * ended.trainer.gradients(x)
+        if "101"[t % 3] == "1":
+            stale, x, m = x, ((x - step) + np.roll(x - step, m + 1, 0)) / 2, 2 * m + 1
+        else:
+            x, m = ((m + 1) * (stale - step) + m * np.roll(x - step, m, 0)) / (2 * m + 1), 2 * m
+    assert np.allclose(ended.members, x, atol=1e-5)

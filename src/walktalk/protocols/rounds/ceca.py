@@ -90,9 +90,13 @@ class CECA(NeighbourRounds):
         return MESSAGES
 
     def machine(self, surroundings: Surroundings) -> Machine:
-        nodes, rounds = surroundings.nodes, doublings(surroundings.nodes)
-        ways = Shifts(nodes, tuple((one.shift,) if one.shift else () for one in rounds))
-        return self.node(replace(surroundings, rounds=ways), Windows(rounds))
+        return self.node(along(surroundings), Windows(doublings(surroundings.nodes)))
+
+
+def along(around: Surroundings) -> Surroundings:
+    """The same, with whom a node meets in which round."""
+    shifts = (one.shift for one in doublings(around.nodes))
+    return replace(around, rounds=Shifts(around.nodes, tuple((shift,) if shift else () for shift in shifts)))
 
 
 class Windows(Rule):
