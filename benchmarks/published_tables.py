@@ -40,6 +40,7 @@ def main() -> None:
     cut_off = published.compared(replace(quasi, name="qg-eight-groups"), RESULTS)
     lower = published.compared(quasi, RESULTS / "lower-rates")
     seeds = seeds_of(five, digits)
+    found5 = {cell.row.name: cell.ours for cell in digits}
     by_loss = {(cell.row.name, cell.column): cell for cell in lost}
     stopped = published.compared(replace(two, name="table2-stopped"), RESULTS)
     again, again2 = both_rules(one, cells), both_rules(two, lost)
@@ -97,6 +98,8 @@ def main() -> None:
             widest5=f"{max(max(seeds[c.row.name].values()) - min(seeds[c.row.name].values()) for c in known):.0f}",
             inside5=len(known) - len(strays),
             strays5="".join(f"; {cell.row.title}'s is not ({cell.published:.1f})" for cell in strays),
+            ceca5=f"{found5['ceca']:.1f} %",
+            code5=f"{found5['ceca-code']:.1f} %",
             moved5=moves_said(five, "d2-ring"),
             walks5={n: " and ".join(f"{v:.1f}" for v in seeds[n].values()) for n in seeds if n.startswith("walks")},
         ),
