@@ -3,8 +3,8 @@
 13,000 iterations of batches of 8, learning rate 0.01, × 0.1 at 8,000 and 11,000 (not for D²), after 6,000 steps of
 warm-up on everybody's data; accuracy of the mean model, the last of 44 evaluations (iteration 12,900), one seed. The
 network ends with a log-softmax over the batch (`learning.models.BatchSoftmaxConv`). Of BTPP that code evaluates the
-root's model, not the mean. Its CECA is not what CECA's paper says (`ceca_code`): row `ceca` goes by the paper, row
-`ceca-code` by that code.
+root's model, not the mean. Its CECA is not what CECA's paper says (`protocols.rounds.ceca_code`): row
+`ceca-code` goes by that code, row `ceca` by the paper.
 """
 
 from __future__ import annotations
@@ -46,18 +46,18 @@ ROWS = (
     Row("dsgt-ring", "gradient tracking, ring", RING, {"name": "gradient_tracking"}, one(89.44)),
     dsgd("dsgd-one-peer", "one-peer exponential graph", "one_peer_exponential", 87.82),
     dsgd("dsgd-base", "Base-2 graph", "base_graph", 87.23),
-    Row("ceca", "CECA", {"topology": "complete", "nodes": NODES}, {"name": "ceca"}, one(86.90)),
     Row(
         "ceca-code",
-        "CECA as in that code",
+        "CECA as in the published code",
         {"topology": "complete", "nodes": NODES},
-        {"name": "walktalk.published.ceca_code:CodedCECA"},
+        {"name": "walktalk.protocols.rounds.ceca_code:CodedCECA"},
         one(86.90),
     ),
     Row("relay-tree", "RelaySGD, binary tree", TREE, {"name": "relay_sgd"}, one(80.80)),
     Row("d2-ring", "D², ring", RING, {"name": "d2", "lazy": False}, one(76.71), {"schedule": {"decay_at": []}}),
     dsgd("dsgd-grid", "grid", "walktalk.published.sorted_mnist:grid", 76.37),
     dsgd("dsgd-ring", "ring", "cycle", 61.29),
+    Row("ceca", "CECA by its paper", {"topology": "complete", "nodes": NODES}, {"name": "ceca"}, OURS, is_ours=True),
     Row("gossip-ring", "pairwise gossip, ring", RING, {"name": "async_gossip"}, OURS, is_ours=True),
     Row("walks1-ring", "Multi-Walk, R = 1, ring", RING, {"name": "multi_walk", "walks": 1}, OURS, is_ours=True),
     Row("walks4-ring", "Multi-Walk, R = 4, ring", RING, {"name": "multi_walk", "walks": 4}, OURS, is_ours=True),

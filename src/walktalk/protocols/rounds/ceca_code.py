@@ -1,4 +1,4 @@
-"""What the code of the table on sorted MNIST (ryou98/BTPP, `dsgd_ceca.py`) does by the name of CECA.
+"""What the code of a published table on sorted MNIST (ryou98/BTPP, `dsgd_ceca.py`) does by the name of CECA.
 
 Every node has a second worker there for its second model, but both have the same `rank`, by which rows of the weights
 are taken: so the second model takes the rows of the first, and is the same. And a round mixes copies (`model_copy`),
@@ -13,9 +13,10 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from walktalk.protocols import CECA, UPDATE, Combine, Effect, Machine, Surroundings, Train
+from walktalk.protocols.effects import UPDATE, Combine, Effect, Train
 from walktalk.protocols.events import Trained
-from walktalk.protocols.rounds.ceca import Doubling, along, doublings
+from walktalk.protocols.machine import Machine, Surroundings
+from walktalk.protocols.rounds.ceca import CECA, Doubling, along, doublings
 from walktalk.protocols.rounds.meeting import HALF, MODEL, Meeting, Rule
 
 STALE, REST = "stale", "rest"  # x̂, and the same moved by what was learned since
