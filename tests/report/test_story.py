@@ -80,7 +80,8 @@ def test_algorithms_have_names_that_need_no_paper_and_no_two_share_one() -> None
     assert names["mine"].name == "mine"
     assert len({name.name for name in names.values()}) == len(names)
     assert all(name.description.endswith(".") for name in names.values())
-    assert [within(word) for word in ("One walk", "ADMM", "4 walks")] == ["one walk", "ADMM", "4 walks"]
+    names = {"One walk": "one walk", "ADMM": "ADMM", "4 walks": "4 walks", "FedAdam": "FedAdam", "SlowMo": "SlowMo"}
+    assert {name: within(name) for name in names} == names
 
 
 def test_what_differs_from_the_defaults_comes_first_and_nothing_is_lost() -> None:

@@ -48,7 +48,7 @@ class PushPull(Protocol):
         "the sum of all trackers is the sum of all gradients, and comes together at the root: exact with a constant "
         "rate on unlike nodes"
     )
-    title: ClassVar[str] = "B-ary Tree Push-Pull"
+    title: ClassVar[str] = "BTPP"
     description: ClassVar[str] = "Along a tree, parameters go down and gradients up: its root follows all of them."
     colour: ClassVar[str] = "#7A5C61"
 

@@ -22,5 +22,6 @@ def names_of(algorithms: Mapping[str, Described]) -> dict[str, Name]:
 
 
 def within(name: str) -> str:
-    """The name as it stands within a sentence: "one walk", but "ADMM"."""
-    return name[0].lower() + name[1:] if name[1:2].islower() else name
+    """The name as it stands within a sentence: "one walk", but "ADMM" and "FedAdam"."""
+    first = name.partition(" ")[0]
+    return name[0].lower() + name[1:] if first[1:].islower() else name
