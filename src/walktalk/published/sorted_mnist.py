@@ -14,6 +14,7 @@ from walktalk.published.table import Cell, Row, Table
 
 NODES, ITERATIONS, SIDE = 24, 13_000, 4
 RING = {"topology": "cycle", "nodes": NODES}
+COMPLETE = {"topology": "complete", "nodes": NODES}
 TREE = {"topology": "binary_tree", "nodes": NODES}
 
 
@@ -49,7 +50,7 @@ ROWS = (
     Row(
         "ceca-code",
         "CECA as in the published code",
-        {"topology": "complete", "nodes": NODES},
+        COMPLETE,
         {"name": "walktalk.protocols.rounds.ceca_code:CodedCECA"},
         one(86.90),
     ),
@@ -57,7 +58,7 @@ ROWS = (
     Row("d2-ring", "D², ring", RING, {"name": "d2", "lazy": False}, one(76.71), {"schedule": {"decay_at": []}}),
     dsgd("dsgd-grid", "grid", "walktalk.published.sorted_mnist:grid", 76.37),
     dsgd("dsgd-ring", "ring", "cycle", 61.29),
-    Row("ceca", "CECA by its paper", {"topology": "complete", "nodes": NODES}, {"name": "ceca"}, OURS, is_ours=True),
+    Row("ceca", "CECA by its paper", COMPLETE, {"name": "ceca"}, OURS, is_ours=True),
     Row("gossip-ring", "pairwise gossip, ring", RING, {"name": "async_gossip"}, OURS, is_ours=True),
     Row("walks1-ring", "Multi-Walk, R = 1, ring", RING, {"name": "multi_walk", "walks": 1}, OURS, is_ours=True),
     Row("walks4-ring", "Multi-Walk, R = 4, ring", RING, {"name": "multi_walk", "walks": 4}, OURS, is_ours=True),

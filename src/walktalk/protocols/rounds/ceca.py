@@ -43,7 +43,7 @@ class Doubling(NamedTuple):
 
 
 @lru_cache(maxsize=64)
-def doublings(nodes: int) -> tuple[Doubling, ...]:
+def rounds_of(nodes: int) -> tuple[Doubling, ...]:
     """The rounds after which all have the mean, over and over."""
     rounds, width = [], 0
     for digit in f"{nodes - 1:b}":
@@ -54,7 +54,7 @@ def doublings(nodes: int) -> tuple[Doubling, ...]:
 
 def _has_links(graph: Graph) -> bool:
     """Whether everybody can send to all that it has to."""
-    shifts = {one.shift for one in doublings(graph.nodes)} - {0}
+    shifts = {one.shift for one in rounds_of(graph.nodes)} - {0}
     return all({(v + shift) % graph.nodes for shift in shifts} <= {*graph.neighbours(v)} for v in range(graph.nodes))
 
 
@@ -90,12 +90,12 @@ class CECA(NeighbourRounds):
         return MESSAGES
 
     def machine(self, surroundings: Surroundings) -> Machine:
-        return self.node(along(surroundings), Windows(doublings(surroundings.nodes)))
+        return self.node(along(surroundings), Windows(rounds_of(surroundings.nodes)))
 
 
 def along(around: Surroundings) -> Surroundings:
     """The same, with whom a node meets in which round."""
-    shifts = (one.shift for one in doublings(around.nodes))
+    shifts = (one.shift for one in rounds_of(around.nodes))
     return replace(around, rounds=Shifts(around.nodes, tuple((shift,) if shift else () for shift in shifts)))
 
 

@@ -16,10 +16,10 @@ from dataclasses import dataclass
 from walktalk.protocols.effects import UPDATE, Combine, Effect, Train
 from walktalk.protocols.events import Trained
 from walktalk.protocols.machine import Machine, Surroundings
-from walktalk.protocols.rounds.ceca import CECA, Doubling, along, doublings
+from walktalk.protocols.rounds.ceca import CECA, REST, Doubling, along, rounds_of
 from walktalk.protocols.rounds.meeting import HALF, MODEL, Meeting, Rule
 
-STALE, REST = "stale", "rest"  # x̂, and the same moved by what was learned since
+STALE = "stale"  # x̂
 
 
 @dataclass(frozen=True)
@@ -27,7 +27,7 @@ class CodedCECA(CECA):
     """CECA with the weights of that code, with which no mean is exact."""
 
     def machine(self, surroundings: Surroundings) -> Machine:
-        return self.node(along(surroundings), StaleWindows(doublings(surroundings.nodes)))
+        return self.node(along(surroundings), StaleWindows(rounds_of(surroundings.nodes)))
 
 
 class StaleWindows(Rule):
