@@ -45,7 +45,7 @@ def make(
     *,
     device: str = "auto",
     changes: Mapping[str, Any] | None = None,
-    tune: bool = False,
+    tune: paper.Tuning | None = None,
     report: Callable[[str, Any], None] | None = None,
     say: Callable[[str], None] | None = None,
 ) -> list[Path]:
@@ -64,7 +64,7 @@ def make(
     notes = [f"Variant: {one.variant}."] if one.variant else []
     drawing = grid([shown(panel) for panel in panels], cells_of(one), notes)
     named = "-".join(part for part in (one.name, one.variant, one.part) if part)
-    return plots.save(drawing, out / (f"{named}-tuned" if tune else named))
+    return plots.save(drawing, out / (f"{named}-{paper.TUNED[tune]}" if tune else named))
 
 
 def cells_of(one: paper.Figure) -> list[list[Cell]]:
