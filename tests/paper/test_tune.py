@@ -93,6 +93,7 @@ def short_runs_deceive(tried: list[dict[str, list[float]]]):
 
     def trial(spec, rates, share, device, progress):
         tried.append(rates)
+        assert spec.evaluate.model == ("mean" if share < 1 else "aggregated")
         state = {name: 0.0 if "node" in name else 1.0 for name in rates} if share < 1 else full
         return {name: {lr: state.get(name, 0.3) + abs(lr - 1) for lr in of} for name, of in rates.items()}
 

@@ -6,8 +6,9 @@ schedule goes by progress, so a shortened run has all of it. The trial runs have
 first repetitions' initial models; walks and batches are their own. Where the best is at the edge of what was tried, the
 grid goes on there: a better one may lie beyond.
 
-With `best` rates are looked for with the state at each place where it can live, and the two best rates of each place
-are then run at full length: what is best in short runs need not be (REPRODUCTION.md).
+With `best` rates are looked for with the state at each place where it can live, by the mean of the models, and the two
+best rates of each place are then run at full length, measured as the study is: what is best in short runs need not be
+(REPRODUCTION.md).
 """
 
 from __future__ import annotations
@@ -101,7 +102,7 @@ def found_with_states(
 ) -> tuple[dict[str, Choice], list[dict[str, Any]]]:
     """Each algorithm's best rate and place of the optimizer's state, and the losses of every round."""
     everywhere, places = with_states(spec)
-    rates, rounds = halved(everywhere, device, progress)
+    rates, rounds = halved(of_the_mean(everywhere), device, progress)
     last = trial(everywhere, {name: best[:FINALISTS] for name, best in rates.items()}, 1.0, device, progress)
     rounds.append(_told(1.0, last))
     best: dict[str, Choice] = {}
@@ -110,6 +111,12 @@ def found_with_states(
         name, lr = min(ends, key=lambda one: (ends[one] if math.isfinite(ends[one]) else math.inf, one[1]))
         best[title] = {"lr": lr, "optimizer_state": places[name][1]}
     return best, rounds
+
+
+def of_the_mean(spec: StudySpec) -> StudySpec:
+    """The study, measured by the mean of all models: in a short run few walks have come by the aggregator, or none."""
+    content = spec_mapping(spec)
+    return make_spec({**content, "evaluate": {**content["evaluate"], "model": "mean"}})
 
 
 def with_states(spec: StudySpec) -> tuple[StudySpec, dict[str, tuple[str, str]]]:
@@ -215,11 +222,11 @@ def _shortened(spec: StudySpec, share: float) -> dict[str, Any]:
     if spec.stop.iterations is not None:
         stop["iterations"] = max(1, round(share * spec.stop.iterations))
     end = {"every": stop["iterations"]} if "iterations" in stop else {"seconds": stop.get("time", 1.0)}
-    samples = {"samples": spec.evaluate.samples} if spec.evaluate.samples is not None else {}
+    kept = {name: content["evaluate"][name] for name in ("samples", "model") if name in content["evaluate"]}
     return {
         **content,
         "stop": stop,
-        "evaluate": {**end, **samples},
+        "evaluate": {**end, **kept},
         "faults": [],
         "repetitions": min(REPETITIONS, spec.repetitions),
     }
