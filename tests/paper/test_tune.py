@@ -220,3 +220,10 @@ def test_a_study_goes_on_with_the_rates_it_was_begun_with(tmp_path):
     (again,) = paper.run_figure(one, "smoke", tmp_path, device="cpu", changes=TINY, tune="lr")
     assert dump_spec(again.spec) == dump_spec(first.spec)
     assert (first.folder / "history.csv").stat().st_mtime_ns == written
+
+
+def test_the_tuned_have_the_same_names_in_figures():
+    spec = make_spec({**SPEC, "algorithms": [{"name": "multi_walk"}, {"name": "async_gossip", "label": "Mine"}]})
+    chosen = with_choices(spec, {a.title: {"lr": 0.5, "optimizer_state": "node"} for a in spec.algorithms})
+    titles = [[one.title for one in said.described.values()] for said in (spec, chosen)]
+    assert titles == [["one walk", "Mine"]] * 2

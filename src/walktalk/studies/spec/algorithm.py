@@ -129,7 +129,9 @@ class AlgorithmSpec(Section):
         protocol = self.protocol()
         rate = f", learning rate {self.lr:g}" if self.lr is not None else ""
         memory = f", {MEMORY[self.optimizer_state]}" if self.optimizer_state is not None else ""
-        found = described(self.title, protocol, self.label or f"{protocol.title}{rate}{memory}")
+        title = self.label or f"{protocol.title}{rate}{memory}"
+        # Who is called as the protocol calls itself, whatever the rate, has its name for people, too.
+        found = described(self.title, protocol, protocol.title if self.label == protocol.label else title)
         plain = self.model_dump(mode="json", exclude=set(type(self).model_fields))
         return replace(found, settings=plain)
 
