@@ -13,7 +13,7 @@ from torch.nn import functional
 from tests.learning import plain
 from walktalk.learning import OptimizerSpec, Trainer, tasks
 from walktalk.learning.optimizers import row_optimizer
-from walktalk.learning.stacked import SequentialModel
+from walktalk.learning.stacked import SequentialModel, seeded
 from walktalk.learning.stacked.choice import is_random
 
 MEMORY = sys.modules["walktalk.learning.machine_memory"]
@@ -128,6 +128,28 @@ def test_padding_is_left_out_of_evaluations(one_by_one):
     assert sum(samples for samples, _ in shapes) == 400
     assert sum(samples * words for samples, words in shapes) < 0.75 * 400 * 40
     assert set(short.measuring.sample.tolist()) == set(range(200))
+
+
+def test_what_a_seed_draws_is_what_torch_draws_from_it_and_no_other_device_is_told(one_by_one, monkeypatch):
+    expected = []
+    for seed in (0, 2**63 - 1, -5):
+        with torch.random.fork_rng(devices=[]):
+            torch.manual_seed(seed)
+            expected.append(torch.rand(5))
+    trainer = normalizing("sgd")
+    wave = given(trainer, 1)
+    before = torch.get_rng_state()
+    with monkeypatch.context() as patch:
+        for device in ("cuda", "xpu", "mtia"):  # which keep what is asked of them, and from where, until there is one
+            patch.setattr(f"torch.{device}.manual_seed_all", lambda seed: pytest.fail("another device was seeded"))
+        for seed, wanted in zip((0, 2**63 - 1, -5), expected, strict=True):
+            with seeded(seed, torch.device("cpu")):
+                assert torch.equal(torch.rand(5), wanted)
+        trainer.train(*wave)
+    assert torch.equal(torch.get_rng_state(), before)
+    with pytest.raises(ValueError, match="inside"), seeded(3, torch.device("cpu")):
+        raise ValueError("inside")
+    assert torch.equal(torch.get_rng_state(), before)
 
 
 class DropsByItself(nn.Module):

@@ -44,6 +44,7 @@ from walktalk.learning.stacked import (
     TracedModel,
     active_dropouts,
     fused,
+    one_thread,
     stack,
     use,
 )
@@ -390,7 +391,7 @@ class Trainer:
         self, rows: Tensor, parts: Tensor, keys: Tensor, lr: Tensor, state: Tensor | None, train: Train
     ) -> tuple[Tensor, Tensor | None]:
         pieces: list[tuple[Tensor, Tensor | None]] = []
-        with self.arithmetic.products(self.device):
+        with self.arithmetic.products(self.device), one_thread():
             while (start := sum(len(new) for new, _ in pieces)) < len(rows):
                 piece = slice(start, start + self._at_once(len(rows)))
                 given = rows[piece], parts[piece], keys[piece], lr[piece], None if state is None else state[piece]

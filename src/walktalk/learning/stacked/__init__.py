@@ -2,6 +2,7 @@
 
 from walktalk.learning.stacked import fused
 from walktalk.learning.stacked.alone import LoneModel
+from walktalk.learning.stacked.by_numpy import one_thread
 from walktalk.learning.stacked.chain import ChainModel
 from walktalk.learning.stacked.choice import EachByItself, active_dropouts, stack, use
 from walktalk.learning.stacked.joined import JoinedModel
@@ -26,6 +27,7 @@ __all__ = [
     "WrittenModel",
     "active_dropouts",
     "fused",
+    "one_thread",
     "row_losses",
     "seeded",
     "stack",

@@ -9,9 +9,11 @@ from __future__ import annotations
 
 from itertools import pairwise
 
+import numpy as np
 import torch
 from torch import Tensor, fx, nn
 
+from walktalk.learning.stacked.by_numpy import is_taken, multiplied
 from walktalk.learning.stacked.fused.planning import is_relu
 from walktalk.learning.stacked.laid import NotStackable
 from walktalk.learning.stacked.model import Gradients, TracedModel, is_cross_entropy
@@ -40,14 +42,18 @@ class ChainModel(TracedModel):
 
         def gradients(inputs: Tensor, targets: Tensor, step: int) -> Tensor:
             with torch.no_grad():
-                entering = forward(layers, inputs.flatten(2))
+                ours = is_taken(inputs) and is_taken(weights)
+                entering = (forward_by_numpy if ours else forward)(layers, inputs.flatten(2))
                 weight, bias = layers[-1]
                 # [W, classes, B]: a softmax over ten classes is much faster when the samples are innermost.
-                scores = torch.baddbmm(bias.unsqueeze(2), weight, entering[-1].transpose(1, 2))
+                if ours:
+                    scores = multiplied(weight, entering[-1].transpose(1, 2)).add_(bias.unsqueeze(2))
+                else:
+                    scores = torch.baddbmm(bias.unsqueeze(2), weight, entering[-1].transpose(1, 2))
                 error = torch.softmax(scores, 1)
                 truth = targets.unsqueeze(1)
                 error.scatter_add_(1, truth, minus_one.expand(truth.shape)).div_(inputs.shape[1])
-                backward(layers, places, entering, error)
+                (backward_by_numpy if ours else backward)(layers, places, entering, error)
             return everything
 
         return gradients
@@ -106,3 +112,25 @@ def backward(
             before = torch.bmm(error.transpose(1, 2), layers[k][0])
             before = torch.ops.aten.threshold_backward(before, entering[k], 0)
             error = before.transpose(1, 2)
+
+
+def forward_by_numpy(layers: list[tuple[Tensor, Tensor]], inputs: Tensor) -> list[Tensor]:
+    """The same, with the samples of hidden layers innermost: OpenBLAS then takes half of the time."""
+    entering = [inputs]
+    for weight, bias in layers[:-1]:
+        leaving = multiplied(weight, entering[-1].transpose(1, 2)).add_(bias.unsqueeze(2)).relu_()
+        entering.append(leaving.transpose(1, 2))
+    return entering
+
+
+def backward_by_numpy(
+    layers: list[tuple[Tensor, Tensor]], places: list[tuple[Tensor, Tensor]], entering: list[Tensor], error: Tensor
+) -> None:
+    """`backward` of those."""
+    for k in range(len(layers) - 1, -1, -1):
+        for_weight, for_bias = places[k]
+        np.matmul(error.numpy(), entering[k].numpy(), out=for_weight.numpy())
+        torch.sum(error, 2, out=for_bias)
+        if k > 0:
+            before = multiplied(layers[k][0].transpose(1, 2), error)
+            error = torch.ops.aten.threshold_backward(before, entering[k].transpose(1, 2), 0)

@@ -24,6 +24,7 @@ from walktalk.learning.stacked.layers import layer_of
 from walktalk.learning.stacked.layout import RowLayout
 from walktalk.learning.stacked.model import PassedModel
 from walktalk.learning.stacked.products import batched_adapter
+from walktalk.learning.stacked.sequential import seeded
 from walktalk.learning.task import Loss
 
 MANY_PARAMETERS = 2**24  # from which on few samples fill a device
@@ -122,8 +123,7 @@ class JoinedModel(PassedModel):
         run.keys = torch.zeros(len(rows), dtype=torch.int64, device=rows.device)
         found = []
         for seed in range(3):
-            with torch.no_grad(), torch.random.fork_rng(devices=[rows.device] if rows.is_cuda else []):
-                torch.manual_seed(seed)
+            with torch.no_grad(), seeded(seed, rows.device):
                 run.draws = 0
                 found.append(self.passed(inputs, run))
         return any(not torch.equal(one, found[0]) for one in found[1:])

@@ -13,7 +13,6 @@ from typing import Any
 import torch
 
 from walktalk.errors import DataError, SettingError
-from walktalk.learning.stacked import seeded
 from walktalk.learning.task import Task
 from walktalk.learning.tasks.cifar10 import cifar10
 from walktalk.learning.tasks.digits import digits
@@ -63,7 +62,8 @@ def build(name: str, nodes: int, seed: int | Seed, part: str | int | None = None
     # A module that the function makes has the same weights on every node of a deployment, and whenever it is run again.
     torch_seed = as_seed(seed).child("torch").integer % 2**63
     try:
-        with of_the_person(f"name: {name}", make, DataError), seeded(torch_seed, torch.device("cpu")):
+        with of_the_person(f"name: {name}", make, DataError), torch.random.fork_rng(devices=[]):
+            torch.manual_seed(torch_seed)  # of all devices: who knows where a person's function draws
             task = make(**{key: value for key, value in from_study.items() if key in takes}, **given)
     except DataError as error:
         raise DataError(f"task.{error}") from error

@@ -10,6 +10,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from walktalk.learning.stacked import by_numpy
 from walktalk.learning.stacked.laid import NotStackable
 from walktalk.learning.stacked.model import Gradients, TracedModel, is_cross_entropy, sum_of_losses
 from walktalk.learning.stacked.written.emit import emit
@@ -50,7 +51,7 @@ class WrittenModel(TracedModel):
     def taken(self, length: int, inputs: Tensor, targets: Tensor, keys: Tensor) -> Ready:
         """A program for waves like this one that nobody else runs; the length is that of the vector of weights."""
         shares = tuple(getattr(part, name) for part, name in self.dropouts)
-        kind = length, inputs.shape, inputs.dtype, targets.dtype, shares
+        kind = length, inputs.shape, inputs.dtype, targets.dtype, shares, by_numpy.is_taken()
         with self.busy:
             found = next((ready for ready in reversed(self.idle) if ready.kind == kind), None)
             if found is not None:
@@ -69,7 +70,7 @@ class WrittenModel(TracedModel):
         weights, found = torch.zeros(kind[0]), torch.zeros(kind[0])
         views, places = (self.layout.dense_views(vector, rows) for vector in (weights, found))
         own = torch.empty_like(inputs, memory_format=torch.contiguous_format)
-        program = Program(rows, Now(targets, keys), views, places)
+        program = Program(rows, Now(targets, keys), views, places, kind[-1])
         outputs = emit(program, graph.nodes, graph.modules, self.traced.prefix, own)
         if not outputs.is_trained:
             raise NotStackable("outputs that no weight has a say in")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 
+import numpy as np
 import torch
 from torch import Tensor, nn
 from torch.nn import functional
@@ -33,7 +34,7 @@ def attention(
     size, factor = (*q.shape[:-1], k.shape[-2]), scale or 1 / math.sqrt(q.shape[-1])
     flat = flattened(program, parts)
     scores = program.empty(math.prod(size[:3]), *size[3:])
-    program.do(torch.baddbmm, scores, flat[0], flat[1].transpose(1, 2), beta=0.0, alpha=factor, out=scores)
+    times(program, flat[0], flat[1].transpose(1, 2), scores, factor)
     hidden = additive(mask, is_causal, size[3:])
     if hidden is not None:
         program.do(scores.add_, hidden)
@@ -44,7 +45,7 @@ def attention(
         program.do(torch.mul, weights, kept, out=scores)
     used = weights if kept is None else scores
     out = program.empty(len(used), used.shape[1], v.shape[-1])
-    program.do(torch.bmm, used, flat[2], out=out)
+    times(program, used, flat[2], out)
 
     def write(gradient: Tensor, is_own: bool) -> None:
         g = program.empty(*out.shape)
@@ -52,20 +53,32 @@ def attention(
         program.release(gradient, is_own)
         together = program.empty(3, *flat[0].shape) if packed(parts) is not None else None
         found = [program.empty(*part.shape) for part in flat] if together is None else list(together.unbind())
-        program.do(torch.bmm, used.transpose(1, 2), g, out=found[2])
+        times(program, used.transpose(1, 2), g, found[2])
         for_scores = program.empty(*weights.shape)
-        program.do(torch.bmm, g, flat[2].transpose(1, 2), out=for_scores)
+        times(program, g, flat[2].transpose(1, 2), for_scores)
         if kept is not None:
             program.do(for_scores.mul_, kept)
         program.do(softmax_backward, for_scores, weights, -1, torch.float32, grad_input=for_scores)
-        program.do(torch.baddbmm, found[0], for_scores, flat[1], beta=0.0, alpha=factor, out=found[0])
-        program.do(torch.baddbmm, found[1], for_scores.transpose(1, 2), flat[0], beta=0.0, alpha=factor, out=found[1])
+        times(program, for_scores, flat[1], found[0], factor)
+        times(program, for_scores.transpose(1, 2), flat[0], found[1], factor)
         program.release(for_scores, True)
         program.release(g, True)
         hand_back(program, parts, found, together)
 
     trained = any(part.is_trained for part in parts)
     return program.backwards(Value(out.view(*q.shape[:-1], -1), trained, is_free=True), write)
+
+
+def times(program: Program, a: Tensor, b: Tensor, out: Tensor, factor: float = 1.0) -> None:
+    """out = factor · a b of very many small matrices."""
+    if program.by_numpy:
+        program.do(np.matmul, a.numpy(), b.numpy(), out=out.numpy())
+        if factor != 1.0:
+            program.do(out.mul_, factor)
+    elif factor == 1.0:
+        program.do(torch.bmm, a, b, out=out)
+    else:
+        program.do(torch.baddbmm, out, a, b, beta=0.0, alpha=factor, out=out)
 
 
 softmax_backward = torch.ops.aten._softmax_backward_data.out

@@ -6,6 +6,7 @@ import math
 from collections.abc import Callable
 from typing import Any
 
+import numpy as np
 import torch
 from torch import Tensor
 
@@ -19,7 +20,9 @@ relu_backward = torch.ops.aten.threshold_backward.grad_input
 
 def product(program: Program, a: Tensor, b: Tensor, out: Tensor) -> None:
     """out = a b of matrices [W, …]; of one pair by the shorter way, whose bits are the same."""
-    if len(a) == 1:
+    if program.by_numpy:
+        program.do(np.matmul, a.numpy(), b.numpy(), out=out.numpy())
+    elif len(a) == 1:
         program.do(torch.mm, a[0], b[0], out=out[0])
     else:
         program.do(torch.bmm, a, b, out=out)

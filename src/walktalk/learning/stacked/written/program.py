@@ -44,11 +44,13 @@ class Now:
 class Program:
     """Operations of one width and shape of batches; `emit` and `layers` write them.
 
-    weights, places: by name [W, *shape]: where parameters are, and where their gradients go.
+    weights, places: by name [W, *shape]: where parameters are, and where their gradients go. by_numpy: who multiplies.
     """
 
-    def __init__(self, rows: int, now: Now, weights: dict[str, Tensor], places: dict[str, Tensor]) -> None:
-        self.rows, self.now, self.weights, self.places = rows, now, weights, places
+    def __init__(
+        self, rows: int, now: Now, weights: dict[str, Tensor], places: dict[str, Tensor], by_numpy: bool = False
+    ) -> None:
+        self.rows, self.now, self.weights, self.places, self.by_numpy = rows, now, weights, places, by_numpy
         self.operations: list[Operation] = []
         self.back: list[Callable[[], None]] = []  # what writes the way back, in the order of the way there
         self.unwritten = dict(places)
