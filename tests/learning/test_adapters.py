@@ -178,6 +178,10 @@ def test_a_peft_model_goes_through_its_base_as_one_batch(transformer):
     [
         ({"targets": "nothing"}, "no linear layer's name ends in 'nothing'; there are head, q_proj, k_proj"),
         ({"rank": 0}, "adapter.rank: 0 is not possible"),
+        (
+            {"rank": WIDE + 1},
+            rf"adapter.rank: {WIDE + 1} is more than '.*q_proj' has, which goes from {WIDE} to {WIDE}",
+        ),
         ({"dropout": 1.0}, "adapter.dropout"),
         ({"mixing": "both"}, "allowed: factors, freeze-a, product"),
         ({"also": "tail"}, "no part is called 'tail'"),

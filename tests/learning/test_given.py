@@ -385,6 +385,32 @@ def test_what_model_and_loss_take_care_of_is_no_mistake():
     assert tasks.torch(one_output(), where_known, [(X, known)]).targets.isnan().sum() == 35
 
 
+def test_a_model_or_a_loss_that_fails_of_nan_alone_does_not_bear_it():
+    """Torch's binary cross entropy raises where an output is no probability, which NaN is not."""
+    sure = nn.Sequential(one_output(), nn.Sigmoid())
+    yes = (Y > 0).float()
+    tasks.torch(sure, functional.binary_cross_entropy, [(X, yes)])
+    with pytest.raises(DataError, match="inputs have NaN in 1 of 40 samples, first in sample 7, column 2; fill"):
+        tasks.torch(sure, functional.binary_cross_entropy, [(spoilt(X, (7, 2)), yes)])
+    with pytest.raises(DataError, match="inputs have NaN in 1 of 40 samples"):
+        tasks.torch(nn.Sequential(Strict(), perceptron()), functional.cross_entropy, [(spoilt(X, (7, 2)), Y)])
+
+
+def test_a_loss_that_fails_of_all_samples_is_told_of_as_that_and_not_as_nan_in_the_data():
+    def broken(outputs, targets):
+        raise RuntimeError("no such thing")
+
+    task = tasks.torch(perceptron(), broken, [(spoilt(X, (7, 2)), Y)])
+    assert task.inputs.isnan().any()
+
+
+class Strict(nn.Module):
+    def forward(self, x):
+        if x.isnan().any():
+            raise ValueError("NaN")
+        return x
+
+
 class Filling(nn.Module):
     def forward(self, x):
         return x.nan_to_num()

@@ -417,6 +417,14 @@ def test_a_first_training_that_happens_to_be_short_does_not_let_a_node_talk_with
     assert begun < 30
 
 
+def test_what_is_sent_is_two_models_a_training_also_where_each_takes_another_time() -> None:
+    """Waits that are in proportion to an average of eight trainings made it 7 % more in Poisson timing."""
+    setup = RunSetup(AGRAF(), graphs.cycle(8), Seed(1), Stop(iterations=16_000), PoissonTiming(), model_bytes=40_000)
+    simulation = Simulation(replace(setup, keep_schedule=False, keep_trace=False))
+    simulation.advance()
+    assert simulation.bytes / 40_000 / simulation.iteration == pytest.approx(2.0, rel=0.03)
+
+
 @pytest.mark.parametrize("protocol", [AGRAF(), A2CiD2()])
 def test_there_are_as_many_exchanges_as_trainings_whatever_each_takes(protocol: Protocol) -> None:
     shares = []

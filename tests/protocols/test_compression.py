@@ -200,6 +200,10 @@ def test_what_cannot_be_compressed_says_why():
         ({"name": "choco_sgd", "compression": "int8"}, r"algorithms\.0\.compression: choco_sgd has a codec of its own"),
         ({"name": "sync_gossip", "error_feedback": True}, "error_feedback: True has no meaning without compression"),
         (
+            {"name": "sync_gossip", "compression": "none", "error_feedback": True},
+            r"error_feedback: compression none leaves nothing out to feed back; take int8, or false",
+        ),
+        (
             {"name": "sync_gossip", "compression": "top_k(2)"},
             r"algorithms\.0\.compression: 'top_k\(2\)' is not possible",
         ),

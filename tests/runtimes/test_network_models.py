@@ -19,7 +19,7 @@ from walktalk.protocols.message import HEADER_BYTES, Arrival, Message
 from walktalk.runtimes.meaning import Stop
 from walktalk.runtimes.simulator import NetworkTiming, RunSetup, Simulation, absences
 from walktalk.seeds import Seed
-from walktalk.studies import make_spec, prepare
+from walktalk.studies import lay_foundation, make_spec, prepare
 from walktalk.studies.building import build_timing
 
 LONG = 1e6  # seconds of a training: nothing else happens
@@ -177,6 +177,16 @@ def test_absences_are_what_presence_leaves_out(tmp_path):
 def test_a_file_that_is_wrong_says_where(tmp_path, text, words):
     with pytest.raises(SpecError, match=words):
         absences(written(tmp_path, text), 3)
+
+
+def test_that_nobody_is_there_is_told_before_data_is_read(tmp_path):
+    """Where the file has numbers or the graph's own names; names that come with the data are known with it."""
+    content = {"network": {"topology": "cycle", "nodes": 3}, "algorithms": [{"name": "async_gossip"}]}
+    lines = "node,from,to\n{},0,10\n{},0,10\n{},20,\n"
+    spec = make_spec({**content, "availability": written(tmp_path, lines.format(0, 1, 2))})
+    with pytest.raises(SpecError, match="availability: by who.csv nobody is there from 10 to 20 s"):
+        lay_foundation(spec)
+    lay_foundation(make_spec({**content, "availability": written(tmp_path, lines.format("lyon", "nice", "paris"))}))
 
 
 @pytest.mark.parametrize("name", ["multi_walk", "async_gossip", "sync_gossip"])

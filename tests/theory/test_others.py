@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import numpy as np
 import pytest
 from scipy.sparse import eye_array
@@ -16,7 +18,15 @@ ALIKE = theory.Problem(F=1.0, L=1.0, sigma2=0.5, zeta2=0.0)
 
 def test_corrections_are_free_of_unlike_data_and_plain_gossip_is_not() -> None:
     network = theory.network(graphs.cycle(16))
-    for order in (theory.gradient_tracking_order, theory.d2_order, theory.scaffold_order, theory.fedavg_order):
+    for order in (
+        theory.gradient_tracking_order,
+        theory.k_gt_order,
+        theory.d2_order,
+        theory.extra_order,
+        theory.push_pull_order,
+        theory.scaffold_order,
+        theory.fedavg_order,
+    ):
         assert order(network, UNLIKE, 1000).total == order(network, ALIKE, 1000).total
     assert theory.d_psgd_order(network, UNLIKE, 1000).total > theory.d_psgd_order(network, ALIKE, 1000).total
 
@@ -45,6 +55,101 @@ def test_noise_is_all_that_counts_from_the_round_on_that_was_published() -> None
     assert bound.deviation == pytest.approx(bound.noise)
     bound = theory.epidemic_order(network, noisy, 10 * 10**3 / 3**2, peers=3)
     assert bound.deviation == pytest.approx(bound.noise)
+
+
+def equal_rounds(order: Callable[[float], theory.Bound], nodes: int) -> float:
+    """After how many rounds the noise is as large as the term of models that come apart."""
+    low, high = 1e-3, 1e15
+    for _ in range(200):
+        middle = (low * high) ** 0.5
+        bound = order(middle * nodes)
+        low, high = (middle, high) if bound.deviation > bound.noise else (low, middle)
+    return high
+
+
+def test_noise_is_all_that_counts_after_the_rounds_of_ceca_and_of_trees() -> None:
+    """CECA: V³ up to logarithms; BTPP: V up to logarithms, in both of its terms."""
+    noisy = theory.Problem(F=1.0, L=1.0, sigma2=1.0, zeta2=0.0)
+    for nodes, rounds in ((5, 3), (16, 4), (24, 5)):
+        network = theory.network(graphs.complete(nodes))
+        found = equal_rounds(lambda t, n=network: theory.ceca_order(n, noisy, t), nodes)  # type: ignore[misc]
+        assert found == pytest.approx(nodes**3 * rounds**2, rel=1e-6)
+    for nodes, depth in ((3, 1), (4, 2), (7, 2), (24, 4)):
+        network = theory.network(graphs.complete(nodes))
+        found = equal_rounds(lambda t, n=network: theory.push_pull_order(n, noisy, t), nodes)  # type: ignore[misc]
+        assert found == pytest.approx(nodes * depth**2, rel=1e-6)
+        bound = theory.push_pull_order(network, noisy, nodes * nodes * depth**2)
+        assert bound.start == pytest.approx(bound.noise)
+
+
+def test_a_wider_tree_is_less_deep_and_never_worse() -> None:
+    network = theory.network(graphs.complete(40))
+    totals = [theory.push_pull_order(network, UNLIKE, 4000, branches).total for branches in (2, 3, 6, 39)]
+    assert totals == sorted(totals, reverse=True)
+    star = theory.push_pull_order(network, UNLIKE, 4000, branches=39)
+    assert star.start == theory.scaffold_order(network, UNLIKE, 4000).start
+
+
+def test_k_gt_is_gradient_tracking_on_a_complete_graph_and_no_better_elsewhere() -> None:
+    complete = theory.network(graphs.complete(9))
+    assert theory.k_gt_order(complete, UNLIKE, 900).total == pytest.approx(
+        theory.gradient_tracking_order(complete, UNLIKE, 900).total
+    )
+    for graph in (graphs.cycle(9), graphs.star(9), graphs.erdos_renyi(12, p=0.4, seed=1)):
+        network = theory.network(graph)
+        tracking, local = (f(network, UNLIKE, 900) for f in (theory.gradient_tracking_order, theory.k_gt_order))
+        assert local.total >= tracking.total
+        assert local.noise == tracking.noise
+
+
+def test_local_steps_of_k_gt_are_as_many_samples() -> None:
+    network = theory.network(graphs.cycle(8))
+    one, four = (theory.k_gt_order(network, UNLIKE, 1e9, steps) for steps in (1, 4))
+    assert four.noise == pytest.approx(one.noise / 2)
+    assert four.start == one.start
+
+
+def test_teleportation_of_as_many_models_as_nodes_is_gossip_to_which_unlike_data_are_noise() -> None:
+    network = theory.network(graphs.cycle(8))
+    moved, plain = theory.teleportation_order(network, UNLIKE, 800, network), theory.d_psgd_order(network, UNLIKE, 800)
+    assert moved.noise == plain.noise
+    assert moved.deviation < plain.deviation
+    alike = theory.d_psgd_order(network, ALIKE, 800)
+    assert theory.teleportation_order(network, ALIKE, 800, network).total == pytest.approx(alike.total)
+
+
+def test_teleportation_does_not_slow_down_with_more_nodes_and_one_model_is_plain_sgd() -> None:
+    """The order goes up with V by less than (V − k)/(V − 1) of ζ² alone, to that of nodes without end."""
+    totals = [theory.teleportation_order(theory.network(graphs.cycle(v)), UNLIKE, 1e5).total for v in (4, 8, 64, 512)]
+    assert totals == sorted(totals)
+    assert totals[-1] == pytest.approx(totals[-2], rel=0.03)
+    assert theory.d_psgd_order(theory.network(graphs.cycle(512)), UNLIKE, 1e5).total > 100 * totals[-1]
+    network, alone = theory.network(graphs.cycle(8)), theory.network(graphs.cycle(1))
+    one = theory.teleportation_order(network, UNLIKE, 1e6, alone)
+    assert one.noise == pytest.approx(((UNLIKE.sigma2 + UNLIKE.zeta2) / 1e6) ** 0.5)
+    assert one.start == pytest.approx(1e-6)
+
+
+def test_what_noise_leaves_in_a_mode_of_extra_and_of_d2() -> None:
+    """By their recursions, unit noise once: 2/((1 − λ)(1 + 3λ)) and λ² times that, the head of `exact` says."""
+    for eigenvalue in (0.05, 0.3, 0.7, 0.95):
+        energy = 2 / ((1 - eigenvalue) * (1 + 3 * eigenvalue))
+        assert left_by_noise(eigenvalue, 1.0) == pytest.approx(energy, rel=1e-6)
+        assert left_by_noise(eigenvalue, eigenvalue) == pytest.approx(eigenvalue**2 * energy, rel=1e-6)
+
+
+def left_by_noise(eigenvalue: float, averaged: float) -> float:
+    """The sum of squares of x(t+1) = λ(2x(t) − x(t−1)) + a(n(t) − n(t−1)) for n = 1, 0, 0, …"""
+    before, now, total = 0.0, 0.0, 0.0
+    for noise in (1.0, -1.0, *[0.0] * 2000):
+        before, now = now, eigenvalue * (2 * now - before) + averaged * noise
+        total += now**2
+    return total
+
+
+def test_extra_has_the_order_of_d2() -> None:
+    network = theory.network(graphs.cycle(9))
+    assert theory.extra_order(network, UNLIKE, 500) == theory.d2_order(network, UNLIKE, 500)
 
 
 def test_in_the_long_run_noise_is_all_that_counts_and_nodes_share_it() -> None:

@@ -72,6 +72,21 @@ def test_a_step_size_that_is_too_large_is_not_applicable() -> None:
     assert "n/a" in call("--topology", "cycle", "--step-size", "0.05").output
 
 
+def test_orders_are_of_those_that_can_run_on_the_graph() -> None:
+    """A server needs a star, or a tree; BTPP the links of its tree, CECA and Teleportation more than a cycle has."""
+    found = answer("--topology", "cycle", "--nodes", "12")
+    assert {"fedavg", "scaffold", "push_pull", "ceca", "teleportation"} <= set(found["others_not_here"])
+    assert {"sync_gossip", "d2", "extra", "k_gt"} <= set(found["others"])
+    assert "take star" in found["others_not_here"]["fedavg"]
+    assert not set(found["others"]) & set(found["others_not_here"])
+    for server in ("star", "binary_tree"):
+        assert {"fedavg", "fedprox"} <= set(answer("--topology", server, "--nodes", "12")["others"])
+    assert "push_pull" in answer("--topology", "binary_tree", "--nodes", "12")["others"]
+    output = " ".join(call("--topology", "cycle", "--nodes", "12").output.split())
+    assert "Orders are known, too, of" in output
+    assert "which cannot run on this graph" in output
+
+
 def test_the_table_that_people_read() -> None:
     output = call("--topology", "cycle", "--nodes", "20", "--failures", "1").output
     for expected in ("0.0326290", "4,010", "60, 40", "1 Multi-Walk", "2 Gossip", "3 with E = 1", "below R ="):

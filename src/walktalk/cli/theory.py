@@ -95,12 +95,24 @@ def theory(
         4 if walks is None else walks, iterations, aggregator, failures, bits, d, step_size, _weights(weights), jump
     )
     found = summary(graph, Problem(**constants), question) | ({"constants": estimates} if estimates else {})
+    found |= _where_they_run(found["others"], graph)
     if as_json:
         typer.echo(json.dumps(found, indent=2, ensure_ascii=False))
     elif table is not None:
         _print_table(table, found)
     else:
         _print(found)
+
+
+def _where_they_run(others: dict[str, Any], graph: Graph) -> dict[str, Any]:
+    """Orders of those that can run on the graph, and of the rest why they cannot."""
+    from walktalk.studies import why_not_on
+
+    reasons = {name: why_not_on(name, graph) for name in others}
+    return {
+        "others": {name: entry for name, entry in others.items() if not reasons[name]},
+        "others_not_here": {name: reason for name, reason in reasons.items() if reason},
+    }
 
 
 def _weights(given: str | None) -> tuple[float, ...]:
@@ -292,6 +304,10 @@ def _sentences(found: dict[str, Any]) -> list[str]:
     crossover, nodes = found["crossover_walks"], found["nodes"]
     names = {"multi_walk": "Multi-Walk", "async_gossip_matrix": "gossip"}
     lines = [f"{found['graph']}: {note}." for note in found["notes"]]
+    if found["others_not_here"]:
+        lines.append(
+            f"Orders are known, too, of {', '.join(found['others_not_here'])}, which cannot run on this graph."
+        )
     for key, data in (("iid", "With iid data"), ("this_problem", "With these σ² and ζ²")):
         limit = crossover[key]
         if limit is None or limit > nodes:

@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING
 from walktalk import lazy
 
 if TYPE_CHECKING:
-    from walktalk.studies.algorithms import Entry, algorithm_entries, algorithms_page
+    from walktalk.studies.algorithms import Entry, algorithm_entries, algorithms_page, why_not_on
     from walktalk.studies.building import (
         AlgorithmPlan,
         Foundation,
@@ -53,7 +53,7 @@ if TYPE_CHECKING:
     )
 
 _HOMES = {
-    "algorithms": ("Entry", "algorithm_entries", "algorithms_page"),
+    "algorithms": ("Entry", "algorithm_entries", "algorithms_page", "why_not_on"),
     "building": (
         "AlgorithmPlan",
         "Foundation",
@@ -147,6 +147,7 @@ __all__ = [
     "run_study",
     "spec_mapping",
     "summarize",
+    "why_not_on",
 ]
 
 __getattr__ = lazy.attributes(__name__, _HOMES)

@@ -107,11 +107,30 @@ def counted(protocol: Protocol, graph: Graph, parameters: int) -> Entry:
     """With the bits of an iteration on a graph, or why there are none."""
     from walktalk.runtimes.simulator import measured_rates, planned_run  # pandas and more, for those who count
 
+    if refusal := _refusal(protocol, graph):
+        return Entry(protocol, not_here=refusal)
+    return Entry(protocol, bits=measured_rates(planned_run(protocol, graph, 4 * parameters)).bits)
+
+
+def why_not_on(name: str, graph: Graph) -> str:
+    """Why an algorithm cannot run on a graph: as usual, nor along a tree if it knows trees; "" where it can.
+
+    Args:
+        name: Of the algorithm.
+        graph: The graph.
+    """
+    kind = PROTOCOLS.find(name, "NAME")
+    forms = [*kind.usual()[:1], *([kind(**{"tree": True})] if "tree" in settings_of(kind) else [])]
+    reasons = [reason for form in forms if (reason := _refusal(form, graph))]
+    return reasons[0] if len(reasons) == len(forms) else ""
+
+
+def _refusal(protocol: Protocol, graph: Graph) -> str:
     try:
         protocol.check_graph(graph)
     except UserError as error:
-        return Entry(protocol, not_here=str(error))
-    return Entry(protocol, bits=measured_rates(planned_run(protocol, graph, 4 * parameters)).bits)
+        return str(error)
+    return ""
 
 
 HEAD = """\

@@ -19,19 +19,26 @@ from walktalk.theory.costs import (
     time_deviation_bound,
     time_from_iterations,
 )
+from walktalk.theory.exact import (
+    d2_order,
+    extra_order,
+    gradient_tracking_order,
+    k_gt_order,
+    push_pull_order,
+    scaffold_order,
+)
 from walktalk.theory.failures import stages, theorem3, theorem3_inequality, theorem3_order
 from walktalk.theory.gossip import theorem2, theorem2_inequality, theorem2_order
 from walktalk.theory.multi_walk import theorem1, theorem1_inequality, theorem1_order
 from walktalk.theory.network import Network, network
 from walktalk.theory.others import (
     PROVED,
-    d2_order,
+    ceca_order,
     d_psgd_order,
     epidemic_order,
     fedavg_order,
-    gradient_tracking_order,
     orders,
-    scaffold_order,
+    teleportation_order,
 )
 from walktalk.theory.problem import Problem
 from walktalk.theory.summary import Question, summary
@@ -53,27 +60,32 @@ __all__ = [
     "WeightedWalkLaw",
     "bits_from_iterations",
     "by_age_inequality",
+    "ceca_order",
     "crossover_walks",
     "d2_order",
     "d_psgd_order",
     "epidemic_order",
+    "extra_order",
     "fedavg_order",
     "gossip_speed_up",
     "gradient_tracking_order",
     "iterations_from_bits",
     "iterations_from_time",
     "iterations_to",
+    "k_gt_order",
     "messages_per_iteration",
     "multi_walk_by_age",
     "network",
     "on_axis",
     "orders",
     "paper_messages_per_iteration",
+    "push_pull_order",
     "scaffold_order",
     "speed_up",
     "stages",
     "summary",
     "table",
+    "teleportation_order",
     "theorem1",
     "theorem1_inequality",
     "theorem1_order",

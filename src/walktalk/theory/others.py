@@ -1,46 +1,69 @@
 """What is proved of other algorithms, as orders that stand beside those of Theorems 1 and 2.
 
-All are bounds on the average of E‖∇f‖² for smooth losses that need not be convex, after K rounds in which everybody
-trains once; a round is V iterations, K = T/V.
+All are bounds on the average of E‖∇f‖² for smooth losses that need not be convex, with noise of variance σ² at every
+node, after K rounds in which everybody trains once; a round is V iterations, K = T/V. Those that do not depend on ζ are
+in `exact`, with gradient tracking, D² and their like.
 
 D-PSGD (Koloskova, Loizou, Boreiri, Jaggi, Stich, ICML 2020, Theorem 2 with one local step):
 
     √(FLσ²/(VK)) + (FL(σ/√p + ζ/p)/K)^⅔ + FL/(pK)
 
-Gradient tracking (Koloskova, Lin, Stich, NeurIPS 2021), with c = 1 − min(λ_V, 0)², free of ζ:
+CECA (Ding, Jin, Ying, Yuan, Yin, ICML 2023): the same for graphs that change, τ of which together make p = 1, with τ =
+⌈log₂ V⌉. All its weights are circulant with rows that sum to one, so the mean of all is kept, and what is τ to 2τ
+rounds old is the same at all nodes. Of the paper we have read the abstract, which says that noise is all that counts
+after Õ(V³) rounds; this has V³τ² for alike nodes, V³τ⁴ for unlike ones (a test):
 
-    √(FLσ²/(VK)) + (FLσ/(√p c K))^⅔ + FL/(pcK)
-
-D² by (I + W)/2, which is exact diffusion (Alghunaim, Yuan, IEEE TSP 2022), with p̃ = 1 − λ₂((I + W)/2)², free of ζ
-but for the start; its noise is all that counts after V³/p̃² rounds:
-
-    √(FLσ²/(VK)) + (FLσ/(√p̃ K))^⅔ + FL/(p̃K)
+    √(FLσ²/(VK)) + (FL(σ√τ + ζτ)/K)^⅔ + FLτ/K
 
 Epidemic Learning with s receivers (de Vos et al., NeurIPS 2023), free of the graph, since everybody may send to
 everybody; its noise is all that counts after V³/s² rounds:
 
     √(FLσ²/(VK)) + (FL(σ + ζ)/(√s K))^⅔ + FL/K
 
-SCAFFOLD with everybody in every round (Karimireddy et al., ICML 2020), free of ζ and of the graph, which is a star; and
-FedAvg with one local step, which is SGD with V batches at once (Ghadimi, Lan, SIAM J. Optim. 2013):
+Teleportation with k models (Takezawa, Stich, ICLR 2025, Theorem 1), with p_k of the models' graph, and K = T/k. A model
+is at a node that was drawn, so that unlike data are noise to it; drawn are different nodes, so that of the mean of all
+k the share (k − 1)/(V − 1) of that is not there (k = V: none is left). From memory; it is also what the theorem of
+D-PSGD says of k nodes with variance σ² + ζ² and data that are alike:
+
+    √(FL(σ² + (1 − (k−1)/(V−1))ζ²)/(kK)) + (FL√(σ² + ζ²)/(√p_k K))^⅔ + FL/(p_k K)
+
+FedAvg with one local step, which is SGD with V batches at once (Ghadimi, Lan, SIAM J. Optim. 2013), and FedProx, which
+is then the same:
 
     √(FLσ²/(VK)) + FL/K
 
-What is proved of the others cannot stand beside these: of SGP and OSGP (Assran et al. 2019) how it is in the long run,
-of CHOCO-SGD, SwarmSGD and QG-DSGDm with bounds on the gradients themselves or constants of a codec, which no `Problem`
-has, of RelaySGD by constants of a product of matrices along its trees, of token SAGA, Walkman and DIGEST for convex
-losses or up to a limit.
+What is proved of the rest cannot stand beside these, or we have not read it:
 
-They leave constants out, and different ones: they tell what matters as K grows, not who is ahead by a third.
+- with bounds on the gradients themselves or constants of a codec, which no `Problem` has: CHOCO-SGD, SwarmSGD,
+  QG-DSGDm, FedOpt, FedBuff;
+- in the long run only: SGP and OSGP (Assran et al. 2019);
+- by constants of a product of matrices along its trees: RelaySGD;
+- for convex losses or up to a limit: token SAGA, Walkman, DIGEST;
+- for a form that averages all models exactly before its slow step, which ours does not: SlowMo;
+- free of ζ for every momentum β, but with powers of 1 − β and p that we have not read: momentum tracking.
+
+They leave constants out, and different ones: they tell what matters as K grows, not who is ahead by a third. All are
+from memory of the papers where nothing else is said.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import cache
 from math import sqrt
 
-from walktalk.theory.bound import Bound, check_iterations
-from walktalk.theory.network import Network
+from walktalk.graphs import cycle
+from walktalk.theory.bound import Bound
+from walktalk.theory.exact import (
+    d2_order,
+    extra_order,
+    gradient_tracking_order,
+    k_gt_order,
+    push_pull_order,
+    scaffold_order,
+)
+from walktalk.theory.in_rounds import in_rounds
+from walktalk.theory.network import Network, network
 from walktalk.theory.problem import Problem
 
 
@@ -53,32 +76,22 @@ def d_psgd_order(network: Network, problem: Problem, iterations: float) -> Bound
         iterations: T, completed local trainings.
     """
     spread = sqrt(problem.sigma2 / network.p) + sqrt(problem.zeta2) / network.p
-    return _in_rounds("Koloskova et al. 2020", network, problem, iterations, spread, 1 / network.p)
+    return in_rounds(
+        "Koloskova et al. 2020", problem, iterations, active=network.nodes, spread=spread, slowness=1 / network.p
+    )
 
 
-def gradient_tracking_order(network: Network, problem: Problem, iterations: float) -> Bound:
-    """Gossip in rounds that follows the mean of all gradients.
-
-    Args:
-        network: What `network(graph)` found.
-        problem: F, L, σ² and ζ² of the task; ζ² does not matter.
-        iterations: T, completed local trainings.
-    """
-    c = 1 - min(network.smallest, 0.0) ** 2
-    spread = sqrt(problem.sigma2 / network.p) / c
-    return _in_rounds("Koloskova et al. 2021", network, problem, iterations, spread, 1 / (network.p * c))
-
-
-def d2_order(network: Network, problem: Problem, iterations: float) -> Bound:
-    """Gossip in rounds by (I + W)/2 that takes back what averaging did to a model.
+def ceca_order(network: Network, problem: Problem, iterations: float) -> Bound:
+    """Gossip in rounds, ⌈log₂ V⌉ of which bring everybody the exact mean.
 
     Args:
-        network: What `network(graph)` found.
-        problem: F, L, σ² and ζ² of the task; ζ² does not matter.
+        network: Of which only the number of nodes matters.
+        problem: F, L, σ² and ζ² of the task.
         iterations: T, completed local trainings.
     """
-    p = 1 - (1 - network.p_prime / 2) ** 2  # λ₂ of (I + W)/2 is half of the way from λ₂ to 1, none is negative
-    return _in_rounds("Alghunaim & Yuan 2022", network, problem, iterations, sqrt(problem.sigma2 / p), 1 / p)
+    rounds = max((network.nodes - 1).bit_length(), 1)
+    spread = sqrt(problem.sigma2 * rounds) + sqrt(problem.zeta2) * rounds
+    return in_rounds("Ding et al. 2023", problem, iterations, active=network.nodes, spread=spread, slowness=rounds)
 
 
 def epidemic_order(network: Network, problem: Problem, iterations: float, peers: int = 2) -> Bound:
@@ -91,18 +104,34 @@ def epidemic_order(network: Network, problem: Problem, iterations: float, peers:
         peers: s, to how many.
     """
     spread = (sqrt(problem.sigma2) + sqrt(problem.zeta2)) / sqrt(peers)
-    return _in_rounds("de Vos et al. 2023", network, problem, iterations, spread, 1.0)
+    return in_rounds("de Vos et al. 2023", problem, iterations, active=network.nodes, spread=spread, slowness=1.0)
 
 
-def scaffold_order(network: Network, problem: Problem, iterations: float) -> Bound:
-    """A server, and corrections at every node.
+def teleportation_order(network: Network, problem: Problem, iterations: float, models: Network | None = None) -> Bound:
+    """A few models that are at other nodes in every round, and gossip on a graph of their own.
 
     Args:
         network: Of which only the number of nodes matters.
-        problem: F, L, σ² and ζ² of the task; ζ² does not matter.
+        problem: F, L, σ² and ζ² of the task.
         iterations: T, completed local trainings.
+        models: The network of the models; four on a cycle if left out, or as many as there are nodes.
     """
-    return _in_rounds("Karimireddy et al. 2020", network, problem, iterations, 0.0, 1.0)
+    small = models or _usual_models(min(4, network.nodes))
+    left = 1 - (small.nodes - 1) / max(network.nodes - 1, 1)  # of ζ², in the mean of all models
+    return in_rounds(
+        "Takezawa & Stich 2025",
+        problem,
+        iterations,
+        active=small.nodes,
+        spread=sqrt((problem.sigma2 + problem.zeta2) / small.p),
+        slowness=1 / small.p,
+        variance=problem.sigma2 + left * problem.zeta2,
+    )
+
+
+@cache
+def _usual_models(count: int) -> Network:
+    return network(cycle(count))
 
 
 def fedavg_order(network: Network, problem: Problem, iterations: float) -> Bound:
@@ -113,32 +142,23 @@ def fedavg_order(network: Network, problem: Problem, iterations: float) -> Bound
         problem: F, L, σ² and ζ² of the task; ζ² does not matter.
         iterations: T, completed local trainings.
     """
-    return _in_rounds("Ghadimi & Lan 2013", network, problem, iterations, 0.0, 1.0)
-
-
-def _in_rounds(
-    paper: str, network: Network, problem: Problem, iterations: float, spread: float, slowness: float
-) -> Bound:
-    """√(FLσ²/(VK)) + (FL spread/K)^⅔ + FL slowness/K."""
-    check_iterations(iterations)
-    scale, rounds = problem.F * problem.L, iterations / network.nodes
-    return Bound(
-        paper,
-        start=scale * slowness / rounds,
-        mixing=0.0,
-        noise=sqrt(scale * problem.sigma2 / (network.nodes * rounds)),
-        deviation=(scale * spread / rounds) ** (2 / 3),
-    )
+    return in_rounds("Ghadimi & Lan 2013", problem, iterations, active=network.nodes, spread=0.0, slowness=1.0)
 
 
 ORDERS: dict[str, Callable[[Network, Problem, float], Bound]] = {
     "sync_gossip": d_psgd_order,
     "local_dsgd": d_psgd_order,  # with one local step
     "gradient_tracking": gradient_tracking_order,
+    "k_gt": k_gt_order,  # with one local step
     "d2": d2_order,
+    "extra": extra_order,
+    "push_pull": push_pull_order,
+    "ceca": ceca_order,
     "epidemic_learning": epidemic_order,
+    "teleportation": teleportation_order,  # of four models on a cycle
     "scaffold": scaffold_order,
     "fedavg": fedavg_order,  # with one local step
+    "fedprox": fedavg_order,  # with one local step
 }
 """By the name of the algorithm."""
 
@@ -148,10 +168,16 @@ PROVED = {
     "sync_gossip": "Koloskova et al. 2020",
     "local_dsgd": "Koloskova et al. 2020, with one local step",
     "gradient_tracking": "Koloskova et al. 2021",
+    "k_gt": "Liu et al. 2024, here with one local step",
     "d2": "Alghunaim & Yuan 2022, for (I + W)/2",
+    "extra": "Alghunaim & Yuan 2022",
+    "push_pull": "You & Pu 2024, for two branches or more",
+    "ceca": "Ding et al. 2023",
     "epidemic_learning": "de Vos et al. 2023",
+    "teleportation": "Takezawa & Stich 2025, here with four models on a cycle",
     "scaffold": "Karimireddy et al. 2020",
     "fedavg": "Ghadimi & Lan 2013, with one local step",
+    "fedprox": "Ghadimi & Lan 2013, with one local step",
 }
 """What `walktalk theory` knows, by the name of the algorithm; of all others the advisor makes pilots."""
 

@@ -17,7 +17,7 @@ from torch import nn
 
 from walktalk.errors import ModelError, SettingError
 from walktalk.learning.frozen import chosen_to_train, matches, sharing_copy
-from walktalk.learning.models import LoraLinear, Mixing
+from walktalk.learning.models import LoraLinear, Mixing, features_of
 from walktalk.settings import complete, settings_of
 
 MIXINGS: tuple[Mixing, ...] = ("factors", "freeze-a", "product")
@@ -110,7 +110,9 @@ def settings_from(given: Mapping[str, Any]) -> LoraSettings:
 
 def with_lora(model: nn.Module, settings: LoraSettings, names: Sequence[str] | None = None) -> nn.Module:
     """A copy of the model with adapters, at the layers of exactly these names where they are given; see `lora`."""
-    names = target_names(model, settings.targets) if names is None else names
+    if names is None:  # else they are somebody's file, of whatever rank it is
+        names = target_names(model, settings.targets)
+        check_rank(model, names, settings.rank)
     also = (settings.also,) if isinstance(settings.also, str) else settings.also
     for pattern in also:
         if not any(matches(name, pattern) for name, _ in model.named_parameters()):
@@ -121,6 +123,17 @@ def with_lora(model: nn.Module, settings: LoraSettings, names: Sequence[str] | N
         base = copied.get_submodule(name)
         put(copied, name, LoraLinear(base, settings.rank, settings.scaling, settings.dropout, settings.mixing))
     return copied
+
+
+def check_rank(model: nn.Module, names: Sequence[str], rank: int) -> None:
+    """That no layer is smaller than the adapter's rank: its product could be no fuller, with more numbers to send."""
+    for name in names:
+        entering, leaving = features_of(model.get_submodule(name))
+        if rank > min(entering, leaving):
+            raise ModelError(
+                f"adapter.rank: {rank} is more than {name!r} has, which goes from {entering} to {leaving} numbers; "
+                f"allowed: up to {min(entering, leaving)}, or other targets"
+            )
 
 
 def target_names(model: nn.Module, targets: str | Sequence[str] | None) -> list[str]:

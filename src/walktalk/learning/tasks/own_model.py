@@ -106,15 +106,27 @@ def check_numbers(fitted: Fitted, parts: Sequence[Part]) -> None:
 
 
 def bears(fitted: Fitted, part: Part, gap: Gap) -> bool:
-    """Whether the loss of such samples among others is a number all the same; of nothing known alone it may be none."""
+    """Whether the loss of such samples among others is a number all the same; of nothing known alone it may be none.
+
+    A model or a loss that fails of them, and not of the others alone, does not know what to do with them. One that
+    fails of those as well has another mistake, of which the trial before a training tells.
+    """
     others = torch.ones(len(part), dtype=torch.bool).index_fill(0, gap.samples.cpu(), False).nonzero()[:, 0]
-    chosen = [*gap.samples[:TRIED_AT_ONCE].tolist(), *others[:TRIED_AT_ONCE].tolist()]
-    inputs, targets = fitted.joined([part.read(chosen)])
+    usual = others[:TRIED_AT_ONCE].tolist()
+    loss = _loss_of(fitted, part, [*gap.samples[:TRIED_AT_ONCE].tolist(), *usual])
+    if loss is None:
+        return not usual or _loss_of(fitted, part, usual) is None
+    return bool(torch.isfinite(loss).all())
+
+
+def _loss_of(fitted: Fitted, part: Part, samples: list[int]) -> Tensor | None:
+    """Of some samples; None where model or loss fails."""
+    inputs, targets = fitted.joined([part.read(samples)])
     outputs = tried(fitted.module, inputs)
-    if outputs is None:  # another mistake, of which a trial on other samples tells
-        return True
+    if outputs is None:
+        return None
     try:
         with torch.no_grad():
-            return bool(torch.isfinite(fitted.loss(outputs, targets)).all())
-    except Exception:  # whatever a person's loss does: told before any training, too
-        return True
+            return fitted.loss(outputs, targets)
+    except Exception:  # whatever a person's loss does
+        return None

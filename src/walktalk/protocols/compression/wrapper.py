@@ -42,6 +42,8 @@ def compressed(protocol: Protocol, codec: str, error_feedback: bool | None = Non
             if left out, where the codec needs it, as top_k does.
     """
     if codec in UNCODED:
+        if error_feedback:
+            raise SpecError(f"error_feedback: compression {codec} leaves nothing out to feed back; take int8, or false")
         return protocol
     found = codec_named(codec, "compression")
     if isinstance(found, (Part, CodedPart)):

@@ -1,6 +1,6 @@
 """The simulator: events in virtual time, and the schedule of arithmetic that they call for."""
 
-from walktalk.runtimes.simulator.availability import absences, lines_of
+from walktalk.runtimes.simulator.availability import absences, knows_everybody, lines_of
 from walktalk.runtimes.simulator.fault_plan import Fault, FaultKind, FaultPlan
 from walktalk.runtimes.simulator.garbage import no_garbage_collection
 from walktalk.runtimes.simulator.rates import Rates, measured_rates, planned_run
@@ -50,6 +50,7 @@ __all__ = [
     "TrainOp",
     "absences",
     "all_surroundings",
+    "knows_everybody",
     "lines_of",
     "mean_of",
     "measured_rates",

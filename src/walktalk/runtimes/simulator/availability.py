@@ -37,6 +37,17 @@ def absences(file: str | PathLike[str], nodes: int, names: Sequence[str] | None 
     )
 
 
+def knows_everybody(file: str | PathLike[str], names: Sequence[str] | None) -> bool:
+    """Whether all nodes of the file are numbers or called by one of these names: data brings others.
+
+    Args:
+        file: The CSV file.
+        names: What nodes are called, as far as it is known.
+    """
+    called = {(row["node"] or "").strip() for row in lines_of(file)}
+    return all(one.isdecimal() or one in (names or ()) for one in called)
+
+
 def presence(file: str | PathLike[str], nodes: int, names: Sequence[str] | None = None) -> dict[int, list[Stretch]]:
     """When each node of the file is there, in order and without overlaps."""
     found: dict[int, list[Stretch]] = {}

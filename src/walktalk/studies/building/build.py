@@ -15,7 +15,7 @@ from walktalk.errors import SpecError, UnavailableError
 from walktalk.graphs import Graph, Sites, build
 from walktalk.learning import Arithmetic, Schedule, Task, Trainer, tasks
 from walktalk.runtimes.meaning import Evaluate, Stop
-from walktalk.runtimes.simulator import FaultPlan, NetworkTiming, PoissonTiming, Timing, absences
+from walktalk.runtimes.simulator import FaultPlan, NetworkTiming, PoissonTiming, Timing, absences, knows_everybody
 from walktalk.seeds import Seed
 from walktalk.studies.building.runs import AlgorithmPlan
 from walktalk.studies.spec import StudySpec, TimingSpec
@@ -84,6 +84,12 @@ def build_faults(spec: StudySpec, repetition: int, graph: Graph) -> FaultPlan:
     """What goes wrong in a repetition, and who is away: the same for all its algorithms, also by chance."""
     away = () if spec.availability is None else absences(spec.availability, graph.nodes, graph.names)
     return FaultPlan((*(entry.fault() for entry in spec.faults), *away), Seed(spec.seed).child("faults", repetition))
+
+
+def check_availability(spec: StudySpec, graph: Graph) -> None:
+    """That somebody is there at any time, as soon as it can be known: names of nodes may come with the data."""
+    if spec.availability is not None and knows_everybody(spec.availability, graph.names):
+        absences(spec.availability, graph.nodes, graph.names)
 
 
 def build_evaluate(spec: StudySpec) -> Evaluate:

@@ -18,6 +18,7 @@ from walktalk.studies.building.build import (
     build_task_of,
     build_timing,
     build_trainer,
+    check_availability,
     check_links,
 )
 from walktalk.studies.building.match import matched
@@ -96,6 +97,7 @@ def lay_foundation(spec: StudySpec) -> Foundation:
     """The graph and the algorithms of a study, checked against each other."""
     graph = build_graph(spec)
     check_links(spec, graph)
+    check_availability(spec, graph)
     return Foundation(spec, graph, build_protocols(spec, graph.nodes))
 
 
