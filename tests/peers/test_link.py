@@ -243,7 +243,7 @@ def test_a_port_that_is_taken_is_the_users_mistake() -> None:
         Node().open(Endpoint("test", "b", 1, f"127.0.0.1:{port}", {"a": 0}))
 
 
-def test_garbage_from_a_stranger_is_counted_and_dropped() -> None:
+def test_garbage_from_a_stranger_is_counted_and_dropped(caplog: pytest.LogCaptureFixture) -> None:
     """Anyone on an unencrypted network can write under any name; the link goes on working."""
     with two_nodes() as (a, b):
         meet(a, b)
@@ -270,6 +270,7 @@ def test_garbage_from_a_stranger_is_counted_and_dropped() -> None:
             time.sleep(0.01)
         assert b.link.traffic.dropped.total() == 1800
         assert b.link.traffic.dropped["stranger"] == 900
+        assert "from a: " in caplog.text
         stranger.close()
 
 
@@ -322,6 +323,34 @@ def test_two_that_knew_nothing_of_each_other_become_neighbours(tmp_path: Path) -
         a.link.send(WALK, a_model())
         b.link.take(b.arrived.get(timeout=SECONDS))
         assert a.taken.get(timeout=SECONDS) == WALK
+
+
+@pytest.mark.parametrize("secret", [False, True])
+def test_one_that_left_and_joins_again_where_it_was_is_heard_once(secret: bool, tmp_path: Path) -> None:
+    """The first session never stops calling there: with a line beside it every message came twice."""
+    make_certificates(tmp_path, {"a": (), "b": ()})
+    files = (credentials(tmp_path, "a"), credentials(tmp_path, "b")) if secret else (None, None)
+    first, second = endpoints((free_port(), free_port()), files)
+    a, b, again = Node(), Node(), Node()
+    with a.open(first) as link:
+        link.start()
+        with b.open(second) as other:
+            other.start()
+            meet(a, b)
+            link.change(replace(first, neighbours={}), {})  # b has left
+        with again.open(second) as other:
+            other.start()
+            meet(again)
+            link.change(first, {"b": second.listen})  # it says that it joins again
+            link.look_around()
+            meet(a)
+            for beat in range(400):  # one after the other: while they go to and fro, a line would be opened
+                other.send(Parcel(1, 0, Message("heartbeat", term=beat)), None)
+                assert a.arrived.get(timeout=SECONDS).parcel.message.term == beat
+            other.send(Parcel(1, 0, Message("walk", walk=1), 4 * WIDTH), a_model())
+            link.take(a.arrived.get(timeout=SECONDS))
+            assert again.taken.get(timeout=SECONDS)
+            assert not link.traffic.dropped
 
 
 def test_one_that_does_not_come_back_is_gone(monkeypatch: pytest.MonkeyPatch) -> None:

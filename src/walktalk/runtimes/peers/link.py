@@ -196,12 +196,24 @@ class Link:
             self._declare_on_line(number)
 
     def _dial(self, name: str, number: int, address: str) -> None:
-        """Open a line to a neighbour; what it says of where it is may be nonsense, and then it is not reached."""
+        """Open a line to a neighbour; what it says of where it is may be nonsense, and then it is not reached.
+
+        Not to one that was a neighbour when this node began, has left and is back where it was: the first session has
+        called there all along, and on two connections everything would come twice.
+        """
+        if name in self._admitted and self._calls(name, address):
+            return
         try:
             self._lines[number] = Line(self.endpoint, name, number, address, self.tunnels)
         except UnavailableError as error:
             where = address or "the relay"
             log.warning("%s: %s cannot be dialled at %s: %s", self.endpoint.name, name, where, error)
+
+    def _calls(self, name: str, address: str) -> bool:
+        """Whether the first session keeps calling there."""
+        if address:
+            return address in self.endpoint.connect
+        return self.tunnels is not None and name in self.tunnels.addresses
 
     def _declare_on_line(self, number: int) -> None:
         if number in self._lines and self._started:
@@ -397,7 +409,7 @@ class Link:
         if sender is None:
             return
         if sender in self._pending:  # it was not asked for a second one
-            self.drop("uncalled", f"from {sender}")
+            self.drop("uncalled", f"from {self._called(sender)}")
             return
         delivery = self._assemble(self._models[sender], sample)
         if delivery is not None:
@@ -419,7 +431,7 @@ class Link:
         try:
             ack = decode_ack(sample.payload.to_bytes())
         except WireError as error:
-            self.drop(error.reason, f"from {sender}: {error}")
+            self.drop(error.reason, f"from {self._called(sender)}: {error}")
             return
         if ack.answer is Answer.ASKED:
             self._put(sender, ACKS, encode_ack(Ack(ack.stamp, self._progress(sender, ack.stamp))))
@@ -456,7 +468,7 @@ class Link:
         try:
             return assembler.add(sample.payload.to_bytes(), time.monotonic())
         except WireError as error:
-            self.drop(error.reason, f"from {assembler.sender}: {error}")
+            self.drop(error.reason, f"from {self._called(assembler.sender)}: {error}")
             return None
 
     def _deliver(self, delivery: Delivery) -> None:
@@ -471,6 +483,10 @@ class Link:
         if number is None:
             self.drop("stranger", key)
         return number if number not in self.blocked else None
+
+    def _called(self, number: int) -> str:
+        """A neighbour's name, for the log."""
+        return next((name for name, known in self.endpoint.neighbours.items() if known == number), str(number))
 
     def drop(self, reason: str, detail: str) -> None:
         """Count what is not a message, and say so the first few times."""
