@@ -33,7 +33,7 @@ from walktalk.runtimes.peers import (
     read_diary,
 )
 from walktalk.runtimes.peers.keeping import Keeper, Kept
-from walktalk.runtimes.peers.lives import next_life
+from walktalk.runtimes.peers.lives import next_life, note_life
 from walktalk.runtimes.peers.node_members import Members
 from walktalk.runtimes.peers.outbox import Outbox
 from walktalk.runtimes.peers.unused_ports import free_ports
@@ -122,6 +122,13 @@ def test_lives_grow_though_the_clock_is_set_back(tmp_path: Path, monkeypatch: py
     for life in (second, first):
         Diary(tmp_path, life).note(TraceRow(0.0, 0, "started", number=life))
     assert [row.number for row in read_diary(tmp_path)] == [first, second]
+
+
+def test_the_next_life_is_later_than_one_that_neighbours_have_heard_of(tmp_path: Path) -> None:
+    """Its folder was lost and its clock set back, or another had its name for a while."""
+    heard = next_life(tmp_path) + 10**15
+    note_life(tmp_path, heard)
+    assert next_life(tmp_path) == heard + 1
 
 
 def test_a_merged_trace_leaves_nothing_out_though_its_order_is_impossible(caplog: pytest.LogCaptureFixture) -> None:

@@ -26,10 +26,11 @@ import zenoh
 
 from walktalk.codecs import Bytes
 from walktalk.errors import StudyError, UnavailableError, UserError
-from walktalk.runtimes.peers.assembly import Assembler, Delivery, Limits, Pool
+from walktalk.runtimes.peers.assembly import Assembler, Delivery, Limits, OutlivedError, Pool
 from walktalk.runtimes.peers.buffers import fit_buffers
 from walktalk.runtimes.peers.certificates import OPERATOR, RELAY, Credentials
 from walktalk.runtimes.peers.line import Line, declared
+from walktalk.runtimes.peers.namesakes import Namesakes, two_called
 from walktalk.runtimes.peers.outbox import Outbox
 from walktalk.runtimes.peers.presence import Presence
 from walktalk.runtimes.peers.renewal import Renewal
@@ -85,6 +86,7 @@ class Link:
         self.traffic = Traffic()
         self.blocked: frozenset[int] = frozenset()  # neighbours that are not heard: a cut cable, for tests
         self.incarnation = time.time_ns() if life is None else life
+        self.namesakes = Namesakes(self.incarnation)
         self.closed = False  # whether all connections are
         self._fitted = -math.inf  # when buffers were looked at
         self._looked = -math.inf  # when it was asked who is there
@@ -437,6 +439,9 @@ class Link:
             self._put(sender, ACKS, encode_ack(Ack(ack.stamp, self._progress(sender, ack.stamp))))
         elif ack.answer is Answer.BACK_SOON:
             self._presence.excuse([sender])
+        elif ack.answer is Answer.OUTLIVED:
+            if self.namesakes.told(ack.stamp.incarnation):
+                log.warning("%s: is not heard: %s", self.endpoint.name, two_called(self.endpoint.name))
         else:
             self._outboxes[sender].answered(ack)
 
@@ -469,7 +474,17 @@ class Link:
             return assembler.add(sample.payload.to_bytes(), time.monotonic())
         except WireError as error:
             self.drop(error.reason, f"from {self._called(assembler.sender)}: {error}")
+            if isinstance(error, OutlivedError):
+                self._answer_namesake(assembler.sender, assembler.last.incarnation)
             return None
+
+    def _answer_namesake(self, sender: int, life: int) -> None:
+        """Words of an earlier life keep coming: say here and there that two nodes have one name."""
+        new = sender not in self.namesakes.doubled()
+        if self.namesakes.dropped(sender):
+            self._put(sender, ACKS, encode_ack(Ack(Stamp(life, 0), Answer.OUTLIVED)))
+            if new:
+                log.warning("%s: %s", self.endpoint.name, two_called(self._called(sender)))
 
     def _deliver(self, delivery: Delivery) -> None:
         self.traffic.received_messages += 1
