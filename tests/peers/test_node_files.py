@@ -80,6 +80,19 @@ def test_a_damaged_checkpoint_is_told_and_put_aside(tmp_path: Path, caplog: pyte
     assert keeper.path.with_suffix(".damaged").read_bytes() == data  # nobody's work is thrown away
 
 
+def test_a_checkpoint_of_another_user_is_no_damaged_one(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    keeper = Keeper(tmp_path)
+    keeper.save(KEPT)
+
+    def refuse(path: Path, mode: str) -> None:  # tests may run as root, who may read everything
+        raise PermissionError(13, "Permission denied")
+
+    monkeypatch.setattr(Path, "open", refuse)
+    with pytest.raises(SpecError, match=r"folder: .*checkpoint.safetensors cannot be read: Permission denied; start"):
+        keeper.load()
+    assert keeper.path.exists()
+
+
 def test_a_full_disk_loses_no_line_while_memory_lasts(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
