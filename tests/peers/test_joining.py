@@ -395,6 +395,15 @@ def test_who_may_not_join_is_told_why_on_both_sides(tmp_path: Path, caplog: pyte
         wait_for(lambda: done(made.nodes["n0"]) > before + 3)
 
 
+def test_one_that_knows_a_relay_does_not_join_those_that_know_none(tmp_path: Path) -> None:
+    """They were started before the file named it: it would be let in, and nobody would ever meet it."""
+    with crowd(tmp_path, AsyncGossip(patience=0.5), complete(2)) as made:
+        later = replace(made, cluster=made.cluster.model_copy(update={"relay": f"127.0.0.1:{free_ports(1)[0]}"}))
+        with pytest.raises(UnavailableError, match=r"n0 does not let it join: it says no address, .* names the relay"):
+            later.knocks("newcomer")
+        assert all(not node.setup.roster.changed for node in made.nodes.values() if node.setup.roster)
+
+
 def test_one_that_joined_is_told_whose_certificate_is_revoked(tmp_path: Path) -> None:
     with crowd(tmp_path, AsyncGossip(patience=0.5), complete(2), certified=True) as made:
         new = made.knocks("newcomer")

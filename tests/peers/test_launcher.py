@@ -8,7 +8,7 @@ import time
 import pytest
 import zenoh
 
-from walktalk.runtimes.peers import Fleet, close_session
+from walktalk.runtimes.peers import Fleet, close_session, leave_on_signals
 
 
 def wait_for_the_end(seconds: float) -> None:
@@ -42,3 +42,21 @@ class Stubborn:
 @pytest.mark.filterwarnings("error::pytest.PytestUnhandledThreadExceptionWarning")
 def test_a_session_that_cannot_be_closed_raises_nothing() -> None:
     assert close_session(Stubborn(), 5.0)  # type: ignore[arg-type]
+
+
+def test_a_terminal_that_is_closed_lets_a_node_leave_in_order() -> None:
+    """It ended at once, and what it had learned since its last checkpoint was lost with its walks."""
+    asked: list[str] = []
+    before = {number: signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)}
+    try:
+        leave_on_signals(lambda: asked.append("leave"))
+        for _ in range(2):  # the shell says it, too
+            signal.raise_signal(signal.SIGHUP)
+        assert asked == ["leave"]
+        signal.signal(signal.SIGHUP, signal.SIG_IGN)  # as nohup does
+        leave_on_signals(lambda: asked.append("again"))
+        signal.raise_signal(signal.SIGHUP)
+        assert asked == ["leave"]
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)

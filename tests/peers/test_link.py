@@ -20,6 +20,7 @@ from walktalk.protocols import Message
 from walktalk.runtimes.peers import STATUS, ask_everyone, free_ports, make_cluster
 from walktalk.runtimes.peers.authority import make_certificates
 from walktalk.runtimes.peers.certificates import credentials
+from walktalk.runtimes.peers.namesakes import Namesakes
 from walktalk.runtimes.peers.outbox import Outbox
 from walktalk.runtimes.peers.presence import Presence
 from walktalk.runtimes.peers.session import Endpoint, open_session
@@ -243,7 +244,7 @@ def test_a_port_that_is_taken_is_the_users_mistake() -> None:
         Node().open(Endpoint("test", "b", 1, f"127.0.0.1:{port}", {"a": 0}))
 
 
-def test_garbage_from_a_stranger_is_counted_and_dropped() -> None:
+def test_garbage_from_a_stranger_is_counted_and_dropped(caplog: pytest.LogCaptureFixture) -> None:
     """Anyone on an unencrypted network can write under any name; the link goes on working."""
     with two_nodes() as (a, b):
         meet(a, b)
@@ -270,6 +271,7 @@ def test_garbage_from_a_stranger_is_counted_and_dropped() -> None:
             time.sleep(0.01)
         assert b.link.traffic.dropped.total() == 1800
         assert b.link.traffic.dropped["stranger"] == 900
+        assert "from a: " in caplog.text
         stranger.close()
 
 
@@ -322,6 +324,73 @@ def test_two_that_knew_nothing_of_each_other_become_neighbours(tmp_path: Path) -
         a.link.send(WALK, a_model())
         b.link.take(b.arrived.get(timeout=SECONDS))
         assert a.taken.get(timeout=SECONDS) == WALK
+
+
+@pytest.mark.parametrize("secret", [False, True])
+def test_one_that_left_and_joins_again_where_it_was_is_heard_once(secret: bool, tmp_path: Path) -> None:
+    """The first session never stops calling there: with a line beside it every message came twice."""
+    make_certificates(tmp_path, {"a": (), "b": ()})
+    files = (credentials(tmp_path, "a"), credentials(tmp_path, "b")) if secret else (None, None)
+    first, second = endpoints((free_port(), free_port()), files)
+    a, b, again = Node(), Node(), Node()
+    with a.open(first) as link:
+        link.start()
+        with b.open(second) as other:
+            other.start()
+            meet(a, b)
+            link.change(replace(first, neighbours={}), {})  # b has left
+        with again.open(second) as other:
+            other.start()
+            meet(again)
+            link.change(first, {"b": second.listen})  # it says that it joins again
+            link.look_around()
+            meet(a)
+            for beat in range(400):  # one after the other: while they go to and fro, a line would be opened
+                other.send(Parcel(1, 0, Message("heartbeat", term=beat)), None)
+                assert a.arrived.get(timeout=SECONDS).parcel.message.term == beat
+            other.send(Parcel(1, 0, Message("walk", walk=1), 4 * WIDTH), a_model())
+            link.take(a.arrived.get(timeout=SECONDS))
+            assert again.taken.get(timeout=SECONDS)
+            assert not link.traffic.dropped
+
+
+def test_two_nodes_of_one_name_are_noticed_by_their_neighbour_and_by_the_older(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """The older one is mute, and nobody knew why: what it says is of a life that is over."""
+    monkeypatch.setattr("walktalk.runtimes.peers.namesakes.STRAY", 0.0)
+    first, second = endpoints((free_port(), free_port()))
+    a, b, twin = Node(), Node(), Node()
+    with b.open(second) as neighbour, a.open(first) as older:
+        neighbour.start()
+        older.start()
+        meet(a, b)
+        with twin.open(replace(first, listen=f"127.0.0.1:{free_port()}")) as younger:
+            younger.start()
+            meet(twin)
+            younger.send(Parcel(0, 1, Message("heartbeat")), None)
+            b.arrived.get(timeout=SECONDS)
+            end = time.monotonic() + SECONDS
+            while not older.namesakes.is_behind and time.monotonic() < end:
+                older.send(Parcel(0, 1, Message("heartbeat")), None)
+                time.sleep(0.01)
+            assert older.namesakes.later == younger.incarnation
+            assert not younger.namesakes.is_behind
+            assert neighbour.namesakes.doubled() == [0]
+    assert "b: two nodes are called a, and the one that began first is not heard; stop both" in caplog.text
+    assert "a: is not heard: two nodes are called a" in caplog.text
+
+
+def test_of_namesakes_nobody_is_believed_more_than_a_complaint(monkeypatch: pytest.MonkeyPatch) -> None:
+    heard = Namesakes(own=10)
+    assert not any(heard.told(life) for life in (9, 10, 1 << 63))
+    assert (heard.is_behind, heard.later) == (False, 0)
+    assert [heard.told(life) for life in (11, 12)] == [True, False]  # news once
+    assert (heard.is_behind, heard.later) == (True, 12)
+    assert not heard.dropped(3)  # what was on its way when a node was killed and started again
+    assert heard.doubled() == []
+    monkeypatch.setattr("walktalk.runtimes.peers.namesakes.LATELY", 0.0)
+    assert not heard.is_behind
 
 
 def test_one_that_does_not_come_back_is_gone(monkeypatch: pytest.MonkeyPatch) -> None:

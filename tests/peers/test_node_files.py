@@ -33,7 +33,7 @@ from walktalk.runtimes.peers import (
     read_diary,
 )
 from walktalk.runtimes.peers.keeping import Keeper, Kept
-from walktalk.runtimes.peers.lives import next_life
+from walktalk.runtimes.peers.lives import next_life, note_life
 from walktalk.runtimes.peers.node_members import Members
 from walktalk.runtimes.peers.outbox import Outbox
 from walktalk.runtimes.peers.unused_ports import free_ports
@@ -80,6 +80,19 @@ def test_a_damaged_checkpoint_is_told_and_put_aside(tmp_path: Path, caplog: pyte
     assert keeper.path.with_suffix(".damaged").read_bytes() == data  # nobody's work is thrown away
 
 
+def test_a_checkpoint_of_another_user_is_no_damaged_one(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    keeper = Keeper(tmp_path)
+    keeper.save(KEPT)
+
+    def refuse(path: Path, mode: str) -> None:  # tests may run as root, who may read everything
+        raise PermissionError(13, "Permission denied")
+
+    monkeypatch.setattr(Path, "open", refuse)
+    with pytest.raises(SpecError, match=r"folder: .*checkpoint.safetensors cannot be read: Permission denied; start"):
+        keeper.load()
+    assert keeper.path.exists()
+
+
 def test_a_full_disk_loses_no_line_while_memory_lasts(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
@@ -122,6 +135,13 @@ def test_lives_grow_though_the_clock_is_set_back(tmp_path: Path, monkeypatch: py
     for life in (second, first):
         Diary(tmp_path, life).note(TraceRow(0.0, 0, "started", number=life))
     assert [row.number for row in read_diary(tmp_path)] == [first, second]
+
+
+def test_the_next_life_is_later_than_one_that_neighbours_have_heard_of(tmp_path: Path) -> None:
+    """Its folder was lost and its clock set back, or another had its name for a while."""
+    heard = next_life(tmp_path) + 10**15
+    note_life(tmp_path, heard)
+    assert next_life(tmp_path) == heard + 1
 
 
 def test_a_merged_trace_leaves_nothing_out_though_its_order_is_impossible(caplog: pytest.LogCaptureFixture) -> None:

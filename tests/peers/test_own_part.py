@@ -13,6 +13,7 @@ from torch.nn import functional
 
 import walktalk as wt
 from walktalk.errors import DataError, SpecError
+from walktalk.runtimes.peers.acquaintance import differences
 from walktalk.studies.peers import study
 
 NAMES = ["lyon", "nice", "paris"]
@@ -104,3 +105,17 @@ def test_in_a_simulation_all_are_asked_for_and_a_graph_gets_their_names(cluster,
     assert ready.runs[0].setup.graph.names == tuple(NAMES)
     local = study.local_cluster(spec, ready.runs[0], tmp_path / "local")
     assert [local.part(name) for name in local.nodes] == NAMES
+
+
+def test_two_versions_of_a_task_under_one_name_are_told_apart() -> None:
+    """The width and the initial numbers are the same, but not what is trained."""
+    data = [(torch.randn(8, 3), torch.randint(0, 2, (8,)))]
+    facts = []
+    for between, loss in ((nn.Tanh(), functional.cross_entropy), (nn.ReLU(), functional.multi_margin_loss)):
+        model = nn.Sequential(nn.Linear(3, 4), between, nn.Linear(4, 2))
+        facts.append(study.task_facts(wt.tasks.torch(model, loss, data)))
+    assert differences(facts[0], facts[0]) == []
+    assert differences(facts[0], facts[1]) == [
+        "layers is Sequential Linear ReLU Linear there and Sequential Linear Tanh Linear here",
+        "loss is multi_margin_loss there and cross_entropy here",
+    ]

@@ -9,7 +9,8 @@ import ssl
 import subprocess
 import sys
 import threading
-from collections.abc import Iterator
+import time
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
@@ -26,7 +27,7 @@ from walktalk.runtimes.peers import relay_words as words
 from walktalk.runtimes.peers.authority import make_certificates, open_authority, revoke_certificates
 from walktalk.runtimes.peers.certificates import Credentials, credentials
 from walktalk.runtimes.peers.relay import Relay
-from walktalk.runtimes.peers.tunnels import Guest, RelayPlace, come, why_not_met
+from walktalk.runtimes.peers.tunnels import FIRST_WAIT, Guest, RelayPlace, Tunnels, come, why_not_met
 from walktalk.runtimes.peers.wire import Parcel
 
 
@@ -281,3 +282,26 @@ def test_the_log_of_a_node_says_that_the_relay_is_missing(caplog: pytest.LogCapt
         assert f"a: is at the relay 127.0.0.1:{port}" in caplog.messages
         assert a.link.tunnels is not None
         assert a.link.tunnels.status()["connected"]
+
+
+def test_two_of_one_name_do_not_throw_each_other_out_again_and_again(caplog: pytest.LogCaptureFixture) -> None:
+    with caplog.at_level(logging.INFO, "walktalk"), relaying() as relay:
+        place, guest = RelayPlace(f"127.0.0.1:{relay.port}", {}), Guest("test", "a", None, listen="127.0.0.1:1")
+        first = Tunnels(place, guest)
+        wait_for(lambda: first.connected)
+        second = Tunnels(place, guest)
+        wait_for(lambda: second.connected and not first.connected)
+        words_of_it = f"a: has lost the relay {place.address}: another has come there as a; stop one of the two"
+        wait_for(lambda: words_of_it in caplog.messages)
+        time.sleep(4 * FIRST_WAIT)  # it would have come again
+        assert second.connected
+        assert not first.connected
+        first.close()
+        second.close()
+
+
+def wait_for(happens: Callable[[], bool]) -> None:
+    end = time.monotonic() + SECONDS
+    while not happens():
+        assert time.monotonic() < end, "it does not happen"
+        time.sleep(0.01)

@@ -216,6 +216,15 @@ def test_an_unknown_source_says_what_there_is(source: str, says: str) -> None:
         load_spec(source)
 
 
+@pytest.mark.parametrize(
+    ("study", "says"), [("study.yaml", "its study instead: study.yaml"), ("{name: mine}", "in a file of its own")]
+)
+def test_a_clusters_file_is_not_a_study(study: str, says: str, tmp_path: Path) -> None:
+    (tmp_path / "cluster.yaml").write_text(f"study: {study}\nnodes: {{lyon: {{}}}}\n")
+    with pytest.raises(SpecError, match=f"is a cluster's file, not a study; name .*{says}"):
+        load_spec(tmp_path / "cluster.yaml")
+
+
 def test_a_binary_file_is_not_a_spec(tmp_path: Path) -> None:
     (tmp_path / "study.yaml").write_bytes(b"\xff\xfe\x00\x80")
     with pytest.raises(SpecError, match="not a text file"):

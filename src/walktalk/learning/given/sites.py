@@ -80,9 +80,8 @@ def chosen(sources: list[Source], part: str | int | None) -> list[Source]:
     found = [source for source in sources if source.name == part]
     if not found:
         known = ", ".join(str(source.name) for source in sources if source.name is not None)
-        raise DataError(
-            f"part: there is no data for {part!r}; {f'there is for {known}' if known else 'nodes have no names'}"
-        )
+        there = f"there is for {known}; add it to the task's names" if known else "nodes have no names; give names=[…]"
+        raise DataError(f"part: there is no data for {part!r}; {there}, or say whose data it has with `part`")
     return found
 
 

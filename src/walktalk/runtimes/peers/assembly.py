@@ -76,6 +76,10 @@ class _Arriving:
     frame: Frame  # of the last chunk
 
 
+class OutlivedError(WireError):
+    """A message of a life that is over: another of the same name has been heard since."""
+
+
 class Assembler:
     """Chunks of one neighbour in, whole messages out."""
 
@@ -98,6 +102,8 @@ class Assembler:
     def add(self, data: bytes, now: float) -> Delivery | None:
         """Take a chunk; the message, when this was its last one."""
         frame, piece = open_chunk(data)
+        if frame.stamp.incarnation < self.last.incarnation:
+            raise OutlivedError("replayed", f"message {frame.stamp} after {self.last}, which is of a later life")
         if frame.stamp <= self.last:
             raise WireError("replayed", f"message {frame.stamp} after {self.last}")
         if frame.piece == 0:

@@ -6,6 +6,8 @@ import time
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
+from walktalk.runtimes.peers.namesakes import two_called
+
 if TYPE_CHECKING:
     from walktalk.runtimes.peers.node import Node
 
@@ -36,6 +38,10 @@ def _complaints(node: Node) -> Iterator[str]:
         yield f"none of its {len(neighbours)} neighbours is there"
     for peer, why in dict(node.neighbours.strangers).items():
         yield f"it refuses {node.news.name_of(peer)}: {why}"
+    for peer in node.link.namesakes.doubled():
+        yield two_called(node.news.name_of(peer))
+    if node.link.namesakes.is_behind:
+        yield f"it is not heard: {two_called(node.setup.endpoint.name)}"
     if node.keeper.failure:
         yield f"its checkpoint cannot be written: {node.keeper.failure}"
     if node.diary.behind:

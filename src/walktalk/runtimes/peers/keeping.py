@@ -16,7 +16,7 @@ from typing import Any
 from safetensors import SafetensorError
 from torch import Tensor
 
-from walktalk.errors import StudyError
+from walktalk.errors import SpecError, StudyError
 from walktalk.records import load_checkpoint, save_checkpoint
 from walktalk.runtimes.meaning import Stop
 from walktalk.runtimes.peers.acquaintance import differences_of_the_past
@@ -120,9 +120,20 @@ class Keeper:
         return True
 
     def load(self) -> Kept | None:
-        """What was saved; None where nothing was, or it cannot be read: then it is put aside, and that is logged."""
+        """What was saved; None where nothing was, or it is damaged: then it is put aside, and that is logged.
+
+        `SpecError` where it is another user's: nothing is wrong with it, and nobody shall begin anew without it.
+        """
         if not self.path.exists():
             return None
+        try:
+            with self.path.open("rb"):
+                pass
+        except OSError as error:
+            raise SpecError(
+                f"folder: {self.path} cannot be read: {error.strerror}; start the node as the user who wrote it, or "
+                "give it to this one with chown"
+            ) from error
         try:
             tensors, facts = load_checkpoint(self.path)
             slots = {name: tensor for name, tensor in tensors.items() if not name.startswith(STATE)}

@@ -92,14 +92,19 @@ class Fleet:
 
 
 def leave_on_signals(leave: Callable[[], None]) -> None:
-    """Ctrl-C and SIGTERM ask the node to leave; a second one ends it at once."""
+    """Ctrl-C, SIGTERM and a terminal that is closed ask the node to leave; a second Ctrl-C or SIGTERM ends it at once.
+
+    A terminal that is closed may say so twice, as its shell does, too. Under `nohup` it says nothing.
+    """
 
     def handle(number: int, frame: FrameType | None) -> None:
-        signal.signal(number, signal.SIG_DFL)
+        signal.signal(number, signal.SIG_IGN if number == signal.SIGHUP else signal.SIG_DFL)
         leave()
 
     for number in (signal.SIGINT, signal.SIGTERM):
         signal.signal(number, handle)
+    if signal.getsignal(signal.SIGHUP) is not signal.SIG_IGN:
+        signal.signal(signal.SIGHUP, handle)
 
 
 def end_process() -> None:

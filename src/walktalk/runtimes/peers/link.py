@@ -26,10 +26,11 @@ import zenoh
 
 from walktalk.codecs import Bytes
 from walktalk.errors import StudyError, UnavailableError, UserError
-from walktalk.runtimes.peers.assembly import Assembler, Delivery, Limits, Pool
+from walktalk.runtimes.peers.assembly import Assembler, Delivery, Limits, OutlivedError, Pool
 from walktalk.runtimes.peers.buffers import fit_buffers
 from walktalk.runtimes.peers.certificates import OPERATOR, RELAY, Credentials
 from walktalk.runtimes.peers.line import Line, declared
+from walktalk.runtimes.peers.namesakes import Namesakes, two_called
 from walktalk.runtimes.peers.outbox import Outbox
 from walktalk.runtimes.peers.presence import Presence
 from walktalk.runtimes.peers.renewal import Renewal
@@ -85,6 +86,7 @@ class Link:
         self.traffic = Traffic()
         self.blocked: frozenset[int] = frozenset()  # neighbours that are not heard: a cut cable, for tests
         self.incarnation = time.time_ns() if life is None else life
+        self.namesakes = Namesakes(self.incarnation)
         self.closed = False  # whether all connections are
         self._fitted = -math.inf  # when buffers were looked at
         self._looked = -math.inf  # when it was asked who is there
@@ -196,12 +198,24 @@ class Link:
             self._declare_on_line(number)
 
     def _dial(self, name: str, number: int, address: str) -> None:
-        """Open a line to a neighbour; what it says of where it is may be nonsense, and then it is not reached."""
+        """Open a line to a neighbour; what it says of where it is may be nonsense, and then it is not reached.
+
+        Not to one that was a neighbour when this node began, has left and is back where it was: the first session has
+        called there all along, and on two connections everything would come twice.
+        """
+        if name in self._admitted and self._calls(name, address):
+            return
         try:
             self._lines[number] = Line(self.endpoint, name, number, address, self.tunnels)
         except UnavailableError as error:
             where = address or "the relay"
             log.warning("%s: %s cannot be dialled at %s: %s", self.endpoint.name, name, where, error)
+
+    def _calls(self, name: str, address: str) -> bool:
+        """Whether the first session keeps calling there."""
+        if address:
+            return address in self.endpoint.connect
+        return self.tunnels is not None and name in self.tunnels.addresses
 
     def _declare_on_line(self, number: int) -> None:
         if number in self._lines and self._started:
@@ -397,7 +411,7 @@ class Link:
         if sender is None:
             return
         if sender in self._pending:  # it was not asked for a second one
-            self.drop("uncalled", f"from {sender}")
+            self.drop("uncalled", f"from {self._called(sender)}")
             return
         delivery = self._assemble(self._models[sender], sample)
         if delivery is not None:
@@ -419,12 +433,15 @@ class Link:
         try:
             ack = decode_ack(sample.payload.to_bytes())
         except WireError as error:
-            self.drop(error.reason, f"from {sender}: {error}")
+            self.drop(error.reason, f"from {self._called(sender)}: {error}")
             return
         if ack.answer is Answer.ASKED:
             self._put(sender, ACKS, encode_ack(Ack(ack.stamp, self._progress(sender, ack.stamp))))
         elif ack.answer is Answer.BACK_SOON:
             self._presence.excuse([sender])
+        elif ack.answer is Answer.OUTLIVED:
+            if self.namesakes.told(ack.stamp.incarnation):
+                log.warning("%s: is not heard: %s", self.endpoint.name, two_called(self.endpoint.name))
         else:
             self._outboxes[sender].answered(ack)
 
@@ -456,8 +473,18 @@ class Link:
         try:
             return assembler.add(sample.payload.to_bytes(), time.monotonic())
         except WireError as error:
-            self.drop(error.reason, f"from {assembler.sender}: {error}")
+            self.drop(error.reason, f"from {self._called(assembler.sender)}: {error}")
+            if isinstance(error, OutlivedError):
+                self._answer_namesake(assembler.sender, assembler.last.incarnation)
             return None
+
+    def _answer_namesake(self, sender: int, life: int) -> None:
+        """Words of an earlier life keep coming: say here and there that two nodes have one name."""
+        new = sender not in self.namesakes.doubled()
+        if self.namesakes.dropped(sender):
+            self._put(sender, ACKS, encode_ack(Ack(Stamp(life, 0), Answer.OUTLIVED)))
+            if new:
+                log.warning("%s: %s", self.endpoint.name, two_called(self._called(sender)))
 
     def _deliver(self, delivery: Delivery) -> None:
         self.traffic.received_messages += 1
@@ -471,6 +498,10 @@ class Link:
         if number is None:
             self.drop("stranger", key)
         return number if number not in self.blocked else None
+
+    def _called(self, number: int) -> str:
+        """A neighbour's name, for the log."""
+        return next((name for name, known in self.endpoint.neighbours.items() if known == number), str(number))
 
     def drop(self, reason: str, detail: str) -> None:
         """Count what is not a message, and say so the first few times."""

@@ -21,12 +21,18 @@ NAME = "life"
 
 def next_life(folder: Path) -> int:
     """One more than the last that was noted in a folder, and no less than the time in nanoseconds."""
-    path, life = folder / NAME, time.time_ns()
+    life = time.time_ns()
     with suppress(OSError, ValueError):
-        life = max(life, int(path.read_text()) + 1)
+        life = max(life, int((folder / NAME).read_text()) + 1)
+    note_life(folder, life)
+    return life
+
+
+def note_life(folder: Path, life: int) -> None:
+    """The next life is a later one than this, which was begun here or which neighbours have heard of."""
+    path = folder / NAME
     try:
         folder.mkdir(parents=True, exist_ok=True)
         write_text(path, f"{life}\n")
     except (OSError, StudyError) as error:
         log.warning("%s cannot be written (%s): after the clock is set back, neighbours may not listen", path, error)
-    return life

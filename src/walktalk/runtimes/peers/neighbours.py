@@ -96,7 +96,8 @@ class Neighbours:
 
     def _say_hello(self, peer: int) -> None:
         self._said[peer] = time.monotonic()
-        hello = Hello(self.facts, peer in self.alive, self._reactions.remembers(peer))
+        met = peer in self.alive or peer in self.strangers  # strangers, too, would answer each other without end
+        hello = Hello(self.facts, met, self._reactions.remembers(peer))
         self._link.send(Parcel(self._link.endpoint.number, peer, Message(KIND, note=encode(hello))), None)
 
     def _hear_hello(self, delivery: Delivery) -> None:

@@ -43,7 +43,7 @@ from walktalk.runtimes.peers.handing_out import Copy, Desk
 from walktalk.runtimes.peers.judging import Judge
 from walktalk.runtimes.peers.keeping import Keeper, Kept, own_past
 from walktalk.runtimes.peers.link import Link, Listener
-from walktalk.runtimes.peers.lives import next_life
+from walktalk.runtimes.peers.lives import next_life, note_life
 from walktalk.runtimes.peers.neighbours import Neighbours, Reactions
 from walktalk.runtimes.peers.news import News
 from walktalk.runtimes.peers.node_clock import Clock
@@ -109,7 +109,7 @@ class Node:
         self.inbox, self.deeds, self.lessons, self.parting = Inbox(self), Deeds(self), Lessons(self), Parting(self)
         self.members = Members(self)
         listener = Listener(self._later(self.inbox.arrived), lambda parcel: None, self._later(self._token))
-        life = next_life(setup.folder)
+        self._noted_life = life = next_life(setup.folder)
         self.link = Link(setup.endpoint, self.limits, listener, life)
         reactions = Reactions(self._found, self._lost, self.inbox.arrived, self._remembers)
         self.neighbours = Neighbours(self.facts, self.link, self.news, self.state.alive, reactions)
@@ -359,8 +359,16 @@ class Node:
         for peer in self.state.alive:
             self.tell_tally(peer)
         self.members.compare()
+        self._note_later_life()
         self.keeper.save_sometimes(self.to_keep)
         self.clock.set_timer(tallies.KIND, TALLY_EVERY)
+
+    def _note_later_life(self) -> None:
+        """Neighbours listen to a later life of this node; the next one shall be heard, whatever the clock says."""
+        later = self.link.namesakes.later
+        if later > self._noted_life:
+            self._noted_life = later
+            note_life(self.setup.folder, later)
 
     def to_keep(self) -> Kept:
         """What a later life needs, as it is now."""

@@ -117,7 +117,7 @@ class Members:
         said = json.loads(asked.get("said", "{}"))
         name = str(said.get("name", ""))
         entry = Entry.heard(said["entry"]) if "entry" in said else None
-        why = self._objection(name, said.get("facts")) or self._distrust(entry)
+        why = self._objection(name, said.get("facts")) or self._distrust(entry) or self._unreachable(entry)
         if why:
             log.warning("%s: refuses %s, who wants to join: %s", self._node.setup.endpoint.name, name[:63] or "?", why)
             return {"refused": why}
@@ -137,6 +137,16 @@ class Members:
             files.revocations.since(certificate_in(entry.signed)) if files is not None and entry is not None else None
         )
         return "" if since is None else f"its certificate was revoked on {since:%Y-%m-%d}"
+
+    def _unreachable(self, entry: Entry | None) -> str:
+        """Why its neighbours would never meet it: they were started before the cluster's file named a relay."""
+        assert self.roster is not None
+        if entry is None or entry.address or entry.name in self.roster.names or self._node.setup.endpoint.relay:
+            return ""
+        return (
+            "it says no address, and this node knows of no relay; give --address HOST:PORT, or stop the nodes and "
+            "start them with a cluster file that names the relay"
+        )
 
     def _objection(self, name: str, facts: Any) -> str:
         """Why somebody may not join; "": it may."""

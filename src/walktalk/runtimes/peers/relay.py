@@ -207,8 +207,9 @@ class Relay:
         guest = Guest(str(cluster), str(name), writer, bool(said.get("listens")))
         if guest.listens:
             before = self._guests.get((guest.cluster, guest.name))
-            if before is not None:
-                before.writer.close()  # it has come again: the connection of before is dead, or will be
+            if before is not None:  # it has come again: the connection of before is dead, or two have one name
+                before.tell(replaced=True)
+                before.writer.close()
             self._guests[guest.cluster, guest.name] = guest
         guest.tell(welcome=RELAY)
         log.info("relay: %s of %s is here", guest.name, guest.cluster)

@@ -34,6 +34,7 @@ log = logging.getLogger(__name__)
 
 HERE = "127.0.0.1"
 FIRST_WAIT, LONGEST_WAIT = 0.1, 2.0  # seconds until a relay that is gone is tried again, at first and in the long run
+NAMESAKE_WAIT = 30.0  # seconds: two of one name would throw each other out many times a second
 DIRECT = 1.0  # seconds for an address that may or may not be reached from here, before the relay is asked
 CLOSING = 2.0  # seconds until the thread has ended
 
@@ -59,6 +60,10 @@ class Guest:
     name: str
     files: Credentials | None
     listen: str = ""  # host:port where calls of others go to; "" where nobody may call
+
+
+class ReplacedError(Exception):
+    """Another has come to the relay under this node's name."""
 
 
 class Tunnels:
@@ -162,6 +167,9 @@ class Tunnels:
             self._say(f"is at the relay {self.place.address}", logging.INFO)
             try:
                 await self._talk(reader, writer)
+            except ReplacedError as error:
+                self._say(f"has lost the relay {self.place.address}: {error}", logging.WARNING)
+                wait = NAMESAKE_WAIT
             except (OSError, WordsError) as error:
                 self._say(f"has lost the relay {self.place.address}: {in_words(error)}", logging.WARNING)
             await asyncio.sleep(wait)
@@ -180,6 +188,8 @@ class Tunnels:
             writer.close()
 
     def _hear(self, said: dict[str, Any]) -> None:
+        if said.get("replaced"):
+            raise ReplacedError(f"another has come there as {self.guest.name}; stop one of the two")
         if "call" in said and self.guest.listen:
             self._start(self._answer(str(said["call"])))
         number = said.get("id")

@@ -96,6 +96,7 @@ class Answer(IntEnum):
     WAITING = 2  # it is arriving, or it waits for my node
     UNKNOWN = 3  # never heard of it: send it again
     BACK_SOON = 4  # of no message: whoever says so opens its connections anew, and is back in a moment
+    OUTLIVED = 5  # of no message: a node of your name and of this life, which is later than yours, is listened to
 
 
 class Ack(NamedTuple):

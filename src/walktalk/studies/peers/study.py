@@ -20,7 +20,7 @@ from typing import Any
 
 from walktalk.errors import SpecError, StudyError, UnavailableError
 from walktalk.graphs import Graph
-from walktalk.learning import Trainer, frozen_numbers
+from walktalk.learning import Task, Trainer, frozen_numbers
 from walktalk.records import RunFolder, TraceWriter, check_folder, opened_folder
 from walktalk.runtimes.peers import (
     Cluster,
@@ -187,7 +187,7 @@ def _node_setup(seat: Seat, base: Foundation, job: NodeJob) -> tuple[NodeSetup, 
         task = replace(task, test=None)  # a fleet's history is computed afterwards, from all data
     trainer = build_trainer(spec, task, job.device)
     initial, before = trainer.initial_row(base.initial_seed(cluster.repetition)).cpu(), (0, 0, 0.0)
-    study = study_facts(cluster, base, plan)
+    study = study_facts(cluster, base, plan) | task_facts(task)
     if seat.joins is not None:
         seat = seat.join(facts_of({"algorithm": plan.protocol.hardened(), **study}, initial))
         cluster = seat.cluster
@@ -241,6 +241,15 @@ def study_facts(cluster: Cluster, base: Foundation, plan: AlgorithmPlan) -> dict
     facts = {f"{name}.{key}": value for name, section in sections.items() for key, value in section.items()}
     run = {"seed": base.spec.seed, "repetition": cluster.repetition, "nodes": " ".join(cluster.file_names)}
     return {"network": network, **facts, **run}
+
+
+def task_facts(task: Task) -> dict[str, Any]:
+    """What of a task's code can be compared: two sites may have two versions of it under one name.
+
+    Types of layers and the name of the loss, not their settings in words, which differ between versions of torch.
+    """
+    loss = getattr(task.loss, "__qualname__", type(task.loss).__qualname__)
+    return {"layers": " ".join(type(layer).__name__ for layer in task.model.modules()), "loss": loss}
 
 
 def _check_names(cluster: Cluster, graph: Graph) -> None:

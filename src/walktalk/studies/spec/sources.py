@@ -38,8 +38,17 @@ def read_study(source: str | os.PathLike[str]) -> dict[str, Any]:
     if path.is_dir() and text not in preset_names():
         raise SpecError(f"{text}: is a folder; name a YAML file, such as {path / 'spec.yaml'}")
     if path.is_file() or path.suffix in (".yaml", ".yml") or os.sep in text:
-        return yaml_text.read(path)
+        return _no_cluster(yaml_text.read(path), text)
     return yaml_text.as_mapping(yaml_text.parse(preset_text(text), f"preset {text}"), f"preset {text}")
+
+
+def _no_cluster(content: dict[str, Any], source: str) -> dict[str, Any]:
+    """`SpecError` where somebody gave a cluster's file in a study's place: the two look alike."""
+    if "nodes" in content and "study" in content:
+        named = content["study"]
+        where = named if isinstance(named, str) else "what stands under its `study`, in a file of its own"
+        raise SpecError(f"{source} is a cluster's file, not a study; name its study instead: {where}")
+    return content
 
 
 def _presets() -> Any:

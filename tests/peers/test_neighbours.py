@@ -1,0 +1,62 @@
+"""Who a node listens to, without a network: two sides whose words are handed over one by one."""
+
+from __future__ import annotations
+
+from collections import deque
+from dataclasses import dataclass, field
+from types import SimpleNamespace
+from typing import Any
+
+from walktalk.runtimes.peers.assembly import Delivery
+from walktalk.runtimes.peers.neighbours import Neighbours, Reactions
+from walktalk.runtimes.peers.news import News
+from walktalk.runtimes.peers.session import Endpoint
+from walktalk.runtimes.peers.wire import Parcel, Stamp
+
+
+@dataclass
+class Wire:
+    """Stands for a link."""
+
+    endpoint: Endpoint
+    sent: deque[Parcel] = field(default_factory=deque)
+    dropped: list[str] = field(default_factory=list)
+
+    def send(self, parcel: Parcel, payload: None) -> None:
+        self.sent.append(parcel)
+
+    def drop(self, reason: str, detail: str) -> None:
+        self.dropped.append(reason)
+
+
+def one_side(number: int, facts: dict[str, Any]) -> SimpleNamespace:
+    endpoint = Endpoint("test", "ab"[number], number, neighbours={"ba"[number]: 1 - number})
+    wire, nothing = Wire(endpoint), lambda *_: None
+    reactions = Reactions(nothing, nothing, nothing, lambda peer: False)
+    return SimpleNamespace(wire=wire, neighbours=Neighbours(facts, wire, News(endpoint), set(), reactions))  # type: ignore[arg-type]
+
+
+def words_until_silence(*sides: SimpleNamespace) -> int:
+    """How many were said since both came to see each other; 100 where they do not stop."""
+    for number, side in enumerate(sides):
+        side.neighbours.token(1 - number, True)
+    for count in range(100):
+        talking = [side for side in sides if side.wire.sent]
+        if not talking:
+            return count
+        parcel = talking[0].wire.sent.popleft()
+        sides[parcel.receiver].neighbours.admit(Delivery(parcel, None, Stamp(1, count + 1)))
+    return 100
+
+
+def test_two_that_refuse_each_other_fall_silent() -> None:
+    """They answered each other's hello without end, hundreds of times a second."""
+    sides = one_side(0, {"seed": 0}), one_side(1, {"seed": 1})
+    assert words_until_silence(*sides) <= 6
+    assert [side.neighbours.strangers.keys() for side in sides] == [{1}, {0}]
+
+
+def test_two_of_one_study_know_each_other_after_a_few_words() -> None:
+    sides = one_side(0, {"seed": 0}), one_side(1, {"seed": 0})
+    assert words_until_silence(*sides) <= 6
+    assert [side.neighbours.alive for side in sides] == [{1}, {0}]
