@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 from walktalk.errors import SpecError
 from walktalk.protocols import AGGREGATE, Differentiate, Event, PeerFound, PeerLost, Record, Rejoined, Train
 from walktalk.runtimes.simulator.fault_plan import AGGREGATOR, RANDOM, Fault, FaultPlan
-from walktalk.runtimes.simulator.membership import Membership
+from walktalk.runtimes.simulator.membership import NOT_THERE, Membership
 
 if TYPE_CHECKING:
     from walktalk.runtimes.simulator.links import Transfer
@@ -184,8 +184,9 @@ class Faults:
             return -1
         everyone = range(self.simulation.setup.graph.nodes)
         if fault.kind == "revive":
-            gone = [fault.node] if isinstance(fault.node, int) else sorted(self.dead)
-            return gone[0] if gone and gone[0] in self.dead else None
+            dead = [node for node, blows in sorted(self.dead.items()) if NOT_THERE not in blows]
+            gone = [fault.node] if isinstance(fault.node, int) else dead
+            return gone[0] if gone and gone[0] in dead else None
         if fault.kind == "kill" and fault.node in self.dead:
             return int(fault.node)  # it stays dead for longer
         living = [node for node in everyone if node not in self.dead]

@@ -11,6 +11,7 @@ if TYPE_CHECKING:
     from walktalk.runtimes.simulator.faults import Faults
 
 FAULT = 6  # kind of agenda entries, as in `faults`
+NOT_THERE = 0  # in place of a blow's number: it has not joined yet, or has left, so nothing can revive it
 LOOK = 0.1  # seconds between two looks whether one that leaves may go
 HAND_OVER = 60.0  # seconds that it waits at most; what it has then is lost
 
@@ -29,7 +30,7 @@ class Membership:
     def begin(self) -> None:
         """Those who join later are not there."""
         for node in self._changes.absent:
-            self._faults.dead[node] = {0}
+            self._faults.dead[node] = {NOT_THERE}
 
     def linked(self, one: int, other: int) -> bool:
         """Whether two are neighbours now."""
@@ -72,7 +73,7 @@ class Membership:
             simulation.stop_node(node)
             self._faults.born[node] = simulation.trainings
             simulation.interpreter.node_dies(node)
-        self._faults.dead[node] = {0}
+        self._faults.dead[node] = {NOT_THERE}
         simulation.interpreter.note_down(node, "left_for_good", peer=node)
         self._spread()
 
