@@ -71,7 +71,7 @@ def test_gossip_goes_on_without_one_that_is_cut_off_and_takes_it_in_again(tmp_pa
     with running(AsyncGossip(patience=0.5), graphs.complete(3), tmp_path, Stop(time=600.0)) as cluster:
         wait_for(lambda: all(node.state.tally.own.iterations > 5 for node in cluster.nodes))
         cut_off(cluster, 2)
-        time.sleep(1.0)
+        wait_for(lambda: any(is_open(node.machine) for node in cluster.nodes))
         before = [node.state.tally.own.iterations for node in cluster.nodes]
         wait_for(lambda: all(n.state.tally.own.iterations > b + 20 for n, b in zip(cluster.nodes, before, strict=True)))
         reconnect(cluster)

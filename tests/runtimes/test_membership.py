@@ -73,6 +73,17 @@ def test_one_that_joins_does_not_bring_the_initial_model_back(protocol: Any) -> 
     assert used == []
 
 
+def test_only_the_dead_are_revived_and_not_those_who_are_to_join_or_have_left() -> None:
+    at = [Fault("revive", at=time, node=node) for time in (20.0, 100.0) for node in ("random", 1, 4)]
+    leaves = Fault("leave", at=60.0, node=1)
+    trace = play(AsyncGossip(), graphs.complete(5), Fault("join", at=40.0, node=4), leaves, *at, until=120.0)
+    assert [row.event for row in trace if row.event in ("joined", "revive", "left_for_good")] == [
+        "joined", "left_for_good"
+    ]  # fmt: skip
+    left = next(row.time for row in trace if row.event == "left_for_good")
+    assert not [row for row in trace if row.node == 1 and row.time > left and row.event != "lost"]
+
+
 def test_before_it_joins_the_others_are_connected_without_it() -> None:
     simulation = Simulation(
         setup(MultiWalk(1), graphs.path(5), faults=plan(Fault("join", at=50.0, node=2)), stop=Stop(time=40.0))

@@ -1,37 +1,33 @@
 """Rounds where nodes and messages are lost: a round is mixed without what does not come.
 
 A message is left out of a round when this node notices that it was lost, when the runtime says that its sender is lost,
-when the sender is in a later round already, or when it is later than neighbours ever were (`arrivals`). What a rule
-makes of that is its own: an average leaves the weight with the node itself, RelaySGD counts what is in a sum. Who was
-left out for being late is not waited for again before it speaks. A node that comes back, or lags behind, goes to the
-round of those that it hears, with the model that it has; what else it knew (momenta, drifts, trackers) begins anew
-after a death.
+when the sender is in a later round already, or when it is later than neighbours ever were (`attendance`). What a rule
+makes of that is its own: an average leaves the weight with the node itself, RelaySGD counts what is in a sum. A node
+that comes back, or lags behind, goes to the round of those that it hears, with the model that it has; what else it
+knew (momenta, drifts, trackers) begins anew after a death.
 """
 
 from __future__ import annotations
 
-from walktalk.protocols.arrivals import Arrivals
-from walktalk.protocols.effects import INITIAL, MEMBER, Combine, Effect, Forget, Note, Record, SetTimer
+from walktalk.protocols.attendance import Attendance
+from walktalk.protocols.effects import INITIAL, MEMBER, Combine, Effect, Forget, Note, Record
 from walktalk.protocols.events import Event, PeerFound, PeerLost, Received, Rejoined, Started, TimerFired, Trained
 from walktalk.protocols.machine import Machine, Outside
 from walktalk.protocols.message import Message
 from walktalk.protocols.rounds.meeting import MODEL, Meeting, Rule
 
-LATE = "late"  # timer
-
 
 class ResilientInRounds(Machine):
     """One node that goes by a rule and waits for nobody who is dead."""
 
-    __slots__ = ("absent", "ahead", "latest", "meeting", "node", "rule", "trained", "trained_at", "waits")
+    __slots__ = ("ahead", "attendance", "latest", "meeting", "node", "rule", "trained")
 
     def __init__(self, meeting: Meeting, rule: Rule, patience: float) -> None:
         around = meeting.around
         self.node, self.rule, self.meeting = around.node, rule, meeting
-        self.trained, self.trained_at = False, 0.0
+        self.trained = False
         self.latest: dict[int, int] = {}  # the highest round that was heard of each sender
-        self.absent: set[int] = set()  # too late, and silent since
-        self.waits = Arrivals(patience / 4, 0.0)  # how long the last neighbour takes after the own training
+        self.attendance = Attendance(patience, meeting.cut)
         two_way = around.rounds is None and around.heard is None  # then nobody goes on without this node's last
         self.ahead = 1 if two_way else around.nodes  # rounds that others may be ahead of a node that does not lag
 
@@ -40,17 +36,16 @@ class ResilientInRounds(Machine):
             case Received():
                 return self._received(event, outside.now)
             case Trained():
-                self.trained, self.trained_at = True, outside.now
+                self.trained = True
                 learned = self.rule.learn(event, self.meeting)
-                return [*learned, SetTimer(LATE, self.waits.patience), *self._finish(outside.now)]
+                return [*learned, self.attendance.wait(outside.now), *self._finish(outside.now)]
             case TimerFired():
                 return self._too_late(outside.now)
             case PeerLost(peer):
-                self.meeting.cut.add(peer)
+                self.attendance.lost(peer)
                 return self._finish(outside.now)
             case PeerFound(peer):
-                self.meeting.cut.discard(peer)
-                self.absent.add(peer)  # until it speaks
+                self.attendance.found(peer)
                 return []
             case Started(late):
                 return [Combine(MODEL, {INITIAL: 1.0}), *self._begin(late)]
@@ -79,7 +74,7 @@ class ResilientInRounds(Machine):
 
     def _wait_for_none(self) -> None:
         """Until they speak: who took this node for dead has sent it nothing."""
-        self.absent.update(range(self.meeting.around.nodes))
+        self.attendance.absent.update(range(self.meeting.around.nodes))
 
     def _received(self, event: Received, now: float) -> list[Effect]:
         peer, message, meeting = event.sender, event.message, self.meeting
@@ -87,7 +82,7 @@ class ResilientInRounds(Machine):
             raise ValueError(f"{peer} does not meet this node in round {message.round}")
         self.latest[peer] = max(message.round, self.latest.get(peer, 0))
         caught_up = self._go_to(message.round) if message.round > meeting.round + self.ahead else []
-        self.absent.discard(peer)
+        self.attendance.speaks(peer)
         if message.round < meeting.round:
             return [Forget(event.slot)]
         meeting.take(peer, message)
@@ -103,25 +98,22 @@ class ResilientInRounds(Machine):
 
     def _missing(self) -> list[int]:
         """Senders of which something of this round may still come; one that is further sends it no more."""
-        out, meeting = self.meeting.cut | self.absent, self.meeting
+        out, meeting = self.attendance.out, self.meeting
         return [p for p in meeting.awaited() if p not in out and self.latest.get(p, -1) <= meeting.round]
 
     def _too_late(self, now: float) -> list[Effect]:
         missing = sorted(set(self._missing())) if self.trained else []
-        self.absent.update(missing)
-        self.trained_at = now  # nothing is learned from a wait that was in vain
-        late: list[Effect] = [Note("left_out", peer=peer, number=self.meeting.round) for peer in missing]
-        return [*late, *self._finish(now)]
+        return [*self.attendance.leave_out(missing, self.meeting.round, now), *self._finish(now)]
 
     def _finish(self, now: float) -> list[Effect]:
         effects: list[Effect] = []
         while self.trained and not self._missing():
-            self.waits.observe(now - self.trained_at)
+            self.attendance.complete(now)
             effects += self._mixed()
             further = self.rule.push_on(self.meeting)
             if further:  # another round before the next training
-                self.trained, self.trained_at = True, now
-                further.append(SetTimer(LATE, self.waits.patience))
+                self.trained = True
+                further.append(self.attendance.wait(now))
             effects += further or self._work()
         return effects
 

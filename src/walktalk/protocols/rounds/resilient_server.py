@@ -2,17 +2,17 @@
 
 The server sends its model to all that are not known to be lost, and waits for their results; not for those that die,
 that say that the model did not come whole, whose result is known to be lost, or that take longer than others ever did
-(`arrivals`). Who was left out for being late is sent the model of every round, and waited for again when it has spoken.
-A node that is in the middle of a training when the next model comes drops what it has, and goes on with the new one.
-The server itself cannot be replaced: while it is dead nothing goes on, and when it is back it begins a new round.
+(`attendance`). Who was left out for being late is sent the model of every round all the same. A node that is in the
+middle of a training when the next model comes drops what it has, and goes on with the new one. The server itself cannot
+be replaced: while it is dead nothing goes on, and when it is back it begins a new round.
 """
 
 from __future__ import annotations
 
 import struct
 
-from walktalk.protocols.arrivals import Arrivals
-from walktalk.protocols.effects import AGGREGATE, INITIAL, MEMBER, Combine, Effect, Forget, Note, Record, Send, SetTimer
+from walktalk.protocols.attendance import Attendance
+from walktalk.protocols.effects import AGGREGATE, INITIAL, MEMBER, Combine, Effect, Forget, Record, Send
 from walktalk.protocols.events import Event, PeerFound, PeerLost, Received, Rejoined, Started, TimerFired, Trained
 from walktalk.protocols.machine import Machine, Outside, Surroundings
 from walktalk.protocols.message import Arrival, Message
@@ -21,7 +21,6 @@ from walktalk.protocols.server import MODEL
 
 ABSENT = "absent"  # kind of a message: what this round needs did not come whole, so do not wait
 ABSENCE = {ABSENT: Arrival()}
-LATE = "late"  # timer
 NEW_LIFE = 2**16  # by how much the rounds of a server that comes back are higher than any that it may have begun
 
 
@@ -33,33 +32,31 @@ def resilient_node(around: Surroundings, rule: ServerRule, server: int, patience
 class ResilientServer(Machine):
     """The server, which trains, too."""
 
-    __slots__ = ("absent", "around", "came", "cut", "out", "round", "rule", "samples", "trained", "trained_at", "waits")
+    __slots__ = ("around", "attendance", "came", "out", "round", "rule", "samples", "trained")
 
     def __init__(self, around: Surroundings, rule: ServerRule, patience: float) -> None:
         self.around, self.rule = around, rule
-        self.round, self.trained, self.trained_at = 0, False, 0.0
+        self.round, self.trained = 0, False
         self.came: set[tuple[str, int]] = set()  # slots of this round that are here, and of whom
         self.samples: dict[int, int] = {around.node: around.samples}  # node -> how much data it has
         self.out: set[int] = set()  # not awaited in this round
-        self.cut: set[int] = set()  # lost, as the runtime says
-        self.absent: set[int] = set()  # too late, and silent since
-        self.waits = Arrivals(patience / 4, 0.0)  # how long the last node takes after the own training
+        self.attendance = Attendance(patience)
 
     def handle(self, event: Event, outside: Outside) -> list[Effect]:
         match event:
             case Received():
                 return [*self._take(event), *self._gather(outside.now)]
             case Trained():
-                self.trained, self.trained_at = True, outside.now
+                self.trained = True
                 learned = self.rule.learn(event)
-                return [*learned, SetTimer(LATE, self.waits.patience), *self._gather(outside.now)]
+                return [*learned, self.attendance.wait(outside.now), *self._gather(outside.now)]
             case TimerFired():
                 return self._too_late(outside.now)
             case PeerLost(peer):
-                self.cut.add(peer)
+                self.attendance.lost(peer)
                 return self._gather(outside.now)
             case PeerFound(peer):
-                self.cut.discard(peer)
+                self.attendance.cut.discard(peer)
                 self.out.add(peer)  # it has nothing of this round
                 return []
             case Started():
@@ -87,7 +84,7 @@ class ResilientServer(Machine):
         return [peer for peer in range(self.around.nodes) if peer != self.around.node]
 
     def _begin_round(self) -> list[Effect]:
-        there = [peer for peer in self._others if peer not in self.cut]
+        there = [peer for peer in self._others if peer not in self.attendance.cut]
         message = [(slot, Message(f"{slot}_down", round=self.round)) for slot in self.rule.down]
         sends = [Send(to, said, slot) for to in there for slot, said in message]
         ready, train = self.rule.work()
@@ -98,7 +95,7 @@ class ResilientServer(Machine):
         slot = message.kind.removesuffix("_up")
         if peer not in self._others or (message.kind != ABSENT and slot not in self.rule.up):
             raise ValueError(f"{peer} sends {message.kind!r} to the server")
-        self.absent.discard(peer)
+        self.attendance.speaks(peer)
         if message.kind == ABSENT:
             if message.round == self.round:
                 self.out.add(peer)
@@ -114,20 +111,17 @@ class ResilientServer(Machine):
 
     def _missing(self) -> list[int]:
         """Whose results are awaited."""
-        out = self.cut | self.absent | self.out
+        out = self.attendance.out | self.out
         return [peer for peer in self._others if peer not in out and not self._is_whole(peer)]
 
     def _too_late(self, now: float) -> list[Effect]:
         missing = self._missing() if self.trained else []
-        self.absent.update(missing)
-        self.trained_at = now  # nothing is learned from a wait that was in vain
-        late: list[Effect] = [Note("left_out", peer=peer, number=self.round) for peer in missing]
-        return [*late, *self._gather(now)]
+        return [*self.attendance.leave_out(missing, self.round, now), *self._gather(now)]
 
     def _gather(self, now: float) -> list[Effect]:
         if not self.trained or self._missing():
             return []
-        self.waits.observe(now - self.trained_at)
+        self.attendance.complete(now)
         whole = [peer for peer in self._others if self._is_whole(peer)]
         parts, shares = gathered(self.rule, self.around, whole, self.samples)
         forget = [Forget(f"{slot}_up/{peer}") for slot, peer in sorted(self.came)]

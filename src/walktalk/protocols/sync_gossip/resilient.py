@@ -1,17 +1,16 @@
 """Synchronous gossip where nodes and messages are lost: a round goes on without those that do not come.
 
 A neighbour is left out of a round when the runtime says that it is lost, or when it is later than neighbours ever were
-(`arrivals`); its weight in the Metropolis–Hastings row stays with the node itself, so rows still sum to one, and so do
-columns where both sides leave each other out. Who left somebody out does not wait for it again before it speaks. A node
-that comes back, or lags behind, goes to the round of those that it hears; one that joins in the middle takes the first
-model that it hears of, and its round.
+(`attendance`); its weight in the Metropolis–Hastings row stays with the node itself, so rows still sum to one, and so
+do columns where both sides leave each other out. A node that comes back, or lags behind, goes to the round of those
+that it hears; one that joins in the middle takes the first model that it hears of, and its round.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 
-from walktalk.protocols.arrivals import Arrivals
+from walktalk.protocols.attendance import Attendance
 from walktalk.protocols.effects import (
     INITIAL,
     MEMBER,
@@ -43,7 +42,6 @@ from walktalk.protocols.weights import weights
 
 MODEL = "model"
 OWN_UPDATE = "own_update"  # kept while neighbours are still awaited
-LATE = "late"  # timer
 BEGIN = "begin"  # timer: nobody says anything
 LONG = 10.0  # times the patience with a neighbour: so long one that joins waits for its first model
 NO_MODEL = b"\0"  # what a keepsake is that was made before there was a model
@@ -52,39 +50,34 @@ NO_MODEL = b"\0"  # what a keepsake is that was made before there was a model
 class ResilientRounds(Machine):
     """One node of D-PSGD that waits for nobody who is dead."""
 
-    __slots__ = (
-        "absent", "around", "arrived", "cut", "empty", "latest", "patience", "round", "trained", "trained_at", "waits"
-    )  # fmt: skip
+    __slots__ = ("around", "arrived", "attendance", "empty", "latest", "patience", "round", "trained")
 
     def __init__(self, around: Surroundings, patience: float) -> None:
         self.around, self.patience = around, patience
         self.empty = False  # whether it has joined, and no model yet
         self.round = 0
-        self.trained, self.trained_at = False, 0.0
+        self.trained = False
         self.arrived: dict[int, set[int]] = {}  # round -> neighbours whose model of that round is here
         self.latest: dict[int, int] = {}  # the highest round that was heard of each neighbour
-        self.cut: set[int] = set()  # lost, as the runtime says
-        self.absent: set[int] = set()  # too late, and silent since
-        self.waits = Arrivals(patience / 4, 0.0)  # how long the last neighbour takes after the own training
+        self.attendance = Attendance(patience)
 
     def handle(self, event: Event, outside: Outside) -> list[Effect]:
         match event:
             case Received():
                 return self._received(event, outside.now)
             case Trained():
-                self.trained, self.trained_at = True, outside.now
-                keep: list[Effect] = [Combine(OWN_UPDATE, {UPDATE: 1.0}), SetTimer(LATE, self.waits.patience)]
+                self.trained = True
+                keep: list[Effect] = [Combine(OWN_UPDATE, {UPDATE: 1.0}), self.attendance.wait(outside.now)]
                 return [*keep, *self._finish_round(outside.now)]
             case TimerFired(name) if name == BEGIN:
                 return self._begin() if self.empty else []
             case TimerFired():
                 return self._too_late(outside.now)
             case PeerLost(peer):
-                self.cut.add(peer)
+                self.attendance.lost(peer)
                 return self._finish_round(outside.now)
             case PeerFound(peer):
-                self.cut.discard(peer)
-                self.absent.add(peer)  # until it speaks
+                self.attendance.found(peer)
                 return [] if self.empty else [self._send(peer)]
             case NetworkChanged(around):
                 return self._change(around, outside.now)
@@ -108,9 +101,9 @@ class ResilientRounds(Machine):
 
     def _change(self, around: Surroundings, now: float) -> list[Effect]:
         """Other neighbours from now on; nobody waits for one that is none any more."""
-        before, self.around = self.around.neighbours, around
-        self.cut = {peer for peer in around.neighbours if peer in self.cut or peer not in before}
-        self.absent = {peer for peer in self.absent if peer in around.neighbours} | around.leaving
+        before, self.around, who = self.around.neighbours, around, self.attendance
+        who.cut = {peer for peer in around.neighbours if peer in who.cut or peer not in before}
+        who.absent = {peer for peer in who.absent if peer in around.neighbours} | around.leaving
         effects: list[Effect] = []
         for number, peers in self.arrived.items():
             gone = peers.difference(around.neighbours)
@@ -122,7 +115,7 @@ class ResilientRounds(Machine):
 
     def refused(self, sender: int, message: Message, outside: Outside) -> list[Effect]:
         """Its round goes on without it."""
-        self.absent.add(sender)
+        self.attendance.absent.add(sender)
         return self._finish_round(outside.now)
 
     def missed(self, sender: int, message: Message, outside: Outside) -> list[Effect]:
@@ -136,7 +129,7 @@ class ResilientRounds(Machine):
             raise ValueError(f"{peer} is no neighbour")
         if self.empty:
             return self._adopt(event)
-        self.absent.discard(peer)
+        self.attendance.speaks(peer)
         self.latest[peer] = max(number, self.latest.get(peer, 0))
         if number < self.round:
             return [Forget(event.slot)]
@@ -147,7 +140,7 @@ class ResilientRounds(Machine):
     def _adopt(self, event: Received) -> list[Effect]:
         """The first model that is heard of, and its round; the others count as absent until they speak."""
         self.empty, self.round = False, event.message.round
-        self.absent.update(self.around.neighbours)
+        self.attendance.absent.update(self.around.neighbours)
         taken: list[Effect] = [Combine(MODEL, {event.slot: 1.0}), Forget(event.slot)]
         return [*taken, Record(MEMBER, self.around.node, MODEL), *self._begin_round()]
 
@@ -163,29 +156,26 @@ class ResilientRounds(Machine):
         return [*self._send_all(), Train(MODEL)]
 
     def _send_all(self) -> list[Effect]:
-        return [self._send(peer) for peer in self.around.neighbours if peer not in self.cut]
+        return [self._send(peer) for peer in self.around.neighbours if peer not in self.attendance.cut]
 
     def _send(self, peer: int) -> Effect:
         return Send(peer, Message("round", round=self.round), MODEL)
 
     def _missing(self) -> set[int]:
         """Neighbours whose model of this round may still come; one that is further will not send it any more."""
-        out = self.cut | self.absent
+        out = self.attendance.out
         return {p for p in self.around.neighbours if p not in out and self.latest.get(p, -1) < self.round}
 
     def _too_late(self, now: float) -> list[Effect]:
         missing = sorted(self._missing()) if self.trained else []
-        self.absent.update(missing)
-        self.trained_at = now  # nothing is learned from a wait that was in vain
-        late: list[Effect] = [Note("left_out", peer=peer, number=self.round) for peer in missing]
-        return [*late, *self._finish_round(now)]
+        return [*self.attendance.leave_out(missing, self.round, now), *self._finish_round(now)]
 
     def _finish_round(self, now: float) -> list[Effect]:
         if not self.trained or self._missing():
             return []
         around, here = self.around, self.arrived.pop(self.round, set())
         mix = round_ends(self.round, weights(around, here))
-        self.waits.observe(now - self.trained_at)
+        self.attendance.complete(now)
         self.round += 1
         self.trained = False
         return [*mix, Record(MEMBER, around.node, MODEL), *self._begin_round()]

@@ -11,9 +11,10 @@ from heapq import heappop, heappush
 from typing import Any, TypeAlias
 
 INFINITY = float("inf")
+TRAINED, ARRIVED, TIMER, TRANSFERRED, EVALUATION, ROUND_TRIP, FAULT = range(7)  # kinds of things to come
 
-# One thing to come: when; a sequence number that breaks ties, first in, first out; what kind of thing, in the
-# simulation's own numbering; and whatever that kind needs. A plain tuple: millions are made, and compared by the heap.
+# One thing to come: when; a sequence number that breaks ties, first in, first out; what kind of thing; and whatever
+# that kind needs. A plain tuple: millions are made, and compared by the heap.
 Entry: TypeAlias = tuple[float, int, int, Any]
 
 

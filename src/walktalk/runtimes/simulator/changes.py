@@ -46,6 +46,10 @@ class Changes:
         _check_first(joining, protocol, graph)
         return Changes(graph, joining)
 
+    def is_away(self, node: object) -> bool:
+        """Whether a node has not joined yet, or has left for good."""
+        return node in self.absent or node in self.left
+
     def surroundings(self, known: list[Surroundings]) -> list[Surroundings]:
         """What every node knows now; `known`: what it would if all were there."""
         gone = self.absent | self.left

@@ -10,7 +10,7 @@ from __future__ import annotations
 import logging
 import math
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Container
 from typing import Any, TypeAlias
 
 from walktalk.protocols import (
@@ -40,7 +40,16 @@ from walktalk.protocols import (
 )
 from walktalk.records import TraceRow
 from walktalk.runtimes.meaning import Encoded, Interpreter, Packed, Scale, Work, made
-from walktalk.runtimes.simulator.agenda import INFINITY, Agenda
+from walktalk.runtimes.simulator.agenda import (
+    ARRIVED,
+    EVALUATION,
+    INFINITY,
+    ROUND_TRIP,
+    TIMER,
+    TRAINED,
+    TRANSFERRED,
+    Agenda,
+)
 from walktalk.runtimes.simulator.changes import Changes
 from walktalk.runtimes.simulator.faults import Faults
 from walktalk.runtimes.simulator.garbage import no_garbage_collection
@@ -62,7 +71,6 @@ from walktalk.runtimes.simulator.timing import NetworkTiming, Stopwatch
 from walktalk.runtimes.simulator.under_way import Envelope, Training
 from walktalk.screens import MOST
 
-TRAINED, ARRIVED, TIMER, TRANSFERRED, EVALUATION, ROUND_TRIP = range(6)  # kinds of agenda entries: see `_happens`
 MOST_ENVELOPES = 2**16
 log = logging.getLogger(__name__)
 Asked: TypeAlias = Train | Differentiate
@@ -89,7 +97,7 @@ class Simulation:
             self.notebook if setup.keep_schedule else Unwritten(), self.protocol.messages, self._scale(),
             self._write if setup.keep_trace else None, self._now,
         )  # fmt: skip
-        self._happens: tuple[Callable[[Any], None], ...] = (
+        self._happens: tuple[Callable[[Any], None], ...] = (  # by kind of agenda entry
             self._training_ends,
             self._message_arrives,
             self._timer_fires,
@@ -408,7 +416,7 @@ class Simulation:
 
     def _look_for_a_budget(self) -> None:
         """Where every node that is there has spent its privacy budget, nothing is learned any more: the run ends."""
-        dead = self.faults.dead if self.faults is not None else {}
+        dead: Container[int] = self.faults.dead if self.faults is not None else ()
         what, most = self.interpreter, self.most_releases
         if all(node in dead or what.releases[node] >= most for node in range(self.setup.graph.nodes)):
             what.note_down(-1, "budget_spent", number=most)

@@ -1,0 +1,64 @@
+"""Whom a round waits for: not for those that are lost, nor for those that took longer than others ever did.
+
+Who was left out for being late is not waited for again before it speaks; nor is one that comes back, which has taken
+no part meanwhile. How long the others may take is learned (`arrivals`) from the rounds to which all of them came.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+
+from walktalk.protocols.arrivals import Arrivals
+from walktalk.protocols.effects import Effect, Note, SetTimer
+
+LATE = "late"  # timer: whoever has not come by then is left out
+
+
+class Attendance:
+    """Who takes part, as one node sees it."""
+
+    __slots__ = ("absent", "cut", "since", "waits")
+
+    def __init__(self, patience: float, cut: set[int] | None = None) -> None:
+        """
+        - `patience`: seconds to wait for those that are late, at first.
+        - `cut`: where those that are lost are written down; a set of its own if left out.
+        """
+        self.cut = set() if cut is None else cut  # lost, as the runtime says
+        self.absent: set[int] = set()  # too late, and silent since
+        self.waits = Arrivals(patience / 4, 0.0)  # how long the last of them takes
+        self.since = 0.0  # when the waiting began: from then on that is measured
+
+    @property
+    def out(self) -> set[int]:
+        """Those that nobody waits for."""
+        return self.cut | self.absent
+
+    def lost(self, peer: int) -> None:
+        """The runtime says that it is."""
+        self.cut.add(peer)
+
+    def found(self, peer: int) -> None:
+        """It is there again: awaited when it has spoken."""
+        self.cut.discard(peer)
+        self.absent.add(peer)
+
+    def speaks(self, peer: int) -> None:
+        """It takes part."""
+        self.absent.discard(peer)
+
+    def wait(self, now: float) -> Effect:
+        """This node has done its own part, and waits for the others'."""
+        self.since = now
+        return SetTimer(LATE, self.waits.patience)
+
+    def complete(self, now: float) -> None:
+        """The last of them has come."""
+        self.waits.observe(now - self.since)
+
+    def leave_out(self, peers: Collection[int], round_: int, now: float) -> list[Effect]:
+        """Of this round these are; nothing is learned from a wait that was in vain."""
+        late: list[Effect] = [Note("left_out", peer=peer, number=round_) for peer in peers]
+        self.absent.update(peers)
+        self.since = now
+        return late
