@@ -314,3 +314,13 @@ def test_ctrl_c_saves_and_says_how_to_go_on(tmp_path: Path) -> None:
     assert walktalk(*told.split("walktalk ")[1].split())[0] == 0
     assert walktalk("run", "smoke", "--set", length, "--out", tmp_path / "unbroken")[0] == 0
     assert (out / "history.csv").read_bytes() == (tmp_path / "unbroken" / "history.csv").read_bytes()
+
+
+def test_a_table_is_printed_for_a_paper_or_a_spreadsheet(tiny: Path) -> None:
+    code, latex, _ = walktalk("table", tiny)
+    assert code == 0
+    assert r"\begin{tabular}" in latex
+    rows = walktalk("table", tiny, "--form", "csv")[1].splitlines()
+    assert rows[0].startswith("label,algorithm,repetitions,final_loss,final_loss_std")
+    assert len(rows) > 1
+    assert walktalk("table", tiny, "--form", "markdown")[1].startswith("| Algorithm |")

@@ -157,6 +157,7 @@ for _command in (run, plot, report, presets):
 OPTIONAL = (
     "list",
     "compare",
+    "table",
     "replay",
     "algorithms",
     "theory",
