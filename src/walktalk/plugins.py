@@ -50,6 +50,7 @@ class Registry(Mapping[str, T], Generic[T]):
         fits: whether something is one; None where it cannot be told before it is used.
         absent: what stands for one that is not here, from the error that says so; a function that raises it unless
             given.
+        elsewhere: what people know them by from other tools and papers, and their names here; for errors alone.
     """
 
     def __init__(
@@ -58,8 +59,10 @@ class Registry(Mapping[str, T], Generic[T]):
         wanted: str,
         fits: Callable[[Any], bool | None],
         absent: Callable[[SettingError], T] | None = None,
+        elsewhere: Mapping[str, str] | None = None,
     ) -> None:
         self.kind, self.wanted, self.fits = kind, wanted, fits
+        self.elsewhere = {} if elsewhere is None else elsewhere
         self.absent: Callable[[SettingError], Any] = absent or _absent
         self._things: dict[str, T] = {}
         REGISTRIES[kind] = self
@@ -87,7 +90,14 @@ class Registry(Mapping[str, T], Generic[T]):
             return self._imported(name, key)
         if isinstance(name, str) and name in self:
             return self[name]
-        raise misfit(key, name, f"{', '.join(self)} or module:object{suggestion(name, self)}")
+        raise misfit(key, name, f"{', '.join(self)} or module:object{self._near(name)}")
+
+    def _near(self, name: object) -> str:
+        """What may have been meant: the same but for capitals and hyphens, what others call so, or a similar word."""
+        word = _letters(str(name))
+        same = [one for one in self if _letters(one) == word]
+        meant = same or [self.elsewhere[one] for one in self.elsewhere if _letters(one) == word]
+        return f"; did you mean {meant[0]!r}?" if meant else suggestion(name, self)
 
     def __getitem__(self, name: str) -> T:
         if name not in self._things:
@@ -115,6 +125,10 @@ class Registry(Mapping[str, T], Generic[T]):
         if self.fits(found) is False:
             raise SettingError(f"{key}: {name!r} is {_words(found)}, but {self.wanted}")
         return found  # type: ignore[no-any-return]
+
+
+def _letters(name: str) -> str:
+    return re.sub(r"[^a-z0-9]", "", name.lower())
 
 
 _without_plugins: ContextVar[bool] = ContextVar("without_plugins", default=False)

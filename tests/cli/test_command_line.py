@@ -13,11 +13,13 @@ import time
 from pathlib import Path
 
 import pytest
+import typer
 from tests.support.drawing import drawing
 from typer.testing import CliRunner
 
 from walktalk import __version__
 from walktalk.cli import app
+from walktalk.cli.app import PANELS
 
 TINY = """
 name: tiny
@@ -314,3 +316,25 @@ def test_ctrl_c_saves_and_says_how_to_go_on(tmp_path: Path) -> None:
     assert walktalk(*told.split("walktalk ")[1].split())[0] == 0
     assert walktalk("run", "smoke", "--set", length, "--out", tmp_path / "unbroken")[0] == 0
     assert (out / "history.csv").read_bytes() == (tmp_path / "unbroken" / "history.csv").read_bytes()
+
+
+def test_a_study_that_was_refused_leaves_its_folder_to_the_next(tmp_path: Path) -> None:
+    (tmp_path / "one.yaml").write_text(TINY.replace("{name: async_gossip}", "{name: fedavg}"))
+    assert "take star" in refused("run", tmp_path / "one.yaml", "--out", tmp_path / "out")
+    (tmp_path / "one.yaml").write_text(TINY.replace("iterations: 24", "iterations: 6"))
+    assert walktalk("run", tmp_path / "one.yaml", "--out", tmp_path / "out")[0] == 0
+
+
+def test_every_command_has_a_heading_in_the_help() -> None:
+    listed = {name for names in PANELS.values() for name in names}
+    assert listed == set(typer.main.get_command(app).commands)
+
+
+def test_a_table_is_printed_for_a_paper_or_a_spreadsheet(tiny: Path) -> None:
+    code, latex, _ = walktalk("table", tiny)
+    assert code == 0
+    assert r"\begin{tabular}" in latex
+    rows = walktalk("table", tiny, "--form", "csv")[1].splitlines()
+    assert rows[0].startswith("label,algorithm,repetitions,final_loss,final_loss_std")
+    assert len(rows) > 1
+    assert walktalk("table", tiny, "--form", "markdown")[1].startswith("| Algorithm |")

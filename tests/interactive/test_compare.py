@@ -5,11 +5,14 @@ from __future__ import annotations
 import json
 import subprocess
 import sys
+from dataclasses import dataclass
+from typing import Annotated
 
 import networkx as nx
 import pandas as pd
 import pytest
 import torch
+from annotated_types import Ge, Le
 from torch import nn
 
 import walktalk as wt
@@ -34,6 +37,13 @@ def own_task(shift: float = 0.0) -> wt.Task:
 
 def small(task, algorithms, graph=CYCLE, **given):
     return wt.compare(task, algorithms, graph, **{"stop": 40, "evaluate": 20, "device": "cpu", **given})
+
+
+@dataclass(frozen=True)
+class Sharing(wt.AsyncGossip):
+    """A person's own, that leaves bounds to its types."""
+
+    share: Annotated[float, Ge(0), Le(1)] = 0.5
 
 
 @pytest.fixture(scope="module")
@@ -226,3 +236,50 @@ def test_what_was_typed_into_a_notebook_cannot_be_found_by_other_processes(tmp_p
     (words,) = ended.stdout.strip().splitlines()
     assert words.startswith("task.name: typed_in is defined in this notebook or prompt, so worker processes cannot")
     assert words.endswith("put it into a file and name it as module:typed_in")
+
+
+def test_the_table_is_numbers_and_latex(folder):
+    assert list(folder.table.index) == ["multi_walk-1", "multi_walk-2", "async_gossip-pairwise"]
+    first = folder.history.query("algorithm == 'multi_walk-1'").groupby("repetition")["train_loss"].last()
+    assert folder.table.loc["multi_walk-1", "final_loss"] == pytest.approx(first.mean())
+    assert folder.latex().count(r"\\") == 4
+    assert r"\begin{tabular}{lrrrrr}" in folder.latex()
+
+
+@pytest.mark.parametrize(
+    ("given", "said"),
+    [
+        ({"algorithms": wt.MultiWalk(walks="two")}, "algorithms.0.walks: 'two' is not possible"),
+        ({"algorithms": [wt.AsyncGossip(), Sharing(share=2)]}, "algorithms.1.share: 2 is not possible; allowed: a"),
+        ({"algorithms": "D-PSGD"}, "did you mean 'sync_gossip'?"),
+        ({"algorithms": "FedAvg"}, "did you mean 'fedavg'?"),
+        ({"graph": "ring"}, "did you mean 'cycle'?"),
+        ({"graph": [(0, 1), (1, 2)]}, "wt.Graph.from_edges"),
+        ({"optimizer": torch.optim.SGD([torch.zeros(1)], lr=0.1)}, "functools.partial(torch.optim.SGD, lr=…)"),
+    ],
+)
+def test_what_people_try_first_is_told_what_to_do(given, said):
+    asked = {"algorithms": wt.MultiWalk(), "graph": CYCLE, **given}
+    with pytest.raises(UserError) as told:
+        small(own_task(), **asked)
+    assert said in str(told.value)
+    assert "\n" not in str(told.value)
+
+
+def test_an_axis_that_is_none_is_told_which_there_are(folder):
+    with pytest.raises(
+        UserError, match="x: 'iterations' is not possible; allowed: iteration, time, bits; did you mean"
+    ):
+        folder.plot("iterations")
+
+
+def test_what_a_prompt_shows_is_short():
+    assert (
+        repr(own_task())
+        == "Task(hospital: Sequential with 57 parameters, 4 nodes with 30 samples each, 30 test samples)"
+    )
+    assert "Graph" in dir(wt.graphs)
+    assert "cycle" in dir(wt.graphs)
+    assert "registry" not in dir(wt.graphs)
+    assert "torch" in dir(wt.tasks)
+    assert "own_model" not in dir(wt.tasks)

@@ -55,7 +55,7 @@ def test_the_note_says_what_is_too_close_to_call() -> None:
         results_table(content).note == "Iterations, time and data: to training loss 0.123. Mean ± σ over 5 repetitions."
     )
     content["winners"]["time"]["clear"] = False
-    assert results_table(content).note.endswith("Too close to call: time (4 walks, Gossip in pairs).")
+    assert results_table(content).note.endswith("Too close to call: time (4 walks or Gossip in pairs).")
 
 
 def test_runs_that_diverged_are_named() -> None:

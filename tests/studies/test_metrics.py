@@ -134,3 +134,11 @@ def test_a_server_is_spoken_of_as_one():
     with pytest.warns(UserWarning, match="the server has taken in nothing yet.*mean of the nodes' models") as words:
         wt.train(task(), FedAvg(), wt.graphs.star(3), stop=wt.Stop(iterations=2), device="cpu")
     assert not any("walk" in str(word.message).removeprefix("walktalk") for word in words)
+
+
+def test_the_mean_is_advised_only_where_it_is_better():
+    old = train(task(), wt.MultiWalk(walks=2), iterations=60).record
+    old.aggregated_at = 20
+    for mean, advised in ((0.1, True), (9.9, False)):
+        old.history[-1] = old.history[-1]._replace(train_loss=1.0, mean_train_loss=mean)
+        assert ("measure the mean" in word_on_aggregate(old)) is advised

@@ -39,3 +39,7 @@ __all__ = [
     "spectrum",
     "stationary",
 ]
+
+
+def __dir__() -> list[str]:
+    return sorted(__all__)  # what a prompt completes: not the files that things lie in

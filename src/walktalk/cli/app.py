@@ -151,12 +151,28 @@ def _options(
     """Decentralized training with random walks and gossip: simulate it, plan it, run it."""
 
 
+PANELS = {
+    "Studies": ("run", "presets", "list", "report", "compare", "table", "plot", "replay"),
+    "Decide": ("advise", "algorithms", "theory"),
+    "Real machines": ("node", "status", "stop", "collect", "certs", "relay", "leave", "chaos"),
+    "The paper, and tables of others": ("paper", "published"),
+    "This machine": ("doctor", "data", "bench"),
+}
+"""What `walktalk --help` puts together, under which heading."""
+
+
+def panel_of(name: str) -> str | None:
+    """The heading of a command."""
+    return next((panel for panel, names in PANELS.items() if name in names), None)
+
+
 for _command in (run, plot, report, presets):
-    app.command()(guarded(_command))
+    app.command(rich_help_panel=panel_of(_command.__name__))(guarded(_command))
 
 OPTIONAL = (
     "list",
     "compare",
+    "table",
     "replay",
     "algorithms",
     "theory",
@@ -185,6 +201,6 @@ for _name in OPTIONAL:
         for _entry in (*_module.app.registered_commands, _module.app.registered_callback):
             if _entry is not None and _entry.callback is not None:
                 _entry.callback = guarded(_entry.callback)
-        app.add_typer(_module.app, name=_name)
+        app.add_typer(_module.app, name=_name, rich_help_panel=panel_of(_name))
     else:
-        app.command(name=_name)(guarded(getattr(_module, _name)))
+        app.command(name=_name, rich_help_panel=panel_of(_name))(guarded(getattr(_module, _name)))

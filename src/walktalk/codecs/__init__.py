@@ -30,3 +30,7 @@ __all__ = [
     "seen_models",
     "uniform",
 ]
+
+
+def __dir__() -> list[str]:
+    return sorted(__all__)  # what a prompt completes: not the files that things lie in

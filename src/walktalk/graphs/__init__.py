@@ -82,3 +82,7 @@ __all__ = [
     "us_five_sites",
     "with_sites",
 ]
+
+
+def __dir__() -> list[str]:
+    return sorted(__all__)  # what a prompt completes: not the files that things lie in

@@ -267,7 +267,10 @@ def as_graph(graph: GraphLike) -> Graph:
         return graph
     if isinstance(graph, nx.Graph):
         return Graph.from_networkx(graph)
-    raise GraphError(f"graph: a walktalk or networkx graph is needed, not {type(graph).__name__}")
+    raise GraphError(
+        f"graph: a walktalk or networkx graph is needed, not {type(graph).__name__}; a list of edges is one by "
+        "wt.Graph.from_edges(nodes, edges), a matrix by networkx.from_numpy_array(matrix)"
+    )
 
 
 def check_names(names: Sequence[str], nodes: int, graph: str) -> None:

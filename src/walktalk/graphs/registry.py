@@ -143,8 +143,32 @@ def _us_five_sites(nodes: int = NODES) -> Graph:
     return us_five_sites()
 
 
+ELSEWHERE = {
+    "ring": "cycle",
+    "line": "path",
+    "chain": "path",
+    "grid": "torus",
+    "full": "complete",
+    "fully_connected": "complete",
+    "all_to_all": "complete",
+    "clique": "complete",
+    "random": "erdos_renyi",
+    "er": "erdos_renyi",
+    "gnp": "erdos_renyi",
+    "regular": "random_regular",
+    "expander": "random_regular",
+    "watts_strogatz": "small_world",
+    "server": "star",
+    "tree": "binary_tree",
+    "one_peer_exp": "one_peer_exponential",
+    "file": "edge_list",
+}
+
 TOPOLOGIES: Registry[Topology] = Registry(
-    "topology", "a topology is a function that returns a Graph (-> wt.Graph)", lambda thing: returns(thing, Graph)
+    "topology",
+    "a topology is a function that returns a Graph (-> wt.Graph)",
+    lambda thing: returns(thing, Graph),
+    elsewhere=ELSEWHERE,
 )
 """The topologies that `build` knows, by name."""
 

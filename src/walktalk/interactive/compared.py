@@ -15,7 +15,7 @@ from walktalk.interactive.keeping import page_of, save_study
 from walktalk.interactive.run import Run
 from walktalk.interactive.tables import summary_html, summary_text
 from walktalk.plots import Axis, curves
-from walktalk.report import write_report
+from walktalk.report import latex, numbers, results_table, write_report
 from walktalk.studies import Foundation, StudyResult
 
 
@@ -63,6 +63,15 @@ class Compared:
             f"there is no run {repetition} of {algorithm!r}; algorithms: {', '.join(labels)}, repetitions: 0 to "
             f"{self.base.spec.repetitions - 1}{suggestion(algorithm, labels)}"
         )
+
+    @property
+    def table(self) -> pd.DataFrame:
+        """The numbers of the printed table: a row for each algorithm, means and σ; `.to_csv("table.csv")` keeps it."""
+        return numbers(self.summary)
+
+    def latex(self) -> str:
+        """The printed table as a LaTeX `tabular` for the package booktabs, the best of each column in bold."""
+        return latex(results_table(self.summary))
 
     def plot(self, x: Axis = "iteration") -> Any:
         """Loss and accuracy of all algorithms as a matplotlib figure, mean ± σ over repetitions.

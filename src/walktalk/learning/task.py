@@ -24,7 +24,7 @@ Metric: TypeAlias = Callable[[Tensor, Tensor], Any]  # (outputs, targets) of all
 Augment: TypeAlias = Callable[[Tensor, Tensor, int], Tensor]  # (inputs [W, B, …], keys [W], step) -> inputs
 
 
-@dataclass
+@dataclass(repr=False)
 class Task:
     """What is learned, and who has which samples."""
 
@@ -57,6 +57,17 @@ class Task:
             raise DataError(f"task {self.name}: {len(self.inputs)} inputs but {len(self.targets)} targets")
         if self.names is not None and len(self.names) != len(self.parts):
             raise DataError(f"task {self.name}: {len(self.names)} names for {len(self.parts)} nodes")
+
+    def __repr__(self) -> str:
+        """One line; samples and weights are for others to print."""
+        sizes = [len(part) for part in self.parts]
+        of_each = f"{sizes[0]:,}" if min(sizes) == max(sizes) else f"{min(sizes):,} to {max(sizes):,}"
+        tests = "" if self.test is None else f", {len(self.test[0]):,} test samples"
+        numbers = sum(parameter.numel() for parameter in self.model.parameters())
+        return (
+            f"Task({self.name}: {type(self.model).__name__} with {numbers:,} parameters, {self.nodes} nodes with "
+            f"{of_each} samples each{tests})"
+        )
 
     @property
     def nodes(self) -> int:

@@ -86,3 +86,7 @@ __all__ = [
     "upright",
     "variants",
 ]
+
+
+def __dir__() -> list[str]:
+    return sorted(__all__)  # what a prompt completes: not the files that things lie in

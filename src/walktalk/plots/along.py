@@ -8,7 +8,8 @@ from typing import Any, NamedTuple
 import pandas as pd
 from matplotlib.ticker import MaxNLocator, NullFormatter
 
-from walktalk.plots.mean_curve import Axis
+from walktalk.errors import StudyError, suggestion
+from walktalk.plots.mean_curve import AXES, Axis
 from walktalk.plots.scales import PLAIN, THOUSANDS
 from walktalk.plots.units import Unit, unit_of
 
@@ -38,6 +39,8 @@ def along(histories: Iterable[pd.DataFrame], name: Axis, time: str | None = None
 
     `time`: what time is called; wall-clock time, as in the paper, unless given.
     """
+    if name not in AXES:
+        raise StudyError(f"x: {name!r} is not possible; allowed: {', '.join(AXES)}{suggestion(name, AXES)}")
     parts = list(histories)
     ends = [
         float(end)

@@ -74,11 +74,37 @@ from walktalk.protocols.sync_gossip import SyncGossip
 from walktalk.protocols.walks import Digest, TokenSaga, Walkman, WeightedWalk
 from walktalk.protocols.wrapped import Wrapped
 
+ELSEWHERE = {
+    "random_walk": "multi_walk",
+    "walk": "multi_walk",
+    "gossip": "async_gossip",
+    "ad_psgd": "async_gossip",
+    "pairwise_gossip": "async_gossip",
+    "d_psgd": "sync_gossip",
+    "dsgd": "sync_gossip",
+    "decentralized_sgd": "sync_gossip",
+    "qg_dsgd": "qg_dsgdm",
+    "quasi_global_momentum": "qg_dsgdm",
+    "push_sum": "sgp",
+    "gt": "gradient_tracking",
+    "dsgt": "gradient_tracking",
+    "exact_diffusion": "d2",
+    "choco": "choco_sgd",
+    "el": "epidemic_learning",
+    "el_local": "epidemic_learning",
+    "fedadam": "fedopt",
+    "fedyogi": "fedopt",
+    "fedavgm": "fedopt",
+    "local_sgd": "fedavg",
+    "sgd": "centralized",
+}
+
 PROTOCOLS: Registry[type[Protocol]] = Registry(
     "algorithm",
     "an algorithm is a class that inherits walktalk.Protocol",
     lambda thing: isinstance(thing, type) and issubclass(thing, Protocol) and thing is not Protocol,
     absent=absent_protocol,
+    elsewhere=ELSEWHERE,
 )
 """The protocols that a specification can name."""
 
@@ -222,3 +248,7 @@ __all__ = [
     "screened",
     "together",
 ]
+
+
+def __dir__() -> list[str]:
+    return sorted(__all__)  # what a prompt completes: not the files that things lie in

@@ -16,7 +16,7 @@ from pathlib import Path
 
 from filelock import FileLock, Timeout
 
-from walktalk.errors import StudyError
+from walktalk.errors import StudyError, UserError
 from walktalk.records.atomic import PART, remove_unfinished, write_text
 from walktalk.records.folder import StudyFolder
 
@@ -51,8 +51,14 @@ def opened_folder(
         elif here.path != folder.path:
             shutil.rmtree(here.path, ignore_errors=True)
             here.path.mkdir()
+        new = not here.spec.exists()
         write_text(here.spec, spec)
-        yield here
+        try:
+            yield here
+        except UserError:
+            if new and not here.begun():  # a mistake that showed before anything was done: the folder is nobody's yet
+                here.spec.unlink(missing_ok=True)
+            raise
         if here.path != folder.path:
             write_text(here.path / WHOLE, "")
             _move(folder)

@@ -8,6 +8,7 @@ from walktalk.report.page import PageParts, page_html, page_parts, write_page, w
 from walktalk.report.replay import replay_data, write_film
 from walktalk.report.results import Cell, Results, results_table
 from walktalk.report.study import Study, open_study
+from walktalk.report.tabular import latex, markdown, numbers
 
 __all__ = [
     "Cell",
@@ -19,7 +20,10 @@ __all__ = [
     "Window",
     "draw",
     "in_words",
+    "latex",
     "live_page",
+    "markdown",
+    "numbers",
     "open_comparison",
     "open_study",
     "page_html",

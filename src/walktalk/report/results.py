@@ -73,7 +73,7 @@ def _note(summary: Mapping[str, Any], name: Callable[[str], str]) -> str:
         "bits": "data sent",
     }
     close = [
-        f"{names[axis]} ({name(winner['algorithm'])}, {name(winner['next'])})"
+        f"{names[axis]} ({name(winner['algorithm'])} or {name(winner['next'])})"
         for axis, winner in summary["winners"].items()
         if winner is not None and winner["clear"] is False
     ]

@@ -100,3 +100,7 @@ __all__ = [
     "weighted_walk",
     "winner",
 ]
+
+
+def __dir__() -> list[str]:
+    return sorted(__all__)  # what a prompt completes: not the files that things lie in

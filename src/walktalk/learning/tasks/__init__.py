@@ -33,3 +33,7 @@ __all__ = [
     "task_settings",
     "torch",
 ]
+
+
+def __dir__() -> list[str]:
+    return sorted(__all__)  # what a prompt completes: not the files that things lie in

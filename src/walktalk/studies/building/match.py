@@ -13,7 +13,10 @@ def matched(task: Task, graph: GraphLike) -> tuple[Task, Graph]:
     if graph.names is not None and task.names is not None:
         return task.ordered(graph.names), graph
     if task.nodes != graph.nodes:
-        raise DataError(f"the task is split over {task.nodes} nodes, but the graph has {graph.nodes}; make them equal")
+        raise DataError(
+            f"the task is split over {task.nodes} nodes, but the graph has {graph.nodes}; make them equal, as with "
+            f"network.nodes: {task.nodes}"
+        )
     if graph.names is not None:
         return task.ordered(graph.names), graph
     return task, graph if task.names is None else graph.named(task.names)

@@ -18,7 +18,8 @@ def word_on_aggregate(record: RunRecord) -> str | None:
     last = record.history[-1]
     what = SERVER if record.family == "server" else AGGREGATOR
     losses = f"a loss of {last.mean_train_loss:.4g}, this one {last.train_loss:.4g}"
-    beside = f"the mean of {what.members} has {losses}; {what.advice}, or measure the mean (evaluate.model: mean)"
+    better = "" if last.mean_train_loss >= last.train_loss else ", or measure the mean (evaluate.model: mean)"
+    beside = f"the mean of {what.members} has {losses}; {what.advice}{better}"
     if updated == 0 and last.iteration:
         return f"{record.label}: {what.never}; {beside}"
     missed = last.iteration - updated

@@ -24,7 +24,7 @@ from walktalk.learning import Schedule
 from walktalk.protocols import Protocol
 from walktalk.runtimes.meaning import Evaluate, Stop
 from walktalk.runtimes.simulator import Fault, NetworkTiming, PoissonTiming
-from walktalk.settings import Setting, settings_of
+from walktalk.settings import Setting, settings_of, typed
 from walktalk.studies.spec.algorithm import AlgorithmSpec
 from walktalk.studies.spec.errors import shown
 
@@ -49,6 +49,12 @@ def optimizer_section(given: Any) -> Mapping[str, Any]:
         if isinstance(given, partial) and given.args:
             raise _no("optimizer", given, "a class of torch.optim with settings by name, such as lr=0.1")
         return _of_class(kind, settings)
+    if isinstance(given, torch.optim.Optimizer):
+        name = type(given).__name__
+        raise SpecError(
+            f"optimizer: this {name} belongs to one model, and many are trained here; give its class and its settings, "
+            f"functools.partial(torch.optim.{name}, lr=…), or wt.SGD(lr=…), wt.Adam(lr=…)"
+        )
     raise _no("optimizer", given, "wt.SGD(), wt.Adam(), a name such as 'adam', or a class of torch.optim")
 
 
@@ -159,7 +165,16 @@ def _algorithm(one: Any, place: int) -> list[Any]:
         raise _no(f"algorithms.{place}", one, f"an object, as in {one.__name__}()")
     if not isinstance(one, Protocol):
         raise _no(f"algorithms.{place}", one, "an algorithm such as wt.MultiWalk(walks=4), or its name")
-    return [AlgorithmSpec.of(single) for single in _singles(one)]
+    return [AlgorithmSpec.of(_checked(single, place)) for single in _singles(one)]
+
+
+def _checked(protocol: Protocol, place: int) -> Protocol:
+    """The protocol, if each setting is of the type and within the bounds that its class says, as in a specification."""
+    kinds: dict[str, Setting] = settings_of(type(protocol.core)) if is_dataclass(protocol.core) else {}
+    for name, value in protocol.core.settings.items():
+        if isinstance(value, (bool, int, float, str)) and name in kinds:  # what else there is, its class has to judge
+            typed(f"algorithms.{place}.{name}", value, kinds[name])
+    return protocol
 
 
 def _singles(protocol: Protocol) -> list[Protocol]:
