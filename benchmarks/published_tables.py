@@ -99,6 +99,8 @@ def main() -> None:
             inside5=len(known) - len(strays),
             strays5="".join(f"; {cell.row.title}'s is not ({cell.published:.1f})" for cell in strays),
             ceca5=f"{found5['ceca']:.1f} %",
+            inexact5=inexact_said(five),
+            exact5=", ".join(f"{value:.1f}" for value in seeds["d2-ring"].values()),
             code5=f"{found5['ceca-code']:.1f} %",
             moved5=moves_said(five, "d2-ring"),
             walks5={n: " and ".join(f"{v:.1f}" for v in seeds[n].values()) for n in seeds if n.startswith("walks")},
@@ -176,10 +178,20 @@ SEEDS = {"1": "seed 1", "2": "seed 2", "before": "earlier"}  # folders, and what
 def seeds_of(table: published.Table, cells: list[published.Compared]) -> dict[str, dict[str, float]]:
     """By row, what each seed gave."""
     found = {cell.row.name: {"seed 0": cell.ours} for cell in cells}
+    again = {cell.row.name for cell in published.compared(table, LATER)}  # new, or run again after a mend
     for folder, title in SEEDS.items():
-        for cell in published.compared(table, RESULTS / "other-seeds" / folder):
+        before = published.compared(table, RESULTS / "other-seeds" / folder)
+        kept = [cell for cell in before if cell.row.name not in again]
+        for cell in [*kept, *published.compared(table, LATER / "other-seeds" / folder)]:
             found[cell.row.name][title] = cell.ours
     return found
+
+
+def inexact_said(table: published.Table) -> str:
+    """What D² had with weights whose sum in 32 bits is not one."""
+    folders = [RESULTS, *(RESULTS / "other-seeds" / folder for folder in SEEDS)]
+    cells = [cell for folder in folders for cell in published.compared(table, folder) if cell.row.name == "d2-ring"]
+    return ", ".join(f"{cell.ours:.1f}" for cell in cells)
 
 
 def seeds_said(cells: list[published.Compared], seeds: dict[str, dict[str, float]]) -> str:
@@ -201,8 +213,9 @@ def is_inside(cell: published.Compared, seeds: dict[str, dict[str, float]], with
 
 def moves_said(table: published.Table, name: str) -> str:
     """By how many points the last two evaluations of a row differ, seed by seed."""
-    folders = [RESULTS, *(RESULTS / "other-seeds" / folder for folder in SEEDS)]
-    histories = [read_history(published.history_of(folder, table, table.row(name), "sorted")) for folder in folders]
+    folders = [LATER, *sorted((LATER / "other-seeds").iterdir())]
+    paths = [published.history_of(folder, table, table.row(name), "sorted") for folder in folders]
+    histories = [read_history(path) for path in paths if path.is_file()]
     ends = [history[table.measure].iloc[-2:].to_list() for history in histories]
     return ", ".join(f"{100 * abs(last - before):.1f}" for before, last in ends)
 
