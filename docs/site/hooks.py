@@ -149,8 +149,8 @@ def _described(path: str, command: Any) -> Iterator[str]:
     for word, one in zip(words, arguments, strict=True):
         yield f"| `{word}` | {one.help or ''}{_default(one)} |"
     for one in options:
-        value = "" if one.is_flag else f" {one.metavar or one.name.upper()}".replace("|", "\\|")
-        yield f"| `{', '.join(one.opts)}{value}` | {one.help or ''}{_default(one)} |"
+        value = "" if one.is_flag else f" {one.metavar or one.name.upper()}".replace("|", "&#124;")
+        yield f"| <code>{', '.join(one.opts)}{value}</code> | {one.help or ''}{_default(one)} |"
     yield ""
 
 

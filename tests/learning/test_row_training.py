@@ -11,10 +11,12 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from tests.learning import plain
+from walktalk.codecs import hashed
 from walktalk.learning import OptimizerSpec, Trainer, tasks
 from walktalk.learning.optimizers import row_optimizer
 from walktalk.learning.stacked import SequentialModel, seeded
 from walktalk.learning.stacked.choice import is_random
+from walktalk.learning.stacked.sequential import seeds_of
 
 MEMORY = sys.modules["walktalk.learning.machine_memory"]
 OPTIMIZERS = {
@@ -150,6 +152,42 @@ def test_what_a_seed_draws_is_what_torch_draws_from_it_and_no_other_device_is_to
     with pytest.raises(ValueError, match="inside"), seeded(3, torch.device("cpu")):
         raise ValueError("inside")
     assert torch.equal(torch.get_rng_state(), before)
+
+
+class WithoutASay(nn.Module):
+    """33 parameters, some of which have no gradient."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.head, self.unused = nn.Linear(2, 10), nn.Parameter(torch.ones(3))
+
+    def forward(self, inputs: Tensor) -> Tensor:
+        return self.head(functional.dropout(inputs[:, 20:22], 0.2, self.training))
+
+
+@pytest.mark.parametrize("momentum", [0.0, 0.9])
+def test_zeros_behind_a_row_change_no_bit_of_it(one_by_one, monkeypatch, momentum):
+    task = replace(tasks.digits(nodes=3, alpha=1.0), model=WithoutASay())
+    results = []
+    for padded in (True, False):
+        if not padded:
+            monkeypatch.setattr("walktalk.learning.row_training.RowTraining.lengths", lambda self, device: (33, 33))
+        spec = OptimizerSpec("sgd", 0.05, momentum=momentum, weight_decay=0.01)
+        trainer = Trainer(task, batch_size=16, local_steps=3, optimizer=spec)
+        rows, parts, keys, lr = given(trainer, 2)
+        trained, state = trainer.train(rows, parts, keys, lr, torch.ones(2, trainer.state_width))
+        assert trained.shape == rows.shape
+        assert state is not None
+        assert state.shape == (2, trainer.state_width)
+        assert len(trainer.alone.weights) == (48 if padded else 33)
+        results.append(torch.cat((trained, state), dim=1))
+    assert torch.equal(*results)
+
+
+def test_seeds_of_a_few_keys_are_those_of_many():
+    keys = torch.tensor([0, 1, -1, 2**62, -(2**63), 7919])
+    for counter in (0, 7919, 2**40):
+        assert seeds_of(keys, counter) == hashed(keys, torch.full_like(keys, counter)).tolist()
 
 
 class DropsByItself(nn.Module):

@@ -5,7 +5,7 @@ from walktalk.codecs.codec import CODECS, Bytes, Codec, approximated, codec_name
 from walktalk.codecs.models import decode_model, encode_model, model_size, seen_models
 from walktalk.codecs.part import CodedPart, Part
 from walktalk.codecs.quantized import EightBits, FourBits
-from walktalk.codecs.random_bits import hashed, uniform
+from walktalk.codecs.random_bits import hashed, hashed_number, uniform
 from walktalk.codecs.top_k import TopK
 
 for _codec in (BrainFloat, EightBits, FourBits, Part, TopK):
@@ -26,6 +26,7 @@ __all__ = [
     "decode_model",
     "encode_model",
     "hashed",
+    "hashed_number",
     "model_size",
     "seen_models",
     "uniform",

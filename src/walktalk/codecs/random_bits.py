@@ -26,6 +26,14 @@ def hashed(keys: Tensor, counters: Tensor, bits: int = 31) -> Tensor:
     return z if bits == 64 else _shift(z, 33)
 
 
+def hashed_number(key: int, counter: int) -> int:
+    """The same 31 bits for one key and one counter."""
+    z = (key + (counter + 1) * _GOLDEN) % 2**64
+    z = (z ^ (z >> 30)) * _FIRST % 2**64
+    z = (z ^ (z >> 27)) * _SECOND % 2**64
+    return (z ^ (z >> 31)) >> 33
+
+
 def uniform(keys: Tensor, count: int) -> Tensor:
     """For each key so many float32 numbers in [0, 1)."""
     draws = hashed(keys.view(-1, 1), torch.arange(count, device=keys.device).view(1, -1))

@@ -14,7 +14,7 @@ from torch import Tensor
 
 from walktalk.learning.cuda_graph import recorded, say_that_none_works
 from walktalk.learning.machine_memory import keep_freed_memory
-from walktalk.learning.optimizers import RowOptimizer
+from walktalk.learning.optimizers import RowOptimizer, RowSGD, Spread
 from walktalk.learning.samples import Samples, chosen
 from walktalk.learning.sampling import Sampler
 from walktalk.learning.stacked import SequentialModel
@@ -67,12 +67,23 @@ class RowTraining:
         layout, device = self.model.layout, self.inputs.device
         if device.type == "cpu":
             keep_freed_memory()
-        self.row = torch.zeros(1, layout.width, device=device)
-        self.weights, buffers = self.row[0, : layout.parameter_width], self.row[:, layout.parameter_width :]
-        self.state = torch.zeros(1, self.optimizer.state_width(layout.parameter_width), device=device)
+        length, parameters = self.lengths(device)
+        memory = torch.zeros(1, length, device=device)
+        self.row, self.weights, buffers = memory[:, : layout.width], memory[0, :parameters], memory[:, parameters:]
+        self.states = torch.zeros(1, self.optimizer.state_width(parameters), device=device)
+        self.state = self.states[:, : self.optimizer.state_width(layout.parameter_width)]
         self.part, self.key = (torch.zeros(1, dtype=torch.int64, device=device) for _ in range(2))
         self.rate: float | Tensor = torch.zeros(1, device=device)
         return self.model.wave(self.weights, buffers, self.key)
+
+    def lengths(self, device: torch.device) -> tuple[int, int]:
+        """Numbers of a row, and of its parameters; with zeros behind them up to a whole line where SGD may go on into
+        them, which else takes the rest by itself (`RowSGD.step_alone`)."""
+        layout = self.model.layout
+        if device.type != "cpu" or not isinstance(self.optimizer, RowSGD) or layout.width > layout.parameter_width:
+            return layout.width, layout.parameter_width
+        whole = Spread(1, (layout.width,)).length
+        return whole, whole
 
     def fill(self, rows: Tensor, parts: Tensor, keys: Tensor, lr: Tensor, state: Tensor | None) -> None:
         self.row.copy_(rows)
@@ -93,7 +104,7 @@ class RowTraining:
                 inputs = self.augment(inputs, self.key, step)
             found = gradients(inputs, targets, step)
             with torch.no_grad():
-                self.optimizer.step_alone(self.weights, found, self.state[0], self.rate)
+                self.optimizer.step_alone(self.weights, found, self.states[0], self.rate)
 
     def capture(self, gradients: Gradients) -> None:
         try:

@@ -393,8 +393,10 @@ class Trainer:
         pieces: list[tuple[Tensor, Tensor | None]] = []
         with self.arithmetic.products(self.device), one_thread():
             while (start := sum(len(new) for new, _ in pieces)) < len(rows):
-                piece = slice(start, start + self._at_once(len(rows)))
-                given = rows[piece], parts[piece], keys[piece], lr[piece], None if state is None else state[piece]
+                given, most = (rows, parts, keys, lr, state), self._at_once(len(rows))
+                if most < len(rows):
+                    piece = slice(start, start + most)
+                    given = rows[piece], parts[piece], keys[piece], lr[piece], None if state is None else state[piece]
                 try:
                     pieces.append(train(*given))
                 except RuntimeError as error:

@@ -136,9 +136,9 @@ def _refusal(protocol: Protocol, graph: Graph) -> str:
 HEAD = """\
 # All algorithms
 
-What each keeps, sends and guarantees, where it runs, and its keys in a specification. `walktalk algorithms` prints the
-same, also for plug-ins that are installed; `walktalk algorithms NAME` one in full; and with a graph, what an iteration
-sends on it, counted in a run without arithmetic.
+Each by its name in a study: what it does, then what an iteration of it sends, then what it keeps and guarantees, where
+it runs, and its keys. `walktalk algorithms` prints the same, also for plug-ins that are installed; `walktalk algorithms
+NAME` one in full; and with a graph, what an iteration sends on it, counted in a run without arithmetic.
 
 ```
 walktalk algorithms
@@ -157,7 +157,19 @@ PAGE_PARAMETERS = 10_000
 
 def algorithms_page() -> str:
     """`docs/algorithms.md`."""
-    return "\n\n".join([HEAD.rstrip("\n"), *_overview(), *_in_full()]) + "\n"
+    return "\n\n".join([HEAD.rstrip("\n"), *_at_a_glance(), *_overview(), *_in_full()]) + "\n"
+
+
+def _at_a_glance() -> Iterator[str]:
+    yield "## At a glance"
+    rows, family = ["| algorithm | what it does | from |", "| --- | --- | --- |"], ""
+    for entry in algorithm_entries():
+        if entry.family != family:
+            family = entry.family
+            rows.append(f"| **{family}** | | |")
+        one = entry.protocol
+        rows.append(f"| [`{one.name}`](#{one.name}) | {_cell(one.description)} | {_cell(one.paper)} |")
+    yield "\n".join(rows)
 
 
 def _overview() -> Iterator[str]:

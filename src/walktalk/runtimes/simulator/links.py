@@ -207,24 +207,22 @@ class Links:
         return (*out, *link, *into)
 
     def latency(self, sender: int, receiver: int) -> float:
-        factor = self.slowed.get((sender, receiver), 1.0)
-        if self.sites is None:
-            return self.timing.latency * factor
-        return float(self.sites.latency[self.sites.site_of[sender], self.sites.site_of[receiver]]) * factor
+        """Seconds from node to node for next to nothing."""
+        usual = self.timing.latency if self.sites is None else self.sites.latency_between(sender, receiver)
+        return usual * self.slowed.get((sender, receiver), 1.0)
 
     def capacity(self, resource: Resource) -> float:
+        """Bits a second that go through a resource at most."""
         if resource[0] == "window":
             transfer: Transfer = resource[1]
             return transfer.window / (2.0 * transfer.latency)  # a round trip is there and back
         if resource[0] in ("out", "in"):
             return (self.up if resource[0] == "out" else self.down)[resource[1]]
         kind, here, there = resource
-        factor = self.slowed.get((here, there), 1.0) if kind == "edge" else 1.0
-        if self.sites is None:
-            return self.timing.bandwidth / factor
-        if kind == "edge":
-            here, there = self.sites.site_of[here], self.sites.site_of[there]
-        return float(self.sites.bandwidth[here, there]) / factor
+        if kind == "sites" and self.sites is not None:
+            return float(self.sites.bandwidth[here, there])
+        usual = self.timing.bandwidth if self.sites is None else self.sites.bandwidth_between(here, there)
+        return usual / self.slowed.get((here, there), 1.0)
 
     def capacity_beside(self, resource: Resource, free: Mapping[Transfer, None]) -> float:
         """What a resource has for these, beside the transfers that keep their rates."""
