@@ -184,7 +184,7 @@ def test_that_nobody_is_there_is_told_before_data_is_read(tmp_path):
     content = {"network": {"topology": "cycle", "nodes": 3}, "algorithms": [{"name": "async_gossip"}]}
     lines = "node,from,to\n{},0,10\n{},0,10\n{},20,\n"
     spec = make_spec({**content, "availability": written(tmp_path, lines.format(0, 1, 2))})
-    with pytest.raises(SpecError, match="availability: by who.csv nobody is there from 10 to 20 s"):
+    with pytest.raises(SpecError, match=r"availability: by who\.csv nobody is there from 10 to 20 s"):
         lay_foundation(spec)
     lay_foundation(make_spec({**content, "availability": written(tmp_path, lines.format("lyon", "nice", "paris"))}))
 
