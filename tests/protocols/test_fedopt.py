@@ -11,7 +11,7 @@ from walktalk import graphs
 from walktalk.errors import SpecError
 from walktalk.protocols import FedAvg, FedOpt
 from walktalk.protocols.rounds.fedopt import TITLES, ServerOptimizer
-from walktalk.screens import SCREENS
+from walktalk.screens import NUMBER_RULES
 
 STAR = graphs.star(6)
 SAMPLES = [1, 2, 3, 4, 5, 9]
@@ -100,7 +100,7 @@ def test_it_says_which_of_them_it_is() -> None:
     assert len({one.colour for one in FedOpt.usual()}) == 4
 
 
-@pytest.mark.parametrize("name", [name for name, rule in SCREENS.items() if not rule.protects])
+@pytest.mark.parametrize("name", list(NUMBER_RULES))
 def test_what_is_part_of_a_rule_protects_from_nobody(name: str) -> None:
     with pytest.raises(SpecError, match="protects from nobody"):
         wt.screened(wt.AsyncGossip(), name)

@@ -21,6 +21,7 @@ from walktalk.errors import SpecError
 from walktalk.protocols import (
     INITIAL,
     MEMBER,
+    Apply,
     Combine,
     Effect,
     EpidemicLearning,
@@ -30,7 +31,6 @@ from walktalk.protocols import (
     Outside,
     Received,
     Record,
-    Screen,
     Send,
     screened,
 )
@@ -40,7 +40,7 @@ from walktalk.protocols.privacy import PrivateNode
 from walktalk.protocols.screening import MeetingNode, ScreenedNode
 from walktalk.runtimes.peers import SPOILS
 from walktalk.runtimes.simulator import Fault, FaultPlan
-from walktalk.screens import SCREENS, screen_named
+from walktalk.screens import NUMBER_RULES, SCREENS, rule_named, screen_named
 from walktalk.seeds import Seed
 from walktalk.studies import make_spec, run_study
 from walktalk.testing import check_protocol
@@ -228,14 +228,14 @@ def test_witnesses_are_what_came_last_from_two_others() -> None:
         for effect in node.handle(Received(sender, Message("walk"), "in"), outside):
             if isinstance(effect, Combine):
                 holds[effect.into] = holds["in"]
-            elif isinstance(effect, Screen):
+            elif isinstance(effect, Apply):
                 seen.append({holds[slot] for slot, weight in effect.terms.items() if not weight})
     assert seen == [set(), set(), set(), {0, 1}, {1, 2}, {2, 0}, {0, 3}, {0, 3}]
     assert len(holds) == 4  # three models are kept at most
     with pytest.raises(ValueError, match="not this one"):
         node.handle(Received(1, Message("walk", round=9), "in"), outside)
     _, judged = node.handle(Received(2, Message("walk"), "in"), outside)
-    assert isinstance(judged, Screen)
+    assert isinstance(judged, Apply)
     assert {holds[slot] for slot, weight in judged.terms.items() if not weight} == {3, 4}  # 1 left nothing behind
 
 
@@ -260,7 +260,7 @@ def test_a_model_that_travels_is_compared_with_the_last_as_it_came_and_others_wi
         for effect in node.handle(Received(1, Message("walk"), "in"), outside):
             if isinstance(effect, Combine):
                 holds[effect.into] = sum(weight * holds[slot] for slot, weight in effect.terms.items())
-            elif isinstance(effect, Screen):
+            elif isinstance(effect, Apply):
                 compared.append(holds[effect.own])
     assert compared == [1.0, own]
 
@@ -277,6 +277,12 @@ def test_what_cannot_be_screened_is_told() -> None:
         screened(wt.Centralized(), "clip")
     assert screened(wt.MultiWalk(), "none") == wt.MultiWalk()
     assert set(SCREENS) >= {"clip", "refuse", "median", "trim", "private"}
+    assert not set(SCREENS) & set(NUMBER_RULES)  # those protect from nobody
+    assert {rule_named(name).name for name in (*SCREENS, *NUMBER_RULES)} == {*SCREENS, *NUMBER_RULES}
+    with pytest.raises(SpecError, match="a beta of at least 0 and below 1"):
+        rule_named("adam_moment(2)")
+    with pytest.raises(SpecError, match="screen: 'nothing' is not possible"):
+        rule_named("nothing")
 
 
 # -- bad nodes --------------------------------------------------------------------------------------------------------

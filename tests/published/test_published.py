@@ -12,7 +12,7 @@ from walktalk.chains import metropolis_hastings
 from walktalk.cli.app import app
 from walktalk.errors import SpecError
 from walktalk.graphs import complete, cycle
-from walktalk.protocols.rounds.ceca_code import CodedCECA
+from walktalk.published.ceca_code import CodedCECA
 from walktalk.published.lost_weights import FirstCode
 from walktalk.published.relay_sgd import BYTES_OF_A_MODEL, EPOCHS, STEPS, WORKERS, peers
 from walktalk.published.sorted_mnist import grid

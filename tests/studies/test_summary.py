@@ -69,6 +69,14 @@ def test_an_algorithm_that_hardly_learns_does_not_set_the_target() -> None:
     assert summary["winners"]["iteration"]["algorithm"] == "good"
 
 
+def test_an_algorithm_that_loses_again_what_it_had_learned_does_not_set_the_target() -> None:
+    runs = (run("good", 0, [2.0, 0.5]), run("astray", 0, [2.0, 1.2, 1.95]), run("slow", 0, [2.0, 1.1, 0.9]))
+    summary = summarize(study(*runs))
+    assert summary["target_loss"] == 0.9
+    assert summary["algorithms"]["astray"]["to_target"]["iteration"] is None
+    assert summary["algorithms"]["astray"]["best_loss"]["mean"] == 1.2
+
+
 def test_it_says_which_runs_diverged() -> None:
     summary = summarize(
         study(

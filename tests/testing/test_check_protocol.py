@@ -16,6 +16,7 @@ from torch import nn
 import walktalk as wt
 from walktalk import graphs
 from walktalk.protocols import (
+    HALF,
     INITIAL,
     MEMBER,
     OSGP,
@@ -28,6 +29,7 @@ from walktalk.protocols import (
     Event,
     FedAvg,
     Machine,
+    Meeting,
     Message,
     NoLoCo,
     Outside,
@@ -45,6 +47,7 @@ from walktalk.testing import ProtocolFlaws, check_protocol
 sys.path.append(str(Path(__file__).parents[2] / "examples" / "protocols"))
 from directed_push_sum import DirectedPushSum
 from eight_bits import EightBitGossip
+from lazy_rounds import LazyRounds, PartOfTheWay
 
 QUICK = {"heartbeat": 0.1, "patience": 0.4}  # settings that say how long to wait, where a protocol has them
 
@@ -212,3 +215,20 @@ def test_eight_bits_learn_as_gossip_does_and_cost_a_quarter() -> None:
         bits[protocol.name] = run.history["bits"].iloc[-1]
     assert losses["eight_bit_gossip"] == pytest.approx(losses["sync_gossip"], abs=np.log(1.1))
     assert bits["eight_bit_gossip"] == pytest.approx(bits["sync_gossip"] / 4, rel=0.02)
+
+
+def test_a_rule_of_rounds_from_outside_passes_and_the_whole_way_is_local_sgd() -> None:
+    """What it needs is all at the front door; that it survives failures comes with the rounds."""
+    check_protocol(LazyRounds(patience=0.4), engines=("sim",))
+    assert LazyRounds().survives_failures
+    meeting = Meeting(Surroundings(0, 3, (1, 2), (2, 2)), ("round",), {})
+    for sender in (1, 2):
+        meeting.take(sender, Message("round", round=0))
+    row = meeting.mean(HALF, "round")
+    assert row == pytest.approx({HALF: 1 / 3, "round/0/1": 1 / 3, "round/0/2": 1 / 3})
+    for share in (1.0, 0.5):
+        (mixed,) = PartOfTheWay(share).mix(meeting)
+        assert isinstance(mixed, Combine)
+        assert mixed.terms == pytest.approx(
+            {slot: share * weight + (slot == HALF) * (1 - share) for slot, weight in row.items()}
+        )

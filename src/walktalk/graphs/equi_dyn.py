@@ -18,7 +18,7 @@ from walktalk.errors import GraphError
 from walktalk.graphs.checks import at_least
 from walktalk.graphs.complete import complete
 from walktalk.graphs.graph import Graph
-from walktalk.graphs.rounds import WeightedRounds
+from walktalk.graphs.rounds import Pairs, WeightedRounds
 from walktalk.seeds import Seed, as_seed
 
 
@@ -41,19 +41,15 @@ class RandomShifts(WeightedRounds):
 
 
 @dataclass(frozen=True)
-class ShiftedPairs(WeightedRounds):
+class ShiftedPairs(Pairs, WeightedRounds):
     """OU-EquiDyn: from a node that is drawn, too, on, whoever is free pairs with the one s(t) further if that is."""
 
     nodes: int
     given: float
     seed: Seed
 
-    def targets(self, node: int, round_: int) -> tuple[int, ...]:
-        partner = _partners(self.nodes, self.seed, round_)[node]
-        return (partner,) if partner != node else ()
-
-    def sources(self, node: int, round_: int) -> tuple[int, ...]:
-        return self.targets(node, round_)
+    def partners(self, round_: int) -> tuple[int, ...]:
+        return _partners(self.nodes, self.seed, round_)
 
     def weight(self, node: int, source: int, round_: int) -> float:
         return self.given

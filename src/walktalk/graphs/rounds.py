@@ -53,19 +53,30 @@ class Shifts(Rounds):
         return tuple((node - shift) % self.nodes for shift in self.shifts[round_ % len(self.shifts)])
 
 
+class Pairs(Rounds):
+    """Rounds in which nodes meet in pairs, and some may stay alone."""
+
+    @abstractmethod
+    def partners(self, round_: int) -> tuple[int, ...]:
+        """Everybody's partner in this round; oneself, where one stays alone."""
+
+    def targets(self, node: int, round_: int) -> tuple[int, ...]:
+        partner = self.partners(round_)[node]
+        return (partner,) if partner != node else ()
+
+    def sources(self, node: int, round_: int) -> tuple[int, ...]:
+        return self.targets(node, round_)
+
+
 @dataclass(frozen=True)
-class RandomMatchings(Rounds):
+class RandomMatchings(Pairs):
     """In every round nodes meet in pairs, drawn anew from a seed that all share; of an odd number one stays alone."""
 
     nodes: int
     seed: Seed
 
-    def targets(self, node: int, round_: int) -> tuple[int, ...]:
-        partner = _matching(self.nodes, self.seed, round_)[node]
-        return (partner,) if partner != node else ()
-
-    def sources(self, node: int, round_: int) -> tuple[int, ...]:
-        return self.targets(node, round_)
+    def partners(self, round_: int) -> tuple[int, ...]:
+        return _matching(self.nodes, self.seed, round_)
 
 
 @lru_cache(maxsize=64)

@@ -82,8 +82,11 @@ class Decode(NamedTuple):
     into: str  # the slot that is set
 
 
-class Screen(NamedTuple):
-    """Set a slot to this node's model mixed with others, by a rule that looks at the numbers (`walktalk.screens`)."""
+class Apply(NamedTuple):
+    """Set a slot to what a number rule makes of this node's model and others (`walktalk.screens`), a screen or another.
+
+    `Combine` only weighs slots, whatever is in them; this looks at the numbers. Traces call it "screen".
+    """
 
     into: str  # the slot that is set
     own: str  # the model that is trusted
@@ -134,7 +137,7 @@ MEMBER = "member"
 AGGREGATE = "aggregate"
 
 Effect: TypeAlias = (
-    Train | Differentiate | Send | Combine | Screen | Encode | Decode | MixEveryone | Forget | SetTimer | Record | Note
+    Train | Differentiate | Send | Combine | Apply | Encode | Decode | MixEveryone | Forget | SetTimer | Record | Note
 )
 
 

@@ -13,7 +13,7 @@ from dataclasses import asdict, dataclass, field
 from typing import Any, ClassVar
 
 from walktalk.errors import SpecError
-from walktalk.protocols.effects import GRADIENT, UPDATE, Differentiate, Effect, Screen, Train
+from walktalk.protocols.effects import GRADIENT, UPDATE, Apply, Differentiate, Effect, Train
 from walktalk.protocols.events import Event, Trained
 from walktalk.protocols.machine import Machine, Outside, Protocol, Surroundings
 from walktalk.protocols.wrapped import Wrapped, WrappedNode
@@ -96,7 +96,7 @@ class PrivateNode(WrappedNode):
         if isinstance(event, Trained):
             slot = GRADIENT if self.gradients.pop((event.slot, event.walk), False) else UPDATE
             if event.steps:  # else it was given up, and nothing was learned
-                made.append(Screen(slot, slot, {}, self.rule))
+                made.append(Apply(slot, slot, {}, self.rule))
         return [*made, *self.changed(self.inner.handle(event, outside))]
 
     def changed(self, effects: list[Effect]) -> list[Effect]:

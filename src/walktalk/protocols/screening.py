@@ -18,11 +18,11 @@ from dataclasses import dataclass
 from typing import Any, ClassVar
 
 from walktalk.errors import SpecError
-from walktalk.protocols.effects import INITIAL, MEMBER, Combine, Effect, Forget, Record, Screen
+from walktalk.protocols.effects import INITIAL, MEMBER, Apply, Combine, Effect, Forget, Record
 from walktalk.protocols.events import Event, Received, Rejoined
 from walktalk.protocols.machine import Machine, Outside, Protocol, Surroundings
 from walktalk.protocols.wrapped import Wrapped, WrappedNode
-from walktalk.screens import screen_named
+from walktalk.screens import NUMBER_RULES, screen_named
 
 OWN = "screen/own"  # what this node compares with
 MIXED = "screen/mixed"
@@ -40,9 +40,9 @@ def screened(protocol: Protocol, rule: str) -> Protocol:
     """
     if rule == "none":
         return protocol
+    if rule.partition("(")[0].strip() in NUMBER_RULES:
+        raise SpecError(f"screen: {rule} is no screen, and protects from nobody; use clip or refuse")
     chosen = screen_named(rule)
-    if not chosen.protects:
-        raise SpecError(f"screen: {rule} is a part of an algorithm, and protects from nobody; use clip or refuse")
     if chosen.releases:
         raise SpecError(f"screen: {rule} protects what a node sends, not what comes to it; use the key privacy")
     if any(arrival.codec for arrival in protocol.messages.values()):
@@ -124,7 +124,7 @@ class ScreenedNode(WrappedNode):
         if self.witnesses > 0:
             witnesses, kept = self._witnesses(event.message.kind, event.sender)
             effects.append(Combine(kept, {slot: 1.0}))
-        effects.append(Screen(slot, own, {slot: 1.0, **dict.fromkeys(witnesses, 0.0)}, rule))
+        effects.append(Apply(slot, own, {slot: 1.0, **dict.fromkeys(witnesses, 0.0)}, rule))
         if self.as_it_came:
             self.knows = True
             effects.append(Combine(OWN, {slot: 1.0}))
@@ -191,7 +191,7 @@ class MeetingNode(WrappedNode):
             kept = {slot: weight for slot, weight in statistics.items() if slot not in others and slot != own}
             statistics = {MIXED: sum(statistics.values()) - sum(kept.values()), **kept}
         return (
-            Screen(MIXED, own, others, self.rule),
+            Apply(MIXED, own, others, self.rule),
             Combine(effect.into, {MIXED: 1.0, **rest}, statistics),
             Forget(MIXED),
         )

@@ -3,7 +3,7 @@
 13,000 iterations of batches of 8, learning rate 0.01, × 0.1 at 8,000 and 11,000 (not for D²), after 6,000 steps of
 warm-up on everybody's data; accuracy of the mean model, the last of 44 evaluations (iteration 12,900), one seed. The
 network ends with a log-softmax over the batch (`learning.models.BatchSoftmaxConv`). Of BTPP that code evaluates the
-root's model, not the mean. Its CECA is not what CECA's paper says (`protocols.rounds.ceca_code`): row
+root's model, not the mean. Its CECA is not what CECA's paper says (`published.ceca_code`): row
 `ceca-code` goes by that code, row `ceca` by the paper.
 """
 
@@ -51,7 +51,7 @@ ROWS = (
         "ceca-code",
         "CECA as in the published code",
         COMPLETE,
-        {"name": "walktalk.protocols.rounds.ceca_code:CodedCECA"},
+        {"name": "walktalk.published.ceca_code:CodedCECA"},
         one(86.90),
     ),
     Row("relay-tree", "RelaySGD, binary tree", TREE, {"name": "relay_sgd"}, one(80.80)),

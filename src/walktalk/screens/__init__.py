@@ -1,17 +1,20 @@
-"""Screens: rules for mixing that look at the numbers, of models that may be bad. A protocol names one in `Screen`."""
+"""Number rules: those that look at the numbers, as screens against bad models do. A protocol names one in `Apply`."""
 
 from walktalk.screens.accounting import MOST, Privacy, Spent, epsilon_of
 from walktalk.screens.adaptive import AdagradMoment, AdamMoment, ScaledStep, YogiMoment
 from walktalk.screens.clip import Clip, Facing, Refuse
 from walktalk.screens.middle import Median, Trim
 from walktalk.screens.noise import Noise, Private, normal
-from walktalk.screens.rule import SCREENS, ScreenRule, screen_named
+from walktalk.screens.rule import NUMBER_RULES, SCREENS, NumberRule, ScreenRule, rule_named, screen_named
 
-for _rule in (Clip, Refuse, Facing, Trim, Median, Private, Noise, AdagradMoment, AdamMoment, YogiMoment, ScaledStep):
-    SCREENS.add(_rule.name, _rule)
+for _screen in (Clip, Refuse, Facing, Trim, Median, Private):
+    SCREENS.add(_screen.name, _screen)
+for _rule in (Noise, AdagradMoment, AdamMoment, YogiMoment, ScaledStep):
+    NUMBER_RULES.add(_rule.name, _rule)
 
 __all__ = [
     "MOST",
+    "NUMBER_RULES",
     "SCREENS",
     "AdagradMoment",
     "AdamMoment",
@@ -19,6 +22,7 @@ __all__ = [
     "Facing",
     "Median",
     "Noise",
+    "NumberRule",
     "Privacy",
     "Private",
     "Refuse",
@@ -29,5 +33,6 @@ __all__ = [
     "YogiMoment",
     "epsilon_of",
     "normal",
+    "rule_named",
     "screen_named",
 ]

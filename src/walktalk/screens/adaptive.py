@@ -1,4 +1,4 @@
-"""Steps of a length of their own in each number, by its second moment (Reddi et al. 2021). They protect from nobody.
+"""Steps of a length of their own in each number, by its second moment (Reddi et al. 2021).
 
 What has come in by now, v, from the mean change Δ of a round; before the first round it is τ²:
 `adagrad_moment(τ)`: v + Δ², `adam_moment(β, τ)`: β v + (1 − β) Δ², `yogi_moment(β, τ)`: v − (1 − β) Δ² sign(v − Δ²).
@@ -12,16 +12,14 @@ from __future__ import annotations
 from abc import abstractmethod
 from typing import TYPE_CHECKING
 
-from walktalk.screens.rule import ScreenRule
+from walktalk.screens.rule import NumberRule
 
 if TYPE_CHECKING:
     from torch import Tensor
 
 
-class SecondMoment(ScreenRule):
+class SecondMoment(NumberRule):
     """v: the own numbers are Δ, the others, if there are any, v of before. Statistics are those of Δ."""
-
-    protects = False
 
     def __init__(self, tau: float = 1e-3) -> None:
         """
@@ -80,11 +78,10 @@ class YogiMoment(AdamMoment):
         return before - (1.0 - self.beta) * square * (before - square).sign()
 
 
-class ScaledStep(ScreenRule):
+class ScaledStep(NumberRule):
     """x: the own numbers; the others are m, whose statistics are taken, and v."""
 
     name = "scaled_step"
-    protects = False
 
     def __init__(self, tau: float = 1e-3) -> None:
         """

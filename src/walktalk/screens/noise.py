@@ -10,7 +10,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from walktalk.codecs import uniform
-from walktalk.screens.rule import ScreenRule
+from walktalk.screens.rule import NumberRule, ScreenRule
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -42,7 +42,7 @@ class Private(ScreenRule):
         return made
 
 
-class Noise(ScreenRule):
+class Noise(NumberRule):
     """A model under noise."""
 
     name = "noise"

@@ -1,28 +1,26 @@
-"""What a screen is: a rule by which a node mixes its own model with those of others, and that looks at the numbers."""
+"""What a number rule is: one by which a slot is set that looks at the numbers, where `Combine` only weighs them.
+
+Some are screens, against bad nodes: a node's own model mixed with those of others, which may be anything. The rest are
+parts of somebody's update rule (`adaptive`), or noise.
+"""
 
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from typing import TYPE_CHECKING, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar
 
+from walktalk.errors import SettingError
 from walktalk.plugins import Registry, made_by_name
 
 if TYPE_CHECKING:
     from torch import Tensor
 
 
-class ScreenRule(ABC):
-    """Mixes rows of numbers: many nodes' at once in the simulator, one node's on a peer.
+class NumberRule(ABC):
+    """Makes rows of numbers from others: many nodes' at once in the simulator, one node's on a peer."""
 
-    What is not finite never gets through a rule that protects: it counts as this node's own numbers do.
-    """
-
-    name: ClassVar[str]  # in specifications, with its settings in parentheses behind it
-    protects: ClassVar[bool] = True  # whether it is against bad nodes, and not a part of somebody's update rule
-    meets: ClassVar[bool] = False  # whether it compares several models, so that they must be there at once
-    refuses: ClassVar[bool] = False  # whether a model counts as it is or not at all
+    name: ClassVar[str]  # with its settings in parentheses behind it, in specifications and in the effect `Apply`
     releases: ClassVar[bool] = False  # whether it lets something of a node's data out, which is accounted for
-    witnesses: ClassVar[int] = 0  # models of other neighbours that it wants to see beside one that has come
 
     @abstractmethod
     def mixed(self, own: Tensor, others: Tensor, weights: Tensor, keys: Tensor, parameters: int) -> Tensor:
@@ -37,18 +35,46 @@ class ScreenRule(ABC):
         """
 
 
+class ScreenRule(NumberRule):
+    """One that protects: what is not finite never gets through it, it counts as this node's own numbers do."""
+
+    meets: ClassVar[bool] = False  # whether it compares several models, so that they must be there at once
+    refuses: ClassVar[bool] = False  # whether a model counts as it is or not at all
+    witnesses: ClassVar[int] = 0  # models of other neighbours that it wants to see beside one that has come
+
+
+def _is_a(kind: type, thing: Any) -> bool:
+    return isinstance(thing, type) and issubclass(thing, kind) and thing is not kind
+
+
 SCREENS: Registry[type[ScreenRule]] = Registry(
-    "screen",
-    "a screen is a class that inherits walktalk.ScreenRule",
-    lambda thing: isinstance(thing, type) and issubclass(thing, ScreenRule) and thing is not ScreenRule,
+    "screen", "a screen is a class that inherits walktalk.ScreenRule", lambda thing: _is_a(ScreenRule, thing)
 )
 """Every screen by name: its class, which is called with the settings that stand in parentheses behind the name."""
 
-_MADE: dict[str, ScreenRule] = {}
+NUMBER_RULES: Registry[type[NumberRule]] = Registry(
+    "number rule",
+    "a number rule is a class that inherits walktalk.screens.NumberRule",
+    lambda thing: _is_a(NumberRule, thing) and not issubclass(thing, ScreenRule),
+)
+"""Those that are no screens, likewise."""
+
+_MADE: dict[str, NumberRule] = {}
 
 
 def screen_named(text: str) -> ScreenRule:
     """The screen with this name and settings, e.g. "median" or "clip(0.5)"; `SpecError` where there is none."""
+    found = _MADE.get(text)
+    if not isinstance(found, ScreenRule):
+        found = _MADE[text] = made_by_name(SCREENS, text, "screen")
+    return found
+
+
+def rule_named(text: str) -> NumberRule:
+    """The number rule with this name and settings, screen or not; `SpecError` where there is none."""
     if text not in _MADE:
-        _MADE[text] = made_by_name(SCREENS, text, "screen")
+        try:
+            _MADE[text] = made_by_name(NUMBER_RULES, text, "rule")
+        except SettingError:  # no such name there
+            return screen_named(text)
     return _MADE[text]

@@ -3,7 +3,7 @@
 `meeting` is what those between neighbours share, `server` what those with a server do.
 """
 
-from walktalk.protocols.rounds.ceca import CECA
+from walktalk.protocols.rounds.ceca import CECA, Doubling
 from walktalk.protocols.rounds.choco_sgd import ChocoSGD
 from walktalk.protocols.rounds.d2 import D2
 from walktalk.protocols.rounds.diloco import DiLoCo
@@ -15,7 +15,9 @@ from walktalk.protocols.rounds.fedprox import FedProx
 from walktalk.protocols.rounds.gradient_tracking import GradientTracking
 from walktalk.protocols.rounds.k_gt import KGT
 from walktalk.protocols.rounds.local_dsgd import LocalDSGD
+from walktalk.protocols.rounds.meeting import HALF, MODEL, Meeting, Rule, arrivals
 from walktalk.protocols.rounds.momentum_tracking import MomentumTracking
+from walktalk.protocols.rounds.neighbour_rounds import NeighbourRounds
 from walktalk.protocols.rounds.noloco import NoLoCo
 from walktalk.protocols.rounds.push_pull import PushPull
 from walktalk.protocols.rounds.qg_dsgdm import QGDSGDm
@@ -30,23 +32,30 @@ __all__ = [
     "CECA",
     "D2",
     "EXTRA",
+    "HALF",
     "KGT",
+    "MODEL",
     "SGP",
     "ChocoSGD",
     "DiLoCo",
+    "Doubling",
     "EpidemicLearning",
     "FedAvg",
     "FedOpt",
     "FedProx",
     "GradientTracking",
     "LocalDSGD",
+    "Meeting",
     "MomentumTracking",
+    "NeighbourRounds",
     "NoLoCo",
     "PushPull",
     "QGDSGDm",
     "RelaySGD",
+    "Rule",
     "Scaffold",
     "SlowMo",
     "StreamingDiLoCo",
     "Teleportation",
+    "arrivals",
 ]

@@ -90,7 +90,11 @@ class CECA(NeighbourRounds):
         return MESSAGES
 
     def machine(self, surroundings: Surroundings) -> Machine:
-        return self.node(along(surroundings), Windows(rounds_of(surroundings.nodes)))
+        return self.node(along(surroundings), self.rule(rounds_of(surroundings.nodes)))
+
+    def rule(self, rounds: tuple[Doubling, ...]) -> Rule:
+        """What a node does in these rounds, which are gone through over and over."""
+        return Windows(rounds)
 
 
 def along(around: Surroundings) -> Surroundings:

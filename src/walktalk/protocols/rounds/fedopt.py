@@ -19,7 +19,7 @@ from typing import Annotated, ClassVar, Literal, TypeAlias
 
 from annotated_types import Ge, Gt, Lt
 
-from walktalk.protocols.effects import Combine, Effect, Screen, Train
+from walktalk.protocols.effects import Apply, Combine, Effect, Train
 from walktalk.protocols.rounds.server import ServerRounds
 from walktalk.protocols.rounds.server_rule import ChangesUp
 from walktalk.protocols.self_description import InLabel
@@ -110,8 +110,8 @@ class ServerSteps(ChangesUp):
             step: list[Effect] = [Combine(MODEL, {MODEL: 1.0, MOMENTUM: ours.server_rate}, {MEAN: 1.0})]
         else:
             before = {SECOND: 1.0} if self.moving else {}
-            second = Screen(SECOND, MEAN, before, self._second)
-            step = [second, Screen(MODEL, MODEL, {MOMENTUM: ours.server_rate, SECOND: 0.0}, f"scaled_step({ours.tau})")]
+            second = Apply(SECOND, MEAN, before, self._second)
+            step = [second, Apply(MODEL, MODEL, {MOMENTUM: ours.server_rate, SECOND: 0.0}, f"scaled_step({ours.tau})")]
         self.moving = True
         return [mean, momentum, *step]
 

@@ -20,6 +20,7 @@ from walktalk.protocols import (
     GRADIENT,
     INITIAL,
     UPDATE,
+    Apply,
     Arrival,
     Combine,
     Decode,
@@ -29,7 +30,6 @@ from walktalk.protocols import (
     Message,
     Note,
     Record,
-    Screen,
     Send,
     Train,
     control_bytes,
@@ -37,7 +37,7 @@ from walktalk.protocols import (
 from walktalk.records import TraceRow
 from walktalk.runtimes.meaning.contents import Content, Contents, Encoded, Work
 from walktalk.runtimes.meaning.run_rules import EvaluatedModel, OptimizerState
-from walktalk.screens import Privacy, screen_named
+from walktalk.screens import Privacy, rule_named
 
 # Makes a named tuple from its fields without the detour through its own `__new__`, which takes as long again.
 made = tuple.__new__
@@ -145,10 +145,10 @@ class Interpreter(Generic[Content]):
                 detail = {**terms, **{f"{STATISTICS}{slot}": weight for slot, weight in statistics.items()}}
             self.write(made(TraceRow, (self.clock(), node, "combine", into, -1, -1, -1, -1, 0, 0, 0.0, detail)))
 
-    def screen(self, node: int, effect: Screen, key: int) -> None:
-        """Set a slot to what a screen makes of this node's model and others."""
+    def apply(self, node: int, effect: Apply, key: int) -> None:
+        """Set a slot to what a number rule makes of this node's model and others."""
         into, own, terms, rule = effect
-        if screen_named(rule).releases:
+        if rule_named(rule).releases:
             if not self.may_release(node):
                 self.withhold(node, into)
                 return
@@ -157,7 +157,7 @@ class Interpreter(Generic[Content]):
         self.slots[node][into] = self.contents.screened(self.read(node, own), others, rule, key)
         if self.write is not None:
             told = {"own": own, "rule": rule, **{f"{WITH}{slot}": weight for slot, weight in terms.items()}}
-            hidden = self.secret and screen_named(rule).releases
+            hidden = self.secret and rule_named(rule).releases
             self.note_down(node, "screen", into, key=0 if hidden else key, detail=told)
 
     def withhold(self, node: int, slot: str) -> None:

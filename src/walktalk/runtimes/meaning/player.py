@@ -10,7 +10,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Iterable, Mapping
 from typing import Any, Generic
 
-from walktalk.protocols import AGGREGATE, INITIAL, MEMBER, Combine, Decode, Differentiate, Encode, Record, Screen, Train
+from walktalk.protocols import AGGREGATE, INITIAL, MEMBER, Apply, Combine, Decode, Differentiate, Encode, Record, Train
 from walktalk.records import TraceRow
 from walktalk.runtimes.meaning.contents import Content, Encoded, Work
 from walktalk.runtimes.meaning.interpreter import STATISTICS, WITH, Interpreter, Packed
@@ -88,7 +88,7 @@ class Player(Generic[Content]):
         self.interpreter.combine(row.node, Combine(row.slot, weights, statistics or None))
 
     def _screen(self, row: TraceRow) -> None:
-        self.interpreter.screen(row.node, screening(row), int(row.key))
+        self.interpreter.apply(row.node, screening(row), int(row.key))
 
     def _withheld(self, row: TraceRow) -> None:
         self.interpreter.withhold(row.node, row.slot)
@@ -183,11 +183,11 @@ _PLAYED: Mapping[str, Any] = {
 }
 
 
-def screening(row: TraceRow) -> Screen:
+def screening(row: TraceRow) -> Apply:
     """The effect that a line tells of."""
     detail = parsed(row.detail)
     terms = {slot.removeprefix(WITH): weight for slot, weight in detail.items() if slot.startswith(WITH)}
-    return Screen(row.slot, detail["own"], terms, detail["rule"])
+    return Apply(row.slot, detail["own"], terms, detail["rule"])
 
 
 def parsed(detail: Any) -> dict[str, Any]:

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 from walktalk.errors import UnavailableError
 from walktalk.protocols import (
+    Apply,
     Combine,
     Decode,
     Differentiate,
@@ -15,7 +16,6 @@ from walktalk.protocols import (
     Forget,
     Note,
     Record,
-    Screen,
     Send,
     SetTimer,
     Train,
@@ -23,7 +23,7 @@ from walktalk.protocols import (
 )
 from walktalk.runtimes.peers.slots import to_wire
 from walktalk.runtimes.peers.wire import Parcel
-from walktalk.screens import screen_named
+from walktalk.screens import rule_named
 
 if TYPE_CHECKING:
     from walktalk.runtimes.peers.node import Node
@@ -59,10 +59,10 @@ class Deeds:
                 what.encode(me, effect, node.keys.getrandbits(63))
             case Decode():
                 what.decode(me, effect)
-            case Screen():
+            case Apply():
                 # Whoever knows the study knows its seed: noise that is to hide something is made of nothing else.
-                known = not (what.secret and screen_named(effect.rule).releases)
-                what.screen(me, effect, node.keys.getrandbits(63) if known else secrets.randbits(63))
+                known = not (what.secret and rule_named(effect.rule).releases)
+                what.apply(me, effect, node.keys.getrandbits(63) if known else secrets.randbits(63))
             case Note():
                 what.note(me, effect)
             case SetTimer(name, after):

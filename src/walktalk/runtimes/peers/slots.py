@@ -12,7 +12,7 @@ from torch import Tensor
 from walktalk.codecs import Bytes, decode_model, encode_model, model_size
 from walktalk.runtimes.meaning import Contents, Encoded, Packed, is_mean
 from walktalk.runtimes.stacked import Averaging
-from walktalk.screens import screen_named
+from walktalk.screens import rule_named
 
 
 class Tensors(Contents[Tensor]):
@@ -42,7 +42,7 @@ class Tensors(Contents[Tensor]):
         around = torch.stack([other for other, _ in others]) if others else own.new_empty(0, len(own))
         weights = torch.tensor([[weight for _, weight in others]], dtype=own.dtype)
         keys = torch.tensor([key])
-        return screen_named(rule).mixed(own[None], around[None], weights, keys, self.parameters)[0]
+        return rule_named(rule).mixed(own[None], around[None], weights, keys, self.parameters)[0]
 
     def update(self, start: Tensor, trained: Tensor) -> Tensor:
         """Trained minus start; behind the parameters the trained numbers themselves."""

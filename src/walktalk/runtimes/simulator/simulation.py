@@ -14,6 +14,7 @@ from collections.abc import Callable, Container
 from typing import Any, TypeAlias
 
 from walktalk.protocols import (
+    Apply,
     Combine,
     Decode,
     Differentiate,
@@ -28,7 +29,6 @@ from walktalk.protocols import (
     Outside,
     Received,
     Record,
-    Screen,
     Send,
     SetTimer,
     Started,
@@ -231,7 +231,7 @@ class Simulation:
             Forget: what.forget,
             Note: what.note,
             Encode: self._encode,
-            Screen: self._screen,
+            Apply: self._apply,
             Decode: what.decode,
         }
         return {**when, **told} if self.written else when
@@ -376,8 +376,8 @@ class Simulation:
     def _encode(self, node: int, effect: Encode) -> None:
         self.interpreter.encode(node, effect, self.keys.getrandbits(63))
 
-    def _screen(self, node: int, effect: Screen) -> None:
-        self.interpreter.screen(node, effect, self.keys.getrandbits(63))
+    def _apply(self, node: int, effect: Apply) -> None:
+        self.interpreter.apply(node, effect, self.keys.getrandbits(63))
 
     def _set_timer(self, node: int, effect: SetTimer) -> None:
         self.timer_versions += 1  # never used again, so an entry that was replaced can never be taken for a later one

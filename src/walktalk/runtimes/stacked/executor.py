@@ -20,7 +20,7 @@ from walktalk.runtimes.stacked.row_trainer import Averaging, RowTrainer, averagi
 from walktalk.runtimes.stacked.rows import WIDEST_BAG, Matrix
 from walktalk.runtimes.stacked.tables import Tables, Wave
 from walktalk.runtimes.stacked.waves import CombineStep, EncodeStep, EvaluateStep, MixStep, ScreenStep, Step, TrainStep
-from walktalk.screens import screen_named
+from walktalk.screens import rule_named
 
 ANY_WIDTH = 2**31
 NUMBERS_AT_ONCE = 2**22  # of members in an evaluation: 16 MB at a time
@@ -207,7 +207,7 @@ class Executor:
 
     def screen(self, step: ScreenStep) -> None:
         """All at once as far as their models fit."""
-        rule, others = screen_named(step.rule), len(step.others[0])
+        rule, others = rule_named(step.rule), len(step.others[0])
         at_once = max(1, NUMBERS_IN_ALBUM // ((others + 1) * self.trainer.width))
         for start in range(0, len(step.outs), at_once):
             piece = slice(start, start + at_once)

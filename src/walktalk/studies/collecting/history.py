@@ -15,7 +15,7 @@ from typing import Any
 from walktalk.protocols import HEADER_BYTES
 from walktalk.records import HistoryRow, TraceRow
 from walktalk.runtimes.meaning import Evaluate, screening
-from walktalk.screens import Privacy, screen_named
+from walktalk.screens import Privacy, rule_named
 
 
 class Course:
@@ -45,7 +45,7 @@ class Course:
             if not self.rows:
                 self._put(row.time)
         elif row.event == "screen":
-            self._releases[row.node] += screen_named(screening(row).rule).releases
+            self._releases[row.node] += rule_named(screening(row).rule).releases
         elif row.event == "trained":
             self._iteration += 1
             if self._evaluate.every is not None and self._iteration % self._evaluate.every == 0:

@@ -2,7 +2,8 @@
 
 On each axis (iterations, time, bits) the winner is who first reaches a common target: the lowest training loss that
 every run reached, so that the comparison asks the same of all. Between two evaluations a run falls in a straight line.
-An algorithm that hardly learns would make the target worthless; it is left out of the choice, and said not to reach it.
+An algorithm that hardly learns, or that loses again what it had learned, would make the target worthless; it is left
+out of the choice, and said not to reach it.
 """
 
 from __future__ import annotations
@@ -98,9 +99,13 @@ def _target(algorithms: Iterable[list[pd.DataFrame]]) -> float:
     """The worst of the runs' best losses, among algorithms that learn."""
     lists = list(algorithms)
     first = max((_start(run) for runs in lists for run in runs), default=math.nan)
-    bests = [max(_best(run) for run in runs) for runs in lists if runs]
     lowest = min((_best(run) for runs in lists for run in runs), default=math.nan)
-    learned = [best for best in bests if first - best >= LEARNS * (first - lowest)]
+    least = LEARNS * (first - lowest)  # that it has to have learned, and to know in the end
+
+    def learns(runs: list[pd.DataFrame]) -> bool:
+        return first - max(_best(run) for run in runs) >= least and first - max(_last(run) for run in runs) >= least
+
+    learned = [max(_best(run) for run in runs) for runs in lists if runs and learns(runs)]
     return max(learned, default=math.nan)
 
 
@@ -112,6 +117,11 @@ def _start(run: pd.DataFrame) -> float:
 def _best(run: pd.DataFrame) -> float:
     finite = run["train_loss"][np.isfinite(run["train_loss"])]
     return float(finite.min()) if len(finite) else math.inf
+
+
+def _last(run: pd.DataFrame) -> float:
+    last = float(run["train_loss"].iloc[-1])
+    return last if math.isfinite(last) else math.inf
 
 
 def _algorithm(runs: list[pd.DataFrame], target: float) -> dict[str, Any]:

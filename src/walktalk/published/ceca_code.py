@@ -13,21 +13,17 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from walktalk.protocols.effects import UPDATE, Combine, Effect, Train
-from walktalk.protocols.events import Trained
-from walktalk.protocols.machine import Machine, Surroundings
-from walktalk.protocols.rounds.ceca import CECA, REST, Doubling, along, rounds_of
-from walktalk.protocols.rounds.meeting import HALF, MODEL, Meeting, Rule
+from walktalk.protocols import CECA, HALF, MODEL, UPDATE, Combine, Doubling, Effect, Meeting, Rule, Train, Trained
 
-STALE = "stale"  # x̂
+STALE, REST = "stale", "rest"  # x̂, and x̂ − ηg
 
 
 @dataclass(frozen=True)
 class CodedCECA(CECA):
     """CECA with the weights of that code, with which no mean is exact."""
 
-    def machine(self, surroundings: Surroundings) -> Machine:
-        return self.node(along(surroundings), StaleWindows(rounds_of(surroundings.nodes)))
+    def rule(self, rounds: tuple[Doubling, ...]) -> Rule:
+        return StaleWindows(rounds)
 
 
 class StaleWindows(Rule):
