@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import datetime
 import logging
 import socket
 import time
@@ -62,6 +63,19 @@ def test_one_that_has_expired_is_refused(tmp_path: Path) -> None:
     make_certificates(tmp_path, {"a": ()}, days=0)
     with pytest.raises(SpecError, match=r"a.pem expired on 20\d\d-"):
         credentials(tmp_path, "a")
+
+
+def test_machines_whose_clocks_differ_by_hours_accept_each_other(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    make_certificates(tmp_path / "good", {"a": ()})
+    certificate = x509.load_pem_x509_certificate((tmp_path / "good" / "a.pem").read_bytes())
+    now = datetime.datetime.now(datetime.timezone.utc)
+    assert certificate.not_valid_before_utc < now - datetime.timedelta(hours=23)
+    monkeypatch.setattr("walktalk.runtimes.peers.authority.CLOCKS_DIFFER", -datetime.timedelta(hours=1))
+    make_certificates(tmp_path / "ahead", {"a": ()})
+    with pytest.raises(SpecError, match=r"a.pem is valid from .*:\d\d UTC only, and here it is .*:\d\d; is this mach"):
+        credentials(tmp_path / "ahead", "a")
 
 
 def test_a_chain_over_an_authority_in_between_is_accepted(tmp_path: Path) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import re
 from dataclasses import replace
 
@@ -9,6 +10,7 @@ import pytest
 from tests.support.folders import assert_same_folder
 
 from walktalk.errors import UnavailableError
+from walktalk.runtimes.stacked import Plan
 from walktalk.studies import Runner, fitting_groups, make_spec, parse_memory, planned_runs, prepare, run_study
 from walktalk.studies.driving import groups as groups_module
 from walktalk.studies.driving import runner as runner_module
@@ -171,3 +173,12 @@ def test_where_much_less_is_done_than_was_estimated_stretches_grow(monkeypatch):
         runner.stretch()
         stretches += 1
     assert stretches < 60
+
+
+def test_the_plan_of_a_stretch_is_gone_before_garbage_is_looked_for(ready, monkeypatch):
+    """It is a million small objects, and all that are there are looked at."""
+    alive: list[int] = []
+    monkeypatch.setattr(gc, "collect", lambda _: alive.append(sum(type(one) is Plan for one in gc.get_objects())))
+    Runner(ready.trainer, ready.runs[:1]).run()
+    assert alive
+    assert not any(alive)

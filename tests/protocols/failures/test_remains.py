@@ -24,9 +24,10 @@ from walktalk.protocols import (
     Started,
     TimerFired,
 )
-from walktalk.protocols.multi_walk.aggregation import BACK, COPIES, Reign
+from walktalk.protocols.multi_walk.aggregation import Reign
 from walktalk.protocols.multi_walk.farewell import reign_facts, resumed
 from walktalk.protocols.multi_walk.legacies import AGAIN, DISPUTED, LEFT, STRAYS, stray_number
+from walktalk.protocols.multi_walk.met_copies import BACK, COPIES
 from walktalk.protocols.multi_walk.visits import Carried, in_slot, kept_slot
 from walktalk.protocols.multi_walk.walk_guard import Guard, ReturnTimes
 from walktalk.protocols.multi_walk.walk_pass import Pass, pass_of

@@ -14,11 +14,8 @@ Where a network was split, each part had an aggregator, and learned. When they m
 steps down, and its latest copy, its *legacy*, goes to the other, who takes the mean of both, weighted by the updates
 that came to each since the later of the two began: nothing is counted twice, and what either part learned is kept.
 So it is with walks: whichever copy of a walk comes first is that walk, and every other that was on its way then, with
-another aggregator's ticket, is averaged in by its updates, and ends here. A walk may be sent twice, since its receiver
-seemed dead, or because somebody lies, and be trained by both: a copy that comes after another, with a ticket that is
-used up, is averaged in by its updates among all that came since it left. A mean counts nothing twice. Copies with one
-ticket are together no more of it than a walk is, and each takes half of what is left of that at most, so that forged
-ones leave something to others.
+another aggregator's ticket, is averaged in by its updates, and ends here; and so does one that comes after another,
+with a ticket that is used up (`met_copies`). A mean counts nothing twice.
 
 A walk may be lost with its node, or end because somebody lied about it, while a copy of it is left elsewhere. That copy
 comes here (`legacies`) and is kept as a *spare*. If the walk is given up, the spare stands in for it, as if it had come
@@ -34,6 +31,7 @@ from dataclasses import dataclass, field
 from typing import NamedTuple
 
 from walktalk.protocols.effects import AGGREGATE, INITIAL, Combine, Effect, Forget, Note, Record, absorb
+from walktalk.protocols.multi_walk.met_copies import Met, MetCopies
 from walktalk.protocols.multi_walk.visits import NOTHING, walk_slot
 from walktalk.protocols.multi_walk.walk_copies import further
 from walktalk.protocols.multi_walk.walk_guard import Guard
@@ -41,8 +39,6 @@ from walktalk.protocols.multi_walk.walk_pass import NO_REIGN, Pass, ticket_after
 
 REMEMBERED = 4096  # visits whose time is known
 LONGEST = 10.0  # times as many visits as this node would have had in the same time are believed
-COPIES = 16  # with one ticket that count: each has half of the share that is left
-BACK = 64  # visits of a walk whose other copies are still welcome, if there are not too many walks
 MOST = 0.9  # of the mean that another part can be
 HALF = 0.5  # and that it can be where not all walks have come
 FEW = 1_000  # updates: who has had fewer believes others that they have had nine times as many
@@ -62,18 +58,6 @@ def missed_slot(walk: int) -> str:
 def spare_slot(walk: int) -> str:
     """Where it keeps what is left elsewhere of a walk that is out."""
     return f"spare/{walk}"
-
-
-class Met(NamedTuple):
-    """Copies of a walk that came with one ticket."""
-
-    since: int = 0  # updates that had come here when it left from here; 0 where it did not
-    hops: tuple[int, ...] = ()  # of each that came: another with as many is the same
-    share: float = 0.0  # of the mean that they had, but for the first of this reign
-
-    def takes(self, hop: int) -> bool:
-        """Whether one with so many hops is another, and not of a flood of them."""
-        return hop not in self.hops and len(self.hops) < COPIES
 
 
 class GivenUp(NamedTuple):
@@ -98,7 +82,7 @@ class Reign:
     visits: deque[tuple[float, int]] = field(default_factory=lambda: deque(maxlen=REMEMBERED))  # when; `updates` then
     missing: dict[int, GivenUp] = field(default_factory=dict)  # by walk: the one that was last given up
     awaited: set[int] = field(default_factory=set)  # walks that were given up before they came for the first time
-    met: dict[tuple[int, tuple[int, int], int], Met] = field(default_factory=dict)  # by `_copy`
+    met: MetCopies = field(default_factory=MetCopies)  # copies that came, by what tells them apart
     spares: dict[int, Pass] = field(default_factory=dict)  # by walk that is out: what is left of it elsewhere
 
     def begin_afresh(self, now: float) -> list[Effect]:
@@ -141,7 +125,7 @@ class Reign:
                 effects.append(Note("counted", walk=here.walk, number=self.name[0]))
         self.latest = here.walk  # line 10
         self.updates += self._learned(here, now)
-        self._comes(here)
+        self.met.comes(here)
         spared = self._beside(here.walk, now)
         self._issue(here.walk, now)
         self.visits.append((now, self.updates))
@@ -170,21 +154,20 @@ class Reign:
 
     def readmits(self, what: Pass) -> bool:
         """Whether this is a walk that was given up and comes after all, or a copy with a ticket that is used up."""
-        met = self.met.get(_copy(what))
+        met = self.met.of(what)
         if what.reign == self.name:
             known = met is not None and (bool(met.hops) or what.ticket != self.tickets.get(what.walk))
         else:
-            room = met is not None or len(self.met) < REMEMBERED
-            known = room and NO_REIGN[0] < what.reign[0] <= self.name[0]
+            known = self.met.has_room(what) and NO_REIGN[0] < what.reign[0] <= self.name[0]
         return self._is_missing(what) or (known and (met is None or met.takes(what.hop)))
 
     def readmit(self, what: Pass, slot: str, now: float = math.inf) -> list[Effect]:
         """What it learned since it left is mixed in, as in line 8 where it left from here and no other came for it."""
         told = Note("readmitted", walk=what.walk, number=what.ticket)
         learned, exact = self._learned(what, now), self._is_missing(what)
-        share = 0.0 if exact else self._share(what, learned)
+        share = 0.0 if exact else self.met.share(what, learned, self.updates, self.walks)
         self.updates += learned
-        self._comes(what, share)
+        self.met.comes(what, share)
         if exact:
             del self.missing[what.walk]
             return [told, *self._mix_late(slot, missed_slot(what.walk)), Forget(missed_slot(what.walk))]
@@ -203,16 +186,6 @@ class Reign:
         """Whether it comes for the first time, after another was started in its place; not that other."""
         return what.reign != self.name and what.walk in self.awaited
 
-    def _comes(self, what: Pass, share: float = 0.0) -> None:
-        """A copy has come, and has this share of the mean."""
-        met = self.met.get(_copy(what), Met())
-        self.met[_copy(what)] = met._replace(hops=(*met.hops, what.hop), share=met.share + share)
-
-    def _share(self, what: Pass, learned: int) -> float:
-        """Of the mean, for a copy with so many updates, which came beside others."""
-        met = self.met.get(_copy(what), Met())
-        return min(learned / (self.updates - met.since + learned), (1.0 / self.walks - met.share) / 2)
-
     def _beside(self, walk: int, now: float) -> list[Effect]:
         """This walk has come: of what was left of it elsewhere counts what is another copy."""
         spare = self.spares.pop(walk, None)
@@ -225,7 +198,7 @@ class Reign:
         """For a walk that is given up."""
         walk, slot = spare.walk, spare_slot(spare.walk)
         self.updates += self._learned(spare, now)
-        self._comes(spare)
+        self.met.comes(spare)
         if self._is_awaited(spare):
             effects = self._mix_awaited(walk, slot)
         else:
@@ -310,11 +283,6 @@ class Reign:
 
     def _issue(self, walk: int, now: float) -> None:
         ticket = ticket_after(self.tickets.get(walk, 0), walk, self.walks)
-        self.tickets[walk], self.met[walk, self.name, ticket] = ticket, Met(self.updates)
-        self.met.pop((walk, self.name, ticket - min(BACK, REMEMBERED // self.walks // 2) * self.walks), None)
+        self.tickets[walk] = ticket
+        self.met.leaves(Pass(walk, self.name, ticket), self.updates, self.walks)
         self.guard.leaves(walk, now)
-
-
-def _copy(what: Pass) -> tuple[int, tuple[int, int], int]:
-    """What tells it from copies that left at other times."""
-    return what.walk, what.reign, what.ticket

@@ -12,8 +12,9 @@ import json
 import struct
 from typing import Any, NamedTuple
 
-from walktalk.protocols.multi_walk.aggregation import GivenUp, Met, Reign
+from walktalk.protocols.multi_walk.aggregation import GivenUp, Reign
 from walktalk.protocols.multi_walk.election import NOBODY, Claim, Score
+from walktalk.protocols.multi_walk.met_copies import Met
 from walktalk.protocols.multi_walk.visits import Carried
 from walktalk.protocols.multi_walk.walk_guard import Guard
 from walktalk.protocols.multi_walk.walk_pass import Pass

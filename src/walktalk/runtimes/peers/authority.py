@@ -46,6 +46,7 @@ from walktalk.runtimes.peers.pem import (
 Key = ec.EllipticCurvePrivateKey
 
 ISSUED = "issued"  # a folder
+CLOCKS_DIFFER = datetime.timedelta(days=1)  # between machines: some are minutes off, others have the wrong time zone
 YEARS = 10  # that a new authority holds at least: certificates are renewed more often than whoever signs them
 
 
@@ -255,7 +256,7 @@ def _issue(
         .issuer_name(issuer.subject if issuer is not None else _subject(name))
         .public_key(key)  # type: ignore[arg-type]
         .serial_number(x509.random_serial_number())
-        .not_valid_before(now - datetime.timedelta(minutes=5))  # clocks of different machines differ
+        .not_valid_before(now - CLOCKS_DIFFER)
         .not_valid_after(min(end, issuer.not_valid_after_utc) if issuer is not None else end)
         .add_extension(constraints, critical=True)
     )

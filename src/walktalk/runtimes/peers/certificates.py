@@ -150,4 +150,7 @@ def check_dates(path: Path, certificate: x509.Certificate) -> None:
     if now > last:
         raise SpecError(f"certificates: {path} expired on {last:%Y-%m-%d}; renew it: {RENEW}")
     if now < first:
-        raise SpecError(f"certificates: {path} is valid from {first:%Y-%m-%d} only; is this machine's clock right?")
+        raise SpecError(
+            f"certificates: {path} is valid from {first:%Y-%m-%d %H:%M} UTC only, and here it is {now:%Y-%m-%d %H:%M}; "
+            "is this machine's clock right?"
+        )

@@ -164,7 +164,7 @@ class Runner:
         for run in active:
             if self.records[run].met_target:
                 self.engine.end(run)
-        del advance
+        del plan, advance  # a million small objects, which else would all be looked at
         # What a model's own code leaves in circles; what stays is not looked at again. Not beside the next stretch: it
         # may be on the device, which nobody else may touch while a CUDA graph is recorded.
         gc.collect(1)
