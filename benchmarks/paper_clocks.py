@@ -118,12 +118,10 @@ class Clock:
     def __init__(self, spec: StudySpec, plan: AlgorithmPlan, repetition: int, size: int, iterations: int) -> None:
         base = lay_foundation(spec)
         stop = replace(build_stop(spec), iterations=iterations)
-        state = spec.training.optimizer_state
         conditions = Conditions(
             base.graph,
             size,
             0,
-            state,
             stop,
             build_timing(spec),
             Evaluate(every=iterations),

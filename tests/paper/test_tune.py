@@ -10,8 +10,8 @@ from typer.testing import CliRunner
 from walktalk import paper
 from walktalk.cli.app import app
 from walktalk.paper import tune
-from walktalk.paper.tune import FARTHEST, better_half, rates_in_words, tuned, with_rates
-from walktalk.studies import dump_spec, make_spec
+from walktalk.paper.tune import FARTHEST, better_half, in_words, tuned, with_choices
+from walktalk.studies import dump_spec, load_spec, make_spec
 
 SPEC = {
     "network": {"topology": "cycle", "nodes": 6},
@@ -57,11 +57,12 @@ def test_the_grid_goes_on_where_the_best_is_at_its_edge(monkeypatch):
     best, tried = {"multi_walk-1": 16.0, "multi_walk-2": 1 / 8, "async_gossip-pairwise": 1000.0}, []
     monkeypatch.setattr(tune, "trial", losses_around(best, tried))
     found, rounds = tune.found(spec)
-    assert found == {"multi_walk-1": 16.0, "multi_walk-2": 1 / 8, "async_gossip-pairwise": FARTHEST}
+    rates = {"multi_walk-1": 16.0, "multi_walk-2": 1 / 8, "async_gossip-pairwise": FARTHEST}
+    assert found == {name: {"lr": lr} for name, lr in rates.items()}
     assert tried[0] == {0.25, 0.5, 1.0, 2.0, 4.0}
     assert tried[1:5] == [{8.0, 1 / 8}, {16.0, 1 / 16}, {32.0}, {64.0}]  # only who is at an edge goes on
     assert [len(of) for of in rounds[0]["losses"].values()] == [8, 7, 9]
-    said = rates_in_words(with_rates(spec, found))
+    said = in_words(with_choices(spec, found))
     assert said.startswith("multi_walk-1 16, multi_walk-2 0.125, async_gossip-pairwise 64; ")
     assert "; async_gossip-pairwise: at the edge" in said
 
@@ -69,7 +70,7 @@ def test_the_grid_goes_on_where_the_best_is_at_its_edge(monkeypatch):
 def test_tuned_runs_are_kept_apart(tmp_path):
     said: list[str] = []
     (run,) = paper.run_figure(
-        paper.figure("fig8"), "smoke", tmp_path, device="cpu", changes=TINY, tune=True, say=said.append
+        paper.figure("fig8"), "smoke", tmp_path, device="cpu", changes=TINY, tune="lr", say=said.append
     )
     assert run.folder == tmp_path / "fig8-tuned" / "erdos_renyi"
     assert (tmp_path / "fig8-tuned" / "erdos_renyi.rates.json").is_file()
@@ -79,6 +80,77 @@ def test_tuned_runs_are_kept_apart(tmp_path):
     assert line.startswith("Erdős–Rényi (0.3), learning rates: multi_walk-1 ")
     for algorithm in run.spec.algorithms:
         assert f"{algorithm.title} {algorithm.lr:g}" in line
+
+
+# -- where the optimizer's state lives --------------------------------------------------------------------------------
+
+WALK, GOSSIP = "multi_walk-1", "async_gossip-pairwise"
+
+
+def short_runs_deceive(tried: list[dict[str, list[float]]]):
+    """In place of trial runs: in short ones a state at the nodes looks best, at full length one with the walk is."""
+    full = {f"{WALK}, visit": 0.5, f"{WALK}, node": 0.9, f"{WALK}, walk": 0.2, f"{GOSSIP}, visit": 0.4}
+
+    def trial(spec, rates, share, device, progress):
+        tried.append(rates)
+        assert spec.evaluate.model == ("mean" if share < 1 else "aggregated")
+        state = {name: 0.0 if "node" in name else 1.0 for name in rates} if share < 1 else full
+        return {name: {lr: state.get(name, 0.3) + abs(lr - 1) for lr in of} for name, of in rates.items()}
+
+    return trial
+
+
+def test_what_lives_best_where_is_decided_at_full_length(monkeypatch, tmp_path):
+    """Two rates for each place: a walk's state has three, that of gossip two."""
+    content = {**SPEC, "optimizer": {"lr": 1.0}, "algorithms": [{"name": "multi_walk"}, {"name": "async_gossip"}]}
+    spec, record, tried = make_spec(content), tmp_path / "rates.json", []
+    monkeypatch.setattr(tune, "trial", short_runs_deceive(tried))
+    chosen = tuned(spec, record, tuning="best")
+    assert {name: len(of) for name, of in tried[-1].items()} == {
+        **{f"{WALK}, {state}": 2 for state in ("visit", "node", "walk")},
+        **{f"{GOSSIP}, {state}": 2 for state in ("visit", "node")},
+    }
+    assert [(a.title, a.lr, a.optimizer_state) for a in chosen.algorithms] == [(WALK, 1, "walk"), (GOSSIP, 1, "node")]
+    assert in_words(chosen) == f"{WALK} 1 (walk), {GOSSIP} 1 (node)"
+    asked = len(tried)
+    assert dump_spec(tuned(spec, record, tuning="best")) == dump_spec(chosen)
+    assert len(tried) == asked  # from the file
+
+
+def test_without_a_momentum_there_is_no_state_to_place():
+    """And one that travels would carry what privacy protects."""
+    private = {"name": "multi_walk", "privacy": {"noise": 1.0}}
+    plain = make_spec({**SPEC, "algorithms": [{"name": "multi_walk"}]})
+    assert tune.states_of(plain, plain.algorithms[0]) == ["visit"]
+    guarded = make_spec({**SPEC, "optimizer": {"momentum": 0.9}, "algorithms": [private]})
+    assert tune.states_of(guarded, guarded.algorithms[0]) == ["visit", "node"]
+
+
+def test_each_at_its_best_by_the_command(tmp_path):
+    """Real runs, in a folder and a figure of their own."""
+    given = ["paper", "run", "fig4", "--panel", "cycle", "--tune", "best", "--out", str(tmp_path), "--repetitions", "1"]
+    given += ["--iterations", "16", "--set", "evaluate.every=8", "--set", "network.nodes=6"]
+    given += ["--set", "algorithms=[{name: multi_walk}, {name: async_gossip}]"]
+    result = CliRunner().invoke(app, given)
+    assert result.exit_code == 0, result.output
+    assert "learning rates and places of the state: multi_walk-1 " in result.stderr
+    assert (tmp_path / "fig4-cycle-best.png").is_file()
+    (first, second) = load_spec(tmp_path / "fig4-best" / "cycle" / "spec.yaml").algorithms
+    assert first.optimizer_state in ("visit", "node", "walk")
+    assert second.optimizer_state in ("visit", "node")
+
+
+@pytest.mark.parametrize(
+    ("name", "tuning", "line"),
+    [
+        ("fig4", "everything", "--tune everything is unknown; allowed: lr, best"),
+        ("family", "best", "--tune best: family has plain SGD, which keeps no state"),
+    ],
+)
+def test_what_cannot_be_tuned_is_one_line(name, tuning, line):
+    result = CliRunner().invoke(app, ["paper", "run", name, "--tune", tuning])
+    assert result.exit_code == 2
+    assert line in result.stderr
 
 
 # -- what is there already --------------------------------------------------------------------------------------------
@@ -99,7 +171,7 @@ def record(tmp_path):
 def test_rates_of_other_settings_are_not_taken(more, record, tmp_path):
     said: list[str] = []
     (run,) = paper.run_figure(
-        paper.figure("fig8"), "smoke", tmp_path, device="cpu", changes={**TINY, **more}, tune=True, say=said.append
+        paper.figure("fig8"), "smoke", tmp_path, device="cpu", changes={**TINY, **more}, tune="lr", say=said.append
     )
     assert "is of other settings" in said[0]
     best = {algorithm.title: algorithm.lr for algorithm in run.spec.algorithms}
@@ -142,9 +214,16 @@ def test_a_damaged_record_is_one_line(text, record, tmp_path):
 
 def test_a_study_goes_on_with_the_rates_it_was_begun_with(tmp_path):
     one = paper.figure("fig8")
-    (first,) = paper.run_figure(one, "smoke", tmp_path, device="cpu", changes=TINY, tune=True)
+    (first,) = paper.run_figure(one, "smoke", tmp_path, device="cpu", changes=TINY, tune="lr")
     first.rates.unlink()
     written = (first.folder / "history.csv").stat().st_mtime_ns
-    (again,) = paper.run_figure(one, "smoke", tmp_path, device="cpu", changes=TINY, tune=True)
+    (again,) = paper.run_figure(one, "smoke", tmp_path, device="cpu", changes=TINY, tune="lr")
     assert dump_spec(again.spec) == dump_spec(first.spec)
     assert (first.folder / "history.csv").stat().st_mtime_ns == written
+
+
+def test_the_tuned_have_the_same_names_in_figures():
+    spec = make_spec({**SPEC, "algorithms": [{"name": "multi_walk"}, {"name": "async_gossip", "label": "Mine"}]})
+    chosen = with_choices(spec, {a.title: {"lr": 0.5, "optimizer_state": "node"} for a in spec.algorithms})
+    titles = [[one.title for one in said.described.values()] for said in (spec, chosen)]
+    assert titles == [["one walk", "Mine"]] * 2

@@ -119,6 +119,8 @@ def test_what_would_go_out_beside_the_updates_is_refused() -> None:
     algorithms = [{"name": "multi_walk", "privacy": {}}]
     with pytest.raises(SpecError, match=r"training\.optimizer_state: walk would send"):
         make_spec({"algorithms": algorithms, "training": {"optimizer_state": "walk"}})
+    with pytest.raises(SpecError, match=r"algorithms\.0\.optimizer_state: walk would send"):
+        make_spec({"algorithms": [{**algorithms[0], "optimizer_state": "walk"}]})
     data = [(torch.randn(8, 3), torch.randint(2, (8,))) for _ in range(2)]
     task = wt.tasks.torch(nn.Sequential(nn.Linear(3, 2), nn.BatchNorm1d(2)), nn.CrossEntropyLoss(), data)
     with pytest.raises(SpecError, match=r"training\.buffers: travel would send running statistics"):

@@ -136,6 +136,21 @@ def test_runs_that_keep_their_state_and_runs_that_do_not_share_waves():
     assert [[row[2:] for row in record.history] for record in together] == expected
 
 
+def test_an_algorithm_has_its_own_place_for_the_state():
+    """The same numbers as in a study with that place for all; a run's seed goes by its label, so labels are equal."""
+    short = {**SPEC, "repetitions": 1, "stop": {"iterations": 60}}
+    places = {"walks": "walk", "gossip": "node"}
+    entries = [{"name": "multi_walk", "label": "walks"}, {"name": "async_gossip", "label": "gossip"}]
+    mixed = make_spec({**short, "algorithms": [{**one, "optimizer_state": places[one["label"]]} for one in entries]})
+    trainer = prepare(mixed, "cpu").trainer
+    records = {run.label: run.history for run in Runner(trainer, planned_runs(mixed, trainer)).run()}
+    for label, place in places.items():
+        for everywhere in ("visit", place):
+            spec = make_spec({**short, "algorithms": entries, "training": {"optimizer_state": everywhere}})
+            alike = {run.label: run.history for run in Runner(trainer, planned_runs(spec, trainer)).run()}
+            assert (alike[label] == records[label]) == (everywhere == place)
+
+
 def test_a_study_without_end_is_planned_a_stretch_at_a_time(monkeypatch):
     monkeypatch.setattr(runner_module, "trainings_a_stretch", lambda width: 64)
     ready = prepare(make_spec({**SPEC, "stop": {"iterations": 10**14}}), "cpu")

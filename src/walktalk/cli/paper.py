@@ -67,7 +67,12 @@ def run(
             "--set", metavar="KEY=VALUE", help="Change a key of its studies, e.g. task.model=FOLDER. Repeatable."
         ),
     ] = None,
-    tune: Annotated[str | None, typer.Option(help="lr: first find each algorithm's own learning rate.")] = None,
+    tune: Annotated[
+        str | None,
+        typer.Option(
+            help="lr: first find each algorithm's own learning rate; best: that, and where its optimizer's state lives."
+        ),
+    ] = None,
     variant: Annotated[
         list[str] | None,
         typer.Option(help="Other settings that settle a question (see `walktalk paper variants`). Repeatable."),
@@ -84,8 +89,9 @@ def run(
 
     if scale not in paper.SCALES:
         raise SpecError(f"--scale {scale} is unknown; allowed: {', '.join(paper.SCALES)}")
-    if tune not in (None, "lr"):
-        raise SpecError(f"--tune {tune} is unknown; allowed: lr")
+    tuning = next((one for one in paper.TUNED if one == tune), None)
+    if tune is not None and tuning is None:
+        raise SpecError(f"--tune {tune} is unknown; allowed: {', '.join(paper.TUNED)}")
     folder = out if out is not None else Path("out") / f"paper-{scale}"
     short = dict(zip(OPTIONS, (repetitions, iterations, optimizer_state), strict=True))
     changes = _changes({option: value for option, value in short.items() if value is not None}, settings or [])
@@ -95,11 +101,11 @@ def run(
         figures = list(paper.FIGURES.values())
     else:
         figures = [paper.only_panels(paper.varied(paper.figure(name), variant or [], scale), panel or [])]
-        _refuse_without_meaning(figures[0], changes, tune is not None)
+        _refuse_without_meaning(figures[0], changes, tuning)
 
     if dry_run:
         for one in {one.runs or one.name: one for one in figures if one.runs}.values():
-            panels = paper.check_figure(one, scale, folder, device=device, changes=changes, tune=tune is not None)
+            panels = paper.check_figure(one, scale, folder, device=device, changes=changes, tune=tuning)
             _tell_of_work(one, paper.work_ahead(panels))
         return
 
@@ -108,7 +114,7 @@ def run(
     try:
         if name == "all":  # a mistake is to show before the first figure is run
             for one in {one.runs or one.name: one for one in figures}.values():  # shared runs are looked at once
-                paper.check_figure(one, scale, folder, device=device, changes=changes, tune=tune is not None)
+                paper.check_figure(one, scale, folder, device=device, changes=changes, tune=tuning)
         for one in figures:
             made = drawing.make(
                 one,
@@ -116,7 +122,7 @@ def run(
                 folder,
                 device=device,
                 changes=changes,
-                tune=tune is not None and bool(one.runs),
+                tune=tuning if one.runs else None,
                 report=_reporter(one.name),
                 say=_sayer(one.name),
             )
@@ -174,13 +180,15 @@ def _changes(short: Mapping[str, object], settings: Sequence[str]) -> dict[str, 
     return nested([*settings, *(f"{OPTIONS[option]}={value}" for option, value in short.items())])
 
 
-def _refuse_without_meaning(one: papers.Figure, changes: Mapping[str, Any], tune: bool) -> None:
+def _refuse_without_meaning(one: papers.Figure, changes: Mapping[str, Any], tune: papers.Tuning | None) -> None:
     """Options that a figure without training does not depend on: who gives them expects something of them."""
     from walktalk import paper
 
     options = {key: option for option, key in OPTIONS.items()}
     useless = [options.get(key, f"--set {key}") for key in paper.without_meaning(one, changes)]
     useless += ["--tune"] if tune and not one.runs else []
+    if one.tuned and tune == "best":
+        raise SpecError(f"--tune best: {one.name} has plain SGD, which keeps no state, and finds all rates as it is")
     if useless:
         raise SpecError(f"{useless[0]} has no meaning for {one.name}, for which nothing is trained; leave it out")
 

@@ -17,6 +17,8 @@ if TYPE_CHECKING:
 
 Scale: TypeAlias = Literal["smoke", "paper"]
 SCALES: tuple[Scale, ...] = ("smoke", "paper")
+Tuning: TypeAlias = Literal["lr", "best"]
+TUNED: dict[Tuning, str] = {"lr": "tuned", "best": "best"}  # what folders and drawings have behind their names
 
 CYCLE = {"topology": "cycle", "nodes": 20, "sites": "us-five-sites"}
 COMPLETE = {"topology": "complete", "nodes": 20, "sites": "us-five-sites"}

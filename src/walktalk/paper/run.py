@@ -11,8 +11,8 @@ from typing import Any
 
 from walktalk.errors import SpecError
 from walktalk.paper.check import check_study, trainings, warning
-from walktalk.paper.figures import Figure, Panel, Scale, panel_specs, titled
-from walktalk.paper.tune import rates_in_words, recorded, tuned, with_rates
+from walktalk.paper.figures import TUNED, Figure, Panel, Scale, Tuning, panel_specs, titled
+from walktalk.paper.tune import Choice, in_words, recorded, tuned, with_choices
 from walktalk.records import StudyFolder, check_folder
 from walktalk.studies.building import Progress, build_task
 from walktalk.studies.driving import run_studies
@@ -29,11 +29,12 @@ class PanelRun:
     panel: Panel
     spec: StudySpec
     folder: Path
-    untuned: bool = False  # whether its learning rates are still to be found
+    tuning: Tuning | None = None  # what is chosen for every algorithm
+    untuned: bool = False  # whether that is still to be found
 
     @property
     def rates(self) -> Path:
-        """Where it is kept how its learning rates were found."""
+        """Where it is kept how that was found."""
         return self.folder.with_name(f"{self.folder.name}.rates.json")
 
 
@@ -44,16 +45,15 @@ def run_figure(
     *,
     device: str = "auto",
     changes: Mapping[str, Any] | None = None,
-    tune: bool = False,
+    tune: Tuning | None = None,
     report: Report | None = None,
     say: Say | None = None,
 ) -> list[PanelRun]:
     """All runs that a figure shows. An interrupted one goes on where it stopped.
 
-    With `tune` each algorithm gets its own learning rate first; those runs have a folder of their own. `report` hears
-    how far things are, `say` what a person should know once.
+    With `tune` each algorithm is first brought to its best (`paper.tune`); those runs have a folder of their own.
+    `report` hears how far things are, `say` what a person should know once.
     """
-    tune = tune or one.tuned
     panels = check_figure(one, scale, out, device=device, changes=changes, tune=tune)
     if not one.runs:
         return panels
@@ -62,8 +62,7 @@ def run_figure(
     slow = warning(left, device) if scale == "paper" else None
     if slow is not None:
         say(slow)
-    if tune:
-        panels = [_tuned(run, device, report, say) for run in panels]
+    panels = [run if run.tuning is None else _tuned(run, run.tuning, device, report, say) for run in panels]
     titles = {run.folder: run.panel.title for run in panels}
     todo = {run.folder: run.spec for run in panels if not is_done(run.spec, run.folder)}
     told = None if report is None else partial(_told_of_several, report, titles)
@@ -82,21 +81,23 @@ def check_figure(
     *,
     device: str = "auto",
     changes: Mapping[str, Any] | None = None,
-    tune: bool = False,
+    tune: Tuning | None = None,
 ) -> list[PanelRun]:
     """The panels, with everything looked at that can be wrong, so that no mistake shows after hours of training.
 
-    With `tune`, studies whose rates are known have them already.
+    With `tune`, studies for which the choices are known have them already.
     """
-    runs = out / (f"{one.runs}-tuned" if tune and not one.tuned else one.runs)
+    tuning = tune or ("lr" if one.tuned else None)
+    runs = out / (one.runs if tuning is None or (one.tuned and tuning == "lr") else f"{one.runs}-{TUNED[tuning]}")
     specs = panel_specs(one, scale, changes)
-    panels = [PanelRun(titled(panel, specs[panel.name]), specs[panel.name], runs / panel.name) for panel in one.panels]
+    panels = [
+        PanelRun(titled(panel, specs[panel.name]), specs[panel.name], runs / panel.name, tuning) for panel in one.panels
+    ]
     if not one.runs:
         for run in panels:
             build_task(run.spec)
         return panels
-    if tune or one.tuned:
-        panels = [_with_known_rates(run) for run in panels]
+    panels = [run if run.tuning is None else _with_known_choices(run, run.tuning) for run in panels]
     left = [run for run in panels if not is_done(run.spec, run.folder)]
     for run in left:  # folders first: that costs nothing
         check_folder(run.folder, dump_spec(run.spec), resume=True)
@@ -113,32 +114,35 @@ def work_ahead(panels: Sequence[PanelRun]) -> list[tuple[PanelRun, float]]:
     ]
 
 
-def _with_known_rates(run: PanelRun) -> PanelRun:
-    """The study with the rates that were found for it, or else with those that it was begun with."""
-    best = recorded(run.spec, run.rates)
-    spec = _begun(run) if best is None else with_rates(run.spec, best)
+def _with_known_choices(run: PanelRun, tuning: Tuning) -> PanelRun:
+    """The study with what was found for it, or else with what it was begun with."""
+    best = recorded(run.spec, run.rates, tuning)
+    spec = _begun(run, tuning) if best is None else with_choices(run.spec, best)
     return replace(run, untuned=True) if spec is None else replace(run, spec=spec)
 
 
-def _begun(run: PanelRun) -> StudySpec | None:
-    """This study as it lies in its folder, if it differs in nothing but learning rates."""
+def _begun(run: PanelRun, tuning: Tuning) -> StudySpec | None:
+    """This study as it lies in its folder, if it differs in nothing but what is chosen."""
+    keys = ("lr",) if tuning == "lr" else ("lr", "optimizer_state")
     try:
         there = load_spec(StudyFolder(run.folder).spec)
-        best = {algorithm.title: algorithm.lr for algorithm in there.algorithms if algorithm.lr is not None}
-        begun = with_rates(run.spec, best)
+        best: dict[str, Choice] = {a.title: {key: getattr(a, key) for key in keys} for a in there.algorithms}
+        begun = with_choices(run.spec, best)
     except (SpecError, KeyError):
         return None
     return begun if dump_spec(begun) == dump_spec(there) else None
 
 
-def _tuned(run: PanelRun, device: str, report: Report | None, say: Say) -> PanelRun:
-    """The panel with each algorithm's own rate."""
+def _tuned(run: PanelRun, tuning: Tuning, device: str, report: Report | None, say: Say) -> PanelRun:
+    """The panel with each algorithm at its best."""
+    what = "learning rates" if tuning == "lr" else "learning rates and places of the state"
     if run.untuned:
         if run.rates.is_file():
-            say(f"{run.rates} is of other settings; the learning rates are looked for again")
-        told = None if report is None else _told(report, f"{run.panel.title}, learning rates")
-        run = replace(run, spec=tuned(run.spec, run.rates, device=device, progress=told), untuned=False)
-    say(f"{run.panel.title}, learning rates: {rates_in_words(run.spec)}")
+            say(f"{run.rates} is of other settings; the {what} are looked for again")
+        told = None if report is None else _told(report, f"{run.panel.title}, {what}")
+        spec = tuned(run.spec, run.rates, device=device, progress=told, tuning=tuning)
+        run = replace(run, spec=spec, untuned=False)
+    say(f"{run.panel.title}, {what}: {in_words(run.spec)}")
     return run
 
 

@@ -1,9 +1,14 @@
-"""A learning rate of its own for each algorithm: successive halving over a grid, on shortened runs of the same study.
+"""Each algorithm at its best: its own learning rate, and with `best` also where its optimizer's state lives.
 
-A comparison at one fixed rate favours whoever that rate suits. All candidates of all algorithms run as one study, so
-they share their waves. The schedule goes by progress, so a shortened run has all of it. The trial runs have the study's
-graph and data, and the first repetitions' randomness. Where the best is at the edge of what was tried, the grid goes on
-there: a better one may lie beyond.
+A comparison at one fixed rate favours whoever that rate suits. The search is a successive halving over a grid, on
+shortened runs of the same study. All candidates of all algorithms run as one study, so they share their waves. The
+schedule goes by progress, so a shortened run has all of it. The trial runs have the study's graph and data, and the
+first repetitions' initial models; walks and batches are their own. Where the best is at the edge of what was tried, the
+grid goes on there: a better one may lie beyond.
+
+With `best` rates are looked for with the state at each place where it can live, by the mean of the models, and the two
+best rates of each place are then run at full length, measured as the study is: what is best in short runs need not be
+(REPRODUCTION.md).
 """
 
 from __future__ import annotations
@@ -17,32 +22,46 @@ from pathlib import Path
 from typing import Any
 
 from walktalk.errors import StudyError
+from walktalk.paper.figures import Tuning
 from walktalk.records import write_text
 from walktalk.studies.building import Progress
 from walktalk.studies.driving import run_study
-from walktalk.studies.spec import StudySpec, make_spec, spec_mapping
+from walktalk.studies.spec import AlgorithmSpec, StudySpec, make_spec, spec_mapping
 
 STEP = 2.0  # between neighbours of the grid
 FACTORS = (0.25, 0.5, 1.0, 2.0, 4.0)  # of the study's own rate: what is tried at first
 FARTHEST = 64.0  # no candidate is further from the study's own rate than this factor
 ROUNDS = (1 / 8, 1 / 4)  # shares of a run; after each, the better half of an algorithm's candidates stays
 REPETITIONS = 2
+FINALISTS = 2  # rates of each place of the state that are run at full length
 
 Rates = dict[str, list[float]]  # algorithm -> candidates, best first
 Losses = dict[str, dict[float, float]]  # algorithm -> candidate -> its last training loss
+Choice = dict[str, Any]  # keys of an algorithm's entry: lr, and with `best` optimizer_state
 Report = Callable[[Progress], None]
 
 
-def tuned(spec: StudySpec, record: Path, *, device: str = "auto", progress: Report | None = None) -> StudySpec:
-    """The study with each algorithm's best rate; how it was found is kept in a file, and taken from there again."""
-    best = recorded(spec, record)
+def tuned(
+    spec: StudySpec, record: Path, *, device: str = "auto", progress: Report | None = None, tuning: Tuning = "lr"
+) -> StudySpec:
+    """The study with each algorithm at its best; how it was found is kept in a file, and taken from there again.
+
+    Args:
+        spec: The study; its learning rate is the middle of the grid.
+        record: The file.
+        device: Where trial runs are trained.
+        progress: Hears how far they are.
+        tuning: `lr`, the rate alone; `best`, also where the optimizer's state lives.
+    """
+    best = recorded(spec, record, tuning)
     if best is None:
-        best, rounds = found(spec, device, progress)
+        best, rounds = found(spec, device, progress) if tuning == "lr" else found_with_states(spec, device, progress)
         record.parent.mkdir(parents=True, exist_ok=True)
         if record.exists():  # of other settings, for which it took as long to find them
             os.replace(record, next(name for name in _aside(record) if not name.exists()))
-        write_text(record, json.dumps({"best": best, "rounds": rounds, "spec": spec_mapping(spec)}, indent=1) + "\n")
-    return with_rates(spec, best)
+        said = {name: choice["lr"] if tuning == "lr" else choice for name, choice in best.items()}
+        write_text(record, json.dumps({"best": said, "rounds": rounds, "spec": spec_mapping(spec)}, indent=1) + "\n")
+    return with_choices(spec, best)
 
 
 def _aside(record: Path) -> Iterator[Path]:
@@ -50,8 +69,8 @@ def _aside(record: Path) -> Iterator[Path]:
     return (record.with_suffix(f".{number}{record.suffix}") for number in count(1))
 
 
-def recorded(spec: StudySpec, record: Path) -> dict[str, float] | None:
-    """The rates in a record, if they were found for this very study; those of another one would mean nothing here."""
+def recorded(spec: StudySpec, record: Path, tuning: Tuning = "lr") -> dict[str, Choice] | None:
+    """The choices in a record, if they were made for this very study; those of another one would mean nothing here."""
     if not record.is_file():
         return None
     try:
@@ -59,15 +78,70 @@ def recorded(spec: StudySpec, record: Path) -> dict[str, float] | None:
         best, of = content["best"], content.get("spec")
         if of != json.loads(json.dumps(spec_mapping(spec))):
             return None
-        return {algorithm.title: float(best[algorithm.title]) for algorithm in spec.algorithms}
+        return {a.title: _read(best[a.title], tuning) for a in spec.algorithms}
     except (OSError, ValueError, TypeError, KeyError, AttributeError) as error:
         raise StudyError(f"{record} is damaged; delete it, and the rates are looked for again") from error
 
 
+def _read(said: Any, tuning: Tuning) -> Choice:
+    if tuning == "lr":
+        return {"lr": float(said)}
+    return {"lr": float(said["lr"]), "optimizer_state": str(said["optimizer_state"])}
+
+
 def found(
     spec: StudySpec, device: str = "auto", progress: Report | None = None
-) -> tuple[dict[str, float], list[dict[str, Any]]]:
+) -> tuple[dict[str, Choice], list[dict[str, Any]]]:
     """Each algorithm's best rate, and the losses of every round."""
+    rates, rounds = halved(spec, device, progress)
+    return {name: {"lr": candidates[0]} for name, candidates in rates.items()}, rounds
+
+
+def found_with_states(
+    spec: StudySpec, device: str = "auto", progress: Report | None = None
+) -> tuple[dict[str, Choice], list[dict[str, Any]]]:
+    """Each algorithm's best rate and place of the optimizer's state, and the losses of every round."""
+    everywhere, places = with_states(spec)
+    rates, rounds = halved(of_the_mean(everywhere), device, progress)
+    last = trial(everywhere, {name: best[:FINALISTS] for name, best in rates.items()}, 1.0, device, progress)
+    rounds.append(_told(1.0, last))
+    best: dict[str, Choice] = {}
+    for title in dict.fromkeys(title for title, _ in places.values()):
+        ends = {(name, lr): loss for name, of in last.items() if places[name][0] == title for lr, loss in of.items()}
+        name, lr = min(ends, key=lambda one: (ends[one] if math.isfinite(ends[one]) else math.inf, one[1]))
+        best[title] = {"lr": lr, "optimizer_state": places[name][1]}
+    return best, rounds
+
+
+def of_the_mean(spec: StudySpec) -> StudySpec:
+    """The study, measured by the mean of all models: in a short run few walks have come by the aggregator, or none."""
+    content = spec_mapping(spec)
+    return make_spec({**content, "evaluate": {**content["evaluate"], "model": "mean"}})
+
+
+def with_states(spec: StudySpec) -> tuple[StudySpec, dict[str, tuple[str, str]]]:
+    """The study with every algorithm once for each place of its optimizer's state; whose and which each label is."""
+    content, entries = spec_mapping(spec), []
+    places: dict[str, tuple[str, str]] = {}
+    for entry, algorithm in zip(content["algorithms"], spec.algorithms, strict=True):
+        for state in states_of(spec, algorithm):
+            label = f"{algorithm.title}, {state}"
+            places[label] = algorithm.title, state
+            entries.append({**entry, "optimizer_state": state, "label": label})
+    return make_spec({**content, "algorithms": entries}), places
+
+
+def states_of(spec: StudySpec, algorithm: AlgorithmSpec) -> list[str]:
+    """Where its optimizer's state can live: one place where there is none, and with a walk only if that is private."""
+    protocol = algorithm.protocol()
+    if spec.optimizer.name == "sgd" and not spec.optimizer.momentum:
+        return [spec.state_of(algorithm)]
+    walks = protocol.family == "walks" and protocol.privacy is None
+    return ["visit", "node", *(["walk"] if walks else [])]
+
+
+def halved(spec: StudySpec, device: str = "auto", progress: Report | None = None) -> tuple[Rates, list[dict[str, Any]]]:
+    """The rates of each algorithm that are left after all rounds, best first, and the losses of every round."""
     tried: Rates = {a.title: [spec.optimizer.lr * factor for factor in FACTORS] for a in spec.algorithms}
     rates, rounds = tried, []
     for share in ROUNDS:
@@ -76,11 +150,14 @@ def found(
             for name, of in trial(spec, more, share, device, progress).items():
                 losses[name] |= of
                 tried = {**tried, name: [*tried[name], *of]}
-        rounds.append(
-            {"share": share, "losses": {name: {f"{lr:g}": x for lr, x in of.items()} for name, of in losses.items()}}
-        )
+        rounds.append(_told(share, losses))
         rates = {name: better_half(of) for name, of in losses.items()}
-    return {name: candidates[0] for name, candidates in rates.items()}, rounds
+    return rates, rounds
+
+
+def _told(share: float, losses: Losses) -> dict[str, Any]:
+    """A round, as it is kept."""
+    return {"share": share, "losses": {name: {f"{lr:g}": x for lr, x in of.items()} for name, of in losses.items()}}
 
 
 def beyond(losses: Losses, tried: Rates, middle: float) -> Rates:
@@ -95,12 +172,13 @@ def beyond(losses: Losses, tried: Rates, middle: float) -> Rates:
     return more
 
 
-def rates_in_words(spec: StudySpec) -> str:
-    """Who got which rate, and whose is still at the edge of what is tried."""
+def in_words(spec: StudySpec) -> str:
+    """Who got which rate and place of the state, and whose rate is still at the edge of what is tried."""
     rates, middle = {a.title: a.lr for a in spec.algorithms if a.lr is not None}, spec.optimizer.lr
     far = [name for name, lr in rates.items() if lr in (middle * FARTHEST, middle / FARTHEST)]
     edge = f"; {', '.join(far)}: at the edge of what is tried, so a better one may lie beyond" if far else ""
-    return ", ".join(f"{name} {lr:g}" for name, lr in rates.items()) + edge
+    places = {a.title: f" ({a.optimizer_state})" if a.optimizer_state else "" for a in spec.algorithms}
+    return ", ".join(f"{name} {lr:g}{places[name]}" for name, lr in rates.items()) + edge
 
 
 def trial(spec: StudySpec, rates: Rates, share: float, device: str, progress: Report | None) -> Losses:
@@ -128,11 +206,11 @@ def better_half(losses: dict[float, float]) -> list[float]:
     return order[: -(-len(order) // 2)]
 
 
-def with_rates(spec: StudySpec, best: dict[str, float]) -> StudySpec:
-    """The same study with these rates; labels stay, so colours in figures do."""
+def with_choices(spec: StudySpec, best: dict[str, Choice]) -> StudySpec:
+    """The same study with these rates and places; labels stay, so colours in figures do."""
     content = spec_mapping(spec)
     content["algorithms"] = [
-        {**entry, "lr": best[algorithm.title], "label": algorithm.title}
+        {**entry, **best[algorithm.title], "label": algorithm.title}
         for entry, algorithm in zip(content["algorithms"], spec.algorithms, strict=True)
     ]
     return make_spec(content)
@@ -144,11 +222,11 @@ def _shortened(spec: StudySpec, share: float) -> dict[str, Any]:
     if spec.stop.iterations is not None:
         stop["iterations"] = max(1, round(share * spec.stop.iterations))
     end = {"every": stop["iterations"]} if "iterations" in stop else {"seconds": stop.get("time", 1.0)}
-    samples = {"samples": spec.evaluate.samples} if spec.evaluate.samples is not None else {}
+    kept = {name: content["evaluate"][name] for name in ("samples", "model") if name in content["evaluate"]}
     return {
         **content,
         "stop": stop,
-        "evaluate": {**end, **samples},
+        "evaluate": {**end, **kept},
         "faults": [],
         "repetitions": min(REPETITIONS, spec.repetitions),
     }

@@ -38,6 +38,12 @@ def in_words(fault: Fault) -> str:
     return f"{who} {done[fault.kind]}" if fault.kind in done and fault.node is not None else fault.kind
 
 
+CHOSEN: dict[paper.Tuning, str] = {
+    "lr": "Each algorithm has its own learning rate.",
+    "best": "Each algorithm has its own learning rate and place of the optimizer's state.",
+}
+
+
 def make(
     one: paper.Figure,
     scale: paper.Scale,
@@ -45,7 +51,7 @@ def make(
     *,
     device: str = "auto",
     changes: Mapping[str, Any] | None = None,
-    tune: bool = False,
+    tune: paper.Tuning | None = None,
     report: Callable[[str, Any], None] | None = None,
     say: Callable[[str], None] | None = None,
 ) -> list[Path]:
@@ -62,9 +68,10 @@ def make(
     if one.name == paper.FAMILY:
         return family.draw(panels, out)
     notes = [f"Variant: {one.variant}."] if one.variant else []
+    notes += [CHOSEN[tune]] if tune else []
     drawing = grid([shown(panel) for panel in panels], cells_of(one), notes)
     named = "-".join(part for part in (one.name, one.variant, one.part) if part)
-    return plots.save(drawing, out / (f"{named}-tuned" if tune else named))
+    return plots.save(drawing, out / (f"{named}-{paper.TUNED[tune]}" if tune else named))
 
 
 def cells_of(one: paper.Figure) -> list[list[Cell]]:

@@ -45,7 +45,7 @@ def build_protocols(spec: StudySpec, nodes: int | None = None) -> list[Algorithm
             except SpecError as error:
                 raise SpecError(f"algorithms.{place}.{error}") from error
         lr = spec.optimizer.lr if algorithm.lr is None else algorithm.lr
-        plans.append(AlgorithmPlan(algorithm.title, protocol, lr))
+        plans.append(AlgorithmPlan(algorithm.title, protocol, lr, spec.state_of(algorithm)))
     return plans
 
 

@@ -57,7 +57,6 @@ class Foundation:
             graph=matched(trainer.task, self.graph)[1],
             model_bytes=trainer.payload_bytes,
             state_bytes=trainer.state_bytes,
-            optimizer_state=spec.training.optimizer_state,
             stop=build_stop(spec),
             timing=build_timing(spec),
             evaluate=build_evaluate(spec),

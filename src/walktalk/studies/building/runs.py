@@ -22,6 +22,7 @@ class AlgorithmPlan:
     label: str  # in tables, legends and folder names
     protocol: Protocol
     lr: float  # its own, or the study's
+    optimizer_state: OptimizerState = "visit"  # likewise: where the optimizer's state lives between two visits
 
 
 @dataclass(frozen=True)
@@ -31,7 +32,6 @@ class Conditions:
     graph: Graph
     model_bytes: int  # of one model on the wire
     state_bytes: int  # of one optimizer state on the wire
-    optimizer_state: OptimizerState  # where the optimizer's state lives between two visits
     stop: Stop
     timing: Timing
     evaluate: Evaluate
@@ -59,7 +59,7 @@ class Conditions:
             schedule=self.rate,
             model_bytes=self.model_bytes,
             state_bytes=self.state_bytes,
-            optimizer_state=self.optimizer_state,
+            optimizer_state=plan.optimizer_state,
             local_steps=self.local_steps,
             statistics=self.statistics_bytes > 0,
             statistics_bytes=self.statistics_bytes,

@@ -64,7 +64,6 @@ def forecast(
         graph,
         model_bytes,
         state_bytes,
-        optimizer_state,
         stop or STOP,
         timing or TIMING,
         Evaluate(),
@@ -72,7 +71,7 @@ def forecast(
         local_steps,
         statistics_bytes,
     )
-    setup = conditions.setup(AlgorithmPlan(protocol.label, protocol, 1.0), as_seed(seed))
+    setup = conditions.setup(AlgorithmPlan(protocol.label, protocol, 1.0, optimizer_state), as_seed(seed))
     simulation = Simulation(replace(setup, keep_trace=False, keep_schedule=False))
     simulation.advance()
     return Forecast(simulation.iteration, simulation.agenda.now, simulation.bytes * 8.0, simulation.events)

@@ -209,7 +209,7 @@ def _node_setup(seat: Seat, base: Foundation, job: NodeJob) -> tuple[NodeSetup, 
         folder=cluster.folder / job.name,
         lr=plan.lr,
         schedule=build_rate(spec),
-        optimizer_state=spec.training.optimizer_state,
+        optimizer_state=plan.optimizer_state,
         part=0,
         rejoin=job.rejoin,
         pace=cluster.pace,
@@ -237,6 +237,7 @@ def study_facts(cluster: Cluster, base: Foundation, plan: AlgorithmPlan) -> dict
     task = {key: value for key, value in spec["task"].items() if key == "name" or not isinstance(value, str)}
     sections = {"task": task, **{name: spec[name] for name in ("optimizer", "schedule", "training")}}
     sections["optimizer"] = {**sections["optimizer"], "lr": plan.lr}
+    sections["training"] = {**sections["training"], "optimizer_state": plan.optimizer_state}
     facts = {f"{name}.{key}": value for name, section in sections.items() for key, value in section.items()}
     run = {"seed": base.spec.seed, "repetition": cluster.repetition, "nodes": " ".join(cluster.file_names)}
     return {"network": network, **facts, **run}

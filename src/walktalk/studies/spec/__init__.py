@@ -5,6 +5,7 @@ from typing import TYPE_CHECKING
 from walktalk import lazy
 
 if TYPE_CHECKING:
+    from walktalk.studies.spec.algorithm import AlgorithmSpec
     from walktalk.studies.spec.load import dump_spec, load_spec, make_spec, spec_mapping
     from walktalk.studies.spec.sections import (
         Optimizer,
@@ -21,6 +22,7 @@ if TYPE_CHECKING:
     from walktalk.studies.spec.study import StudySpec, TimingSpec
 
 _HOMES = {
+    "algorithm": ("AlgorithmSpec",),
     "load": ("dump_spec", "load_spec", "make_spec", "spec_mapping"),
     "sections": (
         "Optimizer",
@@ -38,6 +40,7 @@ _HOMES = {
 }
 
 __all__ = [
+    "AlgorithmSpec",
     "Optimizer",
     "StudySpec",
     "TimingSpec",

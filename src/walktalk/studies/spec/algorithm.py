@@ -5,7 +5,7 @@ from __future__ import annotations
 import itertools
 from collections.abc import Mapping
 from dataclasses import asdict, replace
-from typing import Any
+from typing import Any, Literal
 
 from pydantic import ConfigDict, PrivateAttr, model_validator
 
@@ -13,6 +13,12 @@ from walktalk.errors import SpecError, UserError
 from walktalk.protocols import PROTOCOLS, Described, Protocol, compressed, described, private, screened
 from walktalk.settings import complete, settings_of
 from walktalk.studies.spec.fields import Section, key
+
+MEMORY = {  # in titles
+    "visit": "optimizer fresh at each visit",
+    "walk": "optimizer's state with the walk",
+    "node": "optimizer's state at the nodes",
+}
 
 
 class PrivacySpec(Section):
@@ -44,6 +50,9 @@ class AlgorithmSpec(Section):
     name: str = key("multi_walk", "an algorithm (see below) or module:object", "the protocol")
     lr: float | None = key(
         None, "a number above 0, at most 1e30", "its own learning rate, in place of optimizer.lr", gt=0, le=1e30
+    )
+    optimizer_state: Literal["visit", "walk", "node"] | None = key(
+        None, "visit, walk, node", "where its optimizer's memory lives, in place of training.optimizer_state"
     )
     compression: str | None = key(
         None,
@@ -119,7 +128,10 @@ class AlgorithmSpec(Section):
         """What it says of itself, under the label that it has in the study."""
         protocol = self.protocol()
         rate = f", learning rate {self.lr:g}" if self.lr is not None else ""
-        found = described(self.title, protocol, self.label or f"{protocol.title}{rate}")
+        memory = f", {MEMORY[self.optimizer_state]}" if self.optimizer_state is not None else ""
+        title = self.label or f"{protocol.title}{rate}{memory}"
+        # Who is called as the protocol calls itself, whatever the rate, has its name for people, too.
+        found = described(self.title, protocol, protocol.title if self.label == protocol.label else title)
         plain = self.model_dump(mode="json", exclude=set(type(self).model_fields))
         return replace(found, settings=plain)
 
@@ -128,7 +140,9 @@ class AlgorithmSpec(Section):
         """The label: the one given, or one that tells all settings apart."""
         if self.label is not None:
             return self.label
-        return self.protocol().label + (f"-lr{self.lr:g}" if self.lr is not None else "")
+        rate = f"-lr{self.lr:g}" if self.lr is not None else ""
+        memory = f"-state-{self.optimizer_state}" if self.optimizer_state is not None else ""
+        return f"{self.protocol().label}{rate}{memory}"
 
 
 def _plain(value: Any) -> Any:

@@ -14,6 +14,7 @@ from pydantic import ConfigDict, model_validator
 from walktalk.errors import SpecError
 from walktalk.protocols import Described, together
 from walktalk.records import folder_name
+from walktalk.runtimes.meaning import OptimizerState
 from walktalk.runtimes.simulator import lines_of
 from walktalk.settings import misfit
 from walktalk.studies.spec.algorithm import AlgorithmSpec
@@ -306,11 +307,20 @@ class StudySpec(Section):
             self._check_nodes(place, algorithm)
             self._check_momentum(algorithm)
             self._check_end(place, algorithm)
-            if algorithm.protocol().privacy is not None and self.training.optimizer_state == "walk":
-                raise ValueError(
-                    "training.optimizer_state: walk would send what optimizers remember of the data, which privacy "
-                    "does not protect; use visit or node"
-                )
+            self._check_memory(place, algorithm)
+
+    def _check_memory(self, place: int, algorithm: AlgorithmSpec) -> None:
+        if algorithm.protocol().privacy is None or self.state_of(algorithm) != "walk":
+            return
+        where = "training" if algorithm.optimizer_state is None else f"algorithms.{place}"
+        raise ValueError(
+            f"{where}.optimizer_state: walk would send what optimizers remember of the data, which privacy "
+            "does not protect; use visit or node"
+        )
+
+    def state_of(self, algorithm: AlgorithmSpec) -> OptimizerState:
+        """Where the optimizer's memory lives between two trainings of this algorithm: its own place, or the study's."""
+        return algorithm.optimizer_state or self.training.optimizer_state
 
     def _check_nodes(self, place: int, algorithm: AlgorithmSpec) -> None:
         if self.network.nodes is None:  # a file or a dimension says; checked again when the graph is there
