@@ -295,6 +295,23 @@ def test_who_knows_no_failures_is_refused_with_faults_however_it_is_set():
     make_spec({**kill, "algorithms": [{"name": "centralized"}, {"name": "multi_walk", "resilient": False}]})
 
 
+@pytest.mark.parametrize(
+    ("entry", "instead"),
+    [
+        ({"name": "push_pull"}, "gradient_tracking or relay_sgd"),
+        ({"name": "teleportation"}, "epidemic_learning or multi_walk"),
+        ({"name": "teleportation", "compression": "int8"}, "epidemic_learning or multi_walk"),
+        ({"name": "choco_sgd"}, "local_dsgd with compression"),
+        ({"name": "swarm_sgd", "blocking": True}, "plain swarm_sgd, with compression if wanted"),
+        ({"name": "fedavg", "tree": True}, "a star, without tree"),
+        ({"name": "async_gossip", "mixing": "matrix"}, "mixing: pairwise"),
+    ],
+)
+def test_who_knows_no_failures_says_what_to_take_instead(entry, instead):
+    with pytest.raises(SpecError, match=rf"faults: .* knows no failures; take {instead}, or no faults"):
+        make_spec({"faults": [{"kind": "kill", "at": 1.0, "node": 0}], "algorithms": [entry]})
+
+
 @pytest.mark.parametrize("key", ["algorithms.0.walks", "algorithms.1.patience", "task.alpha", "network.p"])
 def test_a_setting_that_a_thing_declares_itself_is_bounded_too(key):
     with pytest.raises(SpecError, match=re.escape(f"{key}: 1e+30 is not possible")):

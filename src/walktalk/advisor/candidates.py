@@ -62,7 +62,7 @@ class World:
         protocol.check_graph(self.graph)
         protocol.check_momentum(self.momentum)
         if self.failures and not protocol.survives_failures:
-            raise SpecError(f"faults: {protocol.label} knows no failures; take another algorithm or no faults")
+            raise SpecError(f"faults: {protocol.label} knows no failures; take {protocol.instead}, or no faults")
         if "peers" not in protocol.runtimes or protocol.pools_data:
             raise SpecError(f"algorithms: no real nodes can run {protocol.label}, so it is no advice; take another")
 

@@ -13,7 +13,7 @@ class Demand(NamedTuple):
     """One demand."""
 
     words: str  # what the graph has to be, as it ends "needs …"
-    is_met: Callable[[Graph], bool]
+    is_met: Callable[[Graph], bool]  # whether a graph is that
     otherwise: str  # the error where it is not, with {graph} and {label} for the names of the graph and the protocol
 
     def check(self, graph: Graph, label: str) -> None:

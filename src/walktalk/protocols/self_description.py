@@ -122,6 +122,11 @@ class SelfDescribed(ABC):
         return "resilient" in self.settings
 
     @property
+    def instead(self) -> str:
+        """What to take where there are failures and it knows none, as it ends "take …"."""
+        return "another algorithm"
+
+    @property
     def conserves(self) -> tuple[Law, ...]:
         """The laws that hold while nothing is lost; the conformance suite checks them."""
         return ()

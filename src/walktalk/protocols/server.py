@@ -62,5 +62,9 @@ class TreeServerProtocol(ServerProtocol):
         return "binary_tree" if self.tree else "star"
 
     @property
+    def instead(self) -> str:
+        return "a star, without tree"
+
+    @property
     def survives_failures(self) -> bool:
         return not self.tree

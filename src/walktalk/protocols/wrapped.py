@@ -81,6 +81,10 @@ class Wrapped(Protocol):
         return self.inner.survives_failures
 
     @property
+    def instead(self) -> str:
+        return self.inner.instead
+
+    @property
     def conserves(self) -> tuple[Law, ...]:
         return tuple(law for law in self.inner.conserves if law != "sum")  # what one takes is not what another gives
 

@@ -124,6 +124,10 @@ class AsyncGossip(Protocol):
         return ("sim",) if self.mixing == "matrix" else RUNTIMES
 
     @property
+    def instead(self) -> str:
+        return "mixing: pairwise"
+
+    @property
     def survives_failures(self) -> bool:
         return self.mixing != "matrix"  # it mixes all nodes at once, dead or alive
 

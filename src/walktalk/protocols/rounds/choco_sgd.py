@@ -55,6 +55,7 @@ class ChocoSGD(Protocol):
     title: ClassVar[str] = "CHOCO-SGD"
     description: ClassVar[str] = "Gossip in rounds in which only compressed differences are sent."
     colour: ClassVar[str] = "#6B4226"
+    instead: ClassVar[str] = "local_dsgd with compression"  # public copies have to be the same at both ends
     demands: ClassVar[tuple[Demand, ...]] = (FIXED,)
     conserves: ClassVar[tuple[Law, ...]] = ("sum",)
 

@@ -24,19 +24,20 @@ HALF = "half"  # that of x after the training and before the mixing
 
 
 class Meeting:
-    """Whom a node meets in the round that it is in, and what has come of them."""
+    """Whom a node meets in the round that it is in, and what has come of them.
+
+    Args:
+        around: what the node knows of the network.
+        kinds: the messages that everybody sends to everybody it meets, one of each in a round.
+        links: for kinds that go to some of them alone and come from the same: to whom.
+        turns: the kinds of one round, of the next, and so on, over and over; none: all kinds in every round.
+    """
 
     __slots__ = ("around", "came", "cut", "kinds", "links", "missed", "round", "turns")
 
     def __init__(
         self, around: Surroundings, kinds: Iterable[str], links: Mapping[str, tuple[int, ...]], turns: Turns = ()
     ) -> None:
-        """
-        - `around`: what the node knows of the network.
-        - `kinds`: the messages that everybody sends to everybody it meets, one of each in a round.
-        - `links`: for kinds that go to some of them alone and come from the same: to whom.
-        - `turns`: the kinds of one round, of the next, and so on, over and over; none: all kinds in every round.
-        """
         self.around, self.kinds, self.links, self.round = around, tuple(kinds), links, 0
         self.turns = turns
         self.came: dict[int, dict[tuple[str, int], bytes]] = {}  # round -> kind and sender -> the note that came along

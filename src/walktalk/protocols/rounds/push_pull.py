@@ -51,6 +51,7 @@ class PushPull(Protocol):
     title: ClassVar[str] = "BTPP"
     description: ClassVar[str] = "Along a tree, parameters go down and gradients up: its root follows all of them."
     colour: ClassVar[str] = "#7A5C61"
+    instead: ClassVar[str] = "gradient_tracking or relay_sgd"  # nobody is heard behind a node that is dead
 
     @property
     def demands(self) -> tuple[Demand, ...]:

@@ -65,6 +65,7 @@ class Teleportation(Protocol):
     colour: ClassVar[str] = "#3F8A8C"
     demands: ClassVar[tuple[Demand, ...]] = (COMPLETE,)
     made_for: ClassVar[str] = "complete"
+    instead: ClassVar[str] = "epidemic_learning or multi_walk"  # its models are nowhere else
     models_travel: ClassVar[bool] = True
 
     @property

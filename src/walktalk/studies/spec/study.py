@@ -284,8 +284,9 @@ class StudySpec(Section):
         name = "faults" if self.faults else "availability"
         failing = any(entry.fault().is_failure for entry in self.faults) or self.availability is not None
         for algorithm in self.algorithms if failing else []:
-            if not algorithm.protocol().survives_failures:
-                raise ValueError(f"{name}: {algorithm.title} knows no failures; take another algorithm or no {name}")
+            protocol = algorithm.protocol()
+            if not protocol.survives_failures:
+                raise ValueError(f"{name}: {algorithm.title} knows no failures; take {protocol.instead}, or no {name}")
 
     def _check_availability(self) -> None:
         """Whether there is such a file; who the nodes are is known when the graph is there."""

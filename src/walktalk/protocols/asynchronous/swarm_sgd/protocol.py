@@ -81,6 +81,10 @@ class SwarmSGD(Protocol):
         return f"SwarmSGD ({', '.join(how)})" if how else "SwarmSGD"
 
     @property
+    def instead(self) -> str:
+        return "plain swarm_sgd, with compression if wanted"
+
+    @property
     def survives_failures(self) -> bool:
         return not self.blocking and not self.codec
 
