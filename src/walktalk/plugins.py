@@ -272,7 +272,10 @@ def of_the_person(what: str, make: Callable[..., Any], wrong: type[UserError]) -
 
 def reason(error: BaseException) -> str:
     """What went wrong, and in which line of whose file: of the person's, if it came through one."""
-    frames = [one for one in traceback.extract_tb(error.__traceback__) if "importlib" not in one.filename]
+    traced = traceback.extract_tb(error.__traceback__)
+    frames = [one for one in traced if "importlib" not in one.filename and not one.filename.endswith(".pyx")]
+    if isinstance(error, SyntaxError):
+        frames = []  # it says itself in which line
     own = [one for one in frames if not one.filename.startswith(NOT_THEIRS)] or frames
     where = f" ({os.path.basename(own[-1].filename)}, line {own[-1].lineno})" if own else ""
     return f"{type(error).__name__}: {' '.join(str(error).split())}{where}"

@@ -313,6 +313,7 @@ def test_a_list_of_one_measured_target_fits_a_linear_layer_of_one_output(data):
             lambda f: f.assign(a=f["a"].astype(float).where(f.index != 4, 1e300)),
             r"'a' is infinite, .* in 1 rows, first in row 4;",
         ),
+        (lambda f: f.iloc[:0].astype(object), r"partitions\[0\]: has no rows; every node needs at least one sample"),
         (lambda f: f.rename(columns={"label": "outcome"}), r"which of its columns are the targets\? Say target="),
     ],
 )

@@ -49,6 +49,7 @@ def test_a_terminal_that_is_closed_lets_a_node_leave_in_order() -> None:
     asked: list[str] = []
     before = {number: signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)}
     try:
+        signal.signal(signal.SIGHUP, signal.SIG_DFL)  # the tests themselves may run under nohup
         leave_on_signals(lambda: asked.append("leave"))
         for _ in range(2):  # the shell says it, too
             signal.raise_signal(signal.SIGHUP)

@@ -275,6 +275,21 @@ def test_garbage_from_a_stranger_is_counted_and_dropped(caplog: pytest.LogCaptur
         stranger.close()
 
 
+def test_strangers_that_stand_at_the_door_and_say_nothing_keep_nobody_out(tmp_path: Path) -> None:
+    """Each takes a file descriptor, and nobody waits for it."""
+    make_certificates(tmp_path, {"a": (), "b": ()})
+    first, second = endpoints((free_port(), free_port()), (credentials(tmp_path, "a"), credentials(tmp_path, "b")))
+    a, b = Node(), Node()
+    host, port = second.listen.split(":")
+    with b.open(second) as other, ExitStack() as strangers:
+        other.start()
+        for _ in range(300):
+            strangers.enter_context(socket.create_connection((host, int(port)))).send(b"\x16")
+        with a.open(first) as link:
+            link.start()
+            assert a.peers.get(timeout=7) == (1, True)
+
+
 def test_asking_takes_no_longer_than_it_may_though_a_node_hangs() -> None:
     """It took 13 s: the end of the conversation waited for a connection that was never answered."""
     ports = free_ports(2)

@@ -11,7 +11,7 @@ import sys
 import threading
 import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from dataclasses import replace
 from pathlib import Path
 
@@ -26,7 +26,7 @@ from walktalk.runtimes.peers import make_cluster
 from walktalk.runtimes.peers import relay_words as words
 from walktalk.runtimes.peers.authority import make_certificates, open_authority, revoke_certificates
 from walktalk.runtimes.peers.certificates import Credentials, credentials
-from walktalk.runtimes.peers.relay import Relay
+from walktalk.runtimes.peers.relay import STRANGERS_AT_MOST, Relay
 from walktalk.runtimes.peers.tunnels import FIRST_WAIT, Guest, RelayPlace, Tunnels, come, why_not_met
 from walktalk.runtimes.peers.wire import Parcel
 
@@ -305,3 +305,17 @@ def wait_for(happens: Callable[[], bool]) -> None:
     while not happens():
         assert time.monotonic() < end, "it does not happen"
         time.sleep(0.01)
+
+
+@pytest.mark.parametrize("encrypted", [True, False])
+def test_strangers_that_say_nothing_give_way_to_whoever_comes(encrypted: bool, tmp_path: Path) -> None:
+    """A relay kept 0.3 MB for each, as many as came: thousands made a gigabyte of its 55 MB."""
+    make_certificates(tmp_path, {"a": (), "b": (), "relay": ()})
+    files = [credentials(tmp_path, name) if encrypted else None for name in ("a", "b", "relay")]
+    with relaying(files[2]) as relay, ExitStack() as strangers:
+        for _ in range(2 * STRANGERS_AT_MOST):
+            strangers.enter_context(socket.create_connection(("127.0.0.1", relay.port))).send(b"\x16")
+        with two_behind(relay.port, (files[0], files[1])) as (a, b):
+            meet(a, b)
+            hop(a, b)
+        assert len(relay._strangers) <= STRANGERS_AT_MOST

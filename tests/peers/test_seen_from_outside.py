@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import json
 import re
 import signal
@@ -165,3 +166,21 @@ def test_a_cluster_is_as_well_as_its_nodes() -> None:
     (split,) = cluster_complaints({"a": well, "b": well})
     assert split.startswith("a and b aggregate")
     assert aggregators({"a": well, "b": other, "c": None}) == ["a"]
+
+
+def test_a_table_with_all_columns_fits_80_letters() -> None:
+    from rich.console import Console
+
+    from walktalk.cli.status import _page
+
+    answer = {
+        "name": "lyon", "state": "training", "aggregates": True, "term": 1, "walks": [1, 2], "alive": [0, 1],
+        "iterations": 19_634, "loss": 0.5, "checkpoint_age": 6.0, "bytes_sent": 10_200_000, "dropped": {"rate": 106},
+        "total_iterations": 1,
+    }  # fmt: skip
+    console = Console(width=80, record=True, file=io.StringIO())
+    console.print(_page({"lyon": answer, "nice": answer, "brest": None}, {"lyon": "south", "nice": "", "brest": ""}))
+    said = console.export_text()
+    assert "…" not in said
+    assert "no answer" in said
+    assert re.search(r"^lyon +south +training +1 +1 2 +2 +19,634 +0\.500 +6 s +10\.2 +106$", said, re.M)

@@ -81,6 +81,7 @@ BAD = {
     "algorithms.0.name=outside:Island": r"algorithms\.0\.name: .* an algorithm is a class that inherits",
     "algorithms.0.patience=0": r"algorithms\.0\.patience: 0 is not possible; allowed: a number above 0",
     "algorithms.0.name=broken:Thing": r"algorithms\.0\.name: broken cannot be imported: ZeroDivisionError: .*line 1",
+    "algorithms.0.name=open:Thing": r"open cannot be imported: SyntaxError: .*was never closed \(open\.py, line 1\)$",
     "algorithms.0.name=needy:Thing": r"algorithms\.0\.name: needy needs 'not_there_at_all', which is not installed",
     "algorithms.0.name=island": r"algorithms\.0\.name: 'island' is not possible; allowed: multi_walk, .*module:object",
     "faults=[{kind: kill, node: 0, at: 1}]": r"faults: islands.* knows no failures",
@@ -91,6 +92,7 @@ BAD = {
 def test_errors_say_what_is_wrong_and_what_to_do(here: Path, override: str) -> None:
     (here / "broken.py").write_text("1 / 0\n")
     (here / "needy.py").write_text("import not_there_at_all\n")
+    (here / "open.py").write_text("1 + (\n")
     with pytest.raises(SpecError, match=BAD[override]) as caught:
         load_spec("spec.yaml", [override])
     assert "\n" not in str(caught.value)
@@ -102,6 +104,14 @@ def test_a_function_that_makes_something_else_is_told(here: Path) -> None:
     assert (done.exit_code, "other:task gave back int, but a walktalk.Task is needed" in done.output) == (2, True)
     done = RUNNER.invoke(app, ["run", "spec.yaml", "--set", "network={topology: 'other:graph'}", "--out", "out"])
     assert (done.exit_code, "gave back no graph" in done.output) == (2, True)
+
+
+def test_an_empty_file_that_pandas_refuses_is_told_with_the_line_that_reads_it(here: Path) -> None:
+    (here / "lyon.csv").write_text("")
+    (here / "other.py").write_text("import pandas as pd\n\ndef task(nodes):\n    return pd.read_csv('lyon.csv')\n")
+    done = RUNNER.invoke(app, ["run", "spec.yaml", "--set", "task={name: 'other:task'}", "--out", "out"])
+    assert done.exit_code == 2
+    assert "No columns to parse from file (other.py, line 4)" in done.output
 
 
 def test_a_function_that_fails_is_one_line_with_the_line_of_its_file(here: Path) -> None:

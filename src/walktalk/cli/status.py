@@ -159,7 +159,8 @@ def _page(answers: Answers, sites: dict[str, str]) -> RenderableType:
 
     there = {name: a for name, a in answers.items() if a is not None}
     located, dropped = any(sites.values()), any(sum(a.get("dropped", {}).values()) for a in there.values())
-    table = Table(box=None, pad_edge=False, header_style="bold")  # without lines, and empty columns, it fits 80 letters
+    # Without lines, and empty columns, it fits 80 letters; with all columns, where one space is between them.
+    table = Table(box=None, pad_edge=False, header_style="bold", collapse_padding=located and dropped)
     for column in ("node", *(["site"] if located else []), "state", "term", "walks"):
         table.add_column(column)
     for column in ("peers", "iterations", "loss", "saved", "sent MB", *(["dropped"] if dropped else [])):

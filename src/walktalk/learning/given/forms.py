@@ -109,6 +109,8 @@ def of_pandas(data: Any, where: str, columns: Sequence[str] | None, inputs: bool
 
 
 def check_numbers(column: pd.Series[Any], where: str, name: str) -> None:
+    if column.empty:  # of a file with a head and nothing else; pandas cannot know what kind its columns are
+        raise DataError(f"{where}: has no rows; every node needs at least one sample")
     if not (pd.api.types.is_numeric_dtype(column) or pd.api.types.is_bool_dtype(column)):
         raise DataError(
             f"{where}: column {name!r} has no numbers ({column.dtype}); encode it, e.g. with pandas.get_dummies or "

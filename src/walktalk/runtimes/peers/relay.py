@@ -32,6 +32,7 @@ from walktalk.runtimes.peers.renewal import Renewal
 log = logging.getLogger(__name__)
 
 AT_MOST = 4096  # connections
+STRANGERS_AT_MOST = 128  # connections that have not said who they are: TLS takes 0.3 MB for each; the oldest gives way
 DIALLING_AT_MOST = 256  # calls of one guest at a time
 UNHEARD_AT_MOST = 1 << 16  # bytes that wait for a guest that does not read
 FIT_EVERY = 1.0  # seconds between two looks at buffers
@@ -76,10 +77,12 @@ class Relay:
         """
         self._files = self._looked_at = files
         self._renewal = Renewal(files, RELAY, None, self._use) if files is not None else None
+        self._made: tuple[Credentials, ssl.SSLContext] | None = None  # for these files
         self._here: set[Guest] = set()
         self._guests: dict[tuple[str, str], Guest] = {}  # who may be dialled, by cluster and name
         self._meetings: dict[str, Meeting] = {}  # by both tokens
         self._tasks: set[asyncio.Task[None]] = set()
+        self._strangers: dict[asyncio.Task[None] | None, None] = {}  # in the order in which they came
         self._talks: dict[asyncio.Task[None], Meeting] = {}  # by whoever passes their bytes on
         self.passed_on = Flow()  # of connections that have ended
         self._turned_away = 0
@@ -151,6 +154,7 @@ class Relay:
                     task.cancel()
 
     async def _receive(self, connection: socket.socket, address: str) -> None:
+        self._let_stand()
         try:
             first = await _first_byte(connection)
             if first == words.MAGIC[:1]:
@@ -161,20 +165,41 @@ class Relay:
                 connection.close()  # somebody has looked whether the port is open
         except (OSError, asyncio.TimeoutError, WordsError) as error:  # TLS errors are OSErrors
             self._turn_away(address, str(error) or type(error).__name__)
+        finally:
+            self._is_known()
+
+    def _let_stand(self) -> None:
+        """One more at the door. Whoever belongs here says so at once; who has stood there longest does not."""
+        self._strangers[asyncio.current_task()] = None
+        if len(self._strangers) > STRANGERS_AT_MOST:
+            oldest = next(iter(self._strangers))
+            del self._strangers[oldest]
+            if oldest is not None:
+                oldest.cancel()
+
+    def _is_known(self) -> None:
+        self._strangers.pop(asyncio.current_task(), None)
 
     def _turn_away(self, address: str, why: str) -> None:
         self._turned_away += 1
         if self._turned_away <= REPORTED_AT_MOST:
             log.warning("relay: turns %s away: %s", address, " ".join(why.split()))
 
+    def _context(self) -> ssl.SSLContext | None:
+        """TLS as the files of now say, made once for all guests; None without certificates."""
+        files = self._files
+        if files is not None and (self._made is None or self._made[0] is not files):
+            self._made = files, words.relay_context(files)
+        return self._made[1] if files is not None and self._made is not None else None
+
     # -- control connections --------------------------------------------------------------------------------------
 
     async def _converse(self, connection: socket.socket) -> None:
         """From here on the connection is asyncio's, which closes it."""
-        context = words.relay_context(self._files) if self._files is not None else None
-        reader, writer = await _streams(connection, context)
+        reader, writer = await _streams(connection, self._context())
         try:
             guest = await self._introduce(reader, writer)
+            self._is_known()
             self._turned_away = 0
             self._here.add(guest)
             in_touch = asyncio.create_task(words.stay_in_touch(writer))
@@ -270,6 +295,7 @@ class Relay:
             meeting = self._meetings.pop(token, None)
             if meeting is None or not head.startswith(words.MAGIC):
                 raise WordsError("it comes with a token that is not known here, or not any more")
+            self._is_known()
         if meeting.over:
             connection.close()
             return
