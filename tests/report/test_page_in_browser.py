@@ -349,3 +349,17 @@ def test_a_deployment_has_its_nodes_names_and_says_whose_copy_the_model_is(studi
     said = page.locator(".wr-story li").all_inner_texts()
     assert said
     assert not any("ode 0" in line or "ode 1" in line or "ode 2" in line for line in said)
+
+
+def test_numbers_are_the_same_in_both_tables_and_nothing_shown_is_said(studies: Studies, visit: Visits) -> None:
+    page = visit(studies("simulated") / "report.html").page
+    rows = "all => all.map(row => [...row.cells].map(cell => cell.innerText.replace(' ★', '').trim()))"
+    target = page.locator("#target-table tbody tr").evaluate_all(rows)
+    results = {row[0]: row[-3:] for row in page.locator("#results-table tbody tr").evaluate_all(rows)}
+    spaces = [[text.replace("\u00a0", " ") for text in row] for row in target]
+    assert spaces[0][0] == "One walk"
+    assert spaces[0][1:] == results["One walk"]  # the others do not get there
+    for name in results:
+        page.locator("#curves button", has_text=name).first.click()
+    assert page.get_by_text("Nothing is shown: choose a name above.").is_visible()
+    assert "The square is the aggregator, node 0." in page.locator("#network-drawing figcaption").inner_text()
