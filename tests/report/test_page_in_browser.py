@@ -276,7 +276,7 @@ SIZES = """(root) => [...document.querySelectorAll(`${root} text`)].map((one) =>
     parseFloat(getComputedStyle(one).fontSize) * one.getScreenCTM().a)"""
 
 
-def named(folder: Path) -> Path:
+def named(folder: Path, **more: Any) -> Path:
     """A study of three clinics on a graph without names, with its page."""
     (folder / "clinics.py").write_text(
         "import torch\nimport walktalk as wt\n\n\ndef clinics() -> wt.Task:\n"
@@ -289,6 +289,7 @@ def named(folder: Path) -> Path:
         "algorithms": [{"name": "multi_walk", "walks": 1}],
         "stop": {"iterations": 6},
         "evaluate": {"every": 3},
+        **more,
     }
     run_study(make_spec(settings), folder / "out", workers=1)
     return write_page(open_study(folder / "out"))
@@ -363,3 +364,10 @@ def test_numbers_are_the_same_in_both_tables_and_nothing_shown_is_said(studies: 
         page.locator("#curves button", has_text=name).first.click()
     assert page.get_by_text("Nothing is shown: choose a name above.").is_visible()
     assert "The square is the aggregator, node 0." in page.locator("#network-drawing figcaption").inner_text()
+
+
+def test_what_went_wrong_has_the_names_of_the_data(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.syspath_prepend(tmp_path)
+    page = named(tmp_path, faults=[{"kind": "kill", "at": 0.5, "node": 2}])
+    assert "Åbo dies" in page.read_text(encoding="utf-8")
