@@ -62,3 +62,7 @@ def test_a_large_pdf_is_not_kept(figure: Figure, tmp_path: Path, monkeypatch: py
     monkeypatch.setattr(style, "LARGEST_PDF", 1000)
     assert [file.suffix for file in plots.save_for_print(figure, tmp_path / "a")] == [".png"]
     assert not (tmp_path / "a.pdf").exists()
+
+
+def test_a_notebook_shows_a_figure_as_a_picture_by_itself() -> None:
+    assert plots.new_figure(2, 1)._repr_png_().startswith(b"\x89PNG")

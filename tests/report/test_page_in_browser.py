@@ -276,7 +276,7 @@ SIZES = """(root) => [...document.querySelectorAll(`${root} text`)].map((one) =>
     parseFloat(getComputedStyle(one).fontSize) * one.getScreenCTM().a)"""
 
 
-def named(folder: Path) -> Path:
+def named(folder: Path, **more: Any) -> Path:
     """A study of three clinics on a graph without names, with its page."""
     (folder / "clinics.py").write_text(
         "import torch\nimport walktalk as wt\n\n\ndef clinics() -> wt.Task:\n"
@@ -289,6 +289,7 @@ def named(folder: Path) -> Path:
         "algorithms": [{"name": "multi_walk", "walks": 1}],
         "stop": {"iterations": 6},
         "evaluate": {"every": 3},
+        **more,
     }
     run_study(make_spec(settings), folder / "out", workers=1)
     return write_page(open_study(folder / "out"))
@@ -349,3 +350,24 @@ def test_a_deployment_has_its_nodes_names_and_says_whose_copy_the_model_is(studi
     said = page.locator(".wr-story li").all_inner_texts()
     assert said
     assert not any("ode 0" in line or "ode 1" in line or "ode 2" in line for line in said)
+
+
+def test_numbers_are_the_same_in_both_tables_and_nothing_shown_is_said(studies: Studies, visit: Visits) -> None:
+    page = visit(studies("simulated") / "report.html").page
+    rows = "all => all.map(row => [...row.cells].map(cell => cell.innerText.replace(' ★', '').trim()))"
+    target = page.locator("#target-table tbody tr").evaluate_all(rows)
+    results = {row[0]: row[-3:] for row in page.locator("#results-table tbody tr").evaluate_all(rows)}
+    spaces = [[text.replace("\u00a0", " ") for text in row] for row in target]
+    assert spaces[0][0] == "One walk"
+    assert spaces[0][1:] == results["One walk"]  # the others do not get there
+    for name in results:
+        page.locator("#curves button", has_text=name).first.click()
+    assert page.get_by_text("Nothing is shown: choose a name above.").is_visible()
+    assert "The square is the aggregator, node 0." in page.locator("#network-drawing figcaption").inner_text()
+
+
+def test_what_went_wrong_has_the_names_of_the_data(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.syspath_prepend(tmp_path)
+    page = named(tmp_path, faults=[{"kind": "kill", "at": 0.5, "node": 2}])
+    assert "Åbo dies" in page.read_text(encoding="utf-8")

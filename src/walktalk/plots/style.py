@@ -8,6 +8,7 @@ nothing is global; the bytes of a file depend on what is drawn only.
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
+from io import BytesIO
 from os import PathLike
 from pathlib import Path
 from typing import Any, TypeAlias
@@ -100,9 +101,18 @@ def title_of(label: str, algorithms: Algorithms | None = None) -> str:
     return known([label], algorithms)[label].heading
 
 
+class Shown(Figure):
+    """A figure that a notebook shows as a picture also where nobody has said `%matplotlib inline`."""
+
+    def _repr_png_(self) -> bytes:
+        picture = BytesIO()
+        self.savefig(picture, format="png")
+        return picture.getvalue()
+
+
 def new_figure(width: float, height: float) -> Figure:
     """An empty figure, in inches, that lays itself out."""
-    figure = Figure(figsize=(width, height), layout="constrained")
+    figure = Shown(figsize=(width, height), layout="constrained")
     FigureCanvasAgg(figure)
     return figure
 

@@ -37,15 +37,18 @@ class Incident(NamedTuple):
     fault: bool  # else what the others did about it
 
 
-def incidents_of(study: Study) -> dict[str, list[Incident]]:
-    """By algorithm, in its first repetition; algorithms of which nothing is known are left out."""
+def incidents_of(study: Study, names: Sequence[str] | None = None) -> dict[str, list[Incident]]:
+    """By algorithm, in its first repetition; algorithms of which nothing is known are left out.
+
+    `names`: of the nodes, where the data has some; those of the graph come first.
+    """
     found = {}
     for algorithm in study.spec.algorithms:
         try:
             trace = read_trace(study.folder.run(algorithm.title, 0).trace)
         except UserError:  # still running, or its trace was thrown away
             continue
-        told = _incidents(trace, study.node_names)
+        told = _incidents(trace, study.node_names or names)
         if told:
             found[algorithm.title] = told
     return found

@@ -40,7 +40,8 @@ def page_parts(study: Study, drawings: dict[str, Any] | None = None) -> PagePart
     names, summary = names_of(study.algorithms), study.summary
     finished = {label: name for label, name in names.items() if label in summary["algorithms"]}
     running = study.running is not None
-    incidents = {} if running else incidents_of(study)
+    drawn = drawings_of(study) if drawings is None else drawings
+    incidents = {} if running else incidents_of(study, (drawn["network"] or {}).get("names"))
     labels = [algorithm.title for algorithm in study.spec.algorithms]
     content = {
         "lead": tag("p", sections.lead(study), class_="lead"),
@@ -59,7 +60,7 @@ def page_parts(study: Study, drawings: dict[str, Any] | None = None) -> PagePart
         "finished": study.finished,
         "incidents": {label: [one._asdict() for one in told] for label, told in incidents.items()},
         "replay": None if running else runs_data(study),
-        **(drawings_of(study) if drawings is None else drawings),
+        **drawn,
         **curve_data(study.history, study.algorithms, summary["target_loss"], study.time),
     }
     return PageParts(study.spec.name, data, content)

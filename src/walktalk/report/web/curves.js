@@ -260,7 +260,7 @@ window.Walktalk = window.Walktalk || {};
         this.chips.get(algorithm.label).value.textContent = shown;
       }
       const where = x === null ? "Numbers above: at the end of each curve." : `Numbers above: at ${onAxis(this.state.axis, x)}${this.state.axis === "iteration" ? " iterations" : ""}.`;
-      this.note.textContent = `${where} ${this.said}`;
+      this.note.textContent = this.shown.length ? `${where} ${this.said}` : "Nothing is shown: choose a name above.";
     }
 
     // -- moving about --------------------------------------------------------------------------------------------------

@@ -20,13 +20,20 @@ window.Walktalk = window.Walktalk || {};
     return shown.toLocaleString("en-US", { maximumFractionDigits: 10 });
   }
 
+  /* A mean, or its spread, with the mean's three figures in all; iterations are whole. As in the table of results. */
+  function alike(mean, unit, shown = mean) {
+    const whole = Math.round(Math.abs(mean / unit.size)).toString().length;
+    const digits = unit.name ? Math.max(0, 3 - whole) : 0;
+    return (shown / unit.size).toLocaleString("en-US", { minimumFractionDigits: digits, maximumFractionDigits: digits });
+  }
+
   /* A place on an axis, with its unit; with a spread, both in the mean's unit. */
   function onAxis(axis, value, spread) {
     if (value === null || !Number.isFinite(value)) return "–";
     const unit = unitOf(axis, Math.abs(value));
-    const wide = spread ? ` ± ${plain(spread / unit.size, 2)}` : "";
+    if (spread) return `${alike(value, unit)} ± ${alike(value, unit, spread)}${unit.name ? "\u00a0" + unit.name : ""}`;
     const shown = axis === "iteration" ? Math.round(value).toLocaleString("en-US") : plain(value / unit.size);
-    return `${shown}${wide}${unit.name ? "\u00a0" + unit.name : ""}`;
+    return `${shown}${unit.name ? "\u00a0" + unit.name : ""}`;
   }
 
   function ofMetric(metric, value, spread) {

@@ -55,9 +55,10 @@ window.Walktalk = window.Walktalk || {};
       return parts.join(", ");
     }
     const usual = `${nodes.toLocaleString("en-US")} nodes, ${data.edges.toLocaleString("en-US")} edges` +
-      (data.shown < data.edges ? ` (${data.shown.toLocaleString("en-US")} drawn)` : "") + (data.notes.length ? `; ${data.notes.join("; ")}` : "") + ".";
+      (data.shown < data.edges ? ` (${data.shown.toLocaleString("en-US")} drawn)` : "") + (data.notes.length ? `; ${data.notes.join("; ")}` : "") + "." +
+      (data.aggregator !== null && data.aggregator !== undefined ? ` The square is the aggregator, ${data.names ? data.names[data.aggregator] : `node ${data.aggregator}`}.` : "");
     const told = el("figcaption", {}, usual);
-    const title = `The network: ${usual}` + (data.aggregator !== null && data.aggregator !== undefined ? ` The square is the aggregator, ${data.names ? data.names[data.aggregator] : `node ${data.aggregator}`}.` : "");
+    const title = `The network: ${usual}`;
     const picture = svg("svg", { viewBox: `0 0 ${whole} ${Math.round(height)}`, role: "img", "aria-label": title },
       sitesOf(data, at, size), lines, near, ...drawn);
     bounded(picture, whole);
