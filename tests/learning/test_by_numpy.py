@@ -148,3 +148,14 @@ def test_a_training_has_one_thread_of_numpys(taken, monkeypatch):
     trainer.train(*wave(trainer, 2))
     assert set(seen) == {1}
     assert library.threads == 4
+
+
+def test_what_overflows_is_not_told_by_numpy(taken, recwarn):
+    """A rate that diverges: those who watch the run tell of it, in words that help."""
+    trainer = trainer_for(perceptron(12, 9, 5), SPECS["nesterov"])
+    rows, parts, keys, lr = wave(trainer, 3)
+    for _ in range(3):
+        rows, _ = trainer.train(rows, parts, keys, torch.full_like(lr, 1e30))
+    assert taken
+    assert not torch.isfinite(rows).all()
+    assert [str(one.message) for one in recwarn] == []

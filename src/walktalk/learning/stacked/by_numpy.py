@@ -68,7 +68,10 @@ _inside = _Inside()
 
 @contextmanager
 def one_thread() -> Iterator[None]:
-    """Inside, numpy multiplies with one thread, where it is taken: torch's threads are not its own."""
+    """Inside, numpy multiplies with one thread, where it is taken: torch's threads are not its own.
+
+    It also keeps to itself what torch would: that numbers overflow. Who watches a run says so, and what to do.
+    """
     if not is_taken():
         yield
         return
@@ -78,7 +81,8 @@ def one_thread() -> Iterator[None]:
             set_threads([1] * len(_inside.before), _inside.before)
         _inside.trainings += 1
     try:
-        yield
+        with np.errstate(all="ignore"):
+            yield
     finally:
         with _inside.lock:
             _inside.trainings -= 1
