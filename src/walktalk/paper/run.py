@@ -12,7 +12,7 @@ from typing import Any
 from walktalk.errors import SpecError
 from walktalk.paper.check import check_study, trainings, warning
 from walktalk.paper.figures import TUNED, Figure, Panel, Scale, Tuning, panel_specs, titled
-from walktalk.paper.tune import Choice, in_words, recorded, tuned, with_choices
+from walktalk.paper.tune import CHOSEN, Choice, in_words, recorded, tuned, with_choices
 from walktalk.records import StudyFolder, check_folder
 from walktalk.studies.building import Progress, build_task
 from walktalk.studies.driving import run_studies
@@ -123,10 +123,9 @@ def _with_known_choices(run: PanelRun, tuning: Tuning) -> PanelRun:
 
 def _begun(run: PanelRun, tuning: Tuning) -> StudySpec | None:
     """This study as it lies in its folder, if it differs in nothing but what is chosen."""
-    keys = ("lr",) if tuning == "lr" else ("lr", "optimizer_state")
     try:
         there = load_spec(StudyFolder(run.folder).spec)
-        best: dict[str, Choice] = {a.title: {key: getattr(a, key) for key in keys} for a in there.algorithms}
+        best: dict[str, Choice] = {a.title: {key: getattr(a, key) for key in CHOSEN[tuning]} for a in there.algorithms}
         begun = with_choices(run.spec, best)
     except (SpecError, KeyError):
         return None

@@ -37,7 +37,8 @@ FINALISTS = 2  # rates of each place of the state that are run at full length
 
 Rates = dict[str, list[float]]  # algorithm -> candidates, best first
 Losses = dict[str, dict[float, float]]  # algorithm -> candidate -> its last training loss
-Choice = dict[str, Any]  # keys of an algorithm's entry: lr, and with `best` optimizer_state
+Choice = dict[str, Any]  # keys of an algorithm's entry, and what was found best
+CHOSEN: dict[Tuning, tuple[str, ...]] = {"lr": ("lr",), "best": ("lr", "optimizer_state")}  # which keys those are
 Report = Callable[[Progress], None]
 
 
@@ -108,7 +109,7 @@ def found_with_states(
     best: dict[str, Choice] = {}
     for title in dict.fromkeys(title for title, _ in places.values()):
         ends = {(name, lr): loss for name, of in last.items() if places[name][0] == title for lr, loss in of.items()}
-        name, lr = min(ends, key=lambda one: (ends[one] if math.isfinite(ends[one]) else math.inf, one[1]))
+        name, lr = min(ends, key=lambda one: (_rank(ends[one]), one[1]))
         best[title] = {"lr": lr, "optimizer_state": places[name][1]}
     return best, rounds
 
@@ -201,9 +202,14 @@ def trial(spec: StudySpec, rates: Rates, share: float, device: str, progress: Re
 
 
 def better_half(losses: dict[float, float]) -> list[float]:
-    """Best first; one that has diverged is the worst there is."""
-    order = sorted(losses, key=lambda lr: (losses[lr] if math.isfinite(losses[lr]) else math.inf, lr))
+    """Best first; of equal ones the lower rate."""
+    order = sorted(losses, key=lambda lr: (_rank(losses[lr]), lr))
     return order[: -(-len(order) // 2)]
+
+
+def _rank(loss: float) -> float:
+    """One that has diverged is the worst there is."""
+    return loss if math.isfinite(loss) else math.inf
 
 
 def with_choices(spec: StudySpec, best: dict[str, Choice]) -> StudySpec:

@@ -92,8 +92,7 @@ def gathered(panels: Sequence[paper.PanelRun]) -> Family:
         parts.append(read_history(panel.folder / "history.csv"))
         for entry, (label, says) in zip(panel.spec.algorithms, panel.spec.described.items(), strict=True):
             rate = panel.spec.optimizer.lr if entry.lr is None else entry.lr
-            own = replace(says, title=entry.protocol().title if entry.lr is not None else says.title)
-            members[label] = Member(own, panel.panel.title, panel.panel.title == panels[0].panel.title, rate)
+            members[label] = Member(says, panel.panel.title, panel.panel.title == panels[0].panel.title, rate)
     named = together(member.says for member in members.values())
     told = {label: replace(member, says=named[label]) for label, member in members.items()}
     return Family(pd.concat(parts, ignore_index=True), told)

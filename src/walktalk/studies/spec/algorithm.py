@@ -5,16 +5,17 @@ from __future__ import annotations
 import itertools
 from collections.abc import Mapping
 from dataclasses import asdict, replace
-from typing import Any, Literal
+from typing import Any
 
 from pydantic import ConfigDict, PrivateAttr, model_validator
 
 from walktalk.errors import SpecError, UserError
 from walktalk.protocols import PROTOCOLS, Described, Protocol, compressed, described, private, screened
+from walktalk.runtimes.meaning import OptimizerState
 from walktalk.settings import complete, settings_of
 from walktalk.studies.spec.fields import Section, key
 
-MEMORY = {  # in titles
+MEMORY: dict[OptimizerState, str] = {  # in titles
     "visit": "optimizer fresh at each visit",
     "walk": "optimizer's state with the walk",
     "node": "optimizer's state at the nodes",
@@ -51,7 +52,7 @@ class AlgorithmSpec(Section):
     lr: float | None = key(
         None, "a number above 0, at most 1e30", "its own learning rate, in place of optimizer.lr", gt=0, le=1e30
     )
-    optimizer_state: Literal["visit", "walk", "node"] | None = key(
+    optimizer_state: OptimizerState | None = key(
         None, "visit, walk, node", "where its optimizer's memory lives, in place of training.optimizer_state"
     )
     compression: str | None = key(

@@ -41,7 +41,7 @@ class TrainingSpec(Section):
 
     batch_size: Whole = key(32, "a whole number from 1 to 1e6", "samples per step", ge=1, le=1e6)
     local_steps: Whole = key(5, "a whole number from 1 to 1e6", "optimizer steps in one iteration", ge=1, le=1e6)
-    optimizer_state: Literal["visit", "walk", "node"] = key(
+    optimizer_state: OptimizerState = key(
         "visit", "visit, walk, node", "where its memory lives: nowhere, with the walk, at the node"
     )
     buffers: Literal["travel", "batch"] = key(
