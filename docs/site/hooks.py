@@ -146,7 +146,7 @@ def _described(path: str, command: Any) -> Iterator[str]:
     )
     if not command.params:
         return
-    yield from ("| | |", "| --- | --- |")
+    yield from ("| argument or option | meaning |", "| --- | --- |")
     for word, one in zip(words, arguments, strict=True):
         yield f"| `{word}` | {one.help or ''}{_default(one)} |"
     for one in options:
