@@ -14,6 +14,7 @@ from __future__ import annotations
 import functools
 import importlib
 import importlib.metadata
+import inspect
 import os
 import re
 import sys
@@ -27,6 +28,7 @@ from contextvars import ContextVar
 from typing import Any, Generic, TypeVar, overload
 
 from walktalk.errors import SettingError, SpecError, UserError, suggestion
+from walktalk.seeds import Seed
 from walktalk.settings import misfit
 
 GROUP = "walktalk"
@@ -215,6 +217,17 @@ def returns(function: Any, kind: type) -> bool | None:
 
 
 _tried: set[tuple[str, str]] = set()
+
+
+def seed_for(make: Callable[..., Any], seed: int | Seed) -> int | Seed:
+    """A study's seed as a function takes it: a `Seed` where the type of its `seed` says so, else a whole number.
+
+    Below 2³¹, as numpy's and scikit-learn's `random_state` have to be; the same one for the same study.
+    """
+    parameter = inspect.signature(make).parameters.get("seed")
+    if isinstance(seed, int) or (parameter is not None and "Seed" in str(parameter.annotation)):
+        return seed
+    return seed.integer % 2**31
 
 
 def load_installed(name: str | None = None) -> None:

@@ -15,7 +15,9 @@ from walktalk.cli.app import app
 from walktalk.codecs import BrainFloat, codec_named
 from walktalk.errors import SettingError, SpecError
 from walktalk.learning.tasks import TASKS
+from walktalk.learning.tasks import build as build_task
 from walktalk.protocols import PROTOCOLS, Machine, Surroundings
+from walktalk.seeds import Seed
 from walktalk.studies import make_spec
 from walktalk.studies.spec.reference import reference
 
@@ -141,3 +143,26 @@ def test_a_broken_plugin_is_one_warning_and_no_crash(installed: Path) -> None:
 
 def test_every_kind_has_its_registry() -> None:
     assert {"algorithm", "codec", "task", "topology"} <= set(plugins.REGISTRIES)
+
+
+def test_a_seed_is_a_number_that_every_library_takes_or_a_seed_where_the_type_says_so(here: Path) -> None:
+    found: dict[str, object] = {}
+
+    @wt.register
+    def numbered(nodes: int, seed: int = 0) -> wt.Task:
+        """Its data is drawn by other libraries."""
+        found["number"] = seed
+        return wt.tasks.quadratic(nodes, seed)
+
+    @wt.register
+    def seeded(nodes: int, seed: int | Seed = 0) -> wt.Graph:
+        """Draws with ours."""
+        found["seed"] = seed
+        return graphs.cycle(nodes)
+
+    study = Seed(7).child("repetition", 1)
+    build_task("numbered", 4, study)
+    graphs.build("seeded", 4, study)
+    assert found == {"number": study.integer % 2**31, "seed": study}
+    build_task("numbered", 4, 5)
+    assert found["number"] == 5

@@ -54,6 +54,11 @@ def test_what_is_dumped_is_complete_and_has_no_key_without_a_meaning() -> None:
 
 BAD = {
     "nework.nodes=3": "nework: is an unknown key; allowed: name, seed, .* did you mean 'network'",
+    "nodes=3": r"nodes: is an unknown key; .*; did you mean 'network\.nodes'",
+    "lr=0.1": r"lr: is an unknown key; .*; did you mean 'optimizer\.lr'",
+    "network.batch_size=3": r"network\.batch_size: is an unknown key; .*; did you mean 'training\.batch_size'",
+    "learning_rate=1": r"learning_rate: is an unknown key; .*; did you mean 'optimizer\.lr'",
+    "network.graph=cycle": r"network\.graph: is an unknown key; .*; did you mean 'network\.topology'",
     "network.node=3": r"network\.node: is an unknown key; allowed: topology, nodes, .* did you mean 'nodes'",
     "network.nodes=three": r"network\.nodes: 'three' is not possible; allowed: a whole number from 1 to 16,777,216",
     "network.nodes=0": r"network\.nodes: 0 is not possible",

@@ -35,7 +35,7 @@ from walktalk.graphs.star import star
 from walktalk.graphs.torus import squarest, torus
 from walktalk.graphs.trees import binary_tree, spanning_tree, two_binary_trees
 from walktalk.graphs.us_five_sites import us_five_sites
-from walktalk.plugins import Registry, of_the_person, returns
+from walktalk.plugins import Registry, of_the_person, returns, seed_for
 from walktalk.seeds import Seed
 from walktalk.settings import REQUIRED, Setting, settings_of, typed
 from walktalk.settings import complete as completed
@@ -257,7 +257,7 @@ def build(topology: str, nodes: int | None = None, seed: int | Seed = 0, **param
 def _call(make: Topology, nodes: int | None, seed: int | Seed, given: Mapping[str, Any]) -> object:
     """The function with those arguments that it has."""
     takes = inspect.signature(make).parameters
-    from_study: dict[str, Any] = {"seed": seed} if "seed" in takes else {}
+    from_study: dict[str, Any] = {"seed": seed_for(make, seed)} if "seed" in takes else {}
     if "nodes" in takes:
         default = takes["nodes"].default
         from_study["nodes"] = nodes if nodes is not None or default is None else _need(None, default)

@@ -1,8 +1,17 @@
 """Data as people have it: arrays, frames, datasets, loaders, dictionaries; each becomes a `Part`."""
 
-from walktalk.learning.given.adapter import Adapter, accepted_by, inner, name_of_labels, way_to_call
+from walktalk.learning.given.adapter import (
+    Adapter,
+    accepted_by,
+    inner,
+    loss_and_rest,
+    named_output,
+    names_of_labels,
+    way_to_call,
+)
+from walktalk.learning.given.form import Form
 from walktalk.learning.given.forms import is_columns, is_frame, part_of
-from walktalk.learning.given.gaps import Gap, gap_in
+from walktalk.learning.given.gaps import Gap, gap_in, named_target
 from walktalk.learning.given.packing import Packing
 from walktalk.learning.given.part import Choice, Given, InMemory, OnDemand, Part
 from walktalk.learning.given.sites import Source, chosen, sources_of
@@ -10,6 +19,7 @@ from walktalk.learning.given.sites import Source, chosen, sources_of
 __all__ = [
     "Adapter",
     "Choice",
+    "Form",
     "Gap",
     "Given",
     "InMemory",
@@ -23,7 +33,10 @@ __all__ = [
     "inner",
     "is_columns",
     "is_frame",
-    "name_of_labels",
+    "loss_and_rest",
+    "named_output",
+    "named_target",
+    "names_of_labels",
     "part_of",
     "sources_of",
     "way_to_call",

@@ -1,4 +1,4 @@
-"""Calls a person's module as it wants to be called, and takes from what it puts out the one tensor that counts."""
+"""Calls a person's module as it wants to be called, and makes one tensor of what it puts out."""
 
 from __future__ import annotations
 
@@ -10,6 +10,7 @@ import torch
 from torch import Tensor, nn
 
 from walktalk.errors import ModelError
+from walktalk.learning.given.form import Form
 from walktalk.learning.given.packing import Packing
 
 Call: TypeAlias = Literal["one", "several", "by name", "as a dictionary"]
@@ -28,16 +29,23 @@ class Adapter(nn.Module):
         super().__init__()
         self.inner = inner
         self.call, self.packing, self.name, self.own_loss = call, packing, name, own_loss
-        self.shape: tuple[int, ...] | None = None  # of what is put out beside the loss, for one sample; None: nothing
+        self.form: Form | None = None  # of all that is put out, beside a loss; None: the one tensor that counts
+
+    def like(self, inner: nn.Module) -> Adapter:
+        """Another module, called in the same way, which puts out the same form."""
+        other = Adapter(inner, self.call, self.packing, self.name, self.own_loss)
+        other.form = self.form
+        return other
 
     def forward(self, inputs: Tensor) -> Tensor:
         outputs = self.put_out(inputs)
         if not self.own_loss:
-            return main_output(outputs)
+            return main_output(outputs) if self.form is None else self.form.pack(outputs, len(inputs))
         loss, rest = loss_and_rest(outputs)
         lines = loss.reshape(1, 1).expand(len(inputs), 1)
-        self.shape = None if rest is None else tuple(rest.shape[1:])
-        return lines if rest is None else torch.cat((lines, rest.flatten(1).to(lines.dtype)), 1)
+        if self.form is None:
+            return lines
+        return torch.cat((lines, self.form.pack(rest, len(inputs)).to(lines.dtype)), 1)
 
     def put_out(self, inputs: Tensor) -> Any:
         if self.packing is None:
@@ -52,8 +60,9 @@ class Adapter(nn.Module):
         return outputs[..., 0].mean()
 
     def predictions(self, outputs: Tensor) -> Tensor:
-        """What the module puts out beside it."""
-        return outputs[..., 1:] if self.shape is None else outputs[..., 1:].unflatten(-1, self.shape or (1,))
+        """What the module puts out beside it: a tensor as it is, several packed."""
+        packed = outputs[..., 1:]
+        return self.form.unpack(packed) if self.form is not None and self.form.is_one else packed  # type: ignore[no-any-return]
 
 
 def inner(module: nn.Module) -> nn.Module:
@@ -63,20 +72,22 @@ def inner(module: nn.Module) -> nn.Module:
 
 def main_output(outputs: Any) -> Tensor:
     """The one tensor in a model's outputs that a loss is computed from."""
+    return outputs if (found := named_output(outputs)) is None else found  # type: ignore[no-any-return]
+
+
+def named_output(outputs: Any) -> Tensor | None:
+    """The tensor in a dictionary of outputs that a usual loss is computed from, by its name or as the only one."""
     if not isinstance(outputs, Mapping):
-        return outputs  # type: ignore[no-any-return]  # what is no tensor is found out before any training
+        return None
     for name in OUTPUTS:
         if isinstance(outputs.get(name), Tensor):
             return outputs[name]  # type: ignore[no-any-return]
-    tensors = {name: value for name, value in outputs.items() if isinstance(value, Tensor) and name != "loss"}
-    if len(tensors) != 1:
-        raise ModelError(
-            f"the model puts out a dictionary with {', '.join(map(str, outputs))}; which of it counts? Call that logits"
-        )
-    return next(iter(tensors.values()))
+    tensors = [value for name, value in outputs.items() if isinstance(value, Tensor) and name != "loss"]
+    return tensors[0] if len(tensors) == 1 else None
 
 
-def loss_and_rest(outputs: Any) -> tuple[Tensor, Tensor | None]:
+def loss_and_rest(outputs: Any) -> tuple[Tensor, Any]:
+    """The loss that a module has computed, and what counts of the rest: a tensor, several by name, or None."""
     if not isinstance(outputs, Mapping) or not isinstance(outputs.get("loss"), Tensor):
         raise ModelError("the model computes no loss of its own (its outputs have no 'loss'); give one: loss=…")
     rest = {name: value for name, value in outputs.items() if name != "loss" and isinstance(value, Tensor)}
@@ -117,10 +128,16 @@ def way_to_call(module: nn.Module, names: Sequence[str]) -> Call:
     )
 
 
-def name_of_labels(module: nn.Module, target: str) -> str:
-    """By which name a module that computes its own loss takes the targets."""
+def names_of_labels(module: nn.Module, targets: Sequence[str]) -> dict[str, str]:
+    """By which names a module that computes its own loss takes the targets: the data's name -> the module's.
+
+    targets: names of the columns of targets; "" is the only one, which has none.
+    """
     accepted = accepted_by(module)
-    for name in (target, "labels", "label", "targets", "target"):
-        if name in accepted:
-            return name
-    raise ModelError("the model takes no labels, so it computes no loss of its own; give one: loss=…")
+    if all(name in accepted for name in targets):
+        return {name: name for name in targets}
+    found = next((name for name in ("labels", "label", "targets", "target") if name in accepted), None)
+    if found is None or len(targets) > 1:
+        wanted = "labels" if len(targets) == 1 else ", ".join(targets)
+        raise ModelError(f"the model takes no {wanted}, so it computes no loss of its own; give one: loss=…")
+    return {targets[0]: found}

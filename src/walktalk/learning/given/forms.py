@@ -14,7 +14,18 @@ from torch.utils.data import DataLoader, IterableDataset
 
 from walktalk.errors import DataError
 from walktalk.lazy import later
-from walktalk.learning.given.part import Choice, Given, InMemory, OnDemand, Part, as_tensor, joined, split_up, stacked
+from walktalk.learning.given.part import (
+    Choice,
+    Given,
+    InMemory,
+    OnDemand,
+    Part,
+    as_tensor,
+    is_several,
+    joined,
+    split_up,
+    stacked,
+)
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -82,7 +93,7 @@ def of_frame(frame: pd.DataFrame, where: str, choice: Choice) -> Given:
     target = frame[targets[0] if alone else targets]
     return Given(
         {"": torch.tensor(frame[inputs].to_numpy(dtype=np.float32))},
-        torch.tensor(target.to_numpy(dtype=kind_of(target))),
+        {"": torch.tensor(target.to_numpy(dtype=kind_of(target)))},
     )
 
 
@@ -166,7 +177,7 @@ def gone_through(data: Iterable[Any], where: str, choice: Choice, most_bytes: fl
         one = samples or is_sample(item, choice, where)
         batch = split_up((choice.collate or stacked)([item]) if one else item, where, choice)
         given.append(batch)
-        size += sum(t.numel() * t.element_size() for t in (*batch.inputs.values(), batch.targets))
+        size += sum(t.numel() * t.element_size() for t in batch.columns)
         if size > most_bytes:
             raise DataError(
                 f"{where}: it gives more than {most_bytes / 1e9:.1f} GB, and it can only be gone through once; give a "
@@ -185,4 +196,6 @@ def is_sample(item: Any, choice: Choice, where: str) -> bool:
         target = item[-1]
     else:
         return False
+    if isinstance(target, Mapping) or is_several(target):
+        target = next(iter(target.values() if isinstance(target, Mapping) else target))
     return as_tensor(target, where, "targets").dim() == 0

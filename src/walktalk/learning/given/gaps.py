@@ -33,10 +33,16 @@ def gap_in(part: Part) -> Gap | None:
     if not isinstance(part, InMemory):
         return None
     given: Given = part.given
-    for name, column in (*given.inputs.items(), ("targets", given.targets)):
+    targets = ((named_target(name), column) for name, column in given.targets.items())
+    for name, column in (*given.inputs.items(), *targets):
         if column.dtype in LOOKED_THROUGH and column.numel() and not all_finite(column):
             return found(name, column)
     return None
+
+
+def named_target(name: str) -> str:
+    """What a person calls a column of targets."""
+    return f"targets {name}" if name else "targets"
 
 
 def all_finite(column: Tensor) -> bool:

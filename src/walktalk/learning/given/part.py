@@ -23,6 +23,7 @@ class Choice:
     target: str | Sequence[str] | None = None  # None: the first of `TARGETS` that is there
     columns: Sequence[str] | None = None  # of the inputs; None: all that are not the target
     accepted: frozenset[str] | None = None  # what the model takes by name: others are left out; None: anything
+    own_loss: bool = False  # whether the model computes its loss: then it is given several targets by their names
     collate: Callable[[list[Any]], Any] | None = None  # samples -> batch; None: each column stacked
 
     @property
@@ -67,7 +68,17 @@ class Given(NamedTuple):
     """A batch."""
 
     inputs: dict[str, Tensor]  # by name; "" is the only input, which has none
-    targets: Tensor
+    targets: dict[str, Tensor]  # the same; "0", "1", … are those of a tuple
+
+    @property
+    def columns(self) -> tuple[Tensor, ...]:
+        """All of them, inputs first."""
+        return (*self.inputs.values(), *self.targets.values())
+
+    @property
+    def samples(self) -> int:
+        """How many."""
+        return len(next(iter(self.targets.values())))
 
 
 class Part(ABC):
@@ -94,11 +105,11 @@ class InMemory(Part):
         self.where, self.given = where, checked(given, where)
 
     def __len__(self) -> int:
-        return len(self.given.targets)
+        return self.given.samples
 
     def read(self, numbers: Sequence[int]) -> Given:
         places = torch.as_tensor(numbers, dtype=torch.int64)
-        return Given({name: column[places] for name, column in self.given.inputs.items()}, self.given.targets[places])
+        return Given(*({name: column[places] for name, column in side.items()} for side in self.given))
 
     def whole(self) -> InMemory:
         return self
@@ -136,7 +147,7 @@ class OnDemand(Part):
     @property
     def bytes(self) -> int:
         """What all of it would take, if all samples are like the first."""
-        return len(self) * sum(t.numel() * t.element_size() for t in (*self.first.inputs.values(), self.first.targets))
+        return len(self) * sum(t.numel() * t.element_size() for t in self.first.columns)
 
 
 def stacked(samples: list[Any]) -> Any:
@@ -150,10 +161,15 @@ def stacked(samples: list[Any]) -> Any:
         raise ValueError("they have different numbers of entries")
     return tuple(
         stacked([sample[k] for sample in samples])
-        if isinstance(first[k], Mapping)
+        if isinstance(first[k], Mapping) or is_several(first[k])
         else stacked_column([sample[k] for sample in samples])
         for k in range(len(first))
     )
+
+
+def is_several(entry: Any) -> bool:
+    """Whether this is a tuple of arrays, each a column by itself, and not the numbers of one."""
+    return isinstance(entry, tuple) and any(getattr(column, "ndim", 0) > 0 for column in entry)
 
 
 def stacked_column(values: list[Any]) -> Any:
@@ -169,11 +185,8 @@ def split_up(batch: Any, where: str, choice: Choice) -> Given:
         names = [str(name) for name in batch]
         targets = choice.target_among(names, where)
         wanted = choice.inputs_among(names, targets, where)
-        columns = [as_tensor(batch[name], where, name) for name in targets]
-        measured = columns[0].is_floating_point() and columns[0].dim() == 1
-        alone = len(columns) == 1 and not (choice.in_columns and measured)
-        target = columns[0] if alone else torch.stack(columns, 1)
-        return Given({name: as_tensor(batch[name], where, name) for name in wanted}, target)
+        found = {name: as_tensor(batch[name], where, name) for name in targets}
+        return Given({name: as_tensor(batch[name], where, name) for name in wanted}, side_by_side(found, choice))
     if not isinstance(batch, (tuple, list)) or len(batch) < 2:
         raise DataError(f"{where}: a batch should be (inputs, targets) or a dictionary, not {type(batch).__name__}")
     *inputs, target = batch
@@ -184,7 +197,22 @@ def split_up(batch: Any, where: str, choice: Choice) -> Given:
         named = {"": as_tensor(inputs[0], where, "inputs")}
     else:
         named = {str(k): as_tensor(column, where, f"entry {k}") for k, column in enumerate(inputs)}
-    return Given(named, as_tensor(target, where, "targets"))
+    if isinstance(target, Mapping):
+        return Given(named, {str(name): as_tensor(column, where, str(name)) for name, column in target.items()})
+    if is_several(target):
+        return Given(named, {str(k): as_tensor(column, where, f"target {k}") for k, column in enumerate(target)})
+    return Given(named, {"": as_tensor(target, where, "targets")})
+
+
+def side_by_side(columns: dict[str, Tensor], choice: Choice) -> dict[str, Tensor]:
+    """Named columns of targets as the one tensor that most losses take; by name where that cannot be, or where the
+    model itself takes them by name."""
+    first = next(iter(columns.values()))
+    if len(columns) > 1 and (choice.own_loss or any(column.dim() != 1 for column in columns.values())):
+        return columns
+    measured = first.is_floating_point() and first.dim() == 1
+    alone = len(columns) == 1 and not (choice.in_columns and measured)
+    return {"": first if alone else torch.stack(list(columns.values()), 1)}
 
 
 def as_tensor(values: Any, where: str, name: str) -> Tensor:
@@ -200,33 +228,37 @@ def as_tensor(values: Any, where: str, name: str) -> Tensor:
 
 def checked(given: Given, where: str) -> Given:
     """With the types that models and losses take, and as many targets as inputs."""
+    if not given.targets:
+        raise DataError(f"{where}: the dictionary of its targets is empty")
+    if any(column.dim() == 0 for column in given.targets.values()):
+        raise DataError(f"{where}: the targets are one number, not one a sample")
     inputs = {
         name: column.float() if column.dtype == torch.float64 else column for name, column in given.inputs.items()
     }
-    targets = given.targets
-    if targets.dim() == 0:
-        raise DataError(f"{where}: the targets are one number, not one a sample")
-    for name, column in inputs.items():
-        if column.dim() == 0 or len(column) != len(targets):
+    for name, column in (*inputs.items(), *list(given.targets.items())[1:]):
+        if column.dim() == 0 or len(column) != given.samples:
             count = len(column) if column.dim() else "no"
-            raise DataError(f"{where}: {count} {name or 'inputs'} but {len(targets)} targets")
-    if len(targets) == 0:
+            raise DataError(f"{where}: {count} {name or 'inputs'} but {given.samples} targets")
+    if given.samples == 0:
         raise DataError(f"{where}: it has no samples; every node needs at least one")
-    if targets.dtype == torch.float64 or (targets.dtype == torch.bool and targets.dim() > 1):
-        targets = targets.float()  # several yes-or-no labels a sample: what torch's losses for them take
-    elif not targets.is_floating_point() and not targets.is_complex():
-        targets = targets.long()
-    return Given(inputs, targets)
+    return Given(inputs, {name: as_target(column) for name, column in given.targets.items()})
+
+
+def as_target(column: Tensor) -> Tensor:
+    """With the type that losses take."""
+    if column.dtype == torch.float64 or (column.dtype == torch.bool and column.dim() > 1):
+        return column.float()  # several yes-or-no labels a sample: what torch's losses for them take
+    return column if column.is_floating_point() or column.is_complex() else column.long()
 
 
 def joined(given: Sequence[Given], where: str) -> Given:
     """One batch after another."""
     first = given[0]
-    if any(batch.inputs.keys() != first.inputs.keys() for batch in given):
-        raise DataError(f"{where}: its batches have different columns")
+    for side in range(2):
+        if any(batch[side].keys() != first[side].keys() for batch in given):
+            raise DataError(f"{where}: its batches have different columns")
     try:
-        inputs = {name: torch.cat([batch.inputs[name] for batch in given]) for name in first.inputs}
-        return Given(inputs, torch.cat([batch.targets for batch in given]))
+        return Given(*({name: torch.cat([batch[k][name] for batch in given]) for name in first[k]} for k in range(2)))
     except RuntimeError as error:
         reason = " ".join(str(error).split())
         raise DataError(f"{where}: its batches have different shapes ({reason}); pad all samples alike") from error

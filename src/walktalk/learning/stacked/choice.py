@@ -18,7 +18,7 @@ from walktalk.learning.stacked.joined import JoinedModel, NoDropout
 from walktalk.learning.stacked.laid import NotStackable
 from walktalk.learning.stacked.layers import is_patchwise
 from walktalk.learning.stacked.model import RowByRow, StackedModel, TracedModel, VmapModel, row_losses
-from walktalk.learning.stacked.sequential import SequentialModel, seeded
+from walktalk.learning.stacked.sequential import DRAWN_FOR_MEASURING, SequentialModel, seeded
 from walktalk.learning.stacked.written import WrittenModel
 from walktalk.learning.task import Loss
 
@@ -43,6 +43,8 @@ def stack(module: nn.Module, loss: Loss, inputs: Tensor, targets: Tensor, with_b
     outputs = check_that_it_runs(module, loss, inputs, targets)
     if not targets.is_floating_point() and bool((targets < 0).any()):
         loss = EachByItself(loss)  # labels that are to be ignored: the mean is over fewer samples in some rows
+    if draws(loss, outputs, targets[: len(outputs)]):
+        return SequentialModel(module, DrawnByRow(loss), with_buffers)
     if not can_be_stacked(loss, outputs, targets[: len(outputs)]):
         loss = RowByRow(loss)
     for kind in forms_for(module, inputs.device.type == "cpu"):
@@ -83,7 +85,9 @@ def use(model: StackedModel, arithmetic: Arithmetic, inputs: Tensor, targets: Te
     """From now on compute like this; with the fused kernels, where they fit and give what they should."""
     model.arithmetic, model.fused = arithmetic, None
     if isinstance(model, SequentialModel):
-        model.draws = is_random(model.module, inputs[:2])
+        in_the_loss = isinstance(model.loss, DrawnByRow)
+        model.draws = in_the_loss or is_random(model.module, inputs[:2])
+        model.draws_when_measured = in_the_loss or is_random(model.module, inputs[:2], measured=True)
     if isinstance(model, JoinedModel) and arithmetic.uses_fused(inputs.device):
         lighten(model, inputs, targets)
     fits = isinstance(model, TracedModel) and model.traced.is_fusible
@@ -173,6 +177,27 @@ class EachByItself:
         return self.loss(outputs, targets)
 
 
+class DrawnByRow(RowByRow):
+    """A loss that draws random numbers: in a training, after the row's seed; in a measurement, the same for all."""
+
+    def __call__(self, outputs: Tensor, targets: Tensor) -> Tensor:
+        if torch.is_grad_enabled():
+            return self.loss(outputs, targets)
+        with seeded(DRAWN_FOR_MEASURING, outputs.device):
+            return self.loss(outputs, targets)
+
+
+def draws(loss: Loss, outputs: Tensor, targets: Tensor) -> bool:
+    """Whether a loss depends on torch's random numbers."""
+
+    def outcome(seed: int) -> Tensor:
+        with torch.no_grad(), seeded(seed, outputs.device):
+            return loss(outputs, targets)
+
+    first = outcome(0)
+    return any(not torch.equal(outcome(seed), first) and bool(first.isfinite()) for seed in range(1, SEEDS_TRIED))
+
+
 def check_that_it_runs(module: nn.Module, loss: Loss, inputs: Tensor, targets: Tensor) -> Tensor:
     """A mistake in a person's model, loss or data shows here, with torch's own words, and before any training.
 
@@ -183,14 +208,14 @@ def check_that_it_runs(module: nn.Module, loss: Loss, inputs: Tensor, targets: T
         with torch.no_grad(), seeded(0, inputs.device), warnings.catch_warnings():
             # [B, 1] outputs and [B] targets: torch would compare every output with every target, and only warn.
             warnings.filterwarnings("error", SIZES_DIFFER)
-            outputs = probe(inputs[:2])
+            outputs: Tensor = probe(inputs[:2])
             value = loss(outputs, targets[:2])
     except Exception as error:
         said = " ".join(str(error).split())
         hint = f" {ONE_OUTPUT}" if said.startswith(SIZES_DIFFER) else ""
         raise ModelError(f"the model or its loss fails on its own data: {said}{hint}") from error
-    if not isinstance(outputs, Tensor) or not isinstance(value, Tensor) or value.numel() != 1:
-        raise ModelError("the model must put out one tensor, and the loss one number, the mean over the batch")
+    if not isinstance(value, Tensor) or value.numel() != 1:
+        raise ModelError("the loss should be one number, a tensor: the mean over the batch")
     classes = outputs.shape[1] if outputs.dim() == 2 else 0
     if targets.dim() == 1 and not targets.is_floating_point() and classes > 1 and int(targets.max()) >= classes:
         raise ModelError(
@@ -288,14 +313,14 @@ class without_dropout:
             setattr(layer, name, p)
 
 
-def is_random(module: nn.Module, inputs: Tensor) -> bool:
-    """Whether a forward pass in training mode depends on torch's random numbers.
+def is_random(module: nn.Module, inputs: Tensor, measured: bool = False) -> bool:
+    """Whether a forward pass in training mode, or as it is measured, depends on torch's random numbers.
 
     A dropout layer says so itself. Others are found by trying: two seeds may happen to drop the same of few units.
     """
-    if active_dropouts(module):
+    if not measured and active_dropouts(module):
         return True
-    probe = copy.deepcopy(module).train()
+    probe = copy.deepcopy(module).train(not measured)
 
     def outcome(seed: int) -> Tensor:
         with torch.no_grad(), seeded(seed, inputs.device):

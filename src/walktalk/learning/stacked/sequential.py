@@ -19,6 +19,7 @@ from walktalk.learning.stacked.model import Gradients, StackedModel
 from walktalk.learning.task import Loss
 
 DRAWN_FOR_MODULES = 7919  # the counter of a row's key from which torch's own random numbers are seeded
+DRAWN_FOR_MEASURING = 0  # the seed of a measurement, the same for all: models are compared with the same draws
 
 
 class SequentialModel(StackedModel):
@@ -42,6 +43,7 @@ class SequentialModel(StackedModel):
         self.pointed: tuple[dict[str, Tensor], int] | None = None  # where the worker's parameters look
         self.pictures = any(isinstance(part, nn.Conv2d) for part in module.modules())
         self.draws = True  # whether training draws random numbers; if not, no seed has to be set, and nothing waits
+        self.draws_when_measured = True  # the same of a forward pass in evaluation, as that of a variational model
 
     def wave(self, weights: Tensor, buffers: Tensor, keys: Tensor) -> Gradients:
         layout, rows = self.layout, len(keys)
@@ -85,7 +87,8 @@ class SequentialModel(StackedModel):
         with torch.no_grad(), self.arithmetic.forward(rows.device):
             for r in range(len(rows)):
                 self.point_at(parameters, buffers, r)
-                results.append(self.worker(self.laid_out(inputs)).float())
+                with seeded(DRAWN_FOR_MEASURING, rows.device) if self.draws_when_measured else nullcontext():
+                    results.append(self.worker(self.laid_out(inputs)).float())
         return torch.stack(results)
 
     def laid_out(self, inputs: Tensor) -> Tensor:

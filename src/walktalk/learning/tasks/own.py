@@ -16,7 +16,7 @@ from walktalk.learning.given import Choice, InMemory, OnDemand, Part, accepted_b
 from walktalk.learning.machine_memory import machine_memory
 from walktalk.learning.samples import Column, Reader, Samples
 from walktalk.learning.task import Loss, Metric, Task
-from walktalk.learning.tasks.own_model import Fitted, check_numbers, fit
+from walktalk.learning.tasks.own_model import Fitted, check_numbers, check_types, fit
 from walktalk.learning.tasks.weights import Weights, check_that_all_start_afresh, seeded_module, with_weights
 
 MEASURED = ("train_loss", "test_loss", "test_accuracy", "consensus", "iteration", "time", "bits")  # always, so taken
@@ -46,26 +46,29 @@ def torch(
     Args:
         module: Where training starts, with the weights that it has; or a function that makes the module anew
             for every repetition.
-        loss: `loss(outputs, targets)` is the mean over a batch; it may be left out where the module is given
-            the labels and puts out its own `loss`, as those of Hugging Face.
+        loss: `loss(outputs, targets)` is the mean over a batch; outputs are those of the module, in tuples or
+            dictionaries too, and a dictionary's `logits` alone where the loss takes a tensor. It may be left out
+            where the module is given the labels and puts out its own `loss`, as those of Hugging Face.
         partitions: The data of every node: a list, a dictionary by node name, a function of the name (with
             `names`), or what has `load_partition`. One node's data is a pair (inputs, targets) of arrays or
             tensors, a torch `Dataset`, a `DataLoader`, a pandas frame, a Hugging Face `Dataset`, a dictionary
-            of columns, or a function that gives one of these when it is called.
+            of columns, or a function that gives one of these when it is called. Targets may be several: a
+            dictionary of arrays, or a tuple.
         test: Data as above, or a dictionary by node name, each node's own. Loss is measured on it, accuracy
             where targets are classes, and `metrics`.
         name: How the task is called in tables and folders.
         part: A node's name or number: only that node's data is asked for.
         names: The nodes' names, where `partitions` is a function.
         target: Of named columns, which are the targets; else labels, label, targets, target or y. A list gives
-            targets of two dimensions, also of one column if it is measured: as `Linear(…, 1)` puts out.
+            targets of two dimensions, also of one column if it is measured: as `Linear(…, 1)` puts out. Columns
+            of several dimensions go to the loss by name.
         columns: Of named columns, which are the inputs; else those that the module takes, or all.
         collate: Makes a batch of single samples, as a `DataLoader`'s does.
         in_memory: Whether data is read into memory at once; if left out, what does not fit into half of the
             free memory is read batch by batch.
         init: Other weights to start from: a safetensors file, a state dict, or a module such as `run.model`.
         fresh: Draw the module's weights anew for every repetition.
-        metrics: Names with functions of (outputs, targets) of all test samples.
+        metrics: Names with functions of (outputs, targets) of all test samples, as the loss has them.
         trainable: Names of the parameters, or of the parts, that train and travel, `*` for anything: `"head"`,
             `["layers.11.*", "*.bias"]`. All others are frozen: held once, in the module's own memory, and never
             sent. If left out, what requires a gradient trains.
@@ -79,7 +82,7 @@ def torch(
     if isinstance(loss, type):  # called, it would make a loss and compute none
         raise ModelError(f"loss: {loss.__name__} is a class; give one of it, {loss.__name__}()")
     check_metrics(metrics or {})
-    choice = Choice(target, columns, accepted_by(model), collate)
+    choice = Choice(target, columns, accepted_by(model), loss is None, collate)
     most = SHARE_OF_MEMORY * machine_memory()
     sources = chosen(sources_of(partitions, names), part)
     parts = [part_of(source.load(), source.where, choice, most) for source in sources]
@@ -89,6 +92,7 @@ def torch(
         everything = [one.whole() for one in everything]
     fitted = fit(model, loss, everything)
     check_numbers(fitted, everything)
+    check_types(model)
     data = together(everything[: len(parts)], fitted)
     held_out = together(everything[len(parts) :], fitted) if tests.parts else None
     known = [source.name for source in sources if source.name is not None]
@@ -104,7 +108,7 @@ def torch(
         pretrained=not fresh and make is None,
         names=tuple(known) if len(known) == len(sources) else None,
         test_parts=held_out.parts if held_out is not None and tests.by_node else None,
-        metrics=dict(metrics or {}),
+        metrics=fitted.metrics(metrics or {}),
         predictions=fitted.predictions,
         make=None if make is None else (lambda: fitted.like(make())),
     )

@@ -22,7 +22,7 @@ from walktalk.learning.tasks.mnist import mnist
 from walktalk.learning.tasks.mnli import mnli
 from walktalk.learning.tasks.parts import NEWCOMER, Node, only_part, part_wanted
 from walktalk.learning.tasks.quadratic import quadratic
-from walktalk.plugins import Registry, of_the_person, returns
+from walktalk.plugins import Registry, of_the_person, returns, seed_for
 from walktalk.seeds import Seed, as_seed
 from walktalk.settings import Setting, complete, settings_of
 
@@ -58,7 +58,7 @@ def build(name: str, nodes: int, seed: int | Seed, part: str | int | None = None
     except SettingError as error:
         raise DataError(f"task.{error}") from error
     takes = inspect.signature(make).parameters
-    from_study = {"nodes": nodes, "seed": seed, "part": part}
+    from_study = {"nodes": nodes, "seed": seed_for(make, seed), "part": part}
     # A module that the function makes has the same weights on every node of a deployment, and whenever it is run again.
     torch_seed = as_seed(seed).child("torch").integer % 2**63
     try:
