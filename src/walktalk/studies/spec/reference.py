@@ -46,21 +46,25 @@ SECTIONS: dict[str, type[BaseModel]] = {
 HEAD = """\
 # A study, key by key
 
-A study is a YAML file with these keys. Every key has a default, so `{}` is a study. An unknown key, a wrong type or an
-impossible value is one line that names the key, the value and what is allowed; nothing has been trained by then.
+A study is a YAML file with these keys; `walktalk presets quickstart` prints one to start from. Every key has a default,
+so `{}` is a study. If a key is unknown, or a value has the wrong type or is not possible, you get one line that names
+the key, the value and what is allowed, before anything is trained.
 
-A topology, a task or an algorithm of your own stands where one of ours does: by the name under which
-`walktalk.register` or the entry-point group `walktalk` of an installed package knows it, or as `module:object`, as in
-`{name: "my_package.push_sum:PushSum"}`; the module may lie in the current folder. Its settings are keys like ours, and
-this page, made where the package is installed, has them, too.
+On the command line, `--set optimizer.lr=0.1` or `--set algorithms.0.walks=[2,8]` changes one key of a file or preset.
 
-Where a section's first key decides what the others mean (`network.topology`, `task.name`, `optimizer.name`,
-`timing.model`), keys of the other kinds are refused. A list in an entry of `algorithms` stands for one algorithm each:
-`{name: multi_walk, walks: [1, 4, 15]}` is three; of a setting that is a list itself, such as `weights`, a list of lists
-is several. On the command line, `--set optimizer.lr=0.1` or `--set algorithms.0.walks=[2,8]` changes one key of a file
-or preset; `walktalk presets quickstart` prints a file to start from.
+A list in an entry of `algorithms` means one algorithm for each element: `{name: multi_walk, walks: [1, 4, 15]}` is
+three. If a setting is itself a list, such as `weights`, use a list of lists for several.
 
-This page is made from the definitions in `walktalk.studies` by `make docs`, and a test holds it to them.
+The first key of a section may decide which others there are (`network.topology`, `task.name`, `optimizer.name`,
+`timing.model`); keys of the other kinds are refused.
+
+You can use your own topology, task or algorithm in place of ours: as `module:object`, such as
+`{name: "my_package.push_sum:PushSum"}`, where the module may be in the current folder, or by the name under which
+`wt.register` or the entry-point group `walktalk` of an installed package knows it ([how](plugins.md)). Its settings
+are keys like ours, and this page lists them too if it is made where the package is installed.
+
+This page is made from the definitions in `walktalk.studies` by `make docs`; a test checks
+that it is up to date.
 """
 
 
