@@ -16,7 +16,7 @@ import typer
 
 import walktalk
 from walktalk.cli import app
-from walktalk.studies import make_spec
+from walktalk.studies import StudySpec, make_spec
 from walktalk.studies.spec import reference
 
 griffe = pytest.importorskip("griffe")
@@ -24,7 +24,27 @@ ROOT = Path(__file__).parents[1]
 DOCS = ROOT / "docs"
 PAGES = {page.name: page.read_text(encoding="utf-8") for page in (DOCS / "api").glob("*.md")}
 API = {name: page for page, text in PAGES.items() for name in re.findall(r"^::: (\S+)", text, re.M)}
-EXECUTED = ("start.md", "own.md")  # advisor.md and theory.md have tests of their own
+EXECUTED = ("start.md", "own.md", "adapters.md", "peers.md")  # others have tests of their own
+GIVEN = {  # what a page says that its reader has
+    "adapters.md": """
+import torch
+import walktalk as wt
+model = torch.nn.Sequential()
+for name, size in (("q_proj", 16), ("v_proj", 16), ("head", 2)):
+    model.add_module(name, torch.nn.Linear(16, size))
+loss, graph = torch.nn.functional.cross_entropy, wt.graphs.cycle(4)
+parts = [(torch.randn(20, 16), torch.randint(0, 2, (20,))) for _ in range(4)]
+""",
+    "peers.md": """
+from pathlib import Path
+from safetensors.torch import save_file
+from torch.nn import Bilinear as Risk_
+Risk = lambda: Risk_(2, 2, 1)
+place = Path("out/two-sites/runs/multi_walk-2/0")
+place.mkdir(parents=True)
+save_file(Risk().state_dict(), place / "model.safetensors")
+""",
+}
 COMMANDS = sorted(
     {
         (page.name, line.split(" #")[0].strip())
@@ -117,21 +137,51 @@ def blocks(page: str, language: str) -> list[str]:
 
 
 @pytest.mark.parametrize("page", EXECUTED)
-def test_python_on_the_pages_for_beginners_runs(page, tmp_path, monkeypatch):
+def test_python_on_the_pages_runs(page, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     names: dict[str, object] = {"__name__": "__main__"}  # a block goes on where the one above it ended
-    for example in blocks(page, "python"):
+    for example in (GIVEN.get(page, ""), *blocks(page, "python")):
         if "--8<--" not in example:
             with contextlib.redirect_stdout(io.StringIO()):
                 exec(compile(example, page, "exec"), names)
 
 
 @pytest.mark.parametrize("page", sorted(path.name for path in DOCS.glob("*.md")))
-def test_studies_on_the_pages_are_accepted(page):
+def test_studies_and_clusters_on_the_pages_are_accepted(page, tmp_path, monkeypatch):
     from walktalk.records import yaml_text
+    from walktalk.runtimes.peers import make_cluster
 
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "who.csv").write_text("".join(blocks("networks.md", "csv")), encoding="utf-8")
     for example in blocks(page, "yaml"):
         content = yaml_text.parse(example, page)
-        of_yours = re.search(r"\w+:\w", example)  # module:object, of a module that the reader has
-        if isinstance(content, dict) and "algorithms" in content and not of_yours:
-            assert make_spec(content).algorithms
+        assert isinstance(content, dict)
+        if "nodes" in content:
+            assert make_cluster(content).nodes
+        elif set(content) <= set(StudySpec.model_fields) and not re.search(r'"\w+:\w', example):  # none of the reader's
+            least = {"network": {"topology": "complete", "nodes": 20}, "algorithms": [{"name": "multi_walk"}]}
+            assert make_spec({**least, **content}).algorithms
+        else:
+            assert "groups" in content or re.search(r'"\w+:\w', example), example  # alerts for Prometheus, or theirs
+
+
+def table_names(text: str) -> set[str]:
+    """What stands in backquotes in the first column of tables."""
+    rows = re.findall(r"^\| ([^|]*) \|", text, re.M)
+    return {name for row in rows for name in re.findall(r"`([^`]+)`", row)}
+
+
+def test_every_key_of_a_cluster_file_is_on_the_page():
+    from walktalk.runtimes.peers.cluster import Cluster, Place
+
+    text = (DOCS / "peers.md").read_text(encoding="utf-8")
+    of_cluster, of_node = text.split("### Keys of a cluster file")[1].split("\n## ")[0].split("Keys of a node")
+    assert table_names(of_cluster) == {name for name, field in Cluster.model_fields.items() if not field.exclude}
+    assert table_names(of_node) == {name for name, field in Place.model_fields.items() if not field.exclude}
+
+
+def test_every_metric_of_a_node_is_on_the_page():
+    source = (ROOT / "src/walktalk/runtimes/peers/metrics.py").read_text(encoding="utf-8")
+    told = {name.split("{")[0] for name in table_names((DOCS / "operations.md").read_text(encoding="utf-8"))}
+    told = {re.sub("_(total|sum)$", "", name) for name in told if name.startswith("walktalk_")}
+    assert told == set(re.findall(r'"(walktalk_\w+)"', source))

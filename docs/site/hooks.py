@@ -124,16 +124,17 @@ def _more() -> str:
 
 
 def _leaves(path: str, command: Any) -> Iterator[tuple[str, Any]]:
+    """Everything that does something by itself: `walktalk certs` does, beside `walktalk certs sign`."""
+    if not getattr(command, "commands", None) or command.invoke_without_command:
+        yield path, command
     for name, inner in getattr(command, "commands", {}).items():
         yield from _leaves(f"{path} {name}", inner)
-    if not getattr(command, "commands", None):
-        yield path, command
 
 
 def _described(path: str, command: Any) -> Iterator[str]:
     options = [one for one in command.params if one.param_type_name == "option" and one.name != "help"]
     arguments = [one for one in command.params if one.param_type_name == "argument"]
-    words = [one.metavar or one.name.upper() for one in arguments]
+    words = [(one.metavar or one.name.upper()).replace("[", "").replace("]", "") for one in arguments]
     marked = [word if one.required else f"[{word}]" for word, one in zip(words, arguments, strict=True)]
     yield from (
         command.help or "",
@@ -145,7 +146,7 @@ def _described(path: str, command: Any) -> Iterator[str]:
     )
     if not command.params:
         return
-    yield from ("| | |", "| --- | --- |")
+    yield from ("| argument or option | meaning |", "| --- | --- |")
     for word, one in zip(words, arguments, strict=True):
         yield f"| `{word}` | {one.help or ''}{_default(one)} |"
     for one in options:
@@ -155,5 +156,5 @@ def _described(path: str, command: Any) -> Iterator[str]:
 
 
 def _default(one: Any) -> str:
-    plain = one.default is None or one.default is False or callable(one.default) or one.default in ((), [])
+    plain = one.default is None or one.default is False or callable(one.default) or one.default in ((), [], "")
     return "" if plain else f" Default: `{getattr(one.default, 'value', one.default)}`."

@@ -330,6 +330,14 @@ def test_every_command_has_a_heading_in_the_help() -> None:
     assert listed == set(typer.main.get_command(app).commands)
 
 
+@pytest.mark.parametrize("words", ["", "run", "certs", "certs request", "paper run"])
+def test_flags_are_shown_as_they_are_typed(words: str) -> None:
+    """Without a value: `--json`, and not `--json <bool>`, which nobody can type."""
+    shown = walktalk(*words.split(), "--help")[1]
+    assert "--help" in shown
+    assert "bool" not in shown.lower()
+
+
 def test_a_table_is_printed_for_a_paper_or_a_spreadsheet(tiny: Path) -> None:
     code, latex, _ = walktalk("table", tiny)
     assert code == 0

@@ -37,10 +37,15 @@ def advise(
     ] = None,
     objective: Annotated[str, typer.Option(help="What to save: iterations, time or bits.")] = "time",
     target_loss: Annotated[
-        float | None, typer.Option(help="Training loss to reach; if left out, the study's, or a tenth of the excess.")
+        float | None,
+        typer.Option(
+            help="Training loss to reach; if left out, the study's `stop.target_loss`, else where a tenth of the "
+            "excess over the lowest possible loss is left."
+        ),
     ] = None,
     budget: Annotated[
-        str | None, typer.Option(help="Lowest loss for this much of the objective instead: 3000, 10min, 5GB.")
+        str | None,
+        typer.Option(help="Instead of a target: the lowest loss for this much of the objective: 3000, 10min, 5GB."),
     ] = None,
     algorithms: Annotated[
         str | None,
@@ -50,7 +55,7 @@ def advise(
         ),
     ] = None,
     model_bytes: Annotated[
-        int | None, typer.Option(help="Size of the model on the wire, where the pilots train a smaller one.")
+        int | None, typer.Option(help="Size of the real model on the wire, if the study trains a smaller stand-in.")
     ] = None,
     device: Annotated[str, typer.Option(help="auto, cpu or cuda.")] = "auto",
     as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object and nothing else.")] = False,

@@ -19,13 +19,13 @@ WIDTH = 100  # of a line
 
 def algorithms(
     names: Annotated[
-        list[str] | None, typer.Argument(metavar="[NAME]...", help="Only these, in full; or module:object.")
+        list[str] | None, typer.Argument(metavar="NAME", help="Only these, in full; or module:object.")
     ] = None,
     graph: Annotated[
         str | None, typer.Option(help="Count what an iteration sends on this topology: cycle, star, complete …")
     ] = None,
     nodes: Annotated[int | None, typer.Option(help="Nodes of that graph; 20 if nothing else says it.")] = None,
-    parameters: Annotated[int, typer.Option(min=1, help="Of the model, 32 bits each.")] = 10_000,
+    parameters: Annotated[int, typer.Option(min=1, help="Parameters of the model, 32 bits each.")] = 10_000,
     seed: Annotated[int, typer.Option(min=0, help="For random topologies.")] = 0,
     as_json: Annotated[bool, typer.Option("--json", help="Print one JSON list and nothing else.")] = False,
 ) -> None:

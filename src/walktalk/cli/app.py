@@ -15,7 +15,7 @@ from importlib.util import find_spec
 from typing import Annotated, Any
 
 import typer
-from typer.core import TyperGroup
+from typer.core import TyperCommand, TyperGroup
 
 from walktalk import __version__
 from walktalk.cli.plot import plot
@@ -43,8 +43,28 @@ OF_THE_PERSON = {  # errors of the system that the person can mend: a path, a ri
 }
 
 
+def without_types(parameters: list[Any]) -> list[Any]:
+    """Options of which those that take no value show none: some versions of typer call it <bool>."""
+    for one in parameters:
+        if getattr(one, "is_flag", False) and one.metavar is None:
+            one.metavar = ""
+    return parameters
+
+
+class Command(TyperCommand):
+    """A command whose help has flags as they are typed."""
+
+    def get_params(self, ctx: Any) -> list[Any]:
+        """Its options and arguments, --help included."""
+        return without_types(super().get_params(ctx))
+
+
 class Commands(TyperGroup):
     """Commands whose wrong options are one line, too."""
+
+    def get_params(self, ctx: Any) -> list[Any]:
+        """Its own options, --help included."""
+        return without_types(super().get_params(ctx))
 
     def main(self, args: Sequence[str] | None = None, *more: Any, standalone_mode: bool = True, **given: Any) -> Any:
         """Run; `standalone_mode` False gives exceptions to the caller, as in click."""
@@ -167,7 +187,7 @@ def panel_of(name: str) -> str | None:
 
 
 for _command in (run, plot, report, presets):
-    app.command(rich_help_panel=panel_of(_command.__name__))(guarded(_command))
+    app.command(cls=Command, rich_help_panel=panel_of(_command.__name__))(guarded(_command))
 
 OPTIONAL = (
     "list",
@@ -201,6 +221,8 @@ for _name in OPTIONAL:
         for _entry in (*_module.app.registered_commands, _module.app.registered_callback):
             if _entry is not None and _entry.callback is not None:
                 _entry.callback = guarded(_entry.callback)
-        app.add_typer(_module.app, name=_name, rich_help_panel=panel_of(_name))
+        for _entry in _module.app.registered_commands:
+            _entry.cls = Command
+        app.add_typer(_module.app, name=_name, cls=Commands, rich_help_panel=panel_of(_name))
     else:
-        app.command(name=_name, rich_help_panel=panel_of(_name))(guarded(getattr(_module, _name)))
+        app.command(name=_name, cls=Command, rich_help_panel=panel_of(_name))(guarded(getattr(_module, _name)))

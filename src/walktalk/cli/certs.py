@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 app = typer.Typer(invoke_without_command=True, no_args_is_help=True)
 
 Config = Annotated[Path, typer.Option(help="The cluster's YAML file.")]
-Days = Annotated[int, typer.Option(min=1, help="How long a certificate is valid.")]
+Days = Annotated[int, typer.Option(min=1, help="Days for which a certificate is valid.")]
 Out = Annotated[Path | None, typer.Option(help="Folder of the certificates; the cluster's `certificates` if left out.")]
 NAMES = "one of the cluster's nodes, `operator`, or `relay`"
 
@@ -27,7 +27,8 @@ def certs(
     out: Out = None,
     days: Days = 365,
     renew: Annotated[
-        bool, typer.Option("--renew", help="Also where those of before hold for a month and more.")
+        bool,
+        typer.Option("--renew", help="Make new certificates even if the present ones are valid for a month or more."),
     ] = False,
 ) -> None:
     """Make certificates for mutual TLS: an authority, and a key and a certificate for everybody in the cluster.
@@ -62,12 +63,11 @@ def _make_all(config: Path, out: Path | None, days: int, renew: bool) -> None:
 
 @app.command()
 def request(
-    name: Annotated[str, typer.Argument(help=f"Who asks: {NAMES}.")],
+    name: Annotated[str, typer.Argument(help=f"Who asks for a certificate: {NAMES}.")],
     config: Config,
     out: Out = None,
     new_key: Annotated[
-        bool,
-        typer.Option("--new-key", help="Make another key, e.g. because somebody may have got hold of the old one."),
+        bool, typer.Option("--new-key", help="Make another key, for example because the old one may have been stolen.")
     ] = False,
 ) -> None:
     """At a site: make a key, which stays there, and a request for a certificate, which goes to the authority.
@@ -97,10 +97,10 @@ def sign(
     out: Out = None,
     days: Days = 365,
     joins: Annotated[
-        bool, typer.Option("--joins", help="Allow a name that is not in the file: of a node that joins the cluster.")
+        bool, typer.Option("--joins", help="Allow a name that is not in the cluster file, for a node that will join.")
     ] = False,
     host: Annotated[
-        list[str] | None, typer.Option(help="A host name or address that it is good for, beside those of the file.")
+        list[str] | None, typer.Option(help="Another host name or address for which it is valid. Repeatable.")
     ] = None,
 ) -> None:
     """Where the authority's key is: make a certificate of a site's request.
@@ -153,14 +153,10 @@ def show(
 
 @app.command()
 def revoke(
-    name: Annotated[
-        str, typer.Argument(help=f"Whose certificates shall hold no more: {NAMES}, or a node that joined.")
-    ],
+    name: Annotated[str, typer.Argument(help=f"Whose certificates to revoke: {NAMES}, or a node that joined.")],
     config: Config,
     out: Out = None,
-    seconds: Annotated[
-        float, typer.Option(min=0.0, help="How long to wait for nodes that are told; 0 tells none.")
-    ] = 5.0,
+    seconds: Annotated[float, typer.Option(min=0.0, help="Seconds to spend telling the nodes; 0 tells none.")] = 5.0,
 ) -> None:
     """Where the authority's key is: revoke all certificates of a name, and tell the nodes that run.
 

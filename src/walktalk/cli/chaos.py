@@ -19,13 +19,15 @@ BLOWS = "kill,hang,cut,disk,clock,hostile,restart,leave,join"
 
 
 def chaos(
-    nodes: Annotated[int, typer.Option(min=4, help="Processes.")] = 20,
-    rounds: Annotated[int, typer.Option(min=1, help="Storms, each with a seed of its own.")] = 30,
-    seed: Annotated[int, typer.Option(min=0, help="Of the first round; the next has the next.")] = 0,
+    nodes: Annotated[int, typer.Option(min=4, help="Nodes, each a process.")] = 20,
+    rounds: Annotated[int, typer.Option(min=1, help="How many rounds, each with a seed of its own.")] = 30,
+    seed: Annotated[
+        int, typer.Option(min=0, help="Seed of the first round; each later round takes the next number.")
+    ] = 0,
     algorithm: Annotated[str, typer.Option(help="What the nodes run: multi_walk, async_gossip, …")] = "multi_walk",
-    walks: Annotated[int, typer.Option(min=1, help="R, of walks.")] = 4,
+    walks: Annotated[int, typer.Option(min=1, help="Number of walks (R).")] = 4,
     pace: Annotated[
-        float | None, typer.Option(min=0.0, help="Seconds that a training takes at least, so that nodes take turns.")
+        float | None, typer.Option(min=0.0, help="Least seconds of a training; 0.05 for walks, 0.25 for others if left out.")
     ] = None,
     blows: Annotated[
         str,
@@ -39,10 +41,14 @@ def chaos(
     ] = BLOWS,
     real_cuts: Annotated[
         bool,
-        typer.Option("--real-cuts", help="Nodes in network namespaces, and cuts are pulled cables; needs root and ip."),
+        typer.Option(
+            "--real-cuts", help="Put nodes into network namespaces and cut their links for real; needs root and `ip`."
+        ),
     ] = False,
-    at_once: Annotated[int, typer.Option(min=1, help="Rounds at the same time; one takes about a processor.")] = 1,
-    calm: Annotated[bool, typer.Option("--calm", help="No blows: what the measure says of undisturbed nodes.")] = False,
+    at_once: Annotated[int, typer.Option(min=1, help="Rounds at the same time; each needs about one processor.")] = 1,
+    calm: Annotated[
+        bool, typer.Option("--calm", help="No blows: shows what the checks say of undisturbed nodes.")
+    ] = False,
     out: Annotated[
         Path, typer.Option(help="Folder for rounds.csv and rounds.json, and the nodes' folders of failed rounds.")
     ] = Path("out/chaos"),

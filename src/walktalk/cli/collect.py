@@ -19,7 +19,7 @@ def collect(
     config: Annotated[Path, typer.Option(help="The cluster's YAML file.")],
     out: Annotated[Path, typer.Option(help="The folder to write: model, history, trace, page.")],
     wait: Annotated[
-        bool, typer.Option("--wait", help="Until the run is over; nodes stay until they are asked.")
+        bool, typer.Option("--wait", help="Wait until the run is over; nodes stay up until they have been asked.")
     ] = False,
     overwrite: Annotated[
         bool, typer.Option("--overwrite", help="Replace what is in the folder, once the new results are whole.")

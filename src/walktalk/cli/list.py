@@ -10,7 +10,7 @@ import typer
 
 
 def list(
-    folder: Annotated[Path, typer.Argument(metavar="[DIR]", help="Where to look, folders below it too.")] = Path("out"),
+    folder: Annotated[Path, typer.Argument(metavar="DIR", help="Where to look, folders below it too.")] = Path("out"),
     as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object a line.")] = False,
 ) -> None:
     """List the studies in a folder, the newest first; `walktalk compare` puts several side by side."""

@@ -12,7 +12,7 @@ def node(
     config: Annotated[Path, typer.Option(help="The cluster's YAML file, the same on every machine.")],
     name: Annotated[str, typer.Option(help="Which of its nodes this is.")],
     device: Annotated[str, typer.Option(help="auto, cpu or cuda.")] = "auto",
-    fresh: Annotated[bool, typer.Option("--fresh", help="Start anew, even where a checkpoint lies.")] = False,
+    fresh: Annotated[bool, typer.Option("--fresh", help="Start anew, even if there is a checkpoint.")] = False,
     join: Annotated[
         str | None,
         typer.Option(
@@ -31,7 +31,7 @@ def node(
         ),
     ] = None,
     listen: Annotated[
-        str | None, typer.Option(metavar="HOST:PORT", help="With --join: where it listens, if not there.")
+        str | None, typer.Option(metavar="HOST:PORT", help="With --join: where it listens, if not at --address.")
     ] = None,
     site: Annotated[str, typer.Option(help="With --join: the site's name, for `walktalk status`.")] = "",
     part: Annotated[

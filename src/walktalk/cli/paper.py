@@ -56,10 +56,13 @@ def run(
     ] = "smoke",
     out: Annotated[Path | None, typer.Option(help="Folder; out/paper-SCALE if left out. Runs in it are kept.")] = None,
     device: Annotated[str, typer.Option(help="auto, cpu or cuda.")] = "auto",
-    repetitions: Annotated[int | None, typer.Option(min=1, help="In place of the scale's own.")] = None,
-    iterations: Annotated[int | None, typer.Option(min=1, help="In place of the scale's own.")] = None,
+    repetitions: Annotated[
+        int | None, typer.Option(min=1, help="Runs of each algorithm; the scale's if left out.")
+    ] = None,
+    iterations: Annotated[int | None, typer.Option(min=1, help="Length of a run; the scale's if left out.")] = None,
     optimizer_state: Annotated[
-        str | None, typer.Option(help="visit, walk or node, in place of the scale's own.")
+        str | None,
+        typer.Option(help="Where the optimizer's state lives: visit, walk or node; the scale's if left out."),
     ] = None,
     settings: Annotated[
         list[str] | None,
@@ -203,7 +206,7 @@ def phase(
     ],
     out: Annotated[Path | None, typer.Option(help="Folder for what is written; DIR if left out.")] = None,
     advise: Annotated[
-        bool, typer.Option("--advise", help="Ask the advisor, too: a minute or so for each of its words.")
+        bool, typer.Option("--advise", help="Ask the advisor as well: about a minute for each setting.")
     ] = False,
     device: Annotated[str, typer.Option(help="auto, cpu or cuda: for the advisor's pilots.")] = "auto",
 ) -> None:

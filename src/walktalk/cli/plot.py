@@ -29,8 +29,12 @@ class Axis(Enum):
 
 def plot(
     folder: Annotated[Path, typer.Argument(metavar="DIR", help="A study's folder.")],
-    kind: Annotated[Kind, typer.Option(help="What to draw.")] = Kind.curves,
-    x: Annotated[Axis, typer.Option("--x", help="For curves: against what.")] = Axis.iteration,
+    kind: Annotated[
+        Kind, typer.Option(metavar="KIND", help="What to draw: curves, timeline, network, partition or failures.")
+    ] = Kind.curves,
+    x: Annotated[
+        Axis, typer.Option("--x", metavar="AXIS", help="For curves: against iteration, time or bits.")
+    ] = Axis.iteration,
     algorithm: Annotated[
         str | None, typer.Option(help="For a time line: whose, by label; the first if left out.")
     ] = None,

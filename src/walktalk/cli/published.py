@@ -42,12 +42,15 @@ def run(
     ] = None,
     device: Annotated[str, typer.Option(help="auto, cpu or cuda.")] = "auto",
     processes: Annotated[
-        int, typer.Option(min=1, help="So many cells side by side, each in a process, in place of all in one engine.")
+        int,
+        typer.Option(min=1, help="Run this many cells side by side, each in a process, instead of all in one engine."),
     ] = 1,
     lr: Annotated[float | None, typer.Option(min=0.0, help="A learning rate for all, in place of each cell's.")] = None,
     settings: Annotated[
         list[str] | None,
-        typer.Option("--set", metavar="KEY=VALUE", help="Change a key of all its studies, e.g. task.folder=FOLDER."),
+        typer.Option(
+            "--set", metavar="KEY=VALUE", help="Change a key of all its studies, e.g. task.folder=FOLDER. Repeatable."
+        ),
     ] = None,
 ) -> None:
     """Run what is not there yet, all rows that share their data at once, and show it beside what was published."""

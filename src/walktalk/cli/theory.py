@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 def theory(
     topology: Annotated[
-        str | None, typer.Option(help="cycle, torus, complete, erdos_renyi (unless given), … or module:object.")
+        str | None, typer.Option(help="cycle, torus, complete, … or module:object; erdos_renyi if left out.")
     ] = None,
     nodes: Annotated[int | None, typer.Option(help="Number of nodes; 20 if nothing else says it.")] = None,
     walks: Annotated[
@@ -58,9 +58,10 @@ def theory(
     d: Annotated[float, typer.Option("--d", help="Mean seconds of one training and one hop.")] = 1.0,
     step_size: Annotated[float | None, typer.Option(help="Your own η; tuned by Lemma 5 if left out.")] = None,
     weights: Annotated[
-        str | None, typer.Option(metavar="L,L,…", help="One for each node: where a weighted walk is in the long run.")
+        str | None,
+        typer.Option(metavar="L,L,…", help="One weight for each node: shows where a weighted walk is in the long run."),
     ] = None,
-    jump: Annotated[float, typer.Option(help="How often that one jumps, p_J.")] = 0.0,
+    jump: Annotated[float, typer.Option(help="With --weights: how often the walk jumps, p_J.")] = 0.0,
     table: Annotated[int | None, typer.Option(help="Print the paper's Table 1, 2, 3 or 4, with numbers.")] = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object and nothing else.")] = False,
 ) -> None:
