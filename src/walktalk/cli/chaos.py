@@ -27,7 +27,8 @@ def chaos(
     algorithm: Annotated[str, typer.Option(help="What the nodes run: multi_walk, async_gossip, …")] = "multi_walk",
     walks: Annotated[int, typer.Option(min=1, help="Number of walks (R).")] = 4,
     pace: Annotated[
-        float | None, typer.Option(min=0.0, help="Least seconds of a training; 0.05 for walks, 0.25 for others if left out.")
+        float | None,
+        typer.Option(min=0.0, help="Least seconds of a training; 0.05 for walks, 0.25 for others if left out."),
     ] = None,
     blows: Annotated[
         str,
