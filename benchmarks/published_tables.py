@@ -84,7 +84,7 @@ def main() -> None:
             sums1=sums_said(),
             courses1=courses(one),
             narrow1=narrow_said(one),
-            narrow_end1=narrow_end_said(one),
+            narrow_ends1=narrow_ends_said(one),
             drawn1={name: drawn_said(name) for name in ("dpsgd", "d2")},
             softmax5=softmax_said(),
             table5=published.as_markdown(five, digits),
@@ -395,21 +395,25 @@ def courses(table: published.Table) -> str:
 
 
 def narrow_said(table: published.Table) -> str:
-    """The same with a quarter of the channels, by the weights that D² averages with."""
-    row = table.row("d2-m-ring")
+    """D²'s cells with a quarter of the channels, by the weights that D² averages with."""
     return course_lines(
         {
-            kind: published.history_of(LATER / "d2-narrow" / kind, table, row, "alpha0.1")
+            f"{row.title}, α = {column.removeprefix('alpha')}: {kind}": path
+            for row, column in table.cells()
+            if row.name.startswith("d2")
             for kind in ("nearest", "exact")
+            if (path := published.history_of(LATER / "d2-narrow" / kind, table, row, column)).is_file()
         }
     )
 
 
-def narrow_end_said(table: published.Table) -> str:
-    """Where the one with exact weights ends."""
-    (cell,) = published.compared(table, LATER / "d2-narrow" / "exact")
-    worst, mean, model = (cell.each[name] for name in FURTHER)
-    return f"the worst worker has {worst:.1f}, the mean one {mean:.1f}, the mean model {model:.1f} in the end"
+def narrow_ends_said(table: published.Table) -> str:
+    """Where those with exact weights end, beside what is published for all channels."""
+    lines = ["| cell | published, all channels | worst worker | mean worker | mean model |", "|---" * 5 + "|"]
+    for cell in published.compared(table, LATER / "d2-narrow" / "exact"):
+        each = " | ".join(f"{cell.each[name]:.1f}" for name in FURTHER)
+        lines.append(f"| {cell.row.title}, α = {cell.column.removeprefix('alpha')} | {cell.published:.1f} | {each} |")
+    return "\n".join(lines) + "\n"
 
 
 def course_lines(histories: dict[str, Path]) -> str:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import importlib
 from pathlib import Path
 
 import pytest
@@ -91,3 +92,9 @@ def test_imports_point_down_and_use_the_front_door(path):
             continue
         assert RUNGS.index(there) < RUNGS.index(here), f"{here} must not import {name}: it is above"
         assert name in (there, f"{there}.tasks"), f"{name} is behind the front door of {there}; import from {there}"
+
+
+@pytest.mark.parametrize("door", [rung for rung in RUNGS if (SOURCE / rung / "__init__.py").exists()])
+def test_a_prompt_completes_what_a_front_door_offers(door):
+    package = importlib.import_module(f"walktalk.{door}")
+    assert dir(package) == sorted(package.__all__)

@@ -149,7 +149,4 @@ __all__ = [
 
 
 __getattr__ = lazy.attributes(__name__, _HOMES)
-
-
-def __dir__() -> list[str]:
-    return sorted(__all__)
+__dir__ = lazy.listing(__all__)

@@ -28,6 +28,15 @@ def attributes(package: str, homes: Mapping[str, Sequence[str]]) -> Callable[[st
     return getattr_
 
 
+def listing(offered: Sequence[str]) -> Callable[[], list[str]]:
+    """A package's `__dir__` (PEP 562): a prompt completes what the package offers, not the files that it lies in.
+
+    Args:
+        offered: The package's `__all__`.
+    """
+    return lambda: sorted(offered)
+
+
 class _Later(ModuleType):
     """Stands for a module that is imported when something of it is used for the first time."""
 

@@ -22,7 +22,7 @@ import sysconfig
 import traceback
 import types
 import warnings
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from contextvars import ContextVar
 from typing import Any, Generic, TypeVar, overload
@@ -78,28 +78,32 @@ class Registry(Mapping[str, T], Generic[T]):
             raise SettingError(f"{self.kind} {name!r}: is {_home(there)} already, so {_home(thing)} needs another name")
         self._things[name] = thing
 
-    def find(self, name: object, key: str = "name") -> T:
-        """The thing of that name, or the `module:object`; an error that begins with the key and says what to do."""
+    def find(self, name: object, key: str = "name", offered: Callable[[], Iterable[str]] | None = None) -> T:
+        """The thing of that name, or the `module:object`; an error that begins with the key and says what to do.
+
+        - `offered`: the names that the error lists, where not all that are here may stand at the key.
+        """
         try:
-            return self._found(name, key)
+            return self._found(name, key, offered or self.keys)
         except SettingError as error:
             if _without_plugins.get():
                 return self.absent(error)  # type: ignore[no-any-return]
             raise
 
-    def _found(self, name: object, key: str) -> T:
+    def _found(self, name: object, key: str, offered: Callable[[], Iterable[str]]) -> T:
         if isinstance(name, str) and ":" in name:
             return self._imported(name, key)
         if isinstance(name, str) and name in self:
             return self[name]
-        raise misfit(key, name, f"{', '.join(self)} or module:object{self._near(name)}")
+        names = list(offered())
+        raise misfit(key, name, f"{', '.join(names)} or module:object{self._near(name, names)}")
 
-    def _near(self, name: object) -> str:
+    def _near(self, name: object, names: list[str]) -> str:
         """What may have been meant: the same but for capitals and hyphens, what others call so, or a similar word."""
         word = _letters(str(name))
-        same = [one for one in self if _letters(one) == word]
+        same = [one for one in names if _letters(one) == word]
         meant = same or [self.elsewhere[one] for one in self.elsewhere if _letters(one) == word]
-        return f"; did you mean {meant[0]!r}?" if meant else suggestion(name, self)
+        return f"; did you mean {meant[0]!r}?" if meant else suggestion(name, names)
 
     def __getitem__(self, name: str) -> T:
         if name not in self._things:
@@ -163,10 +167,15 @@ REGISTRIES: dict[str, Registry[Any]] = {}
 _WITH_NUMBERS = re.compile(r"([\w.:-]+)(?:\(([^()]*)\))?")
 
 
-def made_by_name(registry: Registry[type[T]], text: str, key: str) -> T:
-    """A thing made from its name with numbers behind it, as in "top_k(0.01)"; `SpecError` where that cannot be."""
+def made_by_name(
+    registry: Registry[type[T]], text: str, key: str, offered: Callable[[], Iterable[str]] | None = None
+) -> T:
+    """A thing made from its name with numbers behind it, as in "top_k(0.01)"; `SpecError` where that cannot be.
+
+    - `offered`: as in `Registry.find`.
+    """
     found = _WITH_NUMBERS.fullmatch(text.strip())
-    make = registry.find(found[1] if found else text, key)
+    make = registry.find(found[1] if found else text, key, offered)
     numbers = (found[2] or "").split(",") if found else []
     try:
         return make(*(float(number) for number in numbers if number.strip()))

@@ -134,7 +134,7 @@ def _kinds(thing: Callable[..., Any]) -> dict[str, Any]:
     """Types by name; none at all where they name what only a type checker imports."""
     own_init = isinstance(thing, type) and not hasattr(thing, "__dataclass_fields__")
     try:
-        return typing.get_type_hints(thing.__init__ if own_init else thing, include_extras=True)  # type: ignore[misc]
+        return typing.get_type_hints(thing.__init__ if own_init else thing, include_extras=True)
     except NameError:
         return {}
 

@@ -100,6 +100,22 @@ def test_what_a_node_remembers_of_itself_and_what_others_do_is_not_added_up(tmp_
         assert node.end.progress(0.0) == 0.5  # and so the learning rate's schedule goes on where it was
 
 
+def test_what_a_node_knew_of_others_counts_after_a_stop_of_all(tmp_path: Path) -> None:
+    """One has left for good and says nothing any more: what it had done was gone when all were started again."""
+    with lonely_node(tmp_path) as node:
+        node.begun = True
+        say(node, Message(KIND, note=tally_note((1, 30, 500, 0, 1, 0.5, 1), (2, 6, 50, 0, 1, 0.5, 1), clock=60.0)))
+        node.state.tally.add(iterations=4)
+        assert node.keeper.save(node.to_keep())
+    with lonely_node(tmp_path, rejoin=True) as again:
+        again._begin()
+        assert again.state.tally.iterations == 40
+        assert again.state.tally.sent >= 550
+        assert again.state.tally.there() == set()  # it is not waited for
+        say(again, Message(KIND, note=tally_note((2, 7, 60, 0, 1, 0.5, 1), clock=61.0)))
+        assert again.state.tally.iterations == 41
+
+
 def test_a_count_grows_as_fast_as_a_node_can_train_whoever_says_what() -> None:
     tally, before = Tally(0, 4), time.monotonic()
     tally.hear(1, tally_note((1, 10, 0, 0, 1, 0.5, 1), (2, 10, 0, 0, 1, 0.5, 1), clock=1.0))

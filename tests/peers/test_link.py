@@ -396,6 +396,35 @@ def test_two_nodes_of_one_name_are_noticed_by_their_neighbour_and_by_the_older(
     assert "a: is not heard: two nodes are called a" in caplog.text
 
 
+def test_a_walk_is_with_the_younger_of_two_nodes_of_one_name_only_when_that_one_has_it() -> None:
+    """It comes to both. The word of the older one, that it has taken it, would lose it: nobody hears that one."""
+    first, second = endpoints((free_port(), free_port()))
+    a, b, twin = Node(), Node(), Node()
+    with b.open(second) as neighbour, a.open(first) as older:
+        neighbour.start()
+        older.start()
+        meet(a, b)
+        with twin.open(replace(first, listen=f"127.0.0.1:{free_port()}")) as younger:
+            younger.start()
+            meet(twin)
+            younger.send(Parcel(0, 1, Message("heartbeat")), None)
+            b.arrived.get(timeout=SECONDS)
+            walk = Parcel(1, 0, Message("walk", walk=1), 4 * WIDTH)
+            neighbour.send(walk, a_model())
+            older.take(a.arrived.get(timeout=SECONDS))
+            end = time.monotonic() + SECONDS
+            while not neighbour.traffic.dropped["replayed"] and time.monotonic() < end:
+                time.sleep(0.01)
+            assert neighbour.traffic.dropped["replayed"]
+            assert neighbour.waiting() == 1
+            younger.take(twin.arrived.get(timeout=SECONDS))
+            assert b.taken.get(timeout=SECONDS) == walk
+            older.send(Parcel(0, 1, Message("walk", walk=1), 4 * WIDTH), a_model())  # its own copy goes nowhere
+            while neighbour.traffic.dropped["replayed"] < 2 and time.monotonic() < end:
+                time.sleep(0.01)
+            assert b.arrived.empty()
+
+
 def test_of_namesakes_nobody_is_believed_more_than_a_complaint(monkeypatch: pytest.MonkeyPatch) -> None:
     heard = Namesakes(own=10)
     assert not any(heard.told(life) for life in (9, 10, 1 << 63))

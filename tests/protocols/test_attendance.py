@@ -8,7 +8,7 @@ from walktalk.protocols.effects import Note, SetTimer
 
 def test_one_that_is_left_out_is_awaited_again_when_it_speaks() -> None:
     attendance = Attendance(patience=4.0)
-    assert attendance.leave_out([2, 5], 7, now=9.0) == [Note("left_out", peer=peer, number=7) for peer in (2, 5)]
+    assert attendance.leave_out([2, 5], 7) == [Note("left_out", peer=peer, number=7) for peer in (2, 5)]
     attendance.speaks(5)
     assert attendance.out == {2}
 
@@ -35,3 +35,13 @@ def test_patience_is_learned_from_how_long_the_others_took() -> None:
     longer = attendance.wait(200.0)
     assert isinstance(longer, SetTimer)
     assert longer.after > 4 * 25.0 > first.after
+
+
+def test_nothing_is_learned_from_a_wait_in_vain() -> None:
+    attendance = Attendance(patience=4.0)
+    before = attendance.wait(now=10.0)
+    attendance.leave_out([2], 7)
+    attendance.complete(now=14.0)  # at once, since nobody else is missing
+    assert attendance.wait(now=20.0) == before
+    attendance.complete(now=20.5)
+    assert attendance.wait(now=30.0) != before

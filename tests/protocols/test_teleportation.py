@@ -11,7 +11,7 @@ from tests.support.unlike import LR, matrix, run, train_then_mix
 from walktalk import graphs
 from walktalk.errors import SpecError
 from walktalk.protocols import HEADER_BYTES, Teleportation
-from walktalk.protocols.rounds.teleportation import Places
+from walktalk.protocols.rounds.teleporting import Places
 from walktalk.runtimes.simulator import NetworkTiming
 from walktalk.seeds import Seed
 from walktalk.testing import check_protocol
@@ -121,7 +121,9 @@ def test_it_reaches_the_optimum_where_all_take_part_and_stays_beside_it_else() -
         assert far < 1e-4 if exact else far > 1e-2
 
 
-@pytest.mark.parametrize("protocol", [Teleportation(5, "exponential"), Teleportation(1), Teleportation(2, "path", 2)])
+@pytest.mark.parametrize(
+    "protocol", [Teleportation(5, "exponential"), Teleportation(1, patience=0.02), Teleportation(2, "path", 2)]
+)
 def test_other_settings_pass_in_virtual_time(protocol: Teleportation) -> None:
     check_protocol(protocol, engines=("sim",), seconds=3.0, graph=graphs.complete(6))
 

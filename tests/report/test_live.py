@@ -338,6 +338,25 @@ def test_a_cluster_is_seen_from_answer_to_answer(tmp_path: Path) -> None:
     assert page.done
 
 
+def test_nodes_that_are_started_again_join_or_leave_undo_nothing_on_a_clusters_page(tmp_path: Path) -> None:
+    """Iterations went back while a node was away, and one that joined was in no table: "5 of 4 nodes answer"."""
+    page = ClusterPage("two", tmp_path, {"a": "", "b": ""}, SPEC, "")
+    page.take({"a": answer([1], 10, True), "b": answer([2], 6)}, 0.0)
+    page.take({"a": answer([1], 11, True), "b": None}, 2.0)  # is started again
+    page.take({"a": answer([1], 12, True), "b": {**answer([], 6), "total_iterations": 25}, "c": answer([2], 1)}, 4.0)
+    assert [row.iteration for row in page.history] == [16, 17, 25]
+    bits = [row.bits for row in page.history]
+    assert bits == sorted(bits)
+    assert page.progress()["words"].startswith("3 of 3 nodes answer")
+    full = "its folder is full"
+    page.take({"a": {**answer([1], 13, True), "complaints": [full]}, "c": answer([2], 2)}, 6.0)  # b left for good
+    assert page.progress()["words"].startswith("2 of 2 nodes answer")
+    parts = page.parts()
+    assert parts is not None
+    assert "left for good" in parts["sections"]["results"]
+    assert f"a: {full}" in parts["sections"]["results"]
+
+
 def test_a_cluster_in_a_browser(tmp_path: Path, browser: Any) -> None:
     page, complaints = a_cluster_of_four(tmp_path), []
     with served_cluster(page) as (url, take):

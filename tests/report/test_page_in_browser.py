@@ -371,3 +371,203 @@ def test_what_went_wrong_has_the_names_of_the_data(tmp_path: Path, monkeypatch: 
     monkeypatch.syspath_prepend(tmp_path)
     page = named(tmp_path, faults=[{"kind": "kill", "at": 0.5, "node": 2}])
     assert "Åbo dies" in page.read_text(encoding="utf-8")
+
+
+def alone(page: Any, name: str) -> None:
+    page.locator("#curves .legend button", has_text=name).first.dblclick()
+
+
+def test_nothing_freezes_where_a_logarithm_has_no_place_for_what_is_shown(studies: Studies, visit: Visits) -> None:
+    """The disagreement of one walk is 0, and a chart from which all was taken away is empty: ticks had no end."""
+    page = visit(studies("simulated") / "report.html").page
+    page.select_option("#metric", "consensus")
+    alone(page, "One walk")
+    page.click("#ylog")
+    assert "nothing above 0" in page.locator(".below .note").first.inner_text()
+    page.click("#xlog")
+    alone(page, "One walk")
+    page.locator("#curves .legend button", has_text="One walk").click()
+    assert page.locator(".below .note").first.inner_text().startswith("Nothing is shown")
+    counts = page.evaluate(
+        "[Walktalk.curves.ticks('y', 1e-30, 1e30, 420), Walktalk.curves.ticks('x', 1, 1, 900)].map(t => t.length)"
+    )
+    assert 3 <= counts[0] <= 12  # powers of ten do not stand on each other
+    assert counts[1] == 0
+
+
+def test_what_is_shown_is_in_the_address_and_comes_again_from_it(studies: Studies, visit: Visits) -> None:
+    path = studies("simulated") / "report.html"
+    first = visit(path).page
+    first.select_option("#metric", "test_accuracy")
+    first.locator("label[for=axis-time]").click()
+    first.locator("label[for=mode-runs]").click()
+    first.click("button[data-label='multi_walk-4']")
+    first.click("#zoom-in")
+    first.fill("#smoothing", "0.5")
+    first.fill("#target", "60")
+    first.press("#target", "Enter")
+    first.click("#copy-link")
+    first.wait_for_function("() => document.getElementById('copy-link').textContent === 'Copied'")
+    wanted, link = shown(first), first.url
+    assert "#show=test_accuracy&against=time" in link
+    again = visit(path).page
+    again.goto(link)
+    assert {**shown(again), "reading": None} == {**wanted, "reading": None, "range": shown(again)["range"]}
+    assert shown(again)["range"] == pytest.approx(wanted["range"], rel=1e-4)
+    assert again.is_checked("#axis-time")
+    assert again.get_attribute("button[data-label='multi_walk-4']", "aria-pressed") == "false"
+    assert again.input_value("#smoothing") == "0.5"
+    again.goto(path.as_uri() + "#show=nonsense&against=time&lines=&from=9&to=x&target=many&hide=nobody&smooth=-3")
+    again.reload()
+    assert (shown(again)["metric"], shown(again)["axis"], shown(again)["range"]) == ("train_loss", "time", None)
+
+
+@pytest.mark.parametrize("kind", ["svg", "png", "csv"])
+def test_what_is_shown_can_be_saved(studies: Studies, visit: Visits, tmp_path: Path, kind: str) -> None:
+    page = visit(studies("simulated") / "report.html", theme="dark").page
+    page.click("button[data-label='multi_walk-4']")
+    page.click("#zoom-in")
+    with page.expect_download() as waiting:
+        page.click(f"#save-{kind}")
+    saved = tmp_path / waiting.value.suggested_filename
+    waiting.value.save_as(saved)
+    assert saved.name == f"small-train_loss-iteration.{kind}"
+    if kind == "png":
+        picture = Image.open(saved).convert("RGB")
+        assert picture.width == 1800
+        assert picture.getpixel((2, 2)) == (255, 255, 255)  # for paper, also from a dark page
+        assert len(picture.getcolors(maxcolors=100_000) or []) > 20
+    elif kind == "svg":
+        text = saved.read_text(encoding="utf-8")
+        assert all(word in text for word in ("One walk", "Gossip in pairs", "Training loss", "Iterations"))
+        assert "4 walks" not in text
+        assert not re.search("NaN|Infinity|undefined", text)
+    else:
+        rows = [line.split(",") for line in saved.read_text(encoding="utf-8").splitlines()]
+        assert rows[0] == ["algorithm", "iteration", "train_loss", "std"]
+        low, high = shown(page)["range"]
+        assert rows[1:]
+        assert all(low <= float(row[1]) <= high for row in rows[1:])
+        along = json.loads(page.locator("#walktalk-data").text_content())["means"][rows[1][0]]["iteration"]
+        place = along["x"].index(float(rows[1][1]))
+        assert float(rows[1][2]) == along["train_loss"]["mean"][place]
+
+
+def test_the_line_that_is_pointed_at_is_named_and_a_name_lights_its_line(studies: Studies, visit: Visits) -> None:
+    page = visit(studies("simulated") / "report.html").page
+    page.locator("#curves .chart").scroll_into_view_if_needed()
+    box = page.locator("#curves .u-over").bounding_box()
+    top = page.evaluate(
+        """() => { const c = Walktalk.curves, l = c.drawn[0];
+            return c.plot.valToPos(Walktalk.series.at(l.x, l.y, c.whole[1] / 2), 'y') }"""
+    )
+    page.mouse.move(box["x"] + 0.5 * box["width"], box["y"] + top)
+    assert page.locator(".tip").inner_text().startswith("One walk: ")
+    strengths = "Walktalk.curves.plot.series.slice(1).map(s => [s.of, s.alpha < 0.5])"
+    page.locator("button[data-label='multi_walk-4']").hover()
+    assert all(faint == (of != "multi_walk-4") for of, faint in page.evaluate(strengths))
+    assert not page.locator(".tip").is_visible()
+    page.mouse.move(5, 5)
+    assert not any(faint for _, faint in page.evaluate(strengths))
+
+
+def test_smoothing_keeps_what_was_measured_in_sight(studies: Studies, visit: Visits) -> None:
+    page = visit(studies("simulated") / "report.html").page
+    before = page.locator("#target-table").inner_text()
+    series = page.evaluate("Walktalk.curves.plot.series.length")
+    page.fill("#smoothing", "0.9")
+    assert page.evaluate("Walktalk.curves.plot.series.length") == series + 3
+    assert page.evaluate("Walktalk.series.smooth([2, 2, null, 2], 0.9)") == [2, 2, None, 2]
+    steps = """l => { const y = Walktalk.curves.drawn[0][l];
+        return Math.max(...y.slice(1).map((v, k) => Math.abs(v - y[k]))) }"""
+    assert page.evaluate(steps, "smoothed") < 0.6 * page.evaluate(steps, "y")
+    assert page.locator("#target-table").inner_text() == before
+    assert "smoothed" in page.locator(".below .note").first.inner_text()
+
+
+def test_a_dark_page_is_printed_on_white(studies: Studies, visit: Visits) -> None:
+    page = visit(studies("broken") / "report.html", theme="dark").page
+    page.emulate_media(media="print", color_scheme="dark")
+    page.wait_for_function("() => document.documentElement.dataset.theme === 'light'")
+    assert page.evaluate("getComputedStyle(document.querySelector('h1')).color") == "rgb(29, 32, 37)"
+    page.emulate_media(media="screen", color_scheme="dark")
+    page.wait_for_function("() => document.documentElement.dataset.theme === 'dark'")
+
+
+def test_a_browser_without_javascript_is_told_what_is_missing(studies: Studies, browser: Any) -> None:
+    context = browser.new_context(java_script_enabled=False)
+    page = context.new_page()
+    page.goto((studies("simulated") / "report.html").as_uri())
+    assert "need JavaScript" in page.inner_text("noscript")
+    assert page.locator("#results-table").is_visible()
+    for dead in ("#explore", "#theme", "#copy"):
+        assert not page.locator(dead).is_visible()
+    context.close()
+
+
+def test_a_node_that_comes_back_has_not_gone_wrong_and_a_fault_has_no_keys_that_mean_nothing(tmp_path: Path) -> None:
+    faults = [{"kind": "kill", "node": 1, "at": 0.5, "seconds": 1.0}, {"kind": "slow", "node": 2, "at": 0.1}]
+    content = {
+        "network": {"topology": "complete", "nodes": 4},
+        "task": {"name": "quadratic"},
+        "algorithms": [{"name": "async_gossip"}],
+        "faults": faults,
+        "stop": {"time": 3.0},
+        "evaluate": {"seconds": 1.0},
+    }
+    run_study(make_spec(content), tmp_path / "out", workers=1)
+    text = write_page(open_study(tmp_path / "out")).read_text(encoding="utf-8")
+    assert re.search(r">✕</span><span>node 1 dies", text)
+    assert re.search(r">↻</span><span>node 1 comes back", text)
+    assert "kind: kill, at: 0.5, seconds: 1.0, node: 1<" in text
+    assert "kind: slow, at: 0.1, node: 2, factor: 10.0<" in text
+
+
+def test_forty_algorithms_leave_room_for_the_curves(visit: Visits, tmp_path: Path) -> None:
+    content = {
+        "network": {"topology": "complete", "nodes": 15},
+        "task": {"name": "quadratic"},
+        "algorithms": [{"name": "multi_walk", "walks": list(range(1, 15))}],
+        "stop": {"iterations": 4},
+        "evaluate": {"every": 2},
+    }
+    run_study(make_spec(content), tmp_path / "out", workers=1)
+    page = visit(write_page(open_study(tmp_path / "out")), width=390).page
+    assert not page.locator(".algorithms").is_visible()
+    page.click("#algorithms summary")
+    assert page.locator(".algorithms dt").count() == 14
+    assert page.locator(".legend").bounding_box()["height"] < 250
+    page.click("#show-none")
+    assert shown(page)["lines"] == 0
+    page.click("#show-all")
+    assert shown(page)["lines"] == 14
+    page.focus("button[data-label='multi_walk-3']")
+    page.keyboard.press("Shift+Enter")
+    assert shown(page)["lines"] == 1
+    ticks = page.evaluate("Walktalk.curves.ticks('x', 0, 4, 900)")
+    assert ticks == [0, 1, 2, 3, 4]  # iterations are whole
+
+
+def test_a_new_state_takes_nothing_out_of_anybodys_hands(studies: Studies, visit: Visits) -> None:
+    """While a study runs it comes every few seconds: focus, an order and what was folded open stay as they are."""
+    page = visit(studies("simulated") / "report.html").page
+    html = page.locator("[data-section=settings]").inner_html()
+    results = page.locator("[data-section=results]").inner_html()
+    update = """([settings, results]) => WalktalkPage.update(
+        { data: structuredClone(Walktalk.data), sections: { settings, results } })"""
+    page.evaluate(update, [html, results])
+    page.click("#settings summary")
+    page.locator("#results-table thead button").nth(1).click()
+    page.locator("#results-table thead button").nth(1).click()
+    rows = page.locator("#results-table tbody th").all_inner_texts()
+    for held in ("#metric", "#smoothing", "button[data-label='multi_walk-4']"):
+        page.focus(held)
+        page.evaluate(update, [html, results.replace("± ", "±  ")])
+        assert page.locator(held).evaluate("one => one === document.activeElement")
+        assert page.locator("#settings details").get_attribute("open") is not None
+        assert page.locator("#results-table tbody th").all_inner_texts() == rows
+        assert page.locator("#results-table thead th").nth(1).get_attribute("aria-sort") == "descending"
+        results += " "
+    page.locator("#results-table thead button").nth(1).focus()
+    page.evaluate(update, [html, results + " "])
+    assert page.evaluate("document.activeElement.closest('th')?.dataset.column") == "1"

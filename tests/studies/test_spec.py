@@ -303,9 +303,7 @@ def test_who_knows_no_failures_is_refused_with_faults_however_it_is_set():
 @pytest.mark.parametrize(
     ("entry", "instead"),
     [
-        ({"name": "push_pull"}, "gradient_tracking or relay_sgd"),
-        ({"name": "teleportation"}, "epidemic_learning or multi_walk"),
-        ({"name": "teleportation", "compression": "int8"}, "epidemic_learning or multi_walk"),
+        ({"name": "fedavg", "tree": True, "compression": "int8"}, "a star, without tree"),
         ({"name": "choco_sgd"}, "local_dsgd with compression"),
         ({"name": "swarm_sgd", "blocking": True}, "plain swarm_sgd, with compression if wanted"),
         ({"name": "fedavg", "tree": True}, "a star, without tree"),

@@ -19,6 +19,7 @@ from walktalk.advisor.prediction import Prediction
 from walktalk.advisor.situation import InPython, Situation, of_foundation, of_study
 from walktalk.advisor.staged_walk import StagedWalk
 from walktalk.advisor.words import amount, begun, name_of
+from walktalk.lazy import listing
 
 __all__ = [
     "OBJECTIVES",
@@ -58,3 +59,5 @@ __all__ = [
     "standard_cases",
     "survey",
 ]
+
+__dir__ = listing(__all__)

@@ -7,6 +7,7 @@ from walktalk.bench.hop import hop
 from walktalk.bench.result import Benchmark, BenchResult, Say
 from walktalk.bench.simulator import gossip, simulator
 from walktalk.bench.theory import theory
+from walktalk.lazy import listing
 
 BENCHMARKS: dict[str, Benchmark] = {
     "simulator": simulator,
@@ -19,3 +20,5 @@ BENCHMARKS: dict[str, Benchmark] = {
 }
 
 __all__ = ["BENCHMARKS", "BenchResult", "Benchmark", "Say"]
+
+__dir__ = listing(__all__)

@@ -22,7 +22,7 @@ def operations_per_step(task: Task, batch_size: int = 32) -> int:
         # Without oneDNN: its recurrent layers are one operation, whose products nobody counts.
         with torch.backends.mkldnn.flags(enabled=False), FlopCounterMode(display=False) as counter:
             loss = task.loss(model(task.inputs[:batch_size]), task.targets[:batch_size])
-            loss.backward()  # type: ignore[no-untyped-call]
+            loss.backward()
     return int(counter.get_total_flops())
 
 

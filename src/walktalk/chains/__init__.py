@@ -17,6 +17,7 @@ from walktalk.chains.sampler import Sampler
 from walktalk.chains.simple_walk import simple_walk
 from walktalk.chains.spectrum import Spectrum, spectrum
 from walktalk.chains.stationary import mean_return_times, stationary
+from walktalk.lazy import listing
 
 __all__ = [
     "Age",
@@ -40,6 +41,4 @@ __all__ = [
     "stationary",
 ]
 
-
-def __dir__() -> list[str]:
-    return sorted(__all__)  # what a prompt completes: not the files that things lie in
+__dir__ = listing(__all__)

@@ -7,6 +7,7 @@ from walktalk.codecs.part import CodedPart, Part
 from walktalk.codecs.quantized import EightBits, FourBits
 from walktalk.codecs.random_bits import hashed, hashed_number, uniform
 from walktalk.codecs.top_k import TopK
+from walktalk.lazy import listing
 
 for _codec in (BrainFloat, EightBits, FourBits, Part, TopK):
     CODECS.add(_codec.name, _codec)
@@ -32,6 +33,4 @@ __all__ = [
     "uniform",
 ]
 
-
-def __dir__() -> list[str]:
-    return sorted(__all__)  # what a prompt completes: not the files that things lie in
+__dir__ = listing(__all__)

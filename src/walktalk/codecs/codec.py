@@ -6,7 +6,7 @@ When things happen never depends on the numbers in a model, so the size of a mes
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING, ClassVar
 
 import numpy as np
@@ -69,22 +69,25 @@ CODECS: Registry[type[Codec]] = Registry(
 _MADE: dict[str, Codec] = {}
 
 
-def codec_named(text: str, key: str = "codec") -> Codec:
+def codec_named(text: str, key: str = "codec", offered: Callable[[], Iterable[str]] | None = None) -> Codec:
     """The codec with this name and settings, e.g. "int8" or "top_k(0.01)"; `SpecError` at the key where there is none.
 
     "part(0, 4)+int8" is the second codec on the numbers that the first leaves.
+
+    - `offered`: the names that the error lists, where not all may stand at the key.
     """
     if text not in _MADE:
-        _MADE[text] = _chained(text) if "+" in text else made_by_name(CODECS, text, key)
+        _MADE[text] = _chained(text, key, offered) if "+" in text else made_by_name(CODECS, text, key, offered)
     return _MADE[text]
 
 
-def _chained(text: str) -> Codec:
+def _chained(text: str, key: str, offered: Callable[[], Iterable[str]] | None) -> Codec:
     first, _, second = text.partition("+")
+    made = codec_named(first, key, offered), codec_named(second, key, offered)
     try:
-        return codec_named(first).followed_by(codec_named(second))
+        return made[0].followed_by(made[1])
     except ValueError as error:
-        raise SpecError(f"codec: {text!r} is not possible: {error}") from error
+        raise SpecError(f"{key}: {text!r} is not possible: {error}") from error
 
 
 def approximated(codec: Codec, rows: Tensor, keys: Tensor) -> Tensor:

@@ -2,5 +2,8 @@
 
 from walktalk.doctor.checkup import checkup
 from walktalk.doctor.finding import Finding, State
+from walktalk.lazy import listing
 
 __all__ = ["Finding", "State", "checkup"]
+
+__dir__ = listing(__all__)

@@ -36,6 +36,7 @@ from walktalk.graphs.star import star
 from walktalk.graphs.torus import torus
 from walktalk.graphs.trees import binary_tree, pair_of_trees, spanning_tree, two_binary_trees
 from walktalk.graphs.us_five_sites import us_five_sites
+from walktalk.lazy import listing
 
 __all__ = [
     "SITE_PRESETS",
@@ -83,6 +84,4 @@ __all__ = [
     "with_sites",
 ]
 
-
-def __dir__() -> list[str]:
-    return sorted(__all__)  # what a prompt completes: not the files that things lie in
+__dir__ = listing(__all__)

@@ -267,7 +267,7 @@ def _call(make: Topology, nodes: int | None, seed: int | Seed, given: Mapping[st
 def _checked(name: str, made: object, nodes: int | None) -> Graph:
     """What the function made, if it is a graph of the size that was asked for; one of networkx will do."""
     try:
-        graph = as_graph(made)  # type: ignore[arg-type]
+        graph = as_graph(made)
     except GraphError as error:
         raise GraphError(f"topology {name}: its function gave back no graph: {error}") from error
     if nodes is not None and graph.nodes != nodes:

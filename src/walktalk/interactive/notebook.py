@@ -18,7 +18,7 @@ SECONDS_BETWEEN = 0.25  # two drawings
 def in_notebook() -> bool:
     """Whether a kernel runs this, so that somebody sees HTML; a terminal with IPython is none."""
     ipython = sys.modules.get("IPython")
-    shell: Any = ipython.get_ipython() if ipython is not None else None  # type: ignore[attr-defined]
+    shell: Any = ipython.get_ipython() if ipython is not None else None
     return shell is not None and hasattr(shell, "kernel")
 
 

@@ -1,5 +1,6 @@
 """Learning: tasks, their data and how it is split, and the training of many models at once."""
 
+from walktalk.lazy import listing
 from walktalk.learning import adapters, data, models, partition, tasks
 from walktalk.learning.adapters import lora
 from walktalk.learning.arithmetic import Arithmetic
@@ -35,3 +36,5 @@ __all__ = [
     "split",
     "tasks",
 ]
+
+__dir__ = listing(__all__)

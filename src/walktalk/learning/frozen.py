@@ -109,7 +109,7 @@ def chosen_to_train(module: nn.Module, names: Iterable[str]) -> nn.Module:
             memo[id(parameter)] = nn.Parameter(parameter.detach().clone())
         else:
             memo[id(parameter)] = nn.Parameter(parameter.detach(), requires_grad=False)
-    return copy.deepcopy(module, memo)  # type: ignore[arg-type]
+    return copy.deepcopy(module, memo)
 
 
 def matches(name: str, pattern: str) -> bool:

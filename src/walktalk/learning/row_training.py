@@ -99,7 +99,7 @@ class RowTraining:
         """All steps, in place. Nothing in it waits for a GPU, so that it can be captured."""
         batches = self.sampler.batches(self.part, self.key, self.steps)
         for step in range(self.steps):
-            inputs, targets = chosen(self.inputs, batches[step]), chosen(self.targets, batches[step])
+            inputs, targets = (chosen(each, batches[step], self.key, step) for each in (self.inputs, self.targets))
             if self.augment is not None:
                 inputs = self.augment(inputs, self.key, step)
             found = gradients(inputs, targets, step)

@@ -6,34 +6,83 @@ for, and nothing is kept but the batch that was read last.
 
 from __future__ import annotations
 
+import random
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager, nullcontext
+from functools import cached_property
 from typing import TypeAlias
 
 import numpy as np
 import torch
 from torch import Tensor
 
+from walktalk.codecs import hashed_number
+
 Batch: TypeAlias = tuple[Tensor, Tensor]  # inputs and targets
 ReadBatch: TypeAlias = Callable[[Sequence[int]], Batch]  # numbers of samples -> those samples, in that order
 
 TRIED = 64  # samples that a model is tried on, where not all are in memory
+DRAWN_FOR_SAMPLES = 104_729  # the counter of a training's key from which its first batch's seed is hashed
+MEASURED = 0  # the seed of samples that are read for a measurement
+
+
+@contextmanager
+def all_seeded(seed: int) -> Iterator[None]:
+    """What a person's transform may draw from, torch, numpy and Python, from this seed inside, as it was outside."""
+    shared = np.random  # what such transforms still draw from
+    before = torch.get_rng_state(), shared.get_state(), random.getstate()
+    torch.default_generator.manual_seed(seed)
+    shared.seed(seed)
+    random.seed(seed)
+    try:
+        yield
+    finally:
+        torch.set_rng_state(before[0])
+        shared.set_state(before[1])
+        random.setstate(before[2])
 
 
 class Reader:
-    """Reads samples by number; remembers the last batch, since its inputs and targets are asked for one by one."""
+    """Reads samples by number; remembers what it read last, since inputs and targets are asked for one by one."""
 
-    def __init__(self, read: ReadBatch, samples: int) -> None:
-        self.read, self.samples = read, samples
+    def __init__(self, read: ReadBatch, samples: int, draws: Callable[[], bool] = lambda: False) -> None:
+        """
+        - `read`: gives samples by number.
+        - `samples`: how many there are.
+        - `draws`: finds out whether they are changed at random as they are read; asked when that is wanted first.
+        """
+        self.read, self.samples, self.find_draws = read, samples, draws
         self.last: tuple[bytes, Batch] | None = None
-        self.example = read([0])
+        self.last_wave: tuple[bytes, list[Batch]] | None = None
+        with all_seeded(MEASURED):
+            self.example = read([0])
+
+    @cached_property
+    def draws(self) -> bool:
+        """Whether samples are changed at random as they are read."""
+        return self.find_draws()
 
     def __call__(self, numbers: np.ndarray) -> Batch:
+        """These samples, for a measurement: with the same draws every time."""
         wanted, last = numbers.tobytes(), self.last
         if last is not None and last[0] == wanted:
             return last[1]
-        batch = self.read(numbers.tolist())
+        with all_seeded(MEASURED) if self.draws else nullcontext():
+            batch = self.read(numbers.tolist())
         self.last = wanted, batch
         return batch
+
+    def wave(self, numbers: np.ndarray, seeds: list[int]) -> list[Batch]:
+        """The batch of each row of numbers, with draws from its seed: the same alone and in every wave."""
+        wanted, last = numbers.tobytes() + str(seeds).encode(), self.last_wave
+        if last is not None and last[0] == wanted:
+            return last[1]
+        batches = []
+        for row, seed in zip(numbers, seeds, strict=True):
+            with all_seeded(seed):
+                batches.append(self.read(row.tolist()))
+        self.last_wave = wanted, batches
+        return batches
 
     def columns(self) -> tuple[Column, Column]:
         """Inputs and targets."""
@@ -63,10 +112,13 @@ class Column:
         found = self.reader(np.ascontiguousarray(chosen.reshape(-1)))[self.which].to(self.device)
         return found.view(*chosen.shape, *self.shape[1:])
 
-    def index_select(self, dim: int, places: Tensor) -> Tensor:
-        """As a tensor's, along its first dimension."""
-        assert dim == 0, "samples are along the first dimension"
-        return self[places]
+    def for_training(self, places: Tensor, keys: Tensor, step: int) -> Tensor:
+        """The samples of a wave's batches, places [W, B]; what is drawn for a row depends on its key and the step."""
+        if not self.reader.draws:
+            return self[places]
+        seeds = [hashed_number(key, DRAWN_FOR_SAMPLES + step) for key in keys.tolist()]
+        batches = self.reader.wave(self.numbers[places.cpu().numpy()], seeds)
+        return torch.stack([batch[self.which] for batch in batches]).to(self.device)
 
     def only(self, places: Tensor | np.ndarray) -> Column:
         """The column of these samples alone; nothing is read."""
@@ -107,8 +159,13 @@ def pieces(samples: Samples, at_once: int) -> Iterator[Tensor]:
     yield from samples.split(at_once)
 
 
-def chosen(samples: Samples, places: Tensor) -> Tensor:
-    """`samples[places]`, several times faster on a CPU: whole samples are copied at once."""
+def chosen(samples: Samples, places: Tensor, keys: Tensor, step: int) -> Tensor:
+    """`samples[places]` of a wave, [W, B, …]; on a CPU several times faster, since whole samples are copied at once.
+
+    keys, step: of the rows' trainings, for what is drawn as samples are read.
+    """
+    if isinstance(samples, Column):
+        return samples.for_training(places, keys, step)
     return samples.index_select(0, places.reshape(-1)).view(*places.shape, *samples.shape[1:])
 
 

@@ -451,7 +451,7 @@ class Trainer:
         gradients = self.model.wave(weights, buffers, keys)
         batches = self.sampler.batches(parts, keys, steps)
         for step in range(steps):
-            inputs, targets = chosen(self.inputs, batches[step]), chosen(self.targets, batches[step])
+            inputs, targets = (chosen(each, batches[step], keys, step) for each in (self.inputs, self.targets))
             if self.task.augment is not None:
                 inputs = self.task.augment(inputs, keys, step)
             found = gradients(inputs, targets, step)

@@ -1,5 +1,6 @@
 """Figures: curves, time line, network, partition, theory. Each function takes data and gives a matplotlib figure."""
 
+from walktalk.lazy import listing
 from walktalk.plots.along import Along, along, scale_along
 from walktalk.plots.curves import curves, draw_bands, draw_curves
 from walktalk.plots.failures import Failure, failure_line, failures, marks_of
@@ -87,6 +88,4 @@ __all__ = [
     "variants",
 ]
 
-
-def __dir__() -> list[str]:
-    return sorted(__all__)  # what a prompt completes: not the files that things lie in
+__dir__ = listing(__all__)

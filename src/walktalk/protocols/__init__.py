@@ -1,5 +1,6 @@
 """Protocols: pure state machines that say what each node does. One file each, headed by its paper and equations."""
 
+from walktalk.lazy import listing
 from walktalk.plugins import Registry
 from walktalk.protocols.async_gossip import AsyncGossip
 from walktalk.protocols.asynchronous import AGRAF, OSGP, SWIFT, A2CiD2, AsyncSGD, DivShare, FedAsync, FedBuff, SwarmSGD
@@ -269,6 +270,4 @@ __all__ = [
     "together",
 ]
 
-
-def __dir__() -> list[str]:
-    return sorted(__all__)  # what a prompt completes: not the files that things lie in
+__dir__ = listing(__all__)

@@ -1,7 +1,7 @@
 """Whom a round waits for: not for those that are lost, nor for those that took longer than others ever did.
 
 Who was left out for being late is not waited for again before it speaks; nor is one that comes back, which has taken
-no part meanwhile. How long the others may take is learned (`arrivals`) from the rounds to which all of them came.
+no part meanwhile. How long the others may take is learned (`arrivals`) from the rounds of which nobody was left out.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ class Attendance:
         self.cut = set() if cut is None else cut  # lost, as the runtime says
         self.absent: set[int] = set()  # too late, and silent since
         self.waits = Arrivals(patience / 4, 0.0)  # how long the last of them takes
-        self.since = 0.0  # when the waiting began: from then on that is measured
+        self.since: float | None = None  # when the waiting began, where it is not in vain: that is measured
 
     @property
     def out(self) -> set[int]:
@@ -53,12 +53,13 @@ class Attendance:
         return SetTimer(LATE, self.waits.patience)
 
     def complete(self, now: float) -> None:
-        """The last of them has come."""
-        self.waits.observe(now - self.since)
+        """Nobody is awaited any more."""
+        if self.since is not None:
+            self.waits.observe(now - self.since)
+        self.since = None
 
-    def leave_out(self, peers: Collection[int], round_: int, now: float) -> list[Effect]:
+    def leave_out(self, peers: Collection[int], round_: int) -> list[Effect]:
         """Of this round these are; nothing is learned from a wait that was in vain."""
-        late: list[Effect] = [Note("left_out", peer=peer, number=round_) for peer in peers]
         self.absent.update(peers)
-        self.since = now
-        return late
+        self.since = None
+        return [Note("left_out", peer=peer, number=round_) for peer in peers]

@@ -65,3 +65,4 @@ __all__ = [
 ]
 
 __getattr__ = lazy.attributes(__name__, _HOMES)
+__dir__ = lazy.listing(__all__)

@@ -1,5 +1,6 @@
 """The page a person reads, its table of results, and the figures of a study drawn from its folder."""
 
+from walktalk.lazy import listing
 from walktalk.report.comparison import Comparison, open_comparison, write_comparison
 from walktalk.report.differences import in_words
 from walktalk.report.figures import Window, draw
@@ -36,3 +37,5 @@ __all__ = [
     "write_page",
     "write_report",
 ]
+
+__dir__ = listing(__all__)

@@ -10,6 +10,8 @@ from walktalk.studies import StudySpec, make_spec, spec_mapping
 
 SELECTORS = {"network": "topology", "task": "name", "optimizer": "name", "timing": "model"}
 """The key of each section that decides which of its other keys have a meaning, and what their defaults are."""
+OF_FAULTS = {"slow": ("factor",), "corrupt": ("how", "factor")}
+"""Keys of a fault that mean something for its kind also where they are at their default."""
 
 
 def flat(mapping: Mapping[str, Any], algorithms: bool = True) -> dict[str, Any]:
@@ -21,10 +23,18 @@ def flat(mapping: Mapping[str, Any], algorithms: bool = True) -> dict[str, Any]:
         if isinstance(value, Mapping):
             found |= {f"{key}.{inner}": content for inner, content in flat(value).items()}
         elif isinstance(value, list) and any(isinstance(entry, Mapping) for entry in value):
-            found |= {f"{key}.{place}": entry for place, entry in enumerate(value)}
+            entries = map(_of_fault, value) if key == "faults" else value
+            found |= {f"{key}.{place}": entry for place, entry in enumerate(entries)}
         else:
             found[key] = value
     return found
+
+
+def _of_fault(fault: Mapping[str, Any]) -> dict[str, Any]:
+    """A fault without the keys that nobody gave and that its kind does not use."""
+    usual = spec_mapping(make_spec({"faults": [{"kind": "lose", "at": 0}]}))["faults"][0]  # the one that needs nothing
+    meant = ("kind", "at", *OF_FAULTS.get(fault["kind"], ()))
+    return {key: value for key, value in fault.items() if key in meant or value != usual.get(key)}
 
 
 def from_defaults(spec: StudySpec) -> tuple[dict[str, Any], dict[str, Any]]:
@@ -63,6 +73,8 @@ def between(studies: Sequence[Mapping[str, Any]]) -> dict[str, list[Any]]:
     """The settings in which studies differ, by key: a value for each study, None where one has no such key."""
     all_flat = [flat({key: value for key, value in study.items() if key != "name"}, False) for study in studies]
     keys = list(dict.fromkeys(key for one in all_flat for key in one))
+    if any(key.startswith("faults.") for key in keys):
+        keys = [key for key in keys if key != "faults"]  # of a study without; that is seen in their rows
     table = {key: [one.get(key) for one in all_flat] for key in keys}
     return {key: values for key, values in table.items() if any(value != values[0] for value in values)}
 

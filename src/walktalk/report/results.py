@@ -102,10 +102,13 @@ def _won(winners: dict[str, Any], axis: str, label: str) -> bool:
 def _plain(spread: dict[str, Any] | None) -> str:
     if spread is None:
         return "–"
-    digits = 3 if abs(spread["mean"]) >= 0.1 else 4
+    size = abs(spread["mean"])
+    if size >= 1e7:  # it has diverged
+        return f"{spread['mean']:.2e}" + ("" if spread["std"] is None else f" ± {spread['std']:.0e}")
+    digits = 0 if size >= 1000 else 3 if size >= 0.1 else 4
     if abs(spread["mean"]) < 1e-3:  # as in a task whose optimum is known
         return f"{spread['mean']:.2e}" + ("" if spread["std"] is None else f" ± {spread['std']:.0e}")
-    return f"{spread['mean']:.{digits}f}" + ("" if spread["std"] is None else f" ± {spread['std']:.{digits}f}")
+    return f"{spread['mean']:,.{digits}f}" + ("" if spread["std"] is None else f" ± {spread['std']:,.{digits}f}")
 
 
 def _percent(spread: dict[str, Any] | None) -> str:

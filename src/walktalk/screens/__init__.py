@@ -1,5 +1,6 @@
 """Number rules: those that look at the numbers, as screens against bad models do. A protocol names one in `Apply`."""
 
+from walktalk.lazy import listing
 from walktalk.screens.accounting import MOST, Privacy, Spent, epsilon_of
 from walktalk.screens.adaptive import AdagradMoment, AdamMoment, ScaledStep, YogiMoment
 from walktalk.screens.clip import Clip, Facing, Refuse
@@ -36,3 +37,5 @@ __all__ = [
     "rule_named",
     "screen_named",
 ]
+
+__dir__ = listing(__all__)

@@ -3,6 +3,7 @@
 `check_protocol(PushSum())` asks a protocol everything that our own are asked, in virtual time and on real nodes.
 """
 
+from walktalk.lazy import listing
 from walktalk.runtimes.peers import Ledger
 from walktalk.testing.check_protocol import ProtocolFlaws, check_protocol
 from walktalk.testing.checks import CHECKS
@@ -24,3 +25,5 @@ __all__ = [
     "real",
     "simulated",
 ]
+
+__dir__ = listing(__all__)

@@ -7,6 +7,7 @@ compared. `TABLES` are the paper's tables as printed, `table` gives their number
 one graph.
 """
 
+from walktalk.lazy import listing
 from walktalk.theory.bound import Bound, Inequality, NotApplicable
 from walktalk.theory.by_age import by_age_inequality, multi_walk_by_age
 from walktalk.theory.comparison import crossover_walks, gossip_speed_up, iterations_to, on_axis, speed_up, winner
@@ -101,6 +102,4 @@ __all__ = [
     "winner",
 ]
 
-
-def __dir__() -> list[str]:
-    return sorted(__all__)  # what a prompt completes: not the files that things lie in
+__dir__ = listing(__all__)

@@ -62,7 +62,7 @@ class Adapter(nn.Module):
     def predictions(self, outputs: Tensor) -> Tensor:
         """What the module puts out beside it: a tensor as it is, several packed."""
         packed = outputs[..., 1:]
-        return self.form.unpack(packed) if self.form is not None and self.form.is_one else packed  # type: ignore[no-any-return]
+        return self.form.unpack(packed) if self.form is not None and self.form.is_one else packed
 
 
 def inner(module: nn.Module) -> nn.Module:
@@ -72,7 +72,7 @@ def inner(module: nn.Module) -> nn.Module:
 
 def main_output(outputs: Any) -> Tensor:
     """The one tensor in a model's outputs that a loss is computed from."""
-    return outputs if (found := named_output(outputs)) is None else found  # type: ignore[no-any-return]
+    return outputs if (found := named_output(outputs)) is None else found
 
 
 def named_output(outputs: Any) -> Tensor | None:

@@ -5,15 +5,19 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
 
 from walktalk.errors import DataError
+from walktalk.learning.samples import all_seeded
 
 TARGETS = ("labels", "label", "targets", "target", "y")  # names of a column of targets, where nobody says which it is
 READ_AT_ONCE = 1024  # samples, where all of them are read one batch after another
+SAMPLES_TRIED = 4  # to see whether they are changed at random
+SEEDS_TRIED = 4
 
 
 @dataclass(frozen=True)
@@ -144,10 +148,28 @@ class OnDemand(Part):
         given = [self.read(range(k, min(k + READ_AT_ONCE, len(self)))) for k in range(0, len(self), READ_AT_ONCE)]
         return InMemory(self.where, joined(given, self.where))
 
+    @cached_property
+    def draws(self) -> bool:
+        """Whether samples are changed at random as they are read, as an augmentation does: found by trying."""
+        some = range(min(SAMPLES_TRIED, len(self)))
+
+        def outcome(seed: int) -> Given:
+            with all_seeded(seed):
+                return self.read(some)
+
+        first = outcome(0)
+        return any(not are_equal(outcome(seed), first) for seed in range(1, SEEDS_TRIED))
+
     @property
     def bytes(self) -> int:
         """What all of it would take, if all samples are like the first."""
         return len(self) * sum(t.numel() * t.element_size() for t in self.first.columns)
+
+
+def are_equal(one: Given, other: Given) -> bool:
+    """Whether all numbers are the same; NaN is itself."""
+    pairs = zip(one.columns, other.columns, strict=True)
+    return all(a.shape == b.shape and torch.equal(a.nan_to_num(), b.nan_to_num()) for a, b in pairs)
 
 
 def stacked(samples: list[Any]) -> Any:

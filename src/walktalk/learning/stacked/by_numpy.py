@@ -29,7 +29,7 @@ def libraries() -> list[Any]:
     """The OpenBLAS that numpy multiplies with, if it does; and scipy's, should that be there, too."""
     from threadpoolctl import ThreadpoolController
 
-    told: Any = np.show_config(mode="dicts")  # type: ignore[func-returns-value]
+    told: Any = np.show_config(mode="dicts")
     if "openblas" not in told["Build Dependencies"]["blas"]["name"]:
         return []
     return [one for one in ThreadpoolController().lib_controllers if one.internal_api == "openblas"]

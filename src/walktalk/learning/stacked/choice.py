@@ -272,7 +272,7 @@ def gradients_of(model: StackedModel, rows: Tensor, inputs: Tensor, targets: Ten
 
 def plain_gradient(model: StackedModel, row: Tensor, inputs: Tensor, targets: Tensor) -> Tensor:
     module = to_training(model.layout.module(model.module, row).to(inputs.device))
-    model.loss(module(inputs), targets).backward()  # type: ignore[no-untyped-call]
+    model.loss(module(inputs), targets).backward()
     named = dict(module.named_parameters())
     zeros = {e.name: torch.zeros(e.shape, device=row.device) for e in model.layout.parameters}
     gradients = [

@@ -80,7 +80,7 @@ class NormedGroups(torch.autograd.Function):
         return images(torch.addcmul(shift.unsqueeze(1), pixels, scale.unsqueeze(1)), x)
 
     @staticmethod
-    def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor | None, ...]:  # type: ignore[override]
+    def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor | None, ...]:
         pixels, weight, mean, inverse, scale, over_group = ctx.saved_tensors
         given = gradient.permute(0, 2, 3, 1).reshape(pixels.shape)
         for_bias = given.sum(1)
@@ -99,7 +99,7 @@ class NormedGroups(torch.autograd.Function):
 def group_mean(channels: int, groups: int, pixels: int) -> Tensor:
     """What makes of sums over pixels, one a channel, the mean over the channel's group."""
     each = channels // groups
-    mean: Tensor = torch.block_diag(*[torch.full((each, each), 1.0 / (each * pixels)) for _ in range(groups)])  # type: ignore[no-untyped-call]
+    mean: Tensor = torch.block_diag(*[torch.full((each, each), 1.0 / (each * pixels)) for _ in range(groups)])
     return mean
 
 

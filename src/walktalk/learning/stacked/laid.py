@@ -117,7 +117,7 @@ class DroppedSum(torch.autograd.Function):
         return torch.addcmul(x, y, kept)
 
     @staticmethod
-    def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor | None, ...]:  # type: ignore[override]
+    def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor | None, ...]:
         (kept,) = ctx.saved_tensors
         return gradient, gradient * kept, None
 

@@ -109,7 +109,7 @@ class BatchedCrossEntropy(torch.autograd.Function):
         return losses
 
     @staticmethod
-    def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor, None]:  # type: ignore[override]
+    def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor, None]:
         (shares,) = ctx.saved_tensors
         return (shares * (gradient / shares.shape[2]).view(-1, 1, 1)).transpose(1, 2), None
 

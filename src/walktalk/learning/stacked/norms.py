@@ -78,7 +78,7 @@ class BatchedLayerNorm(torch.autograd.Function):
         return out if bias is None else out.add_(bias.view(places))
 
     @staticmethod
-    def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor | None, ...]:  # type: ignore[override]
+    def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor | None, ...]:
         x, normal, mean, inverse, weight = ctx.saved_tensors
         rows, size = len(x), math.prod(ctx.shape)
         flat = (rows, -1, size)

@@ -34,7 +34,7 @@ class BatchedRNN(torch.autograd.Function):
         return states
 
     @staticmethod
-    def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor | None, ...]:  # type: ignore[override]
+    def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor | None, ...]:
         weight, states = ctx.saved_tensors
         rows, times, samples, size = states.shape
         by_sum = (states > 0).to(states.dtype) if ctx.relu else 1 - states * states  # of a state by what it is made of
@@ -78,7 +78,7 @@ class BatchedGRU(torch.autograd.Function):
         return states[:, 1:]
 
     @staticmethod
-    def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor | None, ...]:  # type: ignore[override]
+    def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor | None, ...]:
         weight, gates, inside, new, states = ctx.saved_tensors
         rows, times, samples, size = new.shape
         reset, update, before = gates[..., :size], gates[..., size:], states[:, :-1]

@@ -28,7 +28,7 @@ class BatchedLinear(torch.autograd.Function):
         return torch.bmm(x, weight.transpose(1, 2)).add_(bias.unsqueeze(1))  # on a CPU two thirds of the time
 
     @staticmethod
-    def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor | None, ...]:  # type: ignore[override]
+    def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor | None, ...]:
         x, weight = ctx.saved_tensors
         for_x = torch.bmm(gradient, weight) if ctx.needs_input_grad[0] else None
         for_weight = torch.bmm(gradient.transpose(1, 2), x) if ctx.needs_input_grad[1] else None
@@ -68,7 +68,7 @@ class FoldedLinear(torch.autograd.Function):
         return out if added is None else out.add_(added.unsqueeze(1))
 
     @staticmethod
-    def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor | None, ...]:  # type: ignore[override]
+    def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor | None, ...]:
         x, scale, shift, weight, scaled = ctx.saved_tensors
         for_x = product(gradient, scaled) if ctx.needs_input_grad[0] else None
         for_bias, for_shift = None, None
@@ -111,7 +111,7 @@ class BatchedAdapter(torch.autograd.Function):
         return torch.baddbmm(out, inside, b.transpose(1, 2), alpha=scaling)
 
     @staticmethod
-    def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor | None, ...]:  # type: ignore[override]
+    def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor | None, ...]:
         x, inside, a, b = ctx.saved_tensors
         for_inside = torch.bmm(gradient, b).mul_(ctx.scaling)
         for_x = torch.bmm(for_inside, a) if ctx.needs_input_grad[1] else None

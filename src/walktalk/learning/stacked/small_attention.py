@@ -39,7 +39,7 @@ class SmallAttention(torch.autograd.Function):
         return out.view(*q.shape[:-1], -1)
 
     @staticmethod
-    def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor | None, ...]:  # type: ignore[override]
+    def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor | None, ...]:
         q, k, v, weights, used, kept = ctx.saved_tensors
         into = torch.empty_like(q), torch.empty_like(k), torch.empty_like(v)
         backwards(gradient, (q, k, v), weights, used, kept, ctx.factor, into)
@@ -63,7 +63,7 @@ class PackedAttention(torch.autograd.Function):
         return out.view(shape)
 
     @staticmethod
-    def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor | None, ...]:  # type: ignore[override]
+    def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor | None, ...]:
         whole, flat, weights, used, kept = ctx.saved_tensors
         into, found = torch.empty_like(flat), torch.empty_like(whole)  # which keeps the order of dimensions in memory
         backwards(gradient, flat.unbind(), weights, used, kept, ctx.factor, into.unbind())

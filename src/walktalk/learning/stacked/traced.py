@@ -150,7 +150,7 @@ class Graph:
         if name in self.still:
             run = replace(run, training=False, with_buffers=True)
         if node in self.widest and len(args) == 1 and not kwargs:
-            return normed_for_products(args[0], module, get, self.widest[node])  # type: ignore[arg-type]
+            return normed_for_products(args[0], module, get, self.widest[node])
         layer = self.layers[node]
         if layer is None or len(args) != 1 or kwargs:
             raise NotStackable(f"layer {type(module).__name__}")

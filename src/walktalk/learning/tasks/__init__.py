@@ -1,5 +1,6 @@
 """Tasks, one a file; `torch` takes one's own."""
 
+from walktalk.lazy import listing
 from walktalk.learning.tasks.cifar10 import cifar10
 from walktalk.learning.tasks.digits import digits
 from walktalk.learning.tasks.fashion_mnist import fashion_mnist
@@ -34,6 +35,4 @@ __all__ = [
     "torch",
 ]
 
-
-def __dir__() -> list[str]:
-    return sorted(__all__)  # what a prompt completes: not the files that things lie in
+__dir__ = listing(__all__)

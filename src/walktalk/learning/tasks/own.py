@@ -65,7 +65,7 @@ def torch(
         columns: Of named columns, which are the inputs; else those that the module takes, or all.
         collate: Makes a batch of single samples, as a `DataLoader`'s does.
         in_memory: Whether data is read into memory at once; if left out, what does not fit into half of the
-            free memory is read batch by batch.
+            free memory is read batch by batch, and so are data sets that change samples at random.
         init: Other weights to start from: a safetensors file, a state dict, or a module such as `run.model`.
         fresh: Draw the module's weights anew for every repetition.
         metrics: Names with functions of (outputs, targets) of all test samples, as the loss has them.
@@ -177,8 +177,19 @@ def tests_of(test: Any, nodes: Sequence[str | None], part: Any, choice: Choice, 
 
 
 def kept_in_memory(parts: Sequence[Part], wanted: bool | None, most: float) -> bool:
-    """Whether all samples are put into memory once, which the fastest ways of training need."""
-    return sum(p.bytes for p in parts if isinstance(p, OnDemand)) <= most if wanted is None else wanted
+    """Whether all samples are put into memory once, which the fastest ways of training need.
+
+    Not where they are changed at random as they are read: an augmentation is to be drawn anew every time.
+    """
+    if wanted is not None:
+        return wanted
+    return sum(p.bytes for p in parts if isinstance(p, OnDemand)) <= most and not draws(parts)
+
+
+def draws(parts: Sequence[Part]) -> bool:
+    """Whether samples are changed at random as they are read: the first data set that is read on demand is tried."""
+    first = next((part for part in parts if isinstance(part, OnDemand)), None)
+    return first is not None and first.draws
 
 
 class Data(NamedTuple):
@@ -208,7 +219,7 @@ def together(parts: Sequence[Part], fitted: Fitted) -> Data:
         back = np.argsort(order, kind="stable")
         return inputs[back], targets[back]
 
-    return Data(*Reader(read, int(ends[-1])).columns(), places)
+    return Data(*Reader(read, int(ends[-1]), lambda: draws(parts)).columns(), places)
 
 
 def classes_of(targets: Samples) -> np.ndarray | None:

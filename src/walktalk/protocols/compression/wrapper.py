@@ -18,7 +18,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
-from walktalk.codecs import CodedPart, Part, codec_named
+from walktalk.codecs import CODECS, CodedPart, Part, codec_named
 from walktalk.errors import SpecError
 from walktalk.protocols.compression import feedback as with_memory
 from walktalk.protocols.compression.feedback import FeedbackNode
@@ -45,12 +45,17 @@ def compressed(protocol: Protocol, codec: str, error_feedback: bool | None = Non
         if error_feedback:
             raise SpecError(f"error_feedback: compression {codec} leaves nothing out to feed back; take int8, or false")
         return protocol
-    found = codec_named(codec, "compression")
+    found = codec_named(codec, "compression", offered)
     if isinstance(found, (Part, CodedPart)):
         raise SpecError(f"compression: {codec} would leave out the same numbers in every message; take top_k(0.5)")
     chosen = found.wants_feedback if error_feedback is None else error_feedback
     _check(protocol)
     return Compressed(protocol, codec, chosen)
+
+
+def offered() -> list[str]:
+    """What `compression` may be, by name: the codec `part` is for protocols that send all parts."""
+    return [*(name for name, kind in CODECS.items() if not issubclass(kind, Part)), UNCODED[0]]
 
 
 def _check(protocol: Protocol) -> None:

@@ -103,7 +103,7 @@ class ResilientInRounds(Machine):
 
     def _too_late(self, now: float) -> list[Effect]:
         missing = sorted(set(self._missing())) if self.trained else []
-        return [*self.attendance.leave_out(missing, self.meeting.round, now), *self._finish(now)]
+        return [*self.attendance.leave_out(missing, self.meeting.round), *self._finish(now)]
 
     def _finish(self, now: float) -> list[Effect]:
         effects: list[Effect] = []

@@ -116,7 +116,7 @@ class ResilientServer(Machine):
 
     def _too_late(self, now: float) -> list[Effect]:
         missing = self._missing() if self.trained else []
-        return [*self.attendance.leave_out(missing, self.round, now), *self._gather(now)]
+        return [*self.attendance.leave_out(missing, self.round), *self._gather(now)]
 
     def _gather(self, now: float) -> list[Effect]:
         if not self.trained or self._missing():

@@ -168,7 +168,7 @@ class ResilientRounds(Machine):
 
     def _too_late(self, now: float) -> list[Effect]:
         missing = sorted(self._missing()) if self.trained else []
-        return [*self.attendance.leave_out(missing, self.round, now), *self._finish_round(now)]
+        return [*self.attendance.leave_out(missing, self.round), *self._finish_round(now)]
 
     def _finish_round(self, now: float) -> list[Effect]:
         if not self.trained or self._missing():

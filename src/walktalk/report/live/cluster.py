@@ -40,18 +40,27 @@ class ClusterPage:
         self.seen = Seen(list(self.sites))
         self.history: list[HistoryRow] = []
         self.answers: dict[str, Answer | None] = {}
+        self.last: dict[str, Answer] = {}  # by node: what it said last; one that is started again has not undone it
         self._latest: PageParts | None = None
 
     def take(self, answers: Mapping[str, Answer | None], now: float) -> None:
         """What the nodes answered, so many seconds after they were asked first."""
         self.answers = dict(answers)
+        self.last |= {name: answer for name, answer in answers.items() if answer is not None}
+        joined = {name: str(self.last.get(name, {}).get("site", "")) for name in answers if name not in self.sites}
+        self.sites |= joined
         self.seen.take(answers, now)
         there = [answer for answer in answers.values() if answer is not None]
         losses = [float(answer["loss"]) for answer in there if answer["loss"] is not None]
         if losses:
-            iterations, sent = sum(a["iterations"] for a in there), sum(a["bytes_sent"] for a in there)
-            loss = sum(losses) / len(losses)
-            self.history.append(HistoryRow(self.label, 0, iterations, now, 8 * sent, loss, math.nan, math.nan))
+            sent, loss = sum(a["bytes_sent"] for a in self.last.values()), sum(losses) / len(losses)
+            self.history.append(HistoryRow(self.label, 0, self.iterations, now, 8 * sent, loss, math.nan, math.nan))
+
+    @property
+    def iterations(self) -> int:
+        """Of all nodes: as they say themselves, or know of others that were there before this page."""
+        told = [int(answer.get("total_iterations", 0)) for answer in self.last.values()]
+        return max(sum(int(answer["iterations"]) for answer in self.last.values()), *told, 0)
 
     @property
     def done(self) -> bool:
@@ -62,11 +71,12 @@ class ClusterPage:
     def progress(self) -> dict[str, Any]:
         """How it is, as the page shows it."""
         there = {name: answer for name, answer in self.answers.items() if answer is not None}
-        words = [f"{len(there)} of {len(self.sites)} nodes answer"]
-        words += [f"{sum(a['iterations'] for a in there.values()):,} iterations"] if there else []
+        asked = len(self.answers) or len(self.sites)  # those that have left for good are not
+        words = [f"{len(there)} of {asked} nodes answer"]
+        words += [f"{self.iterations:,} iterations"] if there else []
         words += [f"aggregator: {name}" for name, answer in there.items() if answer["aggregates"]]
         words += ["the run is over"] if self.done else []
-        share = len(there) / max(len(self.sites), 1)
+        share = len(there) / max(asked, 1)
         return {"share": share, "words": " · ".join(words), "losses": {}, "name": self.name}
 
     def parts(self) -> dict[str, Any] | None:
@@ -75,7 +85,9 @@ class ClusterPage:
             return None
         history = frame(self.history)
         content = {
-            "lead": tag("p", f"A cluster of {len(self.sites)} nodes, as they answer every few seconds.", class_="lead"),
+            "lead": tag(
+                "p", f"A cluster of {len(self.answers)} nodes, as they answer every few seconds.", class_="lead"
+            ),
             "story": tag("p", self.progress()["words"], class_="verdict"),
             "results": self._nodes(),
             "algorithms": sections.algorithms_html(names_of(self.described)),
@@ -110,13 +122,20 @@ class ClusterPage:
         )
         table = tag("table", head, tag("tbody", *rows), class_="results")
         return together(
-            tag("div", table, class_="scroller", tabindex="0", role="region", aria_label="The cluster's nodes"), note
+            tag("div", table, class_="scroller", tabindex="0", role="region", aria_label="The cluster's nodes"),
+            *(tag("p", line, class_="warning", role="note") for line in self._complaints()),
+            note,
         )
+
+    def _complaints(self) -> list[str]:
+        """What nodes complain of, as `walktalk status` says it."""
+        there = {name: answer for name, answer in self.answers.items() if answer is not None}
+        return [f"{name}: {line}" for name, answer in there.items() for line in answer.get("complaints") or ()]
 
     def _cells(self, name: str) -> list[str]:
         answer = self.answers.get(name)
         if answer is None:
-            return [self.sites[name], "no answer", "", "", "", "", ""]
+            return [self.sites[name], "no answer" if name in self.answers else "left for good", "", "", "", "", ""]
         state = "aggregates" if answer["aggregates"] and not answer["done"] else answer.get("state", "")
         loss = "–" if answer["loss"] is None else f"{answer['loss']:.3g}"
         counts = [" ".join(map(str, answer["walks"])), str(len(answer["alive"])), f"{answer['iterations']:,}"]

@@ -25,6 +25,8 @@ SCRIPTS = (  # in the order in which they build on each other
     "series.js",
     "dom.js",
     "marks.js",
+    "address.js",
+    "saving.js",
     "curves.js",
     "target.js",
     "table.js",

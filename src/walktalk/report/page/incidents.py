@@ -24,7 +24,7 @@ WORDS = {  # event of a trace: what a person reads; the node is its node, the wa
     "left_for_good": "node {node} has left for good",
 }
 OWN = ("joined", "left_for_good")  # all nodes write these down; what counts is what the one says whom it is about
-FAULTS = ("kill", "revive", "pause", "resume", "partition", "heal", "all_lost")  # the rest is what was done about it
+FAULTS = ("kill", "pause", "partition", "all_lost")  # the rest is what mended it, or was done about it
 MOST = 200  # of one run
 
 
@@ -34,7 +34,7 @@ class Incident(NamedTuple):
     time: float  # seconds
     event: str
     words: str
-    fault: bool  # else what the others did about it
+    fault: bool  # else what mended it, or what the others did about it
 
 
 def incidents_of(study: Study, names: Sequence[str] | None = None) -> dict[str, list[Incident]]:

@@ -21,6 +21,7 @@ FILES = {
 }
 RUN_FILES = {"history.csv": "evaluations", "trace.parquet": "every event", "model.safetensors": "the model"}
 MOST_RUNS = 200  # that are linked one by one
+FEW = 12  # algorithms that are told at once; more would push the curves off the page
 TOPOLOGIES = {
     "erdos_renyi": "a random graph",
     "complete": "a complete graph",
@@ -77,7 +78,8 @@ def algorithms_html(names: Mapping[str, Name]) -> Html:
     for label, name in names.items():
         files = [tag("span", name.label, class_="label")] if name.label != name.name else []
         entries += [tag("dt", swatch(label), name.name), tag("dd", name.description, *files)]
-    return tag("dl", *entries, class_="algorithms")
+    listed = tag("dl", *entries, class_="algorithms")
+    return listed if len(names) <= FEW else _folded(f"What each of the {len(names)} algorithms does", listed)
 
 
 def settings_html(study: Study) -> Html:
@@ -103,7 +105,7 @@ def incidents_html(incidents: Mapping[str, Sequence[Incident]], names: Mapping[s
         tag("div", tag("h3", swatch(label), names[label].name), tag("ol", *map(_incident, told)), class_="incidents")
         for label, told in incidents.items()
     ]
-    note = f"In the first repetition, by {time}; ✕ marks what went wrong, ↻ what the others did about it."
+    note = f"In the first repetition, by {time}; ✕ marks what went wrong, ↻ what mended it or was done about it."
     return together(tag("p", note, class_="note"), tag("div", *lists, class_="columns"))
 
 

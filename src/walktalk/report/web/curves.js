@@ -2,19 +2,24 @@
 window.Walktalk = window.Walktalk || {};
 (() => {
   const { el, choice, toggle, colourOf, token } = window.Walktalk.dom;
-  const { unitOf, onAxis, ofMetric, plain } = window.Walktalk.format;
+  const { unitOf, onAxis, ofMetric, plain, brief } = window.Walktalk.format;
   const { LINEAR, LOG, steep, around } = window.Walktalk.scales;
-  const { at, places, spread } = window.Walktalk.series;
+  const { at, places, spread, smooth } = window.Walktalk.series;
   const FALLS = 3; // a loss that falls that many times needs a logarithmic axis, or its end is a flat line
   const SHORT = 5; // the longest curve is that many times longer than the shortest
   const HIGH = 85; // percent; above, a linear axis hides what happens
   const STEP = 0.02; // of the axis, that an arrow key moves
+  const FEW = 3; // algorithms that need no buttons for all and none
+  const MANY = 12; // algorithms whose names would push the chart off a screen
+  const NEAR = 40; // pixels from a line within which it is the one that is pointed at
+  const FAINT = 0.12; // of its strength, that a line has while another is pointed at
 
   class Curves {
     constructor(root, data, onchange) {
       this.root = root;
       this.onchange = onchange; // called when anything that is shown has changed
-      this.state = { axis: "iteration", metric: null, xlog: null, ylog: null, mode: "mean", hidden: new Set(), range: null };
+      this.onset = () => {}; // called when a person has changed what is shown
+      this.state = window.Walktalk.address.state(data);
       this.replayTime = null;
       this.build();
       this.update(data);
@@ -30,12 +35,16 @@ window.Walktalk = window.Walktalk || {};
       this.frame.addEventListener("keydown", (event) => this.key(event));
       this.legend = el("ul", { class: "legend", "aria-label": "Algorithms: show or hide" });
       this.zooming = el("div", { class: "buttons", role: "group", "aria-label": "Zoom" });
+      this.saving = el("div", { class: "buttons", role: "group", "aria-label": "Take along what is shown" });
+      this.smoothingField = el("div", { class: "smoothing" });
+      this.tip = el("div", { class: "tip", hidden: true, "aria-hidden": "true" });
       this.note = el("p", { class: "note" });
       const keys = "Drag across the chart to zoom, double-click to see everything. With the chart focused: ← → read off values, " +
-        "Shift with them moves the view, + and − zoom, 0 shows everything.";
+        "Shift with them moves the view, + and − zoom, 0 shows everything. Double-click a name, or Shift and Enter on it, for that one alone.";
       this.root.replaceChildren(
         this.controls, this.legend, this.frame,
         el("div", { class: "below" }, this.note, this.zooming),
+        el("div", { class: "below tools" }, this.saving, this.smoothingField),
         el("p", { class: "note keys", id: "chart-keys" }, keys),
       );
     }
@@ -44,8 +53,12 @@ window.Walktalk = window.Walktalk || {};
       this.data = data;
       const metrics = data.metrics.map((metric) => metric.key);
       if (!metrics.includes(this.state.metric)) this.state.metric = metrics[0];
-      this.buildControls();
-      this.buildLegend();
+      const made = JSON.stringify([data.metrics, data.axes, data.algorithms]);
+      if (made !== this.made) { // else what somebody holds, or has the focus on, would be taken away while a study runs
+        this.buildControls();
+        this.buildLegend();
+      }
+      this.made = made;
       this.draw();
     }
 
@@ -59,6 +72,8 @@ window.Walktalk = window.Walktalk || {};
       this.ylogButton = toggle("Log y", "ylog", false, (on) => this.set({ ylog: on }));
       const zoom = (text, label, action, id) =>
         el("button", { type: "button", class: "button", "aria-label": label, title: label, id, onclick: action }, text);
+      this.smoothing = el("input", { type: "range", id: "smoothing", min: 0, max: 0.95, step: 0.05, value: state.smoothing });
+      this.smoothing.addEventListener("input", () => this.set({ smoothing: Number(this.smoothing.value) }));
       this.resetButton = zoom("Reset", "Show everything again", () => this.set({ range: null }), "zoom-reset");
       const groups = [
         el("div", { class: "field" }, el("label", { for: "metric" }, "Show"), this.metricField),
@@ -71,6 +86,11 @@ window.Walktalk = window.Walktalk || {};
       this.zooming.replaceChildren(
         zoom("−", "Zoom out", () => this.zoom(2), "zoom-out"), zoom("+", "Zoom in", () => this.zoom(0.5), "zoom-in"), this.resetButton,
       );
+      const save = (kind) => el("button", { type: "button", class: "button", id: `save-${kind}`, title: `What is shown, as ${kind.toUpperCase()}`,
+        onclick: () => window.Walktalk.saving.saved(this, kind) }, kind.toUpperCase());
+      this.smoothingField.replaceChildren(el("label", { for: "smoothing" }, "Smoothing"), this.smoothing);
+      this.saving.replaceChildren(el("span", { class: "label" }, "Save"), save("png"), save("svg"), save("csv"),
+        el("button", { type: "button", class: "button", id: "copy-link", title: "A link that shows what is shown now" }, "Copy link"));
     }
 
     buildLegend() {
@@ -81,11 +101,33 @@ window.Walktalk = window.Walktalk || {};
         const shown = !this.state.hidden.has(algorithm.label);
         const button = el("button", { type: "button", class: "chip", "aria-pressed": String(shown), "data-label": algorithm.label },
           swatch, el("span", {}, algorithm.name), value);
-        button.addEventListener("click", () => this.toggleAlgorithm(algorithm.label));
+        button.addEventListener("click", (event) => (event.shiftKey ? this.only(algorithm.label) : this.toggleAlgorithm(algorithm.label)));
+        button.addEventListener("dblclick", () => this.only(algorithm.label));
+        button.addEventListener("pointerenter", () => this.light(algorithm.label));
+        button.addEventListener("pointerleave", () => this.light(null));
         this.chips.set(algorithm.label, { button, value });
         return el("li", {}, button);
       });
-      this.legend.replaceChildren(...entries);
+      const all = (text, id, hidden) => el("li", {}, el("button", { type: "button", class: "button all", id, onclick: () => this.hide(hidden()) }, text));
+      const labels = () => this.data.algorithms.map((algorithm) => algorithm.label);
+      const both = entries.length > FEW ? [all("All", "show-all", () => []), all("None", "show-none", labels)] : [];
+      this.legend.classList.toggle("many", entries.length > MANY);
+      this.legend.replaceChildren(...both, ...entries);
+    }
+
+    hide(labels) {
+      this.state.hidden = new Set(labels);
+      for (const [label, chip] of this.chips) chip.button.setAttribute("aria-pressed", String(!this.state.hidden.has(label)));
+      this.set({});
+    }
+
+    only(label) { this.hide(this.data.algorithms.map((algorithm) => algorithm.label).filter((other) => other !== label)); }
+
+    /* One algorithm's lines as they are, the others faint; all as they are for null. */
+    light(label) {
+      for (const series of this.plot.series.slice(1)) series.alpha = series.strength * (label === null || series.of === label ? 1 : FAINT);
+      this.lighting = true; // nothing else changes
+      this.plot.redraw(false);
     }
 
     toggleAlgorithm(label) {
@@ -99,6 +141,16 @@ window.Walktalk = window.Walktalk || {};
     set(changes) {
       Object.assign(this.state, changes);
       this.draw();
+      this.onset();
+    }
+
+    /* Another state in place of this one, as a link asks for it. */
+    restore(state) {
+      this.state = state;
+      this.buildControls();
+      this.buildLegend();
+      this.draw();
+      window.Walktalk.paint(this.legend);
     }
 
     // -- what is drawn ---------------------------------------------------------------------------------------------
@@ -131,7 +183,7 @@ window.Walktalk = window.Walktalk || {};
         const colour = colourOf(algorithm);
         if (this.state.mode === "runs") {
           for (const run of this.data.runs[algorithm.label].slice(0, this.data.most_runs)) {
-            found.push({ x: run[this.state.axis], y: run[this.state.metric], algorithm, colour, width: 1.1 });
+            found.push({ x: run[this.state.axis], y: run[this.state.metric], repetition: run.repetition, algorithm, colour, width: 1.1 });
           }
           continue;
         }
@@ -144,8 +196,9 @@ window.Walktalk = window.Walktalk || {};
           const y = mean + sign * curve.std[k];
           return this.metric.unit === "%" ? Math.min(y, 100) : y;
         });
-        found.push({ x: curve.x, y: curve.mean, algorithm, colour, width: 2, upper: wide ? edge(1) : null, lower: wide ? edge(-1) : null });
+        found.push({ x: curve.x, y: curve.mean, std: curve.std, algorithm, colour, width: 2, upper: wide ? edge(1) : null, lower: wide ? edge(-1) : null });
       }
+      if (this.state.smoothing > 0) for (const line of found) line.smoothed = smooth(line.y, this.state.smoothing);
       return found;
     }
 
@@ -156,26 +209,43 @@ window.Walktalk = window.Walktalk || {};
       this.ylogButton.textContent = this.metric.unit === "%" ? "Near 100 %" : "Log y";
       this.scaleX = xlog ? LOG : LINEAR;
       this.scaleY = ylog ? steep(this.metric) : LINEAR;
+      this.logY = ylog && this.metric.unit !== "%";
       const lines = this.lines(ylog);
+      this.drawn = lines;
       const grid = places(lines.map((line) => line.x)).filter((x) => !xlog || x > 0);
-      const usable = (ys) => (ylog && this.metric.unit !== "%" ? ys.map((y) => (y > 0 ? y : null)) : ys);
+      const usable = (ys) => (this.logY ? ys.map((y) => (y > 0 ? y : null)) : ys);
+      const strength = this.state.mode === "runs" ? 0.75 : 1;
       const columns = [grid], series = [{}], bands = [];
       for (const line of lines) {
-        columns.push(usable(spread(line.x, line.y, grid)));
+        const of = line.algorithm.label;
+        if (line.smoothed) { // what was measured stays in sight behind it
+          columns.push(usable(spread(line.x, line.y, grid)));
+          series.push({ stroke: line.colour, width: line.width, points: { show: false }, alpha: 0.25 * strength, strength: 0.25 * strength, of });
+        }
+        columns.push(usable(spread(line.x, line.smoothed || line.y, grid)));
         const lonely = columns[columns.length - 1].filter((y) => y !== null).length < 2;
-        series.push({ stroke: line.colour, width: line.width, dash: line.algorithm.dash, points: { show: lonely, size: 7, fill: line.colour }, alpha: this.state.mode === "runs" ? 0.75 : 1 });
+        series.push({ stroke: line.colour, width: line.width, dash: line.algorithm.dash, points: { show: lonely, size: 7, fill: line.colour }, alpha: strength, strength, of });
         if (line.upper) {
           columns.push(spread(line.x, line.upper, grid), spread(line.x, line.lower, grid));
-          series.push({ width: 0, points: { show: false } }, { width: 0, points: { show: false } });
+          series.push(...[0, 1].map(() => ({ width: 0, points: { show: false }, strength: 1, of })));
           bands.push({ series: [series.length - 2, series.length - 1], fill: line.colour + "2b" });
         }
       }
       this.lineCount = lines.length;
-      this.whole = grid.length ? [xlog ? grid[0] : Math.min(0, grid[0]), grid[grid.length - 1]] : [0, 1];
+      this.whole = this.wholeOf(grid, xlog);
       this.limits = this.limitsOf(columns, grid);
+      this.empty = columns.slice(1).every((column) => column.every((y) => y === null));
       this.makePlot(columns, series, bands);
       this.describe();
       this.read(null);
+    }
+
+    /* From the first place to the last; of one place, or none, something around it. */
+    wholeOf(grid, log) {
+      if (!grid.length) return log ? [1, 10] : [0, 1];
+      const [first, last] = [log ? grid[0] : Math.min(0, grid[0]), grid[grid.length - 1]];
+      if (last > first) return [first, last];
+      return log ? [first / 2, 2 * first] : [first, first + 1];
     }
 
     /* Everything on the y axis that lies within the view. */
@@ -187,7 +257,7 @@ window.Walktalk = window.Walktalk || {};
           if (y !== null && grid[k] >= from && grid[k] <= to) { low = Math.min(low, y); high = Math.max(high, y); }
         });
       }
-      if (low > high) return [0, 1];
+      if (low > high) return this.logY ? [0.1, 1] : [0, 1]; // a logarithm has no place for 0
       const [a, b] = around(this.scaleY, low, high);
       if (this.metric.unit === "%") return [Math.max(a, 0), this.scaleY === LINEAR ? Math.min(b, 100) : Math.min(b, 99.99)];
       return [this.scaleY === LINEAR && low >= 0 ? Math.max(a, 0) : a, b];
@@ -197,8 +267,7 @@ window.Walktalk = window.Walktalk || {};
       const unit = unitOf(this.state.axis, this.whole[1]);
       const looks = { stroke: () => token("--muted"), grid: { stroke: () => token("--line"), width: 1 }, ticks: { show: false }, filter: (u, ticks) => ticks, font: `12px ${token("--font")}` };
       const scaled = (scale) => (scale === LINEAR ? { distr: 1 } : { distr: 100, fwd: scale.fwd, bwd: scale.bwd });
-      const splits = (scale, size) => (u, k, low, high) =>
-        scale.ticks(low / size, high / size, k === 0 ? u.width / 90 : u.height / 60).map((tick) => tick * size);
+      const splits = (axis, size) => (u, k, low, high) => this.ticks(axis, low / size, high / size, axis === "x" ? u.width : u.height).map((tick) => tick * size);
       const options = {
         ...this.size(),
         legend: { show: false },
@@ -209,20 +278,34 @@ window.Walktalk = window.Walktalk || {};
           y: { ...scaled(this.scaleY), range: () => this.limits },
         },
         axes: [
-          { ...looks, size: 30, splits: splits(this.scaleX, unit.size), label: this.axis.name + (unit.name ? ` (${unit.name})` : ""), labelSize: 24, labelFont: `600 12px ${token("--font")}`,
+          { ...looks, size: 30, splits: splits("x", unit.size), label: this.axis.name + (unit.name ? ` (${unit.name})` : ""), labelSize: 24, labelFont: `600 12px ${token("--font")}`,
             values: (u, ticks) => ticks.map((tick) => plain(tick / unit.size)) },
-          { ...looks, size: 54, splits: splits(this.scaleY, 1), values: (u, ticks) => ticks.map((tick) => plain(tick, 4)) },
+          { ...looks, size: 54, splits: splits("y", 1), values: (u, ticks) => ticks.map(brief) },
         ],
         series, bands,
         hooks: {
-          setCursor: [(u) => this.read(u.cursor.left >= 0 && u.cursor.left !== null ? u.posToVal(u.cursor.left, "x") : null)],
+          setCursor: [(u) => {
+            this.read(u.cursor.left >= 0 && u.cursor.left !== null ? u.posToVal(u.cursor.left, "x") : null);
+            this.point(u.cursor.left, u.cursor.top);
+          }],
           setSelect: [(u) => this.select(u)],
-          draw: [(u) => { window.Walktalk.marks.draw(this, u); this.onchange(this); }],
+          draw: [(u) => {
+            window.Walktalk.marks.draw(this, u);
+            if (!this.lighting) this.onchange(this);
+            this.lighting = false;
+          }],
         },
       };
       if (this.plot) this.plot.destroy();
       this.plot = new uPlot(options, columns, this.frame);
       this.plot.over.addEventListener("dblclick", () => this.set({ range: null }));
+      this.plot.over.append(this.tip);
+    }
+
+    /* Numbers to write at an axis of so many pixels; iterations are whole. */
+    ticks(axis, low, high, pixels) {
+      if (axis === "y") return this.scaleY.ticks(low, high, pixels / 60);
+      return this.scaleX.ticks(low, high, pixels / 90, this.state.axis === "iteration" ? 1 : 0);
     }
 
     size() {
@@ -244,9 +327,30 @@ window.Walktalk = window.Walktalk || {};
       if (this.state.mode === "mean" && most > 1) said.push(`Line and band: mean ± σ over ${most} repetitions.`);
       if (this.state.mode === "runs" && most > this.data.most_runs) said.push(`The first ${this.data.most_runs} of ${most} runs of each algorithm.`);
       if (this.data.thinned) said.push(this.data.thinned);
+      if (this.state.smoothing > 0) said.push("Lines are smoothed; faint: as measured. Numbers, bands and the target are not smoothed.");
       if (window.Walktalk.marks.any(this)) said.push("✕: something goes wrong in the first repetition; told below.");
       this.said = said.join(" ");
       this.resetButton.disabled = this.state.range === null;
+    }
+
+    /* Names the line that is pointed at: colours alone do not tell forty of them apart. */
+    point(left, top) {
+      this.tip.hidden = true;
+      if (!(left >= 0 && top >= 0)) return;
+      const x = this.plot.posToVal(left, "x");
+      let nearest = null;
+      for (const line of this.drawn) {
+        const y = at(line.x, line.smoothed || line.y, x);
+        const away = y === null || (this.logY && y <= 0) ? Infinity : Math.abs(this.plot.valToPos(y, "y") - top);
+        if (away < (nearest ? nearest.away : NEAR)) nearest = { away, line, y };
+      }
+      if (!nearest) return;
+      const { algorithm, colour, repetition } = nearest.line;
+      const which = repetition === undefined ? "" : `, repetition ${repetition}`;
+      this.tip.replaceChildren(el("span", { class: "swatch", style: `--colour: ${colour}` }), `${algorithm.name}${which}: ${ofMetric(this.metric, nearest.y)}`);
+      this.tip.hidden = false;
+      const room = this.plot.over.clientWidth - this.tip.offsetWidth;
+      this.tip.style.transform = `translate(${Math.max(0, Math.min(left + 12, room))}px, ${top > 40 ? top - 38 : top + 14}px)`;
     }
 
     /* What the curves say at a place; where nobody points, at their ends. */
@@ -260,7 +364,8 @@ window.Walktalk = window.Walktalk || {};
         this.chips.get(algorithm.label).value.textContent = shown;
       }
       const where = x === null ? "Numbers above: at the end of each curve." : `Numbers above: at ${onAxis(this.state.axis, x)}${this.state.axis === "iteration" ? " iterations" : ""}.`;
-      this.note.textContent = this.shown.length ? `${where} ${this.said}` : "Nothing is shown: choose a name above.";
+      const nothing = this.shown.length ? "There is nothing above 0 to show on a logarithmic scale." : "Nothing is shown: choose a name above.";
+      this.note.textContent = this.empty ? nothing : `${where} ${this.said}`;
     }
 
     // -- moving about --------------------------------------------------------------------------------------------------
@@ -301,6 +406,7 @@ window.Walktalk = window.Walktalk || {};
       const x = bwd(Math.min(Math.max(here, a), b));
       this.plot.setCursor({ left: this.plot.valToPos(x, "x"), top: 10 });
       this.read(x);
+      this.tip.hidden = true; // nothing is pointed at
     }
 
     key(event) {

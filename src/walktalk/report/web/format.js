@@ -15,10 +15,13 @@ window.Walktalk = window.Walktalk || {};
     if (value === null || value === undefined || !Number.isFinite(value)) return "–";
     if (value === 0) return "0";
     const size = Math.abs(value);
-    if (size >= 1e7 || size < 1e-4) return value.toExponential(1).replace("e+", "e");
+    if (size >= 1e7 || size < 1e-4) return value.toExponential(1).replace("e+", "e").replace(".0e", "e");
     const shown = size >= 1000 ? Math.round(value) : Number(value.toPrecision(digits));
     return shown.toLocaleString("en-US", { maximumFractionDigits: 10 });
   }
+
+  /* At an axis that has room for seven letters. */
+  const brief = (value) => (Math.abs(value) >= 1e6 ? value.toExponential(2).replace(/\.?0*e\+?/, "e") : plain(value, 4));
 
   /* A mean, or its spread, with the mean's three figures in all; iterations are whole. As in the table of results. */
   function alike(mean, unit, shown = mean) {
@@ -43,5 +46,5 @@ window.Walktalk = window.Walktalk || {};
     return plain(value, digits) + (spread ? ` ± ${plain(spread, 2)}` : "") + unit;
   }
 
-  window.Walktalk.format = { unitOf, plain, onAxis, ofMetric };
+  window.Walktalk.format = { unitOf, plain, brief, onAxis, ofMetric };
 })();

@@ -6,6 +6,7 @@
   let curves = null;
   let target = null;
   let replay = null;
+  let known = null; // the table of results as it was shown last
 
   /* Every swatch below an element gets its algorithm's colour. */
   window.Walktalk.paint = (root = document) => {
@@ -21,8 +22,8 @@
   function showSections(sections) {
     for (const [name, html] of Object.entries(sections)) {
       const place = document.querySelector(`[data-section="${name}"]`);
-      if (!place) continue;
-      place.innerHTML = html;
+      if (!place || place.html === html) continue; // what is folded open stays so
+      place.innerHTML = place.html = html;
       const section = place.closest("section");
       if (section) section.hidden = html === "";
     }
@@ -32,11 +33,12 @@
     data = content;
     window.Walktalk.data = data;
     const table = byId("results-table");
-    if (table) sortable(table);
+    if (table && table !== known) sortable(table, known);
+    known = table;
     if (target) target.update(data);
     else target = new Target(byId("target-panel"), data);
     if (curves) curves.update(data);
-    else curves = new Curves(byId("curves"), data, (chart) => target.attach(chart));
+    else begin();
     window.Walktalk.curves = curves;
     window.Walktalk.target = target;
     if (data.network) network(byId("network-drawing"), data.network);
@@ -45,6 +47,23 @@
     showReplay();
     copying();
     window.Walktalk.paint();
+  }
+
+  function begin() {
+    const { address } = window.Walktalk;
+    curves = new Curves(byId("curves"), data, (chart) => target.attach(chart));
+    const aim = () => { if (address.target() !== null) target.move(address.target()); };
+    aim();
+    curves.onset = target.onset = () => address.keep(curves, target);
+    window.addEventListener("hashchange", () => { // a link was put into the address of the open page
+      curves.restore(address.state(data));
+      aim();
+    });
+    byId("curves").addEventListener("click", (event) => {
+      if (event.target.id !== "copy-link") return;
+      address.write(curves, target);
+      copied(event.target, location.href);
+    });
   }
 
   function showReplay() {
@@ -58,12 +77,23 @@
   function copying() {
     const button = byId("copy");
     if (!button) return;
-    button.addEventListener("click", async () => {
-      const text = byId("command").textContent;
-      try { await navigator.clipboard.writeText(text); } catch { selectIn(byId("command")); document.execCommand("copy"); }
-      button.textContent = "Copied";
-      setTimeout(() => { button.textContent = "Copy"; }, 1500);
-    });
+    button.onclick = () => copied(button, byId("command").textContent); // once, however often the page is updated
+  }
+
+  async function copied(button, text) {
+    const usual = (button.dataset.usual ||= button.textContent); // also where it was pressed a moment ago
+    try { await navigator.clipboard.writeText(text); } catch { byHand(text); }
+    button.textContent = "Copied";
+    setTimeout(() => { button.textContent = usual; }, 1500);
+  }
+
+  /* Where a browser gives no clipboard to a page that did not come over https: by a selection that is gone again. */
+  function byHand(text) {
+    const place = dom.el("pre", {}, text);
+    document.body.append(place);
+    selectIn(place);
+    document.execCommand("copy");
+    place.remove();
   }
 
   function selectIn(element) {
@@ -84,8 +114,10 @@
 
   window.WalktalkPage = {
     update(parts) {
+      const held = document.activeElement.closest("#results-table th"); // the focus is not lost with its table
       if (parts.sections) showSections(parts.sections);
       if (parts.data) show(parts.data);
+      if (held && !held.isConnected) document.querySelector(`#results-table th[data-column="${held.dataset.column}"] button`)?.focus();
     },
   };
   show(JSON.parse(byId("walktalk-data").textContent));

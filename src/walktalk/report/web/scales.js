@@ -8,8 +8,9 @@ window.Walktalk = window.Walktalk || {};
   const LOG = { fwd: (v) => Math.log10(Math.max(v, 1e-300)), bwd: (v) => 10 ** v, ticks: logTicks };
   const NEAR_100 = { fwd: (v) => -Math.log10(Math.max(100 - v, GAP)), bwd: (v) => 100 - 10 ** -v, ticks: nearTicks };
 
-  function evenTicks(low, high, most) {
-    const rough = (high - low) / Math.max(most, 2);
+  function evenTicks(low, high, most, least = 0) { // `least`: the smallest step, 1 where only whole numbers mean something
+    if (!(high > low)) return [];
+    const rough = Math.max((high - low) / Math.max(most, 2), least);
     const power = 10 ** Math.floor(Math.log10(rough));
     const step = power * ([1, 2, 5, 10].find((multiple) => multiple * power >= rough) || 10);
     const found = [];
@@ -17,11 +18,14 @@ window.Walktalk = window.Walktalk || {};
     return found;
   }
 
-  function logTicks(low, high) {
+  function logTicks(low, high, most) {
+    if (!(low > 0 && high > low)) return []; // from 0 on there would be no end to them
     const powers = Math.log10(high / low);
+    const every = Math.max(1, Math.ceil(powers / Math.max(most, 2))); // powers of ten, where they would stand on each other
     const multiples = powers < 0.6 ? [1, 1.5, 2, 3, 4, 5, 7] : powers < 2 ? [1, 2, 5] : powers < 4 ? [1, 3] : [1];
     const found = [];
     for (let power = Math.floor(Math.log10(low)); power <= Math.ceil(Math.log10(high)); power++) {
+      if (power % every) continue;
       for (const multiple of multiples) {
         const at = Number((multiple * 10 ** power).toPrecision(6));
         if (at >= low && at <= high) found.push(at);

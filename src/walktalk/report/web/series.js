@@ -37,6 +37,17 @@ window.Walktalk = window.Walktalk || {};
     return xs[k - 1] + ((before - target) / (before - ys[k])) * (xs[k] - xs[k - 1]);
   }
 
+  /* A moving mean as TensorBoard has it: `weight` of what was before, counted so that the beginning is not drawn to 0. */
+  function smooth(ys, weight) {
+    let sum = 0, share = 0;
+    return ys.map((y) => {
+      if (y === null) return null;
+      sum = weight * sum + (1 - weight) * y;
+      share = weight * share + (1 - weight);
+      return sum / share;
+    });
+  }
+
   /* Mean and sample σ. */
   function meanOf(values) {
     const mean = values.reduce((sum, value) => sum + value, 0) / values.length;
@@ -45,5 +56,5 @@ window.Walktalk = window.Walktalk || {};
     return { mean, std: Math.sqrt(squares / (values.length - 1)) };
   }
 
-  window.Walktalk.series = { at, places, spread, reaches, meanOf };
+  window.Walktalk.series = { at, places, spread, reaches, smooth, meanOf };
 })();

@@ -1,7 +1,8 @@
 /* The table of results, sorted by whatever column is clicked. What has no number comes last. */
 window.Walktalk = window.Walktalk || {};
 (() => {
-  function sortable(table) {
+  /* `before`: the table in whose place it stands; it is sorted as that one was. */
+  function sortable(table, before) {
     const heads = [...table.querySelectorAll("thead th")];
     heads.forEach((head, column) => {
       head.querySelector("button").addEventListener("click", () => {
@@ -10,6 +11,16 @@ window.Walktalk = window.Walktalk || {};
         head.setAttribute("aria-sort", up ? "ascending" : "descending");
         order(table, column, up);
       });
+    });
+    if (before) likewise(table, heads, before);
+  }
+
+  function likewise(table, heads, before) {
+    [...before.querySelectorAll("thead th")].forEach((head, column) => {
+      const sorted = head.getAttribute("aria-sort");
+      if (sorted === "none" || !heads[column]) return;
+      heads[column].setAttribute("aria-sort", sorted);
+      order(table, column, sorted === "ascending");
     });
   }
 

@@ -11,6 +11,8 @@ window.Walktalk = window.Walktalk || {};
     constructor(root, data) {
       this.root = root;
       this.values = {}; // by metric
+      this.chosen = false; // whether a person has moved it
+      this.onset = () => {}; // called when one does
       this.build();
       this.update(data);
     }
@@ -63,7 +65,9 @@ window.Walktalk = window.Walktalk || {};
 
     move(value) {
       this.values[this.metric.key] = value;
+      this.chosen = true;
       this.show();
+      this.onset();
     }
 
     // -- the line ------------------------------------------------------------------------------------------------------
@@ -157,12 +161,14 @@ window.Walktalk = window.Walktalk || {};
     cell(cost, key, won) {
       const here = cost.on[key];
       if (!here) return el("td", { class: "muted" }, cost.on.reached ? `${cost.on.reached} of ${cost.runs} runs` : "not reached");
-      const best = won && won.best === cost;
+      const best = won && won.best === cost && here.mean > 0; // none wins who had nothing to do
       return el("td", { class: best ? "best" : null }, onAxis(key, here.mean, here.std), best ? el("span", { title: "best" }, " ★") : null);
     }
 
     words(won) {
       const target = `${this.metric.name.toLowerCase()} ${ofMetric(this.metric, this.value)}`;
+      const start = won.iteration && won.iteration.best;
+      if (start && start.on.iteration.mean === 0) return `${start.algorithm.name} is at ${target} from the beginning; a target that has to be learned says more.`;
       const parts = this.data.axes.filter((axis) => won[axis.key]).map((axis) => {
         const { best, next, close } = won[axis.key];
         const what = LEAST[axis.key] || `least ${axis.name.toLowerCase()}`;

@@ -42,6 +42,7 @@ class Kept:
     seconds: float = 0.0  # that the run had lasted
     over: str = ""  # what the run was to end by, where this node has seen its end
     study: Mapping[str, Any] = field(default_factory=dict)  # what it was about (`acquaintance`)
+    others: Mapping[int, tuple[int, int]] = field(default_factory=dict)  # by node: iterations and bytes, as was heard
 
     def tensors(self) -> dict[str, Tensor]:
         """All in one."""
@@ -50,7 +51,8 @@ class Kept:
     def facts(self) -> dict[str, Any]:
         """The rest."""
         counts = {"iterations": self.iterations, "bytes": self.sent, "number": self.number}
-        said = {"over": self.over, "memory": self.memory.hex(), "study": dict(self.study)}
+        others = {str(node): list(counts) for node, counts in self.others.items()}
+        said = {"over": self.over, "memory": self.memory.hex(), "study": dict(self.study), "others": others}
         return {**counts, "milliseconds": int(1e3 * self.seconds), **said}
 
 
@@ -141,7 +143,8 @@ class Keeper:
             memory, seconds = bytes.fromhex(facts.get("memory", "")), facts.get("milliseconds", 0) / 1e3
             counts = (int(facts["iterations"]), int(facts["bytes"]), int(facts["number"]))
             over, study = str(facts.get("over", "")), dict(facts.get("study", {}))
-            return Kept(slots, states, *counts, memory, seconds, over, study)
+            others = {int(node): (int(done), int(sent)) for node, (done, sent) in facts.get("others", {}).items()}
+            return Kept(slots, states, *counts, memory, seconds, over, study, others)
         except (StudyError, KeyError, TypeError, ValueError) as error:
             aside = self.path.with_suffix(".damaged")
             with suppress(OSError):

@@ -404,7 +404,7 @@ class Link:
         sender = delivery.parcel.sender
         if delivery.payload is not None and self._pending.get(sender) == delivery.stamp:
             del self._pending[sender]
-            self._put(sender, ACKS, encode_ack(Ack(delivery.stamp, Answer.TAKEN)))
+            self._put(sender, ACKS, encode_ack(Ack(delivery.stamp, Answer.TAKEN, self.incarnation)))
 
     def _on_models(self, sample: zenoh.Sample) -> None:
         sender = self._sender(sample)
@@ -436,14 +436,22 @@ class Link:
             self.drop(error.reason, f"from {self._called(sender)}: {error}")
             return
         if ack.answer is Answer.ASKED:
-            self._put(sender, ACKS, encode_ack(Ack(ack.stamp, self._progress(sender, ack.stamp))))
+            said = Ack(ack.stamp, self._progress(sender, ack.stamp), self.incarnation)
+            self._put(sender, ACKS, encode_ack(said))
         elif ack.answer is Answer.BACK_SOON:
             self._presence.excuse([sender])
         elif ack.answer is Answer.OUTLIVED:
             if self.namesakes.told(ack.stamp.incarnation):
                 log.warning("%s: is not heard: %s", self.endpoint.name, two_called(self.endpoint.name))
+        elif ack.life < (later := self._life_of(sender)):  # else a walk could be lost with the one that nobody hears
+            self.drop("replayed", f"from {self._called(sender)}: an answer of its life {ack.life} after {later}")
+            self._answer_namesake(sender, later)
         else:
             self._outboxes[sender].answered(ack)
+
+    def _life_of(self, sender: int) -> int:
+        """The latest life of a neighbour of which something came; 0 where nothing did."""
+        return max(heard[sender].life for heard in (self._models, self._control))
 
     def _progress(self, sender: int, stamp: Stamp) -> Answer:
         """How far a message is on this side."""
@@ -471,12 +479,16 @@ class Link:
 
     def _assemble(self, assembler: Assembler, sample: zenoh.Sample) -> Delivery | None:
         try:
-            return assembler.add(sample.payload.to_bytes(), time.monotonic())
+            delivery = assembler.add(sample.payload.to_bytes(), time.monotonic())
         except WireError as error:
             self.drop(error.reason, f"from {self._called(assembler.sender)}: {error}")
             if isinstance(error, OutlivedError):
-                self._answer_namesake(assembler.sender, assembler.last.incarnation)
+                self._answer_namesake(assembler.sender, assembler.life)
             return None
+        if delivery is not None:  # a walk of a life that is over would be there twice, whatever channel says that it is
+            for other in (self._models[assembler.sender], self._control[assembler.sender]):
+                other.life = max(other.life, assembler.life)
+        return delivery
 
     def _answer_namesake(self, sender: int, life: int) -> None:
         """Words of an earlier life keep coming: say here and there that two nodes have one name."""

@@ -1,9 +1,11 @@
 """Two nodes of one name: a machine was copied, or a node was started twice in two places.
 
 Neighbours listen to the one that began later and drop what the other says as of a life that is over. So nobody is
-confused for long, but the older one is mute, and what is sent to the name comes to both. Who drops such words says so
-here, and tells the name; the node that hears of a life of its own later than its own complains. So does one whose
-folder is gone and whose clock was set back. Nobody is believed further than that: a lie is a complaint, no more.
+confused for long, but the older one is mute, and what is sent to the name comes to both. A walk goes on with the one
+that is heard: only its word that it has taken it counts, and what the older one passes on is dropped; so none is lost,
+and none doubled. Who drops such words says so here, and tells the name; the node that hears of a life of its own later
+than its own complains. So does one whose folder is gone and whose clock was set back. Nobody is believed further than
+that: a lie is a complaint, no more.
 """
 
 from __future__ import annotations

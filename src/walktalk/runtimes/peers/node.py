@@ -233,6 +233,7 @@ class Node:
             self.interpreter.states = {(self.me, slot): state for slot, state in kept.states.items()}
             self.state.saved = kept.number
             self.state.tally.remember(kept.iterations, kept.sent)
+            self.state.tally.remember_others(kept.others)
             self.clock.behind = kept.seconds
             self.note("rejoined", number=kept.number)
             effects = self.answer(Rejoined(kept.memory))
@@ -378,7 +379,16 @@ class Node:
         counts, over = (own.iterations, own.sent, state.saved), repr(self.setup.stop) if self.end.seen else ""
         states = {slot: tensor for (_, slot), tensor in what.states.items()}
         memory = self.machine.farewell() if state.leaving or self.end.seen else self.machine.keepsake()
-        return Kept(dict(what.slots[self.me]), states, *counts, memory, self.clock.run_time, over, self.facts)
+        return Kept(
+            dict(what.slots[self.me]),
+            states,
+            *counts,
+            memory,
+            self.clock.run_time,
+            over,
+            self.facts,
+            state.tally.others,
+        )
 
     def newest_copy(self) -> Copy | None:
         """The aggregate, where this node aggregates, else the model that it showed last; callable from any thread."""

@@ -18,7 +18,7 @@ import math
 import random
 import struct
 import time
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from statistics import median_low
 from typing import NamedTuple
@@ -134,6 +134,20 @@ class Tally:
         """Numbers of this node's earlier life, of which its neighbours may have told it already: the larger count."""
         own = self.own
         self.counts[self.node] = own._replace(iterations=max(own.iterations, iterations), sent=max(own.sent, sent))
+
+    @property
+    def others(self) -> dict[int, tuple[int, int]]:
+        """Iterations and bytes of all others, as far as they are known here: for a later life of this node."""
+        found = {node: (count.iterations, count.sent) for node, count in self.counts.items() if node != self.node}
+        return {node: counts for node, counts in found.items() if any(counts)}
+
+    def remember_others(self, kept: Mapping[int, tuple[int, int]]) -> None:
+        """What an earlier life knew of them: who has left for good will not say it again, nor who stays away."""
+        for node, (iterations, sent) in kept.items():
+            if node != self.node and (node < self.nodes if self.knows is None else self.knows(node)):
+                known = self.counts.get(node, Count())
+                counts = max(known.iterations, iterations), max(known.sent, sent)
+                self.counts[node] = known._replace(iterations=counts[0], sent=counts[1])
 
     def say(self, idle: bool, loss: float | None, samples: int) -> None:
         """How this node is right now."""

@@ -41,8 +41,8 @@ LARGEST = (
 )  # of the numbers in a message: whoever counts on from there has as many again until the field is full
 _FRAME = struct.Struct("<4sQIIIQ")
 _FRAME_MAGIC = b"wtc1"
-_ACK = struct.Struct("<4sQII")
-_ACK_MAGIC = b"wta1"
+_ACK = struct.Struct("<4sQIIQ")
+_ACK_MAGIC = b"wta2"
 FRAME_BYTES = _FRAME.size
 _ROW = 512  # words: a page. A page that changes its place changes the sum, a swap within one does not.
 
@@ -104,6 +104,7 @@ class Ack(NamedTuple):
 
     stamp: Stamp
     answer: Answer
+    life: int = 0  # of whoever says so: of two nodes of one name, one is listened to
 
 
 def encode_header(parcel: Parcel) -> bytes:
@@ -182,17 +183,17 @@ def checksum(frame: Frame, parts: tuple[Buffer, ...]) -> int:
 
 def encode_ack(ack: Ack) -> bytes:
     """The stamp and the answer, in 20 bytes."""
-    return _ACK.pack(_ACK_MAGIC, *ack.stamp, int(ack.answer))
+    return _ACK.pack(_ACK_MAGIC, *ack.stamp, int(ack.answer), ack.life)
 
 
 def decode_ack(data: bytes) -> Ack:
     """The acknowledgement in these bytes."""
     if len(data) != _ACK.size:
         raise WireError("malformed", f"an acknowledgement of {len(data)} bytes")
-    magic, incarnation, number, answer = _ACK.unpack(data)
+    magic, incarnation, number, answer, life = _ACK.unpack(data)
     if magic != _ACK_MAGIC or answer > max(Answer):
         raise WireError("malformed", f"acknowledgement {data!r}")
-    return Ack(Stamp(incarnation, number), Answer(answer))
+    return Ack(Stamp(incarnation, number), Answer(answer), life)
 
 
 def _chunk(frame: Frame, head: bytes, body: memoryview) -> bytes:

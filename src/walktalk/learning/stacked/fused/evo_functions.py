@@ -34,7 +34,7 @@ class EvoLayer(torch.autograd.Function):
         return z
 
     @staticmethod
-    def backward(ctx: Any, dz: Tensor) -> tuple[Tensor | None, ...]:  # type: ignore[override]
+    def backward(ctx: Any, dz: Tensor) -> tuple[Tensor | None, ...]:
         x, taps, y, gamma, mean, inverse = ctx.saved_tensors
         rows, b, ho, wo, channels = y.shape
         dy = torch.empty_like(y)
@@ -71,7 +71,7 @@ class Ending(torch.autograd.Function):
         return z
 
     @staticmethod
-    def backward(ctx: Any, dz: Tensor) -> tuple[Tensor | None, ...]:  # type: ignore[override]
+    def backward(ctx: Any, dz: Tensor) -> tuple[Tensor | None, ...]:
         x, taps, y, z = ctx.saved_tensors
         dz, stride = dz.contiguous(), ctx.settings.stride
         totals = launch.gradient_sums(dz, z, y, ctx.norm)

@@ -54,7 +54,7 @@ class Layer(torch.autograd.Function):
         return z
 
     @staticmethod
-    def backward(ctx: Any, dz: Tensor) -> tuple[Tensor | None, ...]:  # type: ignore[override]
+    def backward(ctx: Any, dz: Tensor) -> tuple[Tensor | None, ...]:
         x, taps, y, z = ctx.saved_tensors
         dz = dz.contiguous()
         if ctx.settings.pooled:
@@ -83,7 +83,7 @@ class PlainLayer(torch.autograd.Function):
         return pool.pooled(y) if pooled else y
 
     @staticmethod
-    def backward(ctx: Any, dz: Tensor) -> tuple[Tensor | None, ...]:  # type: ignore[override]
+    def backward(ctx: Any, dz: Tensor) -> tuple[Tensor | None, ...]:
         x, taps, y = ctx.saved_tensors
         dy, for_bias = pool.backward(dz.contiguous(), y, ctx.pooled, relu=True, with_sums=ctx.has_bias)
         dw = launch.for_weights(x, dy, ctx.stride, ctx.shape, ctx.into)
@@ -121,7 +121,7 @@ class Block(torch.autograd.Function):
         return z
 
     @staticmethod
-    def backward(ctx: Any, dz: Tensor) -> tuple[Tensor | None, ...]:  # type: ignore[override]
+    def backward(ctx: Any, dz: Tensor) -> tuple[Tensor | None, ...]:
         x, taps1, y1, a1, taps2, y2, z = ctx.saved_tensors
         (norm1, norm2), (first, second) = ctx.norms, ctx.settings
         dz = dz.contiguous()

@@ -116,7 +116,7 @@ class GroupLayer(torch.autograd.Function):
         return z
 
     @staticmethod
-    def backward(ctx: Any, dz: Tensor) -> tuple[Tensor | None, ...]:  # type: ignore[override]
+    def backward(ctx: Any, dz: Tensor) -> tuple[Tensor | None, ...]:
         x, taps, y, seen, z = ctx.saved_tensors
         stride = ctx.settings.stride
         dy, totals = normalize_backward(dz.contiguous(), z, seen, ctx.norm)
@@ -159,7 +159,7 @@ class GroupBlock(torch.autograd.Function):
         return z
 
     @staticmethod
-    def backward(ctx: Any, dz: Tensor) -> tuple[Tensor | None, ...]:  # type: ignore[override]
+    def backward(ctx: Any, dz: Tensor) -> tuple[Tensor | None, ...]:
         x, taps1, y1, a1, taps2, y2, z = ctx.saved_tensors
         dz = dz.contiguous()
         dy2, totals2 = normalize_backward(dz, z, y2, ctx.norms[1])

@@ -45,7 +45,7 @@ class LayerNorm(torch.autograd.Function):
         return z
 
     @staticmethod
-    def backward(ctx: Any, dz: Tensor) -> tuple[Tensor | None, ...]:  # type: ignore[override]
+    def backward(ctx: Any, dz: Tensor) -> tuple[Tensor | None, ...]:
         x, gamma, mean, inverse = ctx.saved_tensors
         rows, size = len(x), x.shape[-1]
         tokens, wide = mean.shape[1], filled(size)
@@ -140,7 +140,7 @@ class Attention(torch.autograd.Function):
         return launch_attention(q, k, v, scale, causal, kind)
 
     @staticmethod
-    def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor | None, ...]:  # type: ignore[override]
+    def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor | None, ...]:
         q, k, v = ctx.saved_tensors
         scale, causal, kind = ctx.settings
         texts, heads, tokens, size = q.shape
@@ -161,7 +161,7 @@ class PackedAttention(torch.autograd.Function):
         return launch_attention(*apart(packed), scale, causal, kind)
 
     @staticmethod
-    def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor | None, ...]:  # type: ignore[override]
+    def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor | None, ...]:
         (packed,) = ctx.saved_tensors
         scale, causal, kind = ctx.settings
         rows, _, batch, heads, tokens, size = packed.shape

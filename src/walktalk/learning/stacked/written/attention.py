@@ -171,7 +171,7 @@ def encoder_layer(
 ) -> Value:
     """torch.nn.TransformerEncoderLayer."""
     kinds = {functional.relu: "relu", functional.gelu: "gelu"}
-    kind = kinds.get(module.activation)  # type: ignore[call-overload]
+    kind = kinds.get(module.activation)
     if kind not in ACTIVATIONS:
         raise NotStackable("an encoder with another activation")
 

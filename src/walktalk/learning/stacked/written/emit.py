@@ -141,7 +141,7 @@ def function(program: Program, node: fx.Node, args: tuple[Any, ...], kwargs: dic
     name = target if isinstance(target, str) else getattr(target, "__name__", "").strip("_")
     x = args[0] if args else None
     if not has_value((args, kwargs)):
-        return shared(target, name, args, kwargs)  # type: ignore[arg-type]
+        return shared(target, name, args, kwargs)
     if target is IS_ATTENTION:
         return attended(program, *args, **kwargs)
     if name in BINARY and len(args) == 2 and not kwargs:

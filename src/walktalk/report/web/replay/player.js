@@ -347,7 +347,7 @@
       panel.stage.addEventListener("mousemove", (event) => this.hovered(event));
       panel.marks.addEventListener("click", (event) => this.seek(this.strip.timeAt(event.offsetX)));
       panel.root.addEventListener("keydown", (event) => this.pressed(event));
-      document.addEventListener("walktalk-theme", () => this.fit());
+      document.addEventListener("walktalk-theme", () => { if (panel.stage.clientWidth) this.fit(); }); // not on paper, where it is hidden
       new ResizeObserver(() => {
         const box = panel.stage.getBoundingClientRect();
         if (box.width && (Math.abs(box.width - this.scene.width) > 1 || Math.abs(box.height - this.scene.height) > 1)) this.fit();
