@@ -98,7 +98,7 @@ evaluate: {every: 5}
 def test_the_command_line_with_a_task_of_ones_own_and_what_it_prints(
     more: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The printed command is pasted: it runs, and stops at the target, or spends the budget."""
+    """Pasted, the printed command runs, also after the study itself, and stops at the target, or spends the budget."""
     import shlex
 
     import pandas as pd
@@ -111,14 +111,15 @@ def test_the_command_line_with_a_task_of_ones_own_and_what_it_prints(
     (tmp_path / "study.yaml").write_text(STUDY)
     monkeypatch.chdir(tmp_path)
     monkeypatch.syspath_prepend(tmp_path)
+    assert CliRunner().invoke(app, ["run", "study.yaml", "--set", "stop.iterations=4"]).exit_code == 0
     plain = CliRunner().invoke(app, ["advise", "study.yaml", *more])
     assert plain.exit_code == 0, plain.output
     printed = [line.removeprefix("Run it: ") for line in plain.stdout.splitlines() if line.startswith("Run it: ")]
     parts = shlex.split(printed[0])
     assert parts[0] == "walktalk"
-    ran = CliRunner().invoke(app, [*parts[1:], "--out", "out"])
+    ran = CliRunner().invoke(app, parts[1:])
     assert ran.exit_code == 0, ran.output
-    last = pd.read_csv(tmp_path / "out" / "history.csv").iloc[-1]
+    last = pd.read_csv(tmp_path / parts[parts.index("--out") + 1] / "history.csv").iloc[-1]
     stop = yaml.safe_load(parts[-1].removeprefix("stop="))
     if "--budget" in more:
         assert last["iteration"] == stop["iterations"] == 80

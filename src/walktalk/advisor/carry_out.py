@@ -73,7 +73,8 @@ def changes(advice: Advice) -> dict[str, Any]:
 
 
 def command(advice: Advice, study: str, given: list[str]) -> str:
-    """The command that runs the study with the advised algorithm alone.
+    """The command that runs the study with the advised algorithm alone, in a folder of its own: in the study's, where
+    its results may be already, it would be refused as another study.
 
     Args:
         advice: What `advise_study` gave.
@@ -81,7 +82,9 @@ def command(advice: Advice, study: str, given: list[str]) -> str:
         given: What was set there with --set.
     """
     own = [f"{key}={flow(value)}" for key, value in changes(advice).items()]
-    return shlex.join(["walktalk", "run", study, *(part for each in (*given, *own) for part in ("--set", each))])
+    folder = f"out/{advice.ground.situation.spec.name}-least-{advice.ground.goal.objective}"
+    setting = [part for each in (*given, *own) for part in ("--set", each)]
+    return shlex.join(["walktalk", "run", study, "--out", folder, *setting])
 
 
 def flow(value: Any) -> str:
