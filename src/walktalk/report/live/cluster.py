@@ -60,7 +60,7 @@ class ClusterPage:
     def iterations(self) -> int:
         """Of all nodes: as they say themselves, or know of others that were there before this page."""
         told = [int(answer.get("total_iterations", 0)) for answer in self.last.values()]
-        return max(sum(answer["iterations"] for answer in self.last.values()), *told, 0)
+        return max(sum(int(answer["iterations"]) for answer in self.last.values()), *told, 0)
 
     @property
     def done(self) -> bool:
