@@ -135,7 +135,7 @@ def test_late_results_need_steps_that_are_smaller_by_as_much_and_leave_no_more_n
 def test_to_fedbuff_unlike_data_are_noise_that_its_buffer_shares() -> None:
     """With exact gradients at unlike nodes, as fast as each other: E‖x − x*‖² goes as η/B, however late they are."""
     left = {}
-    for buffer, lr in ((1, 0.02), (4, 0.08), (4, 0.04)):
+    for buffer, lr in ((1, 0.02), (4, 0.04)):
         squares = []
         for seed in range(2):
             protocol = FedBuff(buffer=buffer, staleness="constant")
@@ -144,5 +144,4 @@ def test_to_fedbuff_unlike_data_are_noise_that_its_buffer_shares() -> None:
                 run.advance(k / 20)
                 squares.append(((run.output() - run.trainer.optimum()) ** 2).sum())
         left[buffer, lr] = np.mean(squares)
-    assert left[4, 0.08] == pytest.approx(left[1, 0.02], rel=0.3)
-    assert left[4, 0.04] == pytest.approx(left[4, 0.08] / 2, rel=0.3)
+    assert left[4, 0.04] == pytest.approx(left[1, 0.02] / 2, rel=0.3)
