@@ -30,6 +30,7 @@ from walktalk.protocols import (
     PushPull,
     QGDSGDm,
     Scaffold,
+    SlowMo,
     SwarmSGD,
     TokenSaga,
     Walkman,
@@ -83,6 +84,15 @@ def quasi_global_momentum(x: np.ndarray, grad: Gradients, w: np.ndarray) -> np.n
         after = w @ (x - LR * (0.9 * m + grad(x)))
         m = 0.9 * m + 0.1 * (x - after) / LR
         x = after
+    return x
+
+
+def decentlam(x: np.ndarray, grad: Gradients, w: np.ndarray) -> np.ndarray:
+    """A momentum of g̃ = (x − W(x − ηg))/η (Yuan et al. 2021); it is SlowMo with a slow step in every round."""
+    m = np.zeros_like(x)
+    for _ in range(ROUNDS):
+        m = 0.8 * m + (x - w @ (x - LR * grad(x))) / LR
+        x = x - LR * m
     return x
 
 
@@ -165,6 +175,7 @@ IN_ROUNDS = [
     (GradientTracking(), GRAPH, gradient_tracking),
     (MomentumTracking(), GRAPH, momentum_tracking),
     (QGDSGDm(), GRAPH, quasi_global_momentum),
+    (SlowMo(rounds=1, outer_momentum=0.8), GRAPH, decentlam),
     (D2(), GRAPH, d_squared),
     (EXTRA(), GRAPH, extra),
     (KGT(steps=3), GRAPH, k_gt),
