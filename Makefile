@@ -12,13 +12,13 @@ TESTS ?= tests
 # Two test processes on two cores: a second thread in each would only wait for its turn.
 test test-slow: export OMP_NUM_THREADS := 1
 
-.PHONY: demo test lint test-slow test-gpu test-network docs examples bench clean
+.PHONY: demo test lint test-slow test-gpu test-kernels test-network docs examples bench clean
 
 demo: $(READY)
 	$(BIN)/walktalk run quickstart --out out/quickstart --resume
 
 test: lint
-	$(BIN)/pytest -n 2 --dist worksteal -m "not slow and not gpu and not network" $(TESTS)
+	$(BIN)/pytest -n 2 --dist worksteal -m "not slow and not gpu and not network and not kernels" $(TESTS)
 
 lint: $(READY)
 	$(BIN)/ruff check src tests benchmarks examples docs/site
@@ -30,6 +30,21 @@ test-slow: $(READY)
 
 test-gpu: $(READY)
 	$(BIN)/pytest -m "gpu" $(TESTS)
+
+# What can be told of the GPU's code without one: kernels by Triton's interpreter beside torch, everything around them on
+# a GPU that is none, and kernels by Triton's compiler. Without Triton (pip install --no-deps triton) kernels are skipped.
+FUSED := tests/learning/test_fused.py
+ROWS := sgd_in_one_pass combinations_of_rows parts_of_rows a_part_of_rows rows_are_spread
+test-kernels: export OMP_NUM_THREADS := 1
+test-kernels: $(READY)
+	TRITON_INTERPRET=1 $(BIN)/pytest -rs -m "not gpu" $(FUSED) tests/learning/test_attending.py
+	TRITON_INTERPRET=1 $(BIN)/python -m pytest -rs -m gpu -p tests.support.pretended_gpu -k "not compiled" \
+	  tests/learning/test_pretended_gpu.py tests/learning/test_on_a_gpu.py tests/runtimes/test_on_a_gpu.py \
+	  tests/learning/test_trainer.py tests/learning/test_adapters.py
+	TRITON_INTERPRET=1 $(BIN)/python -m pytest -rs -m gpu -p tests.support.pretended_gpu \
+	  -k "$(subst $() , or ,$(ROWS))" $(FUSED)
+	$(BIN)/pytest -rs -m kernels tests/learning/test_compiled_kernels.py
+
 test-network: $(READY)
 	$(BIN)/pytest -m "network" $(TESTS)
 

@@ -98,3 +98,9 @@ def test_imports_point_down_and_use_the_front_door(path):
 def test_a_prompt_completes_what_a_front_door_offers(door):
     package = importlib.import_module(f"walktalk.{door}")
     assert dir(package) == sorted(package.__all__)
+
+
+@pytest.mark.parametrize("rung", RUNGS)
+def test_the_map_has_every_rung(rung):
+    map_ = (Path(__file__).parents[1] / "ARCHITECTURE.md").read_text(encoding="utf-8")
+    assert f"`{rung.replace('.', '/')}`" in map_.partition("## Rungs")[2].partition("\n## ")[0]

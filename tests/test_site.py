@@ -74,9 +74,12 @@ def test_it_builds_without_a_warning_and_every_page_is_there(site):
 def test_it_asks_nobody_else_for_anything(site):
     """Scripts, styles, fonts and pictures are the site's own; links that a person may follow are another matter."""
     asked = re.compile(r"""(?:<script[^>]*\ssrc|<link[^>]*\shref|<img[^>]*\ssrc)=["']?(https?:[^"'\s>]+)""")
-    for path in site.rglob("*.html"):
+    pages, styles = list(site.rglob("*.html")), list(site.rglob("*.css"))
+    assert pages
+    assert styles
+    for path in pages:
         assert not asked.findall(path.read_text(encoding="utf-8")), path
-    for path in (*site.rglob("*.css"),):
+    for path in styles:
         assert not re.findall(r"url\(['\"]?https?:", path.read_text(encoding="utf-8")), path
 
 

@@ -38,10 +38,11 @@ from walktalk.protocols.multi_walk.walk_pass import Pass
 from walktalk.runtimes.meaning import Stop
 from walktalk.runtimes.peers import Delivery, Node, NodeSetup, Parcel, acquaintance
 from walktalk.runtimes.peers.acquaintance import Hello, differences, facts_of
+from walktalk.runtimes.peers.health import is_stuck
 from walktalk.runtimes.peers.keeping import Keeper, Kept
 from walktalk.runtimes.peers.link import Link
 from walktalk.runtimes.peers.node_end import End
-from walktalk.runtimes.peers.node_status import WORKING
+from walktalk.runtimes.peers.node_status import WORKING, status_of
 from walktalk.runtimes.peers.session import RECORDS, STATUS
 from walktalk.runtimes.peers.tally import FASTEST, KIND, Count, Tally
 from walktalk.runtimes.peers.training import Outcome
@@ -114,6 +115,29 @@ def test_what_a_node_knew_of_others_counts_after_a_stop_of_all(tmp_path: Path) -
         assert again.state.tally.there() == set()  # it is not waited for
         say(again, Message(KIND, note=tally_note((2, 7, 60, 0, 1, 0.5, 1), clock=61.0)))
         assert again.state.tally.iterations == 41
+
+
+def test_a_node_stands_aside_where_most_neighbours_listen_to_another_of_its_name(tmp_path: Path) -> None:
+    """The rest of them reach it alone, and sent it walk after walk; none went on. One who lies is not enough."""
+    with lonely_node(tmp_path, nodes=4) as node:
+        node._begin()
+        node.state.alive |= {1, 2, 3}
+        later = node.link.incarnation + 1
+        node.link.namesakes.told(later, 1)
+        node._turn()
+        assert not node.state.aside
+        node.link.namesakes.told(later, 3)
+        node.events.put(lambda: pytest.fail("a neighbour is heard"))
+        node.leave()  # which it would not hear of before somebody asks it to
+        node._turn()
+        assert node.state.aside
+        assert node.state.leaving
+        assert node.link.waiting() == 0
+        assert len(node.trainings) == 0
+        node.state.leaving = False
+        assert status_of(node)["state"] == "aside"
+        assert [line for line in status_of(node)["complaints"] if "it stands aside" in line]
+        assert not is_stuck(node)  # else it would be started again, and the other one would not be heard
 
 
 def test_a_count_grows_as_fast_as_a_node_can_train_whoever_says_what() -> None:

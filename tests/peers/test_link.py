@@ -425,6 +425,20 @@ def test_a_walk_is_with_the_younger_of_two_nodes_of_one_name_only_when_that_one_
             assert b.arrived.empty()
 
 
+def test_one_that_steps_aside_is_gone_for_its_neighbours() -> None:
+    with two_nodes() as (a, b):
+        meet(a, b)
+        a.link.step_aside()
+        while b.peers.get(timeout=SECONDS) != (0, False):  # its token is taken back
+            pass
+        b.link.send(Parcel(1, 0, Message("walk", walk=1), 4 * WIDTH), a_model())
+        a.link.send(Parcel(0, 1, Message("heartbeat")), None)
+        time.sleep(0.1)
+        assert a.arrived.empty()
+        assert b.arrived.empty()
+        assert not a.link.traffic.dropped
+
+
 def test_of_namesakes_nobody_is_believed_more_than_a_complaint(monkeypatch: pytest.MonkeyPatch) -> None:
     heard = Namesakes(own=10)
     assert not any(heard.told(life) for life in (9, 10, 1 << 63))

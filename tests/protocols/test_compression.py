@@ -96,7 +96,9 @@ def test_parts_of_models_are_encoded_as_models_are(protocol):
     """Every message has the bytes of its part's code, and nothing else of the protocol changes."""
     coded, numbers = compressed(protocol, "int8"), 5
     asked("sim", coded, 30)
-    for row in (row for row in simulated(coded, graph_for(protocol))[0] if row.event == "send"):
+    sends = [row for row in simulated(coded, graph_for(protocol))[0] if row.event == "send"]
+    assert sends
+    for row in sends:
         codec = coded.messages[row.detail["kind"]].codec
         assert codec.endswith("+int8")
         note = 4 if protocol.name == "relay_sgd" else 0  # of how many models a sum is

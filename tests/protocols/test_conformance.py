@@ -98,6 +98,7 @@ def test_a_node_trains_one_model_at_a_time_and_first_come_first_served(protocol)
                 assert waiting[node].pop(0) == walk
         if event == "trained":
             busy.discard(node)
+    assert sum(row.event == "train" for row in trace) >= 200
 
 
 @every_protocol

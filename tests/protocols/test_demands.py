@@ -9,6 +9,9 @@ from walktalk import graphs
 from walktalk.errors import SpecError, UserError
 from walktalk.protocols import (
     KGT,
+    PROTOCOLS,
+    SGP,
+    Centralized,
     Combine,
     Effect,
     Event,
@@ -90,3 +93,19 @@ def test_the_learning_rate_that_is_reported_is_the_schedules() -> None:
     )
     Simulation(run).advance()
     assert protocol.heard == pytest.approx([0.3, 0.3 * 0.75, 0.3 * 0.5, 0.3 * 0.25])
+
+
+def test_the_reference_runs_beside_those_for_one_way_links() -> None:
+    """It uses no link at all."""
+    for graph in (graphs.exponential(8), graphs.one_peer_exponential(8)):
+        for protocol in (Centralized(), SGP()):
+            protocol.check_graph(graph)
+    run = RunSetup(Centralized(), graphs.exponential(5), Seed(1), Stop(iterations=9))
+    assert sum(row.event == "trained" for row in Simulation(run).advance().trace) == 9
+
+
+def test_names_of_others_lead_to_algorithms_that_there_are() -> None:
+    assert set(PROTOCOLS.elsewhere.values()) <= set(PROTOCOLS)
+    assert not set(PROTOCOLS.elsewhere) & set(PROTOCOLS)
+    with pytest.raises(SpecError, match="did you mean 'slowmo'"):
+        PROTOCOLS.find("DecentLaM")

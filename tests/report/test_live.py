@@ -263,7 +263,7 @@ def test_a_page_that_still_waits_for_first_results_becomes_the_report(studies: S
 def test_ctrl_c_ends_the_page_too(tmp_path: Path) -> None:
     process = command("run", "smoke", *LONG, "--out", str(tmp_path / "out"), "--live")
     url = url_of(process)
-    eventually(lambda: json.loads(get(f"{url}page.json")[1])["parts"], 60)
+    assert eventually(lambda: json.loads(get(f"{url}page.json")[1])["parts"], 60)
     process.send_signal(signal.SIGINT)
     assert process.wait(timeout=60) == 130
     with pytest.raises(OSError, match="refused"):

@@ -95,11 +95,11 @@ def digits() -> Task:
     return tasks.digits(nodes=20, alpha=1.0, seed=0)
 
 
-def make_trainer(task: Task, device: str) -> Trainer:
+def make_trainer(task: Task, device: str, batch_size: int = 32, local_steps: int = LOCAL_STEPS) -> Trainer:
     optimizer = OptimizerSpec(name="sgd", lr=0.05, momentum=0.9, nesterov=True)
     arithmetic = Arithmetic("bf16" if device == "cuda" else "fp32")
     return Trainer(
-        task, batch_size=32, local_steps=LOCAL_STEPS, optimizer=optimizer, device=device, arithmetic=arithmetic
+        task, batch_size=batch_size, local_steps=local_steps, optimizer=optimizer, device=device, arithmetic=arithmetic
     )
 
 
@@ -127,7 +127,7 @@ class StackedWave:
             if waves % 8 == 0:
                 self.wait()  # else this would only say how fast waves are queued
         self.wait()
-        return waves * self.width * LOCAL_STEPS / (time.perf_counter() - began)
+        return waves * self.width * self.trainer.local_steps / (time.perf_counter() - began)
 
     def wait(self) -> None:
         if self.trainer.device.type == "cuda":

@@ -137,6 +137,14 @@ def lenet5() -> nn.Module:
     )
 
 
+def small_cnn() -> nn.Module:
+    """About the smallest that anybody trains; a step of it is mostly what is beside its arithmetic."""
+    layers: list[nn.Module] = []
+    for entering, leaving in ((1, 8), (8, 16)):
+        layers += [nn.Conv2d(entering, leaving, 3, padding=1), nn.ReLU(), nn.MaxPool2d(2)]
+    return nn.Sequential(*layers, nn.Flatten(), nn.Dropout(0.25), nn.Linear(64, CLASSES))
+
+
 def gn_lenet() -> nn.Module:
     """LeNet with group norm, as papers on decentralized learning have it (Hsieh et al. 2020)."""
     layers: list[nn.Module] = []
@@ -197,6 +205,7 @@ MODELS: dict[str, BenchModel | ResNet20] = {
         lambda: nn.Sequential(nn.Linear(3072, 512), nn.ReLU(), nn.Linear(512, CLASSES)),
         (3072,),
     ),
+    "small-cnn": BenchModel("small CNN with dropout (8 and 16 channels, 8×8 pixels)", small_cnn, (1, 8, 8)),
     "lenet5": BenchModel("LeNet-5", lenet5, (1, 28, 28)),
     "gn-lenet": BenchModel("GN-LeNet", gn_lenet, PICTURE),
     "tiny-vit": BenchModel(

@@ -13,8 +13,8 @@ if TYPE_CHECKING:
     from walktalk.bench import BenchResult
 
 MODELS = (
-    "logistic, perceptron, lenet5, gn-lenet, tiny-vit, vit, text, adapter, lstm, gru, resnet20, resnet20-gn, "
-    "resnet20-evonorm, vgg11, vgg11-plain"
+    "logistic, perceptron, small-cnn, lenet5, gn-lenet, tiny-vit, vit, text, adapter, lstm, gru, resnet20, "
+    "resnet20-gn, resnet20-evonorm, vgg11, vgg11-plain"
 )
 NAMES = "simulator, gossip, executor, events, growth, theory, hop"
 

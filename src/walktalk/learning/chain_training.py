@@ -3,6 +3,10 @@
 The arithmetic is that of `stacked.chain`, bit for bit. For models this small, getting memory for every product and
 making views of it takes as long as the products: laid out ahead, a wave of five takes half the time, one of sixty
 four fifths.
+
+Both passes are here twice, since torch and numpy want the samples of hidden layers at different places: with features
+innermost numpy takes up to 1.7 times as long (784-200-10, batch 8), with samples innermost torch up to twice as long
+(64-128-64-10, batch 8, a wave of 20; measured by turns on an AMD EPYC with Zen 5).
 """
 
 from __future__ import annotations

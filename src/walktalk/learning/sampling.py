@@ -69,10 +69,16 @@ class Sampler:
         return self.samples[places]
 
     def _batches_by_numpy(self, parts: np.ndarray, keys: np.ndarray, steps: int) -> Tensor:
-        places = hashed_by_numpy(self._counted(steps) + keys.view(np.uint64).reshape(1, -1, 1)).view(np.int64)
         samples, starts, sizes = self.arrays
-        places %= sizes[parts].reshape(1, -1, 1)
-        places += starts[parts].reshape(1, -1, 1)
+        if len(keys) == 1:  # models that are trained one by one: numbers in place of arrays take two thirds of the time
+            key, part = keys.view(np.uint64)[0], parts[0]
+            places = hashed_by_numpy(self._counted(steps) + key).view(np.int64)
+            places %= sizes[part]
+            places += starts[part]
+        else:
+            places = hashed_by_numpy(self._counted(steps) + keys.view(np.uint64).reshape(1, -1, 1)).view(np.int64)
+            places %= sizes[parts].reshape(1, -1, 1)
+            places += starts[parts].reshape(1, -1, 1)
         return torch.from_numpy(samples.take(places))
 
     def _counted(self, steps: int) -> np.ndarray:

@@ -38,6 +38,7 @@ class Centralized(Protocol):
     survives_failures: ClassVar[bool] = True  # what happens to the others does not touch it
     pools_data: ClassVar[bool] = True
     means_of_models: ClassVar[bool] = True
+    on_directed_graphs: ClassVar[bool] = True  # it uses none of the links
 
     @property
     def messages(self) -> Mapping[str, Arrival]:

@@ -30,6 +30,7 @@ from walktalk.theory.exact import (
 )
 from walktalk.theory.failures import stages, theorem3, theorem3_inequality, theorem3_order
 from walktalk.theory.gossip import theorem2, theorem2_inequality, theorem2_order
+from walktalk.theory.momentum import fedbuff_order, fedopt_order, momentum_tracking_order, slowmo_order
 from walktalk.theory.multi_walk import theorem1, theorem1_inequality, theorem1_order
 from walktalk.theory.network import Network, network
 from walktalk.theory.others import (
@@ -68,6 +69,8 @@ __all__ = [
     "epidemic_order",
     "extra_order",
     "fedavg_order",
+    "fedbuff_order",
+    "fedopt_order",
     "gossip_speed_up",
     "gradient_tracking_order",
     "iterations_from_bits",
@@ -75,6 +78,7 @@ __all__ = [
     "iterations_to",
     "k_gt_order",
     "messages_per_iteration",
+    "momentum_tracking_order",
     "multi_walk_by_age",
     "network",
     "on_axis",
@@ -82,6 +86,7 @@ __all__ = [
     "paper_messages_per_iteration",
     "push_pull_order",
     "scaffold_order",
+    "slowmo_order",
     "speed_up",
     "stages",
     "summary",

@@ -2,7 +2,8 @@
 
 All are bounds on the average of E‖∇f‖² for smooth losses that need not be convex, with noise of variance σ² at every
 node, after K rounds in which everybody trains once; a round is V iterations, K = T/V. Those that do not depend on ζ are
-in `exact`, with gradient tracking, D² and their like.
+in `exact`, with gradient tracking, D² and their like; those with a momentum, or with results that are late, are in
+`momentum`, and our own.
 
 D-PSGD (Koloskova, Loizou, Boreiri, Jaggi, Stich, ICML 2020, Theorem 2 with one local step):
 
@@ -35,12 +36,10 @@ is then the same:
 What is proved of the rest cannot stand beside these, or we have not read it:
 
 - with bounds on the gradients themselves or constants of a codec, which no `Problem` has: CHOCO-SGD, SwarmSGD,
-  QG-DSGDm, FedOpt, FedBuff;
+  QG-DSGDm, FedOpt by Adam, Yogi or Adagrad;
 - in the long run only: SGP and OSGP (Assran et al. 2019);
 - by constants of a product of matrices along its trees: RelaySGD;
-- for convex losses or up to a limit: token SAGA, Walkman, DIGEST;
-- for a form that averages all models exactly before its slow step, which ours does not: SlowMo;
-- free of ζ for every momentum β, but with powers of 1 − β and p that we have not read: momentum tracking.
+- for convex losses or up to a limit: token SAGA, Walkman, DIGEST.
 
 They leave constants out, and different ones: they tell what matters as K grows, not who is ahead by a third. All are
 from memory of the papers where nothing else is said.
@@ -63,6 +62,7 @@ from walktalk.theory.exact import (
     scaffold_order,
 )
 from walktalk.theory.in_rounds import in_rounds
+from walktalk.theory.momentum import fedbuff_order, fedopt_order, momentum_tracking_order, slowmo_order
 from walktalk.theory.network import Network, network
 from walktalk.theory.problem import Problem
 
@@ -148,7 +148,9 @@ def fedavg_order(network: Network, problem: Problem, iterations: float) -> Bound
 ORDERS: dict[str, Callable[[Network, Problem, float], Bound]] = {
     "sync_gossip": d_psgd_order,
     "local_dsgd": d_psgd_order,  # with one local step
+    "slowmo": slowmo_order,  # with one local step
     "gradient_tracking": gradient_tracking_order,
+    "momentum_tracking": momentum_tracking_order,
     "k_gt": k_gt_order,  # with one local step
     "d2": d2_order,
     "extra": extra_order,
@@ -158,7 +160,9 @@ ORDERS: dict[str, Callable[[Network, Problem, float], Bound]] = {
     "teleportation": teleportation_order,  # of four models on a cycle
     "scaffold": scaffold_order,
     "fedavg": fedavg_order,  # with one local step
+    "fedopt": fedopt_order,  # by momentum, with one local step
     "fedprox": fedavg_order,  # with one local step
+    "fedbuff": fedbuff_order,  # with one local step
 }
 """By the name of the algorithm."""
 
@@ -167,7 +171,9 @@ PROVED = {
     "async_gossip": "Theorem 2, for matrix mixing",
     "sync_gossip": "Koloskova et al. 2020",
     "local_dsgd": "Koloskova et al. 2020, with one local step",
+    "slowmo": "ours, with one local step",
     "gradient_tracking": "Koloskova et al. 2021",
+    "momentum_tracking": "Takezawa et al. 2023, the powers of 1 − β and p ours",
     "k_gt": "Liu et al. 2024, here with one local step",
     "d2": "Alghunaim & Yuan 2022, for (I + W)/2",
     "extra": "Alghunaim & Yuan 2022",
@@ -177,7 +183,9 @@ PROVED = {
     "teleportation": "Takezawa & Stich 2025, here with four models on a cycle",
     "scaffold": "Karimireddy et al. 2020",
     "fedavg": "Ghadimi & Lan 2013, with one local step",
+    "fedopt": "ours, for optimizer momentum (FedAvgM) with one local step",
     "fedprox": "Ghadimi & Lan 2013, with one local step",
+    "fedbuff": "ours, for nodes that are as fast as each other, with one local step",
 }
 """What `walktalk theory` knows, by the name of the algorithm; of all others the advisor makes pilots."""
 

@@ -45,6 +45,7 @@ def test_a_round_is_the_mean_of_those_that_are_there(weighted: bool) -> None:
     faults = (Fault("kill", at=10.2, node=3, seconds=10.0),)
     _, trace = simulate(FedAvg(weighted=weighted), STAR, faults, IN_STEP, seed=1, until=40.5)
     mixes = [row for row in trace if row.event == "combine" and row.node == 0 and row.slot == "model"][1:]
+    assert {4, 5} <= {len([slot for slot in row.detail if slot.startswith("change")]) for row in mixes}
     for row in mixes:
         changes = {slot: weight for slot, weight in row.detail.items() if slot.startswith("change")}
         assert sum(changes.values()) == pytest.approx(1.0)

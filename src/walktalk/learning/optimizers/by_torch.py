@@ -74,5 +74,6 @@ class TorchWave(OptimizerWave):
         return entries
 
     def _pack(self, entries: dict[str, Tensor]) -> Tensor:
-        parts = [entries[name].float().reshape(-1) for name, _ in self.settings.entries]
-        return torch.cat([torch.ones(1, device=self.parameters[0].device), *parts])
+        device = self.parameters[0].device  # torch keeps counts of steps on the CPU
+        parts = [entries[name].to(device).float().reshape(-1) for name, _ in self.settings.entries]
+        return torch.cat([torch.ones(1, device=device), *parts])

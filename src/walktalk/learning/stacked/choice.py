@@ -19,6 +19,7 @@ from walktalk.learning.stacked.laid import NotStackable
 from walktalk.learning.stacked.layers import is_patchwise
 from walktalk.learning.stacked.model import RowByRow, StackedModel, TracedModel, VmapModel, row_losses
 from walktalk.learning.stacked.sequential import DRAWN_FOR_MEASURING, SequentialModel, seeded
+from walktalk.learning.stacked.small_conv import convolve_small_ones
 from walktalk.learning.stacked.written import WrittenModel
 from walktalk.learning.task import Loss
 
@@ -59,6 +60,7 @@ def stack(module: nn.Module, loss: Loss, inputs: Tensor, targets: Tensor, with_b
     model = SequentialModel(module, loss, with_buffers)
     if inputs.device.type == "cpu" and model.pictures:
         norm_groups_by_ourselves(model.worker)
+        model.small_up_to = convolve_small_ones(model.worker, inputs)
     return model
 
 

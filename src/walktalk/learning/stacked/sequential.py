@@ -15,6 +15,7 @@ from torch import Tensor, nn
 from walktalk.codecs import hashed, hashed_number
 from walktalk.errors import ModelError
 from walktalk.learning.frozen import sharing_copy, still_parts, to_training
+from walktalk.learning.stacked.backwards import gradients_of_loss
 from walktalk.learning.stacked.model import Gradients, StackedModel
 from walktalk.learning.task import Loss
 
@@ -42,6 +43,7 @@ class SequentialModel(StackedModel):
         self.statistics = dict(self.worker.named_buffers())
         self.pointed: tuple[dict[str, Tensor], int] | None = None  # where the worker's parameters look
         self.pictures = any(isinstance(part, nn.Conv2d) for part in module.modules())
+        self.small_up_to = 0  # samples in a batch up to which convolutions are too small for oneDNN (`small_conv`)
         self.draws = True  # whether training draws random numbers; if not, no seed has to be set, and nothing waits
         self.draws_when_measured = True  # the same of a forward pass in evaluation, as that of a variational model
 
@@ -73,7 +75,7 @@ class SequentialModel(StackedModel):
             with self.arithmetic.forward(inputs.device):
                 outputs = self.worker(self.laid_out(inputs))
             loss = self.loss(outputs.float(), targets)
-            return torch.autograd.grad(loss, self.wanted, allow_unused=True)
+            return gradients_of_loss(loss, self.wanted)
 
     def outputs(self, rows: Tensor, inputs: Tensor) -> Tensor:
         self.worker.eval()
@@ -92,8 +94,13 @@ class SequentialModel(StackedModel):
         return torch.stack(results)
 
     def laid_out(self, inputs: Tensor) -> Tensor:
-        """On a CPU, images with their channels last: convolutions and pools take half to two thirds of the time."""
+        """On a CPU, images with their channels last: convolutions and pools take half to two thirds of the time.
+
+        Few and small ones are taken as they are, channels first: there oneDNN would be slower than torch.
+        """
         if not self.pictures or inputs.is_cuda or inputs.dim() != 4:
+            return inputs
+        if len(inputs) <= self.small_up_to and self.arithmetic.precision != "bf16":
             return inputs
         if inputs.shape[1] == 1:  # the same memory in either order; torch has to be told which one is meant
             high, wide = inputs.shape[2:]

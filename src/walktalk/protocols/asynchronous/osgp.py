@@ -1,7 +1,8 @@
 """OSGP, overlap stochastic gradient push (Assran, Loizou, Ballas, Rabbat 2019): SGP that does not wait for messages.
 
     x_i ← x_i − η g_i(z_i);   p_ji (x_i, w_i) is sent to all j that i reaches, p_ii (x_i, w_i) is kept
-    (x_i, w_i) ← (x_i, w_i) + all that has come,    z_i = x_i / w_i           at any time, also during a training
+    (x_i, w_i) ← (x_i, w_i) + all that has come,    z_i = x_i / w_i           at any time, also during a training;
+                                                                              of a round that i has not done: then
 
 A node goes on training while its shares and those of others are on the way, but never further than τ rounds beyond the
 last of which it has everything: messages are τ rounds late at most. Σx and Σw are conserved, what is on the way

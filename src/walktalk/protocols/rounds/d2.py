@@ -1,6 +1,7 @@
 """D² (Tang, Lian, Yan, Zhang, Liu 2018), which is exact diffusion (Yuan, Ying, Zhao, Sayed 2019).
 
     x_i(t+1) = Σ_j W_ij (2 x_j(t) − x_j(t−1) − η g_j(t) + η g_j(t−1)),    x(1) = W (x(0) − η g(0))
+    with (I + W)/2 in place of W, unless lazy is false
 
 What the averaging did to a node's model is added once more the next time, so at rest nodes agree and the mean of the
 gradients is zero: the optimum with a constant η, for the bytes of D-PSGD. W must be symmetric and its eigenvalues above

@@ -6,8 +6,9 @@
 With β = 0 and α = 1 it is the method that it is made of, Local D-SGD. The paper averages all models exactly before it
 takes the slow step, and also leaves that out, with little loss; here it is left out, since no graph but a complete one
 can do it in a round. There it is the paper's first form, and with τ = 1 momentum SGD on the mean change of K local
-steps (BMUF, Chen and Huo 2016; FedAvgM). Slow steps come to rest where the method does by itself: on unlike data beside
-the optimum. (Written from memory of the paper.)
+steps (BMUF, Chen and Huo 2016; FedAvgM). With τ = 1 and α = 1 it is DecentLaM on any graph (Yuan et al., ICCV 2021: a
+momentum of x − W(x − ηg), so that it does not make the rest of unlike data larger). Slow steps come to rest where the
+method does by itself: on unlike data beside the optimum. (Written from memory of the papers.)
 """
 
 from __future__ import annotations
@@ -48,7 +49,7 @@ class SlowMo(NeighbourRounds):
     steps: Annotated[int, Ge(0)] = 0
     name: ClassVar[str] = "slowmo"
     family: ClassVar[str] = "gossip"
-    paper: ClassVar[str] = "Wang, Tantia, Ballas, Rabbat, ICLR 2020"
+    paper: ClassVar[str] = "Wang, Tantia, Ballas, Rabbat, ICLR 2020; with rounds: 1 Yuan et al., ICCV 2021 (DecentLaM)"
     keeps: ClassVar[str] = "a model, that of the last slow step and a slow momentum at every node"
     sends: ClassVar[str] = "a model to every neighbour after K local steps"
     guarantees: ClassVar[str] = (

@@ -19,7 +19,7 @@ PATIENCE = 3.0  # seconds for each step
 UNKNOWN_PLACE = "it has not come, and its port is not known here"
 SILENT = (
     "it is reached, but does not answer; is it of another cluster, does it refuse this node's certificate, "
-    "or does only one of the two use certificates?"
+    "or does only one of the two use certificates? If this node has moved, its neighbours' files must say where to"
 )
 
 

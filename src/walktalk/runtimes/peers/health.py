@@ -29,6 +29,9 @@ def _complaints(node: Node) -> Iterator[str]:
     if node.state.leaving:
         yield "it leaves"
         return
+    if node.state.aside:
+        yield f"it stands aside and does nothing: {two_called(node.setup.endpoint.name)}"
+        return
     if not node.begun:
         yield "it has not begun: it waits for its neighbours"
     elif is_stuck(node):

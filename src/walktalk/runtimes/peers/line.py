@@ -7,7 +7,9 @@ new neighbour opens another, for that one alone; the threads are the same as tho
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from contextlib import suppress
 from dataclasses import replace
+from typing import Any
 
 import zenoh
 
@@ -41,6 +43,14 @@ def declared(
     alive = session.liveliness().declare_token(endpoint.alive(own))
     others = session.liveliness().declare_subscriber(endpoint.alive("*"), at_once(token), history=True)
     return [*inboxes, alive, others]
+
+
+def take_back(held: list[Any]) -> None:
+    """Undo what was declared: the session stays open, so forgetting it is not enough."""
+    for one in held:
+        with suppress(zenoh.ZError):
+            one.undeclare()
+    held.clear()
 
 
 class Line:

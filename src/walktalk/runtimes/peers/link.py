@@ -29,7 +29,7 @@ from walktalk.errors import StudyError, UnavailableError, UserError
 from walktalk.runtimes.peers.assembly import Assembler, Delivery, Limits, OutlivedError, Pool
 from walktalk.runtimes.peers.buffers import fit_buffers
 from walktalk.runtimes.peers.certificates import OPERATOR, RELAY, Credentials
-from walktalk.runtimes.peers.line import Line, declared
+from walktalk.runtimes.peers.line import Line, declared, take_back
 from walktalk.runtimes.peers.namesakes import Namesakes, two_called
 from walktalk.runtimes.peers.outbox import Outbox
 from walktalk.runtimes.peers.presence import Presence
@@ -101,6 +101,7 @@ class Link:
         self._presence = Presence(listener.peer)
         self._answers: dict[tuple[str, str], Reply] = {}  # by who asks and the question
         self._started = False
+        self._aside = False  # whether it says nothing any more
         self._leaving = threading.Event()
         self._changing = threading.Lock()  # held by whoever opens or closes connections
         self.tunnels = open_tunnels(endpoint)  # None without a relay
@@ -234,6 +235,15 @@ class Link:
             self._started = True
             self._declare_ears()
 
+    def step_aside(self) -> None:
+        """Be as one that is gone, for all but the operator: say nothing any more, hear nobody, be seen by nobody."""
+        with self._changing:
+            self._aside, self._started = True, False
+            for held in (self._held, *(line.held for line in self._lines.values())):
+                take_back(held)
+            for outbox in self._outboxes.values():
+                outbox.cancel()
+
     def _declare_ears(self) -> None:
         self._held += self._ears(self._session)
 
@@ -350,6 +360,8 @@ class Link:
 
     def _put(self, number: int, channel: str, data: bytes) -> None:
         """A word, which may get lost: nobody hears it while connections are opened anew."""
+        if self._aside:
+            return
         with suppress(zenoh.ZError):
             self._out[number, channel].put(data)
 
@@ -441,7 +453,7 @@ class Link:
         elif ack.answer is Answer.BACK_SOON:
             self._presence.excuse([sender])
         elif ack.answer is Answer.OUTLIVED:
-            if self.namesakes.told(ack.stamp.incarnation):
+            if self.namesakes.told(ack.stamp.incarnation, sender):
                 log.warning("%s: is not heard: %s", self.endpoint.name, two_called(self.endpoint.name))
         elif ack.life < (later := self._life_of(sender)):  # else a walk could be lost with the one that nobody hears
             self.drop("replayed", f"from {self._called(sender)}: an answer of its life {ack.life} after {later}")

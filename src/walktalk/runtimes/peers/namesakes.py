@@ -5,12 +5,15 @@ confused for long, but the older one is mute, and what is sent to the name comes
 that is heard: only its word that it has taken it counts, and what the older one passes on is dropped; so none is lost,
 and none doubled. Who drops such words says so here, and tells the name; the node that hears of a life of its own later
 than its own complains. So does one whose folder is gone and whose clock was set back. Nobody is believed further than
-that: a lie is a complaint, no more.
+that: one lie is a complaint, no more. But a node of which most neighbours say so stands aside, as if it were gone:
+those that reach it alone would send it walk after walk, and none would ever go on.
 """
 
 from __future__ import annotations
 
+import math
 import time
+from collections.abc import Collection
 from dataclasses import dataclass
 
 STRAY = 3.0  # seconds in which words of a node that was started again may still be on their way
@@ -39,6 +42,7 @@ class Namesakes:
         self._older: dict[int, _Heard] = {}  # by neighbour: words of an earlier life
         self._behind = -LATELY  # when this node was last told of a later life of its own
         self.later = 0  # that life
+        self._told: dict[int, float] = {}  # by neighbour: when it said so last
 
     def dropped(self, sender: int) -> bool:
         """A word of an earlier life of this neighbour was; whether to tell it."""
@@ -52,10 +56,11 @@ class Namesakes:
         heard.answered = now
         return True
 
-    def told(self, life: int) -> bool:
+    def told(self, life: int, sender: int = -1) -> bool:
         """A neighbour has heard of such a life of this node; whether that is news."""
         if life <= self._own or life >= 1 << 63:
             return False
+        self._told[sender] = time.monotonic()
         new = not self.is_behind
         self._behind, self.later = time.monotonic(), max(self.later, life)
         return new
@@ -64,6 +69,12 @@ class Namesakes:
     def is_behind(self) -> bool:
         """Whether neighbours have lately said that they listen to a later life of this node."""
         return time.monotonic() < self._behind + LATELY
+
+    def is_outvoted(self, alive: Collection[int]) -> bool:
+        """Whether most of these neighbours have lately said so."""
+        since = time.monotonic() - LATELY
+        saying = sum(self._told.get(peer, -math.inf) > since for peer in alive)
+        return 2 * saying > len(alive)
 
     def doubled(self) -> list[int]:
         """Neighbours of which there are two."""

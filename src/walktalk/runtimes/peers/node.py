@@ -44,6 +44,7 @@ from walktalk.runtimes.peers.judging import Judge
 from walktalk.runtimes.peers.keeping import Keeper, Kept, own_past
 from walktalk.runtimes.peers.link import Link, Listener
 from walktalk.runtimes.peers.lives import next_life, note_life
+from walktalk.runtimes.peers.namesakes import two_called
 from walktalk.runtimes.peers.neighbours import Neighbours, Reactions
 from walktalk.runtimes.peers.news import News
 from walktalk.runtimes.peers.node_clock import Clock
@@ -62,6 +63,8 @@ from walktalk.runtimes.peers.session import RECORDS, STATUS, STOP
 from walktalk.runtimes.peers.slots import Tensors
 from walktalk.runtimes.peers.wire import Parcel
 from walktalk.runtimes.stacked import RowTrainer, averaging_of, parameters_of
+
+log = logging.getLogger(__name__)
 
 TALLY_EVERY = 0.25  # seconds between two rounds of gossip about how far everybody is
 LOOK_EVERY = 0.5  # seconds, while a node waits for its neighbours
@@ -165,7 +168,7 @@ class Node:
             self._await_neighbours()
             self._begin()
             while not self._over():
-                self._step()
+                self._turn()
         finally:
             self.parting.close()
         if self.state.failure is not None:
@@ -251,6 +254,29 @@ class Node:
         self.news.say(f"begins; {len(self.state.alive)} of {len(self.setup.endpoint.neighbours)} neighbours are there")
         self.inbox.catch_up()
         self.clock.set_timer(tallies.KIND, TALLY_EVERY)
+
+    def _turn(self) -> None:
+        if self.state.alive and self.link.namesakes.is_outvoted(self.state.alive):
+            self._stand_aside()
+        else:
+            self._step()
+
+    def _stand_aside(self) -> None:
+        """Most neighbours listen to another node of this name: what comes here would not go on. A person has to look.
+
+        It does not end: whoever watches over it would start it again, and then the other one would not be heard.
+        """
+        name = self.setup.endpoint.name
+        log.error("%s: stands aside and does nothing any more: %s", name, two_called(name))
+        self.state.aside, self.begun = True, False
+        self._note_later_life()
+        self.trainings.give_up()
+        self.link.step_aside()
+        self.state.alive.clear()
+        while not self.state.leaving:
+            with suppress(queue.Empty):  # all but this came from neighbours, or is of no use to them
+                if self.events.get(timeout=LOOK_EVERY) in (self._leave, self.members.leave):
+                    self._leave()
 
     def _step(self) -> None:
         """One event: the next in the queue, or the next timer."""

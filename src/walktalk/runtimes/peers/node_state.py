@@ -62,6 +62,7 @@ class State:
     loss: float | None = None  # of a model that was trained here lately, on this node's data
     alive: set[int] = field(default_factory=set)  # neighbours
     leaving: bool = False
+    aside: bool = False  # another node has its name, and is listened to
     busy_at: float = -math.inf  # when the last training ended, by the node's own clock
     refused: collections.Counter[str] = field(default_factory=collections.Counter)  # messages, by neighbour
     diverged: int = 0  # trainings whose result was not finite

@@ -11,7 +11,7 @@ from walktalk.runtimes.peers.health import certificate_end, checkpoint_age, comp
 if TYPE_CHECKING:
     from walktalk.runtimes.peers.node import Node
 
-STATES = ("starting", "training", "waiting", "done", "leaving")
+STATES = ("starting", "training", "waiting", "done", "leaving", "aside")
 WORKING = 2.0  # seconds after a training in which a node counts as one that trains
 
 
@@ -64,7 +64,7 @@ def _moment(seconds: float | None) -> str | None:
 def doing(node: Node) -> str:
     """In a word. A node that has had nothing to train for a while waits for a walk."""
     if not node.begun:
-        return "leaving" if node.state.leaving else "starting"
+        return "leaving" if node.state.leaving else "aside" if node.state.aside else "starting"
     if node.end.seen:
         return "done"
     busy = len(node.trainings) or node.clock.elapsed < node.state.busy_at + WORKING
