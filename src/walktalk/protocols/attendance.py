@@ -1,7 +1,8 @@
 """Whom a round waits for: not for those that are lost, nor for those that took longer than others ever did.
 
-Who was left out for being late is not waited for again before it speaks; nor is one that comes back, which has taken
-no part meanwhile. How long the others may take is learned (`arrivals`) from the rounds of which nobody was left out.
+Who was left out for being late is not waited for again before it speaks; nor is one that comes back, which has taken no
+part meanwhile. Who waits for several rounds at once gives each a number. How long the others may take is learned
+(`arrivals`) from the rounds of which nobody was left out.
 """
 
 from __future__ import annotations
@@ -17,7 +18,7 @@ LATE = "late"  # timer: whoever has not come by then is left out
 class Attendance:
     """Who takes part, as one node sees it."""
 
-    __slots__ = ("absent", "cut", "since", "waits")
+    __slots__ = ("absent", "began", "cut", "waits")
 
     def __init__(self, patience: float, cut: set[int] | None = None) -> None:
         """
@@ -27,7 +28,7 @@ class Attendance:
         self.cut = set() if cut is None else cut  # lost, as the runtime says
         self.absent: set[int] = set()  # too late, and silent since
         self.waits = Arrivals(patience / 4, 0.0)  # how long the last of them takes
-        self.since: float | None = None  # when the waiting began, where it is not in vain: that is measured
+        self.began: dict[int | None, float] = {}  # number of a wait, None for the only one -> when it began
 
     @property
     def out(self) -> set[int]:
@@ -47,19 +48,23 @@ class Attendance:
         """It takes part."""
         self.absent.discard(peer)
 
-    def wait(self, now: float) -> Effect:
+    @property
+    def is_waiting(self) -> bool:
+        """Whether the only wait has begun, and has been neither completed nor in vain."""
+        return None in self.began
+
+    def wait(self, now: float, number: int | None = None) -> Effect:
         """This node has done its own part, and waits for the others'."""
-        self.since = now
-        return SetTimer(LATE, self.waits.patience)
+        self.began[number] = now
+        return SetTimer(LATE if number is None else f"{LATE}/{number}", self.waits.patience)
 
-    def complete(self, now: float) -> None:
+    def complete(self, now: float, number: int | None = None) -> None:
         """Nobody is awaited any more."""
-        if self.since is not None:
-            self.waits.observe(now - self.since)
-        self.since = None
+        if number in self.began:
+            self.waits.observe(now - self.began.pop(number))
 
-    def leave_out(self, peers: Collection[int], round_: int) -> list[Effect]:
+    def leave_out(self, peers: Collection[int], round_: int, number: int | None = None) -> list[Effect]:
         """Of this round these are; nothing is learned from a wait that was in vain."""
         self.absent.update(peers)
-        self.since = None
+        self.began.pop(number, None)
         return [Note("left_out", peer=peer, number=round_) for peer in peers]

@@ -21,20 +21,8 @@ from typing import Annotated, ClassVar
 
 from annotated_types import Ge
 
-from walktalk.protocols.arrivals import Arrivals
-from walktalk.protocols.effects import (
-    INITIAL,
-    MEMBER,
-    UPDATE,
-    Combine,
-    Effect,
-    Forget,
-    Note,
-    Record,
-    Send,
-    SetTimer,
-    Train,
-)
+from walktalk.protocols.attendance import Attendance
+from walktalk.protocols.effects import INITIAL, MEMBER, UPDATE, Combine, Effect, Forget, Note, Record, Send, Train
 from walktalk.protocols.events import Event, PeerFound, PeerLost, Received, Rejoined, Started, TimerFired, Trained
 from walktalk.protocols.machine import Machine, Outside, Surroundings
 from walktalk.protocols.message import Arrival, Message
@@ -44,7 +32,6 @@ from walktalk.protocols.rounds.sgp import SHARE, SUM, weight_in, weight_note
 from walktalk.protocols.self_description import Law
 
 MESSAGES = arrivals("push")
-LATE = "late"  # timer
 LONGEST = 100  # rounds that a share may be late and still be added
 LOST = b""  # in place of the note of a share that is lost
 
@@ -84,19 +71,17 @@ class OverlapPush(Machine):
     """One node. What comes of a round that it has not finished itself waits until it has."""
 
     __slots__ = (
-        "absent",
         "around",
+        "attendance",
         "came",
-        "cut",
         "delay",
         "given",
         "latest",
         "moved",
         "owed",
+        "resilient",
         "round",
-        "since",
         "training",
-        "waits",
         "weight",
         "whole",
     )
@@ -112,12 +97,10 @@ class OverlapPush(Machine):
         self.whole = 0  # rounds of which everything has come, or is not awaited any more
         self.came: dict[int, dict[int, bytes]] = {}  # round that is not whole, or not done here -> sender -> note
         self.training = self.moved = False
-        self.waits = None if patience is None else Arrivals(patience / 4, 0.0)  # how long those that are late take
-        self.since: float | None = None  # since when it waits for them
+        self.resilient = patience is not None
+        self.attendance = Attendance(patience or 1.0)
         self.given: dict[int, float] = {}  # sender -> the weight that it gave last
         self.latest: dict[int, int] = {}  # the highest round that was heard of each sender
-        self.cut: set[int] = set()  # lost, as the runtime says
-        self.absent: set[int] = set()  # too late, and silent since
         self.owed: set[tuple[int, int]] = set()  # rounds that went by without the share of a sender that was late
 
     def handle(self, event: Event, outside: Outside) -> list[Effect]:
@@ -130,11 +113,10 @@ class OverlapPush(Machine):
             case TimerFired():
                 return self._too_late(outside.now)
             case PeerLost(peer):
-                self.cut.add(peer)
+                self.attendance.lost(peer)
                 return self._train_on(outside.now)
             case PeerFound(peer):
-                self.cut.discard(peer)
-                self.absent.add(peer)  # until it speaks
+                self.attendance.found(peer)
                 return []
             case Started(late):
                 return [Combine(MODEL, {INITIAL: 1.0}), *self._begin(0, late, outside.now)]
@@ -149,7 +131,7 @@ class OverlapPush(Machine):
     def missed(self, sender: int, message: Message, outside: Outside) -> list[Effect]:
         """A share is lost: it is made up for."""
         number = message.round
-        if self.waits is None or number < self.whole or sender not in self._sources(number):
+        if not self.resilient or number < self.whole or sender not in self._sources(number):
             return []
         self.came.setdefault(number, {})[sender] = LOST
         made_up = [*self._add(number, sender, LOST), *self._show()] if number < self.round else []
@@ -162,7 +144,7 @@ class OverlapPush(Machine):
     def _begin(self, number: int, late: bool, now: float) -> list[Effect]:
         self.round = self.whole = number
         if late:  # who took this node for dead has sent it nothing
-            self.absent.update(range(self.around.nodes))
+            self.attendance.absent.update(range(self.around.nodes))
         record = Record(MEMBER, self.around.node, MODEL)
         return [Combine(SUM, {MODEL: 1.0}), record, *self._train_on(now)]
 
@@ -171,7 +153,7 @@ class OverlapPush(Machine):
     def _train_on(self, now: float) -> list[Effect]:
         while self.whole < self.round and not self._missing(self.whole):
             here = self.came.pop(self.whole, {})
-            if self.waits is not None:
+            if self.resilient:
                 late = {(self.whole, sender) for sender in self._sources(self.whole) if sender not in here}
                 self.owed = {one for one in self.owed | late if one[0] > self.whole - LONGEST}
             self.whole += 1
@@ -179,31 +161,24 @@ class OverlapPush(Machine):
             return []
         if self.whole < self.round - self.delay:
             return self._wait(now)
-        if self.waits is not None and self.since is not None:
-            self.waits.observe(now - self.since)
-        self.training, self.moved, self.since = True, False, None
+        self.attendance.complete(now)
+        self.training, self.moved = True, False
         return [Train(MODEL)]
 
     def _wait(self, now: float) -> list[Effect]:
-        if self.waits is None or self.since is not None:
-            return []
-        self.since = now
-        return [SetTimer(LATE, self.waits.patience)]
+        return [self.attendance.wait(now)] if self.resilient and not self.attendance.is_waiting else []
 
     def _missing(self, round_: int) -> list[int]:
         """Whose share of a round is awaited; one that is further sends it no more."""
-        here, out = self.came.get(round_, {}), self.cut | self.absent
+        here, out = self.came.get(round_, {}), self.attendance.out
         awaited = [sender for sender in self._sources(round_) if sender not in here and sender not in out]
-        return [sender for sender in awaited if self.waits is None or self.latest.get(sender, -1) <= round_]
+        return [sender for sender in awaited if not self.resilient or self.latest.get(sender, -1) <= round_]
 
     def _too_late(self, now: float) -> list[Effect]:
-        if self.since is None:
+        if not self.attendance.is_waiting:
             return []
         missing = {sender for number in range(self.whole, self.round - self.delay) for sender in self._missing(number)}
-        self.absent |= missing
-        self.since = None  # nothing is learned from a wait that was in vain
-        late = [Note("left_out", peer=peer, number=self.whole) for peer in sorted(missing)]
-        return [*late, *self._train_on(now)]
+        return [*self.attendance.leave_out(sorted(missing), self.whole), *self._train_on(now)]
 
     def _sources(self, round_: int) -> tuple[int, ...]:
         return self.around.meets(round_)[1]
@@ -214,7 +189,7 @@ class OverlapPush(Machine):
         """Take in what was learned, and give shares of it away."""
         statistics = {SUM: 0.5, UPDATE: 0.5 * self.weight} if self.moved else {UPDATE: self.weight}
         learn = Combine(SUM, {SUM: 1.0, UPDATE: 1.0}, statistics)
-        targets = [to for to in self.around.meets(self.round)[0] if to not in self.cut]
+        targets = [to for to in self.around.meets(self.round)[0] if to not in self.attendance.cut]
         share = 1.0 / (len(targets) + 1)
         self.weight *= share
         message = Message("push", round=self.round, note=weight_note(self.weight))
@@ -226,15 +201,15 @@ class OverlapPush(Machine):
     def _take(self, event: Received) -> list[Effect]:
         sender, number, note = event.sender, event.message.round, event.message.note
         owed, past = (number, sender) in self.owed, number < self.whole
-        if (past and self.waits is None) or sender in self.came.get(number, {}) or sender not in self._sources(number):
+        if (past and not self.resilient) or sender in self.came.get(number, {}) or sender not in self._sources(number):
             raise ValueError(f"{sender} does not push to this node in round {number}, or has done so")
         weight_in(note)  # refuses nonsense before anything is taken in
         self.latest[sender] = max(number, self.latest.get(sender, -1))
         if past and not owed:  # of one that lags behind, and was not awaited
-            self.absent.discard(sender)
+            self.attendance.speaks(sender)
             return [Forget(event.slot)]
-        caught_up = self._go_to(number) if self.waits is not None and self._lags(number) else []
-        self.absent.discard(sender)
+        caught_up = self._go_to(number) if self.resilient and self._lags(number) else []
+        self.attendance.speaks(sender)
         self.owed.discard((number, sender))
         if not owed:
             self.came.setdefault(number, {})[sender] = note
@@ -251,7 +226,7 @@ class OverlapPush(Machine):
         added = [effect for before in waiting for effect in self._add_all(before)]
         self.came = {later: notes for later, notes in self.came.items() if later >= number}
         self.round = self.whole = number
-        self.absent.update(range(self.around.nodes))
+        self.attendance.absent.update(range(self.around.nodes))
         return [*added, *self._show(), Note("catches_up", number=number)]
 
     def _add_all(self, round_: int) -> list[Effect]:

@@ -1,7 +1,7 @@
 """Streaming DiLoCo where nodes and messages are lost: a fragment is made of those whose changes are there.
 
 The server closes one training after the other. It waits for everybody's change after it, but not of those that die,
-that say that they have none, whose change is known to be lost, or that take longer than others ever did (`arrivals`).
+that say that they have none, whose change is known to be lost, or that take longer than others ever did (`attendance`).
 Who was left out for being late is waited for again when it sends something of now. A node that did not get the server's
 fragment goes on without it, and shows no change of that fragment until it has the next one: what it changed before is
 counted already. That next one it takes whole. One that lags behind goes to the number of what it gets from the server;
@@ -13,8 +13,8 @@ from __future__ import annotations
 
 from abc import abstractmethod
 
-from walktalk.protocols.arrivals import Arrivals
-from walktalk.protocols.effects import MEMBER, Decode, Effect, Forget, Note, Record, Send, SetTimer, Train, apply_update
+from walktalk.protocols.attendance import Attendance
+from walktalk.protocols.effects import MEMBER, Decode, Effect, Forget, Note, Record, Send, Train, apply_update
 from walktalk.protocols.events import Event, PeerFound, PeerLost, Received, Rejoined, Started, TimerFired, Trained
 from walktalk.protocols.machine import Machine, Outside, Surroundings
 from walktalk.protocols.message import Message
@@ -151,7 +151,7 @@ class StreamingClient(StreamingMember):
 class StreamingServer(StreamingMember):
     """The server, which trains, too."""
 
-    __slots__ = ("absent", "began", "came", "closed", "cut", "out", "waits")
+    __slots__ = ("attendance", "came", "closed", "out")
 
     def __init__(
         self, around: Surroundings, fragments: Fragments, train: Train, delay: int, server: int, patience: float
@@ -160,10 +160,7 @@ class StreamingServer(StreamingMember):
         self.closed = 0  # trainings before this one are
         self.came: dict[int, dict[int, str]] = {}  # training -> whose change after it is here -> its slot
         self.out: dict[int, set[int]] = {}  # training -> who has no change to show
-        self.cut: set[int] = set()  # lost, as the runtime says
-        self.absent: set[int] = set()  # too late, and silent since
-        self.began: dict[int, float] = {}  # training -> when this node was done with it
-        self.waits = Arrivals(patience / 4, 0.0)  # how long the last node takes after that
+        self.attendance = Attendance(patience)  # it waits for several trainings at once
 
     def handle(self, event: Event, outside: Outside) -> list[Effect]:
         if isinstance(event, Rejoined) or (isinstance(event, Started) and event.late):
@@ -183,15 +180,13 @@ class StreamingServer(StreamingMember):
                 return self._take(event)
             case Trained():
                 learned, training = self._learned(), self.done - 1
-                self.began[training] = now
-                return [*learned, *self._show(training), SetTimer(f"late/{training}", self.waits.patience)]
+                return [*learned, *self._show(training), self.attendance.wait(now, training)]
             case TimerFired(name):
                 return self._too_late(int(name.rpartition("/")[2]))
             case PeerLost(peer):
-                self.cut.add(peer)
+                self.attendance.lost(peer)
             case PeerFound(peer):
-                self.cut.discard(peer)
-                self.absent.add(peer)  # until it speaks
+                self.attendance.found(peer)
             case Started():
                 return [*self.fragments.begin(self.around.node), *self.fragments.put_out()]
             case Rejoined(memory):
@@ -219,7 +214,7 @@ class StreamingServer(StreamingMember):
         if not now:
             return [Forget(event.slot)] if event.slot else []
         if training >= self.closed - 1 - self.delay:  # it has, or is about to get, what it needs to go on
-            self.absent.discard(peer)
+            self.attendance.speaks(peer)
         if kind == ABSENT:
             self._has_none(peer, training)
             return []
@@ -235,24 +230,21 @@ class StreamingServer(StreamingMember):
 
     def _missing(self, training: int) -> list[int]:
         """Whose changes are awaited."""
-        known = self.cut | self.absent | self.out.get(training, set()) | set(self.came.get(training, {}))
+        known = self.attendance.out | self.out.get(training, set()) | set(self.came.get(training, {}))
         return [peer for peer in self._others if peer not in known]
 
     def _too_late(self, training: int) -> list[Effect]:
         missing = self._missing(training) if training >= self.closed else []
-        self.absent.update(missing)
-        self.began.pop(training, None)  # nothing is learned from a wait that was in vain
-        return [Note("left_out", peer=peer, number=training) for peer in missing]
+        return self.attendance.leave_out(missing, training, training)
 
     def _close(self, now: float) -> list[Effect]:
         """Outer steps, in order, while everything that is awaited is here."""
         effects: list[Effect] = []
         while self.closed < self.done and not self._missing(self.closed):
             training, self.closed = self.closed, self.closed + 1
-            if training in self.began:
-                self.waits.observe(now - self.began.pop(training))
+            self.attendance.complete(now, training)
             self.out.pop(training, None)
             self.here.add(training)
-            there = [peer for peer in self._others if peer not in self.cut]
+            there = [peer for peer in self._others if peer not in self.attendance.cut]
             effects += self.fragments.step(training, list(self.came.pop(training).values()), there, self.life)
         return effects

@@ -114,7 +114,8 @@ class ResilientTeleportNode(TeleportNode):
     def _catch_up(self, number: int) -> list[Effect]:
         """Models are further than they can be from one that takes part: join them, and wait for none but who speaks."""
         gone = [(round_, sender) for round_, senders in self.came.items() if round_ < number for sender in senders]
-        self.turn, self.attendance.since = number, None
+        self.turn = number
+        self.attendance.began.clear()
         self.attendance.absent.update(range(self.places.nodes))
         for known in (self.came, self.missing, self.empty):
             for round_ in [round_ for round_ in known if round_ < number]:
@@ -143,12 +144,12 @@ class ResilientTeleportNode(TeleportNode):
                 self.attendance.complete(now)
                 effects += self._average(here)
             else:
-                return [*effects, *([] if self.attendance.since is not None else [self.attendance.wait(now)])]
+                return [*effects, *([] if self.attendance.is_waiting else [self.attendance.wait(now)])]
         return effects
 
     def _too_late(self, now: float) -> list[Effect]:
         """Without those that have not come; or to the next turn for which something has."""
-        if self.trains or self.attendance.since is None:
+        if self.trains or not self.attendance.is_waiting:
             return []
         here = self.came.get(self.turn, set())
         late = set(self._sources(self.turn)) - here - self.missing.get(self.turn, set()) - self.attendance.out
