@@ -34,7 +34,14 @@ def model_size(codec: str, parameters: int, width: int) -> int:
 
 
 def encode_model(codec: str, model: Tensor, parameters: int, key: int) -> Bytes:
-    """The bytes of a model; all that is random in them follows from the key."""
+    """The bytes of a model; all that is random in them follows from the key.
+
+    Args:
+        codec: a codec's name, with its settings as in a specification.
+        model: a row: its parameters, then its running statistics.
+        parameters: how many of its numbers are parameters; the others go as the codec says of statistics.
+        key: of the random numbers.
+    """
     chosen, coded = codec_named(codec), _coded(codec, parameters, len(model))
     code = chosen.encode(model[:coded], key)
     if coded == len(model):
@@ -45,7 +52,14 @@ def encode_model(codec: str, model: Tensor, parameters: int, key: int) -> Bytes:
 
 
 def decode_model(codec: str, data: Bytes, parameters: int, width: int) -> Tensor:
-    """The model that these bytes stand for; `ValueError` where none is written so."""
+    """The model that these bytes stand for; `ValueError` where none is written so.
+
+    Args:
+        codec: what it was encoded with.
+        data: from `encode_model`.
+        parameters: how many of the model's numbers are parameters.
+        width: how many numbers it has in all.
+    """
     chosen, coded = codec_named(codec), _coded(codec, parameters, width)
     end = chosen.size(coded)
     model = chosen.decode(data[:end], coded)
@@ -58,7 +72,14 @@ def decode_model(codec: str, data: Bytes, parameters: int, width: int) -> Tensor
 
 
 def seen_models(codec: str, rows: Tensor, parameters: int, keys: Tensor) -> Tensor:
-    """What the receivers of these models see, each encoded with its own key."""
+    """What the receivers of these models see, each encoded with its own key.
+
+    Args:
+        codec: what they are encoded with.
+        rows: the models, [W, width].
+        parameters: how many of a model's numbers are parameters.
+        keys: of the random numbers, one a model.
+    """
     chosen, coded = codec_named(codec), _coded(codec, parameters, rows.shape[1])
     seen = approximated(chosen, rows[:, :coded], keys)
     if coded == rows.shape[1]:

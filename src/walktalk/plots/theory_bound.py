@@ -16,7 +16,13 @@ GRADIENT = "Average of ‖∇f‖²"
 
 
 def bound_curves(table: pd.DataFrame, *, title: str | None = None, notes: Sequence[str] = ()) -> Figure:
-    """Columns: series, iteration, measured, bound. Bounds are dotted, in the colour of what they bound."""
+    """What was measured beside its bound, over iterations. Bounds are dotted, in the colour of what they bound.
+
+    Args:
+        table: columns series, iteration, measured, bound.
+        title: of the figure.
+        notes: sentences below it.
+    """
     with styled():
         figure = new_figure(4.8, 3.9)
         panel = figure.subplots()

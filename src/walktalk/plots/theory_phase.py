@@ -24,9 +24,16 @@ COLOURS = matplotlib.colormaps["PuOr"]
 def phase(
     tables: Mapping[str, pd.DataFrame], *, x: str, y: str, title: str | None = None, notes: Sequence[str] = ()
 ) -> Figure:
-    """One panel per table. Columns: x, y, ratio (gossip's cost over the best Multi-Walk's), winner (a short label).
+    """Who wins over two variables, one panel per table.
 
     Purple: walks win; orange: gossip wins. A ratio that is not a number (neither arrived) is left white.
+
+    Args:
+        tables: by title; columns x, y, ratio (gossip's cost over the best Multi-Walk's), winner (a short label).
+        x: what the axis to the right says.
+        y: what the axis upwards says.
+        title: of the figure.
+        notes: sentences below it.
     """
     return _figure([dict(tables)], x, y, title, notes, (3.4, 2.7))
 

@@ -33,9 +33,13 @@ class Exponent(NamedTuple):
 def scaling(
     table: pd.DataFrame, slopes: pd.DataFrame, *, titles: Mapping[str, str] | None = None, notes: Sequence[str] = ()
 ) -> Figure:
-    """Columns: variable, series, x, measured, bound; `slopes`: variable, series, measured, bound (exponents).
+    """How costs grow with one variable after the other, a panel each, measured and by their bounds.
 
-    `titles`: what is held fixed while a variable changes.
+    Args:
+        table: columns variable, series, x, measured, bound.
+        slopes: columns variable, series, measured, bound: the exponents.
+        titles: what is held fixed while a variable changes.
+        notes: sentences below the figure.
     """
     variables = list(dict.fromkeys(table["variable"]))
     columns = min(2, len(variables))

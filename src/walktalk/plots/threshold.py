@@ -25,7 +25,16 @@ def threshold(
     notes: Sequence[str] = (),
     algorithms: Algorithms | None = None,
 ) -> Figure:
-    """Columns: algorithm, repetition and the value at a run's end. `crossover`: the R at which theory has them even."""
+    """How runs of Multi-Walk ended, over the number of walks, beside gossip's.
+
+    Args:
+        ends: columns algorithm, repetition and the value at a run's end.
+        crossover: the R at which theory has both even.
+        value: the column that is drawn.
+        y: what its axis says.
+        notes: sentences below the figure.
+        algorithms: What the study's folder says of its algorithms; their labels alone say it if left out.
+    """
     found = known((str(label) for label in ends["algorithm"]), algorithms).values()
     of = {one.label: ends.loc[ends["algorithm"] == one.label, value].dropna() for one in found}
     walks = {int(one.settings["walks"]): one for one in found if "walks" in one.settings and len(of[one.label])}

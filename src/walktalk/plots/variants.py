@@ -28,10 +28,18 @@ def variants(
     notes: Sequence[str] = (),
     algorithms: Algorithms | None = None,
 ) -> Figure:
-    """A panel per table; columns: algorithm, variant, and the value, one row a run. `names` orders the variants.
+    """Bars of several variants of the same runs, a panel per table.
 
     A bar is the mean over runs, with its standard deviation where there are several; what was not run has none. Rows
     with `repeated` set are another variant's, and their bars pale.
+
+    Args:
+        panels: by title, tables with columns algorithm, variant and the value, one row a run.
+        value: the column that is drawn.
+        y: what its axis says.
+        names: of the variants, in their order.
+        notes: sentences below the figure.
+        algorithms: What the study's folder says of its algorithms; their labels alone say it if left out.
     """
     if not panels:
         raise StudyError("there is no table to draw")

@@ -49,7 +49,16 @@ class Outcome:
 def simulated(
     protocol: Protocol, graph: Graph, stop: Stop, folder: Path, blow: Blow | None = None, everything: bool = False
 ) -> Outcome:
-    """In virtual time, with the times of the real ones; hardened, as real nodes always are."""
+    """In virtual time, with the times of the real ones; hardened, as real nodes always are.
+
+    Args:
+        protocol: the one that is asked.
+        graph: of its nodes.
+        stop: when the run ends.
+        folder: not used here: nothing is written.
+        blow: whom it hits on the way, and when; nobody if left out.
+        everything: whether a blow hits all nodes at once, and not its own one alone.
+    """
     trainer = QuadraticTrainer(graph.nodes)
     timing = NetworkTiming(compute=TRAINING, spread=0.2, latency=0.001)
     plan = FaultPlan(_faults(blow, graph, everything), Seed(3))
@@ -83,7 +92,16 @@ def simulated(
 def real(
     protocol: Protocol, graph: Graph, stop: Stop, folder: Path, blow: Blow | None = None, everything: bool = False
 ) -> Outcome:
-    """On nodes over loopback, each a thread of this process with a Zenoh session of its own."""
+    """On nodes over loopback, each a thread of this process with a Zenoh session of its own.
+
+    Args:
+        protocol: the one that is asked.
+        graph: of its nodes.
+        stop: when the run ends.
+        folder: where nodes keep their records.
+        blow: whom it hits on the way, and when; nobody if left out.
+        everything: whether a blow hits all nodes at once, and not its own one alone.
+    """
 
     with running(protocol, graph, folder, stop) as cluster:
         if blow is not None:

@@ -19,7 +19,7 @@ from walktalk.learning.stacked.laid import NotStackable
 from walktalk.learning.stacked.layers import is_patchwise
 from walktalk.learning.stacked.model import RowByRow, StackedModel, TracedModel, VmapModel, row_losses
 from walktalk.learning.stacked.sequential import DRAWN_FOR_MEASURING, SequentialModel, seeded
-from walktalk.learning.stacked.small_conv import convolve_small_ones
+from walktalk.learning.stacked.small_convolutions import convolve_small_ones
 from walktalk.learning.stacked.written import WrittenModel
 from walktalk.learning.task import Loss
 

@@ -43,7 +43,7 @@ class SequentialModel(StackedModel):
         self.statistics = dict(self.worker.named_buffers())
         self.pointed: tuple[dict[str, Tensor], int] | None = None  # where the worker's parameters look
         self.pictures = any(isinstance(part, nn.Conv2d) for part in module.modules())
-        self.small_up_to = 0  # samples in a batch up to which convolutions are too small for oneDNN (`small_conv`)
+        self.small_up_to = 0  # samples of a batch up to which oneDNN is not worth it (`small_convolutions`)
         self.draws = True  # whether training draws random numbers; if not, no seed has to be set, and nothing waits
         self.draws_when_measured = True  # the same of a forward pass in evaluation, as that of a variational model
 

@@ -73,7 +73,15 @@ def build(name: str, nodes: int, seed: int | Seed, part: str | int | None = None
 
 
 def build_part(name: str, nodes: int, seed: int | Seed, node: Node, **settings: Any) -> Task:
-    """The task of one node alone; a function that takes no `part` gives everybody's data, and the rest is let go."""
+    """The task of one node alone; a function that takes no `part` gives everybody's data, and the rest is let go.
+
+    Args:
+        name: of a registered task, or `module:function` of one's own.
+        nodes: how many nodes the study has.
+        seed: of the split.
+        node: whose part it is.
+        settings: the task's own.
+    """
     try:
         part = part_wanted(TASKS.find(name), node)
     except SettingError as error:

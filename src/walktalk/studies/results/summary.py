@@ -35,6 +35,11 @@ def summarize(history: pd.DataFrame, spec: StudySpec | None = None, device: str 
     """Mean ± σ over repetitions for every algorithm, and the winner on every axis.
 
     With a specification also what each algorithm is, the settings, and the versions and the machine they ran on.
+
+    Args:
+        history: of a study, as `read_history` gives it.
+        spec: the study's.
+        device: what it was trained on.
     """
     runs = {label: _runs(part) for label, part in history.groupby("algorithm", sort=False)}
     target = _target(runs.values())

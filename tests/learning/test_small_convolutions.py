@@ -12,8 +12,8 @@ from torch.nn import functional
 from tests.learning import plain
 from walktalk.bench.models import small_cnn
 from walktalk.learning import Arithmetic, OptimizerSpec, Trainer, tasks
-from walktalk.learning.stacked import SequentialModel, backwards, small_conv
-from walktalk.learning.stacked.small_conv import FEW, SmallConv2d, convolve_small_ones
+from walktalk.learning.stacked import SequentialModel, backwards, small_convolutions
+from walktalk.learning.stacked.small_convolutions import FEW, SmallConv2d, convolve_small_ones
 
 
 def trainer(batch_size: int, **settings) -> Trainer:
@@ -31,7 +31,7 @@ def calls_of(made: Trainer, monkeypatch) -> list[int]:
         seen.append(len(x))
         return torch._C._nn.thnn_conv2d(x, *given)
 
-    monkeypatch.setattr(small_conv, "_by_torch", by_torch)
+    monkeypatch.setattr(small_convolutions, "_by_torch", by_torch)
     made.train(made.initial_row(0)[None], torch.tensor([1]), torch.tensor([7]), torch.tensor([0.05]))
     return seen
 
