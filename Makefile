@@ -32,7 +32,7 @@ test-gpu: $(READY)
 	$(BIN)/pytest -m "gpu" $(TESTS)
 
 # What can be told of the GPU's code without one: kernels by Triton's interpreter beside torch, everything around them on
-# a GPU that is none, and kernels by Triton's compiler. Without Triton (pip install --no-deps triton) kernels are skipped.
+# a GPU that is none, and kernels by Triton's compiler. Without Triton kernels are skipped (CONTRIBUTING.md: which one to get).
 FUSED := tests/learning/test_fused.py
 ROWS := sgd_in_one_pass combinations_of_rows parts_of_rows a_part_of_rows rows_are_spread
 test-kernels: export OMP_NUM_THREADS := 1
