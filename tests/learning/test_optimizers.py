@@ -10,7 +10,15 @@ from torch import Tensor
 
 from walktalk.errors import ModelError
 from walktalk.learning import OptimizerSpec
-from walktalk.learning.optimizers import NOT_ELEMENT_WISE, Spread, element_wise, row_optimizer, to_rows, to_vector
+from walktalk.learning.optimizers import (
+    NOT_ELEMENT_WISE,
+    RowTorch,
+    Spread,
+    element_wise,
+    row_optimizer,
+    to_rows,
+    to_vector,
+)
 
 ROWS, SIZES = 3, (4, 1, 6)
 SPREAD = Spread(ROWS, SIZES)
@@ -170,3 +178,12 @@ def test_a_setting_that_the_optimizer_does_not_have_is_refused():
 def test_vector_and_rows_are_each_others_inverse():
     rows = torch.randn(ROWS, sum(SIZES))
     assert torch.equal(to_rows(to_vector(rows, SPREAD), SPREAD), rows)
+
+
+def test_a_state_is_packed_where_its_row_is():
+    """torch keeps counts of steps on the CPU, wherever the parameters are; "meta" is a device that is everywhere."""
+    settings, spread = RowTorch(torch.optim.Adagrad, {}), Spread(1, (3,))
+    wave = settings.begin(torch.tensor([0.1]), None, spread)
+    wave.parameters = [torch.zeros(3, device="meta")]
+    wave.optimizer.state[wave.parameters[0]] = {"step": torch.tensor(1.0), "sum": torch.zeros(3, device="meta")}
+    assert wave.state().device.type == "meta"
