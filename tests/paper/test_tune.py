@@ -277,3 +277,15 @@ def test_where_every_rate_goes_astray_the_search_ends_at_the_lowest(monkeypatch)
     spec = make_spec({**SPEC, "optimizer": {"lr": 1.0}, "algorithms": [{"name": "async_gossip"}]})
     monkeypatch.setattr(tune, "trial", late_astray(0.0, []))
     assert tune.found(spec)[0] == {"async_gossip-pairwise": {"lr": 1 / FARTHEST}}
+
+
+def test_a_run_of_full_length_that_ends_above_the_short_one_is_held_against_lower_rates(monkeypatch):
+    """As BTPP's: at the quarter it stands at 1.39, in the end at 1.61, with a rate that is too large."""
+    spec = make_spec({**SPEC, "optimizer": {"lr": 1.0}, "algorithms": [{"name": "async_gossip"}]})
+    full = {4.0: 1.6, 2.0: 1.7, 1.0: 1.2, 0.5: 1.4}
+
+    def trial(spec, rates, share, device, progress):
+        return {name: {lr: full[lr] if share == 1 else abs(lr - 4) for lr in of} for name, of in rates.items()}
+
+    monkeypatch.setattr(tune, "trial", trial)
+    assert tune.found(spec)[0] == {"async_gossip-pairwise": {"lr": 1.0}}

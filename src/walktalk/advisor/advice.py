@@ -23,6 +23,8 @@ from walktalk.advisor.situation import Situation, of_study
 from walktalk.advisor.unscaled import unscaled
 from walktalk.advisor.words import headline, html
 from walktalk.errors import SpecError
+from walktalk.runtimes.meaning import Stop
+from walktalk.runtimes.simulator import Simulation
 from walktalk.studies import StudySpec
 
 SMALLER = (1.0, 1 / 27, 1 / 729, 1 / 19683)  # of the study's learning rate, until not all pilots diverge
@@ -94,6 +96,18 @@ class Advice:
     def high(self) -> float:
         """The other end of that interval."""
         return self.answer.high
+
+    @cached_property
+    def epsilon(self) -> float | None:
+        """ε of the node that trains most, in a run of the expected length; None where nothing protects the data."""
+        privacy, setup = self.best.protocol.privacy, self.ground.bench.setup
+        length = self.predictions["iterations"].value
+        if privacy is None or not isfinite(length):
+            return None
+        stop = Stop(iterations=max(1, round(length)))
+        simulation = Simulation(replace(setup, protocol=self.best.protocol, stop=stop, keep_trace=False))
+        simulation.advance()
+        return privacy.epsilon(max(simulation.interpreter.releases.values(), default=0))
 
     @property
     def prospects(self) -> dict[str, float]:
@@ -191,7 +205,7 @@ def advise_in(
     """The same for any situation, which `of_study` or `of_foundation` make; arguments as above."""
     say = told or silent
     say("looking at the task and the network", 0.0)
-    diverged, rates = 0, []
+    diverged, rates = 0, list[float]()
     for smaller in SMALLER:
         try:
             ground = survey(situation, goal, wanted=algorithms, model_bytes=model_bytes, smaller=smaller)

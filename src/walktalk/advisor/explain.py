@@ -78,7 +78,7 @@ def _cost_of_an_iteration(advice: Advice) -> str:
     verb = "takes" if objective == "time" else "sends"
     walk = best.protocol.family == "walks"
     others = [c for c in advice.ground.candidates if (c.protocol.family == "walks") != walk]
-    against = next((c for c in others if c.protocol == AsyncGossip()), others[0] if others else None)
+    against = next((c for c in others if c.protocol.core == AsyncGossip()), others[0] if others else None)
     other = f", {amount(objective, against.rates.of(objective))} with {name_of(against)}" if against else ""
     return f"An iteration {verb} {unit} on average here{other}."
 
@@ -102,7 +102,8 @@ def _theory(advice: Advice) -> str:
         f"(p = {net.p:.2g}); by the bounds walks beat gossip per iteration "
         f"{'for any number of walks' if limit > net.nodes else f'below R = {limit:.2g}'}"
     )
-    if isinstance(advice.best.protocol, MultiWalk) and advice.best.protocol.walks > 1:
+    core = advice.best.protocol.core
+    if isinstance(core, MultiWalk) and core.walks > 1:
         ends = aggregators(metropolis_hastings(ground.graph))
         line += (
             f", and walks come back to node {ends.best.node} soonest (H = {ends.best.h:.3g}, worst {ends.worst.h:.3g})"
@@ -113,7 +114,7 @@ def _theory(advice: Advice) -> str:
 def notes(advice: Advice) -> list[str]:
     """What a person should know before relying on it."""
     ground = advice.ground
-    found = [*ground.graph.notes, *_about_the_goal(advice), *_about_the_rates(advice)]
+    found = [*ground.graph.notes, *_about_privacy(advice), *_about_the_goal(advice), *_about_the_rates(advice)]
     rates = sorted({one.candidate.lr for one in advice.tried if one.candidate.algorithm == advice.best.algorithm})
     if advice.best.lr in (rates[0], rates[-1]) and len(rates) > 1:
         end = "largest" if advice.best.lr == rates[-1] else "smallest"
@@ -125,6 +126,18 @@ def notes(advice: Advice) -> list[str]:
             f"target; with evaluate.every={max(1, every // 10)} it may stop sooner"
         )
     return found
+
+
+def _about_privacy(advice: Advice) -> list[str]:
+    """What is told of the data, where somebody asked for protection; or that the advised one gives none."""
+    privacy, named = advice.best.protocol.privacy, [one.privacy for one in advice.ground.situation.named]
+    if privacy is not None and advice.epsilon is not None:
+        return [f"the node that trains most spends ε = {advice.epsilon:.3g} at δ = {privacy.delta:g} in such a run"]
+    if privacy is None and any(named):
+        return [
+            "nothing protects the nodes' data in what is advised; name private algorithms alone to choose among such"
+        ]
+    return []
 
 
 def _about_the_goal(advice: Advice) -> list[str]:
@@ -200,6 +213,7 @@ def as_json(advice: Advice) -> dict[str, Any]:
         "constants": {
             key: asdict(getattr(ground.constants, key)) for key in ("F", "L", "sigma2", "zeta2", "zeta2_mean")
         },
+        "epsilon": advice.epsilon,
         "trainings": advice.trainings,
     }
 

@@ -51,7 +51,7 @@ class Ground:
 
     def entry(self, candidate: Candidate, repetition: int) -> Entry:
         """A pilot; a walk's news reach the aggregator only when it comes back, R walks with R times as many."""
-        if not isinstance(candidate.protocol, MultiWalk):
+        if not isinstance(candidate.protocol.core, MultiWalk):
             return Entry(candidate, repetition)
         unit = candidate.rates.of(self.goal.objective)
         behind = candidate.active * self.network.returning.mean_age

@@ -8,7 +8,8 @@ grid goes on there: a better one may lie beyond.
 
 A rate at which a run loses again a fifth of what it had gained is refused, however well it stood before. Short runs may
 be over before that shows, above all of algorithms whose news take long: BTPP's need twice the depth of its tree. So the
-best rate of the search is run once at full length; where it goes astray there, lower ones are run at full length, too.
+best rate of the search is run once at full length; where it goes astray there, or ends above where the short run did,
+lower ones are run at full length, too.
 
 With `best` rates are looked for with the state at each place where it can live, by the mean of the models, and the two
 best rates of each place are then run at full length, measured as the study is: what is best in short runs need not be
@@ -103,18 +104,25 @@ def found(
     """Each algorithm's best rate, and the losses of every round."""
     rates, rounds = halved(spec, device, progress)
     best = {name: candidates[0] for name, candidates in rates.items()}
-    best, more = confirmed(spec, best, device, progress)
+    short = {name: float(rounds[-1]["losses"][name][f"{lr:g}"]) for name, lr in best.items()}
+    best, more = confirmed(spec, best, short, device, progress)
     return {name: {"lr": lr} for name, lr in best.items()}, [*rounds, *more]
 
 
 def confirmed(
-    spec: StudySpec, best: dict[str, float], device: str = "auto", progress: Report | None = None
+    spec: StudySpec,
+    best: dict[str, float],
+    short: dict[str, float],
+    device: str = "auto",
+    progress: Report | None = None,
 ) -> tuple[dict[str, float], list[dict[str, Any]]]:
-    """The best rates, each after a run of full length; of who goes astray in it the best of lower ones, at that length.
+    """The best rates, each after a run of full length; where that ends astray, or above the short one, lower rates are
+    run at that length, too, and the best of all is taken.
 
     Args:
         spec: The study.
         best: Of every algorithm the best rate in short runs.
+        short: The loss that it ended with in the last of those.
         device: Where trial runs are trained.
         progress: Hears how far they are.
     """
@@ -122,7 +130,7 @@ def confirmed(
     first = trial(once, {name: [lr] for name, lr in best.items()}, 1.0, device, progress)
     rounds = [_told(1.0, first)]
     least = spec.optimizer.lr / FARTHEST
-    ends = {name: of for name, of in first.items() if not math.isfinite(_rank(of[best[name]]))}
+    ends = {name: of for name, of in first.items() if not _rank(of[best[name]]) <= _rank(short[name]) < math.inf}
     while lower := {name: below(min(of), least) for name, of in ends.items() if _still_falls(of)}:
         more = {name: rates for name, rates in lower.items() if rates}
         if not more:
