@@ -5,9 +5,9 @@ for two means with spreads of their own (Welch's), with each spread taken togeth
 (a "moderated" t, Smyth 2004): two or three runs that agree by luck prove little, and two or three that do not need not
 hide a gap of many times. What is known is from 149 algorithms in the 32 studies under results/ with three repetitions
 or more: there this interval holds the difference in other repetitions 92 to 97 times of 100, where twice the standard
-error does 76 to 79 (two repetitions) and 86 or 87 times (three). Repetitions share their seeds, but that makes runs of two algorithms hardly more alike
-(median correlation 0.1), and pairs by repetition leave half as many degrees of freedom: differences by pair decide
-less often (benchmarks/few_repetitions.py).
+error does 76 to 79 (two repetitions) and 86 or 87 times (three). Repetitions share their seeds, but that makes runs of
+two algorithms hardly more alike (median correlation 0.1), and pairs by repetition leave half of the degrees of freedom:
+differences by pair decide less often (benchmarks/few_repetitions.py).
 """
 
 from __future__ import annotations
