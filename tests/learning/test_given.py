@@ -571,6 +571,26 @@ def test_numbers_of_samples_of_one_batch_may_come_in_any_order():
     assert torch.equal(task.inputs[places], X[places])
 
 
+@pytest.mark.parametrize(
+    ("change", "words"),
+    [
+        (lambda frame: frame[["dose", "age", "ill"]], "its columns are in another order than those of partitions"),
+        (lambda frame: frame.rename(columns={"dose": "amount"}), "there is no column 'dose', which partitions"),
+        (lambda frame: frame.drop(columns="dose"), "there is no column 'dose', which partitions"),
+        (lambda frame: frame.assign(weight=1.0), "has no column 'weight'; leave it out"),
+    ],
+)
+def test_columns_of_sites_that_do_not_fit_are_told_and_not_mixed_up(change, words):
+    """Side by side as numbers, nobody would notice; named in `columns`, any order will do."""
+    first = pd.DataFrame({"age": [1.0, 2.0], "dose": [3.0, 4.0], "ill": [0, 1]})
+    model, loss = torch.nn.Linear(2, 2), torch.nn.functional.cross_entropy
+    with pytest.raises(DataError, match=r"say for all which, in which order: columns=\[…\]") as told:
+        wt.tasks.torch(model, loss, [first, change(first)], target="ill")
+    assert words in str(told.value)
+    turned = wt.tasks.torch(model, loss, [first, first[["dose", "age", "ill"]]], target="ill", columns=["age", "dose"])
+    assert turned.inputs[2:].tolist() == first[["age", "dose"]].to_numpy().tolist()
+
+
 def test_a_frame_and_a_column_of_targets():
     """Rows belong together by their place, as in scikit-learn, whatever their index says."""
     frame = pd.DataFrame({"a": [1, 2, 3], "b": [0.5, 1.5, 2.5]}, index=[7, 8, 9])

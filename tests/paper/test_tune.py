@@ -227,3 +227,65 @@ def test_the_tuned_have_the_same_names_in_figures():
     chosen = with_choices(spec, {a.title: {"lr": 0.5, "optimizer_state": "node"} for a in spec.algorithms})
     titles = [[one.title for one in said.described.values()] for said in (spec, chosen)]
     assert titles == [["one walk", "Mine"]] * 2
+
+
+# -- who goes astray --------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("course", "astray"),
+    [
+        ([2.3, 1.0, 0.5, 0.4, 0.3], False),
+        ([2.3, 1.0, 0.5, 0.4, 0.45], False),  # noise
+        ([2.3, 1.9, 1.5, 1.8, 2.2], True),
+        ([2.3, 2.4, 2.5, 2.6, 2.7], True),
+        ([2.3, 2.3, 2.3], False),  # learns nothing, and loses nothing
+        ([2.3, 1.0, float("nan")], False),  # that is no number, which is worse, and is left so
+    ],
+)
+def test_who_loses_again_what_was_gained_goes_astray(course, astray):
+    assert tune.goes_astray(course) is astray
+
+
+def late_astray(upto: float, tried: list[tuple[float, dict[str, list[float]]]]):
+    """In place of trial runs: in short ones the larger rate is better; at full length those above `upto` go astray."""
+
+    def trial(spec, rates, share, device, progress):
+        tried.append((share, {name: sorted(of) for name, of in rates.items()}))
+        inf = float("inf")
+        return {name: {lr: inf if share == 1 and lr > upto else 1 / lr for lr in of} for name, of in rates.items()}
+
+    return trial
+
+
+@pytest.mark.parametrize(("upto", "chosen", "runs"), [(64.0, 64.0, 1), (16.0, 16.0, 2), (1.0, 1.0, 4)])
+def test_the_best_of_short_runs_is_confirmed_at_full_length_and_gives_way_where_it_goes_astray(
+    upto, chosen, runs, monkeypatch
+):
+    spec = make_spec({**SPEC, "optimizer": {"lr": 1.0}, "algorithms": [{"name": "async_gossip"}]})
+    tried: list[tuple[float, dict[str, list[float]]]] = []
+    monkeypatch.setattr(tune, "trial", late_astray(upto, tried))
+    found, rounds = tune.found(spec)
+    assert found == {"async_gossip-pairwise": {"lr": chosen}}
+    full = [rates["async_gossip-pairwise"] for share, rates in tried if share == 1]
+    assert len(full) == runs
+    assert full[:2] == [[64.0], [8.0, 16.0, 32.0]][:runs]
+    assert [one["share"] for one in rounds] == [1 / 8, 1 / 4, *[1.0] * runs]
+
+
+def test_where_every_rate_goes_astray_the_search_ends_at_the_lowest(monkeypatch):
+    spec = make_spec({**SPEC, "optimizer": {"lr": 1.0}, "algorithms": [{"name": "async_gossip"}]})
+    monkeypatch.setattr(tune, "trial", late_astray(0.0, []))
+    assert tune.found(spec)[0] == {"async_gossip-pairwise": {"lr": 1 / FARTHEST}}
+
+
+def test_a_run_of_full_length_that_ends_above_the_short_one_is_held_against_lower_rates(monkeypatch):
+    """As BTPP's: at the quarter it stands at 1.39, in the end at 1.61, with a rate that is too large."""
+    spec = make_spec({**SPEC, "optimizer": {"lr": 1.0}, "algorithms": [{"name": "async_gossip"}]})
+    full = {4.0: 1.6, 2.0: 1.7, 1.0: 1.2, 0.5: 1.4}
+
+    def trial(spec, rates, share, device, progress):
+        return {name: {lr: full[lr] if share == 1 else abs(lr - 4) for lr in of} for name, of in rates.items()}
+
+    monkeypatch.setattr(tune, "trial", trial)
+    assert tune.found(spec)[0] == {"async_gossip-pairwise": {"lr": 1.0}}

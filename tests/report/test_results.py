@@ -58,6 +58,16 @@ def test_the_note_says_what_is_too_close_to_call() -> None:
     assert results_table(content).note.endswith("Too close to call: time (4 walks or Gossip in pairs).")
 
 
+def test_the_note_says_what_is_probable_and_how_many_repetitions_would_tell() -> None:
+    content = summary()
+    content["winners"]["time"].update(clear=False, chance=0.95, repetitions_needed=7)
+    content["winners"]["bits"].update(clear=False, chance=0.7, repetitions_needed=None)
+    assert results_table(content).note.endswith(
+        "Probable, but not sure: time (4 walks before Gossip in pairs; about 7 repetitions would tell). "
+        "Too close to call: data sent (4 walks or Gossip in pairs)."
+    )
+
+
 def test_runs_that_diverged_are_named() -> None:
     assert results_table(summary()).warning == ""
     warning = results_table({**summary(), "diverged": {"multi_walk-4": [1, 3]}}).warning

@@ -52,6 +52,19 @@ def test_a_victory_that_may_be_luck_is_no_victory() -> None:
     assert "may be luck" in story(summary(clear=None), NAMES).cards[0].against
 
 
+def test_a_probable_victory_is_said_to_be_and_how_many_repetitions_would_tell() -> None:
+    content = summary(clear=False)
+    for winner in content["winners"].values():
+        winner.update(clear=False, chance=0.93, repetitions_needed=6)
+    told = story(content, NAMES)
+    assert "are needed by probably one walk" in told.sentence
+    assert told.cards[0].against == "probably 3 times fewer than gossip in pairs; about 6 repetitions would tell"
+    assert told.cards[-1].against == "probably; next: one walk; about 6 repetitions would tell"
+    content["winners"]["iteration"].update(chance=0.6, repetitions_needed=40)
+    against = story(content, NAMES).cards[0].against
+    assert against == "too close to gossip in pairs to call; about 40 repetitions would tell"
+
+
 def test_cards_have_values_with_units_and_how_much_less_than_the_next() -> None:
     cards = {card.kind: card for card in story(summary(), NAMES).cards}
     assert [cards[axis].value for axis in AXES] == ["100", "100 s", "1 MB"]

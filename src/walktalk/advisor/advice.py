@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
-from math import erf, isfinite, log, nan, sqrt
+from math import isfinite, nan
 from typing import Any
 
-import numpy as np
 import pandas as pd
 
 from walktalk.advisor.candidates import Candidate
@@ -17,19 +16,19 @@ from walktalk.advisor.edge import STEPS, Edge
 from walktalk.advisor.finals import Finalist, Finals, Tried
 from walktalk.advisor.goal import OBJECTIVES, Goal
 from walktalk.advisor.ground import Ground, survey
-from walktalk.advisor.pilots import Pilots
 from walktalk.advisor.prediction import Prediction, predict
-from walktalk.advisor.race import RACE_SHARE, Limits, Race, Told
+from walktalk.advisor.race import RACE_SHARE, Told
+from walktalk.advisor.reach import first_arrival, hold_race, without_target
 from walktalk.advisor.situation import Situation, of_study
+from walktalk.advisor.unscaled import unscaled
 from walktalk.advisor.words import headline, html
 from walktalk.errors import SpecError
+from walktalk.runtimes.meaning import Stop
+from walktalk.runtimes.simulator import Simulation
 from walktalk.studies import StudySpec
 
-LEAST_SPREAD = 0.05  # of one repetition's cost, relative: two that agree by luck prove nothing
-ONE_RUN = 0.15  # the relative spread that is assumed where nothing was repeated
-MOST_TRAININGS = 40.0  # times the iterations of the study's stop, all pilots together
+SMALLER = (1.0, 1 / 27, 1 / 729, 1 / 19683)  # of the study's learning rate, until not all pilots diverge
 CAUTION = 0.95  # a pilot that was left waiting may have been the best after all
-WITHIN = 1.1  # "as good as": within 10 % of the best
 
 
 @dataclass(frozen=True, repr=False)
@@ -42,6 +41,8 @@ class Advice:
     tried: list[Tried]  # every candidate's pilot, and where it was heading
     sure: float  # probability of being within 10 % of the best candidate
     trainings: int  # what the advice itself took
+    diverged: bool = False  # whether every pilot did with the study's own learning rate, and smaller ones were taken
+    missed: float | None = None  # the target that no pilot reached, in place of which the lowest loss is advised
 
     @property
     def best(self) -> Candidate:
@@ -51,13 +52,13 @@ class Advice:
     @property
     def reached(self) -> bool:
         """Whether a pilot really got there; else it is extrapolated."""
-        return self.finalist.arrived or self.ground.goal.budget is not None
+        return self.missed is None and (self.finalist.arrived or self.ground.goal.budget is not None)
 
     @cached_property
     def predictions(self) -> dict[str, Prediction]:
         """What a run will take on each axis until it stops, and its loss there, with their 95 % intervals."""
         ends, goal = self.finalist.ends, self.ground.goal
-        if not self.reached or not ends:
+        if goal.budget is None and (not self.reached or not ends):
             per = self.best.rates
             cost = predict(self.finalist.values, guessed=True).times(1 / max(per.of(goal.objective), 1e-300))
             found = {axis: cost.times(per.of(axis)) for axis in OBJECTIVES}
@@ -95,6 +96,18 @@ class Advice:
     def high(self) -> float:
         """The other end of that interval."""
         return self.answer.high
+
+    @cached_property
+    def epsilon(self) -> float | None:
+        """ε of the node that trains most, in a run of the expected length; None where nothing protects the data."""
+        privacy, setup = self.best.protocol.privacy, self.ground.bench.setup
+        length = self.predictions["iterations"].value
+        if privacy is None or not isfinite(length):
+            return None
+        stop = Stop(iterations=max(1, round(length)))
+        simulation = Simulation(replace(setup, protocol=self.best.protocol, stop=stop, keep_trace=False))
+        simulation.advance()
+        return privacy.epsilon(max(simulation.interpreter.releases.values(), default=0))
 
     @property
     def prospects(self) -> dict[str, float]:
@@ -192,7 +205,20 @@ def advise_in(
     """The same for any situation, which `of_study` or `of_foundation` make; arguments as above."""
     say = told or silent
     say("looking at the task and the network", 0.0)
-    return advise_on(survey(situation, goal, wanted=algorithms, model_bytes=model_bytes), say)
+    diverged, rates = 0, list[float]()
+    for smaller in SMALLER:
+        try:
+            ground = survey(situation, goal, wanted=algorithms, model_bytes=model_bytes, smaller=smaller)
+            advice = advise_on(ground, say)
+        except AllDiverged as error:
+            diverged, rates = diverged + error.trainings, [*rates, *error.rates]
+            say("all diverged; smaller learning rates", 0.0)
+        else:
+            return replace(advice, trainings=advice.trainings + diverged, diverged=smaller < 1.0)
+    raise SpecError(
+        f"optimizer.lr: {situation.optimizer.lr:g} is too large; every pilot diverged, with rates of {min(rates):g} "
+        f"to {max(rates):g}; take a much smaller one and ask again{unscaled(situation.task)}"
+    )
 
 
 def silent(text: str, share: float) -> None:
@@ -201,19 +227,17 @@ def silent(text: str, share: float) -> None:
 
 def advise_on(ground: Ground, say: Told) -> Advice:
     """The advice, once everything is prepared."""
-    goal, situation = ground.goal, ground.situation
-    pilots = Pilots(ground.bench, [ground.entry(candidate, 0) for candidate in ground.candidates])
-    fastest = min(c.rates.of(goal.objective) for c in ground.candidates)
-    most = MOST_TRAININGS * (situation.stop.iterations or ground.longest / fastest)
-    race = Race(pilots, Limits(most, ground.longest), goal.budget, say)
-    race.run()
+    asked = ground.target
+    ground, pilots, race = hold_race(ground, say)
+    spent, missed = pilots.trainings, None
+    if all(course.lost for course in pilots.courses):  # an extrapolation from them would be made of nothing
+        raise AllDiverged(ground, spent)
+    if ground.goal.budget is None and not isfinite(first_arrival(pilots)):
+        say("the target is out of reach; how low a run gets instead", 0.0)
+        missed = asked
+        ground, pilots, race = hold_race(without_target(ground), say)
+        spent += pilots.trainings
     tried = [Tried(*each) for each in zip(ground.candidates, pilots.courses, race.prospects(), strict=True)]
-    if all(one.course.lost for one in tried):  # an extrapolation from them would be made of nothing
-        rates = sorted({candidate.lr for candidate in ground.candidates})
-        raise SpecError(
-            f"optimizer.lr: {situation.optimizer.lr:g} is too large; every pilot diverged, with rates of {rates[0]:g} "
-            f"to {rates[-1]:g}; take a much smaller one and ask again"
-        )
     edge = Edge(ground, tried, say)
     edge.search()
     finals = Finals(ground, tried, pilots.trainings + edge.trainings)
@@ -224,31 +248,16 @@ def advise_on(ground: Ground, say: Told) -> Advice:
         if further is None or (next_best := finals.run_with(further)) is best:
             break
         best = next_best
-    spent = pilots.trainings + edge.trainings
-    reached = best.arrived or goal.budget is not None
-    sure = surety(best, finals.finalists) * (CAUTION if reached else 0.5)
-    return Advice(ground, best, finals.finalists, tried, sure, spent + finals.trainings)
+    spent += edge.trainings + finals.trainings
+    reached = missed is None and (best.arrived or ground.goal.budget is not None)
+    sure = finals.surety(best) * (CAUTION if reached else 0.5)
+    return Advice(ground, best, finals.finalists, tried, sure, spent, missed=missed)
 
 
-def surety(best: Finalist, finalists: list[Finalist]) -> float:
-    """The probability that no other finalist is really more than 10 % better, with normal errors of the log means."""
-    spread, sure = log_spread([finalist.values for finalist in finalists]), 1.0
-    for other in finalists:
-        if other is not best and other.values and best.mean > 0 and isfinite(other.mean):
-            gap = log(WITHIN * other.mean / best.mean)
-            sure *= normal(gap / (spread * sqrt(1 / len(best.values) + 1 / len(other.values))))
-    return sure
+class AllDiverged(SpecError):
+    """No pilot has kept a loss that is a number, or near one."""
 
-
-def log_spread(values: list[list[float]]) -> float:
-    """The relative spread of one repetition, pooled over the finalists."""
-    logs = [np.log(np.maximum(vs, 1e-300)) for vs in values if len(vs) > 1]
-    freedom = sum(len(vs) - 1 for vs in logs)
-    if not freedom:
-        return ONE_RUN
-    return max(LEAST_SPREAD, sqrt(sum(float(((vs - vs.mean()) ** 2).sum()) for vs in logs) / freedom))
-
-
-def normal(z: float) -> float:
-    """The probability that a standard normal number is below z."""
-    return 0.5 * (1 + erf(z / sqrt(2)))
+    def __init__(self, ground: Ground, trainings: int) -> None:
+        self.rates = [candidate.lr for candidate in ground.candidates]
+        self.trainings = trainings
+        super().__init__("every pilot diverged")

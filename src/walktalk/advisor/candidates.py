@@ -8,13 +8,14 @@ simulation without arithmetic tells it for every algorithm in a moment.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from contextlib import suppress
+from dataclasses import asdict, dataclass, replace
 from typing import Any
 
 from walktalk.chains import ReturnTime, aggregators, metropolis_hastings
 from walktalk.errors import SpecError, UserError
 from walktalk.graphs import Graph
-from walktalk.protocols import PROTOCOLS, AsyncGossip, MultiWalk, Protocol
+from walktalk.protocols import PROTOCOLS, AsyncGossip, MultiWalk, Private, Protocol, private
 from walktalk.runtimes.simulator import Rates
 
 LR_FACTORS = (0.3, 1.0, 3.0)  # of the study's own learning rate: further apart than pilots can tell them apart
@@ -77,6 +78,9 @@ def algorithms(
         aggregator: The best node to mix walks at; those that name none get it.
         named: By the study; considered beside walks and gossip.
         wanted: What a person wants to choose among instead: "all", names of algorithms, or protocols.
+
+    Where all that the study names protect the nodes' data in the same way, so do all others, or they are left out: what
+    protects nothing is no advice to somebody who asked for protection.
     """
     if wanted is None:
         found = usable([*walks(world.graph.nodes), AsyncGossip(), *named], world)
@@ -84,13 +88,29 @@ def algorithms(
         found = [protocol for one in separate(wanted) for protocol in asked_for(one, world, is_all(wanted))]
     if not found:
         raise SpecError(f"algorithms: none of these can run on {world.graph.name}; take others, or another graph")
-    return list(dict.fromkeys(at_the_best(protocol, aggregator) for protocol in found))
+    placed = dict.fromkeys(at_the_best(protocol, aggregator) for protocol in found)
+    return list(dict.fromkeys(guarded(list(placed), named)))
+
+
+def guarded(found: Sequence[Protocol], named: Sequence[Protocol]) -> list[Protocol]:
+    """All of them with the privacy that all named ones have; those that cannot have it are left out."""
+    asked = {protocol.privacy for protocol in named}
+    given = next(iter(asked)) if len(asked) == 1 else None
+    if given is None:
+        return list(found)
+    made = []
+    for protocol in found:
+        with suppress(UserError):
+            made.append(protocol if protocol.privacy is not None else private(protocol, **asdict(given)))
+    return made
 
 
 def at_the_best(protocol: Protocol, aggregator: int) -> Protocol:
     """Multi-Walk mixes at the best node unless somebody says where."""
     if isinstance(protocol, MultiWalk) and protocol.aggregator == 0:
         return replace(protocol, aggregator=aggregator)
+    if isinstance(protocol, Private):
+        return replace(protocol, inner=at_the_best(protocol.inner, aggregator))
     return protocol
 
 

@@ -12,7 +12,7 @@ import yaml
 from walktalk.advisor.pilots import stop_at
 from walktalk.advisor.situation import InPython
 from walktalk.errors import SpecError
-from walktalk.protocols import PROTOCOLS, Protocol
+from walktalk.protocols import PROTOCOLS, Private, Protocol
 from walktalk.runtimes.meaning import Stop
 from walktalk.studies import SGD, StudySpec, make_spec, run_study, spec_mapping
 
@@ -44,7 +44,11 @@ def stop_of(advice: Advice) -> Stop:
 
 def entry_of(protocol: Protocol, lr: float) -> dict[str, Any]:
     """The entry under `algorithms`: its name, the settings that are not the usual ones, and the learning rate."""
-    return {"name": name_in_specifications(protocol), **unusual(protocol), "lr": lr}
+    core = protocol.core
+    around = {name: value for name, value in protocol.settings.items() if name not in core.settings}
+    if protocol.privacy is not None:
+        around["privacy"] = {name: value for name, value in dataclasses.asdict(protocol.privacy).items() if value}
+    return {"name": name_in_specifications(core), **unusual(core), **around, "lr": lr}
 
 
 def name_in_specifications(protocol: Protocol) -> str:
@@ -112,12 +116,20 @@ def code(advice: Advice) -> str:
     if given is None:
         return "import walktalk as wt\n\nresult = wt.run_study(advice.spec)"
     protocol = advice.best.protocol
-    kind = type(protocol)
+    kind = type(protocol.core if isinstance(protocol, Private) else protocol)
     home = "walktalk.protocols" if kind.__module__.startswith("walktalk.protocols") else kind.__module__
     lines = [f"    {name}={as_python(value)}," for name, value in arguments(advice, given).items()]
-    called = f"{kind.__name__}({_settings(unusual(protocol))})"
+    called = made(protocol)
     imports = ["import walktalk as wt", f"from {home} import {kind.__name__}", ""]
     return "\n".join([*imports, "run = wt.train(", "    task,", f"    {called},", "    graph,", *lines, ")"])
+
+
+def made(protocol: Protocol) -> str:
+    """What makes a protocol, its class imported."""
+    if isinstance(protocol, Private):
+        given = {name: value for name, value in dataclasses.asdict(protocol.spends).items() if value is not None}
+        return f"wt.private({made(protocol.inner)}, {_settings(given)})"
+    return f"{type(protocol).__name__}({_settings(unusual(protocol))})"
 
 
 def as_python(value: Any) -> str:

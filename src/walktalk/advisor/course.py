@@ -93,6 +93,23 @@ class Course:
         if self.to_the_target and self.arrival is None and seen.loss <= self.scale.target:
             self.arrival, self.arrived = seen, seen.of(objective)
 
+    def aim(self, scale: Scale, objective: str) -> None:
+        """Another target, which it may have shown already.
+
+        Args:
+            scale: With that target.
+            objective: The axis of costs.
+        """
+        self.scale = scale
+        self.arrival = next((one for one in self.seen if one.loss <= scale.target), None)
+        self.arrived = None if self.arrival is None else self.arrival.of(objective)
+
+    @property
+    def lately(self) -> float:
+        """The loss over the last quarter of its evaluations; infinity where there is none, or it is no number."""
+        last = [one.loss for one in self.seen[-max(1, len(self.seen) // 4) :]]
+        return float(np.mean(last)) if last and all(map(isfinite, last)) else inf
+
     @property
     def at(self) -> float:
         """The cost spent so far."""

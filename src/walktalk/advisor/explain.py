@@ -9,6 +9,7 @@ from typing import Any
 from walktalk.advisor.advice import Advice
 from walktalk.advisor.carry_out import changes
 from walktalk.advisor.finals import Finalist
+from walktalk.advisor.unscaled import unscaled
 from walktalk.advisor.words import amount, begun, name_of
 from walktalk.chains import aggregators, metropolis_hastings
 from walktalk.protocols import AsyncGossip, MultiWalk
@@ -32,7 +33,13 @@ def _measured(advice: Advice) -> str:
     goal, best = advice.ground.goal, advice.best
     what = f"{begun(name_of(best))} with learning rate {best.lr:g}"
     others = sorted((r for r in advice.rivals if r.candidate is not best), key=lambda r: r.mean)
-    if goal.budget is not None:
+    if advice.missed is not None and goal.budget is not None:
+        longest = amount(goal.objective, goal.budget)
+        line = (
+            f"No pilot reached a loss of {advice.missed:.4g}; {name_of(best)} with learning rate {best.lr:g} came to "
+        )
+        line += f"the lowest, {advice.loss:.3g} after {longest}"
+    elif goal.budget is not None:
         line = (
             f"{what} had the lowest loss in the pilots, {advice.loss:.3g} after {amount(goal.objective, goal.budget)}"
         )
@@ -71,7 +78,7 @@ def _cost_of_an_iteration(advice: Advice) -> str:
     verb = "takes" if objective == "time" else "sends"
     walk = best.protocol.family == "walks"
     others = [c for c in advice.ground.candidates if (c.protocol.family == "walks") != walk]
-    against = next((c for c in others if c.protocol == AsyncGossip()), others[0] if others else None)
+    against = next((c for c in others if c.protocol.core == AsyncGossip()), others[0] if others else None)
     other = f", {amount(objective, against.rates.of(objective))} with {name_of(against)}" if against else ""
     return f"An iteration {verb} {unit} on average here{other}."
 
@@ -95,7 +102,8 @@ def _theory(advice: Advice) -> str:
         f"(p = {net.p:.2g}); by the bounds walks beat gossip per iteration "
         f"{'for any number of walks' if limit > net.nodes else f'below R = {limit:.2g}'}"
     )
-    if isinstance(advice.best.protocol, MultiWalk) and advice.best.protocol.walks > 1:
+    core = advice.best.protocol.core
+    if isinstance(core, MultiWalk) and core.walks > 1:
         ends = aggregators(metropolis_hastings(ground.graph))
         line += (
             f", and walks come back to node {ends.best.node} soonest (H = {ends.best.h:.3g}, worst {ends.worst.h:.3g})"
@@ -106,19 +114,63 @@ def _theory(advice: Advice) -> str:
 def notes(advice: Advice) -> list[str]:
     """What a person should know before relying on it."""
     ground = advice.ground
-    found = list(ground.graph.notes)
+    found = [*ground.graph.notes, *_about_privacy(advice), *_about_the_goal(advice), *_about_the_rates(advice)]
     rates = sorted({one.candidate.lr for one in advice.tried if one.candidate.algorithm == advice.best.algorithm})
     if advice.best.lr in (rates[0], rates[-1]) and len(rates) > 1:
         end = "largest" if advice.best.lr == rates[-1] else "smallest"
         found.append(f"{advice.best.lr:g} is the {end} learning rate that was tried; a further one may be better still")
-    if not advice.reached:
-        found.append("the target was not reached within the study's stop; costs are extrapolated, and may be far off")
     every = ground.situation.setup.evaluate.every
     if ground.goal.budget is None and every is not None and every > COARSE * advice.predictions["iterations"].value:
         found.append(
             f"a run looks at its loss every {every:,} iterations only, and stops at the first look that shows the "
             f"target; with evaluate.every={max(1, every // 10)} it may stop sooner"
         )
+    return found
+
+
+def _about_privacy(advice: Advice) -> list[str]:
+    """What is told of the data, where somebody asked for protection; or that the advised one gives none."""
+    privacy, named = advice.best.protocol.privacy, [one.privacy for one in advice.ground.situation.named]
+    if privacy is not None and advice.epsilon is not None:
+        return [f"the node that trains most spends ε = {advice.epsilon:.3g} at δ = {privacy.delta:g} in such a run"]
+    if privacy is None and any(named):
+        return [
+            "nothing protects the nodes' data in what is advised; name private algorithms alone to choose among such"
+        ]
+    return []
+
+
+def _about_the_goal(advice: Advice) -> list[str]:
+    """Whether what was asked for is what the numbers are about."""
+    ground, found = advice.ground, []
+    if advice.missed is not None and ground.goal.budget is not None:
+        longest, high = amount(ground.goal.objective, ground.goal.budget), advice.predictions["loss"].high
+        found.append(
+            f"the target of {advice.missed:.4g} was not reached; the numbers are of a run of {longest}, which ends at "
+            f"{high:.3g} or below; take such a target, or a longer stop"
+        )
+    elif not advice.reached:
+        found.append("the target was not reached within the study's stop; costs are extrapolated, and may be far off")
+    if ground.lowered:
+        found.append(
+            f"no target was given; {ground.target:.4g} is where pilots had gained nine tenths of all that they gained "
+            "within the study's stop"
+        )
+    if late := advice.finalist.late:
+        found.append(
+            f"{len(late)} of {len(advice.finalist.ends)} runs were not there after "
+            f"{amount(ground.goal.objective, min(late))} and were not waited for"
+        )
+    return found
+
+
+def _about_the_rates(advice: Advice) -> list[str]:
+    """Whether the study's own learning rate, or the size of the data, stands in the way."""
+    situation, found = advice.ground.situation, []
+    if advice.diverged:
+        found.append(f"with learning rates from {situation.optimizer.lr:g} on every pilot diverged")
+    if word := unscaled(situation.task):
+        found.append(word.removeprefix("; "))
     return found
 
 
@@ -138,7 +190,7 @@ def as_json(advice: Advice) -> dict[str, Any]:
         "learning_rate": best.lr,
         "label": best.label,
         "objective": goal.objective,
-        "target_loss": ground.target if goal.budget is None else None,
+        "target_loss": ground.target if goal.budget is None else advice.missed,
         "budget": goal.budget,
         "expected": expected(advice),
         "set": changes(advice),
@@ -161,6 +213,7 @@ def as_json(advice: Advice) -> dict[str, Any]:
         "constants": {
             key: asdict(getattr(ground.constants, key)) for key in ("F", "L", "sigma2", "zeta2", "zeta2_mean")
         },
+        "epsilon": advice.epsilon,
         "trainings": advice.trainings,
     }
 
@@ -172,8 +225,10 @@ def finite(value: float) -> float | None:
 
 def expected(advice: Advice) -> dict[str, Any]:
     """Iterations, seconds, bits and loss, each with its interval."""
-    found: dict[str, Any] = {name: asdict(one) for name, one in advice.predictions.items()}
-    found["bytes"] = {key: value / 8 for key, value in found["bits"].items()}
+    predictions = {**advice.predictions, "bytes": advice.predictions["bits"].times(1 / 8)}
+    found: dict[str, Any] = {
+        name: {key: finite(value) for key, value in asdict(one).items()} for name, one in predictions.items()
+    }
     if advice.ground.goal.budget is None:
         found["loss"] = {"value": advice.loss}
     return found

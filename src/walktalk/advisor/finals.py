@@ -16,14 +16,18 @@ from walktalk.advisor.candidates import Candidate
 from walktalk.advisor.course import Course, Seen
 from walktalk.advisor.ground import Ground
 from walktalk.advisor.pilots import Pilots
+from walktalk.advisor.prediction import predict
+from walktalk.advisor.surety import surety
 
-RIVALS = 3  # at most so many, and the neighbours in learning rate of a noisy leader
+RIVALS, AMPLE_RIVALS = 3, 6  # at most so many, and the neighbours in learning rate of a noisy leader; if cheap
 NOISY = 4  # models or fewer: one pilot says little about its learning rate
 NEAR = 1.5  # prospects within this of the best
 STILL_NEAR = 1.2  # mean values within this of the best
 UNDECIDED = 1.15  # mean values within this of the best are worth more than the usual repetitions
-USUAL, MOST = 2, 4  # repetitions beside the first pilot
-ENOUGH = 8  # runs from which an interval is read
+USUAL, MOST, AMPLE_MOST = 2, 4, 8  # repetitions beside the first pilot; where they are cheap
+WIDE = 1.5  # upper over lower end: such an interval is worth more runs, if they are cheap
+ENOUGH, AMPLE = 8, 16  # runs from which an interval is read: with 8 it is 28 % too wide, with 16 an eighth
+SETTLED = 0.9  # so sure that nobody is 10 % better: then nobody is looked at any longer
 PATIENCE = 1.15  # times the best cost: a repetition that takes longer is not waited for
 WAIT = 4.0  # times the mean cost: how long one is waited for that tells what a run costs
 HOPELESS = 10.0  # times what was spent on it: what a repetition without any prospect counts as
@@ -46,6 +50,7 @@ class Finalist:
     values: list[float] = field(default_factory=list)  # cost at the target, or loss at the budget, by repetition
     ends: list[Seen] = field(default_factory=list)  # where repetitions ended that had no part in the race
     left: list[int] = field(default_factory=list)  # repetitions that were not waited for: another was ahead
+    late: list[float] = field(default_factory=list)  # costs after which runs were not waited for any longer
     arrived: bool = False  # whether any of them really reached the target
     confirmed: bool = False  # whether `values` are those of runs that were all waited for
 
@@ -63,9 +68,21 @@ class Finals:
         - `tried`: every candidate that was in the race.
         - `allowed`: trainings that repetitions beyond the usual ones may take.
         """
-        self.ground, self.allowed, self.trainings, self.repetitions = ground, allowed, 0, 0
+        self.ground, self.trainings, self.repetitions = ground, 0, 0
+        self.left = ground.affordable - allowed  # trainings that cost nothing worth speaking of
+        self.allowed = max(allowed, 0.5 * self.left)
         self.expected = min((one.prospect for one in tried if isfinite(one.prospect)), default=inf)
-        self.finalists = [self.finalist(one) for one in choose(tried)]
+        chosen = choose(tried)
+        leader = min(chosen, key=lambda one: one.prospect).candidate
+        self.ample = AMPLE_MOST * AMPLE_RIVALS * self.iterations(leader, self.expected) <= self.allowed
+        self.most = AMPLE_MOST if self.ample else MOST
+        self.finalists = [self.finalist(one) for one in (choose(tried, AMPLE_RIVALS) if self.ample else chosen)]
+
+    def iterations(self, candidate: Candidate, cost: float) -> float:
+        """How many a run of it has that costs so much, or the budget."""
+        goal = self.ground.goal
+        spent = cost if goal.budget is None else goal.budget
+        return spent / max(candidate.rates.of(goal.objective), 1e-300)
 
     def finalist(self, one: Tried) -> Finalist:
         """With what its pilot has shown; one that was left waiting counts for nothing: it may have been bad luck."""
@@ -79,7 +96,7 @@ class Finals:
 
     def run(self) -> Finalist:
         """To the end; the one that is advised."""
-        while self.repetitions < MOST and (alive := self.alive(self.repetitions + 1)):
+        while self.repetitions < self.most and (alive := self.alive(self.repetitions + 1)):
             self.repeat(alive)
         return self.advised()
 
@@ -105,12 +122,20 @@ class Finals:
         best = min(finalist.mean for finalist in self.finalists)
         close = UNDECIDED if repetition > USUAL else STILL_NEAR
         near = [f for f in self.finalists if not f.values or f.mean <= close * best]
-        if repetition > USUAL and (len(near) < 2 or self.trainings > self.allowed):
+        if repetition > USUAL and (len(near) < 2 or self.trainings > self.allowed or self.settled()):
             return []
         if len(near) == 1 and near[0].values:
             enough = 2 if near[0].candidate.active <= NOISY else 1
             return [] if len(near[0].values) >= enough else near
         return near
+
+    def surety(self, best: Finalist) -> float:
+        """How sure it is that no other finalist is much better than this one."""
+        return surety(best.values, [other.values for other in self.finalists if other is not best])
+
+    def settled(self) -> bool:
+        """Whether more repetitions would only tell apart those that are as good as each other."""
+        return self.surety(min(self.finalists, key=lambda finalist: finalist.mean)) >= SETTLED
 
     def repeat(self, alive: list[Finalist]) -> None:
         """One more repetition of each."""
@@ -155,16 +180,29 @@ class Finals:
         Repetitions that were left because another was ahead are made again with the same randomness, to their end: else
         only the quick ones would count.
         """
-        goal, ground, again = self.ground.goal, self.ground, best.left
+        goal, again = self.ground.goal, best.left
         best.confirmed = True
         if goal.budget is None and not best.arrived:
             return  # nothing but extrapolations: more of them would not make it sure
-        new = range(self.repetitions + 1, self.repetitions + 1 + max(0, ENOUGH - len(best.ends) - len(again)))
-        pilots = Pilots(ground.bench, [ground.entry(best.candidate, repetition) for repetition in (*again, *new)])
-        upto = goal.budget if goal.budget is not None else min(WAIT * best.mean, 2 * ground.longest)
-        pilots.climb(range(len(pilots.entries)), upto)
-        self.trainings += pilots.trainings
-        best.ends += [self.end_of(course) for course in pilots.courses]
+        last = self.repetitions
+        new = range(last + 1, last + 1 + max(0, ENOUGH - len(best.ends) - len(again)))
+        self.to_the_end(best, [*again, *new])
+        affordable = (AMPLE - ENOUGH) * self.iterations(best.candidate, best.mean) <= self.left - self.trainings
+        found = predict(best.values)
+        if affordable and found.high > WIDE * found.low > 0:
+            last += len(new)
+            self.to_the_end(best, list(range(last + 1, last + 1 + max(0, AMPLE - len(best.ends)))))
+
+    def to_the_end(self, best: Finalist, repetitions: list[int]) -> None:
+        """These runs of the advised one, all waited for."""
+        goal, ground = self.ground.goal, self.ground
+        if repetitions:
+            pilots = Pilots(ground.bench, [ground.entry(best.candidate, repetition) for repetition in repetitions])
+            upto = goal.budget if goal.budget is not None else min(WAIT * best.mean, 2 * ground.longest)
+            pilots.climb(range(len(pilots.entries)), upto)
+            self.trainings += pilots.trainings
+            best.late += [] if goal.budget is not None else [c.at for c in pilots.courses if c.arrival is None]
+            best.ends += [self.end_of(course) for course in pilots.courses]
         best.values = [end.of(goal.objective if goal.budget is None else "loss") for end in best.ends]
 
     def end_of(self, course: Course) -> Seen:
@@ -178,13 +216,18 @@ class Finals:
         return Seen(last.iterations * more, last.time * more, last.bits * more, inf)
 
 
-def choose(tried: list[Tried]) -> list[Tried]:
-    """The best few; where the best has few models, also its neighbours in learning rate, which one run may misjudge."""
+def choose(tried: list[Tried], rivals: int = RIVALS) -> list[Tried]:
+    """The best few; where the best has few models, also its neighbours in learning rate, which one run may misjudge.
+
+    Args:
+        tried: All candidates, and where they were heading.
+        rivals: At most so many, and those neighbours.
+    """
     order = sorted((one for one in tried if isfinite(one.prospect)), key=lambda one: one.prospect)
     if not order:
         return tried[:1]
     best = order[0]
-    found = [one for one in order[:RIVALS] if one.prospect <= NEAR * best.prospect]
+    found = [one for one in order[:rivals] if one.prospect <= NEAR * best.prospect]
     if best.candidate.active <= NOISY:
         same = [one for one in tried if one.candidate.protocol == best.candidate.protocol]
         same.sort(key=lambda one: one.candidate.lr)

@@ -11,6 +11,7 @@ from walktalk.advisor.candidates import Candidate, World, algorithms, best_aggre
 from walktalk.advisor.constants import QUICK, Constants, estimate_constants
 from walktalk.advisor.course import Scale
 from walktalk.advisor.goal import Goal
+from walktalk.advisor.means import affordable
 from walktalk.advisor.pilots import Bench, Entry
 from walktalk.advisor.situation import Situation
 from walktalk.errors import SpecError
@@ -37,6 +38,8 @@ class Ground:
     candidates: list[Candidate]
     bench: Bench
     longest: float  # the cost at which the study's own stop ends the dearest candidate
+    affordable: float = 0.0  # trainings that nobody minds
+    lowered: bool = False  # whether the target is one that pilots have shown, in place of a lower one of ours
 
     @property
     def graph(self) -> Graph:
@@ -48,7 +51,7 @@ class Ground:
 
     def entry(self, candidate: Candidate, repetition: int) -> Entry:
         """A pilot; a walk's news reach the aggregator only when it comes back, R walks with R times as many."""
-        if not isinstance(candidate.protocol, MultiWalk):
+        if not isinstance(candidate.protocol.core, MultiWalk):
             return Entry(candidate, repetition)
         unit = candidate.rates.of(self.goal.objective)
         behind = candidate.active * self.network.returning.mean_age
@@ -62,6 +65,7 @@ def survey(
     wanted: str | Sequence[Any] | None = None,
     model_bytes: int | None = None,
     seed: str = "advice",
+    smaller: float = 1.0,
 ) -> Ground:
     """Prepare for pilots.
 
@@ -72,6 +76,7 @@ def survey(
             if left out.
         model_bytes: Size of the model on the wire, where the pilots train a smaller one.
         seed: Of the pilots' randomness, by name.
+        smaller: Of how many times the study's learning rate candidates begin; less than 1 where that one diverges.
     """
     graph = situation.graph
     if goal.objective == "bits" and graph.nodes == 1:
@@ -79,7 +84,7 @@ def survey(
     setup = with_bytes(situation.setup, model_bytes)
     root = situation.seed.child(seed)
     aggregator = best_aggregator(graph)
-    candidates = make_candidates(situation, setup, aggregator.node, root, wanted)
+    candidates = make_candidates(situation, setup, aggregator.node, root, wanted, smaller)
     least = min(candidate.rates.of(goal.objective) for candidate in candidates)
     if goal.budget is not None and goal.budget < least:
         raise SpecError(
@@ -103,7 +108,8 @@ def survey(
         budget=goal.budget,
     )
     net = network(graph, aggregator.node)
-    return Ground(situation, goal, net, constants, candidates, bench, max(costs.values()))
+    cheap = affordable(trainer, batch_size, root.child("means"))
+    return Ground(situation, goal, net, constants, candidates, bench, max(costs.values()), cheap)
 
 
 def with_bytes(setup: RunSetup, model_bytes: int | None) -> RunSetup:
@@ -117,14 +123,19 @@ def with_bytes(setup: RunSetup, model_bytes: int | None) -> RunSetup:
 
 
 def make_candidates(
-    situation: Situation, setup: RunSetup, aggregator: int, root: Seed, wanted: str | Sequence[Any] | None
+    situation: Situation,
+    setup: RunSetup,
+    aggregator: int,
+    root: Seed,
+    wanted: str | Sequence[Any] | None,
+    smaller: float = 1.0,
 ) -> list[Candidate]:
     found = []
     world = World(setup.graph, situation.optimizer.momentum, bool(setup.faults))
     for protocol in algorithms(world, aggregator, situation.named, wanted):
         rates = measured_rates(replace(setup, protocol=protocol, seed=root.child("rates", protocol.label)))
         active = protocol.active_models(setup.graph.nodes)
-        found += [Candidate(protocol, lr, rates, active) for lr in learning_rates(situation.optimizer.lr)]
+        found += [Candidate(protocol, lr, rates, active) for lr in learning_rates(smaller * situation.optimizer.lr)]
     return found
 
 
@@ -133,11 +144,16 @@ def make_scale(goal: Goal, start: float, floor: float) -> Scale:
     if not isfinite(start):
         raise SpecError(f"the loss of the initial model is {start}; look at the task's data")
     floor = min(floor, start - 1e-6 * max(abs(start), 1.0))
-    # To four digits: what is printed is what was meant.
-    target = goal.target_loss if goal.target_loss is not None else float(f"{floor + OF_THE_WAY * (start - floor):.4g}")
+    own = rounded_loss(floor + OF_THE_WAY * (start - floor))
+    target = goal.target_loss if goal.target_loss is not None else own
     if target >= start:
         raise SpecError(f"target_loss: {target:.4g} is not below {start:.4g}, the loss before any training")
     return Scale(start, min(floor, target - 0.02 * (start - target)), target)
+
+
+def rounded_loss(loss: float) -> float:
+    """To four digits: what is printed is what was meant."""
+    return float(f"{loss:.4g}")
 
 
 def stop_cost(stop: Stop, rates: Rates, goal: Goal) -> float:

@@ -65,6 +65,12 @@ class Pilots:
         self.engine = Engine(bench.trainer, [self._setup(entry) for entry in entries], initial)
         self.trainings = 0
 
+    def aim(self, scale: Scale) -> None:
+        """Another target for all of them."""
+        self.bench = replace(self.bench, scale=scale)
+        for course in self.courses:
+            course.aim(scale, self.bench.objective)
+
     def _setup(self, entry: Entry) -> RunSetup:
         bench, candidate = self.bench, entry.candidate
         far = bench.far

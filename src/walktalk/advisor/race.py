@@ -21,6 +21,7 @@ OPENING = 1.3  # from one cost to the next while all go together
 STEP = 1.35  # from one cost to the next in the race
 CLOSE = 1.15  # prospects within this of the best are taken further together
 WORTH = 0.93  # of what is certain: who promises less than 7 % better is not worth the trainings
+FAR = 10.0  # times the best prospect: those that promise less are not run to the end even where that is cheap
 AT_ONCE = 6  # at most so many
 RACE_SHARE = 0.7  # of a progress bar; the finalists have the rest
 STALLED = 0.35  # of its mean pace so far: the least that is expected of a pilot, so that nobody waits for ever
@@ -57,6 +58,20 @@ class Race:
             )
             # Together up to the nearest of their next stops: those of about the same cost share waves.
             self.pilots.climb(chosen, min(self.end(), *(self.next_stop(p) for p in chosen)))
+
+    def complete(self, trainings: float) -> None:
+        """Whoever may still be near to where the first arrived, or to the budget, if that takes no more trainings.
+
+        A pilot that was left early for another that was lucky is misjudged; where runs are cheap they are made.
+        """
+        objective, end, prospects = self.pilots.bench.objective, self.end(), self.prospects()
+        upto = FAR * min(prospects, default=inf)
+        found = [p for p, course in enumerate(self.pilots.courses) if prospects[p] <= upto and not course.lost]
+        entries = self.pilots.entries
+        needed = sum((end - self.pilots.courses[p].at) / entries[p].candidate.rates.of(objective) for p in found)
+        if needed <= trainings:
+            self.told(f"{len(found)} pilots to the end", RACE_SHARE)
+            self.pilots.climb(found, end)
 
     def next_stop(self, pilot: int) -> float:
         """A step further; but before a pilot means anything, there is no use in looking at it."""

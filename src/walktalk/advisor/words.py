@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from html import escape
+from math import isfinite
 from typing import TYPE_CHECKING
 
 from walktalk.advisor.candidates import Candidate
@@ -25,6 +26,8 @@ def begun(text: str) -> str:
 
 def amount(objective: str, value: float) -> str:
     """A cost with its unit; bits as bytes, which people compare with a data plan."""
+    if not isfinite(value):
+        return "unknown"
     if objective == "iterations":
         return f"{value:,.0f} iterations"
     units = (
@@ -42,7 +45,8 @@ def headline(advice: Advice) -> str:
     what = f"{name_of(best)}, learning rate {best.lr:g}"
     if goal.budget is not None:
         loss = f"loss {answer.value:.3g} (95 %: {answer.low:.3g} to {answer.high:.3g})"
-        return f"{what}: {loss} for {amount(goal.objective, goal.budget)}"
+        out = "" if advice.missed is None else f"; {advice.missed:.4g} is out of reach"
+        return f"{what}: {loss} for {amount(goal.objective, goal.budget)}{out}"
     cost, low, high = (amount(goal.objective, value) for value in (answer.value, answer.low, answer.high))
     sure = "" if advice.reached else ", extrapolated"
     return f"{what}: {cost} (95 %: {low} to {high}) to a loss of {advice.loss:.4g}{sure}"

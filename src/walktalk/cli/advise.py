@@ -160,8 +160,12 @@ def show(advice: Advice, command: str) -> None:
 
 
 def heading(found: dict[str, Any]) -> str:
+    from walktalk.advisor import amount
+
     if found["budget"] is not None:
-        return f"For a budget of {found['budget']:,.4g} ({found['objective']})"
+        spent = amount(found["objective"], found["budget"])
+        missed = found["target_loss"]
+        return f"For a budget of {spent}" if missed is None else f"{missed:.4g} is out of reach; for {spent}"
     return f"To a training loss of {found['target_loss']:.4g}, least {found['objective']}"
 
 

@@ -6,6 +6,11 @@ schedule goes by progress, so a shortened run has all of it. The trial runs have
 first repetitions' initial models; walks and batches are their own. Where the best is at the edge of what was tried, the
 grid goes on there: a better one may lie beyond.
 
+A rate at which a run loses again a fifth of what it had gained is refused, however well it stood before. Short runs may
+be over before that shows, above all of algorithms whose news take long: BTPP's need twice the depth of its tree. So the
+best rate of the search is run once at full length; where it goes astray there, or ends above where the short run did,
+lower ones are run at full length, too.
+
 With `best` rates are looked for with the state at each place where it can live, by the mean of the models, and the two
 best rates of each place are then run at full length, measured as the study is: what is best in short runs need not be
 (REPRODUCTION.md).
@@ -33,10 +38,13 @@ FACTORS = (0.25, 0.5, 1.0, 2.0, 4.0)  # of the study's own rate: what is tried a
 FARTHEST = 64.0  # no candidate is further from the study's own rate than this factor
 ROUNDS = (1 / 8, 1 / 4)  # shares of a run; after each, the better half of an algorithm's candidates stays
 REPETITIONS = 2
+LOSES = 0.2  # of what it had gained: a run that loses so much of it again goes astray
+LOOKS = 4  # evaluations of a trial run: enough to see that
+LOWER = 3  # rates below one that went astray which are run at full length at once
 FINALISTS = 2  # rates of each place of the state that are run at full length
 
 Rates = dict[str, list[float]]  # algorithm -> candidates, best first
-Losses = dict[str, dict[float, float]]  # algorithm -> candidate -> its last training loss
+Losses = dict[str, dict[float, float]]  # algorithm -> candidate -> its last training loss; infinity: it went astray
 Choice = dict[str, Any]  # keys of an algorithm's entry, and what was found best
 CHOSEN: dict[Tuning, tuple[str, ...]] = {"lr": ("lr",), "best": ("lr", "optimizer_state")}  # which keys those are
 Report = Callable[[Progress], None]
@@ -95,7 +103,52 @@ def found(
 ) -> tuple[dict[str, Choice], list[dict[str, Any]]]:
     """Each algorithm's best rate, and the losses of every round."""
     rates, rounds = halved(spec, device, progress)
-    return {name: {"lr": candidates[0]} for name, candidates in rates.items()}, rounds
+    best = {name: candidates[0] for name, candidates in rates.items()}
+    short = {name: float(rounds[-1]["losses"][name][f"{lr:g}"]) for name, lr in best.items()}
+    best, more = confirmed(spec, best, short, device, progress)
+    return {name: {"lr": lr} for name, lr in best.items()}, [*rounds, *more]
+
+
+def confirmed(
+    spec: StudySpec,
+    best: dict[str, float],
+    short: dict[str, float],
+    device: str = "auto",
+    progress: Report | None = None,
+) -> tuple[dict[str, float], list[dict[str, Any]]]:
+    """The best rates, each after a run of full length; where that ends astray, or above the short one, lower rates are
+    run at that length, too, and the best of all is taken.
+
+    Args:
+        spec: The study.
+        best: Of every algorithm the best rate in short runs.
+        short: The loss that it ended with in the last of those.
+        device: Where trial runs are trained.
+        progress: Hears how far they are.
+    """
+    once = make_spec({**spec_mapping(spec), "repetitions": 1})  # one is enough to see whether it stays where it was
+    first = trial(once, {name: [lr] for name, lr in best.items()}, 1.0, device, progress)
+    rounds = [_told(1.0, first)]
+    least = spec.optimizer.lr / FARTHEST
+    ends = {name: of for name, of in first.items() if not _rank(of[best[name]]) <= _rank(short[name]) < math.inf}
+    while lower := {name: below(min(of), least) for name, of in ends.items() if _still_falls(of)}:
+        more = {name: rates for name, rates in lower.items() if rates}
+        if not more:
+            break
+        found = trial(spec, more, 1.0, device, progress)
+        rounds.append(_told(1.0, found))
+        ends = {name: of | found.get(name, {}) for name, of in ends.items()}
+    return best | {name: better_half(of)[0] for name, of in ends.items()}, rounds
+
+
+def _still_falls(losses: dict[float, float]) -> bool:
+    """Whether the lowest rate that was tried is the best, so that a lower one may be better still."""
+    return better_half(losses)[0] == min(losses)
+
+
+def below(lr: float, least: float) -> list[float]:
+    """The next lower rates, none below the least."""
+    return [rate for k in range(1, LOWER + 1) if (rate := lr / STEP**k) >= least]
 
 
 def found_with_states(
@@ -183,7 +236,7 @@ def in_words(spec: StudySpec) -> str:
 
 
 def trial(spec: StudySpec, rates: Rates, share: float, device: str, progress: Report | None) -> Losses:
-    """The last training loss of every candidate, mean over repetitions."""
+    """The last training loss of every candidate, mean over repetitions; infinity where that had been lower by far."""
     content = _shortened(spec, share)
     names: dict[str, tuple[str, float]] = {}
     entries = []
@@ -193,12 +246,23 @@ def trial(spec: StudySpec, rates: Rates, share: float, device: str, progress: Re
             names[label] = algorithm.title, lr
             entries.append({**entry, "lr": lr, "label": label})
     history = run_study(make_spec({**content, "algorithms": entries}), device=device, progress=progress).history
-    ends = history.sort_values("iteration").groupby(["algorithm", "repetition"]).tail(1)  # `last` would skip a NaN
-    last = ends.set_index("algorithm")["train_loss"]
     losses: Losses = {name: {} for name in rates}
     for label, (name, lr) in names.items():
-        losses[name][lr] = float(last.loc[[label]].mean(skipna=False))
+        runs = history[history["algorithm"] == label].sort_values("iteration").groupby("repetition")["train_loss"]
+        courses = [list(map(float, run)) for _, run in runs]
+        last = sum(course[-1] for course in courses) / len(courses)  # NaN where any of them is
+        losses[name][lr] = math.inf if any(map(goes_astray, courses)) else last
     return losses
+
+
+def goes_astray(course: list[float]) -> bool:
+    """Whether a run ends well above where it had been, by what it had gained.
+
+    Args:
+        course: Its losses, from before the first training on.
+    """
+    lowest = min((loss for loss in course if math.isfinite(loss)), default=math.inf)
+    return course[-1] - lowest > LOSES * (course[0] - lowest)
 
 
 def better_half(losses: dict[float, float]) -> list[float]:
@@ -227,7 +291,8 @@ def _shortened(spec: StudySpec, share: float) -> dict[str, Any]:
     stop = {name: value * share for name, value in content["stop"].items() if name in ("time", "bits")}
     if spec.stop.iterations is not None:
         stop["iterations"] = max(1, round(share * spec.stop.iterations))
-    end = {"every": stop["iterations"]} if "iterations" in stop else {"seconds": stop.get("time", 1.0)}
+    every = max(1, -(-stop["iterations"] // LOOKS)) if "iterations" in stop else 0
+    end = {"every": every} if every else {"seconds": stop["time"] / LOOKS if "time" in stop else 1.0}
     kept = {name: content["evaluate"][name] for name in ("samples", "model") if name in content["evaluate"]}
     return {
         **content,

@@ -7,6 +7,7 @@ from typing import Any, NamedTuple
 
 from walktalk.plots import unit_of
 from walktalk.protocols import known
+from walktalk.report.certainty import is_probable, would_tell
 from walktalk.studies import algorithms_of
 
 
@@ -72,11 +73,17 @@ def _note(summary: Mapping[str, Any], name: Callable[[str], str]) -> str:
         "time": "time",
         "bits": "data sent",
     }
-    close = [
-        f"{names[axis]} ({name(winner['algorithm'])} or {name(winner['next'])})"
-        for axis, winner in summary["winners"].items()
-        if winner is not None and winner["clear"] is False
-    ]
+    unsure = {axis: one for axis, one in summary["winners"].items() if one is not None and one["clear"] is False}
+    close, likely = (
+        [
+            f"{names[axis]} ({name(one['algorithm'])}{' or ' if not sure else ' before '}{name(one['next'])}"
+            f"{would_tell(one)})"
+            for axis, one in unsure.items()
+            if is_probable(one) is sure
+        ]
+        for sure in (False, True)
+    )
+    note = f"{note} Probable, but not sure: {'; '.join(likely)}." if likely else note
     return f"{note} Too close to call: {'; '.join(close)}." if close else note
 
 

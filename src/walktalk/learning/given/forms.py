@@ -48,7 +48,7 @@ def is_series(data: Any) -> TypeGuard[pd.Series[Any]]:
 def part_of(data: Any, where: str, choice: Choice, most_bytes: float) -> Part:
     """One node's data, whatever its form; what can only be gone through once may take `most_bytes` of memory."""
     if is_frame(data):
-        return InMemory(where, of_frame(data, where, choice))
+        return of_frame(data, where, choice)
     if isinstance(data, Mapping):
         return InMemory(where, split_up(data, where, choice))
     if hasattr(data, "with_format") and hasattr(data, "column_names"):
@@ -79,7 +79,7 @@ def is_columns(data: Any) -> bool:
     return not (isinstance(data, list) and all(isinstance(part, tuple) and len(part) == 2 for part in data))
 
 
-def of_frame(frame: pd.DataFrame, where: str, choice: Choice) -> Given:
+def of_frame(frame: pd.DataFrame, where: str, choice: Choice) -> InMemory:
     """Columns of numbers side by side as the inputs. What to do with categories and gaps is for the person to say."""
     names = [str(name) for name in frame.columns]
     if len(set(names)) < len(names):
@@ -91,10 +91,11 @@ def of_frame(frame: pd.DataFrame, where: str, choice: Choice) -> Given:
         check_numbers(frame[name], where, name)
     alone = len(targets) == 1 and not (choice.in_columns and kind_of(frame[targets]) is np.float32)
     target = frame[targets[0] if alone else targets]
-    return Given(
+    given = Given(
         {"": torch.tensor(frame[inputs].to_numpy(dtype=np.float32))},
         {"": torch.tensor(target.to_numpy(dtype=kind_of(target)))},
     )
+    return InMemory(where, given, tuple(inputs))
 
 
 def of_pandas(data: Any, where: str, columns: Sequence[str] | None, inputs: bool) -> Any:

@@ -89,6 +89,7 @@ class Part(ABC):
     """One node's samples."""
 
     where: str  # what a person calls it, e.g. partitions['north']
+    columns: tuple[str, ...] = ()  # of a frame: those that stand side by side as the input
 
     @abstractmethod
     def __len__(self) -> int: ...
@@ -105,8 +106,8 @@ class Part(ABC):
 class InMemory(Part):
     """Samples as tensors."""
 
-    def __init__(self, where: str, given: Given) -> None:
-        self.where, self.given = where, checked(given, where)
+    def __init__(self, where: str, given: Given, columns: tuple[str, ...] = ()) -> None:
+        self.where, self.given, self.columns = where, checked(given, where), columns
 
     def __len__(self) -> int:
         return self.given.samples

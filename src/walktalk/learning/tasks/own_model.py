@@ -181,6 +181,7 @@ def tried(module: nn.Module, inputs: Tensor, whole: bool = False) -> Any:
 
 def check_alike(part: Part, first_part: Part, first: Given) -> None:
     """Every node's samples have the shape and type of the first one's."""
+    check_columns(part, first_part)
     given = part.read([0])
     if given.inputs.keys() != first.inputs.keys():
         names = [", ".join(one.inputs) for one in (given, first)]
@@ -197,6 +198,24 @@ def check_alike(part: Part, first_part: Part, first: Given) -> None:
         if mine.dtype != other.dtype:
             kinds = [str(t.dtype).removeprefix("torch.") for t in (mine, other)]
             raise DataError(f"{part.where}: {what} are {kinds[0]}, but {first_part.where} has {kinds[1]}")
+
+
+def check_columns(part: Part, first_part: Part) -> None:
+    """Columns of frames become numbers side by side: the same ones in the same order, or a model would mix them up."""
+    if not part.columns or not first_part.columns or part.columns == first_part.columns:
+        return
+    remedy = "or say for all which, in which order: columns=[…]"
+    for name in first_part.columns:
+        if name not in part.columns:
+            raise DataError(
+                f"{part.where}: there is no column {name!r}, which {first_part.where} has; add it, {remedy}"
+            )
+    for name in part.columns:
+        if name not in first_part.columns:
+            raise DataError(f"{part.where}: {first_part.where} has no column {name!r}; leave it out, {remedy}")
+    raise DataError(
+        f"{part.where}: its columns are in another order than those of {first_part.where}; sort them, {remedy}"
+    )
 
 
 def check_numbers(fitted: Fitted, parts: Sequence[Part]) -> None:

@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from typing import Any, NamedTuple
 
 from walktalk.plots import in_words
+from walktalk.report.certainty import is_probable, would_tell
 from walktalk.report.page.names import Name, within
 
 AXES = ("iteration", "time", "bits")
@@ -61,7 +62,8 @@ def _sentence(summary: Mapping[str, Any], names: Mapping[str, Name], time: str) 
 def _who(winner: Mapping[str, Any], names: Mapping[str, Name]) -> str:
     best = within(names[winner["algorithm"]].name)
     if winner["clear"] is False and winner["next"]:
-        return f"{best} or {within(names[winner['next']].name)} (too close to call)"
+        following = within(names[winner["next"]].name)
+        return f"probably {best}" if is_probable(winner) else f"{best} or {following} (too close to call)"
     return best
 
 
@@ -86,13 +88,16 @@ def _against(winner: Mapping[str, Any], names: Mapping[str, Name], summary: Mapp
     if winner["next"] is None:
         return ""
     following = within(names[winner["next"]].name)
-    if winner["clear"] is False:
-        return f"too close to {following} to call"
+    if winner["clear"] is False and not is_probable(winner):
+        return f"too close to {following} to call{would_tell(winner)}"
     ratio = summary["algorithms"][winner["next"]]["to_target"][axis]["mean"] / max(winner["value"], 1e-300)
     less = "fewer" if axis == "iteration" else "less"
-    luck = "; one repetition, so it may be luck" if winner["clear"] is None else ""
+    luck = "; one repetition, so it may be luck" if winner["clear"] is None else would_tell(winner)
+    likely = "probably " if winner["clear"] is False else ""
     return (
-        f"{ratio:,.2g} times {less} than {following}{luck}" if CLEAR < ratio < 1e6 else f"{following} comes next{luck}"
+        f"{likely}{ratio:,.2g} times {less} than {following}{luck}"
+        if CLEAR < ratio < 1e6
+        else f"{following} {likely}comes next{luck}"
     )
 
 
@@ -111,7 +116,9 @@ def _end_card(summary: Mapping[str, Any], names: Mapping[str, Name]) -> Card | N
     against = ""
     if winner["next"] is not None:
         following = within(names[winner["next"]].name)
-        against = f"too close to {following} to call" if winner["clear"] is False else f"next: {following}"
+        close = f"too close to {following} to call{would_tell(winner)}"
+        likely = f"probably; next: {following}{would_tell(winner)}"
+        against = f"next: {following}" if winner["clear"] is not False else likely if is_probable(winner) else close
     return Card(kind, title, winner["algorithm"], value, against, meaning)
 
 

@@ -4,8 +4,28 @@ window.Walktalk = window.Walktalk || {};
   const { el } = window.Walktalk.dom;
   const { onAxis, ofMetric } = window.Walktalk.format;
   const { reaches, meanOf } = window.Walktalk.series;
-  const SURE = 2; // standard errors; a smaller gap may be luck
+  const SPREAD = 0.13; // of one run, relative, known before with one degree of freedom: as in studies/results/deciding.py
   const LEAST = { iteration: "fewest iterations", bits: "least data sent" };
+
+  /* Student's 97.5 % point, by its expansion in one over the degrees of freedom: within 4 % from two on. */
+  function student(freedom) {
+    const z = 1.959964;
+    return z + (z ** 3 + z) / (4 * freedom) + (5 * z ** 5 + 16 * z ** 3 + 3 * z) / (96 * freedom ** 2)
+      + (3 * z ** 7 + 19 * z ** 5 + 17 * z ** 3 - 15 * z) / (384 * freedom ** 3);
+  }
+
+  /* Whether the first costs clearly less than the second; each a value a run. A smaller gap may be luck. */
+  function isClear(best, next) {
+    if (Math.min(...best, ...next) <= 0) return meanOf(next).mean > meanOf(best).mean;
+    const parts = [best, next].map((values) => {
+      const { mean, std } = meanOf(values.map(Math.log));
+      const freedom = values.length; // those of the values, and one
+      return { mean, freedom, share: (SPREAD ** 2 + (values.length - 1) * (std || 0) ** 2) / freedom / values.length };
+    });
+    const [a, b] = parts;
+    const freedom = (a.share + b.share) ** 2 / (a.share ** 2 / a.freedom + b.share ** 2 / b.freedom);
+    return b.mean - a.mean > student(freedom) * Math.sqrt(a.share + b.share);
+  }
 
   class Target {
     constructor(root, data) {
@@ -122,7 +142,7 @@ window.Walktalk = window.Walktalk || {};
         const on = {};
         for (const axis of this.data.axes) {
           const found = runs.map((run) => reaches(run[axis.key], run[this.metric.key], this.value, this.metric.less)).filter((x) => x !== null);
-          on[axis.key] = found.length === runs.length ? { ...meanOf(found), count: found.length } : null;
+          on[axis.key] = found.length === runs.length ? { ...meanOf(found), each: found } : null;
           on.reached = found.length;
         }
         return { algorithm, runs: runs.length, on };
@@ -135,8 +155,7 @@ window.Walktalk = window.Walktalk || {};
       if (!there.length) return null;
       const [best, next] = there;
       if (!next) return { best, next: null, close: false };
-      const error = (cost) => (cost.on[key].std === null ? 0 : cost.on[key].std ** 2 / cost.on[key].count);
-      const close = next.on[key].mean - best.on[key].mean <= SURE * Math.sqrt(error(best) + error(next)) && best.on[key].std !== null;
+      const close = best.on[key].std !== null && !isClear(best.on[key].each, next.on[key].each);
       return { best, next, close };
     }
 

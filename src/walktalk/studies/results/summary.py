@@ -22,6 +22,7 @@ import numpy as np
 
 from walktalk.protocols import Described
 from walktalk.records import RUN_COLUMNS
+from walktalk.studies.results.deciding import decide
 from walktalk.studies.spec import StudySpec, spec_mapping
 
 if TYPE_CHECKING:
@@ -46,9 +47,8 @@ def summarize(history: pd.DataFrame, spec: StudySpec | None = None, device: str 
     says = {label: vars(one) for label, one in spec.described.items()} if spec is not None else {}
     algorithms = {str(label): {**_algorithm(of, target), **says.get(str(label), {})} for label, of in runs.items()}
     winners = {
-        "loss": _winner(algorithms, ("final_loss",), smallest=True),
-        "accuracy": _winner(algorithms, ("final_accuracy",), smallest=False),
-        **{axis: _winner(algorithms, ("to_target", axis), smallest=True) for axis in AXES},
+        measure: _winner(measure, {str(label): _measured(of, measure, target) for label, of in runs.items()})
+        for measure in ("loss", "accuracy", *AXES)
     }
     diverged = {str(label): numbers for label, of in runs.items() if (numbers := _diverged(of))}
     # A loss that never was a number is the fault of data, model or loss, not of a rate.
@@ -168,27 +168,32 @@ def _spread(values: list[float]) -> dict[str, Any] | None:
     return {"mean": float(array.mean()), "std": float(array.std(ddof=1)) if len(array) > 1 else None}
 
 
-def _winner(algorithms: dict[str, Any], path: tuple[str, ...], *, smallest: bool) -> dict[str, Any] | None:
-    """The best mean, who comes next, and whether the gap is more than twice its standard error."""
-    found: list[tuple[float, str, float | None]] = []
-    for label, algorithm in algorithms.items():
-        spread = algorithm
-        for name in path:
-            spread = spread[name]
-        if spread is not None:
-            error = None if spread["std"] is None else spread["std"] ** 2 / algorithm["repetitions"]
-            found.append((spread["mean"], label, error))
-    if not found:
+def _winner(measure: str, values: Mapping[str, list[float]]) -> dict[str, Any] | None:
+    """The best mean, who comes next, and whether and how surely it is better.
+
+    Args:
+        measure: `accuracy`, of which more is better, `loss`, or an axis of costs.
+        values: Of every algorithm, by repetition; one that has no number in any of them takes no part.
+    """
+    sign = -1.0 if measure == "accuracy" else 1.0
+    means = {label: float(np.mean(of)) for label, of in values.items() if len(of) and np.isfinite(of).all()}
+    order = sorted(means, key=lambda label: sign * means[label])
+    if not order:
         return None
-    found.sort(key=lambda entry: entry[0] if smallest else -entry[0])
-    best = found[0]
-    if len(found) == 1:
-        return {"algorithm": best[1], "value": best[0], "next": None, "clear": None}
-    following = found[1]
-    clear = None
-    if best[2] is not None and following[2] is not None:
-        clear = bool(abs(best[0] - following[0]) > 2.0 * math.sqrt(best[2] + following[2]))
-    return {"algorithm": best[1], "value": best[0], "next": following[1], "clear": clear}
+    best = {"algorithm": order[0], "value": means[order[0]]}
+    if len(order) == 1:
+        return {**best, "next": None, "clear": None}
+    found = decide(measure, values[order[0]], values[order[1]])
+    if found is None:
+        return {**best, "next": order[1], "clear": None}
+    return {**best, "next": order[1], "clear": found.clear, "chance": found.chance, "repetitions_needed": found.needed}
+
+
+def _measured(runs: list[pd.DataFrame], measure: str, target: float) -> list[float]:
+    """What of every run is compared."""
+    if measure in AXES:
+        return [first_below(run, measure, target) for run in runs]
+    return [float(run["train_loss" if measure == "loss" else "test_accuracy"].iloc[-1]) for run in runs]
 
 
 def _number(value: float) -> float | None:
