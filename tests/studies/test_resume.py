@@ -23,6 +23,7 @@ from walktalk.runtimes.peers.launcher import PRELOADED
 from walktalk.studies import Interrupted, make_spec, run_study
 from walktalk.studies.driving import groups as groups_module
 from walktalk.studies.driving import runner as runner_module
+from walktalk.studies.driving.process import asking_to_stop
 from walktalk.studies.driving.workers import do_share
 from walktalk.studies.peers import run_node
 
@@ -250,3 +251,12 @@ def test_what_is_kept_of_a_finished_run_is_what_its_model_is_made_of(unbroken):
         kept[run.parent.name] = len(tensors["models"])
     assert kept["multi_walk-1"] == kept["multi_walk-3"] == 1
     assert all(count <= 6 for count in kept.values())  # the nodes' models
+
+
+def test_the_first_ctrl_c_says_that_it_was_heard_and_the_second_stops_at_once(capsys):
+    with pytest.raises(KeyboardInterrupt), asking_to_stop() as ask:
+        signal.raise_signal(signal.SIGINT)
+        assert ask.stop
+        assert "Ctrl-C again stops at once" in capsys.readouterr().err
+        signal.raise_signal(signal.SIGINT)
+    assert capsys.readouterr().err == ""

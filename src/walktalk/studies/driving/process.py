@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gc
 import signal
+import sys
 import threading
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
@@ -16,6 +17,9 @@ from walktalk.learning import Trainer
 from walktalk.runtimes.simulator import no_garbage_collection
 from walktalk.studies.building import RunRecord
 
+STOPPING = (
+    "stopping as soon as everything is saved; Ctrl-C again stops at once, and loses what came since the last save"
+)
 SMALL_MODEL = 200_000  # numbers in a model up to which one thread trains it best
 
 
@@ -46,6 +50,8 @@ def asking_to_stop(signals: Sequence[int] = (signal.SIGINT, signal.SIGTERM)) -> 
         if ask.stop:
             raise KeyboardInterrupt
         ask.stop = True
+        if number == signal.SIGINT:  # a long evaluation may have to end first, and nobody likes a key that does nothing
+            sys.stderr.write(f"\n{STOPPING}\n")
 
     before = {number: signal.signal(number, request) for number in signals}
     try:
