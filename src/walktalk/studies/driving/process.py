@@ -17,9 +17,7 @@ from walktalk.learning import Trainer
 from walktalk.runtimes.simulator import no_garbage_collection
 from walktalk.studies.building import RunRecord
 
-STOPPING = (
-    "stopping as soon as everything is saved; Ctrl-C again stops at once, and loses what came since the last save"
-)
+STOPPING = "stopping as soon as everything is saved; Ctrl-C again stops at once and loses what came since the last save"
 SMALL_MODEL = 200_000  # numbers in a model up to which one thread trains it best
 
 
