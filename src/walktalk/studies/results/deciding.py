@@ -15,9 +15,16 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from math import isfinite, sqrt
+from typing import TYPE_CHECKING
 
 import numpy as np
-from scipy.special import stdtr, stdtrit
+
+from walktalk.lazy import later
+
+if TYPE_CHECKING:
+    from scipy import special
+else:
+    special = later("scipy.special")  # nodes of a cluster decide nothing
 
 CLEAR = 0.975  # the chance of being better at which it is clear: 95 % with both sides
 POWER = 0.8  # how likely a number of repetitions is to be enough
@@ -60,7 +67,7 @@ def decide(measure: str, best: Sequence[float], other: Sequence[float]) -> Decis
         return Decision(gap > 0, 1.0 if gap > 0 else 0.5, None)
     spreads = [moderated(values, known) for values in (x, y)]
     error, freedom = uncertainty(spreads, [len(x), len(y)])
-    chance = float(stdtr(freedom, gap / error))
+    chance = float(special.stdtr(freedom, gap / error))
     clear = chance >= CLEAR
     return Decision(clear, chance, None if clear else repetitions_needed(gap, spreads, max(len(x), len(y))))
 
@@ -83,6 +90,6 @@ def repetitions_needed(gap: float, variances: Sequence[float], there: int) -> in
         return None
     for count in range(there + 1, MOST + 1):
         error, freedom = uncertainty(variances, [count, count])
-        if gap >= error * (float(stdtrit(freedom, CLEAR)) + float(stdtrit(freedom, POWER))):
+        if gap >= error * (float(special.stdtrit(freedom, CLEAR)) + float(special.stdtrit(freedom, POWER))):
             return count
     return None
