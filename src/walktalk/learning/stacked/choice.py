@@ -14,6 +14,7 @@ from walktalk.learning.frozen import is_partly_frozen, to_training
 from walktalk.learning.stacked.chain import ChainModel
 from walktalk.learning.stacked.fused import is_possible
 from walktalk.learning.stacked.group_norm import norm_groups_by_ourselves
+from walktalk.learning.stacked.heavy_convolutions import heavy_up_to
 from walktalk.learning.stacked.joined import JoinedModel, NoDropout
 from walktalk.learning.stacked.laid import NotStackable
 from walktalk.learning.stacked.layers import is_patchwise
@@ -61,6 +62,7 @@ def stack(module: nn.Module, loss: Loss, inputs: Tensor, targets: Tensor, with_b
     if inputs.device.type == "cpu" and model.pictures:
         norm_groups_by_ourselves(model.worker)
         model.small_up_to = convolve_small_ones(model.worker, inputs)
+        model.heavy_up_to = heavy_up_to(model.worker, inputs)
     return model
 
 

@@ -44,6 +44,7 @@ class SequentialModel(StackedModel):
         self.pointed: tuple[dict[str, Tensor], int] | None = None  # where the worker's parameters look
         self.pictures = any(isinstance(part, nn.Conv2d) for part in module.modules())
         self.small_up_to = 0  # samples of a batch up to which oneDNN is not worth it (`small_convolutions`)
+        self.heavy_up_to = 0  # and up to which weights count for more than images (`heavy_convolutions`)
         self.draws = True  # whether training draws random numbers; if not, no seed has to be set, and nothing waits
         self.draws_when_measured = True  # the same of a forward pass in evaluation, as that of a variational model
 
@@ -96,9 +97,10 @@ class SequentialModel(StackedModel):
     def laid_out(self, inputs: Tensor) -> Tensor:
         """On a CPU, images with their channels last: convolutions and pools take half to two thirds of the time.
 
-        Few and small ones are taken as they are, channels first: there oneDNN would be slower than torch.
+        Few and small ones are taken as they are, channels first: there oneDNN would be slower than torch. So are those
+        of models with very many weights.
         """
-        if not self.pictures or inputs.is_cuda or inputs.dim() != 4:
+        if not self.pictures or inputs.is_cuda or inputs.dim() != 4 or len(inputs) <= self.heavy_up_to:
             return inputs
         if len(inputs) <= self.small_up_to and self.arithmetic.precision != "bf16":
             return inputs
