@@ -19,6 +19,7 @@ import numpy as np
 import pytest
 
 from tests.peers.pair import SECONDS, WIDTH, Node, endpoints, free_port, meet
+from tests.support.coroutines import finished
 from walktalk.errors import SpecError
 from walktalk.graphs import complete
 from walktalk.protocols import Message
@@ -128,7 +129,7 @@ def test_whoever_comes_to_a_relay_says_who_it_is_and_proves_it(
         async def visit() -> None:
             (await come(address, guest))[1].close()
 
-        asyncio.run(visit())
+        finished(visit())
 
     with relaying(ours["relay"]) as relay:
         address = f"127.0.0.1:{relay.port}"
@@ -209,14 +210,18 @@ def test_whoever_calls_one_that_goes_that_moment_need_not_wait() -> None:
             caller.close()
 
     with relaying() as relay:
-        assert asyncio.run(call(f"127.0.0.1:{relay.port}")) == b""
+        assert finished(call(f"127.0.0.1:{relay.port}")) == b""
 
 
-def test_why_a_neighbour_is_not_met_is_said() -> None:
+def test_why_a_neighbour_is_not_met_is_said_also_where_a_loop_runs() -> None:
+    async def in_a_notebook(place: RelayPlace) -> str:
+        return why_not_met(place, Guest("test", "c", None), "a")
+
     with relaying() as relay, two_behind(relay.port) as nodes:
         meet(*nodes)
         place = RelayPlace(f"127.0.0.1:{relay.port}")
         assert "it is at the relay" in why_not_met(place, Guest("test", "c", None), "a")
+        assert "it is at the relay" in finished(in_a_notebook(place))
         assert "it is not at the relay" in why_not_met(place, Guest("test", "a", None), "z")
         assert "it is not at the relay" in why_not_met(place, Guest("other", "a", None), "b")  # of another cluster
     nowhere = RelayPlace(f"127.0.0.1:{free_port()}")

@@ -17,6 +17,7 @@ import socket
 import ssl
 import threading
 from collections.abc import Collection, Coroutine, Mapping
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
@@ -350,6 +351,7 @@ def why_not_met(place: RelayPlace, guest: Guest, name: str) -> str:
         return f"it is not at the relay {place.address}; is it running, and does its file name this relay?"
 
     try:
-        return asyncio.run(ask())
+        with ThreadPoolExecutor(1) as pool:  # of its own: in a notebook this thread has a loop that runs
+            return pool.submit(asyncio.run, ask()).result()
     except (OSError, WordsError, asyncio.TimeoutError) as error:
         return f"it is met at the relay {place.address}, which cannot be used from here: {in_words(error)}"
