@@ -209,6 +209,13 @@ def test_outputs_that_are_no_tensors():
         tasks.torch(Says(6, 3), lambda o, y: functional.cross_entropy(o[0], y), [(X, KINDS)])
 
 
+def test_a_task_made_by_hand_is_told_who_takes_several():
+    task = tasks.torch(nn.Linear(6, 3), functional.cross_entropy, [(X, KINDS)])
+    task.model, task.loss = Detector("tuple"), lambda outputs, targets: functional.cross_entropy(outputs[0], targets)
+    with pytest.raises(ModelError, match=r"must put out one tensor here; wt\.tasks\.torch makes a task of one"):
+        Trainer(task)
+
+
 @pytest.mark.parametrize("kind", [torch.float64, torch.float16, torch.bfloat16])
 def test_models_of_other_than_32_bits_are_told_what_to_do(kind):
     with pytest.raises(ModelError, match=r"0\.weight is \w+, and models train in 32 bits here: give module\.float\(\)"):

@@ -5,7 +5,8 @@ from __future__ import annotations
 import queue
 import socket
 import time
-from contextlib import ExitStack
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
 from dataclasses import replace
 from pathlib import Path
 
@@ -369,11 +370,9 @@ def test_one_that_left_and_joins_again_where_it_was_is_heard_once(secret: bool, 
             assert not link.traffic.dropped
 
 
-def test_two_nodes_of_one_name_are_noticed_by_their_neighbour_and_by_the_older(
-    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
-) -> None:
-    """The older one is mute, and nobody knew why: what it says is of a life that is over."""
-    monkeypatch.setattr("walktalk.runtimes.peers.namesakes.STRAY", 0.0)
+@contextmanager
+def two_of_one_name() -> Iterator[tuple[Node, Node, Node]]:
+    """A node, its neighbour, and a younger one that is called as the first is and was heard by the neighbour."""
     first, second = endpoints((free_port(), free_port()))
     a, b, twin = Node(), Node(), Node()
     with b.open(second) as neighbour, a.open(first) as older:
@@ -385,44 +384,45 @@ def test_two_nodes_of_one_name_are_noticed_by_their_neighbour_and_by_the_older(
             meet(twin)
             younger.send(Parcel(0, 1, Message("heartbeat")), None)
             b.arrived.get(timeout=SECONDS)
-            end = time.monotonic() + SECONDS
-            while not older.namesakes.is_behind and time.monotonic() < end:
-                older.send(Parcel(0, 1, Message("heartbeat")), None)
-                time.sleep(0.01)
-            assert older.namesakes.later == younger.incarnation
-            assert not younger.namesakes.is_behind
-            assert neighbour.namesakes.doubled() == [0]
+            yield a, b, twin
+
+
+def test_two_nodes_of_one_name_are_noticed_by_their_neighbour_and_by_the_older(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """The older one is mute, and nobody knew why: what it says is of a life that is over."""
+    monkeypatch.setattr("walktalk.runtimes.peers.namesakes.STRAY", 0.0)
+    with two_of_one_name() as (a, b, twin):
+        older, neighbour, younger = a.link, b.link, twin.link
+        end = time.monotonic() + SECONDS
+        while not older.namesakes.is_behind and time.monotonic() < end:
+            older.send(Parcel(0, 1, Message("heartbeat")), None)
+            time.sleep(0.01)
+        assert older.namesakes.later == younger.incarnation
+        assert not younger.namesakes.is_behind
+        assert neighbour.namesakes.doubled() == [0]
     assert "b: two nodes are called a, and the one that began first is not heard; stop both" in caplog.text
     assert "a: is not heard: two nodes are called a" in caplog.text
 
 
 def test_a_walk_is_with_the_younger_of_two_nodes_of_one_name_only_when_that_one_has_it() -> None:
     """It comes to both. The word of the older one, that it has taken it, would lose it: nobody hears that one."""
-    first, second = endpoints((free_port(), free_port()))
-    a, b, twin = Node(), Node(), Node()
-    with b.open(second) as neighbour, a.open(first) as older:
-        neighbour.start()
-        older.start()
-        meet(a, b)
-        with twin.open(replace(first, listen=f"127.0.0.1:{free_port()}")) as younger:
-            younger.start()
-            meet(twin)
-            younger.send(Parcel(0, 1, Message("heartbeat")), None)
-            b.arrived.get(timeout=SECONDS)
-            walk = Parcel(1, 0, Message("walk", walk=1), 4 * WIDTH)
-            neighbour.send(walk, a_model())
-            older.take(a.arrived.get(timeout=SECONDS))
-            end = time.monotonic() + SECONDS
-            while not neighbour.traffic.dropped["replayed"] and time.monotonic() < end:
-                time.sleep(0.01)
-            assert neighbour.traffic.dropped["replayed"]
-            assert neighbour.waiting() == 1
-            younger.take(twin.arrived.get(timeout=SECONDS))
-            assert b.taken.get(timeout=SECONDS) == walk
-            older.send(Parcel(0, 1, Message("walk", walk=1), 4 * WIDTH), a_model())  # its own copy goes nowhere
-            while neighbour.traffic.dropped["replayed"] < 2 and time.monotonic() < end:
-                time.sleep(0.01)
-            assert b.arrived.empty()
+    with two_of_one_name() as (a, b, twin):
+        older, neighbour, younger = a.link, b.link, twin.link
+        walk = Parcel(1, 0, Message("walk", walk=1), 4 * WIDTH)
+        neighbour.send(walk, a_model())
+        older.take(a.arrived.get(timeout=SECONDS))
+        end = time.monotonic() + SECONDS
+        while not neighbour.traffic.dropped["replayed"] and time.monotonic() < end:
+            time.sleep(0.01)
+        assert neighbour.traffic.dropped["replayed"]
+        assert neighbour.waiting() == 1
+        younger.take(twin.arrived.get(timeout=SECONDS))
+        assert b.taken.get(timeout=SECONDS) == walk
+        older.send(Parcel(0, 1, Message("walk", walk=1), 4 * WIDTH), a_model())  # its own copy goes nowhere
+        while neighbour.traffic.dropped["replayed"] < 2 and time.monotonic() < end:
+            time.sleep(0.01)
+        assert b.arrived.empty()
 
 
 def test_one_that_steps_aside_is_gone_for_its_neighbours() -> None:

@@ -9,9 +9,9 @@ from walktalk.learning.given.adapter import (
     names_of_labels,
     way_to_call,
 )
-from walktalk.learning.given.form import Form
 from walktalk.learning.given.forms import is_columns, is_frame, part_of
 from walktalk.learning.given.gaps import Gap, gap_in, named_target
+from walktalk.learning.given.outputs import Form
 from walktalk.learning.given.packing import Packing
 from walktalk.learning.given.part import Choice, Given, InMemory, OnDemand, Part
 from walktalk.learning.given.sites import Source, chosen, sources_of

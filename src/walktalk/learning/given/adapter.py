@@ -10,7 +10,7 @@ import torch
 from torch import Tensor, nn
 
 from walktalk.errors import ModelError
-from walktalk.learning.given.form import Form
+from walktalk.learning.given.outputs import Form
 from walktalk.learning.given.packing import Packing
 
 Call: TypeAlias = Literal["one", "several", "by name", "as a dictionary"]

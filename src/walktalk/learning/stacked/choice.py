@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 import warnings
+from collections.abc import Callable
 
 import torch
 from torch import Tensor, nn
@@ -45,11 +46,12 @@ def stack(module: nn.Module, loss: Loss, inputs: Tensor, targets: Tensor, with_b
     outputs = check_that_it_runs(module, loss, inputs, targets)
     if not targets.is_floating_point() and bool((targets < 0).any()):
         loss = EachByItself(loss)  # labels that are to be ignored: the mean is over fewer samples in some rows
+    forms = forms_for(module, inputs.device.type == "cpu")
     if draws(loss, outputs, targets[: len(outputs)]):
-        return SequentialModel(module, DrawnByRow(loss), with_buffers)
-    if not can_be_stacked(loss, outputs, targets[: len(outputs)]):
+        loss, forms = DrawnByRow(loss), ()
+    elif not can_be_stacked(loss, outputs, targets[: len(outputs)]):
         loss = RowByRow(loss)
-    for kind in forms_for(module, inputs.device.type == "cpu"):
+    for kind in forms:
         try:
             model = kind(module, loss, with_buffers)
             with warnings.catch_warnings():
@@ -198,8 +200,13 @@ def draws(loss: Loss, outputs: Tensor, targets: Tensor) -> bool:
         with torch.no_grad(), seeded(seed, outputs.device):
             return loss(outputs, targets)
 
-    first = outcome(0)
-    return any(not torch.equal(outcome(seed), first) and bool(first.isfinite()) for seed in range(1, SEEDS_TRIED))
+    return depends_on_seed(outcome)
+
+
+def depends_on_seed(outcome: Callable[[int], Tensor]) -> bool:
+    """Whether what comes out differs between seeds; NaN is itself."""
+    first = outcome(0).nan_to_num()
+    return any(not torch.equal(outcome(seed).nan_to_num(), first) for seed in range(1, SEEDS_TRIED))
 
 
 def check_that_it_runs(module: nn.Module, loss: Loss, inputs: Tensor, targets: Tensor) -> Tensor:
@@ -218,6 +225,8 @@ def check_that_it_runs(module: nn.Module, loss: Loss, inputs: Tensor, targets: T
         said = " ".join(str(error).split())
         hint = f" {ONE_OUTPUT}" if said.startswith(SIZES_DIFFER) else ""
         raise ModelError(f"the model or its loss fails on its own data: {said}{hint}") from error
+    if not isinstance(outputs, Tensor):
+        raise ModelError("the model must put out one tensor here; wt.tasks.torch makes a task of one with several")
     if not isinstance(value, Tensor) or value.numel() != 1:
         raise ModelError("the loss should be one number, a tensor: the mean over the batch")
     classes = outputs.shape[1] if outputs.dim() == 2 else 0
@@ -331,5 +340,4 @@ def is_random(module: nn.Module, inputs: Tensor, measured: bool = False) -> bool
             result: Tensor = copy.deepcopy(probe)(inputs)
         return result
 
-    first = outcome(0)
-    return any(not torch.equal(outcome(seed), first) for seed in range(1, SEEDS_TRIED))
+    return depends_on_seed(outcome)

@@ -8,10 +8,9 @@ images gain. The rule takes the faster way in all of them but where both are wit
 
 from __future__ import annotations
 
-import copy
-
-import torch
 from torch import Tensor, nn
+
+from walktalk.learning.stacked.small_convolutions import at_each_convolution
 
 WEIGHTS_TO_OUTPUTS = 3000.0  # where weights^1.5 is so many times the outputs of a batch, both ways take as long
 
@@ -30,10 +29,6 @@ def heavy_up_to(module: nn.Module, inputs: Tensor) -> int:
 
 def outputs_of_one_sample(module: nn.Module, inputs: Tensor) -> int:
     """How many numbers the convolutions put out for one sample, all of them together."""
-    probe, found = copy.deepcopy(module).eval(), list[int]()
-    for part in probe.modules():
-        if isinstance(part, nn.Conv2d):
-            part.register_forward_hook(lambda layer, given, out: found.append(out.numel()))
-    with torch.no_grad():
-        probe(inputs)
+    found = list[int]()
+    at_each_convolution(module, inputs, lambda layer, x, out: found.append(out.numel()))
     return sum(found)

@@ -74,16 +74,20 @@ def convolve_small_ones(module: nn.Module, inputs: Tensor) -> int:
 
 def of_one_sample(module: nn.Module, inputs: Tensor) -> list[int]:
     """Multiplications of each call of a convolution, for one sample."""
-    probe, found = copy.deepcopy(module).eval(), list[int]()
+    found = list[int]()
 
-    def note(layer: nn.Module, given: tuple[Tensor, ...]) -> None:
-        assert isinstance(layer, nn.Conv2d)
-        x = given[0]
+    def note(layer: nn.Conv2d, x: Tensor, out: Tensor) -> None:
         found.append(multiplications(layer, x if x.dim() == 4 else x.unsqueeze(0)) // len(inputs))
 
+    at_each_convolution(module, inputs, note)
+    return found
+
+
+def at_each_convolution(module: nn.Module, inputs: Tensor, note: Callable[[nn.Conv2d, Tensor, Tensor], None]) -> None:
+    """Pass these through a copy of the module, and note what goes into each call of a convolution, and out of it."""
+    probe = copy.deepcopy(module).eval()
     for part in probe.modules():
         if isinstance(part, nn.Conv2d):
-            part.register_forward_pre_hook(note)
+            part.register_forward_hook(lambda layer, given, out: note(layer, given[0], out))
     with torch.no_grad():
         probe(inputs)
-    return found
