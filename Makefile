@@ -21,8 +21,9 @@ test: lint
 	$(BIN)/pytest -n 2 --dist worksteal -m "not slow and not gpu and not network and not kernels" $(TESTS)
 
 lint: $(READY)
-	$(BIN)/ruff check src tests benchmarks examples docs/site
-	$(BIN)/ruff format --check --quiet src tests benchmarks examples docs/site
+	$(BIN)/ruff check src tests benchmarks reproduction examples docs/site
+	$(BIN)/ruff format --check --quiet src tests benchmarks reproduction examples docs/site
+	$(BIN)/python tools/docstrings.py src/walktalk
 	$(BIN)/mypy
 
 test-slow: $(READY)

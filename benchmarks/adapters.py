@@ -31,13 +31,14 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
-from walktalk.bench.limit import peak_rate
-from walktalk.learning import Arithmetic, OptimizerSpec, Task, Trainer
+from walktalk.learning import Arithmetic, OptimizerSpec, Task, Trainer, TrainingRows
 from walktalk.learning.adapters import lora
 from walktalk.learning.models.language import LanguageClassifier
-from walktalk.learning.row_training import RowTraining
-from walktalk.learning.stacked import JoinedModel, SequentialModel
+from walktalk.learning.stacked import SequentialModel, SharedBaseModel
 from walktalk.learning.stacked.choice import gradients_of
+from walktalk.learning.training.by_row import RowTraining
+from walktalk.learning.training.graphs import GraphedTraining
+from walktalk.testing.bench.training import peak_rate
 
 SMOLLM2 = {
     "vocab_size": 49_152,
@@ -69,7 +70,7 @@ def main() -> None:
         device=options.device,
         arithmetic=arithmetic,
     )
-    assert isinstance(trainer.model, JoinedModel), f"it would train as {type(trainer.model).__name__}"
+    assert isinstance(trainer.model, SharedBaseModel), f"it would train as {type(trainer.model).__name__}"
     estimate, trainer.rows_at_once = trainer.rows_at_once, None  # as many as were asked for, whatever it thinks of that
     facts: dict[str, Any] = {
         "settings": vars(options),
@@ -95,12 +96,14 @@ class Bench:
 
     def __init__(self, trainer: Trainer, options: argparse.Namespace, facts: dict[str, Any]) -> None:
         self.trainer, self.options, self.facts = trainer, options, facts
-        assert isinstance(trainer.model, JoinedModel)
+        assert isinstance(trainer.model, SharedBaseModel)
         self.model = trainer.model
         width, batch = options.width, options.batch  # as wide as what is timed: blocks are compiled for one shape only
         noise = torch.randn(width, trainer.width, generator=torch.Generator().manual_seed(0)).to(trainer.device)
         self.rows = trainer.initial_row(0) + 0.02 * noise  # an adapter whose B is zero gives A no gradient
-        self.x, self.y = (t[: width * batch].unflatten(0, (width, batch)) for t in (trainer.inputs, trainer.targets))
+        self.x, self.y = (
+            t[: width * batch].unflatten(0, (width, batch)) for t in (trainer.data.inputs, trainer.data.targets)
+        )
         with Arithmetic("fp32").products(trainer.device):
             self.model.arithmetic = Arithmetic("fp32")
             self.exact = gradients_of(self.model, self.rows, self.x, self.y).clone()
@@ -155,7 +158,7 @@ class Bench:
         device, module = self.trainer.device, self.trainer.template
         trained = [p for p in module.parameters() if p.requires_grad]
         optimizer = torch.optim.Adam(trained, lr=1e-4)
-        inputs, targets = self.trainer.inputs, self.trainer.targets
+        inputs, targets = self.trainer.data.inputs, self.trainer.data.targets
 
         def train() -> None:
             for _ in range(self.options.steps):
@@ -173,13 +176,10 @@ class Bench:
         one = SequentialModel(self.trainer.template, self.trainer.model.loss)
         one.arithmetic, one.draws = self.trainer.arithmetic, False
         error = self.error(one)
-        data = self.trainer.inputs, self.trainer.targets
         graphs = self.options.device == "cuda"
-        training = RowTraining(
-            one, self.trainer.optimizer, self.trainer.sampler, data, self.options.steps, None, graphs
-        )
-        given = self.wave(1)
-        return error, lambda: training(*given, on_loan=True), 1
+        training = RowTraining(one, self.trainer.optimizer, self.trainer.data, self.options.steps, graphs)
+        given = TrainingRows(*self.wave(1), on_loan=True)
+        return error, lambda: training(given), 1
 
     def joined(self) -> tuple[float, Callable[[], object], int]:
         return self.all_at_once(None)
@@ -199,7 +199,9 @@ class Bench:
     def all_at_once(self, kind: torch.dtype | None) -> tuple[float, Callable[[], object], int]:
         self.model.hold_base(kind if self.options.precision == "bf16" else None)
         error = self.error(self.model)
-        self.trainer.graphed = self.trainer._graphed()  # a graph knows the kernels that it was recorded with
+        self.trainer.forms.graphed = GraphedTraining(
+            self.trainer.forms.stacked
+        )  # a graph knows the kernels that it was recorded with
         given = self.wave(self.options.width)
         return error, lambda: self.trainer.train(*given), self.options.width
 

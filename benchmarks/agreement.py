@@ -19,11 +19,11 @@ from statistics import fmean, pstdev
 from typing import Any
 
 from walktalk.records import read_trace
-from walktalk.runtimes.meaning import Stop
+from walktalk.runtimes.semantics import Stop
 from walktalk.runtimes.simulator import NetworkTiming, RunSetup, Simulation
 from walktalk.studies import make_spec
-from walktalk.studies.building import prepare
 from walktalk.studies.peers import run_on_peers
+from walktalk.studies.planning import prepare
 
 CALIBRATION = 0.25  # of the iterations
 

@@ -31,10 +31,10 @@ from typing import Any
 import yaml
 
 from agreement import measured, predicted, report, seconds_an_iteration
-from walktalk.runtimes.peers import merge, read_diary
+from walktalk.runtimes.peers import merge, read_event_log
 from walktalk.runtimes.simulator import NetworkTiming
 from walktalk.studies import make_spec
-from walktalk.studies.building import prepare
+from walktalk.studies.planning import prepare
 
 SITES = ("cal", "ore", "ill", "nyc", "vir")
 PREFIX = "wt-"  # of namespaces and devices: whatever has it is ours, and is removed in the end
@@ -185,14 +185,14 @@ def real_trace(addresses: dict[str, str], args: argparse.Namespace, iterations: 
         try:
             codes = [process.wait(PATIENCE) for process in running]
         except subprocess.TimeoutExpired as error:
-            last = {site: [row[:8] for row in read_diary(Path(place) / "records" / site)][-3:] for site in SITES}
+            last = {site: [row[:8] for row in read_event_log(Path(place) / "records" / site)][-3:] for site in SITES}
             raise SystemExit(f"after {PATIENCE} s some still run; what each wrote last: {last}") from error
         finally:
             for process in running:
                 process.kill()
         if any(codes):
             raise SystemExit(f"nodes ended with {codes}")
-        rows = merge(read_diary(Path(place) / "records" / site) for site in SITES)
+        rows = merge(read_event_log(Path(place) / "records" / site) for site in SITES)
     return pd.DataFrame(rows, columns=list(TRACE_COLUMNS))
 
 

@@ -20,7 +20,7 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "src"))  # also run
 from walktalk.learning import Arithmetic, OptimizerSpec, Trainer, tasks
 from walktalk.learning.models import vgg11
 from walktalk.learning.stacked import SequentialModel
-from walktalk.learning.stacked.heavy_convolutions import outputs_of_one_sample
+from walktalk.learning.stacked.cpu import outputs_of_one_sample
 
 WIDTHS, BATCHES, PRECISIONS, ROUNDS = (0.25, 0.5, 0.75, 1.0), (4, 8, 16, 32, 64), ("fp32", "bf16"), 4
 IMAGES = torch.randn(200, 3, 32, 32, generator=torch.Generator().manual_seed(0))
@@ -53,10 +53,11 @@ def measured(width: float, batch: int, precision: str) -> tuple[float, float, fl
     model = trainer.model
     assert isinstance(model, SequentialModel)
     row, wave = trainer.initial_row(0)[None], (torch.tensor([0]), torch.tensor([1]), torch.tensor([0.01]))
-    model.small_up_to, best = 0, {True: 1.0, False: 1.0}
+    assert model.images is not None
+    model.images.small_up_to, best = 0, {True: 1.0, False: 1.0}
     for turn in range(2 * (ROUNDS + 1)):
         first = bool(turn % 2)
-        model.heavy_up_to = batch if first else 0
+        model.images.heavy_up_to = batch if first else 0
         times = max(1, int(0.1 / best[first]))
         began = time.perf_counter()
         for _ in range(times):

@@ -21,7 +21,7 @@ from torch.nn import functional
 sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "src"))  # also runs where nothing is installed
 
 from walktalk.learning import Arithmetic, OptimizerSpec, Task, Trainer
-from walktalk.learning.data.images import CropAndFlip
+from walktalk.learning.data.files import CropAndFlip
 from walktalk.learning.models import resnet20
 
 NODES, SAMPLES, STEPS, BATCH = 20, 10_000, 5, 32
@@ -85,7 +85,7 @@ def measure(one: Task, arithmetic: Arithmetic, width: int, seconds: float, devic
     again = trainer.train(*given)[0] - given[0]
     calls = rate(lambda: trainer.train(*given), seconds, device)
     expected = reference[: len(update)]
-    graphed = trainer.graphed is not None and trainer.graphed.works
+    graphed = trainer.forms.graphed is not None and trainer.forms.graphed.works
     return {
         "precision": arithmetic.precision,
         "graph": graphed,

@@ -24,10 +24,15 @@ import torch
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "src"))  # also runs where nothing is installed
 
-from walktalk.bench.executor import LOCAL_STEPS, StackedWave, make_trainer
-from walktalk.bench.limit import operations_per_step, peak_rate
-from walktalk.bench.models import MODELS
-from walktalk.bench.plain_loop import plain_step
+from walktalk.testing.bench.models import MODELS
+from walktalk.testing.bench.training import (
+    LOCAL_STEPS,
+    StackedWave,
+    make_trainer,
+    operations_per_step,
+    peak_rate,
+    plain_step,
+)
 
 TURN = 0.02  # seconds
 DEVICE = "cuda" if torch.cuda.is_available() else "cpu"

@@ -2,7 +2,7 @@
 
     python benchmarks/fused_convolutions.py [--rows 64] [--batch 32] [--json FILE]
 
-What it prints last goes into `walktalk/learning/stacked/fused/launch.py`. Kernels are compiled by all cores ahead of
+What it prints last goes into `walktalk/learning/kernels/launch.py`. Kernels are compiled by all cores ahead of
 the measurement.
 """
 
@@ -20,8 +20,8 @@ import torch
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "src"))  # also runs where nothing is installed
 
-from walktalk.learning.stacked.fused import launch
-from walktalk.learning.stacked.fused.tiles import Normalized, Tile
+from walktalk.learning.kernels import launch
+from walktalk.learning.kernels.tiles import Normalized, Tile
 
 SHAPES = {4: (16, 32), 16: (16, 32), 32: (32, 16), 64: (64, 8)}  # channels: channels after, pixels a side
 TAPS = {4: (4,), 16: (1, 4), 32: (1, 4), 64: (1, 4)}

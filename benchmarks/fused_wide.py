@@ -2,7 +2,7 @@
 
     python benchmarks/fused_wide.py [--rows 96] [--batch 32] [--milliseconds 8]
 
-What it prints goes into `walktalk/learning/stacked/fused/wide.py`. Kernels are compiled by all cores ahead of the
+What it prints goes into `walktalk/learning/kernels/wide.py`. Kernels are compiled by all cores ahead of the
 measurement.
 """
 
@@ -19,8 +19,8 @@ import torch
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "src"))  # also runs where nothing is installed
 
-from walktalk.learning.stacked.fused import wide
-from walktalk.learning.stacked.fused.tiles import Block
+from walktalk.learning.kernels import wide
+from walktalk.learning.kernels.tiles import Block
 
 LAYERS = ((64, 128, 16), (128, 256, 8), (256, 256, 8), (256, 512, 4), (512, 512, 4), (512, 512, 2))
 KINDS = ("forward", "backward", "weights")

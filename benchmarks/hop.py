@@ -16,8 +16,8 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
-from walktalk.bench.hop import link_hop, raw_hop
 from walktalk.runtimes.peers import make_certificates
+from walktalk.testing.bench.hop import link_hop, raw_hop
 
 SIZES = {"1.08 MB": 269_722, "500 MB": 125_240_832}  # parameters: ResNet-20, OPT-125M
 TARGETS = {"1.08 MB": 4.0, "500 MB": 2.0}  # times the raw socket, without TLS

@@ -13,8 +13,8 @@ from pathlib import Path
 
 from walktalk.runtimes.peers import STATUS, Fleet, ask_everyone
 from walktalk.studies import make_spec
-from walktalk.studies.building import prepare
 from walktalk.studies.peers import NodeJob, local_cluster, run_node
+from walktalk.studies.planning import prepare
 
 AIM = 15.0  # seconds, for 20 nodes on 2 cores
 

@@ -29,7 +29,7 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "src"))  # also run
 
 from walktalk.learning.arithmetic import PRECISIONS
 from walktalk.studies import Runner, load_spec
-from walktalk.studies.building import pick_device, prepare
+from walktalk.studies.planning import pick_device, prepare
 from walktalk.studies.results import study_result
 
 EXACT = "fp32"
@@ -64,10 +64,10 @@ def run_all(
     ends, seconds = [], {}
     for precision in precisions_of(device):
         ready = prepare(load_spec(study, [*changes, f"training.precision={precision}"]), device)
-        measuring = ready.trainer.measuring
-        test = measuring.test
+        evaluator = ready.trainer.evaluator
+        test = evaluator.test
         if test is not None:
-            measuring.test = replace(test, inputs=test.inputs[:test_samples], targets=test.targets[:test_samples])
+            evaluator.test = replace(test, inputs=test.inputs[:test_samples], targets=test.targets[:test_samples])
         began = time.monotonic()
         history = study_result(ready.spec, Runner(ready.trainer, ready.runs).run()).history
         seconds[precision] = round(time.monotonic() - began, 1)

@@ -4,7 +4,7 @@
     OMP_NUM_THREADS=1 python benchmarks/ratios.py --record   write them to benchmarks/recorded.json
 
 Each ratio is measured in rounds, work and plain code by turns, and the best of each counts: what else runs on a machine
-makes either slower, never faster. `tests/bench/test_ratios.py` fails when one falls by more than 30 %.
+makes either slower, never faster. `tests/testing/bench/test_ratios.py` fails when one falls by more than 30 %.
 """
 
 from __future__ import annotations
@@ -20,16 +20,14 @@ from pathlib import Path
 import torch
 
 from walktalk import graphs
-from walktalk.bench.events import bare_heap_per_second, planned_events
-from walktalk.bench.executor import LOCAL_STEPS, StackedWave, digits, make_trainer
-from walktalk.bench.plain_loop import plain_step
-from walktalk.bench.simulator import GOSSIP
+from walktalk.core.seeds import Seed
 from walktalk.protocols import AsyncGossip, MultiWalk
-from walktalk.runtimes.meaning import Stop
+from walktalk.runtimes.semantics import Stop
 from walktalk.runtimes.simulator import NetworkTiming, RunSetup, Simulation
 from walktalk.runtimes.stacked import Planner
-from walktalk.seeds import Seed
 from walktalk.studies import load_spec, run_study
+from walktalk.testing.bench.large_networks import bare_heap_per_second, planned_events
+from walktalk.testing.bench.training import GOSSIP, LOCAL_STEPS, StackedWave, digits, make_trainer, plain_step
 
 RECORDED = Path(__file__).parent / "recorded.json"
 ROUNDS = 5

@@ -14,11 +14,11 @@ from statistics import median
 from typing import Any
 
 from walktalk import graphs
+from walktalk.core.seeds import Seed
 from walktalk.graphs import Graph
 from walktalk.protocols import MultiWalk
-from walktalk.runtimes.meaning import Stop
+from walktalk.runtimes.semantics import Stop
 from walktalk.runtimes.simulator import Fault, FaultPlan, PoissonTiming, RunSetup, Simulation
-from walktalk.seeds import Seed
 
 NODES, KILLED_AT, UNTIL = 20, 400.0, 1300.0
 

@@ -25,9 +25,9 @@ import torch
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "src"))  # also runs where nothing is installed
 
-from walktalk.bench.models import MODELS, NODES
-from walktalk.bench.plain_loop import plain_step
-from walktalk.studies import lay_foundation, make_spec, run_foundation
+from walktalk.studies import build_foundation, make_spec, run_foundation
+from walktalk.testing.bench.models import MODELS, NODES
+from walktalk.testing.bench.training import plain_step
 
 LOCAL_STEPS, REPETITIONS, WORKERS = 5, 2, 2
 ALGORITHMS = [{"name": "multi_walk", "walks": [1, 4, 8]}]
@@ -84,7 +84,7 @@ def study(name: str, steps: int) -> dict[str, object]:
         "stop": {"iterations": trainings},
         "evaluate": {"every": trainings, "samples": 200},
     }
-    base = replace(lay_foundation(make_spec(keys)), given=MODELS[name].task())
+    base = replace(build_foundation(make_spec(keys)), given=MODELS[name].task())
     before, watch = plain_rate(name), Watch()
     began = time.perf_counter()
     with tempfile.TemporaryDirectory() as folder:

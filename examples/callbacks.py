@@ -3,7 +3,7 @@
 import walktalk as wt
 
 
-class Diary(wt.Callback):
+class EventLog(wt.Callback):
     """Keeps what it is shown; wt.TensorBoard("runs"), wt.MLflow() and wt.WandB() write it to other tools."""
 
     def __init__(self) -> None:
@@ -22,9 +22,9 @@ def budget(row) -> bool:
 
 
 task, graph = wt.tasks.digits(nodes=8, alpha=1.0, seed=0), wt.graphs.cycle(8)
-diary = Diary()
+event_log = EventLog()
 options = {"optimizer": "adam", "clip_norm": 1.0, "schedule": "cosine", "device": "cpu"}
-run = wt.train(task, wt.MultiWalk(walks=2), graph, stop=2000, evaluate=50, callbacks=[diary, budget], **options)
+run = wt.train(task, wt.MultiWalk(walks=2), graph, stop=2000, evaluate=50, callbacks=[event_log, budget], **options)
 print("ended at iteration", run.history["iteration"].iloc[-1], "of 2000")
 
 folder = run.save("out/first")  # model.safetensors, for any load_state_dict; history, trace, figures, page

@@ -125,9 +125,9 @@ def main() -> None:
     config = home / "cluster.yaml"
     config.write_text(yaml.safe_dump({**cluster, "wait": 120.0, "nodes": nodes}, sort_keys=False))
     walktalk("certs", "--config", str(config), here=home).wait()
-    desk = machine(home, "operator", home / "certs", config)
-    collecting = walktalk("collect", "--config", "cluster.yaml", "--out", "out", "--wait", here=desk)
-    await_words(desk / "log.txt", "waits for the first node")
+    file_server = machine(home, "operator", home / "certs", config)
+    collecting = walktalk("collect", "--config", "cluster.yaml", "--out", "out", "--wait", here=file_server)
+    await_words(file_server / "log.txt", "waits for the first node")
     running: dict[str, subprocess.Popen[bytes]] = {}
     for name in HOSPITALS:
         here = machine(home, name, home / "certs", config)
@@ -136,8 +136,8 @@ def main() -> None:
         running[name] = walktalk("node", "--config", "cluster.yaml", "--name", name, here=here)
 
     # 3. Half-way one hospital's machine dies.
-    await_words(desk / "log.txt", "5 of 5 nodes answer")
-    while iterations(desk / "cluster.yaml") < 300:
+    await_words(file_server / "log.txt", "5 of 5 nodes answer")
+    while iterations(file_server / "cluster.yaml") < 300:
         if ended := [name for name, node in running.items() if node.poll() is not None]:
             raise SystemExit((home / ended[0] / "log.txt").read_text())
         time.sleep(0.2)
@@ -145,17 +145,17 @@ def main() -> None:
     collecting.wait()
     for node in running.values():
         node.wait()
-    said = (desk / "log.txt").read_text()
+    said = (file_server / "log.txt").read_text()
     print("who took part:", ", ".join(line.split()[0] for line in said.splitlines() if " iterations, " in line))
     print("not at the end:", ", ".join(line.split()[0] for line in said.splitlines() if " gone " in line))
 
     # 4. The model: a plain torch module with its weights.
     model = Risk()
-    model.load_state_dict(load_file(desk / "out" / "runs" / "multi_walk-2" / "0" / "model.safetensors"))
+    model.load_state_dict(load_file(file_server / "out" / "runs" / "multi_walk-2" / "0" / "model.safetensors"))
     inputs, targets = task.test
     collected = accuracy(model, (inputs, targets))
     print("the collected model is as good as the simulated:", abs(collected - simulated["multi_walk-2"]) < 0.02)
-    print("the page:", (desk / "out" / "report.html").relative_to(home))
+    print("the page:", (file_server / "out" / "report.html").relative_to(home))
 
 
 if __name__ == "__main__":  # nodes import this file, for its task

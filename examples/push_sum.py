@@ -17,18 +17,18 @@ from walktalk.protocols import (
     UPDATE,
     Arrival,
     Combine,
+    Context,
     Effect,
     Event,
     Forget,
     Machine,
     Message,
-    Outside,
+    NetworkView,
     Protocol,
     Received,
     Record,
     Send,
     Started,
-    Surroundings,
     Train,
     Trained,
 )
@@ -47,8 +47,8 @@ class PushSum(Protocol):
     def messages(self) -> Mapping[str, Arrival]:
         return {"share": Arrival(slot="share/{sender}", once=True)}
 
-    def machine(self, surroundings: Surroundings) -> Machine:
-        return PushSumNode(surroundings)
+    def machine(self, network_view: NetworkView) -> Machine:
+        return PushSumNode(network_view)
 
 
 # --8<-- [end:protocol]
@@ -58,15 +58,15 @@ class PushSum(Protocol):
 class PushSumNode(Machine):
     """One node's part: the weight is a plain number in here, the models are slots that the runtime keeps."""
 
-    def __init__(self, around: Surroundings) -> None:
+    def __init__(self, around: NetworkView) -> None:
         self.around = around
         self.weight = 1.0
 
-    def handle(self, event: Event, outside: Outside) -> list[Effect]:
+    def handle(self, event: Event, context: Context) -> list[Effect]:
         if isinstance(event, Started):
             return [Combine(SUM, {INITIAL: 1.0}), *self.estimate(), Train(MODEL)]
         if isinstance(event, Trained):
-            return [*self.push(outside), *self.estimate(), Train(MODEL)]
+            return [*self.push(context), *self.estimate(), Train(MODEL)]
         if isinstance(event, Received):
             return [*self.take(event), *self.estimate()]
         return []
@@ -74,13 +74,13 @@ class PushSumNode(Machine):
     # --8<-- [end:machine]
 
     # --8<-- [start:parts]
-    def push(self, outside: Outside) -> list[Effect]:
+    def push(self, context: Context) -> list[Effect]:
         """What was learned goes into the sum, times w: so z moves by just that. Then half of everything leaves."""
         half_and_half = {SUM: 0.5, UPDATE: 0.5 * self.weight}  # of BatchNorm's statistics, which are no sums of changes
         learned = Combine(SUM, {SUM: 1.0, UPDATE: self.weight}, statistics=half_and_half)
         if not self.around.neighbours:
             return [learned]
-        to = outside.random.choice(self.around.neighbours)
+        to = context.random.choice(self.around.neighbours)
         self.weight /= 2
         half = Message("share", note=struct.pack("<d", self.weight))
         return [learned, Combine(SUM, {SUM: 0.5}), Send(to, half, SUM)]

@@ -21,7 +21,7 @@ if __name__ == "__main__":  # processes import this file again
     print("three processes completed the trainings that were asked for:", bool(last.iteration >= 60))
     print("the loss fell:", bool(last.train_loss < result.history.train_loss.iloc[0]))
     trace = read_trace("out/real/runs/multi_walk-2/0/trace.parquet")
-    print("who trained:", sorted(set(trace[trace.event == "trained"].node)))
+    print("nodes in the trace:", sorted(set(trace[trace.node >= 0].node)))
     models = trace[trace.slot != ""]  # the rest are heartbeats and receipts
-    on_their_way = (models.event == "send").sum() - (models.event == "receive").sum()
-    print("models sent and received alike, but for two walks on their way:", bool(on_their_way <= 2))
+    sent, received = (models[models.event == event].number for event in ("send", "receive"))
+    print("every model that came had been sent, and came once:", set(received) <= set(sent) and received.is_unique)

@@ -1,7 +1,7 @@
 """Replay of a real run: its trace is enough to do the arithmetic again, and to see who did what, second by second."""
 
-from walktalk import plots
 from walktalk.records import read_trace
+from walktalk.report import figures as plots
 from walktalk.studies import make_spec
 from walktalk.studies.peers import run_on_peers
 

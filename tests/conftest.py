@@ -14,7 +14,7 @@ import pytest
 from hypothesis import settings
 
 from tests.support.drawing import drawing
-from walktalk import amx, cpuinfo, mkl
+from walktalk.core import cpu as core_cpu
 
 settings.register_profile("ci", derandomize=True, deadline=None)
 if os.environ.get("CI"):
@@ -43,9 +43,9 @@ def cpu(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Callable[..., None]:
         lines = "".join(f"{key}\t: {words}\n" for key, words in {"processor": "0", **said}.items())
         (tmp_path / "cpuinfo").write_text(lines)
         monkeypatch.setattr(sys, "platform", "linux")
-        monkeypatch.setattr(cpuinfo, "FILE", tmp_path / "cpuinfo")
+        monkeypatch.setattr(core_cpu, "FILE", tmp_path / "cpuinfo")
 
-    for variable in (amx.VARIABLE, mkl.VARIABLE):
+    for variable in (core_cpu.ONEDNN_VARIABLE, core_cpu.MKL_VARIABLE):
         monkeypatch.setenv(variable, "")  # so that what is set here goes away afterwards
         monkeypatch.delenv(variable)
     return be

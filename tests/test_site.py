@@ -114,7 +114,7 @@ def test_every_argument_in_the_reference_is_explained(name, sources):
 
 def test_everything_that_the_package_offers_is_in_the_reference(site):
     shown = "".join(path.read_text(encoding="utf-8") for path in (site / "api").glob("*.html"))
-    modules = {"adapters", "advisor", "chains", "graphs", "plots", "tasks", "theory"}
+    modules = {"adapters", "advisor", "chains", "graphs", "figures", "tasks", "theory"}
     elsewhere = {"Optimizer", "StudySpec", "__version__"}  # OptimizerSpec under its own name; the keys of a study
     for name in set(walktalk.__all__) - modules - elsewhere:
         assert re.search(rf'id="walktalk\.(\w+\.)*{name}"', shown), name
@@ -175,7 +175,7 @@ def table_names(text: str) -> set[str]:
 
 
 def test_every_key_of_a_cluster_file_is_on_the_page():
-    from walktalk.runtimes.peers.cluster import Cluster, Place
+    from walktalk.runtimes.peers.operations.cluster import Cluster, Place
 
     text = (DOCS / "peers.md").read_text(encoding="utf-8")
     of_cluster, of_node = text.split("### Keys of a cluster file")[1].split("\n## ")[0].split("Keys of a node")
@@ -184,7 +184,7 @@ def test_every_key_of_a_cluster_file_is_on_the_page():
 
 
 def test_every_metric_of_a_node_is_on_the_page():
-    source = (ROOT / "src/walktalk/runtimes/peers/metrics.py").read_text(encoding="utf-8")
+    source = (ROOT / "src/walktalk/runtimes/peers/operations/metrics.py").read_text(encoding="utf-8")
     told = {name.split("{")[0] for name in table_names((DOCS / "operations.md").read_text(encoding="utf-8"))}
     told = {re.sub("_(total|sum)$", "", name) for name in told if name.startswith("walktalk_")}
     assert told == set(re.findall(r'"(walktalk_\w+)"', source))

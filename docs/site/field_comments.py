@@ -1,11 +1,13 @@
 """Fields of dataclasses and named tuples are explained by the comment on their line; the reference shows those.
 
-So a field's meaning is written once, where it is defined.
+So a field's meaning is written once, where it is defined. Functions of `**keywords` are shown with every keyword.
 """
 
 from __future__ import annotations
 
+import inspect
 import re
+from importlib import import_module
 from typing import Any
 
 import griffe
@@ -30,6 +32,30 @@ class FieldComments(griffe.Extension):
         if fields:
             listed = "\n".join(f"    {name}: {text[0].upper()}{text[1:]}." for name, text in fields)
             cls.docstring.value += f"\n\nArgs:\n{listed}\n"
+
+    def on_function(self, *, func: griffe.Function, **_: Any) -> None:
+        """Once a function is read: one that takes `**keywords` of a typed dictionary shows each of them.
+
+        The function itself knows them, with their defaults and meanings (`lists_keywords`).
+        """
+        if not any("Unpack" in str(parameter.annotation) for parameter in func.parameters):
+            return
+        made = getattr(import_module(func.module.path), func.name)
+        assert func.docstring is not None
+        func.docstring.value = inspect.cleandoc(made.__doc__)
+        for parameter in [one for one in func.parameters if one.kind is griffe.ParameterKind.var_keyword]:
+            del func.parameters[parameter.name]
+        for parameter in inspect.signature(made).parameters.values():
+            if parameter.name in func.parameters:
+                continue
+            func.parameters.add(
+                griffe.Parameter(
+                    parameter.name,
+                    annotation=parameter.annotation,
+                    default=repr(parameter.default),
+                    kind=griffe.ParameterKind.keyword_only,
+                )
+            )
 
 
 def _constructor(cls: griffe.Class) -> griffe.Function:

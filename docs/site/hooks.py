@@ -39,7 +39,11 @@ log = logging.getLogger("mkdocs.hooks.walktalk")
 def on_files(files: Files, config: MkDocsConfig) -> Files:
     """Add what lies outside `docs`, and the page of commands."""
     pages = [ROOT / name for name in PAGES]
-    pages += [ROOT / "benchmarks" / "README.md", *sorted(ROOT.glob("results/**/*.md"))]
+    pages += [
+        ROOT / "benchmarks" / "README.md",
+        *(ROOT / "reproduction" / name for name in ("README.md", "DETAILS.md")),
+        *sorted(ROOT.glob("results/**/*.md")),
+    ]
     pictures = {picture for page in pages for picture in _pictures(page)}
     for path in (*pages, *sorted(pictures)):
         where = f"project/{path.relative_to(ROOT).as_posix()}"

@@ -24,17 +24,17 @@ from walktalk.protocols import (
     UPDATE,
     Arrival,
     Combine,
+    Context,
     Effect,
     Event,
     Forget,
     Machine,
     Message,
-    Outside,
+    NetworkView,
     Received,
     Record,
     Send,
     Started,
-    Surroundings,
     Train,
     Trained,
 )
@@ -57,18 +57,18 @@ class DirectedPushSum(wt.Protocol):
     def messages(self) -> Mapping[str, Arrival]:
         return {"push": Arrival("push/{round}/{sender}", once=True)}
 
-    def machine(self, surroundings: Surroundings) -> Machine:
-        return DirectedPushSumNode(surroundings)
+    def machine(self, network_view: NetworkView) -> Machine:
+        return DirectedPushSumNode(network_view)
 
 
 class DirectedPushSumNode(Machine):
     """One node; whoever it hears may be a round ahead of it."""
 
-    def __init__(self, around: Surroundings) -> None:
+    def __init__(self, around: NetworkView) -> None:
         self.around, self.round, self.weight, self.waits = around, 0, 1.0, False
         self.came: dict[int, dict[int, float]] = {}  # round -> sender -> the weight that came with its share
 
-    def handle(self, event: Event, outside: Outside) -> list[Effect]:
+    def handle(self, event: Event, context: Context) -> list[Effect]:
         if isinstance(event, Started):
             begin: list[Effect] = [Combine(X, {INITIAL: 1.0}), Combine(Z, {INITIAL: 1.0})]
             return [*begin, Record(MEMBER, self.around.node, Z), Train(Z)]

@@ -20,13 +20,13 @@ import torch
 from torch import Tensor
 
 import walktalk as wt
-from walktalk.codecs import Bytes
 from walktalk.protocols import (
     INITIAL,
     MEMBER,
     UPDATE,
     Arrival,
     Combine,
+    Context,
     Decode,
     Effect,
     Encode,
@@ -34,15 +34,15 @@ from walktalk.protocols import (
     Forget,
     Machine,
     Message,
-    Outside,
+    NetworkView,
     Received,
     Record,
     Send,
     Started,
-    Surroundings,
     Train,
     Trained,
 )
+from walktalk.transforms.codecs import Bytes
 
 X, ERROR, CARRIED, SEEN, LEARNED = "x", "error", "carried", "seen", "learned"
 
@@ -82,18 +82,18 @@ class EightBitGossip(wt.Protocol):
     def messages(self) -> Mapping[str, Arrival]:
         return {"round": Arrival("round/{round}/{sender}", codec=RoundedToBytes.name)}
 
-    def machine(self, surroundings: Surroundings) -> Machine:
-        return EightBitNode(surroundings)
+    def machine(self, network_view: NetworkView) -> Machine:
+        return EightBitNode(network_view)
 
 
 class EightBitNode(Machine):
     """One node; a neighbour may be a round ahead."""
 
-    def __init__(self, around: Surroundings) -> None:
+    def __init__(self, around: NetworkView) -> None:
         self.around, self.round, self.trained = around, 0, False
         self.came: dict[int, set[int]] = {}
 
-    def handle(self, event: Event, outside: Outside) -> list[Effect]:
+    def handle(self, event: Event, context: Context) -> list[Effect]:
         if isinstance(event, Started):
             return [Combine(X, {INITIAL: 1.0}), Record(MEMBER, self.around.node, X), *self.begin()]
         if isinstance(event, Trained):

@@ -28,8 +28,8 @@ from walktalk.protocols import (
     Machine,
     Meeting,
     NeighbourRounds,
+    NetworkView,
     Rule,
-    Surroundings,
     Train,
     Trained,
     arrivals,
@@ -57,8 +57,8 @@ class LazyRounds(NeighbourRounds):
     def messages(self) -> Mapping[str, Arrival]:
         return arrivals("round")  # a slot for each round and sender, to be mixed in once
 
-    def machine(self, surroundings: Surroundings) -> Machine:
-        return self.node(surroundings, PartOfTheWay(self.share))
+    def machine(self, network_view: NetworkView) -> Machine:
+        return self.node(network_view, PartOfTheWay(self.share))
 
 
 class PartOfTheWay(Rule):

@@ -11,17 +11,17 @@ import pytest
 from typer.testing import CliRunner
 
 from walktalk import advisor, graphs
-from walktalk.advisor import Goal, advise_study, as_json, of_study, survey
+from walktalk.advisor import Goal, advise_study, as_json, make_survey, of_study
 from walktalk.advisor.candidates import World, algorithms, best_aggregator, learning_rates, walk_counts
-from walktalk.advisor.course import Course
 from walktalk.advisor.finals import Tried, choose
+from walktalk.advisor.learning_curve import LearningCurve
 from walktalk.cli.advise import amount_of
 from walktalk.cli.app import app
-from walktalk.errors import GraphError, SpecError
+from walktalk.core.errors import GraphError, SpecError
+from walktalk.core.seeds import Seed
 from walktalk.protocols import PROTOCOLS, AsyncGossip, MultiWalk
-from walktalk.runtimes.meaning import Stop
+from walktalk.runtimes.semantics import Stop
 from walktalk.runtimes.simulator import NetworkTiming, RunSetup, measured_rates
-from walktalk.seeds import Seed
 from walktalk.studies import StudySpec, make_spec
 
 
@@ -41,7 +41,7 @@ def small(**changes: Any) -> StudySpec:
 def test_per_iteration_one_walk_wins_and_the_answer_is_complete() -> None:
     told: list[tuple[str, float]] = []
     advice = advise_study(
-        small(), Goal("iterations"), device="cpu", told=lambda text, share: told.append((text, share))
+        small(), Goal("iterations"), device="cpu", progress=lambda text, share: told.append((text, share))
     )
     assert isinstance(advice.best.protocol, MultiWalk)
     assert advice.best.protocol.walks <= 2
@@ -85,7 +85,7 @@ def test_a_budget_asks_for_the_lowest_loss() -> None:
 
 def test_a_target_out_of_reach_is_said_to_be() -> None:
     spec = small(stop={"iterations": 60})
-    floor = survey(of_study(spec, "cpu"), Goal("iterations")).constants.f_best
+    floor = make_survey(of_study(spec, "cpu"), Goal("iterations")).constants.f_best
     found = as_json(advise_study(spec, Goal("iterations", floor + 1e-4), device="cpu"))
     assert found["reached"] is False
     assert found["confidence"]["words"] == "low"
@@ -93,7 +93,7 @@ def test_a_target_out_of_reach_is_said_to_be() -> None:
 
 
 def test_the_size_of_the_model_changes_bits_but_not_the_model() -> None:
-    plain, large = (survey(of_study(small(), "cpu"), Goal("bits"), model_bytes=size) for size in (None, 10**6))
+    plain, large = (make_survey(of_study(small(), "cpu"), Goal("bits"), model_bytes=size) for size in (None, 10**6))
     assert large.candidates[0].rates.bits > 1000 * plain.candidates[0].rates.bits
     assert large.bench.trainer.width == plain.bench.trainer.width
 
@@ -167,11 +167,13 @@ def test_rates_are_those_of_theory() -> None:
 
 
 def test_finalists() -> None:
-    ground = survey(of_study(small(), "cpu"), Goal("iterations"))
-    tried = [Tried(c, Course(ground.bench.scale), 100.0 + 100 * k) for k, c in enumerate(ground.candidates)]
+    survey = make_survey(of_study(small(), "cpu"), Goal("iterations"))
+    tried = [Tried(c, LearningCurve(survey.bench.scale), 100.0 + 100 * k) for k, c in enumerate(survey.candidates)]
     assert choose(tried) == tried[:2]  # the neighbour in learning rate of a single walk
-    assert choose([Tried(c, Course(ground.bench.scale), inf) for c in ground.candidates])[0].candidate.active == 1
-    assert isfinite(ground.longest)
+    assert (
+        choose([Tried(c, LearningCurve(survey.bench.scale), inf) for c in survey.candidates])[0].candidate.active == 1
+    )
+    assert isfinite(survey.longest)
 
 
 @pytest.mark.parametrize(
@@ -246,7 +248,7 @@ def test_goals_that_make_no_sense() -> None:
     with pytest.raises(SpecError, match="budget"):
         Goal("time", budget=0.0)
     with pytest.raises(SpecError, match="less than a single iteration"):
-        survey(of_study(make_spec({"stop": {"iterations": 100}})), Goal("time", budget=1e-9))
+        make_survey(of_study(make_spec({"stop": {"iterations": 100}})), Goal("time", budget=1e-9))
 
 
 def test_graphs_that_cannot_be_used() -> None:

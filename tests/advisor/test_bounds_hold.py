@@ -6,16 +6,22 @@ import numpy as np
 import pytest
 
 from walktalk import graphs, theory
-from walktalk.advisor.bound_check import Case, check_bounds, standard_cases
-from walktalk.advisor.measured import plain_sgd, quadratic_norm, squared_gradients
+from walktalk.advisor.bound_check import (
+    Case,
+    check_bounds,
+    plain_sgd,
+    quadratic_norm,
+    squared_gradients,
+    standard_cases,
+)
 from walktalk.advisor.staged_walk import StagedWalk
-from walktalk.errors import DataError, SpecError
+from walktalk.core.errors import DataError, SpecError
+from walktalk.core.seeds import Seed
 from walktalk.learning import tasks
 from walktalk.protocols import AsyncGossip, MultiWalk, Protocol
-from walktalk.runtimes.meaning import Evaluate, Stop
+from walktalk.runtimes.semantics import Evaluate, Stop
 from walktalk.runtimes.simulator import RunSetup
 from walktalk.runtimes.stacked import Engine
-from walktalk.seeds import Seed
 
 
 def test_at_least_sixty_combinations_of_graph_walks_noise_heterogeneity_and_iterations() -> None:

@@ -8,7 +8,7 @@ import torch
 from torch import nn
 
 from walktalk.advisor import Effort, estimate_constants
-from walktalk.errors import ModelError
+from walktalk.core.errors import ModelError
 from walktalk.learning import Task, tasks
 
 SMALL = Effort(points=2, batches=8, rounds=40, curved_nodes=4, descent=120)

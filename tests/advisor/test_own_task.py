@@ -10,7 +10,7 @@ import pytest
 import torch
 
 import walktalk as wt
-from walktalk.errors import SpecError
+from walktalk.core.errors import SpecError
 
 SITES = ("north", "east", "south", "west")
 

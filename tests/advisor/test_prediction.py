@@ -7,7 +7,7 @@ from math import exp, inf
 import numpy as np
 import pytest
 
-from walktalk.advisor.prediction import predict
+from walktalk.advisor.finals import predict
 
 
 @pytest.mark.parametrize("count", [2, 3, 8])

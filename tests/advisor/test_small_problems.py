@@ -11,13 +11,13 @@ import torch
 import walktalk as wt
 from walktalk.advisor import Goal, advise_study, as_json
 from walktalk.advisor.candidates import World, algorithms
-from walktalk.advisor.course import Course, Scale, Seen
-from walktalk.advisor.means import affordable
-from walktalk.advisor.surety import surety
-from walktalk.advisor.unscaled import unscaled
+from walktalk.advisor.finals import confidence
+from walktalk.advisor.learning_curve import LearningCurve, Scale, Seen
+from walktalk.advisor.situation import unscaled
+from walktalk.advisor.survey import affordable
+from walktalk.core.seeds import Seed
 from walktalk.learning import Trainer
 from walktalk.protocols import MultiWalk, private
-from walktalk.seeds import Seed
 from walktalk.studies import make_spec
 
 
@@ -41,16 +41,16 @@ def test_without_a_target_one_is_taken_that_pilots_have_shown() -> None:
     assert advice.reached
     assert advice.high < 10 * advice.low
     assert advice.high < 200
-    assert advice.run(seed=5).history["train_loss"].iloc[-1] <= advice.ground.target
+    assert advice.run(seed=5).history["train_loss"].iloc[-1] <= advice.survey.target
     notes = " ".join(as_json(advice)["notes"])
-    assert ("no target was given" in notes) is advice.ground.lowered
+    assert ("no target was given" in notes) is advice.survey.lowered
 
 
 def test_a_target_out_of_reach_is_answered_by_how_low_a_run_gets() -> None:
     advice = wt.advise(sites(), wt.graphs.complete(4), objective="iterations", target_loss=0.01, **HOW)
     assert not advice.reached
     assert advice.missed == 0.01
-    assert advice.ground.goal.budget == 80
+    assert advice.survey.goal.budget == 80
     assert 0.01 < advice.low <= advice.loss <= advice.high < 3 * advice.low
     found = as_json(advice)
     assert found["target_loss"] == 0.01
@@ -63,7 +63,7 @@ def test_where_the_stop_is_too_early_and_trainings_are_cheap_pilots_go_on() -> N
     goal = {"objective": "iterations", "target_loss": 0.4, "optimizer": wt.SGD(lr=0.003)}
     advice = wt.advise(sites(noise=0.1), wt.graphs.complete(4), **goal, **{**HOW, "stop": 12})
     assert advice.reached
-    assert advice.ground.longest > 12
+    assert advice.survey.longest > 12
 
 
 def test_where_every_pilot_diverges_smaller_rates_are_taken_and_the_size_of_columns_is_told() -> None:
@@ -81,15 +81,15 @@ def test_where_every_pilot_diverges_smaller_rates_are_taken_and_the_size_of_colu
 
 
 def test_a_course_may_get_another_target() -> None:
-    course = Course(Scale(2.0, 0.0, 0.1))
+    curve = LearningCurve(Scale(2.0, 0.0, 0.1))
     for k, loss in enumerate((1.5, 1.0, 0.8, 0.7)):
-        course.evaluated(Seen(10.0 * k, k, 8.0 * k, loss), "iterations")
-    assert course.arrived is None
-    assert course.lately == 0.7
-    course.aim(Scale(2.0, 0.0, 0.9), "iterations")
-    assert course.arrived == 20.0
-    course.aim(Scale(2.0, 0.0, 0.1), "iterations")
-    assert course.arrived is None
+        curve.evaluated(Seen(10.0 * k, k, 8.0 * k, loss), "iterations")
+    assert curve.arrived is None
+    assert curve.lately == 0.7
+    curve.aim(Scale(2.0, 0.0, 0.9), "iterations")
+    assert curve.arrived == 20.0
+    curve.aim(Scale(2.0, 0.0, 0.1), "iterations")
+    assert curve.arrived is None
 
 
 def test_what_is_cheap_is_counted_in_operations() -> None:
@@ -101,11 +101,13 @@ def test_what_is_cheap_is_counted_in_operations() -> None:
 
 
 def test_surety_grows_with_repetitions_and_falls_with_a_rival_that_is_close() -> None:
-    far = surety([10.0, 11.0, 9.0], [[20.0, 22.0, 18.0]])
-    close = surety([10.0, 11.0, 9.0], [[9.8, 11.2, 10.0]])
+    far = confidence([10.0, 11.0, 9.0], [[20.0, 22.0, 18.0]])
+    close = confidence([10.0, 11.0, 9.0], [[9.8, 11.2, 10.0]])
     assert close < far
-    assert surety([10.0, 11.0, 9.0] * 4, [[10.8, 12.2, 10.0] * 4]) > surety([10.0, 11.0, 9.0], [[10.8, 12.2, 10.0]])
-    assert surety([10.0], []) == 1.0
+    assert confidence([10.0, 11.0, 9.0] * 4, [[10.8, 12.2, 10.0] * 4]) > confidence(
+        [10.0, 11.0, 9.0], [[10.8, 12.2, 10.0]]
+    )
+    assert confidence([10.0], []) == 1.0
 
 
 def test_who_asks_for_privacy_is_advised_nothing_without() -> None:

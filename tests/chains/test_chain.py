@@ -14,7 +14,7 @@ from scipy.stats import chisquare
 
 from walktalk import chains, graphs
 from walktalk.chains import Chain
-from walktalk.errors import ChainError
+from walktalk.core.errors import ChainError
 from walktalk.graphs import Graph
 
 random_graphs = st.builds(

@@ -11,7 +11,7 @@ from scipy.sparse import csr_array
 
 from walktalk import chains, graphs
 from walktalk.chains import Chain
-from walktalk.errors import ChainError
+from walktalk.core.errors import ChainError
 from walktalk.graphs import Graph
 
 SIZES = [*range(3, 31), 49, 50, 99, 100, 151, 199, 200]
@@ -19,7 +19,7 @@ SIZES = [*range(3, 31), 49, 50, 99, 100, 151, 199, 200]
 
 @pytest.fixture
 def sparse(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(sys.modules["walktalk.chains.return_time"], "DENSE", 1)
+    monkeypatch.setattr(sys.modules["walktalk.chains.times"], "DENSE", 1)
 
 
 def moment(graph: Graph, node: int = 0) -> float:

@@ -16,7 +16,7 @@ from scipy.sparse import csr_array
 from walktalk import chains, graphs
 from walktalk.chains import Chain, spectrum
 from walktalk.chains import spectrum as spectrum_function
-from walktalk.errors import ChainError
+from walktalk.core.errors import ChainError
 from walktalk.graphs import Graph
 
 

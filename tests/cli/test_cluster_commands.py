@@ -12,7 +12,7 @@ from rich.console import Console
 from typer.testing import CliRunner, Result
 
 from walktalk.cli.app import app
-from walktalk.cli.status import _page
+from walktalk.cli.cluster import _page
 
 STUDY = {"network": {"topology": "complete", "nodes": 2}, "algorithms": [{"name": "multi_walk"}], "stop": {"time": 1.0}}
 
@@ -65,7 +65,7 @@ def test_a_cluster_file_with_a_mistake(
 
 
 def test_a_node_that_cannot_start_says_why(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("walktalk.studies.peers.study.quiet_process", lambda: None)  # it changes the whole process
+    monkeypatch.setattr("walktalk.studies.peers.node_job.quiet_process", lambda: None)  # it changes the whole process
     node = ("node", "--config", cluster(tmp_path), "--name")
     assert "'c' is not in the cluster; its nodes are a, b" in mistake(*node, "c")
     (tmp_path / "records").write_text("a file where the folder should be")
@@ -154,8 +154,8 @@ def test_the_exit_code_says_how_a_cluster_is_and_watching_asks_again_until_ctrl_
             raise KeyboardInterrupt
         return answers
 
-    monkeypatch.setattr("walktalk.cli.status.SECONDS_BETWEEN_QUESTIONS", 0.0)
-    monkeypatch.setattr("walktalk.cli.status._ask", ask)
+    monkeypatch.setattr("walktalk.cli.cluster.SECONDS_BETWEEN_QUESTIONS", 0.0)
+    monkeypatch.setattr("walktalk.cli.cluster._ask", ask)
     watched = call("status", "--config", path, "--watch", "--json")
     lines = [json.loads(line) for line in watched.stdout.splitlines()]
     assert [line["a"]["aggregates"] for line in lines] == [True, True]

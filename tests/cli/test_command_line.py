@@ -19,7 +19,7 @@ from typer.testing import CliRunner
 
 from walktalk import __version__
 from walktalk.cli import app
-from walktalk.cli.app import PANELS
+from walktalk.cli.app import COMMANDS
 
 TINY = """
 name: tiny
@@ -326,7 +326,7 @@ def test_a_study_that_was_refused_leaves_its_folder_to_the_next(tmp_path: Path) 
 
 
 def test_every_command_has_a_heading_in_the_help() -> None:
-    listed = {name for names in PANELS.values() for name in names}
+    listed = {name for names in COMMANDS.values() for name in names}
     assert listed == set(typer.main.get_command(app).commands)
 
 

@@ -12,8 +12,9 @@ import pytest
 from typer.testing import CliRunner
 
 from walktalk.cli import app
-from walktalk.doctor import machine, network, packages
 from walktalk.runtimes.peers import make_certificates
+from walktalk.testing.doctor import machine
+from walktalk.testing.doctor.checkup import cluster_file
 
 
 def findings(*arguments: str) -> tuple[int, dict[str, dict[str, str]]]:
@@ -40,19 +41,17 @@ def test_this_machine_is_fit_and_every_part_is_looked_at(tmp_path, monkeypatch):
 
 
 def test_a_damaged_data_set_is_bad(tmp_path, monkeypatch):
-    from walktalk.doctor.data_sets import data_sets
-
     monkeypatch.setenv("WALKTALK_DATA", str(tmp_path))
     (tmp_path / "cifar-10-batches-bin").mkdir()
     (tmp_path / "cifar-10-batches-bin" / "data_batch_1.bin").write_bytes(b"short")
-    cifar = next(iter(data_sets()))
+    cifar = next(iter(machine.data_sets()))
     assert cifar.state == "bad"
     assert "damaged" in cifar.said or "missing" in cifar.said
 
 
 def test_an_extra_that_is_not_installed_is_named_with_the_command(monkeypatch):
-    monkeypatch.setattr(packages, "requires", lambda name: ["torch>=1", "no-such-thing>=2; extra == 'ray'"])
-    found = {finding.about: finding for finding in packages.packages()}
+    monkeypatch.setattr(machine, "requires", lambda name: ["torch>=1", "no-such-thing>=2; extra == 'ray'"])
+    found = {finding.about: finding for finding in machine.packages()}
     assert found["packages"].state == "good"
     assert found["extra ray"].state == "absent"
     assert "no-such-thing is not installed" in found["extra ray"].said
@@ -60,8 +59,8 @@ def test_an_extra_that_is_not_installed_is_named_with_the_command(monkeypatch):
 
 
 def test_a_package_that_is_too_old_is_bad(monkeypatch):
-    monkeypatch.setattr(packages, "requires", lambda name: ["torch>=999"])
-    first = next(packages.packages())
+    monkeypatch.setattr(machine, "requires", lambda name: ["torch>=999"])
+    first = next(machine.packages())
     assert first.state == "bad"
     assert ">=999 is needed" in first.said
 
@@ -81,7 +80,7 @@ def test_a_cluster_is_looked_at_port_by_port_and_certificate_by_certificate(tmp_
         (tmp_path / "cluster.yaml").write_text(
             f"name: two\ncertificates: certs\nnodes:\n  a: {{address: '127.0.0.1:{port}'}}\n  b: {{}}\n"
         )
-        found = {finding.about: finding for finding in network.cluster_file(tmp_path / "cluster.yaml")}
+        found = {finding.about: finding for finding in cluster_file(tmp_path / "cluster.yaml")}
     assert found["cluster"].state == "good"
     assert (found["node a"].state, found["node b"].state) == ("bad", "good")
     assert "in use" in found["node a"].said

@@ -8,7 +8,7 @@ import pytest
 from rich.console import Console
 from rich.text import Text
 
-from walktalk.interactive import losses_in_words
+from walktalk.api import losses_in_words
 from walktalk.studies import Progress, load_spec
 
 

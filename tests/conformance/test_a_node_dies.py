@@ -12,14 +12,14 @@ import pytest
 
 from walktalk import graphs
 from walktalk.protocols import AsyncGossip, MultiWalk, Protocol, SyncGossip
-from walktalk.runtimes.meaning import Stop
 from walktalk.runtimes.peers import Ledger
-from walktalk.studies.chaos.checks import copies_of_walks, taking_part
-from walktalk.testing.engines import ENGINES, Blow, Outcome
+from walktalk.runtimes.semantics import Stop
+from walktalk.testing.chaos.checks import copies_of_walks, taking_part
+from walktalk.testing.engines import ENGINES, Outage, Outcome
 
 HEARTBEAT, UNTIL = 0.1, 7.0
-BLOW = Blow(at=0.7, node=0, seconds=1.2)  # node 0 aggregates at first
-WITH_A_WALK = Blow(at=3.6, node=0, seconds=1.2, with_walks=1)
+OUTAGE = Outage(at=0.7, node=0, seconds=1.2)  # node 0 aggregates at first
+WITH_A_WALK = Outage(at=3.6, node=0, seconds=1.2, with_walks=1)
 WALKS = MultiWalk(2, heartbeat=HEARTBEAT)
 PROTOCOLS = (
     WALKS,
@@ -32,7 +32,7 @@ PROTOCOLS = (
 @functools.cache
 def outcome(engine: str, protocol: Protocol) -> Outcome:
     with tempfile.TemporaryDirectory() as folder:
-        return ENGINES[engine](protocol, graphs.complete(4), Stop(time=UNTIL), Path(folder), BLOW)
+        return ENGINES[engine](protocol, graphs.complete(4), Stop(time=UNTIL), Path(folder), OUTAGE)
 
 
 @pytest.fixture(params=ENGINES)
@@ -46,9 +46,9 @@ def run(request: pytest.FixtureRequest, engine: str) -> Outcome:
 
 
 def test_the_others_train_on_while_it_is_away(run: Outcome) -> None:
-    away = [row.time for row in run.trace if row.node == BLOW.node and row.event == "trained"]
+    away = [row.time for row in run.trace if row.node == OUTAGE.node and row.event == "trained"]
     gap = max(itertools.pairwise(away), key=lambda pair: pair[1] - pair[0])
-    assert gap[1] - gap[0] >= BLOW.seconds
+    assert gap[1] - gap[0] >= OUTAGE.seconds
     meanwhile = {row.node for row in run.trace if row.event == "trained" and gap[0] + 1.0 < row.time < gap[1]}
     assert meanwhile >= {1, 2, 3}
 
@@ -74,9 +74,9 @@ def test_one_new_aggregator_in_a_higher_term(engine: str) -> None:
     terms = dict(mixed)
     assert set(mixed) == set(terms.items())  # one aggregator in each term
     assert list(dict.fromkeys(term for term, _ in mixed)) == sorted(terms)  # and terms only rise
-    assert terms[1] == BLOW.node
+    assert terms[1] == OUTAGE.node
     assert max(terms) > 1
-    assert terms[max(terms)] != BLOW.node
+    assert terms[max(terms)] != OUTAGE.node
     leads = [v for v, machine in enumerate(run.machines) if machine.members.leads]  # type: ignore[attr-defined]
     assert leads == [terms[max(terms)]]
 
@@ -103,8 +103,8 @@ def test_where_all_walks_are_lost_and_nobody_guards_them_the_run_ends(
     engine: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Not by iterations, which are never reached; and not never."""
-    monkeypatch.setattr("walktalk.runtimes.peers.node_end.STALLED", 1.0)
+    monkeypatch.setattr("walktalk.runtimes.peers.node.progress.STALLED", 1.0)
     lone = MultiWalk(1, aggregator=1, heartbeat=HEARTBEAT, guard="none")
-    stop, blow = Stop(iterations=10**9), Blow(0.5, 0, 0.5)
-    run = ENGINES[engine](lone, graphs.complete(2), stop, tmp_path, blow, everything=True)
+    stop, outage = Stop(iterations=10**9), Outage(0.5, 0, 0.5)
+    run = ENGINES[engine](lone, graphs.complete(2), stop, tmp_path, outage, everything=True)
     assert [row for row in run.trace if row.event == "all_lost"]

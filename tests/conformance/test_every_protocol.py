@@ -12,10 +12,10 @@ import pytest
 from walktalk import graphs
 from walktalk.protocols import HEADER_BYTES, AsyncGossip, MultiWalk, Protocol, SyncGossip
 from walktalk.records import RUN_COLUMNS, TRACE_COLUMNS, HistoryRow
-from walktalk.runtimes.meaning import Stop
 from walktalk.runtimes.peers import Ledger
-from walktalk.studies.chaos.checks import copies_of_walks
+from walktalk.runtimes.semantics import Stop
 from walktalk.studies.results import trace_columns
+from walktalk.testing.chaos.checks import copies_of_walks
 from walktalk.testing.engines import ENGINES, EVERY, Outcome
 
 ITERATIONS = 120

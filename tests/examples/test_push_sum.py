@@ -9,7 +9,7 @@ from pathlib import Path
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from walktalk.protocols import INITIAL, UPDATE, Combine, Forget, Outside, Received, Send, Started, Surroundings, Trained
+from walktalk.protocols import INITIAL, UPDATE, Combine, Context, Forget, NetworkView, Received, Send, Started, Trained
 from walktalk.testing import check_protocol
 
 push_sum = runpy.run_path(str(Path(__file__).parents[2] / "examples" / "push_sum.py"))
@@ -23,7 +23,7 @@ class World:
     def __init__(self, seed: int) -> None:
         protocol, self.dice = push_sum["PushSum"](), random.Random(seed)
         others = [tuple(n for n in range(NODES) if n != v) for v in range(NODES)]
-        self.machines = [protocol.machine(Surroundings(v, NODES, others[v], (3, 3, 3))) for v in range(NODES)]
+        self.machines = [protocol.machine(NetworkView(v, NODES, others[v], (3, 3, 3))) for v in range(NODES)]
         self.slots = [{INITIAL: 10.0 * v} for v in range(NODES)]
         self.flying: list[tuple[int, Received, float]] = []
         for v in range(NODES):
@@ -31,7 +31,7 @@ class World:
 
     def tell(self, node: int, event: object) -> None:
         slots = self.slots[node]
-        for effect in self.machines[node].handle(event, Outside(0.0, self.dice)):
+        for effect in self.machines[node].handle(event, Context(0.0, self.dice)):
             if isinstance(effect, Combine):
                 slots[effect.into] = sum(weight * slots[slot] for slot, weight in effect.terms.items())
             elif isinstance(effect, Send):

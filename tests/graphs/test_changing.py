@@ -9,7 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from walktalk.chains import metropolis_hastings, spectrum
-from walktalk.errors import GraphError
+from walktalk.core.errors import GraphError
 from walktalk.graphs import Changing, Graph, attached, build, complete, cycle, star
 
 BASES = ("cycle", "star", "complete", "erdos_renyi", "path", "binary_tree")

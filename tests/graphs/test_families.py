@@ -14,9 +14,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from walktalk import graphs
-from walktalk.errors import GraphError
+from walktalk.core.errors import GraphError
+from walktalk.core.seeds import Seed
 from walktalk.graphs import Graph
-from walktalk.seeds import Seed
 
 
 def same(graph: Graph, reference: Any) -> bool:

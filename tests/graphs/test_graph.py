@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from walktalk import graphs
-from walktalk.errors import GraphError
+from walktalk.core.errors import GraphError
 from walktalk.graphs import Graph
 
 edge_lists = st.integers(2, 12).flatmap(

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from walktalk import graphs
-from walktalk.errors import GraphError
+from walktalk.core.errors import GraphError
 from walktalk.graphs import Sites
 
 

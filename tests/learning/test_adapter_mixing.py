@@ -7,11 +7,11 @@ import torch
 
 import walktalk as wt
 from tests.learning.test_adapters import Transformer, task_of, with_noise
-from walktalk.errors import SpecError
+from walktalk.core.errors import SpecError
 from walktalk.learning import Trainer
-from walktalk.learning.adapters.mixing import mean_products
+from walktalk.learning.adapters.low_rank import mean_products
 from walktalk.protocols import FedAvg
-from walktalk.runtimes.peers.slots import Tensors
+from walktalk.runtimes.peers.node.models import Tensors
 from walktalk.runtimes.stacked import Executor
 from walktalk.runtimes.stacked.waves import CombineStep
 

@@ -12,12 +12,12 @@ from torch import nn
 from torch.nn import functional
 
 import walktalk as wt
-from walktalk.errors import ModelError
+from walktalk.core.errors import ModelError
 from walktalk.learning import Arithmetic, OptimizerSpec, Task, Trainer
 from walktalk.learning.models import LoraLinear
-from walktalk.learning.stacked import JoinedModel
+from walktalk.learning.stacked import SharedBaseModel
 from walktalk.learning.stacked.choice import gradients_of, lighten, plain_gradient, probe, stack
-from walktalk.learning.stacked.joined import has_adapters, repeated_blocks
+from walktalk.learning.stacked.shared_base import has_adapters, repeated_blocks
 
 WIDE, WORDS, PLACES = 16, 20, 6
 
@@ -82,7 +82,7 @@ def test_a_wave_has_the_gradients_of_plain_models(transformer, given):
     model = with_noise(wt.lora(transformer, 3, **given))
     task = task_of(model)
     joined = stack(model, task.loss, task.inputs, task.targets)
-    assert isinstance(joined, JoinedModel)
+    assert isinstance(joined, SharedBaseModel)
     rows = torch.stack([joined.layout.row(model)] * 3) * torch.tensor([[1.0], [1.1], [0.9]])
     x, y = task.inputs[:15].view(3, 5, -1), task.targets[:15].view(3, 5)
     found = joined.layout.gather(gradients_of(joined, rows, x, y), 3)
@@ -169,7 +169,7 @@ def test_a_peft_model_goes_through_its_base_as_one_batch(transformer):
         transformer, peft.LoraConfig(r=2, target_modules=["q_proj", "v_proj"], lora_dropout=0.1)
     )
     trainer = Trainer(task_of(model), batch_size=4, local_steps=2, optimizer=OptimizerSpec("adam", 0.01))
-    assert isinstance(trainer.model, JoinedModel)
+    assert isinstance(trainer.model, SharedBaseModel)
     assert trainer.width == 2 * 2 * 2 * 2 * WIDE
 
 
@@ -203,7 +203,7 @@ def test_a_base_in_16_bits_is_about_as_exact_as_casts(transformer):
     model = with_noise(wt.lora(transformer, 3))
     task = task_of(model)
     joined = stack(model, task.loss, task.inputs, task.targets)
-    assert isinstance(joined, JoinedModel)
+    assert isinstance(joined, SharedBaseModel)
     joined.arithmetic = Arithmetic("bf16")
     errors = lighten(joined, task.inputs, task.targets)
     assert 1e-4 < errors["16 bits"] < 0.2
@@ -217,22 +217,22 @@ def test_a_base_in_16_bits_is_about_as_exact_as_casts(transformer):
 def test_only_blocks_that_repeat_are_compiled(transformer):
     task = task_of(wt.lora(transformer, 3))
     joined = stack(task.model, task.loss, task.inputs, task.targets)
-    assert isinstance(joined, JoinedModel)
+    assert isinstance(joined, SharedBaseModel)
     assert [part for part in repeated_blocks(joined.worker) if has_adapters(part)] == list(joined.worker.blocks)
     with_head = wt.lora(transformer, 3, also="blocks.*.norm")
-    assert not JoinedModel(with_head, task.loss).compile_blocks()
+    assert not SharedBaseModel(with_head, task.loss).compile_blocks()
 
 
 @pytest.mark.gpu
 def test_on_a_gpu_a_wave_is_one_graph_through_one_base(transformer):
     task = task_of(with_noise(wt.lora(transformer, 4)), 8)
     trainer = Trainer(task, batch_size=8, device="cuda", arithmetic=Arithmetic("bf16"))
-    assert isinstance(trainer.model, JoinedModel)
-    assert trainer.graphed is not None
+    assert isinstance(trainer.model, SharedBaseModel)
+    assert trainer.forms.graphed is not None
     rows, numbers = trainer.initial_row(0).repeat(8, 1), torch.arange(8, device="cuda")
     rates = torch.full((8,), 0.1, device="cuda")
     trained, _ = trainer.train(rows, numbers, numbers, rates)
-    assert trainer.graphed.works
+    assert trainer.forms.graphed.works
     plain = Trainer(task, batch_size=8)
     expected, _ = plain.train(rows.cpu(), numbers.cpu(), numbers.cpu(), rates.cpu())
     change, wanted = (trained - rows).cpu(), expected - rows.cpu()
@@ -268,7 +268,7 @@ def test_compiled_blocks_have_the_gradients_of_plain_ones(transformer):
     task = task_of(with_noise(wt.lora(transformer, 4)).cuda())
     inputs, targets = task.inputs.cuda(), task.targets.cuda()
     joined = stack(task.model, task.loss, inputs, targets)
-    assert isinstance(joined, JoinedModel)
+    assert isinstance(joined, SharedBaseModel)
     rows, x, y = probe(joined, inputs, targets)
     expected = gradients_of(joined, rows, x, y).clone()
     assert joined.compile_blocks()

@@ -10,8 +10,8 @@ import pytest
 import torch
 from torch.nn import functional
 
-from walktalk.learning.stacked import attending
-from walktalk.learning.stacked.fused import heads
+from walktalk.learning import kernels
+from walktalk.learning.stacked import shared_base as attending
 
 INTERPRETED = os.environ.get("TRITON_INTERPRET") == "1" and importlib.util.find_spec("triton") is not None
 SHAPES = [(2, 3, 1, 20, 16, True), (1, 4, 2, 70, 24, True), (2, 2, 2, 9, 8, False), (1, 9, 3, 96, 64, True)]
@@ -29,7 +29,7 @@ def check(shape, device, kind, tolerance):
     laid = [(texts, tokens, count, size) for count in (asking, asked, asked)]
     given = [torch.randn(one).to(device, kind).transpose(1, 2).requires_grad_() for one in laid]
     exact = [part.detach().float().requires_grad_() for part in given]
-    out, expected = heads.attend_in_groups(*given, 0.2, causal), by_torch(*exact, 0.2, causal)
+    out, expected = kernels.attend_in_groups(*given, 0.2, causal), by_torch(*exact, 0.2, causal)
     gradient = torch.randn(expected.shape).to(device, kind)
     pairs = zip(
         (out, *torch.autograd.grad(out, given, gradient)),
@@ -55,12 +55,12 @@ def test_on_a_gpu_it_is_torchs_but_for_16_bits(shape):
 
 def test_what_fits():
     q, k = torch.empty(2, 4, 9, 8, dtype=torch.bfloat16), torch.empty(2, 2, 9, 8, dtype=torch.bfloat16)
-    assert not heads.can_attend_in_groups(q, k, k)  # not on a GPU
+    assert not kernels.can_attend_in_groups(q, k, k)  # not on a GPU
     if torch.cuda.is_available():
         q, k = q.cuda(), k.cuda()
-        assert heads.can_attend_in_groups(q, k, k)
-        assert not heads.can_attend_in_groups(q, k[:, :, :5], k[:, :, :5])
-        assert not heads.can_attend_in_groups(q.float(), k.float(), k.float())
+        assert kernels.can_attend_in_groups(q, k, k)
+        assert not kernels.can_attend_in_groups(q, k[:, :, :5], k[:, :, :5])
+        assert not kernels.can_attend_in_groups(q.float(), k.float(), k.float())
 
 
 def test_a_model_of_transformers_takes_it(monkeypatch):

@@ -80,7 +80,7 @@ def test_a_row_sees_the_same_alone_and_in_a_wave_and_something_new_in_every_step
     for k in range(3):
         alone, _ = trainer.train(start[None], nodes[k : k + 1], keys[k : k + 1], rate[:1])
         assert torch.allclose(alone[0], together[k], atol=1e-6)
-    column, places = trainer.inputs, torch.tensor([[3, 3], [3, 3]])
+    column, places = trainer.data.inputs, torch.tensor([[3, 3], [3, 3]])
     first, second = (column.for_training(places, torch.tensor([8, 9]), step) for step in range(2))
     assert len({float(x[0]) for x in (*first.flatten(0, 1), *second.flatten(0, 1))}) == 8
 

@@ -9,14 +9,14 @@ import torch
 from torch import nn
 from torch.nn import functional
 
-from walktalk.codecs import hashed
 from walktalk.learning.optimizers import RowSGD, Spread, to_rows, to_vector
 from walktalk.learning.stacked import RowLayout, recurrent
-from walktalk.learning.stacked.laid import Pass, drawn, masks, stream
+from walktalk.learning.stacked.attention import PackedAttention, SmallAttention, step_by_step
 from walktalk.learning.stacked.model import sum_of_losses
 from walktalk.learning.stacked.products import FoldedLinear
-from walktalk.learning.stacked.small_attention import PackedAttention, SmallAttention, step_by_step
+from walktalk.learning.stacked.tensors import Pass, drawn, masks, stream
 from walktalk.learning.stacked.traced import Traced
+from walktalk.transforms.codecs import hashed
 
 ROWS, SAMPLES, TIMES, SIZE = 3, 4, 5, 6
 

@@ -12,11 +12,12 @@ from torch.nn import functional
 
 from tests.learning import plain
 from tests.learning.test_chain_training import SPECS, perceptron, trainer_for, wave
-from tests.learning.test_written import LABELS, MODELS, SAMPLES, WORDS, encoder
-from walktalk.bench.models import MODELS as BENCHED
-from walktalk.learning import Task, Trainer
-from walktalk.learning.stacked import WrittenModel, by_numpy, one_thread, stack
+from tests.learning.test_compiled_model import LABELS, MODELS, SAMPLES, WORDS, encoder
+from walktalk.learning import Task, Trainer, TrainingRows
+from walktalk.learning.stacked import CompiledModel, one_thread, stack
+from walktalk.learning.stacked import cpu as products
 from walktalk.learning.stacked.choice import gradients_of
+from walktalk.testing.bench.models import MODELS as BENCHED
 
 
 @pytest.fixture
@@ -24,7 +25,7 @@ def taken(monkeypatch):
     """Numpy multiplies, whatever the CPU; says how often it did."""
     before, counted = torch.get_num_threads(), []
     torch.set_num_threads(1)
-    monkeypatch.setattr(by_numpy, "is_faster", lambda: True)
+    monkeypatch.setattr(products, "numpy_is_faster", lambda: True)
     matmul = np.matmul
     monkeypatch.setattr(np, "matmul", lambda *args, **named: counted.append(1) or matmul(*args, **named))
     yield counted
@@ -36,7 +37,7 @@ def test_every_step_has_the_gradients_of_a_plain_loop(taken, name):
     torch.manual_seed(0)
     make, inputs = MODELS[name]
     model = stack(make(), functional.cross_entropy, inputs, LABELS)
-    assert type(model) is WrittenModel
+    assert type(model) is CompiledModel
     for step, (width, batch) in enumerate(((3, 8), (1, 8), (3, 5))):
         models = plain.copies(model.module, width, seed=step)
         rows = torch.stack([plain.numbers(one) for one in models])
@@ -54,16 +55,17 @@ def test_every_step_has_the_gradients_of_a_plain_loop(taken, name):
 @pytest.mark.parametrize("sizes", [(12, 5), (12, 9, 5), (12, 16, 7, 5)], ids=str)
 def test_a_perceptron_has_the_same_bytes_either_way_and_those_of_torch_to_rounding(taken, monkeypatch, sizes):
     trainer = trainer_for(perceptron(*sizes), SPECS["nesterov"])
-    assert trainer.chain is not None
+    chain = trainer.forms.chain
+    assert chain is not None
     for width, equal_rates in ((3, True), (17, False), (1, True)):
         given = wave(trainer, width, equal_rates)
         taken.clear()
-        found, _ = trainer.chain(*given, None)
+        found, _ = chain(TrainingRows(*given))
         assert len(taken) == 3 * (3 * len(sizes) - 4)  # steps, and in each the products there and back
-        assert torch.equal(trainer._train(*given, None)[0], found)
+        assert torch.equal(trainer.forms.stacked(TrainingRows(*given)).rows, found)
         with monkeypatch.context() as by_torch:
-            by_torch.setattr(by_numpy, "is_faster", lambda: False)
-            plain.close(found - given[0], trainer.chain(*given, None)[0] - given[0], 1e-4)
+            by_torch.setattr(products, "numpy_is_faster", lambda: False)
+            plain.close(found - given[0], chain(TrainingRows(*given)).rows - given[0], 1e-4)
 
 
 @pytest.mark.parametrize("name", ["logistic", "tiny-vit", "encoder"])
@@ -76,17 +78,17 @@ def test_a_row_has_the_same_bytes_alone_and_in_any_wave(taken, name):
     trainer = Trainer(task, batch_size=8, local_steps=2, optimizer=SPECS["nesterov"])
     given = wave(trainer, 7)
     together, _ = trainer.train(*given)
-    assert trainer.chain is not None or trainer.lone_way == "plain"  # and not computed twice
+    assert trainer.forms.chain is not None or trainer.forms.same_bits.way == "plain"  # and not computed twice
     for first, last in ((0, 1), (6, 7), (1, 3), (2, 7)):
         assert torch.equal(trainer.train(*(tensor[first:last] for tensor in given))[0], together[first:last])
 
 
 def test_torch_multiplies_with_several_threads_and_other_numbers(taken):
-    assert by_numpy.is_taken()
-    assert by_numpy.is_taken(torch.zeros(1))
-    assert not by_numpy.is_taken(torch.zeros(1, dtype=torch.float64))
+    assert products.numpy_multiplies()
+    assert products.numpy_multiplies(torch.zeros(1))
+    assert not products.numpy_multiplies(torch.zeros(1, dtype=torch.float64))
     torch.set_num_threads(2)
-    assert not by_numpy.is_taken()
+    assert not products.numpy_multiplies()
 
 
 @dataclass
@@ -114,13 +116,13 @@ class Library:
 )
 def test_numpy_is_faster_where_an_amd_cpu_has_wide_registers(cpu, monkeypatch, maker, libraries, faster):
     cpu(vendor_id=maker)
-    monkeypatch.setattr(by_numpy, "libraries", lambda: libraries)
-    assert by_numpy.is_faster.__wrapped__() is faster
+    monkeypatch.setattr(products, "libraries", lambda: libraries)
+    assert products.numpy_is_faster.__wrapped__() is faster
 
 
 def test_numpy_has_one_thread_until_the_last_training_ends(taken, monkeypatch):
     library = replace(Library())
-    monkeypatch.setattr(by_numpy, "libraries", lambda: [library])
+    monkeypatch.setattr(products, "libraries", lambda: [library])
     begun, done = threading.Event(), threading.Event()
 
     def other() -> None:
@@ -141,7 +143,7 @@ def test_numpy_has_one_thread_until_the_last_training_ends(taken, monkeypatch):
 
 def test_a_training_has_one_thread_of_numpys(taken, monkeypatch):
     library, seen = Library(), []
-    monkeypatch.setattr(by_numpy, "libraries", lambda: [library])
+    monkeypatch.setattr(products, "libraries", lambda: [library])
     trainer = trainer_for(perceptron(12, 5), SPECS["plain"])
     matmul = np.matmul
     monkeypatch.setattr(np, "matmul", lambda *args, **named: seen.append(library.threads) or matmul(*args, **named))

@@ -12,7 +12,7 @@ from torch import nn
 from torch.nn import functional
 
 from tests.learning import plain
-from walktalk.learning import OptimizerSpec, Task, Trainer, tasks
+from walktalk.learning import OptimizerSpec, Task, Trainer, TrainingRows, tasks
 
 SPECS = {
     "nesterov": OptimizerSpec("sgd", 0.05, 0.9, True, 0.01),
@@ -53,11 +53,12 @@ def wave(trainer: Trainer, width: int, equal_rates: bool = True):
 @pytest.mark.parametrize("sizes", [(12, 5), (12, 9, 5), (12, 16, 7, 5)], ids=str)
 def test_the_same_bytes_as_the_stacked_form(sizes, name):
     trainer = trainer_for(perceptron(*sizes), SPECS[name])
-    assert trainer.chain is not None
+    assert trainer.forms.chain is not None
     for width, equal_rates in ((3, True), (17, False), (1, True), (17, True), (2, False)):  # wider, narrower, again
         given = wave(trainer, width, equal_rates)
         state = torch.zeros(width, trainer.state_width) if width != 3 else None
-        for expected, found in zip(trainer._train(*given, state), trainer.chain(*given, state), strict=True):
+        rows = TrainingRows(*given, state)
+        for expected, found in zip(trainer.forms.stacked(rows), trainer.forms.chain(rows), strict=True):
             assert (expected is None) == (found is None)
             assert expected is None or torch.equal(expected, found)
 
@@ -99,5 +100,5 @@ def test_threads_may_share_a_trainer():
 
 def test_a_wide_wave_is_trained_in_even_pieces(monkeypatch):
     trainer = trainer_for(perceptron(12, 9, 5), SPECS["plain"])
-    monkeypatch.setattr("walktalk.learning.chain_training.ChainTraining.rows_at_once", 4)
+    monkeypatch.setattr("walktalk.learning.training.chain.ChainTraining.rows_at_once", 4)
     assert [trainer._at_once(rows) for rows in (1, 4, 5, 8, 9)] == [1, 4, 3, 4, 3]

@@ -14,8 +14,9 @@ from typing import Any
 import pytest
 import torch
 
-from walktalk.learning import Arithmetic, fused
-from walktalk.learning.stacked import fused as package
+from walktalk.learning import Arithmetic
+from walktalk.learning import kernels as fused
+from walktalk.learning import kernels as package
 from walktalk.learning.stacked.choice import gradients_of
 
 from . import plain, test_fused
@@ -97,33 +98,29 @@ def call_models() -> None:
 
 
 def call_attention() -> None:
-    from walktalk.learning.stacked.fused import heads
-
     for texts, asking, asked, tokens, size, causal in SHAPES:
         laid = [(texts, count, tokens, size) for count in (asking, asked, asked)]
         given = [torch.zeros(one, dtype=torch.bfloat16, requires_grad=True) for one in laid]
-        heads.attend_in_groups(*given, 0.2, causal).sum().backward()
+        fused.attend_in_groups(*given, 0.2, causal).sum().backward()
 
 
 def call_steps() -> None:
     """Of SGD, and copies and sums of whole rows."""
-    from walktalk.learning.stacked.fused import launch, rows
-
     data, numbers = torch.zeros(6, 5000), torch.tensor([0, 1])
     size, part = 5000, torch.zeros(2, 5000)
     for momentum, nesterov in ((0.0, False), (0.9, False), (0.9, True)):
         settings = 1e-4, momentum, nesterov
-        launch.sgd(data[0], data[1], data[2], data[3], *settings)
-        launch.sgd_by_row(part, part, part, torch.zeros(2), *settings)
+        fused.sgd(data[0], data[1], data[2], data[3], *settings)
+        fused.sgd_by_row(part, part, part, torch.zeros(2), *settings)
         for states in (None, (data, numbers, numbers)):
-            launch.sgd_between(part, part, torch.zeros(2), (data, numbers), states, 0, *settings)
+            fused.sgd_between(part, part, torch.zeros(2), (data, numbers), states, 0, *settings)
     for parts in (None, torch.tensor([0, -1])):
         fused.combine_rows(data, numbers + 4, numbers, torch.ones(2), torch.tensor([0, 1]), parts, 2)
     fused.keep_part(data, numbers + 4, numbers, 1, 2)
     fused.gather(data, numbers, part, 0)
     fused.scatter(part, data, numbers, 0)
-    rows.spread_out(part, (2000, 3000), torch.zeros(2 * size))
-    rows.spread_over(torch.zeros(2), (2000, 3000), torch.zeros(2 * size))
+    fused.spread_out(part, (2000, 3000), torch.zeros(2 * size))
+    fused.spread_over(torch.zeros(2), (2000, 3000), torch.zeros(2 * size))
 
 
 def test_every_kernel_is_compiled(gpu):

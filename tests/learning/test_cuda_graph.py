@@ -5,12 +5,14 @@ from __future__ import annotations
 import pytest
 import torch
 
-from walktalk.learning import Trainer, cuda_graph, tasks
-from walktalk.learning.cuda_graph import SIZES, GraphedTraining, fill
+from walktalk.learning import Trainer, TrainingRows, tasks
+from walktalk.learning.training import TrainedRows
+from walktalk.learning.training import graphs as cuda_graph
+from walktalk.learning.training.graphs import SIZES, GraphedTraining
 
 
-def doubling(rows, parts, keys, lr, state):
-    return rows * 2 + keys.view(-1, 1), None if state is None else state + 1
+def doubling(given):
+    return TrainedRows(given.rows * 2 + given.keys.view(-1, 1), None if given.state is None else given.state + 1)
 
 
 class FakeGraph:
@@ -27,19 +29,17 @@ def faked(monkeypatch) -> GraphedTraining:
     graphed = GraphedTraining(doubling, (1, 4, 8))
 
     def capture(width, given):
-        inputs = [t.new_empty((width, *t.shape[1:])) for t in given]
-        for static, fresh in zip(inputs, given, strict=True):
-            fill(static, fresh)
-        state = inputs[4] if len(inputs) == 5 else None
-        outputs = doubling(*inputs[:4], state)
+        reads = given.mapped(lambda tensor: tensor.new_empty((width, *tensor.shape[1:])))
+        cuda_graph.fill_all(reads, given)
+        writes = doubling(reads)
 
         def again():
-            new = doubling(*inputs[:4], state)
-            outputs[0].copy_(new[0])
-            if state is not None:
-                outputs[1].copy_(new[1])
+            new = doubling(reads)
+            writes.rows.copy_(new.rows)
+            if writes.state is not None:
+                writes.state.copy_(new.state)
 
-        return cuda_graph.Captured(FakeGraph(again), inputs, outputs)
+        return cuda_graph.Captured(FakeGraph(again), reads, writes)
 
     monkeypatch.setattr(graphed, "capture", capture)
     return graphed
@@ -52,14 +52,14 @@ def test_waves_of_every_width_give_what_they_give_alone(monkeypatch, with_state)
     for width in (1, 3, 4, 7, 8, 2, 20):
         rows, keys = torch.randn(width, 5), torch.arange(width)
         state = torch.randn(width, 2) if with_state else None
-        given = (rows, torch.zeros(width, dtype=torch.int64), keys, torch.ones(width), state)
-        found, expected = graphed(*given), doubling(*given)
+        given = TrainingRows(rows, torch.zeros(width, dtype=torch.int64), keys, torch.ones(width), state)
+        found, expected = graphed(given), doubling(given)
         kept.append((found, expected))
     for found, expected in kept:  # a later replay does not change what an earlier one returned
         assert torch.equal(found[0], expected[0])
         assert (found[1] is None) == (expected[1] is None)
         assert expected[1] is None or torch.equal(found[1], expected[1])
-    assert {width for width, _ in graphed.captured} == {1, 4, 8}
+    assert {width for width, *_ in graphed.captured} == {1, 4, 8}
 
 
 def test_a_capture_that_fails_warns_once_and_goes_the_plain_way(monkeypatch):
@@ -70,11 +70,11 @@ def test_a_capture_that_fails_warns_once_and_goes_the_plain_way(monkeypatch):
         raise RuntimeError("operation not permitted when stream is capturing")
 
     monkeypatch.setattr(graphed, "capture", fail)
-    given = (torch.randn(3, 5), torch.zeros(3), torch.arange(3), torch.ones(3), None)
+    given = TrainingRows(torch.randn(3, 5), torch.zeros(3), torch.arange(3), torch.ones(3))
     with pytest.warns(UserWarning, match="no CUDA graphs for this model"):
-        found = graphed(*given)
-    assert torch.equal(found[0], doubling(*given)[0])
-    assert torch.equal(graphed(*given)[0], found[0])  # and says nothing more
+        found = graphed(given)
+    assert torch.equal(found[0], doubling(given)[0])
+    assert torch.equal(graphed(given)[0], found[0])  # and says nothing more
 
 
 def test_padding_is_never_much():
@@ -134,16 +134,16 @@ class Failing:
 @pytest.mark.parametrize("words", ["CUDA can't allocate memory", "no graph of this"])
 def test_a_failure_in_place_leaves_it_to_copies(words):
     trainer = Trainer(tasks.digits(nodes=2, alpha=None, seed=0), device="cpu")
-    trainer.graphed, trainer.in_place = GraphedTraining(doubling, (1, 4, 8)), Failing(RuntimeError(words))
+    trainer.forms.graphed, trainer.forms.in_place = GraphedTraining(doubling, (1, 4, 8)), Failing(RuntimeError(words))
     column = torch.zeros(4, dtype=torch.int64)
     if "memory" in words:
         assert not trainer.train_in_place(torch.zeros(2, 3), [column] * 5)
         assert trainer.rows_at_once == 2  # half of them next time
-        assert trainer.in_place is not None
+        assert trainer.forms.in_place is not None
     else:
         with pytest.warns(UserWarning, match="no graph of this"):
             assert not trainer.train_in_place(torch.zeros(2, 3), [column] * 5)
-        assert trainer.in_place is None
+        assert trainer.forms.in_place is None
 
 
 def test_a_capture_that_fails_leaves_the_stream_as_it_was_and_says_why(monkeypatch):
@@ -177,13 +177,13 @@ def test_a_capture_that_fails_leaves_the_stream_as_it_was_and_says_why(monkeypat
     monkeypatch.setattr(torch.cuda, "CUDAGraph", object)
     monkeypatch.setattr(torch.cuda, "graph", Capture)
 
-    def look(*given):
+    def look(given):
         if now[-1] == "capture":
             raise RuntimeError("CUDA error: operation not permitted when stream is capturing\nSearch for …")
-        return doubling(*given)
+        return doubling(given)
 
     graphed, keys = GraphedTraining(look), torch.zeros(1, dtype=torch.int64)
     with pytest.warns(UserWarning, match=r"when stream is capturing; does its forward.*look at numbers"):
-        trained, _ = graphed(torch.ones(1, 3), keys, keys, torch.ones(1), None)
+        trained, _ = graphed(TrainingRows(torch.ones(1, 3), keys, keys, torch.ones(1)))
     assert now[-1] == "main"
     assert torch.equal(trained, torch.full((1, 3), 2.0))

@@ -7,7 +7,7 @@ import torch
 from torch import nn
 from torch.nn import functional
 
-from walktalk.errors import ModelError
+from walktalk.core.errors import ModelError
 from walktalk.learning.models import EvoNorm, resnet20
 from walktalk.learning.stacked import SequentialModel, TracedModel
 from walktalk.learning.stacked.choice import gradients_of, plain_gradient

@@ -24,10 +24,10 @@ def trainer() -> Trainer:
 def plain(trainer: Trainer, row: torch.Tensor, part: int, key: int, steps: int):
     """The gradients along plain steps: a generator that is sent each step's change."""
     module = trainer.module(row).train()
-    batches = trainer.sampler.batches(torch.tensor([part]), torch.tensor([key]), steps)
+    batches = trainer.data.sampler.batches(torch.tensor([part]), torch.tensor([key]), steps)
     for step in range(steps):
         module.zero_grad()
-        inputs, targets = trainer.inputs[batches[step, 0]], trainer.targets[batches[step, 0]]
+        inputs, targets = trainer.data.inputs[batches[step, 0]], trainer.data.targets[batches[step, 0]]
         trainer.task.loss(module(inputs), targets).backward()
         gradient = torch.cat([p.grad.flatten() for p in module.parameters()])
         change = yield gradient, torch.cat([p.detach().flatten() for p in module.parameters()])

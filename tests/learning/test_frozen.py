@@ -11,10 +11,10 @@ from torch import nn
 from torch.nn import functional
 
 import walktalk as wt
-from walktalk.errors import ModelError
+from walktalk.core.errors import ModelError
 from walktalk.learning import OptimizerSpec, Task, Trainer, frozen_numbers
 from walktalk.learning.frozen import copy_on, sharing_copy, still_parts, with_trainable
-from walktalk.learning.stacked import JoinedModel, SequentialModel
+from walktalk.learning.stacked import SequentialModel, SharedBaseModel
 from walktalk.learning.stacked.choice import gradients_of, plain_gradient, stack
 
 
@@ -44,7 +44,7 @@ def test_only_what_trains_travels_and_a_frozen_norm_keeps_its_statistics():
     for parameter in model[:6].parameters():
         parameter.requires_grad = False
     trainer = Trainer(task_of(model, 1, 8, 8), batch_size=4, local_steps=3, optimizer=OptimizerSpec(lr=0.1))
-    assert isinstance(trainer.model, JoinedModel)
+    assert isinstance(trainer.model, SharedBaseModel)
     assert trainer.width == trainer.parameters == 8 * 3 + 3
     assert trainer.payload_bytes == 4 * 27
     rows = trainer.initial_row(0).repeat(2, 1)
@@ -75,7 +75,7 @@ def test_joined_rows_have_plain_gradients(trainable):
     model = with_trainable(backbone(), trainable)
     task = task_of(model, 1, 8, 8)
     joined = stack(model, task.loss, task.inputs, task.targets)
-    assert isinstance(joined, JoinedModel)
+    assert isinstance(joined, SharedBaseModel)
     joined.worker[4].p = model[4].p = 0.0
     rows = torch.stack([joined.layout.row(model)] * 3)
     rows[:, : joined.layout.parameter_width] *= torch.tensor([[1.0], [1.1], [0.9]])
@@ -109,7 +109,7 @@ def test_what_mixes_samples_is_not_joined():
 
     model = with_trainable(Centred(), "head")
     task = task_of(model, 5)
-    assert not isinstance(stack(model, task.loss, task.inputs, task.targets), JoinedModel)
+    assert not isinstance(stack(model, task.loss, task.inputs, task.targets), SharedBaseModel)
 
 
 def test_weights_outside_of_known_layers_are_trained_one_after_another():

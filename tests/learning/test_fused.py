@@ -14,16 +14,17 @@ import torch
 from torch import nn
 from torch.nn import functional
 
-from walktalk.bench.models import TextTransformer, VisionTransformer
-from walktalk.codecs import Part
-from walktalk.learning import Arithmetic, Extras, OptimizerSpec, Task, Trainer, fused, tasks
-from walktalk.learning.in_place_training import InPlaceTraining
+from walktalk.learning import Arithmetic, Extras, OptimizerSpec, Task, Trainer, TrainingRows, tasks
+from walktalk.learning import kernels as fused
 from walktalk.learning.models import resnet20, vgg11
-from walktalk.learning.models.resnet20 import Block, Convolution, normalization
+from walktalk.learning.models.convolutional import Block, Convolution, normalization
 from walktalk.learning.optimizers import Chosen
 from walktalk.learning.stacked import TracedModel, use
 from walktalk.learning.stacked.choice import gradients_of
-from walktalk.learning.stacked.fused.recipes import Residual, Unit
+from walktalk.learning.stacked.fused import ConvUnit, ResidualRecipe
+from walktalk.learning.training.graphs import InPlaceTraining
+from walktalk.testing.bench.models import TextTransformer, VisionTransformer
+from walktalk.transforms.codecs import Part
 
 from . import plain
 
@@ -40,16 +41,16 @@ def kinds(model: TracedModel) -> list[type]:
 
 
 def test_a_resnet_is_one_unit_and_nine_blocks():
-    assert sorted(k.__name__ for k in kinds(traced(resnet20()))) == ["Residual"] * 9 + ["Unit"]
+    assert sorted(k.__name__ for k in kinds(traced(resnet20()))) == ["ConvUnit"] + ["ResidualRecipe"] * 9
 
 
 def test_with_group_norm_too():
-    assert sorted(k.__name__ for k in kinds(traced(resnet20(norm="group")))) == ["Residual"] * 9 + ["Unit"]
+    assert sorted(k.__name__ for k in kinds(traced(resnet20(norm="group")))) == ["ConvUnit"] + ["ResidualRecipe"] * 9
 
 
 def test_with_evonorm_too():
     found = sorted(k.__name__ for k in kinds(traced(resnet20(norm="evonorm"))))
-    assert found == ["End"] * 9 + ["Evolved"] * 10
+    assert found == ["BlockEndRecipe"] * 9 + ["EvoNormRecipe"] * 10
 
 
 def small_resnet(norm) -> nn.Module:
@@ -71,7 +72,7 @@ def test_one_norm_of_each_kind_is_no_block():
             x = functional.relu(self.group(self.two(functional.relu(self.batch(self.one(x))))) + x)
             return self.out(x.mean((2, 3)))
 
-    assert kinds(traced(Mixed())) == [Unit]
+    assert kinds(traced(Mixed())) == [ConvUnit]
 
 
 def sequential(conv: nn.Module, norm: nn.Module) -> nn.Module:
@@ -95,7 +96,7 @@ def test_other_convolutions_have_none(conv):
 @pytest.mark.parametrize("side", [3, 5])
 def test_a_plain_convolution_is_a_unit(side):
     conv = nn.Conv2d(3, 16, side, padding=side // 2, bias=False)
-    assert kinds(traced(sequential(conv, nn.BatchNorm2d(16)))) == [Unit]
+    assert kinds(traced(sequential(conv, nn.BatchNorm2d(16)))) == [ConvUnit]
 
 
 def gn_lenet(channels: int = 16, side: int = 16) -> nn.Module:
@@ -138,7 +139,7 @@ def test_many_channels_a_bias_and_a_pool_are_units(norm):
 
 
 def test_all_of_vgg11_is_fused():
-    assert kinds(traced(vgg11())) == [Unit] * 8
+    assert kinds(traced(vgg11())) == [ConvUnit] * 8
 
 
 @pytest.mark.parametrize("pool", [nn.MaxPool2d(3), nn.MaxPool2d(2, stride=1), nn.MaxPool2d(2, ceil_mode=True)])
@@ -159,7 +160,7 @@ def test_many_channels_make_no_residual_block():
             x = functional.relu(self.second(self.two(functional.relu(self.first(self.one(x))))) + x)
             return self.out(x.mean((2, 3)))
 
-    assert kinds(traced(Wide())) == [Unit]
+    assert kinds(traced(Wide())) == [ConvUnit]
 
 
 class LookedAt(nn.Module):
@@ -195,7 +196,7 @@ def test_a_block_keeps_apart_from_a_shortcut_to_elsewhere():
             inner = functional.relu(self.one(functional.relu(start)))
             return self.out(functional.relu(self.two(inner) + start).mean((2, 3)))
 
-    assert Residual not in kinds(traced(Long()))
+    assert ResidualRecipe not in kinds(traced(Long()))
 
 
 class Mixer(nn.Module):
@@ -271,7 +272,7 @@ def test_on_a_gpu_they_are_as_near_as_torchs_16_bits():
     task = tasks.random_images(2, 256)
     trainer = Trainer(task, device="cuda", arithmetic=Arithmetic("bf16"))
     assert trainer.model.fused == torch.bfloat16  # `use` compared it with torch's own
-    use(trainer.model, Arithmetic("bf16", fused=False), trainer.inputs, trainer.targets)
+    use(trainer.model, Arithmetic("bf16", fused=False), trainer.data.inputs, trainer.data.targets)
     assert trainer.model.fused is None
 
 
@@ -441,8 +442,8 @@ def test_a_part_of_rows_is_what_the_codec_leaves(first):
 
 def check_spreading(device):
     """Rows as a vector, and numbers over it, by one kernel, are what a copy for each parameter makes of them."""
+    from walktalk.learning import kernels
     from walktalk.learning.optimizers import Spread
-    from walktalk.learning.stacked.fused import rows as kernels
 
     sizes = (5, 3000, 1, 4096, 77)
     spread, rows = Spread(3, sizes), torch.randn(3, sum(sizes) + 9).to(device)[:, :-9]
@@ -478,9 +479,9 @@ def test_interpreted_too_training_rows_where_they_lie_is_training_copies(momentu
     states = torch.randn(6, trainer.state_width) * 1e-2 if momentum else None
     extras = Extras(local_steps, False, models[6:]) if corrected else None
     state = None if states is None else states[:3].clone()
-    expected, velocity = trainer._train(models[:3].clone(), keys % 2, keys, lr, state, extras)
+    expected, velocity = trainer.forms.stacked(TrainingRows(models[:3].clone(), keys % 2, keys, lr, state, extras))
     pair = None if states is None else (Chosen(states, keys), Chosen(states, keys + 3))
-    training = InPlaceTraining(trainer.optimizer, trainer.parameters, local_steps, trainer._spread, trainer._steps)
+    training = InPlaceTraining(trainer.forms.stacked, trainer.optimizer)
     training.train(models, (keys, keys + 3, keys % 2, keys, lr), keys + 6 if corrected else None, pair)
     assert torch.allclose(models[3:6], expected, atol=1e-6)
     assert velocity is None or torch.allclose(states[3:], velocity, atol=1e-6)

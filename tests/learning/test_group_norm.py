@@ -12,7 +12,12 @@ from torch.nn import functional
 from tests.learning import plain
 from walktalk.learning import Trainer, tasks
 from walktalk.learning.stacked import choice, stack
-from walktalk.learning.stacked.group_norm import LastGroupNorm, has_channels_last, is_right, norm_groups_by_ourselves
+from walktalk.learning.stacked.cpu import (
+    LastGroupNorm,
+    group_norm_is_right,
+    has_channels_last,
+    norm_groups_by_ourselves,
+)
 
 
 def passes(norm: nn.Module, x: Tensor, gradient: Tensor) -> list[Tensor]:
@@ -70,8 +75,8 @@ def test_a_model_takes_it_and_has_the_right_gradients():
 
 
 def test_a_wrong_one_is_not_taken(monkeypatch):
-    monkeypatch.setattr("walktalk.learning.stacked.group_norm.images", lambda pixels, like: 1.001 * like)
-    monkeypatch.setattr("walktalk.learning.stacked.group_norm.is_right", is_right.__wrapped__)
+    monkeypatch.setattr("walktalk.learning.stacked.cpu.as_images", lambda pixels, like: 1.001 * like)
+    monkeypatch.setattr("walktalk.learning.stacked.cpu.group_norm_is_right", group_norm_is_right.__wrapped__)
     x, y = plain.images(40, 3, 8, 8), plain.classes(40)
     stacked = stack(model(), functional.cross_entropy, x, y)
     assert not any(isinstance(part, LastGroupNorm) for part in stacked.worker.modules())

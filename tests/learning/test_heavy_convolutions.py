@@ -12,7 +12,7 @@ from torch.nn import functional
 from tests.learning import plain
 from walktalk.learning import Trainer, tasks
 from walktalk.learning.models import vgg11
-from walktalk.learning.stacked.heavy_convolutions import heavy_up_to
+from walktalk.learning.stacked.cpu import heavy_up_to
 
 IMAGES = torch.randn(4, 3, 32, 32, generator=torch.Generator().manual_seed(0))
 
@@ -34,8 +34,8 @@ def test_a_step_is_that_of_a_plain_loop_on_both_sides_of_it():
         trainer = Trainer(tasks.torch(net, functional.cross_entropy, [(IMAGES, y)]), batch_size=batch, local_steps=1)
         key = torch.tensor([5])
         trained, _ = trainer.train(trainer.initial_row(0)[None], torch.tensor([0]), key, torch.tensor([0.1]))
-        places = trainer.sampler.batches(torch.tensor([0]), key, 1)[0, 0]
-        layout = trainer.model.laid_out(IMAGES[places])
+        places = trainer.data.sampler.batches(torch.tensor([0]), key, 1)[0, 0]
+        layout = trainer.model.ordered(IMAGES[places])
         assert layout.is_contiguous() == (batch == 2)
         other = copy.deepcopy(net)
         functional.cross_entropy(other(IMAGES[places]), y[places]).backward()

@@ -14,10 +14,10 @@ import torch
 from torch.nn import functional
 
 from tests.learning import plain
-from walktalk.errors import DataError, ModelError
+from walktalk.core.errors import DataError, ModelError
 from walktalk.learning import Arithmetic, OptimizerSpec, Task, Trainer, data, tasks
 from walktalk.learning.data import files
-from walktalk.learning.data.images import RECORD, CropAndFlip, cifar_batch, idx
+from walktalk.learning.data.files import RECORD, CropAndFlip, cifar_batch, idx
 from walktalk.learning.models import resnet20
 from walktalk.learning.stacked import SequentialModel, TracedModel
 
@@ -56,8 +56,9 @@ def content(name: str, rng: np.random.Generator) -> bytes:
 def at_home(made, monkeypatch):
     folder, datasets = made
     monkeypatch.setenv("WALKTALK_DATA", str(folder))
-    for name in datasets:  # the modules have the names of the functions in them
-        monkeypatch.setattr(import_module(f"walktalk.learning.tasks.{name}"), name.upper(), datasets[name])
+    for name in datasets:
+        module = "mnist" if name == "fashion_mnist" else name
+        monkeypatch.setattr(import_module(f"walktalk.learning.tasks.{module}"), name.upper(), datasets[name])
     return folder, datasets
 
 

@@ -13,12 +13,12 @@ import torch
 from torch.nn import functional
 
 from tests.learning import plain
-from walktalk.errors import DataError, UnavailableError
+from walktalk.core.errors import DataError, UnavailableError
 from walktalk.learning import OptimizerSpec, Trainer, tasks
 from walktalk.learning.data import multinli
 from walktalk.learning.data.hub import hub
 from walktalk.learning.models.language import check_reads
-from walktalk.learning.stacked import JoinedModel, SequentialModel, stack
+from walktalk.learning.stacked import SequentialModel, SharedBaseModel, stack
 
 transformers = pytest.importorskip("transformers")
 tokenizers = pytest.importorskip("tokenizers")
@@ -81,7 +81,7 @@ def test_adapters_alone_train_and_travel(models, data):
     for head, also in (("causal", 0), ("classification", 3 * 16)):
         task = tasks.mnli(nodes=3, model=models["opt"], folder=data, head=head, adapter=adapter)
         trainer = Trainer(task, batch_size=4, local_steps=1)
-        assert isinstance(trainer.model, JoinedModel)
+        assert isinstance(trainer.model, SharedBaseModel)
         assert trainer.width == 2 * 2 * 2 * 2 * 16 + also < sum(p.numel() for p in whole.parameters()) // 4
     for wrong, words in (
         ({"rank": "x"}, "adapter.rank"),

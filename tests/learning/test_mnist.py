@@ -9,15 +9,15 @@ import torch
 from torch import nn
 from torch.nn import functional
 
-from walktalk.errors import DataError
+from walktalk.core.errors import DataError
+from walktalk.core.seeds import Seed
 from walktalk.learning import tasks
 from walktalk.learning.models import BatchSoftmaxConv
 from walktalk.learning.stacked import TracedModel
 from walktalk.learning.stacked.choice import agrees
-from walktalk.learning.stacked.laid import Laid, Pass
 from walktalk.learning.stacked.layers import channel_dropout
-from walktalk.learning.tasks.split import sorted_and_cut, split_by_class
-from walktalk.seeds import Seed
+from walktalk.learning.stacked.tensors import Pass, StackedTensor
+from walktalk.learning.tasks.parts import sorted_and_cut, split_by_class
 
 
 @pytest.fixture
@@ -95,7 +95,7 @@ def test_a_warm_up_is_everybodys_first_model(images):
 @pytest.mark.parametrize("is_folded", [False, True])
 def test_channels_are_dropped_whole(is_folded):
     ones = torch.ones(3, 50, 8, 2, 2)
-    x = Laid(ones.transpose(0, 1).reshape(50, 24, 2, 2), 3, True) if is_folded else Laid(ones, 3)
+    x = StackedTensor(ones.transpose(0, 1).reshape(50, 24, 2, 2), 3, True) if is_folded else StackedTensor(ones, 3)
     run = Pass({}, True, torch.tensor([1, 2, 3]))
     out = channel_dropout(x, nn.Dropout2d(0.5), lambda _: ones, run).stacked()
     kept = out[..., 0, 0]

@@ -12,8 +12,9 @@ import torch
 from torch import nn
 from torch.nn import functional
 
-from walktalk.learning import Arithmetic, Extras, OptimizerSpec, Task, Trainer, in_place_training, trainer
+from walktalk.learning import Arithmetic, Extras, OptimizerSpec, Task, Trainer, row_optimizer, trainer
 from walktalk.learning.stacked import ChainModel, SequentialModel, TracedModel, choice
+from walktalk.learning.training.graphs import InPlaceTraining
 
 from . import plain
 
@@ -97,7 +98,7 @@ def test_a_wave_is_what_it_is_on_a_cpu(name):
     for _ in range(2):
         found = ours.train(*wave(ours))[0]
         close(found, expected, 1e-3)
-    assert ours.graphed is None or ours.graphed.works
+    assert ours.forms.graphed is None or ours.forms.graphed.works
     measured, wanted = ours.measure(found), other.measure(found.cpu())
     for key, value in measured.items():
         close(value, wanted[key], 1e-3)
@@ -124,7 +125,7 @@ def test_every_optimizer_and_its_state(monkeypatch, name, row_by_row):
         monkeypatch.setattr(choice, "STACKED_UP_TO", 0)  # as if the model were large
     spec = OptimizerSpec("sgd", 0.05, 0.9, True, 1e-3) if name == "momentum" else OptimizerSpec(name, 0.05)
     made = [
-        Trainer(task_of("perceptron"), batch_size=4, local_steps=2, optimizer=spec, device=device, clip_norm=1.0)
+        Trainer(task_of("perceptron"), batch_size=4, local_steps=2, optimizer=row_optimizer(spec, 1.0), device=device)
         for device in ("cuda", "cpu")
     ]
     assert isinstance(made[0].model, SequentialModel if row_by_row else ChainModel)
@@ -159,7 +160,7 @@ def test_large_rows_are_trained_where_they_lie(monkeypatch, momentum):
     monkeypatch.setattr(trainer, "LARGE_ROW", 1)
     spec = OptimizerSpec("sgd", 0.05, momentum, momentum > 0)
     made = Trainer(task_of("batch"), batch_size=4, local_steps=1, optimizer=spec, device="cuda")
-    assert isinstance(made.in_place, in_place_training.InPlaceTraining)
+    assert isinstance(made.forms.in_place, InPlaceTraining)
     rows, parts, keys, lr = wave(made)
     models, states = torch.cat((rows, rows * 0)), torch.zeros(2 * ROWS, max(1, made.state_width), device="cuda")
     state = states[:ROWS].clone() if momentum else None

@@ -8,7 +8,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from walktalk.errors import ModelError
+from walktalk.core.errors import ModelError
 from walktalk.learning import OptimizerSpec
 from walktalk.learning.optimizers import (
     NOT_ELEMENT_WISE,

@@ -16,7 +16,7 @@ from torch.nn import functional
 import walktalk as wt
 from tests.learning import plain
 from walktalk.learning import OptimizerSpec, Task, Trainer
-from walktalk.learning.stacked import SequentialModel, TracedModel, WrittenModel
+from walktalk.learning.stacked import CompiledModel, SequentialModel, TracedModel
 
 SAMPLES, STEPS, FEATURES, CLASSES = 30, 5, 4, 3
 SERIES = plain.images(SAMPLES, STEPS, FEATURES)
@@ -82,12 +82,12 @@ CASES = {
     "GRU-series": (lambda: Recurrent("GRU", 2, every_step=True), SQUARES, SERIES_OUT, TracedModel),
     "GRU-tags": (lambda: Recurrent("GRU", CLASSES, every_step=True, tags=True), ENTROPY, TAGS, TracedModel),
     "LSTM-cell": (Cell, ENTROPY, LABELS, SequentialModel),
-    "squares-of-pairs": (lambda: flat(2), SQUARES, PAIRS, WrittenModel),
-    "squares-of-numbers": (lambda: nn.Sequential(flat(1), nn.Flatten(0)), SQUARES, NUMBERS, WrittenModel),
-    "huber": (lambda: flat(2), nn.HuberLoss(delta=0.3), PAIRS, WrittenModel),
-    "absolute": (lambda: flat(2), lambda o, t: (o - t).abs().sum(1).mean(), PAIRS, WrittenModel),
-    "normal": (lambda: flat(2), of_a_normal_distribution, NUMBERS, WrittenModel),
-    "looks": (lambda: flat(CLASSES), that_looks_at_numbers, LABELS, WrittenModel),
+    "squares-of-pairs": (lambda: flat(2), SQUARES, PAIRS, CompiledModel),
+    "squares-of-numbers": (lambda: nn.Sequential(flat(1), nn.Flatten(0)), SQUARES, NUMBERS, CompiledModel),
+    "huber": (lambda: flat(2), nn.HuberLoss(delta=0.3), PAIRS, CompiledModel),
+    "absolute": (lambda: flat(2), lambda o, t: (o - t).abs().sum(1).mean(), PAIRS, CompiledModel),
+    "normal": (lambda: flat(2), of_a_normal_distribution, NUMBERS, CompiledModel),
+    "looks": (lambda: flat(CLASSES), that_looks_at_numbers, LABELS, CompiledModel),
     "GRU-looks": (lambda: Recurrent("GRU", CLASSES), that_looks_at_numbers, LABELS, TracedModel),
 }
 
@@ -109,9 +109,9 @@ def test_training_is_that_of_a_plain_loop(case):
     parts, keys = torch.tensor([0, 1, 1]), torch.tensor([3, 4, 5])
     rows = torch.stack([plain.numbers(one) for one in models])
     trained, _ = trainer.train(rows, parts, keys, torch.full((3,), 0.05))
-    batches = trainer.sampler.batches(parts, keys, 3)
+    batches = trainer.data.sampler.batches(parts, keys, 3)
     for k, one in enumerate(models):
-        steps = [(SERIES[batches[step, k]], trainer.targets[batches[step, k]]) for step in range(3)]
+        steps = [(SERIES[batches[step, k]], trainer.data.targets[batches[step, k]]) for step in range(3)]
         plain.train(one, torch.optim.SGD(one.parameters(), lr=0.05), trainer.task.loss, steps)
     expected = torch.stack([plain.numbers(one) for one in models])
     assert (trained - rows).norm() > 1e-3  # something was learned
@@ -123,7 +123,7 @@ def test_evaluation_is_that_of_a_plain_loop(case):
     trainer, _ = case
     models = plain.copies(trainer.task.model, 3)
     losses, accuracies = trainer.evaluate(torch.stack([plain.numbers(one) for one in models]))
-    targets = trainer.targets
+    targets = trainer.data.targets
     for k, one in enumerate(models):
         with torch.no_grad():
             outputs = one.eval()(SERIES)

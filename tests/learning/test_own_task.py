@@ -9,7 +9,7 @@ from torch import nn
 from torch.nn import functional
 from torch.utils.data import TensorDataset
 
-from walktalk.errors import DataError, ModelError
+from walktalk.core.errors import DataError, ModelError
 from walktalk.learning import Trainer, tasks
 
 X, Y = torch.randn(12, 4), torch.arange(12) % 3

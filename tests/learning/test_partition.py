@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from walktalk.errors import DataError
+from walktalk.core.errors import DataError
 from walktalk.learning.partition import by_key, by_label, dirichlet, iid, true_dirichlet
 
 SEEDS = st.integers(0, 2**32)

@@ -8,7 +8,7 @@ import torch
 from torch import nn
 from torch.nn import functional
 
-from walktalk.errors import DataError
+from walktalk.core.errors import DataError
 from walktalk.learning import Task, tasks
 from walktalk.learning.tasks import cifar10, fashion_mnist
 from walktalk.learning.tasks.parts import Node, only_part, part_wanted

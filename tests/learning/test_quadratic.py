@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 import torch
 
-from walktalk.errors import DataError
+from walktalk.core.errors import DataError
 from walktalk.learning import OptimizerSpec, Trainer, tasks
 
 SETTINGS = [

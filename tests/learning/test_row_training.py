@@ -11,14 +11,15 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from tests.learning import plain
-from walktalk.codecs import hashed
-from walktalk.learning import OptimizerSpec, Trainer, tasks
+from walktalk.learning import OptimizerSpec, Trainer, TrainingRows, tasks
 from walktalk.learning.optimizers import row_optimizer
-from walktalk.learning.stacked import SequentialModel, seeded
+from walktalk.learning.samples import seeded
+from walktalk.learning.stacked import SequentialModel
 from walktalk.learning.stacked.choice import is_random
 from walktalk.learning.stacked.sequential import seeds_of
+from walktalk.transforms.codecs import hashed
 
-MEMORY = sys.modules["walktalk.learning.machine_memory"]
+MEMORY = sys.modules["walktalk.learning.memory"]
 OPTIMIZERS = {
     "sgd": OptimizerSpec("sgd", 0.05),
     "nesterov": OptimizerSpec("sgd", 0.05, momentum=0.9, nesterov=True, weight_decay=0.01),
@@ -55,7 +56,9 @@ def test_a_row_alone_is_trained_as_in_a_wave(one_by_one, name):
     state = torch.rand(2, trainer.state_width) if name == "nesterov" else torch.zeros(2, trainer.state_width)
     kept, kept_state = rows.clone(), state.clone()
     found, found_state = trainer.train(rows, parts, keys, lr, state)
-    expected, expected_state = trainer._train(rows, parts, keys, lr, state)  # the general way, any number of rows
+    expected, expected_state = trainer.forms.stacked(
+        TrainingRows(rows, parts, keys, lr, state)
+    )  # the general way, any number of rows
     plain.close(found - rows, expected - rows, 1e-4)
     if trainer.state_width:
         plain.close(found_state, expected_state, 1e-4)
@@ -129,7 +132,7 @@ def test_padding_is_left_out_of_evaluations(one_by_one):
     shapes = short.model.worker.seen
     assert sum(samples for samples, _ in shapes) == 400
     assert sum(samples * words for samples, words in shapes) < 0.75 * 400 * 40
-    assert set(short.measuring.sample.tolist()) == set(range(200))
+    assert set(short.evaluator.sample.tolist()) == set(range(200))
 
 
 def test_what_a_seed_draws_is_what_torch_draws_from_it_and_no_other_device_is_told(one_by_one, monkeypatch):
@@ -173,7 +176,7 @@ def test_zeros_behind_a_row_change_no_bit_of_it(one_by_one, monkeypatch, momentu
     results = []
     for padded in (True, False):
         if not padded:
-            monkeypatch.setattr("walktalk.learning.row_training.RowTraining.lengths", lambda self, device: (33, 33))
+            monkeypatch.setattr("walktalk.learning.training.by_row.RowTraining.lengths", lambda self, device: (33, 33))
         spec = OptimizerSpec("sgd", 0.05, momentum=momentum, weight_decay=0.01)
         trainer = Trainer(task, batch_size=16, local_steps=3, optimizer=spec)
         rows, parts, keys, lr = given(trainer, 2)
@@ -181,7 +184,7 @@ def test_zeros_behind_a_row_change_no_bit_of_it(one_by_one, monkeypatch, momentu
         assert trained.shape == rows.shape
         assert state is not None
         assert state.shape == (2, trainer.state_width)
-        assert len(trainer.alone.weights) == (48 if padded else 33)
+        assert len(trainer.forms.by_row.weights) == (48 if padded else 33)
         results.append(torch.cat((trained, state), dim=1))
     assert torch.equal(*results)
 
@@ -220,16 +223,17 @@ def test_alone_a_row_goes_through_torchs_own_layers_and_has_the_masks_and_norms_
     rows = torch.stack([trainer.initial_row(k) for k in range(3)])
     keys, rates = torch.tensor([5, 7, 5]), torch.full((3,), 0.1)
     wave, _ = trainer.train(rows, keys % 3, keys, rates)
-    assert trainer.single is not None
+    single = trainer.forms.same_bits.single
+    assert single is not None
     for k in range(3):
-        alone, _ = trainer.single(rows[k : k + 1], keys[k : k + 1] % 3, keys[k : k + 1], rates[:1], None)
+        alone, _ = single(TrainingRows(rows[k : k + 1], keys[k : k + 1] % 3, keys[k : k + 1], rates[:1]))
         assert torch.allclose(alone[0], wave[k], atol=1e-5)
 
 
 def test_what_is_dropped_inside_of_a_layer_is_left_to_the_wave():
     model = nn.Sequential(nn.Unflatten(1, (8, 8)), nn.TransformerEncoderLayer(8, 2, 16, batch_first=True), nn.Flatten())
     model.append(nn.Linear(64, 10))
-    assert Trainer(replace(tasks.digits(nodes=3, alpha=1.0), model=model)).single is None
+    assert Trainer(replace(tasks.digits(nodes=3, alpha=1.0), model=model)).forms.same_bits is None
 
 
 @pytest.mark.parametrize("known", [True, False], ids=["glibc", "another system"])

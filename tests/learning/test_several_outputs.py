@@ -14,10 +14,10 @@ from torch.utils.data import DataLoader, Dataset
 
 import walktalk as wt
 from tests.learning import plain
-from walktalk.errors import DataError, ModelError
+from walktalk.core.errors import DataError, ModelError
 from walktalk.learning import Trainer, tasks
-from walktalk.learning.given import Form
-from walktalk.studies.peers.study import task_facts
+from walktalk.learning.user_data import Form
+from walktalk.studies.peers.node_job import task_facts
 
 X, KINDS, BOXES = plain.images(40, 6), plain.classes(40, count=3), plain.images(40, 4)
 ENDS = ((0, 25), (25, 40))
@@ -112,14 +112,14 @@ def test_a_step_is_that_of_a_plain_loop(form, data, in_memory):
     trainer = Trainer(task, batch_size=4, local_steps=1)
     row, key = trainer.initial_row(0)[None], torch.tensor([3])
     trained, _ = trainer.train(row.repeat(2, 1), torch.tensor([1, 0]), key.repeat(2), torch.tensor([0.1, 0.1]))
-    places = trainer.sampler.batches(torch.tensor([1]), key, 1)[0, 0]
+    places = trainer.data.sampler.batches(torch.tensor([1]), key, 1)[0, 0]
     expected = plain_step(module, (KINDS[places], BOXES[places]), places)
     assert torch.allclose(trained[0], expected, atol=1e-6)
     found, own = trainer.module(trained[0]), slice(25, 40)
     assert type(found) is Detector
     with torch.no_grad():
         outputs = found(X[own])
-    measured = trainer.measuring.all_of(trained[:1])
+    measured = trainer.evaluator.all_of(trained[:1])
     assert float(measured["test_loss"]) == pytest.approx(float(loss(outputs, (KINDS[own], BOXES[own]))), rel=1e-5)
     assert float(measured["right"]) == pytest.approx(
         float((parts_of(outputs)[0].argmax(1) == KINDS[own]).float().mean())
@@ -171,7 +171,7 @@ def test_a_model_that_computes_its_loss_of_several_targets():
         metrics={"both": lambda out, of: ((out["first"] + out["last"]).argmax(1) == of["start"]).float().mean()},
     )
     trainer = Trainer(task, batch_size=4)
-    measured = trainer.measuring.all_of(trainer.initial_row(0)[None])
+    measured = trainer.evaluator.all_of(trainer.initial_row(0)[None])
     with torch.no_grad():
         outputs = module(X, KINDS, KINDS.flip(0))
     assert float(measured["test_loss"]) == pytest.approx(float(outputs["loss"]), rel=1e-5)
@@ -265,5 +265,5 @@ def test_what_draws_is_the_same_every_time_and_leaves_torchs_numbers_alone(modul
     assert torch.equal(torch.get_rng_state(), state)
     trainer = Trainer(task, batch_size=4)
     rows = torch.stack([trainer.initial_row(0)] * 3)
-    losses = trainer.measuring.all_of(rows)["train_loss"]
+    losses = trainer.evaluator.all_of(rows)["train_loss"]
     assert losses.tolist() == [float(losses[0])] * 3  # the same model is as good in every row

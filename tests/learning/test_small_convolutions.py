@@ -10,10 +10,10 @@ from torch import nn
 from torch.nn import functional
 
 from tests.learning import plain
-from walktalk.bench.models import small_cnn
-from walktalk.learning import Arithmetic, OptimizerSpec, Trainer, tasks
-from walktalk.learning.stacked import SequentialModel, backwards, small_convolutions
-from walktalk.learning.stacked.small_convolutions import FEW, SmallConv2d, convolve_small_ones
+from walktalk.learning import Arithmetic, OptimizerSpec, Trainer, TrainingRows, tasks
+from walktalk.learning.stacked import SequentialModel, cpu, sequential
+from walktalk.learning.stacked.cpu import FEW_MULTIPLICATIONS, SmallConv2d, convolve_small_ones
+from walktalk.testing.bench.models import small_cnn
 
 
 def trainer(batch_size: int, **settings) -> Trainer:
@@ -31,14 +31,14 @@ def calls_of(made: Trainer, monkeypatch) -> list[int]:
         seen.append(len(x))
         return torch._C._nn.thnn_conv2d(x, *given)
 
-    monkeypatch.setattr(small_convolutions, "_by_torch", by_torch)
+    monkeypatch.setattr(cpu, "convolve_by_torch", by_torch)
     made.train(made.initial_row(0)[None], torch.tensor([1]), torch.tensor([7]), torch.tensor([0.05]))
     return seen
 
 
 def test_the_size_of_a_batch_and_of_the_layers_decides(monkeypatch):
-    most = FEW // (16 * 8 * 9 * 16)
-    assert trainer(8).model.small_up_to == most == 28
+    most = FEW_MULTIPLICATIONS // (16 * 8 * 9 * 16)
+    assert trainer(8).model.images.small_up_to == most == 28
     assert calls_of(trainer(28), monkeypatch) == [28] * 4  # two layers, two steps
     assert calls_of(trainer(29), monkeypatch) == []
     assert calls_of(trainer(8, arithmetic=Arithmetic("bf16")), monkeypatch) == []
@@ -50,8 +50,8 @@ def test_gradients_are_those_of_onednn():
     made.model.module.eval()
     rows = torch.stack([made.initial_row(k) for k in range(2)])
     found = []
-    for small_up_to in (made.model.small_up_to, 0):
-        made.model.small_up_to = small_up_to
+    for small_up_to in (made.model.images.small_up_to, 0):
+        made.model.images.small_up_to = small_up_to
         found.append(made.train(rows, torch.tensor([0, 1]), torch.tensor([3, 4]), torch.full((2,), 0.05))[0])
     assert not torch.equal(*found)  # other kernels: the last bits
     plain.close(found[0] - rows, found[1] - rows, 1e-5)
@@ -65,7 +65,9 @@ def test_a_row_has_the_same_bits_alone_and_in_any_wave():
     for k in (0, 4):
         alone, _ = made.train(rows[k : k + 1], parts[k : k + 1], keys[k : k + 1], rates[:1])
         assert torch.equal(alone[0], wave[k])
-    assert torch.equal(made._train(rows, parts, keys, rates, None)[0], wave)  # the way of algorithms with extras
+    assert torch.equal(
+        made.forms.stacked(TrainingRows(rows, parts, keys, rates)).rows, wave
+    )  # the way of algorithms with extras
 
 
 @pytest.mark.parametrize(("entering", "size", "more"), [(1, 8, {}), (3, 6, {"stride": 2}), (4, 5, {"bias": False})])
@@ -76,7 +78,9 @@ def test_a_layer_is_torchs_own(entering, size, more):
     leaves = [x, *layer.parameters()]
     expected = layer(x)
     of_torch = torch.autograd.grad(expected.square().sum(), leaves)
-    assert convolve_small_ones(layer, x.detach()) == FEW // (layer.weight.numel() * expected[0, 0].numel())
+    assert convolve_small_ones(layer, x.detach()) == FEW_MULTIPLICATIONS // (
+        layer.weight.numel() * expected[0, 0].numel()
+    )
     assert type(layer) is SmallConv2d
     found = layer(x)
     plain.close(found, expected, 1e-6)
@@ -112,18 +116,18 @@ def test_a_persons_own_model_keeps_its_layers():
 
 @pytest.mark.parametrize("known", [True, False])
 def test_gradients_by_the_engine_are_torchs(known, monkeypatch):
-    assert backwards.is_known()  # by the torch at hand
-    monkeypatch.setattr(backwards, "is_known", lambda: known)
+    assert sequential.is_known()  # by the torch at hand
+    monkeypatch.setattr(sequential, "is_known", lambda: known)
     leaves = [torch.randn(3, generator=torch.Generator().manual_seed(k), requires_grad=True) for k in range(3)]
 
     def loss() -> torch.Tensor:
         return functional.mse_loss(leaves[0] * leaves[2], torch.ones(3))
 
-    found = backwards.gradients_of_loss(loss(), leaves)
+    found = sequential.gradients_of_loss(loss(), leaves)
     expected = torch.autograd.grad(loss(), leaves, allow_unused=True)
     assert found[1] is None
     assert torch.equal(found[0], expected[0])
     assert torch.equal(found[2], expected[2])
     assert all(leaf.grad is None for leaf in leaves)
     with pytest.raises(RuntimeError, match="does not require grad"):
-        backwards.gradients_of_loss(torch.ones(()), leaves)
+        sequential.gradients_of_loss(torch.ones(()), leaves)

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from torch.utils.data import TensorDataset
 
 import walktalk as wt
-from walktalk.errors import DataError
+from walktalk.core.errors import DataError
 from walktalk.learning import partition
 
 LABELS = np.arange(600) % 10

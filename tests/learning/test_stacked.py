@@ -9,20 +9,20 @@ from torch import nn
 from torch.nn import functional
 
 from tests.learning import plain
-from walktalk.bench.models import VisionTransformer
-from walktalk.errors import ModelError
+from walktalk.core.errors import ModelError
 from walktalk.learning import OptimizerSpec, Task, Trainer
 from walktalk.learning.stacked import (
     ChainModel,
+    CompiledModel,
     RowLayout,
     SequentialModel,
     TracedModel,
     VmapModel,
-    WrittenModel,
     recurrent,
     stack,
 )
 from walktalk.learning.stacked.choice import agrees
+from walktalk.testing.bench.models import VisionTransformer
 
 SAMPLES = 40
 
@@ -104,22 +104,22 @@ CASES = {
     "no-bias": (
         lambda: nn.Sequential(nn.Linear(12, 8, bias=False), nn.Tanh(), nn.Linear(8, 5)),
         FLAT,
-        WrittenModel,
+        CompiledModel,
         1e-5,
     ),
     "batch-norm": (lambda: plain.ConvNet("batch"), PICTURES, SequentialModel, 1e-4),
     "group-norm": (lambda: plain.ConvNet("group"), PICTURES, SequentialModel, 1e-5),
     "logistic": (lambda: nn.Linear(12, 5), FLAT, ChainModel, 1e-5),
     "flattened": (lambda: nn.Sequential(nn.Flatten(), nn.Linear(192, 5)), PICTURES, ChainModel, 1e-5),
-    "vision": (lambda: VisionTransformer(8, 3, 2, 8, 2, 2), PICTURES, WrittenModel, 1e-4),
-    "encoder": (lambda: Encoder(norm_first=True), TOKENS, WrittenModel, 1e-4),
-    "encoder-after": (lambda: Encoder(norm_first=False, activation="gelu"), TOKENS, WrittenModel, 1e-4),
+    "vision": (lambda: VisionTransformer(8, 3, 2, 8, 2, 2), PICTURES, CompiledModel, 1e-4),
+    "encoder": (lambda: Encoder(norm_first=True), TOKENS, CompiledModel, 1e-4),
+    "encoder-after": (lambda: Encoder(norm_first=False, activation="gelu"), TOKENS, CompiledModel, 1e-4),
     "masked": (Masked, TOKENS, TracedModel, 1e-4),
     "gru": (lambda: Recurrent(nn.GRU, num_layers=2, bidirectional=True), TOKENS, TracedModel, 1e-4),
     "rnn": (lambda: Recurrent(nn.RNN, batch_first=False), TOKENS, TracedModel, 1e-4),
     "lstm": (lambda: Recurrent(nn.LSTM), TOKENS, SequentialModel, 1e-5),
     "forward": (Forward, PICTURES, TracedModel, 1e-4),
-    "words": (plain.Words, TOKENS, WrittenModel, 1e-5),
+    "words": (plain.Words, TOKENS, CompiledModel, 1e-5),
     "weird": (plain.Weird, FLAT, TracedModel, 1e-5),
     "branching": (plain.Branching, FLAT, SequentialModel, 1e-5),
 }
@@ -166,7 +166,7 @@ def test_five_steps_are_those_of_a_plain_loop(case, width):
     models = plain.copies(module, width)
     keys, parts = torch.arange(width) * 1237 + 5, torch.zeros(width, dtype=torch.int64)
     trained, _ = trainer.train(rows_of(models), parts, keys, torch.full((width,), 0.05))
-    batches = trainer.sampler.batches(parts, keys, 5)
+    batches = trainer.data.sampler.batches(parts, keys, 5)
     for k, one in enumerate(models):
         optimizer = torch.optim.SGD(one.parameters(), lr=0.05, momentum=0.9, nesterov=True, weight_decay=1e-4)
         plain.train(one, optimizer, functional.cross_entropy, [(inputs[b], LABELS[b]) for b in batches[:, k]])
@@ -245,7 +245,7 @@ def test_what_hangs_on_the_mode_is_traced_in_both():
 
     module = Two()
     model = stack(module, functional.cross_entropy, FLAT, LABELS)
-    assert type(model) is WrittenModel
+    assert type(model) is CompiledModel
     row = model.layout.row(module).view(1, -1)
     assert torch.allclose(model.outputs(row, FLAT)[0], module.eval()(FLAT), atol=1e-6)
 
@@ -265,7 +265,7 @@ class Hidden(nn.Module):
         return self.head(functional.dropout(x, 0.5, self.training))
 
 
-@pytest.mark.parametrize(("make", "kind"), [(dropping, WrittenModel), (Hidden, SequentialModel)])
+@pytest.mark.parametrize(("make", "kind"), [(dropping, CompiledModel), (Hidden, SequentialModel)])
 def test_dropout_is_a_function_of_the_rows_key(make, kind):
     module = make()
     model = stack(module, functional.cross_entropy, FLAT, LABELS)
@@ -290,15 +290,17 @@ def test_dropout_is_a_function_of_the_rows_key(make, kind):
 
 
 def test_dropout_keeps_the_right_share():
-    from walktalk.learning.stacked.laid import Laid, Pass
     from walktalk.learning.stacked.layers import dropout
+    from walktalk.learning.stacked.tensors import Pass, StackedTensor
 
     ones = torch.ones(3, 100, 400)
-    out = dropout(Laid(ones, 3), nn.Dropout(0.3), lambda _: ones, Pass({}, True, torch.tensor([1, 2, 3]))).tensor
+    out = dropout(
+        StackedTensor(ones, 3), nn.Dropout(0.3), lambda _: ones, Pass({}, True, torch.tensor([1, 2, 3]))
+    ).tensor
     kept = (out > 0).float().mean((1, 2))
     assert torch.allclose(kept, torch.full((3,), 0.7), atol=5 * (0.21 / 40_000) ** 0.5)
     assert torch.allclose(out[out > 0], torch.tensor(1 / 0.7))
-    assert dropout(Laid(ones, 3), nn.Dropout(0.3), lambda _: ones, Pass({}, False)).tensor is ones
+    assert dropout(StackedTensor(ones, 3), nn.Dropout(0.3), lambda _: ones, Pass({}, False)).tensor is ones
 
 
 @pytest.mark.parametrize(

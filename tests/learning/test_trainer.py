@@ -12,13 +12,14 @@ from torch.nn import functional
 
 import walktalk as wt
 from tests.learning import plain
-from walktalk.codecs import hashed
-from walktalk.errors import DataError, ModelError, UnavailableError, UserError
-from walktalk.learning import OptimizerSpec, Schedule, Task, Trainer, tasks
+from walktalk.core.errors import DataError, ModelError, UnavailableError, UserError
+from walktalk.learning import EvaluationSamples, OptimizerSpec, Schedule, Task, Trainer, TrainingRows, tasks
 from walktalk.learning.evaluation import dimension_of_classes, hits
-from walktalk.learning.sampling import Sampler
+from walktalk.learning.samples import Sampler
 from walktalk.learning.stacked import TracedModel
 from walktalk.learning.stacked.choice import gradients_of, plain_gradient, stack
+from walktalk.learning.training import StackedTraining
+from walktalk.transforms.codecs import hashed
 
 
 def wave(trainer: Trainer, count: int, key: int = 0):
@@ -156,7 +157,7 @@ def test_a_state_that_is_carried_is_a_training_that_goes_on():
     one = trainer.module(row[0]).train()
     optimizer = torch.optim.SGD(one.parameters(), lr=0.05, momentum=0.9, nesterov=True)
     for key in (1, 2):
-        batches = trainer.sampler.batches(part, torch.tensor([key]), 2)[:, 0]
+        batches = trainer.data.sampler.batches(part, torch.tensor([key]), 2)[:, 0]
         plain.train(one, optimizer, functional.cross_entropy, [(task.inputs[b], task.targets[b]) for b in batches])
     plain.close(second, plain.numbers(one)[None], 1e-5)
 
@@ -197,23 +198,23 @@ def test_evaluation_in_pieces_is_evaluation(monkeypatch):
     trainer = Trainer(tasks.digits(nodes=4))
     rows = wave(trainer, 5)[0]
     whole = trainer.evaluate(rows)
-    monkeypatch.setattr("walktalk.learning.measuring.NUMBERS_AT_ONCE", 1)
+    monkeypatch.setattr("walktalk.learning.evaluation.NUMBERS_AT_ONCE", 1)
     for a, b in zip(whole, trainer.evaluate(rows), strict=True):
         assert torch.allclose(a, b, rtol=1e-6)
 
 
 def test_evaluation_on_some_samples():
     task = tasks.digits(nodes=4)
-    trainer = Trainer(task, evaluation_samples=50)
-    assert len(trainer.measuring.sample) == 50
-    assert len(set(trainer.measuring.sample.tolist())) == 50
+    trainer = Trainer(task, evaluation=EvaluationSamples(50))
+    assert len(trainer.evaluator.sample) == 50
+    assert len(set(trainer.evaluator.sample.tolist())) == 50
     rows = wave(trainer, 1)[0]
     with torch.no_grad():
         expected = functional.cross_entropy(
-            trainer.module(rows[0])(task.inputs[trainer.measuring.sample]), task.targets[trainer.measuring.sample]
+            trainer.module(rows[0])(task.inputs[trainer.evaluator.sample]), task.targets[trainer.evaluator.sample]
         )
     assert float(trainer.evaluate(rows)[0]) == pytest.approx(float(expected), rel=1e-5)
-    assert len(Trainer(task, evaluation_samples=10**9).measuring.sample) == len(task.inputs)
+    assert len(Trainer(task, evaluation=EvaluationSamples(10**9)).evaluator.sample) == len(task.inputs)
 
 
 def test_bytes_on_the_wire():
@@ -318,19 +319,20 @@ def test_a_wave_that_does_not_fit_after_all_is_halved_and_goes_on(words, monkeyp
     rows, parts, keys, lr = wave(trainer, 9)
     state = torch.zeros(9, trainer.state_width)
     expected, measured = trainer.train(rows, parts * 0, keys, lr, state), trainer.evaluate(rows)
-    train, mean, widths = trainer._train, trainer.measuring._with_twin, []
+    train, mean, widths = trainer.forms.stacked.__call__, trainer.evaluator._with_twin, []
 
     def with_little_memory(work):
-        def limited(rows, *rest):
-            widths.append(len(rows))
-            if len(rows) > 3:
+        def limited(given, *rest):
+            widths.append(len(given.rows if isinstance(given, TrainingRows) else given))
+            if widths[-1] > 3:
                 raise (torch.OutOfMemoryError if "CUDA" in words else RuntimeError)(words)
-            return work(rows, *rest)
+            return work(given, *rest)
 
         return limited
 
-    monkeypatch.setattr(trainer, "_train", with_little_memory(train))
-    monkeypatch.setattr(trainer.measuring, "_with_twin", with_little_memory(mean))
+    monkeypatch.setattr(trainer.forms, "stacked", with_little_memory(train))
+    monkeypatch.setattr(trainer.forms.same_bits, "stacked", with_little_memory(train))
+    monkeypatch.setattr(trainer.evaluator, "_with_twin", with_little_memory(mean))
     for a, b in zip(expected, trainer.train(rows, parts * 0, keys, lr, state), strict=True):
         plain.close(b, a, 1e-6)
     assert widths == [9, 5, 3, 3, 3]
@@ -347,8 +349,8 @@ def test_one_model_that_does_not_fit_ends_in_one_line(monkeypatch):
     def never(*given):
         raise torch.OutOfMemoryError("CUDA out of memory.")
 
-    monkeypatch.setattr(trainer, "_train", never)
-    monkeypatch.setattr(trainer, "single", None)
+    monkeypatch.setattr(StackedTraining, "__call__", never)
+    monkeypatch.setattr(trainer.forms.same_bits, "single", None)
     with pytest.raises(UnavailableError, match=r"not even one model fits .* smaller batch_size"):
         trainer.train(*wave(trainer, 4))
 
@@ -360,19 +362,18 @@ def test_other_errors_of_torch_are_not_taken_for_a_lack_of_memory(monkeypatch):
     def fails(*given):
         raise RuntimeError("shapes do not match")
 
-    monkeypatch.setattr(trainer, "_train", fails)
+    monkeypatch.setattr(StackedTraining, "__call__", fails)
     with pytest.raises(RuntimeError, match="shapes"):
         trainer.train(*wave(trainer, 4))
 
 
 def test_memory_of_a_wave_is_counted():
     """Two hidden layers of 100: their inputs and outputs, for 8 samples, and little else."""
-    from walktalk.learning.memory import activation_bytes
     from walktalk.learning.stacked import TracedModel
 
     module = nn.Sequential(nn.Linear(50, 100), nn.Tanh(), nn.Linear(100, 5))
     model = TracedModel(module, functional.mse_loss)
-    found = activation_bytes(model, model.layout.row(module), torch.randn(8, 50), torch.randn(8, 5))
+    found = model.activation_bytes(model.layout.row(module), torch.randn(8, 50), torch.randn(8, 5))
     weights = 4 * sum(p.numel() for p in module.parameters())
     activations = 4 * 8 * (50 + 100 + 5 + 5)
     assert activations <= found <= activations + 2 * weights
@@ -396,8 +397,8 @@ def test_graphs_give_what_eager_training_gives(width, name):
     for given in (None, state):
         for _ in range(2):  # captured, then replayed
             eager, graphed = (trainer.train(rows, parts, keys, lr, given) for trainer in made)
-            assert made[1].graphed is not None
-            assert made[1].graphed.works
+            assert made[1].forms.graphed is not None
+            assert made[1].forms.graphed.works
             # A wave of 130 comes in pieces, whose products are summed in another order; and the first steps of Adam
             # are little more than the sign of the gradient, which for a tiny one is a matter of that order.
             tolerance = 1e-2 if name == "adam" else 1e-5
@@ -425,13 +426,13 @@ def test_a_large_model_is_graphed_row_by_row(monkeypatch, name):
     states = torch.zeros(3, made[0].state_width, device="cuda")
     for state in (None, states if made[0].state_width else None):
         results = [trainer.train(rows, *given, state) for trainer in made]
-        wave = made[0]._train(rows, *given, state)  # the general way, any number of rows
+        wave = made[0].forms.stacked(TrainingRows(rows, *given, state))  # the general way, any number of rows
         for found in results:
             assert float((found[0] - wave[0]).norm()) <= 1e-3 * float((wave[0] - rows).norm())
             assert (found[1] is None) == (state is None)
             if found[1] is not None:
                 assert float((found[1] - wave[1]).norm()) <= 1e-4 * float(wave[1].norm())
-    alone = [trainer.alone for trainer in made]
+    alone = [trainer.forms.by_row for trainer in made]
     assert alone[0] is not None
     assert alone[1] is not None
     assert alone[0].graph is None
@@ -598,13 +599,13 @@ def test_where_every_wave_is_of_one_row_nothing_is_computed_twice(limit, widths,
     model = nn.Sequential(layer, nn.Flatten(), nn.Linear(32, 3))
     task = Task("own", model, functional.cross_entropy, x, y, [np.arange(24)])
     trainer, seen = Trainer(task, batch_size=4, local_steps=1), []
-    train = trainer._train
+    train = StackedTraining.__call__
 
-    def counted(rows, *given):
-        seen.append(len(rows))
-        return train(rows, *given)
+    def counted(self, given):
+        seen.append(len(given.rows))
+        return train(self, given)
 
-    monkeypatch.setattr(trainer, "_train", counted)
+    monkeypatch.setattr(StackedTraining, "__call__", counted)
     trainer.train(*wave(trainer, 4))
     assert seen == widths
 

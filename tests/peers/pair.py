@@ -8,12 +8,12 @@ from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from walktalk.runtimes.peers.assembly import Delivery, Limits
-from walktalk.runtimes.peers.certificates import Credentials
-from walktalk.runtimes.peers.link import Link, Listener
-from walktalk.runtimes.peers.session import Endpoint, Tuning
-from walktalk.runtimes.peers.unused_ports import free_ports
-from walktalk.runtimes.peers.wire import Parcel
+from walktalk.runtimes.peers.identity.certificates import Credentials
+from walktalk.runtimes.peers.operations.cluster import free_ports
+from walktalk.runtimes.peers.wire.assembly import Delivery, Limits
+from walktalk.runtimes.peers.wire.link import Link, Listener
+from walktalk.runtimes.peers.wire.messages import Parcel
+from walktalk.runtimes.peers.wire.session import Endpoint, Tuning
 
 WIDTH = 300_000  # three chunks
 SECONDS = 15  # longer than anything takes here; a test that waits so long fails

@@ -14,7 +14,7 @@ from safetensors.torch import load_file, save_file
 
 from walktalk.learning import Trainer
 from walktalk.records import read_history, read_trace
-from walktalk.runtimes.peers.acquaintance import differences, facts_of
+from walktalk.runtimes.peers.identity.handshake import differences, facts_of
 
 PAGE = Path(__file__).parents[2] / "docs" / "adapters.md"
 

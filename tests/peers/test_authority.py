@@ -20,10 +20,9 @@ from typer.testing import CliRunner
 
 from tests.peers.pair import SECONDS, endpoints, free_port, meet, two_nodes
 from walktalk.cli import app
-from walktalk.errors import SpecError, UnavailableError
+from walktalk.core.errors import SpecError, UnavailableError
 from walktalk.runtimes.peers import make_cluster
-from walktalk.runtimes.peers.absence import why_absent
-from walktalk.runtimes.peers.authority import (
+from walktalk.runtimes.peers.identity.authority import (
     make_authority,
     make_certificates,
     open_authority,
@@ -31,11 +30,21 @@ from walktalk.runtimes.peers.authority import (
     revoke_certificates,
     sign_request,
 )
-from walktalk.runtimes.peers.certificates import Credentials, credentials, judge, outlook
-from walktalk.runtimes.peers.pem import certificates_in, common_name, write_pem
-from walktalk.runtimes.peers.renewal import Renewal
-from walktalk.runtimes.peers.revocations import LIST, make_list, read
-from walktalk.runtimes.peers.session import settings
+from walktalk.runtimes.peers.identity.certificates import (
+    REVOKED_FILE,
+    Credentials,
+    certificates_in,
+    common_name,
+    credentials,
+    judge,
+    make_list,
+    outlook,
+    read_revoked,
+    write_pem,
+)
+from walktalk.runtimes.peers.identity.renewal import Renewal
+from walktalk.runtimes.peers.node.reports import why_absent
+from walktalk.runtimes.peers.wire.session import settings
 
 CLUSTER = make_cluster({"nodes": {"a": {"address": "10.0.0.1:7447"}, "b": {}}, "relay": "hub.example:7446"})
 
@@ -43,7 +52,7 @@ CLUSTER = make_cluster({"nodes": {"a": {"address": "10.0.0.1:7447"}, "b": {}}, "
 def signed(home: Path, site: Path, name: str, **asked: bool) -> Path:
     """A site asks, the authority signs, the certificate goes back; as files on two machines."""
     path, _ = request_certificate(site, name, **asked)
-    made = sign_request(make_authority(home, 365), path, CLUSTER, 365)
+    made = sign_request(make_authority(home, 365), path, CLUSTER.hosts(), 365)
     for file in (made, home / "ca.pem"):
         (site / file.name).write_bytes(file.read_bytes())
     return site / made.name
@@ -69,7 +78,7 @@ def test_to_renew_keeps_the_key_and_a_new_one_waits_beside_it(tmp_path: Path) ->
         request_certificate(site, "a", new_key=True)
         before = credentials(site, "a").key  # the node could be started now
         assert before.name != used
-        made = sign_request(open_authority(home), site / "a.csr", CLUSTER, 365)
+        made = sign_request(open_authority(home), site / "a.csr", CLUSTER.hosts(), 365)
         (site / "a.pem").write_bytes(made.read_bytes())
         assert credentials(site, "a").key.name == used
 
@@ -88,24 +97,24 @@ def test_only_names_of_the_cluster_are_signed(name: str, tmp_path: Path) -> None
     key = (tmp_path / "ca.key").read_bytes()
     asked = request_for(tmp_path / "x.csr", name)
     with pytest.raises(SpecError, match=r"is not in the cluster|cannot be a node's name"):
-        sign_request(home, asked, CLUSTER, 365)
+        sign_request(home, asked, CLUSTER.hosts(), 365)
     if name == "c":  # a good name of somebody who joins
-        assert sign_request(home, asked, CLUSTER, 365, joins=True, hosts=["c.example"]).name == "c.pem"
+        assert sign_request(home, asked, CLUSTER.hosts(), 365, joins=True, hosts=["c.example"]).name == "c.pem"
     else:
         with pytest.raises(SpecError, match="cannot be a node's name"):
-            sign_request(home, asked, CLUSTER, 365, joins=True)
+            sign_request(home, asked, CLUSTER.hosts(), 365, joins=True)
     assert (tmp_path / "ca.key").read_bytes() == key
 
 
 def test_a_key_is_one_nodes_alone_and_a_revoked_one_comes_not_back(tmp_path: Path) -> None:
     home = make_authority(tmp_path, 365)
     key = ec.generate_private_key(ec.SECP256R1())
-    sign_request(home, request_for(tmp_path / "a.csr", "a", key), CLUSTER, 365)
+    sign_request(home, request_for(tmp_path / "a.csr", "a", key), CLUSTER.hosts(), 365)
     with pytest.raises(SpecError, match="is about the key of 'a'"):
-        sign_request(home, request_for(tmp_path / "b.csr", "b", key), CLUSTER, 365)
+        sign_request(home, request_for(tmp_path / "b.csr", "b", key), CLUSTER.hosts(), 365)
     revoke_certificates(home, "a")
     with pytest.raises(SpecError, match="a key that was revoked; ask again with --new-key"):
-        sign_request(home, tmp_path / "a.csr", CLUSTER, 365)
+        sign_request(home, tmp_path / "a.csr", CLUSTER.hosts(), 365)
     with pytest.raises(SpecError, match="'a' has none here that holds"):
         revoke_certificates(home, "a")
 
@@ -117,7 +126,7 @@ def test_a_request_that_was_changed_is_refused(tmp_path: Path) -> None:
     body = base64.encodebytes(bytes(form)).decode()
     path.write_text(f"-----BEGIN CERTIFICATE REQUEST-----\n{body}-----END CERTIFICATE REQUEST-----\n")
     with pytest.raises(SpecError, match="is not signed with the key that it is about"):
-        sign_request(make_authority(tmp_path, 365), path, CLUSTER, 365)
+        sign_request(make_authority(tmp_path, 365), path, CLUSTER.hosts(), 365)
     with pytest.raises(UnavailableError, match=r"ca\.key does not exist: this is done where the authority is"):
         open_authority(tmp_path / "elsewhere")
 
@@ -150,14 +159,14 @@ def test_only_the_authority_can_revoke(tmp_path: Path) -> None:
         make_certificates(tmp_path / place, {"a": (), "b": ()})
     theirs, ours = open_authority(tmp_path / "theirs"), open_authority(tmp_path / "ours")
     path, _ = revoke_certificates(theirs, "a")
-    (tmp_path / "ours" / LIST).write_bytes(path.read_bytes())
+    (tmp_path / "ours" / REVOKED_FILE).write_bytes(path.read_bytes())
     with pytest.raises(SpecError, match="is not signed by the authority"):
         credentials(tmp_path / "ours", "b")
     forged = make_list(None, certificates_in(tmp_path / "ours" / "a.pem"), ours.certificate, theirs.key)
-    write_pem(tmp_path / "ours" / LIST, forged)
+    write_pem(tmp_path / "ours" / REVOKED_FILE, forged)
     with pytest.raises(SpecError, match="is not signed by the authority"):
         credentials(tmp_path / "ours", "b")
-    (tmp_path / "ours" / LIST).write_text("nonsense")
+    (tmp_path / "ours" / REVOKED_FILE).write_text("nonsense")
     with pytest.raises(SpecError, match="is not a list of revoked certificates"):
         credentials(tmp_path / "ours", "b")
 
@@ -173,8 +182,8 @@ def test_a_list_of_another_tool_names_those_whose_certificates_lie_beside_it(tmp
         entry = x509.RevokedCertificateBuilder().serial_number(serial).revocation_date(now).build()
         builder = builder.add_revoked_certificate(entry)
     builder = builder.add_extension(x509.CRLNumber(7), critical=False)
-    write_pem(tmp_path / LIST, builder.sign(home.key, hashes.SHA256()))
-    found = read(tmp_path, [home.certificate])
+    write_pem(tmp_path / REVOKED_FILE, builder.sign(home.key, hashes.SHA256()))
+    found = read_revoked(tmp_path, [home.certificate])
     assert (found.number, set(found.names), len(found.serials)) == (7, {"b"}, 2)
 
 
@@ -185,7 +194,7 @@ class Watched:
     """A `Renewal` that looks when it is told to."""
 
     def __init__(self, folder: Path, name: str, monkeypatch: pytest.MonkeyPatch) -> None:
-        monkeypatch.setattr("walktalk.runtimes.peers.renewal.LOOK_EVERY", 1e6)
+        monkeypatch.setattr("walktalk.runtimes.peers.identity.renewal.LOOK_EVERY", 1e6)
         self.applied: list[Credentials] = []
         self.renewal = Renewal(credentials(folder, name), name, lambda: ["b", "operator"], self.applied.append)
 
@@ -231,24 +240,24 @@ def test_a_list_is_taken_from_whoever_brings_it_and_never_an_older_one(
         (site / name).write_bytes((home / name).read_bytes())
     node = Watched(site, "a", monkeypatch)
     texts = [revoke_certificates(open_authority(home), name)[0].read_text() for name in ("c", "b", "a")]
-    assert node.renewal.take_list(texts[0])
+    assert node.renewal.receive_list(texts[0])
     node.look()
     assert not node.applied  # c is nobody whom it talks to: connections stay
     assert node.renewal.files.revocations.number == 1
-    assert node.renewal.take_list(texts[1])
+    assert node.renewal.receive_list(texts[1])
     node.look()
     assert [files.revocations.accepted("b") for files in node.applied] == [["b~2"]]
     assert "a: refuses b: its certificate was revoked on" in caplog.text
-    assert not node.renewal.take_list(texts[0])
+    assert not node.renewal.receive_list(texts[0])
     make_certificates(tmp_path / "other", {"b": ()})
     foreign = revoke_certificates(open_authority(tmp_path / "other"), "b")[0].read_text()
     with pytest.raises(SpecError, match="not signed by the authority"):
-        node.renewal.take_list(foreign)
-    (site / LIST).unlink()
+        node.renewal.receive_list(foreign)
+    (site / REVOKED_FILE).unlink()
     node.look()
     assert node.renewal.files.revocations.number == 2
     assert "the list of the revoked is gone or old; the one before stays in force" in caplog.text
-    assert node.renewal.take_list(texts[2])
+    assert node.renewal.receive_list(texts[2])
     node.look()
     assert node.renewal.outlook.state == "revoked"
     assert "a.pem was revoked on" in caplog.text
@@ -293,19 +302,19 @@ def test_a_revoked_neighbour_is_refused_on_both_sides_and_its_successor_is_not(
     with two_nodes((credentials(tmp_path / "one", "a"), credentials(tmp_path / "two", "b"))) as (a, b):
         meet(a, b)
         text = revoke_certificates(home, "b")[0].read_text()
-        (tmp_path / "one" / LIST).unlink()
+        (tmp_path / "one" / REVOKED_FILE).unlink()
         for node in (a, b):
-            assert node.link.renewal is not None
-            assert node.link.renewal.take_list(text)
+            assert node.link.connections.renewal is not None
+            assert node.link.connections.renewal.receive_list(text)
         assert a.peers.get(timeout=SECONDS) == (1, False)  # at once: it is not excused
         address = b.link.endpoint.listen
         assert "its certificate was revoked on" in why_absent("b", address, credentials(tmp_path / "one", "a"))
         make_certificates(tmp_path / "one", {"b": ()})
         for name in ("b.pem", "b.key"):
             (tmp_path / "two" / name).write_bytes((tmp_path / "one" / name).read_bytes())
-        assert b.link.renewal is not None
+        assert b.link.connections.renewal is not None
         for _ in range(2):
-            b.link.renewal.look()
+            b.link.connections.renewal.look()
         there = False
         while not there:
             number, there = a.peers.get(timeout=SECONDS)
@@ -356,7 +365,7 @@ def test_the_commands_from_a_request_to_its_revocation(config: Path, tmp_path: P
     code, said = call("certs", "list", "--config", config)
     assert code == 1
     assert "REVOKED" in said
-    assert "a, serial number" in call("certs", "show", certs / LIST)[1]
+    assert "a, serial number" in call("certs", "show", certs / REVOKED_FILE)[1]
     assert call("certs", "request", "a", "--config", config, "--out", site, "--new-key")[0] == 0
     assert call("certs", "sign", site / "a.csr", "--config", config)[0] == 0
     assert "made out to    a~2" in call("certs", "show", certs / "a.pem")[1]

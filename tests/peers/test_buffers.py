@@ -6,9 +6,9 @@ import socket
 
 import pytest
 
-from walktalk.runtimes.peers import buffers
-from walktalk.runtimes.peers.buffers import LARGEST, SMALLEST, first_size, fit_buffers, wanted
-from walktalk.runtimes.peers.session import Endpoint, settings
+import walktalk.runtimes.peers.relay.streams as buffers
+from walktalk.runtimes.peers.relay.streams import LARGEST, SMALLEST, first_size, fit_buffers, wanted
+from walktalk.runtimes.peers.wire.session import Endpoint, settings
 
 
 @pytest.mark.parametrize(

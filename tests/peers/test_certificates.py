@@ -17,11 +17,10 @@ from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.x509.oid import NameOID
 
 from tests.peers.pair import SECONDS, endpoints, free_port, two_nodes
-from walktalk.errors import SpecError, UnavailableError, UserError
-from walktalk.runtimes.peers.absence import SILENT, UNKNOWN_PLACE, why_absent
-from walktalk.runtimes.peers.authority import make_certificates
-from walktalk.runtimes.peers.certificates import credentials
-from walktalk.runtimes.peers.news import News
+from walktalk.core.errors import SpecError, UnavailableError, UserError
+from walktalk.runtimes.peers.identity.authority import make_certificates
+from walktalk.runtimes.peers.identity.certificates import credentials
+from walktalk.runtimes.peers.node.reports import SILENT, UNKNOWN_PLACE, News, why_absent
 
 
 def spoil(name: str) -> Callable[[Path], object]:
@@ -72,7 +71,7 @@ def test_machines_whose_clocks_differ_by_hours_accept_each_other(
     certificate = x509.load_pem_x509_certificate((tmp_path / "good" / "a.pem").read_bytes())
     now = datetime.datetime.now(datetime.timezone.utc)
     assert certificate.not_valid_before_utc < now - datetime.timedelta(hours=23)
-    monkeypatch.setattr("walktalk.runtimes.peers.authority.CLOCKS_DIFFER", -datetime.timedelta(hours=1))
+    monkeypatch.setattr("walktalk.runtimes.peers.identity.authority.CLOCKS_DIFFER", -datetime.timedelta(hours=1))
     make_certificates(tmp_path / "ahead", {"a": ()})
     with pytest.raises(SpecError, match=r"a.pem is valid from .*:\d\d UTC only, and here it is .*:\d\d; is this mach"):
         credentials(tmp_path / "ahead", "a")
@@ -114,7 +113,7 @@ def test_an_authority_that_cannot_be_used_again_is_named(tmp_path: Path) -> None
 
 
 def test_why_a_neighbour_is_not_there(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("walktalk.runtimes.peers.absence.PATIENCE", 0.7)
+    monkeypatch.setattr("walktalk.runtimes.peers.node.reports.PATIENCE", 0.7)
     make_certificates(tmp_path / "ours", {"a": (), "b": ()})
     make_certificates(tmp_path / "theirs", {"a": ()})
     ours, theirs = credentials(tmp_path / "ours", "a"), credentials(tmp_path / "theirs", "a")
@@ -131,7 +130,7 @@ def test_why_a_neighbour_is_not_there(tmp_path: Path, monkeypatch: pytest.Monkey
 
 
 def test_one_that_is_no_node_at_all_is_not_waited_for(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("walktalk.runtimes.peers.absence.PATIENCE", 0.2)
+    monkeypatch.setattr("walktalk.runtimes.peers.node.reports.PATIENCE", 0.2)
     make_certificates(tmp_path, {"a": ()})
     with socket.create_server(("127.0.0.1", 0)) as server:
         address = f"127.0.0.1:{server.getsockname()[1]}"

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from walktalk.studies.chaos import Blow, Storm, chaos_round
+from walktalk.testing.chaos import Blow, Storm, chaos_round
 
 
 @pytest.mark.slow

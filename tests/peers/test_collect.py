@@ -12,31 +12,30 @@ import torch
 from safetensors.torch import load_file
 from torch import nn
 
-from walktalk.errors import StudyError
+from walktalk.core.errors import StudyError
 from walktalk.protocols import AGGREGATE, MEMBER
 from walktalk.records import TraceRow, read_history, read_trace, save_checkpoint
 from walktalk.report import open_study, page_parts, replay_data
-from walktalk.runtimes.meaning import Evaluate
 from walktalk.runtimes.peers import (
     Cluster,
     Fleet,
     ReplaySetup,
+    archive_earlier_run,
     free_ports,
     make_certificates,
     make_cluster,
     merge,
-    read_diary,
+    read_event_log,
     replay,
-    set_aside,
 )
-from walktalk.runtimes.peers.handing_out import PIECE, Copy, Desk
+from walktalk.runtimes.peers.node.file_server import PIECE, Copy, FileServer
+from walktalk.runtimes.semantics import Evaluate
 from walktalk.studies import build_graph, make_spec
-from walktalk.studies.building import build_evaluate, prepare
 from walktalk.studies.collecting import collect, run_and_collect
 from walktalk.studies.collecting.gather import CopyFound, Gathered, read_copy
-from walktalk.studies.collecting.history import measured_history
-from walktalk.studies.collecting.valid_copy import Account, choose, mean_weights
+from walktalk.studies.collecting.outcome import Account, choose, mean_weights, measured_history
 from walktalk.studies.peers import NodeJob, run_node
+from walktalk.studies.planning import build_evaluate, prepare
 
 NAMES = ["lyon", "nice", "paris"]
 
@@ -85,7 +84,7 @@ def test_a_run_ends_with_its_model_in_a_folder_as_any_studys(algorithm, tmp_path
     module = ready.trainer.module(run.initial)
     weights = load_file(found.model)
     module.load_state_dict(weights, strict=True)
-    trace = merge(read_diary(tmp_path / "records" / name) for name in NAMES)
+    trace = merge(read_event_log(tmp_path / "records" / name) for name in NAMES)
     again = replay(trace, ReplaySetup.of(run.setup, run.initial, build_evaluate(ready.spec)), ready.trainer)
     wanted = ready.trainer.module(again.output).state_dict()
     start = ready.trainer.module(run.initial).state_dict()
@@ -103,7 +102,7 @@ def test_a_run_ends_with_its_model_in_a_folder_as_any_studys(algorithm, tmp_path
     assert replay_data(tmp_path / "out")["network"]["names"] == NAMES
     assert found.copy in page_parts(study).sections["participants"]
     assert len(read_trace(next((tmp_path / "out").rglob("trace.parquet")))) == len(
-        merge(read_diary(path) for path in (tmp_path / "out").rglob("nodes/*"))
+        merge(read_event_log(path) for path in (tmp_path / "out").rglob("nodes/*"))
     )
     with pytest.raises(StudyError, match="holds the finished results of this study"):
         collect(cluster, tmp_path / "out")
@@ -123,7 +122,7 @@ def test_the_aggregator_is_killed_and_its_successors_copy_is_the_valid_one(tmp_p
     fleet = started(cluster)
 
     def rows() -> list[TraceRow]:
-        return [row for name in NAMES for row in read_diary(tmp_path / "records" / name)]
+        return [row for name in NAMES for row in read_event_log(tmp_path / "records" / name)]
 
     def check(event: str, others: bool) -> None:
         said = rows()
@@ -281,10 +280,10 @@ def test_a_diverged_node_makes_the_loss_no_number():
 # -- what a node hands out ------------------------------------------------------------------------------------------
 
 
-def a_desk(folder: Path) -> Desk:
+def a_desk(folder: Path) -> FileServer:
     model = nn.Linear(2, 1)
     copies = Copy(torch.arange(3.0), AGGREGATE, 4)
-    return Desk(
+    return FileServer(
         folder,
         lambda: copies,
         lambda row: {"weight": row[:2].view(1, 2), "bias": row[2:]} | dict(model.named_buffers()),
@@ -292,28 +291,28 @@ def a_desk(folder: Path) -> Desk:
 
 
 def test_a_node_hands_out_its_diary_and_its_copy_and_nothing_else(tmp_path):
-    desk = a_desk(tmp_path)
+    file_server = a_desk(tmp_path)
     (tmp_path / "trace-17.jsonl").write_bytes(b"x" * (PIECE + 5))
     (tmp_path / "data.csv").write_text("secret")
-    listing = json.loads(desk.answer({}, {"done": True}))
+    listing = json.loads(file_server.answer({}, {"done": True}))
     assert listing == {"files": {"trace-17.jsonl": PIECE + 5}, "copy": {"role": AGGREGATE, "key": 4}, "done": True}
-    assert json.loads(desk.answer({"copy": "1"}, {}))["files"].keys() == {"trace-17.jsonl", "copy.safetensors"}
+    assert json.loads(file_server.answer({"copy": "1"}, {}))["files"].keys() == {"trace-17.jsonl", "copy.safetensors"}
     assert read_copy("lyon", tmp_path / "copy.safetensors").weights["weight"].tolist() == [[0.0, 1.0]]
-    assert desk.answer({"file": "trace-17.jsonl", "from": str(PIECE)}, {}) == b"x" * 5
+    assert file_server.answer({"file": "trace-17.jsonl", "from": str(PIECE)}, {}) == b"x" * 5
     for name in ("data.csv", "../lyon/trace-17.jsonl", "trace-17.jsonl/..", "/etc/passwd", "checkpoint.safetensors"):
         with pytest.raises(ValueError, match="no such file"):
-            desk.answer({"file": name}, {})
+            file_server.answer({"file": name}, {})
 
 
 def test_a_node_stays_for_who_waits_and_no_longer(tmp_path):
-    desk = a_desk(tmp_path)
-    assert not desk.awaited
-    desk.answer({}, {})
-    assert not desk.awaited  # somebody looked; nobody waits
-    desk.answer({"waits": "1"}, {})
-    assert desk.awaited
-    desk.answer({"collected": "1"}, {})
-    assert not desk.awaited
+    file_server = a_desk(tmp_path)
+    assert not file_server.awaited
+    file_server.answer({}, {})
+    assert not file_server.awaited  # somebody looked; nobody waits
+    file_server.answer({"waits": "1"}, {})
+    assert file_server.awaited
+    file_server.answer({"collected": "1"}, {})
+    assert not file_server.awaited
 
 
 def test_what_a_node_cannot_have_written_is_not_believed(tmp_path):
@@ -331,10 +330,10 @@ def test_a_fresh_start_sets_aside_what_a_run_from_before_has_left(tmp_path):
     (tmp_path / "trace-1.jsonl").write_text("old")
     (tmp_path / "copy.safetensors").write_text("old")
     (tmp_path / "blocked").write_text("")
-    set_aside(tmp_path)
+    archive_earlier_run(tmp_path)
     assert sorted(path.name for path in tmp_path.iterdir()) == ["blocked", "earlier"]
     assert len(list((tmp_path / "earlier").glob("*/*"))) == 2
-    set_aside(tmp_path)  # nothing is left to do
+    archive_earlier_run(tmp_path)  # nothing is left to do
     assert len(list((tmp_path / "earlier").iterdir())) == 1
 
 

@@ -11,20 +11,20 @@ from pathlib import Path
 
 import pytest
 
-from walktalk.errors import UnavailableError
-from walktalk.runtimes.peers import Fleet, merge, read_diary
+from walktalk.core.errors import UnavailableError
+from walktalk.runtimes.peers import Fleet, merge, read_event_log
 from walktalk.studies import make_spec
-from walktalk.studies.building import prepare
-from walktalk.studies.chaos.cables import Cables, plugged_in
-from walktalk.studies.chaos.struck import StruckJob, run_struck
 from walktalk.studies.peers import NodeJob, local_cluster
+from walktalk.studies.planning import prepare
+from walktalk.testing.chaos.cables import Cables, plugged_in
+from walktalk.testing.chaos.struck import StruckJob, run_struck
 
 HEARTBEAT, WARMUP, CUT = 0.5, 8.0, 16.0
 
 
 def test_zenoh_has_threads_enough_before_it_starts() -> None:
     """Of its few receiving threads one lingers where a connection is cut, and others waited for it."""
-    script = "import walktalk.runtimes.peers.link, os; print(os.environ['ZENOH_RUNTIME'])"
+    script = "import walktalk.runtimes.peers.wire.link, os; print(os.environ['ZENOH_RUNTIME'])"
     environment = {key: value for key, value in os.environ.items() if key != "ZENOH_RUNTIME"}
     done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True, env=environment)
     assert "rx: (worker_threads: 8)" in done.stdout
@@ -69,16 +69,16 @@ def test_a_cut_does_not_stall_links_to_healthy_neighbours(tmp_path: Path) -> Non
     assert not fleet.failed()
     longest = 0.0
     for name in [name for node, name in enumerate(cluster.nodes) if node != cut_off]:
-        rows = [row for row in read_diary(tmp_path / name) if row.event == "receive" and row.peer != cut_off]
+        rows = [row for row in read_event_log(tmp_path / name) if row.event == "receive" and row.peer != cut_off]
         for peer in {row.peer for row in rows}:
             times = [row.time for row in rows if row.peer == peer and began - 2.0 < row.time < over]
             assert times
             longest = max(longest, *(later - earlier for earlier, later in pairwise(times)))
     assert longest < 5.0  # heartbeats come twice a second
-    trace = merge(read_diary(tmp_path / name) for name in cluster.nodes)
+    trace = merge(read_event_log(tmp_path / name) for name in cluster.nodes)
     assert [row for row in trace if row.event == "lost" and row.peer == cut_off]
     assert [row for row in trace if row.event == "found" and row.peer == cut_off and row.node != cut_off]
 
 
 def heard(folder: Path, name: str) -> bool:
-    return any(row.event == "receive" for row in read_diary(folder / name))
+    return any(row.event == "receive" for row in read_event_log(folder / name))

@@ -13,16 +13,16 @@ from pathlib import Path
 import pytest
 import yaml
 
+import walktalk.runtimes.peers.operations.cluster as unused_ports
 from tests.peers.pair import free_port
-from walktalk.errors import SpecError
+from walktalk.core.errors import SpecError
 from walktalk.graphs import complete, cycle
 from walktalk.runtimes.peers import (
     free_ports,
     load_cluster,
     make_cluster,
     merge,
-    read_diary,
-    unused_ports,
+    read_event_log,
     with_known_ports,
     with_own_port,
 )
@@ -82,7 +82,7 @@ def test_certificates_nodes_status_stop(tmp_path: Path) -> None:
     finally:
         for node in nodes.values():
             node.kill()
-    trace = merge(read_diary(tmp_path / "records" / name) for name in nodes)
+    trace = merge(read_event_log(tmp_path / "records" / name) for name in nodes)
     assert any(row.event == "handed_on" or row.event == "send" for row in trace if row.node == 2)
 
 

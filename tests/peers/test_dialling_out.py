@@ -17,7 +17,7 @@ from typing import Any
 import pytest
 
 from walktalk.records import yaml_text
-from walktalk.studies.chaos.cables import Cables
+from walktalk.testing.chaos.cables import Cables
 
 pytestmark = [
     pytest.mark.network,

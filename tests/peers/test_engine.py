@@ -11,7 +11,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from walktalk.errors import StudyError, UnavailableError, UserError
+from walktalk.core.errors import StudyError, UnavailableError, UserError
 from walktalk.learning import tasks
 from walktalk.records import read_history, read_trace
 from walktalk.studies import make_spec, run_study
@@ -47,18 +47,18 @@ def test_an_interrupted_study_goes_on_and_a_finished_one_stays(tmp_path: Path) -
     def interrupt() -> None:
         """Ctrl-C, as soon as there is something to lose."""
         end = time.monotonic() + 60.0
-        while time.monotonic() < end and sum(f.read_text().count('"trained"') for f in diaries()) < 50:
+        while time.monotonic() < end and sum(f.read_text().count('"trained"') for f in event_logs()) < 50:
             time.sleep(0.1)
         os.kill(os.getpid(), signal.SIGINT)
 
-    def diaries() -> list[Path]:
+    def event_logs() -> list[Path]:
         return list((tmp_path / "out").rglob("trace-*.jsonl"))
 
     signal.signal(signal.SIGINT, signal.default_int_handler)  # a shell may have started us deaf to it
     threading.Thread(target=interrupt, daemon=True).start()
     with pytest.raises(KeyboardInterrupt):
         run_on_peers(spec, tmp_path / "out", pace=0.05)
-    assert len(diaries()) == 3
+    assert len(event_logs()) == 3
     result = run_on_peers(spec, tmp_path / "out", resume=True)
     history = read_history(tmp_path / "out" / "history.csv")
     assert history.iteration.is_monotonic_increasing

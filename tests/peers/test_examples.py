@@ -13,9 +13,9 @@ import pytest
 import yaml
 
 from walktalk.runtimes.peers import load_cluster, make_cluster
-from walktalk.runtimes.peers.watching import WHAT_THERE_IS, parsed_place
+from walktalk.runtimes.peers.operations.monitoring import WHAT_THERE_IS, parse_address
 from walktalk.studies import make_spec
-from walktalk.studies.building import build_graph
+from walktalk.studies.planning import build_graph
 
 DEPLOY = Path(__file__).parents[2] / "examples" / "deploy"
 SUPPORT = Path(__file__).parents[1] / "support"
@@ -60,7 +60,7 @@ def test_probes_ask_for_pages_that_there_are() -> None:
     pieces = {piece["kind"]: piece for piece in yaml.safe_load_all((DEPLOY / "kubernetes.yaml").read_text())}
     (container,) = pieces["StatefulSet"]["spec"]["template"]["spec"]["containers"]
     ports = {port["name"]: port["containerPort"] for port in container["ports"]}
-    _, port = parsed_place(clusters()["kubernetes.yaml"]["metrics"])
+    _, port = parse_address(clusters()["kubernetes.yaml"]["metrics"])
     for probe in ("startupProbe", "livenessProbe", "readinessProbe"):
         asked = container[probe]["httpGet"]
         assert asked["path"].encode() in WHAT_THERE_IS

@@ -21,15 +21,17 @@ from hypothesis import strategies as st
 
 from tests.support.memory import resident
 from walktalk import graphs
+from walktalk.core.seeds import Seed
 from walktalk.protocols import Message, MultiWalk
-from walktalk.protocols.multi_walk.election import Claim, Score, View, encode
-from walktalk.protocols.multi_walk.walk_pass import Pass
-from walktalk.runtimes.meaning import Stop
-from walktalk.runtimes.peers import Delivery, Link, Listener, Node, NodeSetup, acquaintance
-from walktalk.runtimes.peers.session import Endpoint, open_session
-from walktalk.runtimes.peers.wire import Ack, Answer, Parcel, Stamp, chunks, encode_ack
-from walktalk.runtimes.simulator import all_surroundings
-from walktalk.seeds import Seed
+from walktalk.protocols.mechanisms.tokens.heartbeats import Claim, Score, View, encode
+from walktalk.protocols.mechanisms.tokens.hops import Token
+from walktalk.runtimes.peers import Delivery, Link, Listener, Node, NodeSetup
+from walktalk.runtimes.peers.identity.handshake import Hello, encode_hello
+from walktalk.runtimes.peers.node.tally import TALLY_KIND
+from walktalk.runtimes.peers.wire.messages import Ack, Answer, Parcel, Stamp, chunks, encode_ack
+from walktalk.runtimes.peers.wire.session import Endpoint, open_session
+from walktalk.runtimes.semantics import Stop
+from walktalk.runtimes.simulator import all_network_views
 from walktalk.testing.cluster import SlowTrainer, endpoints, running
 
 SECONDS = 120
@@ -113,19 +115,19 @@ def test_a_live_node_survives_fuzzed_messages(count: int, tmp_path: Path) -> Non
         rng = random.Random(count)
         for data in garbage(rng, count // 10):
             rng.choice(publishers).put(data)
-        before, trained = resident(), target.state.tally.iterations
+        before, trained = resident(), target.progress.tally.iterations
         for data in garbage(rng, count - CRAFTED_TIMES * len(drawn)):
             rng.choice(publishers).put(data)
         for data in CRAFTED_TIMES * drawn:
             rng.choice(publishers).put(data)
         dropped, most = target.link.traffic.dropped, 17 * count // 20  # the rest are acknowledgements of nothing
-        while (target.state.tally.iterations < trained + 20 or dropped.total() < most) and time.monotonic() < end:
+        while (target.progress.tally.iterations < trained + 20 or dropped.total() < most) and time.monotonic() < end:
             time.sleep(0.01)
-        assert target.state.tally.iterations >= trained + 20
+        assert target.progress.tally.iterations >= trained + 20
         assert cluster.threads[0].is_alive()
         assert dropped.total() >= most
         assert resident() - before < 50e6
-        slots = target.interpreter.slots[0]
+        slots = target.models.interpreter.slots[0]
         assert torch.equal(slots["initial"], target.setup.initial)  # no message names a slot, so none is overwritten
         own = {
             "initial",
@@ -149,7 +151,7 @@ def lies(rng: random.Random, width: int) -> tuple[Message, np.ndarray | None]:
     pick = lambda: rng.choice(NUMBERS)  # noqa: E731
     kind = rng.choice(["beat", "walk", "walk", "walk", "ack", "tally", "hello"])
     if kind in ("walk", "ack"):
-        what = Pass(rng.choice((0, 1, 2, 3, 4, 5, 6)), (pick(), rng.choice((-1, 0, 1, 2, 9))), pick(), pick(), pick())
+        what = Token(rng.choice((0, 1, 2, 3, 4, 5, 6)), (pick(), rng.choice((-1, 0, 1, 2, 9))), pick(), pick(), pick())
         model = np.full(width, rng.choice(MODELS), np.float32)
         model[rng.randrange(width)] = rng.choice(MODELS)
         return what.message(kind), model if kind == "walk" else None
@@ -168,7 +170,7 @@ def lies(rng: random.Random, width: int) -> tuple[Message, np.ndarray | None]:
 def test_a_cluster_survives_a_neighbour_that_says_anything(tmp_path: Path) -> None:
     """Its stamps are valid, so that all of it reaches the protocol; of random bytes two in 88,251 did."""
     graph, count = graphs.complete(4), 3000
-    places, around = endpoints(graph), all_surroundings(graph)
+    places, around = endpoints(graph), all_network_views(graph)
     trainer, reached = SlowTrainer(4), collections.Counter[int]()
     protocol = MultiWalk(walks=2, heartbeat=0.2)
     nodes = [
@@ -183,36 +185,36 @@ def test_a_cluster_survives_a_neighbour_that_says_anything(tmp_path: Path) -> No
     threads = [threading.Thread(target=node.run, daemon=True) for node in nodes]
     taken: queue.Queue[Parcel] = queue.Queue()
     listener = Listener(lambda delivery: liar.take(delivery), taken.put, lambda peer, there: None)
-    limits = nodes[0].limits
+    limits = nodes[0].link.limits
     liar = Link(places[3], limits, listener)
     with liar:
         liar.start()
         for thread in threads:
             thread.start()
-        hello = Message("hello", note=acquaintance.encode(acquaintance.Hello(nodes[0].facts, met=True)))
+        hello = Message("hello", note=encode_hello(Hello(nodes[0].neighbours.facts, met=True)))
         end = time.monotonic() + SECONDS
-        while not all(3 in node.state.alive and node.begun for node in nodes) and time.monotonic() < end:
+        while not all(3 in node.state.alive and node.state.begun for node in nodes) and time.monotonic() < end:
             for node in range(3):
                 liar.send(Parcel(3, node, hello), None)
             time.sleep(0.2)
-        rng, before = random.Random(0), [node.state.tally.own.iterations for node in nodes]
+        rng, before = random.Random(0), [node.progress.tally.own.iterations for node in nodes]
         for _ in range(count):
             message, model = lies(rng, trainer.width)
             to = rng.randrange(3)
             payload = None if model is None else model.view(np.uint8)
             liar.send(Parcel(3, to, message, -1 if payload is None else len(payload)), payload)
             time.sleep(0.002)  # no flood: that is another test's
-        while time.monotonic() < end and min(node.state.tally.own.iterations for node in nodes) < max(before) + 20:
+        while time.monotonic() < end and min(node.progress.tally.own.iterations for node in nodes) < max(before) + 20:
             time.sleep(0.05)
         assert all(thread.is_alive() for thread in threads)
         assert sum(reached.values()) > count / 2
     for node in nodes:
-        slots = dict(node.interpreter.slots[node.me])
+        slots = dict(node.models.interpreter.slots[node.models.me])
         assert all(bool(model.isfinite().all()) for model in slots.values())
         assert len(slots) < 20
         json.dumps(node.status(), allow_nan=False)
-        assert node.state.tally.own.iterations > 20
-        assert not node.end.seen
+        assert node.progress.tally.own.iterations > 20
+        assert not node.progress.end.seen
         node.leave()
     for thread in threads:
         thread.join(SECONDS)
@@ -221,14 +223,14 @@ def test_a_cluster_survives_a_neighbour_that_says_anything(tmp_path: Path) -> No
 
 def spy(node: Node, reached: collections.Counter[int]) -> None:
     """Count what comes from the liar and is given to the protocol, or judged in its place."""
-    take, hear = node.inbox.take, node.inbox.hear_tally
+    handle, hear = node.inbox.handle, node.inbox.hear[TALLY_KIND]
 
-    def taking(delivery: Delivery) -> None:
-        reached[node.me] += delivery.parcel.sender == 3
-        take(delivery)
+    def handling(delivery: Delivery) -> None:
+        reached[node.models.me] += delivery.parcel.sender == 3
+        handle(delivery)
 
     def hearing(parcel: Parcel) -> None:
-        reached[node.me] += parcel.sender == 3
+        reached[node.models.me] += parcel.sender == 3
         hear(parcel)
 
-    node.inbox.take, node.inbox.hear_tally = taking, hearing  # type: ignore[method-assign]
+    node.inbox.handle, node.inbox.hear[TALLY_KIND] = handling, hearing  # type: ignore[method-assign]

@@ -19,13 +19,14 @@ import pytest
 import torch
 
 from walktalk import graphs
-from walktalk.errors import StudyError
+from walktalk.core.errors import StudyError
+from walktalk.core.seeds import Seed
 from walktalk.protocols import (
     PROTOCOLS,
     AsyncGossip,
+    Context,
     Message,
     MultiWalk,
-    Outside,
     PeerLost,
     Protocol,
     Received,
@@ -33,22 +34,29 @@ from walktalk.protocols import (
     Started,
     TimerFired,
 )
-from walktalk.protocols.multi_walk.election import Claim, Score, View, decode, encode
-from walktalk.protocols.multi_walk.walk_pass import Pass
-from walktalk.runtimes.meaning import Stop
-from walktalk.runtimes.peers import Delivery, Node, NodeSetup, Parcel, acquaintance
-from walktalk.runtimes.peers.acquaintance import Hello, differences, facts_of
-from walktalk.runtimes.peers.health import is_stuck
-from walktalk.runtimes.peers.keeping import Keeper, Kept
-from walktalk.runtimes.peers.link import Link
-from walktalk.runtimes.peers.node_end import End
-from walktalk.runtimes.peers.node_status import WORKING, status_of
-from walktalk.runtimes.peers.session import RECORDS, STATUS
-from walktalk.runtimes.peers.tally import FASTEST, KIND, Count, Tally
-from walktalk.runtimes.peers.training import Outcome
-from walktalk.runtimes.peers.wire import Stamp, WireError, decode_header, encode_header
-from walktalk.runtimes.simulator import all_surroundings
-from walktalk.seeds import Seed
+from walktalk.protocols.mechanisms.tokens.heartbeats import Claim, Score, View, decode, encode
+from walktalk.protocols.mechanisms.tokens.hops import Token
+from walktalk.runtimes.peers import Delivery, Node, NodeSetup, Parcel
+from walktalk.runtimes.peers.identity.handshake import (
+    HELLO_KIND,
+    VERSION,
+    Hello,
+    decode_hello,
+    differences,
+    encode_hello,
+    facts_of,
+)
+from walktalk.runtimes.peers.node.checkpoints import Checkpoints, Kept, Memory
+from walktalk.runtimes.peers.node.health import WORKING
+from walktalk.runtimes.peers.node.progress import End
+from walktalk.runtimes.peers.node.shutdown import Shutdown
+from walktalk.runtimes.peers.node.tally import FASTEST, TALLY_KIND, Count, Tally
+from walktalk.runtimes.peers.node.training import Outcome
+from walktalk.runtimes.peers.wire.connections import Connections
+from walktalk.runtimes.peers.wire.messages import Stamp, WireError, decode_header, encode_header
+from walktalk.runtimes.peers.wire.session import RECORDS, STATUS
+from walktalk.runtimes.semantics import Stop
+from walktalk.runtimes.simulator import all_network_views
 from walktalk.testing.cluster import SlowTrainer, endpoints
 
 ENTRY = struct.Struct("<IQQBQfI")
@@ -64,7 +72,7 @@ def tally_note(*entries: tuple[int, int, int, int, int, float, int], clock: floa
 def lonely_node(folder: Path, protocol: Protocol | None = None, nodes: int = 3, **changes: Any) -> Iterator[Node]:
     """Node 0 of a complete graph, whose neighbours are nowhere."""
     graph, trainer = graphs.complete(nodes), SlowTrainer(nodes)
-    around = all_surroundings(graph)[0]
+    around = all_network_views(graph)[0]
     settings = {"stop": Stop(iterations=10_000), **changes}
     stop, place = settings.pop("stop"), endpoints(graph)[0]
     setup = NodeSetup(protocol or MultiWalk(walks=2), around, Seed(0), stop, trainer.initial(), place, folder)
@@ -77,8 +85,8 @@ def lonely_node(folder: Path, protocol: Protocol | None = None, nodes: int = 3, 
 
 def introduce(node: Node, peer: int, life: int = 1, knows: bool = False, **other: Any) -> None:
     """Let a neighbour say hello, as if its study were the same but for some facts."""
-    hello = acquaintance.encode(Hello({**node.facts, **other}, met=True, knows=knows))
-    message = Message(acquaintance.KIND, note=hello)
+    hello = encode_hello(Hello({**node.neighbours.facts, **other}, met=True, knows=knows))
+    message = Message(HELLO_KIND, note=hello)
     node.inbox.arrived(Delivery(Parcel(peer, 0, message), None, Stamp(life, 1)))
 
 
@@ -92,29 +100,34 @@ def say(node: Node, message: Message, sender: int = 1) -> None:
 
 def test_what_a_node_remembers_of_itself_and_what_others_do_is_not_added_up(tmp_path: Path) -> None:
     """Before, every restart doubled it: 464, 1,099, 2,397, 4,961."""
-    Keeper(tmp_path).save(Kept({}, {}, 464, 1000, 1))
+    Checkpoints(tmp_path).save(Kept({}, {}, 464, 1000, 1))
     with lonely_node(tmp_path, rejoin=True, stop=Stop(iterations=1000)) as node:
-        say(node, Message(KIND, note=tally_note((0, 464, 1000, 0, 1, 0.5, 1), (1, 36, 0, 0, 1, 0.5, 1), clock=60.0)))
+        say(
+            node,
+            Message(TALLY_KIND, note=tally_note((0, 464, 1000, 0, 1, 0.5, 1), (1, 36, 0, 0, 1, 0.5, 1), clock=60.0)),
+        )
         node._begin()
-        assert node.state.tally.own.iterations == 464
-        assert node.state.tally.own.sent >= 1000
-        assert node.end.progress(0.0) == 0.5  # and so the learning rate's schedule goes on where it was
+        assert node.progress.tally.own.iterations == 464
+        assert node.progress.tally.own.sent >= 1000
+        assert node.progress.end.progress(0.0) == 0.5  # and so the learning rate's schedule goes on where it was
 
 
 def test_what_a_node_knew_of_others_counts_after_a_stop_of_all(tmp_path: Path) -> None:
     """One has left for good and says nothing any more: what it had done was gone when all were started again."""
     with lonely_node(tmp_path) as node:
-        node.begun = True
-        say(node, Message(KIND, note=tally_note((1, 30, 500, 0, 1, 0.5, 1), (2, 6, 50, 0, 1, 0.5, 1), clock=60.0)))
-        node.state.tally.add(iterations=4)
-        assert node.keeper.save(node.to_keep())
+        node.state.begun = True
+        say(
+            node, Message(TALLY_KIND, note=tally_note((1, 30, 500, 0, 1, 0.5, 1), (2, 6, 50, 0, 1, 0.5, 1), clock=60.0))
+        )
+        node.progress.tally.add(iterations=4)
+        assert node.memory.checkpoints.save(node.memory.snapshot())
     with lonely_node(tmp_path, rejoin=True) as again:
         again._begin()
-        assert again.state.tally.iterations == 40
-        assert again.state.tally.sent >= 550
-        assert again.state.tally.there() == set()  # it is not waited for
-        say(again, Message(KIND, note=tally_note((2, 7, 60, 0, 1, 0.5, 1), clock=61.0)))
-        assert again.state.tally.iterations == 41
+        assert again.progress.tally.iterations == 40
+        assert again.progress.tally.sent >= 550
+        assert again.progress.tally.there() == set()  # it is not waited for
+        say(again, Message(TALLY_KIND, note=tally_note((2, 7, 60, 0, 1, 0.5, 1), clock=61.0)))
+        assert again.progress.tally.iterations == 41
 
 
 def test_a_node_stands_aside_where_most_neighbours_listen_to_another_of_its_name(tmp_path: Path) -> None:
@@ -123,21 +136,21 @@ def test_a_node_stands_aside_where_most_neighbours_listen_to_another_of_its_name
         node._begin()
         node.state.alive |= {1, 2, 3}
         later = node.link.incarnation + 1
-        node.link.namesakes.told(later, 1)
+        node.link.duplicate_names.told(later, 1)
         node._turn()
         assert not node.state.aside
-        node.link.namesakes.told(later, 3)
+        node.link.duplicate_names.told(later, 3)
         node.events.put(lambda: pytest.fail("a neighbour is heard"))
         node.leave()  # which it would not hear of before somebody asks it to
         node._turn()
         assert node.state.aside
         assert node.state.leaving
         assert node.link.waiting() == 0
-        assert len(node.trainings) == 0
+        assert len(node.training.queue) == 0
         node.state.leaving = False
-        assert status_of(node)["state"] == "aside"
-        assert [line for line in status_of(node)["complaints"] if "it stands aside" in line]
-        assert not is_stuck(node)  # else it would be started again, and the other one would not be heard
+        assert node.status()["state"] == "aside"
+        assert [line for line in node.status()["complaints"] if "it stands aside" in line]
+        assert not node.health.is_stuck  # else it would be started again, and the other one would not be heard
 
 
 def test_a_count_grows_as_fast_as_a_node_can_train_whoever_says_what() -> None:
@@ -167,11 +180,11 @@ def test_a_count_grows_as_fast_as_a_node_can_train_whoever_says_what() -> None:
 )
 def test_a_tally_out_of_bounds_is_refused_and_changes_nothing(note: bytes, tmp_path: Path) -> None:
     with lonely_node(tmp_path) as node:
-        node.begun = True
-        say(node, Message(KIND, note=note))
+        node.state.begun = True
+        say(node, Message(TALLY_KIND, note=note))
         assert node.link.traffic.dropped["nonsense"] == 1
-        assert node.state.tally.counts == {0: Count()}
-        assert node.clock.behind == 0.0
+        assert node.progress.tally.counts == {0: Count()}
+        assert node.state.clock.behind == 0.0
 
 
 def test_one_word_does_not_end_a_run() -> None:
@@ -242,14 +255,14 @@ def view(**changes: Any) -> Message:
 
 
 def machine_of(node: int = 1) -> Any:
-    protocol = MultiWalk(walks=2).hardened()
-    machine = protocol.machine(all_surroundings(graphs.complete(3))[node])
-    machine.handle(Started(), Outside(0.0, random.Random(0)))
+    protocol = MultiWalk(walks=2).resilient_form()
+    machine = protocol.machine(all_network_views(graphs.complete(3))[node])
+    machine.handle(Started(), Context(0.0, random.Random(0)))
     return machine
 
 
 def give(machine: Any, event: Any, now: float = 1.0) -> Any:
-    return machine.handle(event, Outside(now, random.Random(0)))
+    return machine.handle(event, Context(now, random.Random(0)))
 
 
 def test_incidents_are_never_used_up() -> None:
@@ -300,7 +313,7 @@ def test_a_pass_that_would_overflow_is_refused() -> None:
         message = Message(
             "walk", walk=1, round=0, term=1, note=struct.pack("<i", fields[0]) + struct.pack("<II", *fields[1:])
         )
-        with pytest.raises(ValueError, match="not a pass"):
+        with pytest.raises(ValueError, match="not a walk's token"):
             give(machine, Received(0, message, "in/1"))
 
 
@@ -310,12 +323,12 @@ def test_a_pass_that_would_overflow_is_refused() -> None:
 def test_closing_cannot_fail(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Whatever part of it does: the session ends, and with it the token that says that this node lives."""
     with lonely_node(tmp_path, AsyncGossip(), stop=Stop(time=0.01), wait_for_neighbours=0.0) as node:
-        for owner, name in ((node.parting, "_hand_walks_on"), (node.parting, "_say_goodbye"), (node, "to_keep")):
-            monkeypatch.setattr(owner, name, lambda: struct.pack("<I", 2**32))
-        monkeypatch.setattr(node.keeper, "save_sometimes", lambda make: None)  # that is not closing
-        monkeypatch.setattr("walktalk.runtimes.peers.node_end.LINGER", 0.1)  # nobody else is there
+        for owner, name in ((Shutdown, "_hand_walks_on"), (Shutdown, "_say_goodbye"), (Memory, "snapshot")):
+            monkeypatch.setattr(owner, name, lambda self: struct.pack("<I", 2**32))
+        monkeypatch.setattr(node.memory.checkpoints, "save_sometimes", lambda make: None)  # that is not closing
+        monkeypatch.setattr("walktalk.runtimes.peers.node.progress.LINGER", 0.1)  # nobody else is there
         node.run()
-        assert node.link._session.is_closed()
+        assert node.link.connections._first.session.is_closed()
 
 
 # -- models --------------------------------------------------------------------------------------------------------
@@ -332,46 +345,46 @@ def offer(node: Node, numbers: np.ndarray, number: int = 1, sender: int = 1) -> 
 def test_a_model_that_is_none_is_refused_and_its_sender_named(bad: float, tmp_path: Path) -> None:
     with lonely_node(tmp_path, AsyncGossip()) as node:
         node._begin()
-        width, before = node.trainer.width, node.interpreter.read(0, "model")
+        width, before = node.models.tensors.width, node.models.interpreter.read(0, "model")
         numbers = np.ones(width)
         numbers[-1] = bad
         offer(node, numbers)
-        assert node.interpreter.read(0, "model") is before
-        assert set(node.interpreter.slots[0]) <= {"initial", "model"}
+        assert node.models.interpreter.read(0, "model") is before
+        assert set(node.models.interpreter.slots[0]) <= {"initial", "model"}
         assert node.status()["refused"] == {"n1": 1}
         assert node.link.traffic.dropped["refused"] == 1
         offer(node, np.ones(width), 2)  # and the next one is taken
-        assert node.interpreter.read(0, "model") is not before
+        assert node.models.interpreter.read(0, "model") is not before
 
 
 def test_a_neighbour_cannot_make_larger_and_larger_models_usual(tmp_path: Path) -> None:
     with lonely_node(tmp_path, AsyncGossip()) as node:
         node._begin()
         for number in range(1, 60):
-            offer(node, np.full(node.trainer.width, 2.0**number), number)
-        assert float(node.interpreter.read(0, "model").abs().max()) < 2 * node.setup.largest * 10
+            offer(node, np.full(node.models.tensors.width, 2.0**number), number)
+        assert float(node.models.interpreter.read(0, "model").abs().max()) < 2 * node.setup.largest * 10
 
 
 def test_models_that_nobody_asked_for_do_not_pile_up(tmp_path: Path) -> None:
     """Of rounds that are far away: 8,458 of them lay in memory and in the checkpoint."""
     with lonely_node(tmp_path, PROTOCOLS.find("local_dsgd")()) as node:
         node._begin()
-        payload = np.ones(node.trainer.width, np.float32).view(np.uint8)
-        (kind,) = node.interpreter.messages
+        payload = np.ones(node.models.tensors.width, np.float32).view(np.uint8)
+        (kind,) = node.models.interpreter.messages
         for number in range(1, 300):
             parcel = Parcel(1, 0, Message(kind, round=number), len(payload))
             node.inbox.arrived(Delivery(parcel, payload, Stamp(1, number)))
-        assert len(node.interpreter.slots[0]) < 25
-        assert len(node.to_keep().slots) < 25
+        assert len(node.models.interpreter.slots[0]) < 25
+        assert len(node.memory.snapshot().slots) < 25
 
 
 def test_a_training_that_diverges_is_left_out(tmp_path: Path) -> None:
     with lonely_node(tmp_path, AsyncGossip()) as node:
         node._begin()
-        work, before = node.trainings.current, node.interpreter.read(0, "model")
+        work, before = node.training.queue.current, node.models.interpreter.read(0, "model")
         assert work is not None
-        node.lessons.trained(Outcome(work, torch.full((node.trainer.width,), math.nan), None, loss=math.nan))
-        np.testing.assert_array_equal(node.interpreter.read(0, "model"), before)
+        node.training.trained(Outcome(work, torch.full((node.models.tensors.width,), math.nan), None, loss=math.nan))
+        np.testing.assert_array_equal(node.models.interpreter.read(0, "model"), before)
         assert node.status()["diverged"] == 1
         assert "NaN" not in json.dumps(node.status())
 
@@ -384,14 +397,14 @@ def test_status_has_no_numbers_that_json_does_not_know(tmp_path: Path) -> None:
 
 def test_a_question_that_comes_at_once_is_answered(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """As soon as it can be asked: the answer was made of what was not there yet, and ended in a traceback."""
-    answer, said = Link.answer, {}
+    answer, said = Connections.answer, {}
 
-    def asked_at_once(link: Link, question: str, reply: Any, asker: str = "operator") -> None:
+    def asked_at_once(link: Connections, question: str, reply: Any, asker: str = "operator") -> None:
         answer(link, question, reply, asker)
         if question in (STATUS, RECORDS):
             said[question] = json.loads(reply({}))
 
-    monkeypatch.setattr(Link, "answer", asked_at_once)
+    monkeypatch.setattr(Connections, "answer", asked_at_once)
     with lonely_node(tmp_path):
         assert said[STATUS]["state"] == "starting"
         assert set(said) == {STATUS, RECORDS}
@@ -403,7 +416,7 @@ def test_one_that_has_nothing_to_train_says_that_it_waits(tmp_path: Path) -> Non
         introduce(node, 2, life=2, knows=True)  # in the middle of a run: walks are elsewhere
         node._begin()
         assert node.status()["state"] == "waiting"
-        node.state.busy_at = node.clock.elapsed
+        node.state.busy_at = node.state.clock.elapsed
         assert node.status()["state"] == "training"
         node.state.busy_at -= 1.1 * WORKING
         assert node.status()["state"] == "waiting"
@@ -413,7 +426,7 @@ def test_a_ticket_that_nobody_wrote_kills_a_walk_for_a_while_only() -> None:
     """It was the latest for the rest of the reign, and every true copy after it a laggard."""
     machine = machine_of(2)
     give(machine, Received(0, view(), ""))
-    forged, true = Pass(1, (1, 0), 2**31 - 1, 3), Pass(1, (1, 0), 5, 1)
+    forged, true = Token(1, (1, 0), 2**31 - 1, 3), Token(1, (1, 0), 5, 1)
     machine.copies.accept(forged, 1.0)  # it was here, and went on to the aggregator, who knows better
     give(machine, Received(1, true.message("walk"), "in/1"), 3.0)
     assert 1 not in machine.copies.here
@@ -424,7 +437,7 @@ def test_a_ticket_that_nobody_wrote_kills_a_walk_for_a_while_only() -> None:
 
 def test_an_aggregator_takes_no_ticket_that_it_never_wrote() -> None:
     machine = machine_of(0)
-    forged = Pass(2, (1, 0), 2**31 - 2, 3)
+    forged = Token(2, (1, 0), 2**31 - 2, 3)
     effects = give(machine, Received(1, forged.message("walk"), "in/2"))
     assert 2 not in machine.copies.here
     assert 2 not in machine.copies.seen
@@ -442,9 +455,9 @@ def test_a_neighbour_of_another_study_is_not_listened_to_and_told_why(
         sent: list[Parcel] = []
         node.link.send = lambda parcel, payload: sent.append(parcel) or Stamp(1, 1)  # type: ignore[method-assign]
         introduce(node, 1, life=2, **{"optimizer.lr": "0.1"})
-        before = node.interpreter.read(0, "model")
-        offer(node, np.ones(node.trainer.width), 1)
-        assert node.interpreter.read(0, "model") is before
+        before = node.models.interpreter.read(0, "model")
+        offer(node, np.ones(node.models.tensors.width), 1)
+        assert node.models.interpreter.read(0, "model") is before
         assert 1 not in node.state.alive
         assert "refuses n1, whose study is another: optimizer.lr is 0.1 there and 0.05 here" in caplog.text
         assert node.status()["strangers"] == {"n1": "optimizer.lr is 0.1 there and 0.05 here"}
@@ -455,7 +468,7 @@ def test_a_neighbour_of_another_study_is_not_listened_to_and_told_why(
 
 def test_both_sides_of_an_unequal_pair_say_what_differs(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     graph, trainer = graphs.complete(2), SlowTrainer(2)
-    places, around = endpoints(graph), all_surroundings(graph)
+    places, around = endpoints(graph), all_network_views(graph)
     nodes = [
         Node(
             NodeSetup(
@@ -483,7 +496,7 @@ def test_both_sides_of_an_unequal_pair_say_what_differs(tmp_path: Path, caplog: 
 @pytest.mark.parametrize(
     ("other", "said"),
     [
-        ({"version": acquaintance.VERSION + 1}, f"version is {acquaintance.VERSION + 1} there and"),
+        ({"version": VERSION + 1}, f"version is {VERSION + 1} there and"),
         ({"width": 7}, "width is 7 there and 5 here"),
         ({"task.name": "cifar10"}, "task.name is cifar10 there and digits here"),
         ({"seed": 1}, "seed is 1 there and 0 here"),
@@ -501,13 +514,13 @@ def test_whatever_must_be_equal_is_compared(other: dict[str, Any], said: str, tm
 def test_a_model_that_comes_before_its_senders_hello_waits_for_it(tmp_path: Path) -> None:
     with lonely_node(tmp_path, AsyncGossip()) as node:
         node._begin()
-        before = node.interpreter.read(0, "model")
-        payload = np.ones(node.trainer.width, np.float32).view(np.uint8)
+        before = node.models.interpreter.read(0, "model")
+        payload = np.ones(node.models.tensors.width, np.float32).view(np.uint8)
         parcel = Parcel(1, 0, Message("offer", round=1, term=1), len(payload))
         node.inbox.arrived(Delivery(parcel, payload, Stamp(9, 1)))  # of a new life, whose hello was lost
-        assert node.interpreter.read(0, "model") is before
+        assert node.models.interpreter.read(0, "model") is before
         introduce(node, 1, life=9)
-        assert node.interpreter.read(0, "model") is not before
+        assert node.models.interpreter.read(0, "model") is not before
 
 
 def test_facts_are_compared_in_words_and_numbers_of_models_nearly() -> None:
@@ -517,19 +530,19 @@ def test_facts_are_compared_in_words_and_numbers_of_models_nearly() -> None:
     other = facts_of({"a": "x" * 99 + "y", "b": 0.1000001, "c": 3, "d": 1}, model * 2)
     said = differences(here, other)
     assert [line.split(" is ")[0] for line in said] == ["initial model", "a", "b", "d"]
-    assert len(acquaintance.encode(Hello({str(k): f"{k}" * 9 for k in range(100)}))) < 4096
+    assert len(encode_hello(Hello({str(k): f"{k}" * 9 for k in range(100)}))) < 4096
 
 
 @pytest.mark.parametrize("note", [b"", b"x", zlib.compress(b"[]"), zlib.compress(b"{}"), zlib.compress(b" " * 10**8)])
 def test_a_hello_that_is_none_is_refused(note: bytes) -> None:
     with pytest.raises(ValueError, match="not a hello"):
-        acquaintance.decode(note)
+        decode_hello(note)
 
 
 def test_a_checkpoint_of_another_task_is_refused(tmp_path: Path) -> None:
     with lonely_node(tmp_path, AsyncGossip(), study={"task.name": "digits", "optimizer.lr": 0.1}) as node:
         node._begin()
-        node.keeper.save(node.to_keep())
+        node.memory.checkpoints.save(node.memory.snapshot())
     with (
         pytest.raises(StudyError, match=r"is of another study: task.name was digits and is cifar10; .*--fresh"),
         lonely_node(tmp_path, AsyncGossip(), study={"task.name": "cifar10"}, rejoin=True),
@@ -537,7 +550,7 @@ def test_a_checkpoint_of_another_task_is_refused(tmp_path: Path) -> None:
         pass
     with lonely_node(tmp_path, AsyncGossip(), study={"task.name": "digits", "optimizer.lr": 0.2}, rejoin=True):
         pass  # all may go on with another learning rate
-    Keeper(tmp_path).save(Kept({"model": torch.ones(7)}, {}, 1, 1, 1))
+    Checkpoints(tmp_path).save(Kept({"model": torch.ones(7)}, {}, 1, 1, 1))
     with pytest.raises(StudyError, match="width was 7 and is 5"), lonely_node(tmp_path, AsyncGossip(), rejoin=True):
         pass
 
@@ -561,12 +574,12 @@ def test_what_was_left_in_order_is_gone_on_with_once(tmp_path: Path) -> None:
     with lonely_node(tmp_path) as node:
         node._begin()
         node.state.leaving = True
-        node.parting.keep()
+        node._keep()
     with lonely_node(tmp_path, rejoin=True) as node:
         node._begin()
         assert node.status()["walks"] == [1]
-        assert node.machine.members.leads
+        assert node.runner.machine.members.leads
     with lonely_node(tmp_path, rejoin=True) as node:  # it died in between
         node._begin()
         assert node.status()["walks"] == []
-        assert not node.machine.members.leads
+        assert not node.runner.machine.members.leads

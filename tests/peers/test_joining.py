@@ -26,46 +26,48 @@ from typer.testing import CliRunner
 from tests.peers.test_deployment import MAIN, walktalk, write_cluster
 from walktalk.chains import metropolis_hastings, spectrum
 from walktalk.cli.app import app
-from walktalk.errors import UnavailableError
-from walktalk.graphs import Graph, complete, cycle
+from walktalk.core.errors import UnavailableError
+from walktalk.core.seeds import Seed
+from walktalk.graphs import Graph, complete, cycle, star
 from walktalk.protocols import (
     AsyncGossip,
+    Context,
+    FedAvg,
+    GradientTracking,
     MultiWalk,
     NetworkChanged,
-    Outside,
+    NetworkView,
     PeerFound,
     Protocol,
     Received,
     Send,
     Started,
-    Surroundings,
     TimerFired,
 )
-from walktalk.runtimes.meaning import Stop
 from walktalk.runtimes.peers import (
     Cluster,
     Entry,
+    JoinRequest,
     Ledger,
-    Newcomer,
     Node,
     NodeSetup,
     Place,
     Roster,
     Standing,
     as_text,
+    ask_to_join,
     credentials,
     facts_of,
     free_ports,
-    knock,
     make_certificates,
     make_cluster,
     merge,
-    read_diary,
+    network_view,
+    read_event_log,
     signed_entry,
-    surroundings,
 )
-from walktalk.runtimes.simulator import all_surroundings
-from walktalk.seeds import Seed
+from walktalk.runtimes.semantics import Stop
+from walktalk.runtimes.simulator import all_network_views
 from walktalk.testing.quadratic import SlowTrainer
 
 SECONDS = 60.0
@@ -122,7 +124,7 @@ def test_one_that_is_leaving_is_still_a_neighbour_though_its_edges_are_others_al
     roster.join([roster.next("n1", Standing.LEAVING)])
     assert roster.neighbours("n0") == (1, 2, 3)
     assert roster.neighbours("n1") == (0, 2)
-    around = surroundings(all_surroundings(cycle(4))[0], roster, "n0")
+    around = network_view(all_network_views(cycle(4))[0], roster, "n0")
     assert around.leaving == {1}
     assert around.nodes == 3
     roster.join([roster.next("n1", Standing.LEFT)])
@@ -132,27 +134,27 @@ def test_one_that_is_leaving_is_still_a_neighbour_though_its_edges_are_others_al
 def test_walks_go_by_the_weights_of_the_graph_as_it_is_now() -> None:
     """The rows that nodes move walks by, after one has joined and one has left, are the new graph's matrix."""
     roster, graph = empty(cycle(5)), cycle(5)
-    outside, before = Outside(1.0, random.Random(0)), all_surroundings(graph)
-    names, protocol = dict(enumerate(roster.names)), MultiWalk(2).hardened()
+    context, before = Context(1.0, random.Random(0)), all_network_views(graph)
+    names, protocol = dict(enumerate(roster.names)), MultiWalk(2).resilient_form()
     machines = {names[v]: protocol.machine(before[v]) for v in range(5)}
     for machine in machines.values():
-        machine.handle(Started(), outside)
+        machine.handle(Started(), context)
     roster.join([roster.next("new", Standing.MEMBER, neighbours=("n0", "n1", "n2"))])
     roster.join([roster.next("n3", Standing.LEFT)])
     del machines["n3"]
-    first = Surroundings(roster.number("new"), 5, (), ())
-    around = {name: surroundings(before[v] if v < 5 else first, roster, name) for v, name in roster.known.items()}
+    first = NetworkView(roster.number("new"), 5, (), ())
+    around = {name: network_view(before[v] if v < 5 else first, roster, name) for v, name in roster.known.items()}
     for name, machine in machines.items():
-        machine.handle(NetworkChanged(around[name]), outside)
+        machine.handle(NetworkChanged(around[name]), context)
     machines["new"] = protocol.machine(around["new"])
-    machines["new"].handle(Started(late=True), outside)
+    machines["new"].handle(Started(late=True), context)
     for name, machine in machines.items():
         for peer in around[name].neighbours:
-            machine.handle(PeerFound(peer), outside)
+            machine.handle(PeerFound(peer), context)
     for name, machine in machines.items():  # a heartbeat later all know how many neighbours their neighbours have
-        for effect in machine.handle(TimerFired("beat"), outside):
+        for effect in machine.handle(TimerFired("beat"), context):
             if isinstance(effect, Send):
-                machines[roster.known[effect.to]].handle(Received(roster.number(name), effect.message, ""), outside)
+                machines[roster.known[effect.to]].handle(Received(roster.number(name), effect.message, ""), context)
     place = {number: index for index, number in enumerate(roster.network.present)}
     matrix = np.zeros((5, 5))
     for name, machine in machines.items():
@@ -165,7 +167,7 @@ def test_walks_go_by_the_weights_of_the_graph_as_it_is_now() -> None:
 
 def test_theory_has_the_numbers_of_the_graph_as_it_is_now(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """By what nodes on this machine have written down, where none of them answers."""
-    monkeypatch.setattr("walktalk.runtimes.peers.operator.known_roster", lambda *given: None)
+    monkeypatch.setattr("walktalk.runtimes.peers.operations.operator.known_roster", lambda *given: None)
     config, graph = write_cluster(tmp_path, certificates=None), complete(3)
     roster = Roster("test", graph, ("ca-1", "ca-2", "il-1"), None)
     folder = tmp_path / "records" / "ca-2"
@@ -244,8 +246,8 @@ class Crowd:
     nodes: dict[str, Node]
     threads: dict[str, threading.Thread]
 
-    def setup(self, name: str, roster: Roster, around: Surroundings, cluster: Cluster) -> NodeSetup:
-        around = surroundings(around, roster, name)
+    def setup(self, name: str, roster: Roster, around: NetworkView, cluster: Cluster) -> NodeSetup:
+        around = network_view(around, roster, name)
         endpoint = cluster.endpoint(name, self.graph, roster)
         return NodeSetup(
             self.protocol, around, Seed(0), LONG, self.trainer.initial(), endpoint, cluster.folder / name,
@@ -264,15 +266,16 @@ class Crowd:
         cluster = self.cluster.model_copy(update={"certificates": certificates or self.cluster.certificates})
         roster, where = cluster.roster(self.graph), {"address": f"127.0.0.1:{free_ports(1)[0]}"}
         place = Place.model_validate({**where, "reachable": not cluster.relay})
-        facts = facts_of({"algorithm": self.protocol.hardened(), **study}, self.trainer.initial())
-        knock(cluster, name, place, Newcomer(contact), facts, roster)
+        facts = facts_of({"algorithm": self.protocol.resilient_form(), **study}, self.trainer.initial())
+        needed = tuple(f"n{v}" for v in self.protocol.meets_newcomers)
+        ask_to_join(cluster, name, place, JoinRequest(contact, needed), facts, roster)
         joined = cluster.with_joined(roster.entries.values())
         joined = joined.model_copy(update={"nodes": {**joined.nodes, name: place}})
-        around = Surroundings(roster.number(name), self.graph.nodes, (), ())
+        around = NetworkView(roster.number(name), self.graph.nodes, (), ())
         return self.start(name, replace(self.setup(name, roster, around, joined), joins=True))
 
     def trace(self) -> list[object]:
-        return merge(read_diary(self.cluster.folder / name) for name in self.nodes)
+        return merge(read_event_log(self.cluster.folder / name) for name in self.nodes)
 
 
 @contextmanager
@@ -288,7 +291,7 @@ def crowd(folder: Path, protocol: Protocol, graph: Graph, certified: bool = Fals
         make_certificates(folder / "certs", {name: [] for name in (*names, "newcomer")})
         cluster = cluster.model_copy(update={"certificates": folder / "certs"})
     made = Crowd(cluster, graph, protocol, SlowTrainer(1), {}, {})
-    for name, around in zip(names, all_surroundings(graph), strict=True):
+    for name, around in zip(names, all_network_views(graph), strict=True):
         made.start(name, made.setup(name, cluster.roster(graph), around, cluster))
     try:
         wait_for(lambda: all(done(node) > 3 for node in made.nodes.values()))
@@ -301,7 +304,7 @@ def crowd(folder: Path, protocol: Protocol, graph: Graph, certified: bool = Fals
 
 
 def done(node: Node) -> int:
-    return node.state.tally.own.iterations
+    return node.progress.tally.own.iterations
 
 
 def wait_for(happens: Callable[[], bool]) -> None:
@@ -316,18 +319,18 @@ def test_a_node_joins_takes_part_and_the_aggregator_leaves_for_good(tmp_path: Pa
     with crowd(tmp_path, MultiWalk(2, heartbeat=0.2), cycle(4), certified=True) as made:
         new = made.knocks("newcomer")
         wait_for(lambda: done(new) > 5)
-        assert new.state.tally.iterations > done(new)  # it has heard how far the others are
+        assert new.progress.tally.iterations > done(new)  # it has heard how far the others are
         first = made.nodes["n0"]
-        wait_for(lambda: first.interpreter.aggregated_at is not None)
+        wait_for(lambda: first.models.interpreter.aggregated_at is not None)
         first.leave_for_good()
         made.threads["n0"].join(SECONDS)
         assert not made.threads["n0"].is_alive()
         left = [node for name, node in made.nodes.items() if name != "n0"]
-        wait_for(lambda: sum(node.machine.members.leads for node in left) == 1)  # type: ignore[attr-defined]
-        wait_for(lambda: all(0 not in node.setup.around.neighbours for node in left))
-        before = {node.me: done(node) for node in left}
-        wait_for(lambda: all(done(node) > before[node.me] + 3 for node in left))
-        rows = {node.me: node.setup.around.neighbours for node in left}
+        wait_for(lambda: sum(node.runner.machine.members.leads for node in left) == 1)  # type: ignore[attr-defined]
+        wait_for(lambda: all(0 not in node.members.view.neighbours for node in left))
+        before = {node.models.me: done(node) for node in left}
+        wait_for(lambda: all(done(node) > before[node.models.me] + 3 for node in left))
+        rows = {node.models.me: node.members.view.neighbours for node in left}
         assert all(a in rows[b] for a in rows for b in rows[a])
         trace = made.trace()
     events = [row.event for row in trace]  # type: ignore[attr-defined]
@@ -337,17 +340,46 @@ def test_a_node_joins_takes_part_and_the_aggregator_leaves_for_good(tmp_path: Pa
     assert ledger.mixings > 0
 
 
-def test_one_that_joins_a_gossip_takes_a_neighbours_model_not_the_initial_one(tmp_path: Path) -> None:
-    with crowd(tmp_path, AsyncGossip(patience=0.5), complete(3)) as made:
+@pytest.mark.parametrize(
+    "protocol", [AsyncGossip(patience=0.5), GradientTracking(patience=0.5)], ids=lambda one: str(one.name)
+)
+def test_one_that_joins_a_gossip_takes_a_neighbours_model_not_the_initial_one(
+    protocol: Protocol, tmp_path: Path
+) -> None:
+    with crowd(tmp_path, protocol, complete(3)) as made:
         new = made.knocks("newcomer", contact="n1")
         wait_for(lambda: done(new) > 5)
-        assert set(new.setup.endpoint.neighbours) == {"n0", "n1", "n2"}
+        assert set(new.link.endpoint.neighbours) == {"n0", "n1", "n2"}
         made.nodes["n2"].leave_for_good()
         made.threads["n2"].join(SECONDS)
-        wait_for(lambda: set(new.setup.endpoint.neighbours) == {"n0", "n1"})
-        own = [row for row in read_diary(made.cluster.folder / "newcomer") if row.slot == "model"]
+        wait_for(lambda: set(new.link.endpoint.neighbours) == {"n0", "n1"})
+        left = [node for name, node in made.nodes.items() if name != "n2"]
+        before = {node.models.me: done(node) for node in left}
+        wait_for(lambda: all(done(node) > before[node.models.me] + 3 for node in left))
+        own = [row for row in read_event_log(made.cluster.folder / "newcomer") if row.slot == "model"]
         assert list(own[0].detail) != ["initial"]
         assert own[0].event == "combine"
+
+
+def test_a_client_joins_a_server_and_another_one_leaves_it(tmp_path: Path) -> None:
+    with crowd(tmp_path, FedAvg(patience=0.5), star(3)) as made:
+        new, server = made.knocks("newcomer", contact="n1"), made.nodes["n0"]
+        wait_for(lambda: done(new) > 3)
+        assert set(new.link.endpoint.neighbours) == {"n0"}
+        asked = server.members._answer_leave({})
+        assert asked["refused"] == "it is the server, which no other node can replace; stop it instead"
+        made.nodes["n1"].leave_for_good()
+        made.threads["n1"].join(SECONDS)
+        wait_for(lambda: set(server.link.endpoint.neighbours) == {"n2", "newcomer"})
+        before = {name: done(made.nodes[name]) for name in ("n0", "n2", "newcomer")}
+        wait_for(lambda: all(done(made.nodes[name]) > number + 3 for name, number in before.items()))
+    own = [row for row in read_event_log(made.cluster.folder / "newcomer") if row.event == "combine"]
+    assert not any("initial" in row.detail for row in own)
+    mixed = [
+        row for row in read_event_log(made.cluster.folder / "n0") if row.event == "combine" and row.slot == "model"
+    ]
+    cohorts = [{slot for slot in row.detail if slot.startswith("change_up/")} for row in mixed]
+    assert {"change_up/2", f"change_up/{new.models.me}"} in cohorts
 
 
 def test_one_that_comes_back_under_another_address_is_found_there(tmp_path: Path) -> None:
@@ -359,7 +391,7 @@ def test_one_that_comes_back_under_another_address_is_found_there(tmp_path: Path
         made.threads["newcomer"].join(SECONDS)
         wait_for(lambda: all(len(made.nodes[name].state.alive) == 1 for name in ("n0", "n1")))
         again = made.knocks("newcomer")
-        assert again.setup.endpoint.listen != first.setup.endpoint.listen
+        assert again.link.endpoint.listen != first.link.endpoint.listen
         before = done(again)
         wait_for(lambda: len(again.state.alive) == 2 and done(again) > before + 3)
 
@@ -382,15 +414,15 @@ def test_who_may_not_join_is_told_why_on_both_sides(tmp_path: Path, caplog: pyte
         roster = made.cluster.roster(made.graph)
         entry = signed_entry(roster.next("liar", Standing.MEMBER), roster, credentials(ours, "n1"))
         with pytest.raises(ValueError, match="signed by 'n1'"):
-            made.nodes["n0"].members._take([entry])
+            made.nodes["n0"].members.merge([entry])
         assert all(not node.setup.roster.changed for node in made.nodes.values() if node.setup.roster)
         where = signed_entry(
             roster.next("newcomer", Standing.MEMBER, address="[:]::", neighbours=("n0",), rank=1),
             roster,
             credentials(ours, "newcomer"),
         )
-        made.nodes["n0"].events.put(lambda: made.nodes["n0"].members._take([where]))  # at an address that is none
-        wait_for(lambda: "newcomer" in made.nodes["n0"].setup.endpoint.neighbours)
+        made.nodes["n0"].events.put(lambda: made.nodes["n0"].members.merge([where]))  # at an address that is none
+        wait_for(lambda: "newcomer" in made.nodes["n0"].link.endpoint.neighbours)
         before = done(made.nodes["n0"])
         wait_for(lambda: done(made.nodes["n0"]) > before + 3)
 
@@ -417,10 +449,17 @@ def test_one_that_joined_is_told_whose_certificate_is_revoked(tmp_path: Path) ->
 
 
 def test_a_protocol_that_is_not_made_for_it_lets_nobody_join_or_leave() -> None:
-    from walktalk.protocols import PROTOCOLS
+    from walktalk.protocols import PROTOCOLS, NeighbourRounds
 
-    made = {name for name in PROTOCOLS if PROTOCOLS.find(name)().nodes_come_and_go}
-    assert made == {"multi_walk", "async_gossip", "sync_gossip"}
+    each = [PROTOCOLS.find(name)() for name in PROTOCOLS]
+    made = {one.name for one in each if one.nodes_come_and_go}
+    assert made >= {"multi_walk", "async_gossip", "sync_gossip", "local_dsgd", "gradient_tracking", "sgp", "noloco"}
+    assert made >= {"swarm_sgd", "agraf", "a2cid2", "swift", "divshare"}
+    assert made >= {"digest", "token_saga", "walkman", "weighted_walk"}
+    assert made >= {"fedavg", "fedopt", "fedprox", "fedbuff", "fedasync", "async_sgd", "diloco", "streaming_diloco"}
+    stay = {one.name for one in each if isinstance(one, NeighbourRounds) and not one.nodes_come_and_go}
+    assert stay == {"relay_sgd", "push_pull", "ceca", "teleportation"}
+    assert all(one.why_nodes_stay for one in each if one.name in stay)
 
 
 @pytest.mark.slow

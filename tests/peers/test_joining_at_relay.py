@@ -12,12 +12,12 @@ import pytest
 
 from tests.peers.test_joining import SECONDS, Crowd, crowd, done, wait_for
 from tests.peers.test_relay import relaying
-from walktalk.errors import SpecError, UnavailableError
+from walktalk.core.errors import SpecError, UnavailableError
 from walktalk.graphs import complete, cycle
-from walktalk.protocols import AsyncGossip, Surroundings
+from walktalk.protocols import AsyncGossip, NetworkView
 from walktalk.runtimes.peers import (
     Cluster,
-    Newcomer,
+    JoinRequest,
     Node,
     Place,
     Roster,
@@ -28,17 +28,17 @@ from walktalk.runtimes.peers import (
     make_certificates,
     make_cluster,
 )
-from walktalk.runtimes.peers.certificates import Credentials
-from walktalk.runtimes.peers.joining import Door
-from walktalk.runtimes.peers.session import JOIN, Endpoint, close_session, open_session
-from walktalk.runtimes.peers.tunnels import Guest, RelayPlace, Tunnels
-from walktalk.runtimes.simulator import all_surroundings
-from walktalk.studies.peers.seat import take_seat
+from walktalk.runtimes.peers.identity.certificates import Credentials
+from walktalk.runtimes.peers.operations.joining import Door
+from walktalk.runtimes.peers.relay.tunnels import Guest, RelayPlace, Tunnels
+from walktalk.runtimes.peers.wire.session import JOIN, Endpoint, close_session, open_session
+from walktalk.runtimes.simulator import all_network_views
+from walktalk.studies.peers.node_job import find_seat
 
 
 def calls(node: Node) -> list[str]:
-    assert node.link.tunnels is not None
-    return list(node.link.tunnels.status()["calls"])
+    assert node.link.connections.tunnels is not None
+    return list(node.link.connections.tunnels.status()["calls"])
 
 
 def restart(made: Crowd, name: str) -> Node:
@@ -51,9 +51,9 @@ def restart(made: Crowd, name: str) -> Node:
     cluster = made.cluster.with_joined(roster.entries.values())
     own = Place.model_validate({"address": before.setup.endpoint.listen, "reachable": False})
     cluster = cluster.model_copy(update={"nodes": {**cluster.nodes, name: own}})
-    around = Surroundings(roster.number(name), made.graph.nodes, (), ())
+    around = NetworkView(roster.number(name), made.graph.nodes, (), ())
     if name in made.cluster.nodes:
-        around = all_surroundings(made.graph)[roster.number(name)]
+        around = all_network_views(made.graph)[roster.number(name)]
     return made.start(name, replace(made.setup(name, roster, around, cluster), rejoin=True))
 
 
@@ -77,7 +77,7 @@ def test_one_that_only_dials_out_joins_comes_back_and_leaves_through_the_relay(t
 
             again.leave_for_good()
             made.threads["newcomer"].join(SECONDS)
-            wait_for(lambda: set(first.setup.endpoint.neighbours) == {"n1"})
+            wait_for(lambda: set(first.link.endpoint.neighbours) == {"n1"})
             assert first.setup.roster is not None
             assert first.setup.roster.standing("newcomer") is Standing.LEFT
 
@@ -142,7 +142,7 @@ def test_without_a_relay_one_connects_where_the_other_says_or_the_file_does() ->
 
 def test_one_that_does_not_say_where_it_is_reached_is_met_at_the_relay_and_tells_no_address(tmp_path: Path) -> None:
     cluster = behind_a_relay().model_copy(update={"folder": tmp_path})
-    seat = take_seat(cluster, cycle(4), "e", False, Newcomer("relay"), None)
+    seat = find_seat(cluster, cycle(4), "e", False, JoinRequest("relay"), None)
     assert seat.place.has_port  # its own tunnels bring there who calls it
     assert cluster.told(seat.place) == ""
     joined(seat.roster, "e", "", "a", "b")
@@ -150,18 +150,18 @@ def test_one_that_does_not_say_where_it_is_reached_is_met_at_the_relay_and_tells
     (seat.folder / "roster.json").write_text(as_text(seat.roster.entries))
     host, _, port = seat.place.address.partition(":")
     with socket.create_server((host, int(port))):  # a port that it does not get again
-        again = take_seat(cluster, cycle(4), "e", True, None, None)
+        again = find_seat(cluster, cycle(4), "e", True, None, None)
     assert again.joins is None  # it has not moved, whichever port it has
     assert again.place.address != seat.place.address
-    assert take_seat(cluster, cycle(4), "e", True, None, Place(address="10.0.0.5:7447")).joins == Newcomer()
-    listening = take_seat(cluster, cycle(4), "f", False, Newcomer("a"), Place(listen="0.0.0.0:7447"))
+    assert find_seat(cluster, cycle(4), "e", True, None, Place(address="10.0.0.5:7447")).joins == JoinRequest()
+    listening = find_seat(cluster, cycle(4), "f", False, JoinRequest("a"), Place(listen="0.0.0.0:7447"))
     assert cluster.told(listening.place) == ""
-    straight = take_seat(cluster, cycle(4), "f", False, Newcomer("a"), Place(address="10.0.0.5:7447"))
+    straight = find_seat(cluster, cycle(4), "f", False, JoinRequest("a"), Place(address="10.0.0.5:7447"))
     assert cluster.told(straight.place) == "10.0.0.5:7447"
 
 
 def test_where_nobody_opens_at_the_relay_it_is_said_why(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("walktalk.runtimes.peers.joining.PATIENCE", 0.5)
+    monkeypatch.setattr("walktalk.runtimes.peers.operations.joining.PATIENCE", 0.5)
     with relaying() as relay:
         cluster, place = behind_a_relay(f"127.0.0.1:{relay.port}"), Place(reachable=False)
         for contact in ("b", "relay", cluster.relay, ""):
@@ -198,7 +198,7 @@ def test_who_opens_at_the_relay_must_have_the_certificate_of_its_name(
     """A relay that lies, and joins the one that knocks with another member, does not bring it in."""
     make_certificates(tmp_path, {name: [] for name in ("a", "b", "e", "relay")})
     files = {name: credentials(tmp_path, name) for name in ("a", "b", "e", "relay")}
-    monkeypatch.setattr("walktalk.runtimes.peers.joining.PATIENCE", 10.0 if really == "b" else 2.0)
+    monkeypatch.setattr("walktalk.runtimes.peers.operations.joining.PATIENCE", 10.0 if really == "b" else 2.0)
     with relaying(files["relay"]) as relay:
         at = f"127.0.0.1:{relay.port}"
         with one_that_calls_itself_b(at, files[really], really):

@@ -16,16 +16,16 @@ import zenoh
 
 from tests.peers.pair import SECONDS, WIDTH, Node, endpoints, free_port, meet, two_nodes
 from tests.support.memory import resident
-from walktalk.errors import SpecError, UnavailableError
+from walktalk.core.errors import SpecError, UnavailableError
 from walktalk.protocols import Message
 from walktalk.runtimes.peers import STATUS, ask_everyone, free_ports, make_cluster
-from walktalk.runtimes.peers.authority import make_certificates
-from walktalk.runtimes.peers.certificates import credentials
-from walktalk.runtimes.peers.namesakes import Namesakes
-from walktalk.runtimes.peers.outbox import Outbox
-from walktalk.runtimes.peers.presence import Presence
-from walktalk.runtimes.peers.session import Endpoint, open_session
-from walktalk.runtimes.peers.wire import Ack, Answer, Parcel, Stamp
+from walktalk.runtimes.peers.identity.authority import make_certificates
+from walktalk.runtimes.peers.identity.certificates import credentials
+from walktalk.runtimes.peers.identity.handshake import DuplicateNames
+from walktalk.runtimes.peers.wire.connections import Presence
+from walktalk.runtimes.peers.wire.messages import Ack, Answer, Parcel, Stamp
+from walktalk.runtimes.peers.wire.outbox import Outbox
+from walktalk.runtimes.peers.wire.session import Endpoint, open_session
 
 WALK = Parcel(0, 1, Message("walk", walk=1), 4 * WIDTH)
 
@@ -43,7 +43,7 @@ def test_a_hop_is_acknowledged_when_the_node_takes_it() -> None:
         np.testing.assert_array_equal(delivery.payload, a_model())
         assert a.taken.empty()
         assert a.link.waiting() == 1
-        b.link.take(delivery)
+        b.link.acknowledge(delivery)
         assert a.taken.get(timeout=SECONDS) == WALK
         assert a.link.waiting() == 0
         assert a.link.traffic.sent_bytes == b.link.traffic.received_bytes == 64 + 4 * WIDTH
@@ -56,7 +56,7 @@ def test_a_neighbour_whose_coming_was_missed_is_found_by_looking(secret: bool, t
         make_certificates(tmp_path, {"a": (), "b": ()})
     with two_nodes((credentials(tmp_path, "a"), credentials(tmp_path, "b")) if secret else (None, None)) as (a, b):
         meet(a, b)  # the announcement: seen, and forgotten here
-        b.link.look_around()
+        b.link.connections.look_around()
         assert b.peers.get(timeout=SECONDS) == (0, True)
 
 
@@ -69,11 +69,11 @@ def test_a_receiver_that_takes_nothing_holds_one_model_and_its_sender_the_rest()
         with pytest.raises(queue.Empty):
             b.arrived.get(timeout=1.5)  # longer than the sender waits until it asks again
         assert a.link.waiting() == 5
-        b.link.take(first)
+        b.link.acknowledge(first)
         for number in range(1, 5):
             delivery = b.arrived.get(timeout=SECONDS)
             assert delivery.parcel.message.walk == number
-            b.link.take(delivery)
+            b.link.acknowledge(delivery)
         assert a.link.drain(SECONDS)
         assert not b.link.traffic.dropped
         assert a.link.traffic.resent == 0
@@ -85,7 +85,7 @@ def test_a_slow_receiver_holds_little_and_so_does_its_sender() -> None:
     with two_nodes() as (a, b):
         meet(a, b)
         a.link.send(WALK, model)
-        b.link.take(b.arrived.get(timeout=SECONDS))
+        b.link.acknowledge(b.arrived.get(timeout=SECONDS))
         before, most, taken = resident(), 0, []
         for number in range(500):
             parcel = Parcel(0, 1, Message("round", round=number), 4 * WIDTH)
@@ -95,11 +95,11 @@ def test_a_slow_receiver_holds_little_and_so_does_its_sender() -> None:
             if number % 50 == 0:
                 time.sleep(0.1)
                 taken.append(b.arrived.get(timeout=SECONDS))
-                b.link.take(taken[-1])
+                b.link.acknowledge(taken[-1])
         assert a.link.waiting() <= 2  # one on its way, and the newest
         while not taken or taken[-1].parcel.message.round < 499:
             taken.append(b.arrived.get(timeout=SECONDS))
-            b.link.take(taken[-1])
+            b.link.acknowledge(taken[-1])
         assert a.link.drain(SECONDS)
     assert most < 60e6
     rounds = [delivery.parcel.message.round for delivery in taken]
@@ -142,7 +142,7 @@ def test_whatever_is_sent_arrives_in_order_though_it_is_of_one_kind() -> None:
             delivery = b.arrived.get(timeout=SECONDS)
             assert delivery.parcel.message.round == number
             np.testing.assert_array_equal(delivery.payload, a_model(number))
-            b.link.take(delivery)
+            b.link.acknowledge(delivery)
         assert a.link.drain(SECONDS)
 
 
@@ -154,7 +154,7 @@ def test_words_overtake_models_and_wait_for_nobody() -> None:
         a.link.send(WALK, a_model())
         a.link.send(Parcel(0, 1, Message("heartbeat", term=4, note=b"hello")), None)
         assert b.arrived.get(timeout=SECONDS).parcel.message == Message("heartbeat", term=4, note=b"hello")
-        b.link.take(stuck)
+        b.link.acknowledge(stuck)
 
 
 def test_a_neighbour_that_goes_is_lost_and_found_again_and_gets_what_waited_for_it() -> None:
@@ -171,7 +171,7 @@ def test_a_neighbour_that_goes_is_lost_and_found_again_and_gets_what_waited_for_
             other.start()
             assert a.peers.get(timeout=SECONDS) == (1, True)
             delivery = again.arrived.get(timeout=SECONDS)
-            again.link.take(delivery)
+            again.link.acknowledge(delivery)
             assert a.taken.get(timeout=SECONDS) == WALK
 
 
@@ -191,7 +191,7 @@ def test_mutual_tls_lets_neighbours_talk(tmp_path: Path) -> None:
         meet(a, b)
         a.link.send(WALK, a_model())
         delivery = b.arrived.get(timeout=SECONDS)
-        b.link.take(delivery)
+        b.link.acknowledge(delivery)
         assert a.taken.get(timeout=SECONDS) == WALK
         b.link.send(Parcel(1, 0, Message("heartbeat")), None)
         assert a.arrived.get(timeout=SECONDS).parcel.message.kind == "heartbeat"
@@ -266,7 +266,7 @@ def test_garbage_from_a_stranger_is_counted_and_dropped(caplog: pytest.LogCaptur
             for publisher in publishers.values():
                 publisher.put(rng.bytes(int(rng.integers(0, 300))))
         a.link.send(WALK, a_model())
-        b.link.take(b.arrived.get(timeout=SECONDS))
+        b.link.acknowledge(b.arrived.get(timeout=SECONDS))
         assert a.taken.get(timeout=SECONDS) == WALK
         while b.link.traffic.dropped.total() < 1800 and time.monotonic() < end:
             time.sleep(0.01)
@@ -311,13 +311,13 @@ def test_connections_are_opened_anew_and_nobody_has_gone(tmp_path: Path) -> None
             a.link.send(WALK._replace(message=Message("walk", walk=walk)), a_model(walk))
         first = b.arrived.get(timeout=SECONDS)  # the second waits until this one is taken
         make_certificates(tmp_path, {"a": (), "b": ()})
-        b.link.reopen(replace(b.link.endpoint, credentials=credentials(tmp_path, "b")))
-        a.link.reopen(replace(a.link.endpoint, credentials=credentials(tmp_path, "a")))
-        b.link.take(first)
+        b.link.connections.reopen(replace(b.link.endpoint, credentials=credentials(tmp_path, "b")))
+        a.link.connections.reopen(replace(a.link.endpoint, credentials=credentials(tmp_path, "a")))
+        b.link.acknowledge(first)
         walks = [first.parcel.message.walk]
         for _ in range(2):
             delivery = b.arrived.get(timeout=SECONDS)
-            b.link.take(delivery)
+            b.link.acknowledge(delivery)
             walks.append(delivery.parcel.message.walk)
         for _ in range(3):
             a.taken.get(timeout=SECONDS)
@@ -338,7 +338,7 @@ def test_two_that_knew_nothing_of_each_other_become_neighbours(tmp_path: Path) -
         a.link.change(replace(known[0], connect=()), {"b": known[1].listen})
         meet(a, b)
         a.link.send(WALK, a_model())
-        b.link.take(b.arrived.get(timeout=SECONDS))
+        b.link.acknowledge(b.arrived.get(timeout=SECONDS))
         assert a.taken.get(timeout=SECONDS) == WALK
 
 
@@ -359,13 +359,13 @@ def test_one_that_left_and_joins_again_where_it_was_is_heard_once(secret: bool, 
             other.start()
             meet(again)
             link.change(first, {"b": second.listen})  # it says that it joins again
-            link.look_around()
+            link.connections.look_around()
             meet(a)
             for beat in range(400):  # one after the other: while they go to and fro, a line would be opened
                 other.send(Parcel(1, 0, Message("heartbeat", term=beat)), None)
                 assert a.arrived.get(timeout=SECONDS).parcel.message.term == beat
             other.send(Parcel(1, 0, Message("walk", walk=1), 4 * WIDTH), a_model())
-            link.take(a.arrived.get(timeout=SECONDS))
+            link.acknowledge(a.arrived.get(timeout=SECONDS))
             assert again.taken.get(timeout=SECONDS)
             assert not link.traffic.dropped
 
@@ -391,16 +391,16 @@ def test_two_nodes_of_one_name_are_noticed_by_their_neighbour_and_by_the_older(
     monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     """The older one is mute, and nobody knew why: what it says is of a life that is over."""
-    monkeypatch.setattr("walktalk.runtimes.peers.namesakes.STRAY", 0.0)
+    monkeypatch.setattr("walktalk.runtimes.peers.identity.handshake.STRAY", 0.0)
     with two_of_one_name() as (a, b, twin):
         older, neighbour, younger = a.link, b.link, twin.link
         end = time.monotonic() + SECONDS
-        while not older.namesakes.is_behind and time.monotonic() < end:
+        while not older.duplicate_names.is_behind and time.monotonic() < end:
             older.send(Parcel(0, 1, Message("heartbeat")), None)
             time.sleep(0.01)
-        assert older.namesakes.later == younger.incarnation
-        assert not younger.namesakes.is_behind
-        assert neighbour.namesakes.doubled() == [0]
+        assert older.duplicate_names.later == younger.incarnation
+        assert not younger.duplicate_names.is_behind
+        assert neighbour.duplicate_names.doubled() == [0]
     assert "b: two nodes are called a, and the one that began first is not heard; stop both" in caplog.text
     assert "a: is not heard: two nodes are called a" in caplog.text
 
@@ -411,13 +411,13 @@ def test_a_walk_is_with_the_younger_of_two_nodes_of_one_name_only_when_that_one_
         older, neighbour, younger = a.link, b.link, twin.link
         walk = Parcel(1, 0, Message("walk", walk=1), 4 * WIDTH)
         neighbour.send(walk, a_model())
-        older.take(a.arrived.get(timeout=SECONDS))
+        older.acknowledge(a.arrived.get(timeout=SECONDS))
         end = time.monotonic() + SECONDS
         while not neighbour.traffic.dropped["replayed"] and time.monotonic() < end:
             time.sleep(0.01)
         assert neighbour.traffic.dropped["replayed"]
         assert neighbour.waiting() == 1
-        younger.take(twin.arrived.get(timeout=SECONDS))
+        younger.acknowledge(twin.arrived.get(timeout=SECONDS))
         assert b.taken.get(timeout=SECONDS) == walk
         older.send(Parcel(0, 1, Message("walk", walk=1), 4 * WIDTH), a_model())  # its own copy goes nowhere
         while neighbour.traffic.dropped["replayed"] < 2 and time.monotonic() < end:
@@ -440,27 +440,27 @@ def test_one_that_steps_aside_is_gone_for_its_neighbours() -> None:
 
 
 def test_of_namesakes_nobody_is_believed_more_than_a_complaint(monkeypatch: pytest.MonkeyPatch) -> None:
-    heard = Namesakes(own=10)
+    heard = DuplicateNames(own=10)
     assert not any(heard.told(life) for life in (9, 10, 1 << 63))
     assert (heard.is_behind, heard.later) == (False, 0)
     assert [heard.told(life) for life in (11, 12)] == [True, False]  # news once
     assert (heard.is_behind, heard.later) == (True, 12)
     assert not heard.dropped(3)  # what was on its way when a node was killed and started again
     assert heard.doubled() == []
-    monkeypatch.setattr("walktalk.runtimes.peers.namesakes.LATELY", 0.0)
+    monkeypatch.setattr("walktalk.runtimes.peers.identity.handshake.LATELY", 0.0)
     assert not heard.is_behind
 
 
 def test_one_that_does_not_come_back_is_gone(monkeypatch: pytest.MonkeyPatch) -> None:
     told: queue.Queue[tuple[int, bool]] = queue.Queue()
     presence = Presence(lambda peer, there: told.put((peer, there)))
-    monkeypatch.setattr("walktalk.runtimes.peers.presence.GRACE", 1e3)
+    monkeypatch.setattr("walktalk.runtimes.peers.wire.connections.GRACE", 1e3)
     presence.excuse([1])
     for _ in range(2):
         presence.went(1)
         presence.came(1)
     presence.went(2)
-    monkeypatch.setattr("walktalk.runtimes.peers.presence.GRACE", 0.05)
+    monkeypatch.setattr("walktalk.runtimes.peers.wire.connections.GRACE", 0.05)
     presence.excuse([3])
     presence.went(3)
     assert [told.get(timeout=SECONDS) for _ in range(4)] == [(1, True), (1, True), (2, False), (3, False)]

@@ -7,11 +7,11 @@ from dataclasses import dataclass, field
 from types import SimpleNamespace
 from typing import Any
 
-from walktalk.runtimes.peers.assembly import Delivery
-from walktalk.runtimes.peers.neighbours import Neighbours, Reactions
-from walktalk.runtimes.peers.news import News
-from walktalk.runtimes.peers.session import Endpoint
-from walktalk.runtimes.peers.wire import Parcel, Stamp
+from walktalk.runtimes.peers.node.neighbours import Neighbours, Reactions
+from walktalk.runtimes.peers.node.reports import News
+from walktalk.runtimes.peers.wire.assembly import Delivery
+from walktalk.runtimes.peers.wire.messages import Parcel, Stamp
+from walktalk.runtimes.peers.wire.session import Endpoint
 
 
 @dataclass

@@ -61,9 +61,9 @@ def samples(name: str, count: int = 40) -> dict[str, np.ndarray]:
 def forms_of(name: str) -> list[bytes]:
     """A site's marks as they could be written: two numbers in a row as float32 or float64, or as text."""
     first, second = MARKS[name][:2]
-    narrow = struct.pack("<ff", first, second)
+    shrink_buffers = struct.pack("<ff", first, second)
     return [
-        narrow,
+        shrink_buffers,
         struct.pack("<dd", first, second),
         struct.pack("<dd", *np.float32((first, second)).astype(float)),
     ] + [repr(value)[:7].encode() for value in (first, second)]

@@ -12,12 +12,13 @@ import pytest
 import torch
 
 from walktalk import graphs
-from walktalk.errors import UnavailableError
-from walktalk.protocols import AsyncGossip, Message, MultiWalk, Protocol, Surroundings, SyncGossip
-from walktalk.runtimes.meaning import Stop
-from walktalk.runtimes.peers import Delivery, Node, NodeSetup, Parcel, acquaintance, finished_before
-from walktalk.runtimes.peers.wire import Stamp
-from walktalk.seeds import Seed
+from walktalk.core.errors import UnavailableError
+from walktalk.core.seeds import Seed
+from walktalk.protocols import AsyncGossip, Message, MultiWalk, NetworkView, Protocol, SyncGossip
+from walktalk.runtimes.peers import Delivery, Node, NodeSetup, Parcel, finished_before
+from walktalk.runtimes.peers.identity.handshake import Hello, encode_hello
+from walktalk.runtimes.peers.wire.messages import Stamp
+from walktalk.runtimes.semantics import Stop
 from walktalk.testing.cluster import SECONDS, SlowTrainer, endpoints, running
 
 PROTOCOLS = [MultiWalk(walks=1), MultiWalk(walks=3), AsyncGossip(), AsyncGossip(mixing="neighbourhood"), SyncGossip()]
@@ -38,10 +39,10 @@ def test_a_run_ends_and_its_trace_gives_the_same_models(protocol: Protocol, tmp_
             last[row.walk] = (row.time, row.node)
     for key, (_, node) in last.items():
         np.testing.assert_allclose(
-            cluster.nodes[node].interpreter.members[key].numpy(), replay.members[key], rtol=1e-4, atol=1e-5
+            cluster.nodes[node].models.interpreter.members[key].numpy(), replay.members[key], rtol=1e-4, atol=1e-5
         )
     if isinstance(protocol, MultiWalk):
-        aggregate = cluster.nodes[0].interpreter.aggregate
+        aggregate = cluster.nodes[0].models.interpreter.aggregate
         assert aggregate is not None
         np.testing.assert_allclose(aggregate.numpy(), replay.output(), rtol=1e-4, atol=1e-5)
     start = ((cluster.trainer.initial().numpy() - cluster.trainer.centres[-1]) ** 2).sum()
@@ -58,7 +59,9 @@ def test_every_message_that_was_sent_and_taken_is_in_the_trace_once(tmp_path: Pa
     assert len(set(sent)) == len(sent)
     assert len(set(received)) == len(received)
     assert set(received) <= set(sent)
-    assert sum(row.bytes for row in trace if row.event == "send") == sum(n.state.tally.own.sent for n in cluster.nodes)
+    assert sum(row.bytes for row in trace if row.event == "send") == sum(
+        n.progress.tally.own.sent for n in cluster.nodes
+    )
 
 
 def test_optimizer_state_travels_with_the_walk_and_is_counted(tmp_path: Path) -> None:
@@ -68,7 +71,7 @@ def test_optimizer_state_travels_with_the_walk_and_is_counted(tmp_path: Path) ->
         cluster.wait()
     sizes = {row.bytes for row in cluster.trace() if row.event == "send" and row.slot}
     assert sizes == {64 + 12 + 4 * 2 * cluster.trainer.width}  # a walk's pass is 12 bytes
-    states = [slot for node in cluster.nodes for _, slot in node.interpreter.states]
+    states = [slot for node in cluster.nodes for _, slot in node.models.interpreter.states]
     assert {"hop/1", "walk/1"} & set(states)
 
 
@@ -84,18 +87,18 @@ def test_optimizer_state_travels_with_the_walk_and_is_counted(tmp_path: Path) ->
 )
 def test_a_message_from_a_bad_neighbour_overwrites_no_slot(message: Message, tmp_path: Path) -> None:
     graph, trainer = graphs.complete(3), SlowTrainer(3)
-    around = Surroundings(0, 3, (2,), (2,))  # node 1 has a link to it, but is a stranger to the machine
+    around = NetworkView(0, 3, (2,), (2,))  # node 1 has a link to it, but is a stranger to the machine
     setup = NodeSetup(
         AsyncGossip(), around, Seed(0), Stop(iterations=1), trainer.initial(), endpoints(graph)[0], tmp_path
     )
     node, nan = Node(setup, trainer), np.full(trainer.width, np.nan, np.float32)
     with node.link:
-        node.interpreter.slots[0]["model"] = trainer.initial()
-        hello = acquaintance.encode(acquaintance.Hello(node.facts, met=True))
+        node.models.interpreter.slots[0]["model"] = trainer.initial()
+        hello = encode_hello(Hello(node.neighbours.facts, met=True))
         node.inbox.arrived(Delivery(Parcel(1, 0, Message("hello", note=hello)), None, Stamp(1, 1)))
-        node.begun, before = True, dict(node.interpreter.slots[0])
+        node.state.begun, before = True, dict(node.models.interpreter.slots[0])
         node.inbox.arrived(Delivery(Parcel(1, 0, message, nan.nbytes), nan.view(np.uint8), Stamp(1, 1)))
-        after = node.interpreter.slots[0]
+        after = node.models.interpreter.slots[0]
         assert node.link.traffic.dropped.total() == 1
         assert all(after[slot] is model for slot, model in before.items())
         assert not any(bool(model.isnan().any()) for model in after.values())
@@ -118,15 +121,15 @@ def test_a_node_that_leaves_hands_its_walk_on(tmp_path: Path) -> None:
 def test_gossip_comes_back_from_its_checkpoint(tmp_path: Path) -> None:
     with running(AsyncGossip(), graphs.complete(3), tmp_path, Stop(iterations=30)) as first:
         first.wait()
-    kept = first.nodes[1].interpreter.read(1, "model")
+    kept = first.nodes[1].models.interpreter.read(1, "model")
     assert finished_before(tmp_path / "1", Stop(iterations=30))  # as it is, it would have nothing to do
     assert not finished_before(tmp_path / "1", Stop(iterations=60))  # there is more to do now
     with running(
         AsyncGossip(), graphs.complete(3), tmp_path, Stop(iterations=60), rejoin=True, wait_for_neighbours=5
     ) as again:
         again.wait()
-    assert again.nodes[1].state.tally.iterations >= 60
-    assert not torch.equal(again.nodes[1].interpreter.read(1, "model"), kept)
+    assert again.nodes[1].progress.tally.iterations >= 60
+    assert not torch.equal(again.nodes[1].models.interpreter.read(1, "model"), kept)
     assert first.nodes[1].link.incarnation != again.nodes[1].link.incarnation
 
 
@@ -142,7 +145,7 @@ def test_a_run_ends_when_the_loss_is_low_enough(tmp_path: Path) -> None:
     target = 2.0 + float(trained_loss(AsyncGossip(), tmp_path / "before"))
     with running(AsyncGossip(), graphs.complete(3), tmp_path, Stop(time=60.0, target_loss=target)) as cluster:
         cluster.wait()
-    tallies = [node.state.tally for node in cluster.nodes]
+    tallies = [node.progress.tally for node in cluster.nodes]
     assert all(tally.own.over for tally in tallies)
     assert cluster.trace()[-1][0] < 30.0  # time would have ended it at 60: the target did, whatever was measured since
 
@@ -150,7 +153,7 @@ def test_a_run_ends_when_the_loss_is_low_enough(tmp_path: Path) -> None:
 def trained_loss(protocol: AsyncGossip, folder: Path) -> float:
     with running(protocol, graphs.complete(3), folder, Stop(iterations=200)) as cluster:
         cluster.wait()
-    model = cluster.nodes[0].interpreter.read(0, "model")
+    model = cluster.nodes[0].models.interpreter.read(0, "model")
     return float(cluster.trainer.evaluate(model[None])[0][0])
 
 
@@ -167,4 +170,4 @@ def test_one_that_comes_back_knows_how_long_the_run_has_lasted(tmp_path: Path) -
         cluster.threads[1].start()
         while back.status()["seconds"] < 1.5 and time.monotonic() < end:
             time.sleep(0.05)
-        assert back.status()["seconds"] > back.clock.elapsed + 1.0
+        assert back.status()["seconds"] > back.state.clock.elapsed + 1.0

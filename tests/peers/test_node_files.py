@@ -11,34 +11,35 @@ import sys
 import time
 from pathlib import Path
 from types import SimpleNamespace
+from typing import Any
 
 import pytest
 import torch
 import yaml
 
-from walktalk.errors import SpecError, StudyError
+import walktalk.runtimes.peers.node.checkpoints as keeping
+from walktalk.core.errors import SpecError, StudyError
 from walktalk.graphs import cycle
 from walktalk.protocols import Message
 from walktalk.records import TraceRow, atomic
 from walktalk.runtimes.peers import (
-    Diary,
-    Newcomer,
+    EventLog,
+    JoinRequest,
     Parcel,
     Place,
     Standing,
-    keeping,
     make_certificates,
     make_cluster,
     merge,
-    read_diary,
+    read_event_log,
 )
-from walktalk.runtimes.peers.keeping import Keeper, Kept
-from walktalk.runtimes.peers.lives import next_life, note_life
-from walktalk.runtimes.peers.node_members import Members
-from walktalk.runtimes.peers.outbox import Outbox
-from walktalk.runtimes.peers.unused_ports import free_ports
-from walktalk.runtimes.peers.wire import Ack, Answer, Stamp
-from walktalk.studies.peers.seat import Seat, take_seat
+from walktalk.runtimes.peers.identity.handshake import next_life, remember_life
+from walktalk.runtimes.peers.node.checkpoints import Checkpoints, Kept
+from walktalk.runtimes.peers.node.members import Members
+from walktalk.runtimes.peers.operations.cluster import free_ports
+from walktalk.runtimes.peers.wire.messages import Ack, Answer, Stamp
+from walktalk.runtimes.peers.wire.outbox import Outbox
+from walktalk.studies.peers.node_job import Seat, find_seat
 
 KEPT = Kept({"model": torch.ones(3)}, {}, 5, 100, 1)
 
@@ -47,7 +48,7 @@ def test_after_a_checkpoint_that_could_not_be_written_comes_another(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     """One failure ended all later ones."""
-    keeper, save = Keeper(tmp_path), keeping.save_checkpoint
+    keeper, save = Checkpoints(tmp_path), keeping.save_checkpoint
 
     def full(*args: object) -> None:
         raise OSError(errno.ENOSPC, "No space left on device")
@@ -70,7 +71,7 @@ def test_after_a_checkpoint_that_could_not_be_written_comes_another(
 
 
 def test_a_damaged_checkpoint_is_told_and_put_aside(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
-    keeper = Keeper(tmp_path)
+    keeper = Checkpoints(tmp_path)
     keeper.save(KEPT)
     data = bytearray(keeper.path.read_bytes())
     data[-2] ^= 1
@@ -81,7 +82,7 @@ def test_a_damaged_checkpoint_is_told_and_put_aside(tmp_path: Path, caplog: pyte
 
 
 def test_a_checkpoint_of_another_user_is_no_damaged_one(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    keeper = Keeper(tmp_path)
+    keeper = Checkpoints(tmp_path)
     keeper.save(KEPT)
 
     def refuse(path: Path, mode: str) -> None:  # tests may run as root, who may read everything
@@ -96,7 +97,7 @@ def test_a_checkpoint_of_another_user_is_no_damaged_one(tmp_path: Path, monkeypa
 def test_a_full_disk_loses_no_line_while_memory_lasts(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    diary, write, room = Diary(tmp_path, 1), os.write, [100]
+    event_log, write, room = EventLog(tmp_path, 1), os.write, [100]
 
     def little(file: int, data: bytes) -> int:
         if room[0] <= 0:
@@ -107,24 +108,24 @@ def test_a_full_disk_loses_no_line_while_memory_lasts(
 
     monkeypatch.setattr(os, "write", little)
     for number in range(5):
-        diary.note(TraceRow(float(number), 0, "note", number=number))  # the second is cut in its middle
+        event_log.write(TraceRow(float(number), 0, "note", number=number))  # the second is cut in its middle
     assert "Lines wait in memory" in caplog.text
     room[0] = 10**6
-    diary.close()
-    assert [row.number for row in read_diary(tmp_path)] == list(range(5))
+    event_log.close()
+    assert [row.number for row in read_event_log(tmp_path)] == list(range(5))
 
 
 def test_what_memory_cannot_hold_is_counted(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    from walktalk.runtimes.peers import diary as diaries
+    import walktalk.runtimes.peers.node.event_log as event_logs
 
-    monkeypatch.setattr(diaries, "WAITING", 2)
-    diary, write = Diary(tmp_path, 1), os.write
+    monkeypatch.setattr(event_logs, "WAITING", 2)
+    event_log, write = EventLog(tmp_path, 1), os.write
     monkeypatch.setattr(os, "write", lambda file, data: 0)
     for number in range(5):
-        diary.note(TraceRow(float(number), 0, "note", number=number))
+        event_log.write(TraceRow(float(number), 0, "note", number=number))
     monkeypatch.setattr(os, "write", write)
-    diary.close()
-    assert [(row.event, row.number) for row in read_diary(tmp_path)] == [("note", 0), ("note", 1), ("missing", 3)]
+    event_log.close()
+    assert [(row.event, row.number) for row in read_event_log(tmp_path)] == [("note", 0), ("note", 1), ("missing", 3)]
 
 
 def test_lives_grow_though_the_clock_is_set_back(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -133,14 +134,14 @@ def test_lives_grow_though_the_clock_is_set_back(tmp_path: Path, monkeypatch: py
     second = next_life(tmp_path)
     assert second > first
     for life in (second, first):
-        Diary(tmp_path, life).note(TraceRow(0.0, 0, "started", number=life))
-    assert [row.number for row in read_diary(tmp_path)] == [first, second]
+        EventLog(tmp_path, life).write(TraceRow(0.0, 0, "started", number=life))
+    assert [row.number for row in read_event_log(tmp_path)] == [first, second]
 
 
 def test_the_next_life_is_later_than_one_that_neighbours_have_heard_of(tmp_path: Path) -> None:
     """Its folder was lost and its clock set back, or another had its name for a while."""
     heard = next_life(tmp_path) + 10**15
-    note_life(tmp_path, heard)
+    remember_life(tmp_path, heard)
     assert next_life(tmp_path) == heard + 1
 
 
@@ -170,7 +171,7 @@ def test_no_node_takes_the_authoritys_key(tmp_path: Path) -> None:
 
 
 def test_an_outbox_that_failed_once_sends_again(monkeypatch: pytest.MonkeyPatch) -> None:
-    from walktalk.runtimes.peers import outbox as outboxes
+    import walktalk.runtimes.peers.wire.outbox as outboxes
 
     monkeypatch.setattr(outboxes, "ASK_AFTER", 0.01)
     failures, sent = [OSError("broken")], []
@@ -235,7 +236,7 @@ def test_a_node_that_leaves_in_the_middle_of_a_training_ends_well(tmp_path: Path
     try:
         end = time.monotonic() + 60
         while time.monotonic() < end and not any(
-            row.event == "train" for row in read_diary(tmp_path / "records" / "a")
+            row.event == "train" for row in read_event_log(tmp_path / "records" / "a")
         ):
             time.sleep(0.1)
         node.send_signal(signal.SIGTERM)
@@ -248,8 +249,10 @@ def test_a_node_that_leaves_in_the_middle_of_a_training_ends_well(tmp_path: Path
 def begins(seat: Seat) -> None:
     """What a node writes down when it begins."""
     seat.remember()
-    setup = SimpleNamespace(folder=seat.folder, endpoint=SimpleNamespace(name=seat.name), roster=seat.roster)
-    Members(SimpleNamespace(setup=setup))  # type: ignore[arg-type]
+    setup = SimpleNamespace(folder=seat.folder, roster=seat.roster, around=None)
+    link = SimpleNamespace(endpoint=SimpleNamespace(name=seat.name))
+    parts: Any = (setup, None, link, *[None] * 5)
+    Members(*parts)
 
 
 def test_a_node_comes_back_while_its_disk_is_full(
@@ -259,7 +262,7 @@ def test_a_node_comes_back_while_its_disk_is_full(
     cluster = make_cluster({"nodes": {name: {"address": f"10.0.0.{n}:7447"} for n, name in enumerate("abcd", 1)}})
     cluster = cluster.model_copy(update={"folder": tmp_path})
     place = Place(address="10.0.0.9:7447")
-    first = take_seat(cluster, cycle(4), "e", False, Newcomer("a"), place)
+    first = find_seat(cluster, cycle(4), "e", False, JoinRequest("a"), place)
     first.roster.join([first.roster.next("e", Standing.MEMBER, address=place.address, neighbours=("a", "b"), rank=4)])
     begins(first)
 
@@ -267,11 +270,11 @@ def test_a_node_comes_back_while_its_disk_is_full(
         raise StudyError("roster.json: No space left on device")
 
     monkeypatch.setattr(atomic, "write_text", full)
-    again = take_seat(cluster, cycle(4), "e", True, None, None)
+    again = find_seat(cluster, cycle(4), "e", True, None, None)
     begins(again)  # all of it is there
     assert not caplog.records
     again.roster.join([again.roster.next("c", Standing.LEFT)])
     begins(again)
     assert "who belongs cannot be written down" in caplog.text
     with pytest.raises(StudyError, match="No space left"):  # nobody would know where it is: it had better not join
-        take_seat(cluster, cycle(4), "f", False, Newcomer("a"), place).remember()
+        find_seat(cluster, cycle(4), "f", False, JoinRequest("a"), place).remember()

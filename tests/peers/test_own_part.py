@@ -12,9 +12,9 @@ from torch import nn
 from torch.nn import functional
 
 import walktalk as wt
-from walktalk.errors import DataError, SpecError
-from walktalk.runtimes.peers.acquaintance import differences
-from walktalk.studies.peers import study
+from walktalk.core.errors import DataError, SpecError
+from walktalk.runtimes.peers.identity.handshake import differences
+from walktalk.studies.peers import node_job, study
 
 NAMES = ["lyon", "nice", "paris"]
 READ: list[str] = []
@@ -54,11 +54,11 @@ def cluster(tmp_path):
 
 
 def setup_of(cluster, name):
-    spec = study.make_spec(cluster.study)
-    base, job = study.lay_foundation(spec), study.NodeJob(cluster, name)
-    study._check_names(cluster, base.graph)
-    seat = study.take_seat(job.cluster, base.graph, job.name, job.rejoin, job.join, job.place)
-    return study._node_setup(seat, base, job)
+    spec = node_job.make_spec(cluster.study)
+    base, job = node_job.build_foundation(spec), node_job.NodeJob(cluster, name)
+    node_job._check_names(cluster, base.graph)
+    seat = node_job.find_seat(job.cluster, base.graph, job.name, job.rejoin, job.join, job.place)
+    return node_job._node_setup(seat, base, job)
 
 
 def test_it_reads_its_own_folder_only(cluster, tmp_path):
@@ -69,14 +69,14 @@ def test_it_reads_its_own_folder_only(cluster, tmp_path):
     assert READ == ["nice"]
     assert trainer.task.names == ("nice",)
     assert trainer.task.test is None
-    assert setup.samples == len(trainer.inputs) == 9
+    assert setup.samples == len(trainer.data.inputs) == 9
     assert (setup.part, setup.around.node) == (0, 1)
 
 
 def test_all_nodes_start_from_the_same_weights(cluster, tmp_path):
     made = cluster({name: {} for name in NAMES}, folder=str(tmp_path / "all"))
     starts = [setup_of(made, name)[0].initial for name in NAMES]
-    whole = study.prepare(study.make_spec(made.study), "cpu").runs[0].initial
+    whole = study.prepare(node_job.make_spec(made.study), "cpu").runs[0].initial
     for start in starts:
         assert torch.equal(start, whole)
 
@@ -99,7 +99,7 @@ def test_names_of_the_graph_are_those_of_the_cluster(cluster, tmp_path):
 
 
 def test_in_a_simulation_all_are_asked_for_and_a_graph_gets_their_names(cluster, tmp_path):
-    spec = study.make_spec(cluster({name: {} for name in NAMES}, folder=str(tmp_path / "all")).study)
+    spec = node_job.make_spec(cluster({name: {} for name in NAMES}, folder=str(tmp_path / "all")).study)
     ready = study.prepare(spec, "cpu")
     assert READ == NAMES
     assert ready.runs[0].setup.graph.names == tuple(NAMES)
@@ -113,7 +113,7 @@ def test_two_versions_of_a_task_under_one_name_are_told_apart() -> None:
     facts = []
     for between, loss in ((nn.Tanh(), functional.cross_entropy), (nn.ReLU(), functional.multi_margin_loss)):
         model = nn.Sequential(nn.Linear(3, 4), between, nn.Linear(4, 2))
-        facts.append(study.task_facts(wt.tasks.torch(model, loss, data)))
+        facts.append(node_job.task_facts(wt.tasks.torch(model, loss, data)))
     assert differences(facts[0], facts[0]) == []
     assert differences(facts[0], facts[1]) == [
         "layers is Sequential Linear ReLU Linear there and Sequential Linear Tanh Linear here",

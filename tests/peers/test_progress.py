@@ -4,23 +4,23 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from walktalk.runtimes.peers import Diary
+from walktalk.runtimes.peers import EventLog
 from walktalk.studies import make_spec
-from walktalk.studies.building import Progress, pick_device, prepare
-from walktalk.studies.peers.progress import Reporter, Watch
+from walktalk.studies.peers.study import Reporter, Watch
+from walktalk.studies.planning import Progress, pick_device, prepare
 
 
-def note(diary: Diary, event: str, size: int = 0) -> None:
-    diary.note((1000.0, 0, event, "", -1, -1, -1, 0, size, 0, 0.0, ""))
+def note(event_log: EventLog, event: str, size: int = 0) -> None:
+    event_log.write((1000.0, 0, event, "", -1, -1, -1, 0, size, 0, 0.0, ""))
 
 
 def test_diaries_are_read_as_they_grow(tmp_path: Path) -> None:
-    earlier = Diary(tmp_path / "node-0", 1)
+    earlier = EventLog(tmp_path / "node-0", 1)
     for event in ("started", "trained", "trained"):
         note(earlier, event)
     watch = Watch(tmp_path, seconds_before=7.0)
     assert (watch.iterations, watch.bytes, watch.seconds) == (2, 0, 7.0)  # nobody has begun again yet
-    now = Diary(tmp_path / "node-1", 2)
+    now = EventLog(tmp_path / "node-1", 2)
     note(now, "started")
     note(now, "trained")
     note(now, "send", 100)
@@ -46,9 +46,9 @@ def test_a_study_is_told_of_as_iterations_of_all_its_runs(tmp_path: Path) -> Non
     told: list[Progress] = []
     reporter = Reporter(told.append, ready.runs)
     watch = Watch(tmp_path)
-    diary = Diary(tmp_path / "node-0", 1)
+    event_log = EventLog(tmp_path / "node-0", 1)
     for _ in range(20):
-        note(diary, "trained")
+        note(event_log, "trained")
     reporter.report(0, [])
     reporter.now_and_then(1, watch, [])
     reporter.report(2, [])

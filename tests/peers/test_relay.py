@@ -20,16 +20,16 @@ import pytest
 
 from tests.peers.pair import SECONDS, WIDTH, Node, endpoints, free_port, meet
 from tests.support.coroutines import finished
-from walktalk.errors import SpecError
+from walktalk.core.errors import SpecError
 from walktalk.graphs import complete
 from walktalk.protocols import Message
 from walktalk.runtimes.peers import make_cluster
-from walktalk.runtimes.peers import relay_words as words
-from walktalk.runtimes.peers.authority import make_certificates, open_authority, revoke_certificates
-from walktalk.runtimes.peers.certificates import Credentials, credentials
-from walktalk.runtimes.peers.relay import STRANGERS_AT_MOST, Relay
-from walktalk.runtimes.peers.tunnels import FIRST_WAIT, Guest, RelayPlace, Tunnels, come, why_not_met
-from walktalk.runtimes.peers.wire import Parcel
+from walktalk.runtimes.peers.identity.authority import make_certificates, open_authority, revoke_certificates
+from walktalk.runtimes.peers.identity.certificates import Credentials, credentials
+from walktalk.runtimes.peers.relay.server import STRANGERS_AT_MOST, Relay
+from walktalk.runtimes.peers.relay.streams import MAGIC, PATIENCE, RelayError, encode, hear, host_and_port, new_token
+from walktalk.runtimes.peers.relay.tunnels import FIRST_WAIT, Guest, RelayPlace, Tunnels, come, why_not_met
+from walktalk.runtimes.peers.wire.messages import Parcel
 
 
 @contextmanager
@@ -67,7 +67,7 @@ def hop(one: Node, other: Node) -> None:
     delivery = other.arrived.get(timeout=SECONDS)
     assert delivery.payload is not None
     np.testing.assert_array_equal(delivery.payload, payload)
-    other.link.take(delivery)
+    other.link.acknowledge(delivery)
     one.taken.get(timeout=SECONDS)
 
 
@@ -105,7 +105,7 @@ def test_a_relay_sees_no_word_of_what_it_passes_on(tmp_path: Path, monkeypatch: 
             await loop.sock_sendall(target, piece)
 
     make_certificates(tmp_path, {"a": (), "b": (), "relay": ()})
-    monkeypatch.setattr("walktalk.runtimes.peers.relay_streams._pass_on", spy)
+    monkeypatch.setattr("walktalk.runtimes.peers.relay.streams._pass_on", spy)
     for encrypted in (True, False):
         files = [credentials(tmp_path, name) if encrypted else None for name in ("a", "b", "relay")]
         with relaying(files[2]) as relay, two_behind(relay.port, (files[0], files[1])) as (a, b):
@@ -134,18 +134,18 @@ def test_whoever_comes_to_a_relay_says_who_it_is_and_proves_it(
     with relaying(ours["relay"]) as relay:
         address = f"127.0.0.1:{relay.port}"
         comes(address, Guest("test", "a", ours["a"]))
-        with pytest.raises(words.WordsError, match="made out to 'a', not to 'b'"):
+        with pytest.raises(RelayError, match="made out to 'a', not to 'b'"):
             comes(address, Guest("test", "b", ours["a"]))
         with pytest.raises(ssl.SSLError):
             comes(address, Guest("test", "a", theirs))  # it does not trust the relay
-        with pytest.raises((OSError, words.WordsError)):  # nor the relay it
+        with pytest.raises((OSError, RelayError)):  # nor the relay it
             comes(address, Guest("test", "a", replace(theirs, authority=ours["a"].authority)))
-        with pytest.raises((OSError, words.WordsError)):  # without a certificate
+        with pytest.raises((OSError, RelayError)):  # without a certificate
             comes(address, Guest("test", "a", None))
         with socket.create_connection(("127.0.0.1", relay.port)) as stranger:
-            stranger.sendall(words.MAGIC + words.new_token().encode())
+            stranger.sendall(MAGIC + new_token().encode())
             assert stranger.recv(1) == b""  # a token that nobody was told
-    with relaying(ours["b"]) as impostor, pytest.raises(words.WordsError, match="made out to 'b', not to 'relay'"):
+    with relaying(ours["b"]) as impostor, pytest.raises(RelayError, match="made out to 'b', not to 'relay'"):
         comes(f"127.0.0.1:{impostor.port}", Guest("test", "a", ours["a"]))
     assert "turns" in caplog.text
 
@@ -180,7 +180,7 @@ def test_certificates_are_renewed_on_all_three_and_nobody_is_lost(tmp_path: Path
     with relaying(files[2]) as relay, two_behind(relay.port, (files[0], files[1])) as (a, b):
         meet(a, b)
         make_certificates(tmp_path, {"a": (), "b": (), "relay": ()}, days=100)
-        renewals = (relay._renewal, a.link.renewal, b.link.renewal)
+        renewals = (relay._renewal, a.link.connections.renewal, b.link.connections.renewal)
         for renewal in renewals:
             assert renewal is not None
             for _ in range(2):
@@ -196,15 +196,15 @@ def test_whoever_calls_one_that_goes_that_moment_need_not_wait() -> None:
     async def call(address: str) -> bytes:
         _, called = await come(address, Guest("test", "b", None, "127.0.0.1:1"))
         reader, caller = await come(address, Guest("test", "a", None))
-        caller.write(words.encode(dial="b", id=1))
-        token = (await words.hear(reader, SECONDS))["token"]
-        host, port = words.host_and_port(address)
+        caller.write(encode(dial="b", id=1))
+        token = (await hear(reader, SECONDS))["token"]
+        host, port = host_and_port(address)
         waiting, data = await asyncio.open_connection(host, port)
-        data.write(words.MAGIC + token.encode())
+        data.write(MAGIC + token.encode())
         await data.drain()
         called.close()
         try:
-            return await asyncio.wait_for(waiting.read(), words.PATIENCE / 2)
+            return await asyncio.wait_for(waiting.read(), PATIENCE / 2)
         finally:
             data.close()
             caller.close()
@@ -273,7 +273,7 @@ def test_what_a_file_must_say_for_it(change: dict[str, object], message: str) ->
 
 
 def test_a_relay_is_light() -> None:
-    script = "import sys, walktalk.cli.app, walktalk.runtimes.peers.relay, walktalk.runtimes.peers.cluster; "
+    script = "import sys, walktalk.cli.app; from walktalk.runtimes.peers import Cluster, Relay; "
     script += "print([name for name in ('torch', 'pandas', 'sklearn', 'scipy') if name in sys.modules])"
     done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True)
     assert done.stdout.strip() == "[]"
@@ -281,12 +281,13 @@ def test_a_relay_is_light() -> None:
 
 def test_the_log_of_a_node_says_that_the_relay_is_missing(caplog: pytest.LogCaptureFixture) -> None:
     port = free_port()
-    with caplog.at_level(logging.INFO, "walktalk"), two_behind(port) as (a, b), relaying(port=port):
-        meet(a, b)
-        assert f"a: cannot come to the relay 127.0.0.1:{port}: Connection refused" in caplog.messages
-        assert f"a: is at the relay 127.0.0.1:{port}" in caplog.messages
-        assert a.link.tunnels is not None
-        assert a.link.tunnels.status()["connected"]
+    with caplog.at_level(logging.INFO, "walktalk"), two_behind(port) as (a, b):
+        wait_for(lambda: f"a: cannot come to the relay 127.0.0.1:{port}: Connection refused" in caplog.messages)
+        with relaying(port=port):
+            meet(a, b)
+            assert f"a: is at the relay 127.0.0.1:{port}" in caplog.messages
+            assert a.link.connections.tunnels is not None
+            assert a.link.connections.tunnels.status()["connected"]
 
 
 def test_two_of_one_name_do_not_throw_each_other_out_again_and_again(caplog: pytest.LogCaptureFixture) -> None:

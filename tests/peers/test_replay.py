@@ -11,9 +11,9 @@ from torch import Tensor
 from walktalk import graphs
 from walktalk.protocols import AsyncGossip, MultiWalk, Protocol, SyncGossip
 from walktalk.records import TraceRow
-from walktalk.runtimes.meaning import Evaluate, Stop
-from walktalk.runtimes.peers.replaying import Replayed, ReplaySetup, replay
-from walktalk.runtimes.peers.traces import merge
+from walktalk.runtimes.peers.operations.replaying import ReplayResult, ReplaySetup, replay
+from walktalk.runtimes.peers.operations.traces import merge
+from walktalk.runtimes.semantics import Evaluate, Stop
 from walktalk.testing.cluster import Cluster, running
 from walktalk.testing.quadratic import MeasuringTrainer, QuadraticTrainer
 
@@ -22,7 +22,7 @@ def last_members(cluster: Cluster) -> dict[int, Tensor]:
     """Each walk's or node's model as it was recorded last, wherever that was."""
     rows = [row for row in cluster.trace() if row.event == "record" and row.detail == "member"]
     where = {row.walk: row.node for row in rows}
-    return {key: cluster.nodes[node].interpreter.members[key] for key, node in where.items()}
+    return {key: cluster.nodes[node].models.interpreter.members[key] for key, node in where.items()}
 
 
 @pytest.mark.parametrize("protocol", [MultiWalk(walks=3), AsyncGossip(), SyncGossip()], ids=lambda p: p.label)
@@ -57,7 +57,7 @@ def test_evaluations_by_the_clock_and_of_other_models(tmp_path: Path) -> None:
     with running(MultiWalk(walks=2), graphs.complete(3), tmp_path, Stop(iterations=100)) as cluster:
         cluster.wait()
 
-    def done(evaluate: Evaluate) -> Replayed:
+    def done(evaluate: Evaluate) -> ReplayResult:
         return replay(cluster.trace(), ReplaySetup(3, cluster.trainer.initial(), evaluate), cluster.trainer)
 
     timed = done(Evaluate(every=None, seconds=0.1)).measurements

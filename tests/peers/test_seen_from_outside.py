@@ -21,12 +21,18 @@ from prometheus_client.parser import text_string_to_metric_families
 from typer.testing import CliRunner
 
 from walktalk.cli.app import app
-from walktalk.errors import SpecError, UnavailableError
+from walktalk.core.errors import SpecError, UnavailableError
 from walktalk.protocols import AGGREGATE
 from walktalk.records import TraceRow
 from walktalk.runtimes.peers import aggregators, cluster_complaints
-from walktalk.runtimes.peers.counting import Counts
-from walktalk.runtimes.peers.watching import MOST_CLIENTS, Window, _Handler, _Server, parsed_place
+from walktalk.runtimes.peers.node.reports import Counts
+from walktalk.runtimes.peers.operations.monitoring import (
+    MOST_CLIENTS,
+    MonitoringServer,
+    _Handler,
+    _Server,
+    parse_address,
+)
 
 SECONDS = 90.0
 MAIN = """
@@ -98,7 +104,7 @@ def test_a_taken_port_is_one_line() -> None:
         taken.bind(("127.0.0.1", 0))
         taken.listen()
         with pytest.raises(UnavailableError, match="each node of a machine needs its own"):
-            Window(taken.getsockname()[1])
+            MonitoringServer(taken.getsockname()[1])
 
 
 def test_clients_that_say_nothing_take_no_more_than_some_threads() -> None:
@@ -124,12 +130,12 @@ def test_clients_that_say_nothing_take_no_more_than_some_threads() -> None:
 
 
 def test_where_metrics_are() -> None:
-    assert parsed_place(9100) == ("127.0.0.1", 9100)  # not for the whole world unless somebody says so
-    assert parsed_place("0.0.0.0:9100") == ("0.0.0.0", 9100)
-    assert parsed_place("[::]:9100") == ("::", 9100)
+    assert parse_address(9100) == ("127.0.0.1", 9100)  # not for the whole world unless somebody says so
+    assert parse_address("0.0.0.0:9100") == ("0.0.0.0", 9100)
+    assert parse_address("[::]:9100") == ("::", 9100)
     for wrong in ("here", "host:", "1:70000", "-1"):
         with pytest.raises(SpecError, match="no place to listen"):
-            parsed_place(wrong)
+            parse_address(wrong)
 
 
 def test_counts_are_those_of_the_trace() -> None:
@@ -146,14 +152,14 @@ def test_counts_are_those_of_the_trace() -> None:
         TraceRow(14.5, 0, "elected", peer=0, number=7),
     ]
     for row in rows:
-        counts.note(row)
+        counts.add(row)
     assert (counts.trainings, counts.training_seconds) == (1, 0.5)
     assert counts.sent_bytes == {(2, "walk"): 150, (2, "ack"): 10}
     assert counts.sent_messages == {(2, "walk"): 2, (2, "ack"): 1}
     assert counts.received_messages == {2: 1}
     assert (counts.events["elected"], counts.events["lost"]) == (1, 0)
     assert counts.aggregates_since == 14.5
-    counts.note(TraceRow(15.0, 0, "stepped_down"))
+    counts.add(TraceRow(15.0, 0, "stepped_down"))
     assert counts.aggregates_since is None
 
 
@@ -171,7 +177,7 @@ def test_a_cluster_is_as_well_as_its_nodes() -> None:
 def test_a_table_with_all_columns_fits_80_letters() -> None:
     from rich.console import Console
 
-    from walktalk.cli.status import _page
+    from walktalk.cli.cluster import _page
 
     answer = {
         "name": "lyon", "state": "training", "aggregates": True, "term": 1, "walks": [1, 2], "alive": [0, 1],

@@ -15,13 +15,13 @@ from torch.nn import functional
 
 import walktalk as wt
 from walktalk.records import TraceRow
-from walktalk.runtimes.peers import Fleet, read_diary
-from walktalk.runtimes.peers.keeping import Keeper
+from walktalk.runtimes.peers import Fleet, read_event_log
+from walktalk.runtimes.peers.node.checkpoints import Checkpoints
 from walktalk.studies import make_spec
-from walktalk.studies.building import prepare
-from walktalk.studies.chaos.cables import Cables, plugged_in
-from walktalk.studies.chaos.struck import StruckJob, run_struck
 from walktalk.studies.peers import NodeJob, local_cluster
+from walktalk.studies.planning import prepare
+from walktalk.testing.chaos.cables import Cables, plugged_in
+from walktalk.testing.chaos.struck import StruckJob, run_struck
 
 pytestmark = [pytest.mark.network, pytest.mark.skipif(shutil.which("tc") is None, reason="needs the command `tc`")]
 
@@ -65,25 +65,25 @@ def test_heartbeats_do_not_wait_behind_models_and_the_run_ends_in_order(tmp_path
             assert [process.exitcode for process in fleet.processes] == [0] * NODES  # by themselves, the run is over
         finally:
             fleet.stop()
-    diaries = [read_diary(tmp_path / name) for name in cluster.nodes]
-    over = min(row.time for diary in diaries for row in diary if row.event == "over")
-    rows = [[row for row in diary if row.time < over] for diary in diaries]
-    came = [row for diary in rows for row in diary if row.event == "receive" and row.slot]
+    event_logs = [read_event_log(tmp_path / name) for name in cluster.nodes]
+    over = min(row.time for event_log in event_logs for row in event_log if row.event == "over")
+    rows = [[row for row in event_log if row.time < over] for event_log in event_logs]
+    came = [row for event_log in rows for row in event_log if row.event == "receive" and row.slot]
     assert len(came) >= 2 * NODES  # the links were busy: a model takes ten seconds
-    assert max(gap for diary in rows for gap in silences(diary)) < LATEST
+    assert max(gap for event_log in rows for gap in silences(event_log)) < LATEST
     alarms = {"suspected", "lost", "elected", "rerouted", "restarted"}
-    assert not alarms & {row.event for diary in rows for row in diary}
-    for name, diary in zip(cluster.nodes, diaries, strict=True):
-        assert diary[-1].event == "saved"
-        kept = Keeper(tmp_path / name).load()
+    assert not alarms & {row.event for event_log in rows for row in event_log}
+    for name, event_log in zip(cluster.nodes, event_logs, strict=True):
+        assert event_log[-1].event == "saved"
+        kept = Checkpoints(tmp_path / name).load()
         assert kept is not None
         assert kept.over
 
 
-def silences(diary: list[TraceRow]) -> list[float]:
+def silences(event_log: list[TraceRow]) -> list[float]:
     """How long a node heard nothing of a neighbour, from its first word on."""
     heard: dict[int, list[float]] = {}
-    for row in diary:
+    for row in event_log:
         if row.event == "receive":
             heard.setdefault(row.peer, []).append(row.time)
     assert len(heard) == NODES - 1

@@ -20,20 +20,20 @@ import pytest
 
 from tests.support.runs import setup
 from walktalk import graphs
-from walktalk.errors import SpecError, StudyError
+from walktalk.core.errors import SpecError, StudyError
+from walktalk.core.seeds import Seed
 from walktalk.protocols import INITIAL, MEMBER, UPDATE, Message, MultiWalk, Send
-from walktalk.protocols.multi_walk.walk_pass import Pass
+from walktalk.protocols.mechanisms.tokens.hops import Token
 from walktalk.records import TraceRow, atomic
-from walktalk.runtimes.meaning import Interpreter, Scale, Stop
 from walktalk.runtimes.peers import Entry, Parcel, Roster, Stamp, Standing, merge
-from walktalk.runtimes.peers.clock_errors import clock_errors, put_right
-from walktalk.runtimes.peers.keeping import Keeper, Kept
-from walktalk.runtimes.peers.ledger import Sums
-from walktalk.runtimes.peers.lives import next_life
-from walktalk.runtimes.peers.node_members import Members
+from walktalk.runtimes.peers.identity.handshake import next_life
+from walktalk.runtimes.peers.node.checkpoints import Checkpoints, Kept
+from walktalk.runtimes.peers.node.members import Members
+from walktalk.runtimes.peers.operations.ledger import Sums
+from walktalk.runtimes.peers.operations.traces import clock_errors, correct_clocks
+from walktalk.runtimes.semantics import Interpreter, Scale, Stop
 from walktalk.runtimes.simulator import Fault, FaultPlan, PoissonTiming, Simulation
-from walktalk.seeds import Seed
-from walktalk.studies.chaos import (
+from walktalk.testing.chaos import (
     Comparison,
     Half,
     Storm,
@@ -44,15 +44,14 @@ from walktalk.studies.chaos import (
     summary,
     write_rounds,
 )
-from walktalk.studies.chaos.books import Books
-from walktalk.studies.chaos.checks import copies_of_walks
-from walktalk.studies.chaos.disks import Disk
-from walktalk.studies.chaos.disturbance import Disturbance
-from walktalk.studies.chaos.lies import Liar, Said, lie, spoiled
-from walktalk.studies.chaos.round import by_data, what_is_left
-from walktalk.studies.chaos.strikes import free_disk
-from walktalk.studies.chaos.struck import CLOCK, shift_clock
-from walktalk.studies.chaos.verdict import verdict_of
+from walktalk.testing.chaos.byzantine import Liar, Said, lie, spoiled
+from walktalk.testing.chaos.cables import Disk
+from walktalk.testing.chaos.checks import copies_of_walks
+from walktalk.testing.chaos.disturbance import Disturbance
+from walktalk.testing.chaos.injectors import free_disk
+from walktalk.testing.chaos.round import by_data, what_is_left
+from walktalk.testing.chaos.struck import CLOCK, shift_clock
+from walktalk.testing.chaos.verdict import Books, verdict_of
 
 GOOD = Verdict(
     3, "multi_walk", 4, walks=4, aggregating=("node-1",), halves=(Half(100, 95),), loss=Comparison(1.0, 1.0, 0.1, 9)
@@ -143,14 +142,15 @@ def test_lies_are_made_of_what_was_said_and_no_bad_model_is_finite_and_of_the_us
 
 def test_the_books_know_which_model_a_liar_sends_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """They took the last that anybody had made of that walk, though it was in the other half of a split network."""
-    monkeypatch.setattr("walktalk.studies.chaos.lies.lie", lambda rng, said: said[0])
+    monkeypatch.setattr("walktalk.testing.chaos.byzantine.lie", lambda rng, said: said[0])
     rows: list[TraceRow] = []
-    protocol, walk = MultiWalk(2).hardened(), Pass(1, (1, 0), 1, 3).message("walk")
+    protocol, walk = MultiWalk(2).resilient_form(), Token(1, (1, 0), 1, 3).message("walk")
     what = Interpreter(Sums(), protocol.messages, Scale(), rows.append, lambda: 0.0)
     what.add_node(1, np.zeros(2, np.float32))
     numbers = count(7)
     link = SimpleNamespace(send=lambda parcel, payload: Stamp(5, next(numbers)))
-    node: Any = SimpleNamespace(me=1, link=link, interpreter=what, begun=True, state=SimpleNamespace(alive={2}))
+    models, state = SimpleNamespace(me=1, interpreter=what), SimpleNamespace(begun=True, alive={2})
+    node: Any = SimpleNamespace(link=link, models=models, state=state)
     (tmp_path / "lies").touch()
     liar = Liar(node, tmp_path / "lies")
 
@@ -246,9 +246,9 @@ def test_wrong_clocks_are_found_by_messages_and_put_right() -> None:
                 TraceRow(when + wrong.get((node, life), 0.0), node, event, peer=peer, number=number, key=key)
             )
             true[node].append(when)
-    right = put_right(list(rows.values()))
-    for node, diary in enumerate(right):
-        assert [row.time for row in diary] == pytest.approx(true[node], abs=0.05)
+    right = correct_clocks(list(rows.values()))
+    for node, event_log in enumerate(right):
+        assert [row.time for row in event_log] == pytest.approx(true[node], abs=0.05)
     trace = merge(list(rows.values()))
     assert trace[-1].time < 41.0
     assert all(a.time <= b.time + 0.05 for a, b in pairwise(trace))
@@ -281,7 +281,7 @@ def test_a_node_starts_and_goes_on_where_the_disk_is_full(tmp_path: Path, monkey
     def full(part: Path, path: Path) -> None:
         raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), str(path))
 
-    keeper = Keeper(tmp_path)
+    keeper = Checkpoints(tmp_path)
     assert keeper.save(Kept({}, {}, 1, 1, 1))
     first = next_life(tmp_path)
     monkeypatch.setattr(atomic, "finish", full)
@@ -303,8 +303,9 @@ def test_who_joins_is_taken_in_though_the_disk_is_full(tmp_path: Path, monkeypat
 
     monkeypatch.setattr(atomic, "finish", finish)
     roster = Roster("test", graphs.cycle(3), ("n0", "n1", "n2"), None)
-    folder = SimpleNamespace(folder=tmp_path, endpoint=SimpleNamespace(name="n0"), roster=roster)
-    node = SimpleNamespace(setup=folder, state=SimpleNamespace(alive=set()))
+    setup = SimpleNamespace(folder=tmp_path, roster=roster, around=None)
+    link, rest = SimpleNamespace(endpoint=SimpleNamespace(name="n0")), [None] * 5  # type: ignore[var-annotated]
+    parts: Any = (setup, SimpleNamespace(alive=set()), link, *rest)
 
     def is_written_once_there_is_room(members: Members) -> None:
         members.compare()
@@ -313,13 +314,13 @@ def test_who_joins_is_taken_in_though_the_disk_is_full(tmp_path: Path, monkeypat
         members.compare()
         assert [path.name for path in tmp_path.iterdir()] == ["roster.json"]
 
-    members = Members(node)  # type: ignore[arg-type]
+    members = Members(*parts)
     members._write_down(roster)
     is_written_once_there_is_room(members)
     (tmp_path / "roster.json").unlink()
     full[0] = True
     roster.join([Entry("n3", 77, 0, "127.0.0.1:1", ("n0",), rank=1, by="n3")])
-    is_written_once_there_is_room(Members(node))  # type: ignore[arg-type]  # of a later life
+    is_written_once_there_is_room(Members(*parts))  # of a later life
 
 
 @pytest.mark.parametrize(("answers_at", "silent"), [(3, ()), (100, ("guest-0",))])
@@ -328,7 +329,7 @@ def test_one_that_is_slow_to_answer_in_the_end_is_asked_again(
 ) -> None:
     """All have a few seconds for it; one that had no processor for two of them counted as dead."""
     clock, asked = count(), count(1)
-    monkeypatch.setattr("walktalk.studies.chaos.disturbance.time", SimpleNamespace(monotonic=lambda: next(clock)))
+    monkeypatch.setattr("walktalk.testing.chaos.disturbance.time", SimpleNamespace(monotonic=lambda: next(clock)))
     storm = object.__new__(Disturbance)
     storm.storm, storm.names, storm.gone = Storm(nodes=2), ["node-0", "node-1", "guest-0"], {1}
     well = {"aggregates": False}
@@ -350,7 +351,7 @@ def test_the_books_say_how_much_of_each_half_is_in_the_model() -> None:
     for healed in (True, False):
         split = Fault("partition", at=40.0, seconds=120.0 if healed else None, nodes=(4, 5, 6, 7))
         run = setup(
-            MultiWalk(2).hardened(),
+            MultiWalk(2).resilient_form(),
             graphs.complete(8),
             faults=FaultPlan((split,), Seed(1)),
             stop=Stop(time=220.0),

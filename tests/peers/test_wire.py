@@ -13,8 +13,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from walktalk.protocols import HEADER_BYTES, Message, control_bytes
-from walktalk.runtimes.peers.assembly import Assembler, Delivery, Limits, Pool
-from walktalk.runtimes.peers.wire import (
+from walktalk.runtimes.peers.wire.assembly import Assembler, Delivery, Limits, Pool
+from walktalk.runtimes.peers.wire.messages import (
     FRAME_BYTES,
     Ack,
     Answer,
@@ -28,7 +28,7 @@ from walktalk.runtimes.peers.wire import (
     encode_header,
     open_chunk,
 )
-from walktalk.runtimes.peers.wire import LARGEST as MOST
+from walktalk.runtimes.peers.wire.messages import LARGEST as MOST
 
 WIDTH = 1000
 LARGEST = {"walk": frozenset((4 * WIDTH,))}
@@ -199,13 +199,13 @@ def test_memory_is_used_again_only_when_nobody_holds_the_model() -> None:
         lambda array: memoryview(array)[1:],
     )
     for look in looks:
-        first = pool.take(8)
+        first = pool.lend(8)
         where, held = place(first), look(first)
         del first
-        assert place(pool.take(8)) != where  # `held` still looks at it
+        assert place(pool.lend(8)) != where  # `held` still looks at it
         del held
         gc.collect()
-        assert where in {place(array) for array in [pool.take(8) for _ in range(Pool.KEPT)]}
+        assert where in {place(array) for array in [pool.lend(8) for _ in range(Pool.KEPT)]}
 
 
 @given(u31, u31, st.sampled_from(list(Answer)))
@@ -227,7 +227,7 @@ def test_memory_is_lent_to_one_at_a_time_whatever_thread_asks() -> None:
     def work(me: int) -> None:
         try:
             for _ in range(1500):
-                lent = [pool.take(64), pool.take(64)]
+                lent = [pool.lend(64), pool.lend(64)]
                 for one in lent:
                     one[:] = me
                 wrong.extend("lent twice" for one in lent if (one != me).any())

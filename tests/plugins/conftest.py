@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from walktalk import plugins
+from walktalk.core import plugins
 
 OUTSIDE = '''
 """What somebody else wrote."""

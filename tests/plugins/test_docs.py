@@ -9,7 +9,7 @@ from pathlib import Path
 from typer.testing import CliRunner
 
 from walktalk.cli.app import app
-from walktalk.plugins import GROUP
+from walktalk.core.plugins import GROUP
 
 TEXT = (Path(__file__).parents[2] / "docs" / "plugins.md").read_text(encoding="utf-8")
 

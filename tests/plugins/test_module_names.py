@@ -13,7 +13,7 @@ from typer.testing import CliRunner
 
 from walktalk import report
 from walktalk.cli.app import app
-from walktalk.errors import SpecError
+from walktalk.core.errors import SpecError
 from walktalk.studies import load_spec, make_spec
 
 RUNNER = CliRunner()

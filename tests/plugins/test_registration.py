@@ -10,16 +10,18 @@ import pytest
 from typer.testing import CliRunner
 
 import walktalk as wt
-from walktalk import graphs, plots, plugins
+from walktalk import graphs
 from walktalk.cli.app import app
-from walktalk.codecs import BrainFloat, codec_named
-from walktalk.errors import SettingError, SpecError
+from walktalk.core import plugins
+from walktalk.core.errors import SettingError, SpecError
+from walktalk.core.seeds import Seed
 from walktalk.learning.tasks import TASKS
 from walktalk.learning.tasks import build as build_task
-from walktalk.protocols import PROTOCOLS, Machine, Surroundings
-from walktalk.seeds import Seed
+from walktalk.protocols import PROTOCOLS, Machine, NetworkView
+from walktalk.report import figures as plots
 from walktalk.studies import make_spec
 from walktalk.studies.spec.reference import reference
+from walktalk.transforms.codecs import BrainFloat, codec_named
 
 RUNNER = CliRunner()
 
@@ -37,7 +39,7 @@ def test_a_protocol_is_registered_by_decorator(here: Path) -> None:
         force: float = 1.0
         title = "push and pull"
 
-        def machine(self, surroundings: Surroundings) -> Machine:
+        def machine(self, network_view: NetworkView) -> Machine:
             raise NotImplementedError
 
     assert PROTOCOLS["tugging"] is Tugging
@@ -75,7 +77,9 @@ def test_a_codec_is_registered_by_decorator_and_by_module(here: Path) -> None:
         name = "halves"
 
     assert type(codec_named("halves")) is Halves
-    (here / "outside.py").write_text("from walktalk.codecs import TopK\n\nclass Few(TopK):\n    name = 'few'\n")
+    (here / "outside.py").write_text(
+        "from walktalk.transforms.codecs import TopK\n\nclass Few(TopK):\n    name = 'few'\n"
+    )
     assert codec_named("outside:Few(0.5)").size(8) == 32
     with pytest.raises(SpecError, match=r"codec: 'halve' is not possible; allowed: bf16, .*did you mean 'halves'"):
         codec_named("halve")

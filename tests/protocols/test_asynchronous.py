@@ -10,8 +10,8 @@ import pytest
 
 from tests.support.unlike import LR, Ended, run
 from walktalk import graphs
-from walktalk.codecs import codec_named
-from walktalk.errors import UserError
+from walktalk.core.errors import UserError
+from walktalk.core.seeds import Seed
 from walktalk.graphs import Graph
 from walktalk.protocols import (
     AGRAF,
@@ -25,21 +25,19 @@ from walktalk.protocols import (
     DivShare,
     FedAsync,
     FedBuff,
+    NetworkView,
     Protocol,
     StreamingDiLoCo,
-    Surroundings,
     SwarmSGD,
 )
-from walktalk.protocols.asynchronous.a2cid2 import constants
-from walktalk.protocols.asynchronous.agraf import Averages
-from walktalk.protocols.asynchronous.free_loops import Training
-from walktalk.protocols.asynchronous.server import Damping, Staleness
-from walktalk.protocols.asynchronous.swift import Mailboxes
-from walktalk.protocols.effects import SetTimer
-from walktalk.protocols.machine import Outside
-from walktalk.runtimes.meaning import Stop
+from walktalk.protocols.gossip.a2cid2 import constants
+from walktalk.protocols.gossip.swift import Mailboxes
+from walktalk.protocols.machine import Context
+from walktalk.protocols.mechanisms.asynchronous_server import Damping, Staleness
+from walktalk.protocols.mechanisms.free_loops import Clock
+from walktalk.runtimes.semantics import Stop
 from walktalk.runtimes.simulator import NetworkTiming, PoissonTiming, RunSetup, Simulation, Timing
-from walktalk.seeds import Seed
+from walktalk.transforms.codecs import codec_named
 
 UNEVEN = NetworkTiming(compute=1.0, spread=0.4, straggler_share=0.3, straggler_slowdown=3.0, latency=0.4)
 
@@ -271,7 +269,7 @@ def test_the_expected_mixing_of_swift_is_doubly_stochastic(speeds: list[int]) ->
     graph, p = graphs.erdos_renyi(6, p=0.5, seed=2), np.array(speeds) / sum(speeds)
     expected = np.zeros((6, 6))
     for i in range(6):
-        around = Surroundings(i, 6, graph.neighbours(i), tuple(len(graph.neighbours(j)) for j in graph.neighbours(i)))
+        around = NetworkView(i, 6, graph.neighbours(i), tuple(len(graph.neighbours(j)) for j in graph.neighbours(i)))
         node = Mailboxes(around, 1)
         node.steps, node.theirs = speeds[i], {j: speeds[j] for j in graph.neighbours(i)}
         w = np.eye(6)
@@ -407,13 +405,13 @@ def test_agraf_without_talk_is_local_sgd() -> None:
 
 def test_a_first_training_that_happens_to_be_short_does_not_let_a_node_talk_without_end() -> None:
     """Poisson timing has such: one in a hundred is a hundred times as short as usual."""
-    loop, bits = Training(Surroundings(0, 2, (1,), (1,)), Averages(), steps=0, talks=1.0), random.Random(0)
-    loop.begin(0.0)
+    clock, bits = Clock(talks=1.0), random.Random(0)
     now, begun = 1e-4, 0
-    (timer,) = [effect for effect in loop.learn(Outside(now, bits)) if isinstance(effect, SetTimer)]
+    clock.completed(now)
+    timer = clock.next_talk(Context(now, bits))
     while (now := now + timer.after) < 1.0:  # the second training is under way
         begun += 1
-        (timer,) = loop.talk_later(Outside(now, bits))  # type: ignore[assignment]
+        timer = clock.next_talk(Context(now, bits))
     assert begun < 30
 
 

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from walktalk.protocols.attendance import LATE, Attendance
 from walktalk.protocols.effects import Note, SetTimer
+from walktalk.protocols.mechanisms.attendance import LATE, Attendance
 
 
 def test_one_that_is_left_out_is_awaited_again_when_it_speaks() -> None:

@@ -35,7 +35,7 @@ from walktalk.protocols import (
     TokenSaga,
     Walkman,
 )
-from walktalk.runtimes.meaning import Stop
+from walktalk.runtimes.semantics import Stop
 from walktalk.runtimes.simulator import NetworkTiming
 
 N, ROUNDS = 6, 12

@@ -11,8 +11,8 @@ import pytest
 
 from tests.support.unlike import run
 from walktalk import graphs
-from walktalk.codecs import codec_named
-from walktalk.errors import SpecError
+from walktalk.core.errors import SpecError
+from walktalk.core.seeds import Seed
 from walktalk.graphs import Graph
 from walktalk.protocols import (
     HEADER_BYTES,
@@ -24,6 +24,7 @@ from walktalk.protocols import (
     ChocoSGD,
     Combine,
     Compressed,
+    Context,
     DivShare,
     Effect,
     Event,
@@ -31,8 +32,8 @@ from walktalk.protocols import (
     Machine,
     Message,
     MultiWalk,
+    NetworkView,
     NoLoCo,
-    Outside,
     PeerFound,
     Protocol,
     Received,
@@ -40,21 +41,20 @@ from walktalk.protocols import (
     Send,
     Started,
     StreamingDiLoCo,
-    Surroundings,
     SyncGossip,
     compressed,
 )
-from walktalk.protocols.compression.feedback import ASK, WHOLE, FeedbackNode, arrivals
-from walktalk.protocols.compression.plain_code import CodedNode
 from walktalk.protocols.message import Arrival
-from walktalk.protocols.screening import MeetingNode, ScreenedNode
-from walktalk.protocols.wrapped import Wrapped, WrappedNode
-from walktalk.runtimes.meaning import Evaluate, Stop
+from walktalk.protocols.wrappers.compression import CodedNode
+from walktalk.protocols.wrappers.error_feedback import ASK, WHOLE, FeedbackNode, arrivals_with_feedback
+from walktalk.protocols.wrappers.screening import MeetingNode, ScreenedNode
+from walktalk.protocols.wrappers.wrapped import Wrapped, WrappedNode
+from walktalk.runtimes.semantics import Evaluate, Stop
 from walktalk.runtimes.simulator import Fault, FaultPlan, NetworkTiming, PoissonTiming, RunSetup
 from walktalk.runtimes.stacked import Engine
-from walktalk.seeds import Seed
 from walktalk.studies import make_spec, run_study
 from walktalk.testing import CHECKS, ENGINES, QuadraticTrainer, Replay, check_protocol
+from walktalk.transforms.codecs import codec_named
 
 CODECS = (("bf16", None), ("int8", None), ("int4", None), ("int4", True), ("top_k(0.3)", None))
 NETWORK = NetworkTiming(compute=1.0, spread=0.5, latency=0.3, bandwidth=2000.0)
@@ -124,7 +124,7 @@ def test_the_whole_suite_with_parts(engine, protocol, codec, feedback):
 )
 def test_who_may_miss_messages_asks_for_whole_ones(protocol, asks):
     """Also without a form of its own for failures: what a later message makes void leaves a gap in its stream."""
-    node = compressed(protocol, "int8", True).machine(Surroundings(0, 4, (1, 3), (2, 2)))
+    node = compressed(protocol, "int8", True).machine(NetworkView(0, 4, (1, 3), (2, 2)))
     assert node.askable == ({1, 3} if asks else set())
 
 
@@ -232,6 +232,7 @@ def test_all_that_a_protocol_says_of_itself_is_asked_of_the_one_inside():
     """Whatever is added to what protocols say must be added to the wrapper, or it would speak for itself."""
     asked_of_all = {name for name in dir(Protocol) if not name.startswith("_")}
     itself = {"name", "usual", "pools_data", "check_momentum"}  # what pools data sends nothing; made of what is asked
+    itself |= {"also_known_as", "known_forms", "proved", "bound"}  # the field's names and theory are of what is inside
     assert asked_of_all - itself <= {*vars(Compressed), *vars(Wrapped)}
 
 
@@ -317,7 +318,7 @@ class Told(Machine):
     def __init__(self) -> None:
         self.heard: list[tuple[int, str]] = []
 
-    def handle(self, event: Event, outside: Outside) -> list[Effect]:
+    def handle(self, event: Event, context: Context) -> list[Effect]:
         if isinstance(event, Received):
             self.heard.append((event.message.round, event.slot))
         if isinstance(event, Started):
@@ -326,7 +327,7 @@ class Told(Machine):
 
 
 NEWS = {"news": Arrival("news/{round}/{sender}")}
-OUTSIDE = Outside(0.0, random.Random(0))
+OUTSIDE = Context(0.0, random.Random(0))
 
 
 def pair(askable: tuple[int, ...] = ()) -> tuple[FeedbackNode, FeedbackNode]:
@@ -338,7 +339,7 @@ def said(node: FeedbackNode) -> Send:
 
 
 def hears(node: FeedbackNode, send: Send) -> list[Effect]:
-    slot = arrivals(NEWS, "int8")[send.message.kind].slot_of(0, send.message)
+    slot = arrivals_with_feedback(NEWS, "int8")[send.message.kind].slot_of(0, send.message)
     return node.handle(Received(0, send.message, slot), OUTSIDE)
 
 

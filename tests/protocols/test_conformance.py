@@ -9,10 +9,10 @@ from hypothesis import strategies as st
 
 from tests.support.runs import ALL_PROTOCOLS, TIMINGS, Played, setup, some_graphs, some_protocols, some_timings
 from walktalk import graphs
+from walktalk.core.seeds import Seed
 from walktalk.protocols import HEADER_BYTES
-from walktalk.runtimes.meaning import Stop
+from walktalk.runtimes.semantics import Stop
 from walktalk.runtimes.simulator import Simulation
-from walktalk.seeds import Seed
 
 every_protocol = pytest.mark.parametrize("protocol", ALL_PROTOCOLS, ids=lambda p: p.label)
 both_timings = pytest.mark.parametrize("timing", TIMINGS, ids=["poisson", "network"])

@@ -7,9 +7,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tests.support.runs import Played, setup, some_graphs, some_timings
+from walktalk.core.seeds import Seed
 from walktalk.protocols import AsyncGossip, MultiWalk, SyncGossip
-from walktalk.runtimes.meaning import Stop
-from walktalk.seeds import Seed
+from walktalk.runtimes.semantics import Stop
 
 
 @settings(max_examples=60, deadline=None)

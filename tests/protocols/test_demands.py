@@ -6,30 +6,35 @@ import pytest
 
 import walktalk as wt
 from walktalk import graphs
-from walktalk.errors import SpecError, UserError
+from walktalk.core.errors import SpecError, UserError
+from walktalk.core.seeds import Seed
+from walktalk.core.settings import settings_of
 from walktalk.protocols import (
+    D2,
     KGT,
     PROTOCOLS,
     SGP,
+    AsyncGossip,
     Centralized,
     Combine,
+    Context,
     Effect,
     Event,
     FedAvg,
+    GradientTracking,
     Machine,
-    Outside,
+    NetworkView,
     Protocol,
     QGDSGDm,
     Scaffold,
     Started,
-    Surroundings,
+    SyncGossip,
     Train,
     Trained,
 )
-from walktalk.runtimes.meaning import Stop
+from walktalk.runtimes.semantics import Stop
 from walktalk.runtimes.simulator import RunSetup, Simulation
-from walktalk.seeds import Seed
-from walktalk.settings import settings_of
+from walktalk.studies import make_spec
 from walktalk.studies.spec import StudySpec
 
 
@@ -69,7 +74,7 @@ class Hurried(Protocol):
 
     heard: list[float]
 
-    def machine(self, surroundings: Surroundings) -> Machine:
+    def machine(self, network_view: NetworkView) -> Machine:
         return Listening(self.heard)
 
 
@@ -77,7 +82,7 @@ class Listening(Machine):
     def __init__(self, heard: list[float]) -> None:
         self.heard = heard
 
-    def handle(self, event: Event, outside: Outside) -> list[Effect]:
+    def handle(self, event: Event, context: Context) -> list[Effect]:
         if isinstance(event, Trained):
             self.heard.append(event.lr)
         if isinstance(event, (Started, Trained)):
@@ -107,5 +112,39 @@ def test_the_reference_runs_beside_those_for_one_way_links() -> None:
 def test_names_of_others_lead_to_algorithms_that_there_are() -> None:
     assert set(PROTOCOLS.elsewhere.values()) <= set(PROTOCOLS)
     assert not set(PROTOCOLS.elsewhere) & set(PROTOCOLS)
+    assert {name for name, _ in PROTOCOLS.aliases.values()} <= set(PROTOCOLS)
+    assert not set(PROTOCOLS.aliases) & {*PROTOCOLS, *PROTOCOLS.elsewhere}
     with pytest.raises(SpecError, match="did you mean 'slowmo'"):
         PROTOCOLS.find("DecentLaM")
+    with pytest.raises(SpecError, match="did you mean 'fedopt' with optimizer: yogi"):
+        PROTOCOLS.find("fedyogi")
+
+
+def test_the_names_of_the_field_are_accepted_and_one_line_says_which_algorithm_it_is() -> None:
+    known = {"d_psgd": SyncGossip, "ad_psgd": AsyncGossip, "dsgt": GradientTracking, "exact_diffusion": D2}
+    for name, kind in known.items():
+        with pytest.warns(UserWarning, match=f"^algorithm {name}: here called {kind.name}$"):
+            assert PROTOCOLS.find(name) is kind
+    for name, (here, settings) in PROTOCOLS.aliases.items():
+        PROTOCOLS[here](**settings)
+        with pytest.warns(UserWarning, match=name):
+            assert PROTOCOLS.known_as(name) == (here, settings)
+
+
+def test_a_study_takes_the_names_of_the_field() -> None:
+    with pytest.warns(UserWarning, match="here called") as told:
+        spec = make_spec({"algorithms": [{"name": ["d_psgd", "fedadam"]}, {"name": "fedavgm", "server_rate": 0.5}]})
+    named = [(one.name, one.title) for one in spec.algorithms]
+    assert named == [
+        ("sync_gossip", "sync_gossip"),
+        ("fedopt", "fedopt-adam"),
+        ("fedopt", "fedopt-momentum-server_rate0.5"),
+    ]
+    assert {str(one.message) for one in told} == {
+        "algorithm d_psgd: here called sync_gossip",
+        "algorithm fedadam: here called fedopt with optimizer: adam",
+        "algorithm fedavgm: here called fedopt with optimizer: momentum",
+    }
+    conflict = r"optimizer: fedadam is fedopt with optimizer: adam \(you gave yogi\)"
+    with pytest.warns(UserWarning, match="here called"), pytest.raises(SpecError, match=conflict):
+        make_spec({"algorithms": [{"name": "fedadam", "optimizer": "yogi"}]})

@@ -16,9 +16,10 @@ import torch
 
 from tests.support.unlike import LR, Ended, Unlike, matrix, run, train_then_mix
 from walktalk import graphs
-from walktalk.errors import GraphError, SpecError
+from walktalk.core.errors import GraphError, SpecError
+from walktalk.core.seeds import Seed
 from walktalk.graphs import Graph
-from walktalk.graphs.matcha import RandomSubgraphs
+from walktalk.graphs.changing_rounds import RandomSubgraphs
 from walktalk.protocols import (
     CECA,
     D2,
@@ -46,8 +47,7 @@ from walktalk.protocols import (
     StreamingDiLoCo,
     SyncGossip,
 )
-from walktalk.protocols.rounds.d2 import with_sum_one
-from walktalk.seeds import Seed
+from walktalk.protocols.gossip.d2 import with_sum_one
 from walktalk.testing import check_protocol
 
 GRAPH = graphs.erdos_renyi(6, p=0.5, seed=2)

@@ -8,10 +8,10 @@ import pytest
 import walktalk as wt
 from tests.support.unlike import LR, run
 from walktalk import graphs
-from walktalk.errors import SpecError
+from walktalk.core.errors import SpecError
 from walktalk.protocols import FedAvg, FedOpt
-from walktalk.protocols.rounds.fedopt import TITLES, ServerOptimizer
-from walktalk.screens import NUMBER_RULES
+from walktalk.protocols.server.fedopt import TITLES, ServerOptimizer
+from walktalk.transforms.rules import NUMBER_RULES
 
 STAR = graphs.star(6)
 SAMPLES = [1, 2, 3, 4, 5, 9]

@@ -11,15 +11,16 @@ from scipy.stats import chisquare
 from tests.protocols.test_token_saga import GRAPH, Run
 from walktalk import graphs
 from walktalk.chains import mean_return_times, metropolis_hastings, metropolis_with_jumps, stationary
-from walktalk.errors import ChainError, SpecError
+from walktalk.core.errors import ChainError, SpecError
+from walktalk.core.seeds import Seed
 from walktalk.graphs import Graph
 from walktalk.protocols import Digest, MultiWalk, Protocol, Walkman, WeightedWalk
-from walktalk.protocols.multi_walk.plain import WalkNode
-from walktalk.protocols.walks.walkman import Consensus, _count
-from walktalk.protocols.walks.weighted_walk import ScaledTraining
-from walktalk.runtimes.meaning import Stop
+from walktalk.protocols.mechanisms.tokens.notes import counts_in
+from walktalk.protocols.mechanisms.tokens.plain import WalkNode
+from walktalk.protocols.walks.walkman import Consensus, count_of
+from walktalk.protocols.walks.weighted_walk import Weighted
+from walktalk.runtimes.semantics import Stop
 from walktalk.runtimes.simulator import Fault, PoissonTiming, RunSetup, Simulation
-from walktalk.seeds import Seed
 from walktalk.testing import check_protocol
 
 WEIGHTS = (1.0, 5.0, 2.0, 0.5, 3.0, 4.0)
@@ -90,8 +91,8 @@ def test_every_node_counts_the_same_on_average() -> None:
     rates = []
     for machine in simulation.machines:
         assert isinstance(machine, WalkNode)
-        assert isinstance(machine.visiting, ScaledTraining)
-        rates.append(machine.visiting.rate)
+        assert isinstance(machine.rule, Weighted)
+        rates.append(machine.rule.rate)
     assert np.allclose(np.array(rates) * np.array(WEIGHTS) / sum(WEIGHTS), 1 / 6)
 
 
@@ -128,12 +129,12 @@ def test_the_walk_is_the_mean_of_what_nodes_put_in() -> None:
         for node, machine in enumerate(run.simulation.machines):
             assert isinstance(machine, WalkNode)
             if machine.carried:  # else it is on its way
-                visiting = machine.visiting
-                assert isinstance(visiting, Consensus)
+                rule = machine.rule
+                assert isinstance(rule, Consensus)
                 parts = [put_in(run, v, 2.0) for v in range(6)]
                 # A node that it is at for the first time has set out from z, and put nothing in.
                 fresh = [run.trainer.initial().double().numpy()] * 6
-                known = [m.visiting.lineages.noted for m in run.simulation.machines]  # type: ignore[attr-defined]
+                known = [m.rule.lineages.noted for m in run.simulation.machines]  # type: ignore[attr-defined]
                 each = [part if known[v] and part is not None else fresh[v] for v, part in enumerate(parts)]
                 assert np.allclose(run.slot(node, "walk/1"), np.mean(each, axis=0), atol=1e-4)
                 looked += 1
@@ -145,7 +146,9 @@ def test_walkman_reaches_the_optimum_of_unlike_nodes_also_after_failures() -> No
     faults = (Fault("kill", at=50.0, node="random", seconds=20.0), Fault("kill", at=120.0, node=0, seconds=40.0))
     end = Run(Walkman(heartbeat=5.0), GRAPH, Stop(time=2500.0), faults, steps=5).advance(1.0)
     assert end.distance < 1e-4
-    counts = [_count(what.carried.more) for m in end.simulation.machines for what in m.copies.here.values()]  # type: ignore[attr-defined]
+    counts = [
+        count_of(counts_in(token.carried.state)) for m in end.simulation.machines for token in m.copies.here.values()
+    ]  # type: ignore[attr-defined]
     assert set(counts) <= {6}
 
 

@@ -20,17 +20,18 @@ from torch import nn
 import walktalk as wt
 from tests.support.runs import Played, setup
 from walktalk import graphs
-from walktalk.errors import SpecError, StudyError
+from walktalk.core.errors import SpecError, StudyError
+from walktalk.core.seeds import Seed
 from walktalk.protocols import TokenSaga
 from walktalk.records import TraceRow
-from walktalk.runtimes.meaning import Evaluate
-from walktalk.runtimes.peers.purse import AT_ONCE, NAME, Purse
-from walktalk.screens import Privacy, accounting
-from walktalk.screens.accounting import ORDERS
-from walktalk.seeds import Seed
+from walktalk.runtimes.peers.node.privacy_budget import AT_ONCE, NAME, PrivacyBudget
+from walktalk.runtimes.semantics import Evaluate
 from walktalk.studies import make_spec, run_study
-from walktalk.studies.collecting.history import measured_history
+from walktalk.studies.collecting.outcome import measured_history
 from walktalk.testing.cluster import running
+from walktalk.transforms.rules import Privacy
+from walktalk.transforms.rules import noise as accounting
+from walktalk.transforms.rules.noise import ORDERS
 
 DELTA = 1e-5
 
@@ -204,31 +205,31 @@ def test_who_has_spent_its_budget_learns_no_more_and_the_others_do() -> None:
 
 def test_what_was_spent_outlives_a_node_that_dies(tmp_path: Path) -> None:
     privacy = Privacy(noise=5.0, budget=5.0)
-    first = Purse(tmp_path, privacy)
-    assert all(first.take() for _ in range(3))
-    again = Purse(tmp_path, privacy)  # the first has died: all that it had taken out is spent
+    first = PrivacyBudget(tmp_path, privacy)
+    assert all(first.spend() for _ in range(3))
+    again = PrivacyBudget(tmp_path, privacy)  # the first has died: all that it had taken out is spent
     assert again.epsilon == privacy.epsilon(AT_ONCE)
-    again.take()
+    again.spend()
     again.close()
     assert json.loads((tmp_path / NAME).read_text()) == {"spent": [[5.0, AT_ONCE], [5.0, 1]]}
-    louder = Purse(tmp_path, Privacy(noise=9.0, budget=5.0))
+    louder = PrivacyBudget(tmp_path, Privacy(noise=9.0, budget=5.0))
     count = 0
-    while louder.take():
+    while louder.spend():
         count += 1
     assert louder.empty
     spent = ((5.0, AT_ONCE + 1),)
     assert Privacy(noise=9.0).epsilon(count, spent) <= 5.0 < Privacy(noise=9.0).epsilon(count + 1, spent)
-    assert not Purse(tmp_path, Privacy(noise=9.0, budget=5.0)).take()
+    assert not PrivacyBudget(tmp_path, Privacy(noise=9.0, budget=5.0)).spend()
 
 
 def test_what_cannot_be_written_down_is_not_let_out(tmp_path: Path) -> None:
-    purse = Purse(tmp_path / "gone", Privacy(noise=5.0))
+    privacy_budget = PrivacyBudget(tmp_path / "gone", Privacy(noise=5.0))
     (tmp_path / "gone").write_text("a file where the folder should be")
-    assert not purse.take()
-    assert not purse.empty
+    assert not privacy_budget.spend()
+    assert not privacy_budget.empty
     (tmp_path / NAME).write_text('{"spent": [[-1, 3]]}')
     with pytest.raises(StudyError, match="does not say what was spent"):
-        Purse(tmp_path, Privacy(noise=5.0))
+        PrivacyBudget(tmp_path, Privacy(noise=5.0))
 
 
 def test_real_nodes_end_their_run_with_their_budget_and_keep_the_noise_to_themselves(tmp_path: Path) -> None:
@@ -237,13 +238,13 @@ def test_real_nodes_end_their_run_with_their_budget_and_keep_the_noise_to_themse
     assert privacy is not None
     with running(protocol, graphs.complete(3), tmp_path, wt.Stop(time=60.0), secret=True) as cluster:
         cluster.wait()
-    assert all(node.end.seen and node.status()["epsilon"] <= 12.0 for node in cluster.nodes)
+    assert all(node.progress.end.seen and node.status()["epsilon"] <= 12.0 for node in cluster.nodes)
     trace = cluster.trace()
     released = Counter(row.node for row in trace if row.event == "screen")
     assert released == dict.fromkeys(range(3), privacy.most())
     assert {row.key for row in trace if row.event == "screen"} == {0}
     assert {row.node for row in trace if row.event == "budget_spent"} == {0, 1, 2}
-    assert not Purse(tmp_path / "1", privacy).take()
+    assert not PrivacyBudget(tmp_path / "1", privacy).spend()
 
 
 def test_a_history_that_is_collected_says_what_was_spent() -> None:

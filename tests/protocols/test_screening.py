@@ -17,34 +17,34 @@ from hypothesis import strategies as st
 import walktalk as wt
 from tests.support.runs import TIMINGS, Played, setup
 from walktalk import graphs
-from walktalk.errors import SpecError
+from walktalk.core.errors import SpecError
+from walktalk.core.seeds import Seed
 from walktalk.protocols import (
     INITIAL,
     MEMBER,
     Apply,
     Combine,
+    Context,
     Effect,
     EpidemicLearning,
     Event,
     Machine,
     Message,
-    Outside,
     Received,
     Record,
     Send,
     screened,
 )
-from walktalk.protocols.compression.feedback import FeedbackNode
-from walktalk.protocols.compression.plain_code import CodedNode
-from walktalk.protocols.privacy import PrivateNode
-from walktalk.protocols.screening import MeetingNode, ScreenedNode
-from walktalk.runtimes.peers import SPOILS
+from walktalk.protocols.wrappers.compression import CodedNode
+from walktalk.protocols.wrappers.error_feedback import FeedbackNode
+from walktalk.protocols.wrappers.privacy import PrivateNode
+from walktalk.protocols.wrappers.screening import MeetingNode, ScreenedNode
 from walktalk.runtimes.simulator import Fault, FaultPlan
-from walktalk.screens import NUMBER_RULES, SCREENS, rule_named, screen_named
-from walktalk.seeds import Seed
 from walktalk.studies import make_spec, run_study
 from walktalk.testing import check_protocol
 from walktalk.testing.cluster import running
+from walktalk.testing.node_faults import SPOILS
+from walktalk.transforms.rules import NUMBER_RULES, SCREENS, rule_named, screen_named
 
 NO_KEYS = torch.zeros(1, dtype=torch.int64)
 
@@ -176,10 +176,10 @@ def test_and_so_it_is_on_real_nodes(protocol: wt.Protocol) -> None:
 class Knows(Machine):
     """A node that answers whatever it is asked in its own way."""
 
-    def handle(self, event: Event, outside: Outside) -> list[Effect]:
+    def handle(self, event: Event, context: Context) -> list[Effect]:
         return []
 
-    def refused(self, sender: int, message: Message, outside: Outside) -> list[Effect]:
+    def refused(self, sender: int, message: Message, context: Context) -> list[Effect]:
         return [Send(sender, message)]
 
     def has_work(self) -> bool:
@@ -203,8 +203,8 @@ class Knows(Machine):
     ],
 )
 def test_whatever_is_wrapped_around_a_node_asks_it_everything(around: Callable[[Machine], Machine]) -> None:
-    node, outside = around(Knows()), Outside(0.0, random.Random(0))
-    assert node.refused(3, Message("walk"), outside) == [Send(3, Message("walk"))]
+    node, context = around(Knows()), Context(0.0, random.Random(0))
+    assert node.refused(3, Message("walk"), context) == [Send(3, Message("walk"))]
     assert not node.has_work()
     assert node.keepsake().endswith(b"kept")
     assert node.farewell().endswith(b"left")
@@ -213,19 +213,19 @@ def test_whatever_is_wrapped_around_a_node_asks_it_everything(around: Callable[[
 class Takes(Machine):
     """A node that takes every message but those of round 9."""
 
-    def handle(self, event: Event, outside: Outside) -> list[Effect]:
+    def handle(self, event: Event, context: Context) -> list[Effect]:
         if isinstance(event, Received) and event.message.round == 9:
             raise ValueError("not this one")
         return []
 
 
 def test_witnesses_are_what_came_last_from_two_others() -> None:
-    node, outside = ScreenedNode(Takes(), "refuse", 5), Outside(0.0, random.Random(0))
+    node, context = ScreenedNode(Takes(), "refuse", 5), Context(0.0, random.Random(0))
     seen: list[set[int]] = []
     holds: dict[str, int] = {}  # slot -> whose model is in it
     for sender in (0, 0, 1, 2, 0, 3, 4, 4):
         holds["in"] = sender
-        for effect in node.handle(Received(sender, Message("walk"), "in"), outside):
+        for effect in node.handle(Received(sender, Message("walk"), "in"), context):
             if isinstance(effect, Combine):
                 holds[effect.into] = holds["in"]
             elif isinstance(effect, Apply):
@@ -233,8 +233,8 @@ def test_witnesses_are_what_came_last_from_two_others() -> None:
     assert seen == [set(), set(), set(), {0, 1}, {1, 2}, {2, 0}, {0, 3}, {0, 3}]
     assert len(holds) == 4  # three models are kept at most
     with pytest.raises(ValueError, match="not this one"):
-        node.handle(Received(1, Message("walk", round=9), "in"), outside)
-    _, judged = node.handle(Received(2, Message("walk"), "in"), outside)
+        node.handle(Received(1, Message("walk", round=9), "in"), context)
+    _, judged = node.handle(Received(2, Message("walk"), "in"), context)
     assert isinstance(judged, Apply)
     assert {holds[slot] for slot, weight in judged.terms.items() if not weight} == {3, 4}  # 1 left nothing behind
 
@@ -242,7 +242,7 @@ def test_witnesses_are_what_came_last_from_two_others() -> None:
 class Trains(Machine):
     """A node that puts out what came, trained."""
 
-    def handle(self, event: Event, outside: Outside) -> list[Effect]:
+    def handle(self, event: Event, context: Context) -> list[Effect]:
         if isinstance(event, Received):
             return [Combine("model", {event.slot: 2.0}), Record(MEMBER, 0, "model")]
         return []
@@ -252,12 +252,12 @@ class Trains(Machine):
 def test_a_model_that_travels_is_compared_with_the_last_as_it_came_and_others_with_what_was_put_out(
     as_it_came: bool, own: float
 ) -> None:
-    node, outside = ScreenedNode(Trains(), "clip", 3, as_it_came), Outside(0.0, random.Random(0))
+    node, context = ScreenedNode(Trains(), "clip", 3, as_it_came), Context(0.0, random.Random(0))
     holds = {INITIAL: 1.0}
     compared = []
     for came in (3.0, 4.0):
         holds["in"] = came
-        for effect in node.handle(Received(1, Message("walk"), "in"), outside):
+        for effect in node.handle(Received(1, Message("walk"), "in"), context):
             if isinstance(effect, Combine):
                 holds[effect.into] = sum(weight * holds[slot] for slot, weight in effect.terms.items())
             elif isinstance(effect, Apply):
@@ -375,5 +375,5 @@ def test_real_nodes_can_be_bad_too_and_their_run_is_replayed(tmp_path: Path) -> 
     assert spoiled == {1}
     members = cluster.replay().members
     for v, node in enumerate(cluster.nodes):
-        (kept,) = node.interpreter.members.values()
+        (kept,) = node.models.interpreter.members.values()
         np.testing.assert_allclose(kept.double().numpy(), members[v], rtol=1e-3, atol=1e-3)

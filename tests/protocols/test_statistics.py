@@ -12,13 +12,13 @@ from hypothesis import strategies as st
 
 from tests.support.runs import setup, some_graphs, some_protocols, some_timings
 from walktalk import graphs
+from walktalk.core.seeds import Seed
 from walktalk.protocols import UPDATE, AsyncGossip, Combine, MultiWalk, SyncGossip, absorb, apply_update
-from walktalk.runtimes.meaning import Evaluate, Stop
-from walktalk.runtimes.peers.slots import Tensors
-from walktalk.runtimes.simulator import CombineOp, Notebook, PoissonTiming
+from walktalk.runtimes.peers.node.models import Tensors
+from walktalk.runtimes.semantics import Evaluate, Stop
+from walktalk.runtimes.simulator import CombineOp, PoissonTiming, ScheduleRecorder
 from walktalk.runtimes.stacked import Engine, Executor, executor
 from walktalk.runtimes.stacked.waves import CombineStep
-from walktalk.seeds import Seed
 from walktalk.testing.quadratic import MeasuringTrainer
 
 
@@ -38,7 +38,7 @@ def test_the_same_walk_twice_in_a_row_is_one_average_for_both():
 
 
 def test_a_value_that_cancels_out_is_still_there_for_the_statistics():
-    notebook = Notebook()
+    notebook = ScheduleRecorder()
     here = {"a": ((1, 1.0),), "b": ((2, 1.0),), "c": ((2, 1.0),)}  # b and c are the same model
     mixed = absorb("d", "a", 0.25, "b", "c")
     notebook.combined(here, mixed.terms, mixed.statistics)
@@ -50,7 +50,7 @@ def test_a_value_that_cancels_out_is_still_there_for_the_statistics():
 
 @pytest.mark.parametrize("moved", [False, True])
 def test_an_update_is_the_trained_model_itself(moved):
-    notebook = Notebook()
+    notebook = ScheduleRecorder()
     here = {"model": ((3, 1.0),), UPDATE: notebook.update(((3, 1.0),), ((4, 1.0),))}
     applied = apply_update("model", moved)
     assert notebook.combined(here, applied.terms, applied.statistics) == ((4, 1.0),) if not moved else True

@@ -9,11 +9,11 @@ import pytest
 
 from tests.support.unlike import LR, matrix, run, train_then_mix
 from walktalk import graphs
-from walktalk.errors import SpecError
+from walktalk.core.errors import SpecError
+from walktalk.core.seeds import Seed
 from walktalk.protocols import HEADER_BYTES, Teleportation
-from walktalk.protocols.rounds.teleporting import Places
+from walktalk.protocols.gossip.teleporting import Places
 from walktalk.runtimes.simulator import NetworkTiming
-from walktalk.seeds import Seed
 from walktalk.testing import check_protocol
 
 EVERYONE = graphs.complete(7)

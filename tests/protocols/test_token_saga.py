@@ -11,16 +11,16 @@ from hypothesis import strategies as st
 
 from tests.protocols.test_family_rounds import Unlike
 from walktalk import graphs
-from walktalk.errors import SpecError
+from walktalk.core.errors import SpecError
+from walktalk.core.seeds import Seed
 from walktalk.graphs import Graph
-from walktalk.protocols import MultiWalk, Protocol, TokenSaga
-from walktalk.protocols.multi_walk.plain import WalkNode
-from walktalk.protocols.multi_walk.resilient import ResilientNode
-from walktalk.protocols.walks.lineage import Lineages, Name, name_in
-from walktalk.runtimes.meaning import Evaluate, Stop
+from walktalk.protocols import MultiWalk, Protocol, TokenSaga, Walkman
+from walktalk.protocols.mechanisms.tokens.notes import Lineages, Name, name_in
+from walktalk.protocols.mechanisms.tokens.plain import WalkNode
+from walktalk.protocols.mechanisms.tokens.resilient import ResilientNode
+from walktalk.runtimes.semantics import Evaluate, Stop
 from walktalk.runtimes.simulator import Fault, FaultPlan, NetworkTiming, PoissonTiming, RunSetup, Timing
 from walktalk.runtimes.stacked import Engine
-from walktalk.seeds import Seed
 from walktalk.testing import check_protocol
 
 GRAPH = graphs.erdos_renyi(6, p=0.5, seed=2)
@@ -76,18 +76,18 @@ def walks_here(run: Run) -> list[tuple[int, int, bytes, str]]:
     found: list[tuple[int, int, bytes, str]] = []
     for node, machine in enumerate(run.simulation.machines):
         if isinstance(machine, WalkNode):
-            found += [(node, walk, what.more, f"mean/{walk}") for walk, what in machine.carried.items()]
+            found += [(node, walk, token.state, f"mean/{walk}") for walk, token in machine.carried.items()]
         elif isinstance(machine, ResilientNode) and node not in dead:
-            found += [(node, walk, what.carried.more, f"mean/{walk}") for walk, what in machine.copies.here.items()]
+            found += [(node, walk, token.carried.state, f"mean/{walk}") for walk, token in machine.copies.here.items()]
             leaving = machine.hops.leaving.items()
-            found += [(node, walk, hop.what.carried.more, f"hop/mean/{walk}") for walk, hop in leaving]
+            found += [(node, walk, hop.token.carried.state, f"hop/mean/{walk}") for walk, hop in leaving]
     return found
 
 
 def assert_law(run: Run) -> int:
     """ḡ of every walk is the mean over all nodes of what they noted under its lineage; how many were looked at."""
     looked = 0
-    lineages = [machine.visiting.lineages for machine in run.simulation.machines]  # type: ignore[attr-defined]
+    lineages = [machine.rule.lineages for machine in run.simulation.machines]  # type: ignore[attr-defined]
     for node, walk, more, slot in walks_here(run):
         name, total = name_in(more), np.zeros(3)
         if name is None or any(one.unsure and walk not in one.noted for one in lineages):
@@ -136,6 +136,21 @@ def test_so_do_several_walks_and_one_after_a_failure() -> None:
     faults = (Fault("kill", at=50.0, node="random", seconds=20.0), Fault("kill", at=150.0, node=0, seconds=50.0))
     failed = TokenSaga(heartbeat=5.0)
     assert Run(failed, GRAPH, Stop(time=1500.0), faults, lr=0.15).advance(1.0).distance < 1e-4
+
+
+@pytest.mark.parametrize(
+    ("protocol", "lr", "steps"), [(TokenSaga(heartbeat=5.0), 0.15, 1), (Walkman(heartbeat=5.0), 0.1, 5)]
+)
+def test_after_nodes_have_joined_and_left_it_ends_at_the_optimum_of_those_that_are_there(
+    protocol: Protocol, lr: float, steps: int
+) -> None:
+    changes = (Fault("join", at=60.0, node=5), Fault("leave", at=200.0, node=2))
+    run = Run(protocol, GRAPH, Stop(time=2500.0), changes, lr=lr, steps=steps).advance(1.0)
+    there = [0, 1, 3, 4, 5]
+    curvatures, centres = run.trainer.curvatures[there], run.trainer.centres[there]
+    optimum = (curvatures * centres).sum(0) / curvatures.sum(0)
+    assert np.abs(run.output() - optimum).max() < 1e-4
+    assert np.abs(optimum - run.trainer.optimum()).max() > 1e-2
 
 
 def test_it_follows_its_rule() -> None:

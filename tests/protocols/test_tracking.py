@@ -9,7 +9,7 @@ import pytest
 
 from tests.support.unlike import LR, matrix, run
 from walktalk import graphs
-from walktalk.errors import SpecError
+from walktalk.core.errors import SpecError
 from walktalk.graphs import Graph
 from walktalk.protocols import EXTRA, KGT, GradientTracking, LocalDSGD, MomentumTracking, Scaffold
 

@@ -7,7 +7,7 @@ import pytest
 import torch
 from safetensors.torch import save_file
 
-from walktalk.errors import StudyError
+from walktalk.core.errors import StudyError
 from walktalk.records import load_checkpoint, save_checkpoint
 
 TENSORS = {"rows": torch.arange(12, dtype=torch.float32).reshape(3, 4), "half": torch.ones(3, dtype=torch.bfloat16)}

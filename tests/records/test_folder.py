@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from walktalk.errors import StudyError
+from walktalk.core.errors import StudyError
 from walktalk.records import StudyFolder, check_folder, existing_folder, folder_name, opened_folder, replacing_files
 
 SPEC = "name: quickstart\nseed: 0\n"

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from walktalk.errors import StudyError
+from walktalk.core.errors import StudyError
 from walktalk.records import TraceWriter, replacing
 
 

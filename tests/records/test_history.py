@@ -8,7 +8,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from walktalk.errors import StudyError
+from walktalk.core.errors import StudyError
 from walktalk.records import COLUMNS, RUN_COLUMNS, HistoryRow, frame, history_text, read_history, write_history
 
 ROW = HistoryRow("multi_walk-4", 0, 100, 25.125, 8_000_000_000_000, 0.1, 0.9375, 1e-7, 7_900_000_000_000, 0.2, 0.5)

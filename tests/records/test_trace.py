@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from walktalk.errors import StudyError
+from walktalk.core.errors import StudyError
 from walktalk.records import TRACE_COLUMNS, TraceWriter, read_trace
 
 FIRST = {

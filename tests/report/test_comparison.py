@@ -13,10 +13,10 @@ import pytest
 from typer.testing import CliRunner
 
 from walktalk.cli import app
-from walktalk.errors import StudyError
+from walktalk.core.errors import StudyError
 from walktalk.records import read_history, studies_below
 from walktalk.report import open_comparison, write_comparison
-from walktalk.report.page.curves import metrics_of
+from walktalk.report.page.data import metrics_of
 from walktalk.studies import make_spec, run_study
 
 Studies = Callable[[str], Path]

@@ -21,12 +21,11 @@ from typing import Any
 import pytest
 from tests.support.drawing import UNDRAWN
 
-from walktalk.errors import UnavailableError
+from walktalk.core.errors import UnavailableError
 from walktalk.records import HistoryRow
 from walktalk.report import ClusterPage, live_page, open_study, served_cluster
 from walktalk.report.live import study
-from walktalk.report.live.board import Board
-from walktalk.report.live.server import Door, Server, is_loopback
+from walktalk.report.live.server import LiveAddress, PageState, Server, is_loopback
 from walktalk.studies import Progress, make_spec
 
 Studies = Callable[[str], Path]
@@ -56,11 +55,9 @@ def report(done: int, rows: tuple[HistoryRow, ...] = ()) -> Progress:
     return Progress(done, 40, done, float(done), 100.0, {"multi_walk-2": 0.5}, "training", rows)
 
 
-def all_taken(board: Board) -> bool:
-    """Whether nobody who looks is without the last state."""
-    began = time.monotonic()
-    board.wait_until_taken(0.2)
-    return time.monotonic() - began < 0.2
+def all_taken(pages: PageState, seconds: float = 0.2) -> bool:
+    """Whether nobody who looks is without the last state, at last."""
+    return pages.wait_until_received(seconds)
 
 
 def row(iteration: int, loss: float = 0.5) -> HistoryRow:
@@ -79,91 +76,95 @@ def eventually(condition: Callable[[], Any], seconds: float = 20.0) -> Any:
 
 
 @pytest.fixture
-def served(tmp_path: Path) -> Iterator[Callable[..., tuple[Door, Board]]]:
-    """A server of a board, with a folder of records."""
+def served(tmp_path: Path) -> Iterator[Callable[..., tuple[LiveAddress, PageState]]]:
+    """A server of a pages, with a folder of records."""
     (tmp_path / "study" / ".git").mkdir(parents=True)
     (tmp_path / "study" / "history.csv").write_text("a,b\n")
     (tmp_path / "study" / ".git" / "secret").write_text("no")
     (tmp_path / "secret.txt").write_text("no")
     running: list[Server] = []
 
-    def serve(**where: Any) -> tuple[Door, Board]:
-        door, board = Door(**where), Board()
-        running.append(Server(door, board, lambda: "<p>page</p>", tmp_path / "study"))
+    def serve(**where: Any) -> tuple[LiveAddress, PageState]:
+        address, pages = LiveAddress(**where), PageState()
+        running.append(Server(address, pages, lambda: "<p>page</p>", tmp_path / "study"))
         running[-1].start()
-        return door, board
+        return address, pages
 
     yield serve
     for server in running:
         server.stop()
 
 
-def test_only_this_machine_is_let_in_and_only_under_its_own_names(served: Callable[..., tuple[Door, Board]]) -> None:
-    door, _ = served()
-    assert door.url == f"http://127.0.0.1:{door.port}/"
-    assert get(door.url) == (200, "<p>page</p>")
-    assert get(door.url, Host=f"localhost:{door.port}")[0] == 200
-    assert get(door.url, Host="evil.example")[0] == 403
+def test_only_this_machine_is_let_in_and_only_under_its_own_names(
+    served: Callable[..., tuple[LiveAddress, PageState]],
+) -> None:
+    address, _ = served()
+    assert address.url == f"http://127.0.0.1:{address.port}/"
+    assert get(address.url) == (200, "<p>page</p>")
+    assert get(address.url, Host=f"localhost:{address.port}")[0] == 200
+    assert get(address.url, Host="evil.example")[0] == 403
     with socket.socket() as other:
-        assert other.connect_ex(("127.0.0.2", door.port)) != 0  # nobody answers on another address
+        assert other.connect_ex(("127.0.0.2", address.port)) != 0  # nobody answers on another address
 
 
-def test_elsewhere_the_token_is_needed_for_everything(served: Callable[..., tuple[Door, Board]]) -> None:
-    door, _ = served(host="0.0.0.0")
-    here = f"http://127.0.0.1:{door.port}"
-    assert len(door.token) > 16
-    assert door.url.endswith(f"?token={door.token}")
+def test_elsewhere_the_token_is_needed_for_everything(served: Callable[..., tuple[LiveAddress, PageState]]) -> None:
+    address, _ = served(host="0.0.0.0")
+    here = f"http://127.0.0.1:{address.port}"
+    assert len(address.token) > 16
+    assert address.url.endswith(f"?token={address.token}")
     for path in ("/", "/page.json", "/events", "/history.csv"):
         assert get(here + path)[0] == 403
         assert get(f"{here}{path}?token=wrong")[0] == 403
     for path in ("/", "/page.json", "/history.csv"):
-        assert get(f"{here}{path}?token={door.token}")[0] == 200
-    assert get(f"{here}/history.csv", Referer=f"{here}/?token={door.token}")[0] == 200  # a link on the page
+        assert get(f"{here}{path}?token={address.token}")[0] == 200
+    assert get(f"{here}/history.csv", Referer=f"{here}/?token={address.token}")[0] == 200  # a link on the page
 
 
-def test_records_are_served_and_nothing_else(served: Callable[..., tuple[Door, Board]]) -> None:
-    door, _ = served()
-    assert get(f"{door.url}history.csv") == (200, "a,b\n")
+def test_records_are_served_and_nothing_else(served: Callable[..., tuple[LiveAddress, PageState]]) -> None:
+    address, _ = served()
+    assert get(f"{address.url}history.csv") == (200, "a,b\n")
     for path in ("../secret.txt", "%2e%2e/secret.txt", ".git/secret", "nothing", "/etc/passwd"):
-        assert get(door.url + path)[0] == 404
+        assert get(address.url + path)[0] == 404
 
 
-def test_news_come_as_they_happen(served: Callable[..., tuple[Door, Board]]) -> None:
-    door, board = served()
-    board.show(progress={"share": 0.5})
-    with urllib.request.urlopen(f"{door.url}events", timeout=10) as stream:
+def test_news_come_as_they_happen(served: Callable[..., tuple[LiveAddress, PageState]]) -> None:
+    address, pages = served()
+    pages.update(progress={"share": 0.5})
+    with urllib.request.urlopen(f"{address.url}events", timeout=10) as stream:
         lines = iter(lambda: stream.readline().decode().strip(), None)
         assert next(lines) == "event: progress"
         assert json.loads(next(lines).removeprefix("data: ")) == {"share": 0.5}
-        board.show(parts={"data": {}, "sections": {}}, ended=True)
+        pages.update(parts={"data": {}, "sections": {}}, ended=True)
         told = [line for line in (next(lines) for _ in range(9)) if line.startswith("event")]
         assert told == ["event: progress", "event: page", "event: end"]
-    assert not all_taken(board)
-    assert json.loads(get(f"{door.url}page.json?page=another")[1])["parts"] == {"data": {}, "sections": {}}
-    assert not all_taken(board)
-    get(f"{door.url}page.json")
-    assert all_taken(board)
+    assert not all_taken(pages)
+    assert json.loads(get(f"{address.url}page.json?page=another")[1])["parts"] == {"data": {}, "sections": {}}
+    assert not all_taken(pages)
+    get(f"{address.url}page.json")
+    assert all_taken(pages, 20.0)
 
 
-def test_in_the_end_pages_that_are_being_opened_are_waited_for(served: Callable[..., tuple[Door, Board]]) -> None:
-    door, board = served()
-    get(door.url, Accept="text/html,*/*")
-    board.show(parts={"data": {}, "sections": {}}, ended=True)
-    assert not all_taken(board)
-    with urllib.request.urlopen(f"{door.url}events?page=new", timeout=10) as stream:
+def test_in_the_end_pages_that_are_being_opened_are_waited_for(
+    served: Callable[..., tuple[LiveAddress, PageState]],
+) -> None:
+    address, pages = served()
+    get(address.url, Accept="text/html,*/*")
+    pages.update(parts={"data": {}, "sections": {}}, ended=True)
+    assert not all_taken(pages)
+    with urllib.request.urlopen(f"{address.url}events?page=new", timeout=10) as stream:
         assert b"event: end" in stream.read()
-    assert not all_taken(board)
-    get(f"{door.url}page.json?page=new")
-    assert all_taken(board)
+    assert not all_taken(pages)
+    get(f"{address.url}page.json?page=new")
+    assert all_taken(pages, 20.0)
 
 
 def test_a_port_in_use_and_a_wrong_address_are_mistakes() -> None:
-    door = Door()
-    with pytest.raises(UnavailableError, match=rf"--port {door.port} on 127.0.0.1.*leave --port out"):
-        Door(port=door.port)
+    address = LiveAddress()
+    with pytest.raises(UnavailableError, match=rf"--port {address.port} on 127.0.0.1.*leave --port out"):
+        LiveAddress(port=address.port)
     with pytest.raises(UnavailableError, match="no address of this machine"):
-        Door(host="203.0.113.7")
-    door.socket.close()
+        LiveAddress(host="203.0.113.7")
+    address.socket.close()
     assert is_loopback("::1")
     assert not is_loopback("example.org")
 
@@ -310,15 +311,15 @@ def answer(walks: list[int], iterations: int, aggregates: bool = False, done: bo
 def a_cluster_of_four(folder: Path) -> ClusterPage:
     """Its page after three rounds of answers, in which a walk moves, and a node dies and comes back."""
     page = ClusterPage("four", folder, {"a": "north", "b": "north", "c": "", "d": "<d>"}, SPEC, "")
-    page.take({"a": answer([1], 4, True), "b": answer([], 2), "c": answer([2], 1), "d": answer([], 0)}, 0.0)
-    page.take({"a": answer([], 5, True), "b": answer([1], 2), "c": answer([2], 2), "d": None}, 2.0)
-    page.take({"a": answer([], 5), "b": answer([1], 3, True), "c": answer([2], 2), "d": answer([], 0)}, 4.0)
+    page.add_answers({"a": answer([1], 4, True), "b": answer([], 2), "c": answer([2], 1), "d": answer([], 0)}, 0.0)
+    page.add_answers({"a": answer([], 5, True), "b": answer([1], 2), "c": answer([2], 2), "d": None}, 2.0)
+    page.add_answers({"a": answer([], 5), "b": answer([1], 3, True), "c": answer([2], 2), "d": answer([], 0)}, 4.0)
     return page
 
 
 def test_a_cluster_is_seen_from_answer_to_answer(tmp_path: Path) -> None:
     page = a_cluster_of_four(tmp_path)
-    seen = [(row["time"], row["node"], row["event"]) for row in page.seen.rows]
+    seen = [(row["time"], row["node"], row["event"]) for row in page.observed.rows]
     assert (2.0, 0, "send") in seen
     assert (2.0, 1, "receive") in seen
     assert [event for event in seen if event[1] == 3] == [(2.0, 3, "kill"), (4.0, 3, "revive")]
@@ -327,29 +328,33 @@ def test_a_cluster_is_seen_from_answer_to_answer(tmp_path: Path) -> None:
     assert parts is not None
     json.dumps(parts, allow_nan=False)
     counts = parts["data"]["replay"]["runs"][0]["counts"]
-    assert sum(counts.values()) == len(page.seen.rows)
+    assert sum(counts.values()) == len(page.observed.rows)
     assert parts["data"]["runs"]["multi_walk-2"][0]["iteration"] == [7, 9, 10]
     assert page.progress()["words"] == "4 of 4 nodes answer · 10 iterations · aggregator: b"
     assert "&lt;d&gt;" in parts["sections"]["results"]
     assert "2 walks" in parts["sections"]["algorithms"]
     assert "network.nodes" in parts["sections"]["settings"]
     assert not page.done
-    page.take(dict.fromkeys("abcd", answer([], 9, done=True)), 6.0)
+    page.add_answers(dict.fromkeys("abcd", answer([], 9, done=True)), 6.0)
     assert page.done
 
 
 def test_nodes_that_are_started_again_join_or_leave_undo_nothing_on_a_clusters_page(tmp_path: Path) -> None:
     """Iterations went back while a node was away, and one that joined was in no table: "5 of 4 nodes answer"."""
     page = ClusterPage("two", tmp_path, {"a": "", "b": ""}, SPEC, "")
-    page.take({"a": answer([1], 10, True), "b": answer([2], 6)}, 0.0)
-    page.take({"a": answer([1], 11, True), "b": None}, 2.0)  # is started again
-    page.take({"a": answer([1], 12, True), "b": {**answer([], 6), "total_iterations": 25}, "c": answer([2], 1)}, 4.0)
+    page.add_answers({"a": answer([1], 10, True), "b": answer([2], 6)}, 0.0)
+    page.add_answers({"a": answer([1], 11, True), "b": None}, 2.0)  # is started again
+    page.add_answers(
+        {"a": answer([1], 12, True), "b": {**answer([], 6), "total_iterations": 25}, "c": answer([2], 1)}, 4.0
+    )
     assert [row.iteration for row in page.history] == [16, 17, 25]
     bits = [row.bits for row in page.history]
     assert bits == sorted(bits)
     assert page.progress()["words"].startswith("3 of 3 nodes answer")
     full = "its folder is full"
-    page.take({"a": {**answer([1], 13, True), "complaints": [full]}, "c": answer([2], 2)}, 6.0)  # b left for good
+    page.add_answers(
+        {"a": {**answer([1], 13, True), "complaints": [full]}, "c": answer([2], 2)}, 6.0
+    )  # b left for good
     assert page.progress()["words"].startswith("2 of 2 nodes answer")
     parts = page.parts()
     assert parts is not None
@@ -376,3 +381,32 @@ def test_a_cluster_in_a_browser(tmp_path: Path, browser: Any) -> None:
         assert tab.locator("#results tbody tr").count() == 4
         tab.close()
     assert complaints == []
+
+
+SLOW_FIRST_ANSWER = """
+    window.answered = 0;
+    let asked = 0;
+    const usual = window.fetch;
+    window.fetch = async (...of) => {
+        const place = asked += 1, answer = await usual(...of);
+        if (place === 1) await new Promise((done) => setTimeout(done, 1500)); // longer than the server waits for more
+        setTimeout(() => { window.answered += 1; }, 100); // when the page has it
+        return answer;
+    };
+"""
+
+
+def test_an_answer_that_comes_late_does_not_put_back_an_older_state(tmp_path: Path, browser: Any) -> None:
+    page, state = a_cluster_of_four(tmp_path), {name: answer([], 9) for name in "abcd"}
+    with served_cluster(page) as (url, take):
+        take(state, 6.0)
+        tab = browser.new_page()
+        tab.add_init_script(SLOW_FIRST_ANSWER)
+        tab.goto(url)
+        for round_ in range(1, 4):
+            take(state, 6.0 + round_)
+            tab.wait_for_function(f"() => document.querySelector('.live-words b') && window.answered >= {round_ - 2}")
+        tab.wait_for_function("() => window.answered >= 2")
+        last = len(page.history)
+        tab.wait_for_function(f"() => Walktalk.data.runs['multi_walk-2'][0].time.length === {last}")
+        tab.close()

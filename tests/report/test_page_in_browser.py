@@ -422,6 +422,35 @@ def test_what_is_shown_is_in_the_address_and_comes_again_from_it(studies: Studie
     assert (shown(again)["metric"], shown(again)["axis"], shown(again)["range"]) == ("train_loss", "time", None)
 
 
+def test_a_link_with_a_target_opens_a_page_that_is_not_there_yet(studies: Studies, visit: Visits) -> None:
+    """The target was moved before the chart had been drawn for the first time, and the whole page stayed empty."""
+    page = visit(studies("simulated") / "report.html", address="#show=test_accuracy&against=time&target=60").page
+    found = shown(page)
+    assert (found["metric"], found["axis"], found["target"]) == ("test_accuracy", "time", 60)
+    assert page.locator(".target-line").is_visible()
+    assert page.locator("#target-table tbody tr").count() == 3
+    page.reload()
+    assert shown(page)["target"] == 60
+
+
+def test_a_link_that_is_put_into_the_address_is_not_overwritten(studies: Studies, visit: Visits) -> None:
+    """What was chosen a moment before is written to the address a moment later: then the link was there already."""
+    page = visit(studies("simulated") / "report.html").page
+    page.evaluate(
+        """() => {
+            const usual = window.setTimeout; // the clock stands until this script says that it goes on
+            window.setTimeout = (later) => { window.later = later; return 0; };
+            Walktalk.curves.set({ smoothing: 0.5 });
+            window.setTimeout = usual;
+            location.hash = "#against=bits";
+            window.later();
+        }"""
+    )
+    assert page.evaluate("location.hash") == "#against=bits"
+    page.wait_for_function("() => Walktalk.curves.state.axis === 'bits'")
+    assert page.evaluate("Walktalk.curves.state.smoothing") == 0
+
+
 @pytest.mark.parametrize("kind", ["svg", "png", "csv"])
 def test_what_is_shown_can_be_saved(studies: Studies, visit: Visits, tmp_path: Path, kind: str) -> None:
     page = visit(studies("simulated") / "report.html", theme="dark").page

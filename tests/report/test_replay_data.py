@@ -14,15 +14,13 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 import walktalk
-from walktalk.errors import StudyError
+from walktalk.core.errors import StudyError
 from walktalk.records import read_trace
 from walktalk.report import replay_data, write_film
-from walktalk.report.replay.coding import decode, encode, form_of
-from walktalk.report.replay.data import run_data
-from walktalk.report.replay.events import NONE, Events, events_of
+from walktalk.report.replay.data import run_data, thinned
+from walktalk.report.replay.events import NONE, Events, decode, encode, events_of, form_of
 from walktalk.report.replay.film import moments
-from walktalk.report.replay.thinning import thinned
-from walktalk.report.replay.words import WORDS, in_words, incident
+from walktalk.report.replay.words import WORDS, incident, sentence
 
 Studies = Callable[[str], Path]
 COLUMNS = ("kind", "node", "peer", "walk", "number", "link", "text")
@@ -133,12 +131,12 @@ def test_there_are_words_for_everything_that_a_protocol_or_a_fault_notes() -> No
 
 
 def test_words_are_filled_in() -> None:
-    assert in_words("train", 3, {"walk": 2}) == "Node 3 starts to train walk 2"
-    assert in_words("train", 3, {}) == "Node 3 starts to train its model"
-    assert in_words("heal", -1, {}) == "The network is whole again"
-    assert in_words("found", 1, {"peer": 0}, ["lyon", "nice"]) == "nice is connected to lyon"
-    assert in_words("heal", -1, {}, ["lyon", "nice"]) == "The network is whole again"
-    assert in_words("my_own_event", 1, {"peer": 4}) == "Node 1 my own event, node 4"
+    assert sentence("train", 3, {"walk": 2}) == "Node 3 starts to train walk 2"
+    assert sentence("train", 3, {}) == "Node 3 starts to train its model"
+    assert sentence("heal", -1, {}) == "The network is whole again"
+    assert sentence("found", 1, {"peer": 0}, ["lyon", "nice"]) == "nice is connected to lyon"
+    assert sentence("heal", -1, {}, ["lyon", "nice"]) == "The network is whole again"
+    assert sentence("my_own_event", 1, {"peer": 4}) == "Node 1 my own event, node 4"
 
 
 def test_a_film_goes_to_the_end_and_is_small(studies: Studies, tmp_path: Path) -> None:

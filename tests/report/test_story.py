@@ -7,12 +7,10 @@ from typing import Any
 
 import pytest
 
-from walktalk.report.differences import between, from_defaults
-from walktalk.report.page.markup import Html, tag
-from walktalk.report.page.names import Name, names_of, within
-from walktalk.report.page.repeat import repeat_command
-from walktalk.report.page.shades import CONTRAST, DARK, LIGHT, contrast, on_dark, on_light
-from walktalk.report.page.story import story
+from walktalk.report.page.conclusions import conclusion_of
+from walktalk.report.page.data import CONTRAST, DARK, LIGHT, Name, contrast, names_of, on_dark, on_light, within
+from walktalk.report.page.sections import Html, tag
+from walktalk.report.settings import between, from_defaults, repeat_command
 from walktalk.studies import load_spec, make_spec, preset_names, spec_mapping
 
 AXES = ("iteration", "time", "bits")
@@ -37,36 +35,36 @@ def summary(clear: bool | None = True, target: float | None = 0.25) -> dict[str,
 
 
 def test_the_sentence_names_the_winner_on_each_axis_and_says_which_time_it_is() -> None:
-    said = story(summary(), NAMES).sentence
+    said = conclusion_of(summary(), NAMES).sentence
     assert said == (
         "To get down to a training loss of 0.25, the fewest iterations are needed by one walk, "
         "the least virtual time by one walk, and the least data is sent by one walk."
     )
-    assert "least wall-clock time" in story(summary(), NAMES, "wall-clock time").sentence
+    assert "least wall-clock time" in conclusion_of(summary(), NAMES, "wall-clock time").sentence
 
 
 def test_a_victory_that_may_be_luck_is_no_victory() -> None:
-    told = story(summary(clear=False), NAMES)
+    told = conclusion_of(summary(clear=False), NAMES)
     assert "one walk or gossip in pairs (too close to call)" in told.sentence
     assert told.cards[0].against == "too close to gossip in pairs to call"
-    assert "may be luck" in story(summary(clear=None), NAMES).cards[0].against
+    assert "may be luck" in conclusion_of(summary(clear=None), NAMES).cards[0].against
 
 
 def test_a_probable_victory_is_said_to_be_and_how_many_repetitions_would_tell() -> None:
     content = summary(clear=False)
     for winner in content["winners"].values():
         winner.update(clear=False, chance=0.93, repetitions_needed=6)
-    told = story(content, NAMES)
+    told = conclusion_of(content, NAMES)
     assert "are needed by probably one walk" in told.sentence
     assert told.cards[0].against == "probably 3 times fewer than gossip in pairs; about 6 repetitions would tell"
     assert told.cards[-1].against == "probably; next: one walk; about 6 repetitions would tell"
     content["winners"]["iteration"].update(chance=0.6, repetitions_needed=40)
-    against = story(content, NAMES).cards[0].against
+    against = conclusion_of(content, NAMES).cards[0].against
     assert against == "too close to gossip in pairs to call; about 40 repetitions would tell"
 
 
 def test_cards_have_values_with_units_and_how_much_less_than_the_next() -> None:
-    cards = {card.kind: card for card in story(summary(), NAMES).cards}
+    cards = {card.kind: card for card in conclusion_of(summary(), NAMES).cards}
     assert [cards[axis].value for axis in AXES] == ["100", "100 s", "1 MB"]
     assert cards["iteration"].against == "3 times fewer than gossip in pairs"
     assert cards["bits"].against == "3 times less than gossip in pairs"
@@ -74,7 +72,7 @@ def test_cards_have_values_with_units_and_how_much_less_than_the_next() -> None:
 
 
 def test_nobody_wins_where_no_loss_was_reached_by_all() -> None:
-    assert "nobody" in story(summary(target=None), NAMES).sentence
+    assert "nobody" in conclusion_of(summary(target=None), NAMES).sentence
 
 
 def test_algorithms_have_names_that_need_no_paper_and_no_two_share_one() -> None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from walktalk.runtimes.simulator.blows import Lasting
+from walktalk.runtimes.simulator.node_faults import Lasting
 
 
 def test_a_thing_is_hit_while_any_blow_lasts() -> None:

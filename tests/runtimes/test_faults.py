@@ -12,13 +12,13 @@ from hypothesis import strategies as st
 from tests.protocols.failures.worlds import some_graphs, some_timings, storms
 from tests.support.runs import Played, setup
 from walktalk import graphs
-from walktalk.errors import SpecError
+from walktalk.core.errors import SpecError
+from walktalk.core.seeds import Seed
 from walktalk.protocols import AGGREGATE, AsyncGossip, Centralized, MultiWalk, Record, SyncGossip
 from walktalk.protocols.effects import INITIAL
-from walktalk.runtimes.meaning import Interpreter, Scale, Stop
-from walktalk.runtimes.peers.ledger import Sums
+from walktalk.runtimes.peers.operations.ledger import Sums
+from walktalk.runtimes.semantics import Interpreter, Scale, Stop
 from walktalk.runtimes.simulator import Fault, FaultPlan, NetworkTiming, PoissonTiming, Simulation
-from walktalk.seeds import Seed
 
 HARDENED = (MultiWalk(2), AsyncGossip(), AsyncGossip("neighbourhood"), SyncGossip())
 LINK = ((0, 1), (1, 0))  # one, however it is named

@@ -10,11 +10,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from walktalk import graphs
+from walktalk.core.seeds import Seed
 from walktalk.protocols import AsyncGossip, MultiWalk
-from walktalk.runtimes.meaning import Stop
+from walktalk.runtimes.semantics import Stop
 from walktalk.runtimes.simulator import NetworkTiming, RunSetup, Simulation
 from walktalk.runtimes.simulator.links import Links, max_min_fair
-from walktalk.seeds import Seed
 
 routes = st.dictionaries(
     st.integers(0, 9), st.sets(st.integers(0, 5), min_size=1).map(lambda s: tuple(("link", r) for r in sorted(s)))

@@ -9,14 +9,21 @@ import pytest
 
 from tests.support.runs import Played, setup
 from walktalk import graphs
-from walktalk.errors import SpecError
-from walktalk.protocols import AsyncGossip, MultiWalk, SyncGossip, TokenSaga
-from walktalk.runtimes.meaning import Stop
+from walktalk.core.errors import SpecError
+from walktalk.core.seeds import Seed
+from walktalk.protocols import AsyncGossip, ChocoSGD, Digest, MultiWalk, SyncGossip, TokenSaga, Walkman, WeightedWalk
 from walktalk.runtimes.peers import Ledger
+from walktalk.runtimes.semantics import Stop
 from walktalk.runtimes.simulator import Fault, FaultPlan, NetworkTiming, Simulation
-from walktalk.seeds import Seed
 
-PROTOCOLS = (MultiWalk(2), AsyncGossip(), AsyncGossip("neighbourhood"), SyncGossip())
+WALKS = (
+    MultiWalk(2),
+    WeightedWalk((1.0, 2.0, 1.0, 3.0, 1.0), walks=2, jump=0.2),
+    TokenSaga(),
+    Walkman(),
+    Digest(patience=1.0),
+)
+PROTOCOLS = (*WALKS, AsyncGossip(), AsyncGossip("neighbourhood"), SyncGossip())
 every_protocol = pytest.mark.parametrize("protocol", PROTOCOLS, ids=lambda p: p.label)
 COMES_AND_GOES = (Fault("join", at=40.0, node=4), Fault("leave", at=90.0, node="aggregator"))
 
@@ -60,7 +67,7 @@ def test_the_arithmetic_can_be_done_again(protocol: Any) -> None:
     played = Played(setup(protocol, graphs.cycle(5), faults=plan(*COMES_AND_GOES), stop=Stop(time=150.0)), stretches=3)
     replay = played.replay().play(played.trace)
     members = sorted(played.engine.simulations[0].interpreter.members)
-    walks = protocol.name == "multi_walk"
+    walks = protocol.family == "walks"
     expected = replay.output() if walks else np.mean([replay.members[node] for node in members], axis=0)
     scale = np.abs(played.trainer.centres).max()
     np.testing.assert_allclose(played.output, expected, rtol=1e-4, atol=1e-4 * scale)
@@ -96,7 +103,7 @@ def test_before_it_joins_the_others_are_connected_without_it() -> None:
     ("protocol", "fault", "why"),
     [
         (MultiWalk(2), {"kind": "join", "node": 1, "at": 1.0}, "cannot join later"),
-        (TokenSaga(), {"kind": "leave", "node": 1, "at": 1.0}, "not made for nodes that leave"),
+        (ChocoSGD(), {"kind": "leave", "node": 1, "at": 1.0}, "not made for nodes that leave"),
     ],
 )
 def test_what_cannot_be_is_refused(protocol: Any, fault: dict[str, Any], why: str) -> None:

@@ -10,17 +10,17 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from walktalk import graphs
-from walktalk.errors import SpecError
+from walktalk.core.errors import SpecError
+from walktalk.core.seeds import Seed
 from walktalk.protocols import AsyncGossip, MultiWalk
 from walktalk.protocols.effects import Effect, Send, Train
 from walktalk.protocols.events import Event, Started
-from walktalk.protocols.machine import Machine, Outside, Protocol, Surroundings
+from walktalk.protocols.machine import Context, Machine, NetworkView, Protocol
 from walktalk.protocols.message import HEADER_BYTES, Arrival, Message
-from walktalk.runtimes.meaning import Stop
+from walktalk.runtimes.semantics import Stop
 from walktalk.runtimes.simulator import NetworkTiming, RunSetup, Simulation, absences
-from walktalk.seeds import Seed
-from walktalk.studies import lay_foundation, make_spec, prepare
-from walktalk.studies.building import build_timing
+from walktalk.studies import build_foundation, make_spec, prepare
+from walktalk.studies.planning import build_timing
 
 LONG = 1e6  # seconds of a training: nothing else happens
 
@@ -35,15 +35,15 @@ class Letters(Protocol):
     def messages(self) -> dict[str, Arrival]:
         return {"letter": Arrival("letter/{sender}")}
 
-    def machine(self, surroundings: Surroundings) -> Machine:
-        return Writer([there for here, there in self.letters if here == surroundings.node])
+    def machine(self, network_view: NetworkView) -> Machine:
+        return Writer([there for here, there in self.letters if here == network_view.node])
 
 
 class Writer(Machine):
     def __init__(self, to: list[int]) -> None:
         self.to = to
 
-    def handle(self, event: Event, outside: Outside) -> list[Effect]:
+    def handle(self, event: Event, context: Context) -> list[Effect]:
         if not isinstance(event, Started):
             return []
         return [*(Send(there, Message("letter"), "initial") for there in self.to), Train("initial")]
@@ -185,8 +185,8 @@ def test_that_nobody_is_there_is_told_before_data_is_read(tmp_path):
     lines = "node,from,to\n{},0,10\n{},0,10\n{},20,\n"
     spec = make_spec({**content, "availability": written(tmp_path, lines.format(0, 1, 2))})
     with pytest.raises(SpecError, match=r"availability: by who\.csv nobody is there from 10 to 20 s"):
-        lay_foundation(spec)
-    lay_foundation(make_spec({**content, "availability": written(tmp_path, lines.format("lyon", "nice", "paris"))}))
+        build_foundation(spec)
+    build_foundation(make_spec({**content, "availability": written(tmp_path, lines.format("lyon", "nice", "paris"))}))
 
 
 @pytest.mark.parametrize("name", ["multi_walk", "async_gossip", "sync_gossip"])

@@ -9,7 +9,7 @@ import pytest
 import torch
 
 import walktalk as wt
-from walktalk.runtimes.meaning import Evaluate
+from walktalk.runtimes.semantics import Evaluate
 from walktalk.runtimes.stacked import executor, rows
 
 pytestmark = [pytest.mark.gpu, pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a GPU")]

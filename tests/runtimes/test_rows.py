@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 import torch
 
+from walktalk.runtimes.stacked.executor import Tables
 from walktalk.runtimes.stacked.rows import Matrix
-from walktalk.runtimes.stacked.tables import Tables
 
 
 def filled(width: int = 37, rows: int = 12) -> Matrix:

@@ -8,12 +8,12 @@ import numpy as np
 import pytest
 
 from walktalk import graphs
-from walktalk.errors import SpecError
+from walktalk.core.errors import SpecError
+from walktalk.core.seeds import Seed
 from walktalk.protocols import AsyncGossip, MultiWalk, SyncGossip
-from walktalk.runtimes.meaning import Stop
+from walktalk.runtimes.semantics import Stop
 from walktalk.runtimes.simulator import NetworkTiming, PoissonTiming, RunSetup, Simulation
 from walktalk.runtimes.simulator.timing import Stopwatch
-from walktalk.seeds import Seed
 from walktalk.theory import time_deviation_bound
 
 

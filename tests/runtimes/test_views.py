@@ -4,12 +4,12 @@ import pytest
 import torch
 
 from tests.support.runs import setup
-from walktalk.codecs import codec_named
 from walktalk.graphs import cycle, one_peer_exponential, two_binary_trees
-from walktalk.protocols.rounds import D2, SGP, RelaySGD
-from walktalk.runtimes.meaning import Stop
+from walktalk.protocols import D2, SGP, RelaySGD
+from walktalk.runtimes.semantics import Stop
 from walktalk.runtimes.simulator import CombineOp, EncodeOp, EvaluateOp, Simulation, TrainOp
-from walktalk.runtimes.stacked.views import ALL, seen_through
+from walktalk.runtimes.stacked.rows import ALL, seen_through
+from walktalk.transforms.codecs import codec_named
 
 WIDTH = 6
 

@@ -9,11 +9,11 @@ from hypothesis import strategies as st
 
 from tests.support.runs import ALL_PROTOCOLS, Played, setup, some_graphs, some_protocols, some_timings
 from walktalk import graphs
+from walktalk.core.seeds import Seed
 from walktalk.protocols import AsyncGossip, MultiWalk
-from walktalk.runtimes.meaning import Evaluate, Stop
+from walktalk.runtimes.semantics import Evaluate, Stop
 from walktalk.runtimes.simulator import Fault, FaultPlan, Simulation
 from walktalk.runtimes.stacked import Engine, EvaluateStep, Planner, TrainStep, WavePolicy
-from walktalk.seeds import Seed
 from walktalk.testing.quadratic import QuadraticTrainer
 
 

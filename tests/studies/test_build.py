@@ -6,9 +6,9 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from walktalk.errors import SpecError
+from walktalk.core.errors import SpecError
 from walktalk.runtimes.simulator import NetworkTiming, PoissonTiming
-from walktalk.studies.building import (
+from walktalk.studies.planning import (
     build_evaluate,
     build_graph,
     build_protocols,

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from walktalk.studies.results.deciding import MOST, decide
+from walktalk.studies.results.summary import MOST, decide
 
 
 def rate_of_clear(gap: float, spreads: tuple[float, float], count: int, seed: int = 0) -> float:

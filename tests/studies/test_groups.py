@@ -9,13 +9,13 @@ from dataclasses import replace
 import pytest
 from tests.support.folders import assert_same_folder
 
-from walktalk.errors import UnavailableError
+from walktalk.core.errors import UnavailableError
 from walktalk.runtimes.stacked import Plan
 from walktalk.studies import Runner, fitting_groups, make_spec, parse_memory, planned_runs, prepare, run_study
-from walktalk.studies.driving import groups as groups_module
-from walktalk.studies.driving import runner as runner_module
-from walktalk.studies.driving.groups import beside, free_memory, need_of
-from walktalk.studies.driving.runner import wave_policy
+from walktalk.studies.execution import groups as groups_module
+from walktalk.studies.execution import runner as runner_module
+from walktalk.studies.execution.groups import beside, free_memory, need_of
+from walktalk.studies.execution.runner import wave_policy
 
 SPEC = {
     "name": "groups",
@@ -114,7 +114,7 @@ def test_a_model_that_trains_alone_needs_room_for_one(ready, monkeypatch):
     wide = beside(ready.trainer)
     monkeypatch.setattr("walktalk.learning.stacked.choice.STACKED_UP_TO", 1)
     trainer = prepare(make_spec(SPEC), "cpu").trainer
-    assert trainer.alone is not None
+    assert trainer.forms.by_row is not None
     assert wave_policy(trainer).widest == 1
     alone = beside(trainer)
     assert alone < wide / 5

@@ -12,7 +12,7 @@ from torch import nn
 from torch.nn import functional
 
 import walktalk as wt
-from walktalk.errors import ModelError
+from walktalk.core.errors import ModelError
 from walktalk.protocols import FedAvg
 from walktalk.records import RUN_COLUMNS, HistoryRow, history_text, read_history
 from walktalk.studies import load_spec, run_study

@@ -10,8 +10,9 @@ from torch import nn
 from torch.nn import functional
 
 import walktalk as wt
-from walktalk import chains, plots, theory
-from walktalk.errors import DataError
+from walktalk import chains, theory
+from walktalk.core.errors import DataError
+from walktalk.report import figures as plots
 
 NAMES = ["south", "east", "north", "west"]
 DATA = {name: (torch.full((5, 2), float(k)), torch.zeros(5, 1)) for k, name in enumerate(NAMES)}

@@ -17,14 +17,15 @@ import pytest
 import torch
 from tests.support.folders import assert_same_folder
 
-from walktalk.errors import StudyError
+from walktalk.core.errors import StudyError
 from walktalk.records import RunFolder, load_checkpoint, read_trace
-from walktalk.runtimes.peers.launcher import PRELOADED
+from walktalk.runtimes.peers.operations.launcher import PRELOADED
 from walktalk.studies import Interrupted, make_spec, run_study
-from walktalk.studies.driving import groups as groups_module
-from walktalk.studies.driving import runner as runner_module
-from walktalk.studies.driving.process import asking_to_stop
-from walktalk.studies.driving.workers import do_share
+from walktalk.studies.execution import groups as groups_module
+from walktalk.studies.execution import run_log as run_log_module
+from walktalk.studies.execution import runner as runner_module
+from walktalk.studies.execution.process import asking_to_stop
+from walktalk.studies.execution.workers import do_share
 from walktalk.studies.peers import run_node
 
 SPEC = {
@@ -43,7 +44,7 @@ def study(folder: Path) -> None:
     """A study that stops for a checkpoint after every few trainings, so that there are many moments to be killed at."""
     torch.set_num_threads(1)
     runner_module.trainings_a_stretch = lambda width: 60
-    runner_module.Runner.checkpoint_is_due = lambda self: True  # type: ignore[method-assign]
+    run_log_module.CheckpointClock.is_due = lambda self: True  # type: ignore[method-assign]
     try:
         run_study(make_spec(SPEC), folder, resume=True, device="cpu", workers=1)
     except KeyboardInterrupt:
@@ -105,7 +106,7 @@ def test_interrupted_it_saves_and_says_so(tmp_path, unbroken):
 
 @pytest.mark.parametrize("forked", [True, False], ids=["forked", "spawned"])
 def test_several_workers_write_the_same_bytes_and_survive_the_death_of_one(tmp_path, unbroken, monkeypatch, forked):
-    monkeypatch.setattr("walktalk.studies.driving.workers.fork_is_safe", lambda: forked)
+    monkeypatch.setattr("walktalk.studies.execution.workers.fork_is_safe", lambda: forked)
     folder = tmp_path / "study"
     killed = []
 
@@ -131,8 +132,8 @@ def dies_while_it_speaks(prepare, share, folder, resume, memory, line, parent) -
 
 def test_who_dies_while_it_speaks_keeps_nobody_from_speaking(tmp_path, unbroken, monkeypatch):
     """All had one queue: whoever died while it wrote kept its lock for ever, and the study hung."""
-    monkeypatch.setattr("walktalk.studies.driving.workers.do_share", dies_while_it_speaks)
-    monkeypatch.setattr("walktalk.studies.driving.workers.fork_is_safe", lambda: True)
+    monkeypatch.setattr("walktalk.studies.execution.workers.do_share", dies_while_it_speaks)
+    monkeypatch.setattr("walktalk.studies.execution.workers.fork_is_safe", lambda: True)
     folder = tmp_path / "study"
     run_study(make_spec(SPEC), folder, device="cpu", workers=2)
     assert_same_folder(folder, unbroken)
@@ -151,7 +152,7 @@ def _is_worker(pid: int) -> bool:
 def test_a_stop_in_this_process_is_resumed_too(tmp_path, unbroken, monkeypatch, ahead):
     """Also where, as on a GPU, a stretch is planned and another written down while one is computed."""
     monkeypatch.setattr(runner_module, "trainings_a_stretch", lambda width: 100)
-    monkeypatch.setattr(runner_module, "SECONDS_BETWEEN_CHECKPOINTS", 0.05 if ahead else 10.0)
+    monkeypatch.setattr(run_log_module, "SECONDS_BETWEEN_CHECKPOINTS", 0.05 if ahead else 10.0)
     monkeypatch.setattr(groups_module, "Runner", partial(runner_module.Runner, ahead=ahead))
     folder = tmp_path / "study"
     asked = []
@@ -170,7 +171,7 @@ def test_a_stop_in_this_process_is_resumed_too(tmp_path, unbroken, monkeypatch, 
 def test_a_checkpoint_is_of_the_models_moment_while_the_next_stretch_is_planned(tmp_path, unbroken, monkeypatch):
     """As on a GPU, where simulations are a stretch ahead of what a checkpoint holds when the process dies."""
     monkeypatch.setattr(runner_module, "trainings_a_stretch", lambda width: 200)
-    monkeypatch.setattr(runner_module.Runner, "checkpoint_is_due", lambda self: True)
+    monkeypatch.setattr(run_log_module.CheckpointClock, "is_due", lambda self: True)
     monkeypatch.setattr(groups_module, "Runner", partial(runner_module.Runner, ahead=True))
     planned_then: list[bool] = []
     save = runner_module.Runner.save

@@ -11,9 +11,9 @@ from tests.support.folders import assert_same_folder
 
 from walktalk.records import RunFolder
 from walktalk.studies import Runner, make_spec, prepare, run_study
-from walktalk.studies.driving import runner as runner_module
-from walktalk.studies.driving.process import Interrupted
-from walktalk.studies.driving.several import run_at_once, run_studies, sharing
+from walktalk.studies.execution import runner as runner_module
+from walktalk.studies.execution.process import Interrupted
+from walktalk.studies.execution.run import run_at_once, run_studies, sharing
 
 SHORT = {**SPEC, "repetitions": 1, "stop": {"iterations": 60}, "algorithms": [{"name": "multi_walk", "walks": [1, 3]}]}
 
@@ -83,6 +83,6 @@ def test_a_run_that_is_planned_ahead_stops_and_goes_on(tmp_path):
         Runner(ready.trainer, ready.runs, folders, report=ask, ahead=True).run()
     again = Runner(ready.trainer, ready.runs, folders, ahead=True)
     assert again.resume()
-    assert 0 < again.trainings < again.total
+    assert 0 < again.trainings < again.reporter.total
     expected = Runner(ready.trainer, ready.runs).run()
     assert [record.history for record in again.run()] == [record.history for record in expected]

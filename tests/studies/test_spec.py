@@ -9,7 +9,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from walktalk.errors import SpecError
+from walktalk.core.errors import SpecError
 from walktalk.records import yaml_text
 from walktalk.studies.spec import StudySpec, dump_spec, load_spec, make_spec, preset_names, spec_mapping
 from walktalk.studies.spec.algorithm import expand
@@ -303,10 +303,9 @@ def test_who_knows_no_failures_is_refused_with_faults_however_it_is_set():
 @pytest.mark.parametrize(
     ("entry", "instead"),
     [
-        ({"name": "fedavg", "tree": True, "compression": "int8"}, "a star, without tree"),
+        ({"name": "swarm_sgd", "blocking": True, "compression": "int8"}, "plain swarm_sgd, with compression if wanted"),
         ({"name": "choco_sgd"}, "local_dsgd with compression"),
         ({"name": "swarm_sgd", "blocking": True}, "plain swarm_sgd, with compression if wanted"),
-        ({"name": "fedavg", "tree": True}, "a star, without tree"),
         ({"name": "async_gossip", "mixing": "matrix"}, "mixing: pairwise"),
     ],
 )

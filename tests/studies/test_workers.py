@@ -10,12 +10,12 @@ from typing import Any
 
 import pytest
 
-from walktalk.errors import StudyError, UnavailableError, WalktalkError
+from walktalk.core.errors import StudyError, UnavailableError, WalktalkError
 from walktalk.records import StudyFolder
 from walktalk.studies import make_spec, prepare
-from walktalk.studies.driving import ray_workers, workers
-from walktalk.studies.driving.ray_workers import Batch, RayCrew, do_batch
-from walktalk.studies.driving.workers import STARTS_AT_MOST, Crew, Share
+from walktalk.studies.execution import ray_workers, workers
+from walktalk.studies.execution.ray_workers import Batch, RayCrew, do_batch
+from walktalk.studies.execution.workers import STARTS_AT_MOST, Crew, Share
 
 SPEC = {
     "name": "crew",

@@ -52,7 +52,7 @@ def browser() -> Iterator[Any]:
 class Visit:
     """A page that is open, and everything that it complained of or asked for."""
 
-    def __init__(self, browser: Any, path: Path, *, width: int = 1200, theme: str = "light") -> None:
+    def __init__(self, browser: Any, path: Path, *, width: int = 1200, theme: str = "light", address: str = "") -> None:
         self.context = browser.new_context(viewport={"width": width, "height": 900}, color_scheme=theme)
         self.page: Any = self.context.new_page()
         self.complaints: list[str] = []
@@ -60,7 +60,7 @@ class Visit:
         self.page.on("console", self._console)
         self.page.on("pageerror", lambda error: self.complaints.append(str(error)))
         self.page.on("request", lambda request: self.requests.append(request.url))
-        self.page.goto(path.as_uri())
+        self.page.goto(path.as_uri() + address)
 
     def _console(self, message: Any) -> None:
         if message.type in ("error", "warning"):

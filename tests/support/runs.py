@@ -8,12 +8,12 @@ import numpy as np
 from hypothesis import strategies as st
 
 from walktalk import graphs
+from walktalk.core.seeds import Seed
 from walktalk.graphs import Graph
 from walktalk.protocols import AsyncGossip, Centralized, MultiWalk, Protocol, SyncGossip
-from walktalk.runtimes.meaning import Evaluate, Stop
+from walktalk.runtimes.semantics import Evaluate, Stop
 from walktalk.runtimes.simulator import NetworkTiming, PoissonTiming, RunSetup
 from walktalk.runtimes.stacked import Engine, WavePolicy
-from walktalk.seeds import Seed
 from walktalk.testing.quadratic import QuadraticTrainer
 from walktalk.testing.replay import Replay
 

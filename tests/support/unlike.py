@@ -9,15 +9,15 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from walktalk.core.seeds import Seed
 from walktalk.graphs import Graph
 from walktalk.learning import Extras
-from walktalk.protocols import Protocol, Surroundings
+from walktalk.protocols import NetworkView, Protocol
 from walktalk.protocols.weights import row_of
 from walktalk.records import TraceRow
-from walktalk.runtimes.meaning import Evaluate, Stop
+from walktalk.runtimes.semantics import Evaluate, Stop
 from walktalk.runtimes.simulator import FaultPlan, NetworkTiming, RunSetup, Timing
 from walktalk.runtimes.stacked import Engine
-from walktalk.seeds import Seed
 from walktalk.testing import QuadraticTrainer
 
 LR = 0.1
@@ -120,7 +120,7 @@ def matrix(graph: Graph, round_: int = 0) -> np.ndarray:
     for v in range(graph.nodes):
         degrees = tuple(len(graph.neighbours(u)) for u in graph.neighbours(v))
         heard = graph.reverse.neighbours(v) if graph.directed else None
-        around = Surroundings(v, graph.nodes, graph.neighbours(v), degrees, heard=heard, rounds=graph.rounds)
+        around = NetworkView(v, graph.nodes, graph.neighbours(v), degrees, heard=heard, rounds=graph.rounds)
         for source, weight in row_of(around, round_).items():
             w[v, source] = weight
         w[v, v] = 1.0 - w[v].sum()

@@ -25,19 +25,19 @@ from walktalk.protocols import (
     Arrival,
     AsyncSGD,
     Combine,
+    Context,
     Effect,
     Event,
     FedAvg,
     Machine,
     Meeting,
     Message,
+    NetworkView,
     NoLoCo,
-    Outside,
     Received,
     Record,
     Send,
     Started,
-    Surroundings,
     SwarmSGD,
     Train,
     Trained,
@@ -121,10 +121,10 @@ def test_push_sum_on_graphs_that_change_by_round(graph: wt.Graph) -> None:
 class Faulty(Machine):
     """Trains its own model and sends it to the next node, with one thing wrong."""
 
-    def __init__(self, around: Surroundings, fault: str) -> None:
+    def __init__(self, around: NetworkView, fault: str) -> None:
         self.around, self.fault = around, fault
 
-    def handle(self, event: Event, outside: Outside) -> list[Effect]:
+    def handle(self, event: Event, context: Context) -> list[Effect]:
         around = self.around
         if isinstance(event, Started):
             return [Combine("x", {INITIAL: 1.0}), Record(MEMBER, around.node, "x"), Train("x")]
@@ -133,7 +133,7 @@ class Faulty(Machine):
             return [Combine("x", {"x": 0.5, event.slot: weight}), Record(MEMBER, around.node, "x")]
         if not isinstance(event, Trained):
             return []
-        dice = random if self.fault == "random" else outside.random
+        dice = random if self.fault == "random" else context.random
         to = around.neighbours[int(dice.random() * len(around.neighbours))]
         if self.fault == "stranger":
             to = (around.node + 2) % around.nodes
@@ -157,8 +157,8 @@ class Broken(wt.Protocol):
     def messages(self) -> Mapping[str, Arrival]:
         return {"model": Arrival("model/{sender}")}
 
-    def machine(self, surroundings: Surroundings) -> Machine:
-        return Faulty(surroundings, self.fault)
+    def machine(self, network_view: NetworkView) -> Machine:
+        return Faulty(network_view, self.fault)
 
 
 def test_one_without_a_fault_passes() -> None:
@@ -221,7 +221,7 @@ def test_a_rule_of_rounds_from_outside_passes_and_the_whole_way_is_local_sgd() -
     """What it needs is all at the front door; that it survives failures comes with the rounds."""
     check_protocol(LazyRounds(patience=0.4), engines=("sim",))
     assert LazyRounds().survives_failures
-    meeting = Meeting(Surroundings(0, 3, (1, 2), (2, 2)), ("round",), {})
+    meeting = Meeting(NetworkView(0, 3, (1, 2), (2, 2)), ("round",), {})
     for sender in (1, 2):
         meeting.take(sender, Message("round", round=0))
     row = meeting.mean(HALF, "round")

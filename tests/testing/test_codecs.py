@@ -8,7 +8,8 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from walktalk.codecs import (
+from walktalk.core.errors import UserError
+from walktalk.transforms.codecs import (
     CODECS,
     Codec,
     approximated,
@@ -18,7 +19,6 @@ from walktalk.codecs import (
     model_size,
     seen_models,
 )
-from walktalk.errors import UserError
 
 NAMES = ["bf16", "int8", "int4", "top_k", "top_k(0.3)", "part", "part(2, 3)", "part(2, 3)+int4", "part(9, 10)+top_k"]
 

@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from walktalk import graphs, theory
-from walktalk.errors import GraphError, SpecError
+from walktalk.core.errors import GraphError, SpecError
 from walktalk.theory import Bound, Inequality, Network, NotApplicable, Problem
 
 CYCLE = theory.network(graphs.cycle(20))

@@ -6,13 +6,13 @@ import numpy as np
 import pytest
 
 from walktalk import chains, graphs, theory
-from walktalk.advisor.measured import quadratic_problem, squared_gradients
-from walktalk.errors import ChainError
+from walktalk.advisor.bound_check import quadratic_problem, squared_gradients
+from walktalk.core.errors import ChainError
+from walktalk.core.seeds import Seed
 from walktalk.learning import tasks
 from walktalk.protocols import MultiWalk
-from walktalk.runtimes.meaning import Evaluate, Stop
+from walktalk.runtimes.semantics import Evaluate, Stop
 from walktalk.runtimes.simulator import RunSetup
-from walktalk.seeds import Seed
 
 GRAPHS = {"cycle": graphs.cycle(16), "torus": graphs.torus(4, 4), "complete": graphs.complete(16)}
 

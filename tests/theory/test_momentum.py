@@ -8,7 +8,7 @@ from tests.protocols.test_token_saga import Run
 
 from walktalk import graphs, theory
 from walktalk.protocols import FedBuff
-from walktalk.runtimes.meaning import Stop
+from walktalk.runtimes.semantics import Stop
 
 UNLIKE = theory.Problem(F=1.0, L=1.0, sigma2=0.5, zeta2=4.0)
 ALIKE = theory.Problem(F=1.0, L=1.0, sigma2=0.5, zeta2=0.0)

@@ -167,5 +167,8 @@ def test_they_fall_with_iterations_and_grow_on_slow_graphs() -> None:
 
 
 def test_all_are_of_algorithms_that_there_are() -> None:
-    assert set(theory.PROVED) <= set(PROTOCOLS)
-    assert set(theory.orders(theory.network(graphs.cycle(4)), ALIKE, 10)) <= set(theory.PROVED)
+    proved = {name for name, kind in PROTOCOLS.items() if kind.proved}
+    found = set(theory.orders(theory.network(graphs.cycle(4)), ALIKE, 10))
+    assert found
+    assert found <= proved
+    assert proved - found == {"multi_walk", "async_gossip"}  # of the paper, beside which the orders stand

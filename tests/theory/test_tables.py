@@ -8,7 +8,7 @@ import pytest
 from scipy.special import gammainc, gammaincc
 
 from walktalk import graphs, theory
-from walktalk.errors import SpecError
+from walktalk.core.errors import SpecError
 from walktalk.theory import Problem
 
 CYCLE = theory.network(graphs.cycle(20))

@@ -11,7 +11,7 @@ import typer
 from typer.testing import CliRunner, Result
 
 from walktalk.cli.theory import theory
-from walktalk.errors import UserError
+from walktalk.core.errors import UserError
 
 app = typer.Typer()
 app.command()(theory)

@@ -7,12 +7,10 @@ from itertools import pairwise
 import pandas as pd
 import pytest
 
-from walktalk import plots
-from walktalk.errors import StudyError
-from walktalk.plots.theory_bound import bound_curves
-from walktalk.plots.theory_phase import COLOURS, phase, readable_on
-from walktalk.plots.theory_scaling import apart, scaling
-from walktalk.plots.theory_speedup import speed_up_figure
+from walktalk.core.errors import StudyError
+from walktalk.report import figures as plots
+from walktalk.report.figures.phase import COLOURS, phase, readable_on
+from walktalk.report.figures.theory import apart, bound_curves, scaling, speed_up_figure
 
 
 def texts(figure: object) -> str:

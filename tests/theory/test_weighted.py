@@ -10,7 +10,7 @@ from typer.testing import CliRunner
 
 from walktalk import graphs
 from walktalk.cli.app import app
-from walktalk.errors import SpecError
+from walktalk.core.errors import SpecError
 from walktalk.theory import weighted_walk
 
 HEAVY = (1.0, 1.0, 1.0, 10.0, 1.0, 1.0)

@@ -2,40 +2,39 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import dataclasses
+import shlex
+import warnings
 from dataclasses import dataclass, replace
 from functools import cached_property
-from math import isfinite, nan
+from html import escape
+from math import ceil, isfinite, nan
 from typing import Any
 
 import pandas as pd
+import yaml
 
 from walktalk.advisor.candidates import Candidate
-from walktalk.advisor.carry_out import code, run, study_of
-from walktalk.advisor.edge import STEPS, Edge
-from walktalk.advisor.finals import Finalist, Finals, Tried
-from walktalk.advisor.goal import OBJECTIVES, Goal
-from walktalk.advisor.ground import Ground, survey
-from walktalk.advisor.prediction import Prediction, predict
-from walktalk.advisor.race import RACE_SHARE, Told
-from walktalk.advisor.reach import first_arrival, hold_race, without_target
-from walktalk.advisor.situation import Situation, of_study
-from walktalk.advisor.unscaled import unscaled
-from walktalk.advisor.words import headline, html
-from walktalk.errors import SpecError
-from walktalk.runtimes.meaning import Stop
+from walktalk.advisor.finals import Finalist, Prediction, Tried, predict
+from walktalk.advisor.pilots import stop_at
+from walktalk.advisor.situation import OBJECTIVES, InPython, amount
+from walktalk.advisor.survey import Survey
+from walktalk.core.errors import SpecError
+from walktalk.protocols import PROTOCOLS, Private, Protocol
+from walktalk.runtimes.semantics import Stop
 from walktalk.runtimes.simulator import Simulation
-from walktalk.studies import StudySpec
+from walktalk.studies import SGD, StudySpec, make_spec, run_study, spec_mapping
 
-SMALLER = (1.0, 1 / 27, 1 / 729, 1 / 19683)  # of the study's learning rate, until not all pilots diverge
-CAUTION = 0.95  # a pilot that was left waiting may have been the best after all
+ROOM = 1.5  # times the most that 95 % of runs need: so far a run may go until it gives up
+NAMES = {"OptimizerSpec": "Optimizer"}  # classes that have another name at the front door
+TABLE = 8  # lines of a ranking that a notebook shows
 
 
 @dataclass(frozen=True, repr=False)
 class Advice:
-    """What to do, and what it will cost."""
+    """An advice: which algorithm with which learning rate, what it will cost, and how sure that is."""
 
-    ground: Ground  # what was known before the pilots
+    survey: Survey  # what was known before the pilots
     finalist: Finalist  # the advised candidate, with the runs that it was tried in
     rivals: list[Finalist]  # all that were measured to the end, the advised one among them
     tried: list[Tried]  # every candidate's pilot, and where it was heading
@@ -45,6 +44,12 @@ class Advice:
     missed: float | None = None  # the target that no pilot reached, in place of which the lowest loss is advised
 
     @property
+    def ground(self) -> Survey:
+        """The name that `survey` had before; it goes with the next release."""
+        warnings.warn("Advice.ground is now Advice.survey; the old name goes with the next release", FutureWarning, 2)
+        return self.survey
+
+    @property
     def best(self) -> Candidate:
         """The advised algorithm and its learning rate."""
         return self.finalist.candidate
@@ -52,12 +57,12 @@ class Advice:
     @property
     def reached(self) -> bool:
         """Whether a pilot really got there; else it is extrapolated."""
-        return self.missed is None and (self.finalist.arrived or self.ground.goal.budget is not None)
+        return self.missed is None and (self.finalist.arrived or self.survey.goal.budget is not None)
 
     @cached_property
     def predictions(self) -> dict[str, Prediction]:
         """What a run will take on each axis until it stops, and its loss there, with their 95 % intervals."""
-        ends, goal = self.finalist.ends, self.ground.goal
+        ends, goal = self.finalist.ends, self.survey.goal
         if goal.budget is None and (not self.reached or not ends):
             per = self.best.rates
             cost = predict(self.finalist.values, guessed=True).times(1 / max(per.of(goal.objective), 1e-300))
@@ -65,7 +70,7 @@ class Advice:
         else:
             found = {axis: predict([end.of(axis) for end in ends]) for axis in OBJECTIVES}
         if goal.budget is None:
-            return found | {"loss": Prediction(*3 * (self.ground.target,))}
+            return found | {"loss": Prediction(*3 * (self.survey.target,))}
         exact = goal.budget
         return found | {
             goal.objective: Prediction(exact, exact, exact),
@@ -75,16 +80,16 @@ class Advice:
     @property
     def answer(self) -> Prediction:
         """The cost in the objective's unit; with a budget, the loss."""
-        return self.predictions[self.ground.goal.objective if self.ground.goal.budget is None else "loss"]
+        return self.predictions[self.survey.goal.objective if self.survey.goal.budget is None else "loss"]
 
     @property
     def cost(self) -> float:
-        """In the objective's unit, to the target; the budget where there is one."""
-        return self.predictions[self.ground.goal.objective].value
+        """The expected cost in the objective's unit, to the target; the budget where there is one."""
+        return self.predictions[self.survey.goal.objective].value
 
     @property
     def loss(self) -> float:
-        """At that cost."""
+        """The training loss that a run ends at, at its expected cost."""
         return self.predictions["loss"].value
 
     @property
@@ -100,7 +105,7 @@ class Advice:
     @cached_property
     def epsilon(self) -> float | None:
         """ε of the node that trains most, in a run of the expected length; None where nothing protects the data."""
-        privacy, setup = self.best.protocol.privacy, self.ground.bench.setup
+        privacy, setup = self.best.protocol.privacy, self.survey.bench.setup
         length = self.predictions["iterations"].value
         if privacy is None or not isfinite(length):
             return None
@@ -132,11 +137,11 @@ class Advice:
             found, runs = self.answer, max(len(final.ends), len(final.values))
         elif final is not None and final.values:
             found, runs = (
-                predict(final.values, guessed=not final.arrived and self.ground.goal.budget is None),
+                predict(final.values, guessed=not final.arrived and self.survey.goal.budget is None),
                 len(final.values),
             )
         else:
-            floor = 0.0 if self.ground.goal.budget is None else self.ground.bench.scale.floor
+            floor = 0.0 if self.survey.goal.budget is None else self.survey.bench.scale.floor
             found, runs = Prediction(floor + one.prospect, nan, nan), 0
         return {
             "algorithm": one.candidate.algorithm,
@@ -173,91 +178,153 @@ class Advice:
         return html(self)
 
 
-def advise_study(
-    spec: StudySpec,
-    goal: Goal | None = None,
-    *,
-    algorithms: str | Sequence[Any] | None = None,
-    device: str = "auto",
-    model_bytes: int | None = None,
-    told: Told | None = None,
-) -> Advice:
-    """Which algorithm, how many walks, which aggregator, which learning rate: by theory, then by short pilots.
+def stop_of(advice: Advice) -> Stop:
+    """When a run ends: at the budget, or at the target, with enough room to get there.
+
+    Where the learning rate follows a schedule, the study's own end stays: the schedule is measured by it.
+    """
+    survey, found = advice.survey, advice.predictions
+    goal, stop = survey.goal, survey.situation.stop
+    if goal.budget is not None:
+        return stop_at(goal.objective, goal.budget)
+    room = {axis: ROOM * found[axis].high for axis in ("iterations", "time", "bits")}
+    if not survey.situation.constant_rate or not isfinite(room["iterations"]):
+        return dataclasses.replace(stop, target_loss=survey.target)
+    iterations = None if stop.iterations is None else max(stop.iterations, ceil(room["iterations"]))
+    time, bits = (
+        None if limit is None else max(limit, room[axis]) for axis, limit in (("time", stop.time), ("bits", stop.bits))
+    )
+    return Stop(iterations=iterations, time=time, bits=bits, target_loss=survey.target)
+
+
+def entry_of(protocol: Protocol, lr: float) -> dict[str, Any]:
+    """The entry under `algorithms`: its name, the settings that are not the usual ones, and the learning rate."""
+    core = protocol.core
+    around = {name: value for name, value in protocol.settings.items() if name not in core.settings}
+    if protocol.privacy is not None:
+        around["privacy"] = {name: value for name, value in dataclasses.asdict(protocol.privacy).items() if value}
+    return {"name": name_in_specifications(core), **unusual(core), **around, "lr": lr}
+
+
+def name_in_specifications(protocol: Protocol) -> str:
+    """The registered name, or where the class is."""
+    kind = type(protocol)
+    if PROTOCOLS.get(kind.name) is kind:
+        return kind.name
+    return f"{kind.__module__}:{kind.__qualname__}"
+
+
+def unusual(thing: Any) -> dict[str, Any]:
+    """The fields of a dataclass that differ from their defaults."""
+    found = {}
+    for one in dataclasses.fields(thing) if dataclasses.is_dataclass(thing) else ():
+        default = one.default if one.default_factory is dataclasses.MISSING else one.default_factory()
+        value = getattr(thing, one.name)
+        if one.init and value != default:
+            found[one.name] = value
+    return found
+
+
+def changes(advice: Advice) -> dict[str, Any]:
+    """The keys of a study that the advice changes."""
+    stop = {name: value for name, value in dataclasses.asdict(stop_of(advice)).items() if value is not None}
+    return {"algorithms": [entry_of(advice.best.protocol, advice.best.lr)], "stop": stop}
+
+
+def command(advice: Advice, study: str, given: list[str]) -> str:
+    """The command that runs the study with the advised algorithm alone, in a folder of its own: in the study's, where
+    its results may be already, it would be refused as another study.
 
     Args:
-        spec: The study: graph, task, timing, learning rate, stop and evaluations.
-        goal: What to save, and how far to get; time to a tenth of the excess loss if left out.
-        algorithms: What to choose among: "all", or a list of names; walks, gossip and what the study names if left out.
-        device: `auto`, `cpu` or `cuda`, for the pilots.
-        model_bytes: Size of the model on the wire, where the pilots train a smaller one.
-        told: Called with a line now and then.
+        advice: What `advise_study` gave.
+        study: The file or preset, as on the command line.
+        given: What was set there with --set.
     """
-    return advise_in(of_study(spec, device), goal or Goal(), algorithms, model_bytes, told)
+    own = [f"{key}={flow(value)}" for key, value in changes(advice).items()]
+    folder = f"out/{advice.survey.situation.spec.name}-least-{advice.survey.goal.objective}"
+    setting = [part for each in (*given, *own) for part in ("--set", each)]
+    return shlex.join(["walktalk", "run", study, "--out", folder, *setting])
 
 
-def advise_in(
-    situation: Situation,
-    goal: Goal,
-    algorithms: str | Sequence[Any] | None = None,
-    model_bytes: int | None = None,
-    told: Told | None = None,
-) -> Advice:
-    """The same for any situation, which `of_study` or `of_foundation` make; arguments as above."""
-    say = told or silent
-    say("looking at the task and the network", 0.0)
-    diverged, rates = 0, list[float]()
-    for smaller in SMALLER:
-        try:
-            ground = survey(situation, goal, wanted=algorithms, model_bytes=model_bytes, smaller=smaller)
-            advice = advise_on(ground, say)
-        except AllDiverged as error:
-            diverged, rates = diverged + error.trainings, [*rates, *error.rates]
-            say("all diverged; smaller learning rates", 0.0)
-        else:
-            return replace(advice, trainings=advice.trainings + diverged, diverged=smaller < 1.0)
-    raise SpecError(
-        f"optimizer.lr: {situation.optimizer.lr:g} is too large; every pilot diverged, with rates of {min(rates):g} "
-        f"to {max(rates):g}; take a much smaller one and ask again{unscaled(situation.task)}"
-    )
+def flow(value: Any) -> str:
+    """YAML on one line."""
+    return yaml.safe_dump(value, default_flow_style=True, sort_keys=False, allow_unicode=True, width=10**9).strip()
 
 
-def silent(text: str, share: float) -> None:
-    """Nobody listens."""
+def study_of(advice: Advice) -> StudySpec:
+    """The study with the advised algorithm alone, ending at the target or the budget."""
+    situation = advice.survey.situation
+    if situation.in_python is not None:
+        raise SpecError("spec: this advice is for things in Python, not for a study; advice.run() carries it out")
+    return make_spec({**spec_mapping(situation.spec), **changes(advice)})
 
 
-def advise_on(ground: Ground, say: Told) -> Advice:
-    """The advice, once everything is prepared."""
-    asked = ground.target
-    ground, pilots, race = hold_race(ground, say)
-    spent, missed = pilots.trainings, None
-    if all(course.lost for course in pilots.courses):  # an extrapolation from them would be made of nothing
-        raise AllDiverged(ground, spent)
-    if ground.goal.budget is None and not isfinite(first_arrival(pilots)):
-        say("the target is out of reach; how low a run gets instead", 0.0)
-        missed = asked
-        ground, pilots, race = hold_race(without_target(ground), say)
-        spent += pilots.trainings
-    tried = [Tried(*each) for each in zip(ground.candidates, pilots.courses, race.prospects(), strict=True)]
-    edge = Edge(ground, tried, say)
-    edge.search()
-    finals = Finals(ground, tried, pilots.trainings + edge.trainings)
-    say(f"finalists: {len(finals.finalists)}, with other randomness", RACE_SHARE)
-    best = finals.run()
-    for _ in range(STEPS):  # repetitions may have put one at the edge first
-        further = edge.step(best.candidate, best.mean)
-        if further is None or (next_best := finals.run_with(further)) is best:
-            break
-        best = next_best
-    spent += edge.trainings + finals.trainings
-    reached = missed is None and (best.arrived or ground.goal.budget is not None)
-    sure = finals.surety(best) * (CAUTION if reached else 0.5)
-    return Advice(ground, best, finals.finalists, tried, sure, spent, missed=missed)
+def arguments(advice: Advice, given: InPython) -> dict[str, Any]:
+    """The arguments of `train` beside task, protocol and graph."""
+    optimizer = dataclasses.replace(advice.survey.situation.optimizer, lr=advice.best.lr)
+    return {**given.arguments, "optimizer": optimizer, "stop": stop_of(advice)}
 
 
-class AllDiverged(SpecError):
-    """No pilot has kept a loss that is a number, or near one."""
+def code(advice: Advice) -> str:
+    """Python that carries the advice out; of a study, `advice` itself has the specification."""
+    given = advice.survey.situation.in_python
+    if given is None:
+        return "import walktalk as wt\n\nresult = wt.run_study(advice.spec)"
+    protocol = advice.best.protocol
+    kind = type(protocol.core if isinstance(protocol, Private) else protocol)
+    home = "walktalk.protocols" if kind.__module__.startswith("walktalk.protocols") else kind.__module__
+    lines = [f"    {name}={as_python(value)}," for name, value in arguments(advice, given).items()]
+    called = made(protocol)
+    imports = ["import walktalk as wt", f"from {home} import {kind.__name__}", ""]
+    return "\n".join([*imports, "run = wt.train(", "    task,", f"    {called},", "    graph,", *lines, ")"])
 
-    def __init__(self, ground: Ground, trainings: int) -> None:
-        self.rates = [candidate.lr for candidate in ground.candidates]
-        self.trainings = trainings
-        super().__init__("every pilot diverged")
+
+def made(protocol: Protocol) -> str:
+    """What makes a protocol, its class imported."""
+    if isinstance(protocol, Private):
+        given = {name: value for name, value in dataclasses.asdict(protocol.spends).items() if value is not None}
+        return f"wt.private({made(protocol.inner)}, {_settings(given)})"
+    return f"{type(protocol).__name__}({_settings(unusual(protocol))})"
+
+
+def as_python(value: Any) -> str:
+    """What makes a value, with names from walktalk's front door."""
+    if value == dataclasses.replace(SGD(), lr=getattr(value, "lr", 0.05)):
+        return f"wt.SGD(lr={value.lr!r})"
+    if isinstance(value, (list, tuple)):
+        return f"[{', '.join(map(as_python, value))}]"
+    if dataclasses.is_dataclass(value):
+        name = type(value).__name__
+        return f"wt.{NAMES.get(name, name)}({_settings(unusual(value))})"
+    return repr(value)
+
+
+def _settings(settings: dict[str, Any]) -> str:
+    return ", ".join(f"{name}={value!r}" for name, value in settings.items())
+
+
+def run(advice: Advice, changed: dict[str, Any]) -> Any:
+    """Carry it out: a study's with `run_study`, else with `train`."""
+    given = advice.survey.situation.in_python
+    if given is None:
+        return run_study(study_of(advice), **changed)
+    return given.train(given.task, advice.best.protocol, given.graph, **{**arguments(advice, given), **changed})
+
+
+def headline(advice: Advice) -> str:
+    """In one line: which algorithm, which learning rate, and what it will cost."""
+    goal, best, answer = advice.survey.goal, advice.best, advice.answer
+    what = f"{best.protocol.title}, learning rate {best.lr:g}"
+    if goal.budget is not None:
+        loss = f"loss {answer.value:.3g} (95 %: {answer.low:.3g} to {answer.high:.3g})"
+        out = "" if advice.missed is None else f"; {advice.missed:.4g} is out of reach"
+        return f"{what}: {loss} for {amount(goal.objective, goal.budget)}{out}"
+    cost, low, high = (amount(goal.objective, value) for value in (answer.value, answer.low, answer.high))
+    sure = "" if advice.reached else ", extrapolated"
+    return f"{what}: {cost} (95 %: {low} to {high}) to a loss of {advice.loss:.4g}{sure}"
+
+
+def html(advice: Advice) -> str:
+    """The advice as HTML for a notebook: the line, the best of the ranking, and the code that carries it out."""
+    table = advice.ranking.head(TABLE).to_html(index=False, float_format=lambda value: f"{value:.4g}")
+    return f"<p><b>{escape(headline(advice))}</b></p>{table}<pre>{escape(advice.code)}</pre>"

@@ -13,7 +13,7 @@ from dataclasses import asdict, dataclass, replace
 from typing import Any
 
 from walktalk.chains import ReturnTime, aggregators, metropolis_hastings
-from walktalk.errors import SpecError, UserError
+from walktalk.core.errors import SpecError, UserError
 from walktalk.graphs import Graph
 from walktalk.protocols import PROTOCOLS, AsyncGossip, MultiWalk, Private, Protocol, private
 from walktalk.runtimes.simulator import Rates
@@ -45,7 +45,7 @@ def best_aggregator(graph: Graph) -> ReturnTime:
 
 
 def walk_counts(nodes: int) -> list[int]:
-    """1, 2, 4, … and V itself."""
+    """Numbers of walks to consider: 1, 2, 4, … and V itself."""
     counts = [2**k for k in range(nodes.bit_length()) if 2**k < nodes]
     return [*counts, nodes]
 
@@ -168,5 +168,5 @@ def learning_rates(base: float, factors: Sequence[float] = LR_FACTORS) -> list[f
 
 
 def rounded(rate: float) -> float:
-    """To three digits."""
+    """A learning rate rounded to three digits."""
     return float(f"{rate:.3g}")

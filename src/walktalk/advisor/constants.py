@@ -22,9 +22,9 @@ import numpy as np
 import torch
 
 from walktalk.advisor.local_gradients import LocalLoss, NodeGradients, descend
-from walktalk.errors import ModelError
+from walktalk.core.errors import ModelError
+from walktalk.core.seeds import Seed, as_seed
 from walktalk.learning import Task
-from walktalk.seeds import Seed, as_seed
 from walktalk.theory import Problem
 
 

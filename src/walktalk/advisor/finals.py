@@ -7,17 +7,100 @@ more: what is said about a run to come is taken from runs that had no part in it
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, field
-from math import inf, isfinite
+from math import exp, inf, isfinite, log, sqrt
 
 import numpy as np
+from scipy.special import stdtr, stdtrit
 
 from walktalk.advisor.candidates import Candidate
-from walktalk.advisor.course import Course, Seen
-from walktalk.advisor.ground import Ground
+from walktalk.advisor.learning_curve import LearningCurve, Seen
 from walktalk.advisor.pilots import Pilots
-from walktalk.advisor.prediction import predict
-from walktalk.advisor.surety import surety
+from walktalk.advisor.survey import Survey
+
+# How sure it is that nobody else is much better, from the repetitions of each.
+
+WITHIN = 1.1  # "as good as": within 10 % of the best
+LEAST_COMPARED_SPREAD = 0.05  # of one repetition's cost, relative: two that agree by luck prove nothing
+ASSUMED_SPREAD = 0.15  # the relative spread that is assumed where nothing was repeated
+ASSUMED_FREEDOM = 5.0  # degrees of freedom that such an assumption counts for
+
+
+def confidence(best: Sequence[float], others: Sequence[Sequence[float]]) -> float:
+    """The probability that no other is really more than 10 % better, with Student's errors of the log means.
+
+    Args:
+        best: Costs, or losses, of the one that is advised, by repetition.
+        others: Those of every other; one without any takes no part.
+    """
+    spread, freedom = log_spread([best, *others])
+    sure, mean = 1.0, float(np.mean(best)) if len(best) else 0.0
+    for other in others:
+        theirs = float(np.mean(other)) if len(other) else np.inf
+        if mean > 0 and isfinite(theirs):
+            gap = log(WITHIN * theirs / mean)
+            sure *= float(stdtr(freedom, gap / (spread * sqrt(1 / len(best) + 1 / len(other)))))
+    return sure
+
+
+def log_spread(values: Sequence[Sequence[float]]) -> tuple[float, float]:
+    """The relative spread of one repetition, pooled over all, and its degrees of freedom."""
+    logs = [np.log(np.maximum(of, 1e-300)) for of in values if len(of) > 1]
+    freedom = sum(len(of) - 1 for of in logs)
+    if not freedom:
+        return ASSUMED_SPREAD, ASSUMED_FREEDOM
+    squares = sum(float(((of - of.mean()) ** 2).sum()) for of in logs)
+    return max(LEAST_COMPARED_SPREAD, sqrt(squares / freedom)), max(float(freedom), 2.0)
+
+
+# What runs that were made say about one to come: its expected value, and between which it will lie 95 times of 100.
+#
+# Costs and losses differ by factors, so their logarithms are taken as normal: the interval is Student's for one more
+# value beside n that were seen, and at least as wide as what was seen.
+
+COVERS = 0.95  # of runs to come
+LEAST_SPREAD = 0.02  # of one run, relative: some that agree by luck prove nothing
+SPREAD_OF_ONE_RUN = 0.3  # the relative spread that is assumed where nothing was repeated
+GUESSED = 4.0  # times wider where no run has got there
+
+
+@dataclass(frozen=True)
+class Prediction:
+    """A number of a run to come."""
+
+    value: float  # on average
+    low: float  # 95 % of runs lie between this
+    high: float  # and this
+
+    def times(self, factor: float) -> Prediction:
+        """The prediction in another unit."""
+        return Prediction(self.value * factor, self.low * factor, self.high * factor)
+
+
+def predict(seen: Sequence[float], guessed: bool = False) -> Prediction:
+    """Predict one more run from what runs with other randomness have shown.
+
+    Args:
+        seen: Their costs, or their losses.
+        guessed: Whether none has really got there, and these are extrapolations.
+    """
+    values = np.array([value for value in seen if np.isfinite(value)], dtype=float)
+    if len(values) == 0:
+        return Prediction(inf, 0.0, inf)
+    logs = bool((values > 0).all())  # a loss may be negative
+    x = np.log(values) if logs else values
+    scale = 1.0 if logs else max(float(np.abs(values).mean()), 1e-12)
+    n = len(x)
+    spread = SPREAD_OF_ONE_RUN * scale if n == 1 else max(float(x.std(ddof=1)), LEAST_SPREAD * scale)
+    reach = float(stdtrit(max(n - 1, 1) if n > 1 else 5, 0.5 + COVERS / 2)) * spread * sqrt(1 + 1 / n)
+    reach *= GUESSED if guessed else 1.0
+    low, high = float(x.mean()) - reach, float(x.mean()) + reach
+    if logs:
+        low, high = exp(low), exp(min(high, 700.0))
+    mean = float(values.mean())
+    return Prediction(mean, min(low, float(values.min())), max(high, float(values.max())))
+
 
 RIVALS, AMPLE_RIVALS = 3, 6  # at most so many, and the neighbours in learning rate of a noisy leader; if cheap
 NOISY = 4  # models or fewer: one pilot says little about its learning rate
@@ -38,7 +121,7 @@ class Tried:
     """A candidate, its pilot, and where that was heading."""
 
     candidate: Candidate
-    course: Course
+    curve: LearningCurve
     prospect: float  # the cost at which it will arrive, or its loss above the lowest when the budget is spent
 
 
@@ -60,16 +143,16 @@ class Finalist:
 
 
 class Finals:
-    """The last comparison."""
+    """Repeats the closest candidates with other randomness until one is clearly ahead."""
 
-    def __init__(self, ground: Ground, tried: list[Tried], allowed: int) -> None:
+    def __init__(self, survey: Survey, tried: list[Tried], allowed: int) -> None:
         """
-        - `ground`: what is known.
+        - `survey`: what is known.
         - `tried`: every candidate that was in the race.
         - `allowed`: trainings that repetitions beyond the usual ones may take.
         """
-        self.ground, self.trainings, self.repetitions = ground, 0, 0
-        self.left = ground.affordable - allowed  # trainings that cost nothing worth speaking of
+        self.survey, self.trainings, self.repetitions = survey, 0, 0
+        self.left = survey.affordable - allowed  # trainings that cost nothing worth speaking of
         self.allowed = max(allowed, 0.5 * self.left)
         self.expected = min((one.prospect for one in tried if isfinite(one.prospect)), default=inf)
         chosen = choose(tried)
@@ -80,28 +163,28 @@ class Finals:
 
     def iterations(self, candidate: Candidate, cost: float) -> float:
         """How many a run of it has that costs so much, or the budget."""
-        goal = self.ground.goal
+        goal = self.survey.goal
         spent = cost if goal.budget is None else goal.budget
         return spent / max(candidate.rates.of(goal.objective), 1e-300)
 
     def finalist(self, one: Tried) -> Finalist:
-        """With what its pilot has shown; one that was left waiting counts for nothing: it may have been bad luck."""
-        made, budget = Finalist(one.candidate), self.ground.goal.budget
-        if budget is not None and one.course.at >= budget:
-            made.values.append(one.course.final_loss)
-        elif budget is None and one.course.arrived is not None:
-            made.values.append(one.course.arrived)
+        """The candidate with what its pilot has shown; a pilot that was left waiting may only have had bad luck."""
+        made, budget = Finalist(one.candidate), self.survey.goal.budget
+        if budget is not None and one.curve.at >= budget:
+            made.values.append(one.curve.final_loss)
+        elif budget is None and one.curve.arrived is not None:
+            made.values.append(one.curve.arrived)
             made.arrived = True
         return made
 
     def run(self) -> Finalist:
-        """To the end; the one that is advised."""
+        """Repeat until it is decided; the one that is advised."""
         while self.repetitions < self.most and (alive := self.alive(self.repetitions + 1)):
             self.repeat(alive)
         return self.advised()
 
     def run_with(self, more: Tried) -> Finalist:
-        """The same with one candidate more, once the others have been run."""
+        """Compare one candidate more, once the others have been run."""
         if more.prospect <= NEAR * self.expected:
             self.finalists.append(self.finalist(more))
         return self.advised()
@@ -129,45 +212,45 @@ class Finals:
             return [] if len(near[0].values) >= enough else near
         return near
 
-    def surety(self, best: Finalist) -> float:
+    def confidence(self, best: Finalist) -> float:
         """How sure it is that no other finalist is much better than this one."""
-        return surety(best.values, [other.values for other in self.finalists if other is not best])
+        return confidence(best.values, [other.values for other in self.finalists if other is not best])
 
     def settled(self) -> bool:
         """Whether more repetitions would only tell apart those that are as good as each other."""
-        return self.surety(min(self.finalists, key=lambda finalist: finalist.mean)) >= SETTLED
+        return self.confidence(min(self.finalists, key=lambda finalist: finalist.mean)) >= SETTLED
 
     def repeat(self, alive: list[Finalist]) -> None:
         """One more repetition of each."""
         self.repetitions += 1
-        pilots = Pilots(self.ground.bench, [self.ground.entry(one.candidate, self.repetitions) for one in alive])
-        if self.ground.goal.budget is not None:
-            pilots.climb(range(len(alive)), self.ground.goal.budget)
+        pilots = Pilots(self.survey.bench, [self.survey.entry(one.candidate, self.repetitions) for one in alive])
+        if self.survey.goal.budget is not None:
+            pilots.climb(range(len(alive)), self.survey.goal.budget)
         else:
             self.to_the_first(pilots)
         self.trainings += pilots.trainings
-        for finalist, course in zip(alive, pilots.courses, strict=True):
-            self.take(finalist, course)
+        for finalist, curve in zip(alive, pilots.curves, strict=True):
+            self.take(finalist, curve)
 
-    def take(self, finalist: Finalist, course: Course) -> None:
+    def take(self, finalist: Finalist, curve: LearningCurve) -> None:
         """What a repetition has shown."""
-        if self.ground.goal.budget is not None:
-            finalist.values.append(course.final_loss)
-            finalist.ends.append(course.seen[-1])
+        if self.survey.goal.budget is not None:
+            finalist.values.append(curve.final_loss)
+            finalist.ends.append(curve.seen[-1])
             return
-        finalist.values.append(min(max(course.expected_cost(), course.at), HOPELESS * course.at))
-        if course.arrival is not None:
+        finalist.values.append(min(max(curve.expected_cost(), curve.at), HOPELESS * curve.at))
+        if curve.arrival is not None:
             finalist.arrived = True
-            finalist.ends.append(course.arrival)
+            finalist.ends.append(curve.arrival)
         else:
             finalist.left.append(self.repetitions)
 
     def to_the_first(self, pilots: Pilots) -> None:
         """Until the first arrives, and a little longer for those that may be close behind."""
-        everyone, upto = range(len(pilots.entries)), 0.3 * min(self.expected, self.ground.longest)
-        while upto < 2 * self.ground.longest:
+        everyone, upto = range(len(pilots.entries)), 0.3 * min(self.expected, self.survey.longest)
+        while upto < 2 * self.survey.longest:
             pilots.climb(everyone, upto)
-            first = min((c.arrived for c in pilots.courses if c.arrived is not None), default=inf)
+            first = min((c.arrived for c in pilots.curves if c.arrived is not None), default=inf)
             if isfinite(first):
                 known = min(finalist.mean for finalist in self.finalists)
                 pilots.climb(everyone, PATIENCE * max(first, known if isfinite(known) else 0.0))
@@ -180,7 +263,7 @@ class Finals:
         Repetitions that were left because another was ahead are made again with the same randomness, to their end: else
         only the quick ones would count.
         """
-        goal, again = self.ground.goal, best.left
+        goal, again = self.survey.goal, best.left
         best.confirmed = True
         if goal.budget is None and not best.arrived:
             return  # nothing but extrapolations: more of them would not make it sure
@@ -195,24 +278,24 @@ class Finals:
 
     def to_the_end(self, best: Finalist, repetitions: list[int]) -> None:
         """These runs of the advised one, all waited for."""
-        goal, ground = self.ground.goal, self.ground
+        goal, survey = self.survey.goal, self.survey
         if repetitions:
-            pilots = Pilots(ground.bench, [ground.entry(best.candidate, repetition) for repetition in repetitions])
-            upto = goal.budget if goal.budget is not None else min(WAIT * best.mean, 2 * ground.longest)
+            pilots = Pilots(survey.bench, [survey.entry(best.candidate, repetition) for repetition in repetitions])
+            upto = goal.budget if goal.budget is not None else min(WAIT * best.mean, 2 * survey.longest)
             pilots.climb(range(len(pilots.entries)), upto)
             self.trainings += pilots.trainings
-            best.late += [] if goal.budget is not None else [c.at for c in pilots.courses if c.arrival is None]
-            best.ends += [self.end_of(course) for course in pilots.courses]
+            best.late += [] if goal.budget is not None else [c.at for c in pilots.curves if c.arrival is None]
+            best.ends += [self.end_of(curve) for curve in pilots.curves]
         best.values = [end.of(goal.objective if goal.budget is None else "loss") for end in best.ends]
 
-    def end_of(self, course: Course) -> Seen:
+    def end_of(self, curve: LearningCurve) -> Seen:
         """Where a run ends, or would by its pace where it was waited for in vain."""
-        if self.ground.goal.budget is not None:
-            return course.seen[-1]
-        if course.arrival is not None:
-            return course.arrival
-        last, objective = course.seen[-1], self.ground.goal.objective
-        more = min(max(course.expected_cost(), course.at), HOPELESS * course.at) / max(last.of(objective), 1e-300)
+        if self.survey.goal.budget is not None:
+            return curve.seen[-1]
+        if curve.arrival is not None:
+            return curve.arrival
+        last, objective = curve.seen[-1], self.survey.goal.objective
+        more = min(max(curve.expected_cost(), curve.at), HOPELESS * curve.at) / max(last.of(objective), 1e-300)
         return Seen(last.iterations * more, last.time * more, last.bits * more, inf)
 
 

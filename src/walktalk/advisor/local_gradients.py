@@ -13,7 +13,7 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from walktalk.errors import ModelError
+from walktalk.core.errors import ModelError
 from walktalk.learning import Task
 
 BLOCKS = 8  # of a node's sample: few enough that a block is a fair gradient, many enough for a standard error

@@ -4,15 +4,19 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from math import isfinite
+from typing import Any, Literal, get_args
 
+import torch
+
+from walktalk.core.errors import SpecError
+from walktalk.core.seeds import Seed
 from walktalk.graphs import Graph
 from walktalk.learning import OptimizerSpec, Task, Trainer
 from walktalk.protocols import Protocol
-from walktalk.runtimes.meaning import Stop
+from walktalk.runtimes.semantics import Stop
 from walktalk.runtimes.simulator import RunSetup
-from walktalk.seeds import Seed
-from walktalk.studies import Foundation, StudySpec, lay_foundation, prepare_on
+from walktalk.studies import Foundation, StudySpec, build_foundation, prepare_on
 
 
 @dataclass(frozen=True)
@@ -45,7 +49,7 @@ class Situation:
 
     @property
     def optimizer(self) -> OptimizerSpec:
-        """Of every local training; candidates have their learning rates around its own."""
+        """The optimizer of every local training; candidates have their learning rates around its own."""
         return self.spec.optimizer.build()
 
     @property
@@ -65,17 +69,17 @@ class Situation:
 
 
 def of_study(spec: StudySpec, device: str = "auto") -> Situation:
-    """A study's; every mistake in it shows here.
+    """The situation of a study; every mistake in it shows here.
 
     Args:
         spec: The study.
         device: auto, cpu or cuda, for the pilots.
     """
-    return of_foundation(lay_foundation(spec), device)
+    return of_foundation(build_foundation(spec), device)
 
 
 def of_foundation(base: Foundation, device: str = "auto", in_python: InPython | None = None) -> Situation:
-    """That of a study whose graph, and perhaps task, are there.
+    """The situation of a study whose graph, and perhaps task, are there.
 
     Args:
         base: What the study stands on.
@@ -85,3 +89,73 @@ def of_foundation(base: Foundation, device: str = "auto", in_python: InPython | 
     ready = prepare_on(base, device)
     named = [] if in_python is not None else list(dict.fromkeys(run.setup.protocol for run in ready.runs))
     return Situation(ready.trainer, ready.runs[0].setup, named, base.spec, in_python)
+
+
+# What the person wants: the cheapest way to a loss, or the lowest loss for a budget.
+
+Objective = Literal["iterations", "time", "bits"]
+OBJECTIVES: tuple[Objective, ...] = get_args(Objective)
+
+
+@dataclass(frozen=True)
+class Goal:
+    """Reach `target_loss` at the least cost; or, with a budget, the lowest loss within it."""
+
+    objective: Objective = "time"  # what to save: iterations, time or bits
+    target_loss: float | None = None  # None: chosen from the task, see `advise`
+    budget: float | None = None  # iterations, seconds or bits
+
+    def __post_init__(self) -> None:
+        if self.objective not in OBJECTIVES:
+            raise SpecError(f"objective: {self.objective!r} is unknown; allowed: {', '.join(OBJECTIVES)}")
+        if self.budget is not None and not (isfinite(self.budget) and self.budget > 0):
+            raise SpecError(f"budget: {self.budget} is not possible; a number above 0 is needed")
+        if self.target_loss is not None and not isfinite(self.target_loss):
+            raise SpecError(f"target_loss: {self.target_loss} is not possible; a finite number is needed")
+
+
+def amount(objective: str, value: float) -> str:
+    """A cost with its unit; bits as bytes, which people compare with a data plan."""
+    if not isfinite(value):
+        return "unknown"
+    if objective == "iterations":
+        return f"{value:,.0f} iterations"
+    units = (
+        (("h", 3600.0), ("min", 60.0), ("s", 1.0), ("ms", 1e-3))
+        if objective == "time"
+        else (("TB", 8e12), ("GB", 8e9), ("MB", 8e6), ("kB", 8e3), ("bytes", 8.0))
+    )
+    unit, size = next((u for u in units if abs(value) >= u[1]), units[-1])
+    return f"{value / size:,.3g} {unit}"
+
+
+# Columns of very different size: the commonest reason why own data trains badly, and one that no advice can mend.
+
+ODD_SIZE = 30.0  # from 1: a column's curvature is the square of its size, and rates and initial weights are made for 1
+
+
+def unscaled(task: Task) -> str:
+    """What to do about it, to be put at the end of a sentence; nothing where columns are of about the same size."""
+    sizes = sizes_of(task.inputs, task.inputs.dim() == 2 if isinstance(task.inputs, torch.Tensor) else False)
+    if sizes is not None:
+        return (
+            f"; the input columns are of size {sizes[0]:.2g} to {sizes[1]:.2g}: bring each to mean 0 and deviation 1, "
+            "by numbers that all sites share, and ask again"
+        )
+    sizes = sizes_of(task.targets, True)
+    if sizes is not None:
+        return f"; the targets are of size {sizes[1]:.2g}: divide them by a number that all sites share, and ask again"
+    return ""
+
+
+def sizes_of(samples: object, in_columns: bool) -> tuple[float, float] | None:
+    """The least and the largest size of a column, where the largest is far from 1; None where it is not."""
+    if not in_columns or not isinstance(samples, torch.Tensor) or not samples.is_floating_point():
+        return None
+    sizes = samples.reshape(len(samples), -1).double().square().mean(0).sqrt()
+    sizes = sizes[sizes > 0]
+    if len(sizes) == 0 or not bool(torch.isfinite(sizes).all()):
+        return None
+    least, largest = float(sizes.min()), float(sizes.max())
+    # Smaller ones beside them are common, as rare words or the corners of pictures are.
+    return None if 1 / ODD_SIZE <= largest <= ODD_SIZE else (least, largest)

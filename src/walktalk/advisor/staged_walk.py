@@ -12,22 +12,22 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import ClassVar
 
-from walktalk.errors import SpecError
+from walktalk.core.errors import SpecError
 from walktalk.graphs import Graph
 from walktalk.protocols import (
     UPDATE,
     Arrival,
     Combine,
+    Context,
     Effect,
     Event,
     Machine,
     MultiWalk,
-    Outside,
+    NetworkView,
     Protocol,
     Runtime,
     SetTimer,
     Started,
-    Surroundings,
     TimerFired,
     Trained,
 )
@@ -68,8 +68,8 @@ class StagedWalk(Protocol):
     def active_models(self, nodes: int) -> int:
         return self.walks
 
-    def machine(self, surroundings: Surroundings) -> Machine:
-        return StagedNode(surroundings, self)
+    def machine(self, network_view: NetworkView) -> Machine:
+        return StagedNode(network_view, self)
 
     def stages(self) -> list[Stage]:
         """As `theory.stages` has them, from node 0 on."""
@@ -89,8 +89,8 @@ class StagedNode(Machine):
 
     __slots__ = ("around", "fresh", "inner", "protocol", "stages")
 
-    def __init__(self, surroundings: Surroundings, protocol: StagedWalk) -> None:
-        self.around = surroundings
+    def __init__(self, network_view: NetworkView, protocol: StagedWalk) -> None:
+        self.around = network_view
         self.protocol = protocol
         self.stages = protocol.stages()
         self.fresh = False  # whether this is a new aggregator that no walk has reached yet
@@ -99,10 +99,10 @@ class StagedNode(Machine):
     def machine_of(self, stage: Stage) -> Machine:
         neighbours = tuple(peer for peer in self.around.neighbours if peer in stage.living)
         degrees = tuple(stage.degrees[peer] for peer in neighbours)
-        around = Surroundings(self.around.node, self.around.nodes, neighbours, degrees)
+        around = NetworkView(self.around.node, self.around.nodes, neighbours, degrees)
         return MultiWalk(self.protocol.walks, stage.aggregator).machine(around)
 
-    def handle(self, event: Event, outside: Outside) -> list[Effect]:
+    def handle(self, event: Event, context: Context) -> list[Effect]:
         if isinstance(event, TimerFired):
             return self.next_stage(self.stages[int(event.name)])
         effects: list[Effect] = []
@@ -113,7 +113,7 @@ class StagedNode(Machine):
             self.fresh = False
             copies = range(1, self.protocol.walks + 1)
             effects += [Combine(f"copy/{r}", {event.slot: 1.0, UPDATE: 1.0}, {UPDATE: 1.0}) for r in copies]
-        return effects + self.inner.handle(event, outside)
+        return effects + self.inner.handle(event, context)
 
     def next_stage(self, stage: Stage) -> list[Effect]:
         self.inner = self.machine_of(stage)

@@ -8,37 +8,6 @@ nodes: `stationary` says where it is in the long run, `mean_return_times` when i
 how it gets away. Dense and exact for small chains, sparse for a million nodes.
 """
 
-from walktalk.chains.age import Age, age
-from walktalk.chains.chain import Chain
-from walktalk.chains.jumps import hops_of_a_jump, metropolis_with_jumps
-from walktalk.chains.metropolis_hastings import metropolis_hastings, metropolis_step
-from walktalk.chains.return_time import Aggregators, ReturnTime, aggregators, hitting_times, return_time, second_moments
-from walktalk.chains.sampler import Sampler
-from walktalk.chains.simple_walk import simple_walk
-from walktalk.chains.spectrum import Spectrum, spectrum
-from walktalk.chains.stationary import mean_return_times, stationary
-from walktalk.lazy import listing
+from walktalk.core.lazy import front_door
 
-__all__ = [
-    "Age",
-    "Aggregators",
-    "Chain",
-    "ReturnTime",
-    "Sampler",
-    "Spectrum",
-    "age",
-    "aggregators",
-    "hitting_times",
-    "hops_of_a_jump",
-    "mean_return_times",
-    "metropolis_hastings",
-    "metropolis_step",
-    "metropolis_with_jumps",
-    "return_time",
-    "second_moments",
-    "simple_walk",
-    "spectrum",
-    "stationary",
-]
-
-__dir__ = listing(__all__)
+__getattr__, __dir__, __all__ = front_door(__name__, __file__)

@@ -5,16 +5,20 @@ P moves a walk in Multi-Walk (Algorithm 1, line 11) and mixes the models in goss
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from math import gcd
+from random import Random
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import numpy.typing as npt
 
 from walktalk.chains.sampler import Sampler
-from walktalk.errors import ChainError
-from walktalk.lazy import later
+from walktalk.core.arrays import Floats
+from walktalk.core.errors import ChainError
+from walktalk.core.lazy import later
+from walktalk.graphs import GraphLike, as_graph
 
 if TYPE_CHECKING:
     from scipy import sparse
@@ -23,7 +27,6 @@ else:
     sparse = later("scipy.sparse")
     csgraph = later("scipy.sparse.csgraph")
 
-Floats = npt.NDArray[np.float64]
 TOLERANCE = 1e-9  # how far a sum of probabilities may be from 1: rounding, never a mistake
 
 
@@ -97,3 +100,182 @@ class Chain:
         entries = self.matrix.tocoo()
         steps = np.unique(np.abs(level[entries.row] + 1 - level[entries.col]))
         return gcd(*steps.tolist())
+
+
+# Where a chain is in the long run, and how long it takes to come back: for chains that favour some nodes.
+
+
+def stationary(chain: Chain) -> Floats:
+    """π with π P = π: the share of its steps that a walk is at each node; the chain has to be irreducible.
+
+    Args:
+        chain: Any chain; of one that is doubly stochastic this is 1/V everywhere.
+    """
+    from scipy.sparse import csc_array, eye_array, vstack
+    from scipy.sparse.linalg import spsolve
+
+    nodes = chain.nodes
+    balance = csc_array(chain.matrix.T - eye_array(nodes)).tocsr()
+    # One of the equations follows from the others; in its place all shares sum to 1.
+    system = csc_array(vstack([balance[: nodes - 1, :], csc_array(np.ones((1, nodes)))]))
+    right = np.zeros(nodes)
+    right[-1] = 1.0
+    return np.asarray(spsolve(system, right), dtype=np.float64).reshape(nodes)
+
+
+def mean_return_times(chain: Chain) -> Floats:
+    """Steps from a node until the walk is there again, on average: 1 / π (Kac 1947).
+
+    Args:
+        chain: An irreducible chain.
+    """
+    return 1.0 / stationary(chain)
+
+
+# The simple random walk: a neighbour drawn uniformly. Uniform in the long run only if all degrees are equal, and
+# periodic on bipartite graphs (an even cycle), so it breaks Assumption 4 on most graphs: `check` says so.
+
+if TYPE_CHECKING:
+    from scipy import sparse
+else:
+    sparse = later("scipy.sparse")
+
+
+def simple_walk(graph: GraphLike) -> Chain:
+    """The chain as a sparse matrix; a node without neighbours stays where it is.
+
+    Args:
+        graph: a `Graph`, or one of networkx.
+    """
+    graph = as_graph(graph)
+    degrees = graph.degrees
+    chance = 1.0 / np.repeat(degrees, degrees)
+    moves = sparse.csr_array((chance, graph.indices, graph.indptr), shape=(graph.nodes, graph.nodes))
+    alone = (degrees == 0).astype(np.float64)
+    matrix = sparse.csr_array(moves + sparse.diags_array(alone)) if alone.any() else moves
+    return Chain(matrix, f"simple_walk({graph.name})")
+
+
+# Metropolis–Hastings: the paper's P (Section 4.1), uniform in the long run on any connected graph.
+#
+# p_ij = min(1/(d_i + 1), 1/(d_j + 1)) for neighbours i and j; the walk stays put with what is left. The matrix is
+# symmetric, so it is doubly stochastic, and every node stays put sometimes, so it is never periodic.
+#
+# With weights L it is p_ij = min(1/(d_i + 1), (L_j / L_i) / (d_j + 1)): in the long run a walk is at a node in
+# proportion to its weight (Ayache and El Rouayheb 2020), and comes back to it after ΣL / L_v steps on average. Where a
+# node is much heavier than all around it, it hardly ever leaves.
+
+if TYPE_CHECKING:
+    from scipy import sparse
+else:
+    sparse = later("scipy.sparse")
+
+
+def metropolis_hastings(graph: GraphLike, weights: Sequence[float] | None = None) -> Chain:
+    """The chain as a sparse matrix; a node without neighbours stays where it is.
+
+    Args:
+        graph: The graph that walks move on.
+        weights: How often it is to be at each node, in proportion; left out: equally often.
+    """
+    graph = as_graph(graph)
+    degrees = graph.degrees
+    here, there = np.repeat(degrees, degrees) + 1.0, degrees[graph.indices] + 1.0
+    if weights is not None:
+        heavy = _checked(weights, graph.nodes)
+        there = there * np.repeat(heavy, degrees) / heavy[graph.indices]
+    chances, shape = 1.0 / np.maximum(here, there), (graph.nodes, graph.nodes)
+    moves = sparse.csr_array((chances, graph.indices, graph.indptr), shape=shape)
+    stay = 1.0 - np.asarray(moves.sum(axis=1))
+    kind = "metropolis_hastings" if weights is None else "weighted_metropolis_hastings"
+    return Chain(sparse.csr_array(moves + sparse.diags_array(stay)), f"{kind}({graph.name})")
+
+
+def _checked(weights: Sequence[float], nodes: int) -> npt.NDArray[np.float64]:
+    heavy = np.asarray(weights, dtype=np.float64)
+    if heavy.shape != (nodes,) or not np.isfinite(heavy).all() or not (heavy > 0).all():
+        raise ChainError(f"weights: {nodes} numbers above 0 are needed, one for each node")
+    return heavy
+
+
+def metropolis_step(
+    node: int,
+    degree: int,
+    neighbours: Sequence[int],
+    neighbour_degrees: Sequence[int],
+    random: Random,
+    ratios: Sequence[float] | None = None,
+) -> int:
+    """One Metropolis–Hastings step as a node takes it, knowing only how many neighbours its neighbours have.
+
+    Propose one of itself and its neighbours, all alike; go to neighbour j with probability min(1, (d_i+1)/(d_j+1)),
+    else stay. That is p_ij = 1/(d_i+1) · min(1, (d_i+1)/(d_j+1)), the formula above. One random number a step: its
+    whole part proposes, its fraction accepts. A node with a dead neighbour may leave its `degree` as it was and only
+    drop the dead one from `neighbours`: it stays put where it would have gone there, and the chain stays symmetric.
+
+    Args:
+        node: where the walk is.
+        degree: how many neighbours that node has.
+        neighbours: the neighbours that it may go to.
+        neighbour_degrees: how many neighbours each of those has, in the same order.
+        random: where the one random number comes from.
+        ratios: weights of the neighbours, in the same order, over that of the node; left out: all have the same.
+    """
+    size = degree + 1
+    x = random.random() * size
+    proposal = int(x)
+    if proposal >= len(neighbours):
+        return node
+    most = size if ratios is None else size * ratios[proposal]
+    return node if (x - proposal) * (neighbour_degrees[proposal] + 1) >= most else neighbours[proposal]
+
+
+# Metropolis–Hastings with jumps (MHLJ; Liu, Dwyer, El Rouayheb, "Decentralized learning via random walk with jumps").
+#
+# With probability p_J a walk does not take a step of the weighted chain but runs over d uniform hops, d of a truncated
+# geometric distribution: P(d) ∝ p_d (1 − p_d)^(d−1) for d = 1 … r. So it gets away from a node that is much heavier
+# than all around it ("entrapment"), at the price of a long run that is off the weights by the order of p_J. The
+# abstract was read; the distribution of d is from memory of the paper.
+
+
+def hops_of_a_jump(random: Random, chance: float, longest: int) -> int:
+    """How many hops a jump goes over; one random number.
+
+    Args:
+        random: Where it comes from.
+        chance: p_d, of ending after each hop.
+        longest: r, the most.
+    """
+    x = random.random()
+    for hops, share in enumerate(jump_lengths(chance, longest), start=1):
+        x -= share
+        if x < 0:
+            return hops
+    return longest
+
+
+def jump_lengths(chance: float, longest: int) -> list[float]:
+    """P(d) for d = 1 … r."""
+    raw = [chance * (1.0 - chance) ** (d - 1) for d in range(1, longest + 1)]
+    return [one / sum(raw) for one in raw]
+
+
+def metropolis_with_jumps(
+    graph: GraphLike, weights: Sequence[float] | None, jump: float, chance: float = 0.5, longest: int = 3
+) -> Chain:
+    """The chain from one visit to the next; nodes that a jump only runs through are none.
+
+    Args:
+        graph: The graph that walks move on.
+        weights: Of the chain between jumps; see `metropolis_hastings`.
+        jump: p_J, how often it jumps.
+        chance: p_d, of a jump's end after each hop.
+        longest: r, the most hops of a jump.
+    """
+    graph = as_graph(graph)
+    usual, hop = metropolis_hastings(graph, weights).matrix, simple_walk(graph).matrix
+    total, power = (1.0 - jump) * usual, hop
+    for share in jump_lengths(chance, longest):
+        total = total + jump * share * power
+        power = power @ hop
+    return Chain(total.tocsr(), f"metropolis_with_jumps({graph.name}, jump={jump:g})")

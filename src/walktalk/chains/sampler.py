@@ -13,7 +13,8 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import numpy.typing as npt
 
-from walktalk.lazy import later
+from walktalk.core.arrays import Ints
+from walktalk.core.lazy import later
 
 if TYPE_CHECKING:
     from scipy import sparse
@@ -21,7 +22,6 @@ if TYPE_CHECKING:
 else:
     sparse = later("scipy.sparse")
 
-Ints = npt.NDArray[np.int64]
 Row = tuple[int, list[float], list[int], list[int]]  # parts, where each is cut, below the cut, above the cut
 
 

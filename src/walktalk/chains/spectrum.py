@@ -14,19 +14,18 @@ from math import sqrt
 from typing import TYPE_CHECKING
 
 import numpy as np
-import numpy.typing as npt
 
 from walktalk.chains.chain import Chain
 from walktalk.chains.laplacian import Laplacian, dot, laplacian_of
-from walktalk.errors import ChainError
-from walktalk.lazy import later
+from walktalk.core.arrays import Floats
+from walktalk.core.errors import ChainError
+from walktalk.core.lazy import later
 
 if TYPE_CHECKING:
     from scipy import linalg
 else:
     linalg = later("scipy.linalg")
 
-Floats = npt.NDArray[np.float64]
 
 DENSE = 800  # nodes; a quarter of a second
 ACCURACY = 1e-7  # relative, of the gap
@@ -133,7 +132,7 @@ def _start(nodes: int) -> Floats:
 
 
 def _ends(alphas: list[float], betas: list[float], beta: float) -> tuple[float, float, tuple[float, float]]:
-    """From the tridiagonal matrix: the gap, the smallest eigenvalue of P, and the error of each."""
+    """Reads off the tridiagonal matrix: the gap, the smallest eigenvalue of P, and the error of each."""
     off = np.array(betas[: len(alphas) - 1])
     found = []
     for low in (True, False):

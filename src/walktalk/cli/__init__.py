@@ -1,8 +1,5 @@
 """The command line: parses, calls, prints. `main` is what `walktalk` runs."""
 
-from walktalk.cli.app import app, main
-from walktalk.lazy import listing
+from walktalk.core.lazy import front_door
 
-__all__ = ["app", "main"]
-
-__dir__ = listing(__all__)
+__getattr__, __dir__, __all__ = front_door(__name__, __file__)

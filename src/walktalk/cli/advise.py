@@ -11,9 +11,9 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from walktalk.cli import completion
-from walktalk.errors import SpecError
-from walktalk.interactive import getting_ready
+from walktalk.api import getting_ready
+from walktalk.cli.options import complete_study
+from walktalk.core.errors import SpecError
 from walktalk.studies import read_study
 
 if TYPE_CHECKING:
@@ -28,8 +28,7 @@ UNITS = {
 
 def advise(
     study: Annotated[
-        str,
-        typer.Argument(help="A YAML file, or a preset (see `walktalk presets`).", autocompletion=completion.studies),
+        str, typer.Argument(help="A YAML file, or a preset (see `walktalk presets`).", autocompletion=complete_study)
     ] = "quickstart",
     changes: Annotated[
         list[str] | None,
@@ -75,7 +74,7 @@ def advise(
     goal = Goal(objective, wanted, amount_of(budget, objective))  # type: ignore[arg-type]  # checked by Goal
     among = None if algorithms is None else [name.strip() for name in algorithms.split(",")]
     with shown(as_json) as told:
-        advice = advise_study(spec, goal, algorithms=among, device=device, model_bytes=model_bytes, told=told)
+        advice = advise_study(spec, goal, algorithms=among, device=device, model_bytes=model_bytes, progress=told)
     command = carried_out(advice, study, changes or [])
     if as_json:
         typer.echo(json.dumps({**plain(advice), "command": command}, indent=2, ensure_ascii=False))
@@ -129,16 +128,18 @@ def shown(quiet: bool) -> Iterator[Callable[[str, float], None]]:
 
 
 def show(advice: Advice, command: str) -> None:
-    """The advice on a terminal."""
+    """Print the advice on the terminal."""
     from rich.console import Console
     from rich.table import Table
 
     from walktalk.advisor import as_json as plain
-    from walktalk.advisor import begun, how_sure, name_of
+    from walktalk.advisor import begun, how_sure
 
     console = Console()
     found = plain(advice)
-    console.print(f"[bold green]{begun(name_of(advice.best))}[/], learning rate {advice.best.lr:g}", highlight=False)
+    console.print(
+        f"[bold green]{begun(advice.best.protocol.title)}[/], learning rate {advice.best.lr:g}", highlight=False
+    )
     if found["walks"] is not None and found["walks"] > 1:
         console.print(f"Mix the walks at node {found['aggregator']}.", highlight=False)
     table = Table(title=heading(found), title_justify="left", title_style="bold")

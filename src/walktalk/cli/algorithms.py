@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from walktalk.errors import SpecError
+from walktalk.core.errors import SpecError
 
 if TYPE_CHECKING:
     from walktalk.graphs import Graph
@@ -29,23 +29,31 @@ def algorithms(
     seed: Annotated[int, typer.Option(min=0, help="For random topologies.")] = 0,
     as_json: Annotated[bool, typer.Option("--json", help="Print one JSON list and nothing else.")] = False,
 ) -> None:
-    """List all algorithms: what each keeps, sends and guarantees, on which graphs and where it runs."""
+    """List all algorithms, those that people begin with first: what each does, keeps, sends and guarantees."""
     if graph is None and nodes is not None:
         raise SpecError("--nodes says how large a graph is; say which one, too, as in --graph cycle")
-    from walktalk.studies import algorithm_entries  # nothing that other commands need
+    from walktalk.studies import BEGIN_WITH, algorithm_entries, beginners  # nothing that other commands need
 
     found = algorithm_entries(names or None, _graph(graph, nodes, seed), parameters)
     if as_json:
         typer.echo(json.dumps([entry.plain() for entry in found], indent=2, ensure_ascii=False, default=str))
         return
+    if names:
+        for entry in found:
+            _show(entry, full=True)
+        return
+    typer.secho("\nTo begin with", bold=True)
+    for entry in beginners(found):
+        _show(entry, full=False, when=BEGIN_WITH[entry.protocol.name])
     family = ""
     for entry in found:
-        if entry.family != family and not names:
+        if entry.protocol.name in BEGIN_WITH:
+            continue
+        if entry.family != family:
             family = entry.family
             typer.secho(f"\n{family}", bold=True)
-        _show(entry, full=bool(names))
-    if not names:
-        typer.echo("\n`walktalk algorithms NAME` shows one in full; `--graph cycle --nodes 20` counts what is sent.")
+        _line(entry)
+    typer.echo("\n`walktalk algorithms NAME` shows one in full; `--graph cycle --nodes 20` counts what is sent.")
 
 
 def _graph(topology: str | None, nodes: int | None, seed: int) -> Graph | None:
@@ -56,17 +64,26 @@ def _graph(topology: str | None, nodes: int | None, seed: int) -> Graph | None:
     return build(topology, nodes if nodes is not None else default_nodes(topology, {}), seed)
 
 
-def _show(entry: Entry, full: bool) -> None:
+def _line(entry: Entry) -> None:
+    """One algorithm on a line or two: its name, what it does, and what it sends where that was counted."""
+    counted = f" ({entry.bits / 8e3:,.1f} kB an iteration)" if entry.bits is not None else ""
+    words = f"{entry.protocol.name:18} {entry.protocol.description}{counted or (entry.not_here and ' (not here)')}"
+    first, *others = textwrap.wrap(words, WIDTH, subsequent_indent=" " * 19)
+    name = typer.style(entry.protocol.name, fg="green", bold=True)
+    typer.echo("\n".join([name + first[len(entry.protocol.name) :], *others]))
+
+
+def _show(entry: Entry, full: bool, when: str = "") -> None:
     protocol = entry.protocol
     typer.echo(f"{typer.style(protocol.name, fg='green', bold=True)}  {protocol.description}")
-    told = [("keeps", protocol.keeps), ("sends", protocol.sends), ("guarantees", protocol.guarantees)]
-    told += [("graphs", entry.graphs), ("runs in", entry.where)]
+    told = [("take it when", when), ("keeps", protocol.keeps), ("sends", protocol.sends)]
+    told += [("guarantees", protocol.guarantees), ("graphs", entry.graphs), ("runs in", entry.where)]
     if entry.bits is not None:
         told.append(("an iteration", f"{entry.bits:,.0f} bits, {entry.bits / 8e3:,.1f} kB, on average"))
     elif entry.not_here:
         told.append(("not here", entry.not_here))
     if full:
-        told.insert(0, ("from", protocol.paper))
+        told = [("also called", ", ".join(entry.also_called)), ("from", protocol.paper), *told]
         told.append(("theory", entry.theory))
     for name, text in told:
         if text:

@@ -9,20 +9,28 @@ import errno
 import functools
 import os
 import sys
+import warnings
 from collections.abc import Callable, Sequence
-from importlib import import_module
-from importlib.util import find_spec
 from typing import Annotated, Any
 
 import typer
 from typer.core import TyperCommand, TyperGroup
 
 from walktalk import __version__
-from walktalk.cli.plot import plot
-from walktalk.cli.presets import presets
-from walktalk.cli.report import report
-from walktalk.cli.run import run
-from walktalk.errors import UserError
+from walktalk.cli import (
+    advise,
+    algorithms,
+    certs,
+    chaos,
+    cluster,
+    machine,
+    node,
+    reproduction,
+    run,
+    study_results,
+    theory,
+)
+from walktalk.core.errors import UserError
 
 USER_MISTAKE = 2
 STOPPED = 130  # 128 + SIGINT, as shells count
@@ -109,10 +117,16 @@ app = typer.Typer(
 
 def main() -> None:
     """Run the command line and end the process with its exit code."""
+    warnings.formatwarning = _one_line
     try:
         app()
     except KeyboardInterrupt:  # outside any command, e.g. while something is imported
         sys.exit(STOPPED)
+
+
+def _one_line(message: Warning | str, *_: object, **__: object) -> str:
+    """A warning as a person at a terminal reads it: without the line of our code that it came from."""
+    return f"note: {message}\n"
 
 
 def guarded(command: Callable[..., None]) -> Callable[..., None]:
@@ -171,58 +185,47 @@ def _options(
     """Decentralized training with random walks and gossip: simulate it, plan it, run it."""
 
 
-PANELS = {
-    "Studies": ("run", "presets", "list", "report", "compare", "table", "plot", "replay"),
-    "Decide": ("advise", "algorithms", "theory"),
-    "Real machines": ("node", "status", "stop", "collect", "certs", "relay", "leave", "chaos"),
-    "The paper, and tables of others": ("paper", "published"),
-    "This machine": ("doctor", "data", "bench"),
+COMMANDS: dict[str, dict[str, Callable[..., None] | typer.Typer]] = {
+    "Studies": {
+        "run": run.run,
+        "presets": run.presets,
+        "list": study_results.list_studies,
+        "report": study_results.report,
+        "compare": study_results.compare,
+        "table": study_results.table,
+        "plot": study_results.plot,
+        "replay": study_results.replay,
+    },
+    "Advice and theory": {"advise": advise.advise, "algorithms": algorithms.algorithms, "theory": theory.theory},
+    "Real machines": {
+        "node": node.node,
+        "status": cluster.status,
+        "stop": cluster.stop,
+        "collect": node.collect,
+        "certs": certs.certs_app,
+        "relay": node.relay,
+        "leave": cluster.leave,
+        "chaos": chaos.chaos,
+    },
+    "The paper and published tables": {"paper": reproduction.paper_app, "published": reproduction.published_app},
+    "This machine": {"doctor": machine.doctor, "data": machine.data_app, "bench": machine.bench},
 }
-"""What `walktalk --help` puts together, under which heading."""
+"""Every command, or group of commands, by its name, under the heading that `walktalk --help` puts it."""
 
 
-def panel_of(name: str) -> str | None:
-    """The heading of a command."""
-    return next((panel for panel, names in PANELS.items() if name in names), None)
+def _add(name: str, command: Callable[..., None] | typer.Typer, panel: str) -> None:
+    """Adds a command, or a group of commands, each of which turns a person's mistake into one line."""
+    if not isinstance(command, typer.Typer):
+        app.command(name=name, cls=Command, rich_help_panel=panel)(guarded(command))
+        return
+    for entry in (*command.registered_commands, command.registered_callback):
+        if entry is not None and entry.callback is not None:
+            entry.callback = guarded(entry.callback)
+    for entry in command.registered_commands:
+        entry.cls = Command
+    app.add_typer(command, name=name, cls=Commands, rich_help_panel=panel)
 
 
-for _command in (run, plot, report, presets):
-    app.command(cls=Command, rich_help_panel=panel_of(_command.__name__))(guarded(_command))
-
-OPTIONAL = (
-    "list",
-    "compare",
-    "table",
-    "replay",
-    "algorithms",
-    "theory",
-    "advise",
-    "paper",
-    "published",
-    "node",
-    "relay",
-    "status",
-    "stop",
-    "leave",
-    "collect",
-    "certs",
-    "chaos",
-    "data",
-    "bench",
-    "doctor",
-)
-"""Commands with a file of their own: a function, or a group of commands named `app`, in `walktalk.cli.<name>`."""
-
-for _name in OPTIONAL:
-    if find_spec(f"walktalk.cli.{_name}") is None:
-        continue
-    _module = import_module(f"walktalk.cli.{_name}")
-    if isinstance(getattr(_module, "app", None), typer.Typer):
-        for _entry in (*_module.app.registered_commands, _module.app.registered_callback):
-            if _entry is not None and _entry.callback is not None:
-                _entry.callback = guarded(_entry.callback)
-        for _entry in _module.app.registered_commands:
-            _entry.cls = Command
-        app.add_typer(_module.app, name=_name, cls=Commands, rich_help_panel=panel_of(_name))
-    else:
-        app.command(name=_name, cls=Command, rich_help_panel=panel_of(_name))(guarded(getattr(_module, _name)))
+for _panel, _commands in COMMANDS.items():
+    for _name, _command in _commands.items():
+        _add(_name, _command, _panel)

@@ -10,9 +10,9 @@ import typer
 if TYPE_CHECKING:
     from contextlib import ExitStack
 
-    from walktalk.runtimes.peers import Caller, Cluster
+    from walktalk.runtimes.peers import Cluster, OperatorConnection
 
-app = typer.Typer(invoke_without_command=True, no_args_is_help=True)
+certs_app = typer.Typer(invoke_without_command=True, no_args_is_help=True)
 
 Config = Annotated[Path, typer.Option(help="The cluster's YAML file.")]
 Days = Annotated[int, typer.Option(min=1, help="Days for which a certificate is valid.")]
@@ -20,7 +20,7 @@ Out = Annotated[Path | None, typer.Option(help="Folder of the certificates; the 
 NAMES = "one of the cluster's nodes, `operator`, or `relay`"
 
 
-@app.callback()
+@certs_app.callback()
 def certs(
     context: typer.Context,
     config: Annotated[Path | None, typer.Option(help="The cluster's YAML file; its nodes get certificates.")] = None,
@@ -37,7 +37,7 @@ def certs(
     `walktalk certs request --help` and `walktalk certs sign --help`. Files that lie in a running node's folder are used
     without a restart.
     """
-    from walktalk.errors import SpecError
+    from walktalk.core.errors import SpecError
 
     if context.invoked_subcommand is not None:
         if config is not None or out is not None:
@@ -61,7 +61,7 @@ def _make_all(config: Path, out: Path | None, days: int, renew: bool) -> None:
         typer.echo(f"{path}   {why}" if why else str(make_certificate(authority, name, addresses, days)))
 
 
-@app.command()
+@certs_app.command()
 def request(
     name: Annotated[str, typer.Argument(help=f"Who asks for a certificate: {NAMES}.")],
     config: Config,
@@ -90,7 +90,7 @@ def request(
     typer.echo(f"then put the {name}.pem that comes back, and ca.pem, into {folder}")
 
 
-@app.command()
+@certs_app.command()
 def sign(
     file: Annotated[Path, typer.Argument(metavar="REQUEST", help="The file of `walktalk certs request`, NAME.csr.")],
     config: Config,
@@ -111,12 +111,12 @@ def sign(
     from walktalk.runtimes.peers import make_authority, sign_request, valid_until
 
     cluster, folder = _cluster_and_folder(config, out)
-    path = sign_request(make_authority(folder, days), file, cluster, days, joins, host or ())
+    path = sign_request(make_authority(folder, days), file, cluster.hosts(), days, joins, host or ())
     typer.echo(f"{path}   valid until {valid_until(path):%Y-%m-%d}")
     typer.echo(f"send it, and {folder / 'ca.pem'}, back to the site; both may be seen by anybody")
 
 
-@app.command("list")
+@certs_app.command("list")
 def list_(config: Config, out: Out = None) -> None:
     """Whose certificates lie here, until when each is valid, and which hold no more; exit code 1 where one does not."""
     from rich.console import Console
@@ -138,20 +138,20 @@ def list_(config: Config, out: Out = None) -> None:
         raise typer.Exit(1)
 
 
-@app.command()
+@certs_app.command()
 def show(
     file: Annotated[
         Path, typer.Argument(help="A certificate, a request, or a list of revoked ones: NAME.pem, NAME.csr.")
     ],
 ) -> None:
     """All that a file says: whose it is, where it is good, until when, and fingerprints to compare by telephone."""
-    from walktalk.runtimes.peers import described
+    from walktalk.runtimes.peers import describe_certificates
 
-    for line in described(file):
+    for line in describe_certificates(file):
         typer.echo(line)
 
 
-@app.command()
+@certs_app.command()
 def revoke(
     name: Annotated[str, typer.Argument(help=f"Whose certificates to revoke: {NAMES}, or a node that joined.")],
     config: Config,
@@ -166,12 +166,12 @@ def revoke(
     """
     from contextlib import ExitStack
 
-    from walktalk.errors import UserError
+    from walktalk.core.errors import UserError
     from walktalk.runtimes.peers import REVOKED, open_authority, revoke_certificates
 
     cluster, folder = _cluster_and_folder(config, out)
     authority, why = open_authority(folder), ""
-    asked: list[tuple[Caller, list[str]]] = []
+    asked: list[tuple[OperatorConnection, list[str]]] = []
     with ExitStack() as stack:
         try:  # before the list is there, or whom it names would not be listened to, and could not be told
             asked = _everybody(cluster, seconds, stack) if seconds else []
@@ -189,11 +189,11 @@ def revoke(
         typer.echo(f"nobody was told: {why}; copy the list into the others' folders of certificates", err=True)
 
 
-def _everybody(cluster: Cluster, seconds: float, stack: ExitStack) -> list[tuple[Caller, list[str]]]:
+def _everybody(cluster: Cluster, seconds: float, stack: ExitStack) -> list[tuple[OperatorConnection, list[str]]]:
     """Connections to those of the file and to those who joined, and whom to ask on which; the stack closes them."""
-    from walktalk.runtimes.peers import Caller, Standing, known_roster
+    from walktalk.runtimes.peers import OperatorConnection, Standing, known_roster
 
-    caller = stack.enter_context(Caller(cluster))
+    caller = stack.enter_context(OperatorConnection(cluster))
     roster = known_roster(cluster, caller, seconds)
     if roster is None:
         return [(caller, list(cluster.nodes))]
@@ -201,7 +201,7 @@ def _everybody(cluster: Cluster, seconds: float, stack: ExitStack) -> list[tuple
     there = cluster.with_joined(roster.entries.values())
     if there.joined:
         joined = there.model_copy(update={"nodes": {name: there.nodes[name] for name in there.joined}})
-        found.append((stack.enter_context(Caller(joined)), list(there.joined)))
+        found.append((stack.enter_context(OperatorConnection(joined)), list(there.joined)))
     return found
 
 
@@ -214,7 +214,7 @@ def _print_told(answers: dict[str, dict[str, Any] | None]) -> None:
 
 
 def _cluster_and_folder(config: Path, out: Path | None) -> tuple[Cluster, Path]:
-    from walktalk.errors import SpecError
+    from walktalk.core.errors import SpecError
     from walktalk.runtimes.peers import load_cluster
 
     cluster = load_cluster(config)

@@ -12,7 +12,7 @@ import typer
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from walktalk.studies.chaos import Verdict
+    from walktalk.testing.chaos import Verdict
 
 BROKEN = 1  # exit code where a round failed
 BLOWS = "kill,hang,cut,disk,clock,hostile,restart,leave,join"
@@ -62,9 +62,9 @@ def chaos(
     """Let everything go wrong while nodes train; check that nothing is lost, stuck, not finite or counted twice."""
     import signal
 
-    from walktalk.errors import SpecError
+    from walktalk.core.errors import SpecError
     from walktalk.records import replacing_files
-    from walktalk.studies.chaos import FAILED, ROUNDS, Storm, blows_of, known_rounds, run_rounds, summary, write_rounds
+    from walktalk.testing.chaos import FAILED, ROUNDS, Storm, blows_of, known_rounds, run_rounds, summary, write_rounds
 
     if resume and overwrite:
         raise SpecError("--resume goes on with what is there, --overwrite begins anew; leave one of them out")
@@ -120,7 +120,7 @@ def _progress(
 
 
 def in_words(verdict: Verdict) -> str:
-    """One round on one line."""
+    """What a chaos round found, on one line."""
     failed = verdict.failures()
     held = "held" if not failed else f"FAILED: {'; '.join(failed)}"
     walks = f"{verdict.walks} walks, " if verdict.walks_wanted else ""
@@ -137,7 +137,7 @@ def show(verdicts: list[Verdict], out: Path) -> None:
     from rich.console import Console
     from rich.table import Table
 
-    from walktalk.studies.chaos import FAILED, summary
+    from walktalk.testing.chaos import FAILED, summary
 
     table = Table(title="walktalk chaos", title_justify="left")
     columns = ("seed", "blows", "gone", "iterations", "walks", "counted", "halves", "loss ratio", "held")

@@ -1,11 +1,138 @@
-"""`walktalk node`: one peer of a real deployment."""
+"""What runs on the machines of a cluster, `walktalk node` and `relay`, and `collect`, which brings its results."""
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
+
+from walktalk.api import getting_ready
+
+if TYPE_CHECKING:
+    from walktalk.runtimes.peers import Relay
+    from walktalk.studies.collecting import Collected, Participant
+
+# -- walktalk relay ---------------------------------------------------------------------------------------------------
+
+
+def relay(
+    config: Annotated[Path, typer.Option(help="The cluster's YAML file, as on every machine; it names the relay.")],
+    listen: Annotated[
+        str, typer.Option(help="host:port to listen on; all addresses and the port of the file's `relay` if left out.")
+    ] = "",
+) -> None:
+    """Pass on what nodes behind NAT or firewalls say to each other; Ctrl-C or SIGTERM ends it.
+
+    It needs a machine that all of them can dial, and nothing of the study: no data, no torch, no folder. In the cluster
+    file `relay: HOST:PORT` says where it is, and `reachable: false` which nodes can only dial out. With certificates it
+    needs `ca.pem`, `relay.pem` and `relay.key` (`walktalk certs --config CLUSTER.yaml` makes them), and nodes encrypt
+    from one end to the other: it sees who talks to whom and how much, but not what. It may be ended and started again
+    at any time; the nodes come back within seconds.
+    """
+    import asyncio
+    import logging
+
+    from walktalk.core.errors import SpecError
+    from walktalk.runtimes.peers import Relay, load_cluster
+
+    logging.basicConfig(level=logging.WARNING, format="%(asctime)s %(message)s")
+    logging.getLogger("walktalk").setLevel(logging.INFO)
+    cluster = load_cluster(config)
+    if not cluster.relay and not listen:
+        raise SpecError(f"relay: {config} names none; add `relay: HOST:PORT`, or give --listen")
+    if listen and not listen.rpartition(":")[2].isdecimal():
+        raise SpecError(f"--listen {listen!r}: give host:port, e.g. 0.0.0.0:7446")
+    files = cluster.relay_credentials()
+    asyncio.run(_serve(Relay(listen or f"0.0.0.0:{cluster.relay.rpartition(':')[2]}", files), files is not None))
+
+
+async def _serve(relay: Relay, secure: bool) -> None:
+    """Serve until a signal comes, then say how much was passed on."""
+    import asyncio
+    import signal
+    from contextlib import suppress
+
+    work = asyncio.create_task(relay.serve())
+    for number in (signal.SIGINT, signal.SIGTERM):
+        asyncio.get_running_loop().add_signal_handler(number, work.cancel)
+    how = "mutual TLS" if secure else "WITHOUT certificates: anyone may come"
+    typer.echo(f"relay: listens on port {relay.port}, {how}   (Ctrl-C ends it)", err=True)
+    with suppress(asyncio.CancelledError):
+        await work
+    typer.echo(f"relay: ends; {relay.passed_on.total / 1e6:,.1f} MB were passed on", err=True)
+
+
+# -- walktalk collect -------------------------------------------------------------------------------------------------
+
+
+def collect(
+    config: Annotated[Path, typer.Option(help="The cluster's YAML file.")],
+    out: Annotated[Path, typer.Option(help="The folder to write: model, history, trace, page.")],
+    wait: Annotated[
+        bool, typer.Option("--wait", help="Wait until the run is over; nodes stay up until they have been asked.")
+    ] = False,
+    overwrite: Annotated[
+        bool, typer.Option("--overwrite", help="Replace what is in the folder, once the new results are whole.")
+    ] = False,
+    seconds: Annotated[float, typer.Option(min=0.1, help="How long to wait for answers.")] = 3.0,
+) -> None:
+    """Collect what a cluster has learned: its model, who took part, the history and a page, in one folder.
+
+    Works while it runs, after its end, and where nodes are dead: of a node that does not answer, what is in its folder
+    counts, if that is on this machine. No samples travel.
+    """
+    with getting_ready("walktalk"):
+        from walktalk.report import write_report
+        from walktalk.runtimes.peers import load_cluster
+        from walktalk.studies.collecting import collect as collected_from
+
+    try:
+        with _shown() as shown:
+            collected = collected_from(
+                load_cluster(config),
+                out,
+                overwrite=overwrite,
+                wait=wait,
+                seconds=seconds,
+                say=lambda line: typer.echo(f"collect: {line}", err=True),
+                shown=shown,
+            )
+    except KeyboardInterrupt as stop:
+        raise KeyboardInterrupt("stopped; nothing was written, and the nodes go on") from stop
+    print_collected(collected, write_report(out))
+
+
+@contextmanager
+def _shown() -> Iterator[Callable[[str], None]]:
+    """How far the run is, on a line of the terminal that goes away again; elsewhere nothing."""
+    from rich.console import Console
+
+    console = Console(stderr=True)
+    if not console.is_terminal:
+        yield lambda line: None
+        return
+    with console.status("collects …") as line:
+        yield line.update
+
+
+def print_collected(collected: Collected, page: Path) -> None:
+    """Who took part, which copy the model is, and where everything lies."""
+    for one in collected.nodes:
+        typer.echo(f"{one.name:12} {_in_words(one)}")
+    typer.echo(f"\nThe run {'is still going on' if collected.state == 'running' else f'is {collected.state}'}.")
+    typer.echo(f"The model is {collected.copy}.")
+    typer.echo(f"Model    {collected.model}")
+    typer.echo(f"Report   {page}")
+
+
+def _in_words(one: Participant) -> str:
+    if not one.source:
+        return "nothing is known of it: it does not answer, and its folder is not here"
+    lives = "" if one.lives == 1 else f" in {one.lives} lives"
+    return f"{one.state:9} {one.seconds:,.1f} s{lives}, {one.iterations:,} iterations, {one.bytes / 1e6:,.1f} MB sent"
 
 
 def node(
@@ -72,15 +199,15 @@ def node(
     """Train as one node of a cluster; Ctrl-C or SIGTERM hands its walks on first."""
     import logging
 
-    from walktalk.errors import SpecError
-    from walktalk.runtimes.peers import Newcomer, Place, load_cluster, write_logs
+    from walktalk.core.errors import SpecError
+    from walktalk.runtimes.peers import JoinRequest, Place, load_cluster, write_logs
     from walktalk.studies.peers import NodeJob, run_node
 
     logging.getLogger("walktalk").setLevel(logging.INFO)  # who comes, goes and aggregates; a fleet's nodes are quieter
     write_logs(log_format, name)
     asked, place = None, None
     if join is not None:
-        asked = Newcomer(join, tuple(filter(None, (neighbours or "").split(","))))
+        asked = JoinRequest(join, tuple(filter(None, (neighbours or "").split(","))))
     elif neighbours is not None:
         raise SpecError("--neighbours is for a node that joins; add --join NODE")
     if any((address, listen, site, part)):
@@ -96,7 +223,7 @@ def node(
     if collect is None:
         run_node(job)
         return
-    from walktalk.cli.collect import print_collected
+
     from walktalk.report import write_report
     from walktalk.studies.collecting import run_and_collect
 

@@ -1,7 +1,9 @@
-"""`walktalk run`: a study, from its specification to figures and a page."""
+"""`walktalk run`: a study, from its specification to figures and a page; `walktalk presets`: studies to begin with."""
 
 from __future__ import annotations
 
+import sys
+import time
 from contextlib import ExitStack
 from functools import partial
 from pathlib import Path
@@ -9,19 +11,75 @@ from typing import Annotated, Any, Literal
 
 import typer
 
-from walktalk.cli import completion
-from walktalk.cli.live import both, check_live, stay
-from walktalk.errors import UnavailableError
-from walktalk.interactive import getting_ready
+from walktalk.api import getting_ready
+from walktalk.cli.options import check_live, complete_study, keep_open, report_to_both
+from walktalk.cli.study_results import print_results
+from walktalk.core.errors import UnavailableError
 from walktalk.studies import read_study
+
+# -- walktalk presets -------------------------------------------------------------------------------------------------
+
+
+def presets(
+    name: Annotated[
+        str | None, typer.Argument(help="A preset, to print it as YAML.", autocompletion=complete_study)
+    ] = None,
+) -> None:
+    """List the presets, or print one as YAML to start your own from."""
+    from walktalk.studies import preset_names, preset_text
+
+    if name is not None:
+        typer.echo(preset_text(name), nl=False)
+        return
+    names = preset_names()
+    for each in names:
+        typer.echo(f"{each:{max(map(len, names))}}  {_first_sentence(preset_text(each))}")
+
+
+def _first_sentence(text: str) -> str:
+    """The comment at the head of a preset, up to its first full stop."""
+    head = " ".join(line.lstrip("# ") for line in text.splitlines() if line.startswith("#"))
+    return head.split(". ")[0].rstrip(".")
+
+
+# -- What a study cost ------------------------------------------------------------------------------------------------
+
+
+class Took:
+    """Looks at the clock when it is made."""
+
+    def __init__(self) -> None:
+        self.began = time.perf_counter()
+
+    def words(self, steps: int) -> str:
+        """So many steps of models since then, and the most memory that one process here had."""
+        seconds = time.perf_counter() - self.began
+        speed = f"{steps:,} steps of models in {seconds:,.1f} s, {steps / seconds:,.0f} a second"
+        return ", ".join((speed, *memory()))
+
+
+def memory() -> list[str]:
+    """The most at a time: of this process or of one that it started and that has ended; and of this one's GPU."""
+    import torch
+
+    said = []
+    if sys.platform != "win32":
+        import resource
+
+        unit = 1 if sys.platform == "darwin" else 1024  # bytes there, kilobytes elsewhere
+        most = max(resource.getrusage(who).ru_maxrss for who in (resource.RUSAGE_SELF, resource.RUSAGE_CHILDREN))
+        said.append(f"{most * unit / 1e9:.2f} GB of memory in a process")
+    if torch.cuda.is_available() and torch.cuda.max_memory_allocated():
+        said.append(f"{torch.cuda.max_memory_allocated() / 1e9:.2f} GB of the GPU's")
+    return said
+
 
 ENGINES = ("sim", "peers")
 
 
 def run(
     study: Annotated[
-        str,
-        typer.Argument(help="A YAML file, or a preset (see `walktalk presets`).", autocompletion=completion.studies),
+        str, typer.Argument(help="A YAML file, or a preset (see `walktalk presets`).", autocompletion=complete_study)
     ] = "quickstart",
     changes: Annotated[
         list[str] | None,
@@ -79,9 +137,7 @@ def run(
     crew = _crew(workers)
     read_study(study)  # a mistake in the name or in the YAML is told before anything heavy is imported
     with getting_ready("walktalk"):
-        from walktalk.cli.tables import print_results
-        from walktalk.cli.took import Took
-        from walktalk.interactive import Audience, shown_progress  # imports torch, which takes a while
+        from walktalk.api import Audience, shown_progress  # imports torch, which takes a while
         from walktalk.report import live_page, write_report
         from walktalk.studies import load_spec, parse_memory, run_study
 
@@ -93,13 +149,15 @@ def run(
     taking = {"resume": resume, "overwrite": overwrite}
     audience = Audience(_loggers(tensorboard, mlflow, wandb))
     with ExitStack() as shown:
-        shown.enter_context(audience.seated(spec))
+        shown.enter_context(audience.attending(spec))
         page = shown.enter_context(live_page(folder, spec, engine, host=host, port=port or 0)) if live else None
         if page is not None:
             typer.echo(f"Live     {page.url}", err=True)
         try:
             with shown_progress(spec.name, spec.described) as told:
-                progress = both(told if page is None else both(told, page), partial(audience.told, rows=True))
+                progress = report_to_both(
+                    told if page is None else report_to_both(told, page), partial(audience.progressed, rows=True)
+                )
                 if engine == "peers":
                     from walktalk.studies.peers import run_on_peers  # needs Zenoh
 
@@ -119,12 +177,12 @@ def run(
             typer.echo(f"Took     {took.words(steps)}", err=True)
         if page is not None:
             page.finish()
-            stay(page.url)
+            keep_open(page.url)
 
 
 def _loggers(tensorboard: Path | None, mlflow: str | None, wandb: str | None) -> list[Any]:
     """The callbacks that were asked for."""
-    from walktalk.interactive import MLflow, TensorBoard, WandB
+    from walktalk.api import MLflow, TensorBoard, WandB
 
     asked: list[tuple[Any, Any]] = [(TensorBoard, tensorboard), (partial(MLflow, None), mlflow), (WandB, wandb)]
     return [make(where) for make, where in asked if where is not None]

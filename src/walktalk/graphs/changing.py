@@ -17,7 +17,7 @@ from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
 
-from walktalk.errors import GraphError
+from walktalk.core.errors import GraphError
 from walktalk.graphs.graph import Graph
 
 FEWEST = 2  # neighbours that one who comes is given: the loss of one must not cut it off
@@ -142,7 +142,7 @@ class _Pieces:
         return node
 
     def join(self, one: int, other: int) -> None:
-        """They hang together."""
+        """Links the nodes of a group to each other, so that the graph stays connected."""
         low, high = sorted((self.of(one), self.of(other)))
         self._above[high] = low
 

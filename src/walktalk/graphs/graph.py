@@ -7,6 +7,7 @@ million nodes cost a few tens of megabytes, and every chain on the graph is made
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
@@ -15,21 +16,86 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 import numpy as np
 import numpy.typing as npt
 
-from walktalk.errors import GraphError
-from walktalk.lazy import later
+from walktalk.core.arrays import Floats, Ints
+from walktalk.core.errors import GraphError
+from walktalk.core.lazy import later
 
 if TYPE_CHECKING:
     import networkx as nx
     from scipy import sparse
     from scipy.sparse import csgraph, csr_array
 
-    from walktalk.graphs.rounds import Rounds
-    from walktalk.graphs.sites import Sites
 else:
     nx, sparse = later("networkx"), later("scipy.sparse")
     csgraph = later("scipy.sparse.csgraph")
 
-Ints = npt.NDArray[np.int64]
+
+class Rounds(ABC):
+    """Who sends to whom in which round."""
+
+    @abstractmethod
+    def targets(self, node: int, round_: int) -> tuple[int, ...]:
+        """Those that a node can send to in this round."""
+
+    @abstractmethod
+    def sources(self, node: int, round_: int) -> tuple[int, ...]:
+        """Those that can send to a node in this round."""
+
+
+class WeightedRounds(Rounds):
+    """Rounds in which weights are not those of Metropolis and Hastings."""
+
+    @abstractmethod
+    def weight(self, node: int, source: int, round_: int) -> float:
+        """What a node mixes in of one that sends to it in this round; the rest of the row is its own."""
+
+
+@dataclass(frozen=True, eq=False)
+class Sites:
+    """A site for every node, with latency and bandwidth between any two sites."""
+
+    names: tuple[str, ...]  # one per site, e.g. "CA"
+    site_of: Ints  # the site's number of each node
+    latency: Floats  # one-way seconds from site to site; the diagonal is within a site
+    bandwidth: Floats  # bit/s from site to site; the diagonal is within a site
+
+    def __post_init__(self) -> None:
+        count = len(self.names)
+        for key, matrix in (("latency", self.latency), ("bandwidth", self.bandwidth)):
+            if matrix.shape != (count, count):
+                raise GraphError(f"sites: {key} has shape {matrix.shape}, but there are {count} sites")
+        if not (self.latency >= 0).all():
+            raise GraphError(f"sites: latency {self.latency.min()} s, but it must be 0 or more")
+        if not (self.bandwidth > 0).all():
+            raise GraphError(f"sites: bandwidth {self.bandwidth.min()} bit/s, but it must be more than 0")
+        if len(self.site_of) and (self.site_of.min() < 0 or self.site_of.max() >= count):
+            raise GraphError(f"sites: a node stands at site {self.site_of.max()}, but sites are 0 to {count - 1}")
+
+    def name_of(self, node: int) -> str:
+        """The name of the node's site."""
+        return self.names[int(self.site_of[node])]
+
+    def latency_between(self, a: int, b: int) -> float:
+        """One-way seconds from node to node."""
+        return float(self.latency[self.site_of[a], self.site_of[b]])
+
+    def bandwidth_between(self, a: int, b: int) -> float:
+        """Bits per second from node to node, when nobody else is sending."""
+        return float(self.bandwidth[self.site_of[a], self.site_of[b]])
+
+    def with_bandwidth(self, between: float | None = None, within: float | None = None) -> Sites:
+        """A copy of the sites with another bandwidth (bit/s) between them, within them, or both."""
+        bandwidth = self.bandwidth.copy()
+        local = np.eye(len(self.names), dtype=bool)
+        if between is not None:
+            bandwidth[~local] = between
+        if within is not None:
+            bandwidth[local] = within
+        return replace(self, bandwidth=bandwidth)
+
+    def part(self, nodes: npt.ArrayLike) -> Sites:
+        """The sites of these nodes only, in the order given."""
+        return replace(self, site_of=self.site_of[np.asarray(nodes, dtype=np.int64)])
 
 
 @dataclass(frozen=True, eq=False)
@@ -69,7 +135,7 @@ class Graph:
 
     @staticmethod
     def from_networkx(graph: Any, name: str | None = None) -> Graph:
-        """The same graph from networkx. Nodes are numbered in sorted order, or as inserted if they do not sort.
+        """A graph made from one of networkx. Nodes are numbered in sorted order, or as inserted if they do not sort.
 
         What networkx calls them is kept as `names`, unless those are the numbers from 0 on.
         """
@@ -106,7 +172,7 @@ class Graph:
         return str(node) if self.names is None else self.names[node]
 
     def named(self, names: Sequence[str]) -> Graph:
-        """The same graph with these names, in the order of its numbers."""
+        """A copy of the graph whose nodes have these names, in the order of its numbers."""
         return replace(self, names=tuple(names))
 
     def neighbours(self, node: int) -> tuple[int, ...]:
@@ -115,7 +181,7 @@ class Graph:
 
     @cached_property
     def reverse(self) -> Graph:
-        """The same graph with every link turned round: whom a node hears is whom it sends to there."""
+        """A copy of the graph with every link turned round: whom a node hears is whom it sends to there."""
         if not self.directed:
             return self
         arcs = self.edge_list()
@@ -172,7 +238,7 @@ class Graph:
         return int(longest)
 
     def to_networkx(self) -> Any:
-        """The same graph for networkx, with the nodes' names; sites become the node attribute `site`."""
+        """A copy of the graph for networkx, with the nodes' names; sites become the node attribute `site`."""
         labels = list(range(self.nodes)) if self.names is None else list(self.names)
         graph = (nx.DiGraph if self.directed else nx.Graph)(name=self.name)
         graph.add_nodes_from(labels)

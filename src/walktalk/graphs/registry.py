@@ -13,32 +13,36 @@ from typing import Annotated, Any, TypeAlias
 
 from annotated_types import Ge, Gt, Le
 
-from walktalk.errors import GraphError, SettingError
-from walktalk.graphs.barbell import barbell
-from walktalk.graphs.base_graph import base_graph
-from walktalk.graphs.complete import complete
-from walktalk.graphs.cycle import cycle
-from walktalk.graphs.edge_list import edge_list
-from walktalk.graphs.edges import edges
-from walktalk.graphs.equi_dyn import equi_dyn
-from walktalk.graphs.erdos_renyi import erdos_renyi
+from walktalk.core.errors import GraphError, SettingError
+from walktalk.core.plugins import Registry, of_the_person, returns, seed_for
+from walktalk.core.seeds import Seed
+from walktalk.core.settings import REQUIRED, Setting, settings_of, typed
+from walktalk.core.settings import complete as completed
+from walktalk.graphs.changing_rounds import base_graph, equi_dyn, matcha
+from walktalk.graphs.classic import (
+    barbell,
+    binary_tree,
+    complete,
+    cycle,
+    hypercube,
+    path,
+    spanning_tree,
+    squarest,
+    star,
+    torus,
+    two_binary_trees,
+)
+from walktalk.graphs.edges import edge_list, edges
 from walktalk.graphs.graph import Graph, as_graph
-from walktalk.graphs.hypercube import hypercube
-from walktalk.graphs.matcha import matcha
-from walktalk.graphs.path import path
-from walktalk.graphs.random_regular import random_regular
-from walktalk.graphs.random_rounds import random_groups
-from walktalk.graphs.rounds import exponential, k_peer_exponential, one_peer_exponential, random_matchings
-from walktalk.graphs.sites import with_sites
-from walktalk.graphs.small_world import small_world
-from walktalk.graphs.star import star
-from walktalk.graphs.torus import squarest, torus
-from walktalk.graphs.trees import binary_tree, spanning_tree, two_binary_trees
-from walktalk.graphs.us_five_sites import us_five_sites
-from walktalk.plugins import Registry, of_the_person, returns, seed_for
-from walktalk.seeds import Seed
-from walktalk.settings import REQUIRED, Setting, settings_of, typed
-from walktalk.settings import complete as completed
+from walktalk.graphs.random_graphs import erdos_renyi, random_regular, small_world
+from walktalk.graphs.rounds import (
+    exponential,
+    k_peer_exponential,
+    one_peer_exponential,
+    random_groups,
+    random_matchings,
+)
+from walktalk.graphs.sites import us_five_sites, with_sites
 
 Topology: TypeAlias = Callable[..., Graph]
 NODES = 20  # the paper's V, where nobody says another

@@ -7,64 +7,13 @@ sites, the diagonal being the network within one. The overlay graph says who may
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 import numpy as np
-import numpy.typing as npt
 
-from walktalk.errors import GraphError
-from walktalk.graphs.graph import Graph
-
-Floats = npt.NDArray[np.float64]
-Ints = npt.NDArray[np.int64]
-
-
-@dataclass(frozen=True, eq=False)
-class Sites:
-    """A site for every node, with latency and bandwidth between any two sites."""
-
-    names: tuple[str, ...]  # one per site, e.g. "CA"
-    site_of: Ints  # the site's number of each node
-    latency: Floats  # one-way seconds from site to site; the diagonal is within a site
-    bandwidth: Floats  # bit/s from site to site; the diagonal is within a site
-
-    def __post_init__(self) -> None:
-        count = len(self.names)
-        for key, matrix in (("latency", self.latency), ("bandwidth", self.bandwidth)):
-            if matrix.shape != (count, count):
-                raise GraphError(f"sites: {key} has shape {matrix.shape}, but there are {count} sites")
-        if not (self.latency >= 0).all():
-            raise GraphError(f"sites: latency {self.latency.min()} s, but it must be 0 or more")
-        if not (self.bandwidth > 0).all():
-            raise GraphError(f"sites: bandwidth {self.bandwidth.min()} bit/s, but it must be more than 0")
-        if len(self.site_of) and (self.site_of.min() < 0 or self.site_of.max() >= count):
-            raise GraphError(f"sites: a node stands at site {self.site_of.max()}, but sites are 0 to {count - 1}")
-
-    def name_of(self, node: int) -> str:
-        """The name of the node's site."""
-        return self.names[int(self.site_of[node])]
-
-    def latency_between(self, a: int, b: int) -> float:
-        """One-way seconds from node to node."""
-        return float(self.latency[self.site_of[a], self.site_of[b]])
-
-    def bandwidth_between(self, a: int, b: int) -> float:
-        """Bits per second from node to node, when nobody else is sending."""
-        return float(self.bandwidth[self.site_of[a], self.site_of[b]])
-
-    def with_bandwidth(self, between: float | None = None, within: float | None = None) -> Sites:
-        """The same sites with another bandwidth (bit/s) between them, within them, or both."""
-        bandwidth = self.bandwidth.copy()
-        local = np.eye(len(self.names), dtype=bool)
-        if between is not None:
-            bandwidth[~local] = between
-        if within is not None:
-            bandwidth[local] = within
-        return replace(self, bandwidth=bandwidth)
-
-    def part(self, nodes: npt.ArrayLike) -> Sites:
-        """The sites of these nodes only, in the order given."""
-        return replace(self, site_of=self.site_of[np.asarray(nodes, dtype=np.int64)])
+from walktalk.core.arrays import Floats, Ints
+from walktalk.core.errors import GraphError
+from walktalk.graphs.graph import Graph, Sites
 
 
 def in_blocks(nodes: int, sites: int) -> Ints:
@@ -72,24 +21,82 @@ def in_blocks(nodes: int, sites: int) -> Ints:
     return np.arange(nodes, dtype=np.int64) * sites // max(nodes, 1)
 
 
-PRESETS: dict[str, Callable[[int], Sites]] = {}
-"""Sites by name: a function from the number of nodes."""
-
-
 def with_sites(graph: Graph, sites: str | Sites) -> Graph:
-    """The same overlay graph, laid over sites: a preset's name, or sites of your own, one entry per node.
+    """A copy of the overlay graph, laid over sites: a preset's name, or sites of your own, one entry per node.
 
     Args:
         graph: The overlay.
         sites: A preset's name, or sites of your own, one entry per node.
     """
     if isinstance(sites, str):
-        maker = PRESETS.get(sites.replace("_", "-"))
+        maker = SITE_PRESETS.get(sites.replace("_", "-"))
         if maker is None:
-            raise GraphError(f"sites = {sites!r} is unknown; choose from {', '.join(sorted(PRESETS))}")
+            raise GraphError(f"sites = {sites!r} is unknown; choose from {', '.join(sorted(SITE_PRESETS))}")
         return replace(graph, sites=maker(graph.nodes))
     if not isinstance(sites, Sites):
         raise GraphError(f"sites = {sites!r} is neither the name of a preset nor Sites")
     if len(sites.site_of) != graph.nodes:
         raise GraphError(f"sites has {len(sites.site_of)} nodes, but {graph.name} has {graph.nodes}")
     return replace(graph, sites=sites)
+
+
+# `us-five-sites`: the network of the paper's Figure 2.
+#
+# Twenty nodes, four in each of California, Nevada, Iowa, Illinois and Kansas. The overlay is the figure's, edge by
+# edge; every node has one neighbour at home and one elsewhere, and the whole is a single cycle of 20 nodes. The paper
+# calls the overlay configurable, so the sites can be laid over any graph: `with_sites(graph, "us-five-sites")`.
+#
+# Where the numbers come from. The paper names states, not cities, and gives no latencies. We put each site in a city
+# with a large research university: San Diego, Reno, Ames, Chicago and Manhattan (Kansas). One-way latency is the
+# great-circle distance, times `PATH_STRETCH` because fibre follows roads and railways, over the speed of light in glass
+# (2/3 c), plus `WITHIN_LATENCY` for the two campus networks. That makes a round trip San Diego to Chicago 42 ms.
+# Bandwidth is from Section 6 ("interconnect speeds ranging from 10G to 100G"): 10 Gbit/s between sites, 100 Gbit/s
+# within one.
+
+CITIES = {  # site: (city, latitude, longitude), degrees
+    "CA": ("San Diego", 32.72, -117.16),
+    "NV": ("Reno", 39.53, -119.81),
+    "IA": ("Ames", 42.03, -93.62),
+    "IL": ("Chicago", 41.88, -87.63),
+    "KS": ("Manhattan", 39.18, -96.57),
+}
+EARTH_RADIUS = 6_371_000.0  # m
+LIGHT_IN_FIBRE = 299_792_458.0 * 2 / 3  # m/s
+PATH_STRETCH = 1.5  # metres of fibre per metre of great circle; our assumption
+WITHIN_LATENCY = 0.1e-3  # s, one way, inside a site; our assumption
+BETWEEN_BANDWIDTH = 10e9  # bit/s, Section 6
+WITHIN_BANDWIDTH = 100e9  # bit/s, Section 6
+
+FIGURE_2 = (  # the figure's edges; its nodes ca1 … ca4, nw1 … nw4 (labelled NV), ia1 …, il1 …, ks1 …
+    "ca1-nw3 ca2-ks4 nw2-ia3 ia2-il1 il3-ks2 ca4-ia1 nw4-il4 ks1-ia4 ks3-nw1 ca3-il2 "
+    "ca1-ca2 ca3-ca4 nw1-nw4 nw2-nw3 ia1-ia2 ia3-ia4 il1-il4 il2-il3 ks1-ks2 ks3-ks4"
+)
+
+
+def us_five_sites() -> Graph:
+    """Figure 2: 20 nodes in five sites, with the overlay drawn there."""
+    first = {"ca": 0, "nw": 4, "ia": 8, "il": 12, "ks": 16}
+    edges = [[first[end[:2]] + int(end[2]) - 1 for end in edge.split("-")] for edge in FIGURE_2.split()]
+    graph = Graph.from_edges(20, edges, "us-five-sites").connected()
+    return replace(graph, sites=sites_for(20))
+
+
+def sites_for(nodes: int) -> Sites:
+    """The five sites for any number of nodes, in contiguous blocks."""
+    count = len(CITIES)
+    bandwidth = np.full((count, count), BETWEEN_BANDWIDTH)
+    np.fill_diagonal(bandwidth, WITHIN_BANDWIDTH)
+    return Sites(tuple(CITIES), in_blocks(nodes, count), _latency(), bandwidth)
+
+
+def _latency() -> Floats:
+    """One-way seconds between the cities: haversine distance, stretched, at the speed of light in glass."""
+    latitude, longitude = np.radians([[lat, lon] for _, lat, lon in CITIES.values()]).T
+    half = np.sin((latitude[:, None] - latitude) / 2) ** 2
+    half += np.cos(latitude[:, None]) * np.cos(latitude) * np.sin((longitude[:, None] - longitude) / 2) ** 2
+    distance = 2 * EARTH_RADIUS * np.arcsin(np.sqrt(half))
+    return np.asarray(distance * PATH_STRETCH / LIGHT_IN_FIBRE + WITHIN_LATENCY, dtype=np.float64)
+
+
+SITE_PRESETS: dict[str, Callable[[int], Sites]] = {"us-five-sites": sites_for}
+"""Sites by name: a function from the number of nodes."""

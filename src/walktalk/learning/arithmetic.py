@@ -9,7 +9,7 @@ from typing import Literal, TypeAlias
 
 import torch
 
-from walktalk.errors import ModelError
+from walktalk.core.errors import ModelError
 
 Precision: TypeAlias = Literal["fp32", "tf32", "bf16"]
 PRECISIONS: tuple[Precision, ...] = ("fp32", "tf32", "bf16")
@@ -17,7 +17,9 @@ PRECISIONS: tuple[Precision, ...] = ("fp32", "tf32", "bf16")
 
 @dataclass(frozen=True)
 class Arithmetic:
-    """fp32: as on a CPU. tf32: products with 10 bits of mantissa (GPU only). bf16: activations in 16 bits.
+    """How numbers are computed: in which precision, with which kernels and in which layout.
+
+    fp32: as on a CPU. tf32: products with 10 bits of mantissa (GPU only). bf16: activations in 16 bits.
 
     Weights, gradients, optimizer state and losses are float32 in all three; they are what is mixed and sent.
     """
@@ -44,14 +46,20 @@ class Arithmetic:
         return device.type == "cuda" and self.graphs is not False
 
     def forward(self, device: torch.device) -> AbstractContextManager[object]:
-        """Around a forward pass. Casts are not cached: a cached one would be missing in the replay of a graph."""
+        """A context for a forward pass.
+
+        Casts are not cached: a cached one would be missing in the replay of a graph.
+        """
         if self.precision != "bf16":
             return nullcontext()
         return torch.autocast(device.type, torch.bfloat16, cache_enabled=False)
 
     @contextmanager
     def products(self, device: torch.device) -> Iterator[None]:
-        """Around everything: whether products may be tf32. (torch's default: in convolutions yes, else no.)"""
+        """A context for all work on a device: whether products may be tf32.
+
+        (torch's default: in convolutions yes, else no.)
+        """
         if device.type != "cuda":
             yield
             return

@@ -15,13 +15,13 @@ import torch
 from torch import nn
 from torch.utils.weak import WeakTensorKeyDictionary
 
-from walktalk.errors import ModelError
+from walktalk.core.errors import ModelError
 
 SEEN = 64  # weights of every frozen tensor that are looked at, to tell one base from another
 
 
 def is_partly_frozen(module: nn.Module) -> bool:
-    """Whether some of its parameters do not train."""
+    """Whether some parameters of a module do not train."""
     return any(not parameter.requires_grad for parameter in module.parameters())
 
 
@@ -31,7 +31,7 @@ def sharing_copy(module: nn.Module) -> nn.Module:
 
 
 def copy_on(module: nn.Module, device: torch.device) -> nn.Module:
-    """The same on a device: frozen tensors are brought there once, however many copies there are."""
+    """A copy of a module on a device: frozen tensors are brought there once, however many copies there are."""
     memo = {id(p): held.on(p, device) for p in module.parameters() if not p.requires_grad}
     return copy.deepcopy(module, memo).to(device)
 
@@ -43,7 +43,7 @@ class Held:
         self.there: dict[torch.device, WeakTensorKeyDictionary] = {}
 
     def on(self, parameter: nn.Parameter, device: torch.device) -> nn.Parameter:
-        """The parameter itself where it is there already, else its only copy there."""
+        """A parameter on a device: itself where it is there already, else its only copy there."""
         if parameter.device == device:
             return parameter
         copies = self.there.setdefault(device, WeakTensorKeyDictionary())
@@ -76,7 +76,7 @@ def still_parts(module: nn.Module) -> dict[str, nn.Module]:
 
 
 def to_training(module: nn.Module) -> nn.Module:
-    """As `module.train()`, but for what is frozen with its statistics."""
+    """Sets a module to training as `module.train()` does, but for what is frozen with its statistics."""
     module.train()
     for part in still_parts(module).values():
         part.training = False

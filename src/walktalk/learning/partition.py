@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import numpy as np
 
-from walktalk.errors import DataError
-from walktalk.seeds import Seed, as_seed
+from walktalk.core.errors import DataError
+from walktalk.core.seeds import Seed, as_seed
 
 
 def iid(samples: int, nodes: int, seed: int | Seed) -> list[np.ndarray]:
-    """Shuffled and dealt out: sizes differ by one at most."""
+    """Splits shuffled samples evenly: sizes differ by one at most."""
     _enough(samples, nodes)
     return [np.sort(part) for part in np.array_split(as_seed(seed).numpy().permutation(samples), nodes)]
 
@@ -19,7 +19,7 @@ DRAWS = 100  # of a split in which every node is to have samples
 
 
 def dirichlet(labels: np.ndarray, nodes: int, alpha: float, seed: int | Seed) -> list[np.ndarray]:
-    """Of every class, shares drawn from Dirichlet(α): the smaller α, the more a node has of one class only.
+    """Splits every class by shares drawn from Dirichlet(α): the smaller α, the more a node has of one class only.
 
     A node that would go empty takes one sample from the node that has most, from its largest class, so that the split
     is changed by as little as possible.
@@ -30,7 +30,7 @@ def dirichlet(labels: np.ndarray, nodes: int, alpha: float, seed: int | Seed) ->
 
 
 def true_dirichlet(labels: np.ndarray, nodes: int, alpha: float, seed: int | Seed) -> list[np.ndarray]:
-    """The same with nothing mended: drawn again while a node goes empty, and an error if one always does."""
+    """A Dirichlet split with nothing mended: drawn again while a node goes empty, and an error if one always does."""
     labels = np.asarray(labels)
     rng = _checked(labels, nodes, alpha, seed)
     empty = nodes
@@ -65,7 +65,7 @@ def balanced_dirichlet(labels: np.ndarray, nodes: int, alpha: float, seed: int |
 def even_dirichlet(
     labels: np.ndarray, nodes: int, alpha: float, seed: int | Seed | np.random.RandomState
 ) -> list[np.ndarray]:
-    """The same, laid end to end and cut anew into equal pieces, as RelaySGD's authors do (epfml/relaysgd).
+    """A Dirichlet split laid end to end and cut anew into equal pieces, as RelaySGD's authors do (epfml/relaysgd).
 
     What a node has comes class after class there, so a cut gives the next node a few classes whole. With numpy's
     `RandomState` of the number that published code has, it is that code's split, sample for sample.
@@ -79,7 +79,7 @@ def even_dirichlet(
 def _balanced(
     labels: np.ndarray, nodes: int, alpha: float, rng: np.random.Generator | np.random.RandomState
 ) -> list[np.ndarray]:
-    """The parts, each class after class."""
+    """The parts of a balanced split, each class after class."""
     order = rng.permutation(len(labels))
     groups = -(-nodes // GROUP)
     sizes = [GROUP] * (groups - 1) + [nodes - GROUP * (groups - 1)]
@@ -141,7 +141,7 @@ def _checked(labels: np.ndarray, nodes: int, alpha: float, seed: int | Seed) -> 
 
 
 def _drawn(labels: np.ndarray, nodes: int, alpha: float, rng: np.random.Generator) -> np.ndarray:
-    """Who gets which sample; some nodes may get none."""
+    """Draws who gets which sample; some nodes may get none."""
     owner = np.empty(len(labels), dtype=np.int64)
     for label in np.unique(labels):
         mine = rng.permutation(np.flatnonzero(labels == label))
@@ -155,7 +155,7 @@ def _drawn(labels: np.ndarray, nodes: int, alpha: float, rng: np.random.Generato
 
 
 def by_label(labels: np.ndarray, nodes: int, labels_per_node: int, seed: int | Seed) -> list[np.ndarray]:
-    """Every node has samples of that many classes only; classes go round the nodes in a shuffled order."""
+    """Gives every node samples of that many classes only; classes go round the nodes in a shuffled order."""
     labels = np.asarray(labels)
     _enough(len(labels), nodes)
     classes = as_seed(seed).numpy().permutation(np.unique(labels))

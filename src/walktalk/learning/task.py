@@ -11,7 +11,7 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from walktalk.errors import DataError
+from walktalk.core.errors import DataError
 from walktalk.learning.frozen import sharing_copy
 from walktalk.learning.models import LoraLinear
 from walktalk.learning.samples import Samples, only
@@ -59,7 +59,7 @@ class Task:
             raise DataError(f"task {self.name}: {len(self.names)} names for {len(self.parts)} nodes")
 
     def __repr__(self) -> str:
-        """One line; samples and weights are for others to print."""
+        """Describes the task in one line; samples and weights are for others to print."""
         sizes = [len(part) for part in self.parts]
         of_each = f"{sizes[0]:,}" if min(sizes) == max(sizes) else f"{min(sizes):,} to {max(sizes):,}"
         tests = "" if self.test is None else f", {len(self.test[0]):,} test samples"

@@ -13,7 +13,7 @@ from typing import ClassVar
 
 from walktalk.protocols.effects import AGGREGATE, INITIAL, MEMBER, Combine, Effect, Record, Train, apply_update
 from walktalk.protocols.events import Event, Started, Trained
-from walktalk.protocols.machine import Machine, Outside, Protocol, Surroundings
+from walktalk.protocols.machine import Context, Machine, NetworkView, Protocol
 from walktalk.protocols.message import Arrival
 from walktalk.protocols.self_description import Law, Runtime
 
@@ -25,6 +25,7 @@ class Centralized(Protocol):
     """Node 0 trains alone on the union of all data."""
 
     name: ClassVar[str] = "centralized"
+    also_known_as: ClassVar[tuple[str, ...]] = ("sgd",)
     family: ClassVar[str] = "reference"
     paper: ClassVar[str] = "plain SGD"
     keeps: ClassVar[str] = "one model, and everybody's data"
@@ -47,8 +48,8 @@ class Centralized(Protocol):
     def active_models(self, nodes: int) -> int:
         return 1
 
-    def machine(self, surroundings: Surroundings) -> Machine:
-        return LoneTrainer(active=surroundings.node == 0)
+    def machine(self, network_view: NetworkView) -> Machine:
+        return LoneTrainer(active=network_view.node == 0)
 
 
 class LoneTrainer(Machine):
@@ -59,7 +60,7 @@ class LoneTrainer(Machine):
     def __init__(self, active: bool) -> None:
         self.active = active
 
-    def handle(self, event: Event, outside: Outside) -> list[Effect]:
+    def handle(self, event: Event, context: Context) -> list[Effect]:
         if not self.active or not isinstance(event, (Started, Trained)):
             return []
         into = Combine(MODEL, {INITIAL: 1.0}) if isinstance(event, Started) else apply_update(MODEL)

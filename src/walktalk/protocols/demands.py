@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import NamedTuple
 
-from walktalk.errors import SpecError
+from walktalk.core.errors import SpecError
 from walktalk.graphs import Graph
 
 
 class Demand(NamedTuple):
-    """One demand."""
+    """Something that a protocol needs of a graph, and what is said where it is not so."""
 
     words: str  # what the graph has to be, as it ends "needs …"
     is_met: Callable[[Graph], bool]  # whether a graph is that

@@ -12,9 +12,9 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from walktalk.errors import SettingError
-from walktalk.plugins import REGISTRIES
-from walktalk.protocols.machine import Machine, Protocol, Surroundings
+from walktalk.core.errors import SettingError
+from walktalk.core.plugins import REGISTRIES
+from walktalk.protocols.machine import Machine, NetworkView, Protocol
 
 # Of Tol's muted and bright sets. No protocol of ours has one of them, so one without keeps its own beside any of ours.
 FREE_COLOURS = ("#117733", "#44AA99", "#6699CC", "#661100", "#EE6677", "#CCBB44", "#997700", "#994455")
@@ -67,7 +67,7 @@ def absent_protocol(error: SettingError) -> type[Protocol]:
         def label(self) -> str:
             return "-".join(["absent", *(f"{name}{value}" for name, value in self.given.items())])
 
-        def machine(self, surroundings: Surroundings) -> Machine:
+        def machine(self, network_view: NetworkView) -> Machine:
             raise error
 
     return Absent
@@ -123,7 +123,7 @@ def distinct(wanted: Mapping[str, str]) -> dict[str, str]:
 
 
 def _told_apart(each: list[Described]) -> list[Described]:
-    """With the settings behind the title in which it differs from others of that title; the label where that is all."""
+    """Put the settings behind a title in which it differs from others of that title; the label where that is all."""
     alike = {one.label: [other for other in each if other.title == one.title] for one in each}
     said = [replace(one, title=", ".join([one.title, *_differences(one, alike[one.label])])) for one in each]
     often = Counter(one.title for one in said)

@@ -83,7 +83,7 @@ class Decode(NamedTuple):
 
 
 class Apply(NamedTuple):
-    """Set a slot to what a number rule makes of this node's model and others (`walktalk.screens`), a screen or another.
+    """Set a slot to what a number rule makes of this node's model and others (`transforms.rules`), a screen or another.
 
     `Combine` only weighs slots, whatever is in them; this looks at the numbers. Traces call it "screen".
     """

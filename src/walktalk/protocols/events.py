@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, NamedTuple, TypeAlias
 from walktalk.protocols.message import Message
 
 if TYPE_CHECKING:
-    from walktalk.protocols.machine import Surroundings
+    from walktalk.protocols.network_view import NetworkView
 
 
 class Started(NamedTuple):
@@ -69,7 +69,7 @@ class NetworkChanged(NamedTuple):
     `PeerFound`; of those that are none any more nothing is heard again.
     """
 
-    around: Surroundings  # what this node knows of the network now
+    around: NetworkView  # what this node knows of the network now
 
 
 class Leaving(NamedTuple):

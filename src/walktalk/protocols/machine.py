@@ -12,50 +12,19 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import ClassVar
 
-from walktalk.errors import SpecError
-from walktalk.graphs import Graph, Rounds
+from walktalk.core.errors import SpecError
+from walktalk.graphs import Graph
 from walktalk.protocols.demands import TWO_WAY, Demand
 from walktalk.protocols.effects import Effect
 from walktalk.protocols.events import Event
 from walktalk.protocols.message import Arrival, Message
+from walktalk.protocols.network_view import NetworkView as NetworkView
 from walktalk.protocols.self_description import SelfDescribed
-from walktalk.screens import Privacy
-
-
-@dataclass(frozen=True, slots=True)
-class Surroundings:
-    """What a node knows of the network before the first message."""
-
-    node: int  # its own number
-    nodes: int  # how many there are, V
-    neighbours: tuple[int, ...]  # whom it can send to
-    degrees: tuple[int, ...]  # how many neighbours each of those has
-    resources: tuple[float, float, float] = (0.0, 0.0, 0.0)  # its own bandwidth, memory and compute, for elections
-    heard: tuple[int, ...] | None = None  # who can send to it, on a directed graph; None: its neighbours
-    samples: int = 1  # how much data it has
-    rounds: Rounds | None = None  # on a graph that changes by round: who meets whom in which
-    joined: frozenset[int] = frozenset()  # nodes that were not there at first; all others have numbers below `first`
-    leaving: frozenset[int] = frozenset()  # nodes that have left for good, or are about to
-    first: int = 0  # how many there were at first; 0: nobody has come or left
-
-    def knows(self, node: int) -> bool:
-        """Whether there is such a node, or was."""
-        return 0 <= node < (self.first or self.nodes) or node in self.joined
-
-    @property
-    def sources(self) -> tuple[int, ...]:
-        """Who can send to this node."""
-        return self.neighbours if self.heard is None else self.heard
-
-    def meets(self, round_: int) -> tuple[tuple[int, ...], tuple[int, ...]]:
-        """Whom this node can send to in a round, and who can send to it; the same in all rounds of a fixed graph."""
-        if self.rounds is None:
-            return self.neighbours, self.sources
-        return self.rounds.targets(self.node, round_), self.rounds.sources(self.node, round_)
+from walktalk.transforms.rules import Privacy
 
 
 @dataclass(slots=True)
-class Outside:
+class Context:
     """What comes from outside with every event: the time and the random bits."""
 
     now: float  # seconds, virtual or real
@@ -64,19 +33,19 @@ class Outside:
 
 
 class Machine(ABC):
-    """One node's part of a protocol."""
+    """A node's part of a protocol: takes events one by one and answers each with effects."""
 
     __slots__ = ()
 
     @abstractmethod
-    def handle(self, event: Event, outside: Outside) -> list[Effect]:
+    def handle(self, event: Event, context: Context) -> list[Effect]:
         """Take one event, change the state, say what to do."""
 
-    def refused(self, sender: int, message: Message, outside: Outside) -> list[Effect]:
+    def refused(self, sender: int, message: Message, context: Context) -> list[Effect]:
         """The runtime has refused what came with a message, which was no model: let its sender not wait for ever."""
         return []
 
-    def missed(self, sender: int, message: Message, outside: Outside) -> list[Effect]:
+    def missed(self, sender: int, message: Message, context: Context) -> list[Effect]:
         """A message was lost on its way, and this node notices when it would have come; who waits for it may go on."""
         return []
 
@@ -93,7 +62,7 @@ class Machine(ABC):
         return b""
 
     def farewell(self) -> bytes:
-        """The same, of a node that leaves in order: what it has then is nowhere else, and can be gone on with."""
+        """What a later life of a node that leaves in order must know; what it has is nowhere else."""
         return self.keepsake()
 
 
@@ -108,6 +77,7 @@ class Protocol(SelfDescribed):
     means_of_models: ClassVar[bool] = False
     on_directed_graphs: ClassVar[bool] = False  # whether links may be one-way
     nodes_come_and_go: ClassVar[bool] = False  # whether nodes may join it, and leave it for good, while it runs
+    why_nodes_stay: ClassVar[str] = ""  # why they may not, as it follows "because "
 
     @property
     def made_for(self) -> str:
@@ -130,7 +100,7 @@ class Protocol(SelfDescribed):
         return {}
 
     @abstractmethod
-    def machine(self, surroundings: Surroundings) -> Machine:
+    def machine(self, network_view: NetworkView) -> Machine:
         """The state machine of one node."""
 
     def check(self, nodes: int) -> None:
@@ -142,6 +112,15 @@ class Protocol(SelfDescribed):
     def demands(self) -> tuple[Demand, ...]:
         """What it demands of a graph, beside links that go both ways where it does not say that others will do."""
         return ()
+
+    @property
+    def meets_newcomers(self) -> tuple[int, ...]:
+        """Whom a node that joins must have as neighbours, such as a server; (): those that suit the graph."""
+        return ()
+
+    def irreplaceable(self, node: int) -> str:
+        """Why a node can neither join late nor leave for good where others can, as a sentence; "" where it can."""
+        return ""
 
     @property
     def plain_sgd_only(self) -> str:

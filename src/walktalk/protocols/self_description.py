@@ -12,9 +12,10 @@ import re
 import sys
 import textwrap
 from abc import ABC
+from collections.abc import Mapping
 from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal, TypeAlias, get_origin
 
-from walktalk.settings import settings_of
+from walktalk.core.settings import settings_of
 
 if TYPE_CHECKING:
     from typing_extensions import Self  # typing has it from Python 3.11 on
@@ -45,6 +46,10 @@ class SelfDescribed(ABC):
     """
 
     name: ClassVar[str]  # in specifications; the class's own, in small letters, unless given
+    also_known_as: ClassVar[tuple[str, ...]] = ()  # names that the field has for exactly this; accepted like the name
+    known_forms: ClassVar[Mapping[str, Mapping[str, Any]]] = {}  # names of it with certain settings, and those settings
+    proved: ClassVar[str] = ""  # what is proved of it that `walktalk theory` knows, in a line
+    bound: ClassVar[str] = ""  # the function that computes it: one of `walktalk.theory`, or "module:function"
 
     def __init_subclass__(cls, **more: Any) -> None:
         super().__init_subclass__(**more)
@@ -147,8 +152,8 @@ class SelfDescribed(ABC):
         parts = [_part(one.name, getattr(self, one.name), one.default, marks.get(one.name)) for one in told]
         return f"{self.name}{''.join(parts)}{form}"
 
-    def hardened(self) -> Self:
-        """The same for a world in which nodes and messages are lost; itself, where it knows nothing of that.
+    def resilient_form(self) -> Self:
+        """Its form for a world in which nodes and messages are lost; itself, where it knows nothing of that.
 
         The simulator asks for it where a run has faults, real peers always do.
         """

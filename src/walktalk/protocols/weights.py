@@ -10,23 +10,23 @@ from __future__ import annotations
 from collections.abc import Collection
 
 from walktalk.graphs import WeightedRounds
-from walktalk.protocols.machine import Surroundings
+from walktalk.protocols.machine import NetworkView
 
 
-def weight(around: Surroundings, peer: int) -> float:
-    """For one neighbour."""
+def weight(around: NetworkView, peer: int) -> float:
+    """The Metropolis–Hastings weight of one neighbour."""
     degree = around.degrees[around.neighbours.index(peer)]
     return 1.0 / (max(len(around.neighbours), degree) + 1)
 
 
-def weights(around: Surroundings, there: Collection[int]) -> dict[int, float]:
-    """For those neighbours that are there, in the order of the graph."""
+def weights(around: NetworkView, there: Collection[int]) -> dict[int, float]:
+    """The weights of those neighbours that are there, in the order of the graph."""
     own = len(around.neighbours)
     everyone = zip(around.neighbours, around.degrees, strict=True)
     return {peer: 1.0 / (max(own, degree) + 1) for peer, degree in everyone if peer in there}
 
 
-def row_of(around: Surroundings, round_: int) -> dict[int, float]:
+def row_of(around: NetworkView, round_: int) -> dict[int, float]:
     """The row of W in a round: for everybody whom the node hears; the rest is its own.
 
     On a fixed graph and on one that changes those of Metropolis and Hastings, unless the rounds have weights of their

@@ -11,7 +11,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
-from walktalk.errors import StudyError
+from walktalk.core.errors import StudyError
 
 FULL = ("No space left on device", "File too large", "Disk quota exceeded")  # as libraries pass the system's word on
 
@@ -102,7 +102,7 @@ def write_text(path: str | os.PathLike[str], content: str) -> None:
 
 
 def write_unless_there(path: str | os.PathLike[str], content: str) -> None:
-    """The same, but a file that says so already is left alone: no room is needed on a disk that is full.
+    """Writes a text file, unless it has this text already: no room is needed on a disk that is full.
 
     Args:
         path: the file; it appears whole or not at all.

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 
 from safetensors import SafetensorError, safe_open
 
-from walktalk.errors import StudyError
+from walktalk.core.errors import StudyError
 from walktalk.records.atomic import replacing
 
 if TYPE_CHECKING:  # torch takes a second to import, and who only reads a history needs none of it

@@ -10,12 +10,16 @@ runs/<algorithm>/<repetition>/   the trace and the last checkpoint of each run
 
 from __future__ import annotations
 
+import json
 import re
+from collections.abc import Iterator
 from dataclasses import dataclass
 from os import PathLike
 from pathlib import Path
+from typing import Any
 
-from walktalk.errors import StudyError
+from walktalk.core.errors import StudyError, UserError
+from walktalk.records import yaml_text
 from walktalk.records.atomic import is_unfinished
 
 
@@ -33,7 +37,7 @@ class StudyFolder:
 
     @property
     def spec(self) -> Path:
-        """The specification, complete."""
+        """The path of the complete specification, with every default written out."""
         return self.path / "spec.yaml"
 
     @property
@@ -99,12 +103,12 @@ class RunFolder:
 
     @property
     def checkpoint(self) -> Path:
-        """The last checkpoint."""
+        """The path of the last checkpoint."""
         return self.path / "checkpoint.safetensors"
 
     @property
     def nodes(self) -> Path:
-        """Of a run on real peers: the folders of its nodes."""
+        """The folders of the nodes, where the run was on real peers."""
         return self.path / "nodes"
 
     @property
@@ -130,3 +134,81 @@ def existing_folder(path: str | PathLike[str]) -> StudyFolder:
     if not folder.spec.is_file():
         raise StudyError(f"{path} is not a study's folder: it has no spec.yaml; name one that `walktalk run` wrote to")
     return folder
+
+
+# The studies below a folder: what they are and how far they got, from their files alone.
+
+DEEPEST = 4  # folders below the first in which studies are looked for
+
+
+@dataclass(frozen=True)
+class ListedStudy:
+    """One study's folder, as far as it can be told without reading its numbers."""
+
+    folder: Path
+    name: str
+    engine: str  # "sim" or "peers"; "" while it is not known
+    task: str
+    topology: str
+    nodes: int | None  # none where a file of edges says how many
+    algorithms: int
+    repetitions: int
+    done: int  # runs that have ended
+    finished: bool
+    changed: float  # when it was last written to, in seconds since 1970
+
+    @property
+    def runs(self) -> int:
+        """How many runs it has when it is finished."""
+        return self.algorithms * self.repetitions
+
+
+def studies_below(path: str | PathLike[str]) -> list[ListedStudy]:
+    """The studies in this folder and in those below it, the one last written to first; other folders are skipped.
+
+    A `StudyError` if there is no such folder.
+    """
+    root = Path(path)
+    if not root.is_dir():
+        raise StudyError(f"{root}: there is no such folder; name one in which `walktalk run` wrote its studies")
+    found = [study for folder in _folders(root, DEEPEST) if (study := _listed(StudyFolder(folder))) is not None]
+    return sorted(found, key=lambda study: (-study.changed, study.folder))
+
+
+def _folders(root: Path, deep: int) -> Iterator[Path]:
+    """Folders with a specification; nothing below one of them is looked at, which would be its runs."""
+    if (root / "spec.yaml").is_file():
+        yield root
+    elif deep > 0:
+        for inner in sorted(root.iterdir()):
+            if inner.is_dir() and not inner.is_symlink() and not inner.name.startswith("."):
+                yield from _folders(inner, deep - 1)
+
+
+def _listed(folder: StudyFolder) -> ListedStudy | None:
+    try:
+        spec = yaml_text.read(folder.spec)
+        network, task, algorithms = spec["network"], spec["task"], spec["algorithms"]
+        return ListedStudy(
+            folder=folder.path,
+            name=str(spec["name"]),
+            engine=_engine(folder),
+            task=str(task["called"] if task["name"] == "given" else task["name"]),
+            topology=str(network["topology"]),
+            nodes=network.get("nodes"),
+            algorithms=len(algorithms),
+            repetitions=int(spec["repetitions"]),
+            done=sum(1 for _ in folder.runs.glob("*/*/model.safetensors")),
+            finished=folder.history.is_file() and folder.summary.is_file(),
+            changed=max(p.stat().st_mtime for p in (folder.spec, folder.history, folder.summary) if p.is_file()),
+        )
+    except (UserError, KeyError, TypeError, ValueError, OSError):  # some other spec.yaml
+        return None
+
+
+def _engine(folder: StudyFolder) -> str:
+    try:
+        content: Any = json.loads(folder.summary.read_text(encoding="utf-8"))
+        return str(content.get("engine", ""))
+    except (OSError, ValueError, AttributeError):
+        return ""

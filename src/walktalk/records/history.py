@@ -14,8 +14,8 @@ from os import PathLike
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from walktalk.errors import StudyError
-from walktalk.lazy import later
+from walktalk.core.errors import StudyError
+from walktalk.core.lazy import later
 from walktalk.records.atomic import write_text
 
 if TYPE_CHECKING:

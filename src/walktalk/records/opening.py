@@ -16,7 +16,7 @@ from pathlib import Path
 
 from filelock import FileLock, Timeout
 
-from walktalk.errors import StudyError, UserError
+from walktalk.core.errors import StudyError, UserError
 from walktalk.records.atomic import PART, remove_unfinished, write_text
 from walktalk.records.folder import StudyFolder
 

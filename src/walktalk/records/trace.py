@@ -31,8 +31,8 @@ from pathlib import Path
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from walktalk.errors import StudyError
-from walktalk.lazy import later
+from walktalk.core.errors import StudyError
+from walktalk.core.lazy import later
 from walktalk.records.atomic import finish, unfinished, writing
 
 if TYPE_CHECKING:

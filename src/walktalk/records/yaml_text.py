@@ -9,7 +9,7 @@ from typing import Any
 
 import yaml
 
-from walktalk.errors import SpecError
+from walktalk.core.errors import SpecError
 
 
 class _Loader(yaml.SafeLoader):

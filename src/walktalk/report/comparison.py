@@ -13,18 +13,16 @@ from typing import Any
 
 import pandas as pd
 
-from walktalk.errors import StudyError
+from walktalk.core.errors import StudyError
 from walktalk.protocols import Described, together
 from walktalk.records import write_text
-from walktalk.report.differences import between, flat, in_words
 from walktalk.report.page import PageParts, page_html
-from walktalk.report.page.markup import Html, tag
-from walktalk.report.page.markup import together as joined
-from walktalk.report.page.names import names_of
-from walktalk.report.page.parts import curve_data
-from walktalk.report.page.sections import lead, repeat_html, story_html
-from walktalk.report.page.story import story
-from walktalk.report.page.table import results_html
+from walktalk.report.page.conclusions import conclusion_of
+from walktalk.report.page.data import names_of
+from walktalk.report.page.html import curve_data
+from walktalk.report.page.sections import Html, conclusion_html, lead, repeat_html, results_html, tag
+from walktalk.report.page.sections import together as joined
+from walktalk.report.settings import as_yaml, between, flat
 from walktalk.report.study import Study, open_study
 from walktalk.studies import spec_mapping, summarize
 
@@ -52,14 +50,14 @@ class Comparison:
 
     @property
     def without_differences(self) -> str:
-        """What to say where no setting differs."""
+        """The sentence that replaces the table where no setting differs."""
         listed = [spec_mapping(study.spec)["algorithms"] for study in self.studies.values()]
         same = all(one == listed[0] for one in listed)
         return "All settings are the same." if same else "All settings are the same, but for the algorithms."
 
     @cached_property
     def history(self) -> pd.DataFrame:
-        """All evaluations of all studies."""
+        """The evaluations of all studies in one table."""
         parts = [
             study.history.assign(algorithm=name + ": " + study.history["algorithm"].astype(str))
             for name, study in self.studies.items()
@@ -68,7 +66,7 @@ class Comparison:
 
     @cached_property
     def summary(self) -> dict[str, Any]:
-        """Who won among all."""
+        """The summary over all studies together: who won on each axis."""
         return {"study": "the comparison", **summarize(self.history)}
 
     @cached_property
@@ -78,13 +76,13 @@ class Comparison:
 
     @property
     def time(self) -> str:
-        """What time is called, where all of it is of one kind."""
+        """The name of the time axis, where all studies have the same kind of time."""
         kinds = {study.time for study in self.studies.values()}
         return kinds.pop() if len(kinds) == 1 else "time"
 
     @property
     def warning(self) -> str:
-        """Why losses may not be compared; nothing where they may."""
+        """A warning where losses or times of the studies cannot be compared; empty where they can."""
         tasks = dict.fromkeys(study.spec.task.title for study in self.studies.values())
         if len(tasks) > 1:
             return f"The studies learn different things ({', '.join(tasks)}), so their losses cannot be compared."
@@ -100,7 +98,7 @@ def _telling(one: Described, each: Sequence[Described]) -> str:
     """
     alike = [other for other in each if other.title == one.title or other.title.startswith(f"{one.title}, ")]
     unlike = {name for other in alike for name in one.settings if other.settings.get(name) != one.settings[name]}
-    told = [f"{name} {in_words(value)}" for name, value in one.settings.items() if name in unlike and value is not None]
+    told = [f"{name} {as_yaml(value)}" for name, value in one.settings.items() if name in unlike and value is not None]
     return ", ".join([one.heading, *told])
 
 
@@ -128,7 +126,7 @@ def _names(studies: Sequence[Study]) -> list[str]:
 
 
 def write_comparison(comparison: Comparison, out: str | PathLike[str]) -> Path:
-    """Write the page; its path."""
+    """Write the page of a comparison to a file; returns its path."""
     path = Path(out)
     if path.is_dir():
         raise StudyError(f"--out {path}: is a folder; name a file, such as {path / 'compare.html'}")
@@ -140,12 +138,12 @@ def write_comparison(comparison: Comparison, out: str | PathLike[str]) -> Path:
 def comparison_parts(comparison: Comparison, out: Path) -> PageParts:
     """The page of a comparison, its links relative to where it is written."""
     names = names_of(comparison.algorithms)
-    told = story(comparison.summary, names, comparison.time)
+    told = conclusion_of(comparison.summary, names, comparison.time)
     count, curves = len(comparison.studies), len(comparison.algorithms)
     warning = [tag("p", comparison.warning, class_="warning", role="note")] if comparison.warning else []
     content = {
         "lead": tag("p", f"{count} studies with {curves} algorithms in all, side by side.", class_="lead"),
-        "story": joined(*warning, story_html(told, names)),
+        "story": joined(*warning, conclusion_html(told, names)),
         "algorithms": _studies_html(comparison, out),
         "results": results_html(comparison.summary, names, comparison.time),
         "settings": _differences_html(comparison),
@@ -165,7 +163,7 @@ def _data(comparison: Comparison) -> dict[str, Any]:
 
 
 def _studies_html(comparison: Comparison, out: Path) -> Html:
-    """What each study is, with a link to its page."""
+    """A line on each study, with a link to its page."""
     entries = []
     for name, study in comparison.studies.items():
         page = Path(os.path.relpath(study.folder.report, out.resolve().parent)).as_posix()
@@ -181,14 +179,14 @@ def _differences_html(comparison: Comparison) -> Html:
     same = {key: value for key, value in flat(spec_mapping(first.spec), False).items() if key not in {*found, "name"}}
     head = tag("tr", tag("th", "Setting", scope="col"), *(tag("th", name, scope="col") for name in comparison.studies))
     rows = [
-        tag("tr", tag("th", tag("code", key), scope="row"), *(tag("td", in_words(value)) for value in values))
+        tag("tr", tag("th", tag("code", key), scope="row"), *(tag("td", as_yaml(value)) for value in values))
         for key, values in found.items()
     ]
     table = tag("table", tag("thead", head), tag("tbody", *rows), class_="settings", id="differences")
     frame = tag("div", table, class_="scroller", tabindex="0", role="region", aria_label="Settings that differ")
     none = tag("p", comparison.without_differences)
     shared = [
-        tag("tr", tag("th", tag("code", key), scope="row"), tag("td", in_words(value))) for key, value in same.items()
+        tag("tr", tag("th", tag("code", key), scope="row"), tag("td", as_yaml(value))) for key, value in same.items()
     ]
     folded = tag("table", tag("tbody", *shared), class_="settings")
     rest = tag("details", tag("summary", f"{len(same)} settings that are the same"), folded)

@@ -10,10 +10,10 @@ from typing import Any, NamedTuple
 
 import pandas as pd
 
-from walktalk.errors import SpecError, StudyError, UserError
+from walktalk.core.errors import SpecError, StudyError, UserError
+from walktalk.core.plugins import plugins_may_be_absent
 from walktalk.graphs import Changing, Graph
 from walktalk.learning import Task
-from walktalk.plugins import plugins_may_be_absent
 from walktalk.protocols import Described
 from walktalk.records import StudyFolder, existing_folder, read_history
 from walktalk.studies import Foundation, StudySpec, algorithms_of, build_graph, build_task, load_spec, summarize
@@ -29,7 +29,7 @@ class Running(NamedTuple):
 
 
 def _grown(graph: Graph, names: list[str], changes: dict[str, Any]) -> Graph:
-    """With all who joined while it ran, and those who left for good still there."""
+    """The graph with every node that joined during the run, and still with those that left for good."""
     if not changes:
         return graph
     number = {name: place for place, name in enumerate(names)}
@@ -40,7 +40,7 @@ def _grown(graph: Graph, names: list[str], changes: dict[str, Any]) -> Graph:
 
 @dataclass(frozen=True)
 class Study:
-    """Everything of one study that can be shown; read when it is asked for, and once."""
+    """One study's specification, history, summary and network, each read from its folder when first needed."""
 
     folder: StudyFolder
     spec: StudySpec
@@ -88,7 +88,7 @@ class Study:
 
     @property
     def time(self) -> str:
-        """What its time is called."""
+        """The name of its time axis: virtual time of a simulation, wall-clock time of real peers."""
         return TIMES[self.engine]
 
     @cached_property

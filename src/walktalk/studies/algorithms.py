@@ -5,14 +5,33 @@ What an iteration sends is counted in a run without arithmetic: when things happ
 
 from __future__ import annotations
 
+import textwrap
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from walktalk.errors import UserError
-from walktalk.graphs import Graph
+from walktalk.core.errors import UserError
+from walktalk.core.lazy import later
+from walktalk.core.settings import REQUIRED, Setting, settings_of
+from walktalk.graphs import Graph, build
 from walktalk.protocols import FACTS, PROTOCOLS, Protocol
-from walktalk.settings import REQUIRED, Setting, settings_of
+
+if TYPE_CHECKING:
+    from walktalk.runtimes import simulator
+else:
+    simulator = later("walktalk.runtimes.simulator")  # pandas and more, for those who count
+
+BEGIN_WITH = {
+    "multi_walk": "data sent is what counts: a walk sends one model an iteration",
+    "async_gossip": "time is what counts, and nobody should wait for the slow",
+    "sync_gossip": "rounds are wanted, as in most theory and most comparisons",
+    "local_dsgd": "rounds are wanted, but seldom: several steps between two of them",
+    "gradient_tracking": "nodes have very different data, and the exact optimum is wanted",
+    "fedavg": "there is a server, and nodes train for a while between two rounds",
+    "diloco": "models are large and rounds rare: hundreds of steps between two",
+    "centralized": "you want to know what there is to gain: all data in one place",
+}
+"""The eight to begin with, and when to take each: one of each way to train together, known to most who compare."""
 
 FAMILIES = {"walks": "Walks", "gossip": "Gossip", "server": "With a server", "reference": "Reference"}
 """In the order in which they are listed; others come behind them."""
@@ -22,7 +41,7 @@ ENGINES = {"sim": "the simulator", "peers": "real peers"}
 
 @dataclass(frozen=True)
 class Entry:
-    """One algorithm."""
+    """One registered algorithm as it describes itself, and what it sends on a graph where that was counted."""
 
     protocol: Protocol  # with its usual settings
     bits: float | None = None  # that an iteration sends on average, all nodes together, where that was counted
@@ -42,22 +61,29 @@ class Entry:
 
     @property
     def where(self) -> str:
-        """In which runtimes, and whether it survives failures there."""
-        engines = " and ".join(ENGINES[one] for one in self.protocol.runtimes)
-        return f"{engines}; survives failures" if self.protocol.survives_failures else engines
+        """In which runtimes, whether it survives failures there, and whether nodes may come and go."""
+        protocol = self.protocol
+        said = [" and ".join(ENGINES[one] for one in protocol.runtimes)]
+        if protocol.survives_failures:
+            said.append("survives failures")
+        if protocol.nodes_come_and_go:
+            said.append("nodes may join and leave")
+        elif protocol.why_nodes_stay:
+            said.append(f"nodes stay the same, because {protocol.why_nodes_stay}")
+        return "; ".join(said)
 
     @property
     def theory(self) -> str:
         """What is proved of it that `walktalk theory` knows."""
-        known = self.proved
+        known = self.protocol.proved
         return f"{known}: `walktalk theory`" if known else "none here: the advisor tries it"
 
     @property
-    def proved(self) -> str:
-        """The theorem or the paper; "" for none."""
-        from walktalk.theory import PROVED  # brings eigenvalues along, for which a list need not wait
-
-        return PROVED.get(self.protocol.name, "")
+    def also_called(self) -> list[str]:
+        """Other names that it is accepted by, each with the settings which that one means, if any."""
+        forms = self.protocol.known_forms.items()
+        meant = [f"{name} ({', '.join(f'{key}: {value}' for key, value in means.items())})" for name, means in forms]
+        return [*self.protocol.also_known_as, *meant]
 
     @property
     def keys(self) -> dict[str, Setting]:
@@ -65,7 +91,7 @@ class Entry:
         return settings_of(type(self.protocol))
 
     def plain(self) -> dict[str, Any]:
-        """For JSON."""
+        """All of it as plain data, for JSON."""
         protocol = self.protocol
         defaults = {name: None if one.default is REQUIRED else one.default for name, one in self.keys.items()}
         keys = {
@@ -74,14 +100,16 @@ class Entry:
         }
         return {
             "name": protocol.name,
+            "also_called": self.also_called,
             "title": protocol.title,
             "family": protocol.family,
             "description": protocol.description,
             **{fact: getattr(protocol, fact) for fact in FACTS},
             "graphs": self.graphs,
             "runtimes": list(protocol.runtimes),
-            "theory": self.proved,
+            "theory": protocol.proved,
             "survives_failures": protocol.survives_failures,
+            "nodes_come_and_go": protocol.nodes_come_and_go,
             "keys": keys,
             **({} if self.bits is None else {"bits_per_iteration": self.bits}),
             **({"not_here": self.not_here} if self.not_here else {}),
@@ -89,12 +117,12 @@ class Entry:
 
 
 def algorithm_entries(names: list[str] | None = None, graph: Graph | None = None, parameters: int = 0) -> list[Entry]:
-    """Everything that is registered, by families.
+    """Every algorithm that is registered, by families.
 
     Args:
         names: Only these; an unknown one is an error that says what there is.
         graph: Where to count what an iteration sends; nothing is counted without one.
-        parameters: Of the model, 32 bits each, for that count.
+        parameters: How many the model has, 32 bits each, for that count.
     """
     kinds = PROTOCOLS.values() if names is None else [PROTOCOLS.find(name, "NAME") for name in names]
     usual = [found[0] for kind in kinds if (found := kind.usual())]
@@ -104,20 +132,18 @@ def algorithm_entries(names: list[str] | None = None, graph: Graph | None = None
 
 
 def counted(protocol: Protocol, graph: Graph, parameters: int) -> Entry:
-    """With the bits of an iteration on a graph, or why there are none."""
-    from walktalk.runtimes.simulator import measured_rates, planned_run  # pandas and more, for those who count
-
+    """The entry of an algorithm with the bits of an iteration on a graph, or why there are none."""
     if refusal := _refusal(protocol, graph):
         return Entry(protocol, not_here=refusal)
-    return Entry(protocol, bits=measured_rates(planned_run(protocol, graph, 4 * parameters)).bits)
+    return Entry(protocol, bits=simulator.measured_rates(simulator.planned_run(protocol, graph, 4 * parameters)).bits)
 
 
 def why_not_on(name: str, graph: Graph) -> str:
     """Why an algorithm cannot run on a graph: as usual, nor along a tree if it knows trees; "" where it can.
 
     Args:
-        name: Of the algorithm.
-        graph: The graph.
+        name: The algorithm's name.
+        graph: Who may talk to whom.
     """
     kind = PROTOCOLS.find(name, "NAME")
     forms = [*kind.usual()[:1], *([kind(**{"tree": True})] if "tree" in settings_of(kind) else [])]
@@ -133,12 +159,18 @@ def _refusal(protocol: Protocol, graph: Graph) -> str:
     return ""
 
 
+def beginners(entries: list[Entry]) -> list[Entry]:
+    """Those of some algorithms that people begin with, in the order in which they are best read."""
+    by_name = {entry.protocol.name: entry for entry in entries}
+    return [by_name[name] for name in BEGIN_WITH if name in by_name]
+
+
 HEAD = """\
 # All algorithms
 
-Each by its name in a study: what it does, then what an iteration of it sends, then what it keeps and guarantees, where
-it runs, and its keys. `walktalk algorithms` prints the same, also for plug-ins that are installed; `walktalk algorithms
-NAME` one in full; and with a graph, what an iteration sends on it, counted in a run without arithmetic.
+The eight that people begin with come first, the whole family is behind them. `walktalk algorithms` prints the same,
+also for plug-ins that are installed; `walktalk algorithms NAME` one in full; and with a graph, what an iteration sends
+on it, counted in a run without arithmetic.
 
 ```
 walktalk algorithms
@@ -156,52 +188,65 @@ PAGE_PARAMETERS = 10_000
 
 
 def algorithms_page() -> str:
-    """`docs/algorithms.md`."""
-    return "\n\n".join([HEAD.rstrip("\n"), *_at_a_glance(), *_overview(), *_in_full()]) + "\n"
+    """Write `docs/algorithms.md`: the eight to begin with in full, all others by family with their details folded."""
+    entries = algorithm_entries()
+    return "\n\n".join([HEAD.rstrip("\n"), *_to_begin_with(entries), *_families(entries), *_what_is_sent()]) + "\n"
 
 
-def _at_a_glance() -> Iterator[str]:
-    yield "## At a glance"
-    rows, family = ["| algorithm | what it does | from |", "| --- | --- | --- |"], ""
-    for entry in algorithm_entries():
+def _to_begin_with(entries: list[Entry]) -> Iterator[str]:
+    chosen = beginners(entries)
+    yield "## To begin with"
+    rows = ["| algorithm | take it when |", "| --- | --- |"]
+    rows += [f"| [`{one.protocol.name}`](#{one.protocol.name}) | {BEGIN_WITH[one.protocol.name]} |" for one in chosen]
+    yield "\n".join(rows)
+    for entry in chosen:
+        yield f"### `{entry.protocol.name}` {{ #{entry.protocol.name} }}"
+        yield entry.protocol.description
+        yield _details(entry)
+
+
+def _families(entries: list[Entry]) -> Iterator[str]:
+    yield "## The family"
+    yield "All others; a click on one shows its rule, what it keeps and sends, and its keys."
+    family = ""
+    for entry in entries:
+        protocol = entry.protocol
+        if protocol.name in BEGIN_WITH:
+            continue
         if entry.family != family:
             family = entry.family
-            rows.append(f"| **{family}** | | |")
-        one = entry.protocol
-        rows.append(f"| [`{one.name}`](#{one.name}) | {_cell(one.description)} | {_cell(one.paper)} |")
-    yield "\n".join(rows)
+            yield f"### {family}"
+        folded = f"In tables and figures: {protocol.title}.\n{{ #{protocol.name} }}\n\n{_details(entry)}"
+        what = protocol.description.replace('"', "'")
+        yield f'??? note "`{protocol.name}`: {what}"\n\n' + textwrap.indent(folded, "    ")
 
 
-def _overview() -> Iterator[str]:
-    from walktalk.graphs import build
+def _details(entry: Entry) -> str:
+    protocol = entry.protocol
+    facts = [("also called", ", ".join(entry.also_called))] if entry.also_called else []
+    facts += [("from", protocol.paper), ("keeps", protocol.keeps), ("sends", protocol.sends)]
+    facts += [("guarantees", protocol.guarantees), ("graphs", entry.graphs), ("runs in", entry.where)]
+    facts += [("theory", entry.theory)]
+    facts += [("keys", ", ".join(f"`{name}`" for name in entry.keys) or "none")]
+    table = "\n".join(["| | |", "| --- | --- |", *(f"| {name} | {_cell(text)} |" for name, text in facts)])
+    return f"```text\n{protocol.update_rule}\n```\n\n{table}"
 
+
+def _what_is_sent() -> Iterator[str]:
     tables = [algorithm_entries(None, build(name, nodes, 0), PAGE_PARAMETERS) for name, nodes in PAGE_GRAPHS]
     yield "## What an iteration sends"
     yield f"Models of {PAGE_PARAMETERS:,} parameters, so 40 kB each; kB an iteration, all nodes together, as counted."
     heads = " | ".join(f"{name}, {nodes} nodes" for name, nodes in PAGE_GRAPHS)
-    rows = [f"| algorithm | {heads} |", f"| --- |{' ---: |' * len(PAGE_GRAPHS)}"]
+    head = [f"| algorithm | {heads} |", f"| --- |{' ---: |' * len(PAGE_GRAPHS)}"]
+    rows = {}
     for each in zip(*tables, strict=True):
         sent = " | ".join("–" if one.bits is None else f"{one.bits / 8e3:,.1f}" for one in each)
-        rows.append(f"| [`{each[0].protocol.name}`](#{each[0].protocol.name}) | {sent} |")
-    yield "\n".join(rows)
+        name = each[0].protocol.name
+        rows[name] = f"| [`{name}`](#{name}) | {sent} |"
+    yield "\n".join([*head, *(rows[name] for name in BEGIN_WITH if name in rows)])
+    others = "\n".join([*head, *(row for name, row in rows.items() if name not in BEGIN_WITH)])
+    yield '??? note "All others"\n\n' + textwrap.indent(others, "    ")
     yield "–: it cannot run there."
-
-
-def _in_full() -> Iterator[str]:
-    family = ""
-    for entry in algorithm_entries():
-        if entry.family != family:
-            family = entry.family
-            yield f"## {family}"
-        protocol = entry.protocol
-        yield f"### `{protocol.name}` {{ #{protocol.name} }}"
-        yield protocol.description
-        yield f"```text\n{protocol.update_rule}\n```"
-        told = [("from", protocol.paper), ("keeps", protocol.keeps), ("sends", protocol.sends)]
-        told += [("guarantees", protocol.guarantees), ("graphs", entry.graphs), ("runs in", entry.where)]
-        told += [("theory", entry.theory)]
-        told += [("keys", ", ".join(f"`{name}`" for name in entry.keys) or "none")]
-        yield "\n".join(["| | |", "| --- | --- |", *(f"| {name} | {_cell(text)} |" for name, text in told)])
 
 
 def _cell(text: str) -> str:

@@ -8,10 +8,10 @@ from typing import TypeAlias
 
 import numpy as np
 
-from walktalk.codecs import codec_named
 from walktalk.protocols import HEADER_BYTES
-from walktalk.runtimes.peers import Ledger
+from walktalk.runtimes.peers import Ledger as Ledger
 from walktalk.testing.engines import Outcome
+from walktalk.transforms.codecs import codec_named
 
 Check: TypeAlias = Callable[[Outcome], None]
 
@@ -24,7 +24,7 @@ def iterations_are_counted_one_by_one(run: Outcome) -> None:
 
 
 def a_node_trains_one_model_at_a_time(run: Outcome) -> None:
-    """And every training that ends has begun."""
+    """No node trains two models at once, and every training that ends has begun."""
     busy: dict[int, int] = {}
     for row in run.trace:
         if row.event in ("train", "differentiate"):
@@ -46,7 +46,7 @@ def messages_go_where_links_are_and_arrive_once(run: Outcome) -> None:
 
 def messages_are_as_declared(run: Outcome) -> None:
     """Every kind is in the protocol's `messages`, with a model exactly where one is declared."""
-    messages = run.protocol.hardened().messages
+    messages = run.protocol.resilient_form().messages
     for row in run.trace:
         if row.event == "send":
             kind = row.detail["kind"] if isinstance(row.detail, dict) else ""
@@ -55,10 +55,10 @@ def messages_are_as_declared(run: Outcome) -> None:
 
 
 def bytes_are_those_of_what_is_sent(run: Outcome) -> None:
-    """A header, a note, and a model or what its codec makes of it."""
+    """The bytes counted for a message are its header, its fields, and its model as the codec encodes it."""
     if "peers" not in run.protocol.runtimes:
         return  # what no real network can send is counted otherwise
-    messages, last = run.protocol.hardened().messages, run.measurements[-1].op
+    messages, last = run.protocol.resilient_form().messages, run.measurements[-1].op
     sends = [row for row in run.trace if row.event == "send"]
     payloads = 0
     for row in sends:
@@ -76,7 +76,7 @@ def bytes_are_those_of_what_is_sent(run: Outcome) -> None:
 
 
 def models_stay_finite_and_the_loss_falls(run: Outcome) -> None:
-    """On a strongly convex problem, whose nodes want different models."""
+    """Models stay finite and the loss falls, on a strongly convex problem whose nodes want different models."""
     losses = [m.train_loss for m in run.measurements]
     assert np.isfinite(losses).all(), f"losses are {losses}"
     assert np.isfinite(run.output).all(), "the model that it puts out is not finite"
@@ -86,7 +86,7 @@ def models_stay_finite_and_the_loss_falls(run: Outcome) -> None:
 
 
 def the_trace_computes_the_same_model_again(run: Outcome) -> None:
-    """Nothing happened to a model that the trace of a real run would not tell."""
+    """Replaying a real run's trace gives the same model: the trace leaves nothing out."""
     if "peers" not in run.protocol.runtimes:
         return
     far = float(np.abs(run.replayed - run.output).max())
@@ -94,9 +94,9 @@ def the_trace_computes_the_same_model_again(run: Outcome) -> None:
 
 
 def nothing_is_counted_twice(run: Outcome) -> None:
-    """Where the protocol says so: the law `once`, and messages that are mixed in `once`."""
-    hardened = run.protocol.hardened()
-    if "once" not in run.protocol.conserves and not any(a.once for a in hardened.messages.values()):
+    """No update and no message is mixed in twice, where the protocol promises so."""
+    resilient_form = run.protocol.resilient_form()
+    if "once" not in run.protocol.conserves and not any(a.once for a in resilient_form.messages.values()):
         return
     trainings = sum(row.event in ("train", "differentiate") for row in run.trace)
     ledger = Ledger(run.protocol, run.graph.nodes, trainings).play(row for row in run.trace if row.event != "kill")
@@ -118,7 +118,7 @@ CHECKS: tuple[Check, ...] = (
 
 
 def others_train_on_while_one_is_dead(run: Outcome, node: int, seconds: float) -> None:
-    """For the time that it is away, but for a moment of surprise."""
+    """While one node is dead, other nodes go on training."""
     times = [row.time for row in run.trace if row.node == node and row.event == "trained"]
     gaps = list(itertools.pairwise([0.0, *times, run.seconds]))
     start, end = max(gaps, key=lambda pair: pair[1] - pair[0])
@@ -128,6 +128,6 @@ def others_train_on_while_one_is_dead(run: Outcome, node: int, seconds: float) -
 
 
 def one_that_comes_back_takes_part_again(run: Outcome, node: int, since: float) -> None:
-    """It trains, or takes somebody's model."""
+    """A node that comes back trains, or receives somebody's model."""
     active = {row.node for row in run.trace if row.time > since and row.event in ("trained", "receive")}
     assert node in active, f"node {node} came back and does nothing"

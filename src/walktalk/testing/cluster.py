@@ -13,13 +13,14 @@ from typing import Any
 
 import numpy as np
 
+from walktalk.core.seeds import Seed
 from walktalk.graphs import Graph
 from walktalk.protocols import Protocol
 from walktalk.records import TraceRow
-from walktalk.runtimes.meaning import Stop
-from walktalk.runtimes.peers import Endpoint, Node, NodeSetup, Tuning, free_ports, merge, read_diary
-from walktalk.runtimes.simulator import all_surroundings
-from walktalk.seeds import Seed
+from walktalk.runtimes.peers import Endpoint, Node, NodeSetup, Tuning, free_ports, merge, read_event_log
+from walktalk.runtimes.semantics import Stop
+from walktalk.runtimes.simulator import all_network_views
+from walktalk.testing.node_faults import SwitchedFaults
 from walktalk.testing.quadratic import Floats, QuadraticTrainer, SlowTrainer
 from walktalk.testing.replay import Replay
 
@@ -38,7 +39,7 @@ def quietly(run: Callable[[], None]) -> None:
 
 @dataclass
 class Cluster:
-    """Nodes, their threads, and where they write."""
+    """The nodes of a small cluster in this process, with their threads and folders."""
 
     nodes: list[Node]
     threads: list[threading.Thread]
@@ -52,7 +53,7 @@ class Cluster:
             assert not thread.is_alive(), f"{thread.name} hangs"
 
     def trace(self) -> list[TraceRow]:
-        return merge(read_diary(self.folder / str(v)) for v in range(len(self.nodes)))
+        return merge(read_event_log(self.folder / str(v)) for v in range(len(self.nodes)))
 
     def replay(self) -> Replay:
         trainer = self.trainer
@@ -81,6 +82,13 @@ def endpoints(graph: Graph, tuning: Tuning | None = None) -> list[Endpoint]:
     return made
 
 
+def faulty_node(setup: NodeSetup, trainer: QuadraticTrainer) -> Node:
+    """A node with faults that files in its folder switch on."""
+    node = Node(setup, trainer)
+    SwitchedFaults(node)
+    return node
+
+
 def _thread(node: Node, number: int) -> threading.Thread:
     return threading.Thread(target=quietly, args=(node.run,), name=f"node {number}", daemon=True)
 
@@ -95,14 +103,14 @@ def running(
     trainer: QuadraticTrainer | None = None,
     **changes: Any,
 ) -> Iterator[Cluster]:
-    """All nodes of a graph, started."""
+    """Starts all nodes of a graph, and stops them in the end."""
     trainer = trainer or SlowTrainer(graph.nodes, momentum=momentum)
-    surroundings = all_surroundings(graph)
+    network_view = all_network_views(graph)
     setups = []
     for v, endpoint in enumerate(endpoints(graph)):
-        setups.append(NodeSetup(protocol, surroundings[v], Seed(0), stop, trainer.initial(), endpoint, folder / str(v)))
+        setups.append(NodeSetup(protocol, network_view[v], Seed(0), stop, trainer.initial(), endpoint, folder / str(v)))
     setups = [replace(setup, **changes) for setup in setups]
-    nodes = [Node(setup, trainer) for setup in setups]
+    nodes = [faulty_node(setup, trainer) for setup in setups]
     threads = [_thread(node, v) for v, node in enumerate(nodes)]
     cluster = Cluster(nodes, threads, trainer, folder, setups)
     for thread in threads:
@@ -115,26 +123,26 @@ def running(
         cluster.wait()
 
 
-def strike(cluster: Cluster, struck: list[int], at: float, seconds: float, with_walks: int | None) -> None:
+def kill_and_restart(cluster: Cluster, killed: list[int], at: float, seconds: float, with_walks: int | None) -> None:
     """Let nodes die in the middle of whatever they do, and start them again from their checkpoints after a while."""
     end = time.monotonic() + SECONDS
-    while any(cluster.nodes[v].status()["seconds"] < at or not cluster.nodes[v].begun for v in struck):
+    while any(cluster.nodes[v].status()["seconds"] < at or not cluster.nodes[v].state.begun for v in killed):
         assert time.monotonic() < end, "it does not begin"
         time.sleep(0.01)
 
     def die(node: Node) -> None:
-        if with_walks not in (None, len(node.trainings.walks)):
+        if with_walks not in (None, len(node.training.queue.walks)):
             threading.Timer(0.001, node.events.put, (partial(die, node),)).start()
             return
         raise Killed
 
-    for node in [cluster.nodes[v] for v in struck]:
+    for node in [cluster.nodes[v] for v in killed]:
         node.events.put(partial(die, node))
-    for v in struck:
+    for v in killed:
         cluster.threads[v].join(SECONDS)
     time.sleep(seconds)
-    for v in struck:
-        back = Node(replace(cluster.setups[v], rejoin=True), cluster.trainer)
+    for v in killed:
+        back = faulty_node(replace(cluster.setups[v], rejoin=True), cluster.trainer)
         thread = threading.Thread(target=quietly, args=(back.run,), name=f"node {v}", daemon=True)
         cluster.nodes[v], cluster.threads[v] = back, thread
         thread.start()
@@ -142,7 +150,7 @@ def strike(cluster: Cluster, struck: list[int], at: float, seconds: float, with_
 
 def last_output(cluster: Cluster) -> Floats:
     """The aggregate of the highest term, or the mean of what nodes recorded last."""
-    held = {v: node.interpreter for v, node in enumerate(cluster.nodes)}
+    held = {v: node.models.interpreter for v, node in enumerate(cluster.nodes)}
     terms = {v: what.aggregate_term for v, what in held.items() if what.aggregate is not None}
     if terms:
         aggregate = held[max(terms, key=lambda v: (terms[v], v))].aggregate

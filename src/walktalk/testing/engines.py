@@ -6,15 +6,15 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
+from walktalk.core.seeds import Seed
 from walktalk.graphs import Graph
 from walktalk.protocols import Machine, Protocol
 from walktalk.records import TraceRow
-from walktalk.runtimes.meaning import Evaluate, Stop
 from walktalk.runtimes.peers import ReplaySetup, replay
+from walktalk.runtimes.semantics import Evaluate, Stop
 from walktalk.runtimes.simulator import Fault, FaultPlan, NetworkTiming, RunSetup
 from walktalk.runtimes.stacked import Engine, Measurement
-from walktalk.seeds import Seed
-from walktalk.testing.cluster import last_output, running, strike
+from walktalk.testing.cluster import kill_and_restart, last_output, running
 from walktalk.testing.quadratic import Floats, QuadraticTrainer
 
 TRAINING = 0.01  # seconds, as `SlowTrainer` takes on real nodes
@@ -22,7 +22,7 @@ EVERY = 20
 
 
 @dataclass(frozen=True)
-class Blow:
+class Outage:
     """A node is killed and comes back."""
 
     at: float  # seconds
@@ -33,7 +33,7 @@ class Blow:
 
 @dataclass(frozen=True)
 class Outcome:
-    """What a run leaves, whatever ran it."""
+    """What a run leaves behind, whichever engine ran it."""
 
     protocol: Protocol
     graph: Graph
@@ -47,23 +47,30 @@ class Outcome:
 
 
 def simulated(
-    protocol: Protocol, graph: Graph, stop: Stop, folder: Path, blow: Blow | None = None, everything: bool = False
+    protocol: Protocol,
+    graph: Graph,
+    stop: Stop,
+    folder: Path,
+    outage: Outage | None = None,
+    everything: bool = False,
+    faults: tuple[Fault, ...] = (),
 ) -> Outcome:
-    """In virtual time, with the times of the real ones; hardened, as real nodes always are.
+    """Runs a protocol in virtual time, in its resilient form, with the timing of real nodes.
 
     Args:
         protocol: the one that is asked.
         graph: of its nodes.
         stop: when the run ends.
         folder: not used here: nothing is written.
-        blow: whom it hits on the way, and when; nobody if left out.
-        everything: whether a blow hits all nodes at once, and not its own one alone.
+        outage: which node is killed on the way, when, and for how long; none if left out.
+        everything: whether it kills all nodes at once, and not its own one alone.
+        faults: what else happens on the way.
     """
     trainer = QuadraticTrainer(graph.nodes)
     timing = NetworkTiming(compute=TRAINING, spread=0.2, latency=0.001)
-    plan = FaultPlan(_faults(blow, graph, everything), Seed(3))
+    plan = FaultPlan((*_faults(outage, graph, everything), *faults), Seed(3))
     run = RunSetup(
-        protocol.hardened(),
+        protocol.resilient_form(),
         graph,
         Seed(7),
         stop,
@@ -90,26 +97,28 @@ def simulated(
 
 
 def real(
-    protocol: Protocol, graph: Graph, stop: Stop, folder: Path, blow: Blow | None = None, everything: bool = False
+    protocol: Protocol, graph: Graph, stop: Stop, folder: Path, outage: Outage | None = None, everything: bool = False
 ) -> Outcome:
-    """On nodes over loopback, each a thread of this process with a Zenoh session of its own.
+    """Runs a protocol on real nodes over loopback, each a thread of this process with its own Zenoh session.
 
     Args:
         protocol: the one that is asked.
         graph: of its nodes.
         stop: when the run ends.
         folder: where nodes keep their records.
-        blow: whom it hits on the way, and when; nobody if left out.
-        everything: whether a blow hits all nodes at once, and not its own one alone.
+        outage: which node is killed on the way, when, and for how long; none if left out.
+        everything: whether it kills all nodes at once, and not its own one alone.
     """
 
     with running(protocol, graph, folder, stop) as cluster:
-        if blow is not None:
-            strike(cluster, struck_by(blow, graph, everything), blow.at, blow.seconds, blow.with_walks)
+        if outage is not None:
+            kill_and_restart(
+                cluster, killed_nodes(outage, graph, everything), outage.at, outage.seconds, outage.with_walks
+            )
         cluster.wait()
     trace = cluster.trace()
     measurements, again = _replayed(protocol, trace, graph, cluster.trainer)
-    machines = [node.machine for node in cluster.nodes]
+    machines = [node.runner.machine for node in cluster.nodes]
     size, seconds = 4 * cluster.trainer.width, trace[-1].time
     return Outcome(protocol, graph, trace, measurements, last_output(cluster), again, machines, size, seconds)
 
@@ -117,25 +126,25 @@ def real(
 ENGINES: dict[str, Callable[..., Outcome]] = {"sim": simulated, "peers": real}
 
 
-def struck_by(blow: Blow | None, graph: Graph, everything: bool) -> list[int]:
-    """Whom it hits: one node, or all at once, so that no walk is left."""
-    if blow is None:
+def killed_nodes(outage: Outage | None, graph: Graph, everything: bool) -> list[int]:
+    """The nodes that are killed: one, or all at once, so that no walk is left."""
+    if outage is None:
         return []
-    return list(range(graph.nodes)) if everything else [blow.node]
+    return list(range(graph.nodes)) if everything else [outage.node]
 
 
-def _faults(blow: Blow | None, graph: Graph, everything: bool) -> tuple[Fault, ...]:
-    if blow is None:
+def _faults(outage: Outage | None, graph: Graph, everything: bool) -> tuple[Fault, ...]:
+    if outage is None:
         return ()
-    struck = struck_by(blow, graph, everything)
-    return tuple(Fault("kill", at=blow.at, node=v, seconds=blow.seconds) for v in struck)
+    killed = killed_nodes(outage, graph, everything)
+    return tuple(Fault("kill", at=outage.at, node=v, seconds=outage.seconds) for v in killed)
 
 
 def _replayed(
     protocol: Protocol, trace: list[TraceRow], graph: Graph, trainer: QuadraticTrainer
 ) -> tuple[list[Measurement], Floats]:
     quick = QuadraticTrainer(graph.nodes, momentum=trainer.momentum)
-    messages = protocol.hardened().messages
+    messages = protocol.resilient_form().messages
     setup = ReplaySetup(graph.nodes, trainer.initial(), Evaluate(every=EVERY), messages=messages)
     done = replay(trace, setup, quick)
     return done.measurements, done.output.double().numpy()

@@ -69,7 +69,7 @@ class QuadraticTrainer:
 
 
 class SlowTrainer(QuadraticTrainer):
-    """Takes a moment for each training, as real ones do."""
+    """A trainer that takes a moment for each training, as real ones do."""
 
     seconds = 0.01
 

@@ -14,9 +14,9 @@ import numpy as np
 import numpy.typing as npt
 import torch
 
-from walktalk.codecs import codec_named
 from walktalk.records import TraceRow
-from walktalk.screens import normal
+from walktalk.transforms.codecs import codec_named
+from walktalk.transforms.rules import normal
 
 Floats: TypeAlias = npt.NDArray[np.float64]
 
@@ -123,7 +123,7 @@ class Replay:
 
 
 def _screened(own: Floats, others: list[Floats], weights: list[float], rule: str, key: int) -> Floats:
-    """Written again from the rules' definitions, but for the random numbers."""
+    """Applies a rule for neighbours' models, written anew from its definition, but for the random numbers."""
     name, _, rest = rule.partition("(")
     if name == "private":
         longest, noise = (float(number) for number in rest.removesuffix(")").split(","))

@@ -13,7 +13,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from math import inf, sqrt
 
-from walktalk.errors import SpecError
+from walktalk.core.errors import SpecError
+from walktalk.theory.problem import Problem
 
 
 @dataclass(frozen=True)
@@ -102,3 +103,42 @@ def check_walks(walks: int, nodes: int) -> None:
     """An error unless 1 ≤ R ≤ V, as Algorithm 1 has it."""
     if not 1 <= walks <= nodes:
         raise SpecError(f"walks = {walks!r}, but it must be from 1 to the number of nodes, {nodes}")
+
+
+# The form of nearly all orders in rounds: a start, the noise that all nodes share, and how far models come apart.
+#
+# After K rounds in which so many nodes train once each (V of them, or k of Teleportation), T = VK:
+#
+#     √(FLσ²/(VK)) + (FL spread/K)^⅔ + FL slowness/K
+
+
+def in_rounds(
+    paper: str,
+    problem: Problem,
+    iterations: float,
+    *,
+    active: int,
+    spread: float,
+    slowness: float,
+    variance: float | None = None,
+) -> Bound:
+    """An order of that form.
+
+    Args:
+        paper: Who has proved it.
+        problem: F, L, σ² and ζ² of the task.
+        iterations: T, completed local trainings.
+        active: How many nodes train in a round.
+        spread: What drives models apart, up to the step size.
+        slowness: By how much steps must be smaller than 1/L.
+        variance: Of one update, where it is not σ².
+    """
+    check_iterations(iterations)
+    scale, rounds = problem.F * problem.L, iterations / active
+    return Bound(
+        paper,
+        start=scale * slowness / rounds,
+        mixing=0.0,
+        noise=sqrt(scale * (problem.sigma2 if variance is None else variance) / iterations),
+        deviation=(scale * spread / rounds) ** (2 / 3),
+    )

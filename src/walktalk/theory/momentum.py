@@ -47,10 +47,8 @@ from __future__ import annotations
 
 from math import sqrt
 
-from walktalk.theory.bound import Bound
-from walktalk.theory.in_rounds import in_rounds
-from walktalk.theory.network import Network
-from walktalk.theory.problem import Problem
+from walktalk.theory.bound import Bound, in_rounds
+from walktalk.theory.problem import Network, Problem
 
 OURS = "ours"  # who has proved it
 

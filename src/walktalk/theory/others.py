@@ -49,26 +49,17 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from functools import cache
+from importlib import import_module
 from math import sqrt
 
+from walktalk.core.plugins import registered
 from walktalk.graphs import cycle
-from walktalk.theory.bound import Bound
-from walktalk.theory.exact import (
-    d2_order,
-    extra_order,
-    gradient_tracking_order,
-    k_gt_order,
-    push_pull_order,
-    scaffold_order,
-)
-from walktalk.theory.in_rounds import in_rounds
-from walktalk.theory.momentum import fedbuff_order, fedopt_order, momentum_tracking_order, slowmo_order
-from walktalk.theory.network import Network, network
-from walktalk.theory.problem import Problem
+from walktalk.theory.bound import Bound, in_rounds
+from walktalk.theory.problem import Network, Problem, network
 
 
 def d_psgd_order(network: Network, problem: Problem, iterations: float) -> Bound:
-    """Gossip in rounds.
+    """The order of D-PSGD, gossip in rounds (Lian et al. 2017).
 
     Args:
         network: What `network(graph)` found.
@@ -145,57 +136,20 @@ def fedavg_order(network: Network, problem: Problem, iterations: float) -> Bound
     return in_rounds("Ghadimi & Lan 2013", problem, iterations, active=network.nodes, spread=0.0, slowness=1.0)
 
 
-ORDERS: dict[str, Callable[[Network, Problem, float], Bound]] = {
-    "sync_gossip": d_psgd_order,
-    "local_dsgd": d_psgd_order,  # with one local step
-    "slowmo": slowmo_order,  # with one local step
-    "gradient_tracking": gradient_tracking_order,
-    "momentum_tracking": momentum_tracking_order,
-    "k_gt": k_gt_order,  # with one local step
-    "d2": d2_order,
-    "extra": extra_order,
-    "push_pull": push_pull_order,
-    "ceca": ceca_order,
-    "epidemic_learning": epidemic_order,
-    "teleportation": teleportation_order,  # of four models on a cycle
-    "scaffold": scaffold_order,
-    "fedavg": fedavg_order,  # with one local step
-    "fedopt": fedopt_order,  # by momentum, with one local step
-    "fedprox": fedavg_order,  # with one local step
-    "fedbuff": fedbuff_order,  # with one local step
-}
-"""By the name of the algorithm."""
-
-PROVED = {
-    "multi_walk": "Theorem 1, and 3 where its aggregator dies",
-    "async_gossip": "Theorem 2, for matrix mixing",
-    "sync_gossip": "Koloskova et al. 2020",
-    "local_dsgd": "Koloskova et al. 2020, with one local step",
-    "slowmo": "ours, with one local step",
-    "gradient_tracking": "Koloskova et al. 2021",
-    "momentum_tracking": "Takezawa et al. 2023, the powers of 1 − β and p ours",
-    "k_gt": "Liu et al. 2024, here with one local step",
-    "d2": "Alghunaim & Yuan 2022, for (I + W)/2",
-    "extra": "Alghunaim & Yuan 2022",
-    "push_pull": "You & Pu 2024, for two branches or more",
-    "ceca": "Ding et al. 2023",
-    "epidemic_learning": "de Vos et al. 2023",
-    "teleportation": "Takezawa & Stich 2025, here with four models on a cycle",
-    "scaffold": "Karimireddy et al. 2020",
-    "fedavg": "Ghadimi & Lan 2013, with one local step",
-    "fedopt": "ours, for optimizer momentum (FedAvgM) with one local step",
-    "fedprox": "Ghadimi & Lan 2013, with one local step",
-    "fedbuff": "ours, for nodes that are as fast as each other, with one local step",
-}
-"""What `walktalk theory` knows, by the name of the algorithm; of all others the advisor makes pilots."""
-
-
 def orders(network: Network, problem: Problem, iterations: float) -> dict[str, Bound]:
-    """All of them after so many iterations, by the name of the algorithm.
+    """The bounds of all algorithms that name one (`Protocol.bound`) after so many iterations, by the algorithm's name.
 
     Args:
         network: What `network(graph)` found.
         problem: F, L, σ² and ζ² of the task.
         iterations: T, completed local trainings.
     """
-    return {name: order(network, problem, iterations) for name, order in ORDERS.items()}
+    named = {name: kind.bound for name, kind in registered("algorithm").items() if kind.bound}
+    return {name: _function(bound)(network, problem, iterations) for name, bound in named.items()}
+
+
+def _function(bound: str) -> Callable[[Network, Problem, float], Bound]:
+    """The function of that name in `walktalk.theory`, or "module:function"."""
+    module, _, name = bound.rpartition(":")
+    found: Callable[[Network, Problem, float], Bound] = getattr(import_module(module or "walktalk.theory"), name)
+    return found

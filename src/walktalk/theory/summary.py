@@ -7,20 +7,32 @@ from math import isfinite
 from typing import Any
 
 from walktalk.chains import ReturnTime, aggregators, metropolis_hastings
-from walktalk.errors import GraphError, SpecError
+from walktalk.core.errors import GraphError, SpecError
 from walktalk.graphs import Graph, GraphLike, as_graph
 from walktalk.theory.bound import Bound, NotApplicable
-from walktalk.theory.by_age import multi_walk_by_age
-from walktalk.theory.comparison import crossover_walks, gossip_speed_up, on_axis, speed_up, winner
-from walktalk.theory.costs import bits_from_iterations, messages_per_iteration, paper_messages_per_iteration
-from walktalk.theory.failures import stages, theorem3, theorem3_order
-from walktalk.theory.gossip import theorem2, theorem2_order
-from walktalk.theory.multi_walk import theorem1, theorem1_order
-from walktalk.theory.network import Network
+from walktalk.theory.comparison import (
+    bits_from_iterations,
+    crossover_walks,
+    gossip_speed_up,
+    messages_per_iteration,
+    on_axis,
+    paper_messages_per_iteration,
+    speed_up,
+    winner,
+)
+from walktalk.theory.other_walks import multi_walk_by_age, weighted_walk
 from walktalk.theory.others import orders
-from walktalk.theory.problem import Problem
+from walktalk.theory.problem import Network, Problem
 from walktalk.theory.tables import table
-from walktalk.theory.weighted import weighted_walk
+from walktalk.theory.theorems import (
+    stages,
+    theorem1,
+    theorem1_order,
+    theorem2,
+    theorem2_order,
+    theorem3,
+    theorem3_order,
+)
 
 EXACT_AGGREGATORS = 1500  # nodes; above this the best aggregator costs many solves and is left out
 EXACT_DIAMETER = 3000  # nodes; above this the diameter takes more than seconds

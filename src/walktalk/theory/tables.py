@@ -9,13 +9,11 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from walktalk.errors import SpecError
+from walktalk.core.errors import SpecError
 from walktalk.theory.bound import Bound
-from walktalk.theory.costs import iterations_from_bits, iterations_from_time
-from walktalk.theory.gossip import theorem2_order
-from walktalk.theory.multi_walk import theorem1_order
-from walktalk.theory.network import Network
-from walktalk.theory.problem import Problem
+from walktalk.theory.comparison import iterations_from_bits, iterations_from_time
+from walktalk.theory.problem import Network, Problem
+from walktalk.theory.theorems import theorem1_order, theorem2_order
 
 
 @dataclass(frozen=True)

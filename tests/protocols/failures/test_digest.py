@@ -13,9 +13,9 @@ from tests.support.symbolic import Symbols
 from walktalk import graphs
 from walktalk.graphs import Graph
 from walktalk.protocols import Digest
-from walktalk.protocols.walks.resilient_digest import ResilientDigest
+from walktalk.protocols.mechanisms.tokens.traveller import THE_TRAVELLER, ResilientTraveller
 from walktalk.records import TraceRow
-from walktalk.runtimes.meaning import Stop
+from walktalk.runtimes.semantics import Stop
 from walktalk.runtimes.simulator import Fault, PoissonTiming, Simulation
 
 GRAPH = graphs.erdos_renyi(6, p=0.5, seed=2)
@@ -23,9 +23,10 @@ GRAPH = graphs.erdos_renyi(6, p=0.5, seed=2)
 
 def travelling(simulation: Simulation) -> int:
     """How many travelling models there are; one on its way counts where it has arrived, if it has."""
-    machines = [m for m in simulation.machines if isinstance(m, ResilientDigest)]
+    machines = [m for m in simulation.machines if isinstance(m, ResilientTraveller)]
     seen = {machine.around.node: machine.seen for machine in machines}
-    under_way = [m.hop for m in machines if m.hop is not None and m.hop.number > seen[m.hop.to]]
+    hops = [machine.hops.leaving[THE_TRAVELLER] for machine in machines if THE_TRAVELLER in machine.hops.leaving]
+    under_way = [hop for hop in hops if hop.token.number > seen[hop.to]]
     return sum(machine.here for machine in machines) + len(under_way)
 
 

@@ -7,37 +7,38 @@ from typing import Any
 
 import pytest
 
+from tests.protocols.failures.worlds import term_mixer
 from walktalk import graphs
-from walktalk.protocols import Message, MultiWalk, Outside, Received, Rejoined, Send, Started, TimerFired, Trained
-from walktalk.protocols.multi_walk.aggregation import GivenUp, Reign
-from walktalk.protocols.multi_walk.election import NOBODY, Claim, Score, View, encode
-from walktalk.protocols.multi_walk.farewell import reign_facts, resumed
-from walktalk.protocols.multi_walk.legacies import DISPUTED, STRAYS, stray_number
-from walktalk.protocols.multi_walk.sightings import Sightings
-from walktalk.protocols.multi_walk.visits import Carried
-from walktalk.protocols.multi_walk.walk_guard import Guard, ReturnTimes
-from walktalk.protocols.multi_walk.walk_pass import Pass
-from walktalk.runtimes.simulator import all_surroundings
+from walktalk.protocols import Context, Message, MultiWalk, Received, Rejoined, Send, Started, TimerFired, Trained
+from walktalk.protocols.mechanisms.tokens.guards import Guard, ReturnTimes
+from walktalk.protocols.mechanisms.tokens.handovers import DISPUTED, STRAYS, stray_number
+from walktalk.protocols.mechanisms.tokens.heartbeats import NOBODY, Claim, Score, Sightings, View, encode
+from walktalk.protocols.mechanisms.tokens.hops import Token
+from walktalk.protocols.mechanisms.tokens.memory import mixer_facts, resumed
+from walktalk.protocols.mechanisms.tokens.mixing import GivenUp
+from walktalk.protocols.mechanisms.tokens.rule import Carried
+from walktalk.protocols.walks.multi_walk import AlgorithmOne
+from walktalk.runtimes.simulator import all_network_views
 
 FIRST = Claim(1, NOBODY.score, 0)  # node 0 aggregates
 
 
 def node_of(number: int) -> Any:
-    machine = MultiWalk(2).hardened().machine(all_surroundings(graphs.complete(4))[number])
+    machine = MultiWalk(2).resilient_form().machine(all_network_views(graphs.complete(4))[number])
     give(machine, Started(), 0.0)
     return machine
 
 
 def give(machine: Any, event: Any, now: float, seed: int = 0) -> Any:
-    return machine.handle(event, Outside(now, random.Random(seed)))
+    return machine.handle(event, Context(now, random.Random(seed)))
 
 
 def beat(number: int, highest: int, claim: Claim = FIRST) -> Message:
     return Message("beat", term=claim.term, note=encode(View(claim, number, NOBODY, 3, 0, highest=highest)))
 
 
-def walk(ticket: int, reign: tuple[int, int] = (1, 0), hop: int = 3) -> Received:
-    return Received(2, Pass(1, reign, ticket, hop).message("walk"), "in/1")
+def walk(ticket: int, term_id: tuple[int, int] = (1, 0), hop: int = 3) -> Received:
+    return Received(2, Token(1, term_id, ticket, hop).message("walk"), "in/1")
 
 
 def send_on(machine: Any, now: float) -> Any:
@@ -45,7 +46,7 @@ def send_on(machine: Any, now: float) -> Any:
     for seed in range(50):
         if 1 not in machine.hops.leaving:
             give(machine, Trained("walk/1", 1), now, seed)
-    gone, to = machine.hops.what(1), machine.hops.leaving[1].to
+    gone, to = machine.hops.token(1), machine.hops.leaving[1].to
     give(machine, Received(to, gone.message("ack"), ""), now)
     return gone
 
@@ -68,12 +69,12 @@ def test_a_walk_of_a_term_that_nobody_has_heard_of_waits_for_its_heartbeat() -> 
     """Of term 1000 it was the latest wherever it came, mixed in by nobody, and ended the true one where they met."""
     machine = node_of(3)
     give(machine, Received(0, beat(8, highest=20), ""), 8.0)
-    effects = give(machine, walk(21, reign=(2, 1)), 9.1)
+    effects = give(machine, walk(21, term_id=(2, 1)), 9.1)
     assert 1 not in machine.copies.here
     assert not [effect for effect in effects if isinstance(effect, Send)]  # so its sender keeps it, and asks again
     give(machine, Received(1, beat(1, 0, Claim(2, NOBODY.score, -1)), ""), 9.2)
-    give(machine, walk(21, reign=(2, 1)), 9.3)
-    assert machine.copies.here[1].reign == (2, 1)
+    give(machine, walk(21, term_id=(2, 1)), 9.3)
+    assert machine.copies.here[1].term_id == (2, 1)
 
 
 def test_a_forged_ticket_is_forgotten_by_nodes_that_only_pass_heartbeats_on() -> None:
@@ -100,8 +101,8 @@ def test_a_walk_that_was_ended_on_the_word_of_a_forged_copy_goes_on_from_the_agg
     effects = give(aggregator, Received(3, sent, f"in/{sent.walk}"), now)
     assert notes(effects, "taken_back")
     assert notes(effects, "counted")  # mixed in, as if it had come by itself
-    assert aggregator.reign.tickets[1] == true.ticket + 2
-    held = aggregator.copies.here.get(1) or aggregator.hops.what(1)
+    assert aggregator.mixer.tickets[1] == true.ticket + 2
+    held = aggregator.copies.here.get(1) or aggregator.hops.token(1)
     assert held.ticket == true.ticket + 2
     again = give(aggregator, Received(3, sent, f"in/{sent.walk}"), now)
     assert not notes(again, "counted")  # once
@@ -109,12 +110,12 @@ def test_a_walk_that_was_ended_on_the_word_of_a_forged_copy_goes_on_from_the_agg
 
 def test_no_walk_passes_for_another() -> None:
     """One with the model and the ticket of another was mixed in as soon as its own number had come so far."""
-    reign = Reign(4, (1, 0), Guard(ReturnTimes(1.0)))
-    reign.begin_afresh(0.0)
-    written: dict[int, set[int]] = {number: set() for number in reign.everyone()}
-    for number in random.Random(1).choices(list(reign.everyone()), k=100):
-        reign.mix(reign.stamped(number), 1.0)
-        ticket = reign.tickets[number]
+    mixer = term_mixer(4, (1, 0), Guard(ReturnTimes(1.0)))
+    mixer.begin_afresh(0.0)
+    written: dict[int, set[int]] = {number: set() for number in mixer.everyone()}
+    for number in random.Random(1).choices(list(mixer.everyone()), k=100):
+        mixer.mix(mixer.stamped(number), 1.0)
+        ticket = mixer.tickets[number]
         assert ticket > max(written[number], default=0)
         written[number].add(ticket)
     assert sum(map(len, written.values())) == len(set().union(*written.values()))
@@ -126,9 +127,9 @@ def test_no_walk_passes_for_another() -> None:
 def test_a_copy_that_only_lags_behind_is_not_taken_back() -> None:
     aggregator = node_of(0)
     aggregator.copies.here.clear()
-    stray = Pass(STRAYS + 1, (1, 0), 0, 2, 6)
-    for more, taken in ((b"", False), (DISPUTED, True)):
-        message = stray._replace(carried=Carried(more=more)).message("walk")
+    stray = Token(STRAYS + 1, (1, 0), 0, 2, 6)
+    for state, taken in ((b"", False), (DISPUTED, True)):
+        message = stray._replace(carried=Carried(state=state)).message("walk")
         effects = give(aggregator, Received(3, message, f"in/{STRAYS + 1}"), 1.0)
         assert bool(notes(effects, "taken_back")) == taken
 
@@ -161,61 +162,61 @@ def test_a_score_that_nobody_claimed_makes_no_other_aggregator() -> None:
 def test_an_aggregator_that_follows_itself_keeps_what_it_has() -> None:
     machine = node_of(0)
     give(machine, Trained("walk/1", 1), 1.0)
-    learned = machine.reign.updates
+    learned = machine.mixer.updates
     assert learned
-    machine.legacies.taken.add((0, 3))
+    machine.handovers.taken.add((0, 3))
     machine.members._call_election(2.0)
     effects = give(machine, TimerFired("quiet"), 5.0)
-    assert machine.reign.name == (2, 0)
+    assert machine.mixer.term_id == (2, 0)
     assert [note.number for note in notes(effects, "inherited")] == [learned]
-    assert machine.reign.latest
-    assert (0, 3) not in machine.legacies.taken  # a legacy that comes again is welcome
+    assert machine.mixer.latest
+    assert (0, 3) not in machine.handovers.taken  # a legacy that comes again is welcome
 
 
 def test_hops_that_there_was_no_time_for_weigh_nothing() -> None:
     """They are the weight of a part in the mean of two: with 2³¹ of them the other part would be worth nothing."""
     times = ReturnTimes(1.0, pace=0.1)
-    reign = Reign(2, (1, 0), Guard(times))
-    reign.begin_afresh(0.0)
-    reign.mix(Pass(1, (1, 0), 0, hop=2**31 - 1), 2.0)
-    assert reign.updates == pytest.approx(200, abs=20)
-    reign.mix(Pass(2, (1, 0), 0, hop=30), 2.0)
-    assert reign.updates == pytest.approx(231, abs=20)
+    mixer = term_mixer(2, (1, 0), Guard(times))
+    mixer.begin_afresh(0.0)
+    mixer.mix(Token(1, (1, 0), 0, hop=2**31 - 1), 2.0)
+    assert mixer.updates == pytest.approx(200, abs=20)
+    mixer.mix(Token(2, (1, 0), 0, hop=30), 2.0)
+    assert mixer.updates == pytest.approx(231, abs=20)
 
 
 def test_a_legacy_of_more_updates_than_there_can_be_leaves_the_next_one_its_weight() -> None:
     """One of 2³¹ was believed, and what the other half brought then had a weight of nothing."""
-    reign = Reign(2, (4, 0), Guard(ReturnTimes(1.0)))
-    reign.begin_afresh(0.0)
-    reign.inherit(Pass(9, (2, 1), 2**31 - 1), "in/9")
-    mean, *_ = reign.inherit(Pass(8, (3, 2), 150), "in/8")
+    mixer = term_mixer(2, (4, 0), Guard(ReturnTimes(1.0)))
+    mixer.begin_afresh(0.0)
+    mixer.inherit(Token(9, (2, 1), 2**31 - 1), "in/9")
+    mean, *_ = mixer.inherit(Token(8, (3, 2), 150), "in/8")
     assert mean.terms["in/8"] > 0.015
 
 
 def test_a_reign_goes_on_after_a_stop_with_the_walks_that_it_gave_up() -> None:
-    reign = Reign(2, (3, 0), Guard(ReturnTimes(1.0)))
-    reign.mix(Pass(1, (2, 1), 7, 4), 0.0)
-    reign.restart(1, "last", 9.0)
-    reign.restart(2, "last", 9.0)
-    reign.readmit(Pass(1, (2, 2), 3, 9), "in")
-    back = resumed(reign_facts(reign), 2, (3, 0), Guard(ReturnTimes(1.0)), 1.0)
-    assert (back.missing, back.awaited, back.met) == (reign.missing, reign.awaited, reign.met)
+    mixer = term_mixer(2, (3, 0), Guard(ReturnTimes(1.0)))
+    mixer.mix(Token(1, (2, 1), 7, 4), 0.0)
+    mixer.restart(1, "last", 9.0)
+    mixer.restart(2, "last", 9.0)
+    mixer.readmit(Token(1, (2, 2), 3, 9), "in")
+    back = resumed(mixer_facts(mixer), 2, (3, 0), Guard(ReturnTimes(1.0)), AlgorithmOne(), 1.0)
+    assert (back.missing, back.awaited, back.met) == (mixer.missing, mixer.awaited, mixer.met)
     assert back.updates_since(2.0) == 0
 
 
 def test_who_stopped_in_order_goes_on_with_what_it_awaits() -> None:
     before, after = node_of(0), node_of(0)
-    before.reign.restart(2, "last", 1.0)
+    before.mixer.restart(2, "last", 1.0)
     give(after, Rejoined(before.farewell()), 2.0)
-    assert after.reign.missing == {2: GivenUp(0)}
+    assert after.mixer.missing == {2: GivenUp(0)}
 
 
 def test_who_stopped_in_order_knows_what_stands_in_for_a_walk() -> None:
     """It was forgotten, and a copy of the walk that had learned less took away what the other had brought."""
     before, after = node_of(0), node_of(0)
-    before.reign.spare(Pass(2, before.reign.name, 0, 5), "in")
-    before.reign.restart(2, "last", 1.0)
+    before.mixer.spare(Token(2, before.mixer.term_id, 0, 5), "in")
+    before.mixer.restart(2, "last", 1.0)
     give(after, Rejoined(before.farewell()), 2.0)
-    assert after.reign.missing == {2: GivenUp(0, 5)}
-    assert not after.reign._is_missing(Pass(2, after.reign.name, 0, 4))
-    assert after.reign._is_missing(Pass(2, after.reign.name, 0, 6))
+    assert after.mixer.missing == {2: GivenUp(0, 5)}
+    assert not after.mixer._is_missing(Token(2, after.mixer.term_id, 0, 4))
+    assert after.mixer._is_missing(Token(2, after.mixer.term_id, 0, 6))

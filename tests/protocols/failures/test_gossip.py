@@ -11,12 +11,11 @@ from tests.protocols.failures.worlds import simulate, some_graphs, some_timings,
 from tests.support.runs import Played, setup
 from tests.support.symbolic import Symbols, plus
 from walktalk import graphs
+from walktalk.core.seeds import Seed
 from walktalk.protocols import AGRAF, A2CiD2, AsyncGossip, SyncGossip
-from walktalk.protocols.async_gossip.habit import kept_offer
-from walktalk.protocols.async_gossip.resilient import ResilientGossip, given_slot
-from walktalk.runtimes.meaning import Stop
+from walktalk.protocols.mechanisms.pairs import given_slot, offered_slot
+from walktalk.runtimes.semantics import Stop
 from walktalk.runtimes.simulator import Fault, PoissonTiming
-from walktalk.seeds import Seed
 
 QUICKLY = (Phase.explicit, Phase.reuse, Phase.generate)
 
@@ -64,10 +63,10 @@ def debts(simulation, symbols: Symbols, node: int):
     machine = simulation.machines[node]
     for peer, exchange in machine.exchanges.begun.items():
         other = simulation.machines[peer]
-        if other.exchanges.given.get(node) == (exchange.life, exchange.number):
-            weight = machine.habit.weight(machine.around, peer) if isinstance(machine, ResilientGossip) else 0.5
+        if other.exchanges.given.get(node) == (exchange.incarnation, exchange.number):
+            weight = machine.rule.weight(machine.around, peer)
             yield symbols.slots[peer][given_slot(node)], weight
-            yield symbols.slots[node][kept_offer(peer)], -weight
+            yield symbols.slots[node][offered_slot(peer)], -weight
 
 
 @pytest.mark.parametrize("protocol", [AsyncGossip(), AsyncGossip("neighbourhood"), SyncGossip()], ids=lambda p: p.label)

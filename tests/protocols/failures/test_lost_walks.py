@@ -6,15 +6,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tests.protocols.failures.worlds import copies, simulate
+from tests.protocols.failures.worlds import copies, simulate, term_mixer
 from walktalk import graphs
 from walktalk.protocols import MultiWalk
-from walktalk.protocols.multi_walk.aggregation import Reign
-from walktalk.protocols.multi_walk.election import NOBODY, Claim, Score, View, decode, encode
-from walktalk.protocols.multi_walk.sightings import Sightings
-from walktalk.protocols.multi_walk.walk_copies import further
-from walktalk.protocols.multi_walk.walk_guard import Guard, ReturnTimes
-from walktalk.protocols.multi_walk.walk_pass import Pass
+from walktalk.protocols.mechanisms.tokens.copies import further
+from walktalk.protocols.mechanisms.tokens.guards import Guard, ReturnTimes
+from walktalk.protocols.mechanisms.tokens.heartbeats import NOBODY, Claim, Score, Sightings, View, decode, encode
+from walktalk.protocols.mechanisms.tokens.hops import Token
 from walktalk.runtimes.simulator import Fault, NetworkTiming, PoissonTiming
 
 KILLED_AT = 60.3
@@ -155,25 +153,25 @@ def test_a_walk_that_nobody_has_seen_yet_is_awaited_by_a_new_aggregator_only():
 
 def test_a_ticket_is_accepted_once():
     """Whatever a node lets in before: the aggregator mixes no copy twice, and none of before a restart."""
-    reign = Reign(2, (1, 0), Guard(ReturnTimes(1.0)))
-    reign.begin_afresh(0.0)
-    first = Pass(1, (1, 0), 0)
-    assert reign.admits(first)
-    reign.mix(first, 1.0)
-    assert not reign.admits(first)
-    second = reign.stamped(1)
-    assert reign.admits(second)
-    reign.restart(1, "initial", 2.0)
-    assert not reign.admits(second)
-    assert reign.admits(reign.stamped(1))
-    assert reign.admits(Pass(2, (1, 0), 0))
+    mixer = term_mixer(2, (1, 0), Guard(ReturnTimes(1.0)))
+    mixer.begin_afresh(0.0)
+    first = Token(1, (1, 0), 0)
+    assert mixer.admits(first)
+    mixer.mix(first, 1.0)
+    assert not mixer.admits(first)
+    second = mixer.stamped(1)
+    assert mixer.admits(second)
+    mixer.restart(1, "initial", 2.0)
+    assert not mixer.admits(second)
+    assert mixer.admits(mixer.stamped(1))
+    assert mixer.admits(Token(2, (1, 0), 0))
 
 
 def test_a_copy_is_not_further_than_itself():
-    here = Pass(1, (2, 0), 3, hop=4)
+    here = Token(1, (2, 0), 3, hop=4)
     assert not further(here, here)
     assert further(here._replace(hop=5), here)
     assert further(here._replace(ticket=4, hop=0), here)
     assert not further(here._replace(ticket=2, hop=9), here)
-    assert further(here._replace(reign=(3, 1), ticket=0), here)
-    assert not further(here._replace(reign=(1, 1), ticket=9), here)
+    assert further(here._replace(term_id=(3, 1), ticket=0), here)
+    assert not further(here._replace(term_id=(1, 1), ticket=9), here)

@@ -7,11 +7,11 @@ import pytest
 
 from tests.support.unlike import Ended, run
 from walktalk import graphs
+from walktalk.core.seeds import Seed
 from walktalk.graphs import Graph
 from walktalk.protocols import GradientTracking, PushPull
-from walktalk.protocols.rounds.push_pull import Tree
+from walktalk.protocols.gossip.push_pull import Tree
 from walktalk.runtimes.simulator import Fault, FaultPlan
-from walktalk.seeds import Seed
 
 TREE = graphs.binary_tree(7)
 

@@ -12,6 +12,7 @@ from tests.support.runs import Played, setup
 from tests.support.symbolic import Symbols
 from tests.support.unlike import IN_STEP, run
 from walktalk import graphs
+from walktalk.core.seeds import Seed
 from walktalk.graphs import Graph
 from walktalk.protocols import (
     CECA,
@@ -33,9 +34,8 @@ from walktalk.protocols import (
     SyncGossip,
     compressed,
 )
-from walktalk.runtimes.meaning import Stop
+from walktalk.runtimes.semantics import Stop
 from walktalk.runtimes.simulator import Fault, FaultPlan, PoissonTiming
-from walktalk.seeds import Seed
 
 QUICKLY = (Phase.explicit, Phase.reuse, Phase.generate)
 LOPSIDED = Graph.from_arcs(5, [(0, 1), (1, 2), (2, 3), (3, 4), (4, 0), (0, 2), (0, 3), (2, 4)], "lopsided")

@@ -13,7 +13,7 @@ from tests.support.symbolic import Symbols
 from tests.support.unlike import IN_STEP
 from walktalk import graphs
 from walktalk.protocols import DiLoCo, FedAvg, FedProx, Protocol, Scaffold, StreamingDiLoCo
-from walktalk.runtimes.meaning import Stop
+from walktalk.runtimes.semantics import Stop
 from walktalk.runtimes.simulator import Fault, PoissonTiming, Timing
 
 STAR = graphs.star(5)

@@ -7,13 +7,15 @@ import random
 import numpy as np
 import pytest
 
+from tests.protocols.failures.worlds import term_mixer
 from tests.support.runs import setup
 from walktalk import graphs
+from walktalk.core.seeds import Seed
 from walktalk.protocols import (
     Combine,
+    Context,
     Message,
     MultiWalk,
-    Outside,
     Received,
     Rejoined,
     Send,
@@ -21,24 +23,23 @@ from walktalk.protocols import (
     TimerFired,
     Trained,
 )
-from walktalk.protocols.multi_walk.aggregation import Reign
-from walktalk.protocols.multi_walk.election import NOBODY, Claim, View, decode, encode
-from walktalk.protocols.multi_walk.farewell import remembered
-from walktalk.protocols.multi_walk.legacies import stray_number
-from walktalk.protocols.multi_walk.walk_guard import Guard, ReturnTimes
-from walktalk.protocols.multi_walk.walk_pass import Pass
+from walktalk.protocols.mechanisms.tokens.guards import Guard, ReturnTimes
+from walktalk.protocols.mechanisms.tokens.handovers import stray_number
+from walktalk.protocols.mechanisms.tokens.heartbeats import NOBODY, Claim, View, decode, encode
+from walktalk.protocols.mechanisms.tokens.hops import Token
+from walktalk.protocols.mechanisms.tokens.memory import remembered
+from walktalk.protocols.mechanisms.tokens.mixing import TermMixer
 from walktalk.records import TraceRow
-from walktalk.runtimes.meaning import Stop
 from walktalk.runtimes.peers import Ledger
-from walktalk.runtimes.simulator import Fault, FaultPlan, PoissonTiming, Simulation, all_surroundings
-from walktalk.seeds import Seed
+from walktalk.runtimes.semantics import Stop
+from walktalk.runtimes.simulator import Fault, FaultPlan, PoissonTiming, Simulation, all_network_views
 
 SPLIT, HEALED, UNTIL = 60.0, 360.0, 500.0
 
 
 def play(protocol: MultiWalk, graph, *faults: Fault, until: float, seed: int = 4, d: float = 0.3):
     plan, timing = FaultPlan(faults, Seed(seed)), PoissonTiming(d=d)
-    run = setup(protocol.hardened(), graph, faults=plan, stop=Stop(time=until), timing=timing, seed=Seed(seed))
+    run = setup(protocol.resilient_form(), graph, faults=plan, stop=Stop(time=until), timing=timing, seed=Seed(seed))
     simulation = Simulation(run)
     return simulation, simulation.advance().trace
 
@@ -84,42 +85,42 @@ def test_walks_that_were_on_their_way_when_the_parts_met_count_too() -> None:
     assert np.mean(kept) >= 0.95
 
 
-def counts_once(reign: Reign, late: Pass, left_with: str) -> None:
+def counts_once(mixer: TermMixer, late: Token, left_with: str) -> None:
     """A walk in whose place another was started comes after all: mixed in as if it had come in time, and no more."""
-    assert not reign.admits(late)
-    assert reign.readmits(late)
-    _, mixed, *_ = reign.readmit(late, "in")
+    assert not mixer.admits(late)
+    assert mixer.readmits(late)
+    _, mixed, *_ = mixer.readmit(late, "in")
     assert isinstance(mixed, Combine)
     assert mixed.terms == {"copy/1": 1.0, "in": 0.5, left_with: -0.5}
-    assert not reign.readmits(late)
-    assert reign.admits(reign.stamped(late.walk))
+    assert not mixer.readmits(late)
+    assert mixer.admits(mixer.stamped(late.walk))
 
 
 def test_a_walk_that_was_given_up_and_comes_back_counts_once() -> None:
-    reign = Reign(2, (1, 0), Guard(ReturnTimes(1.0)))
-    reign.begin_afresh(0.0)
-    late = reign.stamped(1)._replace(hop=5)
-    assert not reign.readmits(late)  # nobody misses it
-    reign.restart(1, "last", 9.0)
-    counts_once(reign, late, left_with="missed/1")
+    mixer = term_mixer(2, (1, 0), Guard(ReturnTimes(1.0)))
+    mixer.begin_afresh(0.0)
+    late = mixer.stamped(1)._replace(hop=5)
+    assert not mixer.readmits(late)  # nobody misses it
+    mixer.restart(1, "last", 9.0)
+    counts_once(mixer, late, left_with="missed/1")
 
 
 def test_a_walk_of_an_earlier_reign_that_comes_after_its_replacement_counts_once() -> None:
-    reign = Reign(2, (2, 0), Guard(ReturnTimes(1.0)))
-    first, late = Pass(1, (1, 3), 7, 4), Pass(2, (1, 3), 9, 30)
-    reign.mix(first, 0.0)
-    assert reign.admits(late)  # it is in time
-    reign.restart(2, "last", 9.0)
-    assert not reign.readmits(late._replace(reign=(3, 1)))  # of one that this aggregator has not heard of yet
-    counts_once(reign, late, left_with="awaited")
+    mixer = term_mixer(2, (2, 0), Guard(ReturnTimes(1.0)))
+    first, late = Token(1, (1, 3), 7, 4), Token(2, (1, 3), 9, 30)
+    mixer.mix(first, 0.0)
+    assert mixer.admits(late)  # it is in time
+    mixer.restart(2, "last", 9.0)
+    assert not mixer.readmits(late._replace(term_id=(3, 1)))  # of one that this aggregator has not heard of yet
+    counts_once(mixer, late, left_with="awaited")
 
 
 def test_a_walk_of_a_part_whose_aggregator_had_few_visits_weighs_what_it_learned() -> None:
     """Its part was one update of hundreds, so that a walk with a hundred of its own had a weight of nothing."""
-    reign = Reign(2, (3, 0), Guard(ReturnTimes(1.0)))
-    reign.mix(Pass(1, (2, 1), 7, 299), 0.0)
-    reign.inherit(Pass(9, (2, 2), 1), "in/9")
-    _, averaged, *_ = reign.readmit(Pass(2, (2, 2), 8, 99), "in/2")
+    mixer = term_mixer(2, (3, 0), Guard(ReturnTimes(1.0)))
+    mixer.mix(Token(1, (2, 1), 7, 299), 0.0)
+    mixer.inherit(Token(9, (2, 2), 1), "in/9")
+    _, averaged, *_ = mixer.readmit(Token(2, (2, 2), 8, 99), "in/2")
     assert isinstance(averaged, Combine)
     assert averaged.terms["in/2"] == pytest.approx(100 / 401)
 
@@ -138,14 +139,14 @@ def test_what_walks_learned_that_a_new_aggregator_gave_up_before_they_came_is_in
 
 
 def test_a_copy_that_is_overtaken_in_training_goes_to_the_aggregator_with_what_it_learned() -> None:
-    protocol, outside = MultiWalk(2), Outside(1.0, random.Random(0))
+    protocol, context = MultiWalk(2), Context(1.0, random.Random(0))
     node = machines(protocol, 3)[1]
-    node.handle(Started(), outside)
+    node.handle(Started(), context)
     old = node.copies.here[2]._replace(ticket=2, hop=4)
     node.copies.here[2] = old
-    node.handle(Received(0, beat(3), ""), outside)
-    node.handle(Received(0, old._replace(ticket=8, hop=1).message("walk"), "in/2"), outside)
-    effects = node.handle(Trained("walk/2", 2), outside)
+    node.handle(Received(0, beat(3), ""), context)
+    node.handle(Received(0, old._replace(ticket=8, hop=1).message("walk"), "in/2"), context)
+    effects = node.handle(Trained("walk/2", 2), context)
     sent = [effect for effect in effects if isinstance(effect, Send) and effect.slot]
     number = stray_number(old.moved(), 2)
     assert [(effect.to, effect.message.walk, effect.message.round) for effect in sent] == [(0, number, 2)]
@@ -170,24 +171,24 @@ def beat(number: int) -> Message:
 def test_a_bystander_that_wakes_deposes_nobody() -> None:
     """It has missed the heartbeats of a minute, and its clock runs out before it hears of them."""
     _, neighbour, bystander = machines(MultiWalk(1, aggregator=0), 3)
-    outside = Outside(0.0, random.Random(0))
+    context = Context(0.0, random.Random(0))
     for machine in (neighbour, bystander):
-        machine.handle(Started(), outside)
-        for outside.now in (20.0, 21.0, 22.0):
-            machine.handle(Received(0, beat(int(outside.now)), ""), outside)
+        machine.handle(Started(), context)
+        for context.now in (20.0, 21.0, 22.0):
+            machine.handle(Received(0, beat(int(context.now)), ""), context)
     for second in range(23, 83):
-        outside.now = float(second)
-        neighbour.handle(Received(0, beat(second), ""), outside)
-    outside.now = 82.5
-    (ballot,) = said_to(bystander.handle(TimerFired("watch"), outside), 1)
+        context.now = float(second)
+        neighbour.handle(Received(0, beat(second), ""), context)
+    context.now = 82.5
+    (ballot,) = said_to(bystander.handle(TimerFired("watch"), context), 1)
     assert decode(ballot.note).ballot.term == 2
-    (answer,) = said_to(neighbour.handle(Received(2, ballot, ""), outside), 2)
+    (answer,) = said_to(neighbour.handle(Received(2, ballot, ""), context), 2)
     assert neighbour.members.ballot == NOBODY
-    bystander.handle(Received(1, answer, ""), outside)
-    outside.now = 85.0
-    bystander.handle(TimerFired("quiet"), outside)
+    bystander.handle(Received(1, answer, ""), context)
+    context.now = 85.0
+    bystander.handle(TimerFired("quiet"), context)
     assert not bystander.members.leads
-    assert bystander.members.claim.reign == neighbour.members.claim.reign == (1, 0)
+    assert bystander.members.claim.term_id == neighbour.members.claim.term_id == (1, 0)
 
 
 def test_an_aggregator_that_is_dead_is_replaced_all_the_same() -> None:
@@ -202,25 +203,25 @@ def test_an_aggregator_that_is_dead_is_replaced_all_the_same() -> None:
 
 
 def machines(protocol: MultiWalk, nodes: int):
-    return [protocol.hardened().machine(around) for around in all_surroundings(graphs.complete(nodes))]
+    return [protocol.resilient_form().machine(around) for around in all_network_views(graphs.complete(nodes))]
 
 
 def test_an_aggregator_that_left_in_order_goes_on_with_its_reign_and_its_walks() -> None:
-    protocol, outside = MultiWalk(2), Outside(0.0, random.Random(0))
+    protocol, context = MultiWalk(2), Context(0.0, random.Random(0))
     before, after = machines(protocol, 3)[0], machines(protocol, 3)[0]
-    before.handle(Started(), outside)
-    before.handle(TimerFired("beat"), outside)
+    before.handle(Started(), context)
+    before.handle(TimerFired("beat"), context)
     past = remembered(before.farewell())
     assert [what.walk for what in past.here] == [1]
-    outside.now = 5.0
-    effects = after.handle(Rejoined(before.farewell()), outside)
+    context.now = 5.0
+    effects = after.handle(Rejoined(before.farewell()), context)
     assert after.members.leads
-    assert after.reign.tickets == before.reign.tickets
+    assert after.mixer.tickets == before.mixer.tickets
     assert after.copies.here == before.copies.here
     assert [effect.slot for effect in effects if type(effect).__name__ == "Train"] == ["walk/1"]
     assert not after.members.sightings.unseen(2, after.members.beat, awaited=True)
     dead = machines(protocol, 3)[0]
-    dead.handle(Rejoined(before.keepsake()), outside)  # one that died has an older checkpoint: its walk is elsewhere
+    dead.handle(Rejoined(before.keepsake()), context)  # one that died has an older checkpoint: its walk is elsewhere
     assert not dead.copies.here
     assert dead.members.claim == NOBODY
 
@@ -230,7 +231,7 @@ def deliver(nodes: list, effects: dict[int, list], now: float) -> dict[int, list
     told = [(node, e.to, e.message) for node, done in effects.items() for e in done if isinstance(e, Send)]
     found: dict[int, list] = {}
     for sender, to, message in told:
-        found.setdefault(to, []).extend(nodes[to].handle(Received(sender, message, ""), Outside(now, random.Random(0))))
+        found.setdefault(to, []).extend(nodes[to].handle(Received(sender, message, ""), Context(now, random.Random(0))))
     return found
 
 
@@ -239,44 +240,44 @@ def test_where_all_nodes_were_killed_a_later_term_begins_at_once() -> None:
     protocol = MultiWalk(2, heartbeat=1.0)
     nodes = machines(protocol, 4)
     for node in nodes:
-        node.handle(Started(), Outside(0.0, random.Random(0)))
+        node.handle(Started(), Context(0.0, random.Random(0)))
         node.members.claim = node.members.claim._replace(term=7)
     keepsakes, nodes = [node.keepsake() for node in nodes], machines(protocol, 4)
     for node, memory in zip(nodes, keepsakes, strict=True):
-        node.handle(Rejoined(memory), Outside(0.0, random.Random(0)))
+        node.handle(Rejoined(memory), Context(0.0, random.Random(0)))
         assert node.keepsake() == memory
-    said = {v: node.handle(TimerFired("beat"), Outside(1.0, random.Random(0))) for v, node in enumerate(nodes)}
+    said = {v: node.handle(TimerFired("beat"), Context(1.0, random.Random(0))) for v, node in enumerate(nodes)}
     while said:
         said = deliver(nodes, said, 1.1)
     assert {node.members.ballot.term for node in nodes} == {8}
     for node in nodes:
-        node.handle(TimerFired("quiet"), Outside(3.2, random.Random(0)))
+        node.handle(TimerFired("quiet"), Context(3.2, random.Random(0)))
     assert [node.members.leads for node in nodes] == [True, False, False, False]
 
 
 def test_who_remembers_most_calls_the_election() -> None:
     """Where the first to call it had an old checkpoint, as its disk was full, terms began with 2 again."""
-    protocol, outside = MultiWalk(1), Outside(1.0, random.Random(0))
+    protocol, context = MultiWalk(1), Context(1.0, random.Random(0))
     before, back, forgetful = machines(protocol, 3)
-    before.handle(Started(), Outside(0.0, random.Random(0)))
+    before.handle(Started(), Context(0.0, random.Random(0)))
     before.members.claim = before.members.claim._replace(term=7)
-    back.handle(Rejoined(before.keepsake()), Outside(0.0, random.Random(0)))
-    forgetful.handle(Rejoined(b""), Outside(0.0, random.Random(0)))
+    back.handle(Rejoined(before.keepsake()), Context(0.0, random.Random(0)))
+    forgetful.handle(Rejoined(b""), Context(0.0, random.Random(0)))
     proposed = Message("beat", note=encode(View(NOBODY, 0, forgetful.members._myself(2), 2, 0)))
-    effects = back.handle(Received(2, proposed, ""), outside)
+    effects = back.handle(Received(2, proposed, ""), context)
     assert back.members.ballot.term == 8
     deliver({2: forgetful, 0: before}, {1: effects}, 1.1)
     assert forgetful.members.ballot.term == 8
-    back.handle(Received(0, beat(30), ""), outside)  # somebody aggregates, whatever the term
+    back.handle(Received(0, beat(30), ""), context)  # somebody aggregates, whatever the term
     assert back.members.claim.node == 0
 
 
 def test_forged_counts_of_incidents_do_not_chase_each_other() -> None:
     """On a circle each of three was later than another: heartbeats flooded the network until all had been restarted."""
-    nodes = [MultiWalk(2).hardened().machine(around) for around in all_surroundings(graphs.cycle(6))]
+    nodes = [MultiWalk(2).resilient_form().machine(around) for around in all_network_views(graphs.cycle(6))]
     forged = (0, 0, 2**31 - 1, 2**31 - 1, 2**31 + 4, 2**31 + 4)
     for node, incidents in zip(nodes, forged, strict=True):
-        node.handle(Started(), Outside(0.0, random.Random(0)))
+        node.handle(Started(), Context(0.0, random.Random(0)))
         node.members.incidents = incidents
     said = {v: node.members._tell_all() for v, node in enumerate(nodes)}
     rounds = 0
@@ -293,13 +294,13 @@ def heartbeats(effects: list) -> list:
 
 
 def test_one_that_comes_back_alone_waits_for_what_others_know() -> None:
-    protocol, outside = MultiWalk(1), Outside(1.0, random.Random(0))
+    protocol, context = MultiWalk(1), Context(1.0, random.Random(0))
     back = machines(protocol, 3)[2]
-    back.handle(Rejoined(b""), Outside(0.0, random.Random(0)))
+    back.handle(Rejoined(b""), Context(0.0, random.Random(0)))
     nobody = Message("beat", note=encode(View(NOBODY, 0, NOBODY, 2, 0)))
-    back.handle(Received(1, nobody, ""), outside)  # one neighbour has been dead as well, the other has not spoken yet
+    back.handle(Received(1, nobody, ""), context)  # one neighbour has been dead as well, the other has not spoken yet
     assert back.members.ballot == NOBODY
-    back.handle(Received(0, beat(30), ""), outside)
+    back.handle(Received(0, beat(30), ""), context)
     assert back.members.claim.node == 0
 
 
@@ -308,27 +309,27 @@ def test_a_walk_that_nobody_took_any_more_goes_on_its_way_after_the_stop() -> No
     before, after = machines(protocol, 2)[0], machines(protocol, 2)[0]
     for seed in range(20):  # until the dice send it on
         before = machines(protocol, 2)[0]
-        outside = Outside(0.0, random.Random(seed))
-        before.handle(Started(), outside)
-        before.handle(Trained("walk/1", 1), outside)
+        context = Context(0.0, random.Random(seed))
+        before.handle(Started(), context)
+        before.handle(Trained("walk/1", 1), context)
         if before.hops.leaving:
             break
     assert before.hops.leaving
-    effects = after.handle(Rejoined(before.farewell()), Outside(9.0, random.Random(1)))
-    held = after.hops.what(1) or after.copies.here.get(1)
+    effects = after.handle(Rejoined(before.farewell()), Context(9.0, random.Random(1)))
+    held = after.hops.token(1) or after.copies.here.get(1)
     assert held is not None
-    assert held.ticket == before.hops.what(1).ticket
+    assert held.ticket == before.hops.token(1).ticket
     assert any(isinstance(effect, Send) or type(effect).__name__ == "Train" for effect in effects)
 
 
 def test_who_comes_back_to_a_new_aggregator_judges_none_of_its_walks() -> None:
-    protocol, outside = MultiWalk(2), Outside(0.0, random.Random(0))
+    protocol, context = MultiWalk(2), Context(0.0, random.Random(0))
     before, after = machines(protocol, 3)[0], machines(protocol, 3)[0]
-    before.handle(Started(), outside)
-    after.handle(Rejoined(before.farewell()), outside)
-    newer = before.copies.here[1]._replace(walk=2, reign=(2, 1), ticket=8, hop=1)
-    after.handle(Received(1, newer.message("walk"), "in/2"), outside)
-    effects = after.handle(Trained("walk/2", 2), outside)
+    before.handle(Started(), context)
+    after.handle(Rejoined(before.farewell()), context)
+    newer = before.copies.here[1]._replace(walk=2, term_id=(2, 1), ticket=8, hop=1)
+    after.handle(Received(1, newer.message("walk"), "in/2"), context)
+    effects = after.handle(Trained("walk/2", 2), context)
     assert not [effect for effect in effects if getattr(effect, "event", "") == "retired"]
 
 

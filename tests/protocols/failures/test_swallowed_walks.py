@@ -11,18 +11,18 @@ import pytest
 
 from tests.protocols.failures.worlds import simulate
 from walktalk import graphs
-from walktalk.errors import SpecError
+from walktalk.core.errors import SpecError
+from walktalk.core.seeds import Seed
 from walktalk.graphs import Graph
 from walktalk.protocols import AsyncGossip, MultiWalk, Protocol, TokenSaga
-from walktalk.protocols.multi_walk.population import Lateness
-from walktalk.protocols.multi_walk.resilient import ResilientNode
-from walktalk.protocols.multi_walk.walk_copies import Copies
-from walktalk.protocols.multi_walk.walk_pass import NO_REIGN, Pass
-from walktalk.runtimes.meaning import Stop
-from walktalk.runtimes.peers import SWALLOWS
+from walktalk.protocols.mechanisms.tokens.copies import KnownCopies
+from walktalk.protocols.mechanisms.tokens.guards import Lateness
+from walktalk.protocols.mechanisms.tokens.hops import NO_TERM, Token
+from walktalk.protocols.mechanisms.tokens.resilient import ResilientNode
+from walktalk.runtimes.semantics import Stop
 from walktalk.runtimes.simulator import Fault, FaultPlan, PoissonTiming, RunSetup, Simulation
-from walktalk.seeds import Seed
 from walktalk.testing.cluster import running
+from walktalk.testing.node_faults import SWALLOWS
 
 EATER, BEAT = 7, 100.0
 GRAPH = graphs.erdos_renyi(50, p=0.3, seed=1)
@@ -105,10 +105,10 @@ def test_births_and_deaths_balance_at_r() -> None:
 
 
 def test_a_fork_is_not_taken_for_one_that_was_here_long_ago() -> None:
-    copies = Copies()
-    copies.accept(Pass(3, NO_REIGN, 0, hop=20, generation=5), now=0.0)
-    assert not copies.lags(Pass(3, NO_REIGN, 0, hop=2, generation=6), None)
-    assert copies.lags(Pass(3, NO_REIGN, 0, hop=2, generation=5), None)
+    copies = KnownCopies()
+    copies.accept(Token(3, NO_TERM, 0, hop=20, generation=5), now=0.0)
+    assert not copies.lags(Token(3, NO_TERM, 0, hop=2, generation=6), None)
+    assert copies.lags(Token(3, NO_TERM, 0, hop=2, generation=5), None)
 
 
 def test_real_nodes_create_what_one_of_them_swallows(tmp_path: Path) -> None:

@@ -12,10 +12,10 @@ from tests.support.runs import Played, setup
 from tests.support.symbolic import Symbols
 from tests.support.unlike import IN_STEP, run
 from walktalk import graphs
+from walktalk.core.seeds import Seed
 from walktalk.protocols import Protocol, Teleportation, compressed
-from walktalk.runtimes.meaning import Stop
+from walktalk.runtimes.semantics import Stop
 from walktalk.runtimes.simulator import Fault, FaultPlan, PoissonTiming
-from walktalk.seeds import Seed
 
 QUICKLY = (Phase.explicit, Phase.reuse, Phase.generate)
 EVERYONE = graphs.complete(7)

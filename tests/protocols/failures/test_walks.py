@@ -22,10 +22,10 @@ from tests.protocols.failures.worlds import (
 from tests.support.runs import Played, setup
 from tests.support.symbolic import Symbols
 from walktalk import graphs
+from walktalk.core.seeds import Seed
 from walktalk.protocols import MultiWalk
-from walktalk.runtimes.meaning import Stop
+from walktalk.runtimes.semantics import Stop
 from walktalk.runtimes.simulator import Fault, PoissonTiming
-from walktalk.seeds import Seed
 
 QUICKLY = (Phase.explicit, Phase.reuse, Phase.generate)  # a failure is small enough as it is drawn
 ALL = ("kill", "pause", "partition", "slow", "lose")

@@ -8,12 +8,15 @@ from typing import Any, NamedTuple
 from hypothesis import strategies as st
 
 from tests.support.runs import graphs_of
+from walktalk.core.seeds import Seed
 from walktalk.graphs import Graph
 from walktalk.protocols import MultiWalk, Protocol
-from walktalk.protocols.multi_walk.resilient import ResilientNode
-from walktalk.runtimes.meaning import Stop
+from walktalk.protocols.mechanisms.tokens.guards import Guard
+from walktalk.protocols.mechanisms.tokens.mixing import TermMixer
+from walktalk.protocols.mechanisms.tokens.resilient import ResilientNode
+from walktalk.protocols.walks.multi_walk import AlgorithmOne
+from walktalk.runtimes.semantics import Stop
 from walktalk.runtimes.simulator import Fault, FaultPlan, NetworkTiming, PoissonTiming, RunSetup, Simulation
-from walktalk.seeds import Seed
 
 STORM = 60.0  # seconds in which things go wrong
 CALM = 500.0  # seconds after that: many times what any guard waits
@@ -49,6 +52,11 @@ def storms(draw: st.DrawFn, graph: Graph, kinds: tuple[str, ...]) -> tuple[Fault
             when["share"] = draw(st.floats(0.0, 0.5))
         faults.append(Fault(kind, **when))  # type: ignore[arg-type]
     return tuple(faults)
+
+
+def term_mixer(walks: int, term_id: tuple[int, int], guard: Guard) -> TermMixer:
+    """What the aggregator of a term has, with Algorithm 1 as its rule."""
+    return TermMixer(walks, term_id, guard, AlgorithmOne())
 
 
 class Scene(NamedTuple):
@@ -114,10 +122,10 @@ def copies(simulation: Simulation) -> dict[int, set[tuple]]:
     dead = simulation.faults.dead if simulation.faults else set()
     machines = [m for v, m in enumerate(simulation.machines) if v not in dead and isinstance(m, ResilientNode)]
     for machine in machines:
-        for what in (*machine.copies.here.values(), *machine.copies.next.values()):
-            found.setdefault(what.walk, set()).add(what.place)
+        for token in (*machine.copies.here.values(), *machine.copies.next.values()):
+            found.setdefault(token.walk, set()).add(token.place)
     for machine in machines:
         for walk, hop in machine.hops.leaving.items():
             if walk not in found:
-                found[walk] = {hop.what.place}
+                found[walk] = {hop.token.place}
     return found

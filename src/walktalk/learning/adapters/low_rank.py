@@ -13,12 +13,15 @@ from typing import Annotated, Any
 
 import torch
 from annotated_types import Ge, Lt
-from torch import nn
+from torch import Tensor, nn
 
-from walktalk.errors import ModelError, SettingError
+from walktalk.core.errors import ModelError, SettingError
+from walktalk.core.settings import complete, settings_of
 from walktalk.learning.frozen import chosen_to_train, matches, sharing_copy
-from walktalk.learning.models import LoraLinear, Mixing, features_of
-from walktalk.settings import complete, settings_of
+from walktalk.learning.models import LoraLinear as LoraLinear
+from walktalk.learning.models import Mixing as Mixing
+from walktalk.learning.models import features_of
+from walktalk.learning.stacked import RowLayout
 
 MIXINGS: tuple[Mixing, ...] = ("factors", "freeze-a", "product")
 USUAL = ("q_proj", "v_proj"), ("query", "value"), ("c_attn",), ("query_key_value",), ("Wqkv",)
@@ -27,7 +30,7 @@ USUAL = ("q_proj", "v_proj"), ("query", "value"), ("c_attn",), ("query_key_value
 
 @dataclass(frozen=True)
 class LoraSettings:
-    """What an adapter is made of.
+    """The settings of an adapter: rank, scaling, layers, and how adapters are mixed.
 
     Args:
         rank: r, of both factors.
@@ -57,7 +60,7 @@ class LoraSettings:
 
     @property
     def scaling(self) -> float:
-        """α / r."""
+        """The factor α / r on what an adapter adds to its layer."""
         return (2 * self.rank if self.alpha is None else self.alpha) / self.rank
 
 
@@ -126,7 +129,10 @@ def with_lora(model: nn.Module, settings: LoraSettings, names: Sequence[str] | N
 
 
 def check_rank(model: nn.Module, names: Sequence[str], rank: int) -> None:
-    """That no layer is smaller than the adapter's rank: its product could be no fuller, with more numbers to send."""
+    """Checks that no layer is smaller than the adapter's rank.
+
+    Its product could be no fuller, with more numbers to send.
+    """
     for name in names:
         entering, leaving = features_of(model.get_submodule(name))
         if rank > min(entering, leaving):
@@ -137,7 +143,7 @@ def check_rank(model: nn.Module, names: Sequence[str], rank: int) -> None:
 
 
 def target_names(model: nn.Module, targets: str | Sequence[str] | None) -> list[str]:
-    """The linear layers that are meant."""
+    """The names of the linear layers that get an adapter."""
     targets = (targets,) if isinstance(targets, str) else targets
     linear = [name for name, part in model.named_modules() if name and is_linear(part)]
     if targets is None:
@@ -161,13 +167,13 @@ def ends_with(name: str, target: str) -> bool:
 
 
 def put(model: nn.Module, name: str, part: nn.Module) -> None:
-    """Put a part in the place of another."""
+    """Puts a module in the place of another."""
     place, _, last = name.rpartition(".")
     setattr(model.get_submodule(place), last, part)
 
 
 def adapted_layers(model: nn.Module) -> dict[str, LoraLinear]:
-    """Its layers with adapters, by name."""
+    """The layers of a model that have adapters, by name."""
     return {name: part for name, part in model.named_modules() if isinstance(part, LoraLinear)}
 
 
@@ -185,3 +191,115 @@ def merged(model: nn.Module) -> nn.Module:
             base.weight = nn.Parameter(weight + layer.product().to(weight.dtype), requires_grad=False)
         put(copied, name, base)
     return copied
+
+
+# Averages of models with low-rank adapters.
+#
+# A mean of factors is no mean of models: mean(B) mean(A) is not mean(B A). Here the mean of the products is what is
+# wanted, and the factors of the result are the nearest that the rank allows (Eckart and Young). The products
+# themselves, as large as the base, are never made: with Bs = [w₁ B₁, …] side by side and As = [A₁; …] one above the
+# other, QR of both leaves a small matrix to be decomposed.
+
+TINY = 1e-12  # of the largest singular value: what is smaller has no weight
+
+
+@dataclass(frozen=True)
+class Pairs:
+    """Where the factors of layers of one shape lie in a row."""
+
+    rank: int
+    a: tuple[slice, ...]
+    b: tuple[slice, ...]
+
+
+class ProductMixing:
+    """Combines rows so that the products of their factors are combined, and all else in them as always."""
+
+    def __init__(self, layers: dict[str, LoraLinear], layout: RowLayout) -> None:
+        where = {entry.name: slice(entry.start, entry.end) for entry in layout.parameters}
+        shapes: dict[tuple[int, int, int], list[str]] = {}
+        for name, layer in layers.items():
+            shape = (layer.lora_A.out_features, layer.lora_A.in_features, layer.lora_B.out_features)
+            shapes.setdefault(shape, []).append(name)
+        self.alike = [
+            Pairs(
+                rank,
+                tuple(where[f"{name}.lora_A.weight"] for name in names),
+                tuple(where[f"{name}.lora_B.weight"] for name in names),
+            )
+            for (rank, _, _), names in shapes.items()
+        ]
+
+    def combined(self, rows: Tensor, weights: Tensor) -> Tensor:
+        """Σ_k weights[k] · model k, as one row.
+
+        Args:
+            rows: the models, [K, width].
+            weights: one for each; they are those of a mean, but may be negative.
+        """
+        out = torch.einsum("k,kn->n", weights.to(rows.dtype), rows)
+        for pairs in self.alike:
+            a = torch.stack([rows[:, place].view(len(rows), pairs.rank, -1) for place in pairs.a])
+            b = torch.stack([rows[:, place].view(len(rows), -1, pairs.rank) for place in pairs.b])
+            for place_a, place_b, new_b, new_a in zip(pairs.a, pairs.b, *mean_products(b, a, weights), strict=True):
+                out[place_a], out[place_b] = new_a.reshape(-1), new_b.reshape(-1)
+        return out
+
+
+def mean_products(b: Tensor, a: Tensor, weights: Tensor) -> tuple[Tensor, Tensor]:
+    """Factors of the best approximations of Σ_k w_k B_k A_k with the same rank, of L layers at once.
+
+    Args:
+        b: [L, K, out, r].
+        a: [L, K, r, in].
+        weights: [K].
+
+    Both factors get the root of the singular values, so that neither grows at the other's cost. Any rotation between
+    them leaves the product as it is: the one is taken that leaves A nearest to the mean of the A's.
+    """
+    rank, exact = a.shape[2], weights.double()
+    wide = (exact.view(-1, 1, 1) * b.double()).transpose(1, 2).flatten(2)
+    q_b, r_b = torch.linalg.qr(wide)
+    q_a, r_a = torch.linalg.qr(a.double().flatten(1, 2).mT)
+    u, values, v = torch.linalg.svd(r_b @ r_a.mT)
+    kept = min(rank, values.shape[1])
+    values = values[:, :kept]
+    roots = values.clamp(min=0.0).sqrt()
+    new_b, new_a = q_b @ u[:, :, :kept] * roots[:, None], roots[:, :, None] * (v[:, :kept] @ q_a.mT)
+    near = torch.einsum("k,lkri->lri", exact, a.double())
+    turned = nearest_turn(new_a, near) if kept == rank else None
+    full = (values > TINY * values[:, :1].clamp(min=1e-30)).all(1) if kept == rank else values.new_zeros(len(values))
+    made = []
+    for layer, is_full in enumerate(full.tolist()):
+        if is_full and turned is not None:
+            made.append((new_b[layer] @ turned[layer].T, turned[layer] @ new_a[layer]))
+        else:
+            # Of lower rank than there is room for, as at the start, where B is zero: what has no weight yet keeps the
+            # A's mean, for an A and a B that are both zero would never learn.
+            made.append(padded(new_b[layer], new_a[layer], values[layer], near[layer], rank))
+    return torch.stack([one for one, _ in made]).to(b.dtype), torch.stack([other for _, other in made]).to(a.dtype)
+
+
+def nearest_turn(new_a: Tensor, near: Tensor) -> Tensor:
+    """The rotations T with T · new_a nearest to other matrices (Procrustes): B Tᵀ T A is still B A."""
+    u, _, v = torch.linalg.svd(near @ new_a.mT)
+    found: Tensor = u @ v
+    return found
+
+
+def padded(new_b: Tensor, new_a: Tensor, values: Tensor, near: Tensor, rank: int) -> tuple[Tensor, Tensor]:
+    """Factors with fewer directions than the rank, filled up with directions of the mean A that B gives no weight."""
+    there = int((values > TINY * values[:1].clamp(min=1e-30)).sum()) if len(values) else 0
+    new_b, new_a = new_b[:, :there], new_a[:there]
+    rest = near - (near @ torch.linalg.pinv(new_a)) @ new_a if there else near
+    directions = torch.linalg.svd(rest, full_matrices=False)
+    more = rank - there
+    filled = directions.S[:more, None] * directions.Vh[:more]
+    a = torch.cat((new_a, filled, new_a.new_zeros(more - len(filled), new_a.shape[1])))
+    return torch.cat((new_b, new_b.new_zeros(len(new_b), more)), 1), a
+
+
+def mixing_of(module: nn.Module, layout: RowLayout) -> ProductMixing | None:
+    """How rows of this model are combined; None: number by number."""
+    layers = {name: layer for name, layer in adapted_layers(module).items() if layer.mixing == "product"}
+    return ProductMixing(layers, layout) if layers else None

@@ -17,11 +17,11 @@ from safetensors import SafetensorError
 from safetensors.torch import load_file, save_file
 from torch import Tensor, nn
 
-from walktalk.errors import ModelError
+from walktalk.core.errors import ModelError
 from walktalk.learning.adapters.low_rank import LoraSettings, adapted_layers, with_lora
-from walktalk.learning.given import inner
 from walktalk.learning.models import Mixing
 from walktalk.learning.models.language import LanguageClassifier
+from walktalk.learning.user_data import inner
 
 WEIGHTS, CONFIG = "adapter_model.safetensors", "adapter_config.json"
 PREFIX = "base_model.model."
@@ -29,13 +29,13 @@ UNKNOWN = ("use_dora", "use_qalora", "rank_pattern", "alpha_pattern", "layer_rep
 
 
 def bare(model: nn.Module) -> nn.Module:
-    """The model itself, without what calls it for a task."""
+    """The person's model, without the adapter that calls it for a task."""
     model = inner(model)
     return model.inner if isinstance(model, LanguageClassifier) else model
 
 
 def save_adapter(model: nn.Module, folder: str | PathLike[str], base: str | None = None) -> Path:
-    """Write a model's adapters, and the parts that train with them, as `peft` does; the folder.
+    """Writes a model's adapters, and the parts that train with them, as `peft` does, and gives back the folder.
 
     Args:
         model: with adapters, such as `run.model`.
@@ -113,7 +113,7 @@ def load_adapter(model: nn.Module, folder: str | PathLike[str], mixing: Mixing =
 
 
 def read(folder: Path) -> tuple[dict[str, Any], dict[str, Tensor]]:
-    """What is in a folder: its settings, and its tensors by the model's own names."""
+    """Reads an adapter from a folder: its settings, and its tensors by the model's own names."""
     try:
         config = json.loads((folder / CONFIG).read_text())
         tensors: dict[str, Tensor] = load_file(folder / WEIGHTS)

@@ -1,5 +1,5 @@
 """Data sets that are files: where they lie, whether they are whole, how to get them."""
 
-from walktalk.learning.data.files import DATASETS, Dataset, check, fetch, home, locate
+from walktalk.core.lazy import front_door
 
-__all__ = ["DATASETS", "Dataset", "check", "fetch", "home", "locate"]
+__getattr__, __dir__, __all__ = front_door(__name__, __file__)

@@ -7,10 +7,9 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from walktalk.errors import DataError
+from walktalk.core.errors import DataError
 from walktalk.learning.data.files import home
-from walktalk.learning.data.hub import hub
-from walktalk.learning.data.quiet import quietly
+from walktalk.learning.data.hub import hub, quietly
 
 LABELS = ("entailment", "neutral", "contradiction")
 HUB = "nyu-mll/multi_nli"
@@ -18,7 +17,7 @@ FOLDER = "multinli"
 
 
 class Pair(NamedTuple):
-    """One example."""
+    """A pair of sentences with their relation."""
 
     premise: str
     hypothesis: str
@@ -27,7 +26,7 @@ class Pair(NamedTuple):
 
 
 def multinli(folder: str | None) -> tuple[list[Pair], list[Pair]]:
-    """Training and matched development examples."""
+    """Gets training and matched development examples from a folder or the hub."""
     place = Path(folder) if folder else home() / FOLDER
     if place.is_dir():
         return from_folder(place)
@@ -37,7 +36,7 @@ def multinli(folder: str | None) -> tuple[list[Pair], list[Pair]]:
 
 
 def from_folder(folder: Path) -> tuple[list[Pair], list[Pair]]:
-    """Files by their names: those with `train` in them, and the matched development set."""
+    """Reads the files of a folder by their names: those with `train` in them, and the matched development set."""
     found = sorted(folder.glob("*.jsonl"))
     train = [path for path in found if "train" in path.name]
     test = [path for path in found if "mismatched" not in path.name and ("dev" in path.name or "valid" in path.name)]
@@ -48,7 +47,7 @@ def from_folder(folder: Path) -> tuple[list[Pair], list[Pair]]:
 
 
 def read(path: Path) -> list[Pair]:
-    """All examples that have a label: `-` marks those on which people did not agree."""
+    """Reads all examples of a file that have a label: `-` marks those on which people did not agree."""
     pairs = []
     try:
         with path.open(encoding="utf-8") as file:

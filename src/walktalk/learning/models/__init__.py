@@ -1,21 +1,5 @@
-"""Architectures that tasks use, one a file."""
+"""Architectures that tasks use, and layers of our own."""
 
-from walktalk.learning.models.batch_softmax_conv import BatchSoftmaxConv
-from walktalk.learning.models.evonorm import EvoNorm, evo_norm
-from walktalk.learning.models.lora_linear import LoraLinear, Mixing, features_of
-from walktalk.learning.models.resnet20 import PaddedShortcut, resnet20
-from walktalk.learning.models.small_conv import small_conv
-from walktalk.learning.models.vgg11 import vgg11
+from walktalk.core.lazy import front_door
 
-__all__ = [
-    "BatchSoftmaxConv",
-    "EvoNorm",
-    "LoraLinear",
-    "Mixing",
-    "PaddedShortcut",
-    "evo_norm",
-    "features_of",
-    "resnet20",
-    "small_conv",
-    "vgg11",
-]
+__getattr__, __dir__, __all__ = front_door(__name__, __file__)

@@ -13,9 +13,8 @@ from typing import Any, ClassVar, Literal, TypeAlias
 import torch
 from torch import Tensor, nn
 
-from walktalk.errors import DataError, ModelError, UnavailableError
-from walktalk.learning.data.hub import hub
-from walktalk.learning.data.quiet import quietly
+from walktalk.core.errors import DataError, ModelError, UnavailableError
+from walktalk.learning.data.hub import hub, quietly
 from walktalk.learning.memory import is_out_of_memory
 
 Head: TypeAlias = Literal["classification", "causal"]
@@ -53,7 +52,9 @@ class LanguageClassifier(nn.Module):
 
 
 class NothingPacked:
-    """Inside, transformers does not look whether a row holds several texts. None does here, and looking means to wait
+    """Inside this context, transformers does not look whether a row holds several texts.
+
+    None does here, and looking means to wait
     for the device, which a CUDA graph cannot. Nor does it see that a graph is recorded: some versions then make a mask
     that tells no more than "causal", for which there are slower kernels, and compiled blocks would be compiled anew."""
 
@@ -144,7 +145,7 @@ def loaded(key: str, name: str, wanted: str, load: Callable[[], Any]) -> Any:
 
 
 def check_reads(model: nn.Module, texts: Tensor) -> None:
-    """That the model takes these texts [N, T]: in the middle of a training its error would be a riddle."""
+    """Checks that the model takes these texts [N, T]: in the middle of a training its error would be a riddle."""
     words: Any = model.inner.get_input_embeddings()  # type: ignore[operator, union-attr]
     known, most = getattr(words, "num_embeddings", None), int(texts.max())
     if known is not None and most >= known:
@@ -174,7 +175,10 @@ def answer_tokens(tokens: Any, words: Sequence[str]) -> list[int]:
 
 
 def encode(tokens: Any, texts: Sequence[str], length: int, pad: int, *, keep_end: bool) -> Tensor:
-    """Token numbers [N, length]: cut where too long, at the end or at the beginning, and padded on the right."""
+    """Turns texts into token numbers [N, length].
+
+    Cut where too long, at the end or at the beginning, and padded on the right.
+    """
     tokens.truncation_side = "left" if keep_end else "right"
     rows = tokens(list(texts), truncation=True, max_length=length)["input_ids"]
     longest = max(len(row) for row in rows)

@@ -1,4 +1,4 @@
-"""Adam and AdamW on rows."""
+"""Adam and AdamW on rows of a matrix."""
 
 from __future__ import annotations
 
@@ -9,8 +9,7 @@ from functools import cache
 import torch
 from torch import Tensor
 
-from walktalk.learning.optimizers.rows import OptimizerWave, RowOptimizer
-from walktalk.learning.optimizers.spread import LINE, Spread, to_rows, zeros_or_vector
+from walktalk.learning.optimizers.rows import LINE, OptimizerWave, RowOptimizer, Spread, to_rows, zeros_or_vector
 
 
 @dataclass(frozen=True)
@@ -29,7 +28,10 @@ class RowAdam(RowOptimizer):
         return AdamWave(self, lr, state, spread)
 
     def step_alone(self, weights: Tensor, gradients: Tensor, state: Tensor, lr: float | Tensor) -> None:
-        """In one pass over the memory: a tenth of the time. Other rows have no part in it, so it may round its way."""
+        """A step in one pass over the memory: a tenth of the time.
+
+        Other rows have no part in it, so it may round its way.
+        """
         width = len(weights)
         mean, square, count = state[:width], state[width : 2 * width], state[2 * width]
         step = fused(self.decoupled, weights.device.type)
@@ -55,13 +57,16 @@ class RowAdam(RowOptimizer):
 
 
 def number(lr: float | Tensor) -> float | Tensor:
-    """A rate as torch's kernels want it: plain, or without dimensions."""
+    """A learning rate as torch's kernels want it: plain, or without dimensions."""
     return lr.view(()) if isinstance(lr, Tensor) else lr
 
 
 @cache
 def fused(decoupled: bool, device: str) -> Callable[..., None] | None:
-    """torch's kernel for the whole step; None where this torch has none for that device, or it wants something else."""
+    """Finds torch's kernel for the whole step.
+
+    None where this torch has none for that device, or it wants something else.
+    """
     kernel: Callable[..., None] | None = getattr(torch, "_fused_adamw_" if decoupled else "_fused_adam_", None)
     numbers = torch.linspace(0.1, 1.0, 4 * LINE, device=device).view(4, LINE)
     try:

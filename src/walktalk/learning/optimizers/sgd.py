@@ -8,14 +8,21 @@ from functools import cache
 import torch
 from torch import Tensor
 
-from walktalk.learning.optimizers.rows import OptimizerWave, RowOptimizer
-from walktalk.learning.optimizers.spread import LINE, Chosen, Spread, to_rows, zeros_or_vector
-from walktalk.learning.stacked import fused
+from walktalk.learning import kernels
+from walktalk.learning.optimizers.rows import (
+    LINE,
+    Chosen,
+    OptimizerWave,
+    RowOptimizer,
+    Spread,
+    to_rows,
+    zeros_or_vector,
+)
 
 
 @dataclass(frozen=True)
 class RowSGD(RowOptimizer):
-    """torch.optim.SGD with dampening 0."""
+    """SGD with momentum, as torch.optim.SGD with dampening 0."""
 
     momentum: float
     nesterov: bool
@@ -26,7 +33,7 @@ class RowSGD(RowOptimizer):
 
     def begin(self, lr: Tensor, state: Tensor | Chosen | None, spread: Spread) -> SGDWave:
         velocity = None if not self.momentum else zeros_or_vector(state, spread, lr)
-        if lr.is_cuda and spread.is_coarse and fused.is_possible():
+        if lr.is_cuda and spread.is_coarse and kernels.is_possible():
             return SGDWave(self, lr, velocity, spread, by_row=True)
         return SGDWave(self, spread.over(lr), velocity, spread)
 
@@ -39,7 +46,7 @@ class RowSGD(RowOptimizer):
         into: Chosen,
         states: tuple[Chosen, Chosen] | None,
     ) -> None:
-        """One step of a wave on a GPU, whose result goes into rows of a matrix; states are read and written likewise.
+        """A step of a wave on a GPU, whose result goes into rows of a matrix; states are read and written likewise.
 
         With a momentum, states must be given.
         """
@@ -47,7 +54,7 @@ class RowSGD(RowOptimizer):
         where = None if states is None else (states[0].matrix, states[0].numbers, states[1].numbers)
         how = self.weight_decay, self.momentum, self.nesterov
         for w, g, size in zip(spread.views(weights), spread.views(gradients), spread.sizes, strict=True):
-            fused.sgd_between(w, g, lr, pair, where, start, *how)
+            kernels.sgd_between(w, g, lr, pair, where, start, *how)
             start += size
 
     def step_alone(self, weights: Tensor, gradients: Tensor, state: Tensor, lr: float | Tensor) -> None:
@@ -81,14 +88,15 @@ class SGDWave(OptimizerWave):
 
     def step(self, weights: Tensor, gradients: Tensor) -> None:
         settings = self.settings
-        if weights.is_cuda and isinstance(self.lr, Tensor) and fused.is_possible():
+        if weights.is_cuda and isinstance(self.lr, Tensor) and kernels.is_possible():
             velocity = weights if self.velocity is None else self.velocity  # not looked at without momentum
             how = settings.weight_decay, settings.momentum, settings.nesterov
             if self.by_row:
-                for one in zip(*(self.spread.views(vector) for vector in (weights, gradients, velocity)), strict=True):
-                    fused.sgd_by_row(*one, self.lr, *how)
+                views = (self.spread.views(vector) for vector in (weights, gradients, velocity))
+                for weight, gradient, speed in zip(*views, strict=True):
+                    kernels.sgd_by_row(weight, gradient, speed, self.lr, *how)
             else:
-                fused.sgd(weights, gradients, velocity, self.lr, *how)
+                kernels.sgd(weights, gradients, velocity, self.lr, *how)
         elif isinstance(self.lr, float) and weights.device.type == "cpu" and fused_rounds_alike():
             fused_step(settings, self.lr, weights, gradients, self.velocity)
         else:
@@ -100,7 +108,7 @@ class SGDWave(OptimizerWave):
         return to_rows(self.velocity, self.spread)
 
     def write(self, into: Chosen) -> None:
-        """Write the states into these rows."""
+        """Writes the states into these rows."""
         if self.velocity is not None:
             into.write(self.velocity, self.spread)
 
@@ -108,7 +116,7 @@ class SGDWave(OptimizerWave):
 def plain_step(
     settings: RowSGD, lr: Tensor | float, weights: Tensor, gradients: Tensor, velocity: Tensor | None
 ) -> None:
-    """Operation by operation, with any rates."""
+    """A step of SGD operation by operation, with any learning rates."""
     if settings.weight_decay:
         gradients.add_(weights, alpha=settings.weight_decay)
     if velocity is not None:
@@ -121,7 +129,7 @@ def plain_step(
 
 
 def fused_step(settings: RowSGD, lr: float, weights: Tensor, gradients: Tensor, velocity: Tensor | None) -> None:
-    """The same in one pass over the memory: a third of the time."""
+    """A step of SGD in one pass over the memory: a third of the time."""
     torch._fused_sgd_(
         [weights],
         [gradients],

@@ -13,10 +13,10 @@ import numpy as np
 import torch
 from torch import Tensor, fx, nn
 
-from walktalk.learning.stacked.by_numpy import is_taken, multiplied
-from walktalk.learning.stacked.fused.planning import is_relu
-from walktalk.learning.stacked.laid import NotStackable
+from walktalk.learning.stacked.cpu import multiplied, numpy_multiplies
+from walktalk.learning.stacked.fused import is_relu
 from walktalk.learning.stacked.model import Gradients, TracedModel, is_cross_entropy
+from walktalk.learning.stacked.tensors import NotStackable
 from walktalk.learning.stacked.traced import Graph
 from walktalk.learning.task import Loss
 
@@ -42,7 +42,7 @@ class ChainModel(TracedModel):
 
         def gradients(inputs: Tensor, targets: Tensor, step: int) -> Tensor:
             with torch.no_grad():
-                ours = is_taken(inputs) and is_taken(weights)
+                ours = numpy_multiplies(inputs) and numpy_multiplies(weights)
                 entering = (forward_by_numpy if ours else forward)(layers, inputs.flatten(2))
                 weight, bias = layers[-1]
                 # [W, classes, B]: a softmax over ten classes is much faster when the samples are innermost.
@@ -115,8 +115,10 @@ def backward(
 
 
 def forward_by_numpy(layers: list[tuple[Tensor, Tensor]], inputs: Tensor) -> list[Tensor]:
-    """The same, with the samples of hidden layers innermost, where OpenBLAS is faster and MKL slower: by how much is
-    said in `chain_training`."""
+    """The forward pass with the samples of hidden layers innermost, where OpenBLAS is faster and MKL slower.
+
+    By how much is said in `training.chain`.
+    """
     entering = [inputs]
     for weight, bias in layers[:-1]:
         leaving = multiplied(weight, entering[-1].transpose(1, 2)).add_(bias.unsqueeze(2)).relu_()
@@ -127,7 +129,7 @@ def forward_by_numpy(layers: list[tuple[Tensor, Tensor]], inputs: Tensor) -> lis
 def backward_by_numpy(
     layers: list[tuple[Tensor, Tensor]], places: list[tuple[Tensor, Tensor]], entering: list[Tensor], error: Tensor
 ) -> None:
-    """`backward` of those."""
+    """The backward pass that belongs to `forward_by_numpy`."""
     for k in range(len(layers) - 1, -1, -1):
         for_weight, for_bias = places[k]
         np.matmul(error.numpy(), entering[k].numpy(), out=for_weight.numpy())

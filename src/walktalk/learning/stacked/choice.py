@@ -9,20 +9,19 @@ from collections.abc import Callable
 import torch
 from torch import Tensor, nn
 
-from walktalk.errors import ModelError
+from walktalk.core.errors import ModelError
 from walktalk.learning.arithmetic import Arithmetic
 from walktalk.learning.frozen import is_partly_frozen, to_training
+from walktalk.learning.kernels import is_possible
+from walktalk.learning.samples import seeded
 from walktalk.learning.stacked.chain import ChainModel
-from walktalk.learning.stacked.fused import is_possible
-from walktalk.learning.stacked.group_norm import norm_groups_by_ourselves
-from walktalk.learning.stacked.heavy_convolutions import heavy_up_to
-from walktalk.learning.stacked.joined import JoinedModel, NoDropout
-from walktalk.learning.stacked.laid import NotStackable
+from walktalk.learning.stacked.compiled import CompiledModel
+from walktalk.learning.stacked.cpu import prepared_for_images
 from walktalk.learning.stacked.layers import is_patchwise
-from walktalk.learning.stacked.model import RowByRow, StackedModel, TracedModel, VmapModel, row_losses
-from walktalk.learning.stacked.sequential import DRAWN_FOR_MEASURING, SequentialModel, seeded
-from walktalk.learning.stacked.small_convolutions import convolve_small_ones
-from walktalk.learning.stacked.written import WrittenModel
+from walktalk.learning.stacked.model import RowByRowLoss, StackedModel, TracedModel, VmapModel, row_losses
+from walktalk.learning.stacked.sequential import DRAWN_FOR_MEASURING, SequentialModel
+from walktalk.learning.stacked.shared_base import NoDropout, SharedBaseModel
+from walktalk.learning.stacked.tensors import NotStackable
 from walktalk.learning.task import Loss
 
 STACKED_UP_TO = 2**24  # parameters; a larger model fills a device by itself, and a wave of them its memory
@@ -31,7 +30,7 @@ SIZES_DIFFER = "Using a target size"  # how torch's warning of outputs [B, 1] an
 ONE_OUTPUT = 'Targets need the same dimensions: target=["y"] for a column of a frame, unsqueeze(1) for a tensor.'
 SEEDS_TRIED = 5  # to see whether a model is random
 FORMS: tuple[type[StackedModel], ...] = (ChainModel, TracedModel, VmapModel)
-ON_A_CPU: tuple[type[StackedModel], ...] = (ChainModel, WrittenModel, TracedModel)  # vmap is slower than a loop
+ON_A_CPU: tuple[type[StackedModel], ...] = (ChainModel, CompiledModel, TracedModel)  # vmap is slower than a loop
 CANNOT = (NotStackable, ModelError, RuntimeError, KeyError, TypeError, ValueError, IndexError, AttributeError)
 
 
@@ -45,12 +44,12 @@ def stack(module: nn.Module, loss: Loss, inputs: Tensor, targets: Tensor, with_b
         raise ModelError("the model has no parameter that requires a gradient, so there is nothing to train")
     outputs = check_that_it_runs(module, loss, inputs, targets)
     if not targets.is_floating_point() and bool((targets < 0).any()):
-        loss = EachByItself(loss)  # labels that are to be ignored: the mean is over fewer samples in some rows
+        loss = OpaqueLoss(loss)  # labels that are to be ignored: the mean is over fewer samples in some rows
     forms = forms_for(module, inputs.device.type == "cpu")
     if draws(loss, outputs, targets[: len(outputs)]):
-        loss, forms = DrawnByRow(loss), ()
+        loss, forms = RandomRowLoss(loss), ()
     elif not can_be_stacked(loss, outputs, targets[: len(outputs)]):
-        loss = RowByRow(loss)
+        loss = RowByRowLoss(loss)
     for kind in forms:
         try:
             model = kind(module, loss, with_buffers)
@@ -61,17 +60,15 @@ def stack(module: nn.Module, loss: Loss, inputs: Tensor, targets: Tensor, with_b
         except CANNOT:
             continue  # whatever it was, the next form can do without it
     model = SequentialModel(module, loss, with_buffers)
-    if inputs.device.type == "cpu" and model.pictures:
-        norm_groups_by_ourselves(model.worker)
-        model.small_up_to = convolve_small_ones(model.worker, inputs)
-        model.heavy_up_to = heavy_up_to(model.worker, inputs)
+    if inputs.device.type == "cpu" and model.images is not None:
+        model.images = prepared_for_images(model.worker, inputs)
     return model
 
 
 def forms_for(module: nn.Module, on_cpu: bool) -> tuple[type[StackedModel], ...]:
-    """What is tried, the fastest first; () if nothing is as fast as one model after the other."""
+    """The stacked forms to try, the fastest first; () if nothing is as fast as one model after the other."""
     trained = sum(p.numel() for p in module.parameters() if p.requires_grad)
-    shared = (JoinedModel,) if is_partly_frozen(module) and trained <= STACKED_UP_TO else ()
+    shared = (SharedBaseModel,) if is_partly_frozen(module) and trained <= STACKED_UP_TO else ()
     small = sum(p.numel() for p in module.parameters()) <= STACKED_UP_TO
     if not small or (on_cpu and is_better_alone(module)):
         return shared
@@ -88,20 +85,20 @@ def is_better_alone(module: nn.Module) -> bool:
 
 
 def use(model: StackedModel, arithmetic: Arithmetic, inputs: Tensor, targets: Tensor) -> None:
-    """From now on compute like this; with the fused kernels, where they fit and give what they should."""
+    """Makes a model compute by this arithmetic; with the fused kernels, where they fit and give what they should."""
     model.arithmetic, model.fused = arithmetic, None
     if isinstance(model, SequentialModel):
-        in_the_loss = isinstance(model.loss, DrawnByRow)
+        in_the_loss = isinstance(model.loss, RandomRowLoss)
         model.draws = in_the_loss or is_random(model.module, inputs[:2])
         model.draws_when_measured = in_the_loss or is_random(model.module, inputs[:2], measured=True)
-    if isinstance(model, JoinedModel) and arithmetic.uses_fused(inputs.device):
+    if isinstance(model, SharedBaseModel) and arithmetic.uses_fused(inputs.device):
         lighten(model, inputs, targets)
     fits = isinstance(model, TracedModel) and model.traced.is_fusible
     if fits and arithmetic.uses_fused(inputs.device) and is_possible():
         model.fused = torch.bfloat16 if fused_agrees(model, inputs, targets) else None
 
 
-def lighten(model: JoinedModel, inputs: Tensor, targets: Tensor) -> dict[str, float]:
+def lighten(model: SharedBaseModel, inputs: Tensor, targets: Tensor) -> dict[str, float]:
     """On a GPU in 16 bits: hold the base in them, attend by a kernel of our own, and compile its blocks, each where
     gradients are about as near to those in full precision as with casts before every product. Says how near each is,
     in relative norm."""
@@ -173,7 +170,7 @@ def fused_agrees(model: StackedModel, inputs: Tensor, targets: Tensor) -> bool:
     return True
 
 
-class EachByItself:
+class OpaqueLoss:
     """A loss that may only be computed row by row: nothing is known about it but what it returns."""
 
     def __init__(self, loss: Loss) -> None:
@@ -183,7 +180,7 @@ class EachByItself:
         return self.loss(outputs, targets)
 
 
-class DrawnByRow(RowByRow):
+class RandomRowLoss(RowByRowLoss):
     """A loss that draws random numbers: in a training, after the row's seed; in a measurement, the same for all."""
 
     def __call__(self, outputs: Tensor, targets: Tensor) -> Tensor:
@@ -210,7 +207,7 @@ def depends_on_seed(outcome: Callable[[int], Tensor]) -> bool:
 
 
 def check_that_it_runs(module: nn.Module, loss: Loss, inputs: Tensor, targets: Tensor) -> Tensor:
-    """A mistake in a person's model, loss or data shows here, with torch's own words, and before any training.
+    """Runs the model once, so that a mistake in it, its loss or its data shows in torch's words before any training.
 
     Returns the outputs for the first two samples.
     """
@@ -242,7 +239,7 @@ def can_be_stacked(loss: Loss, outputs: Tensor, targets: Tensor) -> bool:
     several, wanted = torch.stack((outputs, outputs * 1.01)), targets.expand(2, *targets.shape)
     try:
         with torch.no_grad():
-            together, each = (row_losses(f, several.float(), wanted) for f in (loss, RowByRow(loss)))
+            together, each = (row_losses(f, several.float(), wanted) for f in (loss, RowByRowLoss(loss)))
     except CANNOT:
         return False
     return bool(torch.allclose(together, each, rtol=1e-4, equal_nan=True))
@@ -260,7 +257,7 @@ def agrees(model: StackedModel, inputs: Tensor, targets: Tensor) -> bool:
     x, y = (torch.stack((t[:batch], t[-batch:])) for t in (inputs, targets))  # two, so that a mix-up of samples shows
     if isinstance(model, VmapModel) and is_random(model.module, x[0]):
         return False  # vmap's random numbers would depend on how wide a wave is
-    if isinstance(model, JoinedModel) and model.finds_draws(rows, x):
+    if isinstance(model, SharedBaseModel) and model.finds_draws(rows, x):
         return False  # the same of random numbers that are not those of a dropout
     # Dropout off: its draws are others than torch's own. Products in full precision, whatever a GPU does by default:
     # tf32 alone is off by 2e-3 in a ResNet.
@@ -302,13 +299,13 @@ def active_dropouts(module: nn.Module) -> list[tuple[nn.Module, str]]:
 
 
 class without_dropout:
-    """Dropout layers let everything through inside the block."""
+    """A context in which dropout layers let everything through."""
 
     def __init__(self, module: nn.Module, model: StackedModel | None = None) -> None:
-        workers = [model.worker] if isinstance(model, JoinedModel) else []  # whose layers are copies
+        workers = [model.worker] if isinstance(model, SharedBaseModel) else []  # whose layers are copies
         dropouts = [found for part in (module, *workers) for found in active_dropouts(part)]
         self.kept = [(layer, name, getattr(layer, name)) for layer, name in dropouts]
-        self.joined = model if isinstance(model, JoinedModel) and model.drops else None
+        self.joined = model if isinstance(model, SharedBaseModel) and model.drops else None
         self.functions = NoDropout()
 
     def __enter__(self) -> None:

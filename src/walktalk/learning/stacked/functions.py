@@ -16,7 +16,7 @@ from torch import Tensor
 from torch.nn import functional
 
 from walktalk.learning.stacked.attention import attend
-from walktalk.learning.stacked.laid import Laid, NotStackable, Pass
+from walktalk.learning.stacked.tensors import NotStackable, Pass, StackedTensor
 
 ELEMENT_WISE = frozenset(
     {"relu", "relu_", "gelu", "silu", "leaky_relu", "elu", "selu", "relu6", "mish", "softplus", "hardtanh", "hardswish"}
@@ -38,18 +38,18 @@ FORBIDDEN = ("setitem", "setattr", "item", "tolist", "numpy", "backward")
 
 
 def call(function: Callable[..., Any] | str, args: tuple[Any, ...], kwargs: dict[str, Any], run: Pass) -> Any:
-    """A function, or a method by its name, on values of which some are `Laid`."""
+    """A function, or a method by its name, on values of which some are `StackedTensor`."""
     name = function if isinstance(function, str) else getattr(function, "__name__", "").strip("_")
     x = args[0] if args else None
-    if not isinstance(x, Laid) and not any(isinstance(part, Laid) for part in flat((args, kwargs))):
+    if not isinstance(x, StackedTensor) and not any(isinstance(part, StackedTensor) for part in flat((args, kwargs))):
         return shared(function, name, args, kwargs)
     if name in BINARY and len(args) == 2 and not kwargs:
         return binary(getattr(operator, name) if name != "div" else operator.truediv, *args)
     if function is IS_ATTENTION:
         return attend(run, *args, **kwargs)
-    if function in POOLS and isinstance(x, Laid) and not isinstance(function, str):
-        return Laid(function(x.folded(), *args[1:], **kwargs), x.rows, True)
-    if name in ELEMENT_WISE and isinstance(x, Laid):
+    if function in POOLS and isinstance(x, StackedTensor) and not isinstance(function, str):
+        return StackedTensor(function(x.folded(), *args[1:], **kwargs), x.rows, True)
+    if name in ELEMENT_WISE and isinstance(x, StackedTensor):
         act = name.removesuffix("_")
         return x.like(
             getattr(x.tensor, act)(*args[1:], **kwargs)
@@ -67,7 +67,7 @@ def call(function: Callable[..., Any] | str, args: tuple[Any, ...], kwargs: dict
 
 
 def shared(function: Callable[..., Any] | str, name: str, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-    """Of shapes and constants: the same for every row."""
+    """Calls what works on shapes and constants alone, which all rows share."""
     if name.startswith(RANDOM) or name in FORBIDDEN:
         raise NotStackable(f"function {name}")
     return getattr(args[0], function)(*args[1:], **kwargs) if isinstance(function, str) else function(*args, **kwargs)
@@ -75,9 +75,11 @@ def shared(function: Callable[..., Any] | str, name: str, args: tuple[Any, ...],
 
 def by_vmap(function: Callable[..., Any] | str, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
     """Whatever it is, with the rows as vmap's dimension; it refuses what is random or looks at numbers."""
-    leaves, shape = torch.utils._pytree.tree_flatten((args, kwargs), is_leaf=lambda part: isinstance(part, Laid))
-    rows = next(leaf.rows for leaf in leaves if isinstance(leaf, Laid))
-    places = [k for k, leaf in enumerate(leaves) if isinstance(leaf, Laid)]
+    leaves, shape = torch.utils._pytree.tree_flatten(
+        (args, kwargs), is_leaf=lambda part: isinstance(part, StackedTensor)
+    )
+    rows = next(leaf.rows for leaf in leaves if isinstance(leaf, StackedTensor))
+    places = [k for k, leaf in enumerate(leaves) if isinstance(leaf, StackedTensor)]
 
     def one(*tensors: Tensor) -> Any:
         given = list(leaves)
@@ -89,7 +91,7 @@ def by_vmap(function: Callable[..., Any] | str, args: tuple[Any, ...], kwargs: d
         return function(*positional, **named)
 
     found = torch.vmap(one)(*(leaves[k].stacked() for k in places))
-    return torch.utils._pytree.tree_map(lambda tensor: Laid(tensor, rows), found)
+    return torch.utils._pytree.tree_map(lambda tensor: StackedTensor(tensor, rows), found)
 
 
 def flat(value: Any) -> list[Any]:
@@ -102,22 +104,22 @@ def flat(value: Any) -> list[Any]:
 # -- arithmetic -------------------------------------------------------------------------------------------------------
 
 
-def binary(function: Callable[..., Any], a: Any, b: Any) -> Laid:
-    if isinstance(a, Laid) and isinstance(b, Laid):
+def binary(function: Callable[..., Any], a: Any, b: Any) -> StackedTensor:
+    if isinstance(a, StackedTensor) and isinstance(b, StackedTensor):
         if a.is_folded and b.is_folded:
             return a.like(function(a.tensor, b.tensor))
         one, other = aligned(a, b)
-        return Laid(function(one, other), a.rows)
-    laid, other = (a, b) if isinstance(a, Laid) else (b, a)
+        return StackedTensor(function(one, other), a.rows)
+    laid, other = (a, b) if isinstance(a, StackedTensor) else (b, a)
     if isinstance(other, Tensor) and other.dim() > 0:  # a constant: the same for all rows
         tensor = laid.stacked()
         if other.dim() > tensor.dim() - 1:
             raise NotStackable("a constant with more dimensions than the activation")
-        return Laid(function(tensor, other) if laid is a else function(other, tensor), laid.rows)
+        return StackedTensor(function(tensor, other) if laid is a else function(other, tensor), laid.rows)
     return laid.like(function(laid.tensor, other) if laid is a else function(other, laid.tensor))
 
 
-def aligned(a: Laid, b: Laid) -> tuple[Tensor, Tensor]:
+def aligned(a: StackedTensor, b: StackedTensor) -> tuple[Tensor, Tensor]:
     """Both as [W, …] with as many dimensions: new ones come right behind the row, as torch's come in front."""
     one, other = a.stacked(), b.stacked()
     more = one.dim() - other.dim()
@@ -128,11 +130,11 @@ def aligned(a: Laid, b: Laid) -> tuple[Tensor, Tensor]:
     return one, other
 
 
-def matmul(run: Pass, a: Any, b: Any) -> Laid:
-    if not isinstance(a, Laid) or not isinstance(b, Laid) or a.tensor.dim() < 3 or b.tensor.dim() < 3:
+def matmul(run: Pass, a: Any, b: Any) -> StackedTensor:
+    if not isinstance(a, StackedTensor) or not isinstance(b, StackedTensor) or a.tensor.dim() < 3 or b.tensor.dim() < 3:
         raise TypeError
     one, other = aligned(a, b)
-    return Laid(one @ other, a.rows)
+    return StackedTensor(one @ other, a.rows)
 
 
 # -- dimensions -------------------------------------------------------------------------------------------------------
@@ -148,26 +150,26 @@ def many(dims: tuple[Any, ...]) -> tuple[Any, ...]:
     return tuple(dims[0]) if len(dims) == 1 and isinstance(dims[0], (tuple, list)) else dims
 
 
-def reshape(run: Pass, x: Laid, *shape: Any) -> Laid:
-    return Laid(x.stacked().reshape(x.rows, *many(shape)), x.rows)
+def reshape(run: Pass, x: StackedTensor, *shape: Any) -> StackedTensor:
+    return StackedTensor(x.stacked().reshape(x.rows, *many(shape)), x.rows)
 
 
-def expand(run: Pass, x: Laid, *sizes: Any) -> Laid:
+def expand(run: Pass, x: StackedTensor, *sizes: Any) -> StackedTensor:
     wanted, tensor = many(sizes), x.stacked()
     more = len(wanted) - (tensor.dim() - 1)
-    return Laid(tensor.reshape(x.rows, *[1] * more, *tensor.shape[1:]).expand(x.rows, *wanted), x.rows)
+    return StackedTensor(tensor.reshape(x.rows, *[1] * more, *tensor.shape[1:]).expand(x.rows, *wanted), x.rows)
 
 
-def permute(run: Pass, x: Laid, *dims: Any) -> Laid:
+def permute(run: Pass, x: StackedTensor, *dims: Any) -> StackedTensor:
     tensor = x.stacked()
-    return Laid(tensor.permute(0, *(d % (tensor.dim() - 1) + 1 for d in many(dims))), x.rows)
+    return StackedTensor(tensor.permute(0, *(d % (tensor.dim() - 1) + 1 for d in many(dims))), x.rows)
 
 
-def flatten(run: Pass, x: Laid, start_dim: int = 0, end_dim: int = -1) -> Laid:
-    return Laid(x.stacked().flatten(behind(start_dim), behind(end_dim)), x.rows)
+def flatten(run: Pass, x: StackedTensor, start_dim: int = 0, end_dim: int = -1) -> StackedTensor:
+    return StackedTensor(x.stacked().flatten(behind(start_dim), behind(end_dim)), x.rows)
 
 
-def shape_of(run: Pass, x: Laid, dim: int | None = None) -> Any:
+def shape_of(run: Pass, x: StackedTensor, dim: int | None = None) -> Any:
     if x.is_folded:
         shape = torch.Size((x.tensor.shape[0], x.tensor.shape[1] // x.rows, *x.tensor.shape[2:]))
     else:
@@ -176,7 +178,7 @@ def shape_of(run: Pass, x: Laid, dim: int | None = None) -> Any:
 
 
 def attribute(run: Pass, x: Any, name: str) -> Any:
-    if not isinstance(x, Laid):  # several results with names
+    if not isinstance(x, StackedTensor):  # several results with names
         return getattr(x, name)
     if name == "shape":
         return shape_of(run, x)
@@ -185,62 +187,64 @@ def attribute(run: Pass, x: Any, name: str) -> Any:
     if name == "ndim":
         return len(shape_of(run, x))
     if name in ("T", "mT"):
-        return Laid(x.stacked().transpose(-2, -1), x.rows)
+        return StackedTensor(x.stacked().transpose(-2, -1), x.rows)
     raise NotStackable(f"attribute {name}")
 
 
-def getitem(run: Pass, x: Laid, index: Any) -> Any:
-    if not isinstance(x, Laid):
+def getitem(run: Pass, x: StackedTensor, index: Any) -> Any:
+    if not isinstance(x, StackedTensor):
         return x[index]
     if type(index) is int:
-        return Laid(x.part(index), x.rows, of=(x, index))
+        return StackedTensor(x.part(index), x.rows, of=(x, index))
     parts = index if isinstance(index, tuple) else (index,)
     if any(not (part is None or part is Ellipsis or isinstance(part, (int, slice))) for part in flat(parts)):
         raise TypeError
-    return Laid(x.stacked()[(slice(None), *parts)], x.rows)
+    return StackedTensor(x.stacked()[(slice(None), *parts)], x.rows)
 
 
-def joined(function: Callable[..., Tensor]) -> Callable[..., Laid]:
-    """torch.cat or torch.stack."""
+def joined(function: Callable[..., Tensor]) -> Callable[..., StackedTensor]:
+    """Runs torch.cat or torch.stack of many models."""
 
-    def run_it(run: Pass, parts: Any, dim: int = 0) -> Laid:
-        if not all(isinstance(part, Laid) for part in parts):
+    def run_it(run: Pass, parts: Any, dim: int = 0) -> StackedTensor:
+        if not all(isinstance(part, StackedTensor) for part in parts):
             raise TypeError
-        return Laid(function([part.stacked() for part in parts], dim=behind(dim)), parts[0].rows)
+        return StackedTensor(function([part.stacked() for part in parts], dim=behind(dim)), parts[0].rows)
 
     return run_it
 
 
-def split(name: str) -> Callable[..., tuple[Laid, ...]]:
-    def run_it(run: Pass, x: Laid, size: Any = None, dim: int = 0) -> tuple[Laid, ...]:
+def split(name: str) -> Callable[..., tuple[StackedTensor, ...]]:
+    def run_it(run: Pass, x: StackedTensor, size: Any = None, dim: int = 0) -> tuple[StackedTensor, ...]:
         given = (size,) if size is not None else ()
-        return tuple(Laid(part, x.rows) for part in getattr(x.stacked(), name)(*given, dim=behind(dim)))
+        return tuple(StackedTensor(part, x.rows) for part in getattr(x.stacked(), name)(*given, dim=behind(dim)))
 
     return run_it
 
 
-def along(name: str, *needed: str) -> Callable[..., Laid]:
+def along(name: str, *needed: str) -> Callable[..., StackedTensor]:
     """Functions of one tensor whose integers are dimensions."""
 
-    def run_it(run: Pass, x: Laid, *dims: int) -> Laid:
-        if not dims or not isinstance(x, Laid) or not all(isinstance(d, int) for d in dims):
+    def run_it(run: Pass, x: StackedTensor, *dims: int) -> StackedTensor:
+        if not dims or not isinstance(x, StackedTensor) or not all(isinstance(d, int) for d in dims):
             raise TypeError
-        return Laid(getattr(x.stacked(), name)(*(behind(d) for d in dims)), x.rows)
+        return StackedTensor(getattr(x.stacked(), name)(*(behind(d) for d in dims)), x.rows)
 
     return run_it
 
 
-def softmax(name: str) -> Callable[..., Laid]:
-    def run_it(run: Pass, x: Laid, dim: int, _stacklevel: int = 3, dtype: torch.dtype | None = None) -> Laid:
-        return Laid(getattr(torch, name)(x.stacked(), behind(dim), dtype=dtype), x.rows)
+def softmax(name: str) -> Callable[..., StackedTensor]:
+    def run_it(
+        run: Pass, x: StackedTensor, dim: int, _stacklevel: int = 3, dtype: torch.dtype | None = None
+    ) -> StackedTensor:
+        return StackedTensor(getattr(torch, name)(x.stacked(), behind(dim), dtype=dtype), x.rows)
 
     return run_it
 
 
-def reduction(name: str) -> Callable[..., Laid]:
+def reduction(name: str) -> Callable[..., StackedTensor]:
     """Sums and means over dimensions that are named."""
 
-    def run_it(run: Pass, x: Laid, *dim: Any, keepdim: bool = False, **named: Any) -> Laid:
+    def run_it(run: Pass, x: StackedTensor, *dim: Any, keepdim: bool = False, **named: Any) -> StackedTensor:
         dims = many(named.pop("dim", ()) if not dim and isinstance(named.get("dim"), tuple) else dim)
         if "dim" in named:
             dims = many((named.pop("dim"),))
@@ -250,18 +254,18 @@ def reduction(name: str) -> Callable[..., Laid]:
             raise TypeError
         if x.is_folded and all(d >= 2 or 2 - x.tensor.dim() <= d < 0 for d in dims):
             return (
-                Laid(getattr(x.tensor, name)(dims, keepdim), x.rows, True)
+                StackedTensor(getattr(x.tensor, name)(dims, keepdim), x.rows, True)
                 if keepdim or x.tensor.dim() - len(dims) >= 2
                 else x
             )
-        return Laid(getattr(x.stacked(), name)(tuple(behind(d) for d in dims), keepdim), x.rows)
+        return StackedTensor(getattr(x.stacked(), name)(tuple(behind(d) for d in dims), keepdim), x.rows)
 
     return run_it
 
 
-def dropout(run: Pass, x: Laid, p: float = 0.5, training: bool = True, inplace: bool = False) -> Laid:
+def dropout(run: Pass, x: StackedTensor, p: float = 0.5, training: bool = True, inplace: bool = False) -> StackedTensor:
     """`functional.dropout`; `training` is what the model was traced with."""
-    return Laid(run.dropped(x.stacked(), p), x.rows) if training and run.training else x
+    return StackedTensor(run.dropped(x.stacked(), p), x.rows) if training and run.training else x
 
 
 HANDLED: dict[str, Callable[..., Any]] = {
@@ -280,7 +284,7 @@ HANDLED: dict[str, Callable[..., Any]] = {
     "stack": joined(torch.stack),
     "chunk": split("chunk"),
     "split": split("split"),
-    "unbind": lambda run, x, dim=0: tuple(Laid(part, x.rows) for part in x.stacked().unbind(behind(dim))),
+    "unbind": lambda run, x, dim=0: tuple(StackedTensor(part, x.rows) for part in x.stacked().unbind(behind(dim))),
     "transpose": along("transpose"),
     "unsqueeze": along("unsqueeze"),
     "squeeze": along("squeeze"),

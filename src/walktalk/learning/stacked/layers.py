@@ -11,19 +11,18 @@ from torch.nn import functional
 
 from walktalk.learning.models import EvoNorm, PaddedShortcut, evo_norm
 from walktalk.learning.stacked.attention import encoder, encoder_layer, multihead_attention
-from walktalk.learning.stacked.laid import Laid, NotStackable, Pass
-from walktalk.learning.stacked.norms import normed
-from walktalk.learning.stacked.products import batched_linear, linear_of
+from walktalk.learning.stacked.products import batched_linear, linear_of, normed
 from walktalk.learning.stacked.recurrent import recurrent
+from walktalk.learning.stacked.tensors import NotStackable, Pass, StackedTensor
 
 Get: TypeAlias = Callable[[str], Tensor]  # name of a parameter or buffer of the layer -> [W, *shape]
 
 
-def linear(x: Laid, module: nn.Linear, get: Get, run: Pass) -> Laid:
-    return Laid(linear_of(x, get("weight"), None if module.bias is None else get("bias")), x.rows)
+def linear(x: StackedTensor, module: nn.Linear, get: Get, run: Pass) -> StackedTensor:
+    return StackedTensor(linear_of(x, get("weight"), None if module.bias is None else get("bias")), x.rows)
 
 
-def convolution(x: Laid, module: Any, get: Get, run: Pass) -> Laid:
+def convolution(x: StackedTensor, module: Any, get: Get, run: Pass) -> StackedTensor:
     if module.padding_mode != "zeros":
         raise NotStackable(f"padding_mode {module.padding_mode}")
     if is_patchwise(module) and (x.rows > 1 or not x.tensor.is_cuda):
@@ -35,7 +34,7 @@ def convolution(x: Laid, module: Any, get: Get, run: Pass) -> Laid:
         inputs, weight = (t.contiguous(memory_format=torch.channels_last) for t in (inputs, weight))
     call = functional.conv2d if two else functional.conv1d
     out = call(inputs, weight, bias, module.stride, module.padding, module.dilation, module.groups * x.rows)
-    return Laid(out, x.rows, True)
+    return StackedTensor(out, x.rows, True)
 
 
 def is_patchwise(module: Any) -> bool:
@@ -44,17 +43,17 @@ def is_patchwise(module: Any) -> bool:
     return isinstance(module, nn.Conv2d) and plain and module.stride == module.kernel_size
 
 
-def patches(x: Laid, module: nn.Conv2d, get: Get) -> Laid:
+def patches(x: StackedTensor, module: nn.Conv2d, get: Get) -> StackedTensor:
     images, (high, wide) = x.stacked(), module.kernel_size
     w, b, c, h, v = images.shape
     down, across = h // high, v // wide
     cut = images[..., : down * high, : across * wide].reshape(w, b, c, down, high, across, wide)
     flat = cut.permute(0, 1, 3, 5, 2, 4, 6).reshape(w, b, down * across, c * high * wide)
     out = batched_linear(flat, get("weight").flatten(2), None if module.bias is None else get("bias"))
-    return Laid(out.unflatten(2, (down, across)).permute(0, 1, 4, 2, 3), x.rows)
+    return StackedTensor(out.unflatten(2, (down, across)).permute(0, 1, 4, 2, 3), x.rows)
 
 
-def batch_norm(x: Laid, module: Any, get: Get, run: Pass) -> Laid:
+def batch_norm(x: StackedTensor, module: Any, get: Get, run: Pass) -> StackedTensor:
     """Statistics of each row alone; running statistics are the row's own and are brought up to date in place."""
     mean = var = None
     if module.track_running_stats and run.with_buffers:
@@ -74,46 +73,46 @@ def batch_norm(x: Laid, module: Any, get: Get, run: Pass) -> Laid:
         with torch.no_grad():
             mean.copy_(flat_mean.view_as(mean))
             var.copy_(flat_var.view_as(var))
-    return Laid(out, x.rows, True)
+    return StackedTensor(out, x.rows, True)
 
 
-def group_norm(x: Laid, module: nn.GroupNorm, get: Get, run: Pass) -> Laid:
+def group_norm(x: StackedTensor, module: nn.GroupNorm, get: Get, run: Pass) -> StackedTensor:
     weight = get("weight").reshape(-1) if module.affine else None
     bias = get("bias").reshape(-1) if module.affine else None
     out = functional.group_norm(x.folded(), module.num_groups * x.rows, weight, bias, module.eps)
-    return Laid(out, x.rows, True)
+    return StackedTensor(out, x.rows, True)
 
 
-def evolved_norm(x: Laid, module: EvoNorm, get: Get, run: Pass) -> Laid:
+def evolved_norm(x: StackedTensor, module: EvoNorm, get: Get, run: Pass) -> StackedTensor:
     """Channels by themselves, and groups of them: rows side by side are only more of both."""
     slope = None if module.slope is None else get("slope").reshape(-1)
     tensors = get("weight").reshape(-1), get("bias").reshape(-1), slope
-    return Laid(evo_norm(x.folded(), module.groups * x.rows, *tensors, module.eps), x.rows, True)
+    return StackedTensor(evo_norm(x.folded(), module.groups * x.rows, *tensors, module.eps), x.rows, True)
 
 
-def layer_norm(x: Laid, module: nn.LayerNorm, get: Get, run: Pass) -> Laid:
-    return Laid(normed(x.stacked(), module, get), x.rows)
+def layer_norm(x: StackedTensor, module: nn.LayerNorm, get: Get, run: Pass) -> StackedTensor:
+    return StackedTensor(normed(x.stacked(), module, get), x.rows)
 
 
-def embedding(x: Laid, module: nn.Embedding, get: Get, run: Pass) -> Laid:
+def embedding(x: StackedTensor, module: nn.Embedding, get: Get, run: Pass) -> StackedTensor:
     if module.max_norm is not None or module.scale_grad_by_freq or module.sparse:
         raise NotStackable("this kind of Embedding")
     weight, places = get("weight"), x.stacked()
     if x.rows == 1:
         one = functional.embedding(places.squeeze(0), weight.squeeze(0), module.padding_idx)
-        return Laid(one.unsqueeze(0), 1)
+        return StackedTensor(one.unsqueeze(0), 1)
     offsets = torch.arange(x.rows, device=places.device).view(-1, *[1] * (places.dim() - 1)) * weight.shape[1]
     found = functional.embedding(places + offsets, weight.flatten(0, 1))
     if module.padding_idx is not None:  # that entry is looked up but never trained
         found = torch.where((places != module.padding_idx).unsqueeze(-1), found, found.detach())
-    return Laid(found, x.rows)
+    return StackedTensor(found, x.rows)
 
 
-def dropout(x: Laid, module: nn.Dropout, get: Get, run: Pass) -> Laid:
-    return x if not run.training or module.p == 0.0 else Laid(run.dropped(x.stacked(), module.p), x.rows)
+def dropout(x: StackedTensor, module: nn.Dropout, get: Get, run: Pass) -> StackedTensor:
+    return x if not run.training or module.p == 0.0 else StackedTensor(run.dropped(x.stacked(), module.p), x.rows)
 
 
-def channel_dropout(x: Laid, module: nn.Dropout2d, get: Get, run: Pass) -> Laid:
+def channel_dropout(x: StackedTensor, module: nn.Dropout2d, get: Get, run: Pass) -> StackedTensor:
     """Whole channels of a sample are dropped; of images alone."""
     if not run.training or module.p == 0.0:
         return x
@@ -122,29 +121,29 @@ def channel_dropout(x: Laid, module: nn.Dropout2d, get: Get, run: Pass) -> Laid:
         raise NotStackable("Dropout2d on something else than images")
     kept = run.dropped(torch.ones(images.shape[:3], dtype=images.dtype, device=images.device), module.p)
     if not x.is_folded:
-        return Laid(images * kept[..., None, None], x.rows)
+        return StackedTensor(images * kept[..., None, None], x.rows)
     return x.like(x.tensor * kept.transpose(0, 1).flatten(1)[..., None, None])
 
 
-def flatten(x: Laid, module: nn.Flatten, get: Get, run: Pass) -> Laid:
+def flatten(x: StackedTensor, module: nn.Flatten, get: Get, run: Pass) -> StackedTensor:
     start, end = (dim if dim < 0 else dim + 1 for dim in (module.start_dim, module.end_dim))
-    return Laid(x.stacked().flatten(start, end), x.rows)
+    return StackedTensor(x.stacked().flatten(start, end), x.rows)
 
 
-def as_it_is(x: Laid, module: nn.Module, get: Get, run: Pass) -> Laid:
+def as_it_is(x: StackedTensor, module: nn.Module, get: Get, run: Pass) -> StackedTensor:
     """Element-wise: the layout does not matter."""
     return x.like(module(x.tensor))
 
 
-def on_folded(x: Laid, module: nn.Module, get: Get, run: Pass) -> Laid:
+def on_folded(x: StackedTensor, module: nn.Module, get: Get, run: Pass) -> StackedTensor:
     """Pools: every channel by itself."""
     if not x.is_folded and isinstance(module, nn.AdaptiveAvgPool2d) and module.output_size in (1, (1, 1)):
         return x.like(x.tensor.mean((-2, -1), keepdim=True))  # of one channel, wherever it lies
-    return Laid(module(x.folded()), x.rows, True)
+    return StackedTensor(module(x.folded()), x.rows, True)
 
 
-def padded_shortcut(x: Laid, module: PaddedShortcut, get: Get, run: Pass) -> Laid:
-    return Laid(module.stacked(x.folded(), x.rows, run.channels_last), x.rows, True)
+def padded_shortcut(x: StackedTensor, module: PaddedShortcut, get: Get, run: Pass) -> StackedTensor:
+    return StackedTensor(module.stacked(x.folded(), x.rows, run.channels_last), x.rows, True)
 
 
 ELEMENT_WISE = (
@@ -166,7 +165,7 @@ ELEMENT_WISE = (
 )
 POOLS = (nn.MaxPool2d, nn.AvgPool2d, nn.AdaptiveAvgPool2d, nn.AdaptiveMaxPool2d, nn.MaxPool1d, nn.AvgPool1d)
 
-Layer: TypeAlias = Callable[[Laid, Any, Get, Pass], Any]
+Layer: TypeAlias = Callable[[StackedTensor, Any, Get, Pass], Any]
 LAYERS: dict[type[nn.Module], Layer] = {
     nn.Linear: linear,
     nn.Conv2d: convolution,

@@ -12,8 +12,8 @@ from torch.nn import functional
 
 from walktalk.learning.arithmetic import Arithmetic
 from walktalk.learning.frozen import still_parts, to_training
-from walktalk.learning.stacked.laid import NotStackable, Pass
-from walktalk.learning.stacked.layout import RowLayout
+from walktalk.learning.samples import seeded
+from walktalk.learning.stacked.tensors import NotStackable, Pass, RowLayout
 from walktalk.learning.stacked.traced import Traced
 from walktalk.learning.task import Loss
 
@@ -64,14 +64,14 @@ def row_losses(loss: Loss, outputs: Tensor, targets: Tensor) -> Tensor:
 
     loss: of one row's outputs and targets. outputs: [W, B, …]. targets: [W, B, …].
     """
-    if isinstance(loss, RowByRow):
+    if isinstance(loss, RowByRowLoss):
         return torch.stack([loss(*row) for row in zip(outputs, targets, strict=True)])
     if is_cross_entropy(loss) and outputs.dim() == 3 and not targets.is_floating_point():
         return BatchedCrossEntropy.apply(outputs, targets)  # type: ignore[no-any-return,no-untyped-call]
     return vmap(loss)(outputs, targets)
 
 
-class RowByRow:
+class RowByRowLoss:
     """A loss that vmap cannot follow, as one that looks at numbers: only ever called with the outputs of one row."""
 
     def __init__(self, loss: Loss) -> None:
@@ -141,6 +141,35 @@ class StackedModel(ABC):
 
         The optimizer changes the weights in place between the steps; the buffers are brought up to date here.
         """
+
+    def activation_bytes(self, row: Tensor, inputs: Tensor, targets: Tensor) -> int:
+        """How much one model's forward pass keeps for its backward pass, each piece of memory counted once.
+
+        What is frozen does not count: it is there once, however wide a wave is.
+        """
+        kept: dict[int, int] = {}
+        frozen = {p.untyped_storage().data_ptr() for p in self.held_once()}
+
+        def keep(tensor: Tensor) -> Tensor:
+            storage = tensor.untyped_storage()
+            if storage.data_ptr() not in frozen:
+                kept[storage.data_ptr()] = storage.nbytes()
+            return tensor
+
+        with torch.autograd.graph.saved_tensors_hooks(keep, lambda tensor: tensor), seeded(0, row.device):
+            with self.arithmetic.forward(row.device):
+                outputs = self.outputs_in_training(row, inputs)
+            self.loss(outputs.float(), targets)
+        return sum(kept.values())
+
+    def held_once(self) -> list[nn.Parameter]:
+        """Frozen parameters, which all rows share."""
+        return [p for p in self.module.parameters() if not p.requires_grad]
+
+    def outputs_in_training(self, row: Tensor, inputs: Tensor) -> Tensor:
+        """What a single model puts out in a training."""
+        found: Tensor = to_training(self.layout.module(self.module, row))(inputs)
+        return found
 
     @abstractmethod
     def outputs(self, rows: Tensor, inputs: Tensor) -> Tensor:

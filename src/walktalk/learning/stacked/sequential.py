@@ -6,25 +6,73 @@ module's own tensors are pointed at a row's numbers, one row at a time; whatever
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from contextlib import contextmanager, nullcontext
+from collections.abc import Sequence
+from contextlib import nullcontext
+from functools import cache
+from typing import Any, TypeAlias
 
 import torch
 from torch import Tensor, nn
+from torch.nn import functional
 
-from walktalk.codecs import hashed, hashed_number
-from walktalk.errors import ModelError
+from walktalk.core.errors import ModelError
 from walktalk.learning.frozen import sharing_copy, still_parts, to_training
-from walktalk.learning.stacked.backwards import gradients_of_loss
+from walktalk.learning.samples import seeded
+from walktalk.learning.stacked.cpu import ImageOrder
 from walktalk.learning.stacked.model import Gradients, StackedModel
+from walktalk.learning.stacked.products import nothing
+from walktalk.learning.stacked.tensors import masks, stream
 from walktalk.learning.task import Loss
+from walktalk.transforms.codecs import hashed, hashed_number
+
+# Gradients by torch's engine itself: what `torch.autograd.grad` checks before takes a tenth of a small model's step.
+#
+# `run_backward` is torch's own and no promise of theirs, but the same since 1.8. Where a torch no longer has it so, as
+# a first try of it shows, `torch.autograd.grad` is called.
+
+Found: TypeAlias = tuple[Tensor | None, ...]
+
+
+def gradients_of_loss(loss: Tensor, wanted: Sequence[Tensor]) -> Found:
+    """Gradients of a loss, one number, by these leaves, in their order; None for those that have no say in it."""
+    if loss.numel() == 1 and is_known():
+        return by_engine(loss, wanted)
+    return torch.autograd.grad(loss, wanted, allow_unused=True)
+
+
+def by_engine(loss: Tensor, wanted: Sequence[Tensor]) -> Found:
+    engine: Any = torch.autograd.Variable._execution_engine
+    found: Found = engine.run_backward(
+        (loss,),
+        (torch.ones_like(loss),),
+        False,  # the graph is not kept,
+        False,  # and there is none of the gradients
+        tuple(wanted),
+        True,  # some may have no say
+        accumulate_grad=False,
+    )
+    return found
+
+
+@cache
+def is_known() -> bool:
+    """Whether this torch's engine is called like this."""
+    with torch.inference_mode(False), torch.enable_grad():
+        x, y, unused = (torch.full((2,), number, requires_grad=True) for number in (2.0, 3.0, 5.0))
+        try:
+            found = by_engine((x * x * y).sum(), [y, unused, x])
+        except (AttributeError, TypeError, RuntimeError):
+            return False
+    numbers = [None if gradient is None else gradient.tolist() for gradient in found]
+    return numbers == [[4.0, 4.0], None, [12.0, 12.0]] and x.grad is None
+
 
 DRAWN_FOR_MODULES = 7919  # the counter of a row's key from which torch's own random numbers are seeded
 DRAWN_FOR_MEASURING = 0  # the seed of a measurement, the same for all: models are compared with the same draws
 
 
 class SequentialModel(StackedModel):
-    """Any module at all, one row at a time."""
+    """The form for any module at all: one row at a time, by plain autograd."""
 
     rows_at_once = 1
     samples_at_once = 64  # large models have large activations
@@ -42,9 +90,8 @@ class SequentialModel(StackedModel):
         self.wanted = [named[entry.name] for entry in self.layout.parameters]
         self.statistics = dict(self.worker.named_buffers())
         self.pointed: tuple[dict[str, Tensor], int] | None = None  # where the worker's parameters look
-        self.pictures = any(isinstance(part, nn.Conv2d) for part in module.modules())
-        self.small_up_to = 0  # samples of a batch up to which oneDNN is not worth it (`small_convolutions`)
-        self.heavy_up_to = 0  # and up to which weights count for more than images (`heavy_convolutions`)
+        has_images = any(isinstance(part, nn.Conv2d) for part in module.modules())
+        self.images = ImageOrder() if has_images else None  # how a CPU is given the images of convolutions
         self.draws = True  # whether training draws random numbers; if not, no seed has to be set, and nothing waits
         self.draws_when_measured = True  # the same of a forward pass in evaluation, as that of a variational model
 
@@ -74,7 +121,7 @@ class SequentialModel(StackedModel):
         """Gradients of the parameters, in their order; None for those that have no say."""
         with torch.enable_grad():
             with self.arithmetic.forward(inputs.device):
-                outputs = self.worker(self.laid_out(inputs))
+                outputs = self.worker(self.ordered(inputs))
             loss = self.loss(outputs.float(), targets)
             return gradients_of_loss(loss, self.wanted)
 
@@ -91,26 +138,15 @@ class SequentialModel(StackedModel):
             for r in range(len(rows)):
                 self.point_at(parameters, buffers, r)
                 with seeded(DRAWN_FOR_MEASURING, rows.device) if self.draws_when_measured else nullcontext():
-                    results.append(self.worker(self.laid_out(inputs)).float())
+                    results.append(self.worker(self.ordered(inputs)).float())
         return torch.stack(results)
 
-    def laid_out(self, inputs: Tensor) -> Tensor:
-        """On a CPU, images with their channels last: convolutions and pools take half to two thirds of the time.
-
-        Few and small ones are taken as they are, channels first: there oneDNN would be slower than torch. So are those
-        of models with very many weights.
-        """
-        if not self.pictures or inputs.is_cuda or inputs.dim() != 4 or len(inputs) <= self.heavy_up_to:
-            return inputs
-        if len(inputs) <= self.small_up_to and self.arithmetic.precision != "bf16":
-            return inputs
-        if inputs.shape[1] == 1:  # the same memory in either order; torch has to be told which one is meant
-            high, wide = inputs.shape[2:]
-            return inputs.contiguous().as_strided(inputs.shape, (high * wide, 1, wide, 1))
-        return inputs.contiguous(memory_format=torch.channels_last)
+    def ordered(self, inputs: Tensor) -> Tensor:
+        """Inputs as the worker is given them: images in the order of channels that is the fastest here."""
+        return inputs if self.images is None else self.images.ordered(inputs, self.arithmetic.precision == "bf16")
 
     def point_at(self, parameters: dict[str, Tensor], buffers: dict[str, Tensor], row: int) -> None:
-        """Let the worker's tensors look at a row's numbers; nothing is copied but buffers, which are small."""
+        """Lets the worker's tensors look at a row's numbers; nothing is copied but buffers, which are small."""
         if self.pointed is None or self.pointed[0] is not parameters or self.pointed[1] != row:
             for entry, parameter in zip(self.layout.parameters, self.wanted, strict=True):
                 parameter.data = parameters[entry.name][row]
@@ -126,7 +162,7 @@ class SequentialModel(StackedModel):
 
 
 def gradients_to(places: list[Tensor], found: tuple[Tensor | None, ...]) -> None:
-    """Copy gradients to where they belong; what has none is zero."""
+    """Copies gradients to where they belong; what has none is zero."""
     there = [(place, gradient) for place, gradient in zip(places, found, strict=True) if gradient is not None]
     if len(there) < len(places):
         torch._foreach_zero_([place for place, gradient in zip(places, found, strict=True) if gradient is None])
@@ -142,22 +178,79 @@ def seeds_of(keys: Tensor, counter: int) -> list[int]:
     return [hashed_number(key, counter) for key in keys.tolist()]
 
 
-@contextmanager
-def seeded(seed: int, device: torch.device) -> Iterator[None]:
-    """torch's random numbers of this device, and of the CPU, from this seed inside, and as they were outside.
+# One row by torch's own layers, with the numbers that it has in a wave.
+#
+# Most of torch's layers round as stacked ones do. Two do not: a layer norm, which adds and multiplies at once, and a
+# dropout, whose mask is drawn from torch's random numbers. Those do here what they do in a wave.
 
-    On a CPU its generator alone is seeded: `torch.manual_seed` would tell three more kinds of device, and where there
-    is none it keeps a formatted stack for each, which takes as long as a step of a small model.
-    """
-    if device.type != "cpu":
-        with torch.random.fork_rng(devices=[device] if device.type == "cuda" else []):
-            torch.manual_seed(seed)
-            yield
-        return
-    generator = torch.default_generator
-    before = generator.get_state()
-    generator.manual_seed(seed)
-    try:
-        yield
-    finally:
-        generator.set_state(before)
+
+class SingleRowModel(SequentialModel):
+    """A `SequentialModel` of rows that are in waves at other times."""
+
+    def __init__(self, module: nn.Module, loss: Loss, with_buffers: bool = True) -> None:
+        super().__init__(module, loss, with_buffers)
+        self.draws = False  # of torch's random numbers it needs none
+        self.drops = DropoutMasks()
+        for part in self.worker.modules():  # copies, so that each may become one of another kind
+            if type(part) is nn.LayerNorm and part.elementwise_affine:
+                part.__class__ = SingleRowLayerNorm
+            elif type(part) is nn.Dropout:
+                part.__class__ = SingleRowDropout
+                part.drops = self.drops  # type: ignore[assignment]
+
+    def wave(self, weights: Tensor, buffers: Tensor, keys: Tensor) -> Gradients:
+        of_step = super().wave(weights, buffers, keys)
+
+        def gradients(inputs: Tensor, targets: Tensor, step: int) -> Tensor:
+            self.drops.begin(keys, step)
+            return of_step(inputs, targets, step)
+
+        return gradients
+
+
+class DropoutMasks:
+    """The masks of a row's training; those of some steps are drawn at once, since a draw takes long for few numbers."""
+
+    AT_ONCE = 8  # steps
+    FEW = 2**14  # numbers of a mask, up to which it pays
+
+    def __init__(self) -> None:
+        self.keys, self.step, self.draws = torch.zeros(1, dtype=torch.int64), 0, 0
+        self.drawn: dict[int, Tensor] = {}  # of the present steps, by the dropout's turn
+
+    def begin(self, keys: Tensor, step: int) -> None:
+        """Begins a step of the row with these keys [1] begins."""
+        self.keys, self.step, self.draws = keys, step, 0
+        if step % self.AT_ONCE == 0:
+            self.drawn.clear()
+
+    def dropped(self, x: Tensor, p: float) -> Tensor:
+        """Dropout on one row's x; with the masks of `Pass.dropped`."""
+        self.draws += 1
+        first, shape = self.step // self.AT_ONCE * self.AT_ONCE, tuple(x.shape)
+        if x.numel() > self.FEW:
+            return x * masks(stream(self.keys, self.step, self.draws), (1, *shape), p, x)[0]
+        found = self.drawn.get(self.draws)
+        if found is None or found.shape[1:] != shape:
+            steps = torch.arange(first, first + self.AT_ONCE)
+            found = masks(stream(self.keys, steps, self.draws), (self.AT_ONCE, *shape), p, x)
+            self.drawn[self.draws] = found
+        return x * found[self.step - first]
+
+
+class SingleRowLayerNorm(nn.LayerNorm):
+    """A layer norm that normalizes first, then multiplies, then adds, as `products.BatchedLayerNorm` does."""
+
+    def forward(self, x: Tensor) -> Tensor:
+        shape = tuple(self.normalized_shape)
+        out = functional.layer_norm(x, shape, *nothing(x, shape), self.eps) * self.weight
+        return out if self.bias is None else out.add_(self.bias)
+
+
+class SingleRowDropout(nn.Dropout):
+    """A dropout with the mask that the row has in a wave."""
+
+    drops: DropoutMasks
+
+    def forward(self, x: Tensor) -> Tensor:
+        return self.drops.dropped(x, self.p) if self.training and self.p > 0.0 else x

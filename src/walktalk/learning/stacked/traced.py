@@ -12,17 +12,19 @@ from torch import Tensor, fx, nn
 from walktalk.learning.frozen import still_parts, to_training
 from walktalk.learning.stacked.functions import IS_ATTENTION, call
 from walktalk.learning.stacked.fused import plan
-from walktalk.learning.stacked.laid import Laid, NotStackable, Pass
 from walktalk.learning.stacked.layers import MANY, layer_of
-from walktalk.learning.stacked.norms import normed_for_products
+from walktalk.learning.stacked.products import normed_for_products
+from walktalk.learning.stacked.tensors import NotStackable, Pass, StackedTensor
 
 SHAPES_REMEMBERED = 64  # of inputs
 
-Find: TypeAlias = "Callable[[str], Tensor | Laid]"  # a parameter or buffer; one that does not travel is a plain tensor
+Find: TypeAlias = (
+    "Callable[[str], Tensor | StackedTensor]"  # a parameter or buffer; one that does not travel is a plain tensor
+)
 
 
 class LayerTracer(fx.Tracer):
-    """Does not look inside what has a stacked form."""
+    """A tracer that does not look inside of what has a stacked form."""
 
     def is_leaf_module(self, m: nn.Module, module_qualified_name: str) -> bool:
         return is_known(m) or super().is_leaf_module(m, module_qualified_name)
@@ -52,10 +54,10 @@ class Traced:
         """Outputs [W, B, …] for inputs [W, B, …]."""
         rows = len(inputs)
 
-        def find(name: str) -> Tensor | Laid:
+        def find(name: str) -> Tensor | StackedTensor:
             name = name.removeprefix(self.prefix)
             found = run.tensors.get(name)
-            return own(self.module, name) if found is None else Laid(found, rows)
+            return own(self.module, name) if found is None else StackedTensor(found, rows)
 
         return (self.training if run.training else self.evaluation)(inputs, run, find)
 
@@ -119,12 +121,12 @@ class Graph:
             if node.op == "placeholder":
                 if begun:
                     raise NotStackable("more than one input")
-                values[node], begun = Laid(inputs, rows), True
+                values[node], begun = StackedTensor(inputs, rows), True
             elif node.op == "get_attr":
                 values[node] = find(str(node.target))
             elif node.op == "output":
                 result = fx.node.map_arg(node.args[0], lambda n: values[n])
-                if not isinstance(result, Laid):
+                if not isinstance(result, StackedTensor):
                     raise NotStackable("an output that is not one tensor")
                 return result.stacked()
             elif run.fused is not None and node in self.plan.recipes:
@@ -143,7 +145,7 @@ class Graph:
 
         def get(part: str) -> Tensor:
             found = find(f"{name}.{part}" if name else part)
-            return found.tensor if isinstance(found, Laid) else found.expand(args[0].rows, *found.shape)
+            return found.tensor if isinstance(found, StackedTensor) else found.expand(args[0].rows, *found.shape)
 
         if type(module) in MANY:
             return MANY[type(module)](list(args), kwargs, module, get, run)

@@ -10,14 +10,13 @@ import torch
 from annotated_types import Ge, Gt, Le, Lt
 from torch.nn import functional
 
+from walktalk.core.seeds import Seed, as_seed
 from walktalk.learning.data import locate
-from walktalk.learning.data.files import CIFAR10
-from walktalk.learning.data.images import CropAndFlip, cifar_batch, normalized
+from walktalk.learning.data.files import CIFAR10, CropAndFlip, cifar_batch, normalized
 from walktalk.learning.models import resnet20, vgg11
-from walktalk.learning.models.resnet20 import GROUPS, Norm
+from walktalk.learning.models.convolutional import GROUPS, Norm
 from walktalk.learning.task import Task
-from walktalk.learning.tasks.split import Kind, check_samples, own_samples, split_by_class
-from walktalk.seeds import Seed, as_seed
+from walktalk.learning.tasks.parts import Kind, check_samples, own_samples, split_by_class
 
 MEAN, STD = (0.4914, 0.4822, 0.4465), (0.2470, 0.2435, 0.2616)  # of the training images, per channel
 STD_OF_MANY_PAPERS = (0.2023, 0.1994, 0.2010)  # means over images of each image's own: what much published code has
@@ -83,4 +82,25 @@ def cifar10(
         labels=labels,
         augment=CropAndFlip() if augment else None,
         make=make,
+    )
+
+
+# Noise in the shape of CIFAR-10, with ResNet-20: for benchmarks and tests where the images do not matter.
+
+
+def random_images(nodes: int = 20, samples: int = 10_000, seed: int = 0, norm: Norm = "batch") -> Task:
+    """Noise in the shape of CIFAR-10 for ResNet-20, for benchmarks: nothing has to be there, and nothing is learned.
+
+    Args:
+        nodes: how many nodes the data is split over, evenly.
+        samples: how many images there are.
+        seed: of the noise.
+        norm: ResNet-20's normalization.
+    """
+    generator = torch.Generator().manual_seed(seed)
+    inputs = torch.randn(samples, 3, 32, 32, generator=generator)
+    targets = torch.randint(0, 10, (samples,), generator=generator)
+    parts = np.array_split(np.arange(samples), nodes)
+    return Task(
+        "random images", resnet20(norm=norm), functional.cross_entropy, inputs, targets, parts, augment=CropAndFlip()
     )

@@ -13,10 +13,10 @@ from annotated_types import Ge, Gt
 from torch import nn
 from torch.nn import functional
 
-from walktalk.errors import DataError
+from walktalk.core.errors import DataError
+from walktalk.core.seeds import Seed, as_seed
 from walktalk.learning.task import Task
-from walktalk.learning.tasks.split import split_by_class
-from walktalk.seeds import Seed, as_seed
+from walktalk.learning.tasks.parts import split_by_class
 
 TEST_SHARE = 5  # every fifth sample, after shuffling, is kept for the test
 

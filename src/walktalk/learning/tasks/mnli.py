@@ -12,15 +12,15 @@ from annotated_types import Ge, Gt
 from torch import nn
 from torch.nn import functional
 
-from walktalk.errors import DataError, ModelError
+from walktalk.core.errors import DataError, ModelError
+from walktalk.core.seeds import Seed, as_seed
 from walktalk.learning.adapters import settings_from, with_lora
 from walktalk.learning.data.multinli import Pair, multinli
 from walktalk.learning.models.language import Head, check_reads, encode, lengths, load_language_model
 from walktalk.learning.partition import by_key, iid, true_dirichlet
-from walktalk.learning.stacked import seeded
+from walktalk.learning.samples import seeded
 from walktalk.learning.task import Task
-from walktalk.learning.tasks.split import own_part
-from walktalk.seeds import Seed, as_seed
+from walktalk.learning.tasks.parts import own_part
 
 Split: TypeAlias = Literal["iid", "genre"]
 NEW_HEADS = ("score", "classifier", "classification_head")  # as models of transformers call them
@@ -107,7 +107,7 @@ def mnli(
 
 
 def adapted(module: nn.Module, adapter: dict[str, Any]) -> nn.Module:
-    """With adapters as the specification says; a new head trains with them."""
+    """Adds adapters as the specification says; a new head trains with them."""
     try:
         settings = settings_from(adapter)
         heads = [name for name in NEW_HEADS if hasattr(module.inner, name)]
@@ -119,7 +119,7 @@ def adapted(module: nn.Module, adapter: dict[str, Any]) -> nn.Module:
 
 
 def _some(pairs: list[Pair], count: int | None, seed: Seed) -> list[Pair]:
-    """That many of them, evenly chosen, in their order."""
+    """Chooses that many of them, evenly chosen, in their order."""
     if count is None or count >= len(pairs):
         return pairs
     return [pairs[k] for k in np.sort(seed.numpy().permutation(len(pairs))[:count])]

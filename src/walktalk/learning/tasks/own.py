@@ -2,22 +2,115 @@
 
 from __future__ import annotations
 
+import copy
 import inspect
 import re
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any, NamedTuple
+from dataclasses import replace
+from os import PathLike
+from pathlib import Path
+from typing import Any, NamedTuple, TypeAlias
 
 import numpy as np
-from torch import Tensor, nn
+from safetensors import SafetensorError
+from safetensors.torch import load_file
+from torch import Tensor, manual_seed, nn
+from torch.random import fork_rng
 
-from walktalk.errors import ModelError
+from walktalk.core.errors import ModelError
 from walktalk.learning.frozen import with_trainable
-from walktalk.learning.given import Choice, InMemory, OnDemand, Part, accepted_by, chosen, part_of, sources_of
-from walktalk.learning.machine_memory import machine_memory
+from walktalk.learning.memory import machine_memory
 from walktalk.learning.samples import Column, Reader, Samples
 from walktalk.learning.task import Loss, Metric, Task
 from walktalk.learning.tasks.own_model import Fitted, check_numbers, check_types, fit
-from walktalk.learning.tasks.weights import Weights, check_that_all_start_afresh, seeded_module, with_weights
+from walktalk.learning.user_data import (
+    Choice,
+    InMemory,
+    OnDemand,
+    Part,
+    accepted_by,
+    chosen,
+    inner,
+    part_of,
+    sources_of,
+)
+
+# Where training starts: the weights that a module has, those of a file, or fresh ones for every repetition.
+
+Weights: TypeAlias = str | PathLike[str] | Mapping[str, Tensor] | nn.Module
+MODEL_FILE = "model.safetensors"  # in the folder of a run
+
+
+def with_weights(module: nn.Module, weights: Weights, where: str = "init") -> nn.Module:
+    """A copy of the module with these weights: a safetensors file, a state dict, or a module such as `run.model`."""
+    state = state_of(weights, where)
+    started = copy.deepcopy(module)
+    try:
+        missing, unexpected = started.load_state_dict(dict(state), strict=False)
+    except RuntimeError as error:
+        raise ModelError(f"{where}: these weights do not fit the model: {' '.join(str(error).split())}") from error
+    if missing or unexpected:
+        words = [f"{len(missing)} are missing ({missing[0]}…)"] if missing else []
+        words += [f"{len(unexpected)} are not the model's ({unexpected[0]}…)"] if unexpected else []
+        raise ModelError(f"{where}: these weights are another model's: of its tensors {' and '.join(words)}")
+    return started
+
+
+def state_of(weights: Any, where: str) -> Mapping[str, Tensor]:
+    if isinstance(weights, nn.Module):
+        return weights.state_dict()
+    if isinstance(weights, Mapping):
+        return weights
+    if isinstance(weights, (str, PathLike)):
+        return from_file(Path(weights), where)
+    raise ModelError(f"{where}: a safetensors file, a state dict or a module is needed, not {type(weights).__name__}")
+
+
+def from_file(path: Path, where: str) -> Mapping[str, Tensor]:
+    """The tensors in a file; nothing is ever unpickled."""
+    path = path / MODEL_FILE if path.is_dir() else path
+    try:
+        state: Mapping[str, Tensor] = load_file(path)
+        return state
+    except OSError as error:
+        reason = error.strerror or "not there"
+        raise ModelError(f"{where}: {path} cannot be read: {reason}") from error
+    except SafetensorError as error:
+        raise ModelError(
+            f"{where}: {path} is no safetensors file; of a .pt file, give the state dict itself: "
+            "torch.load(file, weights_only=True)"
+        ) from error
+
+
+def check_that_all_start_afresh(module: nn.Module) -> None:
+    """Checks that every parameter belongs to a part that can draw it anew."""
+    for name, part in module.named_modules():
+        own = [key for key, _ in part.named_parameters(recurse=False)]
+        if own and not callable(getattr(part, "reset_parameters", None)):
+            place = f"{name}.{own[0]}" if name else own[0]
+            raise ModelError(
+                f"fresh: {place} cannot start afresh, since {type(part).__name__} has no reset_parameters(); give a "
+                "function that makes the model in place of the model"
+            )
+
+
+def seeded_module(make: Any, seed: int = 0) -> nn.Module:
+    """A module from the function that makes it; torch's own random state is left alone."""
+    with fork_rng(devices=[]):
+        manual_seed(seed)
+        module = make()
+    if not isinstance(module, nn.Module):
+        raise ModelError(f"module: the function should make a torch.nn.Module, not {type(module).__name__}")
+    return module
+
+
+def starting_from(task: Task, weights: Weights) -> Task:
+    """The task, every run of which starts from these weights."""
+    started = copy.deepcopy(task.model)
+    own = inner(started)
+    own.load_state_dict(with_weights(own, weights).state_dict())
+    return replace(task, model=started, pretrained=True, make=None)
+
 
 MEASURED = ("train_loss", "test_loss", "test_accuracy", "consensus", "iteration", "time", "bits")  # always, so taken
 SHARE_OF_MEMORY = 0.5  # of what is free may go into data; what is larger is read batch by batch
@@ -115,7 +208,7 @@ def torch(
 
 
 def check_metrics(metrics: Mapping[str, Metric]) -> None:
-    """Names that can be columns of a history, and functions."""
+    """Checks that metrics are functions, by names that can be columns of a history."""
     for name, function in metrics.items():
         if not re.fullmatch(r"\w[\w.@ -]*", str(name)) or name in MEASURED:
             raise ModelError(f"metrics: {name!r} cannot be a metric's name; use other letters, digits and _")
@@ -141,7 +234,7 @@ def started(module: Any, init: Weights | None, fresh: bool) -> tuple[nn.Module, 
 
 
 def check_that_it_needs_no_arguments(make: Callable[..., Any]) -> None:
-    """What makes the module is called with none; a class that needs some was meant to be one of it."""
+    """Checks that what makes the module can be called with none; a class that needs some was meant to be one of it."""
     try:
         found = inspect.signature(make)
     except (TypeError, ValueError):  # nothing is known of it, as of some that are written in C
@@ -164,7 +257,7 @@ class Tests(NamedTuple):
 
 
 def tests_of(test: Any, nodes: Sequence[str | None], part: Any, choice: Choice, most: float) -> Tests:
-    """What is kept for testing: one for all, or each node's own by its name."""
+    """The samples that are kept for testing: one for all, or each node's own by its name."""
     if test is None:
         return Tests([], False)
     by_name = isinstance(test, Mapping) and all(name is not None and name in test for name in nodes)

@@ -8,12 +8,14 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor, nn
 
-from walktalk.errors import DataError, ModelError
-from walktalk.learning.given import (
+from walktalk.core.errors import DataError, ModelError
+from walktalk.learning.samples import seeded
+from walktalk.learning.task import Loss, Metric
+from walktalk.learning.user_data import (
     Adapter,
     Form,
     Gap,
-    Given,
+    NamedColumns,
     Packing,
     Part,
     gap_in,
@@ -23,8 +25,6 @@ from walktalk.learning.given import (
     names_of_labels,
     way_to_call,
 )
-from walktalk.learning.stacked import seeded
-from walktalk.learning.task import Loss, Metric
 
 TRIED_AT_ONCE = 32  # samples with NaN or infinity, and as many others
 TRAINED_IN = (torch.float32, torch.complex64)  # rows of models have 32 bits
@@ -55,7 +55,7 @@ def several(columns: dict[str, Tensor]) -> dict[str, Tensor] | tuple[Tensor, ...
 
 
 class Fitted(NamedTuple):
-    """What a task is made of, from a module and the form of the data."""
+    """The parts that a task is made of, from a module and the form of the data."""
 
     module: nn.Module
     loss: Loss
@@ -65,10 +65,10 @@ class Fitted(NamedTuple):
     labels: Mapping[str, str]  # targets that the module is given too, to compute its own loss: name -> its name there
     form: Form | None  # of several outputs
 
-    def joined(self, given: Sequence[Given]) -> tuple[Tensor, Tensor]:
+    def joined(self, batches: Sequence[NamedColumns]) -> tuple[Tensor, Tensor]:
         """Inputs and targets as one tensor each."""
-        inputs = [with_labels(one, self.labels) for one in given]
-        return together(inputs, self.packing), together([one.targets for one in given], self.targets)
+        inputs = [with_labels(one, self.labels) for one in batches]
+        return together(inputs, self.packing), together([one.targets for one in batches], self.targets)
 
     def metrics(self, metrics: Mapping[str, Metric]) -> dict[str, Metric]:
         """A person's metrics, as they are called here."""
@@ -89,13 +89,13 @@ def together(columns: Sequence[dict[str, Tensor]], packing: Packing | None) -> T
     return torch.cat([packing.pack(one) for one in columns])
 
 
-def with_labels(given: Given, labels: Mapping[str, str]) -> dict[str, Tensor]:
-    """What a module is given: its inputs, and the targets that it takes by these names."""
-    return {**given.inputs, **{name: given.targets[mine] for mine, name in labels.items()}}
+def with_labels(samples: NamedColumns, labels: Mapping[str, str]) -> dict[str, Tensor]:
+    """The inputs of a module that computes its loss: its inputs, and the targets that it takes by these names."""
+    return {**samples.inputs, **{name: samples.targets[mine] for mine, name in labels.items()}}
 
 
 def fit(module: nn.Module, loss: Loss | None, parts: Sequence[Part]) -> Fitted:
-    """How the module is called with this data; parts must be alike."""
+    """Finds out how the module is called with this data; parts must be alike."""
     first = parts[0].read(range(min(2, len(parts[0]))))
     for part in parts[1:]:
         check_alike(part, parts[0], first)
@@ -118,7 +118,7 @@ def fit(module: nn.Module, loss: Loss | None, parts: Sequence[Part]) -> Fitted:
 
 
 def check_types(module: nn.Module) -> None:
-    """That what trains has 32 bits, as everything that is mixed and sent."""
+    """Checks that what trains has 32 bits, as everything that is mixed and sent."""
     for name, parameter in module.named_parameters():
         if parameter.requires_grad and parameter.dtype not in TRAINED_IN:
             kind = str(parameter.dtype).removeprefix("torch.")
@@ -154,7 +154,7 @@ def bears_outputs(loss: Unpacked, outputs: Any, targets: Tensor) -> bool:
 
 
 def form_beside_loss(adapter: Adapter, inputs: Tensor) -> Form | None:
-    """Of what a module puts out beside its own loss; None: nothing."""
+    """The form of what a module puts out beside its own loss; None: nothing."""
     found = [tried(adapter, each, whole=True) for each in (inputs, torch.cat((inputs, inputs)))]
     if any(outputs is None for outputs in found):
         return None
@@ -163,7 +163,7 @@ def form_beside_loss(adapter: Adapter, inputs: Tensor) -> Form | None:
 
 
 def tried(module: nn.Module, inputs: Tensor, whole: bool = False) -> Any:
-    """What the module puts out; None where it fails, which is told, with the reason, before any training.
+    """Tries what the module puts out; None where it fails, which is told, with the reason, before any training.
 
     whole: of an adapter, all that the person's module puts out.
     """
@@ -179,18 +179,18 @@ def tried(module: nn.Module, inputs: Tensor, whole: bool = False) -> Any:
         module.train(training)
 
 
-def check_alike(part: Part, first_part: Part, first: Given) -> None:
-    """Every node's samples have the shape and type of the first one's."""
+def check_alike(part: Part, first_part: Part, first: NamedColumns) -> None:
+    """Checks that every node's samples have the shape and type of the first one's."""
     check_columns(part, first_part)
-    given = part.read([0])
-    if given.inputs.keys() != first.inputs.keys():
-        names = [", ".join(one.inputs) for one in (given, first)]
+    samples = part.read([0])
+    if samples.inputs.keys() != first.inputs.keys():
+        names = [", ".join(one.inputs) for one in (samples, first)]
         raise DataError(f"{part.where}: its columns are {names[0]}, but {first_part.where} has {names[1]}")
-    if given.targets.keys() != first.targets.keys():
-        names = [", ".join(one.targets) or "one" for one in (given, first)]
+    if samples.targets.keys() != first.targets.keys():
+        names = [", ".join(one.targets) or "one" for one in (samples, first)]
         raise DataError(f"{part.where}: its targets are {names[0]}, but {first_part.where} has {names[1]}")
-    pairs = [(name or "inputs", given.inputs[name], first.inputs[name]) for name in first.inputs]
-    targets = [(named_target(name), given.targets[name], first.targets[name]) for name in first.targets]
+    pairs = [(name or "inputs", samples.inputs[name], first.inputs[name]) for name in first.inputs]
+    targets = [(named_target(name), samples.targets[name], first.targets[name]) for name in first.targets]
     for what, mine, other in (*pairs, *targets):
         if mine.shape[1:] != other.shape[1:]:
             shapes = [tuple(t.shape[1:]) for t in (mine, other)]
@@ -219,7 +219,7 @@ def check_columns(part: Part, first_part: Part) -> None:
 
 
 def check_numbers(fitted: Fitted, parts: Sequence[Part]) -> None:
-    """That no data in memory has NaN or infinity, unless model and loss know what to do with it, as with a mask."""
+    """Checks that no data in memory has NaN or infinity, unless model and loss know what to do with it."""
     for part in parts:
         gap = gap_in(part)
         if gap is not None and not bears(fitted, part, gap):
@@ -242,7 +242,7 @@ def bears(fitted: Fitted, part: Part, gap: Gap) -> bool:
 
 
 def _loss_of(fitted: Fitted, part: Part, samples: list[int]) -> Tensor | None:
-    """Of some samples; None where model or loss fails."""
+    """The loss of some samples; None where model or loss fails."""
     inputs, targets = fitted.joined([part.read(samples)])
     outputs = tried(fitted.module, inputs)
     if outputs is None:

@@ -5,9 +5,13 @@ from __future__ import annotations
 import inspect
 import typing
 from collections.abc import Callable
-from typing import Any, NamedTuple
+from typing import Any, Literal, NamedTuple, TypeAlias
 
-from walktalk.errors import DataError
+import numpy as np
+
+from walktalk.core.errors import DataError
+from walktalk.core.seeds import Seed
+from walktalk.learning.partition import balanced_dirichlet, by_label, even_dirichlet, iid, true_dirichlet
 from walktalk.learning.task import Task
 
 NEWCOMER = -1
@@ -44,3 +48,67 @@ def only_part(task: Task, node: Node, asked: bool) -> Task:
             "e.g. wt.tasks.torch(…, part=part)"
         )
     return task
+
+
+# How a task with classes splits its data: iid, by Dirichlet(alpha), by label, or sorted and cut.
+
+Kind: TypeAlias = Literal["dirichlet", "balanced", "even"]
+
+
+def own_part(parts: list[np.ndarray], part: int | None) -> np.ndarray | None:
+    """The samples of one node; None where everybody's are wanted."""
+    if part is None:
+        return None
+    if not 0 <= part < len(parts):
+        raise DataError(f"part: {part} is not possible; allowed: 0 to {len(parts) - 1}")
+    return parts[part]
+
+
+def own_samples(
+    images: np.ndarray, labels: np.ndarray, parts: list[np.ndarray], part: int | None
+) -> tuple[np.ndarray, np.ndarray, list[np.ndarray]]:
+    """Images, labels and parts as a node has them: its own alone; all of them where everybody's are wanted."""
+    mine = own_part(parts, part)
+    return (images, labels, parts) if mine is None else (images[mine], labels[mine], [np.arange(len(mine))])
+
+
+def check_samples(samples: int | None, most: int) -> None:
+    """Checks that there can be so many samples; None: all of them."""
+    if samples is not None and not 1 <= samples <= most:
+        raise DataError(f"samples: {samples} is not possible; allowed: 1 to {most}")
+
+
+def split_by_class(
+    labels: np.ndarray,
+    nodes: int,
+    seed: Seed,
+    alpha: float | None,
+    labels_per_node: int | None = None,
+    kind: Kind = "dirichlet",
+    split_seed: int | None = None,
+) -> list[np.ndarray]:
+    """Splits samples by their classes; only one of alpha and labels_per_node may be given.
+
+    kind: with alpha, the plain Dirichlet split; `balanced`, the published one; or `even`, the same cut anew into equal
+    pieces, in the order of the nodes, as RelaySGD's authors do. split_seed: of the even split, that of published code.
+    """
+    if split_seed is not None and (alpha is None or kind != "even"):
+        raise DataError(f"split_seed: {split_seed} is of published even splits; take split: even with an alpha")
+    if alpha is not None and labels_per_node is not None:
+        raise DataError(f"alpha: {alpha} and labels_per_node: {labels_per_node} exclude each other; leave one out")
+    if labels_per_node is not None:
+        return by_label(labels, nodes, labels_per_node, seed)
+    if alpha is None:
+        return iid(len(labels), nodes, seed)
+    if kind == "dirichlet":
+        return true_dirichlet(labels, nodes, alpha, seed)
+    if kind == "balanced":
+        return balanced_dirichlet(labels, nodes, alpha, seed)
+    return even_dirichlet(labels, nodes, alpha, seed if split_seed is None else np.random.RandomState(split_seed))
+
+
+def sorted_and_cut(labels: np.ndarray, nodes: int) -> list[np.ndarray]:
+    """All samples in the order of their labels, cut into equal pieces: one or two classes a node."""
+    if nodes > len(labels):
+        raise DataError(f"nodes: {nodes} is more than the {len(labels)} samples there are; every node needs one")
+    return np.array_split(np.argsort(labels, kind="stable"), nodes)

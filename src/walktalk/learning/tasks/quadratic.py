@@ -15,13 +15,13 @@ import torch
 from annotated_types import Ge, Gt
 from torch import Tensor, nn
 
-from walktalk.errors import DataError
+from walktalk.core.errors import DataError
+from walktalk.core.seeds import Seed, as_seed
 from walktalk.learning.task import Task
-from walktalk.seeds import Seed, as_seed
 
 
 class Point(nn.Module):
-    """The model is one point x; for a sample ξ it puts out √A (x − ξ)."""
+    """A model that is one point x; for a sample ξ it puts out √A (x − ξ)."""
 
     scale: Tensor
 
@@ -41,18 +41,18 @@ def half_mean_square(outputs: Tensor, targets: Tensor) -> Tensor:
 
 @dataclass(frozen=True)
 class QuadraticFacts:
-    """The function itself, for checking."""
+    """The quadratic function itself, to check results against."""
 
     eigenvalues: np.ndarray  # of A
     centres: np.ndarray  # b_v, one row per node
     noise: float  # what noise adds to every f_v: ½ E[εᵀAε]
 
     def value(self, x: np.ndarray) -> float:
-        """f(x)."""
+        """The value f(x) of the mean objective."""
         return float(0.5 * (self.eigenvalues * (x - self.centres) ** 2).sum(1).mean() + self.noise)
 
     def gradient(self, x: np.ndarray) -> np.ndarray:
-        """∇f(x)."""
+        """The gradient ∇f(x) of the mean objective."""
         return np.asarray(self.eigenvalues * (x - self.centres.mean(0)))
 
 

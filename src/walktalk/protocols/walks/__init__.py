@@ -1,8 +1,5 @@
-"""Walks that do more than train: one file each. The machinery under them is Multi-Walk's, with and without failures."""
+"""Algorithms of walks, one file each; the messages and failures are `mechanisms.tokens`."""
 
-from walktalk.protocols.walks.digest import Digest
-from walktalk.protocols.walks.token_saga import TokenSaga
-from walktalk.protocols.walks.walkman import Walkman
-from walktalk.protocols.walks.weighted_walk import WeightedWalk
+from walktalk.core.lazy import front_door
 
-__all__ = ["Digest", "TokenSaga", "Walkman", "WeightedWalk"]
+__getattr__, __dir__, __all__ = front_door(__name__, __file__)

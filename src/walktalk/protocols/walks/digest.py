@@ -10,8 +10,6 @@ So y is x_0 and 1/V of everything that any node had learned by its last visit, c
 P; where that keeps it in place it waits for the next training. One model a hop, V trainings meanwhile. Nodes drift
 apart between two visits, so unlike nodes leave a rest, as with local SGD. The abstract was read; the rule is from
 memory of the paper. Several streams, which the paper has too, are not here.
-
-The node here is for a world without failures; `resilient_digest` is the same for a world with them.
 """
 
 from __future__ import annotations
@@ -22,15 +20,22 @@ from typing import Annotated, ClassVar
 
 from annotated_types import Ge, Gt
 
-from walktalk.chains import metropolis_step
-from walktalk.errors import SpecError
-from walktalk.protocols.effects import Effect, Forget, Send, apply_update
-from walktalk.protocols.events import Event, Received, Started, Trained
-from walktalk.protocols.machine import Machine, Outside, Protocol, Surroundings
-from walktalk.protocols.message import Arrival, Message
+from walktalk.core.errors import SpecError
+from walktalk.protocols.effects import INITIAL, Combine, Effect, Train, absorb, apply_update
+from walktalk.protocols.machine import Machine, NetworkView, Protocol
+from walktalk.protocols.mechanisms.tokens.traveller import (
+    MODEL,
+    PLAIN_MESSAGES,
+    RESILIENT_MESSAGES,
+    TRAVELLER,
+    PlainTraveller,
+    ResilientTraveller,
+    TravellerRule,
+)
+from walktalk.protocols.message import Arrival
 from walktalk.protocols.self_description import InLabel, Law
-from walktalk.protocols.walks.digest_visits import KIND, MODEL, TRAVELLER, begun, gathered, trains_on
-from walktalk.protocols.walks.resilient_digest import MESSAGES, ResilientDigest
+
+BASE = "base"  # slot of b_v; x_v is in MODEL and y in TRAVELLER
 
 
 @dataclass(frozen=True)
@@ -50,6 +55,7 @@ class Digest(Protocol):
     resilient: bool | None = None
     patience: Annotated[float, Gt(0), InLabel("")] = 4.0
     name: ClassVar[str] = "digest"
+    nodes_come_and_go: ClassVar[bool] = True
     family: ClassVar[str] = "walks"
     title: ClassVar[str] = "DIGEST"
     description: ClassVar[str] = "All nodes train all the time; a travelling model gathers what each has learned."
@@ -64,47 +70,52 @@ class Digest(Protocol):
 
     @property
     def messages(self) -> Mapping[str, Arrival]:
-        return MESSAGES if self.resilient else {KIND: Arrival(TRAVELLER)}
+        return RESILIENT_MESSAGES if self.resilient else PLAIN_MESSAGES
 
     def check(self, nodes: int) -> None:
         super().check(nodes)
         if self.start >= nodes:
             raise SpecError(f"start: there is no node {self.start}; allowed: 0 to {nodes - 1}")
 
-    def machine(self, surroundings: Surroundings) -> Machine:
+    def machine(self, network_view: NetworkView) -> Machine:
+        rule = Gathering(self.steps)
         if self.resilient:
-            return ResilientDigest(surroundings, self.start, self.steps, self.patience)
-        return DigestNode(surroundings, self.start, self.steps)
+            return ResilientTraveller(network_view, self.start, self.patience, rule)
+        return PlainTraveller(network_view, self.start, rule)
 
 
-class DigestNode(Machine):
-    """Any node."""
+class Gathering(TravellerRule):
+    """Keeps x_v and b_v, and lets y gather their difference."""
 
-    __slots__ = ("around", "here", "steps", "visits")
+    __slots__ = ("steps",)
 
-    def __init__(self, around: Surroundings, start: int, steps: int) -> None:
-        self.around, self.steps = around, steps
-        self.here = around.node == start  # whether the travelling model is
-        self.visits = 0  # of the travelling model to any node, when it came here: the latest is what counts
+    def __init__(self, steps: int) -> None:
+        self.steps = steps
 
-    def handle(self, event: Event, outside: Outside) -> list[Effect]:
-        if isinstance(event, Started):
-            return [*begun(self.here), *self._train()]
-        if isinstance(event, Received):
-            self.here, self.visits = True, event.message.round
-        if isinstance(event, Trained):
-            return [apply_update(MODEL), *(self._gather(outside) if self.here else ()), *self._train()]
-        return []
+    def begin(self, traveller: bool) -> list[Effect]:
+        slots = (MODEL, BASE, TRAVELLER) if traveller else (MODEL, BASE)
+        return [Combine(slot, {INITIAL: 1.0}) for slot in slots]
 
-    def _train(self) -> list[Effect]:
-        return trains_on(self.around.node, self.steps)
+    def train(self) -> Effect:
+        return Train(MODEL, steps=self.steps)
 
-    def _gather(self, outside: Outside) -> list[Effect]:
-        around = self.around
-        self.visits += 1
-        effects = gathered(around.nodes, self.visits)
-        to = metropolis_step(around.node, len(around.neighbours), around.neighbours, around.degrees, outside.random)
-        if to == around.node:
-            return effects
-        self.here = False
-        return [*effects, Send(to, Message(KIND, walk=1, round=self.visits), TRAVELLER), Forget(TRAVELLER)]
+    def learn(self) -> Effect:
+        return apply_update(MODEL)
+
+    def gather(self, nodes: int) -> list[Effect]:
+        return [absorb(TRAVELLER, TRAVELLER, 1.0 / nodes, MODEL, BASE), *self.adopt()]
+
+    def adopt(self) -> list[Effect]:
+        return [Combine(MODEL, {TRAVELLER: 1.0}), Combine(BASE, {TRAVELLER: 1.0})]
+
+    def restart(self) -> Effect:
+        return Combine(TRAVELLER, {BASE: 1.0})
+
+    def forget(self) -> Effect:
+        return Combine(BASE, {MODEL: 1.0})
+
+    def rest(self, into: str) -> Effect:
+        return Combine(into, {MODEL: 1.0, BASE: -1.0}, {MODEL: 1.0})
+
+    def take_rest(self, slot: str) -> Effect:
+        return Combine(MODEL, {MODEL: 1.0, slot: 1.0}, {MODEL: 1.0})

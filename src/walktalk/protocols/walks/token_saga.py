@@ -22,27 +22,26 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from random import Random
-from typing import Annotated, ClassVar, Literal
+from typing import Annotated, Any, ClassVar, Literal
 
-from annotated_types import Ge, Gt
+from annotated_types import Ge
 
-from walktalk.errors import SpecError
-from walktalk.protocols.effects import GRADIENT, INITIAL, UPDATE, Combine, Differentiate, Effect, Train, apply_update
+from walktalk.core.errors import SpecError
+from walktalk.protocols.effects import GRADIENT, UPDATE, Combine, Differentiate, Effect, Train, apply_update
 from walktalk.protocols.events import Trained
-from walktalk.protocols.machine import Machine, Protocol, Surroundings
-from walktalk.protocols.message import Arrival
-from walktalk.protocols.multi_walk.plain import GuardKind, check_walks, walk_messages, walk_node
-from walktalk.protocols.multi_walk.visits import MetropolisHastings, Visiting, walk_slot
+from walktalk.protocols.machine import NetworkView
+from walktalk.protocols.mechanisms.tokens.notes import NotingRule
+from walktalk.protocols.mechanisms.tokens.protocol import Aggregator, Guard, Heartbeat, Walks
+from walktalk.protocols.mechanisms.tokens.rule import WalkRule, walk_slot
 from walktalk.protocols.self_description import InLabel
-from walktalk.protocols.walks.lineage import Lineages, Name, name_in
+from walktalk.protocols.walks.multi_walk import AlgorithmOne
 
 MEAN = "mean"  # ḡ, the kind of its messages and its slots
 Estimate = Literal["saga", "sag"]
 
 
 @dataclass(frozen=True)
-class TokenSaga(Protocol):
+class TokenSaga(Walks):
     """Walks that carry the mean of all nodes' gradients, and correct every step by it.
 
     Args:
@@ -59,12 +58,13 @@ class TokenSaga(Protocol):
     walks: Annotated[int, Ge(1), InLabel("-{}")] = 1
     estimate: Estimate = "saga"
     local: bool = False
-    aggregator: Annotated[int, Ge(0), InLabel("-at{}")] = 0
+    aggregator: Aggregator = 0
     resilient: bool | None = None
-    heartbeat: Annotated[float, Gt(0), InLabel("-beat{:g}")] = 1.0
-    guard: GuardKind = "aggregator"
+    heartbeat: Heartbeat = 1.0
+    guard: Guard = "aggregator"
     name: ClassVar[str] = "token_saga"
-    family: ClassVar[str] = "walks"
+    known_forms: ClassVar[Mapping[str, Mapping[str, Any]]] = {"mc_sag": {"estimate": "sag"}}
+    extras: ClassVar[tuple[str, ...]] = (MEAN,)
     paper: ClassVar[str] = "Hendrikx 2022; Even 2023 (MC-SAG)"
     keeps: ClassVar[str] = "the walk and the mean of all gradients with it; every node its own last gradient"
     sends: ClassVar[str] = "two models a hop"
@@ -74,6 +74,7 @@ class TokenSaga(Protocol):
     colour: ClassVar[str] = "#B8336A"
 
     def __post_init__(self) -> None:
+        super().__post_init__()
         if self.local and self.estimate == "sag":
             raise SpecError("local: true needs estimate: saga; sag has no local steps")
 
@@ -90,100 +91,80 @@ class TokenSaga(Protocol):
     def plain_sgd_only(self) -> str:
         return "tells gradients from how far a training went, which a momentum makes longer" if self.local else ""
 
-    @property
-    def messages(self) -> Mapping[str, Arrival]:
-        return walk_messages(bool(self.resilient), (MEAN,))
-
-    def check(self, nodes: int) -> None:
-        super().check(nodes)
-        check_walks(self.walks, self.aggregator, nodes)
-
-    def active_models(self, nodes: int) -> int:
-        return self.walks
-
-    def machine(self, surroundings: Surroundings) -> Machine:
-        kind = LocalSteps if self.local else OneStep
-        visiting = kind(surroundings.nodes, self.estimate == "sag")
-        return walk_node(self, surroundings, visiting, MetropolisHastings())
+    def rule(self, around: NetworkView) -> WalkRule:
+        return LocalSteps(around) if self.local else OneStep(around, self.estimate == "sag")
 
 
-class Corrected(Visiting):
-    """ĝ_v of every walk, and ḡ of those that are here."""
+class Corrected(NotingRule, AlgorithmOne):
+    """Keeps ĝ_v of every walk at the node, and brings ḡ of the walks that are here up to date."""
 
-    __slots__ = ("lineages", "nodes", "sag")
-
-    def __init__(self, nodes: int, sag: bool) -> None:
-        self.nodes, self.sag = nodes, sag
-        self.lineages = Lineages()
+    __slots__ = ()
 
     @property
-    def luggage(self) -> tuple[str, ...]:
+    def extras(self) -> tuple[str, ...]:
         return (MEAN,)
 
-    def rejoined(self) -> None:
-        self.lineages.rejoined()
+    def given_up(self, walk: int) -> list[Effect]:
+        return []
 
-    def meet(self, walk: int, more: bytes, random: Random) -> tuple[list[Effect], Name]:
-        """Where a walk has no past, ḡ is 0, and so is ĝ_v where nothing was noted."""
-        name, begins = self.lineages.meets(walk, name_in(more), random)
-        effects: list[Effect] = [Combine(walk_slot(walk, MEAN), {INITIAL: 0.0})] if begins else []
-        if not self.lineages.has(walk, name):
-            effects.append(Combine(noted_slot(walk), {INITIAL: 0.0}))
-        return effects, name
+    def meet(self, walk: int, begins: bool, noted: bool) -> list[Effect]:
+        """ḡ is 0 where a walk counts from nothing, and ĝ_v where nothing was noted."""
+        nothing = [walk_slot(walk, MEAN)] * begins + [noted_slot(walk)] * (not noted)
+        return [Combine(slot, {walk_slot(walk): 0.0}) for slot in nothing]
 
-    def note(self, walk: int, more: bytes, new: str) -> list[Effect]:
+    def note(self, walk: int, new: str) -> list[Effect]:
         """ḡ ← ḡ + (new − ĝ_v) / V, ĝ_v ← new."""
-        name, mean, noted, share = name_in(more), walk_slot(walk, MEAN), noted_slot(walk), 1.0 / self.nodes
-        assert name is not None
-        self.lineages.notes(walk, name)
+        mean, noted, share = walk_slot(walk, MEAN), noted_slot(walk), 1.0 / self.nodes
         return [Combine(mean, {mean: 1.0, new: share, noted: -share}), Combine(noted, {new: 1.0})]
 
 
 class OneStep(Corrected):
-    """The rule of the papers: a gradient, and a step."""
+    """One step along a corrected gradient, as in the papers."""
 
-    __slots__ = ()
+    __slots__ = ("sag",)
 
-    def work(self, walk: int, more: bytes, random: Random) -> tuple[list[Effect], bytes]:
-        effects, name = self.meet(walk, more, random)
-        return [*effects, Differentiate(walk_slot(walk), walk)], name.encode()
+    def __init__(self, around: NetworkView, sag: bool) -> None:
+        super().__init__(around)
+        self.sag = sag
 
-    def learn(self, event: Trained, more: bytes) -> tuple[list[Effect], bytes]:
+    def visit(self, walk: int, begins: bool, noted: bool, counts: bytes) -> tuple[list[Effect], bytes]:
+        return [*self.meet(walk, begins, noted), Differentiate(walk_slot(walk), walk)], counts
+
+    def trained(self, event: Trained, noted: bool, first: bool, counts: bytes) -> tuple[list[Effect], bytes]:
         walk, lr = event.walk, event.lr
-        if not event.steps:
-            return [], more
-        slot, mean, noted = walk_slot(walk), walk_slot(walk, MEAN), noted_slot(walk)
-        saga = {slot: 1.0, GRADIENT: -lr, noted: lr, mean: -lr}
+        slot, mean = walk_slot(walk), walk_slot(walk, MEAN)
+        saga = {slot: 1.0, GRADIENT: -lr, noted_slot(walk): lr, mean: -lr}
         step = Combine(slot, {slot: 1.0, mean: -lr} if self.sag else saga, {GRADIENT: 1.0})
-        note = self.note(walk, more, GRADIENT)
-        return [*note, step] if self.sag else [step, *note], more
+        note = self.note(walk, GRADIENT)
+        return [*note, step] if self.sag else [step, *note], counts
 
 
 class LocalSteps(Corrected):
-    """Several steps, each corrected; the mean of their gradients is −(change) / (K η) − correction."""
+    """Several corrected steps; the mean of their gradients is −(change) / (K η) − correction."""
 
     __slots__ = ()
 
-    def work(self, walk: int, more: bytes, random: Random) -> tuple[list[Effect], bytes]:
-        effects, name = self.meet(walk, more, random)
+    def visit(self, walk: int, begins: bool, noted: bool, counts: bytes) -> tuple[list[Effect], bytes]:
         slot, correction = walk_slot(walk), correction_slot(walk)
         correct = Combine(correction, {walk_slot(walk, MEAN): 1.0, noted_slot(walk): -1.0})
-        return [*effects, correct, Train(slot, walk, correction=correction)], name.encode()
+        return [*self.meet(walk, begins, noted), correct, Train(slot, walk, correction=correction)], counts
 
-    def learn(self, event: Trained, more: bytes) -> tuple[list[Effect], bytes]:
-        walk, moved = event.walk, event.lr * event.steps
-        if not moved:  # handed on, or at rest: nothing is learned of the gradient
-            return [apply_update(walk_slot(walk))], more
-        slot = correction_slot(walk)
-        gradient = Combine(slot, {UPDATE: -1.0 / moved, slot: -1.0})
-        return [gradient, *self.note(walk, more, slot), apply_update(walk_slot(walk))], more
+    def trained(self, event: Trained, noted: bool, first: bool, counts: bytes) -> tuple[list[Effect], bytes]:
+        walk, slot, way = event.walk, correction_slot(event.walk), event.lr * event.steps
+        gradient = (
+            [Combine(slot, {UPDATE: -1.0 / way, slot: -1.0}), *self.note(walk, slot)] if way else []
+        )  # else: rest
+        return [*gradient, apply_update(walk_slot(walk))], counts
+
+    def given_up(self, walk: int) -> list[Effect]:
+        return [apply_update(walk_slot(walk))]
 
 
 def noted_slot(walk: int) -> str:
-    """Where a node keeps ĝ_v of a walk."""
+    """The slot of ĝ_v, which a node keeps for each walk."""
     return f"noted/{walk}"
 
 
 def correction_slot(walk: int) -> str:
-    """Where a node keeps ḡ − ĝ_v while a walk is trained, and its new gradient after that."""
+    """The slot of ḡ − ĝ_v while a walk is trained, and of the new gradient after that."""
     return f"correction/{walk}"

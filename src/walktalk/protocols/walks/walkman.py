@@ -11,28 +11,25 @@ everywhere, so the gradients sum to zero: it comes to the optimum of unlike node
 is not exact. One model a hop, two at a node. The abstract was read and the rule is from memory of the paper, with the
 sign of λ turned round.
 
-After a failure the walk may begin anew (`lineage`): then it counts the nodes that it has been to since, and z is the
-mean over those.
+After a failure, and when nodes join or leave, the walk may begin anew (`tokens.notes`): then it counts the nodes that
+it has been to since, and z is the mean over those.
 """
 
 from __future__ import annotations
 
 import struct
-from collections.abc import Mapping
 from dataclasses import dataclass
-from random import Random
 from typing import Annotated, ClassVar
 
 from annotated_types import Ge, Gt
 
 from walktalk.protocols.effects import INITIAL, UPDATE, Combine, Effect, Forget, Train
 from walktalk.protocols.events import Trained
-from walktalk.protocols.machine import Machine, Protocol, Surroundings
-from walktalk.protocols.message import Arrival
-from walktalk.protocols.multi_walk.plain import GuardKind, check_walks, walk_messages, walk_node
-from walktalk.protocols.multi_walk.visits import MetropolisHastings, Visiting, walk_slot
-from walktalk.protocols.self_description import InLabel
-from walktalk.protocols.walks.lineage import NAME_BYTES, Lineages, Name, name_in
+from walktalk.protocols.machine import NetworkView
+from walktalk.protocols.mechanisms.tokens.notes import Name, NotingRule
+from walktalk.protocols.mechanisms.tokens.protocol import Aggregator, Guard, Heartbeat, Walks
+from walktalk.protocols.mechanisms.tokens.rule import WalkRule, walk_slot
+from walktalk.protocols.walks.multi_walk import AlgorithmOne
 
 LOCAL, DUAL = "local", "dual"  # x_v and λ_v
 PROX, ANCHOR = "prox", "anchor"  # x_v while it is trained, and what it is pulled to
@@ -40,7 +37,7 @@ _COUNT = struct.Struct("<I")
 
 
 @dataclass(frozen=True)
-class Walkman(Protocol):
+class Walkman(Walks):
     """A walk that carries a consensus, and nodes that each come to agree with it, by ADMM.
 
     Args:
@@ -54,13 +51,12 @@ class Walkman(Protocol):
 
     beta: Annotated[float, Gt(0)] = 1.0
     steps: Annotated[int, Ge(0)] = 0
-    aggregator: Annotated[int, Ge(0), InLabel("-at{}")] = 0
+    aggregator: Aggregator = 0
     resilient: bool | None = None
-    heartbeat: Annotated[float, Gt(0), InLabel("-beat{:g}")] = 1.0
-    guard: GuardKind = "aggregator"
+    heartbeat: Heartbeat = 1.0
+    guard: Guard = "aggregator"
     walks: ClassVar[int] = 1
     name: ClassVar[str] = "walkman"
-    family: ClassVar[str] = "walks"
     title: ClassVar[str] = "Walkman"
     description: ClassVar[str] = (
         "A walk that carries a consensus; every node that it visits pulls it and is pulled to it."
@@ -73,65 +69,38 @@ class Walkman(Protocol):
         "the walk is the mean over nodes of the model and the dual over β, always; exact for unlike nodes"
     )
 
-    @property
-    def messages(self) -> Mapping[str, Arrival]:
-        return walk_messages(bool(self.resilient))
-
-    def check(self, nodes: int) -> None:
-        super().check(nodes)
-        check_walks(self.walks, self.aggregator, nodes)
-
-    def active_models(self, nodes: int) -> int:
-        return 1
-
-    def machine(self, surroundings: Surroundings) -> Machine:
-        visiting = Consensus(surroundings.nodes, self.beta, self.steps)
-        return walk_node(self, surroundings, visiting, MetropolisHastings())
+    def rule(self, around: NetworkView) -> WalkRule:
+        return Consensus(around, self.beta, self.steps)
 
 
-class Consensus(Visiting):
-    """x_v and λ_v of a node, and how many nodes the walk's mean is over."""
+class Consensus(NotingRule, AlgorithmOne):
+    """Keeps x_v and λ_v at the node, and z as the mean over the nodes that the walk has counted."""
 
-    __slots__ = ("beta", "lineages", "nodes", "steps")
+    __slots__ = ("beta", "steps")
 
-    def __init__(self, nodes: int, beta: float, steps: int) -> None:
-        self.nodes, self.beta, self.steps = nodes, beta, steps
-        self.lineages = Lineages()
+    def __init__(self, around: NetworkView, beta: float, steps: int) -> None:
+        super().__init__(around)
+        self.beta, self.steps = beta, steps
 
     @property
-    def noted(self) -> bool:
-        """x_v and λ_v are what a node has put into the mean."""
-        return True
-
-    @property
-    def first(self) -> bytes:
+    def first_state(self) -> bytes:
         """Before anything is learned every node has x_v = x_0 and λ_v = 0, so x_0 is the mean over all of them."""
-        return _carried(Name(), self.nodes)
+        return Name().encode() + _COUNT.pack(self.nodes)
 
-    def rejoined(self) -> None:
-        self.lineages.rejoined()
-
-    def work(self, walk: int, more: bytes, random: Random) -> tuple[list[Effect], bytes]:
-        name, begins = self.lineages.meets(walk, name_in(more), random)
-        count = 0 if begins else _count(more)
+    def visit(self, walk: int, begins: bool, noted: bool, counts: bytes) -> tuple[list[Effect], bytes]:
         z, effects = walk_slot(walk), []
-        if not self.lineages.has(walk, name):
-            effects += [Combine(LOCAL, {z: 1.0}), Combine(DUAL, {INITIAL: 0.0})]
+        if not noted:
+            effects += [Combine(LOCAL, {z: 1.0}), Combine(DUAL, {z: 0.0})]
         effects += [Combine(PROX, {LOCAL: 1.0}), Combine(ANCHOR, {z: 1.0, DUAL: -1.0 / self.beta})]
         train = Train(PROX, walk, self.steps, anchor=ANCHOR, pull=self.beta)
-        return [*effects, train], _carried(name, count)
+        return [*effects, train], _COUNT.pack(0 if begins else count_of(counts))
 
-    def learn(self, event: Trained, more: bytes) -> tuple[list[Effect], bytes]:
-        name, count, z = name_in(more), _count(more), walk_slot(event.walk)
-        done: list[Effect] = [Forget(PROX), Forget(ANCHOR)]
-        if not event.steps or name is None:
-            return done, more
-        known = self.lineages.has(event.walk, name)
-        self.lineages.notes(event.walk, name)
+    def trained(self, event: Trained, noted: bool, first: bool, counts: bytes) -> tuple[list[Effect], bytes]:
+        count, z = count_of(counts), walk_slot(event.walk)
         # What the node puts into the mean is x_v + λ_v / β, now 2 x_v − z + (λ_v of before) / β.
-        if known:
+        if noted:
             change, over = {PROX: 2.0, LOCAL: -1.0, z: -1.0}, count
-        elif count == self.nodes and not name.number:
+        elif first and count == self.nodes:
             change, over = {PROX: 2.0, INITIAL: -1.0, z: -1.0}, count
         else:
             change, over = {PROX: 2.0, z: -2.0}, count + 1  # one more that the mean is over: less z, plus its own
@@ -143,17 +112,16 @@ class Consensus(Visiting):
             Combine(z, total, {PROX: 1.0}),
             Combine(LOCAL, {PROX: 1.0}),
         ]
-        return [*effects, *done], _carried(name, over)
+        return [*effects, *self.given_up(event.walk)], _COUNT.pack(over)
+
+    def given_up(self, walk: int) -> list[Effect]:
+        return [Forget(PROX), Forget(ANCHOR)]
 
 
-def _carried(name: Name, count: int) -> bytes:
-    return name.encode() + _COUNT.pack(count)
-
-
-def _count(more: bytes) -> int:
-    """How many nodes the mean is over."""
+def count_of(counts: bytes) -> int:
+    """How many nodes the walk's mean is over."""
     try:
-        (count,) = _COUNT.unpack_from(more, NAME_BYTES)
+        (count,) = _COUNT.unpack_from(counts)
     except struct.error as error:
         raise ValueError(f"no count: {error}") from error
     return int(count)

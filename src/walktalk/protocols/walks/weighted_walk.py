@@ -18,7 +18,7 @@ study's P), the scale of the step and the distribution of d are from memory of t
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from random import Random
 from typing import Annotated, ClassVar
@@ -26,18 +26,17 @@ from typing import Annotated, ClassVar
 from annotated_types import Ge, Gt, Le
 
 from walktalk.chains import hops_of_a_jump, metropolis_step
-from walktalk.errors import SpecError
-from walktalk.protocols.effects import Effect, Train, apply_update
-from walktalk.protocols.events import Trained
-from walktalk.protocols.machine import Machine, Protocol, Surroundings
-from walktalk.protocols.message import Arrival
-from walktalk.protocols.multi_walk.plain import GuardKind, check_walks, walk_messages, walk_node
-from walktalk.protocols.multi_walk.visits import Stepping, Visiting, walk_slot
+from walktalk.core.errors import SpecError
+from walktalk.protocols.effects import Effect, Train
+from walktalk.protocols.machine import NetworkView
+from walktalk.protocols.mechanisms.tokens.protocol import Aggregator, Guard, Heartbeat, Walks
+from walktalk.protocols.mechanisms.tokens.rule import WalkRule, walk_slot
 from walktalk.protocols.self_description import InLabel, Law
+from walktalk.protocols.walks.multi_walk import AlgorithmOne
 
 
 @dataclass(frozen=True)
-class WeightedWalk(Protocol):
+class WeightedWalk(Walks):
     """Walks that visit nodes in proportion to a weight, and take the smaller steps the heavier a node is.
 
     Args:
@@ -59,13 +58,12 @@ class WeightedWalk(Protocol):
     jump: Annotated[float, Ge(0), Le(1)] = 0.0
     jump_end: Annotated[float, Gt(0), Le(1), InLabel("-end{:g}")] = 0.5
     longest_jump: Annotated[int, Ge(1), Le(255), InLabel("-longest{}")] = 3
-    aggregator: Annotated[int, Ge(0), InLabel("-at{}")] = 0
+    aggregator: Aggregator = 0
     resilient: bool | None = None
-    heartbeat: Annotated[float, Gt(0), InLabel("-beat{:g}")] = 1.0
-    guard: GuardKind = "aggregator"
+    heartbeat: Heartbeat = 1.0
+    guard: Guard = "aggregator"
     name: ClassVar[str] = "weighted_walk"
     models_travel: ClassVar[bool] = True
-    family: ClassVar[str] = "walks"
     colour: ClassVar[str] = "#5B8C2A"
     paper: ClassVar[str] = "Ayache and El Rouayheb 2020; with jumps Liu, Dwyer and El Rouayheb 2026 (MHLJ)"
     keeps: ClassVar[str] = "R models walk; nodes know the weights of their neighbours"
@@ -76,6 +74,7 @@ class WeightedWalk(Protocol):
     conserves: ClassVar[tuple[Law, ...]] = ("once",)
 
     def __post_init__(self) -> None:
+        super().__post_init__()
         if not all(weight > 0 for weight in self.weights):
             raise SpecError("weights: all have to be above 0")
 
@@ -88,59 +87,44 @@ class WeightedWalk(Protocol):
     def description(self) -> str:
         return "A walk that is at some nodes more often than at others, with smaller steps there; it may jump."
 
-    @property
-    def messages(self) -> Mapping[str, Arrival]:
-        return walk_messages(bool(self.resilient))
-
     def check(self, nodes: int) -> None:
         super().check(nodes)
-        check_walks(self.walks, self.aggregator, nodes)
         if self.weights and len(self.weights) != nodes:
             raise SpecError(f"weights: there are {len(self.weights)} for {nodes} nodes; one for each is needed")
 
-    def active_models(self, nodes: int) -> int:
-        return self.walks
+    def rule(self, around: NetworkView) -> WalkRule:
+        return Weighted(self, around.node)
 
-    def machine(self, surroundings: Surroundings) -> Machine:
-        weights = self.weights or (1.0,) * surroundings.nodes
-        own = weights[surroundings.node]
-        rate = sum(weights) / len(weights) / own if self.scaled else 1.0
-        ratios = {peer: weights[peer] / own for peer in surroundings.neighbours}
-        stepping = Weighted(ratios, self.jump, self.jump_end, self.longest_jump)
-        return walk_node(self, surroundings, ScaledTraining(rate), stepping)
+    @property
+    def mean_weight(self) -> float:
+        """The mean of all weights, L̄."""
+        return sum(self.weights) / len(self.weights) if self.weights else 1.0
 
-
-class ScaledTraining(Visiting):
-    """Line 6 of Algorithm 1, with a learning rate of the node's own."""
-
-    __slots__ = ("rate",)
-
-    def __init__(self, rate: float) -> None:
-        self.rate = rate
-
-    def work(self, walk: int, more: bytes, random: Random) -> tuple[list[Effect], bytes]:
-        return [Train(walk_slot(walk), walk, rate=self.rate)], more
-
-    def learn(self, event: Trained, more: bytes) -> tuple[list[Effect], bytes]:
-        return [apply_update(walk_slot(event.walk))], more
+    def weight(self, node: int) -> float:
+        """The weight of a node, L_v; the mean weight for one that has joined while the run goes on."""
+        return self.weights[node] if node < len(self.weights) else self.mean_weight
 
 
-class Weighted(Stepping):
-    """By weights, and now and then over several hops."""
+class Weighted(AlgorithmOne):
+    """Algorithm 1 with steps scaled by the node's weight, and walks that move by weights or jump."""
 
-    __slots__ = ("end", "jump", "longest", "ratios")
+    __slots__ = ("rate", "settings")
 
-    def __init__(self, ratios: Mapping[int, float], jump: float, end: float, longest: int) -> None:
-        """ratios: the weight of each neighbour over the node's own. jump, end, longest: p_J, p_d and r."""
-        self.ratios, self.jump, self.end, self.longest = ratios, jump, end, longest
+    def __init__(self, settings: WeightedWalk, node: int) -> None:
+        self.settings = settings
+        self.rate = settings.mean_weight / settings.weight(node) if settings.scaled else 1.0
+
+    def work(self, walk: int, state: bytes, random: Random) -> tuple[list[Effect], bytes]:
+        return [Train(walk_slot(walk), walk, rate=self.rate)], state
 
     def step(
         self, node: int, peers: Sequence[int], degrees: Sequence[int], jumps: int, random: Random
     ) -> tuple[int, int]:
+        given = self.settings
         if peers and jumps:
             return random.choice(peers), jumps - 1
-        if peers and self.jump and random.random() < self.jump:
-            hops = hops_of_a_jump(random, self.end, self.longest)
+        if peers and given.jump and random.random() < given.jump:
+            hops = hops_of_a_jump(random, given.jump_end, given.longest_jump)
             return random.choice(peers), hops - 1
-        ratios = [self.ratios[peer] for peer in peers]
+        ratios = [given.weight(peer) / given.weight(node) for peer in peers]
         return metropolis_step(node, len(peers), peers, degrees, random, ratios), 0

@@ -7,20 +7,21 @@ in place of the results, and a replay of what could be seen from one answer to t
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
 import pandas as pd
 
-from walktalk.plots import in_words
 from walktalk.protocols import AGGREGATE, known
 from walktalk.records import TRACE_COLUMNS, HistoryRow, StudyFolder, frame
-from walktalk.report.live.pages import SCRIPTS, waiting_page
+from walktalk.report.figures import with_unit
+from walktalk.report.live.server import LiveAddress, PageState, Server
+from walktalk.report.live.study import SCRIPTS, waiting_page
 from walktalk.report.page import PageParts, curve_data, network_data, page_html, sections
-from walktalk.report.page.markup import Html, tag, together
-from walktalk.report.page.names import names_of
-from walktalk.report.page.shades import on_dark, on_light
+from walktalk.report.page.data import names_of, on_dark, on_light
+from walktalk.report.page.sections import Html, tag, together
 from walktalk.report.replay.data import curve_of, run_data, with_words
 from walktalk.report.study import Study
 from walktalk.studies import StudySpec
@@ -30,26 +31,26 @@ Answer = Mapping[str, Any]
 
 
 class ClusterPage:
-    """Takes answers, and builds the page of what is known by now."""
+    """Builds the live page of a cluster from its nodes' answers."""
 
     def __init__(self, name: str, folder: Path, sites: Mapping[str, str], spec: StudySpec, algorithm: str) -> None:
         self.name, self.sites, self.label = name, dict(sites), algorithm or spec.algorithms[0].title
         self.described = known([self.label], spec.described)
         self.study = Study(StudyFolder(folder), spec)
         self.network = network_data(self.study, None)
-        self.seen = Seen(list(self.sites))
+        self.observed = ObservedEvents(list(self.sites))
         self.history: list[HistoryRow] = []
         self.answers: dict[str, Answer | None] = {}
         self.last: dict[str, Answer] = {}  # by node: what it said last; one that is started again has not undone it
         self._latest: PageParts | None = None
 
-    def take(self, answers: Mapping[str, Answer | None], now: float) -> None:
-        """What the nodes answered, so many seconds after they were asked first."""
+    def add_answers(self, answers: Mapping[str, Answer | None], now: float) -> None:
+        """Takes in what the nodes answered, `now` seconds after they were first asked."""
         self.answers = dict(answers)
         self.last |= {name: answer for name, answer in answers.items() if answer is not None}
         joined = {name: str(self.last.get(name, {}).get("site", "")) for name in answers if name not in self.sites}
         self.sites |= joined
-        self.seen.take(answers, now)
+        self.observed.add(answers, now)
         there = [answer for answer in answers.values() if answer is not None]
         losses = [float(answer["loss"]) for answer in there if answer["loss"] is not None]
         if losses:
@@ -58,7 +59,7 @@ class ClusterPage:
 
     @property
     def iterations(self) -> int:
-        """Of all nodes: as they say themselves, or know of others that were there before this page."""
+        """The iterations of all nodes together, including those done before this page was opened."""
         told = [int(answer.get("total_iterations", 0)) for answer in self.last.values()]
         return max(sum(int(answer["iterations"]) for answer in self.last.values()), *told, 0)
 
@@ -110,8 +111,8 @@ class ClusterPage:
         return waiting_page(self.name) if self._latest is None else page_html(self._latest, live=True, scripts=SCRIPTS)
 
     def _nodes(self) -> Html:
-        """A row for each node."""
-        titles = ("Node", "Site", "State", "Walks", "Neighbours", "Iterations", "Loss", "Sent")
+        """The table of the cluster's nodes, a row for each."""
+        titles = ("Node", "Site", "Snapshot", "Walks", "Neighbours", "Iterations", "Loss", "Sent")
         head = tag("thead", tag("tr", *(tag("th", title, scope="col") for title in titles)))
         rows = [
             tag("tr", tag("th", name, scope="row"), *(tag("td", cell) for cell in self._cells(name)))
@@ -139,24 +140,27 @@ class ClusterPage:
         state = "aggregates" if answer["aggregates"] and not answer["done"] else answer.get("state", "")
         loss = "–" if answer["loss"] is None else f"{answer['loss']:.3g}"
         counts = [" ".join(map(str, answer["walks"])), str(len(answer["alive"])), f"{answer['iterations']:,}"]
-        return [self.sites[name], state, *counts, loss, in_words("bits", 8 * answer["bytes_sent"])]
+        return [self.sites[name], state, *counts, loss, with_unit("bits", 8 * answer["bytes_sent"])]
 
     def _replay(self, history: pd.DataFrame) -> dict[str, Any] | None:
-        if not self.seen.rows or self.network is None or "places" not in self.network:
+        if not self.observed.rows or self.network is None or "places" not in self.network:
             return None
         one = self.described[self.label]
         named = {"label": self.label, "title": names_of(self.described)[self.label].name, "repetition": 0}
         seen = {"colour": on_light(one.colour), "colour_dark": on_dark(one.colour)}
-        run = run_data(self.seen.trace(), EVENTS)
+        run = run_data(self.observed.trace(), EVENTS)
         run["end"] = run["scenes"][-1][1] = float(history["time"].max())  # also where nothing new was seen
         if run["iterations"] is None:  # more were done than could be seen
-            run["iterations"] = self.seen.totals
-        run["left_out"] = ["Seen from answer to answer: what happens in between is not shown.", *run["left_out"]]
+            run["iterations"] = self.observed.totals
+        run["left_out"] = [
+            "ObservedEvents from answer to answer: what happens in between is not shown.",
+            *run["left_out"],
+        ]
         return {**with_words([{**named, **seen, **run, "curve": curve_of(history)}], "real"), "live": True}
 
 
-class Seen:
-    """What could be seen from one answer to the next, as the rows of a trace."""
+class ObservedEvents:
+    """The events that can be told from one answer to the next, as the rows of a trace."""
 
     def __init__(self, names: list[str]) -> None:
         self.names = names
@@ -175,8 +179,8 @@ class Seen:
         filled = [{name: row.get(name, absent.get(name, -1)) for name in TRACE_COLUMNS} for row in self.rows]
         return pd.DataFrame(filled, columns=list(TRACE_COLUMNS))
 
-    def take(self, answers: Mapping[str, Answer | None], now: float) -> None:
-        """New answers."""
+    def add(self, answers: Mapping[str, Answer | None], now: float) -> None:
+        """Adds the events that these answers show to have happened since those before."""
         for node, name in enumerate(self.names):
             answer = answers.get(name)
             self._life(node, answer is not None, now)
@@ -188,12 +192,12 @@ class Seen:
                 self._trains(node, answer, now)
                 self._aggregates(node, answer, now)
 
-    def _note(self, now: float, node: int, event: str, **more: Any) -> None:
+    def _add(self, now: float, node: int, event: str, **more: Any) -> None:
         self.rows.append({"time": now, "node": node, "event": event, **more})
 
     def _life(self, node: int, there: bool, now: float) -> None:
         if self._alive.get(node, True) != there:
-            self._note(now, node, "revive" if there else "kill")
+            self._add(now, node, "revive" if there else "kill")
             if not there:
                 self._open.pop(node, None)
         self._alive[node] = there
@@ -204,8 +208,8 @@ class Seen:
             if before != node:
                 self._number += 1
                 both = {"walk": walk, "slot": f"walk/{walk}", "number": self._number}
-                self._note(now, before, "send", peer=node, detail='{"kind": "walk"}', **both)
-                self._note(now, node, "receive", peer=before, **both)
+                self._add(now, before, "send", peer=node, detail='{"kind": "walk"}', **both)
+                self._add(now, node, "receive", peer=before, **both)
             self._walks[walk] = node
 
     def _trains(self, node: int, answer: Answer, now: float) -> None:
@@ -214,20 +218,46 @@ class Seen:
         staying = []
         for number, walk in self._open.get(node, []):
             if grew or answer["done"] or walk not in walks:
-                self._note(now, node, "trained", walk=walk, number=number)
+                self._add(now, node, "trained", walk=walk, number=number)
                 self.totals.append(sum({**self._iterations, node: answer["iterations"]}.values()))
             else:
                 staying.append((number, walk))
         for walk in sorted(walks - {walk for _, walk in staying}):
             if not answer["done"] and (walk > 0 or not self._walks):
                 self._number += 1
-                self._note(now, node, "train", walk=walk, number=self._number)
+                self._add(now, node, "train", walk=walk, number=self._number)
                 staying.append((self._number, walk))
         self._open[node], self._iterations[node] = staying, answer["iterations"]
 
     def _aggregates(self, node: int, answer: Answer, now: float) -> None:
         if answer["aggregates"] and node != self._aggregator:
             if self._aggregator >= 0:
-                self._note(now, node, "elected", number=answer["term"])
-            self._note(now, node, "record", detail=AGGREGATE)
+                self._add(now, node, "elected", number=answer["term"])
+            self._add(now, node, "record", detail=AGGREGATE)
             self._aggregator = node
+
+
+# -- serving it from this process, which only asks and shows ----------------------------------------------------------
+
+AddAnswers = Callable[[dict[str, Answer | None], float], None]
+
+
+@contextmanager
+def served_cluster(page: ClusterPage, *, host: str | None = None, port: int = 0) -> Iterator[tuple[str, AddAnswers]]:
+    """The page's address, and a function that takes the nodes' answers and the seconds since they were first asked.
+
+    `host`: the interface to listen on, this machine alone if left out; `port`: 0 takes a free one.
+    """
+    pages = PageState()
+    address = LiveAddress(host, port)
+    server = Server(address, pages, page.html, None)
+    server.start()
+
+    def add_answers(answers: dict[str, Answer | None], seconds: float) -> None:
+        page.add_answers(answers, seconds)
+        pages.update(parts=page.parts(), progress=page.progress())
+
+    try:
+        yield address.url, add_answers
+    finally:
+        server.stop()

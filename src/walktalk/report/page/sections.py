@@ -1,18 +1,52 @@
-"""The parts of the page that need no script: the story, the algorithms, the table, the settings, the records."""
+"""The sections of the page that need no script: conclusion, algorithms, results, settings, records, incidents."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from html import escape
 from pathlib import Path
 from typing import Any
 
 from walktalk.records import StudyFolder
-from walktalk.report.differences import from_defaults, in_words
-from walktalk.report.page.incidents import Incident
-from walktalk.report.page.markup import Html, tag, together
-from walktalk.report.page.names import Name
-from walktalk.report.page.story import Card, Story
+from walktalk.report.figures import with_unit
+from walktalk.report.page.conclusions import AXES, Conclusion, Incident, WinnerCard
+from walktalk.report.page.data import Name
+from walktalk.report.results import results_table
+from walktalk.report.settings import as_yaml, from_defaults
 from walktalk.report.study import Study
+
+# -- HTML that what it shows cannot break: text is escaped, unless it was made here -----------------------------------
+
+VOID = ("br", "input", "meta", "link", "hr")  # elements without an end
+
+
+class Html(str):
+    """Text that is HTML already and needs no escaping."""
+
+    __slots__ = ()
+
+
+def tag(name: str, *children: str, **attributes: str | bool | None) -> Html:
+    """An element; `class_`, `for_` for words that Python keeps to itself, `data_sort` for `data-sort`.
+
+    An attribute that is None or False is left out; one that is True has no value.
+    """
+    given = "".join(_attribute(key, value) for key, value in attributes.items() if value is not None)
+    inner = "".join(child if isinstance(child, Html) else escape(child) for child in children)
+    return Html(f"<{name}{given}>" if name in VOID else f"<{name}{given}>{inner}</{name}>")
+
+
+def together(*parts: str) -> Html:
+    """Joins pieces of text and HTML into one; plain text is escaped."""
+    return Html("".join(part if isinstance(part, Html) else escape(part) for part in parts))
+
+
+def _attribute(key: str, value: str | bool | None) -> str:
+    name = key.rstrip("_").replace("_", "-")
+    if value is False:
+        return ""
+    return f" {name}" if value is True else f' {name}="{escape(str(value))}"'
+
 
 FILES = {
     "spec.yaml": "the whole specification, to run it again",
@@ -33,7 +67,7 @@ TOPOLOGIES = {
 
 
 def lead(study: Study) -> str:
-    """What was done, in a sentence."""
+    """One sentence on what the study did."""
     spec, repetitions = study.spec, study.spec.repetitions
     nodes = "" if study.nodes is None else f"{study.nodes:,} "
     network = TOPOLOGIES.get(spec.network.topology, f"a {spec.network.title.replace('_', ' ')}")
@@ -54,14 +88,14 @@ def swatch(label: str | None) -> Html:
     return tag("span", "", class_="swatch", data_algorithm=label, aria_hidden="true")
 
 
-def story_html(told: Story, names: Mapping[str, Name]) -> Html:
-    """The sentence, and a card for each axis."""
+def conclusion_html(told: Conclusion, names: Mapping[str, Name]) -> Html:
+    """The sentence at the top of the page, and a card for each axis."""
     cards = [_card(card, names) for card in told.cards]
     sentence = tag("p", told.sentence, class_="verdict")
     return together(sentence, tag("div", *cards, class_="cards")) if cards else sentence
 
 
-def _card(card: Card, names: Mapping[str, Name]) -> Html:
+def _card(card: WinnerCard, names: Mapping[str, Name]) -> Html:
     return tag(
         "div",
         tag("p", card.title, class_="what"),
@@ -73,7 +107,7 @@ def _card(card: Card, names: Mapping[str, Name]) -> Html:
 
 
 def algorithms_html(names: Mapping[str, Name]) -> Html:
-    """What each algorithm is, in a line."""
+    """A list that describes each algorithm in a line."""
     entries = []
     for label, name in names.items():
         files = [tag("span", name.label, class_="label")] if name.label != name.name else []
@@ -91,7 +125,7 @@ def settings_html(study: Study) -> Html:
 
 def _pairs(settings: Mapping[str, Any]) -> Html:
     rows = [
-        tag("tr", tag("th", tag("code", key), scope="row"), tag("td", in_words(value)))
+        tag("tr", tag("th", tag("code", key), scope="row"), tag("td", as_yaml(value)))
         for key, value in settings.items()
     ]
     return tag("table", tag("tbody", *rows), class_="settings")
@@ -185,8 +219,80 @@ def repeat_html(command: str) -> Html:
 
 
 def circumstances(summary: Mapping[str, Any]) -> str:
-    """Versions and machine."""
+    """The sentence on versions and machine that the study ran with."""
     versions, machine = summary.get("versions", {}), summary.get("machine", {})
     told = [f"{name} {version}" for name, version in versions.items() if version]
     told += [f"{name} {value}" for name, value in machine.items()]
     return f"Ran with {', '.join(told)}." if told else ""
+
+
+# -- who took part in a deployment, and whose copy of the model counts ------------------------------------------------
+
+TITLES = ("Node", "Site", "State", "Took part", "Samples", "Iterations", "Sent")
+
+
+def participants_html(cluster: Mapping[str, Any] | None) -> Html:
+    """A sentence on the model and a row for each node; nothing for a study that was no deployment."""
+    if cluster is None:
+        return Html("")
+    nodes, located = cluster["nodes"], any(node["site"] for node in cluster["nodes"])
+    shown = [title for title in TITLES if located or title != "Site"]
+    head = tag("thead", tag("tr", *(tag("th", title, scope="col") for title in shown)))
+    rows = [tag("tr", tag("th", node["name"], scope="row"), *_cells(node, located)) for node in nodes]
+    table = tag("table", head, tag("tbody", *rows), class_="results")
+    frame = tag("div", table, class_="scroller", tabindex="0", role="region", aria_label="Nodes that took part")
+    model = f"The model is {cluster['copy']}."
+    note = "A loss is what nodes measured on their own data, of models that had just come to them. No data left a node."
+    return together(tag("p", model, class_="intro"), frame, tag("p", note, class_="note"))
+
+
+def _cells(node: Mapping[str, Any], located: bool) -> list[Html]:
+    lives = "" if node["lives"] < 2 else f", {node['lives']} lives"
+    told = [f"{node['seconds']:,.0f} s{lives}", f"{node['samples']:,}" if node["samples"] else "–"]
+    told += [f"{node['iterations']:,}", with_unit("bits", 8 * node["bytes"])]
+    site = [node["site"]] if located else []
+    cells = [*site, node["state"] or "never seen", *(told if node["source"] else [""] * len(told))]
+    return [tag("td", cell) for cell in cells]
+
+
+# -- the table of results: the terminal's, with a number behind every cell to sort by ---------------------------------
+
+
+def results_html(summary: Mapping[str, Any], names: Mapping[str, Name], time: str) -> Html:
+    """The table, each column sortable, the best of each marked."""
+    table = results_table(summary, lambda label: names[label].name)
+    titles = {"Time": time.capitalize()}
+    head = tag("tr", *(_head(titles.get(text, text), place) for place, text in enumerate(table.head)))
+    rows = [
+        _row(row, _keys(summary["algorithms"][label], len(row)), names[label], label)
+        for (label, row) in zip(summary["algorithms"], table.rows, strict=True)
+    ]
+    warning = tag("p", table.warning, class_="warning", role="note") if table.warning else Html("")
+    body = tag("table", tag("thead", head), tag("tbody", *rows), class_="results", id="results-table")
+    frame = tag("div", body, class_="scroller", tabindex="0", role="region", aria_label="Table of results")
+    return together(frame, warning, tag("p", f"{table.note} The best of each column is marked ★.", class_="note"))
+
+
+def _head(text: str, place: int) -> Html:
+    button = tag("button", text, tag("span", "", class_="arrow", aria_hidden="true"), type="button")
+    return tag("th", button, scope="col", aria_sort="none", data_column=str(place))
+
+
+def _row(cells: Any, keys: list[float | str], name: Name, label: str) -> Html:
+    first = tag("th", swatch(label), name.name, scope="row", data_sort=name.name)
+    rest = [
+        tag("td", cell.text, *_star(cell.best), data_sort=str(key), class_="best" if cell.best else None)
+        for cell, key in zip(cells[1:], keys, strict=True)
+    ]
+    return tag("tr", first, *rest, data_algorithm=label)
+
+
+def _star(best: bool) -> list[Html]:
+    return [tag("span", " ★", title="best")] if best else []
+
+
+def _keys(entry: Mapping[str, Any], width: int) -> list[float | str]:
+    """The number behind each cell after the first; nothing where there is none, which sorts last."""
+    spreads = [entry["final_loss"], *([entry["final_accuracy"]] if width > 2 + len(AXES) else [])]
+    spreads += [entry["to_target"][axis] for axis in AXES]
+    return ["" if spread is None else float(spread["mean"]) for spread in spreads]

@@ -1,6 +1,5 @@
 """A run to watch: the trace as data for the page's replay, and as a film."""
 
-from walktalk.report.replay.data import replay_data, runs_data
-from walktalk.report.replay.film import write_film
+from walktalk.core.lazy import front_door
 
-__all__ = ["replay_data", "runs_data", "write_film"]
+__getattr__, __dir__, __all__ = front_door(__name__, __file__)

@@ -121,7 +121,7 @@ def template(kind: str) -> str:
     return WORDS.get(kind, unknown)
 
 
-def in_words(kind: str, node: int, facts: Mapping[str, object], names: Sequence[str] | None = None) -> str:
+def sentence(kind: str, node: int, facts: Mapping[str, object], names: Sequence[str] | None = None) -> str:
     """An event as a sentence; `facts` has what is known of it, `names` those of the nodes, where they have any."""
     words = template(kind)
     if names is not None:

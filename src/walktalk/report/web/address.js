@@ -59,7 +59,8 @@ window.Walktalk = window.Walktalk || {};
 
   function keep(curves, target) {
     clearTimeout(waiting);
-    waiting = setTimeout(() => write(curves, target), WAIT);
+    const before = location.hash;
+    waiting = setTimeout(() => { if (location.hash === before) write(curves, target); }, WAIT); // else a link was put there meanwhile
   }
 
   window.Walktalk.address = { state, target, write, keep };

@@ -52,6 +52,7 @@
   function begin() {
     const { address } = window.Walktalk;
     curves = new Curves(byId("curves"), data, (chart) => target.attach(chart));
+    target.attach(curves); // the chart is drawn when this script has ended, but the address may ask for a target now
     const aim = () => { if (address.target() !== null) target.move(address.target()); };
     aim();
     curves.onset = target.onset = () => address.keep(curves, target);

@@ -4,7 +4,7 @@ window.Walktalk = window.Walktalk || {};
   const { el } = window.Walktalk.dom;
   const { onAxis, ofMetric } = window.Walktalk.format;
   const { reaches, meanOf } = window.Walktalk.series;
-  const SPREAD = 0.13; // of one run, relative, known before with one degree of freedom: as in studies/results/deciding.py
+  const SPREAD = 0.13; // of one run, relative, known before with one degree of freedom: as in studies/results/summary.py
   const LEAST = { iteration: "fewest iterations", bits: "least data sent" };
 
   /* Student's 97.5 % point, by its expansion in one over the degrees of freedom: within 4 % from two on. */

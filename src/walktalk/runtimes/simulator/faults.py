@@ -11,26 +11,83 @@ lost message and every walk that was swallowed.
 from __future__ import annotations
 
 import logging
+import random
 from collections.abc import Callable
 from functools import partial
 from typing import TYPE_CHECKING, Any, TypeAlias
 
-from walktalk.errors import SpecError
-from walktalk.protocols import AGGREGATE, Record
+from walktalk.core.errors import SpecError
+from walktalk.graphs import Graph
+from walktalk.protocols import AGGREGATE, Protocol, Record
 from walktalk.runtimes.simulator.agenda import ARRIVED, TIMER, TRAINED
-from walktalk.runtimes.simulator.bad_network import BadNetwork
-from walktalk.runtimes.simulator.bad_nodes import BadNodes
-from walktalk.runtimes.simulator.blows import Blow, Deed, Stage
-from walktalk.runtimes.simulator.deaths import Deaths
-from walktalk.runtimes.simulator.fault_plan import Fault, FaultKind, FaultPlan
-from walktalk.runtimes.simulator.membership import Membership
-from walktalk.runtimes.simulator.pauses import Pauses
-from walktalk.runtimes.simulator.targets import Targets
+from walktalk.runtimes.simulator.fault_plan import AGGREGATOR, RANDOM, Fault, FaultKind, FaultPlan
+from walktalk.runtimes.simulator.network_faults import BadNetwork, BadNodes
+from walktalk.runtimes.simulator.node_faults import (
+    Action,
+    Deaths,
+    FaultEvent,
+    FaultScheduler,
+    Membership,
+    Pauses,
+    RunUnderFaults,
+)
 
 if TYPE_CHECKING:
     from walktalk.runtimes.simulator.links import Transfer
-    from walktalk.runtimes.simulator.simulation import Simulation
-    from walktalk.runtimes.simulator.under_way import Envelope, Training
+    from walktalk.runtimes.simulator.schedule import Envelope, Training
+
+# Whom a fault hits in virtual time: a node by its number, any, or the one that aggregates.
+
+
+class Targets:
+    """Chooses which node a fault hits: a given one, a random one, or the one that aggregates."""
+
+    def __init__(self, graph: Graph, protocol: Protocol, deaths: Deaths, rng: random.Random) -> None:
+        """
+        - `graph`: the study's.
+        - `protocol`: says who aggregates at first, and who cannot leave.
+        - `deaths`: who is dead.
+        - `rng`: choose where any node will do.
+        """
+        self._graph, self._protocol, self._deaths, self._rng = graph, protocol, deaths, rng
+        self._aggregator = int(getattr(protocol, "aggregator", 0))
+        self._elects = False  # whether the protocol says itself who aggregates
+
+    def aggregates(self, node: int) -> None:
+        """The protocol says that this node does."""
+        self._aggregator, self._elects = node, True
+
+    def dies(self, node: int) -> None:
+        """Takes another node for the aggregator, where the protocol does not say who aggregates."""
+        if not self._elects and self._aggregator == node:
+            self._aggregator = -1
+
+    def of(self, fault: Fault) -> int | None:
+        """The node that it hits, -1 where it hits none in particular; None where there is nobody to hit."""
+        if fault.node is None:
+            return -1
+        if fault.kind == "revive":
+            dead = self._deaths.to_revive()
+            gone = [fault.node] if isinstance(fault.node, int) else dead
+            return gone[0] if gone and gone[0] in dead else None
+        if fault.kind == "join" or (fault.kind == "kill" and fault.node in self._deaths):
+            return int(fault.node)  # one that is dead already stays so for longer
+        living = [node for node in range(self._graph.nodes) if node not in self._deaths]
+        if len(living) < 2 and fault.kind in ("kill", "leave"):
+            return None  # somebody must be left
+        if fault.kind == "leave":
+            living = [node for node in living if not self._protocol.irreplaceable(node)]
+        if fault.node == RANDOM:
+            return self._rng.choice(living)
+        node = self._who_aggregates(living) if fault.node == AGGREGATOR else int(fault.node)
+        return node if node in living else None
+
+    def _who_aggregates(self, living: list[int]) -> int:
+        """Whoever does; for a protocol without one whoever would be elected, so that all lose the same nodes."""
+        if self._elects or self._aggregator in living:
+            return self._aggregator
+        return max(living, key=lambda v: (sum(u not in self._deaths for u in self._graph.neighbours(v)), -v))
+
 
 LOOK_AGAIN = 60.0  # seconds
 STARVED = 20  # looks: nobody trained for so long, and one that swallows walks may say that it has them
@@ -41,26 +98,26 @@ Happens: TypeAlias = Callable[[Any], None]
 class Faults:
     """The faults of one run. It stands between the agenda and the simulation, and lets pass what may happen."""
 
-    def __init__(self, plan: FaultPlan, simulation: Simulation) -> None:
+    def __init__(self, plan: FaultPlan, simulation: RunUnderFaults) -> None:
         setup = simulation.setup
         for fault in plan.faults:
             fault.check(setup.graph.nodes, links=simulation.links is not None)
         if getattr(setup.protocol, "mixing", "") == "matrix":
             raise SpecError("mixing: matrix mixes all nodes at once and knows no failures; use pairwise, or no faults")
-        self._plan, self._simulation, self._stage = plan, simulation, Stage(simulation)
-        self._dice, losses = plan.seed.child("faults").python(), plan.seed.child("lost messages").python()
-        self._blows = 0  # everything that went wrong
+        self._plan, self._simulation, self._scheduler = plan, simulation, FaultScheduler(simulation)
+        self._rng, losses = plan.seed.child("faults").python(), plan.seed.child("lost messages").python()
+        self._ongoing = 0  # everything that went wrong
         self._looking = False  # whether it is looked now and then if all walks are lost
-        self._pauses = Pauses(self._stage)
-        self.dead = Deaths(self._stage, self._pauses, self._contacts)
-        self._bad_nodes, self._network = BadNodes(self._stage, losses), BadNetwork(self._stage, losses)
-        self._targets = Targets(setup.graph, self.dead, self._dice, int(getattr(setup.protocol, "aggregator", 0)))
+        self._pauses = Pauses(self._scheduler)
+        self.dead = Deaths(self._scheduler, self._pauses, self._contacts)
+        self._bad_nodes, self._network = BadNodes(self._scheduler, losses), BadNetwork(self._scheduler, losses)
+        self._targets = Targets(setup.graph, setup.protocol, self.dead, self._rng)
         self._membership = (
-            Membership(self._stage, self.dead, self._pauses, simulation.changes)
+            Membership(self._scheduler, self.dead, self._pauses, simulation.changes)
             if simulation.changes is not None
             else None
         )
-        self._kinds: dict[FaultKind, Callable[[Blow], None]] = {
+        self._kinds: dict[FaultKind, Callable[[FaultEvent], None]] = {
             "kill": self._kill,
             "revive": self.dead.revive,
             "pause": self._pauses.pause,
@@ -80,26 +137,26 @@ class Faults:
 
     def _plan_blow(self, fault: Fault) -> None:
         if fault.at is not None:
-            self._stage.later(fault.at - self._simulation.agenda.now, partial(self._strike, fault))
+            self._scheduler.later(fault.at - self._simulation.agenda.now, partial(self._strike, fault))
         elif fault.rate is not None:
-            self._stage.later(self._dice.expovariate(fault.rate), partial(self._strike, fault))
+            self._scheduler.later(self._rng.expovariate(fault.rate), partial(self._strike, fault))
 
     def _strike(self, fault: Fault) -> None:
         target = self._targets.of(fault)
         if target is not None:
-            self._blows += 1
-            self._kinds[fault.kind](Blow(fault, target, self._blows))
+            self._ongoing += 1
+            self._kinds[fault.kind](FaultEvent(fault, target, self._ongoing))
         if fault.rate is not None:
             self._plan_blow(fault)
 
-    def _kill(self, blow: Blow) -> None:
-        if self.dead.kill(blow):
-            self._bad_nodes.dies(blow.node)
-            self._targets.dies(blow.node)
+    def _kill(self, fault_event: FaultEvent) -> None:
+        if self.dead.kill(fault_event):
+            self._bad_nodes.dies(fault_event.node)
+            self._targets.dies(fault_event.node)
             self._look_for_an_end()
 
-    def _swallow(self, blow: Blow) -> None:
-        self._bad_nodes.swallow(blow)
+    def _swallow(self, fault_event: FaultEvent) -> None:
+        self._bad_nodes.swallow(fault_event)
         self._look_for_an_end()
 
     def _contacts(self, node: int) -> tuple[int, ...]:
@@ -162,7 +219,9 @@ class Faults:
             return False
         self.dead.settled(envelope)
         self._simulation.lose(envelope.number)
-        self._stage.note(envelope.to, "lost", peer=envelope.sender, walk=envelope.message.walk, number=envelope.number)
+        self._scheduler.note(
+            envelope.to, "lost", peer=envelope.sender, walk=envelope.message.walk, number=envelope.number
+        )
         if not silently:
             self._simulation.miss(envelope)
         return True
@@ -181,7 +240,7 @@ class Faults:
     def _look_for_an_end(self) -> None:
         if not self._looking:
             self._looking = True
-            self._stage.later(LOOK_AGAIN, partial(self._look, -1, 0, 0))
+            self._scheduler.later(LOOK_AGAIN, partial(self._look, -1, 0, 0))
 
     def _look(self, iterations: int, starved: int, idle: int) -> None:
         """Look whether anything will ever be trained again; if not, twice in a row, the run is over.
@@ -196,7 +255,7 @@ class Faults:
         works = any(machine.has_work() for machine in honest)
         starved, idle = (starved + 1 if stands else 0), (idle + 1 if stands and not works else 0)
         if idle > 1 or (eaters and starved > STARVED):
-            self._stage.note(-1, "all_lost")
+            self._scheduler.note(-1, "all_lost")
             log.warning(
                 "%s: all walks were lost by %g s and nobody starts them again; the run ends there (guard: %s would)",
                 simulation.setup.protocol.label,
@@ -205,9 +264,9 @@ class Faults:
             )
             simulation.end_early()
         elif len(simulation.agenda):  # else the run is over anyway
-            self._stage.later(LOOK_AGAIN, partial(self._look, simulation.iteration, starved, idle))
+            self._scheduler.later(LOOK_AGAIN, partial(self._look, simulation.iteration, starved, idle))
 
 
-def _done(deed: Deed) -> None:
+def _done(action: Action) -> None:
     """An entry of the agenda: something goes wrong, is undone, or is told."""
-    deed()
+    action()

@@ -19,9 +19,9 @@ from collections.abc import Callable, Hashable, Mapping
 from heapq import heapify, heappop, heappush
 from typing import Any, TypeVar
 
+from walktalk.core.seeds import Seed
 from walktalk.graphs import Graph
 from walktalk.runtimes.simulator.timing import NetworkTiming
-from walktalk.seeds import Seed
 
 # ("out", node), ("in", node), ("edge", node, node), ("sites", site, site) or ("window", transfer)
 Resource = tuple[Any, ...]

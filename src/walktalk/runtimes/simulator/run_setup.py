@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
+from walktalk.core.seeds import Seed
 from walktalk.graphs import Graph
 from walktalk.protocols import Protocol
-from walktalk.runtimes.meaning import Evaluate, OptimizerState, Stop
+from walktalk.runtimes.semantics import Evaluate, OptimizerState, Stop
 from walktalk.runtimes.simulator.fault_plan import FaultPlan
 from walktalk.runtimes.simulator.timing import PoissonTiming, Timing
-from walktalk.seeds import Seed
 
 
 def constant_rate(progress: float) -> float:

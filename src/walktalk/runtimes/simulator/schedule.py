@@ -11,8 +11,9 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple, TypeAlias
 
+from walktalk.protocols import Message
 from walktalk.records import TraceRow
-from walktalk.runtimes.meaning import Contents, Encoded, Work, is_mean
+from walktalk.runtimes.semantics import Contents, Encoded, Packed, Work, is_mean
 
 Terms: TypeAlias = tuple[tuple[int, float], ...]  # a linear combination of values: (value, weight) pairs
 
@@ -112,7 +113,7 @@ class Chunk:
     finished: bool  # whether the run ends with it
 
 
-class Notebook(Contents[Terms]):
+class ScheduleRecorder(Contents[Terms]):
     """Writes a run's schedule: the contents of slots are combinations of values."""
 
     def __init__(self, statistics: bool = True, averages: bool = False) -> None:
@@ -125,7 +126,7 @@ class Notebook(Contents[Terms]):
     def combined(
         self, here: Mapping[str, Terms], terms: Mapping[str, float], statistics: Mapping[str, float] | None
     ) -> Terms:
-        """A new value."""
+        """Writes down a combination of values; what it makes."""
         averaged = self.averages and is_mean(terms)
         if averaged:  # of values that are there: what is left to be added up is no model
             here = {slot: ((self._added_up(here[slot]), 1.0),) for slot in (*terms, *(statistics or ()))}
@@ -152,7 +153,7 @@ class Notebook(Contents[Terms]):
         return total
 
     def screened(self, own: Terms, others: Sequence[tuple[Terms, float]], rule: str, key: int) -> Terms:
-        """A new value."""
+        """Writes down that a rule looks at a value and others; what it makes."""
         trusted = self._added_up(own)
         mixed = tuple((self._added_up(content), weight) for content, weight in others)
         out = self.new_value()
@@ -244,3 +245,28 @@ def mean_of(members: Iterable[Terms]) -> Terms:
         for value, weight in terms:
             total[value] = total.get(value, 0.0) + weight / len(everyone)
     return tuple(total.items())
+
+
+# What takes time in a run: a training, and a message on its way.
+
+
+class Training(NamedTuple):
+    """A training under way."""
+
+    node: int
+    slot: str
+    walk: int
+    number: int  # counts the trainings of the run in the order they start
+    steps: int  # that were asked for; 0: as many as the study says
+    work: Work | None  # what it begins with; None where nothing is written down
+    result: Terms  # the value it makes
+
+
+class Envelope(NamedTuple):
+    """A message under way."""
+
+    sender: int
+    to: int
+    message: Message
+    packed: Packed  # what goes along
+    number: int  # counts the messages of the run in the order they are sent

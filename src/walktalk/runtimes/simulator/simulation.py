@@ -16,6 +16,7 @@ from typing import Any, TypeAlias
 from walktalk.protocols import (
     Apply,
     Combine,
+    Context,
     Decode,
     Differentiate,
     Effect,
@@ -25,21 +26,20 @@ from walktalk.protocols import (
     Machine,
     Message,
     MixEveryone,
+    NetworkView,
     Note,
-    Outside,
     Received,
     Record,
     Send,
     SetTimer,
     Started,
-    Surroundings,
     TimerFired,
     Train,
     Trained,
     control_bytes,
 )
 from walktalk.records import TraceRow
-from walktalk.runtimes.meaning import Encoded, Interpreter, Packed, Scale, Work, made
+from walktalk.runtimes.semantics import Encoded, Interpreter, Packed, Scale, Work, made
 from walktalk.runtimes.simulator.agenda import (
     ARRIVED,
     EVALUATION,
@@ -49,27 +49,27 @@ from walktalk.runtimes.simulator.agenda import (
     TRAINED,
     TRANSFERRED,
     Agenda,
+    no_garbage_collection,
 )
-from walktalk.runtimes.simulator.changes import Changes
 from walktalk.runtimes.simulator.faults import Faults
-from walktalk.runtimes.simulator.garbage import no_garbage_collection
 from walktalk.runtimes.simulator.links import Links, Transfer
+from walktalk.runtimes.simulator.network_views import Changes, all_network_views
 from walktalk.runtimes.simulator.run_setup import RunSetup
 from walktalk.runtimes.simulator.schedule import (
     ANYTHING,
     INITIAL_VALUE,
     NO_STATE,
     Chunk,
+    Envelope,
     EvaluateOp,
     MixOp,
-    Notebook,
+    ScheduleRecorder,
     Terms,
+    Training,
     Unwritten,
 )
-from walktalk.runtimes.simulator.surroundings import all_surroundings
 from walktalk.runtimes.simulator.timing import NetworkTiming, Stopwatch
-from walktalk.runtimes.simulator.under_way import Envelope, Training
-from walktalk.screens import MOST
+from walktalk.transforms.rules import MOST
 
 MOST_ENVELOPES = 2**16
 log = logging.getLogger(__name__)
@@ -83,15 +83,15 @@ class Simulation:
         setup.protocol.check_graph(setup.graph)
         self.setup = setup
         self.agenda = Agenda()
-        self.outside = Outside(0.0, setup.seed.child("protocol").python())
+        self.context = Context(0.0, setup.seed.child("protocol").python())
         self.keys = setup.seed.child("batches").python()
         self.stopwatch = Stopwatch(setup.timing, setup.graph, setup.seed)
         self.links = Links(setup.timing, setup.graph, setup.seed) if isinstance(setup.timing, NetworkTiming) else None
-        self.protocol = setup.protocol.hardened() if setup.faults.has_failures else setup.protocol
+        self.protocol = setup.protocol.resilient_form() if setup.faults.has_failures else setup.protocol
         self.changes = Changes.of(setup.faults, setup.graph, setup.protocol)  # None: nobody joins or leaves for good
-        self.machines: list[Machine] = [self.protocol.machine(around) for around in self._surroundings()]
+        self.machines: list[Machine] = [self.protocol.machine(around) for around in self.network_views()]
         self.written = setup.keep_schedule or setup.keep_trace  # False: what the models are is of no interest
-        self.notebook = Notebook(setup.statistics, setup.averages)
+        self.notebook = ScheduleRecorder(setup.statistics, setup.averages)
         self.trace: list[TraceRow] = []
         self.interpreter: Interpreter[Terms] = Interpreter(
             self.notebook if setup.keep_schedule else Unwritten(), self.protocol.messages, self._scale(),
@@ -127,12 +127,12 @@ class Simulation:
         if self.faults is not None:
             self._happens = self.faults.between(self._happens)
             self._carries_out[Record] = self.faults.watching(self._carries_out.get(Record))
-            self._carries_out[Train] = self._carries_out[Differentiate] = self.faults.guarding(self._ask_to_train)
+            self._carries_out[Train] = self._carries_out[Differentiate] = self.faults.guarding(self.ask_to_train)
         self._begin()
 
-    def _surroundings(self) -> list[Surroundings]:
-        known = all_surroundings(self.setup.graph, self.stopwatch, self.setup.samples)
-        return known if self.changes is None else self.changes.surroundings(known)
+    def network_views(self) -> list[NetworkView]:
+        known = all_network_views(self.setup.graph, self.stopwatch, self.setup.samples)
+        return known if self.changes is None else self.changes.network_view(known)
 
     def _scale(self) -> Scale:
         setup = self.setup
@@ -152,7 +152,7 @@ class Simulation:
 
     @property
     def bytes(self) -> int:
-        """Sent so far."""
+        """Bytes sent between nodes so far."""
         return self.interpreter.bytes
 
     # -- the loop -----------------------------------------------------------------------------------------------
@@ -161,7 +161,7 @@ class Simulation:
         for node in range(self.setup.graph.nodes):
             self.interpreter.add_node(node, ((INITIAL_VALUE, 1.0),))
             if self.changes is None or node not in self.changes.absent:
-                self._give(node, Started())
+                self.give(node, Started())
         self._evaluate()
         if self.setup.evaluate.seconds is not None:
             self.agenda.put_at(self.setup.evaluate.seconds, EVALUATION, None)
@@ -186,25 +186,25 @@ class Simulation:
         done = stop.progress(self.iteration, 0.0, self.bytes * 8) >= 1.0 or out_of_time or next_time == INFINITY
         if done and not self.finished:
             if out_of_time and stop.time is not None:
-                self.agenda.now = self.outside.now = stop.time
+                self.agenda.now = self.context.now = stop.time
             self._evaluate()
             self.finished = True
             self.advanced_to = 1.0  # however the run was cut
 
     def _run_events(self, iterations: float, time: float, most_bytes: float) -> None:
         """The loop itself, until a limit is reached or nothing is left to happen."""
-        take, happens, outside, done = self.agenda.take, self._happens, self.outside, self.interpreter
+        take, happens, context, done = self.agenda.take, self._happens, self.context, self.interpreter
         while not self.finished and done.iteration < iterations and done.bytes < most_bytes:
             entry = take(time)
             if entry is None:
                 return
             self.events += 1
-            outside.now = entry[0]
+            context.now = entry[0]
             happens[entry[2]](entry[3])
 
-    def _give(self, node: int, event: Event) -> None:
+    def give(self, node: int, event: Event) -> None:
         """Let a node take an event, and carry out what it asks for."""
-        self._carry_out(node, self.machines[node].handle(event, self.outside))
+        self._carry_out(node, self.machines[node].handle(event, self.context))
 
     def _carry_out(self, node: int, effects: list[Effect]) -> None:
         carries_out = self._carries_out
@@ -213,13 +213,13 @@ class Simulation:
             if carry_out is not None:
                 carry_out(node, effect)
         if self.links is not None and self.links.changed:  # once for all that was sent
-            self._plan_ends(self.links.settle(self.agenda.now))
+            self.plan_ends(self.links.settle(self.agenda.now))
 
     def _handlers(self) -> dict[type, Callable[[int, Any], None]]:
         """Who carries out which effect; where nothing is written down, those that say what a model is are let pass."""
         when: dict[type, Callable[[int, Any], None]] = {
-            Train: self._ask_to_train,
-            Differentiate: self._ask_to_train,
+            Train: self.ask_to_train,
+            Differentiate: self.ask_to_train,
             Send: self._send,
             SetTimer: self._set_timer,
             MixEveryone: self._mix_everyone,
@@ -238,7 +238,7 @@ class Simulation:
 
     # -- training -----------------------------------------------------------------------------------------------
 
-    def _ask_to_train(self, node: int, effect: Asked) -> None:
+    def ask_to_train(self, node: int, effect: Asked) -> None:
         if self.links is not None and node in self.training:
             self.waiting.setdefault(node, deque()).append(effect)
         else:
@@ -280,12 +280,12 @@ class Simulation:
         if work is not None:
             self.under_way.pop(-1 - training.number, None)
             what.end_training(work, training.result)
-            self._give(node, made(Trained, (training.slot, training.walk, work.lr, work.steps)))
+            self.give(node, made(Trained, (training.slot, training.walk, work.lr, work.steps)))
             what.forget_result(node)
         else:
             what.iteration += 1
             steps = training.steps or setup.local_steps
-            self._give(node, made(Trained, (training.slot, training.walk, setup.lr, steps)))
+            self.give(node, made(Trained, (training.slot, training.walk, setup.lr, steps)))
         if self.links is not None and node not in self.training and self.waiting.get(node):
             self._training_starts(node, self.waiting[node].popleft())
         if what.privacy is not None and what.releases[node] >= self.most_releases:
@@ -333,7 +333,7 @@ class Simulation:
             packed = self._envelopes[name] = Packed(into, None, None, self.interpreter.size(effect))
         return packed
 
-    def _plan_ends(self, transfers: list[Transfer]) -> None:
+    def plan_ends(self, transfers: list[Transfer]) -> None:
         for transfer in transfers:
             self.agenda.put_at(transfer.end(), TRANSFERRED, (transfer, transfer.version))
 
@@ -342,19 +342,19 @@ class Simulation:
         if self.links is None or version != transfer.version:
             return  # its rate has changed since; a later entry tells the end
         self.agenda.put(transfer.latency + transfer.delay, ARRIVED, transfer.content)
-        self._plan_ends(self.links.finish(transfer, self.agenda.now))
+        self.plan_ends(self.links.finish(transfer, self.agenda.now))
 
     def _round_trip_ends(self, transfer: Transfer) -> None:
-        """Of a transfer that starts slowly, unless it is done."""
+        """Widens a transfer that starts slowly, unless it is done."""
         if self.links is not None and transfer.window:
-            self._plan_ends(self.links.widen(transfer, self.agenda.now))
+            self.plan_ends(self.links.widen(transfer, self.agenda.now))
             if transfer.window:
                 self.agenda.put(2.0 * transfer.latency, ROUND_TRIP, transfer)
 
     def _message_arrives(self, envelope: Envelope) -> None:
         """The machine takes the message first; then what came with it is put into its slot."""
         sender, node, message, packed, number = envelope
-        effects = self.machines[node].handle(made(Received, (sender, message, packed.into)), self.outside)
+        effects = self.machines[node].handle(made(Received, (sender, message, packed.into)), self.context)
         if self.written:
             self.lose(number)
             self.interpreter.receive(node, sender, message.walk, packed, number)
@@ -363,7 +363,7 @@ class Simulation:
     def miss(self, envelope: Envelope) -> None:
         """A message was lost, and its receiver notices."""
         sender, node, message, _, _ = envelope
-        self._carry_out(node, self.machines[node].missed(sender, message, self.outside))
+        self._carry_out(node, self.machines[node].missed(sender, message, self.context))
 
     def lose(self, number: int) -> None:
         """A message is not on its way any more."""
@@ -388,7 +388,7 @@ class Simulation:
         node, name, version = timer
         if self.timers.get((node, name)) == version:
             del self.timers[node, name]
-            self._give(node, TimerFired(name))
+            self.give(node, TimerFired(name))
 
     def _mix_everyone(self, node: int, effect: MixEveryone) -> None:
         """Algorithm 2, line 6: all nodes at once. Counts the off-diagonal non-zeros of P as sent."""
@@ -434,7 +434,7 @@ class Simulation:
 
     def restart_node(self, node: int) -> None:
         """A node is back, with a machine that knows nothing."""
-        self.machines[node] = self.protocol.machine(self._surroundings()[node])
+        self.machines[node] = self.protocol.machine(self.network_views()[node])
 
     def latency(self, sender: int, receiver: int) -> float:
         """Seconds from node to node for next to nothing."""

@@ -16,9 +16,9 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from walktalk.errors import SpecError
+from walktalk.core.errors import SpecError
+from walktalk.core.seeds import Seed
 from walktalk.graphs import Graph
-from walktalk.seeds import Seed
 
 
 @dataclass(frozen=True)
@@ -112,7 +112,7 @@ class Stopwatch:
         return self.slowness[node] if self.slowness else 1.0
 
     def slow_down(self, node: int, factor: float) -> None:
-        """From now on a node is that many times slower than usual."""
+        """Makes a node that many times slower than usual from now on."""
         self.slowness = self.slowness or list(self.usual)
         self.slowness[node] = self.usual[node] * factor
 

@@ -11,11 +11,10 @@ from torch import Tensor
 
 from walktalk.chains import metropolis_hastings
 from walktalk.records import TraceRow
-from walktalk.runtimes.meaning import FLOAT_BYTES
+from walktalk.runtimes.semantics import FLOAT_BYTES
 from walktalk.runtimes.simulator import INITIAL_VALUE, Chunk, RunSetup, Simulation
-from walktalk.runtimes.stacked.album import Measurement
 from walktalk.runtimes.stacked.executor import Executor
-from walktalk.runtimes.stacked.row_trainer import RowTrainer, averaging_of, parameters_of
+from walktalk.runtimes.stacked.measurements import Measurement, RowTrainer, averaging_of, parameters_of
 from walktalk.runtimes.stacked.waves import Planner, Step, TrainStep, WavePolicy
 
 

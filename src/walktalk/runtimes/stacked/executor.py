@@ -8,19 +8,75 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Collection, Mapping, Sequence
-from typing import TypeAlias
+from itertools import chain
+from typing import NamedTuple, TypeAlias
 
+import numpy as np
 import torch
 from torch import Tensor
 
-from walktalk.codecs import Part, codec_named, seen_models
-from walktalk.learning import Extras, fused
-from walktalk.runtimes.stacked.album import Album, Kept, Measurement
-from walktalk.runtimes.stacked.row_trainer import Averaging, RowTrainer, averaging_of, parameters_of
+from walktalk.learning import Extras, kernels
+from walktalk.runtimes.stacked.measurements import (
+    Averaging,
+    Kept,
+    Measurement,
+    Measurements,
+    RowTrainer,
+    averaging_of,
+    parameters_of,
+)
 from walktalk.runtimes.stacked.rows import WIDEST_BAG, Matrix
-from walktalk.runtimes.stacked.tables import Tables, Wave
 from walktalk.runtimes.stacked.waves import CombineStep, EncodeStep, EvaluateStep, MixStep, ScreenStep, Step, TrainStep
-from walktalk.screens import rule_named
+from walktalk.transforms.codecs import Part, codec_named, seen_models
+from walktalk.transforms.rules import rule_named
+
+# What the steps of a plan need to know, on the device before the first of them.
+
+
+class Wave(NamedTuple):
+    """The tables of one wave, on the device."""
+
+    sources: Tensor
+    outs: Tensor
+    parts: Tensor
+    keys: Tensor
+    lrs: Tensor
+    states_in: Tensor
+    states_out: Tensor
+    corrections: Tensor  # empty, where there are none
+
+
+class Combination(NamedTuple):
+    """The tables of one level of combinations, on the device."""
+
+    outs: Tensor
+    sources: Tensor
+    weights: Tensor
+    starts: Tensor
+    statistics: Tensor
+    parts: Tensor
+
+
+class Tables:
+    """The row numbers, keys and weights of a whole plan, sent to the device once and read off in order."""
+
+    def __init__(self, steps: list[Step], device: torch.device) -> None:
+        self.device = device
+        training = [step for step in steps if isinstance(step, TrainStep)]
+        combining = [step for step in steps if isinstance(step, CombineStep)]
+        self.waves = map(Wave._make, zip(*(self.table(training, name) for name in Wave._fields), strict=True))
+        self.combinations = map(
+            Combination._make, zip(*(self.table(combining, name) for name in Combination._fields), strict=True)
+        )
+
+    def table(self, steps: Sequence[Step], name: str) -> Sequence[Tensor]:
+        """One column of all these steps, cut into steps again once it is on the device."""
+        lists = [getattr(step, name) for step in steps]
+        kind = np.float32 if name in ("lrs", "weights", "statistics") else np.int64
+        column = torch.from_numpy(np.fromiter(chain.from_iterable(lists), kind)).to(self.device)
+        parts: Sequence[Tensor] = column.split([len(numbers) for numbers in lists])
+        return parts
+
 
 ANY_WIDTH = 2**31
 NUMBERS_AT_ONCE = 2**22  # of members in an evaluation: 16 MB at a time
@@ -61,7 +117,7 @@ class Executor:
         self.train_rows: TrainRows = getattr(trainer, "train_on_loan", trainer.train)
         self.train_in_place: TrainInPlace | None = getattr(trainer, "train_in_place", None)
         wide = self.trainer.width > WIDEST_BAG
-        self.has_wide_kernels = wide and self.device.type == "cuda" and fused.is_possible()
+        self.has_wide_kernels = wide and self.device.type == "cuda" and kernels.is_possible()
         self.mixing = mixing  # run -> its matrix P, for `MixStep`
         self.model_steps = 0
 
@@ -72,7 +128,7 @@ class Executor:
         that is dead, nothing new is waited for. Which comes first must not show in the records.
         """
         tables = Tables(steps, self.device)
-        album = Album(self.kept)
+        measurements = Measurements(self.kept)
         measured: list[Measurement] = []
         for step in steps:
             if isinstance(step, TrainStep):
@@ -86,13 +142,13 @@ class Executor:
             elif isinstance(step, ScreenStep):
                 self.screen(step)
             else:
-                self.photograph(step, album)
-                if album.size * self.trainer.width > NUMBERS_IN_ALBUM:
-                    measured += album.develop(self.trainer)
-                    album = Album(self.kept)
+                self.photograph(step, measurements)
+                if measurements.size * self.trainer.width > NUMBERS_IN_ALBUM:
+                    measured += measurements.develop(self.trainer)
+                    measurements = Measurements(self.kept)
             if after_step is not None:
                 after_step(step)
-        measured += album.develop(self.trainer)
+        measured += measurements.develop(self.trainer)
         self.look_for_overflows(measured)
         return sorted(measured, key=lambda m: m.order)
 
@@ -174,7 +230,7 @@ class Executor:
             calmer = self.models.combined_from(self.parameters, sources, combination.statistics, starts)
         if self.has_wide_kernels:
             parts = combination.parts if step.parts else None
-            fused.combine_rows(self.models.data, outs, sources, combination.weights, starts, parts, step.of)
+            kernels.combine_rows(self.models.data, outs, sources, combination.weights, starts, parts, step.of)
         elif self.trainer.width > WIDEST_BAG:
             self.models.combine_one_by_one(step.outs, step.sources, step.weights, step.starts)
         else:
@@ -199,7 +255,7 @@ class Executor:
         if isinstance(codec, Part) and self.has_wide_kernels:
             places = codec.places
             outs, sources = self.numbers(step.outs), self.numbers(step.sources)
-            fused.keep_part(self.models.data, outs, sources, places.start, places.step)
+            kernels.keep_part(self.models.data, outs, sources, places.start, places.step)
             return
         before = self.models.read(self.numbers(step.sources))
         seen = seen_models(step.codec, before, self.parameters, self.numbers(step.keys))
@@ -234,15 +290,15 @@ class Executor:
         mixed = [self.averaging.combined(before[there], weights[there]) for there, weights in chosen]
         self.models.write(self.numbers(step.outs), torch.stack(mixed))
 
-    def photograph(self, step: EvaluateStep, album: Album) -> None:
+    def photograph(self, step: EvaluateStep, measurements: Measurements) -> None:
         """Keep what an evaluation needs; the rows themselves will be overwritten."""
         aggregate = self.blend(step.aggregate)
         mean, spread = (
             self.mean_and_spread(step.members) if step.members else (aggregate, self.models.data.new_zeros(()))
         )
-        album.add(step, aggregate, mean, spread)
+        measurements.add(step, aggregate, mean, spread)
         if step.op.each and step.members:
-            album.add_members(step, self.blend_each(step.members))
+            measurements.add_members(step, self.blend_each(step.members))
 
     def mean_and_spread(self, members: Sequence[Sequence[tuple[int, float]]]) -> tuple[Tensor, Tensor]:
         """The mean of the members, and their mean squared distance to it; ten thousand members do not fit at once."""

@@ -29,9 +29,7 @@ from walktalk.runtimes.simulator import (
     TrainOp,
     no_garbage_collection,
 )
-from walktalk.runtimes.stacked.jobs import Job, Value, jobs_of
-from walktalk.runtimes.stacked.rows import RowSpace
-from walktalk.runtimes.stacked.views import ALL, seen_through
+from walktalk.runtimes.stacked.rows import ALL, Job, RowSpace, Value, jobs_of, seen_through
 
 Shape: TypeAlias = tuple[int, bool, bool, bool]  # see `TrainOp.shape`
 COMBINED_AT_ONCE = 256  # combinations in a step: more would leave the caches between reading and writing

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import logging
 import shutil
 import tempfile
+import threading
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -11,9 +13,9 @@ from os import PathLike
 from pathlib import Path
 from typing import Any
 
-from walktalk.errors import StudyError
+from walktalk.core.errors import StudyError
+from walktalk.core.plugins import plugins_may_be_absent
 from walktalk.graphs import Graph
-from walktalk.plugins import plugins_may_be_absent
 from walktalk.records import (
     RUN_COLUMNS,
     RunFolder,
@@ -24,12 +26,20 @@ from walktalk.records import (
     save_checkpoint,
     write_history,
 )
-from walktalk.runtimes.peers import RECORDS, Caller, Cluster, Roster, Standing, everybody, merge, with_known_ports
-from walktalk.studies.building import RunRecord, build_evaluate
-from walktalk.studies.collecting.gather import Gathered
-from walktalk.studies.collecting.history import measured_history
-from walktalk.studies.collecting.taking_part import Participant, as_facts, participants, state_of
-from walktalk.studies.collecting.valid_copy import Account, Valid, choose
+from walktalk.runtimes.peers import (
+    RECORDS,
+    Cluster,
+    OperatorConnection,
+    Roster,
+    Standing,
+    everybody,
+    merge,
+    with_known_ports,
+)
+from walktalk.studies.collecting.gather import Gathered, Participant, as_facts, participants, state_of
+from walktalk.studies.collecting.outcome import Account, Valid, choose, measured_history
+from walktalk.studies.peers import NodeJob, run_node
+from walktalk.studies.planning import RunRecord, build_evaluate
 from walktalk.studies.results import study_result, trace_columns
 from walktalk.studies.spec import StudySpec, dump_spec, load_spec, make_spec
 
@@ -39,7 +49,7 @@ LOOK_EVERY = 1.0  # seconds, while the run goes on; nodes whose ports were not k
 
 @dataclass(frozen=True)
 class Collected:
-    """What came of it."""
+    """The result of a collection."""
 
     folder: Path
     model: Path  # the weights by name
@@ -60,7 +70,7 @@ def collect(
     shown: Callable[[str], None] = lambda line: None,
     over: Callable[[], bool] | None = None,
 ) -> Collected:
-    """A cluster's model, history and trace as a study's folder.
+    """Write a cluster's model, history and trace as a study's folder.
 
     Args:
         cluster: Whom to ask.
@@ -80,10 +90,10 @@ def collect(
             _await_the_end(gathered, seconds, (say, shown), over or gathered.ended_before)
         roster = _look_who_belongs(gathered, seconds)
         cluster = gathered.cluster
-        with Caller(cluster) as caller:
+        with OperatorConnection(cluster) as caller:
             gathered.ask(caller, seconds, **({"waits": 1} if wait else {}))
-            gathered.fetch_diaries(caller)
-            gathered.take_from_folders()
+            gathered.fetch_event_logs(caller)
+            gathered.copy_from_folders()
             written = gathered.lives()
             if not written:
                 raise StudyError(_nobody(cluster))
@@ -97,7 +107,7 @@ def collect(
             valid = choose(copies, known)
             with opened_folder(out, dump_spec(spec), **taking) as folder:
                 here = folder.run(spec.algorithms[0].title, 0)
-                _keep_diaries(Path(place), here)
+                _keep_event_logs(Path(place), here)
                 result = _write(spec, cluster, here, trace, valid, nodes, folder, roster)
             if wait:  # now it is safe here, and they may go
                 caller.ask(gathered.answered, RECORDS, seconds, collected=1)
@@ -161,13 +171,13 @@ def _await_the_end(
     while True:
         _look_who_belongs(gathered, LOOK_EVERY)
         again = time.monotonic() + LOOK_WHO_BELONGS
-        with Caller(gathered.cluster) as caller:
+        with OperatorConnection(gathered.cluster) as caller:
             while caller.addresses == with_known_ports(gathered.cluster).operator().connect:  # else some are new
                 if time.monotonic() > again:
                     break
                 gathered.ask(caller, min(seconds, LOOK_EVERY), waits=1)
                 seen = seen or bool(gathered.answered)
-                gathered.fetch_diaries(caller)
+                gathered.fetch_event_logs(caller)
                 if all(answer.get("done") for answer in gathered.answered.values()) and (seen or over()):
                     return
                 line = f"{len(gathered.answered)} of {len(gathered.cluster.nodes)} nodes answer"
@@ -180,7 +190,7 @@ def _await_the_end(
                 time.sleep(LOOK_EVERY)
 
 
-def _keep_diaries(gathered: Path, here: RunFolder) -> None:
+def _keep_event_logs(gathered: Path, here: RunFolder) -> None:
     """What nodes wrote down, beside the trace that is made of it."""
     for path in sorted(gathered.glob("*/trace-*")):
         (here.nodes / path.parent.name).mkdir(parents=True, exist_ok=True)
@@ -197,7 +207,7 @@ def _write(
     folder: Any,
     roster: Roster,
 ) -> dict[str, Any]:
-    """The run's records, and the study's; the summary."""
+    """Write the run's records and the study's, with the summary."""
     label = spec.algorithms[0].title
     with TraceWriter(here.trace) as writer:
         writer.write(trace_columns(trace))
@@ -215,3 +225,58 @@ def _write(
         joined = {name: list(roster.entries[name].neighbours) for name in cluster.joined}
         deployed["changes"] = {"joined": joined, "left": [n for n in cluster.nodes if _has_left(roster, n)]}
     return study_result(spec, [record], folder, engine="peers", further={"cluster": deployed}).summary
+
+
+log = logging.getLogger(__name__)
+
+
+def run_and_collect(job: NodeJob, out: str | PathLike[str]) -> Collected | None:
+    """Run a node and, at the run's end, collect into a folder; None where the node left before.
+
+    Args:
+        job: The node.
+        out: The folder; one with finished results in it is refused before anything is trained.
+    """
+    check_out(job.cluster, out)
+    collector = Collector(job, out)
+    collector.start()
+    run_node(job, collector.ends)
+    return collector.result()
+
+
+class Collector(threading.Thread):
+    """Collects beside the node at the end of the run, as an operator would; the node stays until that is done."""
+
+    def __init__(self, job: NodeJob, out: str | PathLike[str]) -> None:
+        super().__init__(name="collector", daemon=True)
+        self._job, self._out = job, out
+        self._ended: bool | None = None  # whether the run is over, once the node has ended
+        self._found: Collected | None = None
+        self._error: BaseException | None = None
+
+    def run(self) -> None:
+        """Collect, in the thread."""
+        try:
+            self._found = collect(self._job.cluster, self._out, wait=True, say=self._say, over=self._over)
+        except Exception as error:  # it is the main thread's to tell
+            self._error = error
+
+    def ends(self, over: bool) -> None:
+        """The node ends: because the run is over, or before."""
+        self._ended = over
+
+    def result(self) -> Collected | None:
+        """What was collected; waits for it."""
+        if not self._ended:
+            self._say("nothing, because this node left before the end of the run")
+            return None
+        self.join()
+        if self._error is not None:
+            raise self._error
+        return self._found
+
+    def _over(self) -> bool:
+        return bool(self._ended)
+
+    def _say(self, line: str) -> None:
+        log.info("%s: collects: %s", self._job.name, line)

@@ -4,17 +4,17 @@ from __future__ import annotations
 
 import math
 import shutil
-from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass, field
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any, NamedTuple
 
 from torch import Tensor
 
-from walktalk.errors import StudyError
+from walktalk.core.errors import StudyError
 from walktalk.protocols import AGGREGATE
 from walktalk.records import TraceRow, load_checkpoint
-from walktalk.runtimes.peers import COPY, FILES, RECORDS, Caller, Cluster, read_lives
+from walktalk.runtimes.peers import COPY, FILES, RECORDS, Cluster, OperatorConnection, read_lives
 
 SECONDS_TO_LOOK_AGAIN = 5.0  # that a node which was there a moment ago may take to answer
 SECONDS_FOR_A_COPY = 60.0  # that a node may take to write its copy, which may be large
@@ -43,21 +43,21 @@ class Gathered:
     from_folder: set[str] = field(default_factory=set)  # nodes that do not, and whose folder is on this machine
     left: frozenset[str] = frozenset()  # nodes that have left for good, and are not asked
 
-    def ask(self, caller: Caller, seconds: float, **asked: object) -> None:
-        """Which nodes are there, and how much they have by now."""
+    def ask(self, caller: OperatorConnection, seconds: float, **asked: object) -> None:
+        """Ask which nodes are there, and how much they have by now."""
         names = [name for name in self.cluster.nodes if name not in self.left]
         answers = caller.ask(names, RECORDS, seconds, **asked)
         self.answered = {name: answer for name, answer in answers.items() if answer is not None}
 
-    def fetch_diaries(self, caller: Caller) -> None:
-        """What those that answer wrote down since the last time."""
+    def fetch_event_logs(self, caller: OperatorConnection) -> None:
+        """Fetch what those that answer wrote down since the last time."""
         for name, answer in self.answered.items():
-            if not self._fetch_diary(caller, name, answer):  # a part has got another name: it is compressed now
+            if not self._fetch_event_log(caller, name, answer):  # a part has got another name: it is compressed now
                 again = caller.ask([name], RECORDS, SECONDS_TO_LOOK_AGAIN)[name]
-                self._fetch_diary(caller, name, again or {})
+                self._fetch_event_log(caller, name, again or {})
 
-    def _fetch_diary(self, caller: Caller, name: str, answer: Mapping[str, Any]) -> bool:
-        """What a node has more of its diary than is here; whether all of it came."""
+    def _fetch_event_log(self, caller: OperatorConnection, name: str, answer: Mapping[str, Any]) -> bool:
+        """Fetch what a node has more of its event log than is here; whether all of it came."""
         files = {file: size for file, size in _files(answer).items() if file != COPY}
         if not files:
             return True
@@ -70,8 +70,8 @@ class Gathered:
         came = [caller.fetch(name, file, size, self.folder / name / file) for file, size in files.items()]
         return all(came)
 
-    def fetch_copies(self, caller: Caller, wanted: str) -> list[CopyFound]:
-        """The copies that count, of those that answer: of who aggregates, else of everybody.
+    def fetch_copies(self, caller: OperatorConnection, wanted: str) -> list[CopyFound]:
+        """Fetch the copies that count, of those that answer: of who aggregates, else of everybody.
 
         `wanted`: the study's `evaluate.model`.
         """
@@ -84,7 +84,7 @@ class Gathered:
         rest = (name for name in holders if name not in chosen)
         return [copy for name in rest if (copy := self._fetch_copy(caller, name)) is not None]
 
-    def _fetch_copy(self, caller: Caller, name: str) -> CopyFound | None:
+    def _fetch_copy(self, caller: OperatorConnection, name: str) -> CopyFound | None:
         answer = caller.ask([name], RECORDS, SECONDS_FOR_A_COPY, copy=1)[name]
         size = _files(answer or {}).get(COPY)
         path = self.folder / name / COPY
@@ -95,8 +95,8 @@ class Gathered:
             self.say(f"{name}: {size / 1e6:,.1f} MB of its copy of the model")
         return read_copy(name, path) if caller.fetch(name, COPY, size, path) else None
 
-    def take_from_folders(self) -> None:
-        """Of those that do not answer, all that is on this machine: it is at least what they would have said."""
+    def copy_from_folders(self) -> None:
+        """Copy what nodes that do not answer have on this machine: all that they would have said."""
         for name in self.cluster.nodes:
             there = self.cluster.folder / name
             files = [path for path in there.glob("*") if FILES.fullmatch(path.name)] if there.is_dir() else []
@@ -113,7 +113,7 @@ class Gathered:
         return any(row.event == "over" for life in lives for rows in life for row in rows)
 
     def copies_from_folders(self) -> list[CopyFound]:
-        """Copies of nodes that do not answer."""
+        """Read the copies of nodes that do not answer."""
         found = (read_copy(name, self.folder / name / COPY) for name in sorted(self.from_folder))
         return [copy for copy in found if copy is not None]
 
@@ -130,7 +130,7 @@ class Gathered:
         return found
 
     def placed_copy(self, copy: CopyFound) -> CopyFound:
-        """Likewise: a node's own copy has its number."""
+        """The copy with the node's place in place of its number."""
         own = copy.key == self.cluster.number(copy.node)
         return copy._replace(key=self._places()[copy.key]) if own else copy
 
@@ -148,7 +148,7 @@ def _placed(row: TraceRow, places: Mapping[int, int]) -> TraceRow:
 
 
 def read_copy(name: str, path: Path) -> CopyFound | None:
-    """A node's copy; None where there is none, or it is damaged."""
+    """Read a node's copy; None where there is none, or it is damaged."""
     try:
         weights, facts = load_checkpoint(path)
         return CopyFound(name, weights, str(facts["role"]), int(facts["key"]), float(facts["moment"]))
@@ -178,3 +178,66 @@ def _sound(rows: Iterable[TraceRow], number: int) -> Iterable[TraceRow]:
         if not (text and times and row.node == number and all(isinstance(value, int) for value in whole)):
             return
         yield row
+
+
+@dataclass(frozen=True)
+class Participant:
+    """What one node did in a run, and for how long."""
+
+    name: str
+    site: str
+    state: str  # finished: it saw the end; training; left: it was asked to; gone; "" where nothing is known of it
+    seconds: float  # that it was there, over all its lives
+    lives: int  # how often it was started
+    samples: int  # of its data, as far as it has measured on them
+    iterations: int
+    bytes: int  # that it sent
+    source: str  # whence this is known: the node's answer, its folder, or what others say
+
+
+def participants(
+    cluster: Cluster, gathered: Gathered, written: Mapping[str, list[list[TraceRow]]]
+) -> list[Participant]:
+    """List what every node did, in order; `written`: what they wrote down, life by life."""
+    found = []
+    for name, place in cluster.nodes.items():
+        lives, answers = written.get(name, []), name in gathered.answered
+        rows = [row for life in lives for row in life]
+        known = "its answer" if answers else "its folder" if name in gathered.from_folder else "an earlier answer"
+        found.append(
+            Participant(
+                name,
+                place.site,
+                _state(lives, answers),
+                round(sum(life[-1].time - life[0].time for life in lives), 3),
+                len(lives),
+                max((int(row.detail["samples"]) for row in rows if row.event == "measured"), default=0),
+                sum(row.event == "trained" for row in rows),
+                sum(_sent(row) for row in rows),
+                known if rows else "",
+            )
+        )
+    return found
+
+
+def state_of(members: Sequence[Participant]) -> str:
+    """How the run is: running, finished, or stopped before its end."""
+    states = {one.state for one in members}
+    return "running" if "training" in states else "finished" if "finished" in states else "stopped"
+
+
+def as_facts(members: Sequence[Participant]) -> list[dict[str, Any]]:
+    """The nodes' parts as they stand in `summary.json`."""
+    return [asdict(one) for one in members]
+
+
+def _state(lives: Sequence[Sequence[TraceRow]], answers: bool) -> str:
+    """The state of a node, as its last life says."""
+    events = {row.event for row in lives[-1]} if lives else set()
+    if events & {"over", "left"}:
+        return "finished" if "over" in events else "left"
+    return "training" if answers else "gone" if lives else ""
+
+
+def _sent(row: TraceRow) -> int:
+    return row.bytes if row.event == "send" else -row.bytes if row.event == "superseded" else 0

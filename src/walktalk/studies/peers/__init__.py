@@ -1,5 +1,5 @@
 """A study on real peers: what `--engine peers` and `walktalk node` do. A door of its own, because it needs Zenoh."""
 
-from walktalk.studies.peers.study import NodeJob, local_cluster, run_node, run_on_peers
+from walktalk.core.lazy import front_door
 
-__all__ = ["NodeJob", "local_cluster", "run_node", "run_on_peers"]
+__getattr__, __dir__, __all__ = front_door(__name__, __file__)

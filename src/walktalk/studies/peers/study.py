@@ -1,84 +1,172 @@
-"""A study on real peers: the same specification, nodes as processes, and the same folder in the end.
+"""A study on real peers, all on this machine: the same specification, nodes as processes, and the same kind of folder.
 
-`run_on_peers` starts all nodes on this machine; `run_node` is one of a deployment on several. A node builds everything
-from the specification by itself and keeps only its own part of the data. The history is computed afterwards, from the
-merged trace, by the executor of the simulator: measuring disturbs nobody, and every run checks the engine.
+Every node builds everything from the specification by itself and keeps only its own part of the data (`node_job`). The
+history is computed afterwards, from the merged trace, by the executor of the simulator: measuring disturbs nobody, and
+every run checks the engine. How far a run is, is read from what its nodes write down: none is asked or slowed down.
+
+An interrupted run goes on from the model that it had put out. What nodes held when they were stopped is of different
+moments, and walks may have been under way; the output is one model, and the trace says exactly which. So a resumed run
+starts its protocol anew from there, with the iterations, bits and seconds of before: Multi-Walk has lost what walks had
+learned since their last visit to the aggregator, gossip nothing but the differences between its nodes. A line in the
+trace says so, and the arithmetic can be done again.
 """
 
 from __future__ import annotations
 
-import hashlib
+import json
 import logging
-import math
-import os
-from collections.abc import Callable
-from dataclasses import dataclass, replace
+import time
+from collections.abc import Callable, Sequence
 from functools import partial
 from os import PathLike
 from pathlib import Path
-from typing import Any
 
-from walktalk.errors import SpecError, StudyError, UnavailableError
-from walktalk.graphs import Graph
-from walktalk.learning import Task, Trainer, frozen_numbers
-from walktalk.records import RunFolder, TraceWriter, check_folder, opened_folder
+from walktalk.core.errors import StudyError, UnavailableError
+from walktalk.records import RunFolder, TraceRow, TraceWriter, check_folder, opened_folder, save_checkpoint
 from walktalk.runtimes.peers import (
     Cluster,
+    EventLog,
     Fleet,
-    Newcomer,
-    Node,
-    NodeSetup,
-    Place,
     ReplaySetup,
-    end_process,
-    facts_of,
-    finished_before,
     free_ports,
-    leave_on_signals,
     make_cluster,
-    quiet_process,
+    merge,
+    open_part,
+    parts_in,
+    read_event_log,
     replay,
-    set_aside,
-    shown,
 )
-from walktalk.studies.building import (
-    AlgorithmPlan,
-    Foundation,
+from walktalk.studies.execution import estimated_trainings
+from walktalk.studies.peers.node_job import NodeJob, check_ends, read_beginning, run_node
+from walktalk.studies.planning import (
     PlannedRun,
     Preparation,
     Progress,
     RunRecord,
     build_evaluate,
-    build_rate,
-    build_stop,
-    build_trainer,
     check_travels,
-    lay_foundation,
     pick_device,
     prepare,
 )
-from walktalk.studies.peers.progress import Reporter, Watch
-from walktalk.studies.peers.resume import read_beginning, whole_trace, write_beginning
-from walktalk.studies.peers.seat import Seat, take_seat
 from walktalk.studies.results import StudyResult, history_row, study_result, trace_columns, write_run
-from walktalk.studies.spec import StudySpec, dump_spec, load_spec, make_spec, spec_mapping
+from walktalk.studies.spec import StudySpec, dump_spec, spec_mapping
+
+LOOK_EVERY = 0.5  # seconds
+
+
+class Watch:
+    """Reads how far one run is from what its nodes write down; what an interrupted run left counts too."""
+
+    def __init__(self, folder: Path, seconds_before: float = 0.0) -> None:
+        self.iterations, self.bytes = 0, 0
+        self._folder, self._before = folder, seconds_before
+        self._read: dict[Path, int] = {}  # how much of each event log is read
+        self._finished: set[Path] = set()  # parts of event logs that are full and read
+        self._began: float | None = None  # when the first node began
+        self.look()
+        self._began = None
+
+    @property
+    def seconds(self) -> float:
+        """Seconds that the run has lasted."""
+        return self._before + (time.time() - self._began if self._began is not None else 0.0)
+
+    def look(self) -> None:
+        """Read what nodes have written since the last look."""
+        for node in self._folder.glob("*/"):
+            for path in (path for parts in parts_in(node).values() for path in parts):
+                if path not in self._finished:
+                    self._look_into(path)
+
+    def _look_into(self, path: Path) -> None:
+        compressed, plain = path.suffix == ".gz", path.with_name(path.name.removesuffix(".gz"))
+        try:
+            with open_part(path) as file:
+                file.seek(self._read.get(plain, 0))
+                new = file.read()
+        except FileNotFoundError:
+            return  # it has just been compressed: the next time
+        whole = new[: new.rfind(b"\n") + 1]  # the last line may be on its way
+        self._read[plain] = self._read.get(plain, 0) + len(whole)
+        if compressed:
+            self._finished.add(path)
+        for line in whole.splitlines():
+            self._count(line)
+
+    def _count(self, line: bytes) -> None:
+        if b'"trained"' in line:
+            self.iterations += 1
+        elif b'"send"' in line:
+            self.bytes += int(json.loads(line)[8])
+        elif b'"started"' in line and self._began is None:
+            self._began = float(json.loads(line)[0])
+
+
+class Reporter:
+    """Reports progress over all runs of a study."""
+
+    def __init__(self, tell: Callable[[Progress], None] | None, runs: Sequence[PlannedRun]) -> None:
+        self._tell, self._runs = tell, runs
+        self._estimates = [estimated_trainings([run]) for run in runs]
+        self._next_look = 0.0
+        self._complete = False
+        self._told = 0  # runs whose evaluations were reported
+
+    def now_and_then(self, index: int, watch: Watch, records: Sequence[RunRecord]) -> None:
+        """Report that the run of this number goes on, if the last report is long enough ago."""
+        if self._tell is None or time.monotonic() < self._next_look:
+            return
+        self._next_look = time.monotonic() + LOOK_EVERY
+        watch.look()
+        self.report(index, records, watch)
+
+    def report(self, index: int, records: Sequence[RunRecord], watch: Watch | None = None) -> None:
+        """Report how many runs are done, and what the watch says of the next one."""
+        if self._tell is None or self._complete:
+            return
+        losses = {record.label: record.history[-1].train_loss for record in records if record.history}
+        done, (iterations, seconds, bits) = sum(self._estimates[:index]), (0, 0.0, 0.0)
+        if watch is not None:
+            iterations, seconds, bits = watch.iterations, watch.seconds, 8.0 * watch.bytes
+            share = self._runs[index].setup.stop.progress(iterations, seconds, bits)
+            done += round(share * self._estimates[index])
+        self._complete = done >= sum(self._estimates)  # said once
+        phase = f"{self._runs[min(index, len(self._runs) - 1)].label} on real peers"
+        rows = tuple(row for record in records[self._told :] for row in record.history)
+        self._told = len(records)
+        self._tell(Progress(done, sum(self._estimates), iterations, seconds, bits, losses, phase, rows))
+
+
+LAUNCHER = "launcher"  # the folder of its event log, beside those of the nodes
+BEGINNING = "beginning.safetensors"
+
+
+def whole_trace(here: RunFolder, nodes: int) -> list[TraceRow]:
+    """All that nodes wrote down in a run, and what the launcher did."""
+    names = [*(f"node-{number}" for number in range(nodes)), LAUNCHER]
+    return merge(read_event_log(here.nodes / name) for name in names)
+
+
+def write_beginning(ready: Preparation, run: PlannedRun, here: RunFolder) -> Path | None:
+    """Sum up an interrupted run for its nodes; None where it had not begun."""
+    nodes, folder = run.setup.graph.nodes, here.nodes
+    trace = whole_trace(here, nodes)
+    if not any(row.event == "trained" for row in trace):
+        return None
+    setup = ReplaySetup.of(run.setup, run.initial.cpu(), build_evaluate(ready.spec))
+    facts = {
+        "seconds": trace[-1].time,
+        "iterations": [sum(row.node == node and row.event == "trained" for row in trace) for node in range(nodes)],
+        "bytes": [sum(row.bytes for row in trace if row.node == node and row.event == "send") for node in range(nodes)],
+    }
+    save_checkpoint(folder / BEGINNING, {"model": replay(trace, setup, ready.trainer).output}, facts)
+    event_log = EventLog(folder / LAUNCHER, time.time_ns())
+    event_log.write(TraceRow(time.time(), -1, "resumed"))
+    event_log.close()
+    return folder / BEGINNING
+
 
 log = logging.getLogger(__name__)
-
-
-@dataclass(frozen=True)
-class NodeJob:
-    """One node of one run, as it is handed to a process."""
-
-    cluster: Cluster
-    name: str
-    rejoin: bool = False
-    device: str = "cpu"
-    beginning: Path | None = None  # of a run that goes on (`resume`)
-    join: Newcomer | None = None  # it was not in the file, and joins while the others run
-    place: Place | None = None  # where one that joins is
-    metrics: str | int | None = None  # where to show metrics, in place of what the cluster's file says
-    deployed: bool = False  # for itself, not in a fleet: it measures on test samples too, and hands out its copy
 
 
 def run_on_peers(
@@ -91,7 +179,7 @@ def run_on_peers(
     pace: float = 0.0,
     progress: Callable[[Progress], None] | None = None,
 ) -> StudyResult:
-    """All runs of a study, one after the other, each with one process a node on this machine.
+    """Run a study, one run after the other, each with one process a node on this machine.
 
     Args:
         spec: What is to be run.
@@ -130,148 +218,6 @@ def run_on_peers(
     for word in result.summary.get("notes", ()):
         log.warning("%s", word)
     return result
-
-
-def check_ends(spec: StudySpec) -> None:
-    """Nobody in a real cluster sees all data, and no evaluation is done while it runs."""
-    for name in ("target_accuracy", "patience"):
-        if getattr(spec.stop, name) is not None:
-            raise UnavailableError(
-                f"stop.{name}: is for the simulator; on real peers nobody sees test data while they run: use "
-                "stop.target_loss, iterations or time"
-            )
-
-
-def run_node(
-    job: NodeJob, ends: Callable[[bool], None] = lambda over: None, meets: Callable[[Node], None] = lambda node: None
-) -> None:
-    """One node, from its first connection to its end; the process leaves when it is told to.
-
-    Args:
-        job: Which node of which cluster.
-        ends: Called in the end with whether the run is over, which it is not where the node was asked to leave.
-        meets: Called with the node before it runs, for trials of what goes wrong.
-    """
-    quiet_process()
-    spec = make_spec(job.cluster.study) if isinstance(job.cluster.study, dict) else load_spec(job.cluster.study)
-    check_ends(spec)
-    base = lay_foundation(spec)
-    _check_names(job.cluster, base.graph)
-    seat = take_seat(job.cluster, base.graph, job.name, job.rejoin, job.join, job.place)
-    setup, trainer = _node_setup(seat, base, job)
-    if job.rejoin and finished_before(setup.folder, setup.stop):
-        log.info("%s: the run is over, as its checkpoint says; --fresh begins anew", job.name)
-        ends(True)
-        return
-    if job.deployed and not job.rejoin:
-        set_aside(setup.folder)
-    seat.remember()
-    with shown(seat.cluster.metrics_of(job.name) if job.metrics is None else job.metrics) as show:
-        node = Node(setup, trainer)
-        meets(node)
-        leave_on_signals(node.leave)
-        show(node)
-        try:
-            node.run()
-        finally:
-            ends(node.end.seen)
-    if node.trainings.busy or not node.link.closed:
-        end_process()
-
-
-def _node_setup(seat: Seat, base: Foundation, job: NodeJob) -> tuple[NodeSetup, Trainer]:
-    cluster, spec, graph = seat.cluster, base.spec, base.graph
-    plan = _chosen(base.algorithms, cluster.algorithm)
-    task = base.task_of(seat.data)
-    if not job.deployed:
-        task = replace(task, test=None)  # a fleet's history is computed afterwards, from all data
-    trainer = build_trainer(spec, task, job.device)
-    initial, before = trainer.initial_row(base.initial_seed(cluster.repetition)).cpu(), (0, 0, 0.0)
-    study = study_facts(cluster, base, plan) | task_facts(task)
-    if seat.joins is not None:
-        seat = seat.join(facts_of({"algorithm": plan.protocol.hardened(), **study}, initial))
-        cluster = seat.cluster
-    number = seat.number
-    if job.beginning is not None:
-        begun = read_beginning(job.beginning)
-        initial, before = begun.model, (begun.iterations[number], begun.bytes[number], begun.seconds)
-    setup = NodeSetup(
-        protocol=plan.protocol,
-        around=replace(seat.around, resources=own_resources(), samples=len(task.parts[0])),
-        seed=base.root.child("run", plan.label, cluster.repetition),
-        stop=build_stop(spec),
-        initial=initial,
-        before=before,
-        endpoint=cluster.endpoint(job.name, graph, seat.roster),
-        roster=seat.roster,
-        dials=seat.dials,
-        joins=seat.joined_now,
-        folder=cluster.folder / job.name,
-        lr=plan.lr,
-        schedule=build_rate(spec),
-        optimizer_state=plan.optimizer_state,
-        part=0,
-        rejoin=job.rejoin,
-        pace=cluster.pace,
-        wait_for_neighbours=cluster.wait,
-        samples=len(task.parts[0]),
-        study=study,
-        frozen=frozen_numbers(trainer.template),
-        largest=cluster.largest,
-        tested=0 if task.test is None else len(task.test[0]),
-        named=(lambda row: trainer.module(row).state_dict()) if job.deployed else None,
-        secret=job.deployed,
-        stay=cluster.stay,
-        keep_traces=math.inf if cluster.keep_traces is None else 1e6 * cluster.keep_traces,
-    )
-    return setup, trainer
-
-
-def study_facts(cluster: Cluster, base: Foundation, plan: AlgorithmPlan) -> dict[str, Any]:
-    """What must be the same on all nodes of a cluster, beside the model and the algorithm; not when it ends.
-
-    Of the task its name and numbers: a text may be a folder, which every site has elsewhere.
-    """
-    spec, graph = spec_mapping(base.spec), base.graph
-    network = f"{graph.name}, {graph.edges} edges, {hashlib.blake2b(graph.edge_list().tobytes()).hexdigest()}"
-    task = {key: value for key, value in spec["task"].items() if key == "name" or not isinstance(value, str)}
-    sections = {"task": task, **{name: spec[name] for name in ("optimizer", "schedule", "training")}}
-    sections["optimizer"] = {**sections["optimizer"], "lr": plan.lr}
-    sections["training"] = {**sections["training"], "optimizer_state": plan.optimizer_state}
-    facts = {f"{name}.{key}": value for name, section in sections.items() for key, value in section.items()}
-    run = {"seed": base.spec.seed, "repetition": cluster.repetition, "nodes": " ".join(cluster.file_names)}
-    return {"network": network, **facts, **run}
-
-
-def task_facts(task: Task) -> dict[str, Any]:
-    """What of a task's code can be compared: two sites may have two versions of it under one name.
-
-    Types of layers and the name of the loss, not their settings in words, which differ between versions of torch.
-    """
-    loss = getattr(task.loss, "__qualname__", type(task.loss).__qualname__)
-    return {"layers": " ".join(type(layer).__name__ for layer in task.model.modules()), "loss": loss}
-
-
-def _check_names(cluster: Cluster, graph: Graph) -> None:
-    """Where the graph has names, a cluster's nodes have the same, in the same order: its numbers are theirs."""
-    if graph.names is not None and tuple(map(cluster.part, cluster.file_names)) != graph.names:
-        raise SpecError(
-            f"nodes: are {', '.join(cluster.file_names)}, but those of the study's graph are {', '.join(graph.names)}; "
-            "list them by these names, in this order"
-        )
-
-
-def own_resources() -> tuple[float, float, float]:
-    """Bandwidth, which the node measures as it sends, memory in bytes and processors: what counts in an election."""
-    memory = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
-    return 0.0, float(memory), float(os.cpu_count() or 1)
-
-
-def _chosen(plans: list[AlgorithmPlan], label: str) -> AlgorithmPlan:
-    for plan in plans:
-        if label in ("", plan.label):
-            return plan
-    raise SpecError(f"algorithm: {label!r} is not in the study; its algorithms are {', '.join(p.label for p in plans)}")
 
 
 def local_cluster(spec: StudySpec, run: PlannedRun, folder: Path, pace: float = 0.0) -> Cluster:

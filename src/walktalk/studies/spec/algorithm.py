@@ -9,10 +9,10 @@ from typing import Any
 
 from pydantic import ConfigDict, PrivateAttr, model_validator
 
-from walktalk.errors import SpecError, UserError
+from walktalk.core.errors import SpecError, UserError
+from walktalk.core.settings import complete, settings_of
 from walktalk.protocols import PROTOCOLS, Described, Protocol, compressed, described, private, screened
-from walktalk.runtimes.meaning import OptimizerState
-from walktalk.settings import complete, settings_of
+from walktalk.runtimes.semantics import OptimizerState
 from walktalk.studies.spec.fields import Section, key
 
 MEMORY: dict[OptimizerState, str] = {  # in titles
@@ -102,8 +102,15 @@ class AlgorithmSpec(Section):
         """The protocol's settings, given or default, each of the right type."""
         if not isinstance(given, dict) or not isinstance(given.get("name", ""), str):
             return given
-        known = settings_of(PROTOCOLS.find(given.get("name", "multi_walk")))
-        return {**given, **complete(given, known, tuple(cls.model_fields))}
+        name, means = PROTOCOLS.known_as(given.get("name", "multi_walk"))
+        for setting, value in means.items():
+            if given.get(setting, value) != value:
+                raise SpecError(
+                    f"{setting}: {given['name']} is {name} with {setting}: {value} (you gave {given[setting]}); "
+                    f"leave {setting} out, or say name: {name}"
+                )
+        meant = {**given, "name": name, **means}
+        return {**meant, **complete(meant, settings_of(PROTOCOLS.find(name)), tuple(cls.model_fields))}
 
     @model_validator(mode="after")
     def _fits(self) -> AlgorithmSpec:
@@ -177,7 +184,7 @@ def _several(value: Any, of_lists: bool) -> bool:
 def _that_are_lists(name: Any) -> set[str]:
     """Which settings of an algorithm are lists; none, where nobody knows it: that is told later."""
     try:
-        known = settings_of(PROTOCOLS.find(name)) if isinstance(name, str) else {}
+        known = settings_of(PROTOCOLS.find(PROTOCOLS.known_as(name)[0])) if isinstance(name, str) else {}
     except UserError:
         return set()
     return {key for key, setting in known.items() if setting.is_list}

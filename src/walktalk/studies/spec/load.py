@@ -9,12 +9,12 @@ from typing import Any
 
 from pydantic import ValidationError
 
-from walktalk.errors import SettingError, SpecError
+from walktalk.core.errors import SettingError, SpecError
 from walktalk.graphs import topology_settings
 from walktalk.learning import tasks
 from walktalk.records import yaml_text
 from walktalk.studies.spec.algorithm import expand
-from walktalk.studies.spec.errors import shown, spec_error
+from walktalk.studies.spec.fields import shown, spec_error
 from walktalk.studies.spec.sources import parsed, read_study
 from walktalk.studies.spec.study import StudySpec
 

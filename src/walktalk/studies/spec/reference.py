@@ -6,16 +6,14 @@ from typing import Any
 
 from pydantic import BaseModel
 
+from walktalk.core.plugins import Registry
+from walktalk.core.settings import REQUIRED, Setting, settings_of
 from walktalk.graphs import TOPOLOGIES
 from walktalk.learning import tasks
-from walktalk.plugins import Registry
 from walktalk.protocols import PROTOCOLS
-from walktalk.settings import REQUIRED, Setting, settings_of
 from walktalk.studies.spec.algorithm import AlgorithmSpec, PrivacySpec
-from walktalk.studies.spec.faults import FaultSpec
 from walktalk.studies.spec.fields import allowed_text
-from walktalk.studies.spec.network import NetworkSpec
-from walktalk.studies.spec.optimizer import OptimizerSpec
+from walktalk.studies.spec.sections import FaultSpec, NetworkSpec, OptimizerSpec, TaskSpec
 from walktalk.studies.spec.study import (
     EvaluateSpec,
     ScheduleSpec,
@@ -25,7 +23,6 @@ from walktalk.studies.spec.study import (
     TimingSpec,
     TrainingSpec,
 )
-from walktalk.studies.spec.task import TaskSpec
 
 SECTIONS: dict[str, type[BaseModel]] = {
     "network": NetworkSpec,

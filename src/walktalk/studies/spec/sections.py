@@ -1,210 +1,271 @@
-"""What a person hands over in Python, as sections of a specification: then one place says what is allowed.
-
-Each function takes what `walktalk.train` and `walktalk.compare` take for one argument, and gives the section's keys; a
-wrong type is a `SpecError` that says what would do.
-"""
+"""The `network` section: which graph, laid over which sites."""
 
 from __future__ import annotations
 
-import hashlib
 import inspect
-import itertools
-import math
-from collections.abc import Mapping, Sequence
-from dataclasses import asdict, is_dataclass, replace
-from functools import partial
-from typing import Any, TypeAlias
+from functools import cache
+from typing import Any, Literal
 
 import torch
+from pydantic import ConfigDict, model_serializer, model_validator
 
 from walktalk import learning
-from walktalk.errors import SpecError
-from walktalk.graphs import Graph
-from walktalk.learning import Schedule
-from walktalk.protocols import Protocol
-from walktalk.runtimes.meaning import Evaluate, Stop
-from walktalk.runtimes.simulator import Fault, NetworkTiming, PoissonTiming
-from walktalk.settings import Setting, settings_of, typed
-from walktalk.studies.spec.algorithm import AlgorithmSpec
-from walktalk.studies.spec.errors import shown
-
-Optimizer: TypeAlias = learning.OptimizerSpec | str | type[torch.optim.Optimizer] | partial[Any] | Mapping[str, Any]
-MOST_EDGES = 5000  # that a specification lists; with more it would be slow to read
+from walktalk.core.errors import ModelError, SettingError, SpecError, suggestion
+from walktalk.core.settings import complete, misfit
+from walktalk.graphs import SITE_PRESETS, TOPOLOGIES, default_nodes, known_as, topology_settings
+from walktalk.learning import tasks
+from walktalk.runtimes.simulator import Fault
+from walktalk.studies.spec.fields import Section, Whole, key
 
 
-def _no(key: str, value: object, allowed: str) -> SpecError:
-    return SpecError(f"{key}: {shown(value)} is not possible; allowed: {allowed}")
+class NetworkSpec(Section):
+    """Who may talk to whom. Beside the keys below it takes the settings of its topology."""
+
+    model_config = ConfigDict(extra="allow", frozen=True, strict=True, allow_inf_nan=False)
+
+    topology: str = key("erdos_renyi", "a topology (see below) or module:object", "the family of graphs")
+    nodes: Whole | None = key(
+        None,
+        "a whole number from 1 to 16,777,216",
+        "how many nodes, V; 20 unless the topology or its settings say",
+        ge=1,
+        le=2**24,
+    )
+    sites: str | None = key(
+        None, ", ".join(sorted(SITE_PRESETS)), "where the nodes stand: sets latency and bandwidth of `network` timing"
+    )
+
+    @model_validator(mode="before")
+    @classmethod
+    def _complete(cls, given: Any) -> Any:
+        """The topology's settings, given or default, each of the right type."""
+        if not isinstance(given, dict) or not isinstance(given.get("topology", ""), str):
+            return given
+        topology = known_as(given.get("topology", "erdos_renyi"))
+        takes = topology_settings(topology)
+        for name in set(given) - set(takes) - set(cls.model_fields):
+            if any(name in topology_settings(other) for other in TOPOLOGIES):
+                words = ", ".join(("nodes", "sites", *takes))
+                value = f"{given[name]!r} has no meaning for topology {topology}, which takes {words}"
+                raise SettingError(f"{name}: {value}")
+        settings = complete(given, takes, tuple(cls.model_fields))
+        return {"nodes": default_nodes(topology, given), **given, **settings, "topology": topology}
+
+    @model_validator(mode="after")
+    def _fits(self) -> NetworkSpec:
+        if self.sites is not None and self.sites.replace("_", "-") not in SITE_PRESETS:
+            raise misfit("sites", self.sites, ", ".join(sorted(SITE_PRESETS)))
+        return self
+
+    @property
+    def parameters(self) -> dict[str, Any]:
+        """What the topology takes beyond the number of nodes."""
+        return {name: value for name, value in (self.model_extra or {}).items() if value is not None}
+
+    @property
+    def title(self) -> str:
+        """What people call the topology: its name without the module, or, handed over in Python, the graph's own."""
+        called = self.parameters.get("called") if self.topology in ("edges", "given") else None
+        return str(called) if called is not None else self.topology.rpartition(":")[2]
+
+    @model_serializer
+    def _written(self) -> dict[str, Any]:
+        """Where the nodes stand comes last, as people write it."""
+        written = {"topology": self.topology, "nodes": self.nodes, **self.parameters, "sites": self.sites}
+        return {name: value for name, value in written.items() if value is not None}
 
 
-def optimizer_section(given: Any) -> Mapping[str, Any]:
-    """An optimizer of ours, a name, a class of torch.optim, or a partial of one with its settings."""
-    if isinstance(given, str):
-        return {"name": given}
-    if isinstance(given, Mapping):
-        return given
-    if isinstance(given, learning.OptimizerSpec):
-        return _of_spec(given)
-    kind, settings = (given.func, dict(given.keywords)) if isinstance(given, partial) else (given, {})
-    if isinstance(kind, type) and issubclass(kind, torch.optim.Optimizer):
-        if isinstance(given, partial) and given.args:
-            raise _no("optimizer", given, "a class of torch.optim with settings by name, such as lr=0.1")
-        return _of_class(kind, settings)
-    if isinstance(given, torch.optim.Optimizer):
-        name = type(given).__name__
-        raise SpecError(
-            f"optimizer: this {name} belongs to one model, and many are trained here; give its class and its settings, "
-            f"functools.partial(torch.optim.{name}, lr=…), or wt.SGD(lr=…), wt.Adam(lr=…)"
-        )
-    raise _no("optimizer", given, "wt.SGD(), wt.Adam(), a name such as 'adam', or a class of torch.optim")
+# The `task` section: what is learned, and how its data is split over the nodes.
 
 
-def _of_spec(given: learning.OptimizerSpec) -> dict[str, Any]:
-    section = {"name": given.name, "lr": given.lr, "weight_decay": given.weight_decay, **given.extra}
-    if given.name == "sgd":
-        section |= {"momentum": given.momentum, "nesterov": given.nesterov}
-    elif given.momentum:
-        section["momentum"] = given.momentum
-    section |= {} if given.betas is None else {"betas": list(given.betas)}
-    return section | ({} if given.eps is None else {"eps": given.eps})
+class TaskSpec(Section):
+    """What is learned. Beside `name` it takes the task's own settings; how the data is split is among them."""
+
+    model_config = ConfigDict(extra="allow", frozen=True, strict=True, allow_inf_nan=False)
+
+    name: str = key("digits", "a task (see below) or module:object", "the task")
+
+    @model_validator(mode="before")
+    @classmethod
+    def _complete(cls, given: Any) -> Any:
+        """The task's settings, given or default, each of the right type."""
+        if not isinstance(given, dict) or not isinstance(given.get("name", ""), str):
+            return given
+        name = given.get("name", "digits")
+        settings = complete(given, tasks.task_settings(name), ("name",))
+        return {"name": name, **{key: value for key, value in settings.items() if value is not None}}
+
+    @property
+    def settings(self) -> dict[str, Any]:
+        """The task's own settings."""
+        return dict(self.model_extra or {})
+
+    @property
+    def title(self) -> str:
+        """What people call the task: its name without the module, or, handed over in Python, its own."""
+        return str(self.settings["called"]) if self.name == "given" else self.name.rpartition(":")[2]
 
 
-def _of_class(kind: type[torch.optim.Optimizer], settings: dict[str, Any]) -> dict[str, Any]:
-    """With torch's own defaults, not ours: a class means itself."""
-    takes = inspect.signature(kind).parameters
-    usual = {name: takes[name].default for name in ("lr", "momentum", "nesterov", "weight_decay") if name in takes}
-    usual = {name: value for name, value in usual.items() if isinstance(value, (bool, int, float))}
-    given = {**usual, **settings}
-    given = {name: list(value) if isinstance(value, tuple) else value for name, value in given.items()}
-    return {"name": kind.__name__.lower(), **{k: float(v) if k == "lr" else v for k, v in given.items()}}
+# The `optimizer` section: any element-wise optimizer of torch.optim, by its name in small letters.
+
+OWN_DEFAULTS: dict[str, dict[str, Any]] = {  # where the paper's differ from torch's (Table 5)
+    "sgd": {"lr": 0.05, "momentum": 0.9, "nesterov": True}
+}
+SETTINGS = ("momentum", "nesterov", "betas", "eps")
+NOT_OURS = ("params", "foreach", "fused", "capturable", "differentiable")  # how torch does it, not what it does
 
 
-def schedule_section(given: Any) -> Mapping[str, Any]:
-    """A schedule, the word cosine, or the keys of one."""
-    if isinstance(given, Mapping):
-        return given
-    if given == "cosine":
-        return {"cosine_to": 0.0}
-    if not isinstance(given, Schedule):
-        raise _no("schedule", given, "'cosine', wt.Schedule(…)")
-    return _without_none({**asdict(given), "decay_at": list(given.decay_at)})
+class OptimizerSpec(Section):
+    """The optimizer, the same for every algorithm. Beside these keys it takes what its class of torch.optim does."""
+
+    model_config = ConfigDict(extra="allow", frozen=True, strict=True, allow_inf_nan=False)
+
+    name: str = key("sgd", "sgd, adam, adamw or another element-wise optimizer of torch.optim", "the optimizer")
+    lr: float = key(
+        0.05, "a number above 0, at most 1e30", "learning rate; 0.05 for sgd, torch's default for others", gt=0, le=1e30
+    )
+    weight_decay: float = key(0.0, "a number from 0 to 1e6", "weight decay", ge=0, le=1e6)
+    momentum: float | None = key(None, "a number from 0 to below 1", "sgd: 0.9 unless given", ge=0, lt=1)
+    nesterov: bool | None = key(None, "true, false", "sgd: true unless momentum is 0")
+    betas: list[float] | None = key(
+        None,
+        "two numbers from 0 to below 1",
+        "adam and its kin: torch's default unless given",
+        min_length=2,
+        max_length=2,
+    )
+    eps: float | None = key(
+        None, "a number above 0, at most 1", "adam and its kin: torch's default unless given", gt=0, le=1
+    )
+
+    @model_validator(mode="before")
+    @classmethod
+    def _complete(cls, given: Any) -> Any:
+        if not isinstance(given, dict) or not known(given.get("name", "sgd")):
+            return given
+        defaults = _defaults(given.get("name", "sgd"))
+        if given.get("momentum", defaults.get("momentum")) == 0:
+            defaults.pop("nesterov", None)
+        return {**defaults, **given}
+
+    @model_validator(mode="after")
+    def _fits(self) -> OptimizerSpec:
+        if not known(self.name):
+            raise misfit("name", self.name, f"{_names()}{suggestion(self.name, _names().split(', '))}")
+        takes = _arguments(self.name)
+        for name in SETTINGS:
+            value = getattr(self, name)
+            if value is not None and name not in takes:
+                allowed = ", ".join(("lr", "weight_decay", *(s for s in SETTINGS if s in takes)))
+                raise ValueError(f"{name}: {value!r} has no meaning for {self.name}, which takes {allowed}")
+        self._check_further(takes)
+        if self.nesterov and not self.momentum:
+            raise ValueError(f"nesterov: true needs momentum above 0, but it is {self.momentum}; set nesterov to false")
+        if self.betas is not None and not all(0 <= beta < 1 for beta in self.betas):
+            raise misfit("betas", self.betas, "two numbers from 0 to below 1")
+        return self
+
+    def _check_further(self, takes: dict[str, Any]) -> None:
+        """Arguments of the class itself, such as amsgrad: they have to be there, and plain."""
+        own = ("name", "lr", "weight_decay", *(s for s in SETTINGS if s in takes))
+        known = (*own, *(k for k in takes if k not in (*own, *NOT_OURS)))
+        for name, value in (self.model_extra or {}).items():
+            if name not in known:
+                allowed = f"{', '.join(known)}{suggestion(name, known)}"
+                raise ValueError(f"{name}: is an unknown key; allowed: {allowed}")
+            if not isinstance(value, (bool, int, float, str)) and value is not None:
+                raise misfit(name, value, "a number, true, false or a text")
+        try:
+            if self.model_extra:  # else nothing is new to torch, whose first optimizer imports its compiler
+                self.build()
+        except ModelError as error:
+            raise ValueError(f"{self.name}: {str(error).partition(': ')[2]}") from error
+
+    def build(self) -> learning.OptimizerSpec:
+        """The optimizer as the trainer takes it."""
+        given = {name: getattr(self, name) for name in SETTINGS if getattr(self, name) is not None}
+        if self.betas is not None:
+            given["betas"] = tuple(self.betas)
+        extra = {name: value for name, value in (self.model_extra or {}).items() if value is not None}
+        return learning.OptimizerSpec(name=self.name, lr=self.lr, weight_decay=self.weight_decay, extra=extra, **given)
 
 
-def timing_section(given: Any) -> Mapping[str, Any]:
-    """A timing model, or the keys of one."""
-    if isinstance(given, Mapping):
-        return given
-    if isinstance(given, PoissonTiming):
-        return {"model": "poisson", "d": given.d}
-    if not isinstance(given, NetworkTiming):
-        raise _no("timing", given, "wt.PoissonTiming(…), wt.NetworkTiming(…)")
-    stragglers = {"share": given.straggler_share, "slowdown": given.straggler_slowdown}
-    plain = {name: getattr(given, name) for name in ("compute", "spread", "latency", "bandwidth")}
-    limit = {} if math.isinf(given.node_bandwidth) else {"node_bandwidth": given.node_bandwidth}
-    ends = {name: list(rates) if isinstance(rates, tuple) else rates for name, rates in given.ends().items()}
-    more = _without_none({**ends, "jitter": given.jitter or None, "slow_start": given.slow_start})
-    return {"model": "network", **plain, "stragglers": stragglers, **limit, **more}
+def known(name: object) -> bool:
+    """Whether there is an optimizer of that name."""
+    return isinstance(name, str) and name in _names().split(", ")
 
 
-def stop_section(given: Any) -> Mapping[str, Any]:
-    """A number of iterations, a `Stop`, or the keys of one."""
-    if isinstance(given, Mapping):
-        return given
-    if isinstance(given, (int, float)) and not isinstance(given, bool):
-        return {"iterations": given}
-    if not isinstance(given, Stop):
-        raise _no("stop", given, "a number of iterations, or wt.Stop(…)")
-    return _without_none(asdict(given))
+@cache
+def _names() -> str:
+    """All names, as the trainer itself lists them."""
+    try:
+        learning.OptimizerSpec(name="")
+    except ModelError as error:
+        return str(error).partition("allowed: ")[2]
+    return ""
 
 
-def evaluate_section(given: Any) -> Mapping[str, Any]:
-    """Iterations between two evaluations, an `Evaluate`, or the keys of one."""
-    if isinstance(given, Mapping):
-        return given
-    if isinstance(given, (int, float)) and not isinstance(given, bool):
-        return {"every": given}
-    if not isinstance(given, Evaluate):
-        raise _no("evaluate", given, "iterations between two evaluations, or wt.Evaluate(…)")
-    found = _without_none(asdict(given))
-    if given.seconds is not None and given.every == Evaluate().every:
-        del found["every"]  # its default stands for nothing where seconds are given
-    return found if given.members else {name: value for name, value in found.items() if name != "members"}
+@cache
+def _arguments(name: str) -> dict[str, Any]:
+    """What the class of torch.optim takes, with its defaults."""
+    optimizer = next(thing for known_as, thing in vars(torch.optim).items() if known_as.lower() == name)
+    return {key: parameter.default for key, parameter in inspect.signature(optimizer).parameters.items()}
 
 
-def faults_section(given: Any) -> list[Mapping[str, Any]]:
-    """Faults, or the keys of each."""
-    if isinstance(given, (str, Mapping, Fault)) or not isinstance(given, Sequence):
-        raise _no("faults", given, "a list of wt.Fault(…)")
-    return [_fault(one, place) for place, one in enumerate(given)]
+def _defaults(name: str) -> dict[str, Any]:
+    takes = _arguments(name)
+    rate = takes.get("lr", 1e-3)
+    defaults: dict[str, Any] = {"lr": float(rate) if isinstance(rate, (int, float)) else 1e-3}
+    if "betas" in takes:
+        defaults["betas"] = list(takes["betas"])
+    if isinstance(takes.get("eps"), float):
+        defaults["eps"] = takes["eps"]
+    return {**defaults, **OWN_DEFAULTS.get(name, {})}
 
 
-def _fault(one: Any, place: int) -> Mapping[str, Any]:
-    if isinstance(one, Mapping):
-        return one
-    if not isinstance(one, Fault):
-        raise _no(f"faults.{place}", one, "wt.Fault(…)")
-    found = _without_none(asdict(one))
-    found |= {name: list(found[name]) for name in ("nodes", "link") if name in found}
-    return found
+# An entry of `faults`: what goes wrong in the simulator, and when.
 
 
-def algorithms_section(given: Any) -> list[Any]:
-    """Protocols, names of algorithms, or the keys of an entry each."""
-    if isinstance(given, (str, Mapping, Protocol, type)):
-        given = [given]
-    if not isinstance(given, Sequence) or not given:
-        raise _no("algorithms", given, "a list with at least one, such as [wt.MultiWalk(walks=4), wt.AsyncGossip()]")
-    return [entry for place, one in enumerate(given) for entry in _algorithm(one, place)]
+class FaultSpec(Section):
+    """One thing that goes wrong: at a time, or again and again at a rate."""
 
+    kind: Literal["kill", "revive", "pause", "partition", "slow", "lose", "swallow", "corrupt", "join", "leave"] = key(
+        "kill", "kill, revive, pause, partition, slow, lose, swallow, corrupt, join, leave", "what happens"
+    )
+    at: float | None = key(None, "a number from 0 to 1e12 (seconds)", "when, in virtual time", ge=0, le=1e12)
+    rate: float | None = key(
+        None, "a number from 1e-12 to 1e6 (1/second)", "in place of at: how often, at random", ge=1e-12, le=1e6
+    )
+    seconds: float | None = key(
+        None, "a number from 1e-9 to 1e12 (seconds)", "how long; for good if left out", ge=1e-9, le=1e12
+    )
+    node: Any = key(
+        None,
+        "a node's number, aggregator, random",
+        "kill, revive, pause, slow, swallow, corrupt: whom it hits; leave: who leaves for good; join: who comes",
+    )
+    nodes: list[Whole] = key([], "a list of nodes", "partition: one side of it; corrupt: whom it hits, for node")
+    link: list[Whole] | None = key(None, "two nodes", "slow: a link, in place of a node", min_length=2, max_length=2)
+    factor: float = key(
+        10.0, "a number from 1e-6 to 1e6", "slow: how many times slower; corrupt: larger", ge=1e-6, le=1e6
+    )
+    share: float | None = key(
+        None, "a number from 0 to 1", "lose: of the messages, 0.1 unless given; swallow: of the walks, 1", ge=0, le=1
+    )
+    how: Literal["flip", "scale", "noise"] = key(
+        "flip", "flip, scale, noise", "corrupt: signs of what is sent turned, models blown up, or noise on them"
+    )
 
-def _algorithm(one: Any, place: int) -> list[Any]:
-    if isinstance(one, Mapping):
-        return [one]
-    if isinstance(one, str):
-        return [{"name": one}]
-    if isinstance(one, type) and issubclass(one, Protocol):
-        raise _no(f"algorithms.{place}", one, f"an object, as in {one.__name__}()")
-    if not isinstance(one, Protocol):
-        raise _no(f"algorithms.{place}", one, "an algorithm such as wt.MultiWalk(walks=4), or its name")
-    return [AlgorithmSpec.of(_checked(single, place)) for single in _singles(one)]
+    @model_validator(mode="after")
+    def _fits(self) -> FaultSpec:
+        try:
+            self.fault()
+        except SpecError as error:
+            raise ValueError(str(error)) from error
+        return self
 
-
-def _checked(protocol: Protocol, place: int) -> Protocol:
-    """The protocol, if each setting is of the type and within the bounds that its class says, as in a specification."""
-    kinds: dict[str, Setting] = settings_of(type(protocol.core)) if is_dataclass(protocol.core) else {}
-    for name, value in protocol.core.settings.items():
-        if isinstance(value, (bool, int, float, str)) and name in kinds:  # what else there is, its class has to judge
-            typed(f"algorithms.{place}.{name}", value, kinds[name])
-    return protocol
-
-
-def _singles(protocol: Protocol) -> list[Protocol]:
-    """One for each combination of the values in lists, as in a specification; a setting that is a list stays one."""
-    kinds: dict[str, Setting] = settings_of(type(protocol)) if is_dataclass(protocol) else {}
-    lists = {
-        name: value
-        for name, value in protocol.settings.items()
-        if isinstance(value, list) and value and not kinds[name].is_list
-    }
-    if not lists:
-        return [protocol]
-    make: Any = replace
-    return [make(protocol, **dict(zip(lists, chosen, strict=True))) for chosen in itertools.product(*lists.values())]
-
-
-def network_section(graph: Graph) -> dict[str, Any]:
-    """A graph edge by edge; one that has sites, rounds or very many edges can only be named."""
-    if graph.sites is not None or graph.rounds is not None or graph.edges > MOST_EDGES:
-        digest = hashlib.blake2b(graph.indptr.tobytes() + graph.indices.tobytes(), digest_size=8).hexdigest()
-        return {"topology": "given", "nodes": graph.nodes, "called": graph.name, "digest": digest}
-    section: dict[str, Any] = {
-        "topology": "edges",
-        "nodes": graph.nodes,
-        "called": graph.name,
-        "directed": graph.directed,
-        "edges": graph.edge_list().tolist(),
-    }
-    return section if graph.names is None else {**section, "names": list(graph.names)}
-
-
-def _without_none(found: Mapping[str, Any]) -> dict[str, Any]:
-    return {name: value for name, value in found.items() if value is not None}
+    def fault(self) -> Fault:
+        """As the simulator takes it."""
+        given: dict[str, Any] = self.model_dump(exclude={"nodes", "link"})
+        link = (self.link[0], self.link[1]) if self.link is not None else None
+        return Fault(**given, nodes=tuple(self.nodes), link=link)

@@ -12,7 +12,7 @@ from importlib.resources import files
 from pathlib import Path
 from typing import Any
 
-from walktalk.errors import SpecError, suggestion
+from walktalk.core.errors import SpecError, suggestion
 from walktalk.records import yaml_text
 
 

@@ -11,18 +11,15 @@ from typing import Any, Literal
 
 from pydantic import ConfigDict, model_validator
 
-from walktalk.errors import SpecError
+from walktalk.core.errors import SpecError
+from walktalk.core.settings import misfit
 from walktalk.protocols import Described, together
 from walktalk.records import folder_name
-from walktalk.runtimes.meaning import OptimizerState
+from walktalk.runtimes.semantics import OptimizerState
 from walktalk.runtimes.simulator import lines_of
-from walktalk.settings import misfit
 from walktalk.studies.spec.algorithm import AlgorithmSpec
-from walktalk.studies.spec.faults import FaultSpec
 from walktalk.studies.spec.fields import Section, Whole, key
-from walktalk.studies.spec.network import NetworkSpec
-from walktalk.studies.spec.optimizer import OptimizerSpec
-from walktalk.studies.spec.task import TaskSpec
+from walktalk.studies.spec.sections import FaultSpec, NetworkSpec, OptimizerSpec, TaskSpec
 
 COUNT = "a whole number from 1 to 1e15"  # beyond it a float, as times and bits are, no longer counts by ones
 SECONDS = "a number from 1e-9 to 1e9 (seconds)"

@@ -19,6 +19,7 @@
   let version = 0;
   let over = false;
   let lastTold = {};
+  let asking = Promise.resolve();
 
   /* By which the server knows that a page that was loaded again is the same one, and waits for it in the end. */
   function nameOfThisPage() {
@@ -41,7 +42,13 @@
     document.title = `${share < 100 ? `${share} % · ` : ""}${progress.name} · walktalk`;
   }
 
-  async function take() {
+  /* One question after the other: the answer to an earlier one may come late, and would put back an older state. */
+  function take() {
+    asking = asking.then(takeNewest);
+    return asking;
+  }
+
+  async function takeNewest() {
     const ask = fetch(at("page.json")).then((found) => found.json());
     const answer = await ask.catch(() => ({})); // the process has ended meanwhile: what is shown stays
     if (!answer.parts || answer.version === version) return;

@@ -1,4 +1,4 @@
-// The events of a run, from the bytes that report/replay/coding.py wrote: one typed array a column, -1 for "nothing".
+// The events of a run, from the bytes that report/replay/events.py wrote: one typed array a column, -1 for "nothing".
 (function (R) {
   "use strict";
 

@@ -1,0 +1,153 @@
+"""What each special case for CPUs brings (`learning/stacked/cpu.py`): the same training with it and without, by turns.
+
+    OMP_NUM_THREADS=1 python benchmarks/cpu_cases.py [--seconds 2]
+
+One thread, SGD with momentum; CPU seconds, the best of many turns in one process. A ratio above 1 is what the case
+saves: 1.50 means that training takes one and a half times as long without it. `MKL_CBWR` is measured in processes of
+its own, since MKL reads it once; it is there for equal bits, so what counts is that it costs nothing.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import platform
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+import torch
+from torch import nn
+
+sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "src"))  # also runs where nothing is installed
+
+from walktalk.core.cpu import MKL_VARIABLE, cpu_says
+from walktalk.learning import Trainer
+from walktalk.learning.stacked import SequentialModel, cpu
+from walktalk.testing.bench.models import MODELS
+from walktalk.testing.bench.training import StackedWave, make_trainer
+
+TURN = 0.02  # CPU seconds of a turn, at least
+LOCAL_STEPS = 5
+Switch = Callable[[Trainer, bool], None]  # turns a case on or off
+NUMPY_IS_FASTER = cpu.numpy_is_faster
+
+
+def by_numpy(trainer: Trainer, on: bool) -> None:
+    cpu.numpy_is_faster = NUMPY_IS_FASTER if on else lambda: False  # type: ignore[assignment]
+
+
+def channels_last(trainer: Trainer, on: bool) -> None:
+    order(trainer).heavy_up_to = 0 if on else 2**40
+
+
+def small_convolutions(trainer: Trainer, on: bool) -> None:
+    images = order(trainer)
+    kept = vars(images).setdefault("kept_small", images.small_up_to)
+    images.small_up_to = kept if on else 0
+
+
+def heavy_convolutions(trainer: Trainer, on: bool) -> None:
+    images = order(trainer)
+    kept = vars(images).setdefault("kept_heavy", images.heavy_up_to)
+    images.heavy_up_to = kept if on else 0
+
+
+def group_norm(trainer: Trainer, on: bool) -> None:
+    for part in rows(trainer).worker.modules():
+        if isinstance(part, nn.GroupNorm):
+            part.__class__ = cpu.LastGroupNorm if on else nn.GroupNorm
+
+
+def rows(trainer: Trainer) -> SequentialModel:
+    assert isinstance(trainer.model, SequentialModel)
+    return trainer.model
+
+
+def order(trainer: Trainer) -> cpu.ImageOrder:
+    assert trainer.model.images is not None  # type: ignore[attr-defined]
+    return trainer.model.images  # type: ignore[attr-defined,no-any-return]
+
+
+CASES: list[tuple[str, Switch, str, int, int]] = [  # the case, its switch, a model, samples in a batch, rows at once
+    ("products by numpy", by_numpy, "logistic", 32, 20),
+    ("products by numpy", by_numpy, "perceptron", 32, 20),
+    ("products by numpy", by_numpy, "perceptron", 8, 20),
+    ("products by numpy", by_numpy, "tiny-vit", 32, 4),
+    ("channels last", channels_last, "lenet5", 32, 1),
+    ("channels last", channels_last, "resnet20", 32, 1),
+    ("group norm", group_norm, "gn-lenet", 32, 1),
+    ("small convolutions", small_convolutions, "small-cnn", 2, 1),
+    ("small convolutions", small_convolutions, "lenet5", 2, 1),
+    ("heavy convolutions", heavy_convolutions, "vgg11", 4, 1),
+    ("heavy convolutions", heavy_convolutions, "vgg11", 32, 1),
+]
+
+MKL = """
+import os, sys, time
+import walktalk, torch
+if sys.argv[1] == "off":
+    os.environ.pop("{variable}", None)
+torch.set_num_threads(1)
+a, b = torch.randn(20, 32, 64), torch.randn(20, 64, 64)
+best = 1e9
+for _ in range(60):
+    began = time.process_time()
+    for _ in range(200):
+        torch.bmm(a, b)
+    best = min(best, time.process_time() - began)
+print(best)
+"""
+
+
+def ratio(switch: Switch, name: str, batch: int, width: int, seconds: float) -> float:
+    """How many times as long a training takes without the case."""
+    trainer = make_trainer(MODELS[name].task(), "cpu", batch, LOCAL_STEPS)
+    wave, best, times = StackedWave(width, trainer), {True: 1e9, False: 1e9}, 1
+    until = time.process_time() + seconds
+    for on in (True, False):  # memory is laid out, programs are made
+        switch(trainer, on)
+        wave.train()
+        began = time.process_time()
+        wave.train()
+        times = max(times, round(TURN / max(1e-6, time.process_time() - began)))
+    while time.process_time() < until:
+        for on in (True, False):
+            switch(trainer, on)
+            began = time.process_time()
+            for _ in range(times):
+                wave.train()
+            best[on] = min(best[on], time.process_time() - began)
+    switch(trainer, True)
+    return best[False] / best[True]
+
+
+def mkl_ratio() -> float:
+    """How many times as long products of a wave take without `MKL_CBWR`, in the better of three processes each."""
+    environment = {key: value for key, value in os.environ.items() if key != MKL_VARIABLE}
+    best = {"on": 1e9, "off": 1e9}
+    for _ in range(3):
+        for way in best:
+            command = [sys.executable, "-c", MKL.format(variable=MKL_VARIABLE), way]
+            done = subprocess.run(command, env=environment, capture_output=True, text=True, check=True)
+            best[way] = min(best[way], float(done.stdout))
+    return best["off"] / best["on"]
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--seconds", type=float, default=2.0, help="CPU seconds of each measurement")
+    options = parser.parse_args()
+    torch.set_num_threads(1)
+    print(f"{cpu_says('model name') or platform.processor()}, {os.cpu_count()} cores, torch {torch.__version__}\n")
+    print("| case | model | samples | rows at once | without over with |\n| --- | --- | --- | --- | --- |")
+    for case, switch, name, batch, width in CASES:
+        found = ratio(switch, name, batch, width, options.seconds)
+        print(f"| {case} | {name} | {batch} | {width} | {found:.2f} |", flush=True)
+    print(f"| `{MKL_VARIABLE}` | 20 products of [32, 64] and [64, 64] | | 20 | {mkl_ratio():.2f} |")
+
+
+if __name__ == "__main__":
+    main()

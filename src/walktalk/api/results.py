@@ -1,0 +1,305 @@
+"""What one run leaves, to look at, to keep and to go on from."""
+
+from __future__ import annotations
+
+import math
+import tempfile
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from html import escape
+from os import PathLike
+from pathlib import Path
+from typing import Any
+
+import pandas as pd
+from torch import Tensor, nn
+
+from walktalk.api.arguments import errors_name_arguments
+from walktalk.core.errors import StudyError, suggestion
+from walktalk.learning import Trainer
+from walktalk.records import (
+    RUN_COLUMNS,
+    TRACE_COLUMNS,
+    StudyFolder,
+    TraceWriter,
+    frame,
+    opened_folder,
+    read_trace,
+    write_text,
+)
+from walktalk.report import latex, numbers, open_study, page_html, page_parts, results_table, write_report
+from walktalk.report.figures import Axis, curves, with_unit
+from walktalk.studies import Foundation, RunRecord, StudyResult
+from walktalk.studies.results import save_model, study_result, trace_columns, write_run
+from walktalk.studies.spec import dump_spec
+
+# From runs in memory to a study's folder and to a page.
+
+
+def save_study(
+    base: Foundation, runs: Sequence[Run], folder: str | PathLike[str], *, overwrite: bool = False, figures: bool = True
+) -> Path:
+    """Write everything that a study leaves; the folder.
+
+    Args:
+        base: The study.
+        runs: All its runs, in order.
+        folder: Where; it need not exist yet, and another study's is refused.
+        overwrite: Replace a study that is there.
+        figures: Whether figures and page are made, too.
+    """
+    with errors_name_arguments(), opened_folder(folder, dump_spec(base.spec), overwrite=overwrite) as place:
+        for run in runs:
+            here = place.run(run.record.label, run.record.repetition)
+            here.path.mkdir(parents=True, exist_ok=True)
+            with TraceWriter(here.trace) as writer:
+                writer.write(trace_columns(run.record.trace) if run.record.trace else _columns(run))
+            write_run(here, run.record, run.trainer)
+        study_result(base.spec, [run.record for run in runs], place, runs[0].engine)
+    if figures:
+        write_report(folder, base)
+    return Path(folder)
+
+
+def _columns(run: Run) -> dict[str, Sequence[object]]:
+    """The columns of a trace that was written to a file."""
+    return {str(name): list(values) for name, values in run.trace.items()}
+
+
+def page_of(base: Foundation, runs: Sequence[Run], path: str | PathLike[str]) -> Path:
+    """Write the page alone; what it would link to is not there, so it has no such links."""
+    with tempfile.TemporaryDirectory() as folder:
+        save_study(base, runs, Path(folder) / base.spec.name, figures=False)
+        parts = page_parts(open_study(Path(folder) / base.spec.name, base))
+        sections = {name: html for name, html in parts.sections.items() if name not in ("records", "repeat")}
+        target = Path(path)
+        target.parent.mkdir(parents=True, exist_ok=True)
+        write_text(target, page_html(parts._replace(sections=sections)))
+    return target
+
+
+# Results in few words and as small tables, for a prompt and for a notebook.
+
+CELL = "style='text-align: left'"
+
+
+def run_text(title: str, base: Foundation, record: RunRecord) -> str:
+    """A run on one line, for a prompt."""
+    return f"Run({title}: {', '.join(f'{name} {value}' for name, value in facts_of(base, record).items())})"
+
+
+def run_html(title: str, base: Foundation, record: RunRecord) -> str:
+    """A run as an HTML table with a row for each fact."""
+    rows = "".join(
+        f"<tr><th {CELL}>{escape(name)}</th><td {CELL}>{escape(value)}</td></tr>"
+        for name, value in facts_of(base, record).items()
+    )
+    return f"<table><caption>{escape(title)}</caption><tbody>{rows}</tbody></table>"
+
+
+def facts_of(base: Foundation, record: RunRecord) -> dict[str, str]:
+    """What a person wants to know first of a run."""
+    last = record.history[-1]
+    found = {"task": base.spec.task.title, "graph": base.graph.name, "iterations": f"{last.iteration:,}"}
+    found |= {"time": with_unit("time", last.time), "sent": with_unit("bits", last.bits)}
+    found["loss"] = f"{last.train_loss:.4g}"
+    return found if math.isnan(last.test_accuracy) else {**found, "accuracy": f"{100 * last.test_accuracy:.1f} %"}
+
+
+def summary_text(summary: Mapping[str, Any]) -> str:
+    """A summary with a line for each algorithm, for a prompt."""
+    table = results_table(summary)
+    cells = [table.head, *([cell.text for cell in row] for row in table.rows)]
+    widths = [max(len(row[k]) for row in cells) for k in range(len(table.head))]
+    lines = ["  ".join(text.ljust(width) for text, width in zip(row, widths, strict=True)).rstrip() for row in cells]
+    return "\n".join([table.title, *lines, *(text for text in (table.note, table.warning) if text)])
+
+
+def summary_html(summary: Mapping[str, Any]) -> str:
+    """A summary as an HTML table, the best of each column in bold."""
+    table = results_table(summary)
+    head = "".join(f"<th {CELL}>{escape(name)}</th>" for name in table.head)
+    rows = "".join(
+        "<tr>" + "".join(f"<td {CELL}>{_cell(cell.text, cell.best)}</td>" for cell in row) + "</tr>"
+        for row in table.rows
+    )
+    notes = "".join(f"<p><small>{escape(text)}</small></p>" for text in (table.note, table.warning) if text)
+    caption = f"<caption>{escape(table.title)}</caption>"
+    return f"<table>{caption}<thead><tr>{head}</tr></thead><tbody>{rows}</tbody></table>{notes}"
+
+
+def _cell(text: str, best: bool) -> str:
+    return f"<b>{escape(text)}</b>" if best else escape(text)
+
+
+@dataclass(frozen=True, repr=False)
+class Run:
+    """What one run leaves: its history, its trace and its model, to look at, to keep and to go on from."""
+
+    record: RunRecord  # history, trace and models as they were recorded
+    trainer: Trainer  # what trained the models
+    base: Foundation  # the study that it is a run of, or that it is alone
+    folder: Path | None = None  # where its study was written; None if nowhere
+    engine: str = "sim"  # what ran it
+
+    @cached_property
+    def history(self) -> pd.DataFrame:
+        """One row per evaluation: iteration, time, bits, train_loss, test_accuracy, consensus and more."""
+        return frame(self.record.history, RUN_COLUMNS).drop(columns=["algorithm", "repetition"])
+
+    @cached_property
+    def trace(self) -> pd.DataFrame:
+        """Every event, in order; enough to recompute the run (`walktalk.records.trace` says what the columns mean)."""
+        if self.record.trace or self.folder is None:
+            return pd.DataFrame(trace_columns(self.record.trace), columns=list(TRACE_COLUMNS))
+        return read_trace(StudyFolder(self.folder).run(self.record.label, self.record.repetition).trace)
+
+    @property
+    def row(self) -> Tensor:
+        """The aggregated model as one flat vector."""
+        assert self.record.output is not None
+        return self.record.output
+
+    @cached_property
+    def model(self) -> nn.Module:
+        """The aggregated model, as a torch module with its weights."""
+        return self.trainer.module(self.row)
+
+    @cached_property
+    def by_node(self) -> pd.DataFrame:
+        """The aggregated model on every node's own data: samples, loss, and, where it has any, its own test data's."""
+        return pd.DataFrame(self.trainer.by_node(self.row)).set_index("node")
+
+    @property
+    def title(self) -> str:
+        """What its algorithm is called."""
+        return self.base.spec.described[self.record.label].heading
+
+    def plot(self, x: Axis = "iteration") -> Any:
+        """Loss and accuracy as a matplotlib figure.
+
+        Args:
+            x: Along what: "iteration", "time" or "bits".
+        """
+        return curves({self.title: self.history}, x)
+
+    def save(self, folder: str | PathLike[str], *, overwrite: bool = False) -> Path:
+        """Write `model.safetensors`, whose tensors are those of the module's own state dict, history and trace.
+
+        The folder is a study's, with one run: `walktalk report`, `plot` and `list` take it, and so does `init`.
+
+        Args:
+            folder: Where; it need not exist yet.
+            overwrite: Replace a study that is there.
+        """
+        place = save_study(self.base, [self], folder, overwrite=overwrite)
+        save_model(place / "model.safetensors", self.record, self.trainer)
+        return place
+
+    def report(self, path: str | PathLike[str] = "report.html") -> Path:
+        """Write the page of this run, one file that needs no network; its path.
+
+        Args:
+            path: The page's file.
+        """
+        return page_of(self.base, [self], path)
+
+    def __repr__(self) -> str:
+        return run_text(self.title, self.base, self.record)
+
+    def _repr_html_(self) -> str:
+        return run_html(self.title, self.base, self.record)
+
+
+# What `compare` leaves: the study's history and summary, its runs, and its page.
+
+
+@dataclass(frozen=True, repr=False)
+class Compared:
+    """What a comparison leaves: history and summary of all runs, each run, and the page."""
+
+    result: StudyResult  # as `run_study` gives it
+    base: Foundation  # the study: its specification, graph and algorithms
+
+    @property
+    def history(self) -> pd.DataFrame:
+        """One row per evaluation of every run."""
+        return self.result.history
+
+    @property
+    def summary(self) -> dict[str, Any]:
+        """Means and spreads of every algorithm, and the winner on every axis: what `summary.json` has."""
+        return self.result.summary
+
+    @property
+    def folder(self) -> Path | None:
+        """Where everything was written; None if nowhere."""
+        return self.result.folder
+
+    @cached_property
+    def runs(self) -> list[Run]:
+        """Every run: all repetitions of the first algorithm, then those of the next."""
+        trainer, engine = self.result.trainer, str(self.summary.get("engine", "sim"))
+        assert trainer is not None
+        return [Run(record, trainer, self.base, self.folder, engine) for record in self.result.runs]
+
+    def run(self, algorithm: str, repetition: int = 0) -> Run:
+        """One run of the comparison, by algorithm and repetition.
+
+        Args:
+            algorithm: Its label, as in `history`.
+            repetition: Counted from 0.
+        """
+        for run in self.runs:
+            if (run.record.label, run.record.repetition) == (algorithm, repetition):
+                return run
+        labels = list(dict.fromkeys(run.record.label for run in self.runs))
+        raise StudyError(
+            f"there is no run {repetition} of {algorithm!r}; algorithms: {', '.join(labels)}, repetitions: 0 to "
+            f"{self.base.spec.repetitions - 1}{suggestion(algorithm, labels)}"
+        )
+
+    @property
+    def table(self) -> pd.DataFrame:
+        """The numbers of the printed table: a row for each algorithm, means and σ; `.to_csv("table.csv")` keeps it."""
+        return numbers(self.summary)
+
+    def latex(self) -> str:
+        """The printed table as a LaTeX `tabular` for the package booktabs, the best of each column in bold."""
+        return latex(results_table(self.summary))
+
+    def plot(self, x: Axis = "iteration") -> Any:
+        """Loss and accuracy of all algorithms as a matplotlib figure, mean ± σ over repetitions.
+
+        Args:
+            x: Along what: "iteration", "time" or "bits".
+        """
+        return curves(self.history, x, algorithms=self.base.spec.described)
+
+    def save(self, folder: str | PathLike[str], *, overwrite: bool = False) -> Path:
+        """Write the whole study: specification, history, summary, every run, figures and page; the folder.
+
+        Args:
+            folder: Where; it need not exist yet.
+            overwrite: Replace a study that is there.
+        """
+        return save_study(self.base, self.runs, folder, overwrite=overwrite)
+
+    def report(self, path: str | PathLike[str] | None = None) -> Path:
+        """Write the page that a person reads; its path.
+
+        Args:
+            path: The page's file; `report.html` in the study's folder, with all figures, if left out.
+        """
+        if path is not None:
+            return page_of(self.base, self.runs, path)
+        if self.folder is None:
+            raise StudyError("report: this comparison has no folder; say where its page goes, report('mine.html')")
+        return write_report(self.folder, self.base)
+
+    def __repr__(self) -> str:
+        return summary_text(self.summary)
+
+    def _repr_html_(self) -> str:
+        return summary_html(self.summary)

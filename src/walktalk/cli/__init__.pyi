@@ -1,0 +1,2 @@
+from .app import app as app
+from .app import main as main

@@ -1,0 +1,13 @@
+from .low_rank import MIXINGS as MIXINGS
+from .low_rank import LoraLinear as LoraLinear
+from .low_rank import LoraSettings as LoraSettings
+from .low_rank import Mixing as Mixing
+from .low_rank import ProductMixing as ProductMixing
+from .low_rank import adapted_layers as adapted_layers
+from .low_rank import lora as lora
+from .low_rank import merged as merged
+from .low_rank import mixing_of as mixing_of
+from .low_rank import settings_from as settings_from
+from .low_rank import with_lora as with_lora
+from .peft_format import load_adapter as load_adapter
+from .peft_format import save_adapter as save_adapter

@@ -1,0 +1,17 @@
+from .chain import ChainModel as ChainModel
+from .choice import OpaqueLoss as OpaqueLoss
+from .choice import active_dropouts as active_dropouts
+from .choice import stack as stack
+from .choice import use as use
+from .compiled import CompiledModel as CompiledModel
+from .cpu import one_thread as one_thread
+from .model import RowByRowLoss as RowByRowLoss
+from .model import StackedModel as StackedModel
+from .model import TracedModel as TracedModel
+from .model import VmapModel as VmapModel
+from .model import row_losses as row_losses
+from .sequential import SequentialModel as SequentialModel
+from .sequential import SingleRowModel as SingleRowModel
+from .shared_base import SharedBaseModel as SharedBaseModel
+from .tensors import Pass as Pass
+from .tensors import RowLayout as RowLayout

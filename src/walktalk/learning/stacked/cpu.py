@@ -1,0 +1,366 @@
+"""Cases in which a CPU is better served otherwise than by torch's own way: products, group norms, convolutions.
+
+What each brings, as `benchmarks/cpu_cases.py` measured it: how many times as long a training takes without it, in CPU
+seconds by turns in one process. 2026-11-18, two cores of an AMD EPYC (family 26, AVX-512), torch 2.13, one thread, SGD
+with momentum, five local steps; the machine had a load of 12, so that a few per cent are noise.
+
+| case | model, samples in a batch, rows at once | without over with |
+| --- | --- | --- |
+| products by numpy¹ | logistic regression, 32, 20 | 1.84 |
+| | perceptron, 32 and 8, 20 | 1.55 and 1.42 |
+| | small vision transformer, 32, 4 | 1.37 |
+| channels last | LeNet-5 and ResNet-20, 32, 1 | 1.11 and 1.16 |
+| group norm | GN-LeNet and ResNet-20, 32, 1 | 0.95 and 0.94² |
+| small convolutions | small CNN and LeNet-5, 2, 1 | 1.70 and 1.68 |
+| heavy convolutions | VGG-11, 4 and 32, 1 | 1.44 and 1.05 |
+| `MKL_CBWR` (`core/cpu.py`, for equal bits) | 20 products of [32, 64] and [64, 64] | 1.00 |
+
+¹ With `OPENBLAS_CORETYPE=SkylakeX`: by itself numpy's OpenBLAS took this CPU for a Haswell, and numpy is not used then.
+² On a quiet machine it saved a third of the norms' time (results/2026-11-18-executor-cpu).
+
+The case of numpy's products: on AMD's CPUs with AVX-512 MKL, which torch has, multiplies with half of the registers'
+width. OpenBLAS, which numpy's own builds have, uses all of it: 240 Gflop/s on a thread of an AMD EPYC with Zen 5, where
+MKL has 115, and where matrices are small, three times MKL's rate. numpy multiplies matrix by matrix, so that a model
+has the same bits alone and in any wave. Which of the two it is follows from the CPU and from numpy's library, never
+from a clock.
+"""
+
+from __future__ import annotations
+
+import copy
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from functools import cache
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+from torch.nn import functional
+
+from walktalk.core.cpu import cpu_says
+
+AMD = "AuthenticAMD"
+WIDE = ("SkylakeX", "Cooperlake", "SapphireRapids")  # OpenBLAS's kernels for AVX-512; with others MKL is as fast
+
+
+@cache
+def libraries() -> list[Any]:
+    """The OpenBLAS that numpy multiplies with, if it does; and scipy's, should that be there, too."""
+    from threadpoolctl import ThreadpoolController
+
+    told: Any = np.show_config(mode="dicts")
+    if "openblas" not in told["Build Dependencies"]["blas"]["name"]:
+        return []
+    return [one for one in ThreadpoolController().lib_controllers if one.internal_api == "openblas"]
+
+
+@cache
+def numpy_is_faster() -> bool:
+    """Whether numpy's library is faster than torch's on this machine."""
+    if cpu_says("vendor_id") != AMD or not libraries():
+        return False
+    return all(library.architecture in WIDE for library in libraries())
+
+
+def numpy_multiplies(like: Tensor | None = None) -> bool:
+    """Whether numpy is to multiply now: with one thread, as small models are trained; of numbers like these."""
+    fits = like is None or (like.device.type == "cpu" and like.dtype == torch.float32)
+    return fits and numpy_is_faster() and torch.get_num_threads() == 1
+
+
+def multiplied(a: Tensor, b: Tensor) -> Tensor:
+    """a b of matrices [W, …]."""
+    return torch.from_numpy(np.matmul(a.numpy(), b.numpy()))
+
+
+class _Inside:
+    """How many trainings go on, and how many threads the libraries had before the first of them."""
+
+    def __init__(self) -> None:
+        self.lock = threading.Lock()
+        self.trainings = 0
+        self.before: list[int] = []
+
+
+_inside = _Inside()
+
+
+@contextmanager
+def one_thread() -> Iterator[None]:
+    """Inside, numpy multiplies with one thread, where it is taken: torch's threads are not its own.
+
+    It also keeps to itself what torch would: that numbers overflow. Who watches a run says so, and what to do.
+    """
+    if not numpy_multiplies():
+        yield
+        return
+    with _inside.lock:
+        if _inside.trainings == 0:
+            _inside.before = [library.get_num_threads() for library in libraries()]
+            set_threads([1] * len(_inside.before), _inside.before)
+        _inside.trainings += 1
+    try:
+        with np.errstate(all="ignore"):
+            yield
+    finally:
+        with _inside.lock:
+            _inside.trainings -= 1
+            if _inside.trainings == 0:
+                set_threads(_inside.before, [1] * len(_inside.before))
+
+
+def set_threads(wanted: list[int], present: list[int]) -> None:
+    for library, count, now in zip(libraries(), wanted, present, strict=True):
+        if count != now:
+            library.set_num_threads(count)
+
+
+# Group norm of images with their channels last, on a CPU: two thirds of the time that torch's own takes there.
+#
+# torch's kernel is made for channels that come first, and takes three times as long where they come last; convolutions
+# are the other way round. Wu and He (2018), equation 1: of every sample, the channels of a group over all pixels have
+# mean 0 and variance 1.
+
+
+class LastGroupNorm(nn.GroupNorm):
+    """A `GroupNorm` that takes the fast way where images have their channels last, and torch's elsewhere."""
+
+    def forward(self, x: Tensor) -> Tensor:
+        if not has_channels_last(x):
+            return functional.group_norm(x, self.num_groups, self.weight, self.bias, self.eps)
+        out: Tensor = NormedGroups.apply(x, self.weight, self.bias, self.num_groups, self.eps)  # type: ignore[no-untyped-call]
+        return out
+
+
+def has_channels_last(x: Tensor) -> bool:
+    """Whether these are images in float32 on a CPU, channels last; with one pixel or channel both orders are one."""
+    plain = x.device.type == "cpu" and x.dtype == torch.float32 and not torch.is_autocast_enabled("cpu")
+    return plain and x.dim() == 4 and not x.is_contiguous() and x.is_contiguous(memory_format=torch.channels_last)
+
+
+def norm_groups_by_ourselves(module: nn.Module) -> None:
+    """Let group norms of a module take the fast way, where it is right. The module must be nobody else's."""
+    for part in module.modules():
+        if (
+            type(part) is nn.GroupNorm
+            and part.affine
+            and group_norm_is_right(part.num_channels, part.num_groups, part.eps)
+        ):
+            part.__class__ = LastGroupNorm
+
+
+@cache
+def group_norm_is_right(channels: int, groups: int, eps: float) -> bool:
+    """Whether outputs and gradients are torch's own.
+
+    Tried by itself, not in a model: behind a norm there is a ReLU, and an input within rounding of 0 may fall on either
+    side of it, which moves a gradient by more than anything that would be wrong here may.
+    """
+    numbers = torch.Generator().manual_seed(0)
+    shape = (2, channels, 4, 3)
+    x, gradient = (torch.randn(shape, generator=numbers).to(memory_format=torch.channels_last) for _ in range(2))
+    given = [x, *torch.randn(2, channels, generator=numbers)]
+    with torch.inference_mode(False), torch.enable_grad():
+        leaves = [tensor.detach().clone(memory_format=torch.preserve_format).requires_grad_() for tensor in given]
+        pictures, weight, bias = leaves
+        out: Tensor = NormedGroups.apply(pictures, weight, bias, groups, eps)  # type: ignore[no-untyped-call]
+        ways = out, functional.group_norm(pictures, groups, weight, bias, eps)
+        ours, torchs = ([way, *torch.autograd.grad(way, leaves, gradient)] for way in ways)
+    return all(bool((a - b).norm() <= 1e-4 * b.norm() + 1e-6) for a, b in zip(ours, torchs, strict=True))
+
+
+class NormedGroups(torch.autograd.Function):
+    """Both passes, on [samples, pixels, channels].
+
+    Everything that is one number a group is kept as one a channel, [samples, 1, channels]: so many small operations on
+    fewer numbers would take longer than the images do.
+    """
+
+    @staticmethod
+    def forward(ctx: Any, x: Tensor, weight: Tensor, bias: Tensor, groups: int, eps: float) -> Tensor:
+        n, c = x.shape[:2]
+        pixels = x.permute(0, 2, 3, 1).view(n, -1, c)
+        over_group = group_mean(c, groups, pixels.shape[1])
+        mean = pixels.sum(1) @ over_group
+        # Squares of differences, not the difference of squares: that has no digits left where the mean is large.
+        squares = functional.mse_loss(pixels, mean.unsqueeze(1).expand_as(pixels), reduction="none")
+        inverse = (squares.sum(1) @ over_group).add_(eps).rsqrt_()
+        scale = inverse * weight
+        shift = torch.addcmul(bias, mean, scale, value=-1.0)
+        ctx.save_for_backward(pixels, weight, mean, inverse, scale, over_group)
+        return as_images(torch.addcmul(shift.unsqueeze(1), pixels, scale.unsqueeze(1)), x)
+
+    @staticmethod
+    def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor | None, ...]:
+        pixels, weight, mean, inverse, scale, over_group = ctx.saved_tensors
+        given = gradient.permute(0, 2, 3, 1).reshape(pixels.shape)
+        for_bias = given.sum(1)
+        # Of the normalized inputs: Σ g · (x − mean) / σ.
+        for_weight = torch.addcmul((given * pixels).sum(1), mean, for_bias, value=-1.0).mul_(inverse)
+        # What goes through the group's mean and through its variance is taken off again, the latter times (x − mean).
+        through_mean = (for_bias * weight) @ over_group
+        slope = ((for_weight * weight) @ over_group).mul_(inverse).mul_(inverse).neg_()
+        shift = through_mean.mul_(inverse).addcmul_(mean, slope).neg_()
+        for_x = torch.addcmul(shift.unsqueeze(1), given, scale.unsqueeze(1)).addcmul_(pixels, slope.unsqueeze(1))
+        return as_images(for_x, gradient), for_weight.sum(0), for_bias.sum(0), None, None
+
+
+@cache
+@torch.inference_mode(False)
+def group_mean(channels: int, groups: int, pixels: int) -> Tensor:
+    """What makes of sums over pixels, one a channel, the mean over the channel's group."""
+    each = channels // groups
+    mean: Tensor = torch.block_diag(*[torch.full((each, each), 1.0 / (each * pixels)) for _ in range(groups)])
+    return mean
+
+
+def as_images(pixels: Tensor, like: Tensor) -> Tensor:
+    """[samples, pixels, channels] as images of this shape, channels last."""
+    n, c, high, wide = like.shape
+    return pixels.view(n, high, wide, c).permute(0, 3, 1, 2)
+
+
+# Convolutions of few and small images, on a CPU, by torch's own kernel in place of oneDNN's.
+#
+# oneDNN sets up every call anew: forward and backward pass of a layer take it 80 µs without any arithmetic, 110 where
+# inputs need a gradient. torch's kernel unfolds image by image, with their channels first, and begins at 25. With up to
+# 2¹⁹ multiplications a batch it takes a third to three quarters of oneDNN's time in all layers that were measured, from
+# twice as many on it is slower in some (results/2026-11-18-executor-cpu-3). So the size of layers and batch decides.
+
+FEW_MULTIPLICATIONS = 2**19  # multiplications of a layer's forward pass for a batch
+convolve_by_torch: Callable[..., Tensor] = torch._C._nn.thnn_conv2d  # type: ignore[attr-defined]
+
+
+class SmallConv2d(nn.Conv2d):
+    """A `Conv2d` that takes the way of small ones where images have their channels first, and oneDNN's elsewhere."""
+
+    def forward(self, x: Tensor) -> Tensor:
+        if not has_channels_first(x) or multiplications(self, x) > FEW_MULTIPLICATIONS:
+            return super().forward(x)
+        return convolve_by_torch(x, self.weight, self.kernel_size, self.bias, self.stride, self.padding)
+
+
+def has_channels_first(x: Tensor) -> bool:
+    """Whether these are images in float32 on a CPU, channels first also where there is one channel."""
+    plain = x.device.type == "cpu" and x.dtype == torch.float32 and not torch.is_autocast_enabled("cpu")
+    return plain and x.dim() == 4 and x.stride(1) != 1
+
+
+def multiplications(layer: nn.Conv2d, x: Tensor) -> int:
+    """Counts those of a layer's forward pass for images x [B, channels, high, wide]."""
+    samples, _, high, wide = x.shape
+    (kernel_high, kernel_wide), (down, right), padding = layer.kernel_size, layer.stride, layer.padding
+    assert not isinstance(padding, str), "`is_plain` says so"
+    out_high = (high + 2 * padding[0] - kernel_high) // down + 1
+    out_wide = (wide + 2 * padding[1] - kernel_wide) // right + 1
+    return samples * layer.weight.numel() * out_high * out_wide
+
+
+def is_plain(layer: nn.Module) -> bool:
+    """Whether torch's kernel knows this convolution."""
+    if type(layer) not in (nn.Conv2d, SmallConv2d):
+        return False
+    assert isinstance(layer, nn.Conv2d)
+    padded = layer.padding_mode == "zeros" and not isinstance(layer.padding, str)
+    return padded and layer.groups == 1 and layer.dilation == (1, 1)
+
+
+def convolve_small_ones(module: nn.Module, inputs: Tensor) -> int:
+    """Let the convolutions of a module take the way of small ones, where their images are given channels first.
+
+    Returns up to how many samples all of them are small; 0 if one is not, or none is there.
+
+    Args:
+        module: Nobody else's.
+        inputs: Samples [B, …] of its data; one is tried.
+    """
+    layers = [part for part in module.modules() if isinstance(part, nn.modules.conv._ConvNd)]
+    if not layers or not all(is_plain(layer) and layer.weight.numel() <= FEW_MULTIPLICATIONS for layer in layers):
+        return 0
+    most = max(of_one_sample(module, inputs[:1]), default=0)
+    if not 0 < most <= FEW_MULTIPLICATIONS:
+        return 0
+    for layer in layers:
+        layer.__class__ = SmallConv2d
+    return FEW_MULTIPLICATIONS // most
+
+
+def of_one_sample(module: nn.Module, inputs: Tensor) -> list[int]:
+    """Multiplications of each call of a convolution, for one sample."""
+    found = list[int]()
+
+    def note(layer: nn.Conv2d, x: Tensor, out: Tensor) -> None:
+        found.append(multiplications(layer, x if x.dim() == 4 else x.unsqueeze(0)) // len(inputs))
+
+    at_each_convolution(module, inputs, note)
+    return found
+
+
+def at_each_convolution(module: nn.Module, inputs: Tensor, note: Callable[[nn.Conv2d, Tensor, Tensor], None]) -> None:
+    """Pass these through a copy of the module, and note what goes into each call of a convolution, and out of it."""
+    probe = copy.deepcopy(module).eval()
+    for part in probe.modules():
+        if isinstance(part, nn.Conv2d):
+            part.register_forward_hook(lambda layer, given, out: note(layer, given[0], out))
+    with torch.no_grad():
+        probe(inputs)
+
+
+# Convolutional models whose weights outnumber what they put out, on a CPU: images are given channels first.
+#
+# With channels last oneDNN's passes over images are faster, but weights and their gradients, which lie in rows channels
+# first, have to be turned in every step. Which counts for more was measured with VGG-11 at a quarter, half, three
+# quarters and all of its channels, batches of 4 to 64 (results/2026-11-18-executor-cpu-3): the wider it is, the less
+# images gain. The rule takes the faster way in all of them but where both are within 3 %.
+
+WEIGHTS_TO_OUTPUTS = 3000.0  # where weights^1.5 is so many times the outputs of a batch, both ways take as long
+
+
+def heavy_up_to(module: nn.Module, inputs: Tensor) -> int:
+    """Up to how many samples in a batch images are better given channels first; 0: never.
+
+    Args:
+        module: With convolutions.
+        inputs: Samples [B, …] of its data; one is tried.
+    """
+    weights = sum(part.weight.numel() for part in module.modules() if isinstance(part, nn.Conv2d))
+    outputs = outputs_of_one_sample(module, inputs[:1])
+    return int(weights**1.5 / (WEIGHTS_TO_OUTPUTS * outputs)) if outputs else 0
+
+
+def outputs_of_one_sample(module: nn.Module, inputs: Tensor) -> int:
+    """How many numbers the convolutions put out for one sample, all of them together."""
+    found = list[int]()
+    at_each_convolution(module, inputs, lambda layer, x, out: found.append(out.numel()))
+    return sum(found)
+
+
+# The order in which images are given to convolutions.
+
+
+@dataclass
+class ImageOrder:
+    """Whether a CPU is given the channels of images last, or first where that is faster, by the size of a batch."""
+
+    small_up_to: int = 0  # samples up to which oneDNN is not worth it (`SmallConv2d`): first
+    heavy_up_to: int = 0  # samples up to which weights count for more than images (`heavy_up_to`): first
+
+    def ordered(self, inputs: Tensor, in_16_bits: bool) -> Tensor:
+        """Inputs in that order; what is no batch of images, or on another device, as it is."""
+        if inputs.is_cuda or inputs.dim() != 4 or len(inputs) <= self.heavy_up_to:
+            return inputs
+        if len(inputs) <= self.small_up_to and not in_16_bits:
+            return inputs
+        if inputs.shape[1] == 1:  # the same memory in either order; torch has to be told which one is meant
+            high, wide = inputs.shape[2:]
+            return inputs.contiguous().as_strided(inputs.shape, (high * wide, 1, wide, 1))
+        return inputs.contiguous(memory_format=torch.channels_last)
+
+
+def prepared_for_images(module: nn.Module, inputs: Tensor) -> ImageOrder:
+    """Prepares a convolutional module, which must be nobody else's, for a CPU, and says how it is given images."""
+    norm_groups_by_ourselves(module)
+    return ImageOrder(convolve_small_ones(module, inputs), heavy_up_to(module, inputs))

@@ -1,0 +1,142 @@
+"""DSGD-CECA (Ding, Jin, Liu, Zhu, Yuan, Yin 2023): the exact mean of any number of nodes in ⌈log₂ n⌉ rounds.
+
+    a_i: the mean of nodes i − m … i,  b_i: of i − m … i − 1 alone,  m = 0 at first, and then by the digits d of n − 1:
+    d = 1:  h = a − η g(a), to node i + m + 1;   a ← (h_i + h_j)/2,  b ← ((m+1) h_j + m b')/(2m+1)    (j = i − m − 1)
+    d = 0:  h = b − η g(b), to node i + m;       b ← (h_i + h_j)/2,  a ← ((m+1) a' + m h_j)/(2m+1)    (j = i − m)
+    (a', b': one's own, moved by the same −η g as h);    m ← 2m + d, and anew from a, m = 0, when all digits are through
+
+Windows double, so one message a round is enough, where others need two, or a power of two. What is learned meanwhile
+goes into both, so the mean of all a moves by the mean of all gradients, each at one's own a or b.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from functools import lru_cache
+from typing import ClassVar, NamedTuple
+
+from walktalk.graphs import Graph, Shifts
+from walktalk.protocols.demands import FIXED, Demand
+from walktalk.protocols.effects import UPDATE, Combine, Effect, Train
+from walktalk.protocols.events import Trained
+from walktalk.protocols.machine import Machine, NetworkView
+from walktalk.protocols.mechanisms.meeting import HALF, MODEL, Meeting, arrivals
+from walktalk.protocols.mechanisms.rounds import NeighbourRounds, Rule
+from walktalk.protocols.message import Arrival
+from walktalk.protocols.self_description import Law
+
+MESSAGES = arrivals("round", once=False)  # goes into both means
+OTHERS, REST = "others", "rest"  # b, the mean without the node itself; and which of a and b is not sent, moved as h
+
+
+class Doubling(NamedTuple):
+    """A round in which windows of nodes are doubled."""
+
+    width: int  # m: how many nodes beside itself a node's a is the mean of
+    is_odd: bool  # d: whether the window is doubled and one more
+
+    @property
+    def shift(self) -> int:
+        """How many nodes further a message goes."""
+        return self.width + self.is_odd
+
+
+@lru_cache(maxsize=64)
+def rounds_of(nodes: int) -> tuple[Doubling, ...]:
+    """The rounds after which all have the mean, over and over."""
+    rounds, width = [], 0
+    for digit in f"{nodes - 1:b}":
+        rounds.append(Doubling(width, digit == "1"))
+        width = 2 * width + (digit == "1")
+    return tuple(rounds)
+
+
+def _has_links(graph: Graph) -> bool:
+    """Whether everybody can send to all that it has to."""
+    shifts = {one.shift for one in rounds_of(graph.nodes)} - {0}
+    return all({(v + shift) % graph.nodes for shift in shifts} <= {*graph.neighbours(v)} for v in range(graph.nodes))
+
+
+LINKS = Demand(
+    "links to the nodes that its messages go to, 1 … V/2 further",
+    _has_links,
+    "network: {graph} lacks links that {label} needs; take complete",
+)
+
+
+@dataclass(frozen=True)
+class CECA(NeighbourRounds):
+    """Gossip in rounds, one message each, after ⌈log₂ V⌉ of which everybody has everybody's mean, whatever V is."""
+
+    name: ClassVar[str] = "ceca"
+    proved: ClassVar[str] = "Ding et al. 2023"
+    bound: ClassVar[str] = "ceca_order"
+    family: ClassVar[str] = "gossip"
+    paper: ClassVar[str] = "Ding et al., ICML 2023 (DSGD-CECA-2P)"
+    keeps: ClassVar[str] = "two models at every node: a mean with its own, and one without"
+    sends: ClassVar[str] = "one of them to one other node in a round"
+    guarantees: ClassVar[str] = (
+        "all have the exact mean after ⌈log₂ V⌉ rounds; a constant rate leaves a rest on unlike nodes"
+    )
+    title: ClassVar[str] = "CECA"
+    conserves: ClassVar[tuple[Law, ...]] = ("sum",)
+    description: ClassVar[str] = "Every node trains and sends to one other; means double, so that all have everybody's."
+    colour: ClassVar[str] = "#C2851C"
+    demands: ClassVar[tuple[Demand, ...]] = (FIXED, LINKS)
+    why_nodes_stay: ClassVar[str] = "its means double along a ring of all nodes, whose number they depend on"
+    made_for: ClassVar[str] = "complete"
+    on_directed_graphs: ClassVar[bool] = True
+
+    @property
+    def messages(self) -> Mapping[str, Arrival]:
+        return MESSAGES
+
+    def machine(self, network_view: NetworkView) -> Machine:
+        return self.node(along(network_view), self.rule(rounds_of(network_view.nodes)))
+
+    def rule(self, rounds: tuple[Doubling, ...]) -> Rule:
+        """What a node does in these rounds, which are gone through over and over."""
+        return Windows(rounds)
+
+
+def along(around: NetworkView) -> NetworkView:
+    """The network view with the ring of whom a node meets in which round."""
+    shifts = (one.shift for one in rounds_of(around.nodes))
+    return replace(around, rounds=Shifts(around.nodes, tuple((shift,) if shift else () for shift in shifts)))
+
+
+class Windows(Rule):
+    """`MODEL` is a. A training moves both a and b, whichever of them it was of. Where a message is
+    lost the node's own stands for it, until means are begun anew.
+    """
+
+    __slots__ = ("now", "rounds")
+
+    def __init__(self, rounds: tuple[Doubling, ...]) -> None:
+        self.rounds, self.now = rounds, rounds[0]
+
+    def begin(self) -> list[Effect]:
+        return [Combine(OTHERS, {MODEL: 1.0})]
+
+    def work(self) -> Train:
+        return Train(MODEL if self.now.is_odd else OTHERS)
+
+    def learn(self, event: Trained, meeting: Meeting) -> list[Effect]:
+        self.now = self.rounds[meeting.round % len(self.rounds)]  # a later one, where the node had to catch up
+        sent, rest = (MODEL, OTHERS) if self.now.is_odd else (OTHERS, MODEL)
+        return [
+            Combine(HALF, {sent: 1.0, UPDATE: 1.0}, {UPDATE: 1.0}),
+            Combine(REST, {rest: 1.0, UPDATE: 1.0}, {UPDATE: 1.0}),
+            *meeting.send(HALF, "round"),
+        ]
+
+    def mix(self, meeting: Meeting) -> list[Effect]:
+        came, m = [meeting.slot("round", sender) for sender in meeting.there("round")], self.now.width
+        sent, kept = (MODEL, OTHERS) if self.now.is_odd else (OTHERS, MODEL)
+        theirs = (m + 1 if self.now.is_odd else m) / (2 * m + 1)
+        halves = {HALF: 0.5, came[0]: 0.5} if came else {HALF: 1.0}
+        shares = {REST: 1.0 - theirs, came[0]: theirs} if came else {REST: 1.0}
+        self.now = self.rounds[(meeting.round + 1) % len(self.rounds)]
+        weighed = {slot: weight for slot, weight in shares.items() if weight}
+        return [Combine(sent, halves), Combine(kept, weighed)]

@@ -1,0 +1,105 @@
+"""Epidemic Learning (de Vos, Farhadkhani, Guerraoui, Kermarrec, Pires, Sharma 2023): new random neighbours every round.
+
+    x_i ← mean of x_i½ and all x_j½ that came,    x_j½ = x_j − η g_j, sent to s others drawn anew in every round
+
+Local: each draws its s receivers alone, so s arrive in expectation only, and the mean is kept in expectation. Oracle:
+a random graph on which everybody sends s and gets s, and the mean is kept exactly. All draw from one seed, so that a
+node knows whom to wait for.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, replace
+from typing import Annotated, Any, ClassVar, Literal
+
+from annotated_types import Ge
+
+from walktalk.core.errors import SpecError
+from walktalk.core.seeds import Seed
+from walktalk.graphs import RandomCirculants, RandomTargets, Rounds, WeightedRounds
+from walktalk.protocols.demands import COMPLETE, Demand
+from walktalk.protocols.gossip.local_dsgd import TrainThenMix
+from walktalk.protocols.machine import Machine, NetworkView
+from walktalk.protocols.mechanisms.meeting import arrivals
+from walktalk.protocols.mechanisms.rounds import NeighbourRounds
+from walktalk.protocols.message import Arrival
+from walktalk.protocols.self_description import Law
+
+MESSAGES = arrivals("round")
+
+
+@dataclass(frozen=True)
+class EpidemicLearning(NeighbourRounds):
+    """Every node sends its model to a few others, drawn anew in every round.
+
+    Args:
+        peers: how many others a node sends to, s.
+        draw: "oracle", everybody gets as many as it sends; "local", each draws its own alone.
+        seed: of the draws, which all nodes share.
+    """
+
+    peers: Annotated[int, Ge(1)] = 2
+    draw: Literal["oracle", "local"] = "oracle"
+    seed: int = 0
+    name: ClassVar[str] = "epidemic_learning"
+    also_known_as: ClassVar[tuple[str, ...]] = ("el",)
+    known_forms: ClassVar[Mapping[str, Mapping[str, Any]]] = {
+        "el_oracle": {"draw": "oracle"},
+        "el_local": {"draw": "local"},
+    }
+    proved: ClassVar[str] = "de Vos et al. 2023"
+    bound: ClassVar[str] = "epidemic_order"
+    family: ClassVar[str] = "gossip"
+    paper: ClassVar[str] = "de Vos et al., NeurIPS 2023"
+    keeps: ClassVar[str] = "a model at every node"
+    sends: ClassVar[str] = "a model to s others, new ones in every round"
+    guarantees: ClassVar[str] = "the mean of all models is kept: exactly with draw oracle, in expectation with local"
+    title: ClassVar[str] = "Epidemic Learning"
+    description: ClassVar[str] = "Every node trains, then sends its model to a few others, new ones in every round."
+    colour: ClassVar[str] = "#4F7942"
+    demands: ClassVar[tuple[Demand, ...]] = (COMPLETE,)
+    made_for: ClassVar[str] = "complete"
+
+    @property
+    def conserves(self) -> tuple[Law, ...]:
+        return ("sum",) if self.draw == "oracle" else ()
+
+    @property
+    def messages(self) -> Mapping[str, Arrival]:
+        return MESSAGES
+
+    def check(self, nodes: int) -> None:
+        super().check(nodes)
+        if self.peers >= nodes > 1:
+            raise SpecError(f"peers: {self.peers} is not possible with {nodes} nodes; {nodes - 1} or fewer are needed")
+
+    def machine(self, network_view: NetworkView) -> Machine:
+        there = {network_view.node, *network_view.neighbours} - network_view.leaving  # the graph is complete
+        seed, nodes, s = Seed(self.seed).child("epidemic"), len(there), min(self.peers, len(there) - 1)
+        draws: Rounds = RandomCirculants(nodes, s, seed) if self.draw == "oracle" else RandomTargets(nodes, s, seed)
+        if network_view.version:
+            draws = Among(tuple(sorted(there)), draws)
+        return self.node(replace(network_view, rounds=draws), TrainThenMix())
+
+
+@dataclass(frozen=True)
+class Among(WeightedRounds):
+    """Draws among those who are there, whose numbers need not be consecutive once nodes have come and left."""
+
+    there: tuple[int, ...]
+    drawn: Rounds
+
+    def targets(self, node: int, round_: int) -> tuple[int, ...]:
+        return self._numbers(self.drawn.targets, node, round_)
+
+    def sources(self, node: int, round_: int) -> tuple[int, ...]:
+        return self._numbers(self.drawn.sources, node, round_)
+
+    def weight(self, node: int, source: int, round_: int) -> float:
+        return 1.0 / (len(self.sources(node, round_)) + 1)
+
+    def _numbers(self, draw: Callable[[int, int], tuple[int, ...]], node: int, round_: int) -> tuple[int, ...]:
+        """Whom a node is drawn, by their numbers; one that leaves is drawn nobody."""
+        places = draw(self.there.index(node), round_) if node in self.there else ()
+        return tuple(self.there[place] for place in places)

@@ -1,0 +1,196 @@
+"""RelaySGD (Vogels, He, Koloskova, Lin, Karimireddy, Stich, Jaggi 2021): sums that are relayed along a tree.
+
+    m_{i→j} = x_i + Σ_{k≠j} m_{k→i},    c_{i→j} = 1 + Σ_{k≠j} c_{k→i}        (m_{k→i}: of the round before)
+    x_i ← (x_i + Σ_j m_{j→i} + (n − 1 − c) x̂_i) / n,    c = Σ_j c_{j→i}      (x_i: trained in this round, x̂_i: before)
+
+A tree has no cycles, so a sum counts everybody once: each model arrives everywhere after as many rounds as it is links
+away, with weight 1/n, whatever the tree; data may be as unlike as they like. Sends what D-PSGD sends on the same tree.
+
+On two binary trees the same is done twice at once, with every other parameter on the one tree and the rest on the other
+(as in the authors' code, epfml/relaysgd): who sends three halves in one tree is a leaf of the other and sends one, so
+a node sends two models a round at most, and nobody is further away than along a binary tree. While some models are on
+the way still, the node's own model stands for them as it was before this round's training. So what a node learned
+weighs 1/n from the start: with the trained one in their place, as the paper's formula may be read, a step that suits an
+average of n would be taken whole by one node, and a model is lost where learning rates are high and data unlike
+(`benchmarks/lost_rules.py`). The authors' code does so where messages are lost, and else takes the initial model.
+
+A message that is lost counts for nothing: the sum that it held is in no other one, c is smaller by its count, and the
+same stands for what is missing; what is relayed in the next round is a sum of fewer models. So weights sum to one
+whatever is lost, and a tree that falls apart goes on in parts.
+"""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Annotated, ClassVar, Literal, NamedTuple, get_args
+
+from walktalk.graphs import pair_of_trees
+from walktalk.protocols.demands import FIXED, Demand
+from walktalk.protocols.effects import UPDATE, Combine, Decode, Effect, Encode, Forget, Send, Train
+from walktalk.protocols.events import Trained
+from walktalk.protocols.machine import Machine, NetworkView
+from walktalk.protocols.mechanisms.meeting import HALF, MODEL, Meeting, arrivals
+from walktalk.protocols.mechanisms.rounds import NeighbourRounds, Rule
+from walktalk.protocols.message import Arrival, Message
+from walktalk.protocols.self_description import InLabel
+
+Trees = Literal["graph", "two_binary"]
+
+
+TREE = Demand(
+    "a tree",
+    lambda graph: graph.edges == graph.nodes - 1,
+    "network: {graph} is no tree, on which alone {label} can run; take binary_tree, path or star, or trees: two_binary "
+    "on two_binary_trees",
+)
+BOTH_TREES = Demand(
+    "all links of two binary trees",
+    lambda graph: all(
+        set(tree.neighbours(v)) <= set(graph.neighbours(v))
+        for tree in (pair_of_trees(graph.nodes) if graph.nodes > 1 else ())
+        for v in range(graph.nodes)
+    ),
+    "network: {graph} lacks links of the two trees of {label}; take two_binary_trees",
+)
+
+
+class Tree(NamedTuple):
+    """One tree, as a node sees it."""
+
+    kind: str  # of the messages along it
+    codec: str  # which part of a model goes along it; "": all of it
+    links: tuple[int, ...]  # the node's neighbours in it
+
+
+@dataclass(frozen=True)
+class RelaySGD(NeighbourRounds):
+    """On a tree, every node relays the sum of the models behind it, so that all are averaged exactly, only later.
+
+    Args:
+        trees: whether the graph itself is the tree, or two binary trees in it carry half of the parameters each
+            (take the topology two_binary_trees, or a graph with all of its links).
+    """
+
+    trees: Annotated[Trees, InLabel("-{}")] = "graph"
+    name: ClassVar[str] = "relay_sgd"
+    family: ClassVar[str] = "gossip"
+    paper: ClassVar[str] = "Vogels et al., NeurIPS 2021"
+    keeps: ClassVar[str] = "a model at every node, and a sum for each link"
+    sends: ClassVar[str] = "a sum along every link of a tree in a round"
+    guarantees: ClassVar[str] = (
+        "every update reaches everybody with the same weight, later by one round a link; counts say what was lost"
+    )
+    title: ClassVar[str] = "RelaySGD"
+    description: ClassVar[str] = "On a tree, sums of models are relayed: everybody gets everybody's, each once."
+    colour: ClassVar[str] = "#2F6690"
+    why_nodes_stay: ClassVar[str] = (
+        "sums are relayed along a tree, which one that joins or leaves would cut or close to a cycle"
+    )
+
+    @property
+    def demands(self) -> tuple[Demand, ...]:
+        return FIXED, TREE if self.trees == "graph" else BOTH_TREES
+
+    @property
+    def made_for(self) -> str:
+        return "binary_tree" if self.trees == "graph" else "two_binary_trees"
+
+    @classmethod
+    def usual(cls) -> tuple[RelaySGD, ...]:
+        return tuple(cls(trees) for trees in get_args(Trees))
+
+    @property
+    def messages(self) -> Mapping[str, Arrival]:
+        codecs = {"relay": ""} if self.trees == "graph" else {f"relay_{k}": f"part({k}, 2)" for k in (0, 1)}
+        # not once: a sum is mixed in, and relayed in the next round
+        return {kind: arrivals(kind, codec=codec, once=False)[kind] for kind, codec in codecs.items()}
+
+    def machine(self, network_view: NetworkView) -> Machine:
+        node, both = network_view.node, self.trees == "two_binary" and network_view.nodes > 1
+        links = [one.neighbours(node) for one in pair_of_trees(network_view.nodes)] if both else []
+        ways = zip(self.messages.items(), links or [network_view.neighbours] * len(self.messages), strict=True)
+        trees = [Tree(kind, arrival.codec, to) for (kind, arrival), to in ways]
+        return self.node(network_view, Relay(network_view.nodes, trees), {tree.kind: tree.links for tree in trees})
+
+
+class Relay(Rule):
+    """The last sum that came from each neighbour is kept until the next has been sent."""
+
+    __slots__ = ("counts", "nodes", "trees")
+
+    adopts: ClassVar[bool] = False  # sums come, and perhaps only halves of them
+
+    def __init__(self, nodes: int, trees: list[Tree]) -> None:
+        self.nodes, self.trees = nodes, trees
+        self.counts: dict[str, dict[int, int]] = {tree.kind: {} for tree in trees}
+        # neighbour in the tree -> how many models its last sum is of
+
+    def begin(self) -> list[Effect]:
+        return []
+
+    def work(self) -> Train:
+        return Train(MODEL)
+
+    def learn(self, event: Trained, meeting: Meeting) -> list[Effect]:
+        half = Combine(HALF, {MODEL: 1.0, UPDATE: 1.0}, {UPDATE: 1.0})
+        ways = [(tree, to) for tree in self.trees for to in tree.links if to not in meeting.cut]
+        return [half, *(effect for tree, to in ways for effect in self._send(tree, to, meeting))]
+
+    def _send(self, tree: Tree, to: int, meeting: Meeting) -> list[Effect]:
+        counts, slot = self.counts[tree.kind], f"to/{tree.kind}/{to}"
+        behind = {_sum_of(tree, peer): 1.0 for peer in counts if peer != to}
+        note = struct.pack("<I", 1 + sum(count for peer, count in counts.items() if peer != to))
+        pack: list[Effect] = [Encode(slot, f"packed/{slot}", tree.codec)] if tree.codec else []
+        sends = f"packed/{slot}" if tree.codec else slot
+        message = Message(tree.kind, round=meeting.round, note=note)
+        return [Combine(slot, {HALF: 1.0, **behind}), *pack, Send(to, message, sends)]
+
+    def mix(self, meeting: Meeting) -> list[Effect]:
+        effects: list[Effect] = []
+        spent: list[Effect] = []
+        mean: dict[str, float] = {}
+        for tree in self.trees:
+            came = {peer: meeting.slot(tree.kind, peer) for peer in meeting.there(tree.kind)}
+            effects += [Forget(_sum_of(tree, peer)) for peer in self.counts[tree.kind] if peer not in came]
+            effects += [_kept(tree, slot, _sum_of(tree, peer)) for peer, slot in came.items()]
+            notes = {peer: meeting.note(tree.kind, peer) for peer in came}
+            self.counts[tree.kind] = {peer: struct.unpack("<I", note)[0] for peer, note in notes.items()}
+            own = self._own_weights(tree)
+            sums = (_sum_of(tree, peer) for peer in self.counts[tree.kind])
+            mean |= {
+                **{_part(tree, slot): weight for slot, weight in own.items()},
+                **dict.fromkeys(sums, 1.0 / self.nodes),
+            }
+            effects += [effect for slot in own for effect in _parted(tree, slot)]
+            spent += [Forget(_part(tree, slot)) for slot in own if tree.codec]
+        return [*effects, Combine(MODEL, mean), *spent]
+
+    def _own_weights(self, tree: Tree) -> dict[str, float]:
+        """Weights of a node's own model: as it is now, and as it was, in place of those missing in the sums."""
+        n, others = self.nodes, sum(self.counts[tree.kind].values())
+        if others >= n:
+            raise ValueError(f"sums of {others} other models came, but there are {n} nodes")
+        missing = n - 1 - others
+        return {HALF: 1.0 / n, MODEL: missing / n} if missing else {HALF: 1.0 / n}
+
+
+def _part(tree: Tree, slot: str) -> str:
+    """Where that part of a slot is which goes along a tree."""
+    return f"own/{tree.kind}/{slot}" if tree.codec else slot
+
+
+def _parted(tree: Tree, slot: str) -> list[Effect]:
+    """Puts that part of a slot where it belongs."""
+    packed = f"packed/{tree.kind}/{slot}"
+    return [Encode(slot, packed, tree.codec), Decode(packed, _part(tree, slot)), Forget(packed)] if tree.codec else []
+
+
+def _sum_of(tree: Tree, peer: int) -> str:
+    """The slot with the last sum that a neighbour sent."""
+    return f"from/{tree.kind}/{peer}"
+
+
+def _kept(tree: Tree, came: str, into: str) -> Effect:
+    return Decode(came, into) if tree.codec else Combine(into, {came: 1.0})

@@ -1,0 +1,128 @@
+"""SGP, stochastic gradient push (Assran, Loizou, Ballas, Rabbat 2019): averaging where links go one way only.
+
+Every node keeps a sum x and a weight w, which starts at 1, and trains at z = x/w. In every round it sends equal shares
+of x and w to those that it can reach, keeps one itself, and adds up what comes:
+
+    x_i ← Σ_j p_ij (x_j − η g_j(z_j)),    w_i ← Σ_j p_ij w_j,    z_i = x_i / w_i,    with columns of P that sum to 1
+
+Σx and Σw are conserved, what is on the way included, so z comes to the mean although rows of P do not sum to one. Where
+they do, w stays 1, and it is D-PSGD in the order train, then mix. There may be several exchanges to a training, each a
+round of the graph (RelaySGD's authors have two).
+
+A share that is lost takes its weight along, so z_i is a mean of others' z all the same. But what is lost in every round
+would leave less and less of both, and every gradient would count for more: so the receiver makes up for it with its own
+model, with the weight that this sender gave it last (at first: its own share). Where rows of P sum to one, w stays 1
+whatever is lost.
+"""
+
+from __future__ import annotations
+
+import math
+import struct
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Annotated, ClassVar
+
+from annotated_types import Ge
+
+from walktalk.protocols.effects import UPDATE, Combine, Effect, Train
+from walktalk.protocols.events import Trained
+from walktalk.protocols.machine import Machine, NetworkView
+from walktalk.protocols.mechanisms.meeting import MODEL, Meeting, arrivals
+from walktalk.protocols.mechanisms.rounds import NeighbourRounds, Rule
+from walktalk.protocols.message import Arrival
+from walktalk.protocols.self_description import Law
+
+MESSAGES = arrivals("push")
+SUM, SHARE = "sum", "share"  # x, and the part of it that goes to each; z is the model
+
+
+@dataclass(frozen=True)
+class SGP(NeighbourRounds):
+    """Every node pushes shares of its model along one-way links, with a weight that puts the average right.
+
+    Args:
+        exchanges: how often nodes push between two trainings, each time along the links of the next round.
+    """
+
+    exchanges: Annotated[int, Ge(1)] = 1
+    name: ClassVar[str] = "sgp"
+    also_known_as: ClassVar[tuple[str, ...]] = ("push_sum", "stochastic_gradient_push")
+    family: ClassVar[str] = "gossip"
+    paper: ClassVar[str] = "Assran, Loizou, Ballas, Rabbat, ICML 2019"
+    keeps: ClassVar[str] = "a sum and a weight at every node"
+    sends: ClassVar[str] = "a share of both to every node that it reaches in a round"
+    guarantees: ClassVar[str] = "the sums of both are kept, so all come to the mean on one-way links, too"
+    title: ClassVar[str] = "stochastic gradient push"
+    description: ClassVar[str] = "Nodes push shares of their models along links that may go one way only."
+    colour: ClassVar[str] = "#7A5195"
+    conserves: ClassVar[tuple[Law, ...]] = ("sum",)
+    on_directed_graphs: ClassVar[bool] = True
+
+    @property
+    def messages(self) -> Mapping[str, Arrival]:
+        return MESSAGES
+
+    def machine(self, network_view: NetworkView) -> Machine:
+        return self.node(network_view, Push(self.exchanges))
+
+
+class Push(Rule):
+    """Weights travel in the messages' notes; running statistics weigh as much as the model that was trained."""
+
+    __slots__ = ("exchanges", "given", "left", "weight")
+
+    begins_anew: ClassVar[bool] = True  # with the weight 1 everywhere: what is on its way to one that leaves is lost
+
+    def __init__(self, exchanges: int = 1) -> None:
+        self.exchanges, self.left = exchanges, 0  # left: how many follow before the next training
+        self.weight = 1.0
+        self.given: dict[int, float] = {}  # sender -> the weight that it gave last
+
+    def begin(self) -> list[Effect]:
+        return [Combine(SUM, {MODEL: 1.0})]
+
+    def adopt(self, kind: str, slot: str, note: bytes) -> list[Effect]:
+        return [Combine(MODEL, {slot: 1.0 / weight_in(note)})]
+
+    def work(self) -> Train:
+        return Train(MODEL)
+
+    def learn(self, event: Trained, meeting: Meeting) -> list[Effect]:
+        self.left = self.exchanges - 1
+        return [Combine(SUM, {SUM: 1.0, UPDATE: 1.0}, {UPDATE: self.weight}), *self._push(meeting)]
+
+    def push_on(self, meeting: Meeting) -> list[Effect]:
+        if not self.left:
+            return []
+        self.left -= 1
+        return self._push(meeting)
+
+    def _push(self, meeting: Meeting) -> list[Effect]:
+        share = 1.0 / (len(meeting.targets) + 1)
+        self.weight *= share
+        return [Combine(SHARE, {SUM: share}), *meeting.send(SHARE, "push", weight_note(self.weight))]
+
+    def mix(self, meeting: Meeting) -> list[Effect]:
+        there, kept = meeting.there("push"), self.weight
+        lost = [sender for sender in meeting.sources if sender not in there and sender not in meeting.cut]
+        made_up = sum(self.given.get(sender, kept) for sender in lost)
+        self.given.update({sender: weight_in(meeting.note("push", sender)) for sender in there})
+        for sender in there:
+            self.weight += self.given[sender]
+        self.weight += made_up
+        came = {meeting.slot("push", sender): 1.0 for sender in there}
+        return [Combine(SUM, {SHARE: 1.0 + made_up / kept, **came}), Combine(MODEL, {SUM: 1.0 / self.weight})]
+
+
+def weight_note(weight: float) -> bytes:
+    """A weight for the way."""
+    return struct.pack("<d", weight)
+
+
+def weight_in(note: bytes) -> float:
+    """The weight in a message, which may come from a stranger."""
+    (weight,) = struct.unpack("<d", note)
+    if not (math.isfinite(weight) and weight > 0):
+        raise ValueError(f"{weight} is no weight")
+    return float(weight)

@@ -1,0 +1,9 @@
+from .data import network_data as network_data
+from .html import PageParts as PageParts
+from .html import curve_data as curve_data
+from .html import drawings_of as drawings_of
+from .html import json_text as json_text
+from .html import page_html as page_html
+from .html import page_parts as page_parts
+from .html import write_page as write_page
+from .html import write_report as write_report

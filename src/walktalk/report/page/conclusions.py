@@ -1,0 +1,193 @@
+"""What a study shows, in sentences: who won on each axis, and what went wrong and was mended."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any, NamedTuple
+
+from walktalk.core.errors import UserError
+from walktalk.records import read_trace
+from walktalk.report.figures import with_unit
+from walktalk.report.page.data import Name, within
+from walktalk.report.results import is_probable, would_tell
+from walktalk.report.study import Study
+
+AXES = ("iteration", "time", "bits")
+CLOCKS = {
+    "virtual time": "What a clock would have shown in the simulated network.",
+    "wall-clock time": "What the clock on the wall showed.",
+}
+CLEAR = 1.05  # times less than the next; below, a factor says nothing
+
+
+class WinnerCard(NamedTuple):
+    """Who was best on one axis, and by how much."""
+
+    kind: str  # iteration, time, bits, accuracy or loss
+    title: str  # "Fewest iterations"
+    winner: str  # label
+    value: str  # "241"
+    against: str  # "1.4 times fewer than 4 walks"
+    meaning: str  # what is counted
+
+
+class Conclusion(NamedTuple):
+    """The result of a study in words: a sentence, and a card for each axis."""
+
+    sentence: str
+    cards: list[WinnerCard]
+
+
+def conclusion_of(summary: Mapping[str, Any], names: Mapping[str, Name], time: str = "virtual time") -> Conclusion:
+    """The sentence on top of the page, and a card for each axis; `time` is what its time is called."""
+    cards = [_axis_card(axis, summary, names, time) for axis in AXES if summary["winners"].get(axis)]
+    end = _end_card(summary, names)
+    return Conclusion(_sentence(summary, names, time), [*cards, *([end] if end else [])])
+
+
+def _sentence(summary: Mapping[str, Any], names: Mapping[str, Name], time: str) -> str:
+    target, winners = summary["target_loss"], summary["winners"]
+    found = [axis for axis in AXES if winners.get(axis)]
+    if target is None or not found:
+        return "No training loss was reached by all algorithms, so nobody can be said to have needed less."
+    if len(summary["algorithms"]) == 1:
+        needs = ", ".join(f"{with_unit(axis, winners[axis]['value'])} {_noun(axis, time)}" for axis in found)
+        return f"Its lowest training loss, {target:.3g}, took {needs}."
+    nouns = {
+        "iteration": "the fewest iterations are needed by",
+        "time": f"the least {time} by",
+        "bits": "the least data is sent by",
+    }
+    parts = [f"{nouns[axis]} {_who(winners[axis], names)}" for axis in found]
+    return f"To get down to a training loss of {target:.3g}, {_listed(parts)}."
+
+
+def _who(winner: Mapping[str, Any], names: Mapping[str, Name]) -> str:
+    best = within(names[winner["algorithm"]].name)
+    if winner["clear"] is False and winner["next"]:
+        following = within(names[winner["next"]].name)
+        return f"probably {best}" if is_probable(winner) else f"{best} or {following} (too close to call)"
+    return best
+
+
+def _noun(axis: str, time: str) -> str:
+    return {"iteration": "iterations", "time": f"of {time}", "bits": "of data sent"}[axis]
+
+
+def _axis_card(axis: str, summary: Mapping[str, Any], names: Mapping[str, Name], time: str) -> WinnerCard:
+    titles = {"iteration": "Fewest iterations", "time": f"Least {time}", "bits": "Least data sent"}
+    meanings = {
+        "iteration": "An iteration is one training at one node, on a few batches of its data.",
+        "time": CLOCKS.get(time, "Virtual in simulations, by the clock on real peers."),
+        "bits": "Everything sent between nodes, models and messages.",
+    }
+    winner = summary["winners"][axis]
+    against = _against(winner, names, summary, axis)
+    return WinnerCard(
+        axis, titles[axis], winner["algorithm"], with_unit(axis, winner["value"]), against, meanings[axis]
+    )
+
+
+def _against(winner: Mapping[str, Any], names: Mapping[str, Name], summary: Mapping[str, Any], axis: str) -> str:
+    """How much less than the next, or that it may be luck."""
+    if winner["next"] is None:
+        return ""
+    following = within(names[winner["next"]].name)
+    if winner["clear"] is False and not is_probable(winner):
+        return f"too close to {following} to call{would_tell(winner)}"
+    ratio = summary["algorithms"][winner["next"]]["to_target"][axis]["mean"] / max(winner["value"], 1e-300)
+    less = "fewer" if axis == "iteration" else "less"
+    luck = "; one repetition, so it may be luck" if winner["clear"] is None else would_tell(winner)
+    likely = "probably " if winner["clear"] is False else ""
+    return (
+        f"{likely}{ratio:,.2g} times {less} than {following}{luck}"
+        if CLEAR < ratio < 1e6
+        else f"{following} {likely}comes next{luck}"
+    )
+
+
+def _end_card(summary: Mapping[str, Any], names: Mapping[str, Name]) -> WinnerCard | None:
+    """Who ended best: by accuracy, or by loss where the task has no accuracy."""
+    winners = summary["winners"]
+    if winners.get("accuracy"):
+        value = f"{100 * winners['accuracy']['value']:.1f} %"
+        kind, title, meaning = "accuracy", "Best accuracy in the end", "The share of unseen samples that it gets right."
+    elif winners.get("loss"):
+        value = f"{winners['loss']['value']:.3g}"
+        kind, title, meaning = "loss", "Lowest loss in the end", "How wrong the model is on the training data."
+    else:
+        return None
+    winner = winners[kind]
+    against = ""
+    if winner["next"] is not None:
+        following = within(names[winner["next"]].name)
+        close = f"too close to {following} to call{would_tell(winner)}"
+        likely = f"probably; next: {following}{would_tell(winner)}"
+        against = f"next: {following}" if winner["clear"] is not False else likely if is_probable(winner) else close
+    return WinnerCard(kind, title, winner["algorithm"], value, against, meaning)
+
+
+def _listed(parts: list[str]) -> str:
+    return parts[0] if len(parts) == 1 else f"{', '.join(parts[:-1])}, and {parts[-1]}"
+
+
+# -- what went wrong in a run and what was done about it, from its trace ----------------------------------------------
+
+WORDS = {  # event of a trace: what a person reads; the node is its node, the walk its walk
+    "kill": "node {node} dies",
+    "revive": "node {node} comes back",
+    "pause": "node {node} stands still",
+    "resume": "node {node} goes on",
+    "partition": "the network is cut",
+    "heal": "the network is whole again",
+    "elected": "node {node} takes over as aggregator",
+    "restarted": "walk {walk} was lost and starts again",
+    "forked": "walk {walk} was lost and is copied from another",
+    "all_lost": "all walks are lost",
+    "joined": "node {node} joins",
+    "left_for_good": "node {node} has left for good",
+}
+OWN = ("joined", "left_for_good")  # all nodes write these down; what counts is what the one says whom it is about
+FAULTS = ("kill", "pause", "partition", "all_lost")  # the rest is what mended it, or was done about it
+MOST = 200  # of one run
+
+
+class Incident(NamedTuple):
+    """Something that went wrong in a run, or was repaired, with its time."""
+
+    time: float  # seconds
+    event: str
+    words: str
+    fault: bool  # else what mended it, or what the others did about it
+
+
+def incidents_of(study: Study, names: Sequence[str] | None = None) -> dict[str, list[Incident]]:
+    """The incidents of each algorithm's first repetition, by label; algorithms without any are left out.
+
+    `names`: of the nodes, where the data has some; those of the graph come first.
+    """
+    found = {}
+    for algorithm in study.spec.algorithms:
+        try:
+            trace = read_trace(study.folder.run(algorithm.title, 0).trace)
+        except UserError:  # still running, or its trace was thrown away
+            continue
+        told = _incidents(trace, study.node_names or names)
+        if told:
+            found[algorithm.title] = told
+    return found
+
+
+def _incidents(trace: Any, names: Sequence[str] | None) -> list[Incident]:
+    known = trace["event"].isin(list(WORDS)) & (~trace["event"].isin(OWN) | (trace["node"] == trace["peer"]))
+    rows = trace[known].head(MOST)
+    columns = (rows[name] for name in ("time", "event", "node", "walk"))
+    return [
+        Incident(float(time), str(event), _in_words(str(event), node, walk, names), str(event) in FAULTS)
+        for time, event, node, walk in zip(*columns, strict=True)
+    ]
+
+
+def _in_words(event: str, node: int, walk: int, names: Sequence[str] | None) -> str:
+    words = WORDS[event] if names is None else WORDS[event].replace("node {node}", "{node}")
+    return words.format(node=node if names is None or node < 0 else names[node], walk=walk)

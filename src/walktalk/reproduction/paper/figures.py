@@ -1,0 +1,172 @@
+"""What each figure of Section 6 compares. A panel is one study; figures that show the same runs share them."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from importlib.resources import files
+from typing import TYPE_CHECKING, Any
+
+from walktalk.core.errors import SpecError, suggestion
+from walktalk.records import yaml_text
+from walktalk.reproduction.paper.panels import (
+    ALPHAS,
+    COMPLETE,
+    CYCLE,
+    ERDOS_RENYI,
+    FAMILY,
+    SCALES,
+    Figure,
+    Panel,
+    Scale,
+    fitting,
+    merged,
+    refuse_what_is_varied,
+)
+
+if TYPE_CHECKING:
+    from walktalk.studies.spec import StudySpec
+
+TOPOLOGIES = (
+    Panel("cycle", "Cycle", CYCLE, 1.0),
+    Panel("complete", "Complete graph", COMPLETE, 1.0),
+    Panel("erdos_renyi", "Erdős–Rényi (0.3)", ERDOS_RENYI, 1.0),
+)
+# At α = 0.1 the paper trains twice as long: 30 minutes in place of 15 (Table 5).
+HETEROGENEITY = tuple(
+    Panel(f"{name}-alpha{alpha:g}", f"α = {alpha:g}, {title}", network, alpha, 2.0 if alpha == 0.1 else 1.0)
+    for alpha in ALPHAS
+    for name, title, network in (("erdos_renyi", "Erdős–Rényi (0.3)", ERDOS_RENYI), ("cycle", "cycle", CYCLE))
+)
+SPLITS = tuple(Panel(f"alpha{alpha:g}", f"α = {alpha:g}", ERDOS_RENYI, alpha) for alpha in ALPHAS)
+CIFAR = "CIFAR-10 (walktalk data get cifar10) and a GPU"
+
+FIGURES: dict[str, Figure] = {
+    one.name: one
+    for one in (
+        Figure("fig3", "Dirichlet splits over 20 nodes", "image", "", SPLITS, "CIFAR-10"),
+        Figure("fig4", "Topologies: loss and accuracy against iterations", "image", "fig4", TOPOLOGIES, CIFAR),
+        Figure("fig5", "Heterogeneity: loss against iterations", "image", "fig5-7", HETEROGENEITY, CIFAR),
+        Figure("fig6", "Heterogeneity: loss against wall-clock time", "image", "fig5-7", HETEROGENEITY, CIFAR),
+        Figure("fig7", "Heterogeneity: loss against transmitted data", "image", "fig5-7", HETEROGENEITY, CIFAR),
+        Figure(
+            "fig8",
+            "A language model under congestion: loss against data and time",
+            "language",
+            "fig8",
+            (Panel("erdos_renyi", "Erdős–Rényi (0.3)"),),
+            "MultiNLI, OPT-125M, transformers, and a GPU",
+        ),
+        Figure(
+            "fig9",
+            "Two aggregators die: loss and accuracy against time",
+            "failures",
+            "fig9",
+            (Panel("erdos_renyi", "Erdős–Rényi (0.3)", ERDOS_RENYI, 1.0),),
+            CIFAR,
+        ),
+        Figure("tables", "Tables 1 to 4 in numbers, Tables 5 and 6 as settings", "", "", ()),
+    )
+}
+
+
+def figure(name: str) -> Figure:
+    """The figure of that name, or the family of all algorithms."""
+    if name == FAMILY:
+        from walktalk.reproduction.paper.family import family  # looks at all protocols and builds their graphs
+
+        return family()
+    if name not in FIGURES:
+        names = (*FIGURES, FAMILY)
+        raise SpecError(
+            f"there is no study {name!r} of the paper; allowed: {', '.join(names)}{suggestion(name, names)}"
+        )
+    return FIGURES[name]
+
+
+def only_panels(one: Figure, names: Sequence[str]) -> Figure:
+    """The figure with those of its panels alone; its runs lie where they lie for the whole figure."""
+    known = [panel.name for panel in one.panels]
+    for name in names:
+        if name not in known:
+            allowed = f"allowed: {', '.join(known)}{suggestion(name, known)}" if known else "it has none"
+            raise SpecError(f"--panel {name} is no panel of {one.name}; {allowed}")
+    if not names:
+        return one
+    before = one.kept or tuple(range(len(known)))
+    chosen = [(k, panel) for k, panel in zip(before, one.panels, strict=True) if panel.name in names]
+    kept, panels = (tuple(column) for column in zip(*chosen, strict=True))
+    return replace(one, panels=panels, kept=kept, part="-".join(panel.name for panel in panels))
+
+
+def panel_specs(one: Figure, scale: Scale, changes: Mapping[str, Any] | None = None) -> dict[str, StudySpec]:
+    """The study of each panel; `changes` are made in every one that they fit, key by key."""
+    changes = changes or {}
+    refuse_what_is_varied(one, changes)
+    return {panel.name: _panel_spec(one, panel, scale, fitting(one, panel, changes)) for panel in one.panels}
+
+
+def titled(panel: Panel, spec: StudySpec) -> Panel:
+    """The panel with a title that is true of its study, where p was changed."""
+    p = spec.network.parameters.get("p")
+    if p is None or "p" not in panel.network:
+        return panel
+    return replace(panel, title=panel.title.replace(f"({panel.network['p']:g})", f"({p:g})"))
+
+
+def settings(base: str, scale: Scale) -> dict[str, Any]:
+    """The settings that all panels share, as they are written."""
+    if scale not in SCALES:
+        raise SpecError(f"--scale {scale} is unknown; allowed: {', '.join(SCALES)}")
+    name = f"{base}-{scale}.yaml"
+    text = (files("walktalk.reproduction.paper") / "presets" / name).read_text(encoding="utf-8")
+    return yaml_text.as_mapping(yaml_text.parse(text, name), name)
+
+
+def _panel_spec(one: Figure, panel: Panel, scale: Scale, changes: Mapping[str, Any]) -> StudySpec:
+    from walktalk.studies import make_spec  # imports torch, which who only lists the figures need not wait for
+
+    content = settings(one.base, scale)
+    content["name"] = f"{one.runs or one.name}-{panel.name}"
+    content["network"] = dict(panel.network)
+    if panel.algorithms:
+        content["algorithms"] = [dict(entry) for entry in panel.algorithms]
+    if panel.alpha is not None:
+        content["task"] = {**content["task"], "alpha": panel.alpha}
+    if "iterations" in content["stop"]:
+        content["stop"] = {"iterations": round(panel.longer * content["stop"]["iterations"])}
+    if not one.runs:
+        content["algorithms"] = [{"name": "multi_walk", "walks": 1}]  # of no meaning, but it fits any number of nodes
+    content = merged(content, changes)
+    if "faults" in content:
+        content["faults"] = _who_dies(content)
+    for change in one.changed_by:
+        change(content, panel, scale)
+    if one.changed_by:  # what a person says counts; faults are there, with numbers of nodes in them
+        content = merged(content, {name: value for name, value in changes.items() if name != "faults"})
+    return make_spec(content)
+
+
+def _who_dies(content: Mapping[str, Any]) -> list[dict[str, Any]]:
+    """The faults, with a number in place of `aggregator`: gossip, which has none, is to lose the same nodes.
+
+    Elected is the node with most living neighbours, and of equal ones the lowest (Section 5). This is known ahead as
+    long as nodes die for good at given times; what comes after anything else is left to the simulator.
+    """
+    from walktalk.studies import build_graph, make_spec
+
+    make_spec(content)  # a mistake in the faults is said here, in one line
+    graph = build_graph(make_spec({**content, "faults": []}))
+    faults = [dict(fault) for fault in content["faults"]]
+    aggregator, dead = 0, set[int]()  # node 0 begins
+    for fault in sorted(faults, key=lambda fault: fault.get("at") or 0.0):
+        known = fault.get("kind", "kill") == "kill" and fault.get("at") is not None and fault.get("seconds") is None
+        if not known or fault["node"] == "random":
+            break
+        if fault["node"] == "aggregator":
+            fault["node"] = aggregator
+        dead.add(fault["node"])
+        living = [v for v in range(graph.nodes) if v not in dead]
+        if aggregator in dead and living:
+            aggregator = max(living, key=lambda v: (len(set(graph.neighbours(v)) - dead), -v))
+    return faults

@@ -1,0 +1,15 @@
+from .compare import Compared as Compared
+from .compare import as_frame as as_frame
+from .compare import as_markdown as as_markdown
+from .compare import compared as compared
+from .compare import history_of as history_of
+from .run import TABLES as TABLES
+from .run import CellSettings as CellSettings
+from .run import find_table as find_table
+from .run import run_table as run_table
+from .table import SCALES as SCALES
+from .table import Cell as Cell
+from .table import Row as Row
+from .table import Scale as Scale
+from .table import Table as Table
+from .table import table_scale as table_scale

@@ -1,0 +1,251 @@
+"""Signatures under what nodes say of themselves: others pass it on, and nobody can change it or say it for them.
+
+An entry of a roster is signed with the key of the node's certificate, which goes along: whoever has the authority's
+certificate can check both. Counts are many and small, and travel through nodes that may lie (`tally`). So each of them
+has its signature, and beside it a mark, which tells the certificate: the first bytes of its digest. Certificates travel
+in messages of their own, one after the other in turn, and each node keeps those of all whom the authority knows.
+
+Without certificates nothing is signed, and everybody is believed.
+"""
+
+from __future__ import annotations
+
+import base64
+import binascii
+import datetime
+import hashlib
+import struct
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+from pathlib import Path
+
+from cryptography import x509
+from cryptography.exceptions import InvalidSignature
+from cryptography.hazmat.primitives import hashes, serialization
+from cryptography.hazmat.primitives.asymmetric import ec, ed25519, padding, rsa
+from cryptography.hazmat.primitives.asymmetric.types import PrivateKeyTypes
+from cryptography.hazmat.primitives.serialization import Encoding
+
+from walktalk.core.errors import SpecError
+from walktalk.runtimes.peers.identity.certificates import (
+    Credentials,
+    bearer,
+    certificates_in,
+    common_name,
+    is_issued_by,
+    private_key,
+)
+
+
+@dataclass(frozen=True)
+class Signed:
+    """A certificate and a signature, each in base64; empty where nothing is signed."""
+
+    certificate: str = ""
+    signature: str = ""
+
+
+UNSIGNED = Signed()
+
+
+def sign(content: bytes, files: Credentials | None) -> Signed:
+    """Sign something with this node's key."""
+    if files is None:
+        return UNSIGNED
+    certificate = x509.load_pem_x509_certificates(files.certificate.read_bytes())[0]
+    key = serialization.load_pem_private_key(files.key.read_bytes(), password=None)
+    return Signed(_text(certificate.public_bytes(serialization.Encoding.DER)), _text(signature_of(content, key)))
+
+
+def signature_of(content: bytes, key: PrivateKeyTypes) -> bytes:
+    """Sign something with a key; the signature alone."""
+    if isinstance(key, ec.EllipticCurvePrivateKey):
+        return key.sign(content, ec.ECDSA(hashes.SHA256()))
+    if isinstance(key, rsa.RSAPrivateKey):
+        return key.sign(content, padding.PKCS1v15(), hashes.SHA256())
+    if isinstance(key, ed25519.Ed25519PrivateKey):
+        return key.sign(content)
+    raise SpecError("certificates: a node's key is of a kind that cannot sign; use an elliptic-curve key")
+
+
+def signer_of(content: bytes, signed: Signed, authority: Path) -> str:
+    """The node whose signature this is; `ValueError` where it is nobody's that the authority knows.
+
+    - `authority`: the file with the certificates of those whose word counts.
+    """
+    certificate = certificate_in(signed)
+    try:
+        signature = base64.b64decode(signed.signature, validate=True)
+    except (binascii.Error, ValueError) as error:
+        raise ValueError(f"it is not signed: {error}") from error
+    _check_issued(certificate, x509.load_pem_x509_certificates(authority.read_bytes()))
+    check_signature(content, signature, certificate)
+    return bearer(common_name(certificate))
+
+
+def check_signature(content: bytes, signature: bytes, certificate: x509.Certificate) -> None:
+    """Raise a `ValueError` where a signature is not that of the certificate's key."""
+    key = certificate.public_key()
+    try:
+        if isinstance(key, ec.EllipticCurvePublicKey):
+            key.verify(signature, content, ec.ECDSA(hashes.SHA256()))
+        elif isinstance(key, rsa.RSAPublicKey):
+            key.verify(signature, content, padding.PKCS1v15(), hashes.SHA256())
+        elif isinstance(key, ed25519.Ed25519PublicKey):
+            key.verify(signature, content)
+        else:
+            raise ValueError("it is signed with a kind of key that is not known here")
+    except InvalidSignature as error:
+        raise ValueError("its signature is not that of its certificate") from error
+
+
+def certificate_in(signed: Signed) -> x509.Certificate:
+    """The certificate of whoever has signed, or says so; `ValueError` where there is none."""
+    try:
+        return x509.load_der_x509_certificate(base64.b64decode(signed.certificate, validate=True))
+    except (binascii.Error, ValueError) as error:
+        raise ValueError(f"it is not signed: {error}") from error
+
+
+def _check_issued(certificate: x509.Certificate, authorities: list[x509.Certificate]) -> None:
+    """Whether it was ever valid is enough: a member does not cease to be one when its certificate runs out."""
+    now = datetime.datetime.now(datetime.timezone.utc)
+    if now < certificate.not_valid_before_utc:
+        raise ValueError("its certificate is not valid yet; are the clocks right?")
+    for authority in authorities:
+        try:
+            certificate.verify_directly_issued_by(authority)
+        except (ValueError, TypeError, InvalidSignature):
+            continue
+        return
+    raise ValueError(f"the certificate of {common_name(certificate)!r} is of another authority")
+
+
+def _text(data: bytes) -> str:
+    return base64.b64encode(data).decode()
+
+
+# -- statements with a mark -------------------------------------------------------------------------------------------
+
+CERTIFICATE_KIND = "certificate"
+MARK = 8  # bytes
+KNOWN = 4096  # certificates that are kept at most: nodes, and those that were renewed
+_SIZE = struct.Struct("<H")
+
+
+class SignedStatements:
+    """Signs what a node says of itself, and checks what others have signed."""
+
+    def __init__(self, cluster: str, files: Callable[[], Credentials], name_of: Callable[[int], str]) -> None:
+        """
+        - `cluster`: its name: a word is good in one alone.
+        - `files`: the node's own, as they are now.
+        - `name_of`: of a node's number; "" where there is none.
+        """
+        self._cluster, self._files, self._name_of = cluster.encode() + b"\0", files, name_of
+        self._used: Credentials | None = None  # the files that the key below is of
+        self._key: PrivateKeyTypes | None = None
+        self._mark = b""
+        self._chains: dict[bytes, bytes] = {}  # by mark: a certificate and who stands between it and the authority
+        self._bearers: dict[bytes, x509.Certificate] = {}
+        self._turn = 0
+
+    # -- words --------------------------------------------------------------------------------------------------------
+
+    def signed(self, word: bytes) -> bytes:
+        """Sign a statement of this node; mark and signature stand behind it."""
+        self._look_at_files()
+        assert self._key is not None
+        return with_signature(word, self._mark, signature_of(self._cluster + word, self._key))
+
+    def holds(self, node: int, word: bytes, mark: bytes, signature: bytes) -> bool:
+        """Whether a statement is that of the node that it is about; `ValueError` where it is made up.
+
+        False where its certificate is not here yet (it comes in its turn), or holds no more.
+        """
+        self._look_at_files()
+        if mark not in self._bearers:
+            return False
+        certificate, name = self._bearers[mark], self._name_of(node)
+        signer = common_name(certificate)
+        if bearer(signer) != name:
+            raise ValueError(f"what {name or f'node {node}'} is to have said is signed by {signer!r}")
+        check_signature(self._cluster + word, signature, certificate)
+        return signer in self._files().revocations.accepted(name)
+
+    @staticmethod
+    def split(data: bytes, size: int) -> Iterable[tuple[bytes, bytes, bytes]]:
+        """Take apart statements of a size, each with its mark and signature; `ValueError` where they are none."""
+        at, behind = 0, size + MARK + _SIZE.size
+        while at < len(data):
+            if at + behind > len(data):
+                raise ValueError("a word breaks off")
+            (length,) = _SIZE.unpack_from(data, at + size + MARK)
+            if at + behind + length > len(data):
+                raise ValueError("a signature breaks off")
+            word, mark = data[at : at + size], data[at + size : at + size + MARK]
+            yield word, mark, data[at + behind : at + behind + length]
+            at += behind + length
+
+    # -- certificates -------------------------------------------------------------------------------------------------
+
+    def next(self) -> bytes:
+        """The next certificate to send to a neighbour, each in its turn."""
+        self._look_at_files()
+        self._turn += 1
+        return list(self._chains.values())[self._turn % len(self._chains)]
+
+    def all(self) -> list[bytes]:
+        """All certificates that are known."""
+        self._look_at_files()
+        return list(self._chains.values())
+
+    def learn(self, chain: bytes) -> bool:
+        """Keep a certificate, with those between it and the authority; whether it is new. `ValueError`: it is none."""
+        own, *between = _taken_apart(chain)
+        mark = _mark_of(own)
+        if mark in self._bearers:
+            return False
+        if not is_issued_by(own, certificates_in(self._files().authority), between):
+            raise ValueError(f"the certificate of {common_name(own)!r} is of another authority")
+        if len(self._bearers) >= KNOWN:
+            return False
+        self._bearers[mark], self._chains[mark] = own, chain
+        return True
+
+    def _look_at_files(self) -> None:
+        """Read the node's own files again, where they were renewed."""
+        files = self._files()
+        if files is self._used:
+            return
+        chain = certificates_in(files.certificate)
+        self._key, self._mark = private_key(files.key), _mark_of(chain[0])
+        self._bearers[self._mark], self._chains[self._mark] = chain[0], _put_together(chain)
+        self._used = files
+
+
+def with_signature(word: bytes, mark: bytes, signature: bytes) -> bytes:
+    """A statement as it travels, with its mark and signature."""
+    return word + mark + _SIZE.pack(len(signature)) + signature
+
+
+def _mark_of(certificate: x509.Certificate) -> bytes:
+    return hashlib.sha256(certificate.public_bytes(Encoding.DER)).digest()[:MARK]
+
+
+def _put_together(chain: Iterable[x509.Certificate]) -> bytes:
+    forms = [one.public_bytes(Encoding.DER) for one in chain]
+    return b"".join(_SIZE.pack(len(form)) + form for form in forms)
+
+
+def _taken_apart(chain: bytes) -> list[x509.Certificate]:
+    found, at = [], 0
+    while at < len(chain):
+        if at + _SIZE.size > len(chain):
+            raise ValueError("a certificate breaks off")
+        (length,) = _SIZE.unpack_from(chain, at)
+        found.append(x509.load_der_x509_certificate(chain[at + _SIZE.size : at + _SIZE.size + length]))
+        at += _SIZE.size + length
+    if not found:
+        raise ValueError("no certificate")
+    return found

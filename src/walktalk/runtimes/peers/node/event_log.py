@@ -1,0 +1,255 @@
+"""A node's trace, one JSON line an event, each handed to the system before the node goes on: a `kill -9` loses none.
+
+The columns are those of `records.trace`. Times are seconds of the wall clock; `number` counts a node's own trainings,
+and its messages to each neighbour; `key` of `send` and `receive` is the life of the sender, so that no two messages
+are alike even if a node came back. `traces.merge` makes one trace of all event logs, with numbers as the simulator's.
+
+The trace of a life is written in parts, and a part that is full is compressed:
+
+    trace-LIFE.jsonl, trace-LIFE.1.jsonl, …    parts of a life; the last one is being written
+    trace-LIFE.jsonl.gz, …                     the same, finished; where both are there, this one is whole
+
+Nothing is deleted unless somebody has said how much is to be kept.
+"""
+
+from __future__ import annotations
+
+import gzip
+import json
+import logging
+import math
+import os
+import re
+import threading
+import time
+import zlib
+from collections.abc import Iterable, Iterator
+from contextlib import suppress
+from pathlib import Path
+from typing import IO, NamedTuple
+
+from walktalk.core.errors import StudyError
+from walktalk.records import TraceRow, write_bytes
+
+log = logging.getLogger(__name__)
+
+PATTERN = r"trace-\d{1,20}(?:\.\d{1,6})?\.jsonl(?:\.gz)?"
+_NAME = re.compile(r"trace-(\d{1,20})(?:\.(\d{1,6}))?\.jsonl(\.gz)?")
+PART = 8 << 20  # bytes: at 18 KB/s seven minutes; half a megabyte when it is compressed
+
+
+class PartName(NamedTuple):
+    """Which part of an event log a file holds; they sort in the order in which they were written."""
+
+    life: int
+    number: int  # of the part, from 0
+    compressed: bool
+
+
+def part_of_life(life: int, number: int) -> str:
+    """The name of the file of a part while it is written."""
+    return f"trace-{life}.{number}.jsonl" if number else f"trace-{life}.jsonl"
+
+
+def name_of_part(path: Path) -> PartName | None:
+    """What a file's name says; None where it is no part of an event log."""
+    found = _NAME.fullmatch(path.name)
+    return None if found is None else PartName(int(found[1]), int(found[2] or 0), bool(found[3]))
+
+
+def event_log_files(folder: Path) -> list[Path]:
+    """Every file of an event log in a folder."""
+    return [path for path in folder.glob("trace-*") if name_of_part(path) is not None]
+
+
+def parts_in(folder: Path) -> dict[int, list[Path]]:
+    """The parts of every life, each once, both in order."""
+    files = {name: path for path in folder.glob("trace-*") if (name := name_of_part(path)) is not None}
+    lives: dict[int, list[Path]] = {}
+    for name in sorted(files):
+        if name.compressed or name._replace(compressed=True) not in files:
+            lives.setdefault(name.life, []).append(files[name])
+    return lives
+
+
+def open_part(path: Path) -> IO[bytes] | gzip.GzipFile:
+    """Open a part for reading, compressed or not."""
+    return gzip.open(path, "rb") if path.suffix == ".gz" else path.open("rb")
+
+
+def lines_of_part(path: Path) -> Iterator[bytes]:
+    """Read the lines of a part; a `ValueError` where the damage of a damaged file begins."""
+    with open_part(path) as file:
+        try:
+            yield from file
+        except (EOFError, zlib.error, gzip.BadGzipFile) as error:
+            log.warning("%s is damaged; what follows in this life of the node is left out", path)
+            raise ValueError(f"{path} is damaged") from error
+
+
+def _size(path: Path) -> int:
+    """The size of a file in bytes; 0 where it has just been compressed."""
+    try:
+        return path.stat().st_size
+    except FileNotFoundError:
+        return 0
+
+
+class Archive:
+    """Compresses parts that are full, in a thread, and deletes the oldest where there are too many."""
+
+    def __init__(self, folder: Path, keep: float) -> None:
+        """
+        - `folder`: the node's own.
+        - `keep`: bytes of compressed parts, over all lives; infinite: all of them.
+        """
+        self._folder, self._keep = folder, keep
+        self._lock = threading.Lock()
+
+    def tidy(self, part_bytes: int, current: Path) -> None:
+        """Compress what is full and is not the current part, in a thread."""
+        full = [
+            path
+            for path in event_log_files(self._folder)
+            if path != current and path.suffix != ".gz" and _size(path) >= part_bytes
+        ]
+        if full:
+            threading.Thread(target=self._tidy, args=(full,), name="attic", daemon=True).start()
+
+    def _tidy(self, full: list[Path]) -> None:
+        with self._lock:
+            try:
+                for path in full:
+                    if path.exists():  # else it was the turn of another thread
+                        write_bytes(path.with_name(f"{path.name}.gz"), gzip.compress(path.read_bytes(), mtime=0))
+                        path.unlink()
+                self._forget()
+            except (OSError, StudyError) as error:  # a full disk: the parts are still there, and their turn comes again
+                log.warning("%s: parts of the trace could not be compressed: %s", self._folder, error)
+
+    def _forget(self) -> None:
+        """Delete the oldest, where there are too many."""
+        files = {name: path for path in self._folder.glob("trace-*.gz") if (name := name_of_part(path)) is not None}
+        sizes = {name: path.stat().st_size for name, path in files.items()}
+        total = sum(sizes.values())
+        for name in sorted(files):
+            if total <= self._keep:
+                return
+            files[name].unlink()
+            total -= sizes[name]
+            log.info("%s is deleted: no more than %.0f MB of traces are to be kept", files[name], self._keep / 1e6)
+
+
+WAITING = 100_000  # lines: some 20 MB
+TRY_AGAIN = 1.0  # seconds until a full disk is tried again
+
+
+class EventLog:
+    """Writes a node's trace into its folder, in parts, and waits where the disk is full.
+
+    Where the disk is full, rows wait in memory until there is room again, at most `WAITING` of them: what happens after
+    that is lost to the trace, and a line in it and in the log says how much.
+    """
+
+    def __init__(self, folder: Path, life: int, *, keep: float = math.inf, part_bytes: int = PART) -> None:
+        """
+        - `folder`: the node's own.
+        - `life`: which of its lives this is.
+        - `keep`: bytes of old parts that are kept, compressed; all, unless given.
+        - `part_bytes`: a part that has so many is full.
+        """
+        folder.mkdir(parents=True, exist_ok=True)
+        self._folder, self._life, self._part, self._full = folder, life, 0, part_bytes
+        self._path = folder / part_of_life(life, 0)
+        self._file = self._opened()
+        self._size = 0  # bytes of whole lines that are in the file
+        self._next_part = part_bytes  # the size at which another part is begun
+        self._attic = Archive(folder, keep)
+        self._attic.tidy(part_bytes, self._path)  # what an earlier life has left
+        self._waiting: list[bytes] = []
+        self._lost = 0
+        self._again = 0.0  # when to try to write again
+
+    def write(self, row: TraceRow) -> None:
+        """Write a row, with one call of the system: a line is there whole or not at all."""
+        line = json.dumps(row).encode() + b"\n"
+        if self._waiting:
+            self._wait(line)
+        elif not self._write(line):
+            log.warning("%s cannot be written: the disk is full? Lines wait in memory meanwhile", self._path)
+            self._again = time.monotonic() + TRY_AGAIN
+            self._wait(line)
+
+    @property
+    def behind(self) -> int:
+        """Lines that wait for room on the disk, or were lost for want of it."""
+        return len(self._waiting) + self._lost
+
+    def close(self) -> None:
+        """Write what still waits, and close the file."""
+        self._again = 0.0
+        if self._waiting:
+            self._catch_up()
+        if self._waiting:
+            log.warning("%s: %d lines could not be written", self._path, len(self._waiting) + self._lost)
+        os.close(self._file)
+
+    def _wait(self, line: bytes) -> None:
+        """Keep a line in memory; those that wait are written if it is time."""
+        if len(self._waiting) < WAITING:
+            self._waiting.append(line)
+        else:
+            self._lost += 1
+        if time.monotonic() >= self._again:
+            self._catch_up()
+
+    def _catch_up(self) -> None:
+        self._again = time.monotonic() + TRY_AGAIN
+        if not self._write(b"".join(self._waiting)):
+            return
+        self._waiting.clear()
+        lost, self._lost = self._lost, 0
+        if lost:
+            log.warning("%s: %d lines are missing: the disk was full", self._path, lost)
+            self.write(TraceRow(time.time(), -1, "missing", number=lost))
+
+    def _write(self, data: bytes) -> bool:
+        """Write bytes; whether all of it was written. Of what was not, nothing is left in the file."""
+        try:
+            written = os.write(self._file, data)
+        except OSError:
+            written = 0
+        if written == len(data):
+            self._size += written
+            if self._size >= self._next_part:
+                self._turn_over()
+            return True
+        if written:
+            with suppress(OSError):
+                os.ftruncate(self._file, self._size)
+        return False
+
+    def _turn_over(self) -> None:
+        """Begin another part. Where none can be made, this one goes on, and it is tried again later."""
+        before, self._path = self._path, self._folder / part_of_life(self._life, self._part + 1)
+        try:
+            another = self._opened()
+        except OSError:
+            self._path, self._next_part = before, self._size + self._full
+            return
+        os.close(self._file)
+        self._file, self._part, self._size, self._next_part = another, self._part + 1, 0, self._full
+        self._attic.tidy(self._full, self._path)
+
+    def _opened(self) -> int:
+        return os.open(self._path, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o644)
+
+
+def read_lines(parts: Iterable[Path]) -> list[TraceRow]:
+    """Read what was written down in one life; what follows a damaged line is left out."""
+    rows: list[TraceRow] = []
+    with suppress(ValueError, TypeError):
+        for path in parts:
+            for line in lines_of_part(path):
+                rows.append(TraceRow(*json.loads(line)))
+    return rows

@@ -1,0 +1,159 @@
+"""What a node says of itself to a person who asks, and whether it is well; read from any thread while it works.
+
+For `walktalk status`, for the node's health page and for its metrics.
+"""
+
+from __future__ import annotations
+
+import datetime
+import math
+import time
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any
+
+from walktalk.runtimes.peers.identity.handshake import duplicate_name
+from walktalk.runtimes.peers.node.checkpoints import Memory
+from walktalk.runtimes.peers.node.members import Members
+from walktalk.runtimes.peers.node.models import Models
+from walktalk.runtimes.peers.node.neighbours import Neighbours
+from walktalk.runtimes.peers.node.progress import Progress
+from walktalk.runtimes.peers.node.reports import Reports
+from walktalk.runtimes.peers.node.state import NodeState
+from walktalk.runtimes.peers.node.training import TrainingQueue
+from walktalk.runtimes.peers.wire.link import Link
+
+STATES = ("starting", "training", "waiting", "done", "leaving", "aside")
+WORKING = 2.0  # seconds after a training in which a node counts as one that trains
+STUCK = 10.0  # seconds: the loop turns four times a second
+URGENT = 7  # days until a certificate ends in which a node is not well; it is warned of long before
+
+
+@dataclass(frozen=True)
+class Health:
+    """A node as it is seen from outside, made of its parts."""
+
+    state: NodeState
+    link: Link
+    models: Models
+    queue: TrainingQueue
+    progress: Progress
+    neighbours: Neighbours
+    members: Members
+    memory: Memory
+    reports: Reports
+
+    def status(self) -> dict[str, Any]:
+        """Everything that a person may want to know, as JSON can say it."""
+        state, link, interpreter, tally = self.state, self.link, self.models.interpreter, self.progress.tally
+        traffic, aggregates, age = link.traffic, self.models.aggregates, self.checkpoint_age
+        since, budget, tunnels = self.reports.counts.aggregates_since, self.models.budget, link.connections.tunnels
+        wall, named = state.clock.wall, self.reports.news.name_of
+        return {
+            "name": link.endpoint.name,
+            "node": self.models.me,
+            "site": self.members.site,
+            "seconds": round(state.clock.run_time, 3),
+            "alive": sorted(state.alive),
+            "state": self.doing,
+            "aggregates": aggregates,
+            "aggregates_since": round(max(0.0, wall - since), 3) if aggregates and since is not None else None,
+            "term": interpreter.aggregate_term,
+            "loss": state.loss if state.loss is not None and math.isfinite(state.loss) else None,
+            "bandwidth": link.bandwidth,
+            "walks": self.queue.walks,
+            "iterations": tally.own.iterations,
+            "total_iterations": tally.iterations,
+            "bytes_sent": tally.own.sent,
+            "wire_bytes": traffic.sent_bytes,
+            "unacknowledged": link.waiting(),
+            "resent": traffic.resent,
+            "dropped": dict(traffic.dropped),
+            "refused": dict(state.refused),
+            "strangers": {named(peer): why for peer, why in dict(self.neighbours.strangers).items()},
+            "diverged": state.diverged,
+            "checkpoint_age": None if age is None else round(age, 3),
+            "certificate_ends": _moment(self.certificate_end),
+            "complaints": self.complaints(),
+            "warnings": self.warnings(),
+            "relay": tunnels.status() if tunnels is not None else None,
+            "epsilon": round(budget.epsilon, 4) if budget is not None else None,
+            "done": self.progress.end.seen,
+        }
+
+    @property
+    def doing(self) -> str:
+        """One of `STATES`. A node that has had nothing to train for a while waits for a walk."""
+        state = self.state
+        if not state.begun:
+            return "leaving" if state.leaving else "aside" if state.aside else "starting"
+        if self.progress.end.seen:
+            return "done"
+        busy = len(self.queue) or state.clock.elapsed < state.busy_at + WORKING
+        return "training" if busy else "waiting"
+
+    @property
+    def is_stuck(self) -> bool:
+        """Whether the node's loop stands still: only another start helps."""
+        return self.state.begun and self.state.clock.stands_still > STUCK
+
+    def complaints(self) -> list[str]:
+        """Why this node is not well, one line each; empty: it is."""
+        name = self.link.endpoint.name
+        if self.state.leaving:
+            return ["it leaves"]
+        if self.state.aside:
+            return [f"it stands aside and does nothing: {duplicate_name(name)}"]
+        return [*self._about_loop(), *self._about_neighbours(), *self._about_files()]
+
+    def _about_loop(self) -> Iterator[str]:
+        if not self.state.begun:
+            yield "it has not begun: it waits for its neighbours"
+        elif self.is_stuck:
+            yield f"its loop has stood still for {self.state.clock.stands_still:.0f} s"
+
+    def _about_neighbours(self) -> Iterator[str]:
+        state, endpoint, named = self.state, self.link.endpoint, self.reports.news.name_of
+        if state.begun and endpoint.neighbours and not state.alive and not self.progress.end.seen:
+            yield f"none of its {len(endpoint.neighbours)} neighbours is there"
+        for peer, why in dict(self.neighbours.strangers).items():
+            yield f"it refuses {named(peer)}: {why}"
+        for peer in self.link.duplicate_names.doubled():
+            yield duplicate_name(named(peer))
+        if self.link.duplicate_names.is_behind:
+            yield f"it is not heard: {duplicate_name(endpoint.name)}"
+
+    def _about_files(self) -> Iterator[str]:
+        checkpoints, event_log, renewal = self.memory.checkpoints, self.reports.event_log, self.link.connections.renewal
+        if checkpoints.failure:
+            yield f"its checkpoint cannot be written: {checkpoints.failure}"
+        if event_log.behind:
+            yield f"its trace cannot be written: {event_log.behind} lines wait; is the disk full?"
+        if renewal is not None and (renewal.outlook.state in ("expired", "revoked") or renewal.outlook.days < URGENT):
+            yield renewal.outlook.in_words()
+
+    def warnings(self) -> list[str]:
+        """What a person should see to, though this node is well."""
+        renewal = self.link.connections.renewal
+        if renewal is None or renewal.outlook.state != "soon" or renewal.outlook.days < URGENT:
+            return []
+        return [renewal.outlook.in_words()]
+
+    @property
+    def checkpoint_age(self) -> float | None:
+        """Seconds since the last checkpoint of this life; None where there is none."""
+        saved = self.memory.checkpoints.saved_at
+        return None if saved is None else max(0.0, time.time() - saved)
+
+    @property
+    def certificate_end(self) -> float | None:
+        """When its certificate ends, or the authority's, in seconds since 1970; None where there is none."""
+        renewal = self.link.connections.renewal
+        return None if renewal is None else renewal.outlook.until.timestamp()
+
+
+def _moment(seconds: float | None) -> str | None:
+    """Seconds since 1970 as ISO 8601, in UTC."""
+    if seconds is None:
+        return None
+    return datetime.datetime.fromtimestamp(seconds, datetime.timezone.utc).isoformat(timespec="seconds")

@@ -1,0 +1,144 @@
+"""Which neighbours there are, and which of them a node listens to.
+
+A neighbour counts as there when its token has come and its hello fits (`handshake`); one whose hello does not is a
+stranger until it starts anew, and the log of both says what differs. A hello is a small message, and may be lost: it is
+said again until the other's has come. It is good for one life of its sender, by which all its messages are known.
+"""
+
+from __future__ import annotations
+
+import math
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from walktalk.protocols import Message
+from walktalk.runtimes.peers.identity.handshake import HELLO_KIND, Hello, decode_hello, differences, encode_hello
+from walktalk.runtimes.peers.node.reports import News
+from walktalk.runtimes.peers.wire.assembly import Delivery
+from walktalk.runtimes.peers.wire.link import Link
+from walktalk.runtimes.peers.wire.messages import Parcel
+
+AGAIN = 0.25  # seconds until a hello is repeated
+
+
+@dataclass(frozen=True)
+class Reactions:
+    """What the node does when neighbours come and go."""
+
+    found: Callable[[int], None]
+    lost: Callable[[int], None]
+    arrived: Callable[[Delivery], None]  # takes what came before its sender's hello
+    remembers: Callable[[int], bool]  # whether it knows of anything that a neighbour has done in this run
+
+
+class Neighbours:
+    """Decides which neighbours of a node are there and listened to, by their tokens and hellos."""
+
+    def __init__(self, facts: Mapping[str, Any], link: Link, news: News, alive: set[int], reactions: Reactions) -> None:
+        """
+        - `facts`: what must be the same on both sides.
+        - `link`, `news`: the node's.
+        - `alive`: is kept up to date: who is there and no stranger.
+        - `reactions`: the node's.
+        """
+        self.facts, self.alive = dict(facts), alive
+        self.strangers: dict[int, str] = {}  # neighbours that are not listened to, and why
+        self.known = False  # whether others know of an earlier life of this node
+        self._link, self._news, self._reactions = link, news, reactions
+        self._there: set[int] = set()  # who has a connection
+        self._said: dict[int, float] = {}  # by neighbour: when it was said hello to
+        self._lives: dict[int, int] = {}  # by neighbour: the life of it that is listened to
+        self._unheard: dict[int, Delivery] = {}  # by neighbour: a model that came before its hello
+
+    def look_around(self) -> None:
+        """Ask who is there, and say hello to those that have not said theirs."""
+        self._link.connections.look_around()
+        now = time.monotonic()
+        for peer in self._there - self.alive - set(self.strangers):
+            if now >= self._said.get(peer, -math.inf) + AGAIN:
+                self._say_hello(peer)
+
+    def token(self, peer: int, there: bool) -> None:
+        """A neighbour's token has come, or is gone."""
+        if there and peer not in self._there:
+            self._there.add(peer)
+            self._say_hello(peer)
+        elif not there and peer in self._there:
+            self._there.discard(peer)
+            self.strangers.pop(peer, None)
+            self._lose(peer)
+
+    def drop(self, peer: int) -> None:
+        """Forget one that is no neighbour any more; if it becomes one again, it says hello again."""
+        self._there.discard(peer)
+        self.strangers.pop(peer, None)
+        self._lives.pop(peer, None)
+        self._unheard.pop(peer, None)
+        self.alive.discard(peer)
+
+    def admit(self, delivery: Delivery) -> bool:
+        """Whether a message is to be handled now; a hello is dealt with here."""
+        sender, kind = delivery.parcel.sender, delivery.parcel.message.kind
+        if kind == HELLO_KIND:
+            self._hear_hello(delivery)
+            return False
+        if self._lives.get(sender) == delivery.stamp.incarnation:
+            return True
+        if sender in self.strangers or delivery.payload is None:  # before a hello, a word is lost and a model waits
+            self._link.drop("stranger", f"{kind} from {self._news.name_of(sender)}")
+            self._link.acknowledge(delivery)
+        else:
+            self._unheard[sender] = delivery
+            self._say_hello(sender)
+        return False
+
+    def _say_hello(self, peer: int) -> None:
+        self._said[peer] = time.monotonic()
+        met = peer in self.alive or peer in self.strangers  # strangers, too, would answer each other without end
+        hello = Hello(self.facts, met, self._reactions.remembers(peer))
+        self._link.send(Parcel(self._link.endpoint.number, peer, Message(HELLO_KIND, note=encode_hello(hello))), None)
+
+    def _hear_hello(self, delivery: Delivery) -> None:
+        peer, life = delivery.parcel.sender, delivery.stamp.incarnation
+        try:
+            hello = decode_hello(delivery.parcel.message.note)
+        except ValueError as error:
+            self._link.drop("nonsense", f"from {self._news.name_of(peer)}: {error}")
+            return
+        differ = differences(self.facts, hello.facts)
+        if differ:
+            self._turn_away(peer, "; ".join(differ))
+        elif self._lives.get(peer) != life or peer not in self.alive:
+            self._welcome(peer, life, hello.knows)
+        if not hello.met:
+            self._say_hello(peer)  # it has not heard ours
+
+    def _turn_away(self, peer: int, why: str) -> None:
+        if self.strangers.get(peer) != why:
+            self._news.stranger(peer, why)
+        self.strangers[peer] = why
+        self._lives.pop(peer, None)
+        aside = self._unheard.pop(peer, None)
+        if aside is not None:
+            self._link.acknowledge(aside)
+        self._lose(peer)
+
+    def _welcome(self, peer: int, life: int, knows: bool) -> None:
+        """Listen to this life of a neighbour from now on: its study is ours."""
+        if self._lives.get(peer) not in (None, life):
+            self._lose(peer)  # an earlier one, whose end went unnoticed
+        self._lives[peer], self.known = life, self.known or knows
+        self.strangers.pop(peer, None)
+        self._there.add(peer)
+        self.alive.add(peer)
+        self._reactions.found(peer)
+        aside = self._unheard.pop(peer, None)
+        if aside is not None:
+            self._reactions.arrived(aside)
+
+    def _lose(self, peer: int) -> None:
+        if peer in self.alive:
+            self.alive.discard(peer)
+            self._reactions.lost(peer)

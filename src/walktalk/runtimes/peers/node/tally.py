@@ -1,0 +1,261 @@
+"""How far everybody is, without anyone in charge: each node counts for itself, and neighbours tell each other.
+
+A node's own numbers only grow, so what is heard is merged by taking the larger ones, whatever the order or the path (a
+grow-only counter); what goes up and down, such as a loss, is taken from whoever knows the later one. The sum over all
+nodes says when the run is over, within one round of gossip. The run's clock goes along: a node that came back learns
+from it how long the run has lasted.
+
+A neighbour may be mistaken, or lie. So every field has its bounds, and one that is beyond them says nothing; with
+certificates, what a node has done is its own signed word alone, passed on as it is (`signed_statements`); that is
+believed as far as a node can get in the time since it was last heard of (`FASTEST`); that a node has seen the end is
+believed where it fits what is known here (`progress`); and of clocks the one in the middle is believed, not the one
+that is furthest ahead. Without certificates everybody is believed of everybody, within these bounds.
+"""
+
+from __future__ import annotations
+
+import math
+import random
+import struct
+import time
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from statistics import median_low
+from typing import NamedTuple
+
+from walktalk.runtimes.peers.identity.signed_statements import SignedStatements, with_signature
+
+TALLY_KIND = "tally"
+_HEAD = struct.Struct("<d")
+_ENTRY = struct.Struct("<IQQBQfI")
+_DONE, _OVER, _IDLE = 1, 2, 4
+ENTRIES_AT_MOST = 110  # in one message, so that the note stays under 4 KiB; in larger networks a random choice
+ROOM = 4000  # bytes of signed words in one message; in larger networks a random choice, too
+PAUSE = 0.25  # seconds until a word of a node is looked at again that another passes on: signatures take time
+LATELY = 30.0  # seconds: who was not heard of for so long is not waited for
+FASTEST = 1_000.0  # trainings that a node can complete in a second, at the very most
+QUICKEST = 1e10  # bytes that a node can send in a second
+LONGEST = 1e9  # seconds of a run: thirty years
+
+
+class Count(NamedTuple):
+    """The numbers of one node: how far it is, and what it says of itself."""
+
+    iterations: int = 0  # local trainings that it completed
+    sent: int = 0  # bytes that it sent for the protocol
+    done: bool = False  # it trains no more: it has seen the end, or leaves
+    over: bool = False  # it has seen the end of the run
+    idle: bool = False  # nothing that it holds will ever be trained again
+    moment: int = 0  # counts what it has said of itself, over all its lives, whatever clocks say; the later is believed
+    loss: float = math.nan  # of a model that came to it, on its own data, before it trained on it
+    samples: int = 0  # of its data
+
+    def merged(self, heard: Count) -> Count:
+        """Merge these numbers with what was heard of the same node; that it has seen the end, it says itself."""
+        newer = heard if heard.moment > self.moment else self
+        counts = max(self.iterations, heard.iterations), max(self.sent, heard.sent)
+        return newer._replace(iterations=counts[0], sent=counts[1], over=self.over)
+
+
+@dataclass
+class Tally:
+    """How far every node of a cluster is, as one node knows it."""
+
+    node: int
+    nodes: int  # how many there are now
+    knows: Callable[[int], bool] | None = None  # whether there is or was such a node, where they come and go
+    words: SignedStatements | None = None  # signatures; None without certificates
+
+    def __post_init__(self) -> None:
+        self.counts: dict[int, Count] = {self.node: Count()}
+        self._began: dict[int, float] = {}  # by neighbour: when the run began, by this node's clock
+        self._heard: dict[int, float] = {}  # by node: when something new was last heard of it
+        self._said: dict[int, bytes] = {}  # by node: its last word on itself, signed
+        self._looked: dict[int, float] = {}  # by node: when a word of it was looked at that another had passed on
+        self._signed: Count | None = None  # what this node's last word says
+
+    @property
+    def own(self) -> Count:
+        """The numbers of this node itself."""
+        return self.counts[self.node]
+
+    @property
+    def iterations(self) -> int:
+        """Iterations of all nodes, as far as it is known here."""
+        return sum(count.iterations for count in self.counts.values())
+
+    @property
+    def sent(self) -> int:
+        """Bytes sent by all nodes, as far as it is known here."""
+        return sum(count.sent for count in self.counts.values())
+
+    def over(self, neighbours: Iterable[int]) -> int:
+        """How many of these say that they have seen the end of the run."""
+        return sum(self.counts.get(peer, Count()).over for peer in neighbours)
+
+    @property
+    def loss(self) -> float:
+        """The training loss: the mean over all data of the losses that nodes measured last; NaN where one is missing.
+
+        Nobody sees all the data, so this is the one number that a running cluster can know of its models.
+        """
+        there = self._heard_lately(done=True)  # what those measured who have seen the end is true still
+        samples = sum(count.samples for count in there)
+        if 2 * len(there) <= self.nodes or not samples:
+            return math.nan
+        return sum(count.loss * count.samples for count in there) / samples
+
+    @property
+    def stalled(self) -> bool:
+        """Whether nobody holds anything that will ever be trained again."""
+        there = self._heard_lately()
+        return 2 * len(there) > self.nodes and all(count.idle for count in there)
+
+    def remembers(self, node: int) -> bool:
+        """Whether anything is known of what a node has done."""
+        count = self.counts.get(node)
+        return count is not None and count.iterations > 0
+
+    def there(self) -> set[int]:
+        """Nodes of which something new was heard lately, and that have not left."""
+        since = time.monotonic() - LATELY
+        return {node for node, heard in self._heard.items() if heard > since and not self.counts[node].done}
+
+    def _heard_lately(self, done: bool = False) -> list[Count]:
+        since = time.monotonic() - LATELY
+        there = (self.counts[node] for node, heard in self._heard.items() if heard > since)
+        return [count for count in there if count.moment and (done or not count.done)]
+
+    def add(self, iterations: int = 0, sent: int = 0) -> None:
+        """Count something of this node's own."""
+        own = self.own
+        self.counts[self.node] = own._replace(iterations=own.iterations + iterations, sent=own.sent + sent)
+
+    def end(self, over: bool) -> None:
+        """This node trains no more; `over`: it has seen the end of the run."""
+        self.counts[self.node] = self.own._replace(done=True, over=over or self.own.over, moment=self._next_moment())
+
+    def remember(self, iterations: int, sent: int) -> None:
+        """Take over the numbers of an earlier life, where they are larger than what neighbours have told already."""
+        own = self.own
+        self.counts[self.node] = own._replace(iterations=max(own.iterations, iterations), sent=max(own.sent, sent))
+
+    @property
+    def others(self) -> dict[int, tuple[int, int]]:
+        """Iterations and bytes of all others, as far as they are known here: for a later life of this node."""
+        found = {node: (count.iterations, count.sent) for node, count in self.counts.items() if node != self.node}
+        return {node: counts for node, counts in found.items() if any(counts)}
+
+    def remember_others(self, kept: Mapping[int, tuple[int, int]]) -> None:
+        """What an earlier life knew of them: who has left for good will not say it again, nor who stays away."""
+        for node, (iterations, sent) in kept.items():
+            if node != self.node and (node < self.nodes if self.knows is None else self.knows(node)):
+                known = self.counts.get(node, Count())
+                counts = max(known.iterations, iterations), max(known.sent, sent)
+                self.counts[node] = known._replace(iterations=counts[0], sent=counts[1])
+
+    def say(self, idle: bool, loss: float | None, samples: int) -> None:
+        """Set what this node says of itself right now."""
+        said = math.nan if loss is None else loss
+        moment = self._next_moment()
+        self.counts[self.node] = self.own._replace(idle=idle, moment=moment, loss=said, samples=samples)
+        self._heard[self.node] = time.monotonic()
+
+    def _next_moment(self) -> int:
+        """A moment that is later than all that was heard of this node's earlier lives."""
+        return self.own.moment + 1
+
+    def encode(self, clock: float, rng: random.Random) -> bytes:
+        """What to tell a neighbour: the run's clock, oneself, and of the others as many as fit."""
+        if self.words is not None:
+            return _HEAD.pack(clock) + self._signed_words(self.words, rng)
+        others = [node for node in self.counts if node != self.node]
+        if len(others) >= ENTRIES_AT_MOST:
+            others = rng.sample(others, ENTRIES_AT_MOST - 1)
+        return _HEAD.pack(clock) + b"".join(_pack(node, self.counts[node]) for node in (self.node, *others))
+
+    def _signed_words(self, words: SignedStatements, rng: random.Random) -> bytes:
+        if self.own != self._signed:  # of two words the later one is told by its moment
+            self._signed = self.counts[self.node] = self.own._replace(moment=self._next_moment())
+            self._said[self.node] = words.signed(_pack(self.node, self.own))
+        own = self._said[self.node]
+        others = [word for node, word in self._said.items() if node != self.node]
+        rng.shuffle(others)
+        told, room = [own], ROOM - len(own)
+        for word in others:
+            room -= len(word)
+            if room < 0:
+                break
+            told.append(word)
+        return b"".join(told)
+
+    def hear(self, sender: int, note: bytes) -> float:
+        """Merge what a neighbour tells; returns how long the run has lasted. `ValueError` where it is nonsense.
+
+        What it remembers of this node's own life before a restart counts too, or the total would go back.
+        """
+        if len(note) < _HEAD.size or (self.words is None and (len(note) - _HEAD.size) % _ENTRY.size):
+            raise ValueError(f"a tally is not {len(note)} bytes long")
+        lasted, now = float(_HEAD.unpack_from(note)[0]), time.monotonic()
+        if not 0.0 <= lasted <= LONGEST:
+            raise ValueError(f"no run lasts {lasted:g} s")
+        heard = {entry[0]: self._checked(*entry) for entry in self._entries(sender, note[_HEAD.size :])}
+        self._began[sender] = now - lasted
+        began = -median_low([-moment for moment in self._began.values()])  # of two that differ, the later one
+        for node, count in heard.items():
+            self._merge(node, count, sender, now, now - self._heard.get(node, began))
+        return now - began
+
+    def _entries(self, sender: int, told: bytes) -> Iterator[tuple[int, int, int, int, int, float, int]]:
+        """Read what a neighbour tells of nodes: where statements are signed, only those that are new and genuine."""
+        if self.words is None:
+            yield from _ENTRY.iter_unpack(told)
+            return
+        for word, mark, signature in self.words.split(told, _ENTRY.size):
+            entry = _ENTRY.unpack(word)
+            node, moment = entry[0], entry[4]
+            if self._is_due(sender, node, moment) and self.words.holds(node, word, mark, signature):
+                self._looked[node] = time.monotonic()
+                yield entry
+                if node != self.node:
+                    self._said[node] = with_signature(word, mark, signature)
+
+    def _is_due(self, sender: int, node: int, moment: int) -> bool:
+        """Whether a statement is later than what is known, and to be looked at now."""
+        if moment <= self.counts.get(node, Count()).moment:
+            return False
+        return node == sender or time.monotonic() >= self._looked.get(node, -math.inf) + PAUSE
+
+    def _merge(self, node: int, count: Count, sender: int, now: float, passed: float) -> None:
+        """Merge what was heard of one node; `passed`: seconds in which it can have done what is new in it."""
+        known = self.counts.get(node, Count())
+        iterations = min(count.iterations, known.iterations + int(FASTEST * passed) + 1)
+        sent = min(count.sent, known.sent + int(QUICKEST * (passed + 1.0)))
+        moment = min(count.moment, known.moment + int(FASTEST * passed) + 1)
+        if node == self.node:
+            self.remember(iterations, sent)
+            self.counts[node] = self.own._replace(moment=max(known.moment, moment))
+            return
+        if moment > known.moment or iterations > known.iterations:
+            self._heard[node] = now
+        merged = known.merged(count._replace(iterations=iterations, sent=sent, moment=moment))
+        self.counts[node] = merged._replace(over=count.over) if node == sender else merged
+
+    def _checked(
+        self, node: int, iterations: int, sent: int, flags: int, moment: int, loss: float, samples: int
+    ) -> Count:
+        """The numbers of one node as they came, or `ValueError` where a field is out of its bounds."""
+        known = node < self.nodes if self.knows is None else self.knows(node)
+        if not known or flags > _DONE | _OVER | _IDLE:
+            raise ValueError(f"in a tally: node {node}, flags {flags}")
+        if max(moment, iterations) > FASTEST * LONGEST or sent > QUICKEST * LONGEST or math.isinf(loss):
+            raise ValueError(
+                f"in a tally: node {node} did {iterations} iterations, sent {sent} bytes, loss {loss}, word {moment}"
+            )
+        done, over, idle = bool(flags & _DONE), bool(flags & _OVER), bool(flags & _IDLE)
+        return Count(iterations, sent, done, over, idle, moment, loss, samples)
+
+
+def _pack(node: int, count: Count) -> bytes:
+    flags = _DONE * count.done | _OVER * count.over | _IDLE * count.idle
+    return _ENTRY.pack(node, count.iterations, count.sent, flags, count.moment, count.loss, count.samples)

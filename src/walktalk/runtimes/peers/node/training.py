@@ -1,0 +1,341 @@
+"""What a node trains and measures: from what its machine asks for to what its machine is told.
+
+Trainings are done in a thread of their own, one after the other, so that the node's loop goes on answering messages.
+"""
+
+from __future__ import annotations
+
+import logging
+import math
+import queue
+import threading
+import time
+from collections import deque
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from walktalk.core.errors import ProtocolError
+from walktalk.learning import Extras
+from walktalk.protocols import Event, Train, Trained
+from walktalk.runtimes.peers.node.models import Models
+from walktalk.runtimes.peers.node.progress import ALL_LOST, OTHERS, Progress
+from walktalk.runtimes.peers.node.reports import Reports
+from walktalk.runtimes.peers.node.state import NodeSetup, NodeState, TrainingRequest
+from walktalk.runtimes.peers.wire.link import Link
+from walktalk.runtimes.semantics import Work
+from walktalk.runtimes.stacked import RowTrainer
+
+MEASURE_EVERY = 1.0  # seconds between two measurements of the loss, which `walktalk status` shows
+MEASURING = 0.05  # of the time may go into them
+LAZY_STEPS = 10_000  # a walk that stays put so often has nowhere to go
+
+log = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """The result of a training that is over."""
+
+    work: Work
+    result: Tensor | None  # the trained model, or the gradient; None: it failed
+    state: Tensor | None
+    error: BaseException | None = None
+    loss: float | None = None  # of the model before, on this node's data; measured now and then
+    accuracy: float = math.nan  # of the same, on its test samples, where it has any
+
+
+class TrainingThread:
+    """Trains one model at a time on one node's data."""
+
+    def __init__(
+        self,
+        trainer: RowTrainer,
+        part: int,
+        report: Callable[[Outcome], None],
+        measured: Callable[[float, float], None],
+        least: float = 0.0,
+    ) -> None:
+        self._trainer, self._part, self._report, self._measured = trainer, part, report, measured
+        self._least = least  # seconds that a training takes at least
+        self._measure_at = 0.0
+        self._jobs: queue.SimpleQueue[Work | Tensor | None] = queue.SimpleQueue()
+        self._thread = threading.Thread(target=self._run, name="training", daemon=True)
+        self._thread.start()
+
+    def begin(self, work: Work) -> None:
+        """Start a training; the report comes from the thread."""
+        self._jobs.put(work)
+
+    def measure(self, model: Tensor) -> None:
+        """Measure a model, and report its loss and accuracy."""
+        self._jobs.put(model)
+
+    def close(self, seconds: float) -> None:
+        """Let the training under way end, if it does so in time."""
+        self._jobs.put(None)
+        self._thread.join(seconds)
+
+    @property
+    def busy(self) -> bool:
+        """Whether a training is under way still, after `close`."""
+        return self._thread.is_alive()
+
+    def _run(self) -> None:
+        while (work := self._jobs.get()) is not None:
+            began = time.monotonic()
+            if isinstance(work, Tensor):
+                self._measured(*self._loss_and_accuracy(work[None].to(self._trainer.device)))
+                continue
+            try:
+                outcome = self._train(work)
+            except Exception as error:  # anything at all in a model or loss: the node reports it and ends
+                outcome = Outcome(work, None, None, error)
+            time.sleep(max(0.0, began + self._least - time.monotonic()))
+            self._report(outcome)
+
+    def _train(self, work: Work) -> Outcome:
+        device = self._trainer.device
+        loss, accuracy = self._measure(work.start[None].to(device))
+        rows, state = self._trainer.train(
+            work.start[None].to(device),
+            torch.tensor([self._part], device=device),
+            torch.tensor([work.key], device=device),
+            torch.tensor([work.lr * work.rate], device=device),
+            work.state[None].to(device) if work.state is not None else None,
+            self._extras(work),
+        )
+        return Outcome(work, rows[0].cpu(), state[0].cpu() if state is not None else None, None, loss, accuracy)
+
+    def _extras(self, work: Work) -> Extras | None:
+        """What is out of the ordinary in it; None where nothing is."""
+        if work.is_plain and work.steps == self._trainer.local_steps:
+            return None
+        device = self._trainer.device
+        correction, anchor = (None if t is None else t[None].to(device) for t in (work.correction, work.anchor))
+        pulls = None if anchor is None else torch.tensor([work.pull], device=device)
+        return Extras(work.steps, work.gradient, correction, anchor, pulls)
+
+    def _measure(self, rows: Tensor) -> tuple[float | None, float]:
+        """Loss and accuracy of a model as it came, on this node's data; trained on them, it would look too good."""
+        began = time.monotonic()
+        if began < self._measure_at:
+            return None, math.nan
+        loss, accuracy = self._loss_and_accuracy(rows)
+        took = time.monotonic() - began
+        self._measure_at = began + max(MEASURE_EVERY, took / MEASURING)
+        return loss, accuracy
+
+    def _loss_and_accuracy(self, rows: Tensor) -> tuple[float, float]:
+        losses, accuracies = self._trainer.evaluate(rows)
+        return float(losses[0]), float(accuracies[0])
+
+
+class TrainingQueue:
+    """What a node has to train, one model at a time, first come first served; and the training under way."""
+
+    def __init__(
+        self,
+        setup: NodeSetup,
+        trainer: RowTrainer,
+        report: Callable[[Outcome], None],
+        measured: Callable[[float, float], None],
+    ) -> None:
+        """
+        - `setup`, `trainer`: the node's.
+        - `report`: called from a thread with every training that is over.
+        - `measured`: called from a thread with the loss and accuracy of a model that was to be measured.
+        """
+        self.count = 0  # trainings that were begun
+        self._waiting: deque[TrainingRequest] = deque()
+        self.current: Work | None = None
+        part = setup.around.node if setup.part is None else setup.part
+        self._thread = TrainingThread(trainer, part, report, measured, setup.pace)
+        self.measuring = False  # a model that is not trained any more
+
+    def __len__(self) -> int:
+        return len(self._waiting) + (self.current is not None)
+
+    @property
+    def walks(self) -> list[int]:
+        """Walks that are here; callable from any thread."""
+        current, waiting = self.current, tuple(self._waiting)
+        here = [current.walk] if current is not None else []
+        return sorted(walk for walk in (*here, *(request.walk for request in waiting)) if walk > 0)
+
+    def add(self, request: TrainingRequest) -> None:
+        """Add a training to the queue."""
+        self._waiting.append(request)
+
+    def next(self) -> TrainingRequest | None:
+        """The one whose turn it is, off the queue; None while one is under way."""
+        return self._waiting.popleft() if self._waiting and self.current is None else None
+
+    def begin(self, work: Work) -> None:
+        """Start a training; the report comes from a thread."""
+        self.current = work
+        self.count += 1
+        self._thread.begin(work)
+
+    def measure(self, model: Tensor) -> None:
+        """Measure a model; the report comes from a thread."""
+        self.measuring = True
+        self._thread.measure(model)
+
+    def end(self, outcome: Outcome) -> bool:
+        """A training is over; False where the model was handed on before that."""
+        if self.current is not outcome.work:
+            return False
+        self.current = None
+        return True
+
+    def give_up(self) -> list[TrainingRequest]:
+        """Forget everything that is here or waits, and return it."""
+        current, self.current = self.current, None
+        given: list[TrainingRequest] = [Train(current.slot, current.walk)] if current is not None else []
+        given += self._waiting
+        self._waiting.clear()
+        return given
+
+    def close(self) -> None:
+        """Let the training under way end, if it does so at once."""
+        self._thread.close(0.1)
+
+    @property
+    def busy(self) -> bool:
+        """Whether a training goes on though nobody waits for it any more."""
+        return self._thread.busy
+
+
+class TrainingControl:
+    """Begins trainings, counts what comes of them, and sees when the run is over."""
+
+    def __init__(
+        self,
+        setup: NodeSetup,
+        queue: TrainingQueue,
+        models: Models,
+        state: NodeState,
+        progress: Progress,
+        link: Link,
+        reports: Reports,
+        give: Callable[[Event], None],
+    ) -> None:
+        """
+        - `setup`: learning rate and schedule, and what is known of the node's data.
+        - `queue`, `models`, `state`, `progress`, `link`, `reports`: the node's.
+        - `give`: gives an event to the machine.
+        """
+        self.queue = queue
+        self._setup, self._models, self._state, self._progress = setup, models, state, progress
+        self._link, self._reports, self._give = link, reports, give
+
+    def ask(self, request: TrainingRequest) -> None:
+        """Queue what the machine wants trained, and begin it if nothing is under way."""
+        self.queue.add(request)
+        self.train_next()
+
+    def train_next(self) -> None:
+        """Begin the training whose turn it is, if there is one and none is under way."""
+        models, end = self._models, self._progress.end
+        request = None if self._state.leaving or end.seen else self.queue.next()
+        if request is None:
+            return
+        lr = self._setup.lr * self._setup.schedule(end.progress(self._state.clock.run_time))
+        key, interpreter = models.draw_key(), models.interpreter
+        try:
+            work = interpreter.begin_training(models.me, request, self.queue.count, key, lr)
+        except ProtocolError as error:
+            self._link.drop("nonsense", f"a training of {request.slot!r}: {error}")
+            return
+        if interpreter.keeps_states and work.state is None:
+            work = work._replace(state=torch.zeros(models.state_width))
+        self.queue.begin(work)
+
+    def trained(self, outcome: Outcome) -> None:
+        """Handle the result of a training, as the training thread reports it."""
+        work, state, models = outcome.work, self._state, self._models
+        interpreter = models.interpreter
+        if not self.queue.end(outcome):
+            return
+        if outcome.result is None:
+            state.failure = outcome.error
+            return
+        if not models.plausibility.accept_own(outcome.result) and not work.gradient:
+            self._leave_out(work)
+            return
+        if outcome.loss is not None:
+            state.loss = outcome.loss
+            self._trace_measured(outcome.loss, outcome.accuracy)
+        self._progress.tally.add(iterations=1)
+        if interpreter.keeps_states and outcome.state is not None:
+            interpreter.states[interpreter.state_owner(models.me, work.slot)] = outcome.state
+        interpreter.end_training(work, outcome.result)
+        state.busy_at = state.clock.elapsed
+        self._after_training(work)
+
+    def _leave_out(self, work: Work) -> None:
+        """A training that led to no finite model is as if it had not been."""
+        if not self._state.diverged:
+            log.warning(
+                "%s: a training led to numbers that are not finite, and is left out; is optimizer.lr too large?",
+                self._link.endpoint.name,
+            )
+        self._state.diverged += 1
+        self._models.interpreter.hand_on(self._models.me, work.slot, work.walk)
+        self._after_training(work._replace(steps=0))
+
+    def _after_training(self, work: Work) -> None:
+        self._give(Trained(work.slot, work.walk, work.lr, work.steps))
+        self._models.interpreter.forget_result(self._models.me)
+        self.look_for_end()
+        self.train_next()
+
+    def look_for_end(self) -> None:
+        """Where the run is over: measure for the last time, and tell the neighbours."""
+        end, models, state = self._progress.end, self._models, self._state
+        spent = models.budget_spent
+        why = "" if end.seen else end.look(state.clock.run_time, state.alive, spent)
+        if not why:
+            return
+        if why in (ALL_LOST, OTHERS) and spent and models.budget is not None:
+            why = f"every node has spent its privacy budget, this one ε = {models.budget.epsilon:.3g}"
+            self._reports.trace("budget_spent")
+        elif why == ALL_LOST:
+            self._reports.trace("all_lost")
+        self._reports.trace("over")
+        self._reports.news.say(f"the run is over: {why}")
+        self._measure_last()
+        self._progress.tally.end(over=True)
+        self._progress.announce_to_all()
+
+    def _measure_last(self) -> None:
+        """Measure what this node has in the end, on its own data: the last that is known of the run's loss."""
+        copy = self._models.newest_copy() if self._setup.named is not None else None
+        if copy is not None:
+            self.queue.measure(copy.model)
+
+    def measured_last(self, loss: float, accuracy: float) -> None:
+        """The last measurement is done."""
+        self._trace_measured(loss, accuracy)
+        self.queue.measuring = False
+
+    def _trace_measured(self, loss: float, accuracy: float) -> None:
+        """Write it into the trace, for whoever collects: nobody else sees this node's data."""
+        setup = self._setup
+        facts = {"loss": loss, "samples": setup.samples, "accuracy": accuracy, "tested": setup.tested}
+        self._reports.trace("measured", detail={name: value for name, value in facts.items() if not math.isnan(value)})
+
+    def hand_walks_on(self) -> None:
+        """Send every walk that is here to a neighbour, as if its training here had brought nothing."""
+        models = self._models
+        for request in self.queue.give_up():
+            for _ in range(LAZY_STEPS):
+                self.queue.give_up()  # it stays here, by the matrix: once more
+                if request.slot not in models.slots or request.walk <= 0:
+                    break
+                models.interpreter.hand_on(models.me, request.slot, request.walk)
+                self._give(Trained(request.slot, request.walk, self._setup.lr, 0))
+        models.interpreter.forget_result(models.me)

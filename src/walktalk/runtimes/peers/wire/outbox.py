@@ -1,0 +1,183 @@
+"""The models that wait to go to one neighbour: one on its way, the rest in line.
+
+A thread sends, because sending blocks when the network is slow. It is started with the first model, so that a node of
+a large graph does not keep a thread for every neighbour that it never sends to.
+"""
+
+from __future__ import annotations
+
+import collections
+import logging
+import threading
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from walktalk.runtimes.peers.wire.messages import Ack, Answer, Parcel, Stamp, chunks, encode_ack
+from walktalk.transforms.codecs import Bytes
+
+log = logging.getLogger(__name__)
+
+ASK_AFTER = 1.0
+"""Seconds without an answer until the sender asks how far the message is, and asks again."""
+
+REFUSED = 5
+"""Times that a message is sent again because the other side does not know of it. It came, and was dropped: whatever is
+wrong with it, what waits behind it is not to wait for ever."""
+
+
+WEIGHT = 1 / 8  # of the newest rate in the mean
+
+
+@dataclass(frozen=True, eq=False)
+class OutgoingModel:
+    """A message with its payload and its number."""
+
+    parcel: Parcel
+    payload: Bytes
+    stamp: Stamp
+
+
+class Outbox:
+    """Sends models to one neighbour, first in, first out, one unacknowledged message at a time."""
+
+    def __init__(
+        self,
+        put: Callable[[bytes], None],  # sends a chunk; blocks while the network is busy
+        ask: Callable[[bytes], None],  # sends a question about a message; never blocks
+        taken: Callable[[Parcel], None],  # told of every message that the other side has taken
+        resent: Callable[[], None],  # told when a message has to be sent again
+        incarnation: int,
+    ) -> None:
+        self._put, self._ask, self._taken, self._resent = put, ask, taken, resent
+        self._incarnation, self._number = incarnation, 0
+        self._line: collections.deque[OutgoingModel] = collections.deque()
+        self._current: OutgoingModel | None = None
+        self._answer: Answer | None = None  # to the message on its way
+        self._changed = threading.Condition()
+        self._closed = False
+        self._began = 0.0  # when the message on its way was first sent
+        self.rate = 0.0  # bytes a second of the models that were taken, a running mean; 0 before the first
+        self._thread: threading.Thread | None = None
+
+    def __len__(self) -> int:
+        return len(self._line) + (self._current is not None)
+
+    def put(self, parcel: Parcel, payload: Bytes) -> Stamp:
+        """Send this after all that was put before. The payload must not change any more."""
+        with self._changed:
+            self._number += 1
+            letter = OutgoingModel(parcel, payload, Stamp(self._incarnation, self._number))
+            self._line.append(letter)
+            self._changed.notify_all()
+            if self._thread is None:
+                self._thread = threading.Thread(target=self._run, name=f"outbox-{parcel.receiver}", daemon=True)
+                self._thread.start()
+        return letter.stamp
+
+    def withdraw(self, kind: str, walk: int) -> list[tuple[Parcel, Stamp]]:
+        """Take out of the line what is of this kind and walk and has not begun to be sent; returns it."""
+        with self._changed:
+            old = [one for one in self._line if (one.parcel.message.kind, one.parcel.message.walk) == (kind, walk)]
+            for letter in old:
+                self._line.remove(letter)
+        return [(letter.parcel, letter.stamp) for letter in old]
+
+    def answered(self, ack: Ack) -> None:
+        """The other side has said something about a message."""
+        with self._changed:
+            letter = self._current
+            if letter is None or ack.stamp != letter.stamp:
+                return
+            self._answer = ack.answer
+            if ack.answer is Answer.TAKEN:
+                self._current = None
+                self._learn_rate(letter)
+            self._changed.notify_all()
+        if ack.answer is Answer.TAKEN:
+            self._taken(letter.parcel)  # from here, not from the sending thread: one change of thread less in every hop
+
+    def _learn_rate(self, letter: OutgoingModel) -> None:
+        rate = letter.payload.nbytes / max(time.monotonic() - self._began, 1e-6)
+        self.rate += (rate - self.rate) * (WEIGHT if self.rate else 1.0)
+
+    def cancel(self) -> list[Parcel]:
+        """Forget all that is not acknowledged; returns it."""
+        with self._changed:
+            letters = ([self._current] if self._current is not None else []) + list(self._line)
+            self._line.clear()
+            self._current = None
+            self._changed.notify_all()
+        return [letter.parcel for letter in letters]
+
+    def holds(self, parcel: Parcel) -> bool:
+        """Whether this very message is still on its way: to put it again would send it twice."""
+        with self._changed:
+            letters = [*self._line, *([self._current] if self._current is not None else [])]
+            return any(letter.parcel == parcel for letter in letters)
+
+    def wait_idle(self, seconds: float) -> bool:
+        """Wait until everything is acknowledged, at most so long."""
+        with self._changed:
+            return self._changed.wait_for(lambda: not len(self), max(0.0, seconds))
+
+    def close(self) -> None:
+        """Stop sending, and forget what waits."""
+        self.cancel()
+        with self._changed:
+            self._closed = True
+            self._changed.notify_all()
+
+    def _run(self) -> None:
+        while True:
+            with self._changed:
+                self._changed.wait_for(lambda: self._line or self._closed)
+                if self._closed:
+                    return
+                letter = self._line.popleft()
+                self._current, self._answer = letter, None
+            self._began = time.monotonic()
+            self._try(self._transmit, letter)
+            while self._current is letter and not self._closed:
+                self._try(self._await, letter)
+
+    def _try(self, step: Callable[[OutgoingModel], None], letter: OutgoingModel) -> None:
+        """What fails once (a connection that just broke, a session that closes) may succeed when it is asked again."""
+        try:
+            step(letter)
+        except Exception as error:
+            if not self._closed:
+                log.warning("a message to node %d: %s; it is tried again", letter.parcel.receiver, error)
+                with self._changed:
+                    self._changed.wait_for(lambda: self._closed or self._current is not letter, ASK_AFTER)
+
+    def _await(self, letter: OutgoingModel) -> None:
+        """Wait until a message is taken or given up."""
+        again = 0
+        while True:
+            with self._changed:
+                self._changed.wait_for(lambda: self._answer is not None or self._current is not letter, ASK_AFTER)
+                answer, self._answer = self._answer, None
+                if self._current is not letter:
+                    return
+            if answer is Answer.UNKNOWN and again >= REFUSED:
+                self._give_up(letter)
+            elif answer is Answer.UNKNOWN:
+                again += 1
+                self._resent()
+                self._transmit(letter)
+            elif answer is None:
+                self._ask(encode_ack(Ack(letter.stamp, Answer.ASKED)))
+
+    def _give_up(self, letter: OutgoingModel) -> None:
+        log.warning("a message to node %d is dropped there, again and again: given up", letter.parcel.receiver)
+        with self._changed:
+            self._current = None if self._current is letter else self._current
+            self._changed.notify_all()
+
+    def _transmit(self, letter: OutgoingModel) -> None:
+        payload = letter.payload
+        for chunk in chunks(letter.parcel, payload.data if payload.size else b"", letter.stamp):
+            if self._current is not letter:
+                return
+            self._put(chunk)

@@ -1,0 +1,396 @@
+"""What hits a run in virtual time, how long that lasts, and where its end is planned."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Hashable, Iterator
+from functools import partial
+from typing import Any, Generic, NamedTuple, TypeAlias, TypeVar
+from typing import Protocol as Interface
+
+from walktalk.protocols import (
+    Differentiate,
+    Event,
+    Leaving,
+    Machine,
+    NetworkChanged,
+    NetworkView,
+    PeerFound,
+    PeerLost,
+    Rejoined,
+    Started,
+    Train,
+)
+from walktalk.runtimes.semantics import Interpreter
+from walktalk.runtimes.simulator.agenda import FAULT, Agenda
+from walktalk.runtimes.simulator.fault_plan import Fault
+from walktalk.runtimes.simulator.links import Links, Transfer
+from walktalk.runtimes.simulator.network_views import Changes
+from walktalk.runtimes.simulator.run_setup import RunSetup
+from walktalk.runtimes.simulator.schedule import Envelope, Terms, Training
+from walktalk.runtimes.simulator.timing import Stopwatch
+
+Action: TypeAlias = Callable[[], None]  # content of an agenda's entry: something goes wrong, is undone, or is told
+Thing = TypeVar("Thing", bound=Hashable)
+How = TypeVar("How")
+
+
+class RunUnderFaults(Interface):
+    """What faults need of the run that they hit; a `Simulation` has it."""
+
+    setup: RunSetup
+    agenda: Agenda
+    interpreter: Interpreter[Terms]
+    stopwatch: Stopwatch
+    links: Links | None
+    changes: Changes | None  # who joins and leaves; None: nobody
+    machines: list[Machine]
+    training: dict[int, Training]  # under way, by node
+    under_way: dict[int, Terms]  # values that messages and trainings hold
+    trainings: int  # how many were begun
+    messages: int  # how many were sent
+
+    @property
+    def iteration(self) -> int:
+        """How many trainings are done."""
+
+    def give(self, node: int, event: Event) -> None:
+        """Let a node's machine handle an event, and carry out what it answers."""
+
+    def ask_to_train(self, node: int, effect: Train | Differentiate) -> None:
+        """Begin a training at a node, or let it wait for its turn."""
+
+    def plan_ends(self, transfers: list[Transfer]) -> None:
+        """Put the ends of transfers into the agenda, as their rates are now."""
+
+    def network_views(self) -> list[NetworkView]:
+        """What every node knows of the network now."""
+
+    def stop_node(self, node: int) -> None:
+        """End what a node was doing and waiting for."""
+
+    def restart_node(self, node: int) -> None:
+        """Give a node a machine that knows nothing."""
+
+    def latency(self, sender: int, receiver: int) -> float:
+        """Seconds from node to node for next to nothing."""
+
+    def lose(self, number: int) -> None:
+        """Let go of what a message on its way holds."""
+
+    def miss(self, envelope: Envelope) -> None:
+        """Tell a receiver that a message to it was lost."""
+
+    def end_early(self) -> None:
+        """End the run: nothing will ever be trained again."""
+
+
+class FaultEvent(NamedTuple):
+    """Something goes wrong, now."""
+
+    fault: Fault
+    node: int  # whom it hits; -1: nobody in particular
+    number: int  # counts everything that went wrong: each undoes what it did itself, and nothing else
+
+
+class Lasting(Generic[Thing, How]):
+    """Things that are hit, each while any of the faults that hit it lasts."""
+
+    def __init__(self) -> None:
+        self._ongoing: dict[Thing, dict[int, How]] = {}
+
+    def begin(self, thing: Thing, number: int, how: How) -> None:
+        """The fault of this number hits a thing."""
+        self._ongoing.setdefault(thing, {})[number] = how
+
+    def end(self, thing: Thing, number: int) -> bool:
+        """That fault is over; whether the thing was hit by it and is by nothing any more."""
+        faults = self._ongoing.get(thing, {})
+        was_hit = faults.pop(number, None) is not None
+        if was_hit and not faults:
+            del self._ongoing[thing]
+        return was_hit and not faults
+
+    def clear(self, thing: Thing) -> None:
+        """All faults on this thing are over."""
+        self._ongoing.pop(thing, None)
+
+    def on(self, thing: Thing) -> Collection[How]:
+        """How a thing is hit, the first fault first."""
+        return self._ongoing.get(thing, {}).values()
+
+    def __contains__(self, thing: object) -> bool:
+        return thing in self._ongoing
+
+    def __iter__(self) -> Iterator[Thing]:
+        return iter(self._ongoing)
+
+    def __len__(self) -> int:
+        return len(self._ongoing)
+
+
+class FaultScheduler:
+    """What all that goes wrong needs of a run: its agenda and its trace."""
+
+    def __init__(self, simulation: RunUnderFaults) -> None:
+        self.simulation = simulation
+
+    def later(self, seconds: float, action: Action) -> None:
+        """Do this after so many seconds."""
+        self.simulation.agenda.put(seconds, FAULT, action)
+
+    def undo_later(self, fault: Fault, action: Action) -> None:
+        """Do this when the fault is over; one that is for good never is."""
+        if fault.seconds is not None:
+            self.later(fault.seconds, action)
+
+    def note(self, node: int, event: str, **more: Any) -> None:
+        """A line of the trace."""
+        self.simulation.interpreter.note_down(node, event, **more)
+
+
+# Nodes that hang in virtual time: everything waits, and nobody is told.
+
+
+class Pauses:
+    """Nodes of one run that hang: what happens to them waits until they go on."""
+
+    def __init__(self, scheduler: FaultScheduler) -> None:
+        self._scheduler = scheduler
+        self._ongoing: Lasting[int, bool] = Lasting()
+        self._held: dict[int, list[tuple[int, Any]]] = {}  # paused node -> entries of the agenda that wait for it
+
+    def __contains__(self, node: object) -> bool:
+        return node in self._held
+
+    def __bool__(self) -> bool:
+        return bool(self._held)
+
+    def holds(self, node: int, kind: int, content: Any) -> bool:
+        """Whether this entry of the agenda waits, since its node hangs."""
+        if node in self._held:
+            self._held[node].append((kind, content))
+        return node in self._held
+
+    def delays(self, node: int, action: Action) -> bool:
+        """Keeps what a hanging node would be told until it goes on; whether it hangs."""
+        return self.holds(node, FAULT, action)
+
+    def pause(self, fault_event: FaultEvent) -> None:
+        """Makes a node hang; nobody is told."""
+        node = fault_event.node
+        self._scheduler.undo_later(fault_event.fault, partial(self._goes_on, node, fault_event.number))
+        self._ongoing.begin(node, fault_event.number, True)
+        if node not in self._held:
+            self._scheduler.note(node, "pause")
+            self._held[node] = []
+
+    def _goes_on(self, node: int, number: int) -> None:
+        if self._ongoing.end(node, number):  # not where it died meanwhile
+            self._scheduler.note(node, "resume")
+            for kind, content in self._held.pop(node):
+                self._scheduler.simulation.agenda.put(0.0, kind, content)
+
+    def dies(self, node: int) -> None:
+        """A node that dies hangs no longer."""
+        self._ongoing.clear(node)
+        self._held.pop(node, None)
+
+
+# Nodes that die in virtual time and come back, and who is told.
+#
+# A killed node forgets what it was doing; its neighbours hear of it after the link's latency, as of a broken
+# connection. Messages to it, and those that it was still sending, are lost. A node that comes back has the slots that
+# it died with, as if from a checkpoint, and a fresh machine. Who has not joined yet, or has left for good, counts as
+# dead as well.
+
+
+class Deaths:
+    """Nodes of one run that are dead, and what is lost with them."""
+
+    def __init__(self, scheduler: FaultScheduler, pauses: Pauses, contacts: Callable[[int], tuple[int, ...]]) -> None:
+        """
+        - `scheduler`: the run.
+        - `pauses`: nodes that hang, and hear of others when they go on.
+        - `contacts`: all that a node has a link with now.
+        """
+        self._scheduler, self._pauses, self._contacts = scheduler, pauses, contacts
+        self._simulation, self._changes = scheduler.simulation, scheduler.simulation.changes
+        self._ongoing: Lasting[int, bool] = Lasting()
+        self._trainings: dict[int, int] = {}  # node -> how many there were when it died last: older ones are void
+        self._messages: dict[int, int] = {}  # node -> the same of messages
+        self._torn: set[int] = set()  # messages that were cut short
+
+    def __contains__(self, node: object) -> bool:
+        return node in self._ongoing or (self._changes is not None and self._changes.is_away(node))
+
+    def to_revive(self) -> list[int]:
+        """Those that can come back: not who has not joined yet, or has left."""
+        return sorted(node for node in self._ongoing if self._changes is None or not self._changes.is_away(node))
+
+    def kill(self, fault_event: FaultEvent) -> bool:
+        """A node dies, or stays dead for longer; whether it was alive."""
+        node, was_dead = fault_event.node, fault_event.node in self
+        self._scheduler.undo_later(fault_event.fault, partial(self._over, node, fault_event.number))
+        if not was_dead:
+            self._scheduler.note(node, "kill")
+        self._ongoing.begin(node, fault_event.number, True)
+        if not was_dead:
+            self._pauses.dies(node)
+            self._messages[node] = self._simulation.messages
+            self.stop(node)
+            self._tell_contacts(node, PeerLost(node))
+        return not was_dead
+
+    def stop(self, node: int) -> None:
+        """What a node was doing is gone with it."""
+        self._trainings[node] = self._simulation.trainings
+        self._simulation.stop_node(node)
+        self._simulation.interpreter.node_dies(node)
+
+    def forget(self, node: int) -> None:
+        """A node joins, or leaves for good: whatever hit it before is over."""
+        self._ongoing.clear(node)
+
+    def _over(self, node: int, number: int) -> None:
+        """What killed a node is over; others may keep it dead, and a revival may have come before."""
+        if self._ongoing.end(node, number) and node not in self:
+            self._comes_back(node)
+
+    def revive(self, fault_event: FaultEvent) -> None:
+        """A node comes back, whatever killed it."""
+        self._ongoing.clear(fault_event.node)
+        self._comes_back(fault_event.node)
+
+    def _comes_back(self, node: int) -> None:
+        simulation = self._simulation
+        self._scheduler.note(node, "revive")
+        memory = simulation.machines[node].keepsake()  # as of its death, like its slots
+        simulation.restart_node(node)
+        simulation.give(node, Rejoined(memory))
+        for peer in self._contacts(node):
+            if peer in self:
+                simulation.give(node, PeerLost(peer))
+        self._tell_contacts(node, PeerFound(node))
+
+    # -- who is told ----------------------------------------------------------------------------------------------
+
+    def _tell_contacts(self, node: int, event: PeerLost | PeerFound) -> None:
+        for peer in self._contacts(node):
+            self.tell(peer, event, self._simulation.latency(node, peer))
+
+    def tell(self, node: int, event: PeerLost | PeerFound, seconds: float) -> None:
+        """A node hears of another, after so many seconds."""
+        self._scheduler.later(seconds, partial(self._hears, node, event))
+
+    def _hears(self, node: int, event: PeerLost | PeerFound) -> None:
+        if node in self or isinstance(event, PeerFound) == (event.peer in self):
+            return  # nobody to tell, or it is no longer true
+        if not self._pauses.delays(node, partial(self._hears, node, event)):
+            self._simulation.give(node, event)
+
+    # -- what may pass --------------------------------------------------------------------------------------------
+
+    def ends(self, training: Training) -> bool:
+        """Whether a training was for nothing, since it died with its node."""
+        return training.number < self._trainings.get(training.node, 0)
+
+    def tear(self, envelope: Envelope) -> None:
+        """Its transfer ends; what its sender had not sent whole when it died is lost."""
+        if envelope.number < self._messages.get(envelope.sender, 0):
+            self._torn.add(envelope.number)
+
+    def is_lost(self, envelope: Envelope) -> bool:
+        """Whether it was torn, or nobody is there to get it."""
+        return envelope.to in self or envelope.number in self._torn
+
+    def settled(self, envelope: Envelope) -> None:
+        """It is lost, once and for all."""
+        self._torn.discard(envelope.number)
+
+
+# Nodes that join, or leave for good: connections, news, and who takes over.
+
+LOOK = 0.1  # seconds between two looks whether one that leaves may go
+HAND_OVER = 60.0  # seconds that it waits at most; what it has then is lost
+
+
+class Membership:
+    """Nodes of one run that join, and leave for good."""
+
+    def __init__(self, scheduler: FaultScheduler, deaths: Deaths, pauses: Pauses, changes: Changes) -> None:
+        """
+        - `scheduler`: the run.
+        - `deaths`: who is dead.
+        - `pauses`: nodes that hang, and hear of changes when they go on.
+        - `changes`: who is there.
+        """
+        self._scheduler, self._deaths, self._pauses, self._changes = scheduler, deaths, pauses, changes
+        self._simulation = scheduler.simulation
+        self.around: list[NetworkView] = self._simulation.network_views()
+
+    def linked(self, one: int, other: int) -> bool:
+        """Whether two are neighbours now."""
+        return other in self.around[one].neighbours
+
+    def join(self, fault_event: FaultEvent) -> None:
+        """A node that was absent joins the run."""
+        node, simulation = fault_event.node, self._simulation
+        if node not in self._changes.absent:
+            return
+        self._changes.absent.discard(node)
+        self._deaths.forget(node)
+        self._scheduler.note(node, "joined", peer=node)
+        simulation.restart_node(node)
+        self._spread(node)
+        simulation.give(node, Started(late=True))
+        for peer in self.around[node].neighbours:
+            if peer in self._deaths:
+                simulation.give(node, PeerLost(peer))
+
+    def leave(self, fault_event: FaultEvent) -> None:
+        """A node begins to leave."""
+        node = fault_event.node
+        if node in self._changes.leaving | self._changes.left:
+            return
+        self._changes.leaving.add(node)
+        self._scheduler.note(node, "leaves_for_good", peer=node)
+        self._spread()
+        self._tell(node, Leaving())
+        self._look_later(node, self._simulation.agenda.now + HAND_OVER)
+
+    def _look(self, node: int, end: float) -> None:
+        """Whether one that leaves may go by now, or must; one that dies meanwhile has left."""
+        simulation, dead = self._simulation, node in self._deaths
+        if not dead and simulation.agenda.now < end and not simulation.machines[node].may_go():
+            self._look_later(node, end)
+            return
+        self._changes.leaving.discard(node)
+        self._changes.left.add(node)
+        if not dead:
+            self._deaths.stop(node)
+        self._deaths.forget(node)
+        self._scheduler.note(node, "left_for_good", peer=node)
+        self._spread()
+
+    def _look_later(self, node: int, end: float) -> None:
+        self._scheduler.later(LOOK, partial(self._look, node, end))
+
+    def _spread(self, new: int = -1) -> None:
+        """Everybody hears of it; new neighbours find each other after the link's latency. `new`: who has just come."""
+        simulation, before = self._simulation, self.around
+        self.around = simulation.network_views()
+        for around, known in zip(self.around, before, strict=True):
+            node = around.node
+            if node == new or around == known or node in self._deaths:
+                continue
+            self._tell(node, NetworkChanged(around))
+            for peer in set(around.neighbours) - set(known.neighbours):
+                self._deaths.tell(node, PeerFound(peer), simulation.latency(node, peer))
+
+    def _tell(self, node: int, event: Leaving | NetworkChanged) -> None:
+        self._scheduler.later(0.0, partial(self._hears, node, event))
+
+    def _hears(self, node: int, event: Leaving | NetworkChanged) -> None:
+        """The network is another, as a node sees it."""
+        if not self._pauses.delays(node, partial(self._hears, node, event)) and node not in self._deaths:
+            self._simulation.give(node, event)

@@ -1,0 +1,14 @@
+from .engine import Advance as Advance
+from .engine import Engine as Engine
+from .engine import Plan as Plan
+from .executor import Executor as Executor
+from .measurements import Averaging as Averaging
+from .measurements import Measurement as Measurement
+from .measurements import RowTrainer as RowTrainer
+from .measurements import averaging_of as averaging_of
+from .measurements import parameters_of as parameters_of
+from .waves import EvaluateStep as EvaluateStep
+from .waves import Planner as Planner
+from .waves import Step as Step
+from .waves import TrainStep as TrainStep
+from .waves import WavePolicy as WavePolicy

@@ -1,0 +1,12 @@
+from .groups import fitting_groups as fitting_groups
+from .groups import parse_memory as parse_memory
+from .groups import run_in_groups as run_in_groups
+from .process import Interrupted as Interrupted
+from .run import Execution as Execution
+from .run import run_foundation as run_foundation
+from .run import run_studies as run_studies
+from .run import run_study as run_study
+from .run import sharing as sharing
+from .runner import Runner as Runner
+from .runner import estimated_trainings as estimated_trainings
+from .runner import wave_policy as wave_policy

@@ -1,0 +1,236 @@
+"""Runs a study: from its specification to its records."""
+
+from __future__ import annotations
+
+import json
+import logging
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import ExitStack
+from dataclasses import dataclass, replace
+from functools import partial
+from os import PathLike
+from pathlib import Path
+from typing import Literal
+
+from walktalk.core.errors import UnavailableError
+from walktalk.learning import Trainer
+from walktalk.records import StudyFolder, check_folder, opened_folder
+from walktalk.studies.execution.groups import folders_of, run_in_groups
+from walktalk.studies.execution.runner import estimated_trainings
+from walktalk.studies.execution.stopping import Watch
+from walktalk.studies.execution.workers import Crew, dealt, devices_of, fork_is_safe, shares, workers_that_pay
+from walktalk.studies.planning import (
+    Foundation,
+    PlannedRun,
+    Preparation,
+    Progress,
+    RunRecord,
+    build_foundation,
+    check_travels,
+    pick_device,
+    planned_runs,
+    prepare,
+    prepare_on,
+    travels,
+)
+from walktalk.studies.results import StudyResult, study_result
+from walktalk.studies.spec import StudySpec, dump_spec
+
+log = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True)
+class Execution:
+    """How the runs of a study are executed; `run_study` says what each of these means."""
+
+    resume: bool = False
+    overwrite: bool = False
+    device: str = "auto"
+    workers: int | Literal["ray"] | None = None
+    memory: float | None = None
+    progress: Callable[[Progress], None] | None = None
+    watch: Watch | None = None  # sees every evaluation in this process, which then does all runs, and may end a run
+
+
+def run_study(
+    spec: StudySpec,
+    out: str | PathLike[str] | None = None,
+    *,
+    resume: bool = False,
+    overwrite: bool = False,
+    device: str = "auto",
+    workers: int | Literal["ray"] | None = None,
+    memory: float | None = None,
+    progress: Callable[[Progress], None] | None = None,
+) -> StudyResult:
+    """All runs of a study.
+
+    Args:
+        spec: What is to be run.
+        out: The folder for its records; without one they are kept in memory only.
+        resume: Go on where an interrupted run of this study stopped in that folder.
+        overwrite: Replace what is in that folder, when the new results are whole; without it they are refused.
+        device: auto, cpu or cuda.
+        workers: Processes that share the runs (if left out, as many as pay on a CPU, and one a GPU where there are
+            several), or "ray" for the machines of a Ray cluster; without a folder there is just one.
+        memory: Bytes to be used at most on a machine, by all processes together; what is free on the device, if left
+            out. A study that needs more at once is done in groups of runs that fit.
+        progress: Called now and then with how far things are.
+    """
+    how = Execution(resume, overwrite, device, workers, memory, progress)
+    result = run_foundation(build_foundation(spec), out, how)
+    for note in result.summary.get("notes", ()):
+        log.warning("%s", note)
+    return result
+
+
+def run_foundation(
+    base: Foundation, out: str | PathLike[str] | None = None, how: Execution | None = None
+) -> StudyResult:
+    """Run a study whose graph, algorithms and perhaps task are there already.
+
+    Args:
+        base: The study.
+        out: The folder for its records; without one they are kept in memory only.
+        how: How it is executed; as `run_study` does by itself, if left out.
+    """
+    how = how or Execution()
+    spec, workers = base.spec, 1 if how.watch is not None else how.workers
+    check_workers(workers, base)
+    if out is None:
+        ready = prepare_on(base, how.device)
+        records = run_in_groups(ready.trainer, ready.runs, memory=how.memory, report=how.progress, watch=how.watch)
+        return study_result(spec, records, trainer=ready.trainer)
+    text = dump_spec(spec)
+    check_folder(out, text, resume=how.resume, overwrite=how.overwrite)  # before any data is read
+    ready = prepare_on(base, how.device)
+    with opened_folder(out, text, resume=how.resume, overwrite=how.overwrite) as folder:
+        records = _recorded(base, ready, folder, replace(how, workers=workers))
+        return study_result(spec, records, folder, trainer=ready.trainer)
+
+
+def _recorded(base: Foundation, ready: Preparation, folder: StudyFolder, how: Execution) -> list[RunRecord]:
+    """All runs to their end, with records in a folder, in this process or in several."""
+    spec = base.spec
+    again = partial(prepare_runs, spec) if base.user_task is None else partial(cannot_prepare, base.user_task.name)
+    if how.workers == "ray":
+        from walktalk.studies.execution.ray_workers import RayCrew  # needs Ray
+
+        return RayCrew(again, ready.runs, folder, how.progress, how.device, how.memory).run(how.resume)
+    devices = devices_of(str(ready.trainer.device))
+    steps = estimated_trainings(ready.runs) * spec.training.local_steps
+    processes = how.workers if how.workers is not None else workers_that_pay(ready.runs, steps, devices)
+    if processes > 1 and (fork_is_safe() or (base.user_task is None and travels(spec))):
+        work = dealt(shares(ready.runs, processes, one_by_one=ready.trainer.best_width == 1), devices)
+        return Crew(again, work, folder, how.progress, how.memory, (ready.trainer, ready.runs)).run(how.resume)
+    return run_in_groups(
+        ready.trainer,
+        ready.runs,
+        folders_of(folder, ready.runs),
+        resume=how.resume,
+        memory=how.memory,
+        report=how.progress,
+        watch=how.watch,
+    )
+
+
+def check_workers(workers: int | Literal["ray"] | None, base: Foundation) -> None:
+    """Whether there can be so many, and whether the study can go to them."""
+    if workers is None:
+        return
+    if workers != "ray" and (not isinstance(workers, int) or isinstance(workers, bool) or workers < 1):
+        raise UnavailableError(f"workers: {workers!r} is not possible; allowed: 1 or more, or 'ray'")
+    if base.user_task is not None and (workers == "ray" or (workers > 1 and not fork_is_safe())):
+        raise UnavailableError(
+            f"workers: the task {base.user_task.name!r} was given as an object, which cannot travel to other processes "
+            "here; give its name instead, task='module:function'"
+        )
+    if workers == "ray" or (workers > 1 and not fork_is_safe()):
+        check_travels(base.spec, "the machines of a Ray cluster" if workers == "ray" else "worker processes")
+
+
+def prepare_runs(spec: StudySpec, device: str) -> tuple[Trainer, list[PlannedRun]]:
+    """What a worker process needs of a study."""
+    ready = prepare(spec, device)
+    return ready.trainer, ready.runs
+
+
+def cannot_prepare(task: str, device: str) -> tuple[Trainer, list[PlannedRun]]:
+    """Refuse to prepare a study whose task only this process has."""
+    raise UnavailableError(
+        f"workers: a process was lost, and the task {task!r}, given as an object, cannot travel to another one; go on "
+        "with resume=True"
+    )
+
+
+# Several studies in one engine: those that share data and training fill each other's waves.
+#
+# On a GPU a wave of one study's models is seldom wide enough. When things happen never depends on who else is
+# computed at the same time, so each study has the records that it would have alone.
+
+Report = Callable[[Sequence[Path], Progress], None]  # the folders of those being run, how far they are
+
+
+def run_studies(studies: Mapping[Path, StudySpec], *, device: str = "auto", report: Report | None = None) -> int:
+    """All runs of some studies; returns how many local steps they have together. An interrupted one goes on.
+
+    On a GPU those that share data and training are run at once. On a CPU, where a wave need not be wide, they come one
+    after another, each in as many processes as pay.
+
+    Args:
+        studies: What is to be run, each in a folder of its own.
+        device: auto, cpu or cuda.
+        report: Called now and then.
+    """
+    at_once, steps = pick_device(device) != "cpu", 0
+    for group in sharing(studies) if at_once else [[folder] for folder in studies]:
+        told = None if report is None else _told(report, group)
+        if len(group) == 1:
+            done = [run_study(studies[group[0]], group[0], resume=True, device=device, progress=told)]
+        else:
+            done = run_at_once({folder: studies[folder] for folder in group}, device=device, progress=told)
+        local_steps = studies[group[0]].training.local_steps
+        steps += local_steps * sum(run.trainings for result in done for run in result.runs)
+    return steps
+
+
+def sharing(studies: Mapping[Path, StudySpec]) -> list[list[Path]]:
+    """The folders of studies that one trainer can serve, together."""
+    groups: dict[str, list[Path]] = {}
+    for folder, spec in studies.items():
+        groups.setdefault(needed_of_a_trainer(spec), []).append(folder)
+    return list(groups.values())
+
+
+def needed_of_a_trainer(spec: StudySpec) -> str:
+    """All that a trainer depends on, as text: the data, how they are split, and how a model is trained on them."""
+    content = spec.model_dump(mode="json", include={"seed", "task", "training", "optimizer"})
+    content["training"].pop("optimizer_state")  # each run has its own
+    graph = build_foundation(spec).graph
+    content |= {"nodes": graph.nodes, "names": graph.names, "samples": spec.evaluate.samples}
+    content |= {"measured": spec.evaluate.nodes}
+    return json.dumps(content, sort_keys=True)
+
+
+def run_at_once(
+    studies: Mapping[Path, StudySpec], *, device: str = "auto", progress: Callable[[Progress], None] | None = None
+) -> list[StudyResult]:
+    """All runs of studies that one trainer can serve, in one engine; what each leaves."""
+    trainer = prepare(next(iter(studies.values())), device).trainer
+    planned = {folder: planned_runs(spec, trainer) for folder, spec in studies.items()}
+    runs = [run for of_study in planned.values() for run in of_study]
+    with ExitStack() as stack:
+        opened = {
+            folder: stack.enter_context(opened_folder(folder, dump_spec(spec), resume=True))
+            for folder, spec in studies.items()
+        }
+        places = [place for folder in studies for place in folders_of(opened[folder], planned[folder])]
+        records = iter(run_in_groups(trainer, runs, places, resume=True, report=progress))
+        return [
+            study_result(spec, [next(records) for _ in planned[folder]], opened[folder], trainer=trainer)
+            for folder, spec in studies.items()
+        ]
+
+
+def _told(report: Report, folders: Sequence[Path]) -> Callable[[Progress], None]:
+    return lambda progress: report(folders, progress)

@@ -1,0 +1,176 @@
+"""What one run leaves while it is being made: history, trace and checkpoints; and when checkpoints are due."""
+
+from __future__ import annotations
+
+import time
+from functools import partial
+from typing import Any
+
+from torch import Tensor
+
+from walktalk.core.errors import StudyError
+from walktalk.learning import Trainer
+from walktalk.records import HistoryRow, RunFolder, TraceRow, TraceWriter, load_checkpoint, save_checkpoint
+from walktalk.runtimes.stacked import Engine, Measurement
+from walktalk.studies.execution.process import BackgroundWriter
+from walktalk.studies.execution.stopping import DivergenceAlarm, StopRule, Watch
+from walktalk.studies.planning import PlannedRun, RunRecord
+from walktalk.studies.results import history_row, trace_columns, write_run
+
+SECONDS_BETWEEN_CHECKPOINTS = 10.0
+CHECKPOINT_SHARE = 0.05  # of the time may go into writing checkpoints
+
+
+class RunLog:
+    """The record of one run while it grows: what is measured and traced, and whether the run ends before its time."""
+
+    def __init__(self, run: PlannedRun, index: int, folder: RunFolder | None, watch: Watch | None) -> None:
+        """
+        - `run`: the run.
+        - `index`: its place among the runs of the engine.
+        - `folder`: where its records are written; None for nowhere.
+        - `watch`: may end it at any of its evaluations.
+        """
+        self.run, self.index, self.folder = run, index, folder
+        self.record = RunRecord(run.label, run.repetition)
+        self.rule, self.alarm = StopRule(run.setup.stop, watch), DivergenceAlarm()
+        self.writer: TraceWriter | None = None
+        if folder is not None and run.setup.keep_trace:
+            folder.path.mkdir(parents=True, exist_ok=True)
+            self.writer = TraceWriter(folder.trace)
+        self.traced = 0  # lines of the trace so far
+        self.reported = 0  # evaluations that were reported
+
+    def keep_trace(self, rows: list[TraceRow], disk: BackgroundWriter) -> None:
+        """Add lines to the trace; nothing beyond the moment at which the run met its target."""
+        if self.record.met_target:
+            rows = rows[: max(0, self.record.noted - self.traced)]
+        self.traced += len(rows)
+        if self.writer is not None:
+            disk.do(partial(_write_trace, self.writer, rows))
+        else:
+            self.record.trace += rows
+
+    def keep_measurement(self, m: Measurement, struck: int | None) -> str | None:
+        """Add an evaluation to the history, and say what a person should know of it at once, if anything.
+
+        Args:
+            m: What was measured.
+            struck: The node whose training gave the first number that is not finite, where one did.
+        """
+        record = self.record
+        if record.met_target:
+            return None  # what a stretch did beyond the target does not count
+        row = history_row(record.label, record.repetition, m)
+        record.history.append(row)
+        graph = self.run.setup.graph
+        node = graph.name_of(struck) if struck is not None and struck < graph.nodes else None  # else everybody's data
+        warning = self.alarm.words(row, node)
+        if self.rule.ends(row):
+            # The run ends here, wherever the stretch does: its model, trace and history are those of this moment.
+            assert m.model is not None
+            record.met_target, record.output, record.noted = True, m.model.cpu(), m.op.noted
+        return warning
+
+    def new_rows(self) -> list[HistoryRow]:
+        """Evaluations that were not reported yet."""
+        new = self.record.history[self.reported :]
+        self.reported = len(self.record.history)
+        return new
+
+    def conclude(self, engine: Engine) -> None:
+        """Add what is known only when nothing more comes: the model, and how much the run did."""
+        record = self.record
+        if record.met_target:
+            record.trainings = record.history[-1].iteration
+        else:
+            record.output = engine.output(self.index).cpu()
+            simulation = engine.simulations[self.index]
+            record.trainings, record.nodes = simulation.trainings, simulation.setup.graph.nodes
+            if simulation.setup.evaluate.model == "aggregated":
+                record.aggregated_at = simulation.interpreter.aggregated_at
+                record.family = simulation.setup.protocol.family
+        assert record.output is not None
+
+    def finish(self, engine: Engine, trainer: Trainer, disk: BackgroundWriter) -> None:
+        """Conclude the run and write its last records: trace, history, model and checkpoint."""
+        self.conclude(engine)
+        if self.writer is not None:
+            self.writer.close()
+        if self.folder is not None:
+            self.folder.path.mkdir(parents=True, exist_ok=True)
+            write_run(self.folder, self.record, trainer)
+            self.save(engine, disk)
+
+    def save(self, engine: Engine, disk: BackgroundWriter) -> None:
+        """Write a checkpoint, where the run has a folder."""
+        record, folder = self.record, self.folder
+        if folder is None:
+            return
+        facts: dict[str, Any] = {"history": [list(row) for row in record.history], "met_target": record.met_target}
+        if record.met_target and record.output is not None:
+            tensors = {"output": record.output}
+            facts |= {"progress": 1.0, "noted": record.noted}
+        else:
+            tensors, numbers = engine.living(self.index)
+            facts |= {"progress": engine.reached[self.index], "values": numbers}
+        folder.path.mkdir(parents=True, exist_ok=True)
+        size = sum(tensor.numel() * tensor.element_size() for tensor in tensors.values())
+        disk.do(partial(save_checkpoint, folder.checkpoint, tensors, facts), size)
+
+    def resume(self, engine: Engine, disk: BackgroundWriter) -> float | None:
+        """Take up the run from its checkpoint: how far it is; None where there is no checkpoint."""
+        if self.folder is None or not self.folder.checkpoint.exists():
+            return None
+        tensors, facts = load_checkpoint(self.folder.checkpoint)
+        try:
+            rows = self._restore(engine, tensors, facts)
+        except (KeyError, TypeError, ValueError) as error:
+            raise StudyError(
+                f"{self.folder.checkpoint} does not fit this study; delete it and run the study again"
+            ) from error
+        if self.record.met_target:
+            engine.end(self.index)
+        self.keep_trace(rows, disk)
+        return float(facts["progress"])
+
+    def _restore(self, engine: Engine, tensors: dict[str, Tensor], facts: dict[str, Any]) -> list[TraceRow]:
+        record = self.record
+        record.history = [HistoryRow(*row) for row in facts["history"]]
+        record.met_target = facts["met_target"]
+        for row in record.history:  # rule and alarm have seen them before
+            self.rule.ends(row)
+            self.alarm.words(row, None)
+        if record.met_target:
+            record.output, record.noted = tensors["output"], facts["noted"]
+            return engine.simulations[self.index].advance().trace  # events alone: the models are at their end
+        return engine.restore(self.index, facts["progress"], tensors, facts["values"]).trace
+
+
+def _write_trace(writer: TraceWriter, rows: list[TraceRow]) -> None:
+    writer.write(trace_columns(rows))
+
+
+class CheckpointClock:
+    """Says when the next checkpoint is due: not too often, and the less often the longer one takes."""
+
+    def __init__(self) -> None:
+        self.saved_at = time.monotonic()
+        self.took = 0.0
+        self.saving = False  # whether one is being written
+
+    def is_due(self) -> bool:
+        """Whether it is time for a checkpoint, and none is being written."""
+        since = time.monotonic() - self.saved_at
+        return not self.saving and since > max(SECONDS_BETWEEN_CHECKPOINTS, self.took / CHECKPOINT_SHARE)
+
+    def begin(self) -> float:
+        """Note that a checkpoint begins; when."""
+        self.saving = True
+        return time.monotonic()
+
+    def done(self, began: float) -> None:
+        """Note that all of a checkpoint is on the disk."""
+        self.saved_at = time.monotonic()
+        self.took = self.saved_at - began
+        self.saving = False

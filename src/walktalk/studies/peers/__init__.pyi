@@ -1,0 +1,4 @@
+from .node_job import NodeJob as NodeJob
+from .node_job import run_node as run_node
+from .study import local_cluster as local_cluster
+from .study import run_on_peers as run_on_peers

@@ -1,0 +1,379 @@
+"""One node of a run, from its job to its end: its place in the cluster, its data and settings, and the node itself.
+
+A node's place comes from the cluster's file, from what it remembers of who joined and left, or from joining a cluster
+that runs.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import logging
+import math
+import os
+from collections.abc import Callable, Iterable, Mapping
+from contextlib import suppress
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+from torch import Tensor
+
+from walktalk.core.errors import SpecError, StudyError, UnavailableError
+from walktalk.graphs import Graph
+from walktalk.learning import Task, Trainer, frozen_numbers, tasks
+from walktalk.protocols import NetworkView
+from walktalk.records import load_checkpoint, write_unless_there
+from walktalk.runtimes.peers import (
+    MEMBERS_FILE,
+    Cluster,
+    JoinRequest,
+    Node,
+    NodeSetup,
+    Place,
+    Roster,
+    Standing,
+    archive_earlier_run,
+    ask_to_join,
+    check_name,
+    end_process,
+    facts_of,
+    finished_before,
+    from_text,
+    leave_on_signals,
+    network_view,
+    quiet_process,
+    shown,
+    with_known_ports,
+    with_own_port,
+)
+from walktalk.runtimes.simulator import all_network_views
+from walktalk.studies.planning import AlgorithmPlan, Foundation, build_foundation, build_rate, build_stop, build_trainer
+from walktalk.studies.spec import StudySpec, load_spec, make_spec, spec_mapping
+
+log = logging.getLogger(__name__)
+
+PLACE = "place.json"  # in the folder of one that joined: what was said when it did
+
+
+@dataclass(frozen=True)
+class Seat:
+    """The place of one node in its cluster.
+
+    Args:
+        cluster: with all that are known to have joined, and this node's own port.
+        roster: who belongs.
+        graph: that of the file.
+        name: the node's.
+        place: where it is.
+        joins: what it asks for, where it has still to join.
+        joined_now: whether it has just joined.
+    """
+
+    cluster: Cluster
+    roster: Roster
+    graph: Graph
+    name: str
+    place: Place
+    joins: JoinRequest | None = None
+    joined_now: bool = False
+
+    @property
+    def folder(self) -> Path:
+        """The folder of the node itself."""
+        return self.cluster.folder / self.name
+
+    @property
+    def number(self) -> int:
+        """The number of the node."""
+        return self.roster.number(self.name)
+
+    @property
+    def data(self) -> tasks.Node:
+        """Whose data it has. One that joins has its own, under its name, or those of the number that it was told."""
+        part = self.place.part
+        if self.name in self.cluster.file_names:
+            return tasks.Node(self.cluster.part(self.name), self.cluster.file_names.index(self.name))
+        return tasks.Node(None, part) if isinstance(part, int) else tasks.Node(part or self.name, tasks.NEWCOMER)
+
+    @property
+    def around(self) -> NetworkView:
+        """What the node knows of the network at first."""
+        known = all_network_views(self.graph)
+        one = known[self.number] if self.number < len(known) else NetworkView(self.number, len(known), (), ())
+        return network_view(one, self.roster, self.name)
+
+    def dials(self, other: str) -> str | None:
+        """Where it connects to one that becomes its neighbour, as far as is known now (`Cluster.dialled`)."""
+        return with_known_ports(self.cluster).dialled(self.name, other, self.roster)
+
+    def join(self, facts: Mapping[str, Any], needs: Iterable[int] = ()) -> Seat:
+        """Join a cluster that runs; `UnavailableError` where it does not let this node in.
+
+        - `facts`: of its study.
+        - `needs`: nodes of the file that its algorithm needs as neighbours, such as a server.
+        """
+        assert self.joins is not None
+        asked, needed = self.joins, tuple(self.cluster.file_names[node] for node in needs)
+        if needed and not asked.neighbours:
+            asked = replace(asked, neighbours=needed)
+        for name in needed:
+            if name not in asked.neighbours:
+                given = ", ".join(asked.neighbours)
+                raise SpecError(f"--neighbours: {name} must be among them, because it is the server (you gave {given})")
+        ask_to_join(self.cluster, self.name, self.place, asked, facts, self.roster)
+        neighbours = ", ".join(self.roster.known[peer] for peer in self.roster.neighbours(self.name))
+        log.info("%s: has joined; its neighbours are %s", self.name, neighbours)
+        cluster = _with_own(self.cluster.with_joined(self.roster.entries.values()), self.name, self.place)
+        return replace(self, cluster=cluster, joins=None, joined_now=True)
+
+    def remember(self) -> None:
+        """Write down where a node that joined is, for a later life. Who belongs the node writes down itself."""
+        if self.name not in self.cluster.file_names:
+            place = self.place
+            if place.found and not self.cluster.told(place):  # nobody needs to know its port: any will do the next time
+                place = place.model_copy(update={"address": place.host})
+            write_unless_there(self.folder / PLACE, place.model_dump_json() + "\n")
+
+
+def find_seat(
+    cluster: Cluster, graph: Graph, name: str, rejoin: bool, join: JoinRequest | None, place: Place | None
+) -> Seat:
+    """Find where a node belongs.
+
+    Args:
+        cluster: as in the file.
+        graph: the study's.
+        name: the node's.
+        rejoin: whether it remembers an earlier life.
+        join: what it asks for, where it is to join a cluster that runs.
+        place: where one is that is not in the file; what it said when it joined, if left out.
+    """
+    check_name(name)
+    folder, roster = cluster.folder / name, cluster.roster(graph)
+    if rejoin:
+        _recall(folder / MEMBERS_FILE, roster)
+    belongs = roster.has(name) and roster.standing(name) is Standing.MEMBER
+    if not belongs and join is None:
+        raise SpecError(_not_in(cluster, name, left=roster.has(name)))
+    if belongs and join is not None and name in cluster.file_names:
+        raise SpecError(f"--name {name} is in the cluster's file, so it need not join; leave --join out")
+    if name in cluster.file_names:
+        own = cluster.nodes[name]
+    else:
+        own = place or _earlier_place(folder) or Place.model_validate({})
+        if cluster.relay and "address" not in own.model_fields_set:  # it does not say that it can be reached
+            own = own.model_copy(update={"reachable": False})
+    cluster = with_own_port(_with_own(cluster.with_joined(roster.entries.values()), name, own), name)
+    own = cluster.nodes[name]
+    if not own.has_port and cluster.told(own) and name not in cluster.file_names:
+        raise SpecError(f"--address {own.address}: one that joins needs a port there, e.g. {own.address}:7447")
+    moved = belongs and name in roster.entries and name not in cluster.file_names
+    moved = moved and roster.entries[name].address != cluster.told(own)
+    asks = (join or JoinRequest()) if not belongs or moved else None
+    return Seat(cluster, roster, graph, name, own, asks)
+
+
+def _with_own(cluster: Cluster, name: str, place: Place) -> Cluster:
+    joined = cluster.joined if name in cluster.file_names else {**cluster.joined, name: cluster.joined.get(name, -1)}
+    return cluster.model_copy(update={"nodes": {**cluster.nodes, name: place}, "joined": joined})
+
+
+def _recall(path: Path, roster: Roster) -> None:
+    """Merge what an earlier life knew of who belongs."""
+    if not path.is_file():
+        return
+    try:
+        roster.join(from_text(path.read_text()))
+    except (OSError, ValueError) as error:
+        raise StudyError(f"{path} cannot be read: {error}; begin anew with --fresh") from error
+
+
+def _earlier_place(folder: Path) -> Place | None:
+    with suppress(OSError, ValueError):
+        return Place.model_validate(json.loads((folder / PLACE).read_text()))
+    return None
+
+
+def _not_in(cluster: Cluster, name: str, left: bool) -> str:
+    if left:
+        return f"--name {name}: it has left the cluster for good; --join lets it come again"
+    names = ", ".join(cluster.file_names)
+    return (
+        f"--name {name!r} is not in the cluster; its nodes are {names}; --join {cluster.file_names[0]} joins it while "
+        "it runs"
+    )
+
+
+@dataclass(frozen=True)
+class Beginning:
+    """Where a resumed run starts from."""
+
+    model: Tensor
+    seconds: float
+    iterations: list[int]  # by node
+    bytes: list[int]  # by node
+
+
+def read_beginning(path: Path) -> Beginning:
+    """Read where a resumed run starts from."""
+    tensors, facts = load_checkpoint(path)
+    return Beginning(tensors["model"], facts["seconds"], facts["iterations"], facts["bytes"])
+
+
+@dataclass(frozen=True)
+class NodeJob:
+    """One node of one run, as it is handed to a process."""
+
+    cluster: Cluster
+    name: str
+    rejoin: bool = False
+    device: str = "cpu"
+    beginning: Path | None = None  # of a run that goes on (`resume`)
+    join: JoinRequest | None = None  # it was not in the file, and joins while the others run
+    place: Place | None = None  # where one that joins is
+    metrics: str | int | None = None  # where to show metrics, in place of what the cluster's file says
+    deployed: bool = False  # for itself, not in a fleet: it measures on test samples too, and hands out its copy
+
+
+def check_ends(spec: StudySpec) -> None:
+    """Nobody in a real cluster sees all data, and no evaluation is done while it runs."""
+    for name in ("target_accuracy", "patience"):
+        if getattr(spec.stop, name) is not None:
+            raise UnavailableError(
+                f"stop.{name}: is for the simulator; on real peers nobody sees test data while they run: use "
+                "stop.target_loss, iterations or time"
+            )
+
+
+def run_node(
+    job: NodeJob, ends: Callable[[bool], None] = lambda over: None, meets: Callable[[Node], None] = lambda node: None
+) -> None:
+    """Run one node, from its first connection to its end; the process leaves when it is told to.
+
+    Args:
+        job: Which node of which cluster.
+        ends: Called in the end with whether the run is over, which it is not where the node was asked to leave.
+        meets: Called with the node before it runs, for trials of what goes wrong.
+    """
+    quiet_process()
+    spec = make_spec(job.cluster.study) if isinstance(job.cluster.study, dict) else load_spec(job.cluster.study)
+    check_ends(spec)
+    base = build_foundation(spec)
+    _check_names(job.cluster, base.graph)
+    seat = find_seat(job.cluster, base.graph, job.name, job.rejoin, job.join, job.place)
+    setup, trainer = _node_setup(seat, base, job)
+    if job.rejoin and finished_before(setup.folder, setup.stop):
+        log.info("%s: the run is over, as its checkpoint says; --fresh begins anew", job.name)
+        ends(True)
+        return
+    if job.deployed and not job.rejoin:
+        archive_earlier_run(setup.folder)
+    seat.remember()
+    with shown(seat.cluster.metrics_of(job.name) if job.metrics is None else job.metrics) as show:
+        node = Node(setup, trainer)
+        meets(node)
+        leave_on_signals(node.leave)
+        show(node)
+        try:
+            node.run()
+        finally:
+            ends(node.progress.end.seen)
+    if node.training.queue.busy or not node.link.connections.closed:
+        end_process()
+
+
+def _node_setup(seat: Seat, base: Foundation, job: NodeJob) -> tuple[NodeSetup, Trainer]:
+    cluster, spec, graph = seat.cluster, base.spec, base.graph
+    plan = _chosen(base.algorithms, cluster.algorithm)
+    task = base.task_of(seat.data)
+    if not job.deployed:
+        task = replace(task, test=None)  # a fleet's history is computed afterwards, from all data
+    trainer = build_trainer(spec, task, job.device)
+    initial, before = trainer.initial_row(base.initial_seed(cluster.repetition)).cpu(), (0, 0, 0.0)
+    study = study_facts(cluster, base, plan) | task_facts(task)
+    if seat.joins is not None:
+        facts = facts_of({"algorithm": plan.protocol.resilient_form(), **study}, initial)
+        seat = seat.join(facts, needs=plan.protocol.meets_newcomers)
+        cluster = seat.cluster
+    number = seat.number
+    if job.beginning is not None:
+        begun = read_beginning(job.beginning)
+        initial, before = begun.model, (begun.iterations[number], begun.bytes[number], begun.seconds)
+    setup = NodeSetup(
+        protocol=plan.protocol,
+        around=replace(seat.around, resources=own_resources(), samples=len(task.parts[0])),
+        seed=base.root.child("run", plan.label, cluster.repetition),
+        stop=build_stop(spec),
+        initial=initial,
+        before=before,
+        endpoint=cluster.endpoint(job.name, graph, seat.roster),
+        roster=seat.roster,
+        dials=seat.dials,
+        joins=seat.joined_now,
+        folder=cluster.folder / job.name,
+        lr=plan.lr,
+        schedule=build_rate(spec),
+        optimizer_state=plan.optimizer_state,
+        part=0,
+        rejoin=job.rejoin,
+        pace=cluster.pace,
+        wait_for_neighbours=cluster.wait,
+        samples=len(task.parts[0]),
+        study=study,
+        frozen=frozen_numbers(trainer.template),
+        largest=cluster.largest,
+        tested=0 if task.test is None else len(task.test[0]),
+        named=(lambda row: trainer.module(row).state_dict()) if job.deployed else None,
+        secret=job.deployed,
+        stay=cluster.stay,
+        keep_traces=math.inf if cluster.keep_traces is None else 1e6 * cluster.keep_traces,
+    )
+    return setup, trainer
+
+
+def study_facts(cluster: Cluster, base: Foundation, plan: AlgorithmPlan) -> dict[str, Any]:
+    """What must be the same on all nodes of a cluster, beside the model and the algorithm; not when it ends.
+
+    Of the task its name and numbers: a text may be a folder, which every site has elsewhere.
+    """
+    spec, graph = spec_mapping(base.spec), base.graph
+    network = f"{graph.name}, {graph.edges} edges, {hashlib.blake2b(graph.edge_list().tobytes()).hexdigest()}"
+    task = {key: value for key, value in spec["task"].items() if key == "name" or not isinstance(value, str)}
+    sections = {"task": task, **{name: spec[name] for name in ("optimizer", "schedule", "training")}}
+    sections["optimizer"] = {**sections["optimizer"], "lr": plan.lr}
+    sections["training"] = {**sections["training"], "optimizer_state": plan.optimizer_state}
+    facts = {f"{name}.{key}": value for name, section in sections.items() for key, value in section.items()}
+    run = {"seed": base.spec.seed, "repetition": cluster.repetition, "nodes": " ".join(cluster.file_names)}
+    return {"network": network, **facts, **run}
+
+
+def task_facts(task: Task) -> dict[str, Any]:
+    """What of a task's code can be compared: two sites may have two versions of it under one name.
+
+    Types of layers and the name of the loss, not their settings in words, which differ between versions of torch.
+    """
+    loss = getattr(task.loss, "__qualname__", type(task.loss).__qualname__)
+    return {"layers": " ".join(type(layer).__name__ for layer in task.model.modules()), "loss": loss}
+
+
+def _check_names(cluster: Cluster, graph: Graph) -> None:
+    """Where the graph has names, a cluster's nodes have the same, in the same order: its numbers are theirs."""
+    if graph.names is not None and tuple(map(cluster.part, cluster.file_names)) != graph.names:
+        raise SpecError(
+            f"nodes: are {', '.join(cluster.file_names)}, but those of the study's graph are {', '.join(graph.names)}; "
+            "list them by these names, in this order"
+        )
+
+
+def own_resources() -> tuple[float, float, float]:
+    """Bandwidth, which the node measures as it sends, memory in bytes and processors: what counts in an election."""
+    memory = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
+    return 0.0, float(memory), float(os.cpu_count() or 1)
+
+
+def _chosen(plans: list[AlgorithmPlan], label: str) -> AlgorithmPlan:
+    for plan in plans:
+        if label in ("", plan.label):
+            return plan
+    raise SpecError(f"algorithm: {label!r} is not in the study; its algorithms are {', '.join(p.label for p in plans)}")

@@ -1,0 +1,235 @@
+"""Everything that a study needs before its first event, each thing built once."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, TypeAlias
+
+from walktalk.core.errors import DataError, GraphError, SettingError, UnavailableError
+from walktalk.core.plugins import Registry
+from walktalk.core.seeds import Seed
+from walktalk.graphs import TOPOLOGIES, Graph, GraphLike, as_graph
+from walktalk.learning import Task, Trainer, tasks
+from walktalk.protocols import PROTOCOLS, Protocol
+from walktalk.studies.planning.build import (
+    build_evaluate,
+    build_faults,
+    build_graph,
+    build_protocols,
+    build_rate,
+    build_stop,
+    build_task,
+    build_task_of,
+    build_timing,
+    build_trainer,
+    check_availability,
+    check_links,
+    matched,
+)
+from walktalk.studies.planning.runs import AlgorithmPlan, Conditions, PlannedRun
+from walktalk.studies.spec import StudySpec, algorithms_section, make_spec, network_section
+
+
+@dataclass(frozen=True)
+class Foundation:
+    """The graph and algorithms of a study, before any data is read: cheap, so that mistakes in it show first."""
+
+    spec: StudySpec
+    graph: Graph
+    algorithms: list[AlgorithmPlan]
+    user_task: Task | None = None  # the task itself, where it was handed over in Python
+
+    @property
+    def root(self) -> Seed:
+        """The study's seed, of which all others are children."""
+        return Seed(self.spec.seed)
+
+    def task(self) -> Task:
+        """The task, its data read and split over the nodes."""
+        if self.user_task is not None:
+            return self.user_task
+        return matched(build_task(self.spec, self.graph.nodes), self.graph)[0]
+
+    def task_of(self, node: tasks.Node) -> Task:
+        """The task of one node alone, for a machine that has no other data than its own."""
+        return build_task_of(self.spec, self.graph.nodes, node)
+
+    def conditions(self, trainer: Trainer) -> Conditions:
+        """What all runs have in common, with a trainer of the study's task."""
+        spec = self.spec
+        return Conditions(
+            graph=matched(trainer.task, self.graph)[1],
+            model_bytes=trainer.payload_bytes,
+            state_bytes=trainer.state_bytes,
+            stop=build_stop(spec),
+            timing=build_timing(spec),
+            evaluate=build_evaluate(spec),
+            rate=build_rate(spec),
+            local_steps=spec.training.local_steps,
+        )
+
+    def initial_seed(self, repetition: int) -> int:
+        """The seed of the first model. It is the same for every algorithm of a repetition: the comparison is paired."""
+        return self.root.child("initial model", repetition).integer
+
+    def runs(self, trainer: Trainer) -> list[PlannedRun]:
+        """All runs: every repetition of every algorithm."""
+        conditions = self.conditions(trainer)
+        return [
+            PlannedRun(
+                plan.label,
+                repetition,
+                conditions.setup(plan, self.root, repetition, build_faults(self.spec, repetition, conditions.graph)),
+                trainer.initial_row(self.initial_seed(repetition)),
+            )
+            for plan in self.algorithms
+            for repetition in range(self.spec.repetitions)
+        ]
+
+
+@dataclass(frozen=True)
+class Preparation:
+    """Everything that a study needs before its first event."""
+
+    spec: StudySpec
+    task: Task
+    trainer: Trainer
+    runs: list[PlannedRun]
+
+
+def build_foundation(spec: StudySpec) -> Foundation:
+    """The graph and the algorithms of a study, checked against each other."""
+    graph = build_graph(spec)
+    check_links(spec, graph)
+    check_availability(spec, graph)
+    return Foundation(spec, graph, build_protocols(spec, graph.nodes))
+
+
+def prepare(spec: StudySpec, device: str = "auto") -> Preparation:
+    """Build what the specification names; every mistake in it shows here, before any training."""
+    return prepare_on(build_foundation(spec), device)
+
+
+def prepare_on(foundation: Foundation, device: str = "auto") -> Preparation:
+    """Build task, trainer and runs on a foundation that is there."""
+    task = foundation.task()
+    trainer = build_trainer(foundation.spec, task, device)
+    return Preparation(foundation.spec, task, trainer, foundation.runs(trainer))
+
+
+def planned_runs(spec: StudySpec, trainer: Trainer) -> list[PlannedRun]:
+    """The runs of a study, for a trainer of its task; studies of one task and split may share one."""
+    return build_foundation(spec).runs(trainer)
+
+
+# A study of things that are handed over in Python: a task with its data, a graph, protocols.
+
+TaskLike: TypeAlias = Task | str | Mapping[str, Any]
+"""A task, or what a specification says of one: a name, `module:function`, or the keys of the section `task`."""
+
+NetworkLike: TypeAlias = GraphLike | str | Mapping[str, Any]
+"""A graph of ours or networkx's, or what a specification says of one: a topology, or the keys of `network`."""
+
+AlgorithmLike: TypeAlias = Protocol | str | Mapping[str, Any]
+"""A protocol, or what a specification says of one: a name, `module:class`, or the keys of an entry of `algorithms`."""
+
+
+def foundation_from_python(
+    task: TaskLike,
+    algorithms: AlgorithmLike | Sequence[AlgorithmLike],
+    graph: NetworkLike,
+    sections: Mapping[str, Any] | None = None,
+) -> Foundation:
+    """What a study stands on, with a specification that says as much of it as one can.
+
+    Args:
+        task: What is learned.
+        algorithms: What is compared.
+        graph: Who may talk to whom.
+        sections: All other keys of the specification.
+    """
+    network = as_graph_or_section(graph, task)
+    if isinstance(task, Task) and isinstance(network, Graph):
+        task, network = matched(task, network)
+    spec = make_spec(
+        {
+            **(sections or {}),
+            "network": network_section(network) if isinstance(network, Graph) else network,
+            "task": task_section(task),
+            "algorithms": algorithms_section(algorithms),
+        }
+    )
+    built = network if isinstance(network, Graph) else build_graph(spec)
+    check_links(spec, built)
+    plans = build_protocols(spec, built.nodes)
+    return Foundation(spec, built, plans, matched(task, built)[0] if isinstance(task, Task) else None)
+
+
+def as_graph_or_section(graph: Any, task: Any) -> Graph | dict[str, Any]:
+    """The graph itself, or the section `network`; its nodes are the task's, where only that says how many."""
+    if isinstance(graph, (str, Mapping)):
+        section = {"topology": graph} if isinstance(graph, str) else dict(graph)
+        return {"nodes": task.nodes, **section} if isinstance(task, Task) else section
+    try:
+        return as_graph(graph)
+    except GraphError as error:
+        if isinstance(graph, type) or callable(graph):
+            raise GraphError(f"{error}; call it, as in wt.graphs.cycle(20)") from None
+        raise
+
+
+def task_section(task: Any) -> Mapping[str, Any]:
+    """The section `task`, of a task that is there or that is named."""
+    if isinstance(task, Task):
+        return tasks.section_of(task)
+    if isinstance(task, str):
+        return {"name": task}
+    if isinstance(task, Mapping):
+        return task
+    raise DataError(
+        f"task: {type(task).__name__} is not possible; allowed: a task such as wt.tasks.torch(…), or its name"
+    )
+
+
+# Whether other processes can find what a study names: nobody can import what was written in a notebook.
+
+
+def check_travels(spec: StudySpec, where: str) -> None:
+    """Raise an `UnavailableError` where a process of its own could not find something that this one knows.
+
+    Args:
+        spec: The study.
+        where: Who has to find it, as in "worker processes".
+    """
+    named: list[tuple[str, Registry[Any], str]] = [
+        ("network.topology", TOPOLOGIES, spec.network.topology),
+        ("task.name", tasks.TASKS, spec.task.name),
+    ]
+    named += [(f"algorithms.{k}.name", PROTOCOLS, one.name) for k, one in enumerate(spec.algorithms)]
+    for key, registry, name in named:
+        try:
+            thing = registry.find(name)
+        except SettingError:  # said elsewhere, with what is allowed
+            continue
+        if _only_here(thing):
+            own = getattr(thing, "__qualname__", str(thing))
+            raise UnavailableError(
+                f"{key}: {name} is defined in this notebook or prompt, so {where} cannot find it; put it into a file "
+                f"and name it as module:{own.rpartition('.')[2]}"
+            )
+
+
+def travels(spec: StudySpec) -> bool:
+    """Whether other processes can find all that it names."""
+    try:
+        check_travels(spec, "others")
+    except UnavailableError:
+        return False
+    return True
+
+
+def _only_here(thing: Any) -> bool:
+    """Whether it lies in what was typed in; a script's file, which `__main__` is otherwise, is read again there."""
+    return getattr(thing, "__module__", "") == "__main__" and not hasattr(sys.modules["__main__"], "__file__")

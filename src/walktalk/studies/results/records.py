@@ -1,0 +1,179 @@
+"""What a run has noted and measured, as rows and columns of its records."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from walktalk.learning import Trainer
+from walktalk.records import (
+    RUN_COLUMNS,
+    TRACE_COLUMNS,
+    HistoryRow,
+    RunFolder,
+    StudyFolder,
+    TraceRow,
+    frame,
+    save_checkpoint,
+    write_history,
+    write_text,
+)
+from walktalk.runtimes.stacked import Measurement
+from walktalk.studies.planning import RunRecord
+from walktalk.studies.results.summary import summarize, summary_text
+from walktalk.studies.spec import StudySpec
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+
+def history_row(label: str, repetition: int, m: Measurement) -> HistoryRow:
+    """What was measured at one moment of a run, as a row of its history."""
+    spent = {} if m.op.epsilon is None else {"epsilon": m.op.epsilon}
+    return HistoryRow(
+        algorithm=label,
+        repetition=repetition,
+        iteration=m.op.iteration,
+        time=m.op.time,
+        bits=int(m.op.bits),
+        train_loss=m.train_loss,
+        test_accuracy=m.test_accuracy,
+        consensus=m.consensus,
+        model_bits=int(m.op.model_bits),
+        mean_train_loss=m.mean_train_loss,
+        mean_test_accuracy=m.mean_test_accuracy,
+        further={**m.further, **spent} or None,
+    )
+
+
+def write_run(here: RunFolder, record: RunRecord, trainer: Trainer) -> None:
+    """A finished run's history and model. The model is the last that a run writes: it says that the run is whole."""
+    assert record.output is not None
+    write_history(here.history, record.history, RUN_COLUMNS)
+    save_model(here.model, record, trainer)
+
+
+def save_model(path: Path, record: RunRecord, trainer: Trainer) -> None:
+    """The run's model, by the names of the module's own state dict."""
+    assert record.output is not None
+    state = trainer.module(record.output).state_dict()
+    tensors = {name: tensor.detach().clone() for name, tensor in state.items()}
+    save_checkpoint(path, tensors, {"run": record.label})
+
+
+def trace_columns(rows: list[TraceRow]) -> dict[str, Sequence[object]]:
+    """The rows as columns; what a row says in detail becomes JSON."""
+    columns = zip(*rows, strict=True) if rows else [()] * len(TRACE_COLUMNS)
+    table: dict[str, Sequence[object]] = dict(zip(TRACE_COLUMNS, columns, strict=True))
+    # Here, not in a function: there are millions of them, and most are strings.
+    table["detail"] = [d if d.__class__ is str else _TEXTS[tuple(d.items())] for d in table["detail"]]  # type: ignore[attr-defined]
+    return table
+
+
+class _Texts(dict[tuple[tuple[str, object], ...], str]):
+    """Details as JSON: the same few combinations come again and again."""
+
+    def __missing__(self, items: tuple[tuple[str, object], ...]) -> str:
+        if len(self) >= MOST_TEXTS:
+            self.clear()
+        text = self[items] = json.dumps(dict(items))
+        return text
+
+
+MOST_TEXTS = 4096
+_TEXTS = _Texts()
+
+
+# What a person should know about a run's model, in words.
+
+OLD_SHARE = 0.1  # of a run's iterations since the aggregator's copy was last brought up to date …
+OLD_ROUNDS = 3  # … and as many visits of every node by one walk: then something is odd
+
+
+def word_on_aggregate(record: RunRecord) -> str | None:
+    """A word when the model that is handed out, the aggregator's or server's, is old or was never trained."""
+    updated = record.aggregated_at
+    if updated is None or record.met_target or not record.history:
+        return None
+    last = record.history[-1]
+    what = SERVER if record.family == "server" else AGGREGATOR
+    losses = f"a loss of {last.mean_train_loss:.4g}, this one {last.train_loss:.4g}"
+    better = "" if last.mean_train_loss >= last.train_loss else ", or measure the mean (evaluate.model: mean)"
+    beside = f"the mean of {what.members} has {losses}; {what.advice}{better}"
+    if updated == 0 and last.iteration:
+        return f"{record.label}: {what.never}; {beside}"
+    missed = last.iteration - updated
+    if missed > OLD_SHARE * last.iteration and missed > OLD_ROUNDS * record.nodes:
+        return f"{record.label}: {what.old} in the last {missed} of {last.iteration} iterations; {beside}"
+    return None
+
+
+class Words(NamedTuple):
+    """How one speaks of the model that is handed out."""
+
+    never: str  # it was not trained at all
+    old: str  # it was not for long
+    members: str  # what others there are
+    advice: str
+
+
+AGGREGATOR = Words(
+    "no walk has come to the aggregator, so its copy was never trained",
+    "the aggregator's copy is old: no walk has come there",
+    "the walks",
+    "run longer, with more walks",
+)
+SERVER = Words(
+    "the server has taken in nothing yet, so its model was never trained",
+    "the server's model is old: it has taken in nothing",
+    "the nodes' models",
+    "run longer",
+)
+
+
+# What a study leaves: the history and the summary of all its runs.
+
+
+@dataclass(frozen=True)
+class StudyResult:
+    """What a study leaves in memory; the rest is in its folder."""
+
+    history: pd.DataFrame  # one row per evaluation of every run
+    summary: dict[str, Any]  # what `summary.json` has: means, spreads, winners
+    runs: list[RunRecord]  # each run's record, in the order of the study
+    folder: Path | None  # where everything was written; None if nowhere
+    trainer: Trainer | None = field(default=None, repr=False)  # what trained the models
+
+
+def study_result(
+    spec: StudySpec,
+    records: list[RunRecord],
+    folder: StudyFolder | None = None,
+    engine: str = "sim",
+    trainer: Trainer | None = None,
+    further: Mapping[str, Any] | None = None,
+) -> StudyResult:
+    """History and summary of the whole study.
+
+    Args:
+        spec: The study.
+        records: What its runs left, in order.
+        folder: Where both are written; nowhere, if left out.
+        engine: What ran it: sim, so that its time is virtual, or peers.
+        trainer: What trained the models.
+        further: What else the summary says.
+    """
+    rows = [row for record in records for row in record.history]
+    history = frame(rows)
+    summary = {**summarize(frame(rows, RUN_COLUMNS), spec), "engine": engine, **(further or {})}
+    words = [word for record in records if (word := word_on_aggregate(record)) is not None]
+    if words:
+        summary["notes"] = words
+    if folder is None:
+        return StudyResult(history, summary, records, None, trainer)
+    write_history(folder.history, rows)
+    write_text(folder.summary, summary_text(summary))
+    return StudyResult(history, summary, records, folder.home, trainer)

@@ -1,0 +1,16 @@
+from .checks import CHECKS as CHECKS
+from .checks import Ledger as Ledger
+from .conformance import ProtocolFlaws as ProtocolFlaws
+from .conformance import check_protocol as check_protocol
+from .engines import ENGINES as ENGINES
+from .engines import Outage as Outage
+from .engines import Outcome as Outcome
+from .engines import real as real
+from .engines import simulated as simulated
+from .node_faults import BLOCKED as BLOCKED
+from .node_faults import SPOILS as SPOILS
+from .node_faults import SWALLOWS as SWALLOWS
+from .node_faults import SwitchedFaults as SwitchedFaults
+from .quadratic import MeasuringTrainer as MeasuringTrainer
+from .quadratic import QuadraticTrainer as QuadraticTrainer
+from .replay import Replay as Replay

@@ -1,0 +1,15 @@
+from .round import chaos_round as chaos_round
+from .series import FAILED as FAILED
+from .series import ROUNDS as ROUNDS
+from .series import known_rounds as known_rounds
+from .series import run_rounds as run_rounds
+from .series import summary as summary
+from .series import write_rounds as write_rounds
+from .storm import KINDS as KINDS
+from .storm import USUAL as USUAL
+from .storm import Blow as Blow
+from .storm import Storm as Storm
+from .storm import blows_of as blows_of
+from .verdict import Comparison as Comparison
+from .verdict import Half as Half
+from .verdict import Verdict as Verdict

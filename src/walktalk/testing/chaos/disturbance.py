@@ -1,0 +1,238 @@
+"""What is done to the nodes of a storm, one blow after the other; a few last while others fall."""
+
+from __future__ import annotations
+
+import random
+import signal
+import time
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+from walktalk.core.errors import StudyError
+from walktalk.graphs import Graph
+from walktalk.records import TraceRow
+from walktalk.runtimes.peers import STATUS, Cluster, EventLog, Fleet, JoinRequest, Place, ask_everyone
+from walktalk.studies.peers import NodeJob
+from walktalk.testing.chaos.cables import Cables, Disk
+from walktalk.testing.chaos.storm import Storm
+from walktalk.testing.chaos.struck import StruckJob, run_struck
+
+STARTING = 90.0  # seconds that the nodes have to find each other and to train
+DIARY = "storm"  # the folder of its own diary, beside those of the nodes
+MEETING = 20.0  # seconds that the halves of a split network have to find each other again
+JUDGED = "judged"  # in that diary: from here on
+ENOUGH = 200  # trainings before anything is judged, half of what an idle machine does
+MEASURED = 600  # and while the loss is measured: its mean over fewer differs by up to 8 % between undisturbed runs
+STARVING = 120.0  # seconds after which nodes that train less than that are judged as they are
+LAST_WORDS = 4.0  # seconds in which all nodes have to answer in the end
+
+
+class Kill(NamedTuple):
+    """A kill that happened, with its time, node and role."""
+
+    when: float  # by the wall clock, when the process was gone
+    node: int
+    aggregator: bool
+
+
+class Disturbance:
+    """A fleet of nodes, and what is done to it."""
+
+    def __init__(
+        self,
+        storm: Storm,
+        cluster: Cluster,
+        graph: Graph,
+        dice: random.Random,
+        say: Callable[[str], None],
+        cables: Cables | None = None,
+        disks: dict[int, Disk] | None = None,
+    ) -> None:
+        """
+        - `storm`, `cluster`, `graph`: what there is.
+        - `dice`: decide.
+        - `say`: told what is done, in words.
+        - `cables`: of real cuts; without them a partition is files that mute messages.
+        - `disks`: by node, those that can be full.
+        """
+        self.storm, self.cluster, self.graph, self.dice, self.say = storm, cluster, graph, dice, say
+        self.cables, self.disks = cables, disks or {}
+        self.names = list(cluster.nodes)
+        self.kills: list[Kill] = []
+        self.gone: set[int] = set()  # who is killed, or has left, for good
+        self.stands_for: dict[int, int] = {}  # those who joined: whose data they have
+        self.places: dict[str, Place] = {}  # and where they are
+        self.real_numbers: dict[int, int] = {}  # and their numbers among the nodes
+        self.log: list[str] = []
+        self.event_log = EventLog(cluster.folder / DIARY, time.time_ns())
+        self.stuck: list[str] = []
+        self.failures: list[str] = []  # what went wrong in blows that are no failures: joins and leaves
+        self.told: dict[str, int] = {}  # how much each had trained when it last said so
+        self.last_words: dict[str, dict[str, Any] | None] = {}  # what each said of itself in the end
+        self.seconds = 0.0
+
+    def run(self, inject: Callable[[Disturbance], None]) -> None:
+        """All blows, then peace, then the end; whatever happens, no process is left."""
+        storm, began = self.storm, time.monotonic()
+        self.fleet = Fleet(run_struck, [self.job(node) for node in range(len(self.names))], self.names)
+        try:
+            self._wait_until_all_train()
+            time.sleep(storm.warmup)
+            inject(self)
+            self._peace(storm.settle - storm.judged, ENOUGH)
+            self.note(JUDGED)
+            self._peace(storm.judged, MEASURED)
+            self._hear_last_words()
+        finally:
+            self.note("storm_over")
+            left = [process for process in self.fleet.processes if process.is_alive()]
+            self.fleet.stop()
+            self.event_log.close()
+        self.stuck = [process.name for process in left if process.exitcode]
+        self.seconds = time.monotonic() - began
+
+    def job(self, node: int, rejoin: bool = False, join: JoinRequest | None = None) -> StruckJob:
+        """What a node's process is to do."""
+        name = self.names[node]
+        job = NodeJob(self.cluster, name, rejoin=rejoin, join=join, place=self.places.get(name) if join else None)
+        return StruckJob(job, "" if self.cables is None else self.cables.namespace(node))
+
+    def number(self, node: int) -> int:
+        """The number of a node's data, by which it is known in the trace: one that joined has another's."""
+        return self.stands_for.get(node, node)
+
+    def members(self) -> list[int]:
+        """All that are not gone for good."""
+        return [node for node in range(len(self.names)) if node not in self.gone]
+
+    def ask(self, seconds: float) -> dict[str, dict[str, Any] | None]:
+        """How everybody is, those who joined among them."""
+        return ask_everyone(self.cluster, STATUS, seconds)
+
+    def start_guest(self, name: str, place: Place, stands_for: int) -> int:
+        """One joins; its place among the processes."""
+        self.names.append(name)
+        self.places[name] = place
+        node = len(self.names) - 1
+        self.stands_for[node] = stands_for
+        contact = self.dice.choice([v for v in self.living() if v < self.graph.nodes])
+        self.fleet.add(self.job(node, join=JoinRequest(self.names[contact])), name)
+        return node
+
+    def start_again(self, node: int) -> None:
+        """A process in place of one that has ended, or is about to; it goes on from its checkpoint."""
+        self.fleet.restart(node, self.job(node, rejoin=True))
+
+    def note(self, what: str, node: int = -1, more: str = "") -> None:
+        """Something was done: for the trace."""
+        self.event_log.write(TraceRow(time.time(), self.number(node), what, detail=more))
+
+    def tell(self, line: str) -> None:
+        """And for a person."""
+        self.log.append(line)
+        self.say(line)
+
+    def _wait_until_all_train(self) -> None:
+        began = time.monotonic()
+        while time.monotonic() < began + STARTING:
+            answers = self.ask(2.0).values()
+            if all(a is not None for a in answers) and sum(a["iterations"] for a in answers if a) > 0:
+                self.say(f"{len(self.names)} nodes train after {time.monotonic() - began:.1f} s")
+                return
+            if self.fleet.failed():
+                ended = ", ".join(self.fleet.failed())
+                raise StudyError(f"{ended} ended before anything was done to it; its log is in its folder")
+        raise StudyError(f"the nodes did not find each other in {STARTING:g} s")
+
+    def wait_until_all_met(self) -> None:
+        """After a split, until connections are back and one aggregates: who dies before takes what its part learned
+        along, and nobody can help it."""
+        end = time.monotonic() + MEETING
+        while time.monotonic() < end:
+            self._ask_all()
+            if not self.lonely() and (len(self.aggregating()) == 1 or not self.storm.walking):
+                return
+
+    def _peace(self, seconds: float, enough: int) -> None:
+        """So long at least, and on a machine that is busy otherwise until nodes have trained enough to mend what they
+        lost, or for a loss that can be compared (`loss`).
+
+        - `seconds`: at least.
+        - `enough`: trainings of all nodes.
+        """
+        trained, began = self._trained(), time.monotonic()
+        time.sleep(seconds)
+        while self._trained() < trained + enough and time.monotonic() < began + STARVING:
+            time.sleep(1.0)
+
+    def _trained(self) -> int:
+        """Trainings of all nodes; of one that does not answer in time, those that it last told of."""
+        self.told |= {name: said["iterations"] for name, said in self.ask(1.0).items() if said is not None}
+        return sum(self.told.values())
+
+    def _hear_last_words(self) -> None:
+        """All that are left say how they are; they are asked again while one is silent, or not just one aggregates."""
+        end = time.monotonic() + LAST_WORDS
+        self._ask_all()
+        while (self.silent() or (len(self.aggregating()) != 1 and self.storm.walking)) and time.monotonic() < end:
+            self._ask_all()
+
+    def _ask_all(self) -> None:
+        self.last_words = self.ask(1.0)
+
+    def silent(self) -> tuple[str, ...]:
+        """Who is left and did not answer."""
+        left = (self.names[node] for node in self.members())
+        return tuple(name for name in left if self.last_words.get(name) is None)
+
+    def lonely(self) -> set[int]:
+        """Who did not say that all its neighbours that are left are there."""
+        left = set(self.members())
+        heard = {node: self.last_words.get(self.names[node]) for node in left}
+
+        def alone(node: int, said: dict[str, Any]) -> bool:
+            if node >= self.graph.nodes:
+                return not said["alive"]
+            return bool(left & {*self.graph.neighbours(node)} - {*said["alive"]})
+
+        return {v for v, said in heard.items() if said is None or alone(v, said)}
+
+    def aggregating(self) -> list[str]:
+        """Who said in the end that it aggregates."""
+        return [name for name, said in self.last_words.items() if said is not None and said["aggregates"]]
+
+    def living(self) -> list[int]:
+        """Nodes with a process."""
+        return [node for node, process in enumerate(self.fleet.processes) if process.is_alive()]
+
+    def writing(self) -> list[int]:
+        """Those whose disk is not full: what others had not written down yet would be lost with them."""
+        return [node for node in self.living() if node not in self.disks or not self.disks[node].full]
+
+    def leader(self) -> int | None:
+        """Who aggregates, of the highest term; None where nobody says so."""
+        for _ in range(10):  # between two aggregators there is none for a while
+            answers = self.ask(1.0)
+            leads = [
+                (a["term"], n) for n, name in enumerate(self.names) if (a := answers.get(name)) and a["aggregates"]
+            ]
+            if leads:
+                return max(leads)[1]
+            time.sleep(0.5)
+        return None
+
+    def hold_together_without(self, node: int) -> bool:
+        """Whether those that would be left are connected: else no algorithm could learn from all of them."""
+        left = set(range(self.graph.nodes)) - self.gone - {node}
+        if node >= self.graph.nodes or not left:
+            return False
+        seen = {min(left)}
+        new = set(seen)
+        while new:
+            new = {u for v in new for u in self.graph.neighbours(v) if u in left} - seen
+            seen |= new
+        return seen == left
+
+    def signal(self, node: int, number: signal.Signals) -> None:
+        """To a node's process."""
+        self.fleet.signal(node, number)

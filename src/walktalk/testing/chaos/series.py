@@ -1,0 +1,266 @@
+"""Rounds of chaos, one after the other or a few at once, each in a process that lives as long as the series.
+
+What is known is written after every round; a series that was interrupted goes on with the seeds that are missing. A
+round that fails leaves its nodes' folders, with their logs and traces; one that breaks off counts as failed.
+"""
+
+from __future__ import annotations
+
+import csv
+import io
+import json
+import math
+import multiprocessing as mp
+import os
+import queue
+import shutil
+import signal
+import tempfile
+import threading
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager, suppress
+from dataclasses import asdict
+from pathlib import Path
+from statistics import fmean, median
+from typing import Any, NamedTuple
+
+from walktalk.core.errors import StudyError, UserError
+from walktalk.records import write_text
+from walktalk.testing.chaos.round import chaos_round
+from walktalk.testing.chaos.storm import Storm
+from walktalk.testing.chaos.verdict import Verdict, verdict_of
+
+# What chaos leaves: one line a round for a spreadsheet, everything for a program, and a summary.
+
+ROUNDS = ("rounds.csv", "rounds.json")
+COLUMNS = (
+    "seed",
+    "algorithm",
+    "held",
+    "kills",
+    "aggregators_killed",
+    "gone",
+    "blows",
+    "aggregating",
+    "iterations",
+    "mixings",
+    "walks",
+    "copies",
+    "counted",
+    "twice",
+    "half_kept",
+    "loss",
+    "undisturbed",
+    "spread",
+    "measurements",
+    "ratio",
+    "detection",
+    "recovery",
+    "replacement",
+    "seconds",
+    "failures",
+)
+
+
+def write_rounds(folder: Path, storm: Storm, verdicts: list[Verdict]) -> None:
+    """`rounds.csv` and `rounds.json`, each whole or not at all."""
+    folder.mkdir(parents=True, exist_ok=True)
+    table = io.StringIO()
+    writer = csv.DictWriter(table, COLUMNS, lineterminator="\n")
+    writer.writeheader()
+    in_order = sorted(verdicts, key=lambda verdict: verdict.seed)
+    writer.writerows(_row(verdict) for verdict in in_order)
+    write_text(folder / ROUNDS[0], table.getvalue())
+    rounds = [{**asdict(v), "passed": v.passed, "failures": v.failures()} for v in in_order]
+    everything = {"storm": asdict(storm), "summary": summary(verdicts), "rounds": rounds}
+    write_text(folder / ROUNDS[1], json.dumps(everything, indent=1) + "\n")
+
+
+def summary(verdicts: list[Verdict]) -> dict[str, Any]:
+    """How many held, and the numbers that are printed."""
+    passed = sum(v.passed for v in verdicts)
+    ratios = [v.loss.ratio for v in verdicts if math.isfinite(v.loss.ratio)]
+    halves = [half for v in verdicts for half in v.halves]
+    found: dict[str, Any] = {
+        "name": "chaos",
+        "value": passed,
+        "baseline": len(verdicts),
+        "ratio": passed / len(verdicts) if verdicts else None,
+        "loss_ratio_mean": fmean(ratios) if ratios else None,
+        "loss_ratio_worst": max(ratios, default=None),
+        "halves": len(halves),
+        "half_kept_mean": fmean(half.share for half in halves) if halves else None,
+        "half_kept_worst": min((half.share for half in halves), default=None),
+    }
+    for name in ("detection", "recovery", "replacement"):
+        values = [value for verdict in verdicts for value in getattr(verdict, name)]
+        found[f"{name}_median"] = median(values) if values else None
+        found[f"{name}_worst"] = max(values, default=None)
+        found[f"{name}_count"] = len(values)
+    return found
+
+
+def _row(verdict: Verdict) -> dict[str, Any]:
+    loss = verdict.loss
+    given = {name: getattr(verdict, name, "") for name in COLUMNS}
+    return given | {
+        "held": verdict.passed,
+        "kills": sum(line.startswith("kill") for line in verdict.blows),
+        "gone": _words(verdict.gone),
+        "blows": "; ".join(verdict.blows),
+        "aggregating": _words(verdict.aggregating),
+        "half_kept": _words(tuple(f"{half.share:.3f}" for half in verdict.halves)),
+        "counted": f"{verdict.counted:.4f}",
+        "loss": f"{loss.disturbed:.5f}",
+        "undisturbed": f"{loss.undisturbed:.5f}",
+        "spread": f"{loss.spread:.5f}",
+        "measurements": loss.measurements,
+        "ratio": f"{loss.ratio:.4f}",
+        "detection": _words(verdict.detection),
+        "recovery": _words(verdict.recovery),
+        "replacement": _words(verdict.replacement),
+        "seconds": f"{verdict.seconds:.1f}",
+        "failures": "; ".join(verdict.failures()),
+    }
+
+
+def _words(values: tuple[Any, ...]) -> str:
+    return " ".join(str(value) for value in values)
+
+
+FAILED = "failed"  # the folder of what failed rounds leave
+LOOK_EVERY = 0.5  # seconds: whether a lane is still alive
+
+
+class News(NamedTuple):
+    """What a lane has to say."""
+
+    seed: int
+    line: str = ""
+    verdict: Verdict | None = None
+    mistake: str = ""  # of the person who started it: no round can be run
+
+
+def run_rounds(
+    storm: Storm, seeds: Sequence[int], failed: Path, at_once: int, say: Callable[[int, str], None]
+) -> Iterator[Verdict]:
+    """The verdicts, as they come.
+
+    - `storm`, `seeds`: what to do; every round has a seed of its own.
+    - `failed`: the folder for what failed rounds leave.
+    - `at_once`: rounds at the same time.
+    - `say`: told the seed and what is done there.
+    """
+    context = mp.get_context("spawn")
+    told: Any = context.Queue()
+    left = list(seeds)
+    with _lanes(context, storm, failed, told, min(at_once, len(left))) as lanes:
+        for lane in lanes:
+            lane.ask(left)
+        while any(lane.seed is not None for lane in lanes):
+            try:
+                news: News = told.get(timeout=LOOK_EVERY)
+            except queue.Empty:
+                for lane in lanes:
+                    lane.look()
+                continue
+            if news.mistake:
+                raise StudyError(news.mistake)
+            if news.verdict is None:
+                say(news.seed, news.line)
+                continue
+            yield news.verdict
+            next(lane for lane in lanes if lane.seed == news.seed).ask(left)
+
+
+class Lane:
+    """One process that runs rounds."""
+
+    def __init__(self, context: Any, storm: Storm, failed: Path, told: Any, number: int) -> None:
+        self.seed: int | None = None
+        self._asked: Any = context.SimpleQueue()
+        self.process = context.Process(target=_work, args=(storm, failed, self._asked, told, number))
+        self.process.start()
+
+    def ask(self, seeds: list[int]) -> None:
+        """The next one of these, if there is any."""
+        self.seed = seeds.pop(0) if seeds else None
+        self._asked.put(self.seed)
+
+    def look(self) -> None:
+        """Looks whether the round still makes progress."""
+        if self.seed is not None and not self.process.is_alive():
+            code = self.process.exitcode
+            raise StudyError(f"the process of the round with seed {self.seed} has ended with exit code {code}")
+
+    def end(self) -> None:
+        """It stops its nodes first; a lane that is done ends by itself."""
+        if self.process.is_alive() and self.seed is not None and self.process.pid is not None:
+            with suppress(ProcessLookupError):
+                os.kill(self.process.pid, signal.SIGTERM)
+            self._asked.put(None)  # where its round ended by itself at that moment, it asks for the next one
+        self.process.join()
+
+
+@contextmanager
+def _lanes(context: Any, storm: Storm, failed: Path, told: Any, count: int) -> Iterator[list[Lane]]:
+    lanes = [Lane(context, storm, failed, told, number) for number in range(count)]
+    try:
+        yield lanes
+    finally:
+        for lane in lanes:
+            if lane.seed is None:
+                lane.ask([])
+            lane.end()
+
+
+def _work(storm: Storm, failed: Path, asked: Any, told: Any, lane: int) -> None:
+    """A lane's process: SIGINT is the starter's, who passes it on; SIGTERM ends the round, nodes and all."""
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    signal.signal(signal.SIGTERM, signal.default_int_handler)
+    threading.Thread(target=_end_with_the_starter, daemon=True).start()
+    with suppress(KeyboardInterrupt):
+        while (seed := asked.get()) is not None:
+            told.put(_round(storm, seed, failed, told, lane))
+
+
+def _end_with_the_starter() -> None:
+    starter = mp.parent_process()
+    if starter is not None:
+        starter.join()
+        os.kill(os.getpid(), signal.SIGTERM)
+
+
+def _round(storm: Storm, seed: int, failed: Path, told: Any, lane: int) -> News:
+    def say(line: str) -> None:
+        told.put(News(seed, line))
+
+    with tempfile.TemporaryDirectory(ignore_cleanup_errors=True) as name:
+        folder = Path(name)
+
+        def keep(verdict: Verdict) -> None:
+            if not verdict.passed:
+                shutil.copytree(folder, failed / f"seed-{seed}", dirs_exist_ok=True)
+
+        try:
+            return News(seed, verdict=chaos_round(storm, seed, folder, say, lane, keep))
+        except UserError as error:
+            if not isinstance(error, StudyError):
+                return News(seed, mistake=str(error))
+            why = str(error)
+        except Exception as error:
+            why = f"{type(error).__name__}: {error}"
+        broken = Verdict(seed, storm.algorithm, storm.walks if storm.walking else 0, broke=why)
+        keep(broken)
+        return News(seed, verdict=broken)
+
+
+def known_rounds(folder: Path, storm: Storm) -> list[Verdict]:
+    """Those of a series that was interrupted; it must be of the same storm."""
+    path = folder / ROUNDS[1]
+    if not path.exists():
+        return []
+    content = json.loads(path.read_text())
+    if content["storm"] != json.loads(json.dumps(asdict(storm))):
+        raise StudyError(f"{path} is of another storm; choose another --out, or the same settings as before")
+    return [verdict_of(facts) for facts in content["rounds"]]

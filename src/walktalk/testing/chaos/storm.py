@@ -1,0 +1,131 @@
+"""A storm: how many nodes, what they train, and what happens to them."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Literal, NamedTuple, TypeAlias
+
+from walktalk.core.errors import SpecError
+from walktalk.core.settings import settings_of
+from walktalk.protocols import PROTOCOLS
+from walktalk.studies.spec import StudySpec, make_spec
+
+# What can go wrong in a storm: the kinds that a person chooses from, and the blows that each stands for in a round.
+
+Name: TypeAlias = Literal[
+    "aggregator", "random", "hang", "cut", "swallow", "restart", "leave", "join", "disk", "clock", "hostile"
+]
+BESIDE = ("disk", "clock", "hostile")
+"""Blows that last while others fall: a full disk, a clock that is wrong, a node that lies."""
+
+
+@dataclass(frozen=True)
+class Blow:
+    """One thing that goes wrong."""
+
+    kind: Name
+    # kill -9 of whom; SIGSTOP; a partition; walks that are kept; a restart of all; who goes and comes; and `BESIDE`
+    for_good: bool = False  # a killed node stays away, unless the rest would fall apart without it
+
+    @property
+    def lasts(self) -> bool:
+        """Whether others fall meanwhile."""
+        return self.kind in BESIDE
+
+
+class Kind(NamedTuple):
+    """What a person chooses."""
+
+    blows: tuple[Blow, ...]  # of one round
+    words: str
+
+
+KINDS: Mapping[str, Kind] = {
+    "kill": Kind(
+        (Blow("aggregator"), Blow("random", for_good=True)),
+        "kill -9 of the aggregator, which comes back, and of a random node for good",
+    ),
+    "hang": Kind((Blow("hang"),), "SIGSTOP of a node, SIGCONT after some seconds"),
+    "cut": Kind(
+        (Blow("cut"),),
+        "the network is split into random halves: by files that mute messages, or with --real-cuts by pulled cables",
+    ),
+    "disk": Kind(
+        (Blow("disk"),),
+        "a node's disk is full for a while: as root a small file system of its own, else a limit on its files' sizes",
+    ),
+    "clock": Kind((Blow("clock"),), "a node's clock jumps by an hour to a month, either way; half of them start anew"),
+    "hostile": Kind(
+        (Blow("hostile"),),
+        "a node sends lies under its own name: models that are none, forged tickets, terms and counts, replays",
+    ),
+    "restart": Kind((Blow("restart"),), "all nodes are stopped and started, or killed with -9 and started"),
+    "leave": Kind((Blow("leave"),), "a node leaves for good, as `walktalk leave` asks it to"),
+    "join": Kind(
+        (Blow("join"),),
+        "a node that was not there joins, with the data of one that is gone for good; if none is, one leaves before",
+    ),
+    "swallow": Kind((Blow("swallow"),), "a node keeps the walks that come to it for a while"),
+}
+USUAL = tuple(kind for kind in KINDS if kind != "swallow")
+
+
+def blows_of(kinds: Sequence[str]) -> tuple[Blow, ...]:
+    """All blows of a round with these kinds."""
+    for kind in kinds:
+        if kind not in KINDS:
+            raise SpecError(f"--blows: {kind!r} is none; allowed: {', '.join(KINDS)}")
+    return tuple(blow for kind in KINDS if kind in kinds for blow in KINDS[kind].blows)
+
+
+def is_root() -> bool:
+    """Whether namespaces and file systems can be made."""
+    return os.geteuid() == 0
+
+
+@dataclass(frozen=True)
+class Storm:
+    """All of it, but for the seed."""
+
+    nodes: int = 20
+    algorithm: str = "multi_walk"  # any that survives failures
+    walks: int = 4
+    heartbeat: float = 0.5
+    pace: float | None = None  # seconds that a training takes at least; None: 0.05 for walks, 0.25 for gossip
+    warmup: float = 4.0  # seconds of peace at first
+    between: float = 0.5  # seconds before and after each blow
+    away: float = 2.5  # seconds until a killed one comes back; a hung one goes on after twice that
+    cut: float = 10.0  # seconds until a split heals
+    settle: float = 26.0  # seconds of peace in the end
+    judged: float = 18.0  # the last seconds of these at least, in which the loss is measured and walks are counted
+    blows: tuple[Blow, ...] = blows_of(USUAL)
+    real_cuts: bool = False  # a split is a pulled cable (`cables`), not a file that mutes messages
+
+    @property
+    def least(self) -> float:
+        """Seconds that a training takes at least: few enough trainings a second for two processors."""
+        return self.pace if self.pace is not None else 0.05 if self.walking else 0.25
+
+    @property
+    def walking(self) -> bool:
+        """Whether walks are what must not be lost."""
+        return PROTOCOLS.find(self.algorithm)().family == "walks"
+
+    def spec(self, seed: int) -> StudySpec:
+        """The study: uneven data, so that it matters whose is missing, and a loss that has a floor (weight decay)."""
+        wanted = {"walks": self.walks, "heartbeat": self.heartbeat, "patience": 4 * self.heartbeat}
+        takes = settings_of(PROTOCOLS.find(self.algorithm))
+        algorithm = {"name": self.algorithm, **{name: value for name, value in wanted.items() if name in takes}}
+        return make_spec(
+            {
+                "name": "chaos",
+                "seed": seed,
+                "network": {"topology": "erdos_renyi", "nodes": self.nodes, "p": 0.3},
+                "task": {"name": "digits", "alpha": 1.0},
+                "algorithms": [algorithm],
+                "stop": {"time": 3600.0},
+                "optimizer": {"lr": 0.03, "weight_decay": 0.01},
+            }
+        )

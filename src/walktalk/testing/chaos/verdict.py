@@ -1,0 +1,272 @@
+"""What came out of one round, and what of it did not hold."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+from statistics import fmean, pstdev
+from typing import Any, NamedTuple
+
+import numpy as np
+from torch import Tensor
+
+from walktalk.core.seeds import Seed
+from walktalk.graphs import Graph
+from walktalk.learning import Extras, Trainer
+from walktalk.protocols import AGGREGATE, MultiWalk, Protocol
+from walktalk.records import TraceRow
+from walktalk.runtimes.peers import Ledger, ReplaySetup, replay
+from walktalk.runtimes.semantics import Evaluate, Stop
+from walktalk.runtimes.stacked import Engine
+from walktalk.studies.planning import Preparation, build_trainer
+
+# Is the model as good as that of an undisturbed run which lacks the same data?
+#
+# Both are judged on all the data of the nodes that are left, over the same iterations, as the mean of many
+# measurements: a single one fluctuates, because the latest walk has just trained on one node's data. The undisturbed
+# run has the nodes that are left, from the start, the graph between them as it is in the end, and the aggregator of the
+# end; it is repeated with other random walks, and its mean is what the disturbed run is held against. The simulator
+# does it: a run on real peers, replayed, gives the same model to 1e-4 (`tests/peers/test_replay.py`), so the two differ
+# in nothing but in who moved where.
+
+EVERY = 20  # iterations between two measurements
+REPETITIONS = 5  # of the undisturbed run
+
+
+class Left(NamedTuple):
+    """What a storm leaves of a network."""
+
+    data: list[int]  # by node: whose data it has, ascending
+    graph: Graph  # between them
+
+
+@dataclass(frozen=True)
+class Comparison:
+    """Two final losses to compare, disturbed and undisturbed."""
+
+    disturbed: float = math.nan
+    undisturbed: float = math.nan  # mean over repetitions
+    spread: float = math.nan  # standard deviation between repetitions
+    measurements: int = 0  # of each
+
+    @property
+    def ratio(self) -> float:
+        """Above 1 where the disturbed run is worse."""
+        return self.disturbed / self.undisturbed
+
+
+class Judged:
+    """Trains on everybody's data, is measured on that of some."""
+
+    def __init__(self, pupil: Trainer, judge: Trainer) -> None:
+        self.pupil, self.judge = pupil, judge
+        self.device, self.width, self.state_width = pupil.device, pupil.width, pupil.state_width
+        self.parameters, self.local_steps = pupil.parameters, pupil.local_steps
+
+    def train(
+        self,
+        rows: Tensor,
+        parts: Tensor,
+        keys: Tensor,
+        lr: Tensor,
+        state: Tensor | None = None,
+        extras: Extras | None = None,
+    ) -> tuple[Tensor, Tensor | None]:
+        return self.pupil.train(rows, parts, keys, lr, state, extras)
+
+    def evaluate(self, rows: Tensor) -> tuple[Tensor, Tensor]:
+        return self.judge.evaluate(rows)
+
+
+def compare(ready: Preparation, trace: list[TraceRow], left: Left, window: tuple[float, float]) -> Comparison:
+    """The losses between two moments of the trace, and in the same iterations of undisturbed runs."""
+    run = ready.runs[0]
+    task = replace(ready.task, parts=[ready.task.parts[node] for node in left.data], names=None, test_parts=None)
+    judge = build_trainer(ready.spec, task, "cpu", samples=sum(len(part) for part in task.parts))
+    again = ReplaySetup.of(run.setup, run.initial.cpu(), Evaluate(every=EVERY))
+    measured = replay(trace, again, Judged(ready.trainer, judge)).measurements
+    judged = [m for m in measured if window[0] < m.op.time < window[1]]
+    if not judged:
+        return Comparison()
+    aggregator = next((row.node for row in reversed(trace) if row.event == "record" and row.detail == AGGREGATE), -1)
+    first, last = judged[0].op.iteration, judged[-1].op.iteration
+    place = left.data.index(aggregator) if aggregator in left.data else 0
+    protocol = _aggregating_at(run.setup.protocol, place)
+    reference = _undisturbed(ready, protocol, judge, left.graph, (first, last))
+    return Comparison(fmean(m.train_loss for m in judged), fmean(reference), pstdev(reference), len(judged))
+
+
+def _aggregating_at(protocol: Protocol, node: int) -> Protocol:
+    """The aggregate has just been trained on the aggregator's own data, so whose that is matters: the same in both."""
+    return replace(protocol, aggregator=node) if isinstance(protocol, MultiWalk) else protocol
+
+
+def _undisturbed(
+    ready: Preparation, protocol: Protocol, trainer: Trainer, graph: Graph, window: tuple[int, int]
+) -> list[float]:
+    run, (first, last) = ready.runs[0], window
+    seeds = [Seed(ready.spec.seed).child("undisturbed", number) for number in range(REPETITIONS)]
+    setups = [
+        replace(
+            run.setup,
+            protocol=protocol,
+            graph=graph,
+            seed=seed,
+            stop=Stop(iterations=last),
+            evaluate=Evaluate(every=EVERY),
+            keep_trace=False,
+        )
+        for seed in seeds
+    ]
+    losses: dict[int, list[float]] = {}
+    for m in Engine(trainer, setups, [run.initial] * len(setups)).advance(1.0).measurements:
+        if m.op.iteration >= first:
+            losses.setdefault(m.run, []).append(m.train_loss)
+    return [fmean(values) for values in losses.values()]
+
+
+TOLERANCE = 1.1  # of the undisturbed run's loss
+KEPT = 0.9  # of each half's updates, in the model
+
+
+class Half(NamedTuple):
+    """One side of a partition."""
+
+    updates: int  # that were made there while it lasted
+    kept: int  # of these, are in the model after all has settled
+
+    @property
+    def share(self) -> float:
+        """1 where nothing was made."""
+        return self.kept / self.updates if self.updates else 1.0
+
+
+@dataclass(frozen=True)
+class Verdict:
+    """What one round of chaos has shown."""
+
+    seed: int
+    algorithm: str
+    walks_wanted: int  # R; 0 for gossip
+    blows: tuple[str, ...] = ()  # in words, as they happened
+    gone: tuple[int, ...] = ()  # nodes that were killed or left for good, and for whom nobody came
+    aggregators_killed: int = 0
+    stuck: tuple[str, ...] = ()  # nodes that had to be ended by force, or ended with an error when asked to leave
+    idle: tuple[int, ...] = ()  # nodes that are left and did nothing in the end
+    silent: tuple[str, ...] = ()  # nodes that are left and did not answer in the end
+    aggregating: tuple[str, ...] = ()  # nodes that said in the end that they aggregate
+    refused: tuple[str, ...] = ()  # joins and leaves that did not succeed, in words
+    unsound: tuple[str, ...] = ()  # nodes with a model that is not finite
+    iterations: int = 0
+    mixings: int = 0
+    counted: float = 0.0  # the largest weight of an update in an aggregate, or its part of a reign's visits
+    twice: int = 0  # halves of exchanges that were applied twice
+    halves: tuple[Half, ...] = ()  # of partitions, two each
+    walks: int = 0  # that are there in the end
+    copies: int = 0  # beyond one of each
+    loss: Comparison = field(default_factory=Comparison)
+    detection: tuple[float, ...] = ()  # from the kill of an aggregator to the first suspicion, in heartbeats
+    recovery: tuple[float, ...] = ()  # from the kill of an aggregator to the next one's first mixing, in heartbeats
+    replacement: tuple[float, ...] = ()  # from a lost walk's last sign to its restart, in mean return times
+    seconds: float = 0.0
+    broke: str = ""  # why there is no verdict
+
+    def failures(self) -> list[str]:
+        """What did not hold, in words; empty where everything did."""
+        if self.broke:
+            return [f"broke off: {self.broke}"]
+        failed = list(self.refused)
+        if self.stuck:
+            failed.append(f"did not leave: {' '.join(self.stuck)}")
+        if self.idle:
+            failed.append(f"did nothing in the end: {' '.join(map(str, self.idle))}")
+        if self.silent:
+            failed.append(f"did not answer: {' '.join(self.silent)}")
+        if self.walks_wanted and len(self.aggregating) != 1:
+            failed.append(f"aggregate: {' '.join(self.aggregating) or 'nobody'}")
+        if self.unsound:
+            failed.append(f"not finite: {' '.join(self.unsound)}")
+        if self.counted > 1.001 or self.twice:
+            failed.append(f"counted twice: {self.counted:.2f} of an update, {self.twice} exchanges")
+        failed += [f"{h.kept} of {h.updates} updates of a half are in the model" for h in self.halves if h.share < KEPT]
+        if self.walks != self.walks_wanted or self.copies:
+            failed.append(f"{self.walks} walks and {self.copies} copies, not {self.walks_wanted}")
+        if not self.loss.ratio <= TOLERANCE:
+            failed.append(f"the loss is {self.loss.ratio:.2f} times that of an undisturbed run")
+        return failed
+
+    @property
+    def passed(self) -> bool:
+        """Whether everything held that was checked."""
+        return not self.failures()
+
+
+def verdict_of(facts: Mapping[str, Any]) -> Verdict:
+    """Back from what `dataclasses.asdict` made of one, through JSON."""
+    said = {name: facts[name] for name in Verdict.__dataclass_fields__ if name in facts}
+    said = {name: tuple(value) if isinstance(value, list) else value for name, value in said.items()}
+    said["halves"] = tuple(Half(*half) for half in said.get("halves", ()))
+    said["loss"] = Comparison(**said["loss"])
+    return Verdict(**said)
+
+
+# What the ledger says of partitions: how much of what each half learned is in the model.
+
+WORTH = 0.01  # of an update's usual weight: less than that is not in the model
+
+
+@dataclass
+class Partition:
+    """One, as the trace tells of it."""
+
+    side: frozenset[int]
+    updates: tuple[list[int], list[int]]  # numbers of trainings that ended meanwhile, on that side and on the other
+    lasts: bool = True
+    halves: tuple[Half, ...] = ()  # once it has been judged
+
+
+class Books(Ledger):
+    """The ledger, and who was on which side when."""
+
+    def __init__(self, protocol: Protocol, nodes: int, trainings: int) -> None:
+        super().__init__(protocol, nodes, trainings)
+        self.partitions: list[Partition] = []
+
+    def before(self, row: TraceRow) -> None:
+        """Where all nodes are killed, what was learned since their checkpoints is lost, and what walks learned since
+        they last came to the aggregator, too: judge what was before, in the model or with a walk.
+
+        Where they are stopped in order nothing may be lost: walks that had not come to the aggregator by then still do.
+        """
+        super().before(row)
+        if row.event == "restart_of_all" and row.detail == "kill":
+            self.judge(np.maximum.reduce([self.interpreter.output("aggregated"), *self.interpreter.in_order()]))
+
+    def after(self, row: TraceRow) -> None:
+        """Note whose update it is."""
+        super().after(row)
+        if row.event == "partition":
+            side = frozenset(int(word) for word in row.detail.split())
+            self.partitions.append(Partition(side, ([], [])))
+        elif row.event == "heal":
+            self.partitions[-1].lasts = False
+        elif row.event == "trained":
+            for partition in self.partitions:
+                if partition.lasts:
+                    partition.updates[row.node not in partition.side].append(row.number)
+
+    def judge(self, model: np.ndarray | None = None) -> None:
+        """Compare with a model; None: the one of now."""
+        model = self.interpreter.output("aggregated") if model is None else model
+        for partition in self.partitions:
+            if not partition.halves and not partition.lasts:
+                partition.halves = tuple(self._half(np.asarray(numbers, int), model) for numbers in partition.updates)
+
+    def _half(self, numbers: np.ndarray, model: np.ndarray) -> Half:
+        return Half(len(numbers), int((model[numbers] > WORTH * self.share).sum()))
+
+    @property
+    def halves(self) -> tuple[Half, ...]:
+        """The halves of all partitions of the round."""
+        return tuple(half for partition in self.partitions for half in partition.halves)

@@ -1,0 +1,3 @@
+from .checkup import checkup as checkup
+from .machine import Finding as Finding
+from .machine import State as State
