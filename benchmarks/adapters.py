@@ -36,7 +36,7 @@ from walktalk.learning.adapters import lora
 from walktalk.learning.models.language import LanguageClassifier
 from walktalk.learning.stacked import SequentialModel, SharedBaseModel
 from walktalk.learning.stacked.choice import gradients_of
-from walktalk.learning.training.by_row import RowTraining
+from walktalk.learning.training.forms import RowTraining
 from walktalk.learning.training.graphs import GraphedTraining
 from walktalk.testing.bench.training import peak_rate
 

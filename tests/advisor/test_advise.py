@@ -12,9 +12,9 @@ from typer.testing import CliRunner
 
 from walktalk import advisor, graphs
 from walktalk.advisor import Goal, advise_study, as_json, make_survey, of_study
-from walktalk.advisor.candidates import World, algorithms, best_aggregator, learning_rates, walk_counts
 from walktalk.advisor.finals import Tried, choose
 from walktalk.advisor.learning_curve import LearningCurve
+from walktalk.advisor.situation import World, algorithms, best_aggregator, learning_rates, walk_counts
 from walktalk.cli.advise import amount_of
 from walktalk.cli.app import app
 from walktalk.core.errors import GraphError, SpecError

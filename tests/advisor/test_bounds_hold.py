@@ -8,13 +8,13 @@ import pytest
 from walktalk import graphs, theory
 from walktalk.advisor.bound_check import (
     Case,
+    StagedWalk,
     check_bounds,
     plain_sgd,
     quadratic_norm,
     squared_gradients,
     standard_cases,
 )
-from walktalk.advisor.staged_walk import StagedWalk
 from walktalk.core.errors import DataError, SpecError
 from walktalk.core.seeds import Seed
 from walktalk.learning import tasks

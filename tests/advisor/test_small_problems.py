@@ -10,10 +10,9 @@ import torch
 
 import walktalk as wt
 from walktalk.advisor import Goal, advise_study, as_json
-from walktalk.advisor.candidates import World, algorithms
 from walktalk.advisor.finals import confidence
 from walktalk.advisor.learning_curve import LearningCurve, Scale, Seen
-from walktalk.advisor.situation import unscaled
+from walktalk.advisor.situation import World, algorithms, unscaled
 from walktalk.advisor.survey import affordable
 from walktalk.core.seeds import Seed
 from walktalk.learning import Trainer

@@ -14,7 +14,7 @@ from walktalk import graphs
 from walktalk.protocols import AsyncGossip, MultiWalk, Protocol, SyncGossip
 from walktalk.runtimes.peers import Ledger
 from walktalk.runtimes.semantics import Stop
-from walktalk.testing.chaos.checks import copies_of_walks, taking_part
+from walktalk.testing.chaos.verdict import copies_of_walks, taking_part
 from walktalk.testing.engines import ENGINES, Outage, Outcome
 
 HEARTBEAT, UNTIL = 0.1, 7.0

@@ -15,7 +15,7 @@ from walktalk.records import RUN_COLUMNS, TRACE_COLUMNS, HistoryRow
 from walktalk.runtimes.peers import Ledger
 from walktalk.runtimes.semantics import Stop
 from walktalk.studies.results import trace_columns
-from walktalk.testing.chaos.checks import copies_of_walks
+from walktalk.testing.chaos.verdict import copies_of_walks
 from walktalk.testing.engines import ENGINES, EVERY, Outcome
 
 ITERATIONS = 120

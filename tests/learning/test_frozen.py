@@ -13,9 +13,9 @@ from torch.nn import functional
 import walktalk as wt
 from walktalk.core.errors import ModelError
 from walktalk.learning import OptimizerSpec, Task, Trainer, frozen_numbers
-from walktalk.learning.frozen import copy_on, sharing_copy, still_parts, with_trainable
 from walktalk.learning.stacked import SequentialModel, SharedBaseModel
 from walktalk.learning.stacked.choice import gradients_of, plain_gradient, stack
+from walktalk.learning.task import copy_on, sharing_copy, still_parts, with_trainable
 
 
 def task_of(module: nn.Module, *shape: int, classes: int = 3) -> Task:

@@ -16,7 +16,7 @@ from tests.learning import plain
 from walktalk.core.errors import DataError, UnavailableError
 from walktalk.learning import OptimizerSpec, Trainer, tasks
 from walktalk.learning.data import multinli
-from walktalk.learning.data.hub import hub
+from walktalk.learning.data.multinli import hub
 from walktalk.learning.models.language import check_reads
 from walktalk.learning.stacked import SequentialModel, SharedBaseModel, stack
 
@@ -380,7 +380,7 @@ def test_a_hub_that_does_not_answer_is_asked_once(data, monkeypatch, capsys):
     with hub("something") as answers:
         assert not answers
         assert constants.HF_HUB_OFFLINE is True
-    monkeypatch.setattr("walktalk.learning.data.hub.answers", lambda: True)
+    monkeypatch.setattr("walktalk.learning.data.multinli.answers", lambda: True)
     with hub("something") as answers:
         assert answers
         assert constants.HF_HUB_OFFLINE is False

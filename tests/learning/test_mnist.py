@@ -28,7 +28,7 @@ def images(monkeypatch, tmp_path):
         pixels, rng = "images" in path.name, np.random.default_rng(0)
         return rng.integers(0, 255, (120, 28, 28) if pixels else 120, dtype=np.uint8) % (255 if pixels else 10)
 
-    there = importlib.import_module("walktalk.learning.tasks.mnist")
+    there = importlib.import_module("walktalk.learning.tasks.images")
     monkeypatch.setattr(there, "locate", lambda data, folder: tmp_path)
     monkeypatch.setattr(there, "idx", idx)
 

@@ -91,7 +91,7 @@ def test_without_torchs_kernel_adam_is_the_same_to_rounding(decoupled, monkeypat
     results = []
     for kernel in (True, False):
         if not kernel:
-            monkeypatch.setattr("walktalk.learning.optimizers.adam.fused", lambda decoupled, device: None)
+            monkeypatch.setattr("walktalk.learning.optimizers.sgd_and_adam.fused", lambda decoupled, device: None)
         numbers = torch.Generator().manual_seed(0)
         weights, state = torch.randn(37, generator=numbers), torch.zeros(75)
         for _ in range(4):
@@ -176,7 +176,7 @@ def test_zeros_behind_a_row_change_no_bit_of_it(one_by_one, monkeypatch, momentu
     results = []
     for padded in (True, False):
         if not padded:
-            monkeypatch.setattr("walktalk.learning.training.by_row.RowTraining.lengths", lambda self, device: (33, 33))
+            monkeypatch.setattr("walktalk.learning.training.forms.RowTraining.lengths", lambda self, device: (33, 33))
         spec = OptimizerSpec("sgd", 0.05, momentum=momentum, weight_decay=0.01)
         trainer = Trainer(task, batch_size=16, local_steps=3, optimizer=spec)
         rows, parts, keys, lr = given(trainer, 2)

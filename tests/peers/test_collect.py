@@ -28,7 +28,7 @@ from walktalk.runtimes.peers import (
     read_event_log,
     replay,
 )
-from walktalk.runtimes.peers.node.file_server import PIECE, Copy, FileServer
+from walktalk.runtimes.peers.node.event_log import PIECE, Copy, FileServer
 from walktalk.runtimes.semantics import Evaluate
 from walktalk.studies import build_graph, make_spec
 from walktalk.studies.collecting import collect, run_and_collect

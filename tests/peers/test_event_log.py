@@ -9,10 +9,10 @@ from pathlib import Path
 
 import pytest
 
-import walktalk.runtimes.peers.operations.traces as traces
+import walktalk.runtimes.peers.operations.replaying as traces
 from walktalk.records import TraceRow
 from walktalk.runtimes.peers import EventLog, merge, parts_in, read_event_log, read_lives
-from walktalk.runtimes.peers.node.file_server import FILES, archive_earlier_run
+from walktalk.runtimes.peers.node.event_log import FILES, archive_earlier_run
 from walktalk.studies.peers.study import Watch
 
 LINE = len(json.dumps(TraceRow(0.0, 0, "trained", number=10))) + 1

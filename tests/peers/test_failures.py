@@ -12,8 +12,7 @@ from walktalk import graphs
 from walktalk.protocols import AsyncGossip, MultiWalk
 from walktalk.runtimes.peers import Ledger, ReplaySetup, replay
 from walktalk.runtimes.semantics import Evaluate, Stop
-from walktalk.testing.cluster import SECONDS, Cluster, running
-from walktalk.testing.node_faults import BLOCKED
+from walktalk.testing.cluster import BLOCKED, SECONDS, Cluster, running
 
 HEARTBEAT = 0.2
 

@@ -11,8 +11,7 @@ from torch import Tensor
 from walktalk import graphs
 from walktalk.protocols import AsyncGossip, MultiWalk, Protocol, SyncGossip
 from walktalk.records import TraceRow
-from walktalk.runtimes.peers.operations.replaying import ReplayResult, ReplaySetup, replay
-from walktalk.runtimes.peers.operations.traces import merge
+from walktalk.runtimes.peers.operations.replaying import ReplayResult, ReplaySetup, merge, replay
 from walktalk.runtimes.semantics import Evaluate, Stop
 from walktalk.testing.cluster import Cluster, running
 from walktalk.testing.quadratic import MeasuringTrainer, QuadraticTrainer

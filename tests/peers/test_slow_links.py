@@ -21,7 +21,7 @@ from walktalk.studies import make_spec
 from walktalk.studies.peers import NodeJob, local_cluster
 from walktalk.studies.planning import prepare
 from walktalk.testing.chaos.cables import Cables, plugged_in
-from walktalk.testing.chaos.struck import StruckJob, run_struck
+from walktalk.testing.chaos.disturbance import StruckJob, run_struck
 
 pytestmark = [pytest.mark.network, pytest.mark.skipif(shutil.which("tc") is None, reason="needs the command `tc`")]
 

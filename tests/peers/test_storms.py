@@ -30,7 +30,7 @@ from walktalk.runtimes.peers.identity.handshake import next_life
 from walktalk.runtimes.peers.node.checkpoints import Checkpoints, Kept
 from walktalk.runtimes.peers.node.members import Members
 from walktalk.runtimes.peers.operations.ledger import Sums
-from walktalk.runtimes.peers.operations.traces import clock_errors, correct_clocks
+from walktalk.runtimes.peers.operations.replaying import clock_errors, correct_clocks
 from walktalk.runtimes.semantics import Interpreter, Scale, Stop
 from walktalk.runtimes.simulator import Fault, FaultPlan, PoissonTiming, Simulation
 from walktalk.testing.chaos import (
@@ -46,12 +46,10 @@ from walktalk.testing.chaos import (
 )
 from walktalk.testing.chaos.byzantine import Liar, Said, lie, spoiled
 from walktalk.testing.chaos.cables import Disk
-from walktalk.testing.chaos.checks import copies_of_walks
-from walktalk.testing.chaos.disturbance import Disturbance
+from walktalk.testing.chaos.disturbance import CLOCK, Disturbance, shift_clock
 from walktalk.testing.chaos.injectors import free_disk
 from walktalk.testing.chaos.round import by_data, what_is_left
-from walktalk.testing.chaos.struck import CLOCK, shift_clock
-from walktalk.testing.chaos.verdict import Books, verdict_of
+from walktalk.testing.chaos.verdict import Books, copies_of_walks, verdict_of
 
 GOOD = Verdict(
     3, "multi_walk", 4, walks=4, aggregating=("node-1",), halves=(Half(100, 95),), loss=Comparison(1.0, 1.0, 0.1, 9)

@@ -99,7 +99,7 @@ def test_a_name_belongs_to_one(here: Path) -> None:
     def digits(nodes: int) -> wt.Task:
         raise NotImplementedError
 
-    with pytest.raises(SettingError, match=r"task 'digits': is walktalk\.learning\.tasks\.digits:digits already"):
+    with pytest.raises(SettingError, match=r"task 'digits': is walktalk\.learning\.tasks\.images:digits already"):
         wt.register(digits)
     with pytest.raises(SettingError, match="a name is letters"):
         wt.register(digits, name="a:b")

@@ -44,7 +44,7 @@ from walktalk.protocols import (
     SyncGossip,
     compressed,
 )
-from walktalk.protocols.message import Arrival
+from walktalk.protocols.effects import Arrival
 from walktalk.protocols.wrappers.compression import CodedNode
 from walktalk.protocols.wrappers.error_feedback import ASK, WHOLE, FeedbackNode, arrivals_with_feedback
 from walktalk.protocols.wrappers.screening import MeetingNode, ScreenedNode

@@ -15,8 +15,8 @@ from walktalk.core.errors import ChainError, SpecError
 from walktalk.core.seeds import Seed
 from walktalk.graphs import Graph
 from walktalk.protocols import Digest, MultiWalk, Protocol, Walkman, WeightedWalk
-from walktalk.protocols.mechanisms.tokens.notes import counts_in
-from walktalk.protocols.mechanisms.tokens.plain import WalkNode
+from walktalk.protocols.mechanisms.tokens.protocol import WalkNode
+from walktalk.protocols.mechanisms.tokens.rule import counts_in
 from walktalk.protocols.walks.walkman import Consensus, count_of
 from walktalk.protocols.walks.weighted_walk import Weighted
 from walktalk.runtimes.semantics import Stop

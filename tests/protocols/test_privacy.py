@@ -24,7 +24,7 @@ from walktalk.core.errors import SpecError, StudyError
 from walktalk.core.seeds import Seed
 from walktalk.protocols import TokenSaga
 from walktalk.records import TraceRow
-from walktalk.runtimes.peers.node.privacy_budget import AT_ONCE, NAME, PrivacyBudget
+from walktalk.runtimes.peers.node.models import AT_ONCE, NAME, PrivacyBudget
 from walktalk.runtimes.semantics import Evaluate
 from walktalk.studies import make_spec, run_study
 from walktalk.studies.collecting.outcome import measured_history

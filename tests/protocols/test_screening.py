@@ -42,8 +42,7 @@ from walktalk.protocols.wrappers.screening import MeetingNode, ScreenedNode
 from walktalk.runtimes.simulator import Fault, FaultPlan
 from walktalk.studies import make_spec, run_study
 from walktalk.testing import check_protocol
-from walktalk.testing.cluster import running
-from walktalk.testing.node_faults import SPOILS
+from walktalk.testing.cluster import SPOILS, running
 from walktalk.transforms.rules import NUMBER_RULES, SCREENS, rule_named, screen_named
 
 NO_KEYS = torch.zeros(1, dtype=torch.int64)

@@ -15,9 +15,9 @@ from walktalk.core.errors import SpecError
 from walktalk.core.seeds import Seed
 from walktalk.graphs import Graph
 from walktalk.protocols import MultiWalk, Protocol, TokenSaga, Walkman
-from walktalk.protocols.mechanisms.tokens.notes import Lineages, Name, name_in
-from walktalk.protocols.mechanisms.tokens.plain import WalkNode
+from walktalk.protocols.mechanisms.tokens.protocol import WalkNode
 from walktalk.protocols.mechanisms.tokens.resilient import ResilientNode
+from walktalk.protocols.mechanisms.tokens.rule import Lineages, Name, name_in
 from walktalk.runtimes.semantics import Evaluate, Stop
 from walktalk.runtimes.simulator import Fault, FaultPlan, NetworkTiming, PoissonTiming, RunSetup, Timing
 from walktalk.runtimes.stacked import Engine

@@ -5,7 +5,7 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from walktalk.runtimes.simulator.agenda import INFINITY, Agenda
+from walktalk.runtimes.simulator.schedule import INFINITY, Agenda
 
 
 @given(st.lists(st.integers(0, 5)))

@@ -13,10 +13,9 @@ from walktalk import graphs
 from walktalk.core.errors import SpecError
 from walktalk.core.seeds import Seed
 from walktalk.protocols import AsyncGossip, MultiWalk
-from walktalk.protocols.effects import Effect, Send, Train
+from walktalk.protocols.effects import HEADER_BYTES, Arrival, Effect, Message, Send, Train
 from walktalk.protocols.events import Event, Started
 from walktalk.protocols.machine import Context, Machine, NetworkView, Protocol
-from walktalk.protocols.message import HEADER_BYTES, Arrival, Message
 from walktalk.runtimes.semantics import Stop
 from walktalk.runtimes.simulator import NetworkTiming, RunSetup, Simulation, absences
 from walktalk.studies import build_foundation, make_spec, prepare

@@ -7,7 +7,7 @@ from contextlib import contextmanager
 
 import pytest
 
-from walktalk.report import study_figures
+from walktalk.report import study as report_study
 
 PLACE = "walktalk.report.page.html.draw_all"
 UNDRAWN = (
@@ -20,5 +20,5 @@ UNDRAWN = (
 def drawing(wanted: bool = True) -> Iterator[None]:
     """A context in which they have, or have not."""
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(PLACE, study_figures.draw_all if wanted else lambda study: None)
+        patch.setattr(PLACE, report_study.draw_all if wanted else lambda study: None)
         yield

@@ -13,7 +13,7 @@ from walktalk.core.seeds import Seed
 from walktalk.graphs import Graph
 from walktalk.learning import Extras
 from walktalk.protocols import NetworkView, Protocol
-from walktalk.protocols.weights import row_of
+from walktalk.protocols.machine import row_of
 from walktalk.records import TraceRow
 from walktalk.runtimes.semantics import Evaluate, Stop
 from walktalk.runtimes.simulator import FaultPlan, NetworkTiming, RunSetup, Timing

@@ -5,12 +5,12 @@ from .advise import advise_on as advise_on
 from .advise import advise_study as advise_study
 from .bound_check import Case as Case
 from .bound_check import Outcome as Outcome
+from .bound_check import StagedWalk as StagedWalk
 from .bound_check import check_bounds as check_bounds
 from .bound_check import plain_sgd as plain_sgd
 from .bound_check import quadratic_problem as quadratic_problem
 from .bound_check import squared_gradients as squared_gradients
 from .bound_check import standard_cases as standard_cases
-from .candidates import Candidate as Candidate
 from .constants import QUICK as QUICK
 from .constants import Constants as Constants
 from .constants import Effort as Effort
@@ -23,6 +23,7 @@ from .explain import reasons as reasons
 from .finals import Prediction as Prediction
 from .pilots import Pilots as Pilots
 from .situation import OBJECTIVES as OBJECTIVES
+from .situation import Candidate as Candidate
 from .situation import Goal as Goal
 from .situation import InPython as InPython
 from .situation import Objective as Objective
@@ -30,6 +31,5 @@ from .situation import Situation as Situation
 from .situation import amount as amount
 from .situation import of_foundation as of_foundation
 from .situation import of_study as of_study
-from .staged_walk import StagedWalk as StagedWalk
 from .survey import Survey as Survey
 from .survey import make_survey as make_survey

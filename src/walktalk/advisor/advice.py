@@ -14,10 +14,9 @@ from typing import Any
 import pandas as pd
 import yaml
 
-from walktalk.advisor.candidates import Candidate
 from walktalk.advisor.finals import Finalist, Prediction, Tried, predict
 from walktalk.advisor.pilots import stop_at
-from walktalk.advisor.situation import OBJECTIVES, InPython, amount
+from walktalk.advisor.situation import OBJECTIVES, Candidate, InPython, amount
 from walktalk.advisor.survey import Survey
 from walktalk.core.errors import SpecError
 from walktalk.protocols import PROTOCOLS, Private, Protocol

@@ -18,11 +18,10 @@ from math import inf, isfinite
 from typing import Any
 
 from walktalk.advisor.advice import Advice
-from walktalk.advisor.candidates import Candidate, rounded
 from walktalk.advisor.finals import Finals, Tried
 from walktalk.advisor.learning_curve import Scale
 from walktalk.advisor.pilots import RACE_SHARE, Limits, Pilots, Race, Report, prospect_of
-from walktalk.advisor.situation import Goal, Situation, of_study, unscaled
+from walktalk.advisor.situation import Candidate, Goal, Situation, of_study, rounded, unscaled
 from walktalk.advisor.survey import OF_THE_WAY, Survey, make_survey, rounded_loss
 from walktalk.core.errors import SpecError
 from walktalk.studies import StudySpec

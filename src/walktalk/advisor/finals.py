@@ -14,9 +14,9 @@ from math import exp, inf, isfinite, log, sqrt
 import numpy as np
 from scipy.special import stdtr, stdtrit
 
-from walktalk.advisor.candidates import Candidate
 from walktalk.advisor.learning_curve import LearningCurve, Seen
 from walktalk.advisor.pilots import Pilots
+from walktalk.advisor.situation import Candidate
 from walktalk.advisor.survey import Survey
 
 # How sure it is that nobody else is much better, from the repetitions of each.

@@ -14,9 +14,8 @@ from typing import TypeAlias
 
 import torch
 
-from walktalk.advisor.candidates import Candidate
 from walktalk.advisor.learning_curve import NOTHING_YET, LearningCurve, Scale, Seen
-from walktalk.advisor.situation import Objective
+from walktalk.advisor.situation import Candidate, Objective
 from walktalk.core.seeds import Seed
 from walktalk.learning import Trainer
 from walktalk.runtimes.semantics import Stop

@@ -12,12 +12,10 @@ import numpy as np
 import torch
 from torch.utils.flop_counter import FlopCounterMode
 
-from walktalk.advisor.candidates import Candidate, World, algorithms, best_aggregator, learning_rates
-from walktalk.advisor.constants import QUICK, Constants, estimate_constants
+from walktalk.advisor.constants import QUICK, Constants, LocalLoss, estimate_constants
 from walktalk.advisor.learning_curve import Scale
-from walktalk.advisor.local_gradients import LocalLoss
 from walktalk.advisor.pilots import Bench, Entry
-from walktalk.advisor.situation import Goal, Situation
+from walktalk.advisor.situation import Candidate, Goal, Situation, World, algorithms, best_aggregator, learning_rates
 from walktalk.core.errors import SpecError
 from walktalk.core.seeds import Seed
 from walktalk.graphs import Graph

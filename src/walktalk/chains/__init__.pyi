@@ -1,4 +1,5 @@
 from .chain import Chain as Chain
+from .chain import Sampler as Sampler
 from .chain import hops_of_a_jump as hops_of_a_jump
 from .chain import mean_return_times as mean_return_times
 from .chain import metropolis_hastings as metropolis_hastings
@@ -6,7 +7,6 @@ from .chain import metropolis_step as metropolis_step
 from .chain import metropolis_with_jumps as metropolis_with_jumps
 from .chain import simple_walk as simple_walk
 from .chain import stationary as stationary
-from .sampler import Sampler as Sampler
 from .spectrum import Spectrum as Spectrum
 from .spectrum import spectrum as spectrum
 from .times import Age as Age

@@ -14,18 +14,93 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import numpy.typing as npt
 
-from walktalk.chains.sampler import Sampler
-from walktalk.core.arrays import Floats
+from walktalk.core.arrays import Floats, Ints
 from walktalk.core.errors import ChainError
 from walktalk.core.lazy import later
 from walktalk.graphs import GraphLike, as_graph
 
 if TYPE_CHECKING:
     from scipy import sparse
+    from scipy.sparse import csr_array
+else:
+    sparse = later("scipy.sparse")
+if TYPE_CHECKING:
+    from scipy import sparse
     from scipy.sparse import csgraph, csr_array
 else:
     sparse = later("scipy.sparse")
     csgraph = later("scipy.sparse.csgraph")
+if TYPE_CHECKING:
+    from scipy import sparse
+else:
+    sparse = later("scipy.sparse")
+
+
+# -- Drawing the next node of a chain in constant time ----------------------------------------------------------------
+# One node at a time: Vose's alias method (1991). Each row is split into as many equal parts as it has entries, and each
+# part holds at most two of them; so one random number chooses a part and one of its two. A row's table is made when the
+# row is first needed. Many nodes at a time: one sorted search over the cumulative rows.
+
+Row = tuple[int, list[float], list[int], list[int]]  # parts, where each is cut, below the cut, above the cut
+
+
+class Sampler:
+    """The next node from a node."""
+
+    def __init__(self, matrix: csr_array[Any]) -> None:
+        self._matrix = matrix
+        self._rows: list[Row | None] = [None] * matrix.shape[0]
+        self._cumulative: npt.NDArray[np.float64] | None = None
+
+    def next(self, node: int, random: Random) -> int:
+        """Where a walk at this node goes; one random number a call."""
+        parts, cut, low, high = self._rows[node] or self._table(node)
+        x = random.random() * parts
+        part = int(x)
+        return low[part] if x - part < cut[part] else high[part]
+
+    def next_many(self, nodes: npt.ArrayLike, rng: np.random.Generator) -> Ints:
+        """Where many walks go, each independent of the others."""
+        at = np.asarray(nodes, dtype=np.int64)
+        matrix = self._matrix
+        if self._cumulative is None:
+            self._cumulative = _cumulative(matrix)
+        places = np.searchsorted(self._cumulative, at + rng.random(at.shape), side="right")
+        inside = np.clip(places, matrix.indptr[at], matrix.indptr[at + 1] - 1)
+        return np.asarray(matrix.indices[inside], dtype=np.int64)
+
+    def _table(self, node: int) -> Row:
+        start, stop = self._matrix.indptr[node], self._matrix.indptr[node + 1]
+        row = _vose(self._matrix.indices[start:stop].tolist(), self._matrix.data[start:stop].tolist())
+        self._rows[node] = row
+        return row
+
+
+def _vose(targets: list[int], weights: list[float]) -> Row:
+    """The alias table of one row."""
+    parts, total = len(targets), sum(weights)
+    scaled = [weight * parts / total for weight in weights]
+    cut, high = [1.0] * parts, list(targets)
+    small = [k for k in range(parts) if scaled[k] < 1]
+    large = [k for k in range(parts) if scaled[k] >= 1]
+    while small and large:
+        less, more = small.pop(), large.pop()
+        cut[less], high[less] = scaled[less], targets[more]
+        scaled[more] -= 1 - scaled[less]
+        (small if scaled[more] < 1 else large).append(more)
+    return parts, cut, list(targets), high
+
+
+def _cumulative(matrix: csr_array[Any]) -> npt.NDArray[np.float64]:
+    """Row number plus the running sum within the row: increasing over the whole matrix."""
+    lengths = np.diff(matrix.indptr)
+    running = np.cumsum(matrix.data)
+    before = np.concatenate([[0.0], running])[matrix.indptr[:-1]]
+    rows = np.repeat(np.arange(len(lengths)), lengths)
+    return np.asarray(np.minimum(rows + running - np.repeat(before, lengths), rows + 1.0), dtype=np.float64)
+
+
+# -- `Chain`: a Markov chain on the nodes of a graph; the paper's matrix P (Section 3, Assumption 4) ------------------
 
 TOLERANCE = 1e-9  # how far a sum of probabilities may be from 1: rounding, never a mistake
 
@@ -135,11 +210,6 @@ def mean_return_times(chain: Chain) -> Floats:
 # The simple random walk: a neighbour drawn uniformly. Uniform in the long run only if all degrees are equal, and
 # periodic on bipartite graphs (an even cycle), so it breaks Assumption 4 on most graphs: `check` says so.
 
-if TYPE_CHECKING:
-    from scipy import sparse
-else:
-    sparse = later("scipy.sparse")
-
 
 def simple_walk(graph: GraphLike) -> Chain:
     """The chain as a sparse matrix; a node without neighbours stays where it is.
@@ -164,11 +234,6 @@ def simple_walk(graph: GraphLike) -> Chain:
 # With weights L it is p_ij = min(1/(d_i + 1), (L_j / L_i) / (d_j + 1)): in the long run a walk is at a node in
 # proportion to its weight (Ayache and El Rouayheb 2020), and comes back to it after ΣL / L_v steps on average. Where a
 # node is much heavier than all around it, it hardly ever leaves.
-
-if TYPE_CHECKING:
-    from scipy import sparse
-else:
-    sparse = later("scipy.sparse")
 
 
 def metropolis_hastings(graph: GraphLike, weights: Sequence[float] | None = None) -> Chain:

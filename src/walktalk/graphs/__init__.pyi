@@ -7,14 +7,16 @@ from .classic import barbell as barbell
 from .classic import binary_tree as binary_tree
 from .classic import complete as complete
 from .classic import cycle as cycle
+from .classic import erdos_renyi as erdos_renyi
 from .classic import hypercube as hypercube
 from .classic import pair_of_trees as pair_of_trees
 from .classic import path as path
+from .classic import random_regular as random_regular
+from .classic import small_world as small_world
 from .classic import spanning_tree as spanning_tree
 from .classic import star as star
 from .classic import torus as torus
 from .classic import two_binary_trees as two_binary_trees
-from .edges import edge_list as edge_list
 from .graph import Graph as Graph
 from .graph import GraphLike as GraphLike
 from .graph import Rounds as Rounds
@@ -22,9 +24,6 @@ from .graph import Sites as Sites
 from .graph import WeightedRounds as WeightedRounds
 from .graph import as_graph as as_graph
 from .graph import from_networkx as from_networkx
-from .random_graphs import erdos_renyi as erdos_renyi
-from .random_graphs import random_regular as random_regular
-from .random_graphs import small_world as small_world
 from .registry import TOPOLOGIES as TOPOLOGIES
 from .registry import build as build
 from .registry import default_nodes as default_nodes
@@ -39,5 +38,6 @@ from .rounds import one_peer_exponential as one_peer_exponential
 from .rounds import random_groups as random_groups
 from .rounds import random_matchings as random_matchings
 from .sites import SITE_PRESETS as SITE_PRESETS
+from .sites import edge_list as edge_list
 from .sites import us_five_sites as us_five_sites
 from .sites import with_sites as with_sites

@@ -24,17 +24,18 @@ from walktalk.graphs.classic import (
     binary_tree,
     complete,
     cycle,
+    erdos_renyi,
     hypercube,
     path,
+    random_regular,
+    small_world,
     spanning_tree,
     squarest,
     star,
     torus,
     two_binary_trees,
 )
-from walktalk.graphs.edges import edge_list, edges
 from walktalk.graphs.graph import Graph, as_graph
-from walktalk.graphs.random_graphs import erdos_renyi, random_regular, small_world
 from walktalk.graphs.rounds import (
     exponential,
     k_peer_exponential,
@@ -42,7 +43,7 @@ from walktalk.graphs.rounds import (
     random_groups,
     random_matchings,
 )
-from walktalk.graphs.sites import us_five_sites, with_sites
+from walktalk.graphs.sites import edge_list, edges, us_five_sites, with_sites
 
 Topology: TypeAlias = Callable[..., Graph]
 NODES = 20  # the paper's V, where nobody says another

@@ -7,7 +7,6 @@ from . import tasks as tasks
 from .adapters import lora as lora
 from .arithmetic import Arithmetic as Arithmetic
 from .evaluation import EvaluationSamples as EvaluationSamples
-from .frozen import frozen_numbers as frozen_numbers
 from .memory import is_out_of_memory as is_out_of_memory
 from .memory import machine_memory as machine_memory
 from .optimizers import OptimizerSpec as OptimizerSpec
@@ -15,6 +14,7 @@ from .optimizers import Schedule as Schedule
 from .optimizers import row_optimizer as row_optimizer
 from .task import Loss as Loss
 from .task import Task as Task
+from .task import frozen_numbers as frozen_numbers
 from .trainer import Buffers as Buffers
 from .trainer import Trainer as Trainer
 from .training import Extras as Extras

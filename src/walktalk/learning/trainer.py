@@ -14,12 +14,11 @@ from walktalk.core.errors import ModelError
 from walktalk.learning.adapters import ProductMixing, mixing_of
 from walktalk.learning.arithmetic import Arithmetic
 from walktalk.learning.evaluation import EvaluationSamples, Evaluator
-from walktalk.learning.frozen import copy_on, keep_at_home, still_parts, to_training
 from walktalk.learning.memory import activation_allowance, fewer_rows, is_out_of_memory
 from walktalk.learning.optimizers import OptimizerSpec, RowOptimizer, row_optimizer
 from walktalk.learning.samples import Sampler, bytes_in_memory, only, pieces, some
 from walktalk.learning.stacked import OpaqueLoss, SequentialModel, one_thread, stack, use
-from walktalk.learning.task import Task
+from walktalk.learning.task import Task, copy_on, keep_at_home, still_parts, to_training
 from walktalk.learning.training import (
     Extras,
     StackedTraining,

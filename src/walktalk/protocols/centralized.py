@@ -11,10 +11,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import ClassVar
 
-from walktalk.protocols.effects import AGGREGATE, INITIAL, MEMBER, Combine, Effect, Record, Train, apply_update
+from walktalk.protocols.effects import AGGREGATE, INITIAL, MEMBER, Arrival, Combine, Effect, Record, Train, apply_update
 from walktalk.protocols.events import Event, Started, Trained
 from walktalk.protocols.machine import Context, Machine, NetworkView, Protocol
-from walktalk.protocols.message import Arrival
 from walktalk.protocols.self_description import Law, Runtime
 
 MODEL = "model"

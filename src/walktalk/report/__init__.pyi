@@ -20,6 +20,6 @@ from .results import numbers as numbers
 from .results import results_table as results_table
 from .settings import as_yaml as as_yaml
 from .study import Study as Study
+from .study import TimelineWindow as TimelineWindow
+from .study import draw as draw
 from .study import open_study as open_study
-from .study_figures import TimelineWindow as TimelineWindow
-from .study_figures import draw as draw

@@ -1,5 +1,9 @@
-from .checks import CHECKS as CHECKS
-from .checks import Ledger as Ledger
+from .cluster import BLOCKED as BLOCKED
+from .cluster import SPOILS as SPOILS
+from .cluster import SWALLOWS as SWALLOWS
+from .cluster import SwitchedFaults as SwitchedFaults
+from .coming_and_going import CHECKS as CHECKS
+from .coming_and_going import Ledger as Ledger
 from .conformance import ProtocolFlaws as ProtocolFlaws
 from .conformance import check_protocol as check_protocol
 from .engines import ENGINES as ENGINES
@@ -7,10 +11,6 @@ from .engines import Outage as Outage
 from .engines import Outcome as Outcome
 from .engines import real as real
 from .engines import simulated as simulated
-from .node_faults import BLOCKED as BLOCKED
-from .node_faults import SPOILS as SPOILS
-from .node_faults import SWALLOWS as SWALLOWS
-from .node_faults import SwitchedFaults as SwitchedFaults
 from .quadratic import MeasuringTrainer as MeasuringTrainer
 from .quadratic import QuadraticTrainer as QuadraticTrainer
 from .replay import Replay as Replay

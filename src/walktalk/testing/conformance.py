@@ -18,8 +18,12 @@ from walktalk.protocols import Protocol
 from walktalk.runtimes.semantics import Evaluate, Stop
 from walktalk.runtimes.simulator import NetworkTiming, PoissonTiming, RunSetup, Simulation, Timing
 from walktalk.runtimes.stacked import Engine
-from walktalk.testing.checks import CHECKS, one_that_comes_back_takes_part_again, others_train_on_while_one_is_dead
-from walktalk.testing.coming_and_going import flaws_of_coming_and_going
+from walktalk.testing.coming_and_going import (
+    CHECKS,
+    flaws_of_coming_and_going,
+    one_that_comes_back_takes_part_again,
+    others_train_on_while_one_is_dead,
+)
 from walktalk.testing.engines import ENGINES, Outage
 from walktalk.testing.quadratic import MeasuringTrainer, QuadraticTrainer
 from walktalk.testing.replay import Replay
@@ -42,9 +46,9 @@ def check_protocol(
 
     In virtual time: the same seed gives the same run, what the executor computes agrees with an independent replay of
     the trace on several graphs and under both timings, running statistics of models stay in the range of the nodes'
-    own, and the laws hold that the protocol says it conserves. In each engine: see `walktalk.testing.checks`. If it
-    says that it survives failures, a node dies in the middle of its work and comes back; if it says that nodes come and
-    go, one joins in virtual time and another one leaves for good.
+    own, and the laws hold that the protocol says it conserves. In each engine: see `walktalk.testing.coming_and_going`.
+    If it says that it survives failures, a node dies in the middle of its work and comes back; if it says that
+    nodes come and go, one joins in virtual time and another one leaves for good.
 
     Args:
         protocol: the one to check; give it short heartbeats and patience, if it has any, or `seconds` more time.

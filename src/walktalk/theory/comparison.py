@@ -10,8 +10,7 @@ from collections.abc import Callable
 from math import exp, inf, log1p, sqrt
 
 from walktalk.core.errors import SpecError
-from walktalk.theory.bound import Bound
-from walktalk.theory.problem import Network, Problem
+from walktalk.theory.problem import Bound, Network, Problem
 from walktalk.theory.theorems import theorem1_order, theorem2_order
 
 # From iterations to bits and to wall-clock time (Sections 4.2 and 4.3).

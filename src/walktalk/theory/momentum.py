@@ -47,8 +47,7 @@ from __future__ import annotations
 
 from math import sqrt
 
-from walktalk.theory.bound import Bound, in_rounds
-from walktalk.theory.problem import Network, Problem
+from walktalk.theory.problem import Bound, Network, Problem, in_rounds
 
 OURS = "ours"  # who has proved it
 

@@ -9,7 +9,6 @@ from typing import Any
 from walktalk.chains import ReturnTime, aggregators, metropolis_hastings
 from walktalk.core.errors import GraphError, SpecError
 from walktalk.graphs import Graph, GraphLike, as_graph
-from walktalk.theory.bound import Bound, NotApplicable
 from walktalk.theory.comparison import (
     bits_from_iterations,
     crossover_walks,
@@ -20,9 +19,8 @@ from walktalk.theory.comparison import (
     speed_up,
     winner,
 )
-from walktalk.theory.other_walks import multi_walk_by_age, weighted_walk
-from walktalk.theory.others import orders
-from walktalk.theory.problem import Network, Problem
+from walktalk.theory.others import multi_walk_by_age, orders, weighted_walk
+from walktalk.theory.problem import Bound, Network, NotApplicable, Problem
 from walktalk.theory.tables import table
 from walktalk.theory.theorems import (
     stages,

@@ -10,9 +10,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from walktalk.core.errors import SpecError
-from walktalk.theory.bound import Bound
 from walktalk.theory.comparison import iterations_from_bits, iterations_from_time
-from walktalk.theory.problem import Network, Problem
+from walktalk.theory.problem import Bound, Network, Problem
 from walktalk.theory.theorems import theorem1_order, theorem2_order
 
 

@@ -18,8 +18,16 @@ from math import sqrt
 
 from walktalk.core.errors import SpecError
 from walktalk.graphs import GraphLike, as_graph
-from walktalk.theory.bound import Bound, Inequality, NotApplicable, check_iterations, check_walks
-from walktalk.theory.problem import Network, Problem, network
+from walktalk.theory.problem import (
+    Bound,
+    Inequality,
+    Network,
+    NotApplicable,
+    Problem,
+    check_iterations,
+    check_walks,
+    network,
+)
 
 # Theorem 2: asynchronous gossip that mixes with P after every gradient (Section 4.1, Appendix C).
 #

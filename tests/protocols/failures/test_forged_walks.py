@@ -14,7 +14,7 @@ from walktalk.protocols.mechanisms.tokens.guards import Guard, ReturnTimes
 from walktalk.protocols.mechanisms.tokens.handovers import DISPUTED, STRAYS, stray_number
 from walktalk.protocols.mechanisms.tokens.heartbeats import NOBODY, Claim, Score, Sightings, View, encode
 from walktalk.protocols.mechanisms.tokens.hops import Token
-from walktalk.protocols.mechanisms.tokens.memory import mixer_facts, resumed
+from walktalk.protocols.mechanisms.tokens.keeper import mixer_facts, resumed
 from walktalk.protocols.mechanisms.tokens.mixing import GivenUp
 from walktalk.protocols.mechanisms.tokens.rule import Carried
 from walktalk.protocols.walks.multi_walk import AlgorithmOne

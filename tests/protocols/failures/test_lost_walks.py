@@ -9,8 +9,7 @@ from hypothesis import strategies as st
 from tests.protocols.failures.worlds import copies, simulate, term_mixer
 from walktalk import graphs
 from walktalk.protocols import MultiWalk
-from walktalk.protocols.mechanisms.tokens.copies import further
-from walktalk.protocols.mechanisms.tokens.guards import Guard, ReturnTimes
+from walktalk.protocols.mechanisms.tokens.guards import Guard, ReturnTimes, further
 from walktalk.protocols.mechanisms.tokens.heartbeats import NOBODY, Claim, Score, Sightings, View, decode, encode
 from walktalk.protocols.mechanisms.tokens.hops import Token
 from walktalk.runtimes.simulator import Fault, NetworkTiming, PoissonTiming

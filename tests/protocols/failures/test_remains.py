@@ -26,11 +26,10 @@ from walktalk.protocols import (
     Started,
     TimerFired,
 )
-from walktalk.protocols.mechanisms.tokens.copies import BACK, COPIES
-from walktalk.protocols.mechanisms.tokens.guards import Guard, ReturnTimes
+from walktalk.protocols.mechanisms.tokens.guards import BACK, COPIES, Guard, ReturnTimes
 from walktalk.protocols.mechanisms.tokens.handovers import AGAIN, DISPUTED, LEFT, STRAYS, stray_number
 from walktalk.protocols.mechanisms.tokens.hops import Token, token_of
-from walktalk.protocols.mechanisms.tokens.memory import mixer_facts, resumed
+from walktalk.protocols.mechanisms.tokens.keeper import mixer_facts, resumed
 from walktalk.protocols.mechanisms.tokens.rule import Carried, in_slot, kept_slot
 from walktalk.protocols.walks.multi_walk import AlgorithmOne
 from walktalk.records import TraceRow

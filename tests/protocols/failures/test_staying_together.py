@@ -27,7 +27,7 @@ from walktalk.protocols.mechanisms.tokens.guards import Guard, ReturnTimes
 from walktalk.protocols.mechanisms.tokens.handovers import stray_number
 from walktalk.protocols.mechanisms.tokens.heartbeats import NOBODY, Claim, View, decode, encode
 from walktalk.protocols.mechanisms.tokens.hops import Token
-from walktalk.protocols.mechanisms.tokens.memory import remembered
+from walktalk.protocols.mechanisms.tokens.keeper import remembered
 from walktalk.protocols.mechanisms.tokens.mixing import TermMixer
 from walktalk.records import TraceRow
 from walktalk.runtimes.peers import Ledger

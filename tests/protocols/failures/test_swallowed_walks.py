@@ -15,14 +15,12 @@ from walktalk.core.errors import SpecError
 from walktalk.core.seeds import Seed
 from walktalk.graphs import Graph
 from walktalk.protocols import AsyncGossip, MultiWalk, Protocol, TokenSaga
-from walktalk.protocols.mechanisms.tokens.copies import KnownCopies
-from walktalk.protocols.mechanisms.tokens.guards import Lateness
+from walktalk.protocols.mechanisms.tokens.guards import KnownCopies, Lateness
 from walktalk.protocols.mechanisms.tokens.hops import NO_TERM, Token
 from walktalk.protocols.mechanisms.tokens.resilient import ResilientNode
 from walktalk.runtimes.semantics import Stop
 from walktalk.runtimes.simulator import Fault, FaultPlan, PoissonTiming, RunSetup, Simulation
-from walktalk.testing.cluster import running
-from walktalk.testing.node_faults import SWALLOWS
+from walktalk.testing.cluster import SWALLOWS, running
 
 EATER, BEAT = 7, 100.0
 GRAPH = graphs.erdos_renyi(50, p=0.3, seed=1)

@@ -11,7 +11,7 @@ from matplotlib.figure import Figure
 from matplotlib.image import imread
 
 from walktalk.protocols import PROTOCOLS
-from walktalk.protocols.descriptions import FREE_COLOURS
+from walktalk.protocols.registry import FREE_COLOURS
 from walktalk.report import figures as plots
 from walktalk.report.figures import style
 

@@ -14,7 +14,7 @@ from walktalk.cli.app import app
 from walktalk.core.errors import SpecError
 from walktalk.core.plugins import REGISTRIES
 from walktalk.protocols import PROTOCOLS, Described, Machine, NetworkView, Protocol, together
-from walktalk.protocols.demands import Demand
+from walktalk.protocols.self_description import Demand
 from walktalk.reproduction import paper
 from walktalk.reproduction.paper import family, tune
 from walktalk.reproduction.paper.drawing import family as drawn

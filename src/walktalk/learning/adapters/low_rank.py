@@ -17,11 +17,11 @@ from torch import Tensor, nn
 
 from walktalk.core.errors import ModelError, SettingError
 from walktalk.core.settings import complete, settings_of
-from walktalk.learning.frozen import chosen_to_train, matches, sharing_copy
 from walktalk.learning.models import LoraLinear as LoraLinear
 from walktalk.learning.models import Mixing as Mixing
 from walktalk.learning.models import features_of
 from walktalk.learning.stacked import RowLayout
+from walktalk.learning.task import chosen_to_train, matches, sharing_copy
 
 MIXINGS: tuple[Mixing, ...] = ("factors", "freeze-a", "product")
 USUAL = ("q_proj", "v_proj"), ("query", "value"), ("c_attn",), ("query_key_value",), ("Wqkv",)

@@ -1,10 +1,10 @@
 from .convolutional import BatchSoftmaxConv as BatchSoftmaxConv
+from .convolutional import EvoNorm as EvoNorm
+from .convolutional import LoraLinear as LoraLinear
+from .convolutional import Mixing as Mixing
 from .convolutional import PaddedShortcut as PaddedShortcut
+from .convolutional import evo_norm as evo_norm
+from .convolutional import features_of as features_of
 from .convolutional import resnet20 as resnet20
 from .convolutional import small_conv as small_conv
 from .convolutional import vgg11 as vgg11
-from .layers import EvoNorm as EvoNorm
-from .layers import LoraLinear as LoraLinear
-from .layers import Mixing as Mixing
-from .layers import evo_norm as evo_norm
-from .layers import features_of as features_of

@@ -14,7 +14,7 @@ import torch
 from torch import Tensor, nn
 
 from walktalk.core.errors import DataError, ModelError, UnavailableError
-from walktalk.learning.data.hub import hub, quietly
+from walktalk.learning.data.multinli import hub, quietly
 from walktalk.learning.memory import is_out_of_memory
 
 Head: TypeAlias = Literal["classification", "causal"]

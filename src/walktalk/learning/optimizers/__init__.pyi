@@ -1,6 +1,9 @@
-from .adam import RowAdam as RowAdam
+from .by_torch import NOT_ELEMENT_WISE as NOT_ELEMENT_WISE
 from .by_torch import Clipped as Clipped
+from .by_torch import OptimizerSpec as OptimizerSpec
 from .by_torch import RowTorch as RowTorch
+from .by_torch import Schedule as Schedule
+from .by_torch import element_wise as element_wise
 from .by_torch import row_optimizer as row_optimizer
 from .rows import LINE as LINE
 from .rows import Chosen as Chosen
@@ -9,8 +12,5 @@ from .rows import RowOptimizer as RowOptimizer
 from .rows import Spread as Spread
 from .rows import to_rows as to_rows
 from .rows import to_vector as to_vector
-from .sgd import RowSGD as RowSGD
-from .spec import NOT_ELEMENT_WISE as NOT_ELEMENT_WISE
-from .spec import OptimizerSpec as OptimizerSpec
-from .spec import Schedule as Schedule
-from .spec import element_wise as element_wise
+from .sgd_and_adam import RowAdam as RowAdam
+from .sgd_and_adam import RowSGD as RowSGD

@@ -11,7 +11,6 @@ from torch import Tensor, nn
 
 from walktalk.core.errors import ModelError
 from walktalk.learning.arithmetic import Arithmetic
-from walktalk.learning.frozen import is_partly_frozen, to_training
 from walktalk.learning.kernels import is_possible
 from walktalk.learning.samples import seeded
 from walktalk.learning.stacked.chain import ChainModel
@@ -22,7 +21,7 @@ from walktalk.learning.stacked.model import RowByRowLoss, StackedModel, TracedMo
 from walktalk.learning.stacked.sequential import DRAWN_FOR_MEASURING, SequentialModel
 from walktalk.learning.stacked.shared_base import NoDropout, SharedBaseModel
 from walktalk.learning.stacked.tensors import NotStackable
-from walktalk.learning.task import Loss
+from walktalk.learning.task import Loss, is_partly_frozen, to_training
 
 STACKED_UP_TO = 2**24  # parameters; a larger model fills a device by itself, and a wave of them its memory
 FURTHER = 3.0  # times the error of casts before every product, up to which a base in 16 bits is taken

@@ -11,11 +11,10 @@ from torch.func import functional_call, grad, vmap
 from torch.nn import functional
 
 from walktalk.learning.arithmetic import Arithmetic
-from walktalk.learning.frozen import still_parts, to_training
 from walktalk.learning.samples import seeded
 from walktalk.learning.stacked.tensors import NotStackable, Pass, RowLayout
 from walktalk.learning.stacked.traced import Traced
-from walktalk.learning.task import Loss
+from walktalk.learning.task import Loss, still_parts, to_training
 
 MEANS_OVER_SAMPLES = {
     functional.cross_entropy,

@@ -16,13 +16,12 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from walktalk.core.errors import ModelError
-from walktalk.learning.frozen import sharing_copy, still_parts, to_training
 from walktalk.learning.samples import seeded
 from walktalk.learning.stacked.cpu import ImageOrder
 from walktalk.learning.stacked.model import Gradients, StackedModel
 from walktalk.learning.stacked.products import nothing
 from walktalk.learning.stacked.tensors import masks, stream
-from walktalk.learning.task import Loss
+from walktalk.learning.task import Loss, sharing_copy, still_parts, to_training
 from walktalk.transforms.codecs import hashed, hashed_number
 
 # Gradients by torch's engine itself: what `torch.autograd.grad` checks before takes a tenth of a small model's step.

@@ -17,8 +17,8 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from walktalk.learning.frozen import sharing_copy, still_parts
 from walktalk.learning.samples import all_bits_by_numpy, counted
+from walktalk.learning.task import sharing_copy, still_parts
 from walktalk.transforms.codecs import hashed
 
 FEW_PARTS = 8
@@ -190,7 +190,7 @@ class RowLayout:
     """Where every parameter and float buffer of a module lies.
 
     Buffers that are not floats (BatchNorm's count of batches) or not kept by the module itself (tables of angles in a
-    transformer) do not travel; what is frozen, parameters and statistics, is left out too (`learning.frozen`). They
+    transformer) do not travel; what is frozen, parameters and statistics, is left out too (`learning.task`). They
     stay as the template has them.
     """
 

@@ -9,12 +9,12 @@ from typing import Any, NamedTuple, TypeAlias
 import torch
 from torch import Tensor, fx, nn
 
-from walktalk.learning.frozen import still_parts, to_training
 from walktalk.learning.stacked.functions import IS_ATTENTION, call
 from walktalk.learning.stacked.fused import plan
 from walktalk.learning.stacked.layers import MANY, layer_of
 from walktalk.learning.stacked.products import normed_for_products
 from walktalk.learning.stacked.tensors import NotStackable, Pass, StackedTensor
+from walktalk.learning.task import still_parts, to_training
 
 SHAPES_REMEMBERED = 64  # of inputs
 

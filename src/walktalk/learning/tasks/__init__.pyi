@@ -1,8 +1,8 @@
-from .cifar10 import cifar10 as cifar10
-from .cifar10 import random_images as random_images
-from .digits import digits as digits
-from .mnist import fashion_mnist as fashion_mnist
-from .mnist import mnist as mnist
+from .images import cifar10 as cifar10
+from .images import digits as digits
+from .images import fashion_mnist as fashion_mnist
+from .images import mnist as mnist
+from .images import random_images as random_images
 from .mnli import mnli as mnli
 from .own import Weights as Weights
 from .own import starting_from as starting_from

@@ -20,9 +20,7 @@ from walktalk.core.seeds import Seed, as_seed
 from walktalk.core.settings import Setting, complete, settings_of
 from walktalk.learning.samples import Column, Samples
 from walktalk.learning.task import Task
-from walktalk.learning.tasks.cifar10 import cifar10
-from walktalk.learning.tasks.digits import digits
-from walktalk.learning.tasks.mnist import fashion_mnist, mnist
+from walktalk.learning.tasks.images import cifar10, digits, fashion_mnist, mnist
 from walktalk.learning.tasks.mnli import mnli
 from walktalk.learning.tasks.parts import NEWCOMER, Node, only_part, part_wanted
 from walktalk.learning.tasks.quadratic import quadratic

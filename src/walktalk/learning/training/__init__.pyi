@@ -3,8 +3,8 @@ from .forms import TrainingForms as TrainingForms
 from .forms import possible_forms as possible_forms
 from .graphs import say_that_none_works as say_that_none_works
 from .rows import Extras as Extras
+from .rows import StackedTraining as StackedTraining
 from .rows import TrainedRows as TrainedRows
 from .rows import TrainingData as TrainingData
 from .rows import TrainingForm as TrainingForm
 from .rows import TrainingRows as TrainingRows
-from .stacked import StackedTraining as StackedTraining

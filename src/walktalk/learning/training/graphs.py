@@ -18,8 +18,7 @@ import torch
 from torch import Tensor
 
 from walktalk.learning.optimizers import Chosen, RowSGD, to_vector
-from walktalk.learning.training.rows import TrainedRows, TrainingForm, TrainingRows
-from walktalk.learning.training.stacked import StackedTraining
+from walktalk.learning.training.rows import StackedTraining, TrainedRows, TrainingForm, TrainingRows
 
 # At most a quarter of a wave is padding.
 SIZES = (1, 2, 4, 6, 8, 10, 12, 16, 20, 24, 32, 40, 50, 64, 80, 100, 128, 160, 200, 256)

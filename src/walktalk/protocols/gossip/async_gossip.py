@@ -20,14 +20,22 @@ from dataclasses import dataclass
 from typing import Annotated, ClassVar, Literal, get_args
 
 from walktalk.core.errors import SpecError
-from walktalk.protocols.effects import INITIAL, MEMBER, Combine, Effect, MixEveryone, Record, Train, apply_update
+from walktalk.protocols.effects import (
+    INITIAL,
+    MEMBER,
+    Arrival,
+    Combine,
+    Effect,
+    MixEveryone,
+    Record,
+    Train,
+    apply_update,
+)
 from walktalk.protocols.events import Event, Started, Trained
-from walktalk.protocols.machine import Context, Machine, NetworkView
+from walktalk.protocols.machine import Context, Machine, NetworkView, weight
 from walktalk.protocols.mechanisms.pair_rule import MODEL, InPairs, PairRule
 from walktalk.protocols.mechanisms.pairs import Turns
-from walktalk.protocols.message import Arrival
 from walktalk.protocols.self_description import RUNTIMES, InLabel, Runtime
-from walktalk.protocols.weights import weight
 
 Mixing = Literal["pairwise", "neighbourhood", "matrix"]
 TRAINS = "Every node trains its own model and averages it with"

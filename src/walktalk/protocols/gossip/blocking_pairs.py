@@ -11,11 +11,21 @@ from __future__ import annotations
 
 from typing import Literal, NamedTuple
 
-from walktalk.protocols.effects import INITIAL, MEMBER, Combine, Effect, Forget, Record, Send, apply_update
+from walktalk.protocols.effects import (
+    INITIAL,
+    MEMBER,
+    Arrival,
+    Combine,
+    Effect,
+    Forget,
+    Message,
+    Record,
+    Send,
+    apply_update,
+)
 from walktalk.protocols.events import Event, Received, Started, Trained
 from walktalk.protocols.machine import Context, Machine, NetworkView
 from walktalk.protocols.mechanisms.pair_rule import MODEL, PairRule, random_one
-from walktalk.protocols.message import Arrival, Message
 
 BLOCKING_MESSAGES = {
     "ask": Arrival(),

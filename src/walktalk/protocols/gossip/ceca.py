@@ -17,14 +17,12 @@ from functools import lru_cache
 from typing import ClassVar, NamedTuple
 
 from walktalk.graphs import Graph, Shifts
-from walktalk.protocols.demands import FIXED, Demand
-from walktalk.protocols.effects import UPDATE, Combine, Effect, Train
+from walktalk.protocols.effects import UPDATE, Arrival, Combine, Effect, Train
 from walktalk.protocols.events import Trained
 from walktalk.protocols.machine import Machine, NetworkView
 from walktalk.protocols.mechanisms.meeting import HALF, MODEL, Meeting, arrivals
 from walktalk.protocols.mechanisms.rounds import NeighbourRounds, Rule
-from walktalk.protocols.message import Arrival
-from walktalk.protocols.self_description import Law
+from walktalk.protocols.self_description import FIXED, Demand, Law
 
 MESSAGES = arrivals("round", once=False)  # goes into both means
 OTHERS, REST = "others", "rest"  # b, the mean without the node itself; and which of a and b is not sent, moved as h

@@ -19,15 +19,12 @@ from typing import Annotated, ClassVar
 
 from annotated_types import Ge, Gt, Le
 
-from walktalk.protocols.demands import FIXED, Demand
-from walktalk.protocols.effects import INITIAL, UPDATE, Combine, Decode, Effect, Encode, Forget, Train
+from walktalk.protocols.effects import INITIAL, UPDATE, Arrival, Combine, Decode, Effect, Encode, Forget, Train
 from walktalk.protocols.events import Trained
-from walktalk.protocols.machine import Machine, NetworkView, Protocol
+from walktalk.protocols.machine import Machine, NetworkView, Protocol, row_of
 from walktalk.protocols.mechanisms.meeting import HALF, MODEL, Meeting, arrivals
 from walktalk.protocols.mechanisms.rounds import RoundNode, Rule
-from walktalk.protocols.message import Arrival
-from walktalk.protocols.self_description import Law
-from walktalk.protocols.weights import row_of
+from walktalk.protocols.self_description import FIXED, Demand, Law
 from walktalk.transforms.codecs import codec_named
 
 PUBLIC, AROUND = "public", "around"  # x̂_i, and Σ_{j≠i} W_ij x̂_j

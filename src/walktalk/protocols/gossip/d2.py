@@ -15,14 +15,12 @@ from dataclasses import dataclass
 from typing import ClassVar
 
 from walktalk.chains import metropolis_hastings, spectrum
-from walktalk.protocols.demands import FIXED, Demand
-from walktalk.protocols.effects import UPDATE, Combine, Effect, Train
+from walktalk.protocols.effects import UPDATE, Arrival, Combine, Effect, Train
 from walktalk.protocols.events import Trained
 from walktalk.protocols.machine import Machine, NetworkView
 from walktalk.protocols.mechanisms.meeting import HALF, MODEL, Meeting, arrivals
 from walktalk.protocols.mechanisms.rounds import NeighbourRounds, Rule
-from walktalk.protocols.message import Arrival
-from walktalk.protocols.self_description import Law
+from walktalk.protocols.self_description import FIXED, Demand, Law
 
 MESSAGES = arrivals("round")
 NOT_BELOW_A_THIRD = Demand(

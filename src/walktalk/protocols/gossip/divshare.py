@@ -20,14 +20,15 @@ from typing import Annotated, ClassVar
 
 from annotated_types import Ge
 
-from walktalk.protocols.demands import FIXED, Demand
 from walktalk.protocols.effects import (
     MEMBER,
+    Arrival,
     Combine,
     Decode,
     Effect,
     Encode,
     Forget,
+    Message,
     Record,
     Send,
     Train,
@@ -36,7 +37,7 @@ from walktalk.protocols.effects import (
 from walktalk.protocols.events import Received
 from walktalk.protocols.machine import Context, Machine, NetworkView, Protocol
 from walktalk.protocols.mechanisms.pushes import MODEL, PushNode, PushRule
-from walktalk.protocols.message import Arrival, Message
+from walktalk.protocols.self_description import FIXED, Demand
 
 OWN = "own"  # a fragment of x_i with zeros around
 

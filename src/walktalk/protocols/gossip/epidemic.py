@@ -18,13 +18,12 @@ from annotated_types import Ge
 from walktalk.core.errors import SpecError
 from walktalk.core.seeds import Seed
 from walktalk.graphs import RandomCirculants, RandomTargets, Rounds, WeightedRounds
-from walktalk.protocols.demands import COMPLETE, Demand
+from walktalk.protocols.effects import Arrival
 from walktalk.protocols.gossip.local_dsgd import TrainThenMix
 from walktalk.protocols.machine import Machine, NetworkView
 from walktalk.protocols.mechanisms.meeting import arrivals
 from walktalk.protocols.mechanisms.rounds import NeighbourRounds
-from walktalk.protocols.message import Arrival
-from walktalk.protocols.self_description import Law
+from walktalk.protocols.self_description import COMPLETE, Demand, Law
 
 MESSAGES = arrivals("round")
 

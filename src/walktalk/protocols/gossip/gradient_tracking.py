@@ -13,13 +13,12 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import ClassVar
 
-from walktalk.protocols.demands import BALANCED, Demand
-from walktalk.protocols.effects import GRADIENT, Combine, Differentiate, Effect
+from walktalk.protocols.effects import GRADIENT, Arrival, Combine, Differentiate, Effect
 from walktalk.protocols.events import Trained
 from walktalk.protocols.machine import Machine, NetworkView
 from walktalk.protocols.mechanisms.meeting import HALF, MODEL, Meeting, arrivals
 from walktalk.protocols.mechanisms.rounds import NeighbourRounds, Rule
-from walktalk.protocols.message import Arrival
+from walktalk.protocols.self_description import BALANCED, Demand
 
 MESSAGES = arrivals("model", "tracker")
 TRACKER, LAST = "tracker", "last"  # y, and what was tracked in the round before: the gradient, or a momentum

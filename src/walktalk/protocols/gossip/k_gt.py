@@ -18,14 +18,12 @@ from typing import Annotated, ClassVar
 
 from annotated_types import Ge, Gt
 
-from walktalk.protocols.demands import BALANCED, Demand
-from walktalk.protocols.effects import UPDATE, Combine, Effect, Train
+from walktalk.protocols.effects import UPDATE, Arrival, Combine, Effect, Train
 from walktalk.protocols.events import Trained
 from walktalk.protocols.machine import Machine, NetworkView
 from walktalk.protocols.mechanisms.meeting import HALF, MODEL, Meeting, arrivals
 from walktalk.protocols.mechanisms.rounds import NeighbourRounds, Rule
-from walktalk.protocols.message import Arrival
-from walktalk.protocols.self_description import Law
+from walktalk.protocols.self_description import BALANCED, Demand, Law
 
 MESSAGES = arrivals("model", "direction")
 CORRECTION, DIRECTION = "correction", "direction"  # c and z

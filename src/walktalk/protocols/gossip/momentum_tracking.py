@@ -17,11 +17,11 @@ from typing import Annotated, ClassVar
 
 from annotated_types import Ge, Lt
 
-from walktalk.protocols.demands import BALANCED, Demand
+from walktalk.protocols.effects import Arrival
 from walktalk.protocols.gossip.gradient_tracking import MESSAGES, Tracking
 from walktalk.protocols.machine import Machine, NetworkView
 from walktalk.protocols.mechanisms.rounds import NeighbourRounds
-from walktalk.protocols.message import Arrival
+from walktalk.protocols.self_description import BALANCED, Demand
 
 
 @dataclass(frozen=True)

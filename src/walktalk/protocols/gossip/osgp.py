@@ -27,9 +27,11 @@ from walktalk.protocols.effects import (
     INITIAL,
     MEMBER,
     UPDATE,
+    Arrival,
     Combine,
     Effect,
     Forget,
+    Message,
     Note,
     Record,
     Send,
@@ -52,7 +54,6 @@ from walktalk.protocols.machine import Context, Machine, NetworkView
 from walktalk.protocols.mechanisms.attendance import Attendance
 from walktalk.protocols.mechanisms.meeting import MODEL, arrivals
 from walktalk.protocols.mechanisms.rounds import BEGIN, LONG, NO_MODEL, NeighbourRounds
-from walktalk.protocols.message import Arrival, Message
 from walktalk.protocols.self_description import Law
 
 MESSAGES = arrivals("push")

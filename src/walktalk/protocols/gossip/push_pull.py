@@ -27,13 +27,12 @@ from typing import Annotated, ClassVar
 
 from annotated_types import Ge
 
-from walktalk.protocols.demands import FIXED, Demand
-from walktalk.protocols.effects import GRADIENT, Combine, Differentiate, Effect, Forget, Send
+from walktalk.protocols.effects import GRADIENT, Arrival, Combine, Differentiate, Effect, Forget, Message, Send
 from walktalk.protocols.events import Trained
 from walktalk.protocols.machine import Machine, NetworkView
 from walktalk.protocols.mechanisms.meeting import HALF, MODEL, Meeting, arrivals
 from walktalk.protocols.mechanisms.rounds import NeighbourRounds, Rule
-from walktalk.protocols.message import Arrival, Message
+from walktalk.protocols.self_description import FIXED, Demand
 
 DOWN, UP = "down", "up"  # kinds of messages: parameters, and gradients
 MESSAGES = {**arrivals(DOWN), **arrivals(UP, once=False)}  # what comes from below is compared with the next, too

@@ -17,14 +17,12 @@ from typing import Annotated, ClassVar, Literal, TypeAlias
 
 from annotated_types import Ge, Gt, Le, Lt
 
-from walktalk.protocols.demands import BALANCED, Demand
-from walktalk.protocols.effects import UPDATE, Combine, Effect, Train
+from walktalk.protocols.effects import UPDATE, Arrival, Combine, Effect, Train
 from walktalk.protocols.events import Trained
 from walktalk.protocols.machine import Machine, NetworkView
 from walktalk.protocols.mechanisms.meeting import HALF, MODEL, Meeting, arrivals
 from walktalk.protocols.mechanisms.rounds import NeighbourRounds, Rule
-from walktalk.protocols.message import Arrival
-from walktalk.protocols.self_description import InLabel, Law
+from walktalk.protocols.self_description import BALANCED, Demand, InLabel, Law
 
 MESSAGES = arrivals("round")
 Missing: TypeAlias = Literal["own", "divide"]

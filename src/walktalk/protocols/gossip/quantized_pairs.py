@@ -13,11 +13,13 @@ from collections.abc import Mapping
 from walktalk.protocols.effects import (
     INITIAL,
     MEMBER,
+    Arrival,
     Combine,
     Decode,
     Effect,
     Encode,
     Forget,
+    Message,
     Record,
     Send,
     apply_update,
@@ -25,7 +27,6 @@ from walktalk.protocols.effects import (
 from walktalk.protocols.events import Event, Received, Started, Trained
 from walktalk.protocols.machine import Context, Machine, NetworkView
 from walktalk.protocols.mechanisms.pair_rule import MODEL, PairRule, random_one
-from walktalk.protocols.message import Arrival, Message
 
 MISSING, PACKED, STEP = "missing", "packed", "step"  # a difference, its code, what the other sees of it
 OFFERED = "offered"  # what the other saw of this node when it was offered

@@ -27,14 +27,12 @@ from dataclasses import dataclass
 from typing import Annotated, ClassVar, Literal, NamedTuple, get_args
 
 from walktalk.graphs import pair_of_trees
-from walktalk.protocols.demands import FIXED, Demand
-from walktalk.protocols.effects import UPDATE, Combine, Decode, Effect, Encode, Forget, Send, Train
+from walktalk.protocols.effects import UPDATE, Arrival, Combine, Decode, Effect, Encode, Forget, Message, Send, Train
 from walktalk.protocols.events import Trained
 from walktalk.protocols.machine import Machine, NetworkView
 from walktalk.protocols.mechanisms.meeting import HALF, MODEL, Meeting, arrivals
 from walktalk.protocols.mechanisms.rounds import NeighbourRounds, Rule
-from walktalk.protocols.message import Arrival, Message
-from walktalk.protocols.self_description import InLabel
+from walktalk.protocols.self_description import FIXED, Demand, InLabel
 
 Trees = Literal["graph", "two_binary"]
 

@@ -14,14 +14,12 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from walktalk.protocols.effects import INITIAL, Combine, Effect, Forget, Note, Send, SetTimer
+from walktalk.protocols.effects import INITIAL, Combine, Effect, Forget, Message, Note, Send, SetTimer
 from walktalk.protocols.events import Event, PeerFound, PeerLost, Received, Rejoined, Started, TimerFired, Trained
 from walktalk.protocols.gossip.teleporting import Places, TeleportNode, Tokens, token_slot
 from walktalk.protocols.machine import Context
-from walktalk.protocols.mechanisms.attendance import Attendance
+from walktalk.protocols.mechanisms.attendance import Arrivals, Attendance
 from walktalk.protocols.mechanisms.meeting import MODEL
-from walktalk.protocols.message import Message
-from walktalk.protocols.timeouts import Arrivals
 
 NOTHING = "nothing"  # kind of a message: the sender has no model for this round
 SILENT = "silent"  # timer: nothing has been heard for so long that all models must be lost

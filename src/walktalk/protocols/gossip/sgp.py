@@ -25,12 +25,11 @@ from typing import Annotated, ClassVar
 
 from annotated_types import Ge
 
-from walktalk.protocols.effects import UPDATE, Combine, Effect, Train
+from walktalk.protocols.effects import UPDATE, Arrival, Combine, Effect, Train
 from walktalk.protocols.events import Trained
 from walktalk.protocols.machine import Machine, NetworkView
 from walktalk.protocols.mechanisms.meeting import MODEL, Meeting, arrivals
 from walktalk.protocols.mechanisms.rounds import NeighbourRounds, Rule
-from walktalk.protocols.message import Arrival
 from walktalk.protocols.self_description import Law
 
 MESSAGES = arrivals("push")

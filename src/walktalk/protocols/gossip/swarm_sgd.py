@@ -26,12 +26,12 @@ from typing import Annotated, ClassVar
 from annotated_types import Ge
 
 from walktalk.core.errors import SpecError
+from walktalk.protocols.effects import Arrival
 from walktalk.protocols.gossip.blocking_pairs import BLOCKING_MESSAGES, BlockingPairs
 from walktalk.protocols.gossip.quantized_pairs import QuantizedPairs, quantized_messages
 from walktalk.protocols.machine import Machine, NetworkView
 from walktalk.protocols.mechanisms.pair_rule import InPairs, PairRule
 from walktalk.protocols.mechanisms.pairs import Turns
-from walktalk.protocols.message import Arrival
 from walktalk.transforms.codecs import codec_named
 
 

@@ -22,12 +22,11 @@ from typing import Annotated, ClassVar
 
 from annotated_types import Ge
 
-from walktalk.protocols.demands import FIXED, Demand
-from walktalk.protocols.effects import INITIAL, UPDATE, Combine, Effect, Forget, Send, Train
+from walktalk.protocols.effects import INITIAL, UPDATE, Arrival, Combine, Effect, Forget, Message, Send, Train
 from walktalk.protocols.events import Received
 from walktalk.protocols.machine import Context, Machine, NetworkView, Protocol
 from walktalk.protocols.mechanisms.pushes import MODEL, PushNode, PushRule
-from walktalk.protocols.message import Arrival, Message
+from walktalk.protocols.self_description import FIXED, Demand
 
 MESSAGES = {"mail": Arrival("mail/{sender}", latest=True)}
 

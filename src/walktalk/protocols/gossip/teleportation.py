@@ -25,13 +25,13 @@ from annotated_types import Ge
 from walktalk.core.errors import GraphError, SpecError
 from walktalk.core.seeds import Seed
 from walktalk.graphs import Graph, build
-from walktalk.protocols.demands import BALANCED, COMPLETE, Demand
+from walktalk.protocols.effects import Arrival
 from walktalk.protocols.gossip.resilient_teleportation import NOTHING, ResilientTeleportNode
 from walktalk.protocols.gossip.teleporting import TOKEN, Places, TeleportNode, Tokens
 from walktalk.protocols.machine import Machine, NetworkView
 from walktalk.protocols.mechanisms.meeting import arrivals
 from walktalk.protocols.mechanisms.rounds import NeighbourRounds
-from walktalk.protocols.message import Arrival
+from walktalk.protocols.self_description import BALANCED, COMPLETE, Demand
 
 MESSAGES = {**arrivals(TOKEN), NOTHING: Arrival()}
 

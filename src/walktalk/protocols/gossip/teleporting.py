@@ -10,12 +10,10 @@ from functools import lru_cache
 
 from walktalk.core.seeds import Seed
 from walktalk.graphs import Graph
-from walktalk.protocols.effects import INITIAL, MEMBER, UPDATE, Combine, Effect, Forget, Record, Send, Train
+from walktalk.protocols.effects import INITIAL, MEMBER, UPDATE, Combine, Effect, Forget, Message, Record, Send, Train
 from walktalk.protocols.events import Event, Received, Started, Trained
-from walktalk.protocols.machine import Context, Machine, NetworkView
+from walktalk.protocols.machine import Context, Machine, NetworkView, row_of
 from walktalk.protocols.mechanisms.meeting import HALF, MODEL
-from walktalk.protocols.message import Message
-from walktalk.protocols.weights import row_of
 
 TOKEN = "token"  # kind of a message: a trained model for one of those that average it
 

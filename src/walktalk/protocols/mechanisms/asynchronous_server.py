@@ -26,9 +26,11 @@ from walktalk.protocols.effects import (
     AGGREGATE,
     INITIAL,
     MEMBER,
+    Arrival,
     Combine,
     Effect,
     Forget,
+    Message,
     Record,
     Send,
     SetTimer,
@@ -47,9 +49,8 @@ from walktalk.protocols.events import (
     Trained,
 )
 from walktalk.protocols.machine import Context, Machine, NetworkView
+from walktalk.protocols.mechanisms.attendance import MOST_DOUBLINGS, Arrivals
 from walktalk.protocols.mechanisms.server import MODEL, NEW_LIFE, NOBODY, TreeServerProtocol
-from walktalk.protocols.message import Arrival, Message
-from walktalk.protocols.timeouts import MOST_DOUBLINGS, Arrivals
 from walktalk.protocols.wrappers.wrapped import WrappedNode
 
 START, RESULT = "start", "result"  # what a training began with, and what came of it

@@ -7,10 +7,61 @@ learned (`timeouts`) from the rounds of which nobody was left out.
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Collection, Iterable
+from dataclasses import dataclass, field
 
 from walktalk.protocols.effects import Effect, Note, SetTimer
-from walktalk.protocols.timeouts import Arrivals
+
+# -- Adaptive time-outs: how long a silence may last, learned from the intervals that were observed -------------------
+# Mean and mean deviation are kept as running averages (Jacobson 1988, as TCP does for its own time-out). A silence is
+# suspicious when it is longer than the mean by seven deviations, which for a normal distribution is the φ = 8 of
+# accrual failure detectors (Hayashibara et al. 2004): one false alarm in 10⁸ intervals. It is never less than four
+# intervals, because a perfectly regular past says nothing about the future.
+
+DEVIATIONS = 7.0  # of the mean absolute deviation, 0.8 σ: φ = 8
+INTERVALS = 4.0  # the least patience, in intervals
+MOST_DOUBLINGS = 6  # of the patience, for one who asks again and again
+WEIGHT = 1 / 8  # of the newest observation in the averages, as in TCP
+
+
+@dataclass
+class Arrivals:
+    """When something came, and how long one may wait for it to come again."""
+
+    expected: float  # the interval that the sender is known to keep when all is well
+    last: float  # when it came last, or when the waiting begins
+    mean: float = field(init=False)
+    deviation: float = field(init=False)
+
+    def __post_init__(self) -> None:
+        self.mean, self.deviation = self.expected, self.expected / 2
+
+    def arrived(self, now: float) -> None:
+        """It came again; before the waiting began there is nothing to learn from it."""
+        if now > self.last:
+            self.observe(now - self.last)
+        self.last = now
+
+    def observe(self, interval: float) -> None:
+        """An interval of this length was seen."""
+        self.deviation += WEIGHT * (abs(interval - self.mean) - self.deviation)
+        self.mean += WEIGHT * (interval - self.mean)
+
+    @property
+    def patience(self) -> float:
+        """The longest silence that says nothing."""
+        return max(self.mean + DEVIATIONS * self.deviation, INTERVALS * max(self.mean, self.expected))
+
+    def deadline(self) -> float:
+        """When the present silence becomes suspicious."""
+        return self.last + self.patience
+
+    def overdue(self, now: float) -> bool:
+        """Whether the present silence is too long."""
+        return now >= self.deadline()
+
+
+# -- Whom a round waits for: not for those that are lost, nor for those that took longer than others ever did ---------
 
 LATE = "late"  # timer: whoever has not come by then is left out
 
@@ -69,3 +120,80 @@ class Attendance:
         self.absent.update(peers)
         self.began = None
         return [Note("left_out", peer=peer, number=round_) for peer in peers]
+
+
+# -- Those whose results a server waits for: one way of waiting for all rounds with a server, however many are open ---
+
+
+class Cohort:
+    """Whom a node waits for in rounds that are open, and what has come of them.
+
+    Args:
+        patience: seconds to wait for those that are late, at first; None: for ever, in a world without failures.
+    """
+
+    __slots__ = ("asked", "attendance", "came", "none", "survives")
+
+    def __init__(self, patience: float | None) -> None:
+        self.survives = patience is not None
+        self.attendance = Attendance(patience or 1.0)
+        self.asked: dict[int, set[int]] = {}  # round -> those whose results may come
+        self.none: dict[int, set[int]] = {}  # round -> those that have no result
+        self.came: dict[int, dict[int, list[str]]] = {}  # round -> node -> slots with what came of it
+
+    def ask(self, round_: int, peers: Iterable[int]) -> list[int]:
+        """Open a round with those of some nodes that are not lost; who that is."""
+        there = [peer for peer in peers if peer not in self.attendance.cut]
+        self.asked[round_] = set(there)
+        return there
+
+    def come(self, round_: int, peer: int, slot: str) -> None:
+        """Something of a round has come."""
+        slots = self.came.setdefault(round_, {}).setdefault(peer, [])
+        if slot not in slots:
+            slots.append(slot)
+
+    def has_none(self, peer: int, round_: int) -> None:
+        """There will be no result of a node in a round, which is open or will be."""
+        self.none.setdefault(round_, set()).add(peer)
+
+    def found(self, peer: int) -> None:
+        """A lost node is there again: it has nothing of the rounds that are open."""
+        self.attendance.cut.discard(peer)
+        for asked in self.asked.values():
+            asked.discard(peer)
+
+    def change(self, before: Collection[int], now: Collection[int]) -> None:
+        """Other nodes are around than before: new ones count as lost until they are found, nobody waits for the gone.
+
+        What has come of those counts all the same.
+        """
+        attendance = self.attendance
+        attendance.cut = {peer for peer in now if peer in attendance.cut or peer not in before}
+        attendance.absent &= set(now)
+        for asked in self.asked.values():
+            asked &= set(now)
+
+    def missing(self, round_: int, wanted: int) -> list[int]:
+        """Those that a round still waits for: of whom fewer slots than wanted are here."""
+        came, out = self.came.get(round_, {}), self.attendance.out | self.none.get(round_, set())
+        return sorted(peer for peer in self.asked[round_] - out if len(came.get(peer, ())) < wanted)
+
+    def whole(self, round_: int, wanted: int) -> list[int]:
+        """Those of whom everything of a round is here."""
+        return sorted(peer for peer, slots in self.came.get(round_, {}).items() if len(slots) == wanted)
+
+    def wait(self, now: float) -> list[Effect]:
+        """This node has done its own part of a round, and waits for the others'."""
+        return [self.attendance.wait(now)] if self.survives and not self.attendance.is_waiting else []
+
+    def too_late(self, round_: int, wanted: int) -> list[Effect]:
+        """Leave out those that a round waits for no longer."""
+        return self.attendance.leave_out(self.missing(round_, wanted), round_)
+
+    def close(self, round_: int, now: float) -> list[str]:
+        """A round is over; the slots with all that has come of it, which are not needed any more."""
+        self.attendance.complete(now)
+        self.asked.pop(round_)
+        self.none.pop(round_, None)
+        return [slot for slots in self.came.pop(round_, {}).values() for slot in slots]

@@ -24,11 +24,13 @@ from walktalk.protocols.effects import (
     AGGREGATE,
     INITIAL,
     MEMBER,
+    Arrival,
     Combine,
     Decode,
     Effect,
     Encode,
     Forget,
+    Message,
     Note,
     Record,
     Send,
@@ -48,9 +50,8 @@ from walktalk.protocols.events import (
     Trained,
 )
 from walktalk.protocols.machine import Context, Machine, NetworkView
-from walktalk.protocols.mechanisms.cohort import Cohort
+from walktalk.protocols.mechanisms.attendance import Cohort
 from walktalk.protocols.mechanisms.server import ABSENCE, ABSENT, CHANGE, MODEL, ServerProtocol
-from walktalk.protocols.message import Arrival, Message
 
 PACKED, OWN, WHOLE = "packed", "own", "whole"  # a fragment in code, a node's own one, all of the server's
 

@@ -10,10 +10,8 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from typing import TypeAlias
 
-from walktalk.protocols.effects import Effect, Forget, Send
-from walktalk.protocols.machine import NetworkView
-from walktalk.protocols.message import Arrival, Message
-from walktalk.protocols.weights import row_of
+from walktalk.protocols.effects import Arrival, Effect, Forget, Message, Send
+from walktalk.protocols.machine import NetworkView, row_of
 
 Turns: TypeAlias = Sequence[Sequence[str]]
 MODEL = "model"  # the slot of every node's model x

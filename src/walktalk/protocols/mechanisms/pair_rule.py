@@ -11,9 +11,8 @@ from typing import Annotated, ClassVar
 from annotated_types import Gt
 
 from walktalk.core.errors import SpecError
-from walktalk.protocols.effects import Effect, Train, absorb, apply_update
+from walktalk.protocols.effects import Arrival, Effect, Train, absorb, apply_update
 from walktalk.protocols.machine import Context, NetworkView, Protocol
-from walktalk.protocols.message import Arrival
 from walktalk.protocols.self_description import InLabel, Law
 
 MODEL = "model"

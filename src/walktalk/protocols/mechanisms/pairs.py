@@ -29,7 +29,7 @@ from abc import abstractmethod
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 
-from walktalk.protocols.effects import INITIAL, MEMBER, Combine, Effect, Forget, Note, Record, Send, SetTimer
+from walktalk.protocols.effects import INITIAL, MEMBER, Combine, Effect, Forget, Message, Note, Record, Send, SetTimer
 from walktalk.protocols.events import (
     Event,
     Leaving,
@@ -43,9 +43,8 @@ from walktalk.protocols.events import (
     Trained,
 )
 from walktalk.protocols.machine import Context, Machine, NetworkView
+from walktalk.protocols.mechanisms.attendance import MOST_DOUBLINGS, Arrivals
 from walktalk.protocols.mechanisms.pair_rule import ANSWER, CLOSED, MODEL, OFFER, PairRule, random_one
-from walktalk.protocols.message import Message
-from walktalk.protocols.timeouts import MOST_DOUBLINGS, Arrivals
 
 OFFERED = "offered"  # plain: the model that this node sent and whose answers it still waits for
 BEGIN = "begin"  # timer: nobody offers anything to one that has joined

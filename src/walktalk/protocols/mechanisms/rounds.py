@@ -32,6 +32,7 @@ from walktalk.protocols.effects import (
     Differentiate,
     Effect,
     Forget,
+    Message,
     Note,
     Record,
     Send,
@@ -52,7 +53,6 @@ from walktalk.protocols.events import (
 from walktalk.protocols.machine import Context, Machine, NetworkView, Protocol
 from walktalk.protocols.mechanisms.attendance import Attendance
 from walktalk.protocols.mechanisms.meeting import MODEL, Meeting, Turns
-from walktalk.protocols.message import Message
 from walktalk.protocols.self_description import InLabel
 
 BEGIN = "begin"  # timer: one that joins has heard of no model

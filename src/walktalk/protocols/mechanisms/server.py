@@ -27,8 +27,20 @@ from typing import Annotated, ClassVar
 
 from annotated_types import Ge, Gt
 
-from walktalk.protocols.demands import Demand, server_at, tree_with
-from walktalk.protocols.effects import AGGREGATE, INITIAL, MEMBER, UPDATE, Combine, Effect, Forget, Record, Send, Train
+from walktalk.protocols.effects import (
+    AGGREGATE,
+    INITIAL,
+    MEMBER,
+    UPDATE,
+    Arrival,
+    Combine,
+    Effect,
+    Forget,
+    Message,
+    Record,
+    Send,
+    Train,
+)
 from walktalk.protocols.events import (
     Event,
     Leaving,
@@ -42,9 +54,8 @@ from walktalk.protocols.events import (
     Trained,
 )
 from walktalk.protocols.machine import Context, Machine, NetworkView, Protocol
-from walktalk.protocols.mechanisms.cohort import Cohort
-from walktalk.protocols.message import Arrival, Message
-from walktalk.protocols.self_description import InLabel
+from walktalk.protocols.mechanisms.attendance import Cohort
+from walktalk.protocols.self_description import Demand, InLabel, server_at, tree_with
 
 MODEL = "model"  # the slot of the server's model x, and at other nodes of the one that they train from
 CHANGE = "change"  # what a node's training changed

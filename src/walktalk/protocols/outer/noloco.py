@@ -21,14 +21,13 @@ from typing import Annotated, ClassVar
 
 from annotated_types import Ge, Gt, Lt
 
-from walktalk.protocols.demands import BALANCED, Demand
-from walktalk.protocols.effects import UPDATE, Combine, Decode, Effect, Encode, Forget, Train
+from walktalk.protocols.effects import UPDATE, Arrival, Combine, Decode, Effect, Encode, Forget, Train
 from walktalk.protocols.events import Trained
 from walktalk.protocols.machine import Machine, NetworkView
 from walktalk.protocols.mechanisms.fragments import codec_of
 from walktalk.protocols.mechanisms.meeting import MODEL, Meeting, arrivals
 from walktalk.protocols.mechanisms.rounds import NeighbourRounds, Rule
-from walktalk.protocols.message import Arrival
+from walktalk.protocols.self_description import BALANCED, Demand
 
 MESSAGES = arrivals("outer", "change")
 CHANGE, MEAN, STEP = "change", "mean", "step"  # θ − φ, Σ W φ, δ

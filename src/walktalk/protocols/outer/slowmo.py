@@ -19,14 +19,12 @@ from typing import Annotated, Any, ClassVar
 
 from annotated_types import Ge, Gt, Lt
 
-from walktalk.protocols.demands import BALANCED, Demand
-from walktalk.protocols.effects import UPDATE, Combine, Effect, Train
+from walktalk.protocols.effects import UPDATE, Arrival, Combine, Effect, Train
 from walktalk.protocols.events import Trained
 from walktalk.protocols.machine import Machine, NetworkView
 from walktalk.protocols.mechanisms.meeting import HALF, MODEL, Meeting, arrivals
 from walktalk.protocols.mechanisms.rounds import NeighbourRounds, Rule
-from walktalk.protocols.message import Arrival
-from walktalk.protocols.self_description import Law
+from walktalk.protocols.self_description import BALANCED, Demand, Law
 
 MESSAGES = arrivals("round")
 OUTER, MOMENTUM, MIXED = "outer", "momentum", "mixed"  # x⁰, u, and x after the averaging

@@ -21,7 +21,7 @@ from typing import Annotated, ClassVar
 from annotated_types import Ge, Gt
 
 from walktalk.core.errors import SpecError
-from walktalk.protocols.effects import INITIAL, Combine, Effect, Train, absorb, apply_update
+from walktalk.protocols.effects import INITIAL, Arrival, Combine, Effect, Train, absorb, apply_update
 from walktalk.protocols.machine import Machine, NetworkView, Protocol
 from walktalk.protocols.mechanisms.tokens.traveller import (
     MODEL,
@@ -32,7 +32,6 @@ from walktalk.protocols.mechanisms.tokens.traveller import (
     ResilientTraveller,
     TravellerRule,
 )
-from walktalk.protocols.message import Arrival
 from walktalk.protocols.self_description import InLabel, Law
 
 BASE = "base"  # slot of b_v; x_v is in MODEL and y in TRAVELLER

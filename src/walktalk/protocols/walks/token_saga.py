@@ -30,9 +30,8 @@ from walktalk.core.errors import SpecError
 from walktalk.protocols.effects import GRADIENT, UPDATE, Combine, Differentiate, Effect, Train, apply_update
 from walktalk.protocols.events import Trained
 from walktalk.protocols.machine import NetworkView
-from walktalk.protocols.mechanisms.tokens.notes import NotingRule
 from walktalk.protocols.mechanisms.tokens.protocol import Aggregator, Guard, Heartbeat, Walks
-from walktalk.protocols.mechanisms.tokens.rule import WalkRule, walk_slot
+from walktalk.protocols.mechanisms.tokens.rule import NotingRule, WalkRule, walk_slot
 from walktalk.protocols.self_description import InLabel
 from walktalk.protocols.walks.multi_walk import AlgorithmOne
 

@@ -26,9 +26,8 @@ from annotated_types import Ge, Gt
 from walktalk.protocols.effects import INITIAL, UPDATE, Combine, Effect, Forget, Train
 from walktalk.protocols.events import Trained
 from walktalk.protocols.machine import NetworkView
-from walktalk.protocols.mechanisms.tokens.notes import Name, NotingRule
 from walktalk.protocols.mechanisms.tokens.protocol import Aggregator, Guard, Heartbeat, Walks
-from walktalk.protocols.mechanisms.tokens.rule import WalkRule, walk_slot
+from walktalk.protocols.mechanisms.tokens.rule import Name, NotingRule, WalkRule, walk_slot
 from walktalk.protocols.walks.multi_walk import AlgorithmOne
 
 LOCAL, DUAL = "local", "dual"  # x_v and λ_v

@@ -19,10 +19,9 @@ from dataclasses import dataclass
 from typing import Any, ClassVar
 
 from walktalk.core.errors import SpecError
-from walktalk.protocols.effects import Combine, Decode, Effect, Encode, Forget, MixEveryone, Send
+from walktalk.protocols.effects import Arrival, Combine, Decode, Effect, Encode, Forget, MixEveryone, Send
 from walktalk.protocols.events import Event, Received
 from walktalk.protocols.machine import Context, Machine, NetworkView, Protocol
-from walktalk.protocols.message import Arrival
 from walktalk.protocols.wrappers.error_feedback import FeedbackNode, arrivals_with_feedback, behind, is_part
 from walktalk.protocols.wrappers.wrapped import Wrapped, WrappedNode
 from walktalk.transforms.codecs import CODECS, CodedPart, Part, codec_named

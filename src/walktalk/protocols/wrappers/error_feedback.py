@@ -27,10 +27,9 @@ import struct
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 
-from walktalk.protocols.effects import Combine, Decode, Effect, Encode, Forget, Send
+from walktalk.protocols.effects import Arrival, Combine, Decode, Effect, Encode, Forget, Message, Send
 from walktalk.protocols.events import Event, NetworkChanged, PeerFound, PeerLost, Received
 from walktalk.protocols.machine import Context, Machine
-from walktalk.protocols.message import Arrival, Message
 from walktalk.protocols.wrappers.wrapped import WrappedNode
 from walktalk.transforms.codecs import Part, codec_named
 

@@ -8,11 +8,9 @@ from dataclasses import dataclass
 from typing import Any
 
 from walktalk.graphs import Graph
-from walktalk.protocols.demands import Demand
-from walktalk.protocols.effects import Effect
+from walktalk.protocols.effects import Arrival, Effect, Message
 from walktalk.protocols.machine import Context, Machine, Protocol
-from walktalk.protocols.message import Arrival, Message
-from walktalk.protocols.self_description import Law, Runtime
+from walktalk.protocols.self_description import Demand, Law, Runtime
 from walktalk.transforms.rules import Privacy
 
 

@@ -32,8 +32,7 @@ from walktalk.report.page.data import (
 from walktalk.report.page.sections import Html, participants_html, results_html, tag
 from walktalk.report.replay import runs_data
 from walktalk.report.settings import repeat_command
-from walktalk.report.study import Study, open_study
-from walktalk.report.study_figures import draw_all
+from walktalk.report.study import Study, draw_all, open_study
 from walktalk.studies import Foundation
 
 # -- what a study's page holds: data for its script, and sections that need none --------------------------------------

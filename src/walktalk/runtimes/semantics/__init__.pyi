@@ -1,5 +1,9 @@
 from .contents import Contents as Contents
 from .contents import Encoded as Encoded
+from .contents import Evaluate as Evaluate
+from .contents import EvaluatedModel as EvaluatedModel
+from .contents import OptimizerState as OptimizerState
+from .contents import Stop as Stop
 from .contents import Work as Work
 from .contents import is_mean as is_mean
 from .interpreter import FLOAT_BYTES as FLOAT_BYTES
@@ -12,7 +16,3 @@ from .player import Player as Player
 from .player import Watcher as Watcher
 from .player import parsed as parsed
 from .player import screening as screening
-from .run_rules import Evaluate as Evaluate
-from .run_rules import EvaluatedModel as EvaluatedModel
-from .run_rules import OptimizerState as OptimizerState
-from .run_rules import Stop as Stop

@@ -34,8 +34,7 @@ from walktalk.protocols import (
     control_bytes,
 )
 from walktalk.records import TraceRow
-from walktalk.runtimes.semantics.contents import Content, Contents, Encoded, Work
-from walktalk.runtimes.semantics.run_rules import EvaluatedModel, OptimizerState
+from walktalk.runtimes.semantics.contents import Content, Contents, Encoded, EvaluatedModel, OptimizerState, Work
 from walktalk.transforms.codecs import model_size
 from walktalk.transforms.rules import Privacy, rule_named
 

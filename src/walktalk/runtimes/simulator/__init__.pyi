@@ -1,4 +1,3 @@
-from .agenda import no_garbage_collection as no_garbage_collection
 from .fault_plan import Fault as Fault
 from .fault_plan import FaultKind as FaultKind
 from .fault_plan import FaultPlan as FaultPlan
@@ -9,7 +8,6 @@ from .network_views import all_network_views as all_network_views
 from .rates import Rates as Rates
 from .rates import measured_rates as measured_rates
 from .rates import planned_run as planned_run
-from .run_setup import RunSetup as RunSetup
 from .schedule import INITIAL_VALUE as INITIAL_VALUE
 from .schedule import NO_STATE as NO_STATE
 from .schedule import NO_VALUE as NO_VALUE
@@ -24,7 +22,9 @@ from .schedule import ScreenOp as ScreenOp
 from .schedule import Terms as Terms
 from .schedule import TrainOp as TrainOp
 from .schedule import mean_of as mean_of
+from .schedule import no_garbage_collection as no_garbage_collection
 from .simulation import Simulation as Simulation
 from .timing import NetworkTiming as NetworkTiming
 from .timing import PoissonTiming as PoissonTiming
+from .timing import RunSetup as RunSetup
 from .timing import Timing as Timing

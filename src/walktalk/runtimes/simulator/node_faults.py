@@ -21,13 +21,11 @@ from walktalk.protocols import (
     Train,
 )
 from walktalk.runtimes.semantics import Interpreter
-from walktalk.runtimes.simulator.agenda import FAULT, Agenda
 from walktalk.runtimes.simulator.fault_plan import Fault
 from walktalk.runtimes.simulator.links import Links, Transfer
 from walktalk.runtimes.simulator.network_views import Changes
-from walktalk.runtimes.simulator.run_setup import RunSetup
-from walktalk.runtimes.simulator.schedule import Envelope, Terms, Training
-from walktalk.runtimes.simulator.timing import Stopwatch
+from walktalk.runtimes.simulator.schedule import FAULT, Agenda, Envelope, Terms, Training
+from walktalk.runtimes.simulator.timing import RunSetup, Stopwatch
 
 Action: TypeAlias = Callable[[], None]  # content of an agenda's entry: something goes wrong, is undone, or is told
 Thing = TypeVar("Thing", bound=Hashable)

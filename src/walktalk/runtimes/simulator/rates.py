@@ -8,8 +8,8 @@ from walktalk.core.seeds import Seed
 from walktalk.graphs import Graph
 from walktalk.protocols import Protocol
 from walktalk.runtimes.semantics import Stop
-from walktalk.runtimes.simulator.run_setup import RunSetup
 from walktalk.runtimes.simulator.simulation import Simulation
+from walktalk.runtimes.simulator.timing import RunSetup
 
 ROUNDS, LEAST = 40, 800  # trainings of each active model, and of all, from which the cost of an iteration is read
 

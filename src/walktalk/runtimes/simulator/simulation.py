@@ -40,25 +40,21 @@ from walktalk.protocols import (
 )
 from walktalk.records import TraceRow
 from walktalk.runtimes.semantics import Encoded, Interpreter, Packed, Scale, Work, made
-from walktalk.runtimes.simulator.agenda import (
+from walktalk.runtimes.simulator.faults import Faults
+from walktalk.runtimes.simulator.links import Links, Transfer
+from walktalk.runtimes.simulator.network_views import Changes, all_network_views
+from walktalk.runtimes.simulator.schedule import (
+    ANYTHING,
     ARRIVED,
     EVALUATION,
     INFINITY,
+    INITIAL_VALUE,
+    NO_STATE,
     ROUND_TRIP,
     TIMER,
     TRAINED,
     TRANSFERRED,
     Agenda,
-    no_garbage_collection,
-)
-from walktalk.runtimes.simulator.faults import Faults
-from walktalk.runtimes.simulator.links import Links, Transfer
-from walktalk.runtimes.simulator.network_views import Changes, all_network_views
-from walktalk.runtimes.simulator.run_setup import RunSetup
-from walktalk.runtimes.simulator.schedule import (
-    ANYTHING,
-    INITIAL_VALUE,
-    NO_STATE,
     Chunk,
     Envelope,
     EvaluateOp,
@@ -67,8 +63,9 @@ from walktalk.runtimes.simulator.schedule import (
     Terms,
     Training,
     Unwritten,
+    no_garbage_collection,
 )
-from walktalk.runtimes.simulator.timing import NetworkTiming, Stopwatch
+from walktalk.runtimes.simulator.timing import NetworkTiming, RunSetup, Stopwatch
 from walktalk.transforms.rules import MOST
 
 MOST_ENVELOPES = 2**16

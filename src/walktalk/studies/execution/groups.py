@@ -19,8 +19,8 @@ from walktalk.runtimes.semantics import Evaluate
 from walktalk.runtimes.simulator import Simulation
 from walktalk.runtimes.stacked import Planner
 from walktalk.studies.execution.process import Interrupted
+from walktalk.studies.execution.run_log import Watch
 from walktalk.studies.execution.runner import Runner, estimated_trainings, trainings_a_stretch, wave_policy
-from walktalk.studies.execution.stopping import Watch
 from walktalk.studies.planning import PlannedRun, Progress, RunRecord
 
 SHARE = 0.8  # of the free memory may be planned with

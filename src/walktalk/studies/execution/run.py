@@ -16,8 +16,8 @@ from walktalk.core.errors import UnavailableError
 from walktalk.learning import Trainer
 from walktalk.records import StudyFolder, check_folder, opened_folder
 from walktalk.studies.execution.groups import folders_of, run_in_groups
+from walktalk.studies.execution.run_log import Watch
 from walktalk.studies.execution.runner import estimated_trainings
-from walktalk.studies.execution.stopping import Watch
 from walktalk.studies.execution.workers import Crew, dealt, devices_of, fork_is_safe, shares, workers_that_pay
 from walktalk.studies.planning import (
     Foundation,

@@ -28,8 +28,7 @@ from walktalk.studies.execution.process import (
     garbage_between_stretches,
     short_turns,
 )
-from walktalk.studies.execution.run_log import CheckpointClock, RunLog
-from walktalk.studies.execution.stopping import Watch
+from walktalk.studies.execution.run_log import CheckpointClock, RunLog, Watch
 from walktalk.studies.planning import PlannedRun, Progress, RunRecord
 
 FIRST_STRETCH = 1 / 256  # of a run's way at most; after it the size of a stretch is known in trainings

@@ -1,3 +1,8 @@
+from .build import AlgorithmPlan as AlgorithmPlan
+from .build import Conditions as Conditions
+from .build import PlannedRun as PlannedRun
+from .build import Progress as Progress
+from .build import RunRecord as RunRecord
 from .build import build_evaluate as build_evaluate
 from .build import build_faults as build_faults
 from .build import build_graph as build_graph
@@ -22,8 +27,3 @@ from .foundation import planned_runs as planned_runs
 from .foundation import prepare as prepare
 from .foundation import prepare_on as prepare_on
 from .foundation import travels as travels
-from .runs import AlgorithmPlan as AlgorithmPlan
-from .runs import Conditions as Conditions
-from .runs import PlannedRun as PlannedRun
-from .runs import Progress as Progress
-from .runs import RunRecord as RunRecord

@@ -14,6 +14,9 @@ from walktalk.graphs import TOPOLOGIES, Graph, GraphLike, as_graph
 from walktalk.learning import Task, Trainer, tasks
 from walktalk.protocols import PROTOCOLS, Protocol
 from walktalk.studies.planning.build import (
+    AlgorithmPlan,
+    Conditions,
+    PlannedRun,
     build_evaluate,
     build_faults,
     build_graph,
@@ -28,7 +31,6 @@ from walktalk.studies.planning.build import (
     check_links,
     matched,
 )
-from walktalk.studies.planning.runs import AlgorithmPlan, Conditions, PlannedRun
 from walktalk.studies.spec import StudySpec, algorithms_section, make_spec, network_section
 
 

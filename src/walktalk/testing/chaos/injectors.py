@@ -11,9 +11,8 @@ from walktalk.core.errors import UnavailableError
 from walktalk.runtimes.peers import Place, ask_to_leave, free_ports
 from walktalk.testing import BLOCKED, SWALLOWS
 from walktalk.testing.chaos.byzantine import LIES
-from walktalk.testing.chaos.disturbance import Disturbance, Kill
+from walktalk.testing.chaos.disturbance import CLOCK, Disturbance, Kill
 from walktalk.testing.chaos.storm import Blow
-from walktalk.testing.chaos.struck import CLOCK
 
 LEAVING = JOINING = 20.0  # seconds that each may take
 CATCHING_UP = 10.0  # and that a node may need to write what waited while its disk was full; it tries every second

@@ -26,11 +26,19 @@ from walktalk.runtimes.peers import Roster, merge, read_event_log, roster_on_dis
 from walktalk.studies.peers import local_cluster
 from walktalk.studies.planning import Preparation, prepare
 from walktalk.testing.chaos.cables import Cables, Disk, plugged_in
-from walktalk.testing.chaos.checks import copies_of_walks, recoveries, replacements, taking_part
 from walktalk.testing.chaos.disturbance import DIARY, JUDGED, Disturbance
 from walktalk.testing.chaos.injectors import inject
 from walktalk.testing.chaos.storm import Storm
-from walktalk.testing.chaos.verdict import Books, Left, Verdict, compare
+from walktalk.testing.chaos.verdict import (
+    Books,
+    Left,
+    Verdict,
+    compare,
+    copies_of_walks,
+    recoveries,
+    replacements,
+    taking_part,
+)
 
 
 def chaos_round(

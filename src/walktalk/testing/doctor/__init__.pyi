@@ -1,3 +1,3 @@
+from .checkup import Finding as Finding
+from .checkup import State as State
 from .checkup import checkup as checkup
-from .machine import Finding as Finding
-from .machine import State as State

@@ -16,7 +16,7 @@ import struct
 from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
-from walktalk.protocols.timeouts import Arrivals
+from walktalk.protocols.mechanisms.attendance import Arrivals
 
 
 class Score(NamedTuple):

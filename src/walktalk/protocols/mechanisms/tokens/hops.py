@@ -19,10 +19,9 @@ from dataclasses import dataclass, field
 from typing import Generic, NamedTuple, TypeVar
 from typing import Protocol as TypingProtocol
 
-from walktalk.protocols.effects import Effect, Send, SetTimer
+from walktalk.protocols.effects import Effect, Message, Send, SetTimer
+from walktalk.protocols.mechanisms.attendance import MOST_DOUBLINGS, Arrivals
 from walktalk.protocols.mechanisms.tokens.rule import NOTHING, Carried, Slots, carried_in, forgotten, kept_slot, moved
-from walktalk.protocols.message import Message
-from walktalk.protocols.timeouts import MOST_DOUBLINGS, Arrivals
 
 WALK = "walk"  # kind of the message that brings a walk
 ACK = "ack"  # kind of its acknowledgement

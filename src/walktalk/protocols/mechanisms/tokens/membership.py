@@ -19,8 +19,9 @@ from __future__ import annotations
 
 import math
 
-from walktalk.protocols.effects import Effect, Note, Send, SetTimer
+from walktalk.protocols.effects import Effect, Message, Note, Send, SetTimer
 from walktalk.protocols.machine import NetworkView
+from walktalk.protocols.mechanisms.attendance import Arrivals
 from walktalk.protocols.mechanisms.tokens.heartbeats import (
     INCIDENTS,
     LARGEST,
@@ -35,8 +36,6 @@ from walktalk.protocols.mechanisms.tokens.heartbeats import (
     encode,
     later,
 )
-from walktalk.protocols.message import Message
-from walktalk.protocols.timeouts import Arrivals
 
 BEAT = "beat"  # kind of the message, and name of the timer
 WATCH = "watch"  # timer: the aggregator's silence becomes suspicious

@@ -15,7 +15,7 @@ steps down, and its latest copy, its *handover*, goes to the other, who takes th
 that came to each since the later of the two began: nothing is counted twice, and what either part learned is kept.
 So it is with walks: whichever copy of a walk comes first is that walk, and every other that was on its way then, with
 another aggregator's ticket, is averaged in by its updates, and ends here; and so does one that comes after another,
-with a ticket that is used up (`copies`). A mean counts nothing twice.
+with a ticket that is used up (`guards`). A mean counts nothing twice.
 
 A walk may be lost with its node, or end because somebody lied about it, while a copy of it is left elsewhere. That copy
 comes here (`handovers`) and is kept as a *spare*. If the walk is given up, the spare stands in for it, as if it had
@@ -31,8 +31,7 @@ from dataclasses import dataclass, field
 from typing import NamedTuple
 
 from walktalk.protocols.effects import AGGREGATE, INITIAL, Combine, Effect, Forget, Note, Record, absorb
-from walktalk.protocols.mechanisms.tokens.copies import Arrived, ArrivedCopies, further
-from walktalk.protocols.mechanisms.tokens.guards import Guard
+from walktalk.protocols.mechanisms.tokens.guards import Arrived, ArrivedCopies, Guard, further
 from walktalk.protocols.mechanisms.tokens.hops import NO_TERM, Token, ticket_after
 from walktalk.protocols.mechanisms.tokens.rule import NOTHING, WalkRule, copy_slot, share_of_a_walk, walk_slot
 

@@ -1,7 +1,7 @@
 """Walks where nodes and messages are lost, and nodes come and go: Algorithm 1 and Section 5 of the paper together.
 
 A node is made of parts that each answer for one thing: `membership` (who lives, who aggregates), `hops` (no walk is
-lost on the way), `copies` (what an arriving walk is worth), `mixing` (what is mixed), `handovers` (what goes to the
+lost on the way), `guards` (what an arriving walk is worth), `mixing` (what is mixed), `handovers` (what goes to the
 next aggregator), `keeper` (which walks are dead, and what is done about it). While nothing fails, the models are
 exactly those of `plain`: the same trainings, the same steps, the same sums.
 """
@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from walktalk.protocols.effects import AGGREGATE, INITIAL, MEMBER, Combine, Effect, Note, Record, Send
+from walktalk.protocols.effects import AGGREGATE, INITIAL, MEMBER, Combine, Effect, Message, Note, Record, Send
 from walktalk.protocols.events import (
     Event,
     Leaving,
@@ -28,9 +28,8 @@ from walktalk.protocols.mechanisms.tokens.guards import LATE, PRIOR, Guard
 from walktalk.protocols.mechanisms.tokens.handovers import LAST
 from walktalk.protocols.mechanisms.tokens.heartbeats import LEAP, NOBODY
 from walktalk.protocols.mechanisms.tokens.hops import ACK, NO_TERM, WALK, Token, answer_to, is_ticket_of, token_of
-from walktalk.protocols.mechanisms.tokens.keeper import GUARD, WalkKeeper
+from walktalk.protocols.mechanisms.tokens.keeper import GUARD, Farewell, WalkKeeper, mixer_facts, remembered, resumed
 from walktalk.protocols.mechanisms.tokens.membership import BEAT, TIMERS
-from walktalk.protocols.mechanisms.tokens.memory import Farewell, mixer_facts, remembered, resumed
 from walktalk.protocols.mechanisms.tokens.rule import (
     NOTHING,
     Carried,
@@ -43,7 +42,6 @@ from walktalk.protocols.mechanisms.tokens.rule import (
     next_slot,
     walk_slot,
 )
-from walktalk.protocols.message import Message
 
 REMEMBERED = 20.0  # heartbeats that a node remembers which copies of walks came: longer than any message is repeated
 

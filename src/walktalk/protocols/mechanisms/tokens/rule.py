@@ -8,6 +8,8 @@ A walk brings its model, further models whose kinds the rule names (`extras`), a
 
 from __future__ import annotations
 
+import struct
+import zlib
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
 from functools import lru_cache
@@ -151,3 +153,146 @@ def moved(walk: int, extras: Sequence[str], source: Slots, target: Slots) -> lis
 def forgotten(walk: int, extras: Sequence[str], source: Slots) -> list[Effect]:
     """Drops all models of a walk."""
     return [Forget(source(walk, kind)) for kind in ("", *extras)]
+
+
+# -- Notes of nodes --------------------------------------------------------------------------------------------------
+# A node may note something that the walk itself has counted: token SAGA a gradient, Walkman a model and a dual.
+# That fits only if both speak of the same walk. A walk that was lost and is begun again has no past, one that was sent
+# to two nodes goes on as two, a node that died may have forgotten what it noted last, and one that leaves takes its
+# notes along. So a walk carries the name of its *lineage*: a number and random bits. Where it comes with none, finds a
+# later one than its own, comes to a node that has been dead, or counts over another network than there is now, it
+# begins a new lineage, later than what it found. What nodes noted under an earlier one counts for nothing from then
+# on. So after a failure, and after nodes have joined or left, what is noted and what is counted fit again as soon as
+# the walk has been at the nodes that it concerns; while nothing of this happens they fit always.
+
+_NAME = struct.Struct("<II")
+_NETWORK = 2**16 - 1  # the random bits of a name that say which network it counts over, once nodes come and go
+
+
+class Name(NamedTuple):
+    """The name of a lineage; the later one is the greater."""
+
+    number: int = 0
+    bits: int = 0  # at random: two lineages that begin at different places at once are told apart
+
+    def encode(self) -> bytes:
+        """The first bytes of the state of a walk."""
+        return _NAME.pack(*self)
+
+
+def name_in(state: bytes) -> Name | None:
+    """The lineage that a walk carries; None where it has none; `ValueError` where it is something else."""
+    if not state:
+        return None
+    if len(state) < _NAME.size:
+        raise ValueError("a lineage is longer")
+    return Name(*_NAME.unpack_from(state))
+
+
+def counts_in(state: bytes) -> bytes:
+    """The rest of a walk's state, which belongs to the rule."""
+    return state[_NAME.size :]
+
+
+class Lineages:
+    """Under which lineage a node has noted something of each walk."""
+
+    __slots__ = ("network", "noted", "unsure")
+
+    def __init__(self) -> None:
+        self.noted: dict[int, Name] = {}
+        self.unsure = False  # it has been dead; what its slots hold may be older than what walks have counted
+        # A walk that comes then begins anew, once; it is in `noted` after that.
+        self.network = 0  # which nodes there are, in 16 bits; 0: nobody has joined or left
+
+    def meets(self, walk: int, carries: Name | None, random: Random) -> tuple[Name, bool]:
+        """A walk visits: its lineage from now on, and whether that begins now."""
+        found = self.noted.get(walk)
+        lost = self.unsure and found is None
+        other = carries is not None and self.network and carries.bits & _NETWORK != self.network
+        if carries is None or lost or other or (found is not None and found > carries):
+            number = max(found.number if found is not None else 0, carries.number if carries is not None else 0)
+            bits = random.getrandbits(32)
+            return Name(min(number + 1, 2**32 - 1), bits & ~_NETWORK | self.network if self.network else bits), True
+        return carries, False
+
+    def has(self, walk: int, name: Name) -> bool:
+        """Whether something of that walk was noted here, under this lineage."""
+        return self.noted.get(walk) == name
+
+    def notes(self, walk: int, name: Name) -> None:
+        """Something of that walk is noted here."""
+        self.noted[walk] = name
+
+    def rejoined(self) -> None:
+        """The node is back after a death."""
+        self.noted.clear()
+        self.unsure = True
+
+    def changed(self, around: NetworkView) -> None:
+        """Lineages count over these nodes from now on."""
+        if around.first:
+            who = around.nodes, sorted(around.joined), sorted(around.leaving)
+            self.network = zlib.crc32(repr(who).encode()) & _NETWORK or 1
+
+
+class NotingRule(WalkRule):
+    """A rule whose nodes keep notes of the walks that visit them, and whose walks count over all nodes."""
+
+    __slots__ = ("lineages", "nodes")
+
+    def __init__(self, around: NetworkView) -> None:
+        self.nodes = around.nodes  # V
+        self.lineages = Lineages()
+        self.lineages.changed(around)
+
+    @property
+    def nodes_keep_notes(self) -> bool:
+        return True
+
+    @abstractmethod
+    def visit(self, walk: int, begins: bool, noted: bool, counts: bytes) -> tuple[list[Effect], bytes]:
+        """A walk visits: effects that end with a training, and what it has counted.
+
+        Args:
+            walk: the walk.
+            begins: whether it counts from nothing.
+            noted: whether this node has noted something that the walk has counted.
+            counts: what the walk carries.
+        """
+
+    @abstractmethod
+    def trained(self, event: Trained, noted: bool, first: bool, counts: bytes) -> tuple[list[Effect], bytes]:
+        """That training is done: effects that note and count it, and what the walk has counted.
+
+        Args:
+            event: what was trained.
+            noted: whether this node had noted something that the walk has counted.
+            first: whether the walk is of the lineage with which the run began.
+            counts: what the walk carries.
+        """
+
+    @abstractmethod
+    def given_up(self, walk: int) -> list[Effect]:
+        """That training was given up: the walk goes on as it came."""
+
+    def work(self, walk: int, state: bytes, random: Random) -> tuple[list[Effect], bytes]:
+        name, begins = self.lineages.meets(walk, name_in(state), random)
+        effects, counts = self.visit(walk, begins, self.lineages.has(walk, name), counts_in(state))
+        return effects, name.encode() + counts
+
+    def learn(self, event: Trained, state: bytes) -> tuple[list[Effect], bytes]:
+        name = name_in(state)
+        if not event.steps or name is None:
+            return self.given_up(event.walk), state
+        noted = self.lineages.has(event.walk, name)
+        self.lineages.notes(event.walk, name)
+        effects, counts = self.trained(event, noted, not name.number, counts_in(state))
+        return effects, name.encode() + counts
+
+    def changed(self, around: NetworkView) -> None:
+        self.nodes = around.nodes
+        self.lineages.changed(around)
+
+    def rejoined(self) -> None:
+        self.lineages.rejoined()

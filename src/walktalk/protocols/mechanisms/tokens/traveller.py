@@ -21,7 +21,19 @@ from abc import ABC, abstractmethod
 from typing import NamedTuple
 
 from walktalk.chains import metropolis_step
-from walktalk.protocols.effects import AGGREGATE, MEMBER, Combine, Effect, Forget, Note, Record, Send, SetTimer
+from walktalk.protocols.effects import (
+    AGGREGATE,
+    MEMBER,
+    Arrival,
+    Combine,
+    Effect,
+    Forget,
+    Message,
+    Note,
+    Record,
+    Send,
+    SetTimer,
+)
 from walktalk.protocols.events import (
     Event,
     Leaving,
@@ -35,10 +47,9 @@ from walktalk.protocols.events import (
     Trained,
 )
 from walktalk.protocols.machine import Context, Machine, NetworkView
+from walktalk.protocols.mechanisms.attendance import Arrivals
 from walktalk.protocols.mechanisms.tokens.hops import Hops
 from walktalk.protocols.mechanisms.tokens.rule import kept_slot
-from walktalk.protocols.message import Arrival, Message
-from walktalk.protocols.timeouts import Arrivals
 
 MODEL, TRAVELLER = "model", "traveller"  # slots: the node's own model, and the travelling one
 KIND, TAKEN, REST = "traveller", "taken", "rest"  # kinds of messages: the travelling model, its acknowledgement,

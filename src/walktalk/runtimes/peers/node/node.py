@@ -27,11 +27,9 @@ from walktalk.protocols import Context, PeerFound, PeerLost, Started, TimerFired
 from walktalk.runtimes.peers.identity.handshake import duplicate_name, facts_of, next_life, remember_life
 from walktalk.runtimes.peers.identity.signed_statements import CERTIFICATE_KIND, SignedStatements
 from walktalk.runtimes.peers.node.checkpoints import Checkpoints, Memory
-from walktalk.runtimes.peers.node.effect_runner import MACHINE, EffectRunner
-from walktalk.runtimes.peers.node.event_log import EventLog
-from walktalk.runtimes.peers.node.file_server import FileServer
+from walktalk.runtimes.peers.node.effect_runner import MACHINE, EffectRunner, Inbox
+from walktalk.runtimes.peers.node.event_log import EventLog, FileServer
 from walktalk.runtimes.peers.node.health import Health
-from walktalk.runtimes.peers.node.inbox import Inbox
 from walktalk.runtimes.peers.node.members import ROSTER_KIND, Members
 from walktalk.runtimes.peers.node.models import Models
 from walktalk.runtimes.peers.node.neighbours import Neighbours, Reactions
