@@ -1,6 +1,7 @@
 """Fields of dataclasses and named tuples are explained by the comment on their line; the reference shows those.
 
-So a field's meaning is written once, where it is defined. Functions of `**keywords` are shown with every keyword.
+So a field's meaning is written once, where it is defined; a class also shows the settings that it inherits. Functions
+of `**keywords` are shown with every keyword.
 """
 
 from __future__ import annotations
@@ -11,6 +12,8 @@ from importlib import import_module
 from typing import Any
 
 import griffe
+
+from walktalk.core.settings import meanings_in, settings_of
 
 COMMENT = re.compile(r"^\s+(\w+)\s*:\s.*?\s\s#\s(?!type:)(.+)$")
 
@@ -25,13 +28,19 @@ class FieldComments(griffe.Extension):
             cls.set_member("__init__", _constructor(cls))
         elif not any("dataclass" in str(decorator.value) for decorator in cls.decorators):
             return
-        if cls.docstring is None or "Args:" in cls.docstring.value:
+        if cls.docstring is None:
             return
+        if "Args:" not in cls.docstring.value:
+            self._add_comments(cls)
+        if cls.bases and not named_tuple:
+            cls.docstring.value = _with_arguments(cls.docstring.value, _inherited(cls))
+
+    def _add_comments(self, cls: griffe.Class) -> None:
         found = [match.groups() for line in cls.lines if "ClassVar" not in line and (match := COMMENT.match(line))]
         fields = [(name, text) for name, text in found if name in cls.members]
-        if fields:
-            listed = "\n".join(f"    {name}: {text[0].upper()}{text[1:]}." for name, text in fields)
-            cls.docstring.value += f"\n\nArgs:\n{listed}\n"
+        assert cls.docstring is not None
+        meanings = {name: f"{text[0].upper()}{text[1:]}" for name, text in fields}
+        cls.docstring.value = _with_arguments(cls.docstring.value, meanings)
 
     def on_function(self, *, func: griffe.Function, **_: Any) -> None:
         """Once a function is read: one that takes `**keywords` of a typed dictionary shows each of them.
@@ -56,6 +65,24 @@ class FieldComments(griffe.Extension):
                     kind=griffe.ParameterKind.keyword_only,
                 )
             )
+
+
+def _inherited(cls: griffe.Class) -> dict[str, str]:
+    """What the classes that it inherits from say of the settings that its own docstring does not name."""
+    assert cls.docstring is not None
+    own = meanings_in(cls.docstring.value)
+    settings = settings_of(getattr(import_module(cls.module.path), cls.name))
+    return {name: one.meaning for name, one in settings.items() if one.meaning and name not in own}
+
+
+def _with_arguments(doc: str, meanings: dict[str, str]) -> str:
+    """A docstring with more arguments behind those that it lists."""
+    if not meanings:
+        return doc
+    listed = "\n".join(f"    {name}: {text}." for name, text in meanings.items())
+    before, args, section = doc.partition("\nArgs:\n")
+    own, gap, rest = section.partition("\n\n")
+    return f"{before}{args}{own}\n{listed}{gap}{rest}" if args else f"{doc}\n\nArgs:\n{listed}\n"
 
 
 def _constructor(cls: griffe.Class) -> griffe.Function:

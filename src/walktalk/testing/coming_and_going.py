@@ -263,9 +263,10 @@ def _setup(protocol: Protocol, graph: Graph, seconds: float, changes: tuple[Faul
 
 
 def _graphs(protocol: Protocol) -> list[Graph]:
-    """Where it can run: with few links, of which new ones are made where one leaves, and with all."""
-    found = []
-    for one in (graphs.cycle(NODES), graphs.complete(NODES)):
+    """Where it can run: with few links, of which new ones are made where one leaves, with all, or on its own kind."""
+    found: list[Graph] = []
+    own = [graphs.build(protocol.made_for, NODES)] if protocol.made_for else []
+    for one in (graphs.cycle(NODES), graphs.complete(NODES), *own):
         try:
             protocol.check_graph(one)
         except Exception:  # it cannot run there, for whatever reason of its own
@@ -279,8 +280,8 @@ def _can_change(graph: Graph) -> bool:
 
 
 def _leaver(protocol: Protocol) -> int:
-    """A node that is no server."""
-    return 1 if protocol.settings.get("server") != 1 else 2
+    """The first node behind node 0 that another can replace: a server cannot leave."""
+    return next(node for node in (1, 2) if not protocol.irreplaceable(node))
 
 
 def _flaw(name: str, check: Callable[..., None], *given: object) -> Iterator[str]:

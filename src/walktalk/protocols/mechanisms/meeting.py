@@ -136,5 +136,11 @@ class Meeting:
 
 
 def arrivals(*kinds: str, codec: str = "", once: bool = True) -> Mapping[str, Arrival]:
-    """How messages of these kinds arrive: a slot for each round and sender, by default to be mixed in once."""
+    """How messages of these kinds arrive: a slot for each round and sender.
+
+    Args:
+        kinds: what the messages are called.
+        codec: what encodes their models; empty: nothing does.
+        once: whether what comes is mixed into one slot only.
+    """
     return {kind: Arrival(f"{kind}/{{round}}/{{sender}}", codec=codec, once=once) for kind in kinds}
