@@ -1,6 +1,6 @@
 """The advisor against the truth: advice for many settings, and every candidate run to the end in each of them.
 
-    OMP_NUM_THREADS=1 python results/2026-11-15-advisor/advisor.py --set reporting --out results/DATE-advisor [--part K/N] [--json]
+    OMP_NUM_THREADS=1 python results/2026-11-15-advisor/advisor.py --set reporting --out results/DATE-advisor [--part K/N]
 
 A candidate is an algorithm with a learning rate. Its cost is the mean over repetitions of what it spends until an
 evaluation shows the target, where runs end, or at three times the winner's cost. (`results/2026-11-15-advisor` is of an
@@ -29,7 +29,7 @@ import numpy as np
 import pandas as pd
 import torch
 
-from walktalk.advisor import Goal, Ground, Objective, Pilots, advise_on, of_study, survey
+from walktalk.advisor import Goal, Objective, Pilots, Survey, advise_on, of_study, survey
 from walktalk.core.seeds import Seed
 from walktalk.learning import tasks
 from walktalk.studies import StudySpec, make_spec
@@ -150,17 +150,17 @@ class Truth:
     trainings: int  # of the first repetitions of all
 
 
-def find_truth(ground: Ground, rates: list[float]) -> Truth:
-    algorithms = {candidate.algorithm: candidate for candidate in ground.candidates}
+def find_truth(surveyed: Survey, rates: list[float]) -> Truth:
+    algorithms = {candidate.algorithm: candidate for candidate in surveyed.candidates}
     candidates = [replace(candidate, lr=lr) for candidate in algorithms.values() for lr in rates]
-    pilots = Pilots(ground.bench, [ground.entry(c, k) for c in candidates for k in range(REPETITIONS)])
-    everyone, cost = range(len(pilots.entries)), 4 * ground.bench.unit
+    pilots = Pilots(surveyed.bench, [surveyed.entry(c, k) for c in candidates for k in range(REPETITIONS)])
+    everyone, cost = range(len(pilots.entries)), 4 * surveyed.bench.unit
 
     def costs() -> list[float]:
         arrived = np.array([inf if c.arrived is None else c.arrived for c in pilots.courses])
         return [float(c) for c in arrived.reshape(-1, REPETITIONS).mean(1)]
 
-    while cost < 1.2 * ground.longest and not isfinite(min(costs())):
+    while cost < 1.2 * surveyed.longest and not isfinite(min(costs())):
         pilots.climb(everyone, cost)
         cost *= 1.2
     best = min(costs())
@@ -169,7 +169,7 @@ def find_truth(ground: Ground, rates: list[float]) -> Truth:
     pilots.climb(everyone, END * best)
     found = costs()
     close = [k for k, value in enumerate(found) if value <= CLOSE * min(found)]
-    again = Pilots(ground.bench, [ground.entry(candidates[k], REPETITIONS + j) for k in close for j in range(MORE)])
+    again = Pilots(surveyed.bench, [surveyed.entry(candidates[k], REPETITIONS + j) for k in close for j in range(MORE)])
     again.climb(range(len(again.entries)), 2 * END * best)
     error = {}
     for place, k in enumerate(close):
@@ -186,8 +186,8 @@ def measure(setting: Setting) -> dict[str, Any]:
     spec = setting.spec()
     goal = setting.goal(spec)
     began = time.perf_counter()
-    ground = survey(of_study(spec, "cpu"), goal, model_bytes=setting.model_bytes)
-    advice = advise_on(ground, lambda text, share: None)
+    surveyed = survey(of_study(spec, "cpu"), goal, model_bytes=setting.model_bytes)
+    advice = advise_on(surveyed, lambda text, share: None)
     took = time.perf_counter() - began
     began = time.perf_counter()
     rates = sorted({one.candidate.lr for one in advice.tried})  # also those beyond the edge

@@ -154,7 +154,8 @@ def measure(one: Situation, shared: Path) -> dict[str, Any]:
         **how,
     )
     seconds = time.process_time() - began
-    budget, target, longest = advice.ground.goal.budget, advice.ground.target, advice.ground.longest
+    known = survey_of(advice)
+    budget, target, longest = known.goal.budget, known.target, known.longest
     ends = runs_of(advice, task, graph, how)
     shown = list(AXES) if budget is None else ["loss"]
     inside = {axis: inside_of(advice.predictions[axis], ends[axis]) for axis in shown}
@@ -179,15 +180,21 @@ def measure(one: Situation, shared: Path) -> dict[str, Any]:
     }
 
 
+def survey_of(advice: Any) -> Any:
+    """What was known before the pilots; in the commit that is BEFORE it was called the ground."""
+    return advice.survey if hasattr(advice, "survey") else advice.ground
+
+
 def inside_of(said: Any, values: list[float]) -> float:
     return float(np.mean([said.low <= value <= said.high for value in values]))
 
 
 def runs_of(advice: Any, task: wt.Task, graph: wt.Graph, how: dict[str, Any]) -> dict[str, list[float]]:
     """Where ten runs of the advised stop, on every axis; infinity for those that were waited for in vain."""
-    goal, ground = advice.ground.goal, advice.ground
-    until = goal.budget if goal.budget is not None else LATE * max(ground.longest, 0.0)
-    target = None if goal.budget is not None else ground.target
+    known = survey_of(advice)
+    goal = known.goal
+    until = goal.budget if goal.budget is not None else LATE * max(known.longest, 0.0)
+    target = None if goal.budget is not None else known.target
     stop = stop_at(goal.objective, until, target)
     history = runs(task, [advice.best.protocol], graph, advice.best.lr, stop, RUNS, how)
     last = history.groupby("repetition").last()
@@ -219,12 +226,13 @@ def regret(
     one: Situation, task: wt.Task, graph: wt.Graph, advice: Any, own: list[float], longest: float, shared: Path
 ) -> float:
     """What the advised costs, over the best of all candidates, less 1; with a budget, by what is left of the loss."""
-    goal, ground = advice.ground.goal, advice.ground
-    history = truth(one, task, graph, sorted({c.protocol for c in ground.candidates}, key=repr), goal, longest, shared)
+    known = survey_of(advice)
+    goal = known.goal
+    history = truth(one, task, graph, sorted({c.protocol for c in known.candidates}, key=repr), goal, longest, shared)
     column = AXES[one.objective]
     means = []
     for _, part in history.groupby(["algorithm", "lr"]):
-        each = [value_of(run, column, goal.budget, ground.target) for _, run in part.groupby("repetition")]
+        each = [value_of(run, column, goal.budget, known.target) for _, run in part.groupby("repetition")]
         means.append(float(np.mean(each)))
     mine, best = float(np.mean(own)), min(means)
     if goal.budget is None:

@@ -51,8 +51,8 @@ def test_the_page_runs_as_it_stands(tmp_path):
 
 
 def test_of_the_small_model_of_figure_8_adapters_alone_travel(tmp_path, monkeypatch):
-    """benchmarks/adapters_peers.py: the base stays at the nodes, each of which has one kind of hands."""
-    monkeypatch.syspath_prepend(str(PAGE.parents[1] / "benchmarks"))
+    """results/2026-11-16-adapters-peers: the base stays at the nodes, each of which has one kind of hands."""
+    monkeypatch.syspath_prepend(str(PAGE.parents[1] / "results" / "2026-11-16-adapters-peers"))
     import adapters_peers as script
 
     torch.manual_seed(0)

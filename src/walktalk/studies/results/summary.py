@@ -56,8 +56,9 @@ def decide(measure: str, best: Sequence[float], other: Sequence[float]) -> Decis
     Student's for two means with spreads of their own (Welch's), with each spread taken together with what is known
     of spreads before (a "moderated" t, Smyth 2004): two or three runs that agree by luck prove little, and two or
     three that do not need not hide a gap of many times. What is known is from 149 algorithms in the 32 studies
-    under results/ with three repetitions or more: there this interval holds the difference in other repetitions 92
-    to 97 times of 100, where twice the standard error does 76 to 79 (two repetitions) and 86 or 87 times (three).
+    that were under results/ then with three repetitions or more: there this interval holds the difference in other
+    repetitions 92 to 97 times of 100, where twice the standard error does 76 to 79 (two repetitions) and 86 or 87
+    times (three).
     Repetitions share their seeds, but that makes runs of two algorithms hardly more alike (median correlation 0.1),
     and pairs by repetition leave half of the degrees of freedom: differences by pair decide less often
     (results/2026-11-18-advice-2/few_repetitions.py).

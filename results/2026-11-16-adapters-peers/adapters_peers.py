@@ -1,6 +1,6 @@
 """Figure 8 with adapters over real peers on this machine: R = 1, 2, 4 and gossip, and what the simulator says of them.
 
-    python benchmarks/adapters_peers.py --out results/2026-11-16-adapters-peers --repetitions 3
+    python results/2026-11-16-adapters-peers/adapters_peers.py --out results/2026-11-16-adapters-peers --repetitions 3
 
 A small transformer (two blocks, 64 wide) has learned scikit-learn's digits as they are. Five kinds of hands write them
 otherwise (turned left, turned right, upside down, mirrored, white on black), and a node has images of one kind alone,
@@ -14,6 +14,7 @@ from __future__ import annotations
 
 import argparse
 import csv
+import sys
 import time
 from collections.abc import Sequence
 from pathlib import Path
@@ -22,16 +23,19 @@ from typing import Any
 
 import numpy as np
 import torch
+from digit_reader import DigitReader, digits, learned_reader
 from safetensors.torch import load_file, save_file
 from torch import Tensor
 from torch.nn import functional
 
 import walktalk as wt
-from agreement import measured
-from digit_reader import DigitReader, digits, learned_reader
 from walktalk.records import read_history, read_trace
 from walktalk.studies import StudySpec, make_spec, run_study
 from walktalk.studies.peers import run_on_peers
+
+sys.path.append(str(Path(__file__).resolve().parents[2] / "benchmarks"))
+
+from agreement import measured
 
 WIDE, HELD_OUT = 64, 297
 BEFORE = 600  # steps on images as they are

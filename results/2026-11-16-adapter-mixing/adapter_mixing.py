@@ -1,6 +1,6 @@
 """Which mean of low-rank adapters is best: of the factors, of B with A frozen, or of the product, cut to the rank.
 
-    python benchmarks/adapter_mixing.py --out results/2026-11-16-adapter-mixing
+    python results/2026-11-16-adapter-mixing/adapter_mixing.py --out results/2026-11-16-adapter-mixing
 
 A small transformer (two blocks, 32 wide) learns scikit-learn's digits, which it reads line by line. Then the images
 are turned over, so that its lines are their columns, and every node has its own share of the classes (Dirichlet 0.3).
@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import argparse
 import csv
+import sys
 import time
 import warnings
 from collections.abc import Sequence
@@ -25,6 +26,9 @@ from torch import nn
 from torch.nn import functional
 
 import walktalk as wt
+
+sys.path.append(str(Path(__file__).resolve().parents[1] / "2026-11-16-adapters-peers"))
+
 from digit_reader import digits, learned_reader
 
 WIDE, NODES = 32, 8
@@ -115,14 +119,14 @@ def page(lines: Sequence[dict[str, Any]], options: argparse.Namespace) -> str:
     text = [
         "# Which mean of low-rank adapters",
         "",
-        "    python benchmarks/adapter_mixing.py "
+        "    python results/2026-11-16-adapter-mixing/adapter_mixing.py "
         f"--seeds {options.seeds} --repetitions {options.repetitions} --iterations {options.iterations} "
         f"--ranks {options.ranks} --rates {options.rates}",
         "",
         f"{seeds} seeds, {NODES} nodes, Dirichlet 0.3, {options.iterations} iterations of 4 Adam steps with batch 16. "
         "Loss of the mean of the models (± standard error over the seeds) at the best of the learning rates; the "
         "difference to `factors` is of the same seeds, with its standard error. One CPU thread; "
-        "`benchmarks/adapter_mixing.py` says what is learned.",
+        "`adapter_mixing.py` says what is learned.",
         "",
         "| rank | algorithm | mixing | best rate | loss | against `factors` | MB sent |",
         "| --- | --- | --- | --- | --- | --- | --- |",
