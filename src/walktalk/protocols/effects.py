@@ -193,10 +193,13 @@ def apply_update(slot: str, moved: bool = False) -> Combine:
     return Combine(slot, {slot: 1.0, UPDATE: 1.0}, {slot: 0.5, UPDATE: 0.5} if moved else {UPDATE: 1.0})
 
 
-@lru_cache(maxsize=1024)
+@lru_cache(maxsize=4096)  # two slots a node
 def absorb(into: str, base: str, share: float, new: str, old: str) -> Combine:
     """into ← base + share · (new − old), slots of which some may be the same; of statistics (1 − share) base + share
     new: what is taken away is taken from the one that is added to."""
+    if old == base != new and 0.0 < share < 1.0:  # an average of two: most are, and their slots are many
+        half = {base: 1.0 - share, new: share}
+        return Combine(into, half, half)
     weights = _sum_terms((base, 1.0), (new, share), (old, -share))
     return Combine(into, weights, _sum_terms((base, 1.0 - share), (new, share)))
 

@@ -110,7 +110,7 @@ class FreeLoops(PairNode):
         """The next training begins at once, and after the first one the talking, too."""
         first = not self.clock.pace
         self.clock.completed(context.now)
-        learned = [*self.rule.learn(self.moved), self.record()]
+        learned = [*self.rule.learn(self.moved), self.record]
         return [*learned, *self._train_on(context), *(self._talk_later(context) if first else [])]
 
     def talk(self, context: Context) -> list[Effect]:

@@ -47,6 +47,7 @@ from walktalk.protocols.mechanisms.attendance import MOST_DOUBLINGS, Arrivals
 from walktalk.protocols.mechanisms.pair_rule import ANSWER, CLOSED, MODEL, OFFER, PairRule, random_one
 
 OFFERED = "offered"  # plain: the model that this node sent and whose answers it still waits for
+KEEP_OFFER = Combine(OFFERED, {MODEL: 1.0})
 BEGIN = "begin"  # timer: nobody offers anything to one that has joined
 NO_MODEL = b"\0"  # what is remembered of a node that died before it had a model
 LONG = 10.0  # times the patience with one answer: so long one that joins waits for its first model
@@ -54,7 +55,7 @@ OPEN, ANSWERED = 1, 2
 _ENTRY = struct.Struct("<BIII")
 
 
-@dataclass
+@dataclass(slots=True)
 class Exchange:
     """An exchange that this node began and that is not answered yet."""
 
@@ -65,7 +66,11 @@ class Exchange:
     tries: int = 1
 
 
-@dataclass
+PLAIN = Exchange(0, 0, 0.0, tries=0)  # where nothing is lost, one is like the other: no numbers, no times
+PLAIN_OFFER, PLAIN_ANSWER = Message(OFFER), Message(ANSWER)
+
+
+@dataclass(slots=True)
 class Exchanges:
     """All exchanges of a node that are open or were answered last."""
 
@@ -84,7 +89,7 @@ class Exchanges:
     def answered(self, peer: int, message: Message, now: float) -> Exchange | None:
         """Close the exchange that an answer is about; None where it is not one that is awaited."""
         exchange = self.begun.get(peer)
-        if exchange is None or (message.term, message.round) != (exchange.incarnation, exchange.number):
+        if exchange is None or message.round != exchange.number or message.term != exchange.incarnation:
             return None
         if exchange.tries == 1:
             self.answers.observe(now - exchange.since)
@@ -113,13 +118,18 @@ class Exchanges:
     @property
     def awaited(self) -> bool:
         """Whether the node still waits for an answer."""
-        return any(exchange.waiting for exchange in self.begun.values())
+        for exchange in self.begun.values():  # noqa: SIM110 – asked at every event, and a generator takes twice as long
+            if exchange.waiting:
+                return True
+        return False
 
 
 class PairNode(Machine):
     """A node that offers its model to neighbours and answers their offers; when it does, its two forms say."""
 
-    __slots__ = ("around", "cut", "empty", "exchanges", "leaving", "moved", "parted", "patience", "rule", "training")
+    __slots__ = (
+        "around", "cut", "empty", "exchanges", "leaving", "moved", "parted", "patience", "record", "rule", "training",
+    )  # fmt: skip
 
     def __init__(self, around: NetworkView, rule: PairRule, patience: float | None) -> None:
         """
@@ -128,6 +138,7 @@ class PairNode(Machine):
         - `patience`: seconds to wait for the first answers; None: nothing is ever lost.
         """
         self.around, self.rule, self.patience = around, rule, patience
+        self.record = Record(MEMBER, around.node, MODEL)  # the node's model, for measuring
         self.exchanges = Exchanges(Arrivals((patience or 1.0) / 4, 0.0))
         self.cut: set[int] = set()  # neighbours that are lost
         self.empty = False  # whether it has joined, and no model yet
@@ -156,32 +167,41 @@ class PairNode(Machine):
     # -- events ---------------------------------------------------------------------------------------------------
 
     def handle(self, event: Event, context: Context) -> list[Effect]:
-        match event:
-            case Started(late) if not (late and self.patience):
-                return [Combine(MODEL, {INITIAL: 1.0}), *self._begin(context)]
-            case Rejoined(memory) if memory != NO_MODEL:
-                return self._rejoin(memory, context)
-            case Started() | Rejoined():
-                self.empty = True
-                return [SetTimer(BEGIN, LONG * (self.patience or 1.0))]
-        return [*self.passed(context.now), *self._react(event, context)]
+        if isinstance(event, Started):
+            late = event.late and self.patience
+            return self._wait_for_a_model() if late else [Combine(MODEL, {INITIAL: 1.0}), *self._begin(context)]
+        if isinstance(event, Rejoined):
+            return self._wait_for_a_model() if event.memory == NO_MODEL else self._rejoin(event.memory, context)
+        passed = self.passed(context.now)
+        if isinstance(event, Received):
+            reaction = self._take(event, context)
+        elif isinstance(event, Trained):
+            self.training = False
+            reaction = self.trained(context)
+            if self.leaving:
+                reaction += self._part(context)
+        elif isinstance(event, TimerFired):
+            reaction = self._timer(event.name, context)
+        else:
+            reaction = self._network(event, context) if self.patience else []
+        return [*passed, *reaction] if passed else reaction
 
-    def _react(self, event: Event, context: Context) -> list[Effect]:
-        match event:
-            case Received(sender, message):
-                if sender not in self.around.neighbours:
-                    raise ValueError(f"{sender} is no neighbour")
-                return self._answer(event, context) if message.kind == OFFER else self._answered(event, context)
-            case Trained():
-                self.training = False
-                return [*self.trained(context), *self._part(context)]
-            case TimerFired(name) if name == BEGIN:
-                begins = [Combine(MODEL, {INITIAL: 1.0}), *self._begin(context)] if self.empty else []
-                return begins
-            case TimerFired(name):
-                asked, _, peer = name.rpartition("/")
-                return self._late(int(peer), context) if asked else self.talk(context)
-        return self._network(event, context) if self.patience else []
+    def _wait_for_a_model(self) -> list[Effect]:
+        self.empty = True
+        return [SetTimer(BEGIN, LONG * (self.patience or 1.0))]
+
+    def _take(self, event: Received, context: Context) -> list[Effect]:
+        if event.sender not in self.around.neighbours:
+            raise ValueError(f"{event.sender} is no neighbour")
+        if event.message.kind == OFFER:
+            return self._answer(event, context) if self.patience else self._plain_answer(event)
+        return self._answered(event, context) if self.patience else self._plain_answered(event, context)
+
+    def _timer(self, name: str, context: Context) -> list[Effect]:
+        if name == BEGIN:
+            return [Combine(MODEL, {INITIAL: 1.0}), *self._begin(context)] if self.empty else []
+        asked, _, peer = name.rpartition("/")
+        return self._late(int(peer), context) if asked else self.talk(context)
 
     def _network(self, event: Event, context: Context) -> list[Effect]:
         match event:
@@ -213,14 +233,10 @@ class PairNode(Machine):
             return [Send(sender, Message(CLOSED, round=message.round, term=message.term))]
         return self._answered(Received(sender, message._replace(kind=CLOSED), ""), context)
 
-    def record(self) -> Effect:
-        """Records the node's model, for measuring."""
-        return Record(MEMBER, self.around.node, MODEL)
-
     def _begin(self, context: Context) -> list[Effect]:
         """Go on with the model that has come."""
         self.empty = False
-        return [*self.rule.begin(), self.record(), *self.go_on(context)]
+        return [*self.rule.begin(), self.record, *self.go_on(context)]
 
     def _rejoin(self, memory: bytes, context: Context) -> list[Effect]:
         """Back from a death, with the model of the checkpoint and the exchanges that were open then."""
@@ -244,14 +260,37 @@ class PairNode(Machine):
                 effects.append(Forget(given_slot(peer)))
         return [*effects, *self.go_on(context)]
 
+    # -- both sides, plain: with nothing to number, to keep or to ask for again -----------------------------------
+
+    def _plain_offer(self, partners: Iterable[int]) -> list[Effect]:
+        effects: list[Effect] = []
+        for peer in partners:
+            self.exchanges.begun[peer] = PLAIN
+            effects.append(Send(peer, PLAIN_OFFER, MODEL))
+        return [KEEP_OFFER, *effects] if effects else effects
+
+    def _plain_answer(self, event: Received) -> list[Effect]:
+        peer, slot = event.sender, event.slot
+        return [Send(peer, PLAIN_ANSWER, MODEL), *self._meet(slot, MODEL, peer), Forget(slot), self.record]
+
+    def _plain_answered(self, event: Received, context: Context) -> list[Effect]:
+        slot, open_ = event.slot, self.exchanges.begun
+        if open_.pop(event.sender, None) is None:
+            return [Forget(slot)]
+        over = () if open_ else (Forget(OFFERED),)
+        mix = self._meet(slot, OFFERED, event.sender)
+        return [*mix, Forget(slot), self.record, *over, *self.go_on(context)]
+
     # -- the active side ------------------------------------------------------------------------------------------
 
     @property
     def free(self) -> Sequence[int]:
         """Neighbours that are there, will stay, and with whom no exchange is open."""
-        out = (*self.cut, *self.exchanges.begun, *self.around.leaving)
-        everyone = self.around.neighbours
-        return [peer for peer in everyone if peer not in out] if out else everyone
+        everyone, leaving = self.around.neighbours, self.around.leaving
+        if not (self.exchanges.begun or self.cut or leaving):
+            return everyone
+        out = (*self.cut, *self.exchanges.begun, *leaving)
+        return [peer for peer in everyone if peer not in out]
 
     def partner(self, context: Context) -> list[int]:
         """One of the free neighbours at random, if there is any."""
@@ -260,13 +299,11 @@ class PairNode(Machine):
 
     def offer(self, partners: Iterable[int], now: float) -> list[Effect]:
         """Offer the model of now to these neighbours."""
-        self.parted = self.leaving and not self.training
-        begun = [(peer, self.exchanges.begin(peer, now)) for peer in partners]
         if not self.patience:
-            kept: list[Effect] = [Combine(OFFERED, {MODEL: 1.0})] if begun else []
-            return [*kept, *(Send(peer, _about(OFFER, one), MODEL) for peer, one in begun)]
+            return self._plain_offer(partners)
+        self.parted = self.leaving and not self.training
         effects: list[Effect] = []
-        for peer, exchange in begun:
+        for peer, exchange in [(peer, self.exchanges.begin(peer, now)) for peer in partners]:
             slot, timer = offered_slot(peer), SetTimer(f"ask/{peer}", self.exchanges.patience(peer))
             effects += [Combine(slot, {MODEL: 1.0}), Send(peer, _about(OFFER, exchange), slot), timer]
         return effects
@@ -278,15 +315,15 @@ class PairNode(Machine):
 
     def _answered(self, event: Received, context: Context) -> list[Effect]:
         """Take what the answer brings, however late; or nothing, where the other says that this is long over."""
-        peer, came = event.sender, [Forget(event.slot)] if event.slot else []
+        peer = event.sender
+        came: list[Effect] = [Forget(event.slot)] if event.slot else []
         exchange = self.exchanges.answered(peer, event.message, context.now)
         if exchange is None:
-            return [*came]
-        offered = offered_slot(peer) if self.patience else OFFERED
+            return came
+        offered = offered_slot(peer)
         mix = self._meet(event.slot, offered, peer) if event.slot else []
-        over = [Forget(offered)] if self.patience or not self.exchanges.begun else []
         on = [*self.go_on(context), *self._part(context)] if exchange.waiting else []
-        return [*mix, *came, self.record(), *over, *on]
+        return [*mix, *came, self.record, Forget(offered), *on]
 
     def _wait_no_longer(self, peer: int, context: Context) -> list[Effect]:
         """Go on without an answer; what was offered is kept."""
@@ -314,8 +351,6 @@ class PairNode(Machine):
         """Send the model of before, then take the difference; the same offer again changes nothing."""
         peer, number, life = event.sender, event.message.round, event.message.term
         answer, forget = Message(ANSWER, round=number, term=life), Forget(event.slot)
-        if not self.patience:
-            return [Send(peer, answer, MODEL), *self._meet(event.slot, MODEL, peer), forget, self.record()]
         before, kept = self.exchanges.given.get(peer, (-1, 0)), given_slot(peer)
         if (life, number) == before:
             return [forget, Send(peer, answer, kept, again=True)]
@@ -326,7 +361,7 @@ class PairNode(Machine):
             both: list[Effect] = [Combine(slot, {event.slot: 1.0}) for slot in (MODEL, kept)]
             return [*both, forget, Send(peer, answer, kept), *self._begin(context)]
         mix = self._meet(event.slot, MODEL, peer)
-        return [Combine(kept, {MODEL: 1.0}), Send(peer, answer, kept), *mix, forget, self.record()]
+        return [Combine(kept, {MODEL: 1.0}), Send(peer, answer, kept), *mix, forget, self.record]
 
     def _meet(self, new: str, old: str, peer: int) -> list[Effect]:
         self.moved = True
@@ -361,7 +396,7 @@ class Turns(PairNode):
 
     def trained(self, context: Context) -> list[Effect]:
         """The update is applied to the model of now, which others may have moved meanwhile."""
-        learned = [*self.rule.learn(self.moved), self.record()]
+        learned = [*self.rule.learn(self.moved), self.record]
         if self.exchanges.awaited:
             return [*learned, *self.go_on(context)]
         partners = self.free if self.everyone else self.partner(context)
@@ -371,8 +406,7 @@ class Turns(PairNode):
         return []  # it offers after its trainings
 
     def go_on(self, context: Context) -> list[Effect]:
-        waits = self.exchanges.awaited and not self.overlap
-        if self.empty or self.leaving or self.training or waits:
+        if self.empty or self.leaving or self.training or (not self.overlap and self.exchanges.awaited):
             return []
         self.training, self.moved = True, False
         return [self.rule.train(context)]
