@@ -81,8 +81,3 @@ def test_the_typed_dictionaries_are_the_dataclasses():
         name: kind for one in (training.Training, training.AdviceOptions) for name, kind in get_type_hints(one).items()
     }
     assert get_type_hints(training.AdviseKeywords) == kinds
-
-
-def test_told_is_still_progress():
-    with pytest.warns(FutureWarning, match="told is now progress"), pytest.raises(wt.UserError, match="objective"):
-        wt.advise(wt.tasks.digits(nodes=4), CYCLE, objective="nothing", told=print)

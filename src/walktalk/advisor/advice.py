@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import dataclasses
 import shlex
-import warnings
 from dataclasses import dataclass, replace
 from functools import cached_property
 from html import escape
@@ -19,6 +18,7 @@ from walktalk.advisor.pilots import stop_at
 from walktalk.advisor.situation import OBJECTIVES, Candidate, InPython, amount
 from walktalk.advisor.survey import Survey
 from walktalk.core.errors import SpecError
+from walktalk.core.old_names import warn_of
 from walktalk.protocols import PROTOCOLS, Private, Protocol
 from walktalk.runtimes.semantics import Stop
 from walktalk.runtimes.simulator import Simulation
@@ -45,7 +45,7 @@ class Advice:
     @property
     def ground(self) -> Survey:
         """The name that `survey` had before; it goes with the next release."""
-        warnings.warn("Advice.ground is now Advice.survey; the old name goes with the next release", FutureWarning, 2)
+        warn_of("Advice.ground", "Advice.survey")
         return self.survey
 
     @property

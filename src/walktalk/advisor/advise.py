@@ -11,7 +11,6 @@ answered is how low a run gets within the stop.
 
 from __future__ import annotations
 
-import warnings
 from collections.abc import Sequence
 from dataclasses import replace
 from math import inf, isfinite
@@ -24,6 +23,7 @@ from walktalk.advisor.pilots import RACE_SHARE, Limits, Pilots, Race, Report, pr
 from walktalk.advisor.situation import Candidate, Goal, Situation, of_study, rounded, unscaled
 from walktalk.advisor.survey import OF_THE_WAY, Survey, make_survey, rounded_loss
 from walktalk.core.errors import SpecError
+from walktalk.core.old_names import renamed_keywords
 from walktalk.studies import StudySpec
 
 MOST_TRAININGS = 40.0  # times the iterations of the study's stop, all pilots together
@@ -170,6 +170,7 @@ SMALLER = (1.0, 1 / 27, 1 / 729, 1 / 19683)  # of the study's learning rate, unt
 CAUTION = 0.95  # a pilot that was left waiting may have been the best after all
 
 
+@renamed_keywords(told="progress")
 def advise_study(
     spec: StudySpec,
     goal: Goal | None = None,
@@ -178,7 +179,6 @@ def advise_study(
     device: str = "auto",
     model_bytes: int | None = None,
     progress: Report | None = None,
-    told: Report | None = None,
 ) -> Advice:
     """Advise which algorithm, how many walks, which aggregator, which learning rate: by theory, then by short pilots.
 
@@ -189,11 +189,8 @@ def advise_study(
         device: `auto`, `cpu` or `cuda`, for the pilots.
         model_bytes: Size of the model on the wire, where the pilots train a smaller one.
         progress: Called now and then with what is being done, and the share of all that is done.
-        told: The name that `progress` had before; it goes with the next release.
     """
-    if told is not None:
-        warnings.warn("advise_study: told is now progress; the old name goes with the next release", FutureWarning, 2)
-    return advise_in(of_study(spec, device), goal or Goal(), algorithms, model_bytes, progress or told)
+    return advise_in(of_study(spec, device), goal or Goal(), algorithms, model_bytes, progress)
 
 
 def advise_in(

@@ -10,21 +10,16 @@ from typing_extensions import Unpack
 from walktalk.advisor import Advice, Goal, InPython, advise_in, of_foundation
 from walktalk.api.arguments import study_from_arguments
 from walktalk.api.train import train
-from walktalk.api.training import (
-    AdviceOptions,
-    AdviseKeywords,
-    Training,
-    lists_keywords,
-    progress_for_told,
-    split_keywords,
-)
+from walktalk.api.training import AdviceOptions, AdviseKeywords, Training, lists_keywords, split_keywords
 from walktalk.core.errors import SpecError
+from walktalk.core.old_names import renamed_keywords
 from walktalk.runtimes.semantics import Stop
 from walktalk.studies import NetworkLike, TaskLike
 
 USUAL_STOP = Stop(iterations=3000)  # where nobody says how long a run may be
 
 
+@renamed_keywords(told="progress")
 @lists_keywords(AdviseKeywords, Training, AdviceOptions)
 def advise(
     task: TaskLike, graph: NetworkLike, training: Training | None = None, **keywords: Unpack[AdviseKeywords]
@@ -38,9 +33,7 @@ def advise(
         graph: Who may talk to whom: a graph of ours or networkx's, or a topology's name.
         training: How models are trained; keywords beside it replace its fields.
     """
-    given: dict[str, Any] = dict(keywords)
-    progress_for_told("advise", given)
-    how, rest = split_keywords(advise, training, given)
+    how, rest = split_keywords(advise, training, keywords)
     options = AdviceOptions(**rest)
     if options.budget is not None and options.target_loss is not None:
         raise SpecError("budget and target_loss exclude each other: the lowest loss, or the cheapest way to a loss")

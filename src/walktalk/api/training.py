@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import inspect
 import textwrap
-import warnings
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, fields, replace
 from os import PathLike
@@ -229,10 +228,3 @@ def split_keywords(
     of_training = {field.name for field in fields(Training)}
     made = replace(training or Training(), **{name: keywords[name] for name in keywords if name in of_training})
     return made, {name: keywords[name] for name in keywords if name not in of_training}
-
-
-def progress_for_told(function: str, keywords: dict[str, Any]) -> None:
-    """Accept the keyword `told` of walktalk 0.1 as `progress`, with a warning."""
-    if "told" in keywords:
-        warnings.warn(f"{function}: told is now progress; the old name goes with the next release", FutureWarning, 3)
-        keywords.setdefault("progress", keywords.pop("told"))

@@ -25,7 +25,7 @@ def front_door(package: str, file: str) -> tuple[Callable[[str], Any], Callable[
     load, listing, offered = lazy_loader.attach_stub(package, file)
 
     def getattr_(name: str) -> Any:
-        new = renamed(package, name)
+        new = renamed(package, name, offered)
         return load(name) if new is None else new()
 
     return getattr_, listing, offered

@@ -6,6 +6,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
+from walktalk.core.old_names import renamed_keywords
 from walktalk.core.seeds import Seed
 from walktalk.graphs import Graph
 from walktalk.protocols import Machine, Protocol
@@ -46,6 +47,7 @@ class Outcome:
     seconds: float
 
 
+@renamed_keywords(blow="outage")
 def simulated(
     protocol: Protocol,
     graph: Graph,
@@ -96,6 +98,7 @@ def simulated(
     )
 
 
+@renamed_keywords(blow="outage")
 def real(
     protocol: Protocol, graph: Graph, stop: Stop, folder: Path, outage: Outage | None = None, everything: bool = False
 ) -> Outcome:
