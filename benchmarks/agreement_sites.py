@@ -1,15 +1,14 @@
 """Five sites with slow links: does the simulator predict the time per iteration? Needs root, iproute2 and /dev/net/tun.
 
-Each site is a network namespace whose only way out is a link with a rate (`tc tbf`, both directions) and a delay (a
-program that hands frames over a TAP device, because netem is missing on many machines), to a bridge in the middle:
+Each site is a network namespace whose only way out is a link with a rate (`tc tbf`, both directions) and a delay
+(`slow_link.py`, because netem is missing on many machines), to a bridge in the middle:
 
     site ── TAP, delay ── its router ── veth, rate ── bridge
 
 First the links are measured with plain TCP, and a training alone; with these the simulator predicts; then five nodes,
 one process in each namespace, train for real over Zenoh (whose shared memory is always off here).
 
-    python benchmarks/agreement_sites.py --wan-link ../shared/tools/wan_link.py [--rate-mbit 40] [--delay-ms 5]
-                                         [--iterations 60] [--repeats 3] [--out DIR]
+    python benchmarks/agreement_sites.py [--rate-mbit 40] [--delay-ms 5] [--iterations 60] [--repeats 3] [--out DIR]
 """
 
 from __future__ import annotations
@@ -36,6 +35,7 @@ from walktalk.runtimes.simulator import NetworkTiming
 from walktalk.studies import make_spec
 from walktalk.studies.planning import prepare
 
+SLOW_LINK = Path(__file__).with_name("slow_link.py")  # the program that delays frames
 SITES = ("cal", "ore", "ill", "nyc", "vir")
 PREFIX = "wt-"  # of namespaces and devices: whatever has it is ours, and is removed in the end
 HIDDEN = 3600  # 270,010 numbers: a model of 1.08 MB
@@ -73,8 +73,8 @@ def _link(site: str, address: str, unused: str, args: argparse.Namespace) -> sub
     for name in (here, router):
         shell(f"ip netns add {name}")
         shell(f"ip -n {name} link set lo up")
-    command = [sys.executable, str(args.wan_link), here, address, router, unused, "--delay-ms", str(args.delay_ms)]
-    tool = subprocess.Popen([*command, "--rate-mbit", "1000", "--seconds", "3600"], stdout=subprocess.PIPE, text=True)
+    command = [sys.executable, str(SLOW_LINK), here, address, router, unused, "--delay-ms", str(args.delay_ms)]
+    tool = subprocess.Popen([*command, "--seconds", "3600"], stdout=subprocess.PIPE, text=True)
     assert tool.stdout is not None
     assert tool.stdout.readline().strip() == "up", "the delaying program did not start"
     shell(f"ip link add {outer} type veth peer name {inner}")
@@ -219,7 +219,6 @@ def compare(addresses: dict[str, str], args: argparse.Namespace) -> dict[str, An
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--wan-link", type=Path, required=True, help="the program that delays frames")
     parser.add_argument("--rate-mbit", type=float, default=40.0)
     parser.add_argument("--delay-ms", type=float, default=5.0, help="of each site's link, one way")
     parser.add_argument("--walks", type=int, default=2)

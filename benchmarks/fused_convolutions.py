@@ -20,8 +20,7 @@ import torch
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "src"))  # also runs where nothing is installed
 
-from walktalk.learning.kernels import launch
-from walktalk.learning.kernels.tiles import Normalized, Tile
+from walktalk.learning.kernels import Normalized, Tile, launch
 
 SHAPES = {4: (16, 32), 16: (16, 32), 32: (32, 16), 64: (64, 8)}  # channels: channels after, pixels a side
 TAPS = {4: (4,), 16: (1, 4), 32: (1, 4), 64: (1, 4)}

@@ -19,8 +19,7 @@ import torch
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "src"))  # also runs where nothing is installed
 
-from walktalk.learning.kernels import wide
-from walktalk.learning.kernels.tiles import Block
+from walktalk.learning.kernels import Block, wide
 
 LAYERS = ((64, 128, 16), (128, 256, 8), (256, 256, 8), (256, 512, 4), (512, 512, 4), (512, 512, 2))
 KINDS = ("forward", "backward", "weights")

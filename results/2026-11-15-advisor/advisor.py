@@ -4,7 +4,7 @@
 
 A candidate is an algorithm with a learning rate. Its cost is the mean over repetitions of what it spends until an
 evaluation shows the target, where runs end, or at three times the winner's cost. (`results/2026-11-15-advisor` is of an
-advisor that asked for the mean loss over the last quarter of the way; `advice_coverage.py` looks at the intervals.)
+advisor that asked for the mean loss over the last quarter of the way; `results/2026-11-18-advice-2` looks at the intervals.)
 Those within half of the winner's cost are repeated more often, so that the winner is known. The advice is good if it
 is the winner or within 10 % of its cost. Its share is its trainings over those of all candidates' first three
 repetitions.

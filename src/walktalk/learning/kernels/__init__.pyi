@@ -1,3 +1,5 @@
+from . import launch as launch
+from . import wide as wide
 from .attention import attend as attend
 from .attention import attend_in_groups as attend_in_groups
 from .attention import can_attend as can_attend
@@ -22,4 +24,7 @@ from .rows import sgd_between as sgd_between
 from .rows import sgd_by_row as sgd_by_row
 from .rows import spread_out as spread_out
 from .rows import spread_over as spread_over
+from .tiles import Block as Block
+from .tiles import Normalized as Normalized
+from .tiles import Tile as Tile
 from .tiles import is_possible as is_possible

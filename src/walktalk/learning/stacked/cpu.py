@@ -228,7 +228,7 @@ def as_images(pixels: Tensor, like: Tensor) -> Tensor:
 # oneDNN sets up every call anew: forward and backward pass of a layer take it 80 µs without any arithmetic, 110 where
 # inputs need a gradient. torch's kernel unfolds image by image, with their channels first, and begins at 25. With up to
 # 2¹⁹ multiplications a batch it takes a third to three quarters of oneDNN's time in all layers that were measured, from
-# twice as many on it is slower in some (results/2026-11-18-executor-cpu-3). So the size of layers and batch decides.
+# twice as many on it is slower in some (results/2026-11-18-executor-cpu). So the size of layers and batch decides.
 
 FEW_MULTIPLICATIONS = 2**19  # multiplications of a layer's forward pass for a batch
 convolve_by_torch: Callable[..., Tensor] = torch._C._nn.thnn_conv2d  # type: ignore[attr-defined]
@@ -313,7 +313,7 @@ def at_each_convolution(module: nn.Module, inputs: Tensor, note: Callable[[nn.Co
 #
 # With channels last oneDNN's passes over images are faster, but weights and their gradients, which lie in rows channels
 # first, have to be turned in every step. Which counts for more was measured with VGG-11 at a quarter, half, three
-# quarters and all of its channels, batches of 4 to 64 (results/2026-11-18-executor-cpu-3): the wider it is, the less
+# quarters and all of its channels, batches of 4 to 64 (results/2026-11-18-executor-cpu): the wider it is, the less
 # images gain. The rule takes the faster way in all of them but where both are within 3 %.
 
 WEIGHTS_TO_OUTPUTS = 3000.0  # where weights^1.5 is so many times the outputs of a batch, both ways take as long

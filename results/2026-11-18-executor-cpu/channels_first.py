@@ -1,6 +1,6 @@
 """Images channels first or last: VGG-11 at several widths, row by row on a CPU, by turns in one process.
 
-    python benchmarks/channels_first.py > channels_first.csv
+    python results/2026-11-18-executor-cpu/channels_first.py > channels_first.csv
 
 One thread, one local step, SGD with momentum. Least time of four rounds each, in ms a step; `weights_to_outputs` is
 how many weights of convolutions there are for each number that they put out for a batch.
@@ -15,7 +15,7 @@ from pathlib import Path
 import torch
 from torch.nn import functional
 
-sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "src"))  # also runs where nothing is installed
+sys.path.insert(0, str(Path(__file__).resolve().parents[2] / "src"))  # also runs where nothing is installed
 
 from walktalk.learning import Arithmetic, OptimizerSpec, Trainer, tasks
 from walktalk.learning.models import vgg11
