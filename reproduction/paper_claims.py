@@ -1,4 +1,4 @@
-"""What REPRODUCTION.md says about the GPU runs, computed again from their tables alone, as Markdown.
+"""What DETAILS.md says about the GPU runs, computed again from their tables alone, as Markdown.
 
     python reproduction/paper_claims.py results/2026-11-15-paper-h200
 

@@ -35,7 +35,7 @@ from walktalk.runtimes.simulator import Simulation
 from walktalk.studies import StudySpec, make_spec
 from walktalk.studies.planning import AlgorithmPlan, Conditions, build_foundation, build_rate, build_stop, build_timing
 
-TARGETS = {"10": 1.1, "1": 1.2, "0.1": 1.8}  # as in REPRODUCTION.md
+TARGETS = {"10": 1.1, "1": 1.2, "0.1": 1.8}  # as in DETAILS.md
 LANGUAGE_TARGETS = (1.0, 0.7)
 LOOKS = 100  # at a clock on the way; it goes evenly in between
 GRAPHS = ("cycle", "complete", "erdos_renyi")

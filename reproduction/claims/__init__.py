@@ -1,1 +1,1 @@
-"""The parts of `paper_claims.py`: what REPRODUCTION.md says about the GPU runs, computed from their tables."""
+"""The parts of `paper_claims.py`: what DETAILS.md says about the GPU runs, computed from their tables."""

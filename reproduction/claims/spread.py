@@ -94,7 +94,7 @@ def standing(one: Spread, other: Spread) -> str:
 
 
 def text(value: Spread, digits: int = 3, lacking: str = "not a number") -> str:
-    """As in REPRODUCTION.md: 0.303 ± 0.005; and how many runs have no such number."""
+    """As in DETAILS.md: 0.303 ± 0.005; and how many runs have no such number."""
     if value.runs == 0:
         return NOT_RUN
     if value.having == 0:

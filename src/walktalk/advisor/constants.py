@@ -280,7 +280,7 @@ def noise(local: LocalLoss, gradients: NodeGradients, batch_size: int, batches: 
     deviations = np.empty((len(local.samples), batches))
     for node, part in enumerate(local.task.parts):
         for k in range(batches):
-            batch = local.rng.choice(part, batch_size, replace=True)  # as `learning.sampling` draws
+            batch = local.rng.choice(part, batch_size, replace=True)  # as training draws
             away = local.gradient(batch, f"at node {node}") - gradients.mean[node]
             deviations[node, k] = float(away @ away)
     # The node's own gradient is known up to its sampling variance, which adds to every deviation.

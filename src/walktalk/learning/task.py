@@ -125,7 +125,7 @@ def matches(name: str, pattern: str) -> bool:
 def frozen_numbers(module: nn.Module) -> tuple[float, ...] | None:
     """A few numbers that tell one frozen base from another; None where nothing is frozen.
 
-    The norm of all, and of a few weights spread over every tensor, as in `acquaintance.facts_of` of the initial model.
+    The norm of all, and of a few weights spread over every tensor, as nodes that meet compare the initial model.
     """
     frozen = [p.detach().reshape(-1) for p in module.parameters() if not p.requires_grad]
     if not frozen:
@@ -175,7 +175,7 @@ class Task:
     facts: dict[str, float] = field(default_factory=dict)  # what is known exactly, e.g. the smoothness of a quadratic
     labels: np.ndarray | None = None  # the class of each sample, for pictures of the partition
     pretrained: bool = False  # whether every run starts from the weights that the model has
-    augment: Augment | None = None  # changes batches in training; random by the rows' keys alone (`sampling.hashed`)
+    augment: Augment | None = None  # changes batches in training; random by the rows' keys alone (`hashed`)
     lengths: Lengths | None = None  # of samples that are padded: a large model then need not be given all of it
     details: dict[str, Any] = field(default_factory=dict)  # anything else that a person may want to know
     names: tuple[str, ...] | None = None  # of the nodes, where they have any

@@ -268,7 +268,7 @@ def group_backward(
 
 # Triton kernels: EvoNorm-S0 with v = 1, of many small models at once.
 #
-# One program has one sample, as in `group_kernels`.
+# One program has one sample, as in those of group norm.
 
 # Triton reads the annotations of kernels, so there are no postponed ones here. Sizes that are compiled in are capitals.
 

@@ -164,7 +164,7 @@ def normed_for_products(x: StackedTensor, module: nn.LayerNorm, get: Get, widest
     """A layer norm whose result is given to linear layers alone, the widest of which has so many outputs.
 
     On a CPU the layer norm's own weights are better multiplied with those of the layers, which are fewer numbers than
-    the samples' (`products.folded_linear`). How many samples there are is the same in every wave.
+    the samples' (`FoldedLinear`). How many samples there are is the same in every wave.
     """
     tokens = x.stacked()
     if not can_be_folded(module, tokens) or tokens.shape[1:-1].numel() < widest:

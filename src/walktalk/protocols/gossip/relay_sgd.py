@@ -12,7 +12,8 @@ a node sends two models a round at most, and nobody is further away than along a
 the way still, the node's own model stands for them as it was before this round's training. So what a node learned
 weighs 1/n from the start: with the trained one in their place, as the paper's formula may be read, a step that suits an
 average of n would be taken whole by one node, and a model is lost where learning rates are high and data unlike
-(`benchmarks/lost_rules.py`). The authors' code does so where messages are lost, and else takes the initial model.
+(`results/2026-11-16-published/lost_rules.py`). The authors' code does so where messages are lost, and else takes the
+initial model.
 
 A message that is lost counts for nothing: the sum that it held is in no other one, c is smaller by its count, and the
 same stands for what is missing; what is relayed in the next round is a sum of fewer models. So weights sum to one

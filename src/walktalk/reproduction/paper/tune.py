@@ -13,7 +13,7 @@ lower ones are run at full length, too.
 
 With `best` rates are looked for with the state at each place where it can live, by the mean of the models, and the two
 best rates of each place are then run at full length, measured as the study is: what is best in short runs need not be
-(REPRODUCTION.md).
+(reproduction/DETAILS.md).
 """
 
 from __future__ import annotations

@@ -55,7 +55,7 @@ class CombineOp(NamedTuple):
     terms: Terms
     statistics: tuple[float, ...] | None = None  # the weights of the same values for statistics, where they are others
     averaged: bool = False  # a mean, to be made as this kind of model asks for
-    parts: tuple[int, ...] = ()  # of which numbers each term is made (`stacked.views`); () where it is of all
+    parts: tuple[int, ...] = ()  # of which numbers each term is made (`stacked/rows.py`); () where it is of all
 
 
 class EncodeOp(NamedTuple):

@@ -47,7 +47,7 @@ class Handovers:
     members: Membership
     hops: Hops[Token]
     take_back: Callable[[Token, str, Context], list[Effect]]  # a walk that was ended on a false word: it goes on
-    nodes_keep_notes: bool = False  # whether nodes keep notes of walks (`Visiting.noted`)
+    nodes_keep_notes: bool = False  # whether nodes keep notes of walks (`NotingRule`)
     taken: set[tuple[int, int]] = field(default_factory=set)  # terms whose handover came to this aggregator
     own: Token | None = None  # this node's, while it is kept
     until: float = 0.0
