@@ -1,4 +1,4 @@
-"""The numbers of reproduction/DETAILS.md from the runs' tables, on invented runs whose numbers are worked out by hand."""
+"""The numbers of DETAILS.md from the runs' tables, on invented runs whose numbers are worked out by hand."""
 
 from __future__ import annotations
 
