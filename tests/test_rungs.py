@@ -17,6 +17,8 @@ RUNGS = (
     "core.lazy",
     "core.cpu",
     "core.errors",
+    "core.undo",
+    "core.untrusted",
     "core.settings",
     "core.arrays",
     "core.seeds",
