@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import subprocess
 import sys
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -24,6 +25,30 @@ def test_every_algorithm_says_what_it_keeps_sends_and_guarantees(name: str) -> N
     usual = PROTOCOLS[name].usual()
     assert usual, f"{name}: `usual` gives nothing, so nobody can be told what it is"
     assert not missing_facts(usual[0]), "\n".join(missing_facts(usual[0]))
+
+
+@pytest.mark.parametrize("name", PROTOCOLS)
+def test_every_form_that_lacks_an_ability_says_why(name: str) -> None:
+    """Failures, joining and leaving: also its forms without failures, and those that people rarely take."""
+    kind = PROTOCOLS[name]
+    forms = [*kind.usual(), *kind.other_forms()]
+    plain = [replace(one, resilient=False) for one in forms if "resilient" in one.settings]  # type: ignore[type-var]
+    assert not [one.label for one in plain if one.nodes_come_and_go], "what knows no failures cannot let nodes join"
+    for form in (*forms, *plain):
+        assert form.survives_failures or form.why_failures_end_it, f"{form.label}: add why_failures_end_it"
+        assert form.nodes_come_and_go or form.why_nodes_stay, f"{form.label}: add why_nodes_stay"
+        assert not (form.survives_failures and form.why_failures_end_it), form.label
+        assert not (form.nodes_come_and_go and form.why_nodes_stay), form.label
+
+
+def test_forms_that_lack_an_ability_are_shown_with_their_reasons() -> None:
+    """In the list of commands, on the page and as plain data."""
+    said = {one.protocol.name: one for one in algorithm_entries(["async_gossip", "noloco", "choco_sgd", "centralized"])}
+    assert "with mixing: matrix: the simulator; knows no failures, because it mixes all" in said["async_gossip"].where
+    assert "with fragments: 2: nodes stay the same, because with fragments one" in said["noloco"].where
+    assert "knows no failures, because a difference that is lost" in said["choco_sgd"].where
+    assert said["choco_sgd"].plain()["why_failures_end_it"].startswith("a difference that is lost")
+    assert said["centralized"].plain()["why_nodes_stay"].startswith("one node alone trains")
 
 
 def test_what_is_missing_is_said() -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import struct
 
 import numpy as np
 import pytest
@@ -14,13 +15,13 @@ from walktalk.chains import mean_return_times, metropolis_hastings, metropolis_w
 from walktalk.core.errors import ChainError, SpecError
 from walktalk.core.seeds import Seed
 from walktalk.graphs import Graph
-from walktalk.protocols import Digest, MultiWalk, Protocol, Walkman, WeightedWalk
+from walktalk.protocols import Digest, MultiWalk, Protocol, Trained, Walkman, WeightedWalk
 from walktalk.protocols.mechanisms.tokens.protocol import WalkNode
 from walktalk.protocols.mechanisms.tokens.rule import counts_in
 from walktalk.protocols.walks.walkman import Consensus, count_of
 from walktalk.protocols.walks.weighted_walk import Weighted
 from walktalk.runtimes.semantics import Stop
-from walktalk.runtimes.simulator import Fault, PoissonTiming, RunSetup, Simulation
+from walktalk.runtimes.simulator import Fault, PoissonTiming, RunSetup, Simulation, all_network_views
 from walktalk.testing import check_protocol
 
 WEIGHTS = (1.0, 5.0, 2.0, 0.5, 3.0, 4.0)
@@ -150,6 +151,17 @@ def test_walkman_reaches_the_optimum_of_unlike_nodes_also_after_failures() -> No
         count_of(counts_in(token.carried.state)) for m in end.simulation.machines for token in m.copies.here.values()
     ]  # type: ignore[attr-defined]
     assert set(counts) <= {6}
+
+
+@pytest.mark.parametrize(("forged", "taken"), [(0, 1), (2**32 - 1, 6), (4, 4)])
+@pytest.mark.parametrize("noted", [False, True])
+def test_a_forged_count_becomes_one_that_can_be(forged: int, taken: int, noted: bool) -> None:
+    """What a walk carries is data of strangers: nothing divides by zero, and a number is sent on that fits."""
+    rule = Consensus(all_network_views(GRAPH)[2], 1.0, 1)
+    _, counts = rule.visit(1, False, noted, struct.pack("<I", forged))
+    assert count_of(counts) == taken
+    _, counts = rule.trained(Trained("prox", 1), noted, False, counts)
+    assert count_of(counts) == (taken if noted else taken + 1)
 
 
 # -- DIGEST -----------------------------------------------------------------------------------------------------------

@@ -11,7 +11,18 @@ from tests.support.runs import Played, setup
 from walktalk import graphs
 from walktalk.core.errors import SpecError
 from walktalk.core.seeds import Seed
-from walktalk.protocols import AsyncGossip, ChocoSGD, Digest, MultiWalk, SyncGossip, TokenSaga, Walkman, WeightedWalk
+from walktalk.protocols import (
+    AsyncGossip,
+    ChocoSGD,
+    Digest,
+    FedAvg,
+    LocalDSGD,
+    MultiWalk,
+    SyncGossip,
+    TokenSaga,
+    Walkman,
+    WeightedWalk,
+)
 from walktalk.runtimes.peers import Ledger
 from walktalk.runtimes.semantics import Stop
 from walktalk.runtimes.simulator import Fault, FaultPlan, NetworkTiming, Simulation
@@ -66,7 +77,7 @@ def test_walks_are_all_there_and_what_was_aggregated_is_handed_over() -> None:
 def test_the_arithmetic_can_be_done_again(protocol: Any) -> None:
     played = Played(setup(protocol, graphs.cycle(5), faults=plan(*COMES_AND_GOES), stop=Stop(time=150.0)), stretches=3)
     replay = played.replay().play(played.trace)
-    members = sorted(played.engine.simulations[0].interpreter.members)
+    members = sorted(played.engine.simulations[0].interpreter.output.members)
     walks = protocol.family == "walks"
     expected = replay.output() if walks else np.mean([replay.members[node] for node in members], axis=0)
     scale = np.abs(played.trainer.centres).max()
@@ -103,12 +114,17 @@ def test_before_it_joins_the_others_are_connected_without_it() -> None:
     ("protocol", "fault", "why"),
     [
         (MultiWalk(2), {"kind": "join", "node": 1, "at": 1.0}, "cannot join later"),
+        (Digest(start=3), {"kind": "join", "node": 3, "at": 1.0}, "3 cannot join later"),
         (ChocoSGD(), {"kind": "leave", "node": 1, "at": 1.0}, "not made for nodes that leave"),
+        (AsyncGossip(resilient=False), {"kind": "leave", "node": 1, "at": 1.0}, r"leave .* \(resilient: false\)"),
+        (LocalDSGD(resilient=False), {"kind": "join", "node": 4, "at": 1.0}, r"join .* \(resilient: false\)"),
+        (FedAvg(resilient=False), {"kind": "join", "node": 4, "at": 1.0}, r"join .* \(resilient: false\)"),
+        (MultiWalk(2, resilient=False), {"kind": "leave", "node": 3, "at": 1.0}, r"leave .* \(resilient: false\)"),
     ],
 )
 def test_what_cannot_be_is_refused(protocol: Any, fault: dict[str, Any], why: str) -> None:
     with pytest.raises(SpecError, match=why):
-        play(protocol, graphs.cycle(5), Fault(**fault))
+        play(protocol, graphs.build(protocol.made_for or "cycle", 5), Fault(**fault))
 
 
 @pytest.mark.parametrize(

@@ -98,5 +98,5 @@ def _rule_and_keys(entry: Entry) -> None:
     for name, setting in entry.keys.items():
         usual = f" (usually {setting.default})" if setting.default not in (None, "") else ""
         words = f"{setting.meaning}: {setting.allowed}{usual}"
-        typer.echo(textwrap.fill(words, WIDTH, initial_indent=f"  {name:13}", subsequent_indent=" " * 15))
+        typer.echo(textwrap.fill(words, WIDTH, initial_indent=f"  {name:12} ", subsequent_indent=" " * 15))
     typer.echo(f"\n  In a study: algorithms: [{{name: {entry.protocol.name}}}]")

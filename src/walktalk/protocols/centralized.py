@@ -36,6 +36,7 @@ class Centralized(Protocol):
     conserves: ClassVar[tuple[Law, ...]] = ("once",)
     runtimes: ClassVar[tuple[Runtime, ...]] = ("sim",)  # on real peers data never leaves its node
     survives_failures: ClassVar[bool] = True  # what happens to the others does not touch it
+    why_nodes_stay: ClassVar[str] = "one node alone trains, and has everybody's data from the start"
     pools_data: ClassVar[bool] = True
     means_of_models: ClassVar[bool] = True
     on_directed_graphs: ClassVar[bool] = True  # it uses none of the links

@@ -10,15 +10,19 @@ import random
 from abc import ABC, abstractmethod
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass
-from typing import ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar
 
 from walktalk.core.errors import SpecError
+from walktalk.core.old_names import warn_of
 from walktalk.graphs import Graph, WeightedRounds
 from walktalk.protocols.effects import Arrival, Effect, Message
 from walktalk.protocols.events import Event
 from walktalk.protocols.events import NetworkView as NetworkView
 from walktalk.protocols.self_description import TWO_WAY, Demand, SelfDescribed
 from walktalk.transforms.rules import Privacy
+
+if TYPE_CHECKING:
+    from typing_extensions import Self
 
 
 @dataclass(slots=True)
@@ -74,8 +78,35 @@ class Protocol(SelfDescribed):
     # products, can be averaged in their own way.
     means_of_models: ClassVar[bool] = False
     on_directed_graphs: ClassVar[bool] = False  # whether links may be one-way
-    nodes_come_and_go: ClassVar[bool] = False  # whether nodes may join it, and leave it for good, while it runs
-    why_nodes_stay: ClassVar[str] = ""  # why they may not, as it follows "because "
+    elastic: ClassVar[bool] = False  # whether its machines know nodes that join, and leave for good, while it runs
+
+    def __init_subclass__(cls, **more: Any) -> None:
+        """Takes a class's own `hardened`, as walktalk 0.1 called it, for its `resilient_form`."""
+        super().__init_subclass__(**more)
+        if "hardened" in vars(cls) and "resilient_form" not in vars(cls):
+            warn_of(f"{cls.__name__}.hardened", f"{cls.__name__}.resilient_form")
+            cls.resilient_form = cls.hardened  # type: ignore[method-assign, assignment]
+
+    def hardened(self) -> Self:
+        """The name that `resilient_form` had in walktalk 0.1; it goes with the next release."""
+        warn_of("Protocol.hardened", "Protocol.resilient_form")
+        return self.resilient_form()
+
+    @property
+    def nodes_come_and_go(self) -> bool:
+        """Whether nodes may join it, and leave it for good, while it runs."""
+        return self.elastic and not self.why_nodes_stay
+
+    @property
+    def why_nodes_stay(self) -> str:
+        """Why they may not, as it follows "because "."""
+        plain = self.elastic and self.settings.get("resilient") is False
+        return "its form for a world without failures is chosen (resilient: false)" if plain else ""
+
+    @classmethod
+    def other_forms(cls) -> tuple[Self, ...]:
+        """Settings besides the first of the usual ones with which it may survive less, or keep its nodes."""
+        return cls.usual()[1:]
 
     @property
     def made_for(self) -> str:
@@ -119,6 +150,11 @@ class Protocol(SelfDescribed):
     def irreplaceable(self, node: int) -> str:
         """Why a node can neither join late nor leave for good where others can, as a sentence; "" where it can."""
         return ""
+
+    @property
+    def there_at_first(self) -> Collection[int]:
+        """Nodes that others wait for from the start, as those where a walk begins: they cannot join late."""
+        return ()
 
     @property
     def plain_sgd_only(self) -> str:

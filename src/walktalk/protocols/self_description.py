@@ -126,7 +126,12 @@ class SelfDescribed(ABC):
     @property
     def survives_failures(self) -> bool:
         """Whether it has a form for a world in which nodes and messages are lost."""
-        return "resilient" in self.settings
+        return "resilient" in self.settings and not self.why_failures_end_it
+
+    @property
+    def why_failures_end_it(self) -> str:
+        """Why it has no such form, as it follows "because "."""
+        return ""
 
     @property
     def instead(self) -> str:

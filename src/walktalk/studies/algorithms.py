@@ -62,15 +62,13 @@ class Entry:
     @property
     def where(self) -> str:
         """In which runtimes, whether it survives failures there, and whether nodes may come and go."""
-        protocol = self.protocol
-        said = [" and ".join(ENGINES[one] for one in protocol.runtimes)]
-        if protocol.survives_failures:
-            said.append("survives failures")
-        if protocol.nodes_come_and_go:
-            said.append("nodes may join and leave")
-        elif protocol.why_nodes_stay:
-            said.append(f"nodes stay the same, because {protocol.why_nodes_stay}")
-        return "; ".join(said)
+        usual = _abilities(self.protocol)
+        forms = [
+            f"with {_difference(self.protocol, form)}: {'; '.join(said)}"
+            for form in type(self.protocol).other_forms()
+            if (said := [one for one in _abilities(form) if one not in usual])
+        ]
+        return "; ".join([*usual, *forms])
 
     @property
     def theory(self) -> str:
@@ -109,11 +107,34 @@ class Entry:
             "runtimes": list(protocol.runtimes),
             "theory": protocol.proved,
             "survives_failures": protocol.survives_failures,
+            "why_failures_end_it": protocol.why_failures_end_it,
             "nodes_come_and_go": protocol.nodes_come_and_go,
+            "why_nodes_stay": protocol.why_nodes_stay,
             "keys": keys,
             **({} if self.bits is None else {"bits_per_iteration": self.bits}),
             **({"not_here": self.not_here} if self.not_here else {}),
         }
+
+
+def _abilities(protocol: Protocol) -> list[str]:
+    """Where it runs, and what it does there when nodes fail, come and go; or why it does not."""
+    said = [" and ".join(ENGINES[one] for one in protocol.runtimes)]
+    if protocol.survives_failures:
+        said.append("survives failures")
+    elif protocol.why_failures_end_it:
+        said.append(f"knows no failures, because {protocol.why_failures_end_it}")
+    if protocol.nodes_come_and_go:
+        said.append("nodes may join and leave")
+    elif protocol.why_nodes_stay:
+        said.append(f"nodes stay the same, because {protocol.why_nodes_stay}")
+    return said
+
+
+def _difference(usual: Protocol, form: Protocol) -> str:
+    """The settings in which a form differs from the usual one, as they stand in a specification."""
+    before = usual.settings
+    changed = {name: value for name, value in form.settings.items() if value != before[name]}
+    return ", ".join(f"{name}: {str(value).lower()}" for name, value in changed.items())
 
 
 def algorithm_entries(names: list[str] | None = None, graph: Graph | None = None, parameters: int = 0) -> list[Entry]:

@@ -102,12 +102,12 @@ class AsyncGossip(InPairs):
         return "mixing: pairwise"
 
     @property
-    def survives_failures(self) -> bool:
-        return self.mixing != "matrix"
+    def why_failures_end_it(self) -> str:
+        return "it mixes all nodes at once, dead or alive" if self.mixing == "matrix" else ""
 
     @property
-    def why_nodes_stay(self) -> str:  # type: ignore[override]
-        return "it mixes all nodes at once, dead or alive" if self.mixing == "matrix" else ""
+    def why_nodes_stay(self) -> str:
+        return self.why_failures_end_it or super().why_nodes_stay
 
     @classmethod
     def usual(cls) -> tuple[AsyncGossip, ...]:

@@ -55,6 +55,9 @@ class ChocoSGD(Protocol):
     description: ClassVar[str] = "Gossip in rounds in which only compressed differences are sent."
     colour: ClassVar[str] = "#6B4226"
     instead: ClassVar[str] = "local_dsgd with compression"
+    why_failures_end_it: ClassVar[str] = (
+        "a difference that is lost leaves the public copies at the two ends of a link apart for good"
+    )
     why_nodes_stay: ClassVar[str] = "public copies have to be the same at both ends of a link, from the beginning"
     demands: ClassVar[tuple[Demand, ...]] = (FIXED,)
     conserves: ClassVar[tuple[Law, ...]] = ("sum",)

@@ -66,7 +66,7 @@ class DivShare(Protocol):
     colour: ClassVar[str] = "#A569BD"
     demands: ClassVar[tuple[Demand, ...]] = (FIXED,)
     survives_failures: ClassVar[bool] = True  # who waits for nobody does not miss anybody
-    nodes_come_and_go: ClassVar[bool] = True
+    elastic: ClassVar[bool] = True
 
     @property
     def messages(self) -> Mapping[str, Arrival]:

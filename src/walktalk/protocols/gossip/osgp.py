@@ -84,7 +84,6 @@ class OSGP(NeighbourRounds):
     colour: ClassVar[str] = "#B07AA1"
     conserves: ClassVar[tuple[Law, ...]] = ("sum",)
     on_directed_graphs: ClassVar[bool] = True
-    nodes_come_and_go: ClassVar[bool] = True
 
     @property
     def messages(self) -> Mapping[str, Arrival]:

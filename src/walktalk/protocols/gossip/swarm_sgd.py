@@ -75,18 +75,18 @@ class SwarmSGD(InPairs):
         return f"SwarmSGD ({', '.join(how)})" if how else "SwarmSGD"
 
     @property
-    def why_nodes_stay(self) -> str:  # type: ignore[override]
+    def why_failures_end_it(self) -> str:
         if self.codec:
             return "both ends of a link must have the same point of reference, whatever is lost"
         return "a pair waits until both are there" if self.blocking else ""
 
     @property
-    def instead(self) -> str:
-        return "plain swarm_sgd, with compression if wanted"
+    def why_nodes_stay(self) -> str:
+        return self.why_failures_end_it or super().why_nodes_stay
 
     @property
-    def survives_failures(self) -> bool:
-        return not self.blocking and not self.codec
+    def instead(self) -> str:
+        return "plain swarm_sgd, with compression if wanted"
 
     @classmethod
     def usual(cls) -> tuple[SwarmSGD, ...]:

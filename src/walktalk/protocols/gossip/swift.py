@@ -51,7 +51,7 @@ class SWIFT(Protocol):
     colour: ClassVar[str] = "#5499C7"
     demands: ClassVar[tuple[Demand, ...]] = (FIXED,)
     survives_failures: ClassVar[bool] = True  # who waits for nobody does not miss anybody
-    nodes_come_and_go: ClassVar[bool] = True
+    elastic: ClassVar[bool] = True
 
     @property
     def messages(self) -> Mapping[str, Arrival]:

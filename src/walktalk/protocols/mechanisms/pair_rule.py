@@ -41,6 +41,7 @@ class InPairs(Protocol):
 
     resilient: bool | None = field(default=None, kw_only=True)
     patience: Annotated[float, Gt(0), InLabel("")] = field(default=10.0, kw_only=True)
+    elastic: ClassVar[bool] = True
     family: ClassVar[str] = "gossip"
     conserves: ClassVar[tuple[Law, ...]] = ("sum",)
     mixes_once: ClassVar[bool] = True  # whether a model that comes is mixed into one slot only
@@ -48,10 +49,6 @@ class InPairs(Protocol):
     def __post_init__(self) -> None:
         if not self.patience > 0:
             raise SpecError(f"patience: {self.patience} is not possible; a number above 0 is needed")
-
-    @property
-    def nodes_come_and_go(self) -> bool:  # type: ignore[override]
-        return self.survives_failures
 
     @property
     def messages(self) -> Mapping[str, Arrival]:

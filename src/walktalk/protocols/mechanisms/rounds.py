@@ -309,14 +309,11 @@ class NeighbourRounds(Protocol):
 
     resilient: bool | None = None
     patience: Annotated[float, Gt(0), InLabel("")] = 10.0
+    elastic: ClassVar[bool] = True
 
     def __post_init__(self) -> None:
         if not self.patience > 0:
             raise SpecError(f"patience: {self.patience} is not possible; a number above 0 is needed")
-
-    @property
-    def nodes_come_and_go(self) -> bool:  # type: ignore[override]
-        return not self.why_nodes_stay
 
     def node(
         self, around: NetworkView, rule: Rule, links: Mapping[str, tuple[int, ...]] | None = None, turns: Turns = ()

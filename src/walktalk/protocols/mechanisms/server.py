@@ -80,12 +80,9 @@ class ServerProtocol(Protocol):
     server: Annotated[int, Ge(0)] = 0
     resilient: bool | None = field(default=None, kw_only=True)
     patience: Annotated[float, Gt(0), InLabel("")] = field(default=10.0, kw_only=True)
+    elastic: ClassVar[bool] = True
     family: ClassVar[str] = "server"
     made_for: ClassVar[str] = "star"
-
-    @property
-    def nodes_come_and_go(self) -> bool:  # type: ignore[override]
-        return not self.why_nodes_stay
 
     @property
     def demands(self) -> tuple[Demand, ...]:

@@ -64,9 +64,14 @@ class NoLoCo(NeighbourRounds):
     on_directed_graphs: ClassVar[bool] = True
     made_for: ClassVar[str] = "random_matchings"
 
+    @classmethod
+    def other_forms(cls) -> tuple[NoLoCo, ...]:
+        return (cls(fragments=2),)
+
     @property
-    def why_nodes_stay(self) -> str:  # type: ignore[override]
-        return "with fragments one that joins hears only a part of the model in a round" if self.fragments > 1 else ""
+    def why_nodes_stay(self) -> str:
+        fragments = "with fragments one that joins hears only a part of the model in a round"
+        return fragments if self.fragments > 1 else super().why_nodes_stay
 
     @property
     def messages(self) -> Mapping[str, Arrival]:

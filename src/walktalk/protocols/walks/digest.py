@@ -54,7 +54,7 @@ class Digest(Protocol):
     resilient: bool | None = None
     patience: Annotated[float, Gt(0), InLabel("")] = 4.0
     name: ClassVar[str] = "digest"
-    nodes_come_and_go: ClassVar[bool] = True
+    elastic: ClassVar[bool] = True
     family: ClassVar[str] = "walks"
     title: ClassVar[str] = "DIGEST"
     description: ClassVar[str] = "All nodes train all the time; a travelling model gathers what each has learned."
@@ -70,6 +70,10 @@ class Digest(Protocol):
     @property
     def messages(self) -> Mapping[str, Arrival]:
         return RESILIENT_MESSAGES if self.resilient else PLAIN_MESSAGES
+
+    @property
+    def there_at_first(self) -> tuple[int, ...]:
+        return (self.start,)
 
     def check(self, nodes: int) -> None:
         super().check(nodes)

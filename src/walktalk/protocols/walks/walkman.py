@@ -92,7 +92,9 @@ class Consensus(NotingRule, AlgorithmOne):
             effects += [Combine(LOCAL, {z: 1.0}), Combine(DUAL, {z: 0.0})]
         effects += [Combine(PROX, {LOCAL: 1.0}), Combine(ANCHOR, {z: 1.0, DUAL: -1.0 / self.beta})]
         train = Train(PROX, walk, self.steps, anchor=ANCHOR, pull=self.beta)
-        return [*effects, train], _COUNT.pack(0 if begins else count_of(counts))
+        # Who forges a count only makes the mean one over 1 node, or all of them.
+        counted = 0 if begins else min(max(count_of(counts), 1), self.nodes)
+        return [*effects, train], _COUNT.pack(counted)
 
     def trained(self, event: Trained, noted: bool, first: bool, counts: bytes) -> tuple[list[Effect], bytes]:
         count, z = count_of(counts), walk_slot(event.walk)

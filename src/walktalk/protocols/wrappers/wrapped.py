@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from abc import abstractmethod
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -103,12 +103,20 @@ class Wrapped(Protocol):
         return self.inner.on_directed_graphs
 
     @property
-    def nodes_come_and_go(self) -> bool:  # type: ignore[override]
+    def why_failures_end_it(self) -> str:
+        return self.inner.why_failures_end_it
+
+    @property
+    def nodes_come_and_go(self) -> bool:
         return self.inner.nodes_come_and_go
 
     @property
-    def why_nodes_stay(self) -> str:  # type: ignore[override]
+    def why_nodes_stay(self) -> str:
         return self.inner.why_nodes_stay
+
+    @property
+    def there_at_first(self) -> Collection[int]:
+        return self.inner.there_at_first
 
     @property
     def made_for(self) -> str:

@@ -108,10 +108,9 @@ class Changes:
 
 
 def _check_first(joining: set[int], protocol: Protocol, graph: Graph) -> None:
-    """Walks, and the aggregator, start at nodes that are there."""
-    settings = protocol.settings
-    busy = {*range(int(settings.get("walks", 0))), *([settings["aggregator"]] if "aggregator" in settings else ())}
-    for node in sorted(joining & busy):
+    """What the others wait for starts at nodes that are there."""
+    busy = protocol.there_at_first
+    for node in sorted(joining.intersection(busy)):
         free = [v for v in range(graph.nodes) if v not in busy]
         allowed = f"{free[0]} to {free[-1]}" if free else "none"
         raise SpecError(f"node: {node} cannot join later: a walk begins there, or it aggregates; allowed: {allowed}")

@@ -158,7 +158,7 @@ class Walks(Protocol):
     """
 
     family: ClassVar[str] = "walks"
-    nodes_come_and_go: ClassVar[bool] = True
+    elastic: ClassVar[bool] = True
     extras: ClassVar[tuple[str, ...]] = ()  # kinds of the further models that a walk carries
 
     @property
@@ -209,6 +209,10 @@ class Walks(Protocol):
             return {WALK: Arrival("walk/{walk}"), **{kind: Arrival(f"{kind}/{{round}}") for kind in self.extras}}
         extras = {kind: Arrival(f"in/{kind}/{{round}}") for kind in self.extras}
         return {WALK: Arrival("in/{walk}"), ACK: Arrival(), BEAT: Arrival(), **extras}
+
+    @property
+    def there_at_first(self) -> frozenset[int]:
+        return frozenset((*range(self.walks), self.aggregator))
 
     def active_models(self, nodes: int) -> int:
         return self.walks
