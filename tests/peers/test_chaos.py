@@ -1,4 +1,4 @@
-"""A small storm over real processes; `walktalk chaos` makes large ones."""
+"""A small plan over real processes; `walktalk chaos` makes large ones."""
 
 from __future__ import annotations
 
@@ -6,13 +6,13 @@ from pathlib import Path
 
 import pytest
 
-from walktalk.testing.chaos import Blow, Storm, chaos_round
+from walktalk.testing.chaos import ChaosFault, ChaosPlan, chaos_round
 
 
 @pytest.mark.slow
 def test_three_kills_among_six_nodes_do_no_harm(tmp_path: Path) -> None:
-    blows = (Blow("aggregator", for_good=True), Blow("random"), Blow("aggregator"))
-    storm = Storm(
+    faults = (ChaosFault("aggregator", for_good=True), ChaosFault("random"), ChaosFault("aggregator"))
+    plan = ChaosPlan(
         nodes=6,
         walks=2,
         heartbeat=0.3,
@@ -22,10 +22,10 @@ def test_three_kills_among_six_nodes_do_no_harm(tmp_path: Path) -> None:
         away=1.5,
         settle=14.0,
         judged=5.0,
-        blows=blows,
+        faults=faults,
     )
-    verdict = chaos_round(storm, 1, tmp_path)
-    assert sum(line.startswith("kill -9") for line in verdict.blows) == 3
+    verdict = chaos_round(plan, 1, tmp_path)
+    assert sum(line.startswith("kill -9") for line in verdict.faults) == 3
     assert verdict.aggregators_killed >= 2
     assert not verdict.stuck  # everybody leaves when asked to
     assert not verdict.idle  # and trained until then

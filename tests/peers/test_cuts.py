@@ -17,7 +17,7 @@ from walktalk.studies import make_spec
 from walktalk.studies.peers import NodeJob, local_cluster
 from walktalk.studies.planning import prepare
 from walktalk.testing.chaos.cables import Cables, plugged_in
-from walktalk.testing.chaos.disturbance import StruckJob, run_struck
+from walktalk.testing.chaos.disturbance import DisturbedJob, run_disturbed
 
 HEARTBEAT, WARMUP, CUT = 0.5, 8.0, 16.0
 
@@ -51,8 +51,8 @@ def test_a_cut_does_not_stall_links_to_healthy_neighbours(tmp_path: Path) -> Non
     run = prepare(spec, "cpu").runs[0]
     with Cables(nodes) as cables:
         cluster = plugged_in(local_cluster(spec, run, tmp_path, pace=0.05), cables)
-        jobs = [StruckJob(NodeJob(cluster, name), cables.namespace(node)) for node, name in enumerate(cluster.nodes)]
-        fleet = Fleet(run_struck, jobs, list(cluster.nodes))
+        jobs = [DisturbedJob(NodeJob(cluster, name), cables.namespace(node)) for node, name in enumerate(cluster.nodes)]
+        fleet = Fleet(run_disturbed, jobs, list(cluster.nodes))
         try:
             end = time.monotonic() + 90
             while time.monotonic() < end and not all(heard(tmp_path, name) for name in cluster.nodes):

@@ -21,7 +21,7 @@ from walktalk.studies import make_spec
 from walktalk.studies.peers import NodeJob, local_cluster
 from walktalk.studies.planning import prepare
 from walktalk.testing.chaos.cables import Cables, plugged_in
-from walktalk.testing.chaos.disturbance import StruckJob, run_struck
+from walktalk.testing.chaos.disturbance import DisturbedJob, run_disturbed
 
 pytestmark = [pytest.mark.network, pytest.mark.skipif(shutil.which("tc") is None, reason="needs the command `tc`")]
 
@@ -56,8 +56,8 @@ def test_heartbeats_do_not_wait_behind_models_and_the_run_ends_in_order(tmp_path
             subprocess.run(["ip", "netns", "exec", cables.namespace(node), "tc", *limit.split()], check=True)
         cluster = plugged_in(local_cluster(spec, run, tmp_path, pace=0.1), cables)
         cluster = cluster.model_copy(update={"lease": 10.0})  # the usual one
-        jobs = [StruckJob(NodeJob(cluster, name), cables.namespace(node)) for node, name in enumerate(cluster.nodes)]
-        fleet = Fleet(run_struck, jobs, list(cluster.nodes))
+        jobs = [DisturbedJob(NodeJob(cluster, name), cables.namespace(node)) for node, name in enumerate(cluster.nodes)]
+        fleet = Fleet(run_disturbed, jobs, list(cluster.nodes))
         try:
             end = time.monotonic() + LASTS + 90.0
             while any(process.is_alive() for process in fleet.processes) and time.monotonic() < end:

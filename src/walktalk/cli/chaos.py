@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from walktalk.testing.chaos import Verdict
 
 BROKEN = 1  # exit code where a round failed
-BLOWS = "kill,hang,cut,disk,clock,hostile,restart,leave,join"
+FAULTS = "kill,hang,cut,disk,clock,hostile,restart,leave,join"
 
 
 def chaos(
@@ -30,16 +30,17 @@ def chaos(
         float | None,
         typer.Option(min=0.0, help="Least seconds of a training; 0.05 for walks, 0.25 for others if left out."),
     ] = None,
-    blows: Annotated[
+    faults: Annotated[
         str,
         typer.Option(
             help="What happens in every round, in an order that the seed decides. kill: kill -9 of the aggregator, who "
             "comes back, and of a random node for good. hang: SIGSTOP. cut: two halves for 10 s. disk: a full disk (as "
             "root a file system of its own, else a limit on files). clock: a jump of an hour to a month. hostile: a "
-            "node that lies. restart: of all nodes, planned or by kill -9. leave: a node goes for good. join: one "
-            "comes that was not there. swallow (not of the usual ones): a node that keeps walks."
+            "node that sends forged messages. restart: of all nodes, planned or by kill -9. leave: a node goes for "
+            "good. join: one comes that was not there. swallow (not of the usual ones): a node that keeps walks."
         ),
-    ] = BLOWS,
+    ] = FAULTS,
+    blows: Annotated[str | None, typer.Option(hidden=True)] = None,
     real_cuts: Annotated[
         bool,
         typer.Option(
@@ -47,9 +48,10 @@ def chaos(
         ),
     ] = False,
     at_once: Annotated[int, typer.Option(min=1, help="Rounds at the same time; each needs about one processor.")] = 1,
-    calm: Annotated[
-        bool, typer.Option("--calm", help="No blows: shows what the checks say of undisturbed nodes.")
+    no_faults: Annotated[
+        bool, typer.Option("--no-faults", help="Nothing goes wrong: shows what the checks say of undisturbed nodes.")
     ] = False,
+    calm: Annotated[bool, typer.Option("--calm", hidden=True)] = False,
     out: Annotated[
         Path, typer.Option(help="Folder for rounds.csv and rounds.json, and the nodes' folders of failed rounds.")
     ] = Path("out/chaos"),
@@ -64,21 +66,35 @@ def chaos(
 
     from walktalk.core.errors import SpecError
     from walktalk.records import replacing_files
-    from walktalk.testing.chaos import FAILED, ROUNDS, Storm, blows_of, known_rounds, run_rounds, summary, write_rounds
+    from walktalk.testing.chaos import (
+        FAILED,
+        ROUNDS,
+        ChaosPlan,
+        faults_of,
+        known_rounds,
+        run_rounds,
+        summary,
+        write_rounds,
+    )
 
     if resume and overwrite:
         raise SpecError("--resume goes on with what is there, --overwrite begins anew; leave one of them out")
     signal.signal(signal.SIGTERM, signal.default_int_handler)  # as Ctrl-C: the nodes are stopped before this ends
-    chosen = [] if calm else [word.strip() for word in blows.split(",") if word.strip()]
-    storm = Storm(nodes=nodes, algorithm=algorithm, walks=walks, pace=pace, blows=blows_of(chosen), real_cuts=real_cuts)
-    verdicts = known_rounds(out, storm) if resume else []
+    renamed = {"--blows": ("--faults", blows is not None), "--calm": ("--no-faults", calm)}
+    for old, (new, used) in renamed.items():
+        if used:
+            typer.echo(f"{old} is now {new}; the old name goes with the next release", err=True)
+    words = "" if no_faults or calm else blows if blows is not None else faults
+    happens = faults_of([word.strip() for word in words.split(",") if word.strip()])
+    plan = ChaosPlan(nodes=nodes, algorithm=algorithm, walks=walks, pace=pace, faults=happens, real_cuts=real_cuts)
+    verdicts = known_rounds(out, plan) if resume else []
     done = {verdict.seed for verdict in verdicts}
     seeds = [number for number in range(seed, seed + rounds) if number not in done]
     place = nullcontext(out) if resume else replacing_files(out, ROUNDS, overwrite=overwrite)
     with place as records, _progress(rounds, len(done), quiet=as_json) as (say, step):
-        for verdict in run_rounds(storm, seeds, out / FAILED, at_once, say):
+        for verdict in run_rounds(plan, seeds, out / FAILED, at_once, say):
             verdicts.append(verdict)
-            write_rounds(records, storm, verdicts)  # after every round: what is known is not lost with the rest
+            write_rounds(records, plan, verdicts)  # after every round: what is known is not lost with the rest
             say(verdict.seed, in_words(verdict))
             step(all(verdict.passed for verdict in verdicts))
     if as_json:
@@ -140,13 +156,13 @@ def show(verdicts: list[Verdict], out: Path) -> None:
     from walktalk.testing.chaos import FAILED, summary
 
     table = Table(title="walktalk chaos", title_justify="left")
-    columns = ("seed", "blows", "gone", "iterations", "walks", "counted", "halves", "loss ratio", "held")
+    columns = ("seed", "faults", "gone", "iterations", "walks", "counted", "halves", "loss ratio", "held")
     for column in columns:
         table.add_column(column, justify="left" if column == "held" else "right")
     for v in sorted(verdicts, key=lambda verdict: verdict.seed):
         table.add_row(
             str(v.seed),
-            str(len(v.blows)),
+            str(len(v.faults)),
             str(len(v.gone)),
             f"{v.iterations:,}",
             f"{v.walks}/{v.walks_wanted}" if v.walks_wanted else "",

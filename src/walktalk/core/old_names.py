@@ -130,6 +130,11 @@ NAMES = {
     },
     "walktalk.studies.planning": _GIVEN,
     "walktalk.testing": {"Blow": "walktalk.testing:Outage"},
+    "walktalk.testing.chaos": {
+        "Blow": "walktalk.testing.chaos:ChaosFault",
+        "Storm": "walktalk.testing.chaos:ChaosPlan",
+        "blows_of": "walktalk.testing.chaos:faults_of",
+    },
     "walktalk.theory": {"PROVED": "walktalk.protocols:Protocol.proved"},
 }
 """For each front door: names of walktalk 0.1, and what they are called now (`module:name`)."""

@@ -69,7 +69,7 @@ WORDS: dict[str, str] = {
     "readmitted": "takes walk {walk} in again, which another had aggregated",
     "taken_back": "lets walk {walk} go on, which another had ended on a false word",
     "stood_in": "lets what is left of walk {walk} stand in for it",
-    "storm_over": "What is done to the nodes on purpose is over",
+    "chaos_over": "What is done to the nodes on purpose is over",
     "joined": "knows that node {peer} has joined",
     "leaves_for_good": "knows that node {peer} is about to leave for good",
     "left_for_good": "knows that node {peer} has left for good",

@@ -1,3 +1,8 @@
+from .plan import KINDS as KINDS
+from .plan import USUAL as USUAL
+from .plan import ChaosFault as ChaosFault
+from .plan import ChaosPlan as ChaosPlan
+from .plan import faults_of as faults_of
 from .round import chaos_round as chaos_round
 from .series import FAILED as FAILED
 from .series import ROUNDS as ROUNDS
@@ -5,11 +10,6 @@ from .series import known_rounds as known_rounds
 from .series import run_rounds as run_rounds
 from .series import summary as summary
 from .series import write_rounds as write_rounds
-from .storm import KINDS as KINDS
-from .storm import USUAL as USUAL
-from .storm import Blow as Blow
-from .storm import Storm as Storm
-from .storm import blows_of as blows_of
 from .verdict import Comparison as Comparison
 from .verdict import Half as Half
 from .verdict import Verdict as Verdict

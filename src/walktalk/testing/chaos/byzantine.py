@@ -1,13 +1,13 @@
-"""A node that lies, under its own name and with valid stamps, so that what it says reaches the protocol.
+"""A node that sends forged messages, under its own name and with valid stamps: they reach the protocol.
 
-What it says is made of what it has truly said: the same message again later; with one of its numbers, or a word of its
+They are made of what it has truly said: the same message again later; with one of its numbers, or a word of its
 note, replaced by an extreme one (tickets, terms, hops, counts, clocks, claims that nobody made); or with numbers in its
 model that are none, or enormous. Nothing here is a model that is finite, of the usual size, and bad: from that only a
 `screen` protects.
 
-The trace says what went along with a lie: a node that takes an old model for a new one goes on from there, and whoever
-asks later which updates are in the model must know from where. So the trace keeps a copy of each model that is said
-while the node lies, in slots that only the trace has.
+The trace says what went along with a forged message: a node that takes an old model for a new one goes on from there,
+and whoever asks later which updates are in the model must know from where. So the trace keeps a copy of each model
+that is said while the node forges, in slots that only the trace has.
 """
 
 from __future__ import annotations
@@ -29,13 +29,13 @@ from walktalk.runtimes.peers import Node, Parcel, Stamp
 from walktalk.runtimes.semantics import Packed
 from walktalk.transforms.codecs import Bytes
 
-LIES = "lies"
-"""A file in a node's folder: while it is there, the node lies."""
+FORGES = "forges"
+"""A file in a node's folder: while it is there, the node forges."""
 
-A_SECOND = 40  # lies
+A_SECOND = 40  # forged messages
 LOOK_EVERY = 0.2  # seconds, at the file
-REMEMBERED = 60  # true messages that lies are made of
-KIND = "lie"  # of message, in the trace: what a liar repeats is not the protocol's to count
+REMEMBERED = 60  # true messages that forged ones are made of
+KIND = "forged"  # of message, in the trace: what a forger repeats is not the protocol's to count
 NUMBERS = (0, 1, 3, 1000, 2**16, 2**31 - 1, 2**31, 2**32 - 1)
 BAD = (np.nan, np.inf, -np.inf, 1e30, 3e6)
 
@@ -48,8 +48,8 @@ class Said(NamedTuple):
     slot: str = ""  # where the trace has a copy of that; "": nowhere
 
 
-def lie(rng: random.Random, said: Sequence[Said]) -> Said:
-    """Made of one of these."""
+def forged(rng: random.Random, said: Sequence[Said]) -> Said:
+    """Makes a forged message of one of these."""
     parcel, payload, slot = rng.choice(said)
     what = rng.choice(("again", "number", "word", "model"))
     if what == "number":
@@ -77,11 +77,11 @@ def _with_another_word(rng: random.Random, message: Message) -> Message:
     return message._replace(note=bytes(note))
 
 
-class Liar:
+class Forger:
     """A thread beside a node. What it makes is sent by the node's own loop, as all that the node says."""
 
     def __init__(self, node: Node, file: Path) -> None:
-        """file: while it is there, the node lies."""
+        """file: while it is there, the node forges."""
         self.node, self.file = node, file
         self.said: deque[Said] = deque(maxlen=REMEMBERED)
         self.rng = random.Random(node.models.me)
@@ -92,10 +92,10 @@ class Liar:
 
     def start(self) -> None:
         """Look at the file from now on."""
-        threading.Thread(target=self._run, name="liar", daemon=True).start()
+        threading.Thread(target=self._run, name="forger", daemon=True).start()
 
     def _listen(self, parcel: Parcel, payload: Bytes | None) -> Stamp:
-        """What the node says is sent, and remembered while it lies."""
+        """What the node says is sent, and remembered while it forges."""
         if self.file.exists():
             self.said.append(Said(parcel, None if payload is None else payload.copy()))
         return self._send(parcel, payload)
@@ -114,11 +114,11 @@ class Liar:
         while True:
             time.sleep(1 / A_SECOND if self.file.exists() else LOOK_EVERY)
             if self.file.exists():
-                self.node.events.put(self._lie)
+                self.node.events.put(self._forge)
 
-    def _lie(self) -> None:
+    def _forge(self) -> None:
         if self.said and self.node.state.begun and self.node.state.alive:
-            (_, _, message, size), payload, slot = lie(self.rng, self.said)
+            (_, _, message, size), payload, slot = forged(self.rng, self.said)
             me, what, to = (
                 self.node.models.me,
                 self.node.models.interpreter,

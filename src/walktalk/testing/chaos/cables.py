@@ -18,10 +18,10 @@ from types import TracebackType
 
 from walktalk.core.errors import UnavailableError
 from walktalk.runtimes.peers import Cluster
-from walktalk.testing.chaos.storm import is_root
+from walktalk.testing.chaos.plan import is_root
 
-NETWORK = "10.213"  # of all addresses of the first lane; nobody else's, as long as chaos goes on
-LANES = 32  # networks: 10.213 to 10.244
+NETWORK = "10.213"  # of all addresses of the first worker; nobody else's, as long as chaos goes on
+NETWORKS = 32  # networks: 10.213 to 10.244
 PORT = 7447
 LEASE = 3.0  # seconds of silence until a connection counts as broken
 
@@ -45,15 +45,15 @@ def plugged_in(cluster: Cluster, cables: Cables) -> Cluster:
 class Cables:
     """One cable a node, and two bridges. Use as a context manager."""
 
-    def __init__(self, nodes: int, lane: int = 0) -> None:
-        """nodes: how many. lane: networks that exist at once have different ones."""
+    def __init__(self, nodes: int, worker: int = 0) -> None:
+        """nodes: how many. worker: networks that exist at once have different ones."""
         if os.geteuid() != 0 or shutil.which("ip") is None:
             raise UnavailableError(
                 "--real-cuts makes network namespaces: it needs root, and the command `ip` (iproute2)"
             )
         self._mark = f"wt{os.getpid() % 100_000}"
         first, _, second = NETWORK.partition(".")
-        self._network = f"{first}.{int(second) + lane % LANES}"
+        self._network = f"{first}.{int(second) + worker % NETWORKS}"
         self.nodes = range(nodes)
 
     def __enter__(self) -> Cables:
@@ -122,7 +122,7 @@ def _ip(command: str, must: bool = True) -> None:
 # As root the node's folder is a small file system of its own, in memory, and is filled. Else the system lets the node's
 # process make no file longer (`RLIMIT_FSIZE`), which it sees as another error at the same calls.
 
-SIZE = "24m"  # a storm's trace is 2 to 4 MB
+SIZE = "24m"  # a plan's trace is 2 to 4 MB
 FILLER = "filler"
 
 

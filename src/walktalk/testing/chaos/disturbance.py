@@ -1,4 +1,4 @@
-"""What is done to the nodes of a storm, one blow after the other; a few last while others fall."""
+"""What is done to the nodes in a round, one fault after the other; a few last while others come."""
 
 from __future__ import annotations
 
@@ -18,11 +18,11 @@ from walktalk.records import TraceRow
 from walktalk.runtimes.peers import STATUS, Cluster, EventLog, Fleet, JoinRequest, Node, Place, ask_everyone
 from walktalk.studies.peers import NodeJob, run_node
 from walktalk.testing import SwitchedFaults
-from walktalk.testing.chaos.byzantine import LIES, Liar
+from walktalk.testing.chaos.byzantine import FORGES, Forger
 from walktalk.testing.chaos.cables import Cables, Disk, enter
-from walktalk.testing.chaos.storm import Storm
+from walktalk.testing.chaos.plan import ChaosPlan
 
-# -- A node's process in a storm: where it lives, what its clock says, whether it lies, and where its log goes --------
+# -- A node's process in a round: where it lives, what its clock says, whether it forges, and where its log goes -----
 
 LOG = "node.log"
 CLOCK = "clock"
@@ -32,27 +32,27 @@ LOOK_EVERY = 0.2  # seconds: how soon a jump is noticed
 
 
 @dataclass(frozen=True)
-class StruckJob:
+class DisturbedJob:
     """A node, and the network namespace that it lives in; "": that of everybody."""
 
     job: NodeJob
     namespace: str = ""
 
 
-def run_struck(struck: StruckJob) -> None:
-    """`run_node`, with everything that a storm does to it."""
-    if struck.namespace:
-        enter(struck.namespace)
-    folder = struck.job.cluster.folder / struck.job.name
+def run_disturbed(disturbed: DisturbedJob) -> None:
+    """`run_node`, with everything that is done to it in a round."""
+    if disturbed.namespace:
+        enter(disturbed.namespace)
+    folder = disturbed.job.cluster.folder / disturbed.job.name
     folder.mkdir(parents=True, exist_ok=True)
     _log_to(folder / LOG)
     shift_clock(folder / CLOCK)
 
     def meet(node: Node) -> None:
         SwitchedFaults(node)
-        Liar(node, folder / LIES).start()
+        Forger(node, folder / FORGES).start()
 
-    run_node(struck.job, meets=meet)
+    run_node(disturbed.job, meets=meet)
 
 
 def _log_to(path: Path) -> None:
@@ -88,12 +88,12 @@ def shift_clock(path: Path) -> None:
     time.time_ns = lambda: true_ns() + int(1e9 * ahead())
 
 
-# -- What is done to the nodes of a storm, one blow after the other; a few last while others fall ---------------------
+# -- What is done to the nodes in a round, one fault after the other; a few last while others come ---------------------
 
 STARTING = 90.0  # seconds that the nodes have to find each other and to train
-DIARY = "storm"  # the folder of its own diary, beside those of the nodes
+FOLDER = "chaos"  # the folder of its own event log, beside those of the nodes
 MEETING = 20.0  # seconds that the halves of a split network have to find each other again
-JUDGED = "judged"  # in that diary: from here on
+JUDGED = "judged"  # in that event log: from here on
 ENOUGH = 200  # trainings before anything is judged, half of what an idle machine does
 MEASURED = 600  # and while the loss is measured: its mean over fewer differs by up to 8 % between undisturbed runs
 STARVING = 120.0  # seconds after which nodes that train less than that are judged as they are
@@ -109,26 +109,26 @@ class Kill(NamedTuple):
 
 
 class Disturbance:
-    """A fleet of nodes, and what is done to it."""
+    """The processes of all nodes, and what is done to them."""
 
     def __init__(
         self,
-        storm: Storm,
+        plan: ChaosPlan,
         cluster: Cluster,
         graph: Graph,
-        dice: random.Random,
+        rng: random.Random,
         say: Callable[[str], None],
         cables: Cables | None = None,
         disks: dict[int, Disk] | None = None,
     ) -> None:
         """
-        - `storm`, `cluster`, `graph`: what there is.
-        - `dice`: decide.
+        - `plan`, `cluster`, `graph`: what there is.
+        - `rng`: decide.
         - `say`: told what is done, in words.
         - `cables`: of real cuts; without them a partition is files that mute messages.
         - `disks`: by node, those that can be full.
         """
-        self.storm, self.cluster, self.graph, self.dice, self.say = storm, cluster, graph, dice, say
+        self.plan, self.cluster, self.graph, self.rng, self.say = plan, cluster, graph, rng, say
         self.cables, self.disks = cables, disks or {}
         self.names = list(cluster.nodes)
         self.kills: list[Kill] = []
@@ -137,38 +137,38 @@ class Disturbance:
         self.places: dict[str, Place] = {}  # and where they are
         self.real_numbers: dict[int, int] = {}  # and their numbers among the nodes
         self.log: list[str] = []
-        self.event_log = EventLog(cluster.folder / DIARY, time.time_ns())
+        self.event_log = EventLog(cluster.folder / FOLDER, time.time_ns())
         self.stuck: list[str] = []
-        self.failures: list[str] = []  # what went wrong in blows that are no failures: joins and leaves
-        self.told: dict[str, int] = {}  # how much each had trained when it last said so
+        self.failures: list[str] = []  # what went wrong in what is no failure: joins and leaves
+        self.trained: dict[str, int] = {}  # how much each had trained when it last said so
         self.last_words: dict[str, dict[str, Any] | None] = {}  # what each said of itself in the end
         self.seconds = 0.0
 
     def run(self, inject: Callable[[Disturbance], None]) -> None:
-        """All blows, then peace, then the end; whatever happens, no process is left."""
-        storm, began = self.storm, time.monotonic()
-        self.fleet = Fleet(run_struck, [self.job(node) for node in range(len(self.names))], self.names)
+        """All faults, then a quiet time, then the end; whatever happens, no process is left."""
+        plan, began = self.plan, time.monotonic()
+        self.fleet = Fleet(run_disturbed, [self.job(node) for node in range(len(self.names))], self.names)
         try:
             self._wait_until_all_train()
-            time.sleep(storm.warmup)
+            time.sleep(plan.warmup)
             inject(self)
-            self._peace(storm.settle - storm.judged, ENOUGH)
-            self.note(JUDGED)
-            self._peace(storm.judged, MEASURED)
+            self._keep_quiet(plan.settle - plan.judged, ENOUGH)
+            self.record(JUDGED)
+            self._keep_quiet(plan.judged, MEASURED)
             self._hear_last_words()
         finally:
-            self.note("storm_over")
+            self.record("chaos_over")
             left = [process for process in self.fleet.processes if process.is_alive()]
             self.fleet.stop()
             self.event_log.close()
         self.stuck = [process.name for process in left if process.exitcode]
         self.seconds = time.monotonic() - began
 
-    def job(self, node: int, rejoin: bool = False, join: JoinRequest | None = None) -> StruckJob:
+    def job(self, node: int, rejoin: bool = False, join: JoinRequest | None = None) -> DisturbedJob:
         """What a node's process is to do."""
         name = self.names[node]
         job = NodeJob(self.cluster, name, rejoin=rejoin, join=join, place=self.places.get(name) if join else None)
-        return StruckJob(job, "" if self.cables is None else self.cables.namespace(node))
+        return DisturbedJob(job, "" if self.cables is None else self.cables.namespace(node))
 
     def number(self, node: int) -> int:
         """The number of a node's data, by which it is known in the trace: one that joined has another's."""
@@ -188,7 +188,7 @@ class Disturbance:
         self.places[name] = place
         node = len(self.names) - 1
         self.stands_for[node] = stands_for
-        contact = self.dice.choice([v for v in self.living() if v < self.graph.nodes])
+        contact = self.rng.choice([v for v in self.living() if v < self.graph.nodes])
         self.fleet.add(self.job(node, join=JoinRequest(self.names[contact])), name)
         return node
 
@@ -196,11 +196,11 @@ class Disturbance:
         """A process in place of one that has ended, or is about to; it goes on from its checkpoint."""
         self.fleet.restart(node, self.job(node, rejoin=True))
 
-    def note(self, what: str, node: int = -1, more: str = "") -> None:
+    def record(self, what: str, node: int = -1, more: str = "") -> None:
         """Something was done: for the trace."""
         self.event_log.write(TraceRow(time.time(), self.number(node), what, detail=more))
 
-    def tell(self, line: str) -> None:
+    def log_line(self, line: str) -> None:
         """And for a person."""
         self.log.append(line)
         self.say(line)
@@ -223,10 +223,10 @@ class Disturbance:
         end = time.monotonic() + MEETING
         while time.monotonic() < end:
             self._ask_all()
-            if not self.lonely() and (len(self.aggregating()) == 1 or not self.storm.walking):
+            if not self.lonely() and (len(self.aggregating()) == 1 or not self.plan.walking):
                 return
 
-    def _peace(self, seconds: float, enough: int) -> None:
+    def _keep_quiet(self, seconds: float, enough: int) -> None:
         """So long at least, and on a machine that is busy otherwise until nodes have trained enough to mend what they
         lost, or for a loss that can be compared (`loss`).
 
@@ -240,14 +240,14 @@ class Disturbance:
 
     def _trained(self) -> int:
         """Trainings of all nodes; of one that does not answer in time, those that it last told of."""
-        self.told |= {name: said["iterations"] for name, said in self.ask(1.0).items() if said is not None}
-        return sum(self.told.values())
+        self.trained |= {name: said["iterations"] for name, said in self.ask(1.0).items() if said is not None}
+        return sum(self.trained.values())
 
     def _hear_last_words(self) -> None:
         """All that are left say how they are; they are asked again while one is silent, or not just one aggregates."""
         end = time.monotonic() + LAST_WORDS
         self._ask_all()
-        while (self.silent() or (len(self.aggregating()) != 1 and self.storm.walking)) and time.monotonic() < end:
+        while (self.silent() or (len(self.aggregating()) != 1 and self.plan.walking)) and time.monotonic() < end:
             self._ask_all()
 
     def _ask_all(self) -> None:

@@ -1,14 +1,14 @@
-"""Chaos on this machine: real nodes that meet with every kind of failure while they train; then the books are checked.
+"""Chaos on this machine: real nodes that meet with every kind of failure while they train; then the ledger is checked.
 
-One round: start all nodes and let them train; strike with the blows of the storm, in an order that the seed decides;
-then peace, and the verdict (`verdict`). What must hold in every round:
+One round: start all nodes and let them train; inject the faults of the plan, in an order that the seed decides;
+then a quiet time, and the verdict (`verdict`). What must hold in every round:
 
 - no hang: every node that is left trains on, answers, and leaves in order when it is asked to;
 - one aggregator, and every walk exactly once: R of them (gossip: every node that is left exchanges models again);
 - every number of every model is finite;
-- no update is counted twice, and of what each half of a split network learned nine tenths are in the model (`books`);
+- no update is counted twice, and of what each half of a split network learned nine tenths are in the model;
 - the loss on the data of the nodes that are left is at most a tenth above that of an undisturbed run which never had
-  the data of those that are not (`loss`).
+  the data of those that are not.
 """
 
 from __future__ import annotations
@@ -26,11 +26,11 @@ from walktalk.runtimes.peers import Roster, merge, read_event_log, roster_on_dis
 from walktalk.studies.peers import local_cluster
 from walktalk.studies.planning import Preparation, prepare
 from walktalk.testing.chaos.cables import Cables, Disk, plugged_in
-from walktalk.testing.chaos.disturbance import DIARY, JUDGED, Disturbance
+from walktalk.testing.chaos.disturbance import FOLDER, JUDGED, Disturbance
 from walktalk.testing.chaos.injectors import inject
-from walktalk.testing.chaos.storm import Storm
+from walktalk.testing.chaos.plan import ChaosPlan
 from walktalk.testing.chaos.verdict import (
-    Books,
+    LedgerCheck,
     Left,
     Verdict,
     compare,
@@ -42,59 +42,59 @@ from walktalk.testing.chaos.verdict import (
 
 
 def chaos_round(
-    storm: Storm,
+    plan: ChaosPlan,
     seed: int,
     folder: Path,
     say: Callable[[str], None] = lambda line: None,
-    lane: int = 0,
+    worker: int = 0,
     keep: Callable[[Verdict], None] = lambda verdict: None,
 ) -> Verdict:
     """One round, from the start of the nodes to the verdict.
 
-    - `storm`, `seed`: what happens, and in which order to whom.
+    - `plan`, `seed`: what happens, and in which order to whom.
     - `folder`: for what the nodes write.
     - `say`: told in words what is done.
-    - `lane`: rounds that run at the same time have different ones.
-    - `keep`: called with the verdict while the folder is still whole: disks of a storm are gone afterwards.
+    - `worker`: rounds that run at the same time have different ones.
+    - `keep`: called with the verdict while the folder is still whole: its disks are gone afterwards.
     """
-    ready, dice = prepare(storm.spec(seed), "cpu"), random.Random(seed)
+    ready, rng = prepare(plan.spec(seed), "cpu"), random.Random(seed)
     run = ready.runs[0]
-    cluster = local_cluster(ready.spec, run, folder, storm.least)
+    cluster = local_cluster(ready.spec, run, folder, plan.least)
     with ExitStack() as stack:
-        guests = sum(blow.kind == "join" for blow in storm.blows)
-        cables = stack.enter_context(Cables(storm.nodes + guests, lane)) if storm.real_cuts else None
+        guests = sum(fault.kind == "join" for fault in plan.faults)
+        cables = stack.enter_context(Cables(plan.nodes + guests, worker)) if plan.real_cuts else None
         if cables is not None:
             cluster = plugged_in(cluster, cables)
-        filled = [dice.randrange(storm.nodes)] if any(blow.kind == "disk" for blow in storm.blows) else []
+        filled = [rng.randrange(plan.nodes)] if any(fault.kind == "disk" for fault in plan.faults) else []
         disks = {node: stack.enter_context(Disk(folder / f"node-{node}")) for node in filled}
-        disturbance = Disturbance(storm, cluster, run.setup.graph, dice, say, cables, disks)
+        disturbance = Disturbance(plan, cluster, run.setup.graph, rng, say, cables, disks)
         disturbance.run(inject)
-        say("checking the books")
-        verdict = _verdict(storm, seed, ready, disturbance)
+        say("checking the ledger")
+        verdict = _verdict(plan, seed, ready, disturbance)
         keep(verdict)
     return verdict
 
 
-def _verdict(storm: Storm, seed: int, ready: Preparation, done: Disturbance) -> Verdict:
+def _verdict(plan: ChaosPlan, seed: int, ready: Preparation, done: Disturbance) -> Verdict:
     run, folder, names = ready.runs[0], done.cluster.folder, done.names
-    trace = by_data([read_event_log(folder / name) for name in (*names, DIARY)], done.stands_for)
-    end = next(row.time for row in reversed(trace) if row.event == "storm_over")
+    trace = by_data([read_event_log(folder / name) for name in (*names, FOLDER)], done.stands_for)
+    end = next(row.time for row in reversed(trace) if row.event == "chaos_over")
     judged = next(row.time for row in reversed(trace) if row.event == JUDGED)
-    books = Books(run.setup.protocol, storm.nodes, sum(row.event == "train" for row in trace)).play(trace)
-    books.judge()
+    ledger = LedgerCheck(run.setup.protocol, plan.nodes, sum(row.event == "train" for row in trace)).play(trace)
+    ledger.judge()
     left = what_is_left(
         roster_on_disk(done.cluster, done.graph), {done.names[node]: done.number(node) for node in done.members()}
     )
     alive = left.data
-    walking = storm.walking
+    walking = plan.walking
     walks, copies = copies_of_walks(trace, judged, end) if walking else (0, 0)
-    busy = taking_part(trace, end - storm.settle, end) | (set(alive) - {done.number(node) for node in done.lonely()})
+    busy = taking_part(trace, end - plan.settle, end) | (set(alive) - {done.number(node) for node in done.lonely()})
     verdict = Verdict(
         seed,
-        storm.algorithm,
-        storm.walks if walking else 0,
+        plan.algorithm,
+        plan.walks if walking else 0,
         tuple(done.log),
-        tuple(sorted(set(range(storm.nodes)) - set(alive))),
+        tuple(sorted(set(range(plan.nodes)) - set(alive))),
         sum(kill.aggregator for kill in done.kills),
         tuple(done.stuck),
         tuple(node for node in alive if node not in busy),
@@ -103,16 +103,16 @@ def _verdict(storm: Storm, seed: int, ready: Preparation, done: Disturbance) -> 
         tuple(done.failures),
         tuple(name for name in names if not _finite(folder / name)),
         sum(row.event == "trained" for row in trace),
-        books.mixings,
-        max(books.counted, books.worst),
-        books.twice,
-        books.halves,
+        ledger.mixings,
+        max(ledger.counted, ledger.worst),
+        ledger.twice,
+        ledger.halves,
         walks,
         copies,
         compare(ready, trace, left, (judged, end)),
         seconds=done.seconds,
     )
-    return replace(verdict, **_times(trace, storm)) if walking else verdict
+    return replace(verdict, **_times(trace, plan)) if walking else verdict
 
 
 def what_is_left(roster: Roster, data: Mapping[str, int]) -> Left:
@@ -130,10 +130,10 @@ def what_is_left(roster: Roster, data: Mapping[str, int]) -> Left:
 def by_data(event_logs: list[list[TraceRow]], stands_for: Mapping[int, int]) -> list[TraceRow]:
     """One trace, in which who joined has the number of the one whose data it has: the arithmetic knows data by number.
 
-    The diaries are merged under the nodes' own numbers: messages to the two would else have the same names.
+    The event logs are merged under the nodes' own numbers: messages to the two would else have the same names.
 
     - `event_logs`: of everybody.
-    - `stands_for`: by the place of a guest's diary among them, whose data it has.
+    - `stands_for`: by the place of a guest's event log among them, whose data it has.
     """
     said = {row.node: number for guest, number in stands_for.items() for row in event_logs[guest] if row.node >= 0}
 
@@ -144,12 +144,12 @@ def by_data(event_logs: list[list[TraceRow]], stands_for: Mapping[int, int]) -> 
     return [known(row) for row in trace] if said else trace
 
 
-def _times(trace: list[TraceRow], storm: Storm) -> dict[str, Any]:
+def _times(trace: list[TraceRow], plan: ChaosPlan) -> dict[str, Any]:
     """How soon failures were noticed and mended."""
     found = recoveries(trace)
     return {
-        "detection": tuple(round(seconds / storm.heartbeat, 2) for seconds, _ in found),
-        "recovery": tuple(round(seconds / storm.heartbeat, 2) for _, seconds in found),
+        "detection": tuple(round(seconds / plan.heartbeat, 2) for seconds, _ in found),
+        "recovery": tuple(round(seconds / plan.heartbeat, 2) for _, seconds in found),
         "replacement": tuple(round(times, 2) for times in replacements(trace)),
     }
 

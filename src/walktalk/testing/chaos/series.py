@@ -26,8 +26,8 @@ from typing import Any, NamedTuple
 
 from walktalk.core.errors import StudyError, UserError
 from walktalk.records import write_text
+from walktalk.testing.chaos.plan import ChaosPlan
 from walktalk.testing.chaos.round import chaos_round
-from walktalk.testing.chaos.storm import Storm
 from walktalk.testing.chaos.verdict import Verdict, verdict_of
 
 # What chaos leaves: one line a round for a spreadsheet, everything for a program, and a summary.
@@ -40,7 +40,7 @@ COLUMNS = (
     "kills",
     "aggregators_killed",
     "gone",
-    "blows",
+    "faults",
     "aggregating",
     "iterations",
     "mixings",
@@ -62,7 +62,7 @@ COLUMNS = (
 )
 
 
-def write_rounds(folder: Path, storm: Storm, verdicts: list[Verdict]) -> None:
+def write_rounds(folder: Path, plan: ChaosPlan, verdicts: list[Verdict]) -> None:
     """`rounds.csv` and `rounds.json`, each whole or not at all."""
     folder.mkdir(parents=True, exist_ok=True)
     table = io.StringIO()
@@ -72,7 +72,7 @@ def write_rounds(folder: Path, storm: Storm, verdicts: list[Verdict]) -> None:
     writer.writerows(_row(verdict) for verdict in in_order)
     write_text(folder / ROUNDS[0], table.getvalue())
     rounds = [{**asdict(v), "passed": v.passed, "failures": v.failures()} for v in in_order]
-    everything = {"storm": asdict(storm), "summary": summary(verdicts), "rounds": rounds}
+    everything = {"plan": asdict(plan), "summary": summary(verdicts), "rounds": rounds}
     write_text(folder / ROUNDS[1], json.dumps(everything, indent=1) + "\n")
 
 
@@ -105,9 +105,9 @@ def _row(verdict: Verdict) -> dict[str, Any]:
     given = {name: getattr(verdict, name, "") for name in COLUMNS}
     return given | {
         "held": verdict.passed,
-        "kills": sum(line.startswith("kill") for line in verdict.blows),
+        "kills": sum(line.startswith("kill") for line in verdict.faults),
         "gone": _words(verdict.gone),
-        "blows": "; ".join(verdict.blows),
+        "faults": "; ".join(verdict.faults),
         "aggregating": _words(verdict.aggregating),
         "half_kept": _words(tuple(f"{half.share:.3f}" for half in verdict.halves)),
         "counted": f"{verdict.counted:.4f}",
@@ -129,11 +129,11 @@ def _words(values: tuple[Any, ...]) -> str:
 
 
 FAILED = "failed"  # the folder of what failed rounds leave
-LOOK_EVERY = 0.5  # seconds: whether a lane is still alive
+LOOK_EVERY = 0.5  # seconds: whether a worker is still alive
 
 
-class News(NamedTuple):
-    """What a lane has to say."""
+class Report(NamedTuple):
+    """What a worker has to say of a round."""
 
     seed: int
     line: str = ""
@@ -142,44 +142,44 @@ class News(NamedTuple):
 
 
 def run_rounds(
-    storm: Storm, seeds: Sequence[int], failed: Path, at_once: int, say: Callable[[int, str], None]
+    plan: ChaosPlan, seeds: Sequence[int], failed: Path, at_once: int, say: Callable[[int, str], None]
 ) -> Iterator[Verdict]:
     """The verdicts, as they come.
 
-    - `storm`, `seeds`: what to do; every round has a seed of its own.
+    - `plan`, `seeds`: what to do; every round has a seed of its own.
     - `failed`: the folder for what failed rounds leave.
     - `at_once`: rounds at the same time.
     - `say`: told the seed and what is done there.
     """
     context = mp.get_context("spawn")
-    told: Any = context.Queue()
+    reports: Any = context.Queue()
     left = list(seeds)
-    with _lanes(context, storm, failed, told, min(at_once, len(left))) as lanes:
-        for lane in lanes:
-            lane.ask(left)
-        while any(lane.seed is not None for lane in lanes):
+    with _workers(context, plan, failed, reports, min(at_once, len(left))) as workers:
+        for worker in workers:
+            worker.ask(left)
+        while any(worker.seed is not None for worker in workers):
             try:
-                news: News = told.get(timeout=LOOK_EVERY)
+                report: Report = reports.get(timeout=LOOK_EVERY)
             except queue.Empty:
-                for lane in lanes:
-                    lane.look()
+                for worker in workers:
+                    worker.look()
                 continue
-            if news.mistake:
-                raise StudyError(news.mistake)
-            if news.verdict is None:
-                say(news.seed, news.line)
+            if report.mistake:
+                raise StudyError(report.mistake)
+            if report.verdict is None:
+                say(report.seed, report.line)
                 continue
-            yield news.verdict
-            next(lane for lane in lanes if lane.seed == news.seed).ask(left)
+            yield report.verdict
+            next(worker for worker in workers if worker.seed == report.seed).ask(left)
 
 
-class Lane:
+class RoundWorker:
     """One process that runs rounds."""
 
-    def __init__(self, context: Any, storm: Storm, failed: Path, told: Any, number: int) -> None:
+    def __init__(self, context: Any, plan: ChaosPlan, failed: Path, reports: Any, number: int) -> None:
         self.seed: int | None = None
         self._asked: Any = context.SimpleQueue()
-        self.process = context.Process(target=_work, args=(storm, failed, self._asked, told, number))
+        self.process = context.Process(target=_work, args=(plan, failed, self._asked, reports, number))
         self.process.start()
 
     def ask(self, seeds: list[int]) -> None:
@@ -194,7 +194,7 @@ class Lane:
             raise StudyError(f"the process of the round with seed {self.seed} has ended with exit code {code}")
 
     def end(self) -> None:
-        """It stops its nodes first; a lane that is done ends by itself."""
+        """It stops its nodes first; a worker that is done ends by itself."""
         if self.process.is_alive() and self.seed is not None and self.process.pid is not None:
             with suppress(ProcessLookupError):
                 os.kill(self.process.pid, signal.SIGTERM)
@@ -203,25 +203,25 @@ class Lane:
 
 
 @contextmanager
-def _lanes(context: Any, storm: Storm, failed: Path, told: Any, count: int) -> Iterator[list[Lane]]:
-    lanes = [Lane(context, storm, failed, told, number) for number in range(count)]
+def _workers(context: Any, plan: ChaosPlan, failed: Path, reports: Any, count: int) -> Iterator[list[RoundWorker]]:
+    workers = [RoundWorker(context, plan, failed, reports, number) for number in range(count)]
     try:
-        yield lanes
+        yield workers
     finally:
-        for lane in lanes:
-            if lane.seed is None:
-                lane.ask([])
-            lane.end()
+        for worker in workers:
+            if worker.seed is None:
+                worker.ask([])
+            worker.end()
 
 
-def _work(storm: Storm, failed: Path, asked: Any, told: Any, lane: int) -> None:
-    """A lane's process: SIGINT is the starter's, who passes it on; SIGTERM ends the round, nodes and all."""
+def _work(plan: ChaosPlan, failed: Path, asked: Any, reports: Any, worker: int) -> None:
+    """A worker's process: SIGINT is the starter's, who passes it on; SIGTERM ends the round, nodes and all."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     signal.signal(signal.SIGTERM, signal.default_int_handler)
     threading.Thread(target=_end_with_the_starter, daemon=True).start()
     with suppress(KeyboardInterrupt):
         while (seed := asked.get()) is not None:
-            told.put(_round(storm, seed, failed, told, lane))
+            reports.put(_round(plan, seed, failed, reports, worker))
 
 
 def _end_with_the_starter() -> None:
@@ -231,9 +231,9 @@ def _end_with_the_starter() -> None:
         os.kill(os.getpid(), signal.SIGTERM)
 
 
-def _round(storm: Storm, seed: int, failed: Path, told: Any, lane: int) -> News:
+def _round(plan: ChaosPlan, seed: int, failed: Path, reports: Any, worker: int) -> Report:
     def say(line: str) -> None:
-        told.put(News(seed, line))
+        reports.put(Report(seed, line))
 
     with tempfile.TemporaryDirectory(ignore_cleanup_errors=True) as name:
         folder = Path(name)
@@ -243,24 +243,24 @@ def _round(storm: Storm, seed: int, failed: Path, told: Any, lane: int) -> News:
                 shutil.copytree(folder, failed / f"seed-{seed}", dirs_exist_ok=True)
 
         try:
-            return News(seed, verdict=chaos_round(storm, seed, folder, say, lane, keep))
+            return Report(seed, verdict=chaos_round(plan, seed, folder, say, worker, keep))
         except UserError as error:
             if not isinstance(error, StudyError):
-                return News(seed, mistake=str(error))
+                return Report(seed, mistake=str(error))
             why = str(error)
         except Exception as error:
             why = f"{type(error).__name__}: {error}"
-        broken = Verdict(seed, storm.algorithm, storm.walks if storm.walking else 0, broke=why)
+        broken = Verdict(seed, plan.algorithm, plan.walks if plan.walking else 0, broke=why)
         keep(broken)
-        return News(seed, verdict=broken)
+        return Report(seed, verdict=broken)
 
 
-def known_rounds(folder: Path, storm: Storm) -> list[Verdict]:
-    """Those of a series that was interrupted; it must be of the same storm."""
+def known_rounds(folder: Path, plan: ChaosPlan) -> list[Verdict]:
+    """Those of a series that was interrupted; it must be of the same plan."""
     path = folder / ROUNDS[1]
     if not path.exists():
         return []
     content = json.loads(path.read_text())
-    if content["storm"] != json.loads(json.dumps(asdict(storm))):
-        raise StudyError(f"{path} is of another storm; choose another --out, or the same settings as before")
+    if content.get("plan") != json.loads(json.dumps(asdict(plan))):
+        raise StudyError(f"{path} is of another plan; choose another --out, or the same settings as before")
     return [verdict_of(facts) for facts in content["rounds"]]

@@ -36,7 +36,7 @@ REPETITIONS = 5  # of the undisturbed run
 
 
 class Left(NamedTuple):
-    """What a storm leaves of a network."""
+    """What a round leaves of a network."""
 
     data: list[int]  # by node: whose data it has, ascending
     graph: Graph  # between them
@@ -60,10 +60,10 @@ class Comparison:
 class Judged:
     """Trains on everybody's data, is measured on that of some."""
 
-    def __init__(self, pupil: Trainer, judge: Trainer) -> None:
-        self.pupil, self.judge = pupil, judge
-        self.device, self.width, self.state_width = pupil.device, pupil.width, pupil.state_width
-        self.parameters, self.local_steps = pupil.parameters, pupil.local_steps
+    def __init__(self, trainer: Trainer, judge: Trainer) -> None:
+        self.trainer, self.judge = trainer, judge
+        self.device, self.width, self.state_width = trainer.device, trainer.width, trainer.state_width
+        self.parameters, self.local_steps = trainer.parameters, trainer.local_steps
 
     def train(
         self,
@@ -74,7 +74,7 @@ class Judged:
         state: Tensor | None = None,
         extras: Extras | None = None,
     ) -> tuple[Tensor, Tensor | None]:
-        return self.pupil.train(rows, parts, keys, lr, state, extras)
+        return self.trainer.train(rows, parts, keys, lr, state, extras)
 
     def evaluate(self, rows: Tensor) -> tuple[Tensor, Tensor]:
         return self.judge.evaluate(rows)
@@ -150,7 +150,7 @@ class Verdict:
     seed: int
     algorithm: str
     walks_wanted: int  # R; 0 for gossip
-    blows: tuple[str, ...] = ()  # in words, as they happened
+    faults: tuple[str, ...] = ()  # in words, as they happened
     gone: tuple[int, ...] = ()  # nodes that were killed or left for good, and for whom nobody came
     aggregators_killed: int = 0
     stuck: tuple[str, ...] = ()  # nodes that had to be ended by force, or ended with an error when asked to leave
@@ -227,8 +227,8 @@ class Partition:
     halves: tuple[Half, ...] = ()  # once it has been judged
 
 
-class Books(Ledger):
-    """The ledger, and who was on which side when."""
+class LedgerCheck(Ledger):
+    """The ledger of a round, and who was on which side of a partition when."""
 
     def __init__(self, protocol: Protocol, nodes: int, trainings: int) -> None:
         super().__init__(protocol, nodes, trainings)
@@ -242,7 +242,9 @@ class Books(Ledger):
         """
         super().before(row)
         if row.event == "restart_of_all" and row.detail == "kill":
-            self.judge(np.maximum.reduce([self.interpreter.output("aggregated"), *self.interpreter.in_order()]))
+            self.judge(
+                np.maximum.reduce([self.interpreter.output.model("aggregated"), *self.interpreter.output.in_order()])
+            )
 
     def after(self, row: TraceRow) -> None:
         """Note whose update it is."""
@@ -259,7 +261,7 @@ class Books(Ledger):
 
     def judge(self, model: np.ndarray | None = None) -> None:
         """Compare with a model; None: the one of now."""
-        model = self.interpreter.output("aggregated") if model is None else model
+        model = self.interpreter.output.model("aggregated") if model is None else model
         for partition in self.partitions:
             if not partition.halves and not partition.lasts:
                 partition.halves = tuple(self._half(np.asarray(numbers, int), model) for numbers in partition.updates)
@@ -273,7 +275,7 @@ class Books(Ledger):
         return tuple(half for partition in self.partitions for half in partition.halves)
 
 
-# -- What the trace of a storm says: who took part, how many walks there are, how soon failures were mended -----------
+# -- What the trace of a round says: who took part, how many walks there are, how soon failures were mended -----------
 
 
 def taking_part(trace: list[TraceRow], start: float, end: float) -> set[int]:

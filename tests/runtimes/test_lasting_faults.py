@@ -1,4 +1,4 @@
-"""Blows that last: each undoes what it did itself, and nothing else."""
+"""Faults that last: each undoes what it did itself, and nothing else."""
 
 from __future__ import annotations
 

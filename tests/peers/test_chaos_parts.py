@@ -1,4 +1,4 @@
-"""The parts of chaos, without nodes: what lies are made of, what the books say, clocks that were wrong, resuming."""
+"""The parts of chaos, without nodes: forged messages, what the ledger says, clocks that were wrong, resuming."""
 
 from __future__ import annotations
 
@@ -34,22 +34,22 @@ from walktalk.runtimes.peers.operations.replaying import clock_errors, correct_c
 from walktalk.runtimes.semantics import Interpreter, Scale, Stop
 from walktalk.runtimes.simulator import Fault, FaultPlan, PoissonTiming, Simulation
 from walktalk.testing.chaos import (
+    ChaosPlan,
     Comparison,
     Half,
-    Storm,
     Verdict,
-    blows_of,
     disturbance,
+    faults_of,
     known_rounds,
     summary,
     write_rounds,
 )
-from walktalk.testing.chaos.byzantine import Liar, Said, lie, spoiled
+from walktalk.testing.chaos.byzantine import Forger, Said, forged, spoiled
 from walktalk.testing.chaos.cables import Disk
 from walktalk.testing.chaos.disturbance import CLOCK, Disturbance, shift_clock
 from walktalk.testing.chaos.injectors import free_disk
 from walktalk.testing.chaos.round import by_data, what_is_left
-from walktalk.testing.chaos.verdict import Books, copies_of_walks, verdict_of
+from walktalk.testing.chaos.verdict import LedgerCheck, copies_of_walks, verdict_of
 
 GOOD = Verdict(
     3, "multi_walk", 4, walks=4, aggregating=("node-1",), halves=(Half(100, 95),), loss=Comparison(1.0, 1.0, 0.1, 9)
@@ -59,9 +59,9 @@ GOOD = Verdict(
 
 
 def test_blows_are_chosen_by_kind_and_a_wrong_word_is_named() -> None:
-    assert [blow.kind for blow in blows_of(["restart", "kill"])] == ["aggregator", "random", "restart"]
-    with pytest.raises(SpecError, match=r"--blows: 'flood' is none; allowed: kill, hang, cut"):
-        blows_of(["kill", "flood"])
+    assert [fault.kind for fault in faults_of(["restart", "kill"])] == ["aggregator", "random", "restart"]
+    with pytest.raises(SpecError, match=r"--faults: 'flood' is not possible; allowed: kill, hang, cut"):
+        faults_of(["kill", "flood"])
 
 
 @pytest.mark.parametrize(
@@ -94,14 +94,14 @@ def test_what_a_killed_node_wrote_last_is_no_second_copy_of_a_walk() -> None:
 
 
 def test_a_series_that_was_interrupted_goes_on_with_what_it_had(tmp_path: Path) -> None:
-    storm = Storm(nodes=6)
-    failed = replace(GOOD, seed=2, blows=("kill -9 node-1",), gone=(1,), broke="why")
-    write_rounds(tmp_path, storm, [GOOD, failed])
-    assert known_rounds(tmp_path, storm) == [failed, GOOD]
+    plan = ChaosPlan(nodes=6)
+    failed = replace(GOOD, seed=2, faults=("kill -9 node-1",), gone=(1,), broke="why")
+    write_rounds(tmp_path, plan, [GOOD, failed])
+    assert known_rounds(tmp_path, plan) == [failed, GOOD]
     assert verdict_of(json.loads(json.dumps(asdict(GOOD)))) == GOOD
-    with pytest.raises(StudyError, match="another storm"):
-        known_rounds(tmp_path, replace(storm, nodes=7))
-    assert known_rounds(tmp_path / "nothing", storm) == []
+    with pytest.raises(StudyError, match="another plan"):
+        known_rounds(tmp_path, replace(plan, nodes=7))
+    assert known_rounds(tmp_path / "nothing", plan) == []
     assert summary([GOOD, failed])["value"] == 1
 
 
@@ -117,15 +117,15 @@ def test_what_is_left_is_the_graph_of_the_end_and_not_that_of_the_file() -> None
     assert edges == {(0, 1), (0, 5), (0, 2), (2, 5), (1, 3)}  # n1 and n3 were around n2, and hold on to each other
 
 
-# -- lies ----------------------------------------------------------------------------------------------------------
+# -- forged messages -----------------------------------------------------------------------------------------------
 
 
-def test_lies_are_made_of_what_was_said_and_no_bad_model_is_finite_and_of_the_usual_size() -> None:
+def test_forged_messages_are_made_of_what_was_said_and_no_bad_model_is_finite_and_of_the_usual_size() -> None:
     rng, true = random.Random(0), np.linspace(-1, 1, 50, dtype="<f4").view(np.uint8)
     said = [Said(Parcel(1, 2, Message("walk", 3, 7, 1, b"note of 16 bytes"), true.nbytes), true, "said/0")]
     kinds = set()
     for _ in range(300):
-        parcel, payload, slot = lie(rng, said)
+        parcel, payload, slot = forged(rng, said)
         assert payload is not None
         assert slot == "said/0"
         model = payload.view("<f4")
@@ -140,7 +140,7 @@ def test_lies_are_made_of_what_was_said_and_no_bad_model_is_finite_and_of_the_us
 
 def test_the_books_know_which_model_a_liar_sends_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """They took the last that anybody had made of that walk, though it was in the other half of a split network."""
-    monkeypatch.setattr("walktalk.testing.chaos.byzantine.lie", lambda rng, said: said[0])
+    monkeypatch.setattr("walktalk.testing.chaos.byzantine.forged", lambda rng, said: said[0])
     rows: list[TraceRow] = []
     protocol, walk = MultiWalk(2).resilient_form(), Token(1, (1, 0), 1, 3).message("walk")
     what = Interpreter(Sums(), protocol.messages, Scale(), rows.append, lambda: 0.0)
@@ -149,8 +149,8 @@ def test_the_books_know_which_model_a_liar_sends_again(tmp_path: Path, monkeypat
     link = SimpleNamespace(send=lambda parcel, payload: Stamp(5, next(numbers)))
     models, state = SimpleNamespace(me=1, interpreter=what), SimpleNamespace(begun=True, alive={2})
     node: Any = SimpleNamespace(link=link, models=models, state=state)
-    (tmp_path / "lies").touch()
-    liar = Liar(node, tmp_path / "lies")
+    (tmp_path / "forges").touch()
+    forger = Forger(node, tmp_path / "forges")
 
     def train(at: int, number: int) -> None:
         told = {"walk": 1, "number": number}
@@ -168,11 +168,11 @@ def test_the_books_know_which_model_a_liar_sends_again(tmp_path: Path, monkeypat
     what.sent(1, said, packed, stamp.number, stamp.incarnation)
     train(0, 1)  # elsewhere
     rows.append(TraceRow(0.0, 1, "combine", "walk/1", detail={INITIAL: 1.0}))  # the next walk of that number is here
-    liar._lie()
+    forger._forge()
     rows.append(TraceRow(0.0, 2, "receive", "in/1", 1, 1, number=8, key=5))
-    books = Books(MultiWalk(2), 3, 2).play(rows)
-    assert not books.player.gaps
-    assert books.interpreter.read(2, "in/1").tolist() == [1.0, 0.0]
+    ledger = LedgerCheck(MultiWalk(2), 3, 2).play(rows)
+    assert not ledger.player.gaps
+    assert ledger.interpreter.read(2, "in/1").tolist() == [1.0, 0.0]
 
 
 # -- disks and clocks ----------------------------------------------------------------------------------------------
@@ -328,23 +328,23 @@ def test_one_that_is_slow_to_answer_in_the_end_is_asked_again(
     """All have a few seconds for it; one that had no processor for two of them counted as dead."""
     clock, asked = count(), count(1)
     monkeypatch.setattr("walktalk.testing.chaos.disturbance.time", SimpleNamespace(monotonic=lambda: next(clock)))
-    storm = object.__new__(Disturbance)
-    storm.storm, storm.names, storm.gone = Storm(nodes=2), ["node-0", "node-1", "guest-0"], {1}
+    chaos = object.__new__(Disturbance)
+    chaos.plan, chaos.names, chaos.gone = ChaosPlan(nodes=2), ["node-0", "node-1", "guest-0"], {1}
     well = {"aggregates": False}
-    storm.ask = lambda seconds: {  # type: ignore[method-assign]
+    chaos.ask = lambda seconds: {  # type: ignore[method-assign]
         "node-0": {"aggregates": True},
         "guest-0": well if next(asked) >= answers_at else None,
     }
-    storm._hear_last_words()
-    assert storm.silent() == silent
-    assert storm.aggregating() == ["node-0"]
+    chaos._hear_last_words()
+    assert chaos.silent() == silent
+    assert chaos.aggregating() == ["node-0"]
 
 
-# -- the books -----------------------------------------------------------------------------------------------------
+# -- the ledger -----------------------------------------------------------------------------------------------------
 
 
-def test_the_books_say_how_much_of_each_half_is_in_the_model() -> None:
-    """The simulator's split, told as a storm tells it: nothing is kept of a half that never meets the other again."""
+def test_the_ledger_says_how_much_of_each_half_is_in_the_model() -> None:
+    """The simulator's split, told as a round tells it: nothing is kept of a half that never meets the other again."""
     kept = {}
     for healed in (True, False):
         split = Fault("partition", at=40.0, seconds=120.0 if healed else None, nodes=(4, 5, 6, 7))
@@ -359,10 +359,10 @@ def test_the_books_say_how_much_of_each_half_is_in_the_model() -> None:
         trace = [row for row in Simulation(run).advance().trace if row.event not in ("partition", "heal")]
         told = [TraceRow(40.0, -1, "partition", detail="4 5 6 7"), TraceRow(160.0, -1, "heal", detail="4 5 6 7")]
         trace = sorted([*trace, *told], key=lambda row: row.time)
-        books = Books(MultiWalk(2), 8, sum(row.event == "train" for row in trace)).play(trace)
-        books.judge()
-        kept[healed] = sorted(half.share for half in books.halves)
-        assert all(half.updates > 50 for half in books.halves)
+        ledger = LedgerCheck(MultiWalk(2), 8, sum(row.event == "train" for row in trace)).play(trace)
+        ledger.judge()
+        kept[healed] = sorted(half.share for half in ledger.halves)
+        assert all(half.updates > 50 for half in ledger.halves)
     assert kept[True][0] >= 0.9
     assert kept[False][0] <= 0.2
 
@@ -383,9 +383,9 @@ def test_an_update_on_its_way_when_all_are_stopped_in_order_is_not_lost(how: str
         TraceRow(6.0, 0, "combine", "copy/1", detail={"initial": 1.0, "update": 1.0}),
         TraceRow(6.0, 0, "record", "copy/1", walk=1, detail="aggregate"),
     ]
-    books = Books(MultiWalk(2), 2, 1).play(rows)
-    books.judge()
-    assert books.halves == (Half(0, 0), Half(1, kept))
+    ledger = LedgerCheck(MultiWalk(2), 2, 1).play(rows)
+    ledger.judge()
+    assert ledger.halves == (Half(0, 0), Half(1, kept))
 
 
 def test_a_disk_is_free_again_when_what_waited_is_written() -> None:
@@ -400,31 +400,31 @@ def test_a_disk_is_free_again_when_what_waited_is_written() -> None:
 
     disk = SimpleNamespace(full=True)
     disk.free = lambda: setattr(disk, "full", False)
-    storm = SimpleNamespace(disks={0: disk}, living=lambda: [0], names=["node-0"], ask=ask)
-    free_disk(storm, 0)  # type: ignore[arg-type]
+    chaos = SimpleNamespace(disks={0: disk}, living=lambda: [0], names=["node-0"], ask=ask)
+    free_disk(chaos, 0)  # type: ignore[arg-type]
     assert asked == ["free"] * 3  # until it has no complaint about its trace; a node that does not answer may have one
-    free_disk(storm, 0)  # type: ignore[arg-type]
+    free_disk(chaos, 0)  # type: ignore[arg-type]
     assert len(asked) == 3  # it was not full
 
 
-def test_a_starved_machine_gets_a_longer_peace(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_starved_machine_gets_a_longer_quiet_time(monkeypatch: pytest.MonkeyPatch) -> None:
     """Eight seconds on an idle machine; where others use it, until enough is trained to be compared, or never is."""
     clock = [0.0]
     passes = SimpleNamespace(monotonic=lambda: clock[0], sleep=lambda s: clock.__setitem__(0, clock[0] + s))
     monkeypatch.setattr(disturbance, "time", passes)
 
-    def peace(trainings_a_second: float) -> float:
-        began, storm = clock[0], Disturbance.__new__(Disturbance)
-        storm.told = {}
+    def quiet_time(trainings_a_second: float) -> float:
+        began, chaos = clock[0], Disturbance.__new__(Disturbance)
+        chaos.trained = {}
 
         def ask(seconds: float) -> dict[str, dict[str, int] | None]:
             silent = None if int(clock[0]) % 2 else {"iterations": 10}  # counts as what it last said
             return {"a": {"iterations": int(trainings_a_second * (clock[0] - began))}, "b": silent}
 
-        monkeypatch.setattr(storm, "ask", ask, raising=False)
-        storm._peace(8.0, 200)
+        monkeypatch.setattr(chaos, "ask", ask, raising=False)
+        chaos._keep_quiet(8.0, 200)
         return clock[0] - began
 
-    assert peace(50) == 8
-    assert peace(10) == 20
-    assert peace(0) == disturbance.STARVING
+    assert quiet_time(50) == 8
+    assert quiet_time(10) == 20
+    assert quiet_time(0) == disturbance.STARVING

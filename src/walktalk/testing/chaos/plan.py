@@ -1,4 +1,4 @@
-"""A storm: how many nodes, what they train, and what happens to them."""
+"""A plan of chaos: how many nodes, what they train, and what happens to them in a round."""
 
 from __future__ import annotations
 
@@ -7,22 +7,21 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Literal, NamedTuple, TypeAlias
 
-from walktalk.core.errors import SpecError
-from walktalk.core.settings import settings_of
+from walktalk.core.settings import misfit, settings_of
 from walktalk.protocols import PROTOCOLS
 from walktalk.studies.spec import StudySpec, make_spec
 
-# What can go wrong in a storm: the kinds that a person chooses from, and the blows that each stands for in a round.
+# What can go wrong in a round: the kinds that a person chooses from, and the faults that each stands for.
 
 Name: TypeAlias = Literal[
     "aggregator", "random", "hang", "cut", "swallow", "restart", "leave", "join", "disk", "clock", "hostile"
 ]
 BESIDE = ("disk", "clock", "hostile")
-"""Blows that last while others fall: a full disk, a clock that is wrong, a node that lies."""
+"""Faults that last while others come: a full disk, a wrong clock, a node that sends forged messages."""
 
 
 @dataclass(frozen=True)
-class Blow:
+class ChaosFault:
     """One thing that goes wrong."""
 
     kind: Name
@@ -31,53 +30,55 @@ class Blow:
 
     @property
     def lasts(self) -> bool:
-        """Whether others fall meanwhile."""
+        """Whether others come meanwhile."""
         return self.kind in BESIDE
 
 
 class Kind(NamedTuple):
     """What a person chooses."""
 
-    blows: tuple[Blow, ...]  # of one round
+    faults: tuple[ChaosFault, ...]  # of one round
     words: str
 
 
 KINDS: Mapping[str, Kind] = {
     "kill": Kind(
-        (Blow("aggregator"), Blow("random", for_good=True)),
+        (ChaosFault("aggregator"), ChaosFault("random", for_good=True)),
         "kill -9 of the aggregator, which comes back, and of a random node for good",
     ),
-    "hang": Kind((Blow("hang"),), "SIGSTOP of a node, SIGCONT after some seconds"),
+    "hang": Kind((ChaosFault("hang"),), "SIGSTOP of a node, SIGCONT after some seconds"),
     "cut": Kind(
-        (Blow("cut"),),
+        (ChaosFault("cut"),),
         "the network is split into random halves: by files that mute messages, or with --real-cuts by pulled cables",
     ),
     "disk": Kind(
-        (Blow("disk"),),
+        (ChaosFault("disk"),),
         "a node's disk is full for a while: as root a small file system of its own, else a limit on its files' sizes",
     ),
-    "clock": Kind((Blow("clock"),), "a node's clock jumps by an hour to a month, either way; half of them start anew"),
-    "hostile": Kind(
-        (Blow("hostile"),),
-        "a node sends lies under its own name: models that are none, forged tickets, terms and counts, replays",
+    "clock": Kind(
+        (ChaosFault("clock"),), "a node's clock jumps by an hour to a month, either way; half of them start anew"
     ),
-    "restart": Kind((Blow("restart"),), "all nodes are stopped and started, or killed with -9 and started"),
-    "leave": Kind((Blow("leave"),), "a node leaves for good, as `walktalk leave` asks it to"),
+    "hostile": Kind(
+        (ChaosFault("hostile"),),
+        "a node sends forged messages: models that are none, forged tickets, terms and counts, replays",
+    ),
+    "restart": Kind((ChaosFault("restart"),), "all nodes are stopped and started, or killed with -9 and started"),
+    "leave": Kind((ChaosFault("leave"),), "a node leaves for good, as `walktalk leave` asks it to"),
     "join": Kind(
-        (Blow("join"),),
+        (ChaosFault("join"),),
         "a node that was not there joins, with the data of one that is gone for good; if none is, one leaves before",
     ),
-    "swallow": Kind((Blow("swallow"),), "a node keeps the walks that come to it for a while"),
+    "swallow": Kind((ChaosFault("swallow"),), "a node keeps the walks that come to it for a while"),
 }
 USUAL = tuple(kind for kind in KINDS if kind != "swallow")
 
 
-def blows_of(kinds: Sequence[str]) -> tuple[Blow, ...]:
-    """All blows of a round with these kinds."""
+def faults_of(kinds: Sequence[str]) -> tuple[ChaosFault, ...]:
+    """All faults of a round with these kinds."""
     for kind in kinds:
         if kind not in KINDS:
-            raise SpecError(f"--blows: {kind!r} is none; allowed: {', '.join(KINDS)}")
-    return tuple(blow for kind in KINDS if kind in kinds for blow in KINDS[kind].blows)
+            raise misfit("--faults", kind, ", ".join(KINDS))
+    return tuple(fault for kind in KINDS if kind in kinds for fault in KINDS[kind].faults)
 
 
 def is_root() -> bool:
@@ -86,21 +87,21 @@ def is_root() -> bool:
 
 
 @dataclass(frozen=True)
-class Storm:
-    """All of it, but for the seed."""
+class ChaosPlan:
+    """All settings of a round of chaos, but for its seed."""
 
     nodes: int = 20
     algorithm: str = "multi_walk"  # any that survives failures
     walks: int = 4
     heartbeat: float = 0.5
     pace: float | None = None  # seconds that a training takes at least; None: 0.05 for walks, 0.25 for gossip
-    warmup: float = 4.0  # seconds of peace at first
-    between: float = 0.5  # seconds before and after each blow
+    warmup: float = 4.0  # quiet seconds at first
+    between: float = 0.5  # seconds before and after each fault
     away: float = 2.5  # seconds until a killed one comes back; a hung one goes on after twice that
     cut: float = 10.0  # seconds until a split heals
-    settle: float = 26.0  # seconds of peace in the end
+    settle: float = 26.0  # quiet seconds in the end
     judged: float = 18.0  # the last seconds of these at least, in which the loss is measured and walks are counted
-    blows: tuple[Blow, ...] = blows_of(USUAL)
+    faults: tuple[ChaosFault, ...] = faults_of(USUAL)
     real_cuts: bool = False  # a split is a pulled cable (`cables`), not a file that mutes messages
 
     @property
