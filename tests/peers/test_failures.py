@@ -48,7 +48,7 @@ def test_the_others_elect_an_aggregator_and_the_old_one_steps_down_when_it_hears
         cut_off(cluster, 0)
         wait_for(lambda: 0 in leaders(cluster) and len(leaders(cluster)) == 2)  # two halves, two aggregators
         (new,) = leaders(cluster) - {0}  # whose links were fastest, of three that have as many neighbours
-        wait_for(lambda: cluster.nodes[new].models.interpreter.aggregate is not None)
+        wait_for(lambda: cluster.nodes[new].models.interpreter.output.aggregate is not None)
         reconnect(cluster)
         wait_for(lambda: leaders(cluster) == {new})
         wait_for(lambda: len({node.runner.machine.members.claim for node in cluster.nodes}) == 1)
@@ -57,7 +57,7 @@ def test_the_others_elect_an_aggregator_and_the_old_one_steps_down_when_it_hears
     assert "stepped_down" in events
     setup = ReplaySetup(4, cluster.trainer.initial(), Evaluate(every=1000))
     replayed = replay(cluster.trace(), setup, cluster.trainer)  # a run with failures can be recomputed too
-    aggregate = cluster.nodes[new].models.interpreter.aggregate
+    aggregate = cluster.nodes[new].models.interpreter.output.aggregate
     assert aggregate is not None
     np.testing.assert_allclose(replayed.output.numpy(), aggregate.numpy(), rtol=1e-4, atol=1e-4)
 

@@ -321,7 +321,7 @@ def test_a_node_joins_takes_part_and_the_aggregator_leaves_for_good(tmp_path: Pa
         wait_for(lambda: done(new) > 5)
         assert new.progress.tally.iterations > done(new)  # it has heard how far the others are
         first = made.nodes["n0"]
-        wait_for(lambda: first.models.interpreter.aggregated_at is not None)
+        wait_for(lambda: first.models.interpreter.output.aggregated_at is not None)
         first.leave_for_good()
         made.threads["n0"].join(SECONDS)
         assert not made.threads["n0"].is_alive()

@@ -39,10 +39,13 @@ def test_a_run_ends_and_its_trace_gives_the_same_models(protocol: Protocol, tmp_
             last[row.walk] = (row.time, row.node)
     for key, (_, node) in last.items():
         np.testing.assert_allclose(
-            cluster.nodes[node].models.interpreter.members[key].numpy(), replay.members[key], rtol=1e-4, atol=1e-5
+            cluster.nodes[node].models.interpreter.output.members[key].numpy(),
+            replay.members[key],
+            rtol=1e-4,
+            atol=1e-5,
         )
     if isinstance(protocol, MultiWalk):
-        aggregate = cluster.nodes[0].models.interpreter.aggregate
+        aggregate = cluster.nodes[0].models.interpreter.output.aggregate
         assert aggregate is not None
         np.testing.assert_allclose(aggregate.numpy(), replay.output(), rtol=1e-4, atol=1e-5)
     start = ((cluster.trainer.initial().numpy() - cluster.trainer.centres[-1]) ** 2).sum()

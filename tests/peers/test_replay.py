@@ -21,7 +21,7 @@ def last_members(cluster: Cluster) -> dict[int, Tensor]:
     """Each walk's or node's model as it was recorded last, wherever that was."""
     rows = [row for row in cluster.trace() if row.event == "record" and row.detail == "member"]
     where = {row.walk: row.node for row in rows}
-    return {key: cluster.nodes[node].models.interpreter.members[key] for key, node in where.items()}
+    return {key: cluster.nodes[node].models.interpreter.output.members[key] for key, node in where.items()}
 
 
 @pytest.mark.parametrize("protocol", [MultiWalk(walks=3), AsyncGossip(), SyncGossip()], ids=lambda p: p.label)

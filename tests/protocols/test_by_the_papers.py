@@ -311,7 +311,7 @@ def test_token_saga() -> None:
         g = gradient(ended.trainer, v, z)
         z, noted[v] = z - LR * (g - noted[v] + noted.mean(0)), g
     assert len(set(way)) == N
-    close(ended.value(ended.simulation.interpreter.members[1]), z)
+    close(ended.value(ended.simulation.interpreter.output.members[1]), z)
 
 
 def test_walkman() -> None:
@@ -329,7 +329,7 @@ def test_walkman() -> None:
         x[v] = (a * b + beta * y + z[v]) / (a + beta)
         z[v] = z[v] + beta * (y - x[v])
     assert len(set(way)) > 3
-    close(ended.value(ended.simulation.interpreter.members[1]), (x - z / beta).mean(0))
+    close(ended.value(ended.simulation.interpreter.output.members[1]), (x - z / beta).mean(0))
 
 
 def test_digest() -> None:

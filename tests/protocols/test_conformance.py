@@ -79,7 +79,7 @@ def test_bits_are_eight_times_the_bytes_of_all_messages(protocol, timing):
     mixes = sum(row.event == "mix_everyone" for row in chunk.trace)
     assert all(row.bytes == HEADER_BYTES + 1000 for row in sends)  # every message of these protocols carries a model
     assert simulation.bytes == sum(row.bytes for row in sends) + mixes * 2 * graph.edges * (HEADER_BYTES + 1000)
-    assert simulation.interpreter.payload_bytes == 1000 * (len(sends) + mixes * 2 * graph.edges)
+    assert simulation.interpreter.traffic.payload_bytes == 1000 * (len(sends) + mixes * 2 * graph.edges)
 
 
 @every_protocol

@@ -374,5 +374,5 @@ def test_real_nodes_can_be_bad_too_and_their_run_is_replayed(tmp_path: Path) -> 
     assert spoiled == {1}
     members = cluster.replay().members
     for v, node in enumerate(cluster.nodes):
-        (kept,) = node.models.interpreter.members.values()
+        (kept,) = node.models.interpreter.output.members.values()
         np.testing.assert_allclose(kept.double().numpy(), members[v], rtol=1e-3, atol=1e-3)

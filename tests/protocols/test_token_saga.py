@@ -166,7 +166,7 @@ def test_it_follows_its_rule() -> None:
         mean = mean + (gradient - noted[v]) / 2
         noted[v] = gradient
     assert set(way) == {0, 1}
-    assert np.allclose(run.value(run.simulation.interpreter.members[1]), z, atol=1e-4)
+    assert np.allclose(run.value(run.simulation.interpreter.output.members[1]), z, atol=1e-4)
 
 
 def test_two_models_a_hop() -> None:

@@ -43,7 +43,7 @@ def test_executor_agrees_with_an_independent_replay_whatever_fails(data):
     expected = replay.output()
     if protocol.name != "multi_walk":  # walks have an aggregate; here the mean is over the living
         dead = {row.node for row in played.trace if row.event == "kill"} - came_back(played.trace)
-        counted = set(played.engine.simulations[0].interpreter.members)
+        counted = set(played.engine.simulations[0].interpreter.output.members)
         assert counted >= set(range(graph.nodes)) - dead
         assert len(counted & dead) <= (len(dead) == graph.nodes)  # somebody is left in any case
         expected = np.mean([replay.members[node] for node in sorted(counted)], axis=0)
@@ -87,12 +87,12 @@ def test_a_node_that_comes_back_trains_again(protocol):
     assert [row.time for row in trace if row.event == "revive"] == [50.0]
     assert [row for row in trace if row.event == "trained" and row.node == 3 and row.time > 50.0]
     if protocol.name != "multi_walk":
-        assert 3 in simulation.interpreter.members
+        assert 3 in simulation.interpreter.output.members
 
 
 def test_a_killed_node_leaves_the_mean_and_comes_back_into_it():
     simulation, _ = play(AsyncGossip(), graphs.complete(4), Fault("kill", at=30.0, node=2))
-    assert sorted(simulation.interpreter.members) == [0, 1, 3]
+    assert sorted(simulation.interpreter.output.members) == [0, 1, 3]
 
 
 def test_what_a_node_was_still_sending_is_lost_with_it():
@@ -180,8 +180,8 @@ def test_slowness_that_is_over_leaves_nothing():
     faults = [Fault("slow", at=10.0 + k, node=0, factor=49.0, seconds=5.5) for k in range(8)]
     faults += [Fault("slow", at=10.0 + k, link=ends, factor=49.0, seconds=5.5) for k in range(8) for ends in LINK]
     simulation, _ = play(AsyncGossip(), graphs.complete(3), *faults, timing=NetworkTiming())
-    assert simulation.stopwatch.factor(0) == 1.0
-    assert simulation.links.slowed == {}
+    assert simulation.trainings.stopwatch.factor(0) == 1.0
+    assert simulation.transport.links.slowed == {}
 
 
 @pytest.mark.parametrize("graph", [graphs.cycle(4), graphs.build("us-five-sites", 20, seed=0)], ids=["cycle", "sites"])
@@ -297,10 +297,10 @@ def test_of_aggregators_the_one_that_died_counts_no_more() -> None:
         what.add_node(node, np.full(1, float(node), np.float32))
     for node, term, shown in ((0, 3, 0.0), (1, 2, 0.0)):
         what.record(node, Record(AGGREGATE, term, INITIAL))
-        assert what.output("aggregated") == shown  # the higher term counts
-    what.node_dies(1)
+        assert what.output.model("aggregated") == shown  # the higher term counts
+    what.output.node_dies(1)
     what.record(1, Record(AGGREGATE, 2, INITIAL))
-    assert what.output("aggregated") == 0.0
-    what.node_dies(0)
+    assert what.output.model("aggregated") == 0.0
+    what.output.node_dies(0)
     what.record(1, Record(AGGREGATE, 2, INITIAL))
-    assert what.output("aggregated") == 1.0
+    assert what.output.model("aggregated") == 1.0

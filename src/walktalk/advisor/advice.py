@@ -111,7 +111,7 @@ class Advice:
         stop = Stop(iterations=max(1, round(length)))
         simulation = Simulation(replace(setup, protocol=self.best.protocol, stop=stop, keep_trace=False))
         simulation.advance()
-        return privacy.epsilon(max(simulation.interpreter.releases.values(), default=0))
+        return simulation.interpreter.releases.epsilon
 
     @property
     def prospects(self) -> dict[str, float]:

@@ -108,7 +108,7 @@ class Pilots:
 
     def _measure(self, chosen: list[int], cost: float) -> None:
         rows = [self._row(p, self.engine.simulations[p].output()) for p in chosen]
-        rows += [self._row(p, mean_of(self.engine.simulations[p].interpreter.members.values())) for p in chosen]
+        rows += [self._row(p, mean_of(self.engine.simulations[p].interpreter.output.members.values())) for p in chosen]
         losses = self.bench.trainer.evaluate(torch.stack(rows))[0].double().cpu().tolist()
         for place, p in enumerate(chosen):
             self.curves[p].add(cost, losses[place], losses[len(chosen) + place])

@@ -88,8 +88,7 @@ class SwitchedFaults:
         packed, interpreter = self._pack(node, effect), self._node.models.interpreter
         if not self._spoils:
             return packed
-        interpreter.corrupt[node] = self._spoils
-        return interpreter.corrupted(node, effect.slot, packed, self._dice.getrandbits(63))
+        return interpreter.corrupted(node, effect.slot, packed, self._spoils, self._dice.getrandbits(63))
 
     def _swallow(self, request: TrainingRequest) -> None:
         if request.walk > 0 and self._swallows:
@@ -232,8 +231,8 @@ def kill_and_restart(cluster: Cluster, killed: list[int], at: float, seconds: fl
 
 def last_output(cluster: Cluster) -> Floats:
     """The aggregate of the highest term, or the mean of what nodes recorded last."""
-    held = {v: node.models.interpreter for v, node in enumerate(cluster.nodes)}
-    terms = {v: what.aggregate_term for v, what in held.items() if what.aggregate is not None}
+    held = {v: node.models.interpreter.output for v, node in enumerate(cluster.nodes)}
+    terms = {v: output.aggregate_term for v, output in held.items() if output.aggregate is not None}
     if terms:
         aggregate = held[max(terms, key=lambda v: (terms[v], v))].aggregate
         assert aggregate is not None

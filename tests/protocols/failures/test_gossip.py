@@ -74,7 +74,7 @@ def test_the_dead_are_left_out_and_the_living_train_on(protocol):
     graph = graphs.complete(5)
     faults = (Fault("kill", at=20.0, node=1), Fault("pause", at=40.0, node=2, seconds=100.0))
     simulation, trace = simulate(protocol, graph, faults, PoissonTiming(), 1, 200)
-    assert sorted(simulation.interpreter.members) == [0, 2, 3, 4]
+    assert sorted(simulation.interpreter.output.members) == [0, 2, 3, 4]
     for node in (0, 3, 4):
         times = [row.time for row in trace if row.event == "trained" and row.node == node]
         assert max(np.diff([t for t in times if t > 60.0])) < 25.0  # nobody waits for those
@@ -86,7 +86,7 @@ def test_the_dead_are_left_out_and_the_living_train_on(protocol):
 def test_those_that_come_back_are_taken_in_again(protocol):
     faults = (Fault("kill", at=20.0, node=1, seconds=30.0), Fault("pause", at=20.0, node=2, seconds=40.0))
     simulation, trace = simulate(protocol, graphs.complete(5), faults, PoissonTiming(), 1, 200)
-    assert sorted(simulation.interpreter.members) == [0, 1, 2, 3, 4]
+    assert sorted(simulation.interpreter.output.members) == [0, 1, 2, 3, 4]
     for node in (1, 2):
         mixed = [row for row in trace if row.event == "receive" and row.slot and row.peer == node and row.time > 80.0]
         assert {row.node for row in mixed} == {0, 1, 2, 3, 4} - {node}

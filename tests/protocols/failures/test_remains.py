@@ -164,7 +164,7 @@ def test_who_passed_a_walk_to_an_aggregator_that_dies_has_what_is_left_of_it() -
         ledger = Ledger(MultiWalk(3), 10, sum(row.event == "train" for row in trace)).play(trace)
         assert ledger.sound
         learned = [row.number for row in trace if row.event == "trained" and row.node and dead - 12 < row.time < dead]
-        kept.append(np.mean(ledger.interpreter.aggregate[learned] > 0))
+        kept.append(np.mean(ledger.interpreter.output.aggregate[learned] > 0))
     assert np.mean(kept) > 0.9  # it was 0.69
 
 

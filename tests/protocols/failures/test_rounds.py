@@ -149,7 +149,7 @@ def test_divided_weights_are_alike_on_a_ring_whatever_comes() -> None:
 def test_the_dead_are_left_out_and_taken_in_again(protocol: Protocol, graph: Graph) -> None:
     faults = (Fault("kill", at=20.0, node=1, seconds=40.0), Fault("pause", at=30.0, node=2, seconds=20.0))
     simulation, trace = simulate(protocol, graph, faults, PoissonTiming(), 1, 400.0)
-    assert sorted(simulation.interpreter.members) == list(range(graph.nodes))
+    assert sorted(simulation.interpreter.output.members) == list(range(graph.nodes))
     assert any(row.event == "trained" and row.node not in (1, 2) and 40.0 < row.time < 60.0 for row in trace)
     assert not any(row.event == "send" and row.peer == 1 and 21.0 < row.time < 59.0 for row in trace)
     mixed = {row.peer for row in trace if row.event == "receive" and row.slot and row.time > 300.0}

@@ -58,7 +58,7 @@ def test_what_both_halves_learned_is_in_the_model(side: tuple[int, ...], walks: 
         ledger = Ledger(protocol, 8, sum(row.event == "train" for row in trace))
         ledger.play(row for row in trace if row.time <= done)
         assert ledger.sound
-        aggregate = ledger.interpreter.aggregate
+        aggregate = ledger.interpreter.output.aggregate
         for half in (set(side), set(range(8)) - set(side)):
             learned = [
                 row.number for row in trace if row.event == "trained" and SPLIT < row.time < HEALED and row.node in half
@@ -81,7 +81,7 @@ def test_walks_that_were_on_their_way_when_the_parts_met_count_too() -> None:
         seen = [(row.walk, row.number) for row in trace if row.event == "readmitted"]
         assert len(seen) == len(set(seen))  # each once
         old = [row for row in trace if row.event == "trained" and SPLIT + 15 < row.time < healed and row.node < 8]
-        kept.append(np.mean(ledger.interpreter.aggregate[[row.number for row in old]] > 0))
+        kept.append(np.mean(ledger.interpreter.output.aggregate[[row.number for row in old]] > 0))
     assert np.mean(kept) >= 0.95
 
 
@@ -135,7 +135,7 @@ def test_what_walks_learned_that_a_new_aggregator_gave_up_before_they_came_is_in
     ledger = Ledger(protocol, 12, sum(row.event == "train" for row in trace)).play(trace)
     assert ledger.sound
     learned = [row.number for row in trace if row.event == "trained" and SPLIT - 20 < row.time < SPLIT]
-    assert np.mean(ledger.interpreter.aggregate[learned] > 0) >= 0.95
+    assert np.mean(ledger.interpreter.output.aggregate[learned] > 0) >= 0.95
 
 
 def test_a_copy_that_is_overtaken_in_training_goes_to_the_aggregator_with_what_it_learned() -> None:

@@ -56,7 +56,7 @@ def test_of_nodes_with_as_many_neighbours_the_one_that_computes_fastest_is_elect
     timing = NetworkTiming(compute=0.5, straggler_share=0.5, straggler_slowdown=5.0)
     graph = graphs.complete(8)
     simulation, trace = simulate(MultiWalk(2), graph, (Fault("kill", at=50.0, node="aggregator"),), timing, 2, 200.0)
-    slow = {v for v in range(8) if simulation.stopwatch.factor(v) > 1.0}
+    slow = {v for v in range(8) if simulation.trainings.stopwatch.factor(v) > 1.0}
     assert 1 in slow  # else it would be elected for its number
     (elected,) = [row.node for row in trace if row.event == "elected"]
     assert elected == min(set(range(1, 8)) - slow)

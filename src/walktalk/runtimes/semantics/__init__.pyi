@@ -12,6 +12,9 @@ from .interpreter import Interpreter as Interpreter
 from .interpreter import Packed as Packed
 from .interpreter import Scale as Scale
 from .interpreter import made as made
+from .outcome import Output as Output
+from .outcome import Releases as Releases
+from .outcome import Traffic as Traffic
 from .player import Player as Player
 from .player import Watcher as Watcher
 from .player import parsed as parsed

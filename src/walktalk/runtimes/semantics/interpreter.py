@@ -9,13 +9,11 @@ simulator's agenda, a peer's network and threads, or the order of the lines in a
 
 from __future__ import annotations
 
-import collections
 from collections.abc import Callable, Mapping
 from typing import Any, Generic, NamedTuple
 
 from walktalk.core.errors import ProtocolError
 from walktalk.protocols import (
-    AGGREGATE,
     GRADIENT,
     INITIAL,
     UPDATE,
@@ -34,9 +32,10 @@ from walktalk.protocols import (
     control_bytes,
 )
 from walktalk.records import TraceRow
-from walktalk.runtimes.semantics.contents import Content, Contents, Encoded, EvaluatedModel, OptimizerState, Work
+from walktalk.runtimes.semantics.contents import Content, Contents, Encoded, OptimizerState, Work
+from walktalk.runtimes.semantics.outcome import Output, Releases, Traffic
 from walktalk.transforms.codecs import model_size
-from walktalk.transforms.rules import Privacy, rule_named
+from walktalk.transforms.rules import rule_named
 
 # Makes a named tuple from its fields without the detour through its own `__new__`, which takes as long again.
 made = tuple.__new__
@@ -79,6 +78,7 @@ class Interpreter(Generic[Content]):
         scale: Scale,
         write: Callable[[TraceRow], None] | None = None,
         clock: Callable[[], float] = lambda: 0.0,
+        releases: Releases | None = None,
     ) -> None:
         """
         - `contents`: what stands in slots.
@@ -86,27 +86,17 @@ class Interpreter(Generic[Content]):
         - `scale`: the sizes in the study.
         - `write`: takes every line of the trace; None: no trace is kept.
         - `clock`: the time of those lines.
+        - `releases`: keeps account of what nodes let out of their data; None: nothing is private.
         """
         self.contents, self.messages, self.scale = contents, messages, scale
         self.write, self.clock = write, clock
         self.slots: dict[int, dict[str, Content]] = {}  # node -> slot -> what it is
         self.encodings: dict[int, dict[str, Encoded[Content]]] = {}  # node -> slot -> encoded message
         self.states: dict[tuple[int, str], Any] = {}  # of optimizers, by node and slot; slot "": the node's own
-        self.members: dict[int, Content] = {}  # what `Record` said last
-        self.owners: dict[int, int] = {}  # member -> the node that recorded it
-        self.aggregate: Content | None = None
-        self.aggregated_at: int | None = None  # the iteration in which it was last brought up to date
-        self.aggregate_term = 0  # of two that aggregate at the same time, the higher term counts
-        self.aggregate_slot = ""  # where the node that recorded it has it
-        self.aggregator: int | None = None  # that node
+        self.output = Output(contents)
         self.iteration = 0
-        self.bytes = 0  # sent
-        self.payload_bytes = 0  # the models' part of it
-        self.corrupt: dict[int, str] = {}  # nodes that spoil what they send, and how: flip, scale(C), noise(S)
-        self.privacy: Privacy | None = None  # what protects the nodes' data
-        self.releases: collections.Counter[int] = collections.Counter()  # by node: of what its data are behind
-        self.may_release: Callable[[int], bool] = lambda node: True  # whether a node may let out more
-        self.secret = False  # whether the numbers that noise is made from are kept out of the trace
+        self.traffic = Traffic()
+        self.releases = releases or Releases()
         self._names: dict[tuple[str, int, int, int], str] = {}  # of slots that messages arrive in
 
     def add_node(self, node: int, initial: Content) -> None:
@@ -147,16 +137,14 @@ class Interpreter(Generic[Content]):
     def apply(self, node: int, effect: Apply, key: int) -> None:
         """Set a slot to what a number rule makes of this node's model and others."""
         into, own, terms, rule = effect
-        if rule_named(rule).releases:
-            if not self.may_release(node):
-                self.withhold(node, into)
-                return
-            self.releases[node] += 1
+        if rule_named(rule).releases and not self.releases.take(node):
+            self.withhold(node, into)
+            return
         others = [(self.read(node, slot), weight) for slot, weight in terms.items()]
         self.slots[node][into] = self.contents.screened(self.read(node, own), others, rule, key)
         if self.write is not None:
             told = {"own": own, "rule": rule, **{f"{WITH}{slot}": weight for slot, weight in terms.items()}}
-            hidden = self.secret and rule_named(rule).releases
+            hidden = self.releases.secret and rule_named(rule).releases
             self.note_down(node, "screen", into, key=0 if hidden else key, detail=told)
 
     def withhold(self, node: int, slot: str) -> None:
@@ -164,11 +152,6 @@ class Interpreter(Generic[Content]):
         learned = self.read(node, slot)
         self.slots[node][slot] = self.contents.update(learned, learned)
         self.note_down(node, "withheld", slot)
-
-    @property
-    def epsilon(self) -> float | None:
-        """What the node that has released most has spent; None where nothing is private."""
-        return None if self.privacy is None else self.privacy.epsilon(max(self.releases.values(), default=0))
 
     def encode(self, node: int, effect: Encode, key: int) -> None:
         """Put a model's encoded form into a slot of its own kind; its optimizer state comes along."""
@@ -201,12 +184,7 @@ class Interpreter(Generic[Content]):
 
     def record(self, node: int, effect: Record) -> None:
         """Remember what is one of the members, or the model that the algorithm puts out."""
-        content = self.read(node, effect.slot)
-        if effect.role != AGGREGATE:
-            self.members[effect.key], self.owners[effect.key] = content, node
-        elif effect.key >= self.aggregate_term:
-            self.aggregate, self.aggregate_term, self.aggregate_slot = content, effect.key, effect.slot
-            self.aggregated_at, self.aggregator = self.iteration, node
+        self.output.record(node, effect, self.read(node, effect.slot), self.iteration)
         if self.write is not None:
             row = (self.clock(), node, "record", effect.slot, -1, effect.key, -1, -1, 0, 0, 0.0, effect.role)
             self.write(made(TraceRow, row))
@@ -315,9 +293,9 @@ class Interpreter(Generic[Content]):
             )
         return Packed(into, packed, state, payload)
 
-    def corrupted(self, node: int, slot: str, packed: Packed, key: int) -> Packed:
-        """What a bad node sends in place of what it should."""
-        how, there = self.corrupt[node], packed.content
+    def corrupted(self, node: int, slot: str, packed: Packed, how: str, key: int) -> Packed:
+        """What a bad node sends in place of what it should; `how`: flip, scale(C) or noise(S)."""
+        there = packed.content
         if there is None:
             return packed
         good = there.content if isinstance(there, Encoded) else there
@@ -334,8 +312,7 @@ class Interpreter(Generic[Content]):
     def sent(self, node: int, effect: Send, packed: Packed, number: int, key: int = 0) -> int:
         """A message goes out; counts its bytes and says how many."""
         size = control_bytes(effect.message) + packed.payload
-        self.bytes += size
-        self.payload_bytes += packed.payload
+        self.traffic.add(size, packed.payload)
         if self.write is not None:
             message = effect.message
             detail = {"kind": message.kind, "into": packed.into}
@@ -347,8 +324,7 @@ class Interpreter(Generic[Content]):
 
     def superseded(self, node: int, to: int, slot: str, size: int, payload: int, number: int, key: int) -> None:
         """A message was overtaken by a later one before it left: it is not counted any more."""
-        self.bytes -= size
-        self.payload_bytes -= payload
+        self.traffic.withdraw(size, payload)
         self.note_down(node, "superseded", slot, peer=to, number=number, bytes=size, key=key)
 
     def receive(self, node: int, sender: int, walk: int, packed: Packed, number: int, key: int = 0) -> None:
@@ -382,33 +358,6 @@ class Interpreter(Generic[Content]):
                 self._names.clear()
             slot = self._names[name] = self.arrival(message).slot_of(sender, message)
         return slot
-
-    # -- what is left ---------------------------------------------------------------------------------------------
-
-    def output(self, which: EvaluatedModel) -> Content:
-        """The model that is measured and handed out.
-
-        "aggregated": the aggregate where there is one, else the mean of the members; "mean": always the mean;
-        "node": the first member (node 0 in gossip, walk 1 in Multi-Walk), as the authors' own code does for gossip.
-        """
-        if which == "node":
-            return self.members[min(self.members)]
-        if which == "aggregated" and self.aggregate is not None:
-            return self.aggregate
-        return self.contents.mean(self.members.values())
-
-    def in_order(self) -> list[Content]:
-        """The models of all members, by node."""
-        return [self.members[key] for key in sorted(self.members)]
-
-    def node_dies(self, node: int) -> None:
-        """What it held is out of the mean; somebody must be left. Where it aggregated, whoever still does counts."""
-        if node == self.aggregator:
-            self.aggregate_term = 0
-        gone = [key for key, owner in self.owners.items() if owner == node and key in self.members]
-        for key in gone if len(gone) < len(self.members) else gone[1:]:
-            del self.owners[key]
-            del self.members[key]
 
 
 def _asked(effect: Train | Differentiate) -> dict[str, Any]:

@@ -107,13 +107,13 @@ class Player(Generic[Content]):
     def _send(self, row: TraceRow) -> None:
         """What a message holds is what its slot holds now; its bytes are those that were written down."""
         interpreter = self.interpreter
-        interpreter.bytes += int(row.bytes)
         if not row.slot:
+            interpreter.traffic.add(int(row.bytes), 0)
             return
         content, detail = self._held(row), parsed(row.detail)
         state = interpreter.states.get((row.node, row.slot)) if row.walk > 0 else None
         payload = interpreter.payload_of(detail["kind"], row.walk)
-        interpreter.payload_bytes += payload
+        interpreter.traffic.add(int(row.bytes), payload)
         packed = Packed(detail["into"], content, state, payload)
         self.messages[row.number] = self.spoiled.pop((row.node, row.slot), packed)._replace(into=packed.into)
 
@@ -123,9 +123,9 @@ class Player(Generic[Content]):
 
     def _corrupted(self, row: TraceRow) -> None:
         """A bad node is about to send something else than what its slot holds."""
-        self.interpreter.corrupt[row.node] = row.detail
         packed = Packed("", self._held(row), None, 0)
-        self.spoiled[row.node, row.slot] = self.interpreter.corrupted(row.node, row.slot, packed, int(row.key))
+        spoiled = self.interpreter.corrupted(row.node, row.slot, packed, row.detail, int(row.key))
+        self.spoiled[row.node, row.slot] = spoiled
 
     def _receive(self, row: TraceRow) -> None:
         packed = self.messages.pop(row.number, None)
@@ -137,13 +137,12 @@ class Player(Generic[Content]):
     def _superseded(self, row: TraceRow) -> None:
         """A message that was overtaken by a later one before it left."""
         packed = self.messages.pop(row.number, None)
-        self.interpreter.bytes -= int(row.bytes)
-        self.interpreter.payload_bytes -= packed.payload if packed is not None else 0
+        self.interpreter.traffic.withdraw(int(row.bytes), packed.payload if packed is not None else 0)
 
     def _last_known(self, row: TraceRow) -> Content | Encoded[Content]:
         """The sender died before it wrote down what it sent: the last that is known of the walk, or of the sender."""
         self.gaps += 1
-        members, owners = self.interpreter.members, self.interpreter.owners
+        members, owners = self.interpreter.output.members, self.interpreter.output.owners
         known = [row.walk] if row.walk > 0 else [key for key, owner in owners.items() if owner == row.peer]
         models = [members[key] for key in known if key in members]
         return models[-1] if models else self.interpreter.read(row.peer, INITIAL)
@@ -159,7 +158,7 @@ class Player(Generic[Content]):
         self.interpreter.record(row.node, Record(role, row.walk, row.slot))
 
     def _kill(self, row: TraceRow) -> None:
-        self.interpreter.node_dies(row.node)
+        self.interpreter.output.node_dies(row.node)
 
 
 _PLAYED: Mapping[str, Any] = {

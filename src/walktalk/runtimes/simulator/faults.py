@@ -1,7 +1,7 @@
 """Faults in virtual time: nodes die, hang and come back, the network splits, links slow down, messages get lost,
 and some send what they should not.
 
-What a death is, `deaths` says. A paused node hangs: everything waits, and nobody is told. A partition cuts silently
+What a death is, `Deaths` says. A paused node hangs: everything waits, and nobody is told. A partition cuts silently
 too: messages across it are lost, no connection breaks. A message that gets lost on its way alone, its receiver notices
 when it would have come, as by a checksum or a gap in numbers. A node that swallows takes walks, says so, and does not
 train them nor let them go until that is over; it answers and beats like any other. The trace has every fault, every
@@ -15,12 +15,13 @@ import math
 import random
 from collections.abc import Callable
 from functools import partial
-from typing import TYPE_CHECKING, Any, TypeAlias
+from typing import Any, TypeAlias
 
 from walktalk.core.errors import SpecError
 from walktalk.graphs import Graph
 from walktalk.protocols import AGGREGATE, Differentiate, Protocol, Record, Train
-from walktalk.runtimes.simulator.fault_plan import AGGREGATOR, RANDOM, Fault, FaultKind, FaultPlan
+from walktalk.runtimes.simulator.fault_plan import AGGREGATOR, RANDOM, Fault, FaultKind
+from walktalk.runtimes.simulator.links import Transfer
 from walktalk.runtimes.simulator.node_faults import (
     Action,
     Deaths,
@@ -29,14 +30,13 @@ from walktalk.runtimes.simulator.node_faults import (
     Lasting,
     Membership,
     Pauses,
-    RunUnderFaults,
+    Running,
 )
-from walktalk.runtimes.simulator.schedule import ARRIVED, TIMER, TRAINED
-
-if TYPE_CHECKING:
-    from walktalk.runtimes.simulator.links import Transfer
-    from walktalk.runtimes.simulator.schedule import Envelope, Training
-
+from walktalk.runtimes.simulator.nodes import Nodes
+from walktalk.runtimes.simulator.recording import Recording
+from walktalk.runtimes.simulator.schedule import ARRIVED, TIMER, TRAINED, Agenda, Envelope, Training
+from walktalk.runtimes.simulator.timing import RunSetup, Stopwatch
+from walktalk.runtimes.simulator.transport import Transport
 
 # -- A network in virtual time that splits, loses messages or slows down; and nodes that become slow ------------------
 
@@ -46,12 +46,16 @@ Slowed: TypeAlias = int | tuple[int, int]  # a node, or a link
 class BadNetwork:
     """Partitions, lost messages and slow links of one run."""
 
-    def __init__(self, scheduler: FaultScheduler, rng: random.Random) -> None:
+    def __init__(
+        self, scheduler: FaultScheduler, rng: random.Random, stopwatch: Stopwatch, transport: Transport
+    ) -> None:
         """
-        - `scheduler`: the run.
-        - `rng`: say which messages get lost.
+        - `scheduler`: the run's.
+        - `rng`: says which messages get lost.
+        - `stopwatch`: has the pace of nodes.
+        - `transport`: has that of links.
         """
-        self._scheduler, self._rng = scheduler, rng
+        self._scheduler, self._rng, self._stopwatch, self._transport = scheduler, rng, stopwatch, transport
         self._sides: dict[int, frozenset[int]] = {}  # number of the fault event -> one side of a partition
         self._shares: dict[int, float] = {}  # number of the fault event -> of messages that get lost
         self._slowed: Lasting[Slowed, float] = Lasting()  # by which factors
@@ -87,25 +91,24 @@ class BadNetwork:
     def slow(self, fault_event: FaultEvent) -> None:
         """A node or a link becomes slow."""
         fault = fault_event.fault
-        what: Slowed = (min(fault.link), max(fault.link)) if fault.link is not None else fault_event.node
-        self._slowed.begin(what, fault_event.number, fault.factor)
-        self._scheduler.undo_later(fault, partial(self._fast_again, what, fault_event.number, fault.factor))
-        self._set_pace(what, fault.factor)
+        slowed: Slowed = (min(fault.link), max(fault.link)) if fault.link is not None else fault_event.node
+        self._slowed.begin(slowed, fault_event.number, fault.factor)
+        self._scheduler.undo_later(fault, partial(self._fast_again, slowed, fault_event.number, fault.factor))
+        self._set_pace(slowed, fault.factor)
 
-    def _fast_again(self, what: Slowed, number: int, factor: float) -> None:
-        self._slowed.end(what, number)
-        self._set_pace(what, 1.0 / factor)
+    def _fast_again(self, slowed: Slowed, number: int, factor: float) -> None:
+        self._slowed.end(slowed, number)
+        self._set_pace(slowed, 1.0 / factor)
 
-    def _set_pace(self, what: Slowed, change: float) -> None:
+    def _set_pace(self, slowed: Slowed, change: float) -> None:
         """As all faults that last have it; `change`, by the last one, is for the trace."""
-        simulation, factor = self._scheduler.simulation, math.prod(self._slowed.on(what))
-        if isinstance(what, int):
-            self._scheduler.note(what, "slow", detail=f"{change:g}")
-            simulation.stopwatch.slow_down(what, factor)
-            return
-        self._scheduler.note(what[0], "slow", peer=what[1], detail=f"{change:g}")
-        if simulation.links is not None:
-            simulation.plan_ends(simulation.links.slow_down(*what, factor, simulation.agenda.now))
+        factor = math.prod(self._slowed.on(slowed))
+        if isinstance(slowed, int):
+            self._scheduler.note(slowed, "slow", detail=f"{change:g}")
+            self._stopwatch.slow_down(slowed, factor)
+        else:
+            self._scheduler.note(slowed[0], "slow", peer=slowed[1], detail=f"{change:g}")
+            self._transport.slow_down(*slowed, factor)
 
 
 # Nodes in virtual time that do what they should not: send what is no model of theirs, or swallow walks.
@@ -114,12 +117,16 @@ class BadNetwork:
 class BadNodes:
     """Nodes of one run that corrupt what they send, or swallow walks."""
 
-    def __init__(self, scheduler: FaultScheduler, rng: random.Random) -> None:
+    def __init__(
+        self, scheduler: FaultScheduler, rng: random.Random, corrupt: dict[int, str], train: Callable[[int, Any], None]
+    ) -> None:
         """
-        - `scheduler`: the run.
-        - `rng`: say which walks are swallowed.
+        - `scheduler`: the run's.
+        - `rng`: says which walks are swallowed.
+        - `corrupt`: where it is written who spoils what it sends, and how.
+        - `train`: begins a training that was swallowed, after all.
         """
-        self._scheduler, self._rng = scheduler, rng
+        self._scheduler, self._rng, self._corrupt, self._train = scheduler, rng, corrupt, train
         self._spoiling: Lasting[int, str] = Lasting()  # corrupt nodes, and how
         self.eaters: Lasting[int, float] = Lasting()  # nodes that swallow, and which share of the walks
         self._eaten: dict[int, list[Train | Differentiate]] = {}  # node -> what it would have trained
@@ -140,10 +147,9 @@ class BadNodes:
 
     def _spoil(self, node: int) -> None:
         """Corrupts what the node sends as the last fault says that still lasts."""
-        corrupt = self._scheduler.simulation.interpreter.corrupt
-        corrupt.pop(node, None)
+        self._corrupt.pop(node, None)
         for how in self._spoiling.on(node):
-            corrupt[node] = how
+            self._corrupt[node] = how
 
     def swallow(self, fault_event: FaultEvent) -> None:
         """A node takes walks and does not train them."""
@@ -156,7 +162,7 @@ class BadNodes:
         if self.eaters.end(node, number):
             self._scheduler.note(node, "swallow", detail="0")
             for effect in self._eaten.pop(node, []):
-                self._scheduler.simulation.ask_to_train(node, effect)
+                self._train(node, effect)
 
     def eats(self, node: int, effect: Train | Differentiate) -> bool:
         """Whether a walk is swallowed in place of being trained."""
@@ -170,8 +176,6 @@ class BadNodes:
         """What a node has swallowed dies with it."""
         self._eaten.pop(node, None)
 
-
-# -- Faults in virtual time: nodes die, hang and come back, the network splits, links slow down, messages get lost, ---
 
 # Whom a fault hits in virtual time: a node by its number, any, or the one that aggregates.
 
@@ -235,23 +239,36 @@ Happens: TypeAlias = Callable[[Any], None]
 class Faults:
     """The faults of one run. It stands between the agenda and the simulation, and lets pass what may happen."""
 
-    def __init__(self, plan: FaultPlan, simulation: RunUnderFaults) -> None:
-        setup = simulation.setup
+    def __init__(
+        self, setup: RunSetup, agenda: Agenda, recording: Recording, nodes: Nodes, running: Running,
+        end: Callable[[], None],
+    ) -> None:  # fmt: skip
+        """
+        - `setup`: the run's.
+        - `agenda`: where faults and their ends are put.
+        - `recording`: writes down what happens, and lets go of what is lost.
+        - `nodes`: are told, and restarted.
+        - `running`: what a death ends.
+        - `end`: ends the run, where nothing will ever be trained again.
+        """
+        plan, interpreter = setup.faults, recording.interpreter
         for fault in plan.faults:
-            fault.check(setup.graph.nodes, links=simulation.links is not None)
+            fault.check(setup.graph.nodes, links=running.transport.links is not None)
         if getattr(setup.protocol, "mixing", "") == "matrix":
             raise SpecError("mixing: matrix mixes all nodes at once and knows no failures; use pairwise, or no faults")
-        self._plan, self._simulation, self._scheduler = plan, simulation, FaultScheduler(simulation)
+        self._setup, self._recording, self._nodes, self._trainings = setup, recording, nodes, running.trainings
+        self._end, self._scheduler = end, FaultScheduler(agenda, interpreter.note_down)
         self._rng, losses = plan.seed.child("faults").python(), plan.seed.child("lost messages").python()
         self._ongoing = 0  # everything that went wrong
         self._looking = False  # whether it is looked now and then if all walks are lost
         self._pauses = Pauses(self._scheduler)
-        self.dead = Deaths(self._scheduler, self._pauses, self._contacts)
-        self._bad_nodes, self._network = BadNodes(self._scheduler, losses), BadNetwork(self._scheduler, losses)
+        self.dead = Deaths(self._scheduler, self._pauses, nodes, self._contacts, running)
+        self._bad_nodes = BadNodes(self._scheduler, losses, recording.corrupt, running.trainings.ask)
+        self._network = BadNetwork(self._scheduler, losses, running.trainings.stopwatch, running.transport)
         self._targets = Targets(setup.graph, setup.protocol, self.dead, self._rng)
         self._membership = (
-            Membership(self._scheduler, self.dead, self._pauses, simulation.changes)
-            if simulation.changes is not None
+            Membership(self._scheduler, self.dead, self._pauses, nodes, nodes.changes)
+            if nodes.changes is not None
             else None
         )
         self._kinds: dict[FaultKind, Callable[[FaultEvent], None]] = {
@@ -269,12 +286,12 @@ class Faults:
 
     def begin(self) -> None:
         """Plan what has a time, and the first of what comes at random."""
-        for fault in self._plan.faults:
+        for fault in self._setup.faults.faults:
             self._plan_blow(fault)
 
     def _plan_blow(self, fault: Fault) -> None:
         if fault.at is not None:
-            self._scheduler.later(fault.at - self._simulation.agenda.now, partial(self._strike, fault))
+            self._scheduler.later(fault.at - self._scheduler.now, partial(self._strike, fault))
         elif fault.rate is not None:
             self._scheduler.later(self._rng.expovariate(fault.rate), partial(self._strike, fault))
 
@@ -300,7 +317,7 @@ class Faults:
         """All that a node has a link with now."""
         if self._membership is not None:
             return self._membership.around[node].neighbours
-        return self._simulation.setup.graph.contacts(node)
+        return self._setup.graph.contacts(node)
 
     # -- what may pass --------------------------------------------------------------------------------------------
 
@@ -340,11 +357,11 @@ class Faults:
             if not self._bad_nodes.eats(node, effect):
                 train(node, effect)
 
-        return call if any(fault.kind == "swallow" for fault in self._plan.faults) else train
+        return call if any(fault.kind == "swallow" for fault in self._setup.faults.faults) else train
 
     def _stops_training(self, training: Training) -> bool:
         if self.dead.ends(training):
-            self._simulation.under_way.pop(-1 - training.number, None)
+            self._recording.lose_training(training)
             return True
         return self._pauses.holds(training.node, TRAINED, training)
 
@@ -355,12 +372,12 @@ class Faults:
         if not silently and not self._network.loses():
             return False
         self.dead.settled(envelope)
-        self._simulation.lose(envelope.number)
+        self._recording.lose_message(envelope.number)
         self._scheduler.note(
             envelope.to, "lost", peer=envelope.sender, walk=envelope.message.walk, number=envelope.number
         )
         if not silently:
-            self._simulation.miss(envelope)
+            self._nodes.miss(envelope)
         return True
 
     def _is_cut(self, envelope: Envelope) -> bool:
@@ -386,22 +403,22 @@ class Faults:
         that a walk lives which was swallowed. Arguments: trainings at the last look, and at how many looks in a row
         nothing was trained, or there was also nothing to do.
         """
-        simulation, eaters = self._simulation, self._bad_nodes.eaters
-        honest = [m for v, m in enumerate(simulation.machines) if v not in self.dead and v not in eaters]
-        stands = iterations == simulation.iteration and not simulation.training and not self._pauses
+        done, eaters = self._recording.interpreter.iteration, self._bad_nodes.eaters
+        honest = [m for v, m in enumerate(self._nodes.machines) if v not in self.dead and v not in eaters]
+        stands = iterations == done and not self._trainings.under_way and not self._pauses
         works = any(machine.has_work() for machine in honest)
         starved, idle = (starved + 1 if stands else 0), (idle + 1 if stands and not works else 0)
         if idle > 1 or (eaters and starved > STARVED):
             self._scheduler.note(-1, "all_lost")
             log.warning(
                 "%s: all walks were lost by %g s and nobody starts them again; the run ends there (guard: %s would)",
-                simulation.setup.protocol.label,
-                simulation.agenda.now,
+                self._setup.protocol.label,
+                self._scheduler.now,
                 "create_if_late" if eaters else "aggregator",
             )
-            simulation.end_early()
-        elif len(simulation.agenda):  # else the run is over anyway
-            self._scheduler.later(LOOK_AGAIN, partial(self._look, simulation.iteration, starved, idle))
+            self._end()
+        elif not self._scheduler.idle:  # else the run is over anyway
+            self._scheduler.later(LOOK_AGAIN, partial(self._look, done, starved, idle))
 
 
 def _done(action: Action) -> None:

@@ -5,81 +5,19 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Hashable, Iterator
 from functools import partial
 from typing import Any, Generic, NamedTuple, TypeAlias, TypeVar
-from typing import Protocol as Interface
 
-from walktalk.protocols import (
-    Differentiate,
-    Event,
-    Leaving,
-    Machine,
-    NetworkChanged,
-    NetworkView,
-    PeerFound,
-    PeerLost,
-    Rejoined,
-    Started,
-    Train,
-)
-from walktalk.runtimes.semantics import Interpreter
+from walktalk.protocols import Leaving, NetworkChanged, NetworkView, PeerFound, PeerLost, Rejoined, Started
+from walktalk.runtimes.semantics import Output
 from walktalk.runtimes.simulator.fault_plan import Fault
-from walktalk.runtimes.simulator.links import Links, Transfer
 from walktalk.runtimes.simulator.network_views import Changes
+from walktalk.runtimes.simulator.nodes import Nodes, Timers, Trainings
 from walktalk.runtimes.simulator.schedule import FAULT, Agenda, Envelope, Terms, Training
-from walktalk.runtimes.simulator.timing import RunSetup, Stopwatch
+from walktalk.runtimes.simulator.transport import Transport
 
+Contacts: TypeAlias = Callable[[int], tuple[int, ...]]
 Action: TypeAlias = Callable[[], None]  # content of an agenda's entry: something goes wrong, is undone, or is told
 Thing = TypeVar("Thing", bound=Hashable)
 How = TypeVar("How")
-
-
-class RunUnderFaults(Interface):
-    """What faults need of the run that they hit; a `Simulation` has it."""
-
-    setup: RunSetup
-    agenda: Agenda
-    interpreter: Interpreter[Terms]
-    stopwatch: Stopwatch
-    links: Links | None
-    changes: Changes | None  # who joins and leaves; None: nobody
-    machines: list[Machine]
-    training: dict[int, Training]  # under way, by node
-    under_way: dict[int, Terms]  # values that messages and trainings hold
-    trainings: int  # how many were begun
-    messages: int  # how many were sent
-
-    @property
-    def iteration(self) -> int:
-        """How many trainings are done."""
-
-    def give(self, node: int, event: Event) -> None:
-        """Let a node's machine handle an event, and carry out what it answers."""
-
-    def ask_to_train(self, node: int, effect: Train | Differentiate) -> None:
-        """Begin a training at a node, or let it wait for its turn."""
-
-    def plan_ends(self, transfers: list[Transfer]) -> None:
-        """Put the ends of transfers into the agenda, as their rates are now."""
-
-    def network_views(self) -> list[NetworkView]:
-        """What every node knows of the network now."""
-
-    def stop_node(self, node: int) -> None:
-        """End what a node was doing and waiting for."""
-
-    def restart_node(self, node: int) -> None:
-        """Give a node a machine that knows nothing."""
-
-    def latency(self, sender: int, receiver: int) -> float:
-        """Seconds from node to node for next to nothing."""
-
-    def lose(self, number: int) -> None:
-        """Let go of what a message on its way holds."""
-
-    def miss(self, envelope: Envelope) -> None:
-        """Tell a receiver that a message to it was lost."""
-
-    def end_early(self) -> None:
-        """End the run: nothing will ever be trained again."""
 
 
 class FaultEvent(NamedTuple):
@@ -129,21 +67,35 @@ class Lasting(Generic[Thing, How]):
 class FaultScheduler:
     """What all that goes wrong needs of a run: its agenda and its trace."""
 
-    def __init__(self, simulation: RunUnderFaults) -> None:
-        self.simulation = simulation
+    def __init__(self, agenda: Agenda, write: Callable[..., None]) -> None:
+        """
+        - `agenda`: the run's.
+        - `write`: writes a line of the trace: node, event, and the other columns by name.
+        """
+        self._agenda, self.note = agenda, write
+
+    @property
+    def now(self) -> float:
+        """Seconds since the run began."""
+        return self._agenda.now
+
+    @property
+    def idle(self) -> bool:
+        """Whether nothing more will happen by itself."""
+        return not len(self._agenda)
 
     def later(self, seconds: float, action: Action) -> None:
         """Do this after so many seconds."""
-        self.simulation.agenda.put(seconds, FAULT, action)
+        self._agenda.put(seconds, FAULT, action)
 
     def undo_later(self, fault: Fault, action: Action) -> None:
         """Do this when the fault is over; one that is for good never is."""
         if fault.seconds is not None:
             self.later(fault.seconds, action)
 
-    def note(self, node: int, event: str, **more: Any) -> None:
-        """A line of the trace."""
-        self.simulation.interpreter.note_down(node, event, **more)
+    def again(self, kind: int, content: Any) -> None:
+        """Let an entry of the agenda that was held back happen now."""
+        self._agenda.put(0.0, kind, content)
 
 
 # Nodes that hang in virtual time: everything waits, and nobody is told.
@@ -186,12 +138,21 @@ class Pauses:
         if self._ongoing.end(node, number):  # not where it died meanwhile
             self._scheduler.note(node, "resume")
             for kind, content in self._held.pop(node):
-                self._scheduler.simulation.agenda.put(0.0, kind, content)
+                self._scheduler.again(kind, content)
 
     def dies(self, node: int) -> None:
         """A node that dies hangs no longer."""
         self._ongoing.clear(node)
         self._held.pop(node, None)
+
+
+class Running(NamedTuple):
+    """What a death ends: messages, trainings and timers that are under way, and the node's part of the output."""
+
+    transport: Transport
+    trainings: Trainings
+    timers: Timers
+    output: Output[Terms]
 
 
 # Nodes that die in virtual time and come back, and who is told.
@@ -205,14 +166,18 @@ class Pauses:
 class Deaths:
     """Nodes of one run that are dead, and what is lost with them."""
 
-    def __init__(self, scheduler: FaultScheduler, pauses: Pauses, contacts: Callable[[int], tuple[int, ...]]) -> None:
+    def __init__(
+        self, scheduler: FaultScheduler, pauses: Pauses, nodes: Nodes, contacts: Contacts, running: Running
+    ) -> None:
         """
-        - `scheduler`: the run.
+        - `scheduler`: the run's.
         - `pauses`: nodes that hang, and hear of others when they go on.
+        - `nodes`: are restarted, and hear of each other.
         - `contacts`: all that a node has a link with now.
+        - `running`: what a death ends.
         """
         self._scheduler, self._pauses, self._contacts = scheduler, pauses, contacts
-        self._simulation, self._changes = scheduler.simulation, scheduler.simulation.changes
+        self._nodes, self._changes, self._running = nodes, nodes.changes, running
         self._ongoing: Lasting[int, bool] = Lasting()
         self._trainings: dict[int, int] = {}  # node -> how many there were when it died last: older ones are void
         self._messages: dict[int, int] = {}  # node -> the same of messages
@@ -234,16 +199,17 @@ class Deaths:
         self._ongoing.begin(node, fault_event.number, True)
         if not was_dead:
             self._pauses.dies(node)
-            self._messages[node] = self._simulation.messages
+            self._messages[node] = self._running.transport.messages
             self.stop(node)
             self._tell_contacts(node, PeerLost(node))
         return not was_dead
 
     def stop(self, node: int) -> None:
         """What a node was doing is gone with it."""
-        self._trainings[node] = self._simulation.trainings
-        self._simulation.stop_node(node)
-        self._simulation.interpreter.node_dies(node)
+        self._trainings[node] = self._running.trainings.begun
+        self._running.trainings.stop(node)
+        self._running.timers.stop(node)
+        self._running.output.node_dies(node)
 
     def forget(self, node: int) -> None:
         """A node joins, or leaves for good: whatever hit it before is over."""
@@ -260,31 +226,33 @@ class Deaths:
         self._comes_back(fault_event.node)
 
     def _comes_back(self, node: int) -> None:
-        simulation = self._simulation
         self._scheduler.note(node, "revive")
-        memory = simulation.machines[node].keepsake()  # as of its death, like its slots
-        simulation.restart_node(node)
-        simulation.give(node, Rejoined(memory))
+        memory = self._nodes.machines[node].keepsake()  # as of its death, like its slots
+        self._nodes.restart(node)
+        self._nodes.give(node, Rejoined(memory))
         for peer in self._contacts(node):
             if peer in self:
-                simulation.give(node, PeerLost(peer))
+                self._nodes.give(node, PeerLost(peer))
         self._tell_contacts(node, PeerFound(node))
 
     # -- who is told ----------------------------------------------------------------------------------------------
 
     def _tell_contacts(self, node: int, event: PeerLost | PeerFound) -> None:
         for peer in self._contacts(node):
-            self.tell(peer, event, self._simulation.latency(node, peer))
+            self._tell(peer, event, self._running.transport.latency(node, peer))
 
-    def tell(self, node: int, event: PeerLost | PeerFound, seconds: float) -> None:
-        """A node hears of another, after so many seconds."""
+    def find(self, node: int, peer: int) -> None:
+        """A node hears that another is there, when its first word has come."""
+        self._tell(node, PeerFound(peer), self._running.transport.latency(node, peer))
+
+    def _tell(self, node: int, event: PeerLost | PeerFound, seconds: float) -> None:
         self._scheduler.later(seconds, partial(self._hears, node, event))
 
     def _hears(self, node: int, event: PeerLost | PeerFound) -> None:
         if node in self or isinstance(event, PeerFound) == (event.peer in self):
             return  # nobody to tell, or it is no longer true
         if not self._pauses.delays(node, partial(self._hears, node, event)):
-            self._simulation.give(node, event)
+            self._nodes.give(node, event)
 
     # -- what may pass --------------------------------------------------------------------------------------------
 
@@ -315,16 +283,19 @@ HAND_OVER = 60.0  # seconds that it waits at most; what it has then is lost
 class Membership:
     """Nodes of one run that join, and leave for good."""
 
-    def __init__(self, scheduler: FaultScheduler, deaths: Deaths, pauses: Pauses, changes: Changes) -> None:
+    def __init__(
+        self, scheduler: FaultScheduler, deaths: Deaths, pauses: Pauses, nodes: Nodes, changes: Changes
+    ) -> None:
         """
-        - `scheduler`: the run.
+        - `scheduler`: the run's.
         - `deaths`: who is dead.
         - `pauses`: nodes that hang, and hear of changes when they go on.
+        - `nodes`: are told.
         - `changes`: who is there.
         """
         self._scheduler, self._deaths, self._pauses, self._changes = scheduler, deaths, pauses, changes
-        self._simulation = scheduler.simulation
-        self.around: list[NetworkView] = self._simulation.network_views()
+        self._nodes = nodes
+        self.around: list[NetworkView] = nodes.network_views()
 
     def linked(self, one: int, other: int) -> bool:
         """Whether two are neighbours now."""
@@ -332,18 +303,18 @@ class Membership:
 
     def join(self, fault_event: FaultEvent) -> None:
         """A node that was absent joins the run."""
-        node, simulation = fault_event.node, self._simulation
+        node = fault_event.node
         if node not in self._changes.absent:
             return
         self._changes.absent.discard(node)
         self._deaths.forget(node)
         self._scheduler.note(node, "joined", peer=node)
-        simulation.restart_node(node)
+        self._nodes.restart(node)
         self._spread(node)
-        simulation.give(node, Started(late=True))
+        self._nodes.give(node, Started(late=True))
         for peer in self.around[node].neighbours:
             if peer in self._deaths:
-                simulation.give(node, PeerLost(peer))
+                self._nodes.give(node, PeerLost(peer))
 
     def leave(self, fault_event: FaultEvent) -> None:
         """A node begins to leave."""
@@ -354,12 +325,12 @@ class Membership:
         self._scheduler.note(node, "leaves_for_good", peer=node)
         self._spread()
         self._tell(node, Leaving())
-        self._look_later(node, self._simulation.agenda.now + HAND_OVER)
+        self._look_later(node, self._scheduler.now + HAND_OVER)
 
     def _look(self, node: int, end: float) -> None:
         """Whether one that leaves may go by now, or must; one that dies meanwhile has left."""
-        simulation, dead = self._simulation, node in self._deaths
-        if not dead and simulation.agenda.now < end and not simulation.machines[node].may_go():
+        dead = node in self._deaths
+        if not dead and self._scheduler.now < end and not self._nodes.machines[node].may_go():
             self._look_later(node, end)
             return
         self._changes.leaving.discard(node)
@@ -375,15 +346,15 @@ class Membership:
 
     def _spread(self, new: int = -1) -> None:
         """Everybody hears of it; new neighbours find each other after the link's latency. `new`: who has just come."""
-        simulation, before = self._simulation, self.around
-        self.around = simulation.network_views()
+        before = self.around
+        self.around = self._nodes.network_views()
         for around, known in zip(self.around, before, strict=True):
             node = around.node
             if node == new or around == known or node in self._deaths:
                 continue
             self._tell(node, NetworkChanged(around))
             for peer in set(around.neighbours) - set(known.neighbours):
-                self._deaths.tell(node, PeerFound(peer), simulation.latency(node, peer))
+                self._deaths.find(node, peer)
 
     def _tell(self, node: int, event: Leaving | NetworkChanged) -> None:
         self._scheduler.later(0.0, partial(self._hears, node, event))
@@ -391,4 +362,4 @@ class Membership:
     def _hears(self, node: int, event: Leaving | NetworkChanged) -> None:
         """The network is another, as a node sees it."""
         if not self._pauses.delays(node, partial(self._hears, node, event)) and node not in self._deaths:
-            self._simulation.give(node, event)
+            self._nodes.give(node, event)

@@ -85,7 +85,7 @@ def need_of(run: PlannedRun, trainer: Trainer) -> Need:
     slots = (
         sum(len(slots) for slots in simulation.interpreter.slots.values()) - setup.graph.nodes
     )  # all have the initial
-    held = slots + 2 * len(simulation.under_way) + len(simulation.interpreter.members)
+    held = slots + 2 * len(simulation.recording.under_way) + len(simulation.interpreter.output.members)
     rows, states = round(ROOM * max(planner.models.size, held)), planner.states.size
     if trainer.state_width and setup.optimizer_state != "visit":
         states = max(round(ROOM * states), 2 * setup.graph.nodes)

@@ -158,9 +158,9 @@ class RunLog:
         else:
             record.output = engine.output(self.index).cpu()
             simulation = engine.simulations[self.index]
-            record.trainings, record.nodes = simulation.trainings, simulation.setup.graph.nodes
+            record.trainings, record.nodes = simulation.trainings.begun, simulation.setup.graph.nodes
             if simulation.setup.evaluate.model == "aggregated":
-                record.aggregated_at = simulation.interpreter.aggregated_at
+                record.aggregated_at = simulation.interpreter.output.aggregated_at
                 record.family = simulation.setup.protocol.family
         assert record.output is not None
 

@@ -107,7 +107,7 @@ class EffectRunner:
                 interpreter.decode(me, effect)
             case Apply():
                 # Whoever knows the study knows its seed: noise that is to hide something is made of nothing else.
-                known = not (interpreter.secret and rule_named(effect.rule).releases)
+                known = not (interpreter.releases.secret and rule_named(effect.rule).releases)
                 interpreter.apply(me, effect, models.draw_key() if known else secrets.randbits(63))
             case Note():
                 interpreter.note(me, effect)

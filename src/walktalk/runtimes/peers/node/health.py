@@ -58,7 +58,7 @@ class Health:
             "state": self.doing,
             "aggregates": aggregates,
             "aggregates_since": round(max(0.0, wall - since), 3) if aggregates and since is not None else None,
-            "term": interpreter.aggregate_term,
+            "term": interpreter.output.aggregate_term,
             "loss": state.loss if state.loss is not None and math.isfinite(state.loss) else None,
             "bandwidth": link.bandwidth,
             "walks": self.queue.walks,

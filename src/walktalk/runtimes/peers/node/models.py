@@ -25,7 +25,7 @@ from walktalk.records import TraceRow, write_text
 from walktalk.runtimes.peers.node.event_log import Copy
 from walktalk.runtimes.peers.node.state import NodeSetup
 from walktalk.runtimes.peers.wire.session import LARGEST_NORM
-from walktalk.runtimes.semantics import FLOAT_BYTES, Contents, Encoded, Interpreter, Packed, Scale, is_mean
+from walktalk.runtimes.semantics import FLOAT_BYTES, Contents, Encoded, Interpreter, Packed, Releases, Scale, is_mean
 from walktalk.runtimes.stacked import Averaging, RowTrainer, averaging_of, parameters_of
 from walktalk.transforms.codecs import Bytes, decode_model, encode_model, model_size
 from walktalk.transforms.rules import Privacy, Spent, rule_named
@@ -306,12 +306,12 @@ class Models:
         protocol = setup.protocol.resilient_form()
         self.me = setup.around.node
         self.tensors = Tensors(trainer.width, parameters_of(trainer), averaging_of(trainer, setup.protocol))
-        self.interpreter = Interpreter(self.tensors, protocol.messages, _scale(setup, trainer), write, clock)
-        self.interpreter.add_node(self.me, setup.initial)
-        self.interpreter.privacy, self.interpreter.secret = protocol.privacy, setup.secret
         self.budget = PrivacyBudget(setup.folder, protocol.privacy) if protocol.privacy is not None else None
-        if (budget := self.budget) is not None:
-            self.interpreter.may_release = lambda node: budget.spend()
+        ask = None if self.budget is None else self.budget.spend
+        releases = Releases(protocol.privacy, ask=ask, secret=setup.secret)
+        scale = _scale(setup, trainer)
+        self.interpreter = Interpreter(self.tensors, protocol.messages, scale, write, clock, releases)
+        self.interpreter.add_node(self.me, setup.initial)
         self.plausibility = Plausibility(setup.initial, setup.largest)
         self.recorded: Record | None = None  # the last that the protocol showed
         self.state_width = trainer.state_width
@@ -326,7 +326,7 @@ class Models:
     @property
     def aggregates(self) -> bool:
         """Whether this node has an aggregate of its own."""
-        return self.interpreter.aggregate_slot in self.slots
+        return self.interpreter.output.aggregate_slot in self.slots
 
     @property
     def budget_spent(self) -> bool:
@@ -355,12 +355,12 @@ class Models:
 
     def newest_copy(self) -> Copy | None:
         """The aggregate, where this node aggregates, else the model that it showed last; callable from any thread."""
-        interpreter, recorded = self.interpreter, self.recorded
-        if interpreter.aggregate is not None and self.aggregates:
-            return Copy(interpreter.aggregate, AGGREGATE, interpreter.aggregate_term)
+        output, recorded = self.interpreter.output, self.recorded
+        if output.aggregate is not None and self.aggregates:
+            return Copy(output.aggregate, AGGREGATE, output.aggregate_term)
         if recorded is None or recorded.role == AGGREGATE:
             return None
-        return Copy(interpreter.members[recorded.key], recorded.role, recorded.key)
+        return Copy(output.members[recorded.key], recorded.role, recorded.key)
 
 
 def _scale(setup: NodeSetup, trainer: RowTrainer) -> Scale:

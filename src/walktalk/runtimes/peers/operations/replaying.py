@@ -21,7 +21,17 @@ from torch import Tensor
 from walktalk.protocols import INITIAL, Arrival
 from walktalk.records import TraceRow
 from walktalk.runtimes.peers.node.event_log import parts_in, read_lines
-from walktalk.runtimes.semantics import FLOAT_BYTES, Evaluate, Interpreter, OptimizerState, Player, Scale, Watcher, Work
+from walktalk.runtimes.semantics import (
+    FLOAT_BYTES,
+    Evaluate,
+    Interpreter,
+    OptimizerState,
+    Player,
+    Releases,
+    Scale,
+    Watcher,
+    Work,
+)
 from walktalk.runtimes.simulator import INITIAL_VALUE, NO_STATE, Chunk, EvaluateOp, RunSetup, ScheduleRecorder, Terms
 from walktalk.runtimes.stacked import Executor, Measurement, Planner, RowTrainer, averaging_of, parameters_of
 from walktalk.transforms.rules import Privacy
@@ -71,7 +81,7 @@ def replay(trace: Iterable[TraceRow], setup: ReplaySetup, trainer: RowTrainer) -
     def blend(terms: Terms) -> Tensor:
         return executor.blend([(planner.rows[0, value], weight) for value, weight in terms]).cpu()
 
-    members = {key: blend(terms) for key, terms in reader.interpreter.members.items()}
+    members = {key: blend(terms) for key, terms in reader.interpreter.output.members.items()}
     return ReplayResult(measurements, blend(reader.output()), members, reader.player.gaps)
 
 
@@ -84,8 +94,7 @@ class Reader(Watcher[Terms]):
         self.notebook = ScheduleRecorder(beside > 0, averaging_of(trainer) is not None)
         sizes = (FLOAT_BYTES * setup.initial.numel(), FLOAT_BYTES * trainer.state_width)
         scale = Scale(*sizes, trainer.local_steps, setup.optimizer_state, beside > 0, FLOAT_BYTES * beside)
-        self.interpreter = Interpreter(self.notebook, setup.messages, scale)
-        self.interpreter.privacy = setup.privacy
+        self.interpreter = Interpreter(self.notebook, setup.messages, scale, releases=Releases(setup.privacy))
         self.player = Player(self.interpreter, self, setup.nodes, ((INITIAL_VALUE, 1.0),))
         self.time = 0.0
         self.next_at = setup.evaluate.seconds  # when the next evaluation by the clock is due
@@ -93,9 +102,10 @@ class Reader(Watcher[Terms]):
 
     def trained(self, work: Work) -> Terms:
         """Record a training in the schedule."""
-        what, state_out = self.interpreter, NO_STATE
-        if what.keeps_states:
-            what.states[what.state_owner(work.node, work.slot)] = state_out = self.notebook.new_state()
+        interpreter, state_out = self.interpreter, NO_STATE
+        if interpreter.keeps_states:
+            owner = interpreter.state_owner(work.node, work.slot)
+            interpreter.states[owner] = state_out = self.notebook.new_state()
         return self.notebook.trained(work, work.node, NO_STATE if work.state is None else work.state, state_out)
 
     def before(self, row: TraceRow) -> None:
@@ -118,29 +128,34 @@ class Reader(Watcher[Terms]):
             output = self.output()
             for slots in self.interpreter.slots.values():
                 slots[INITIAL] = output
-            self.interpreter.aggregate_term = 0  # terms start again, too
+            self.interpreter.output.aggregate_term = 0  # terms start again, too
 
     def finish(self) -> Chunk:
         """End the schedule with a last measurement, and return it."""
         self.due = True
         self._evaluate()
-        live = {value for terms in (*self.interpreter.members.values(), self.output()) for value, _ in terms}
+        live = {value for terms in (*self.interpreter.output.members.values(), self.output()) for value, _ in terms}
         return Chunk(self.notebook.ops, sorted(live), [], [], True)
 
     def output(self) -> Terms:
         """The model that is measured and handed out, as `evaluate.model` says."""
-        return self.interpreter.output(self.setup.evaluate.model)
+        return self.interpreter.output.model(self.setup.evaluate.model)
 
     def _evaluate(self) -> None:
-        what = self.interpreter
-        if not self.due or not what.members:
+        interpreter, traffic, output = self.interpreter, self.interpreter.traffic, self.interpreter.output
+        if not self.due or not output.members:
             return
         self.due = False
-        bits, model_bits = 8.0 * what.bytes, 8.0 * what.payload_bytes
-        members, each = tuple(what.in_order()), self.setup.evaluate.members
         self.notebook.ops.append(
             EvaluateOp(
-                what.iteration, self.time, bits, model_bits, self.output(), members, each=each, epsilon=what.epsilon
+                interpreter.iteration,
+                self.time,
+                8.0 * traffic.bytes,
+                8.0 * traffic.payload_bytes,
+                self.output(),
+                tuple(output.in_order()),
+                each=self.setup.evaluate.members,
+                epsilon=interpreter.releases.epsilon,
             )
         )
 
