@@ -3,7 +3,7 @@
 13,000 iterations of batches of 8, learning rate 0.01, × 0.1 at 8,000 and 11,000 (not for D²), after 6,000 steps of
 warm-up on everybody's data; accuracy of the mean model, the last of 44 evaluations (iteration 12,900), one seed. The
 network ends with a log-softmax over the batch (`learning.models.BatchSoftmaxConv`). Of BTPP that code evaluates the
-root's model, not the mean. Its CECA is not what CECA's paper says (`published.ceca_code`): row
+root's model, not the mean. Its CECA is not what CECA's paper says (`CodedCECA`): row
 `ceca-code` goes by that code, row `ceca` by the paper.
 """
 
@@ -19,6 +19,8 @@ NODES, ITERATIONS, SIDE = 24, 13_000, 4
 RING = {"topology": "cycle", "nodes": NODES}
 COMPLETE = {"topology": "complete", "nodes": NODES}
 TREE = {"topology": "binary_tree", "nodes": NODES}
+EQUI_DYN = {"topology": "equi_dyn", "nodes": NODES, "eta": 0.5}
+TRACKING = {"name": "gradient_tracking"}
 
 
 def grid(nodes: int) -> Graph:
@@ -37,29 +39,17 @@ def dsgd(name: str, title: str, topology: str, value: float) -> Row:
 
 OURS = {"sorted": Cell(0.01)}
 ROWS = (
-    Row(
-        "dsgt-equidyn",
-        "gradient tracking, EquiDyn",
-        {"topology": "equi_dyn", "nodes": NODES, "eta": 0.5},
-        {"name": "gradient_tracking"},
-        one(92.12),
-    ),
+    Row("dsgt-equidyn", "gradient tracking, EquiDyn", EQUI_DYN, TRACKING, one(92.12)),
     dsgd("dsgd-complete", "complete graph", "complete", 91.94),
     Row("btpp", "BTPP, binary tree", TREE, {"name": "push_pull"}, one(91.92)),
     dsgd("dsgd-exponential", "exponential graph", "exponential", 90.35),
-    Row("dsgt-ring", "gradient tracking, ring", RING, {"name": "gradient_tracking"}, one(89.44)),
+    Row("dsgt-ring", "gradient tracking, ring", RING, TRACKING, one(89.44)),
     dsgd("dsgd-one-peer", "one-peer exponential graph", "one_peer_exponential", 87.82),
     dsgd("dsgd-base", "Base-2 graph", "base_graph", 87.23),
-    Row(
-        "ceca-code",
-        "CECA as in the published code",
-        COMPLETE,
-        {"name": "walktalk.reproduction.published.sorted_mnist:CodedCECA"},
-        one(86.90),
-    ),
+    Row("ceca-code", "CECA as in the published code", COMPLETE, {"name": f"{__name__}:CodedCECA"}, one(86.90)),
     Row("relay-tree", "RelaySGD, binary tree", TREE, {"name": "relay_sgd"}, one(80.80)),
     Row("d2-ring", "D², ring", RING, {"name": "d2", "lazy": False}, one(76.71), {"schedule": {"decay_at": []}}),
-    dsgd("dsgd-grid", "grid", "walktalk.reproduction.published.sorted_mnist:grid", 76.37),
+    dsgd("dsgd-grid", "grid", f"{__name__}:grid", 76.37),
     dsgd("dsgd-ring", "ring", "cycle", 61.29),
     Row("ceca", "CECA by its paper", COMPLETE, {"name": "ceca"}, OURS, is_ours=True),
     Row("gossip-ring", "pairwise gossip, ring", RING, {"name": "async_gossip"}, OURS, is_ours=True),
