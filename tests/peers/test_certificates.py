@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import datetime
 import logging
 import socket
@@ -15,11 +16,14 @@ from cryptography import x509
 from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.x509.oid import NameOID
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
 
 from tests.peers.pair import SECONDS, endpoints, free_port, two_nodes
 from walktalk.core.errors import SpecError, UnavailableError, UserError
+from walktalk.core.untrusted import Refused
 from walktalk.runtimes.peers.identity.authority import make_certificates
-from walktalk.runtimes.peers.identity.certificates import credentials
+from walktalk.runtimes.peers.identity.certificates import certificate_from, certificates_in, credentials, is_issued_by
 from walktalk.runtimes.peers.node.reports import SILENT, UNKNOWN_PLACE, News, why_absent
 
 
@@ -93,6 +97,7 @@ def test_a_chain_over_an_authority_in_between_is_accepted(tmp_path: Path) -> Non
         .serial_number(x509.random_serial_number())
         .not_valid_before(middle.not_valid_before_utc)
         .not_valid_after(middle.not_valid_after_utc)
+        .add_extension(x509.BasicConstraints(ca=True, path_length=0), critical=True)
         .sign(key, hashes.SHA256())
     )
     own = (tmp_path / "nodes" / "a.pem").read_bytes()
@@ -100,6 +105,68 @@ def test_a_chain_over_an_authority_in_between_is_accepted(tmp_path: Path) -> Non
     (tmp_path / "nodes" / "ca.pem").write_bytes((tmp_path / "root" / "ca.pem").read_bytes())
     assert credentials(tmp_path / "nodes", "a").certificate.name == "a.pem"
     assert root.subject.get_attributes_for_oid(NameOID.COMMON_NAME)
+
+
+def made_out(name: str, key: ec.EllipticCurvePrivateKey, issuer: x509.Name, signer: ec.EllipticCurvePrivateKey):
+    """A certificate to a name, signed by whoever has a key."""
+    now = datetime.datetime.now(datetime.timezone.utc)
+    return (
+        x509.CertificateBuilder()
+        .subject_name(x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, name)]))
+        .issuer_name(issuer)
+        .public_key(key.public_key())
+        .serial_number(x509.random_serial_number())
+        .not_valid_before(now - datetime.timedelta(days=1))
+        .not_valid_after(now + datetime.timedelta(days=1))
+        .sign(signer, hashes.SHA256())
+    )
+
+
+def test_a_members_own_certificate_makes_out_no_others(tmp_path: Path) -> None:
+    make_certificates(tmp_path, {"a": (), "b": ()})
+    authority, own = certificates_in(tmp_path / "ca.pem"), certificates_in(tmp_path / "a.pem")[0]
+    key = serialization.load_pem_private_key((tmp_path / "a.key").read_bytes(), None)
+    assert isinstance(key, ec.EllipticCurvePrivateKey)
+    forged = made_out("b", ec.generate_private_key(ec.SECP256R1()), own.subject, key)
+    assert is_issued_by(own, authority, [])
+    assert not is_issued_by(forged, authority, [own])
+
+
+@pytest.mark.parametrize("number", [2, 20])
+def test_many_certificates_of_one_key_are_looked_at_once_each(tmp_path: Path, number: int) -> None:
+    make_certificates(tmp_path, {"a": ()})
+    key = ec.generate_private_key(ec.SECP256R1())
+    name = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, "x")])
+    own, *between = [made_out("x", key, name, key) for _ in range(number + 1)]
+    began = time.process_time()
+    assert not is_issued_by(own, certificates_in(tmp_path / "ca.pem"), between)
+    assert time.process_time() - began < 0.1
+
+
+@given(st.data())
+@settings(max_examples=300, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+def test_certificates_with_any_bytes_changed_are_read_or_refused(one_certificate: bytes, data: st.DataObject) -> None:
+    """Among them odd versions, which the library answers with an exception of a kind of its own."""
+    changed = bytearray(one_certificate)
+    for _ in range(data.draw(st.integers(1, 3))):
+        changed[data.draw(st.integers(0, len(changed) - 1))] = data.draw(st.integers(0, 255))
+    with contextlib.suppress(Refused):
+        certificate_from(bytes(changed[: data.draw(st.integers(0, len(changed)))]))
+
+
+@pytest.fixture(scope="module")
+def one_certificate(tmp_path_factory: pytest.TempPathFactory) -> bytes:
+    """A node's certificate as it travels."""
+    folder = tmp_path_factory.mktemp("certificates")
+    make_certificates(folder, {"a": ()})
+    return certificates_in(folder / "a.pem")[0].public_bytes(serialization.Encoding.DER)
+
+
+@pytest.mark.parametrize("version", [1, 3, 9, 127])
+def test_a_certificate_of_no_version_that_there_is_is_refused(one_certificate: bytes, version: int) -> None:
+    at = one_certificate.index(bytes.fromhex("a003020102"))
+    with pytest.raises(Refused):
+        certificate_from(one_certificate[: at + 4] + bytes([version]) + one_certificate[at + 5 :])
 
 
 def test_an_authority_that_cannot_be_used_again_is_named(tmp_path: Path) -> None:

@@ -25,6 +25,7 @@ import warnings
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from contextvars import ContextVar
+from dataclasses import dataclass
 from typing import Any, Generic, TypeVar, overload
 
 from walktalk.core.errors import SettingError, SpecError, UserError, suggestion
@@ -47,6 +48,18 @@ NOT_THEIRS = (
     "<frozen",
 )
 T = TypeVar("T")
+
+
+@dataclass(frozen=True)
+class Unread:
+    """Stands for a thing of ours that nobody has asked for yet: what has many of them starts at once."""
+
+    place: str  # module:object
+
+    def read(self) -> Any:
+        """Import it."""
+        module, _, name = self.place.partition(":")
+        return getattr(importlib.import_module(module), name)
 
 
 class Registry(Mapping[str, T], Generic[T]):
@@ -75,9 +88,20 @@ class Registry(Mapping[str, T], Generic[T]):
         self.kind, self.wanted, self.fits = kind, wanted, fits
         self.elsewhere = {} if elsewhere is None else elsewhere
         self.absent: Callable[[SettingError], Any] = absent or _absent
-        self._things: dict[str, T] = {}
-        self.aliases: dict[str, tuple[str, Mapping[str, Any]]] = {}  # other names -> the name here, and settings
+        self._things: dict[str, T | Unread] = {}
+        self._aliases: dict[str, tuple[str, Mapping[str, Any]]] = {}
         REGISTRIES[kind] = self
+
+    def add_unread(self, places: Mapping[str, str]) -> None:
+        """Take in things by name that are imported when they are asked for, each from its `module:object`."""
+        self._things.update({name: Unread(place) for name, place in places.items()})
+
+    @property
+    def aliases(self) -> Mapping[str, tuple[str, Mapping[str, Any]]]:
+        """Other names of things, and for each the name here and the settings that it means."""
+        for name in [name for name, thing in self._things.items() if isinstance(thing, Unread)]:
+            self[name]  # each says its own
+        return self._aliases
 
     def add(self, name: str, thing: T) -> None:
         """Take a thing in; a name is another's only if it is the same thing, defined again."""
@@ -90,14 +114,14 @@ class Registry(Mapping[str, T], Generic[T]):
         said = getattr(thing, "__dict__", {})  # its own, not what it inherits
         exactly: list[tuple[str, Mapping[str, Any]]] = [(alias, {}) for alias in said.get("also_known_as", ())]
         for alias, settings in (*exactly, *said.get("known_forms", {}).items()):
-            self.aliases.setdefault(alias, (name, settings))
+            self._aliases.setdefault(alias, (name, settings))
 
     def known_as(self, name: str) -> tuple[str, Mapping[str, Any]]:
         """The name of a thing here and the settings that are meant, from a name that the field has for it.
 
         A name that is no alias is given back as it is. For an alias a warning of one line says what is taken.
         """
-        if name not in self.aliases or name in self:
+        if name in self or name not in self.aliases:
             return name, {}
         here, settings = self.aliases[name]
         warnings.warn(f"{self.kind} {name}: here called {_with(here, settings)}", stacklevel=3)
@@ -139,7 +163,16 @@ class Registry(Mapping[str, T], Generic[T]):
     def __getitem__(self, name: str) -> T:
         if name not in self._things:
             load_installed(name)
-        return self._things[name]
+        thing = self._things[name]
+        if isinstance(thing, Unread):
+            self.add(name, thing.read())
+            return self[name]
+        return thing
+
+    def __contains__(self, name: object) -> bool:
+        if name not in self._things and isinstance(name, str):
+            load_installed(name)
+        return name in self._things
 
     def __iter__(self) -> Iterator[str]:
         load_installed()
@@ -349,6 +382,8 @@ def reason(error: BaseException) -> str:
 
 def _home(thing: Any) -> str:
     """Where a thing is defined: the same for the same lines, read again."""
+    if isinstance(thing, Unread):
+        return thing.place
     of = thing if hasattr(thing, "__qualname__") else type(thing)
     return f"{of.__module__}:{of.__qualname__}"
 

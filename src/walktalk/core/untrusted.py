@@ -105,6 +105,21 @@ def shown(text: object, most: int = 200) -> str:
     return f"{line[:most]}…" if len(whole) > most else line
 
 
+def reading(what: str, call: Callable[[], T]) -> T:
+    """What a call returns that reads a stranger's bytes; any exception becomes a `Refused` that names what it was.
+
+    Args:
+        what: What is read, as in "a certificate".
+        call: Reads it.
+    """
+    try:
+        return call()
+    except Refused:
+        raise
+    except Exception as error:  # libraries raise what they like
+        raise Refused(f"{what} that cannot be read: {shown(error)}") from error
+
+
 class Boundary:
     """Calls what decodes and handles strangers' words; an exception is refused, counted and named, and goes no further.
 

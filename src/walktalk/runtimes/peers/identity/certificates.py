@@ -23,13 +23,14 @@ from pathlib import Path
 from typing import Literal, NamedTuple
 
 from cryptography import x509
-from cryptography.exceptions import InvalidSignature, UnsupportedAlgorithm
+from cryptography.exceptions import UnsupportedAlgorithm
 from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.hazmat.primitives.asymmetric.types import PrivateKeyTypes
 from cryptography.x509.oid import NameOID
 
 from walktalk.core.errors import SpecError, UnavailableError
+from walktalk.core.untrusted import Refused, reading
 from walktalk.records import write_text
 
 GENERATION = "~"
@@ -84,19 +85,59 @@ def bearer(name: str) -> str:
     return name.partition(GENERATION)[0]
 
 
+def certificate_from(der: bytes) -> x509.Certificate:
+    """A certificate as it came from somebody else, in DER form; `Refused` where it is none, whatever its bytes are."""
+    return reading("a certificate", lambda: _looked_through(x509.load_der_x509_certificate(der)))
+
+
+def _looked_through(certificate: x509.Certificate) -> x509.Certificate:
+    """Look at all that is asked of a certificate later: the library reads some parts only when they are wanted."""
+    if not isinstance(certificate.version, x509.Version):
+        raise Refused("a certificate of no version that there is")
+    common_name(certificate), certificate.public_key(), certificate.not_valid_after_utc, list(certificate.extensions)
+    return certificate
+
+
+LONGEST_CHAIN = 4  # certificates from a node's own to the authority's: deployments have one or two between
+
+
 def is_issued_by(own: x509.Certificate, authorities: list[x509.Certificate], between: list[x509.Certificate]) -> bool:
-    """Whether one of the authorities has signed it, or one that comes with it and that an authority has signed."""
-    issuers = [other for other in (*authorities, *between) if _has_signed(other, own)]
-    return any(
-        issuer in authorities or is_issued_by(issuer, authorities, [b for b in between if b != issuer])
-        for issuer in issuers
-    )
+    """Whether an authority has signed it, or certificates that come with it lead to one, and may issue others.
+
+    A node's own certificate issues nothing: whoever has one would else make out others to any name.
+    """
+    if len(between) > LONGEST_CHAIN - 2:
+        return False
+    waiting, left = [(own, 0)], [one for one in between if one != own]
+    while waiting:
+        certificate, below = waiting.pop()
+        if any(_has_signed(authority, certificate) for authority in authorities):
+            return True
+        issuers = [one for one in left if _may_issue(one, below) and _has_signed(one, certificate)]
+        left = [one for one in left if one not in issuers]  # each is looked at once, whoever it claims to be signed by
+        waiting += [(issuer, below + 1) for issuer in issuers]
+    return False
+
+
+def _may_issue(certificate: x509.Certificate, below: int) -> bool:
+    """Whether a certificate is an authority's, for a chain with that many authorities below it."""
+    extensions = certificate.extensions
+    try:
+        constraints = extensions.get_extension_for_class(x509.BasicConstraints).value
+    except x509.ExtensionNotFound:
+        return False
+    if not constraints.ca or (constraints.path_length is not None and below > constraints.path_length):
+        return False
+    try:
+        return extensions.get_extension_for_class(x509.KeyUsage).value.key_cert_sign
+    except x509.ExtensionNotFound:
+        return True
 
 
 def _has_signed(issuer: x509.Certificate, certificate: x509.Certificate) -> bool:
     try:
         certificate.verify_directly_issued_by(issuer)
-    except (ValueError, TypeError, InvalidSignature):
+    except Exception:  # of what a stranger sent; whatever is raised, it is not signed
         return False
     return True
 
@@ -193,7 +234,7 @@ def entries_of(data: bytes, source: str) -> tuple[int, list[tuple[int, datetime.
         content = x509.load_pem_x509_crl(data)
         entries = [(one.serial_number, one.revocation_date_utc, _name(one)) for one in content]
         return content.extensions.get_extension_for_class(x509.CRLNumber).value.crl_number, entries
-    except (ValueError, x509.ExtensionNotFound) as error:
+    except Exception as error:  # it may have come from anybody
         raise SpecError(f"certificates: {source} is not a list of revoked certificates in PEM form") from error
 
 

@@ -11,7 +11,6 @@ Without certificates nothing is signed, and everybody is believed.
 from __future__ import annotations
 
 import base64
-import binascii
 import datetime
 import hashlib
 import struct
@@ -27,9 +26,12 @@ from cryptography.hazmat.primitives.asymmetric.types import PrivateKeyTypes
 from cryptography.hazmat.primitives.serialization import Encoding
 
 from walktalk.core.errors import SpecError
+from walktalk.core.untrusted import reading
 from walktalk.runtimes.peers.identity.certificates import (
+    LONGEST_CHAIN,
     Credentials,
     bearer,
+    certificate_from,
     certificates_in,
     common_name,
     is_issued_by,
@@ -74,11 +76,8 @@ def signer_of(content: bytes, signed: Signed, authority: Path) -> str:
     - `authority`: the file with the certificates of those whose word counts.
     """
     certificate = certificate_in(signed)
-    try:
-        signature = base64.b64decode(signed.signature, validate=True)
-    except (binascii.Error, ValueError) as error:
-        raise ValueError(f"it is not signed: {error}") from error
-    _check_issued(certificate, x509.load_pem_x509_certificates(authority.read_bytes()))
+    signature = reading("a signature", lambda: base64.b64decode(signed.signature, validate=True))
+    _check_issued(certificate, certificates_in(authority))
     check_signature(content, signature, certificate)
     return bearer(common_name(certificate))
 
@@ -101,24 +100,15 @@ def check_signature(content: bytes, signature: bytes, certificate: x509.Certific
 
 def certificate_in(signed: Signed) -> x509.Certificate:
     """The certificate of whoever has signed, or says so; `ValueError` where there is none."""
-    try:
-        return x509.load_der_x509_certificate(base64.b64decode(signed.certificate, validate=True))
-    except (binascii.Error, ValueError) as error:
-        raise ValueError(f"it is not signed: {error}") from error
+    return certificate_from(reading("a certificate", lambda: base64.b64decode(signed.certificate, validate=True)))
 
 
 def _check_issued(certificate: x509.Certificate, authorities: list[x509.Certificate]) -> None:
     """Whether it was ever valid is enough: a member does not cease to be one when its certificate runs out."""
-    now = datetime.datetime.now(datetime.timezone.utc)
-    if now < certificate.not_valid_before_utc:
+    if datetime.datetime.now(datetime.timezone.utc) < certificate.not_valid_before_utc:
         raise ValueError("its certificate is not valid yet; are the clocks right?")
-    for authority in authorities:
-        try:
-            certificate.verify_directly_issued_by(authority)
-        except (ValueError, TypeError, InvalidSignature):
-            continue
-        return
-    raise ValueError(f"the certificate of {common_name(certificate)!r} is of another authority")
+    if not is_issued_by(certificate, authorities, []):
+        raise ValueError(f"the certificate of {common_name(certificate)!r} is of another authority")
 
 
 def _text(data: bytes) -> str:
@@ -239,12 +229,15 @@ def _put_together(chain: Iterable[x509.Certificate]) -> bytes:
 
 
 def _taken_apart(chain: bytes) -> list[x509.Certificate]:
-    found, at = [], 0
+    found: list[x509.Certificate] = []
+    at = 0
     while at < len(chain):
+        if len(found) == LONGEST_CHAIN:
+            raise ValueError(f"more than {LONGEST_CHAIN} certificates in a chain")
         if at + _SIZE.size > len(chain):
             raise ValueError("a certificate breaks off")
         (length,) = _SIZE.unpack_from(chain, at)
-        found.append(x509.load_der_x509_certificate(chain[at + _SIZE.size : at + _SIZE.size + length]))
+        found.append(certificate_from(chain[at + _SIZE.size : at + _SIZE.size + length]))
         at += _SIZE.size + length
     if not found:
         raise ValueError("no certificate")
