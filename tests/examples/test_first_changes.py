@@ -48,6 +48,13 @@ def test_the_page_has_its_changes():
     assert len(EDIT.findall(TEXT)) == TEXT.count("```python")
 
 
+def test_an_algorithm_is_found_though_only_the_registry_has_it(changed):
+    code = "from walktalk.protocols import LazyRounds; print(LazyRounds().label)"
+    env = {**os.environ, "PYTHONPATH": str(changed / "src")}
+    done = subprocess.run([sys.executable, "-c", code], env=env, capture_output=True, text=True, check=False)
+    assert done.stdout == "lazy_rounds\n", done.stderr
+
+
 COMMANDS = [line for block in re.findall(r"```sh\n(.*?)```", TEXT, re.DOTALL) for line in block.splitlines()]
 
 

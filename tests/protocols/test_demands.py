@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
+
 import pytest
 
 import walktalk as wt
@@ -32,6 +35,7 @@ from walktalk.protocols import (
     Train,
     Trained,
 )
+from walktalk.protocols.registry import OURS, class_called
 from walktalk.runtimes.semantics import Stop
 from walktalk.runtimes.simulator import RunSetup, Simulation
 from walktalk.studies import make_spec
@@ -107,6 +111,20 @@ def test_the_reference_runs_beside_those_for_one_way_links() -> None:
             protocol.check_graph(graph)
     run = RunSetup(Centralized(), graphs.exponential(5), Seed(1), Stop(iterations=9))
     assert sum(row.event == "trained" for row in Simulation(run).advance().trace) == 9
+
+
+def test_the_registry_calls_algorithms_as_they_call_themselves() -> None:
+    """It names them without having read their files."""
+    assert {name: PROTOCOLS[name].name for name in OURS} == {name: name for name in OURS}
+    assert class_called("AsyncGossip") is PROTOCOLS["async_gossip"]
+    assert class_called("Gossip") is None
+
+
+def test_asking_for_one_algorithm_reads_no_other() -> None:
+    asks = "import sys, walktalk.protocols as p; p.PROTOCOLS['d2']"
+    code = f"{asks}; print(*[one for one in sys.modules if 'gossip.' in one])"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout.split() == ["walktalk.protocols.gossip.d2"]
 
 
 def test_names_of_others_lead_to_algorithms_that_there_are() -> None:

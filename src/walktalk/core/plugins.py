@@ -57,7 +57,7 @@ class Unread:
     place: str  # module:object
 
     def read(self) -> Any:
-        """Import it."""
+        """Import what it stands for."""
         module, _, name = self.place.partition(":")
         return getattr(importlib.import_module(module), name)
 

@@ -13,42 +13,7 @@ from typing import Any
 
 from walktalk.core.errors import SettingError
 from walktalk.core.plugins import REGISTRIES, Registry
-from walktalk.protocols.centralized import Centralized
-from walktalk.protocols.gossip.a2cid2 import A2CiD2
-from walktalk.protocols.gossip.agraf import AGRAF
-from walktalk.protocols.gossip.async_gossip import AsyncGossip
-from walktalk.protocols.gossip.ceca import CECA
-from walktalk.protocols.gossip.choco_sgd import ChocoSGD
-from walktalk.protocols.gossip.d2 import D2
-from walktalk.protocols.gossip.divshare import DivShare
-from walktalk.protocols.gossip.epidemic import EpidemicLearning
-from walktalk.protocols.gossip.extra import EXTRA
-from walktalk.protocols.gossip.gradient_tracking import GradientTracking
-from walktalk.protocols.gossip.k_gt import KGT
-from walktalk.protocols.gossip.local_dsgd import LocalDSGD
-from walktalk.protocols.gossip.momentum_tracking import MomentumTracking
-from walktalk.protocols.gossip.osgp import OSGP
-from walktalk.protocols.gossip.push_pull import PushPull
-from walktalk.protocols.gossip.qg_dsgdm import QGDSGDm
-from walktalk.protocols.gossip.relay_sgd import RelaySGD
-from walktalk.protocols.gossip.sgp import SGP
-from walktalk.protocols.gossip.swarm_sgd import SwarmSGD
-from walktalk.protocols.gossip.swift import SWIFT
-from walktalk.protocols.gossip.sync_gossip import SyncGossip
-from walktalk.protocols.gossip.teleportation import Teleportation
 from walktalk.protocols.machine import Machine, NetworkView, Protocol
-from walktalk.protocols.outer.diloco import DiLoCo
-from walktalk.protocols.outer.noloco import NoLoCo
-from walktalk.protocols.outer.slowmo import SlowMo
-from walktalk.protocols.outer.streaming_diloco import StreamingDiLoCo
-from walktalk.protocols.server.async_sgd import AsyncSGD
-from walktalk.protocols.server.fedasync import FedAsync
-from walktalk.protocols.server.fedavg import FedAvg
-from walktalk.protocols.server.fedbuff import FedBuff
-from walktalk.protocols.server.fedopt import FedOpt
-from walktalk.protocols.server.fedprox import FedProx
-from walktalk.protocols.server.scaffold import Scaffold
-from walktalk.protocols.walks import Digest, MultiWalk, TokenSaga, Walkman, WeightedWalk
 
 # -- The algorithms of a study as plain data: whoever has this needs neither the protocols nor their labels -----------
 # It goes into a study's `summary.json`, so that figures and page know an algorithm again years later, when the plug-in
@@ -182,6 +147,48 @@ def _value(value: Any) -> str:
 
 # -- The algorithms that a specification can name: a new one is a file of its own and a line here ---------------------
 
+OURS = {  # name -> its file in here, and its class there; in the order in which they are listed
+    "multi_walk": "walks.multi_walk:MultiWalk",
+    "async_gossip": "gossip.async_gossip:AsyncGossip",
+    "swarm_sgd": "gossip.swarm_sgd:SwarmSGD",
+    "swift": "gossip.swift:SWIFT",
+    "agraf": "gossip.agraf:AGRAF",
+    "a2cid2": "gossip.a2cid2:A2CiD2",
+    "divshare": "gossip.divshare:DivShare",
+    "sync_gossip": "gossip.sync_gossip:SyncGossip",
+    "centralized": "centralized:Centralized",
+    "local_dsgd": "gossip.local_dsgd:LocalDSGD",
+    "qg_dsgdm": "gossip.qg_dsgdm:QGDSGDm",
+    "slowmo": "outer.slowmo:SlowMo",
+    "gradient_tracking": "gossip.gradient_tracking:GradientTracking",
+    "momentum_tracking": "gossip.momentum_tracking:MomentumTracking",
+    "k_gt": "gossip.k_gt:KGT",
+    "d2": "gossip.d2:D2",
+    "extra": "gossip.extra:EXTRA",
+    "sgp": "gossip.sgp:SGP",
+    "osgp": "gossip.osgp:OSGP",
+    "relay_sgd": "gossip.relay_sgd:RelaySGD",
+    "push_pull": "gossip.push_pull:PushPull",
+    "ceca": "gossip.ceca:CECA",
+    "choco_sgd": "gossip.choco_sgd:ChocoSGD",
+    "epidemic_learning": "gossip.epidemic:EpidemicLearning",
+    "teleportation": "gossip.teleportation:Teleportation",
+    "noloco": "outer.noloco:NoLoCo",
+    "fedavg": "server.fedavg:FedAvg",
+    "fedopt": "server.fedopt:FedOpt",
+    "fedprox": "server.fedprox:FedProx",
+    "scaffold": "server.scaffold:Scaffold",
+    "fedbuff": "server.fedbuff:FedBuff",
+    "fedasync": "server.fedasync:FedAsync",
+    "async_sgd": "server.async_sgd:AsyncSGD",
+    "diloco": "outer.diloco:DiLoCo",
+    "streaming_diloco": "outer.streaming_diloco:StreamingDiLoCo",
+    "token_saga": "walks.token_saga:TokenSaga",
+    "digest": "walks.digest:Digest",
+    "walkman": "walks.walkman:Walkman",
+    "weighted_walk": "walks.weighted_walk:WeightedWalk",
+}
+
 HINTS = {  # what may mean several of ours, or one with settings of the study: an error names the nearest
     "walk": "multi_walk",
     "gossip": "async_gossip",
@@ -200,46 +207,10 @@ PROTOCOLS: Registry[type[Protocol]] = Registry(
     elsewhere=HINTS,
 )
 """The protocols that a specification can name."""
+PROTOCOLS.add_unread({name: f"walktalk.protocols.{place}" for name, place in OURS.items()})
 
-for _protocol in (
-    MultiWalk,
-    AsyncGossip,
-    SwarmSGD,
-    SWIFT,
-    AGRAF,
-    A2CiD2,
-    DivShare,
-    SyncGossip,
-    Centralized,
-    LocalDSGD,
-    QGDSGDm,
-    SlowMo,
-    GradientTracking,
-    MomentumTracking,
-    KGT,
-    D2,
-    EXTRA,
-    SGP,
-    OSGP,
-    RelaySGD,
-    PushPull,
-    CECA,
-    ChocoSGD,
-    EpidemicLearning,
-    Teleportation,
-    NoLoCo,
-    FedAvg,
-    FedOpt,
-    FedProx,
-    Scaffold,
-    FedBuff,
-    FedAsync,
-    AsyncSGD,
-    DiLoCo,
-    StreamingDiLoCo,
-    TokenSaga,
-    Digest,
-    Walkman,
-    WeightedWalk,
-):
-    PROTOCOLS.add(_protocol.name, _protocol)
+
+def class_called(name: str) -> type[Protocol] | None:
+    """The class of ours of that name, such as AsyncGossip; None where there is none."""
+    found = [key for key, place in OURS.items() if place.partition(":")[2] == name]
+    return PROTOCOLS[found[0]] if found else None
