@@ -10,10 +10,66 @@ from typing import Any
 import yaml
 
 from walktalk.core.errors import SpecError
+from walktalk.core.untrusted import shown
+
+LARGEST = 1 << 20  # characters of a text
+DEEPEST = 64  # lists and mappings in one another
+TOO_DEEP = f"lists or mappings in one another: at most {DEEPEST} are possible"
+MOST = 100_000  # values, where what an alias stands for counts wherever it stands
 
 
 class _Loader(yaml.SafeLoader):
-    """YAML 1.1 asks for a dot in `1.0e-4`; YAML 1.2 and everybody else do not."""
+    """Reads plain values, in limits. YAML 1.1 asks for a dot in `1.0e-4`; YAML 1.2 and everybody else do not."""
+
+    depth = 0
+
+    def fetch_flow_collection_start(self, kind: Any) -> None:
+        """An opening bracket; thousands of them would be read on, ever slower, before the first value is made."""
+        if self.flow_level >= DEEPEST:
+            raise yaml.scanner.ScannerError(None, None, TOO_DEEP, self.get_mark())
+        super().fetch_flow_collection_start(kind)
+
+    def compose_node(self, parent: yaml.Node | None, index: Any) -> yaml.Node | None:
+        """One value and all that is in it."""
+        self.depth += 1
+        if self.depth > DEEPEST:
+            raise yaml.composer.ComposerError(None, None, TOO_DEEP, self.get_mark())
+        node = super().compose_node(parent, index)
+        self.depth -= 1
+        return node
+
+    def get_single_node(self) -> yaml.Node | None:
+        """The whole text, if it is no more than it looks: a few aliases of aliases can stand for billions of values."""
+        node = super().get_single_node()
+        if node is not None:
+            _values(node, {})
+        return node
+
+    def construct_object(self, node: yaml.Node, deep: bool = False) -> Any:
+        """The value of a node; what cannot be, such as a thirteenth month, is said with its place."""
+        try:
+            return super().construct_object(node, deep)
+        except yaml.YAMLError:
+            raise
+        except Exception as error:
+            kind = node.tag.rpartition(":")[2]
+            problem = f"{shown(node.value, 40)} is no {kind}: {shown(error)}"
+            raise yaml.constructor.ConstructorError(None, None, problem, node.start_mark) from error
+
+
+def _values(node: yaml.Node, known: dict[int, int]) -> int:
+    """How many values a node stands for, aliases written out."""
+    if isinstance(node, yaml.ScalarNode):
+        return 1
+    if id(node) in known:
+        number = known[id(node)]
+    else:
+        known[id(node)] = MOST + 1  # in case it is in itself
+        inside = [one for pair in node.value for one in (pair if isinstance(pair, tuple) else (pair,))]
+        number = known[id(node)] = 1 + sum(_values(one, known) for one in inside)
+    if number > MOST:
+        raise yaml.composer.ComposerError(None, None, f"more than {MOST:,} values", node.start_mark)
+    return number
 
 
 _Loader.add_implicit_resolver(
@@ -37,7 +93,9 @@ _Loader.add_constructor("tag:yaml.org,2002:map", _mapping)
 
 
 def parse(text: str, origin: str) -> Any:
-    """What the text says; a `SpecError` with the line if it is not YAML."""
+    """What the text says; a `SpecError` with the line if it is not YAML, or more than anybody writes."""
+    if len(text) > LARGEST:
+        raise SpecError(f"{origin}: {len(text):,} characters of YAML; at most {LARGEST:,} are possible")
     try:
         return yaml.load(text, Loader=_Loader)  # a SafeLoader: makes plain values only
     except yaml.YAMLError as error:
